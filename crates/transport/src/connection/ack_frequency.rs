@@ -61,22 +61,22 @@ impl Connection {
 
     /// Whether the peer supports IMMEDIATE_ACK frames.
     pub(super) fn may_ask_for_acks(&self) -> bool {
-        self.peer.is_some_and(|peer| peer.min_ack_delay.is_some())
+        self.peer.is_some_and(|peer| peer.min_ack_delay().is_some())
     }
 
     /// Looks whether the peer should acknowledge more or less often than it does; after ACK frames.
     pub(super) fn review_ack_frequency(&mut self, now: Timestamp) {
-        let Some(least) = self.peer.and_then(|peer| peer.min_ack_delay) else { return };
-        let rtt = self.path().rtt.smoothed();
+        let Some(least) = self.peer.and_then(|peer| peer.min_ack_delay()) else { return };
+        let rtt = self.path().rtt().smoothed();
         // Once a round trip is often enough (s.7.1).
         let soon = self.acks.asked_at().is_some_and(|at| now.since(at) < rtt * 4);
         if !self.config.ack_frequency || !self.handshake.is_confirmed() || soon {
             return;
         }
         let path = self.path();
-        let (key, datagram) = (path.key, u64::from(path.mtu.current()).max(1));
+        let (key, datagram) = (path.key(), u64::from(path.mtu()).max(1));
         let packets = self.window(key) / datagram;
-        let declared = self.peer.map_or(least, |peer| peer.declared_max_ack_delay);
+        let declared = self.peer.map_or(least, |peer| peer.declared_max_ack_delay());
         let threshold = (packets / ACKS_PER_WINDOW).clamp(1, MAX_THRESHOLD);
         // At least once a round trip (s.7.1), never later than it would by itself.
         let usual = (threshold, (rtt / 2).min(declared).max(least), PACKET_THRESHOLD);
@@ -121,14 +121,14 @@ impl Connection {
         if let Some(delay) = self.acks.on_acked(number)
             && let Some(peer) = &mut self.peer
         {
-            peer.max_ack_delay = delay;
+            peer.on_ack_delay_requested(delay);
         }
     }
 
     /// The longest that the peer may wait before it acknowledges, of what it does and what it was
     /// asked to do (s.6).
     pub(super) fn peer_max_ack_delay(&self) -> Duration {
-        let current = self.peer.map_or(Duration::ZERO, |peer| peer.max_ack_delay);
+        let current = self.peer.map_or(Duration::ZERO, |peer| peer.max_ack_delay());
         current.max(self.acks.pending_delay())
     }
 }

@@ -6,10 +6,11 @@ use equic_wire::TransportErrorCode;
 use equic_wire::frame::Ack;
 
 use super::Connection;
-use super::path::PathKey;
+use super::path::Acknowledged;
+use super::paths::PathKey;
 use super::space::{Sent, SentFrame, SpaceId};
 use crate::Timestamp;
-use crate::congestion::{AckSample, Signal};
+use crate::congestion::Signal;
 use crate::operation::{Bytes, Extension, Operation};
 use crate::received::EcnCounts;
 use crate::recovery::{
@@ -51,7 +52,7 @@ impl Connection {
             self.stats.spurious_losses += acked.spurious;
             let input = (id, acked.spurious);
             if self.begin_act(Operation::SpuriousLoss, input) {
-                self.path_mut().controller.on_spurious_loss(now);
+                self.path_mut().on_spurious_loss(now);
             }
             self.end(Operation::SpuriousLoss, input, ());
         }
@@ -67,26 +68,26 @@ impl Connection {
             if self.begin_act(Operation::UpdateRtt, input)
                 && let Some(path) = self.paths.get_mut(key)
             {
-                path.rtt.update(now, rtt, delay);
+                path.update_rtt(now, rtt, delay);
             }
             self.end(Operation::UpdateRtt, input, ());
         }
         let fresh = before.is_none_or(|before| largest > before);
         let flights: Vec<(PathKey, u64)> =
-            self.paths.iter().map(|path| (path.key, path.in_flight)).collect();
+            self.paths.iter().map(|path| (path.key(), path.in_flight())).collect();
         for (number, packet) in &acked.packets {
             self.on_packet_acked(id, *number, packet);
         }
         self.detect_lost(now, id);
         for (key, in_flight) in flights {
             if acked.packets.iter().any(|(_, packet)| packet.content.path == key) {
-                let active = key == self.path().key;
+                let active = key == self.path().key();
                 let congested = fresh && active && self.validate_ecn(key, &acked.packets, ack);
                 self.on_path_acked(now, key, in_flight, &acked.packets, congested);
             }
         }
         if self.peer_completed_validation() {
-            self.path_mut().backoff.restart();
+            self.path_mut().restart_backoff();
         }
         if id.is_data() {
             self.review_ack_frequency(now);
@@ -107,15 +108,12 @@ impl Connection {
             packets.iter().filter(|(_, packet)| packet.in_flight && packet.content.path == key);
         let marks = counted.clone().map(|(_, p)| (p.time_sent, u64::from(p.size), p.delivery));
         let bytes: u64 = counted.map(|(_, packet)| u64::from(packet.size)).sum();
-        let rate = path.rates.on_acked(now, marks, path.rtt.min());
-        if let Some(rate) = rate.and_then(|sample| sample.rate) {
-            path.delivery_rate = rate.as_bytes_per_second() as u64;
-        }
+        let rate = path.sample_rate(now, marks);
         let largest = packets.iter().find(|(_, packet)| packet.content.path == key);
         let largest_sent = largest.map_or(now, |(_, packet)| packet.time_sent);
         // RFC 9002 s.7.8. Not what the rate sample says of itself: its bubble lasts until all that was
         // in flight is delivered, a whole flight beyond the moment at which the window is full again.
-        let app_limited = !path.usage.was_used_since(largest_sent);
+        let app_limited = path.is_app_limited(largest_sent);
         if congested {
             self.congestion_event(now, key, largest_sent, Signal::Ecn);
         }
@@ -123,14 +121,13 @@ impl Connection {
         if self.begin_act(Operation::CongestionAcked, input)
             && let Some(path) = self.paths.get_mut(key)
         {
-            let rtt = &path.rtt;
-            path.controller.on_ack(&AckSample {
+            let acked = bytes;
+            path.on_congestion_acked(Acknowledged {
                 now,
-                acked: bytes,
+                acked,
                 largest_sent,
                 in_flight,
                 app_limited,
-                rtt,
                 rate,
             });
         }
@@ -152,7 +149,7 @@ impl Connection {
         if self.begin_act(Operation::CongestionEvent, input)
             && let Some(path) = self.paths.get_mut(key)
         {
-            path.controller.on_congestion(now, largest_sent, signal);
+            path.on_congestion(now, largest_sent, signal);
         }
         self.end(Operation::CongestionEvent, input, ());
         #[cfg(feature = "qlog")]
@@ -163,7 +160,7 @@ impl Connection {
     fn ack_delay(&mut self, id: SpaceId, ack: &Ack<'_>) -> Duration {
         let usual = match (id, &self.peer) {
             (SpaceId::Data(_), Some(peer)) => {
-                let delay = ack.delay(peer.ack_delay_exponent);
+                let delay = peer.ack_delay(ack);
                 let most = self.peer_max_ack_delay();
                 if self.handshake.is_confirmed() { delay.min(most) } else { delay }
             }
@@ -186,7 +183,7 @@ impl Connection {
         let congested = match self.begin(Operation::ValidateEcn, input) {
             Some(congested) => congested,
             // Counts are kept per space by the peer; marks are set on 1-RTT packets alone.
-            None => self.paths.get_mut(key).is_some_and(|path| path.ecn.on_ack(marked, counts)),
+            None => self.paths.get_mut(key).is_some_and(|path| path.validate_ecn(marked, counts)),
         };
         self.end(Operation::ValidateEcn, input, congested);
         congested
@@ -202,12 +199,7 @@ impl Connection {
             keys.on_acked(self.now, number);
         }
         if let Some(path) = self.paths.get_mut(key) {
-            if packet.in_flight {
-                path.landed(packet.size.into());
-            }
-            if !packet.mtu_probe {
-                path.mtu.on_acked(packet.size, packet.time_sent);
-            }
+            path.on_packet_acked(packet);
         }
         if packet.mtu_probe {
             self.mtu_probe_done(key, true);
@@ -237,12 +229,7 @@ impl Connection {
         if self.begin_act(Operation::MtuProbeDone, input)
             && let Some(path) = self.paths.get_mut(key)
         {
-            if !arrived {
-                // RFC 9000 s.14.4: no sign of congestion.
-                path.mtu.on_probe_lost();
-            } else if path.mtu.on_probe_acked() {
-                path.controller.on_datagram_size(path.mtu.current());
-            }
+            path.on_mtu_probe(arrived);
         }
         self.end(Operation::MtuProbeDone, input, ());
     }
@@ -264,7 +251,7 @@ impl Connection {
         for (number, packet) in &lost {
             self.on_packet_lost(now, id, *number, packet);
         }
-        let keys: Vec<PathKey> = self.paths.iter().map(|path| path.key).collect();
+        let keys: Vec<PathKey> = self.paths.iter().map(|path| path.key()).collect();
         for key in keys {
             self.on_path_lost(now, key, &lost);
         }
@@ -272,10 +259,10 @@ impl Connection {
 
     /// Of the active path; what went elsewhere is late for other reasons, and rarely.
     fn loss_thresholds(&mut self) -> Thresholds {
-        let key = self.path().key;
+        let key = self.path().key();
         let thresholds = match self.begin(Operation::LossThresholds, key) {
             Some((packets, delay)) => self.bound_thresholds(key, packets, delay),
-            None => self.config.thresholds(&self.path().rtt),
+            None => self.config.thresholds(self.path().rtt()),
         };
         let Thresholds { packets, delay } = thresholds;
         self.end(Operation::LossThresholds, key, (packets, delay));
@@ -300,23 +287,8 @@ impl Connection {
         if packet.mtu_probe {
             self.mtu_probe_done(key, false);
         }
-        let Some(path) = self.paths.get_mut(key) else { return };
-        if packet.in_flight {
-            path.landed(size.into());
-        }
-        if packet.mtu_probe {
-            return;
-        }
-        if path.mtu.on_lost(now, size, packet.time_sent) {
-            path.controller.on_datagram_size(path.mtu.current());
-        }
-        if packet.content.marked {
-            path.ecn.on_marked_lost();
-        }
-        if packet.in_flight {
-            path.rates.on_lost(size.into());
-            let total = path.rates.lost();
-            path.controller.on_packet_lost(now, size.into(), &packet.delivery, total);
+        if let Some(path) = self.paths.get_mut(key) {
+            path.on_packet_lost(now, packet);
         }
     }
 
@@ -330,14 +302,13 @@ impl Connection {
         self.congestion_event(now, key, largest_sent, Signal::Loss { bytes });
         let delay = self.peer_max_ack_delay();
         let Some(path) = self.paths.get(key) else { return };
-        let duration = persistent_congestion_duration(&path.rtt, delay);
-        let found = persistent_congestion(lost, path.rtt.first_sample(), duration);
+        let duration = persistent_congestion_duration(path.rtt(), delay);
+        let found = persistent_congestion(lost, path.rtt().first_sample(), duration);
         let input = (key, found);
         if self.decide(Operation::PersistentCongestion, input, found)
             && let Some(path) = self.paths.get_mut(key)
         {
-            path.controller.on_persistent_congestion(now);
-            path.rtt.restart_min();
+            path.on_persistent_congestion(now);
             #[cfg(feature = "qlog")]
             self.log_congestion(key, "persistent_congestion");
         }

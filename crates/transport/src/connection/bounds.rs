@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::Connection;
-use super::path::{Path, PathKey};
+use super::path::Path;
+use super::paths::PathKey;
 use super::space::SpaceId;
 use crate::Timestamp;
 use crate::operation::Operation;
@@ -21,41 +22,18 @@ const LEAST_DATAGRAMS: u64 = 2;
 /// A timer that has run and is still due runs again so much later.
 const REST: Duration = Duration::from_millis(1);
 
-/// A hook keeps datagrams of a path back.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Hold {
-    since: Timestamp,
-    /// It has done so for long enough.
-    over: bool,
-}
-
-impl Path {
-    /// The congestion window in force.
-    pub(super) fn window(&self) -> u64 {
-        self.hook_window.unwrap_or_else(|| self.controller.window())
-    }
-
-    /// A hook keeps the next datagram back: until when it may.
-    fn hold(&mut self, now: Timestamp) -> Timestamp {
-        let hold = self.hold.get_or_insert(Hold { since: now, over: false });
-        if hold.over { now } else { hold.since + PATIENCE }
-    }
-}
-
 impl Connection {
     /// A hook is off: what it answered is of no meaning any more.
     pub(super) fn forget_answers(&mut self) {
-        for path in self.paths.iter_mut() {
-            (path.hook_window, path.hold) = (None, None);
-        }
+        self.paths.iter_mut().for_each(Path::forget_answers);
     }
 
     /// The congestion window of a path, as whoever is attached to it wants it.
     pub(super) fn window(&mut self, key: PathKey) -> u64 {
         let answer: Option<u64> = self.begin(Operation::CongestionWindow, key);
         let path = &mut self.paths[key];
-        let least = LEAST_DATAGRAMS * u64::from(path.mtu.current());
-        path.hook_window = answer.map(|window| window.max(least));
+        let least = LEAST_DATAGRAMS * u64::from(path.mtu());
+        path.set_hook_window(answer.map(|window| window.max(least)));
         let window = path.window();
         self.end(Operation::CongestionWindow, key, window);
         window
@@ -76,8 +54,8 @@ impl Connection {
         let answer: Option<u64> = self.begin(Operation::PacingRate, key);
         let path = &self.paths[key];
         let rate = match answer {
-            Some(rate) => rate.max(LEAST_DATAGRAMS * u64::from(path.mtu.current())),
-            None => path.controller.pacing_rate(&path.rtt).as_bytes_per_second() as u64,
+            Some(rate) => rate.max(LEAST_DATAGRAMS * u64::from(path.mtu())),
+            None => path.pacing_rate().as_bytes_per_second() as u64,
         };
         self.end(Operation::PacingRate, key, rate);
         rate
@@ -91,26 +69,23 @@ impl Connection {
         until: Option<Timestamp>,
     ) -> Option<Timestamp> {
         let until = until.filter(|until| *until > now)?;
-        let latest = self.paths[key].hold(now);
+        let latest = self.paths[key].hold_back(now);
         Some(until.min(latest)).filter(|until| *until > now)
     }
 
     /// Limits a hook's answer `yes` on whether to send a packet, where `there` says whether there is anything to send.
     pub(super) fn bound_content(&mut self, key: PathKey, there: bool, yes: bool) -> bool {
         let now = self.now;
-        there && (yes || self.paths[key].hold(now) <= now)
+        there && (yes || self.paths[key].hold_back(now) <= now)
     }
 
     /// Time at which a hook must have released whatever it holds back; none: it holds nothing.
     pub(super) fn hold_timer(&self) -> Option<Timestamp> {
-        let holds = self.paths.iter().filter_map(|path| path.hold);
-        holds.filter(|hold| !hold.over).map(|hold| hold.since + PATIENCE).min()
+        self.paths.iter().filter_map(Path::hold_timer).min()
     }
 
     pub(super) fn on_hold_timer(&mut self, now: Timestamp) {
-        for hold in self.paths.iter_mut().filter_map(|path| path.hold.as_mut()) {
-            hold.over |= hold.since + PATIENCE <= now;
-        }
+        self.paths.iter_mut().for_each(|path| path.on_hold_timer(now));
     }
 
     /// A timer of loss detection, which by itself is at `usual`: not so soon that probes go without end,
@@ -125,7 +100,7 @@ impl Connection {
         let sent = ids.filter_map(|id| self.spaces[id].loss.last_ack_eliciting()).max();
         // What was sent cannot be known to be lost within a round trip.
         let soonest =
-            sent.unwrap_or(self.activity.since()) + self.path().rtt.smoothed().max(GRANULARITY);
+            sent.unwrap_or(self.activity.since()) + self.path().rtt().smoothed().max(GRANULARITY);
         let latest = usual + PATIENCE;
         Some(at.unwrap_or(latest).clamp(usual.min(soonest), latest))
     }
@@ -144,14 +119,14 @@ impl Connection {
         packets: u64,
         delay: Duration,
     ) -> Thresholds {
-        let usual = self.config.thresholds(&self.paths[key].rtt);
+        let usual = self.config.thresholds(self.paths[key].rtt());
         // RFC 9002 s.6.1.1, s.6.1.2.
         let delay = delay.clamp(GRANULARITY, usual.delay + PATIENCE);
         Thresholds { packets: packets.max(PACKET_THRESHOLD), delay }
     }
 
     pub(super) fn bound_pto(&self, key: PathKey, usual: Duration, pto: Duration) -> Duration {
-        let least = self.paths[key].rtt.smoothed().max(GRANULARITY).min(usual);
+        let least = self.paths[key].rtt().smoothed().max(GRANULARITY).min(usual);
         pto.clamp(least, usual + PATIENCE)
     }
 

@@ -179,7 +179,7 @@ impl Connection {
 
     /// RFC 9000 s.10.2: three PTOs.
     fn close_time(&self) -> std::time::Duration {
-        self.path().rtt.pto_base() * 3
+        self.path().rtt().pto_base() * 3
     }
 
     /// The frame that tells of it; `protected` with 1-RTT keys, where the application's code and

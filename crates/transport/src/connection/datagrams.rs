@@ -137,14 +137,13 @@ impl Connection {
     /// The largest datagram that can be sent now, in bytes; none: the peer takes none. It changes with
     /// the path.
     pub fn max_datagram_size(&self) -> Option<usize> {
-        let limit = self.peer?.max_datagram_frame_size;
+        let limit = self.peer?.max_datagram_frame_size()?;
         let ids = &self.ids.remote;
-        let id = ids.get(self.path().remote_id).unwrap_or_else(|| ids.current());
-        let packet =
-            usize::from(self.path().mtu.current()).saturating_sub(PACKET_OVERHEAD + id.len());
+        let id = ids.get(self.path().remote_id()).unwrap_or_else(|| ids.current());
+        let packet = usize::from(self.path().mtu()).saturating_sub(PACKET_OVERHEAD + id.len());
         let frame = usize::try_from(limit).unwrap_or(usize::MAX).min(packet);
         // The type and the longest length there can be; without the length a frame is one byte.
-        (limit > 0).then(|| frame.saturating_sub(1 + 2))
+        Some(frame.saturating_sub(1 + 2))
     }
 
     /// The oldest datagram that came and was not read.

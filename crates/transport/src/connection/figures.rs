@@ -33,21 +33,21 @@ impl Connection {
     pub fn stats(&self) -> Stats {
         let path = self.path();
         let path = PathStats {
-            rtt: path.rtt.smoothed(),
-            min_rtt: path.rtt.min(),
-            rtt_variation: path.rtt.variation(),
+            rtt: path.rtt().smoothed(),
+            min_rtt: path.rtt().min(),
+            rtt_variation: path.rtt().variation(),
             congestion_window: path.window(),
-            slow_start_threshold: path.controller.slow_start_threshold(),
-            bytes_in_flight: path.in_flight,
-            pacing_rate: path.controller.pacing_rate(&path.rtt).as_bytes_per_second() as u64,
-            current_mtu: path.mtu.current(),
-            probe_timeouts: path.backoff.count(),
+            slow_start_threshold: path.controller().slow_start_threshold(),
+            bytes_in_flight: path.in_flight(),
+            pacing_rate: path.pacing_rate().as_bytes_per_second() as u64,
+            current_mtu: path.mtu(),
+            probe_timeouts: path.backoff().count(),
         };
         Stats { path, ..self.stats }
     }
 
     /// Our address on the active path, if it is known.
     pub fn local_ip(&self) -> Option<IpAddr> {
-        self.path().local
+        self.path().local()
     }
 }

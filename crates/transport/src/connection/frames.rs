@@ -4,7 +4,7 @@ use equic_wire::frame::{Frame, NewConnectionId};
 use equic_wire::{ConnectionId, Side, TransportErrorCode};
 
 use super::Connection;
-use super::path::PathKey;
+use super::paths::PathKey;
 use super::space::SpaceId;
 use crate::Timestamp;
 use crate::cid::{IdError, NewId};

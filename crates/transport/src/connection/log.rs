@@ -8,12 +8,13 @@ mod paths;
 
 use equic_wire::KnownVersion;
 use equic_wire::frame::{Frame, NewConnectionId, UnknownFrame};
-use equic_wire::packet::{FinishedPacket, PacketType, Retry, VersionNegotiation};
+use equic_wire::packet::{PacketType, Retry, VersionNegotiation};
 use equic_wire::params::TransportParameters;
 
 use super::Connection;
 use super::close::CloseReason;
-use super::path::PathKey;
+use super::packet_builder::{BuiltPacket, TAG_LEN};
+use super::paths::PathKey;
 use super::space::{Sent, SentFrame, SpaceId};
 use super::write::{control_frame, varint};
 use crate::Timestamp;
@@ -47,7 +48,6 @@ struct Sending {
     number: u64,
     bytes: Vec<u8>,
     header_len: usize,
-    tag_len: usize,
     mtu_probe: bool,
 }
 
@@ -79,20 +79,19 @@ impl Connection {
             known: Known::default(),
         };
         let path = self.path();
-        let (key, local, remote) = (path.key, path.local, path.remote);
+        let (key, local, remote) = (path.key(), path.local(), path.remote());
         let ids = [self.ids.scid(), self.ids.remote.current()];
         log.emit(key, EventKind::ConnectionStarted { local, remote, ids });
         changes::version(self, &mut log);
-        let declared = self.start.declared.clone();
-        if let Ok(parameters) = TransportParameters::parse(&declared, self.side) {
+        if let Ok(parameters) = TransportParameters::parse(self.start.declared(), self.side) {
             let (initiator, parameters) = (Initiator::Local, &parameters);
             log.emit(key, EventKind::ParametersSet { initiator, parameters });
         }
         let start = EventKind::RecoveryParametersSet {
             initial_rtt: self.config.initial_rtt,
-            datagram: path.mtu.current(),
-            window: path.controller.window(),
-            algorithm: path.controller.name(),
+            datagram: path.mtu(),
+            window: path.controller().window(),
+            algorithm: path.controller().name(),
         };
         log.emit(key, start);
         self.qlog = Some(Box::new(log));
@@ -121,14 +120,14 @@ impl Connection {
     /// The peer's transport parameters came.
     pub(super) fn log_parameters(&mut self, parameters: &TransportParameters<'_>) {
         self.with_log(|connection, log| {
-            let key = connection.path().key;
+            let key = connection.path().key();
             log.emit(key, EventKind::ParametersSet { initiator: Initiator::Remote, parameters });
         });
     }
 
     pub(super) fn log_closed(&mut self, reason: &CloseReason) {
         self.with_log(|connection, log| {
-            log.emit(connection.path().key, EventKind::ConnectionClosed(reason));
+            log.emit(connection.path().key(), EventKind::ConnectionClosed(reason));
         });
     }
 
@@ -138,7 +137,7 @@ impl Connection {
             log.checksum = crc32c(datagram);
             let (length, checksum) = (datagram.len(), log.checksum);
             let kind = EventKind::DatagramReceived { length, ecn, checksum };
-            log.emit(connection.path().key, kind);
+            log.emit(connection.path().key(), kind);
         });
     }
 
@@ -158,7 +157,7 @@ impl Connection {
             changes::keys(connection, log, Initiator::Remote);
             changes::state(connection, log);
             let ack_delay_exponent = match (header.form, &connection.peer) {
-                (Form::Short { .. }, Some(peer)) => peer.ack_delay_exponent,
+                (Form::Short { .. }, Some(peer)) => peer.ack_delay_exponent(),
                 _ => DEFAULT_EXPONENT,
             };
             let (length, checksum, mtu_probe) = (packet.len(), log.checksum, false);
@@ -175,7 +174,7 @@ impl Connection {
             let length = retry.without_tag().len() + Retry::TAG_LEN;
             let (packet, checksum) = (Unprotected::Retry(*retry), log.checksum);
             let kind = EventKind::UnprotectedReceived { packet, length, checksum };
-            log.emit(connection.path().key, kind);
+            log.emit(connection.path().key(), kind);
         });
     }
 
@@ -186,7 +185,7 @@ impl Connection {
         chosen: Option<KnownVersion>,
     ) {
         self.with_log(|connection, log| {
-            let (key, versions) = (connection.path().key, packet.versions());
+            let (key, versions) = (connection.path().key(), packet.versions());
             // First byte, version, and the IDs with their lengths (RFC 9000 s.17.2.1).
             let ids = packet.dcid().len() + packet.scid().len();
             let length = 1 + 4 + 2 + ids + versions.as_bytes().len();
@@ -206,22 +205,16 @@ impl Connection {
         self.with_log(|connection, log| {
             let checksum = log.checksum;
             let kind = EventKind::PacketDropped { packet_type, length, checksum, trigger };
-            log.emit(connection.path().key, kind);
+            log.emit(connection.path().key(), kind);
         });
     }
 
     /// A packet is about to be protected: `bytes` has room for the tag at its end.
-    pub(super) fn log_sending(
-        &mut self,
-        number: u64,
-        finished: &FinishedPacket,
-        tag_len: usize,
-        mtu_probe: bool,
-        bytes: &[u8],
-    ) {
+    pub(super) fn log_sending(&mut self, packet: &BuiltPacket<'_>, mtu_probe: bool) {
         self.with_log(|_, log| {
-            let (bytes, header_len) = (bytes.to_vec(), finished.header_len);
-            log.sending.push(Sending { number, bytes, header_len, tag_len, mtu_probe });
+            let (number, header_len) = (packet.number(), packet.header_len());
+            let bytes = packet.bytes().to_vec();
+            log.sending.push(Sending { number, bytes, header_len, mtu_probe });
         });
     }
 
@@ -235,12 +228,12 @@ impl Connection {
         self.with_log(|_, log| {
             let checksum = crc32c(datagram);
             for sent in std::mem::take(&mut log.sending) {
-                let Sending { number, bytes, header_len, tag_len, mtu_probe } = sent;
+                let Sending { number, bytes, header_len, mtu_probe } = sent;
                 let number_length = bytes.first().map_or(0, |first| usize::from(first & 3) + 1);
                 // First byte, ID, packet number.
                 let dcid_len = header_len.saturating_sub(1 + number_length);
                 let Some(header) = Header::read(&bytes, number, dcid_len) else { continue };
-                let end = bytes.len().saturating_sub(tag_len);
+                let end = bytes.len().saturating_sub(TAG_LEN);
                 let payload = bytes.get(header_len..end).unwrap_or_default();
                 let (length, ack_delay_exponent) = (bytes.len(), DEFAULT_EXPONENT);
                 let packet =
@@ -257,7 +250,7 @@ impl Connection {
     pub(super) fn log_acked(&mut self, id: SpaceId, packets: &[(u64, SentPacket<Sent>)]) {
         self.with_log(|connection, log| {
             let numbers: Vec<u64> = packets.iter().map(|(number, _)| *number).collect();
-            let (space, key) = (packet_type(id), connection.path().key);
+            let (space, key) = (packet_type(id), connection.path().key());
             log.emit(key, EventKind::PacketsAcked { space, numbers: &numbers });
             for frame in packets.iter().flat_map(|(_, packet)| &packet.content.frames) {
                 if let SentFrame::Stream { id, .. } | SentFrame::Control(Control::Reset(id, ..)) =
@@ -294,7 +287,7 @@ impl Connection {
             let again: Vec<Retransmitted> =
                 frames.iter().filter_map(|frame| connection.retransmitted(frame)).collect();
             if !again.is_empty() {
-                log.emit(connection.path().key, EventKind::MarkedForRetransmit(&again));
+                log.emit(connection.path().key(), EventKind::MarkedForRetransmit(&again));
             }
         });
     }
@@ -329,7 +322,7 @@ impl Connection {
     /// Logs the times at which the timers will go off: of loss detection, of acknowledgements, of idleness.
     pub(super) fn log_timers(&mut self, timers: [Option<Timestamp>; 3]) {
         self.with_log(|connection, log| {
-            let key = connection.path().key;
+            let key = connection.path().key();
             for (index, timer) in [Timer::Loss, Timer::Ack, Timer::Idle].into_iter().enumerate() {
                 let before = std::mem::replace(&mut log.known.timers[index], timers[index]);
                 let change = match timers[index] {
@@ -345,7 +338,7 @@ impl Connection {
     /// Time has passed.
     pub(super) fn log_expired(&mut self) {
         self.with_log(|connection, log| {
-            let key = connection.path().key;
+            let key = connection.path().key();
             for (index, timer) in [Timer::Loss, Timer::Ack, Timer::Idle].into_iter().enumerate() {
                 if log.known.timers[index].is_some_and(|at| at <= log.now) {
                     log.known.timers[index] = None;

@@ -31,7 +31,7 @@ impl Connection {
         spaces
             + self.streams.memory()
             + self.waiting.memory()
-            + self.start.hello.as_ref().map_or(0, Vec::capacity)
+            + self.start.memory()
             + self.datagrams.memory()
             + self.ids.memory()
             + self.events.len() * size_of::<Event>()

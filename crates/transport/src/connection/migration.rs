@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use equic_wire::{ConnectionId, Side};
 use rand::{Rng, RngCore};
 
-use super::path::{MAX_PATHS, Path, PathKey};
+use super::path::Path;
+use super::paths::{MAX_PATHS, PathKey};
 use super::validation::Validation;
 use super::{Arrival, Connection, Event};
 use crate::Timestamp;
@@ -64,14 +65,14 @@ impl Connection {
         if !self.handshake.is_confirmed() {
             return Err(MigrateError::NotConfirmed);
         }
-        if self.peer.is_some_and(|peer| peer.stay) {
+        if self.peer.is_some_and(|peer| peer.forbids_migration()) {
             return Err(MigrateError::Forbidden);
         }
-        let remote = self.path().remote;
+        let remote = self.path().remote();
         let id = self.unused_id().ok_or(MigrateError::NoConnectionId)?;
         let key = self.add_path(now, remote, local);
         if let Some(path) = self.paths.get_mut(key) {
-            path.remote_id = id;
+            path.use_remote_id(id);
         }
         self.move_to(now, key);
         Ok(())
@@ -82,7 +83,7 @@ impl Connection {
         self.ids
             .remote
             .sequences()
-            .find(|sequence| self.paths.iter().all(|path| path.remote_id != *sequence))
+            .find(|sequence| self.paths.iter().all(|path| path.remote_id() != *sequence))
     }
 
     /// Path that a datagram came on; none: the datagram is to be dropped.
@@ -103,10 +104,10 @@ impl Connection {
             From::Known(key) => key,
             From::New(remote, local) => {
                 let key = self.add_path(now, remote, local);
-                let remote_id = self.path().remote_id;
+                let remote_id = self.path().remote_id();
                 if let Some(path) = self.paths.get_mut(key) {
                     path.validation.on_received(datagram);
-                    path.remote_id = remote_id;
+                    path.use_remote_id(remote_id);
                 }
                 key
             }
@@ -120,14 +121,14 @@ impl Connection {
             Side::Client => Validation::of_our_choice(),
             Side::Server => Validation::new(false),
         };
-        let mut path = Path::new(now, key, remote, &self.config, seed, validation);
-        path.local = local;
-        path.ecn = self.path().ecn.restart(self.config.ecn);
+        let addresses = (remote, local);
+        let mut path = Path::new(now, key, addresses, &self.config, seed, validation);
+        path.restart_ecn(self.path(), self.config.ecn);
         if let Some(peer) = &self.peer {
-            path.on_peer_limit(peer.max_udp_payload_size);
+            path.on_peer_limit(peer.max_udp_payload_size());
         }
         if let Some(gone) = self.paths.add(path) {
-            self.release_id(gone.remote_id);
+            self.release_id(gone.remote_id());
         }
         debug_assert!(self.paths.iter().count() <= MAX_PATHS);
         key
@@ -135,7 +136,7 @@ impl Connection {
 
     /// A path is no more: its connection ID is not used for another (RFC 9000 s.9.5).
     fn release_id(&mut self, sequence: u64) {
-        if self.paths.iter().all(|path| path.remote_id != sequence) {
+        if self.paths.iter().all(|path| path.remote_id() != sequence) {
             self.ids.remote.retire(sequence);
         }
     }
@@ -145,10 +146,10 @@ impl Connection {
     pub(super) fn on_peer_packet(&mut self, now: Timestamp, key: PathKey) {
         // An answer in the same packet may have ended the path on which it came.
         let gone = self.paths.get(key).is_none();
-        if gone || key == self.path().key || self.side == Side::Client {
+        if gone || key == self.path().key() || self.side == Side::Client {
             return;
         }
-        let input = (key, self.path().key);
+        let input = (key, self.path().key());
         if !self.decide(Operation::FollowPeer, input, true) {
             return;
         }
@@ -156,9 +157,9 @@ impl Connection {
         if let Some(id) = self.unused_id()
             && let Some(path) = self.paths.get_mut(key)
         {
-            path.remote_id = id;
+            path.use_remote_id(id);
         }
-        let before = self.path().key;
+        let before = self.path().key();
         self.move_to(now, key);
         // RFC 9000 s.9.3.3: if the peer is still there, someone has copied its packets.
         if self.paths.get(before).is_some_and(|path| path.validation.is_validated()) {
@@ -170,7 +171,7 @@ impl Connection {
     fn move_to(&mut self, now: Timestamp, key: PathKey) {
         self.paths.set_active(key);
         let path = self.path();
-        let (remote, validated) = (path.remote, path.validation.is_validated());
+        let (remote, validated) = (path.remote(), path.validation.is_validated());
         // Only the last is true, so a peer that never rests fills no queue.
         self.events.retain(|event| !matches!(event, Event::Moved(_)));
         self.events.push_back(Event::Moved(remote));
@@ -184,7 +185,7 @@ impl Connection {
         let mut data = [0; 8];
         self.rng.fill_bytes(&mut data);
         // RFC 9000 s.8.2.4: three times the larger of the PTO now and that of a new path.
-        let patience = self.path().rtt.pto_base().max(INITIAL_RTT * 3) * 3;
+        let patience = self.path().rtt().pto_base().max(INITIAL_RTT * 3) * 3;
         if self.begin_act(Operation::ChallengePath, key)
             && let Some(path) = self.paths.get_mut(key)
         {
@@ -205,7 +206,7 @@ impl Connection {
         }
         let window = self.window(key);
         let path = &mut self.paths[key];
-        if path.in_flight <= window.saturating_add(BEYOND_WINDOW) {
+        if path.in_flight() <= window.saturating_add(BEYOND_WINDOW) {
             path.validation.answer(data);
         }
     }
@@ -219,9 +220,9 @@ impl Connection {
         else {
             return;
         };
-        let (key, remote) = (path.key, path.remote);
+        let (key, remote) = (path.key(), path.remote());
         self.notify(Operation::PathValidated, key);
-        if key == self.path().key {
+        if key == self.path().key() {
             self.leave_others();
         }
         let same = Event::PathValidated(remote);
@@ -237,12 +238,12 @@ impl Connection {
 
     /// The peer is here: paths that were left are of no use, unless they are asked, too.
     fn leave_others(&mut self) {
-        let active = self.path().key;
-        let useless = |path: &&Path| path.key != active && !path.validation.is_asking();
-        let keys: Vec<PathKey> = self.paths.iter().filter(useless).map(|path| path.key).collect();
+        let active = self.path().key();
+        let useless = |path: &&Path| path.key() != active && !path.validation.is_asking();
+        let keys: Vec<PathKey> = self.paths.iter().filter(useless).map(|path| path.key()).collect();
         for key in keys {
             if let Some(gone) = self.paths.remove(key) {
-                self.release_id(gone.remote_id);
+                self.release_id(gone.remote_id());
             }
         }
     }
@@ -257,7 +258,7 @@ impl Connection {
         let mut failed = Vec::new();
         for path in self.paths.iter_mut() {
             if path.validation.on_timer(now) {
-                failed.push(path.key);
+                failed.push(path.key());
             }
         }
         for key in failed {
@@ -270,16 +271,16 @@ impl Connection {
         if self.preferred == Some(key) {
             self.preferred = None;
         }
-        if key != self.path().key {
+        if key != self.path().key() {
             if let Some(gone) = self.paths.remove(key) {
-                self.release_id(gone.remote_id);
+                self.release_id(gone.remote_id());
             }
             return;
         }
         if let Some(other) = self.paths.last_validated() {
             self.move_to(now, other);
             if let Some(gone) = self.paths.remove(key) {
-                self.release_id(gone.remote_id);
+                self.release_id(gone.remote_id());
             }
         }
         // With no other, the idle timeout decides: the peer may yet be heard.
@@ -291,7 +292,7 @@ impl Connection {
         if !self.config.follow_preferred_address {
             return;
         }
-        let remote = match self.path().remote {
+        let remote = match self.path().remote() {
             SocketAddr::V4(_) => preferred.ipv4().map(SocketAddr::V4),
             // A socket of both families writes IPv4 addresses as IPv6 ones (RFC 4291 s.2.5.5.2).
             SocketAddr::V6(now) if now.ip().to_ipv4_mapped().is_some() => preferred
@@ -300,11 +301,11 @@ impl Connection {
             SocketAddr::V6(_) => preferred.ipv6().map(SocketAddr::V6),
         };
         let Some(remote) = remote else { return };
-        let local = self.path().local;
+        let local = self.path().local();
         let key = self.add_path(now, remote, local);
         if let Some(path) = self.paths.get_mut(key) {
             // RFC 9000 s.5.1.1: its sequence number is 1.
-            path.remote_id = 1;
+            path.use_remote_id(1);
         }
         self.preferred = Some(key);
         self.challenge(now, key);
@@ -313,20 +314,20 @@ impl Connection {
     /// The connection ID to put on packets of a path. If the peer has retired it, another takes its
     /// place.
     pub(super) fn dcid(&mut self, key: PathKey) -> ConnectionId {
-        let sequence = self.paths[key].remote_id;
+        let sequence = self.paths[key].remote_id();
         if let Some(id) = self.ids.remote.get(sequence) {
             return id;
         }
         let other = self.unused_id().or_else(|| self.ids.remote.sequences().next());
         let sequence = other.unwrap_or(sequence);
-        self.paths[key].remote_id = sequence;
+        self.paths[key].use_remote_id(sequence);
         self.ids.remote.get(sequence).unwrap_or(ConnectionId::EMPTY)
     }
 
     /// The path that has something to send which can go nowhere else, if there is one.
     pub(super) fn probing_path(&self) -> Option<PathKey> {
-        let active = self.path().key;
-        let probing = |path: &&Path| path.key != active && path.may_probe();
-        self.paths.iter().find(probing).map(|path| path.key)
+        let active = self.path().key();
+        let probing = |path: &&Path| path.key() != active && path.may_probe();
+        self.paths.iter().find(probing).map(|path| path.key())
     }
 }

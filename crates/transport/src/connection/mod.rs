@@ -15,9 +15,11 @@
 //!   which version; `early.rs`, `tickets.rs`: 0-RTT; `waiting.rs`: packets before their keys;
 //! * `receive.rs`: datagrams to frames; `frames.rs`: what each frame does; `acks.rs`: ACK frames
 //!   and loss;
-//! * `send.rs`: which packet next, and what goes into it; `write.rs`: its frames;
+//! * `send.rs`: which packet next, and what goes into it; `packet_builder.rs`: how it is built; `write.rs`: its
+//!   frames;
 //! * `datagrams.rs`: RFC 9221; `ack_frequency.rs`: when acknowledgements go, and are asked for;
-//! * `identity.rs`: what TLS says of the peer; `figures.rs`: what is known of the path;
+//! * `identity.rs`: what TLS says of the peer; `peer.rs`: its transport parameters; `figures.rs`: what is known of
+//!   the path;
 //! * `memory.rs`: what the peer has us keep;
 //! * `timers.rs`: when to do something unasked; `close.rs`: the end;
 //! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
@@ -27,7 +29,7 @@
 //! * `requests.rs`: what hooks ask for that is done between calls;
 //! * `bounds.rs`: how far the answers of hooks hold;
 //! * `migration.rs`: other addresses; `null.rs`: simulations without protection;
-//! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
+//! * `space.rs`, `path.rs`: what is kept for each packet number space and path; `paths.rs`: all paths.
 
 mod ack_frequency;
 mod acknowledgements;
@@ -55,9 +57,12 @@ mod migration;
 #[cfg(feature = "null-crypto")]
 mod null;
 mod operate;
+mod packet_builder;
 pub(crate) mod packet_keys;
 mod packet_numbers;
 mod path;
+mod paths;
+mod peer;
 mod receive;
 mod requests;
 mod retry;
@@ -97,8 +102,8 @@ pub use config::{ClientConfig, PreferredAddresses, ServerConfig, TransportConfig
 use connection_ids::ConnectionIds;
 pub use datagrams::DatagramError;
 pub use figures::PathStats;
+use handshake::Handshake;
 pub use handshake::StartError;
-use handshake::{Handshake, Peer};
 pub(crate) use handshake::{initial_suite, tls_version};
 pub use identity::{ExportError, HandshakeData};
 pub(crate) use ids::FirstPacket;
@@ -107,7 +112,9 @@ pub use migration::MigrateError;
 #[cfg(feature = "null-crypto")]
 pub use null::InsecureNullConfig;
 use packet_keys::PacketKeys;
-use path::{Path, PathKey, Paths};
+use path::Path;
+use paths::{PathKey, Paths};
+use peer::Peer;
 use space::{Space, SpaceId, Spaces};
 pub(crate) use start::{Serve, Start};
 pub(crate) use view::View;
@@ -246,6 +253,7 @@ pub struct Connection {
     /// The path on which that is being tried.
     preferred: Option<PathKey>,
     ids: ConnectionIds,
+    /// None: its transport parameters have not come yet.
     peer: Option<Peer>,
     closing: close::Closing,
     /// Frequency of acknowledgements, ours and the one asked of the peer.
@@ -279,17 +287,17 @@ impl Connection {
 
     /// Address that datagrams are sent to on the active path.
     pub fn remote_address(&self) -> SocketAddr {
-        self.path().remote
+        self.path().remote()
     }
 
     /// The round-trip time as it is estimated now.
     pub fn rtt(&self) -> Duration {
-        self.path().rtt.smoothed()
+        self.path().rtt().smoothed()
     }
 
     /// The largest datagram that the path is known to take, in bytes of UDP payload (RFC 9000 s.14.3).
     pub fn current_mtu(&self) -> u16 {
-        self.path().mtu.current()
+        self.path().mtu()
     }
 
     /// Whether the handshake is complete.

@@ -1,197 +1,83 @@
-//! State that a connection keeps of its paths: a path is a pair of addresses.
+//! State that a connection keeps of one path.
 
 use std::net::{IpAddr, SocketAddr};
-use std::ops::{Index, IndexMut};
+use std::time::Duration;
 
 use equic_wire::packet::MIN_INITIAL_DATAGRAM;
 
-use crate::Timestamp;
-use crate::congestion::{Controller, DeliveryRate, Pacer, WindowUsage};
-use crate::operation::Word;
-use crate::path::{EcnValidation, MtuDiscovery};
-use crate::recovery::RttEstimator;
-
 use super::backoff::Backoff;
-use super::bounds::Hold;
+use super::bounds::PATIENCE;
 use super::config::TransportConfig;
-use super::space::PathId;
+use super::paths::PathKey;
+use super::space::{PathId, Sent};
 use super::validation::Validation;
-
-/// Paths of a connection at a time; the oldest that is of no use goes first.
-pub(super) const MAX_PATHS: usize = 4;
+use crate::Timestamp;
+use crate::congestion::{
+    AckSample, Controller, DeliveryRate, Pacer, Rate, RateSample, Signal, WindowUsage,
+};
+#[cfg(feature = "qlog")]
+use crate::path::EcnState;
+use crate::path::{EcnValidation, MtuDiscovery};
+use crate::received::EcnCounts;
+use crate::recovery::{DeliveryMark, RttEstimator, SentPacket};
 
 /// A datagram that would be smaller is not worth sending.
 const LEAST: u64 = 64;
 
-/// Names a path of a connection; never used again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct PathKey(pub u32);
-
-impl Word for PathKey {
-    fn to_word(self) -> u64 {
-        self.0.to_word()
-    }
-
-    fn from_word(word: u64) -> Option<PathKey> {
-        u32::from_word(word).map(PathKey)
-    }
+/// A hook keeps datagrams of a path back.
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    since: Timestamp,
+    /// It has done so for long enough.
+    over: bool,
 }
 
-/// All paths; there is always an active one.
-pub(super) struct Paths {
-    /// In the order in which they came; at most [`MAX_PATHS`].
-    list: Vec<Path>,
-    /// Index of the active path in `list`.
-    active: usize,
-    next: u32,
-}
-
-impl Paths {
-    pub(super) fn new(first: Path) -> Paths {
-        Paths { active: 0, next: first.key.0 + 1, list: vec![first] }
-    }
-
-    /// A name for another.
-    pub(super) fn next_key(&mut self) -> PathKey {
-        self.next += 1;
-        PathKey(self.next - 1)
-    }
-
-    /// The path between these addresses; the active one, if there are several. Ours counts only
-    /// where both are known and `strict` says so.
-    pub(super) fn find(
-        &self,
-        remote: SocketAddr,
-        local: Option<IpAddr>,
-        strict: bool,
-    ) -> Option<PathKey> {
-        let same = |path: &&Path| {
-            let ours = !strict || path.local.is_none() || local.is_none() || path.local == local;
-            path.remote == remote && ours
-        };
-        let active = Some(self.active()).filter(same);
-        active.or_else(|| self.list.iter().find(same)).map(|path| path.key)
-    }
-
-    /// Adds a path; the one that had to go for it.
-    pub(super) fn add(&mut self, path: Path) -> Option<Path> {
-        let gone = if self.list.len() < MAX_PATHS {
-            None
-        } else {
-            let active = self.active().key;
-            let mut others = self.list.iter().filter(|path| path.key != active);
-            let useless = others
-                .clone()
-                .find(|path| !path.validation.is_validated() && !path.validation.is_asking());
-            let key = useless.or_else(|| others.next()).map(|path| path.key);
-            key.and_then(|key| self.remove(key))
-        };
-        self.list.push(path);
-        gone
-    }
-
-    /// Takes a path away that is not the active one.
-    pub(super) fn remove(&mut self, key: PathKey) -> Option<Path> {
-        let at = self.list.iter().position(|path| path.key == key)?;
-        if at == self.active {
-            return None;
-        }
-        self.active -= usize::from(at < self.active);
-        Some(self.list.remove(at))
-    }
-
-    pub(super) fn set_active(&mut self, key: PathKey) {
-        self.active = self.list.iter().position(|path| path.key == key).unwrap_or(self.active);
-    }
-
-    /// Another than the active one on which the peer was found.
-    pub(super) fn last_validated(&self) -> Option<PathKey> {
-        let active = self.active().key;
-        let mut found = self.list.iter().rev();
-        found.find(|path| path.validation.is_validated() && path.key != active).map(|path| path.key)
-    }
-
-    pub(super) fn active(&self) -> &Path {
-        &self.list[self.active]
-    }
-
-    pub(super) fn active_mut(&mut self) -> &mut Path {
-        &mut self.list[self.active]
-    }
-
-    /// None: it is gone.
-    pub(super) fn get(&self, key: PathKey) -> Option<&Path> {
-        self.list.iter().find(|path| path.key == key)
-    }
-
-    pub(super) fn get_mut(&mut self, key: PathKey) -> Option<&mut Path> {
-        self.list.iter_mut().find(|path| path.key == key)
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Path> {
-        self.list.iter()
-    }
-
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Path> {
-        self.list.iter_mut()
-    }
-}
-
-/// For keys of paths that are known to be there: those found in the same call into the connection, in which no
-/// path has been removed since. A key that was kept for later may name one that is gone: that is for
-/// [`Paths::get`]. If one is gone all the same, that is a mistake of ours, at which debug builds stop; a peer's packets
-/// must not stop a server, so other builds take the active path.
-impl Index<PathKey> for Paths {
-    type Output = Path;
-
-    fn index(&self, key: PathKey) -> &Path {
-        let found = self.get(key);
-        debug_assert!(found.is_some(), "path {} was found in this call and is gone", key.0);
-        found.unwrap_or_else(|| self.active())
-    }
-}
-
-impl IndexMut<PathKey> for Paths {
-    fn index_mut(&mut self, key: PathKey) -> &mut Path {
-        let found = self.list.iter().position(|path| path.key == key);
-        debug_assert!(found.is_some(), "path {} was found in this call and is gone", key.0);
-        &mut self.list[found.unwrap_or(self.active)]
-    }
-}
-
-pub(super) struct Path {
-    pub key: PathKey,
-    /// Path ID whose packet numbers and connection IDs the path uses (RFC 10069).
-    pub id: PathId,
-    pub remote: SocketAddr,
-    /// Our address, as far as it is known.
-    pub local: Option<IpAddr>,
-    pub rtt: RttEstimator,
-    pub controller: Box<dyn Controller>,
-    pub pacer: Pacer,
-    pub rates: DeliveryRate,
-    /// The latest sample, in bytes a second; 0: none yet.
-    pub delivery_rate: u64,
-    pub usage: WindowUsage,
-    /// Bytes in flight, of all spaces.
+/// Acknowledged packets as the congestion controller is told of them: an [`AckSample`] but for the round-trip time.
+pub(super) struct Acknowledged {
+    pub now: Timestamp,
+    pub acked: u64,
+    pub largest_sent: Timestamp,
     pub in_flight: u64,
-    pub mtu: MtuDiscovery,
-    pub ecn: EcnValidation,
-    pub backoff: Backoff,
-    pub paced_until: Option<Timestamp>,
+    pub app_limited: bool,
+    pub rate: Option<RateSample>,
+}
+
+/// A path: addresses, and what is kept for each path (RFC 9000 s.9.4). Which paths there are, and which one is active,
+/// is not known here.
+pub(super) struct Path {
+    key: PathKey,
+    /// Path ID whose packet numbers and connection IDs the path uses (RFC 10069).
+    id: PathId,
+    remote: SocketAddr,
+    /// Our address, as far as it is known.
+    local: Option<IpAddr>,
+    rtt: RttEstimator,
+    controller: Box<dyn Controller>,
+    pacer: Pacer,
+    rates: DeliveryRate,
+    /// The latest sample, in bytes a second; 0: none yet.
+    delivery_rate: u64,
+    usage: WindowUsage,
+    /// Bytes in flight, of all spaces.
+    in_flight: u64,
+    mtu: MtuDiscovery,
+    ecn: EcnValidation,
+    backoff: Backoff,
+    paced_until: Option<Timestamp>,
+    /// Whether the path's address is the peer's.
     pub validation: Validation,
     /// Sequence number of the peer's connection ID that is used on this path.
-    pub remote_id: u64,
+    remote_id: u64,
     /// The congestion window that a hook wants.
-    pub hook_window: Option<u64>,
-    pub hold: Option<Hold>,
+    hook_window: Option<u64>,
+    hold: Option<Hold>,
 }
 
 impl Path {
     pub(super) fn new(
         now: Timestamp,
         key: PathKey,
-        remote: SocketAddr,
+        (remote, local): (SocketAddr, Option<IpAddr>),
         config: &TransportConfig,
         seed: u64,
         validation: Validation,
@@ -200,7 +86,7 @@ impl Path {
             key,
             id: PathId(0),
             remote,
-            local: None,
+            local,
             rtt: RttEstimator::new(config.initial_rtt),
             controller: config.start_controller(seed),
             pacer: Pacer::new(now, config.first_window()),
@@ -219,6 +105,44 @@ impl Path {
         }
     }
 
+    /// Validates ECN anew, with what another path has learnt of it; `marks`: packets may be marked at all.
+    pub(super) fn restart_ecn(&mut self, other: &Path, marks: bool) {
+        self.ecn = other.ecn.restart(marks);
+    }
+
+    pub(super) fn key(&self) -> PathKey {
+        self.key
+    }
+
+    /// Path ID whose packet numbers and connection IDs the path uses.
+    pub(super) fn id(&self) -> PathId {
+        self.id
+    }
+
+    /// Address of the peer.
+    pub(super) fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// Our address, as far as it is known.
+    pub(super) fn local(&self) -> Option<IpAddr> {
+        self.local
+    }
+
+    /// A datagram came to this address of ours: the path has it, if it was not known before.
+    pub(super) fn learn_local(&mut self, local: Option<IpAddr>) {
+        self.local = self.local.or(local);
+    }
+
+    /// Sequence number of the peer's connection ID that is used on this path.
+    pub(super) fn remote_id(&self) -> u64 {
+        self.remote_id
+    }
+
+    pub(super) fn use_remote_id(&mut self, sequence: u64) {
+        self.remote_id = sequence;
+    }
+
     /// The peer's `max_udp_payload_size`: what is sent is no larger from now on.
     pub(super) fn on_peer_limit(&mut self, limit: u64) {
         let before = self.mtu.current();
@@ -228,14 +152,11 @@ impl Path {
         }
     }
 
+    // Sending.
+
     pub(super) fn on_datagram_sent(&mut self, bytes: usize) {
         self.validation.on_sent(bytes);
         self.hold = None;
-    }
-
-    /// A packet of so many bytes is in flight no more.
-    pub(super) fn landed(&mut self, bytes: u64) {
-        self.in_flight -= bytes.min(self.in_flight);
     }
 
     /// Whether there is credit for a datagram: one as large as those of the handshake must be
@@ -249,4 +170,307 @@ impl Path {
     pub(super) fn may_probe(&self) -> bool {
         self.validation.has_frames() && self.may_send()
     }
+
+    /// Bytes in flight, of all spaces.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// A packet of so many bytes leaves that counts toward bytes in flight. The mark is for when it is acknowledged.
+    pub(super) fn on_packet_sent(&mut self, now: Timestamp, bytes: u64) -> DeliveryMark {
+        let delivery = self.rates.on_sent(now, bytes, self.in_flight);
+        self.in_flight += bytes;
+        self.pacer.on_sent(bytes);
+        delivery
+    }
+
+    /// Tells the congestion controller of a packet that has left.
+    pub(super) fn on_congestion_sent(&mut self, now: Timestamp, bytes: u64) {
+        self.controller.on_sent(now, bytes, self.in_flight);
+    }
+
+    /// A packet of so many bytes is in flight no more.
+    pub(super) fn landed(&mut self, bytes: u64) {
+        self.in_flight -= bytes.min(self.in_flight);
+    }
+
+    /// Earliest time at which a datagram of this size may leave at this rate; none: now.
+    pub(super) fn pace(&mut self, now: Timestamp, rate: Rate, size: u16) -> Option<Timestamp> {
+        self.pacer.next(now, rate, size)
+    }
+
+    /// Time until which the pace holds datagrams back; none: it does not.
+    pub(super) fn paced_until(&self) -> Option<Timestamp> {
+        self.paced_until
+    }
+
+    pub(super) fn pace_until(&mut self, until: Option<Timestamp>) {
+        self.paced_until = until;
+    }
+
+    /// The window has no room for a datagram.
+    pub(super) fn on_window_full(&mut self, now: Timestamp) {
+        self.usage.on_full(now);
+    }
+
+    /// Something else than the window or the pace holds the sender back.
+    pub(super) fn on_underused(&mut self, now: Timestamp) {
+        self.usage.on_underused(now);
+    }
+
+    /// There is room and nothing to fill it with: samples of the delivery rate say nothing of the path.
+    pub(super) fn on_app_limited(&mut self) {
+        self.rates.on_app_limited(self.in_flight);
+    }
+
+    // Round-trip time, probe timeouts.
+
+    pub(super) fn rtt(&self) -> &RttEstimator {
+        &self.rtt
+    }
+
+    /// A sample of the round-trip time; see [`RttEstimator::update`].
+    pub(super) fn update_rtt(&mut self, now: Timestamp, latest: Duration, ack_delay: Duration) {
+        self.rtt.update(now, latest, ack_delay);
+    }
+
+    /// A hook estimates the round-trip time by other means.
+    pub(super) fn set_smoothed_rtt(&mut self, smoothed: Duration) {
+        self.rtt.set_smoothed(smoothed);
+    }
+
+    /// A hook estimates the variation of the round-trip time by other means.
+    pub(super) fn set_rtt_variation(&mut self, variation: Duration) {
+        self.rtt.set_variation(variation);
+    }
+
+    pub(super) fn backoff(&self) -> Backoff {
+        self.backoff
+    }
+
+    /// A probe timeout: nothing was heard.
+    pub(super) fn on_probe_timeout(&mut self) {
+        self.backoff.on_timeout();
+    }
+
+    /// Something was heard, or nothing that was sent before counts any more.
+    pub(super) fn restart_backoff(&mut self) {
+        self.backoff.restart();
+    }
+
+    // Congestion.
+
+    /// The congestion controller, to look at.
+    pub(super) fn controller(&self) -> &dyn Controller {
+        &*self.controller
+    }
+
+    /// The congestion window in force.
+    pub(super) fn window(&self) -> u64 {
+        self.hook_window.unwrap_or_else(|| self.controller.window())
+    }
+
+    /// A hook wants this congestion window; none: it leaves that to the controller.
+    pub(super) fn set_hook_window(&mut self, window: Option<u64>) {
+        self.hook_window = window;
+    }
+
+    /// A hook sets the congestion controller's window; whether that can be set.
+    pub(super) fn set_controller_window(&mut self, window: u64) -> bool {
+        self.controller.set_window(window)
+    }
+
+    /// A hook sets the congestion controller's slow start threshold; whether that can be set.
+    pub(super) fn set_slow_start_threshold(&mut self, threshold: Option<u64>) -> bool {
+        self.controller.set_slow_start_threshold(threshold)
+    }
+
+    /// Rate at which the congestion controller lets packets leave.
+    pub(super) fn pacing_rate(&self) -> Rate {
+        self.controller.pacing_rate(&self.rtt)
+    }
+
+    /// The latest sample of the rate at which the path delivers, in bytes per second; 0: none yet.
+    pub(super) fn delivery_rate(&self) -> u64 {
+        self.delivery_rate
+    }
+
+    /// Packets are acknowledged: when each was sent, its size, and the mark it was sent with. Returns a sample of the
+    /// rate at which the path delivers; none if it cannot be told from these packets.
+    pub(super) fn sample_rate(
+        &mut self,
+        now: Timestamp,
+        packets: impl Iterator<Item = (Timestamp, u64, DeliveryMark)>,
+    ) -> Option<RateSample> {
+        let sample = self.rates.on_acked(now, packets, self.rtt.min());
+        if let Some(rate) = sample.and_then(|sample| sample.rate) {
+            self.delivery_rate = rate.as_bytes_per_second() as u64;
+        }
+        sample
+    }
+
+    /// Whether the window was not used up while a packet sent at this time was in flight (RFC 9002 s.7.8).
+    pub(super) fn is_app_limited(&self, sent: Timestamp) -> bool {
+        !self.usage.was_used_since(sent)
+    }
+
+    /// Tells the congestion controller of acknowledged packets; `sample` with the path's round-trip time.
+    pub(super) fn on_congestion_acked(&mut self, sample: Acknowledged) {
+        let Acknowledged { now, acked, largest_sent, in_flight, app_limited, rate } = sample;
+        let rtt = &self.rtt;
+        self.controller.on_ack(&AckSample {
+            now,
+            acked,
+            largest_sent,
+            in_flight,
+            app_limited,
+            rtt,
+            rate,
+        });
+    }
+
+    /// Tells the congestion controller that the path is congested.
+    pub(super) fn on_congestion(
+        &mut self,
+        now: Timestamp,
+        largest_sent: Timestamp,
+        signal: Signal,
+    ) {
+        self.controller.on_congestion(now, largest_sent, signal);
+    }
+
+    /// Tells the congestion controller of a loss that was none.
+    pub(super) fn on_spurious_loss(&mut self, now: Timestamp) {
+        self.controller.on_spurious_loss(now);
+    }
+
+    /// Persistent congestion: the window is the least there is, and min_rtt may have been of another path
+    /// (RFC 9002 s.5.2, s.7.6.2).
+    pub(super) fn on_persistent_congestion(&mut self, now: Timestamp) {
+        self.controller.on_persistent_congestion(now);
+        self.rtt.restart_min();
+    }
+
+    // Fate of packets.
+
+    /// A packet that was sent on this path is acknowledged.
+    pub(super) fn on_packet_acked(&mut self, packet: &SentPacket<Sent>) {
+        if packet.in_flight {
+            self.landed(packet.size.into());
+        }
+        if !packet.mtu_probe {
+            self.mtu.on_acked(packet.size, packet.time_sent);
+        }
+    }
+
+    /// A packet that was sent on this path is lost.
+    pub(super) fn on_packet_lost(&mut self, now: Timestamp, packet: &SentPacket<Sent>) {
+        let size = packet.size;
+        if packet.in_flight {
+            self.landed(size.into());
+        }
+        if packet.mtu_probe {
+            return;
+        }
+        if self.mtu.on_lost(now, size, packet.time_sent) {
+            self.controller.on_datagram_size(self.mtu.current());
+        }
+        if packet.content.marked {
+            self.ecn.on_marked_lost();
+        }
+        if packet.in_flight {
+            self.rates.on_lost(size.into());
+            let total = self.rates.lost();
+            self.controller.on_packet_lost(now, size.into(), &packet.delivery, total);
+        }
+    }
+
+    // Datagram size, ECN.
+
+    /// The largest datagram that the path is known to take, in bytes of UDP payload.
+    pub(super) fn mtu(&self) -> u16 {
+        self.mtu.current()
+    }
+
+    /// Size of the probe that is due, to find out whether the path takes larger datagrams; none: none is due.
+    pub(super) fn next_mtu_probe(&mut self, now: Timestamp) -> Option<u16> {
+        self.mtu.next_probe(now)
+    }
+
+    /// A probe of the datagram size is acknowledged or lost.
+    pub(super) fn on_mtu_probe(&mut self, arrived: bool) {
+        if !arrived {
+            // RFC 9000 s.14.4: no sign of congestion.
+            self.mtu.on_probe_lost();
+        } else if self.mtu.on_probe_acked() {
+            self.controller.on_datagram_size(self.mtu.current());
+        }
+    }
+
+    /// Whether packets are marked ECT(0).
+    pub(super) fn marks(&self) -> bool {
+        self.ecn.marks()
+    }
+
+    #[cfg(feature = "qlog")]
+    pub(super) fn ecn_state(&self) -> EcnState {
+        self.ecn.state()
+    }
+
+    /// A packet leaves that is marked.
+    pub(super) fn on_marked_sent(&mut self) {
+        self.ecn.on_marked_sent();
+    }
+
+    /// So many marked packets are acknowledged, with these counts. Whether there are new ECN-CE marks; fails
+    /// validation if the counts cannot be right.
+    pub(super) fn validate_ecn(&mut self, marked: u64, counts: Option<EcnCounts>) -> bool {
+        self.ecn.on_ack(marked, counts)
+    }
+
+    // Hooks.
+
+    /// A hook keeps the next datagram back: until when it may.
+    pub(super) fn hold_back(&mut self, now: Timestamp) -> Timestamp {
+        let hold = self.hold.get_or_insert(Hold { since: now, over: false });
+        if hold.over { now } else { hold.since + PATIENCE }
+    }
+
+    /// Time at which a hook must have released what it holds back; none: it holds nothing, or has held it for too
+    /// long.
+    pub(super) fn hold_timer(&self) -> Option<Timestamp> {
+        self.hold.filter(|hold| !hold.over).map(|hold| hold.since + PATIENCE)
+    }
+
+    /// A hook holds nothing back for longer than it may.
+    pub(super) fn on_hold_timer(&mut self, now: Timestamp) {
+        if let Some(hold) = &mut self.hold {
+            hold.over |= hold.since + PATIENCE <= now;
+        }
+    }
+
+    /// The pace holds nothing back beyond its time.
+    pub(super) fn on_pace_timer(&mut self, now: Timestamp) {
+        self.paced_until = self.paced_until.filter(|at| *at > now);
+    }
+
+    /// A hook is off: what it answered is of no meaning any more.
+    pub(super) fn forget_answers(&mut self) {
+        (self.hook_window, self.hold) = (None, None);
+    }
+
+    /// Has so many bytes be in flight.
+    #[cfg(test)]
+    pub(super) fn pretend_in_flight(&mut self, bytes: u64) {
+        self.in_flight = bytes;
+    }
+
+    /// Has the peer be at another address.
+    #[cfg(test)]
+    pub(super) fn pretend_remote(&mut self, remote: SocketAddr) {
+        self.remote = remote;
+    }
 }
+
+#[cfg(test)]
+mod tests;

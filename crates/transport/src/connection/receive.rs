@@ -10,7 +10,7 @@ use rustls::quic::PacketKey;
 
 use super::close::CloseReason;
 use super::migration::From;
-use super::path::PathKey;
+use super::paths::PathKey;
 use super::space::SpaceId;
 use super::waiting::Readiness;
 use super::{Arrival, Connection};
@@ -116,10 +116,10 @@ impl Connection {
             From::Known(key) => {
                 let path = &mut self.paths[key];
                 path.validation.on_received(datagram.len());
-                path.local = path.local.or(arrival.local);
+                path.learn_local(arrival.local);
                 key
             }
-            From::New(..) => self.path().key,
+            From::New(..) => self.path().key(),
         };
         if !self.decide_on(Operation::HandleDatagram, (key, ecn), datagram, true) {
             return;
@@ -303,7 +303,7 @@ impl Connection {
         let largest = self.spaces[found.space].received.largest().map(|(number, _)| number);
         // Of another version than that spoken now: the keys are not kept (RFC 9369 s.4).
         let other = found.version.filter(|version| *version != self.version).map(|version| {
-            let dcid = self.start.retry.unwrap_or(self.ids.original_dcid());
+            let dcid = self.start.retry().unwrap_or(self.ids.original_dcid());
             self.start.initial_keys(self.side, version, dcid)
         });
         let other = other.filter(|_| found.space == SpaceId::Initial);
@@ -319,7 +319,7 @@ impl Connection {
         let usual = truncated.restore(largest.and_then(PacketNumber::new));
         let usual = usual.map(PacketNumber::get);
         let number = self.decide(Operation::RestorePacketNumber, input, usual)?;
-        let retain = now + self.path().rtt.pto_base() * 3;
+        let retain = now + self.path().rtt().pto_base() * 3;
         let (head, payload) = packet.split_at_mut(header.header_len());
         let limits = self.config.key_limits;
         // Or what the key stands (RFC 9001 s.6.6).

@@ -28,7 +28,7 @@ impl Connection {
         let first = self.side == Side::Client && self.stats.packets_sent == 0;
         let fits = first && token.len() <= MAX_PEER_TOKEN;
         if fits {
-            self.start.token = token.into();
+            self.start.set_token(token.into());
         }
         fits
     }
@@ -86,7 +86,7 @@ impl Connection {
         let wanted = self.side == Side::Client
             && !self.closing.is_closed()
             // Once, and before anything else of the server.
-            && self.start.retry.is_none()
+            && self.start.retry().is_none()
             && self.stats.packets_received == self.packets_before
             && retry.version() == self.version
             && retry.dcid() == self.ids.scid()
@@ -104,15 +104,14 @@ impl Connection {
         #[cfg(feature = "qlog")]
         self.log_retry(retry);
         self.activity.restart(now);
-        self.start.token = Bytes::copy_from_slice(retry.token());
-        self.start.retry = Some(retry.scid());
+        self.start.follow_retry(Bytes::copy_from_slice(retry.token()), retry.scid());
         self.ids.remote.set_handshake_id(retry.scid());
         let keys = self.start.initial_keys(self.side, self.version, retry.scid());
         self.keys.install(SpaceId::Initial, keys);
         // RFC 9000 s.17.2.5.3: all goes again, early data too, under new packet numbers.
         self.send_all_again(SpaceId::Initial);
         self.send_all_again(SpaceId::DATA);
-        self.path_mut().backoff.restart();
+        self.path_mut().restart_backoff();
         true
     }
 

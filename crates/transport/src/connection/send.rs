@@ -1,29 +1,20 @@
 //! Choice of the next packets, and their protection (RFC 9000 s.12, RFC 9001 s.5).
 
-use equic_wire::packet::{
-    FinishedPacket, LongHeader, LongKind, MIN_INITIAL_DATAGRAM, OpenPacket, ShortHeader,
-};
-use equic_wire::{PacketNumber, Side, VarIntLen, Writer};
+use equic_wire::packet::{LongHeader, LongKind, MIN_INITIAL_DATAGRAM, ShortHeader};
+use equic_wire::{Side, Writer};
 use rand::Rng;
 
 use super::close::Closing;
-use super::path::PathKey;
-use super::space::{Sent, SentFrame, SpaceId};
+use super::packet_builder::{BuiltPacket, Header, PacketBuilder, Padding};
+use super::paths::PathKey;
+use super::space::{Sent, SpaceId};
 use super::{Connection, Transmit};
 use crate::Timestamp;
 use crate::congestion::Rate;
-use crate::crypto::header_mask;
 use crate::operation::Operation;
 use crate::path::BASE_SIZE;
 use crate::received::EcnCodepoint;
 use crate::recovery::{DeliveryMark, SentPacket};
-
-/// Bytes of every AEAD tag in QUIC (RFC 9001 s.5.3).
-const TAG_LEN: usize = 16;
-
-/// Fewer bytes are not worth another packet in a datagram: the longest header without a token takes 53,
-/// with IDs of 20 bytes each, and the tag 16.
-const MIN_PACKET: usize = 53 + TAG_LEN + 16;
 
 /// A datagram has one packet at most of each space; application data of one path ID is enough.
 const MAX_PACKETS: usize = 3;
@@ -41,29 +32,6 @@ pub(super) struct Allowance {
     pub passive: bool,
     /// Nothing but PING and PADDING: this datagram finds out whether its size gets through.
     pub mtu_probe: bool,
-}
-
-/// Size that PADDING frames are to fill a datagram to, in bytes from the datagram's beginning.
-#[derive(Clone, Copy)]
-struct Padding {
-    to: usize,
-    /// If no other packet has room behind it.
-    if_last: usize,
-}
-
-impl Padding {
-    fn to(to: usize) -> Padding {
-        Padding { to, if_last: to }
-    }
-}
-
-/// A packet's frames are written.
-struct Built {
-    open: OpenPacket,
-    number: u64,
-    frames: Vec<SentFrame>,
-    eliciting: bool,
-    padded: bool,
 }
 
 impl Connection {
@@ -86,7 +54,7 @@ impl Connection {
             return self.transmit_close(now, buffer);
         }
         self.issue_ids();
-        let usual = self.probing_path().unwrap_or(self.path().key);
+        let usual = self.probing_path().unwrap_or(self.path().key());
         let key = match self.begin(Operation::SelectPath, ()) {
             Some(chosen) => self.bound_path(usual, chosen),
             None => usual,
@@ -95,7 +63,7 @@ impl Connection {
         let allowance = self.allowance(now, key, buffer.len())?;
         let mut wanted: [Option<SpaceId>; MAX_PACKETS] = [None; MAX_PACKETS];
         // Application data in the packet numbers of this path.
-        let data = SpaceId::Data(self.paths[key].id);
+        let data = SpaceId::Data(self.paths[key].id());
         let ids = self
             .spaces
             .ids()
@@ -112,7 +80,7 @@ impl Connection {
         let mut writer = Writer::new(&mut buffer[..size]);
         let (mut initial, mut marked) = (false, false);
         for id in wanted.into_iter().flatten() {
-            if writer.remaining() < MIN_PACKET {
+            if !PacketBuilder::has_room(&writer) {
                 break;
             }
             initial |= id == SpaceId::Initial;
@@ -123,7 +91,8 @@ impl Connection {
             let pad = match (allowance.mtu_probe, initial && id == last || probes) {
                 (true, _) => Padding::to(size),
                 (false, true) => Padding::to(whole),
-                (false, false) => Padding { to: 0, if_last: if initial { whole } else { 0 } },
+                (false, false) if initial => Padding::if_last(whole),
+                (false, false) => Padding::NONE,
             };
             let before = writer.position();
             let Some(sent) = self.transmit_packet(now, id, allowance, &mut writer, pad) else {
@@ -148,7 +117,7 @@ impl Connection {
         let ecn = if marked { EcnCodepoint::Ect0 } else { EcnCodepoint::NotEct };
         let bytes = writer.written_mut();
         // RFC 8999 s.5.1: the version is behind the first byte. Whoever looks at the datagram sees it.
-        if let (Some(unknown), Some(version)) = (self.start.unknown, bytes.get_mut(1..5)) {
+        if let (Some(unknown), Some(version)) = (self.start.unknown(), bytes.get_mut(1..5)) {
             version.copy_from_slice(&unknown.0.to_be_bytes());
         }
         let bytes = &*bytes;
@@ -157,7 +126,7 @@ impl Connection {
         self.log_datagram_sent(key, ecn, bytes);
         self.on_datagram_sent(key, size);
         let path = &self.paths[key];
-        Some(Transmit { destination: path.remote, source: path.local, ecn, size })
+        Some(Transmit { destination: path.remote(), source: path.local(), ecn, size })
     }
 
     fn on_datagram_sent(&mut self, key: PathKey, size: usize) {
@@ -172,11 +141,11 @@ impl Connection {
         // RFC 8899 s.4.3: where nothing is heard any more, the path may have begun to swallow large
         // datagrams. Probes must not be among them, or nothing would ever be known to be lost.
         let largest = if self.is_quiet() { u16::MAX } else { BASE_SIZE };
-        let (mtu, credit) = (path.mtu.current().min(largest), path.validation.credit());
+        let (mtu, credit) = (path.mtu().min(largest), path.validation.credit());
         let validated = path.validation.is_validated();
         if !path.may_send() {
             // Not for want of a window that it waits.
-            self.paths[key].usage.on_underused(now);
+            self.paths[key].on_underused(now);
             return None;
         }
         let mut size = self.datagram_size(key, mtu).min(buffer);
@@ -185,16 +154,16 @@ impl Connection {
             size = size.min(usize::try_from(credit).unwrap_or(usize::MAX));
         }
         let window = self.window(key);
-        let in_flight = self.paths[key].in_flight;
+        let in_flight = self.paths[key].in_flight();
         let room = window.saturating_sub(in_flight) >= u64::from(mtu);
         let until = if room { self.pace(now, key, mtu) } else { None };
         let path = &mut self.paths[key];
-        path.paced_until = until;
+        path.pace_until(until);
         if !room {
-            path.usage.on_full(now);
+            path.on_window_full(now);
         }
         let in_flight = room && until.is_none();
-        let passive = key != self.path().key;
+        let passive = key != self.path().key();
         let mut allowance = Allowance { path: key, size, in_flight, mtu_probe: false, passive };
         if passive {
             allowance.size = size.min(MIN_INITIAL_DATAGRAM);
@@ -214,7 +183,7 @@ impl Connection {
             Some(until) => self.bound_pace(now, key, until),
             None => {
                 let rate = Rate::bytes_per_second(rate as f64);
-                self.paths[key].pacer.next(now, rate, size)
+                self.paths[key].pace(now, rate, size)
             }
         };
         self.end(Operation::PaceUntil, input, until);
@@ -231,7 +200,7 @@ impl Connection {
         let size = match self.begin(Operation::ProbeMtu, key) {
             // A hook may do without; when one is due, and how large it is, follows from what is known.
             Some(0u16) => 0,
-            Some(_) | None => self.paths[key].mtu.next_probe(now).unwrap_or(0),
+            Some(_) | None => self.paths[key].next_mtu_probe(now).unwrap_or(0),
         };
         self.end(Operation::ProbeMtu, key, size);
         match usize::from(size) {
@@ -294,7 +263,7 @@ impl Connection {
     pub(super) fn acks_go(&mut self, id: SpaceId, path: PathKey) -> bool {
         let chosen = match self.begin::<_, PathKey>(Operation::SelectACKPath, (id, path)) {
             // Other paths than the active one send nothing but what probes them (RFC 9000 s.9.1).
-            Some(_) => self.path().key,
+            Some(_) => self.path().key(),
             None => path,
         };
         self.end(Operation::SelectACKPath, (id, path), chosen);
@@ -325,10 +294,10 @@ impl Connection {
         }
         let key = allowance.path;
         let path = &mut self.paths[key];
-        path.usage.on_underused(now);
-        let in_flight = path.in_flight;
+        path.on_underused(now);
+        let in_flight = path.in_flight();
         if self.begin_act(Operation::AppLimited, (key, in_flight)) {
-            self.paths[key].rates.on_app_limited(in_flight);
+            self.paths[key].on_app_limited();
         }
         self.end(Operation::AppLimited, (key, in_flight), ());
     }
@@ -343,30 +312,28 @@ impl Connection {
         pad: Padding,
     ) -> Option<bool> {
         let key = allowance.path;
-        let built = self.build_packet(now, id, allowance, writer, pad)?;
-        let Built { open, number, frames, eliciting, padded } = built;
-        let finished = open.finish(writer, TAG_LEN).ok()?;
-        let size = finished.packet.len();
-        let bytes = writer.written_mut().get_mut(finished.packet.clone())?;
+        let mut packet = self.build_packet(now, id, allowance, writer, pad)?;
+        let number = packet.number();
         #[cfg(feature = "qlog")]
-        self.log_sending(number, &finished, TAG_LEN, allowance.mtu_probe, bytes);
-        if self.protect(id, number, &finished, bytes).is_none() {
+        self.log_sending(&packet, allowance.mtu_probe);
+        if packet.protect(&mut self.keys).is_none() {
             #[cfg(feature = "qlog")]
             self.log_unsent();
-            self.send_again(id, number, false, &frames);
+            self.send_again(id, number, false, &packet.into_frames());
             return None;
         }
-        let in_flight = eliciting || padded;
-        let usual = id.is_data() && in_flight && self.paths[key].ecn.marks();
+        let (size, eliciting, in_flight) =
+            (packet.size(), packet.is_eliciting(), packet.is_in_flight());
+        let usual = id.is_data() && in_flight && self.paths[key].marks();
         let marked = self.decide(Operation::MarkEcn, (key, id), usual);
         if marked {
-            self.paths[key].ecn.on_marked_sent();
+            self.paths[key].on_marked_sent();
         }
         let kind = SentPacketKind {
             eliciting,
             in_flight,
             mtu_probe: allowance.mtu_probe,
-            content: Sent { frames, marked, path: key },
+            content: Sent { frames: packet.into_frames(), marked, path: key },
         };
         let input = (id, number, size, eliciting, key);
         // A hook's answer changes nothing: what was sent counts.
@@ -380,15 +347,41 @@ impl Connection {
         Some(marked)
     }
 
-    fn build_packet(
+    fn build_packet<'d>(
         &mut self,
         now: Timestamp,
         id: SpaceId,
         allowance: Allowance,
-        writer: &mut Writer<'_>,
+        writer: &'d mut Writer<'_>,
         pad: Padding,
-    ) -> Option<Built> {
-        let start = writer.position();
+    ) -> Option<BuiltPacket<'d>> {
+        let number = self.next_packet_number(id);
+        let mut packet = self.begin_packet((id, number), allowance.path, writer, pad)?;
+        self.notify(Operation::GenerateHeader, (id, number, allowance.path));
+        let input = (id, number, packet.room()?);
+        // A hook's answer changes nothing: it has no way to write, and what was written is known.
+        let _: Option<bool> = self.begin(Operation::GenerateFrames, input);
+        let (mut room, frames) = packet.payload()?;
+        let eliciting = if allowance.mtu_probe {
+            self.write_mtu_probe(id, &mut room, frames);
+            true
+        } else {
+            self.write_frames(now, id, allowance, &mut room, frames)
+        };
+        self.end(Operation::GenerateFrames, input, eliciting);
+        let written = room.position();
+        packet.wrote(written, eliciting)?;
+        let wanted = packet.padding_wanted();
+        let answer = self.begin(Operation::PadPacket, (id, wanted));
+        let padding = answer.unwrap_or(wanted).max(wanted);
+        self.end(Operation::PadPacket, (id, wanted), padding);
+        packet.pad(padding)?;
+        self.space(id).on_written(eliciting);
+        packet.finish()
+    }
+
+    /// The number of the next packet of a space, which is taken by that.
+    fn next_packet_number(&mut self, id: SpaceId) -> u64 {
         let next = self.spaces[id].numbers.next();
         let number = match self.begin(Operation::NextPacketNumber, (id, next)) {
             Some(number) => number,
@@ -398,54 +391,31 @@ impl Connection {
         self.end(Operation::NextPacketNumber, (id, next), number);
         let number = self.space(id).numbers.take(number);
         self.stats.numbers_skipped += number - next;
-        let open = self.open_header(id, number, allowance.path, writer)?;
-        self.notify(Operation::GenerateHeader, (id, number, allowance.path));
-        // Room for the tag is kept by a writer that ends before it.
-        let room = writer.remaining().checked_sub(TAG_LEN)?;
-        let mut frames = Vec::new();
-        let mut inner = Writer::new(writer.unwritten_mut().get_mut(..room)?);
-        let input = (id, number, room);
-        // A hook's answer changes nothing: it has no way to write, and what was written is known.
-        let _: Option<bool> = self.begin(Operation::GenerateFrames, input);
-        let eliciting = if allowance.mtu_probe {
-            self.write_mtu_probe(id, &mut inner, &mut frames);
-            true
-        } else {
-            self.write_frames(now, id, allowance, &mut inner, &mut frames)
-        };
-        self.end(Operation::GenerateFrames, input, eliciting);
-        let written = inner.position();
-        writer.reserve(written).ok()?;
-        let total = writer.position() - start + TAG_LEN;
-        let needed = open.padding_needed(writer, TAG_LEN);
-        let left = writer.remaining().saturating_sub(TAG_LEN);
-        let pad = if left < MIN_PACKET { pad.to.max(pad.if_last) } else { pad.to };
-        let wanted = pad.saturating_sub(start + total).max(needed);
-        let answer = self.begin(Operation::PadPacket, (id, wanted));
-        let padding = answer.unwrap_or(wanted).max(wanted);
-        self.end(Operation::PadPacket, (id, wanted), padding);
-        let most = writer.remaining().saturating_sub(TAG_LEN);
-        writer.zeros(padding.max(needed).min(most)).ok()?;
-        self.space(id).on_written(eliciting);
-        Some(Built { open, number, frames, eliciting, padded: pad > 0 || padding > needed })
+        number
     }
 
     /// Whether the next packet is sent with the Fixed Bit cleared (RFC 9287 s.3.1).
     fn greases_bit(&mut self) -> bool {
         self.config.grease
-            && self.peer.is_some_and(|peer| peer.grease_quic_bit)
+            && self.peer.is_some_and(|peer| peer.takes_greased_bit())
             && self.rng.random_bool(0.5)
     }
 
-    pub(super) fn open_header(
+    /// Begins a packet of this space and number on a path.
+    pub(super) fn begin_packet<'d, 'b>(
         &mut self,
-        id: SpaceId,
-        number: u64,
+        (id, number): (SpaceId, u64),
         key: PathKey,
-        writer: &mut Writer<'_>,
-    ) -> Option<OpenPacket> {
-        let acked = self.spaces[id].loss.largest_acked().and_then(PacketNumber::new);
-        let number = PacketNumber::new(number)?.truncate(acked)?;
+        writer: &'d mut Writer<'b>,
+        pad: Padding,
+    ) -> Option<PacketBuilder<'d, 'b>> {
+        let acked = self.spaces[id].loss.largest_acked();
+        let header = self.next_header(id, key)?;
+        PacketBuilder::open(writer, &header, (id, number), acked, pad)
+    }
+
+    /// The header of the next packet of a space.
+    fn next_header(&mut self, id: SpaceId, key: PathKey) -> Option<Header<'_>> {
         let dcid = self.dcid(key);
         let fixed_bit = !self.greases_bit();
         let kind = match id {
@@ -454,32 +424,13 @@ impl Connection {
                 // RFC 9000 s.17.4: it may be any value where it is not offered for measurement.
                 let spin = self.decide(Operation::SpinBit, key, false);
                 let key_phase = self.keys.one_rtt()?.bit();
-                let header = ShortHeader { dcid, spin, key_phase, fixed_bit };
-                return header.open(writer, number).ok();
+                return Some(Header::Short(ShortHeader { dcid, spin, key_phase, fixed_bit }));
             }
-            SpaceId::Initial => LongKind::Initial { token: &self.start.token },
+            SpaceId::Initial => LongKind::Initial { token: self.start.token() },
             SpaceId::Handshake => LongKind::Handshake,
         };
         let (version, scid) = (self.version, self.ids.scid());
-        let header = LongHeader { version, kind, dcid, scid, fixed_bit };
-        header.open(writer, number, VarIntLen::Two).ok()
-    }
-
-    /// Packet protection, then header protection (RFC 9001 s.5.3, s.5.4).
-    pub(super) fn protect(
-        &mut self,
-        id: SpaceId,
-        number: u64,
-        finished: &FinishedPacket,
-        packet: &mut [u8],
-    ) -> Option<()> {
-        let (header, body) = packet.split_at_mut(finished.header_len);
-        let (payload, tag) = body.split_at_mut(body.len() - TAG_LEN);
-        let sealed = self.keys.seal(id, number, header, payload)?;
-        tag.copy_from_slice(sealed.as_ref());
-        let sample = finished.header().sample(packet)?;
-        let mask = header_mask(self.keys.local_header(id)?, sample)?;
-        finished.protect(packet, &mask)
+        Some(Header::Long(LongHeader { version, kind, dcid, scid, fixed_bit }))
     }
 
     fn on_packet_sent(
@@ -496,14 +447,10 @@ impl Connection {
         let mut delivery = DeliveryMark::default();
         if kind.in_flight {
             let path = &mut self.paths[key];
-            delivery = path.rates.on_sent(now, bytes, path.in_flight);
-            path.in_flight += bytes;
-            path.pacer.on_sent(bytes);
-            let in_flight = path.in_flight;
-            let input = (key, bytes, in_flight);
+            delivery = path.on_packet_sent(now, bytes);
+            let input = (key, bytes, path.in_flight());
             if self.begin_act(Operation::CongestionSent, input) {
-                let path = &mut self.paths[key];
-                path.controller.on_sent(now, bytes, in_flight);
+                self.paths[key].on_congestion_sent(now, bytes);
             }
             self.end(Operation::CongestionSent, input, ());
         }
@@ -534,7 +481,7 @@ impl Connection {
             return None;
         }
         let error = error.clone();
-        let key = self.path().key;
+        let key = self.path().key();
         let credit = self.path().validation.credit().map_or(usize::MAX, |credit| credit as usize);
         let size = buffer.len().min(MIN_INITIAL_DATAGRAM).min(credit);
         let mut writer = Writer::new(&mut buffer[..size]);
@@ -547,21 +494,20 @@ impl Connection {
             .collect();
         for (index, id) in spaces.iter().enumerate() {
             let number = self.spaces[*id].numbers.next();
-            let start = writer.position();
-            let open = self.open_header(*id, number, key, &mut writer)?;
-            Connection::close_frame(&error, id.is_data()).write(&mut writer).ok()?;
-            let needed = open.padding_needed(&writer, TAG_LEN);
             let initial = spaces[0] == SpaceId::Initial && index + 1 == spaces.len();
-            let whole = if initial { size - TAG_LEN } else { 0 };
-            let padding = needed.max(whole.saturating_sub(writer.position()));
-            writer.zeros(padding).ok()?;
-            let finished = open.finish(&mut writer, TAG_LEN).ok()?;
+            let pad = if initial { Padding::to(size) } else { Padding::NONE };
+            let mut packet = self.begin_packet((*id, number), key, &mut writer, pad)?;
+            let (mut room, _) = packet.payload()?;
+            Connection::close_frame(&error, id.is_data()).write(&mut room).ok()?;
+            let written = room.position();
+            packet.wrote(written, false)?;
+            packet.pad(packet.padding_wanted())?;
+            let mut packet = packet.finish()?;
             self.space(*id).numbers.take(number);
             self.stats.packets_sent += 1;
-            let bytes = writer.written_mut().get_mut(start..)?;
             #[cfg(feature = "qlog")]
-            self.log_sending(number, &finished, TAG_LEN, false, bytes);
-            self.protect(*id, number, &finished, bytes)?;
+            self.log_sending(&packet, false);
+            packet.protect(&mut self.keys)?;
         }
         let size = writer.position();
         self.on_datagram_sent(key, size);
@@ -569,7 +515,7 @@ impl Connection {
         #[cfg(feature = "qlog")]
         self.log_datagram_sent(key, ecn, writer.written());
         let path = self.path();
-        let (destination, source) = (path.remote, path.local);
+        let (destination, source) = (path.remote(), path.local());
         (size > 0).then_some(Transmit { destination, source, ecn, size })
     }
 }

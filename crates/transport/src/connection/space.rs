@@ -6,7 +6,7 @@ use bytes::Bytes;
 use equic_wire::StreamId;
 
 use super::packet_numbers::PacketNumbers;
-use super::path::PathKey;
+use super::paths::PathKey;
 use crate::operation::{Extension, Word};
 use crate::received::ReceivedPackets;
 use crate::recovery::LossDetector;

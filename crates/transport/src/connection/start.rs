@@ -67,34 +67,35 @@ impl Serve for ServerConfig {
     }
 }
 
-/// See the module.
+/// Inputs of a handshake, and how often and why it has begun again. Nothing else of the connection is known here.
 pub(crate) struct Start {
-    pub suite: Suite,
+    /// Of Initial packets.
+    suite: Suite,
     tls: Tls,
     /// Our transport parameters but for version_information.
-    pub declared: Vec<u8>,
+    declared: Vec<u8>,
     /// Those that clients may rely on in 0-RTT.
     promised: Vec<u8>,
     /// The versions that are spoken, best first.
-    pub spoken: Vec<KnownVersion>,
+    spoken: Vec<KnownVersion>,
     /// See [`TransportConfig::sessions_v2`].
     sessions_v2: Option<Resumption>,
     /// One without meaning, to be declared with them.
     reserved: Option<Version>,
     /// Of the client's first packets.
-    pub original: KnownVersion,
+    original: KnownVersion,
     /// The one that TLS makes keys for: what is hoped for, until it is known.
-    pub keyed: KnownVersion,
+    keyed: KnownVersion,
     /// Token that a client's Initial packets carry; empty: none.
-    pub token: Bytes,
+    token: Bytes,
     /// Source Connection ID of the Retry packet.
-    pub retry: Option<ConnectionId>,
+    retry: Option<ConnectionId>,
     /// A Version Negotiation packet was followed.
-    pub negotiated: bool,
+    negotiated: bool,
     /// Version that a client's first packets carry in place of the real one; none: the real one.
-    pub unknown: Option<Version>,
+    unknown: Option<Version>,
     /// A server's: what has come of the ClientHello; none: TLS has it.
-    pub hello: Option<Vec<u8>>,
+    hello: Option<Vec<u8>>,
 }
 
 impl Start {
@@ -160,6 +161,104 @@ impl Start {
             rng.fill_bytes(&mut value);
             append(&mut self.declared, ParameterId(VarInt::new(id).unwrap_or(VarInt::MAX)), &value);
         }
+    }
+
+    /// Our transport parameters but for version_information, encoded.
+    #[cfg(any(test, feature = "qlog"))]
+    pub(crate) fn declared(&self) -> &[u8] {
+        &self.declared
+    }
+
+    /// The versions that are spoken, best first.
+    pub(crate) fn spoken(&self) -> impl Iterator<Item = KnownVersion> + '_ {
+        self.spoken.iter().copied()
+    }
+
+    /// Version of the client's first packets.
+    pub(crate) fn original(&self) -> KnownVersion {
+        self.original
+    }
+
+    /// Version that TLS makes keys for: what is hoped for, until it is known.
+    pub(crate) fn keyed(&self) -> KnownVersion {
+        self.keyed
+    }
+
+    /// A client's first packets carry a version without meaning, so that the server sends Version Negotiation.
+    pub(crate) fn begin_unknown(&mut self, version: Version) {
+        self.unknown = Some(version);
+    }
+
+    /// Version that a client's first packets carry in place of the real one; none: the real one.
+    pub(crate) fn unknown(&self) -> Option<Version> {
+        self.unknown
+    }
+
+    /// Token that a client's Initial packets carry; empty: none.
+    pub(crate) fn token(&self) -> &[u8] {
+        &self.token
+    }
+
+    /// A client's Initial packets carry this token from now on.
+    pub(crate) fn set_token(&mut self, token: Bytes) {
+        self.token = token;
+    }
+
+    /// A Retry packet from this Source Connection ID is followed.
+    pub(crate) fn follow_retry(&mut self, token: Bytes, scid: ConnectionId) {
+        (self.token, self.retry) = (token, Some(scid));
+    }
+
+    /// Source Connection ID of the Retry packet that was followed; none: none was.
+    pub(crate) fn retry(&self) -> Option<ConnectionId> {
+        self.retry
+    }
+
+    /// A Version Negotiation packet is followed: once.
+    pub(crate) fn follow_versions(&mut self) {
+        (self.negotiated, self.unknown) = (true, None);
+    }
+
+    /// Whether a Version Negotiation packet was followed.
+    pub(crate) fn is_negotiated(&self) -> bool {
+        self.negotiated
+    }
+
+    /// A client's handshake begins again, in this version.
+    pub(crate) fn begin_again(&mut self, version: KnownVersion) -> Result<Session, rustls::Error> {
+        (self.original, self.keyed) = (version, version);
+        let tls = self.session()?;
+        // RFC 9369 s.5: tokens are of one version.
+        (self.token, self.retry) = (Bytes::new(), None);
+        Ok(tls)
+    }
+
+    /// A server answers in this version instead of the client's first.
+    pub(crate) fn answer_in(&mut self, version: KnownVersion) -> Result<Session, rustls::Error> {
+        self.keyed = version;
+        self.session()
+    }
+
+    /// The part of the ClientHello that a server has, while TLS does not have it; none: TLS has it. It is for the
+    /// caller to keep it again or to hand it to TLS.
+    pub(crate) fn take_hello(&mut self) -> Option<Vec<u8>> {
+        self.hello.take()
+    }
+
+    /// Keeps a part of the ClientHello until there is more.
+    pub(crate) fn keep_hello(&mut self, hello: Vec<u8>) {
+        self.hello = Some(hello);
+    }
+
+    /// Bytes of memory that the peer has us keep here.
+    pub(crate) fn memory(&self) -> usize {
+        self.hello.as_ref().map_or(0, Vec::capacity)
+    }
+
+    /// Declares other transport parameters than those of the configuration.
+    #[cfg(test)]
+    pub(crate) fn pretend_declared(&mut self, parameters: Vec<u8>) {
+        self.declared = parameters;
     }
 
     /// RFC 9368 s.3: what was chosen, and what could have been.
@@ -254,5 +353,77 @@ fn append(parameters: &mut Vec<u8>, id: ParameterId, value: &[u8]) {
     let mut writer = Writer::new(&mut buffer);
     if (RawParameter { id, value }).write(&mut writer).is_ok() {
         parameters.extend_from_slice(writer.written());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crypto::testing::configs;
+
+    fn suite() -> Suite {
+        initial_suite(&rustls::crypto::aws_lc_rs::default_provider()).unwrap()
+    }
+
+    fn client() -> Start {
+        let config = ClientConfig { tls: configs().0, transport: Arc::default() };
+        Start::client(&config, suite(), ServerName::try_from("equic.test").unwrap())
+    }
+
+    fn server() -> Start {
+        let transport = Arc::default();
+        let config = ServerConfig { tls: configs().1, transport, preferred_addresses: None };
+        config.start(suite(), KnownVersion::V1).unwrap()
+    }
+
+    fn retry_id() -> ConnectionId {
+        ConnectionId::new(b"retry").unwrap()
+    }
+
+    #[test]
+    fn a_token_and_a_retry_end_with_the_version_they_were_for() {
+        let mut start = client();
+        assert!(start.token().is_empty());
+        start.set_token(Bytes::from_static(b"of NEW_TOKEN"));
+        start.follow_retry(Bytes::from_static(b"of Retry"), retry_id());
+        assert_eq!((start.token(), start.retry()), (&b"of Retry"[..], Some(retry_id())));
+        assert!(start.begin_again(KnownVersion::V2).is_ok());
+        assert_eq!((start.token(), start.retry()), (&b""[..], None));
+        assert_eq!((start.original(), start.keyed()), (KnownVersion::V2, KnownVersion::V2));
+    }
+
+    #[test]
+    fn a_version_negotiation_packet_is_followed_for_good() {
+        let mut start = client();
+        start.begin_unknown(Version::reserved(1));
+        assert!(start.unknown().is_some() && !start.is_negotiated());
+        start.follow_versions();
+        assert!(start.begin_again(KnownVersion::V1).is_ok());
+        assert!(start.unknown().is_none() && start.is_negotiated());
+    }
+
+    #[test]
+    fn a_server_keeps_the_clients_first_version_in_mind() {
+        let mut start = server();
+        assert_eq!((start.original(), start.keyed()), (KnownVersion::V1, KnownVersion::V1));
+        assert!(start.answer_in(KnownVersion::V2).is_ok());
+        assert_eq!((start.original(), start.keyed()), (KnownVersion::V1, KnownVersion::V2));
+        assert_eq!(
+            start.version_information()[..4],
+            Version::from(KnownVersion::V2).0.to_be_bytes()
+        );
+    }
+
+    #[test]
+    fn a_client_hello_is_kept_until_tls_has_it() {
+        assert!(client().take_hello().is_none(), "a client waits for none");
+        let mut start = server();
+        let mut hello = start.take_hello().unwrap();
+        assert!(hello.is_empty());
+        hello.extend_from_slice(&[1; 100]);
+        start.keep_hello(hello);
+        assert!(start.memory() >= 100);
+        assert_eq!(start.take_hello().map(|hello| hello.len()), Some(100));
+        assert!(start.take_hello().is_none() && start.memory() == 0);
     }
 }

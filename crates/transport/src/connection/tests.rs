@@ -217,11 +217,11 @@ fn a_black_hole_for_large_datagrams_is_left() {
     while network.now().since(Timestamp::START) < Duration::from_millis(450) {
         echo(&mut network, 20_000);
     }
-    assert_eq!(network.client.path().mtu.current(), 1472);
+    assert_eq!(network.client.path().mtu(), 1472);
     for _ in 0..30 {
         echo(&mut network, 100_000);
     }
-    let found = network.client.path().mtu.current();
+    let found = network.client.path().mtu();
     assert!((1280..=1300).contains(&found), "{found}");
 }
 
@@ -341,7 +341,7 @@ fn a_path_with_a_small_mtu_works() {
         for _ in 0..20 {
             echo(&mut network, 20_000);
         }
-        let found = network.client.path().mtu.current();
+        let found = network.client.path().mtu();
         assert!(found <= mtu && mtu - found < 20, "{mtu}: {found}, {}", network.describe());
     }
 }

@@ -7,9 +7,11 @@ use equic_wire::Side;
 use super::Connection;
 use super::backoff::Backoff;
 use super::close::CloseReason;
+use super::peer::Peer;
 use super::space::SpaceId;
 use crate::Timestamp;
 use crate::operation::Operation;
+use crate::recovery::{Due, LossTimer, ProbeState, ProbeTimer};
 
 impl Connection {
     /// Time at which to call [`Connection::handle_timeout`]; none: nothing is waited for.
@@ -19,7 +21,7 @@ impl Connection {
         }
         let loss = self.set_timer();
         let acks = self.ack_deadline().filter(|_| self.path().may_send());
-        let paced = self.paths.iter().filter_map(|path| path.paced_until).min();
+        let paced = self.paths.iter().filter_map(|path| path.paced_until()).min();
         let (challenge, keep_alive) = (self.challenge_timer(), self.keep_alive_timer());
         let idle = self.idle_timer();
         #[cfg(feature = "qlog")]
@@ -35,7 +37,7 @@ impl Connection {
     /// The timer of loss detection, as whoever is attached to it wants it.
     fn set_timer(&mut self) -> Option<Timestamp> {
         let answer = self.begin(Operation::SetTimer, ());
-        let usual = self.loss_timer().map(|(at, _)| at);
+        let usual = self.loss_timer().map(|timer| timer.at);
         let at = match answer {
             Some(at) => self.bound_loss_timer(usual, at),
             None => usual,
@@ -86,7 +88,7 @@ impl Connection {
             return self.forget(CloseReason::IdleTimeout);
         }
         for path in self.paths.iter_mut() {
-            path.paced_until = path.paced_until.filter(|at| *at > now);
+            path.on_pace_timer(now);
         }
         self.on_hold_timer(now);
         self.extensions.release_streams(now);
@@ -138,19 +140,14 @@ impl Connection {
     }
 
     fn idle_timeout(&self) -> Option<Duration> {
-        let peer = self.peer.map_or(Duration::ZERO, |peer| peer.max_idle_timeout);
-        match (self.config.max_idle_timeout, peer) {
-            (Duration::ZERO, Duration::ZERO) => None,
-            (Duration::ZERO, other) | (other, Duration::ZERO) => Some(other),
-            (ours, theirs) => Some(ours.min(theirs)),
-        }
+        Peer::idle_timeout(self.peer.as_ref(), self.config.max_idle_timeout)
     }
 
     /// The probe timeout of a space without backoff (RFC 9002 s.6.2.1).
     pub(super) fn pto(&mut self, id: SpaceId) -> Duration {
-        let key = self.path().key;
+        let key = self.path().key();
         let delay = if id.is_data() { self.peer_max_ack_delay() } else { Duration::ZERO };
-        let usual = self.path().rtt.pto_base() + delay;
+        let usual = self.path().rtt().pto_base() + delay;
         let pto = match self.begin(Operation::ProbeTimeout, (id, key)) {
             Some(pto) => self.bound_pto(key, usual, pto),
             None => usual,
@@ -160,7 +157,7 @@ impl Connection {
     }
 
     fn backoff(&mut self) -> u32 {
-        let backoff = self.path().backoff;
+        let backoff = self.path().backoff();
         let count = backoff.count();
         let factor = match self.begin(Operation::PtoBackoff, count) {
             Some(factor) => Backoff::bound(factor),
@@ -170,10 +167,11 @@ impl Connection {
         factor
     }
 
-    /// Time at which a packet counts as lost, or a probe is due, and in which space (RFC 9002 A.8).
-    fn loss_timer(&mut self) -> Option<(Timestamp, SpaceId)> {
-        let ids = self.spaces.ids();
-        let lost = ids.filter_map(|id| Some((self.spaces[id].loss.loss_time()?, id))).min();
+    /// The timer of loss detection as it is without hooks at [`Operation::SetTimer`]; none: it does not run
+    /// (RFC 9002 A.8).
+    fn loss_timer(&mut self) -> Option<LossTimer<SpaceId>> {
+        let losses = self.spaces.ids().map(|id| (id, self.spaces[id].loss.loss_time()));
+        let lost = LossTimer::of_losses(losses);
         if lost.is_some() {
             return lost;
         }
@@ -182,52 +180,49 @@ impl Connection {
             return None;
         }
         let backoff = self.backoff();
-        let ids = self.spaces.ids();
-        // RFC 9002 s.6.2.1: what the handshake lacks comes first.
         let confirmed = self.handshake.is_confirmed();
-        let probe = ids
-            .filter(|id| !id.is_data() || confirmed)
-            .filter_map(|id| {
-                let space = &self.spaces[id];
-                // Early data in flight can fill the window, and is not acknowledged before the
-                // handshake gets on: that must not wait for it.
-                let held = self.keys.has(id) && space.crypto_out.wants_to_send(u64::MAX);
-                let held = held.then_some(self.activity.since());
-                let sent = space.loss.last_ack_eliciting().or(held)?;
-                Some((sent + self.pto(id) * backoff, id))
-            })
-            .min();
-        if probe.is_some() || self.peer_completed_validation() || self.side == Side::Server {
-            return probe;
+        let mut probes = ProbeTimer::new(confirmed, self.activity.since(), backoff);
+        for id in self.spaces.ids() {
+            if let Some(from) = probes.counts_from(self.probe_state(id)) {
+                probes.add(id, from, self.pto(id));
+            }
         }
-        // RFC 9002 s.6.2.2.1: the client keeps a server alive that may not send.
-        let handshake = self.keys.has(SpaceId::Handshake);
-        let id = if handshake { SpaceId::Handshake } else { SpaceId::Initial };
-        Some((self.activity.since() + self.pto(id) * backoff, id))
+        let unvalidated = self.side == Side::Client && !self.peer_completed_validation();
+        if let Some(from) = probes.anti_deadlock(unvalidated) {
+            let handshake = self.keys.has(SpaceId::Handshake);
+            let id = if handshake { SpaceId::Handshake } else { SpaceId::Initial };
+            probes.add(id, from, self.pto(id));
+        }
+        probes.timer()
+    }
+
+    fn probe_state(&self, id: SpaceId) -> ProbeState {
+        let space = &self.spaces[id];
+        ProbeState {
+            application: id.is_data(),
+            last_ack_eliciting: space.loss.last_ack_eliciting(),
+            held: self.keys.has(id) && space.crypto_out.wants_to_send(u64::MAX),
+        }
     }
 
     /// RFC 9002 A.9.
     fn on_loss_timer(&mut self, now: Timestamp) {
-        let Some((_, id)) = self.loss_timer() else { return };
-        if self.spaces[id].loss.loss_time().is_some() {
+        let Some(timer) = self.loss_timer() else { return };
+        let id = timer.space;
+        if timer.due == Due::Loss {
             return self.detect_lost(now, id);
         }
         self.stats.probe_timeouts += 1;
-        self.path_mut().backoff.on_timeout();
+        self.path_mut().on_probe_timeout();
         // What is oldest goes again, in two packets (RFC 9002 s.6.2.4).
-        let oldest: Vec<_> = self.spaces[id]
-            .loss
-            .sent()
-            .iter()
-            .filter(|(_, packet)| packet.ack_eliciting)
-            .take(2)
-            .map(|(number, packet)| (number, packet.content.frames.clone()))
-            .collect();
+        let oldest = self.spaces[id].loss.oldest_ack_eliciting().take(2);
+        let oldest: Vec<_> =
+            oldest.map(|(number, packet)| (number, packet.content.frames.clone())).collect();
         let probes: u8 = if oldest.is_empty() { 1 } else { 2 };
         for (number, frames) in oldest {
             self.send_again(id, number, true, &frames);
         }
-        let count = self.path().backoff.count();
+        let count = self.path().backoff().count();
         // RFC 9002 s.6.2.4: one at least, two at most.
         let answer = self.begin(Operation::ProbeCount, (id, count));
         let probes = answer.unwrap_or(probes).clamp(1, 2);

@@ -32,24 +32,23 @@ impl Connection {
         let wanted = self.side == Side::Client
             && !self.closing.is_closed()
             // RFC 9368 s.2.1: once, and before anything else of the server.
-            && !self.start.negotiated
-            && self.start.retry.is_none()
+            && !self.start.is_negotiated()
+            && self.start.retry().is_none()
             && self.stats.packets_received == self.packets_before
             && packet.dcid() == self.ids.scid().as_bytes()
             && packet.scid() == self.ids.original_dcid().as_bytes()
             // It is late, or somebody else's: this version is spoken.
-            && (self.start.unknown.is_some() || !versions.contains(self.version.into()));
+            && (self.start.unknown().is_some() || !versions.contains(self.version.into()));
         let bytes = versions.as_bytes();
         if !wanted || !self.decide_on(Operation::FollowVersions, (), bytes, true) {
             return false;
         }
-        let mut common = self.start.spoken.iter().copied();
-        let common = common.find(|version| versions.contains((*version).into()));
+        let common = self.start.spoken().find(|version| versions.contains((*version).into()));
         #[cfg(feature = "qlog")]
         self.log_version_negotiation(packet, common);
         match common {
             Some(version) => {
-                (self.start.negotiated, self.start.unknown) = (true, None);
+                self.start.follow_versions();
                 self.begin_again(now, version);
             }
             None => {
@@ -63,8 +62,8 @@ impl Connection {
 
     /// A client's second first flight, in this version.
     fn begin_again(&mut self, now: Timestamp, version: KnownVersion) {
-        (self.version, self.start.original, self.start.keyed) = (version, version, version);
-        let tls = match self.start.session() {
+        self.version = version;
+        let tls = match self.start.begin_again(version) {
             Ok(tls) => tls,
             Err(error) => {
                 return self.fail(now, TransportErrorCode::INTERNAL_ERROR, &error.to_string());
@@ -76,12 +75,10 @@ impl Connection {
         self.spaces[SpaceId::Initial] = Space::new();
         self.waiting = Waiting::default();
         self.ids.begin_again(&mut self.rng);
-        // RFC 9369 s.5: tokens are of one version.
-        (self.start.token, self.start.retry) = (bytes::Bytes::new(), None);
         self.packets_before = self.stats.packets_received;
         let keys = self.start.initial_keys(self.side, version, self.ids.original_dcid());
         self.keys.install(SpaceId::Initial, keys);
-        self.path_mut().backoff.restart();
+        self.path_mut().restart_backoff();
         self.activity.restart(now);
         // The session, if there was one, is spent.
         self.reject_early(now);
@@ -91,7 +88,7 @@ impl Connection {
     /// A client hears the server's first CRYPTO data in its own first version though it hoped for
     /// another: the keys of this TLS session are of no use.
     pub(super) fn hoped_in_vain(&mut self, now: Timestamp) -> bool {
-        let vain = self.side == Side::Client && self.version != self.start.keyed;
+        let vain = self.side == Side::Client && self.version != self.start.keyed();
         if vain {
             let version = self.version;
             self.begin_again(now, version);
@@ -105,10 +102,10 @@ impl Connection {
             || initial
                 && match self.side {
                     Side::Client => {
-                        version == self.start.keyed && !self.keys.has(SpaceId::Handshake)
+                        version == self.start.keyed() && !self.keys.has(SpaceId::Handshake)
                     }
                     // Sent before the client heard of the other version.
-                    Side::Server => version == self.start.original,
+                    Side::Server => version == self.start.original(),
                 }
     }
 
@@ -116,7 +113,7 @@ impl Connection {
     pub(super) fn adopt_version(&mut self, version: KnownVersion) {
         if self.side == Side::Client && version != self.version {
             self.version = version;
-            let dcid = self.start.retry.unwrap_or(self.ids.original_dcid());
+            let dcid = self.start.retry().unwrap_or(self.ids.original_dcid());
             let keys = self.start.initial_keys(self.side, version, dcid);
             self.keys.install(SpaceId::Initial, keys);
         }
@@ -134,8 +131,8 @@ impl Connection {
         else {
             return Ok(());
         };
-        (self.version, self.start.keyed) = (better, better);
-        self.handshake.restart(self.start.session()?);
+        self.version = better;
+        self.handshake.restart(self.start.answer_in(better)?);
         let keys = self.start.initial_keys(self.side, better, self.ids.original_dcid());
         self.keys.install(SpaceId::Initial, keys);
         Ok(())
@@ -148,7 +145,7 @@ impl Connection {
         let current = Version::from(self.version);
         let liked: Vec<Version> =
             information.available().iter().take_while(|version| *version != current).collect();
-        let ours = self.start.spoken.iter().copied();
+        let ours = self.start.spoken();
         ours.take_while(|version| *version != self.version)
             .find(|version| liked.contains(&(*version).into()))
     }
@@ -162,7 +159,7 @@ impl Connection {
         let sound = match self.side {
             Side::Server => parameters
                 .version_information
-                .is_none_or(|versions| versions.chosen() == self.start.original.into()),
+                .is_none_or(|versions| versions.chosen() == self.start.original().into()),
             Side::Client => self.server_versions_are_sound(parameters),
         };
         if !sound {
@@ -175,13 +172,13 @@ impl Connection {
     fn server_versions_are_sound(&self, parameters: &TransportParameters<'_>) -> bool {
         let Some(versions) = parameters.version_information else {
             // RFC 9368 s.8: a server of version 1 need not know of this.
-            return self.version == self.start.original
-                && (!self.start.negotiated || self.version == KnownVersion::V1);
+            return self.version == self.start.original()
+                && (!self.start.is_negotiated() || self.version == KnownVersion::V1);
         };
         let available = versions.available();
-        let best = self.start.spoken.iter().find(|ours| available.contains((**ours).into()));
+        let best = self.start.spoken().find(|ours| available.contains((*ours).into()));
         versions.chosen() == self.version.into()
             // With a true list, the same would have been chosen.
-            && (!self.start.negotiated || best == Some(&self.start.original))
+            && (!self.start.is_negotiated() || best == Some(self.start.original()))
     }
 }

@@ -43,14 +43,14 @@ impl View<'_> {
     pub(crate) fn set(&mut self, field: Field, value: u64) -> bool {
         let path = self.connection.path_mut();
         let duration = Duration::from_nanos(value).min(MAX_RTT);
-        let window = value.clamp(2 * u64::from(path.mtu.current()), MAX_WINDOW);
+        let window = value.clamp(2 * u64::from(path.mtu()), MAX_WINDOW);
         match field {
-            Field::SmoothedRtt => path.rtt.set_smoothed(duration),
-            Field::RttVariation => path.rtt.set_variation(duration),
-            Field::CongestionWindow => return path.controller.set_window(window),
+            Field::SmoothedRtt => path.set_smoothed_rtt(duration),
+            Field::RttVariation => path.set_rtt_variation(duration),
+            Field::CongestionWindow => return path.set_controller_window(window),
             Field::SlowStartThreshold => {
                 let threshold = Some(window).filter(|_| value != u64::MAX);
-                return path.controller.set_slow_start_threshold(threshold);
+                return path.set_slow_start_threshold(threshold);
             }
             _ => return false,
         }
@@ -62,20 +62,20 @@ impl View<'_> {
         let connection = &*self.connection;
         let (path, stats) = (connection.path(), &connection.stats);
         match field {
-            Field::SmoothedRtt => nanos(path.rtt.smoothed()),
-            Field::RttVariation => nanos(path.rtt.variation()),
-            Field::MinRtt => nanos(path.rtt.min()),
-            Field::LatestRtt => nanos(path.rtt.latest()),
+            Field::SmoothedRtt => nanos(path.rtt().smoothed()),
+            Field::RttVariation => nanos(path.rtt().variation()),
+            Field::MinRtt => nanos(path.rtt().min()),
+            Field::LatestRtt => nanos(path.rtt().latest()),
             Field::CongestionWindow => path.window(),
-            Field::BytesInFlight => path.in_flight,
-            Field::PtoCount => path.backoff.count().into(),
-            Field::DatagramSize => path.mtu.current().into(),
-            Field::SlowStartThreshold => path.controller.slow_start_threshold().unwrap_or(u64::MAX),
-            Field::ControllerWindow => path.controller.window(),
-            Field::ControllerPacingRate => {
-                path.controller.pacing_rate(&path.rtt).as_bytes_per_second() as u64
+            Field::BytesInFlight => path.in_flight(),
+            Field::PtoCount => path.backoff().count().into(),
+            Field::DatagramSize => path.mtu().into(),
+            Field::SlowStartThreshold => {
+                path.controller().slow_start_threshold().unwrap_or(u64::MAX)
             }
-            Field::DeliveryRate => path.delivery_rate,
+            Field::ControllerWindow => path.controller().window(),
+            Field::ControllerPacingRate => path.pacing_rate().as_bytes_per_second() as u64,
+            Field::DeliveryRate => path.delivery_rate(),
             Field::LossTime => connection.spaces[SpaceId::DATA]
                 .loss
                 .loss_time()
@@ -94,7 +94,7 @@ impl View<'_> {
             Field::Side => u64::from(connection.side == Side::Server),
             Field::Connected => connection.handshake.is_complete().into(),
             Field::Confirmed => connection.handshake.is_confirmed().into(),
-            Field::ActivePath => path.key.0.into(),
+            Field::ActivePath => path.key().0.into(),
             Field::LargestAcked => {
                 connection.spaces[SpaceId::DATA].loss.largest_acked().unwrap_or(u64::MAX)
             }
@@ -102,7 +102,7 @@ impl View<'_> {
                 u64::from(connection.streams_go() || connection.datagrams.wants_to_send())
             }
             Field::PeerMaxAckDelay => {
-                connection.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay))
+                connection.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay()))
             }
         }
     }

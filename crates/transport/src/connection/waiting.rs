@@ -2,7 +2,7 @@
 
 use super::Connection;
 use super::migration::From;
-use super::path::PathKey;
+use super::paths::PathKey;
 use super::receive::Found;
 use super::space::SpaceId;
 use crate::Timestamp;

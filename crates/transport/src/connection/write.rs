@@ -7,7 +7,7 @@ use equic_wire::frame::{
 use equic_wire::{BufferFull, PacketNumber, Reader, StreamCount, StreamId, VarInt, Writer};
 
 use super::Connection;
-use super::path::PathKey;
+use super::paths::PathKey;
 use super::send::Allowance;
 use super::space::{SentFrame, SpaceId};
 use crate::Timestamp;
@@ -318,7 +318,7 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
-        let pause = self.path().rtt.pto_base();
+        let pause = self.path().rtt().pto_base();
         let validation = &self.paths[key].validation;
         let (challenge, response) = (validation.challenge(), validation.response());
         if let Some(data) = response
@@ -366,7 +366,7 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
-        let rtt = self.path().rtt.smoothed();
+        let rtt = self.path().rtt().smoothed();
         loop {
             let Some(control) = self.streams.next_control(now, rtt) else { return };
             let control = self.window_update(control);

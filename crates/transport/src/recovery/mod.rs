@@ -2,15 +2,17 @@
 //!
 //! * `rtt.rs`: the round-trip time of a path;
 //! * `sent.rs`: packets in flight of a packet number space;
+//! * `timer.rs`: the timer over all spaces;
 //! * [`LossDetector`], here: one a packet number space, over both.
 //!
 //! Nothing here knows frames, paths or keys: `C` is whatever the connection wants back when a packet
-//! is acknowledged or lost. The timer over all spaces and the reaction to loss are the connection's.
+//! is acknowledged or lost. The reaction to loss is the connection's.
 
 mod rtt;
 mod sent;
 #[cfg(test)]
 mod tests;
+mod timer;
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -23,6 +25,7 @@ pub use rtt::RttEstimator;
 pub(crate) use rtt::{GRANULARITY, INITIAL_RTT};
 pub use sent::DeliveryMark;
 pub(crate) use sent::{SentPacket, SentPackets};
+pub(crate) use timer::{Due, LossTimer, ProbeState, ProbeTimer};
 
 /// Distance in packet numbers from which on an earlier packet counts as lost (RFC 9002 s.6.1.1, kPacketThreshold).
 pub(crate) const PACKET_THRESHOLD: u64 = 3;
@@ -130,6 +133,12 @@ impl<C> LossDetector<C> {
     /// there (RFC 9002 s.6.2.1).
     pub(crate) fn last_ack_eliciting(&self) -> Option<Timestamp> {
         self.last_ack_eliciting.filter(|_| self.ack_eliciting > 0)
+    }
+
+    /// The oldest packets in flight that the peer acknowledges, with their numbers, from the lowest up: what a probe
+    /// repeats (RFC 9002 s.6.2.4).
+    pub(crate) fn oldest_ack_eliciting(&self) -> impl Iterator<Item = (u64, &SentPacket<C>)> {
+        self.sent.iter().filter(|(_, packet)| packet.ack_eliciting)
     }
 
     /// A packet was sent. Numbers between this and the last were skipped on purpose.

@@ -108,3 +108,13 @@ fn persistent_congestion_as_in_the_rfc() {
     gap.remove(3);
     assert!(!persistent_congestion(&gap, first_sample, ms(6 * second)), "5 was acknowledged");
 }
+
+#[test]
+fn a_probe_repeats_the_oldest_that_elicit_an_acknowledgement() {
+    let mut detector = flight(3);
+    detector.on_packet_sent(3, SentPacket { ack_eliciting: false, ..packet(at(3)) });
+    detector.on_packet_sent(4, packet(at(4)));
+    detector.on_ack([0..=1].into_iter()).unwrap();
+    let oldest: Vec<u64> = detector.oldest_ack_eliciting().map(|(number, _)| number).collect();
+    assert_eq!(oldest, [2, 4]);
+}

@@ -21,7 +21,8 @@ use crate::connection::connection_ids::ConnectionIds;
 use crate::connection::datagrams::Datagrams;
 use crate::connection::early::Early;
 use crate::connection::packet_keys::PacketKeys;
-use crate::connection::path::{Path, PathKey, Paths};
+use crate::connection::path::Path;
+use crate::connection::paths::{PathKey, Paths};
 use crate::connection::space::{SpaceId, Spaces};
 use crate::connection::start::{Serve, Start};
 use crate::connection::validation::Validation;
@@ -66,12 +67,13 @@ impl Connection {
     ) -> Result<Connection, StartError> {
         let mut rng = StdRng::from_seed(seed);
         let (scid, dcid) = (source.generate(&mut rng), random_id(&mut rng));
-        start.unknown =
-            transport.first_unknown.then(|| equic_wire::Version::reserved(rng.next_u32()));
+        if transport.first_unknown {
+            start.begin_unknown(equic_wire::Version::reserved(rng.next_u32()));
+        }
         let parameters = declare(transport, TransportParameters::client(scid));
         start.declare(parameters, transport, &mut rng);
         let tls = start.session()?;
-        let keys = start.initial_keys(Side::Client, start.original, dcid);
+        let keys = start.initial_keys(Side::Client, start.original(), dcid);
         let mut connection = Connection::new(
             now,
             Side::Client,
@@ -178,11 +180,17 @@ impl Connection {
         mut rng: StdRng,
     ) -> Connection {
         let seed = rng.random();
-        let path =
-            Path::new(now, PathKey(0), remote, &config, seed, Validation::new(ids.validated));
+        let path = Path::new(
+            now,
+            PathKey(0),
+            (remote, None),
+            &config,
+            seed,
+            Validation::new(ids.validated),
+        );
         Connection {
             side,
-            version: start.original,
+            version: start.original(),
             start: Box::new(start),
             early: Early::default(),
             waiting: Waiting::default(),

@@ -39,7 +39,7 @@ impl Connection {
             if chunk.is_empty() {
                 break;
             }
-            let (count, outcome) = match self.start.hello.take() {
+            let (count, outcome) = match self.start.take_hello() {
                 Some(mut hello) => {
                     hello.extend_from_slice(chunk);
                     (chunk.len(), self.read_hello(hello))
@@ -65,7 +65,7 @@ impl Connection {
     /// [`MAX_CRYPTO`] of it.
     fn read_hello(&mut self, hello: Vec<u8>) -> Result<(), SessionError> {
         if hello::is_partial(&hello, MAX_CRYPTO as usize) {
-            self.start.hello = Some(hello);
+            self.start.keep_hello(hello);
             return Ok(());
         }
         self.choose_version(&hello)
@@ -130,6 +130,6 @@ impl Connection {
                 path.landed(packet.size.into());
             }
         }
-        self.path_mut().backoff.restart();
+        self.path_mut().restart_backoff();
     }
 }

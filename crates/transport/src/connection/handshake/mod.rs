@@ -15,7 +15,6 @@ use rustls::quic::{Suite, Version};
 
 use crate::cid::ID_LEN;
 
-pub(in crate::connection) use parameters::Peer;
 pub(in crate::connection) use state::Handshake;
 
 /// Bytes of CRYPTO data that may wait for their place (RFC 9000 s.7.5 asks for 4,096).

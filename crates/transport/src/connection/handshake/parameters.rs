@@ -1,7 +1,5 @@
 //! Transport parameters (RFC 9000 s.7.4, s.18).
 
-use std::time::Duration;
-
 use equic_wire::params::{MaxAckDelay, TransportParameters};
 use equic_wire::{Side, StreamCount, TransportErrorCode, VarInt, Writer};
 
@@ -10,28 +8,10 @@ use crate::Timestamp;
 use crate::connection::ack_frequency::min_ack_delay;
 use crate::connection::config::TransportConfig;
 use crate::connection::datagrams::Datagrams;
+use crate::connection::peer::Peer;
 use crate::connection::space::SpaceId;
 use crate::connection::{Connection, early};
 use crate::operation::Operation;
-
-/// The peer's transport parameters, as far as the connection needs them later.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::connection) struct Peer {
-    pub ack_delay_exponent: u8,
-    /// Longest delay of the peer's acknowledgements now: the one declared, or the one requested of it since.
-    pub max_ack_delay: Duration,
-    pub declared_max_ack_delay: Duration,
-    /// None: it knows no ACK_FREQUENCY.
-    pub min_ack_delay: Option<Duration>,
-    /// Zero: it takes no datagrams.
-    pub max_datagram_frame_size: u64,
-    pub max_idle_timeout: Duration,
-    /// It takes packets without the Fixed Bit (RFC 9287).
-    pub grease_quic_bit: bool,
-    pub max_udp_payload_size: u64,
-    /// It wants us not to migrate.
-    pub stay: bool,
-}
 
 impl Connection {
     /// RFC 9000 s.7.3, s.7.4.
@@ -53,7 +33,7 @@ impl Connection {
         let same = parameters.initial_source_connection_id == self.ids.remote.current()
             && parameters.server.is_none_or(|server| {
                 server.original_destination_connection_id == self.ids.original_dcid()
-                    && server.retry_source_connection_id == self.start.retry
+                    && server.retry_source_connection_id == self.start.retry()
             });
         if !same {
             let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;
@@ -82,17 +62,7 @@ impl Connection {
         }
         #[cfg(feature = "qlog")]
         self.log_parameters(&parameters);
-        self.peer = Some(Peer {
-            ack_delay_exponent: parameters.ack_delay_exponent.get(),
-            max_ack_delay: parameters.max_ack_delay.as_duration(),
-            declared_max_ack_delay: parameters.max_ack_delay.as_duration(),
-            min_ack_delay: parameters.min_ack_delay_us.map(|us| Duration::from_micros(us.get())),
-            max_datagram_frame_size: parameters.max_datagram_frame_size.get(),
-            max_idle_timeout: Duration::from_millis(parameters.max_idle_timeout_ms.get()),
-            grease_quic_bit: parameters.grease_quic_bit,
-            max_udp_payload_size: size,
-            stay: parameters.disable_active_migration,
-        });
+        self.peer = Some(Peer::new(&parameters));
     }
 }
 

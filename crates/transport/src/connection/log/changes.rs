@@ -11,7 +11,7 @@ use super::paths::{self, KnownPath};
 use crate::Timestamp;
 use crate::connection::Connection;
 use crate::connection::close::Closing;
-use crate::connection::path::PathKey;
+use crate::connection::paths::PathKey;
 use crate::connection::space::SpaceId;
 use crate::qlog::{EventKind, Form, Initiator, KeyChange, KeyLevel, Packet, StreamPart};
 use crate::stream::{ReceiveState, SendState};
@@ -134,10 +134,10 @@ fn versions(
 ) {
     // With none in common the one in use stays what it was.
     log.known.version = chosen.or(log.known.version);
-    let ours: Vec<Version> = connection.start.spoken.iter().copied().map(Version::from).collect();
+    let ours: Vec<Version> = connection.start.spoken().map(Version::from).collect();
     let (client, chosen) = (connection.side == Side::Client, chosen.map(Version::from));
     let kind = EventKind::VersionInformation { ours: &ours, client, theirs, chosen };
-    log.emit(connection.path().key, kind);
+    log.emit(connection.path().key(), kind);
 }
 
 fn tls(connection: &Connection, log: &mut Log) {
@@ -145,7 +145,7 @@ fn tls(connection: &Connection, log: &mut Log) {
         return;
     }
     log.known.told_tls = true;
-    let key = connection.path().key;
+    let key = connection.path().key();
     if let Some(alpn) = connection.alpn() {
         log.emit(key, EventKind::AlpnInformation(alpn));
     }
@@ -157,7 +157,7 @@ fn tls(connection: &Connection, log: &mut Log) {
 
 /// `updater` is whose doing it is if the keys were updated.
 pub(super) fn keys(connection: &Connection, log: &mut Log, updater: Initiator) {
-    let key = connection.path().key;
+    let key = connection.path().key();
     let both = |log: &mut Log, level, phase, trigger, discarded: bool| {
         for client in [true, false] {
             let change = KeyChange { level, client, phase, trigger };
@@ -196,12 +196,12 @@ pub(super) fn state(connection: &Connection, log: &mut Log) {
     };
     let old = log.known.state.replace(new);
     if old != Some(new) {
-        log.emit(connection.path().key, EventKind::ConnectionStateUpdated { old, new });
+        log.emit(connection.path().key(), EventKind::ConnectionStateUpdated { old, new });
     }
 }
 
 fn streams(connection: &Connection, log: &mut Log) {
-    let (key, known) = (connection.path().key, &mut log.known);
+    let (key, known) = (connection.path().key(), &mut log.known);
     if known.streams.len() > connection.streams.len() {
         // Some are over without a frame that says so.
         known.touched.extend(known.streams.keys().copied());

@@ -4,7 +4,8 @@ use equic_wire::ConnectionId;
 
 use super::Log;
 use crate::connection::Connection;
-use crate::connection::path::{Path, PathKey};
+use crate::connection::path::Path;
+use crate::connection::paths::PathKey;
 use crate::path::EcnState;
 use crate::qlog::{EventKind, Metrics};
 
@@ -21,7 +22,7 @@ pub(super) struct KnownPath {
 }
 
 pub(super) fn all(connection: &Connection, log: &mut Log) {
-    let active = connection.path().key;
+    let active = connection.path().key();
     let mut gone = Vec::new();
     log.known.paths.retain(|known| {
         let there = connection.paths.get(known.key).is_some();
@@ -37,13 +38,13 @@ pub(super) fn all(connection: &Connection, log: &mut Log) {
         log.emit(key, EventKind::TupleAssigned(None));
     }
     for path in connection.paths.iter() {
-        one_path(connection, log, path, path.key == active);
+        one_path(connection, log, path, path.key() == active);
     }
     migration(connection, log, active);
 }
 
 fn one_path(connection: &Connection, log: &mut Log, path: &Path, active: bool) {
-    let key = path.key;
+    let key = path.key();
     let known = log
         .known
         .path(key)
@@ -56,10 +57,10 @@ fn one_path(connection: &Connection, log: &mut Log, path: &Path, active: bool) {
                 metrics: Metrics::default(),
                 congestion: None,
                 ecn: None,
-                mtu: path.mtu.current(),
+                mtu: path.mtu(),
                 remote_id: None,
             });
-            log.emit(key, EventKind::TupleAssigned(Some((path.local, path.remote))));
+            log.emit(key, EventKind::TupleAssigned(Some((path.local(), path.remote()))));
             if !active {
                 let new = "probing_started";
                 log.emit(key, EventKind::MigrationStateUpdated { old: None, new });
@@ -74,7 +75,7 @@ fn one_path(connection: &Connection, log: &mut Log, path: &Path, active: bool) {
     metrics(log, path);
     congestion(connection, log, key, None);
     let Some(known) = log.known.path(key) else { return };
-    let (ecn, mtu) = (path.ecn.state(), path.mtu.current());
+    let (ecn, mtu) = (path.ecn_state(), path.mtu());
     let (old_ecn, old_mtu) = (known.ecn.replace(ecn), std::mem::replace(&mut known.mtu, mtu));
     if old_ecn != Some(ecn) {
         log.emit(key, EventKind::EcnStateUpdated { old: old_ecn, new: ecn });
@@ -107,23 +108,23 @@ fn migration(connection: &Connection, log: &mut Log, active: PathKey) {
 }
 
 fn metrics(log: &mut Log, path: &Path) {
-    let sampled = path.rtt.first_sample().is_some();
-    let rate = path.controller.pacing_rate(&path.rtt).as_bytes_per_second() * 8.0;
+    let sampled = path.rtt().first_sample().is_some();
+    let rate = path.pacing_rate().as_bytes_per_second() * 8.0;
     let now = Metrics {
-        min_rtt: sampled.then(|| path.rtt.min()),
-        smoothed_rtt: Some(path.rtt.smoothed()),
-        latest_rtt: sampled.then(|| path.rtt.latest()),
-        rtt_variance: Some(path.rtt.variation()),
-        pto_count: Some(path.backoff.count()),
+        min_rtt: sampled.then(|| path.rtt().min()),
+        smoothed_rtt: Some(path.rtt().smoothed()),
+        latest_rtt: sampled.then(|| path.rtt().latest()),
+        rtt_variance: Some(path.rtt().variation()),
+        pto_count: Some(path.backoff().count()),
         congestion_window: Some(path.window()),
-        bytes_in_flight: Some(path.in_flight),
-        ssthresh: path.controller.slow_start_threshold(),
+        bytes_in_flight: Some(path.in_flight()),
+        ssthresh: path.controller().slow_start_threshold(),
         pacing_rate: Some(rate as u64),
     };
     fn changed<T: PartialEq>(new: Option<T>, old: Option<T>) -> Option<T> {
         if new == old { None } else { new }
     }
-    let Some(known) = log.known.path(path.key) else { return };
+    let Some(known) = log.known.path(path.key()) else { return };
     let old = std::mem::replace(&mut known.metrics, now);
     let news = Metrics {
         min_rtt: changed(now.min_rtt, old.min_rtt),
@@ -137,7 +138,7 @@ fn metrics(log: &mut Log, path: &Path) {
         pacing_rate: changed(now.pacing_rate, old.pacing_rate),
     };
     if news != Metrics::default() {
-        log.emit(path.key, EventKind::RecoveryMetricsUpdated(news));
+        log.emit(path.key(), EventKind::RecoveryMetricsUpdated(news));
     }
 }
 
@@ -148,7 +149,7 @@ pub(super) fn congestion(
     trigger: Option<&'static str>,
 ) {
     let Some(path) = connection.paths.get(key) else { return };
-    let new = path.controller.state();
+    let new = path.controller().state();
     let Some(known) = log.known.path(key) else { return };
     let old = known.congestion.replace(new);
     if old != Some(new) {

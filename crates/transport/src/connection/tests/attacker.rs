@@ -5,6 +5,7 @@ use equic_wire::{TransportErrorCode, Writer};
 
 use super::network::{Faults, Network};
 use super::*;
+use crate::connection::packet_builder::Padding;
 use crate::connection::space::SpaceId;
 use crate::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
 
@@ -59,7 +60,7 @@ impl Attacker {
         network.connect();
         // Until nothing is in flight.
         network.run_until(Duration::from_secs(10), |client, server| {
-            client.path().in_flight == 0 && server.path().in_flight == 0
+            client.path().in_flight() == 0 && server.path().in_flight() == 0
         });
         let (client, server, now) = network.into_ends();
         let (mut own, victim) = match side {
@@ -176,17 +177,18 @@ impl Connection {
     pub(super) fn forge(&mut self, id: SpaceId, payload: &[u8]) -> Vec<u8> {
         let mut buffer = vec![0; 2000];
         let mut writer = Writer::new(&mut buffer);
-        let (number, key) = (self.spaces[id].numbers.next(), self.path().key);
+        let (number, key) = (self.spaces[id].numbers.next(), self.path().key());
         self.space(id).numbers.take(number);
-        let open = self.open_header(id, number, key, &mut writer).expect("there is room");
-        writer.bytes(payload).expect("there is room");
-        let padding = open.padding_needed(&writer, 16);
-        let whole = if id == SpaceId::Initial { 1200 - 16 } else { 0usize };
-        let padding = padding.max(whole.saturating_sub(writer.position()));
-        writer.zeros(padding).expect("there is room");
-        let finished = open.finish(&mut writer, 16).expect("there is room");
-        let length = writer.position();
-        self.protect(id, number, &finished, &mut buffer[..length]).expect("there are keys");
+        let pad = if id == SpaceId::Initial { Padding::to(1200) } else { Padding::NONE };
+        let open = self.begin_packet((id, number), key, &mut writer, pad);
+        let mut packet = open.expect("there is room");
+        let (mut room, _) = packet.payload().expect("there is room");
+        room.bytes(payload).expect("there is room");
+        packet.wrote(payload.len(), false).expect("there is room");
+        packet.pad(packet.padding_wanted()).expect("there is room");
+        let mut packet = packet.finish().expect("there is room");
+        packet.protect(&mut self.keys).expect("there are keys");
+        let length = packet.size();
         buffer.truncate(length);
         // So that the acknowledgement of it is no lie to this end.
         let now = self.now;

@@ -22,7 +22,7 @@ fn unhindered(seed: u64, faults: Faults, algorithm: Algorithm) -> Network {
 }
 
 fn window(network: &Network) -> u64 {
-    network.client.path().controller.window()
+    network.client.path().controller().window()
 }
 
 /// RFC 9002 s.7.8: the first flight of data fills the window, whatever there was to send before it. With
@@ -90,7 +90,7 @@ fn a_full_queue_is_no_black_hole() {
                 let product = megabits * 125 * 2 * one_way.as_millis() as u64;
                 send_one_way(&mut network, (8 * product).max(500_000) as usize);
                 let (lost, mtu) =
-                    (network.client.stats().packets_lost, network.client.path().mtu.current());
+                    (network.client.stats().packets_lost, network.client.path().mtu());
                 let cell = format!("{algorithm}, {megabits} Mb/s, {one_way:?}, {queue} BDP");
                 eprintln!("{cell}: {lost} lost, datagrams of {mtu}");
                 assert_eq!(mtu, 1472, "{cell}: {lost} lost");
@@ -117,7 +117,7 @@ fn a_black_hole_is_left_in_bounded_time() {
                 while from.is_some_and(|id| {
                     matches!(server.read(id, &mut buffer), Ok(ReadOutcome::Bytes(1..)))
                 }) {}
-                client.now.since(Timestamp::START) > begins && client.path().mtu.current() < 1472
+                client.now.since(Timestamp::START) > begins && client.path().mtu() < 1472
             });
             let took = network.now().since(Timestamp::START) - begins;
             let timeouts = network.client.stats().probe_timeouts;

@@ -101,18 +101,18 @@ fn a_window_is_two_datagrams_at_least() {
     let datagram = u64::from(network.client.current_mtu());
     assert_eq!(seen.last(), Some(&(2 * datagram)));
     assert!(seen.iter().all(|window| *window <= 2 * datagram), "{seen:?}");
-    assert!(network.client.path().in_flight <= 2 * datagram);
+    assert!(network.client.path().in_flight() <= 2 * datagram);
     // RFC 9000 s.8.2: answers to challenges beyond the window in force, no other.
-    let key = network.client.path().key;
-    network.client.path_mut().in_flight = 40_000;
+    let key = network.client.path().key();
+    network.client.path_mut().pretend_in_flight(40_000);
     network.client.on_path_challenge(key, [1; 8]);
     assert_eq!(network.client.path().validation.response(), None);
-    network.client.path_mut().in_flight = 0;
+    network.client.path_mut().pretend_in_flight(0);
     network.client.on_path_challenge(key, [1; 8]);
     assert_eq!(network.client.path().validation.response(), Some([1; 8]));
     // It is gone with the hook.
     network.client.detach(hook);
-    let window = network.client.path().controller.window();
+    let window = network.client.path().controller().window();
     assert_eq!(network.client.path().window(), window);
 }
 
@@ -132,7 +132,7 @@ fn acknowledgements_are_asked_for_by_the_window_in_force() {
 fn what_is_put_off_is_put_off_for_a_second() {
     for (operation, word) in [(Operation::PaceUntil, u64::MAX - 1), (Operation::HasContent, 0)] {
         let (mut network, _) = with_hook(5, operation, word);
-        network.run_until(Duration::from_secs(20), |client, _| client.path().in_flight == 0);
+        network.run_until(Duration::from_secs(20), |client, _| client.path().in_flight() == 0);
         let before = network.now();
         let id = network.client.open(Direction::Unidirectional).unwrap();
         network.client.write(id, &[7; 3000]).unwrap();
@@ -186,7 +186,7 @@ fn a_path_that_is_not_active_silences_nobody() {
         network.connect();
         network.pass(Duration::from_secs(1));
         // The old path stays for as long as the new one is not validated, and the hook names it.
-        let old = network.client.path().key;
+        let old = network.client.path().key();
         replace(&mut network.client, operation, all(old.0.into()));
         let now = network.now();
         network.client_address.set_port(9);
@@ -196,7 +196,7 @@ fn a_path_that_is_not_active_silences_nobody() {
         network.server_mut().attach(always(&[0]), &[point]).unwrap();
         echo(&mut network, 20_000);
         assert!(network.client.paths.get(old).is_some(), "it was there all the time");
-        assert_ne!(network.client.path().key, old);
+        assert_ne!(network.client.path().key(), old);
     }
 }
 
@@ -213,7 +213,7 @@ fn acknowledgements_come_when_they_must() {
         let id = network.server_mut().open(Direction::Unidirectional).unwrap();
         let before = network.now();
         network.server_mut().write(id, b"x").unwrap();
-        network.run_until(Duration::from_secs(9), |_, server| server.path().in_flight == 0);
+        network.run_until(Duration::from_secs(9), |_, server| server.path().in_flight() == 0);
         let took = network.now().since(before);
         assert!(took <= Duration::from_millis(20 + 25 + 2), "{operation}: {took:?}");
     }

@@ -38,7 +38,7 @@ fn datagrams_arrive_once_or_are_counted_as_lost() {
             let stats = client.stats();
             sent == 500
                 && (arrived.len() as u64 + stats.datagram_frames_lost) >= 500
-                && client.path().in_flight == 0
+                && client.path().in_flight() == 0
         });
         let stats = network.client.stats();
         assert_eq!(stats.datagram_frames_sent, 500, "never again: {}", network.describe());
@@ -124,7 +124,7 @@ fn datagrams_beyond_what_was_declared_end_the_connection() {
         network.connect();
         assert_eq!(network.client.max_datagram_size(), (buffer > 0).then_some(97));
         // A client that does not care.
-        network.client.peer.as_mut().unwrap().max_datagram_frame_size = 65_535;
+        network.client.peer.as_mut().unwrap().pretend_max_datagram_frame_size(65_535);
         network.client.send_datagram(vec![0; 100]).unwrap();
         network.run_until(Duration::from_secs(10), |_, server| server.is_drained());
         let code = TransportErrorCode::PROTOCOL_VIOLATION.0.get();
@@ -145,7 +145,7 @@ fn a_shrunken_path_gives_up_what_does_not_fit() {
         network.client.send_datagram(numbered(number, most)).unwrap();
     }
     network.client.send_datagram(numbered(5, 100)).unwrap();
-    network.client.path_mut().mtu.on_peer_limit(1200);
+    network.client.path_mut().on_peer_limit(1200);
     let mut arrived = Vec::new();
     network.run_until(Duration::from_secs(10), |_, server| {
         arrived.extend(drain(server));

@@ -153,12 +153,12 @@ fn a_server_that_takes_early_data_and_breaks_its_promises() {
     let mut network = Network::between(1, Faults::none(), &client, server);
     network.on_server = Some(Box::new(|server| {
         // The session is found under the old promises; less is declared.
-        let before = server.start.declared.clone();
+        let before = server.start.declared().to_vec();
         let mut parameters = TransportParameters::parse(&before, Side::Server).unwrap();
         parameters.initial_max_stream_data_uni = VarInt::from_u32(10);
         let mut bytes = vec![0; parameters.encoded_len()];
         parameters.write(&mut Writer::new(&mut bytes)).unwrap();
-        server.start.declared = bytes;
+        server.start.pretend_declared(bytes);
         server.handshake.restart(server.start.session().unwrap());
     }));
     network.run_until(LIMIT, |client, _| client.is_drained());

@@ -177,7 +177,7 @@ fn a_full_queue_is_ones_own() {
     }
     // Closed for a moment, so that nothing leaves: there is no datagram without path to send it on.
     network.client.poll_timeout();
-    let usual = network.client.path().key;
+    let usual = network.client.path().key();
     network.client.decide(Operation::SelectPath, (), usual);
     assert_eq!(*queued.lock().unwrap(), [64, 64]);
     assert_eq!(network.client.extensions.len(), 128);
@@ -208,7 +208,7 @@ fn what_became_of_a_frame_is_said_once() {
         network.connect();
         queue(&mut network, &post, 0..100);
         network.pass(Duration::from_secs(1));
-        network.run_until(Duration::from_secs(60), |client, _| client.path().in_flight == 0);
+        network.run_until(Duration::from_secs(60), |client, _| client.path().in_flight() == 0);
         let post = post.lock().unwrap();
         let mut told = [&post.acked[..], &post.lost].concat();
         told.sort_unstable();
@@ -230,7 +230,7 @@ fn what_became_of_a_frame_is_said_once() {
     queue(&mut network, &post, 0..1);
     network.run_until(Duration::from_secs(10), |client, _| client.stats().probe_timeouts == 2);
     assert_eq!(*post.lock().unwrap().lost, [0u64; 0], "nobody knows yet");
-    network.run_until(Duration::from_secs(10), |client, _| client.path().in_flight == 0);
+    network.run_until(Duration::from_secs(10), |client, _| client.path().in_flight() == 0);
     let post = post.lock().unwrap();
     assert_eq!((&post.acked[..], &post.lost[..]), (&[][..], &[0][..]));
 }
@@ -254,7 +254,7 @@ fn a_silent_frame_is_not_acknowledged() {
         network.connect();
         network.pass(Duration::from_secs(1));
         network.run_until(Duration::from_secs(1), |client, server| {
-            client.path().in_flight + server.path().in_flight == 0
+            client.path().in_flight() + server.path().in_flight() == 0
         });
         let acks = network.server().stats().acks_sent;
         let post = Arc::<Mutex<operations::Post>>::default();

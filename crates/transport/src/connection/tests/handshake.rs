@@ -82,7 +82,7 @@ pub(super) fn with_retry(network: &mut Network, honest: bool) -> Arc<Mutex<BTree
         vec![(to_server, bytes.to_vec())]
     }));
     network.on_server = Some(Box::new(move |server| {
-        let declared = server.start.declared.clone();
+        let declared = server.start.declared().to_vec();
         let mut parameters = TransportParameters::parse(&declared, Side::Server).unwrap();
         let ids = parameters.server.as_mut().unwrap();
         ids.original_destination_connection_id = original.lock().unwrap().unwrap();
@@ -91,7 +91,7 @@ pub(super) fn with_retry(network: &mut Network, honest: bool) -> Arc<Mutex<BTree
         }
         let mut bytes = vec![0; parameters.encoded_len()];
         parameters.write(&mut Writer::new(&mut bytes)).unwrap();
-        server.start.declared = bytes;
+        server.start.pretend_declared(bytes);
         server.handshake.restart(server.start.session().unwrap());
     }));
     tokens
@@ -151,7 +151,7 @@ fn a_retry_that_is_not_one() {
             datagrams
         }));
         network.connect();
-        assert!(network.client.start.retry.is_none(), "{what}");
+        assert!(network.client.start.retry().is_none(), "{what}");
         assert!(network.client.stats().packets_dropped > 0, "{what}");
     }
 }
@@ -185,7 +185,7 @@ fn a_second_retry_and_a_late_one_are_ignored() {
         datagrams
     }));
     network.connect();
-    assert!(network.client.start.retry.is_none());
+    assert!(network.client.start.retry().is_none());
 }
 
 #[test]

@@ -256,7 +256,7 @@ fn optimistic_acknowledgements() {
     // It guesses well, and is found out by a number that was left out.
     let mut attacker = Attacker::new(2);
     attacker.listens = false;
-    attacker.own.path_mut().mtu.on_peer_limit(1200);
+    attacker.own.path_mut().on_peer_limit(1200);
     let id = attacker.victim().open(Direction::Unidirectional).unwrap();
     let mut rounds = 0;
     while !attacker.victim().closing.is_closed() {

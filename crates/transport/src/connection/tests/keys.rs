@@ -119,7 +119,7 @@ fn updates_are_not_hurried() {
         let before = network.client.key_updates();
         echo(&mut network, 200_000);
         if network.client.key_updates() > before {
-            let pause = network.client.path().rtt.pto_base() * 3;
+            let pause = network.client.path().rtt().pto_base() * 3;
             let now = network.now();
             assert!(last.is_none_or(|last| now.since(last) >= pause));
             last = Some(now);

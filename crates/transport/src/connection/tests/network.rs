@@ -309,18 +309,18 @@ impl Network {
     fn paths(&self) -> String {
         let ends = [Some(&self.client), self.server.as_ref()].into_iter().flatten();
         let of = |end: &Connection| {
-            let active = end.path().key;
+            let active = end.path().key();
             let one = |path: &Path| {
                 format!(
                     "\n{:?}{} to {} from {:?}: validated {}, credit {:?}, in flight {} of {}, {:?}",
-                    path.key,
-                    if path.key == active { " (active)" } else { "" },
-                    path.remote,
-                    path.local,
+                    path.key(),
+                    if path.key() == active { " (active)" } else { "" },
+                    path.remote(),
+                    path.local(),
                     path.validation.is_validated(),
                     path.validation.credit(),
-                    path.in_flight,
-                    path.controller.window(),
+                    path.in_flight(),
+                    path.controller().window(),
                     path.validation
                 )
             };
@@ -368,7 +368,7 @@ impl Network {
     /// Whether the memory that two well-behaved ends keep for each other stays small.
     pub(super) fn within_limits(&self) -> bool {
         [&self.client, self.server()].into_iter().all(|end| {
-            end.path().in_flight <= end.path().controller.window() + 10 * 1500
+            end.path().in_flight() <= end.path().controller().window() + 10 * 1500
                 && end.spaces.ids().all(|id| end.spaces[id].loss.sent().len() < 10_000)
                 && end.memory() < 4 << 20
         })

@@ -370,7 +370,7 @@ fn replaced_operations_are_replaced() {
     let took = echo(&mut network, 100_000);
     // 100,000 bytes by three datagrams a round trip of 20 ms.
     assert!(took > Duration::from_millis(400), "{took:?}");
-    assert!(network.client.path().in_flight <= 3 * 1472);
+    assert!(network.client.path().in_flight() <= 3 * 1472);
 
     // 50,000 bytes a second.
     let mut network = Network::new(6, Faults::none());
@@ -389,7 +389,7 @@ fn replaced_operations_are_replaced() {
     replace(&mut network.client, Operation::UpdateRtt, hook);
     network.connect();
     echo(&mut network, 10_000);
-    let rtt = network.client.path().rtt.smoothed();
+    let rtt = network.client.path().rtt().smoothed();
     assert!((40..60).contains(&rtt.as_millis()), "{rtt:?}");
 
     // Datagrams of another size, and none larger are looked for.

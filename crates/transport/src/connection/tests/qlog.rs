@@ -144,16 +144,16 @@ fn agrees(events: &[Value], end: &Connection, trace: &[(Timestamp, usize)], text
     // What was logged last of each metric is how it is.
     let mut metrics: BTreeMap<&str, &Value> = BTreeMap::new();
     let mine =
-        |event: &&Value| event["tuple"].as_str().unwrap_or("0") == end.path().key.0.to_string();
+        |event: &&Value| event["tuple"].as_str().unwrap_or("0") == end.path().key().0.to_string();
     for event in events.iter().filter(mine) {
         if event["name"] == "quic:recovery_metrics_updated" {
             let data = event["data"].as_object().unwrap();
             metrics.extend(data.iter().map(|(name, value)| (name.as_str(), value)));
         }
     }
-    assert_eq!(metrics["congestion_window"].as_u64(), Some(end.path().controller.window()));
-    assert_eq!(metrics["bytes_in_flight"].as_u64(), Some(end.path().in_flight));
-    let rtt = end.path().rtt.smoothed().as_nanos() as f64 / 1e6;
+    assert_eq!(metrics["congestion_window"].as_u64(), Some(end.path().controller().window()));
+    assert_eq!(metrics["bytes_in_flight"].as_u64(), Some(end.path().in_flight()));
+    let rtt = end.path().rtt().smoothed().as_nanos() as f64 / 1e6;
     assert_eq!(metrics["smoothed_rtt"].as_f64(), Some(rtt));
     let text = String::from_utf8(text.bytes()).unwrap();
     let lines =

@@ -1,0 +1,401 @@
+//! Building of a packet, behind those that stand in its datagram already: header, room for frames, padding, and the
+//! protection of the whole (RFC 9000 s.12.2, s.14.1, s.17; RFC 9001 s.5).
+//!
+//! ```text
+//! PacketBuilder::open   -> the header is written; none: there is no room
+//! payload, wrote        -> frames are written by the caller, into the room before the tag
+//! padding_wanted, pad   -> PADDING behind them
+//! finish                -> BuiltPacket: what is in it, and its bytes
+//! BuiltPacket::protect  -> the packet is ready to be sent
+//! ```
+
+use equic_wire::packet::{FinishedPacket, LongHeader, OpenPacket, ShortHeader};
+use equic_wire::{PacketNumber, VarIntLen, Writer};
+
+use super::packet_keys::PacketKeys;
+use super::space::{SentFrame, SpaceId};
+use crate::crypto::header_mask;
+
+/// Bytes of every AEAD tag in QUIC (RFC 9001 s.5.3).
+pub(super) const TAG_LEN: usize = 16;
+
+/// Fewer bytes are not worth another packet in a datagram: the longest header without a token takes 53,
+/// with IDs of 20 bytes each, and the tag 16.
+const MIN_PACKET: usize = 53 + TAG_LEN + 16;
+
+/// Size that PADDING frames are to fill a datagram to, in bytes from the datagram's beginning.
+#[derive(Clone, Copy)]
+pub(super) struct Padding {
+    to: usize,
+    /// If no other packet has room behind it.
+    if_last: usize,
+}
+
+impl Padding {
+    /// Only what header protection needs.
+    pub(super) const NONE: Padding = Padding { to: 0, if_last: 0 };
+
+    /// The datagram is filled to this size.
+    pub(super) fn to(to: usize) -> Padding {
+        Padding { to, if_last: to }
+    }
+
+    /// The datagram is filled to this size if no other packet has room behind this one: else the next does it.
+    pub(super) fn if_last(to: usize) -> Padding {
+        Padding { to: 0, if_last: to }
+    }
+}
+
+/// Header of a packet to be built.
+pub(super) enum Header<'a> {
+    /// Of an Initial, 0-RTT or Handshake packet.
+    Long(LongHeader<'a>),
+    /// Of a 1-RTT packet.
+    Short(ShortHeader),
+}
+
+/// A packet in the making. Nothing else of the connection is known here: which packet it is and what goes into it
+/// is for the caller to say.
+pub(super) struct PacketBuilder<'d, 'b> {
+    datagram: &'d mut Writer<'b>,
+    open: OpenPacket,
+    id: SpaceId,
+    number: u64,
+    padding: Padding,
+    frames: Vec<SentFrame>,
+    eliciting: bool,
+    padded: bool,
+}
+
+impl<'d, 'b> PacketBuilder<'d, 'b> {
+    /// Whether another packet is worth beginning in a datagram.
+    pub(super) fn has_room(datagram: &Writer<'_>) -> bool {
+        datagram.remaining() >= MIN_PACKET
+    }
+
+    /// Writes the header of a packet of this space and number; `acked` is the largest number of the space that the
+    /// peer has acknowledged, on which the length of the packet number depends (RFC 9000 s.17.1). None: there is no
+    /// room, or the peer could not tell the number.
+    pub(super) fn open(
+        datagram: &'d mut Writer<'b>,
+        header: &Header<'_>,
+        (id, number): (SpaceId, u64),
+        acked: Option<u64>,
+        padding: Padding,
+    ) -> Option<PacketBuilder<'d, 'b>> {
+        let truncated = PacketNumber::new(number)?.truncate(acked.and_then(PacketNumber::new))?;
+        let open = match header {
+            Header::Short(header) => header.open(datagram, truncated),
+            Header::Long(header) => header.open(datagram, truncated, VarIntLen::Two),
+        };
+        let (frames, eliciting, padded) = (Vec::new(), false, false);
+        let open = open.ok()?;
+        Some(PacketBuilder { datagram, open, id, number, padding, frames, eliciting, padded })
+    }
+
+    /// Bytes that frames may take; none: not even the tag has room.
+    pub(super) fn room(&self) -> Option<usize> {
+        self.datagram.remaining().checked_sub(TAG_LEN)
+    }
+
+    /// The room for frames, and the list of those that are written there. [`PacketBuilder::wrote`] is next.
+    pub(super) fn payload(&mut self) -> Option<(Writer<'_>, &mut Vec<SentFrame>)> {
+        // Room for the tag is kept by a writer that ends before it.
+        let room = self.room()?;
+        let writer = Writer::new(self.datagram.unwritten_mut().get_mut(..room)?);
+        Some((writer, &mut self.frames))
+    }
+
+    /// Frames of so many bytes are written; `eliciting`: the peer acknowledges them. None: they are longer than the
+    /// room was.
+    pub(super) fn wrote(&mut self, bytes: usize, eliciting: bool) -> Option<()> {
+        self.datagram.reserve(bytes).ok()?;
+        self.eliciting |= eliciting;
+        Some(())
+    }
+
+    /// PADDING frames without which there would be no sample for header protection (RFC 9001 s.5.4.2).
+    fn padding_needed(&self) -> usize {
+        self.open.padding_needed(self.datagram, TAG_LEN)
+    }
+
+    /// Size that PADDING frames are to fill the datagram to; 0: to none.
+    fn filled(&self) -> usize {
+        let left = self.datagram.remaining().saturating_sub(TAG_LEN);
+        let Padding { to, if_last } = self.padding;
+        if left < MIN_PACKET { to.max(if_last) } else { to }
+    }
+
+    /// PADDING frames that the packet is to have behind its frames: for its datagram's size, and for a sample.
+    pub(super) fn padding_wanted(&self) -> usize {
+        let end = self.datagram.position() + TAG_LEN;
+        self.filled().saturating_sub(end).max(self.padding_needed())
+    }
+
+    /// Writes so many PADDING frames, or as many as are needed and have room. A packet that is padded for more than
+    /// its sample counts toward bytes in flight (RFC 9002 s.2).
+    pub(super) fn pad(&mut self, wish: usize) -> Option<()> {
+        let needed = self.padding_needed();
+        self.padded = self.filled() > 0 || wish > needed;
+        let most = self.datagram.remaining().saturating_sub(TAG_LEN);
+        self.datagram.zeros(wish.max(needed).min(most)).ok()
+    }
+
+    /// Makes room for the tag and fills in the Length. None: the packet is too short to be protected, or too long.
+    pub(super) fn finish(self) -> Option<BuiltPacket<'d>> {
+        let PacketBuilder { datagram, open, id, number, frames, eliciting, padded, .. } = self;
+        let layout = open.finish(datagram, TAG_LEN).ok()?;
+        let bytes = datagram.written_mut().get_mut(layout.packet.clone())?;
+        Some(BuiltPacket { bytes, layout, id, number, frames, eliciting, padded })
+    }
+}
+
+/// A packet as it goes out but for its protection.
+pub(super) struct BuiltPacket<'d> {
+    bytes: &'d mut [u8],
+    layout: FinishedPacket,
+    id: SpaceId,
+    number: u64,
+    frames: Vec<SentFrame>,
+    eliciting: bool,
+    padded: bool,
+}
+
+impl BuiltPacket<'_> {
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Bytes of the whole packet, tag included.
+    pub(super) fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The whole packet, room for the tag included.
+    #[cfg(feature = "qlog")]
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.bytes
+    }
+
+    /// Bytes of header, packet number included.
+    #[cfg(feature = "qlog")]
+    pub(super) fn header_len(&self) -> usize {
+        self.layout.header_len
+    }
+
+    /// Whether the peer acknowledges the packet.
+    pub(super) fn is_eliciting(&self) -> bool {
+        self.eliciting
+    }
+
+    /// Whether the packet counts toward bytes in flight (RFC 9002 s.2).
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.eliciting || self.padded
+    }
+
+    /// Packet protection, then header protection (RFC 9001 s.5.3, s.5.4). None: there are no keys, or they may
+    /// protect no more packets.
+    pub(super) fn protect(&mut self, keys: &mut PacketKeys) -> Option<()> {
+        let (header, body) = self.bytes.split_at_mut(self.layout.header_len);
+        let (payload, tag) = body.split_at_mut(body.len() - TAG_LEN);
+        let sealed = keys.seal(self.id, self.number, header, payload)?;
+        tag.copy_from_slice(sealed.as_ref());
+        let sample = self.layout.header().sample(self.bytes)?;
+        let mask = header_mask(keys.local_header(self.id)?, sample)?;
+        self.layout.protect(self.bytes, &mask)
+    }
+
+    /// The frames of the packet, to be remembered until it is acknowledged or lost.
+    pub(super) fn into_frames(self) -> Vec<SentFrame> {
+        self.frames
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use equic_wire::packet::{Datagram, LongKind, Packet, PacketType, ParseOptions};
+    use equic_wire::{ConnectionId, KnownVersion, Side};
+
+    use super::*;
+    use crate::crypto::{KeyLimits, tls_initial_keys};
+
+    fn keys(side: Side) -> PacketKeys {
+        let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
+        let suite = suite.tls13().unwrap().quic_suite().unwrap();
+        let mut keys = PacketKeys::new(KeyLimits::default());
+        let initial = tls_initial_keys(&suite, side, KnownVersion::V1, ConnectionId::EMPTY);
+        keys.install(SpaceId::Initial, initial);
+        keys
+    }
+
+    fn long() -> Header<'static> {
+        let (version, kind) = (KnownVersion::V1, LongKind::Initial { token: b"token" });
+        let dcid = ConnectionId::new(b"8 bytes!").unwrap();
+        Header::Long(LongHeader { version, kind, dcid, scid: ConnectionId::EMPTY, fixed_bit: true })
+    }
+
+    fn short() -> Header<'static> {
+        let dcid = ConnectionId::EMPTY;
+        Header::Short(ShortHeader { dcid, spin: false, key_phase: false, fixed_bit: true })
+    }
+
+    fn open<'d, 'b>(
+        datagram: &'d mut Writer<'b>,
+        header: &Header<'_>,
+        id: SpaceId,
+        padding: Padding,
+    ) -> PacketBuilder<'d, 'b> {
+        PacketBuilder::open(datagram, header, (id, 7), None, padding).unwrap()
+    }
+
+    /// Writes PING frames.
+    fn write(packet: &mut PacketBuilder<'_, '_>, count: usize) {
+        let (mut room, frames) = packet.payload().unwrap();
+        room.bytes(&vec![1; count]).unwrap();
+        frames.extend(vec![SentFrame::Ping; count]);
+        packet.wrote(count, count > 0).unwrap();
+    }
+
+    /// Opens the packets of a datagram as a server does: each one's number and payload.
+    fn read(datagram: &mut [u8]) -> Vec<(u64, Vec<u8>)> {
+        let server = keys(Side::Server);
+        let options = ParseOptions { dcid_len: 8, greased_fixed_bit: false };
+        let (mut opened, mut at) = (Vec::new(), 0);
+        while at < datagram.len() {
+            let mut packets = Datagram::new(&datagram[at..], options);
+            let Some(Ok(Packet::Long(packet))) = packets.next() else { panic!("a long header") };
+            assert!(matches!(packet.kind(), LongKind::Initial { token: b"token" }));
+            let (protected, end) = (packet.protected(), datagram.len() - packets.rest().len());
+            let bytes = &mut datagram[at..end];
+            let key = server.remote_header(PacketType::Initial).unwrap();
+            let mask = header_mask(key, protected.sample(bytes).unwrap()).unwrap();
+            let header = protected.remove(bytes, &mask).unwrap();
+            let number = header.packet_number().restore(None).unwrap().get();
+            let (head, body) = bytes.split_at_mut(header.header_len());
+            let key = server.remote_packet(PacketType::Initial).unwrap();
+            opened.push((number, key.decrypt_in_place(number, head, body).unwrap().to_vec()));
+            at = end;
+        }
+        opened
+    }
+
+    #[test]
+    fn the_peer_opens_what_was_built_one_behind_the_other() {
+        let mut client = keys(Side::Client);
+        let mut buffer = [0; 1200];
+        let mut datagram = Writer::new(&mut buffer);
+        for (number, padding) in [(7, Padding::NONE), (300, Padding::to(1000))] {
+            let (id, header) = (SpaceId::Initial, long());
+            let packet = PacketBuilder::open(&mut datagram, &header, (id, number), None, padding);
+            let mut packet = packet.unwrap();
+            write(&mut packet, 20);
+            packet.pad(packet.padding_wanted()).unwrap();
+            let mut packet = packet.finish().unwrap();
+            assert_eq!(packet.number(), number);
+            packet.protect(&mut client).unwrap();
+            assert_eq!(packet.into_frames(), vec![SentFrame::Ping; 20]);
+        }
+        assert_eq!(datagram.position(), 1000, "the second fills the datagram");
+        let opened = read(datagram.written_mut());
+        let numbers: Vec<u64> = opened.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, [7, 300]);
+        assert_eq!(opened[0].1, [1; 20]);
+        assert_eq!(opened[1].1[..20], [1; 20]);
+        assert!(opened[1].1[20..].iter().all(|byte| *byte == 0), "PADDING");
+    }
+
+    #[test]
+    fn the_tag_always_has_room() {
+        let mut client = keys(Side::Client);
+        let mut buffer = [0; 100];
+        let mut datagram = Writer::new(&mut buffer);
+        let mut packet = open(&mut datagram, &long(), SpaceId::Initial, Padding::to(1200));
+        let room = packet.room().unwrap();
+        assert_eq!(packet.payload().unwrap().0.remaining(), room);
+        write(&mut packet, room);
+        assert_eq!((packet.room(), packet.payload().unwrap().0.remaining()), (Some(0), 0));
+        packet.pad(1000).unwrap();
+        let mut packet = packet.finish().unwrap();
+        assert_eq!(packet.size(), 100);
+        packet.protect(&mut client).unwrap();
+        assert_eq!(read(&mut buffer)[0].1, vec![1; room]);
+    }
+
+    #[test]
+    fn a_packet_without_room_is_none() {
+        for size in 0..60 {
+            let mut buffer = [0; 60];
+            let mut datagram = Writer::new(&mut buffer[..size]);
+            let acked = Some(5);
+            let packet = PacketBuilder::open(
+                &mut datagram,
+                &long(),
+                (SpaceId::Initial, 7),
+                acked,
+                Padding::NONE,
+            );
+            let finished = packet.and_then(|mut packet| {
+                packet.payload()?;
+                packet.pad(packet.padding_wanted())?;
+                packet.finish()
+            });
+            // First byte, version, two IDs with their lengths, token, Length; number, payload and tag: 20.
+            let least = 1 + 4 + 9 + 1 + 6 + 2 + 20;
+            assert_eq!(finished.map(|packet| packet.size()), (size >= least).then_some(least));
+        }
+    }
+
+    #[test]
+    fn a_packet_is_padded_for_its_sample_and_that_counts_for_nothing() {
+        // Number of one byte, frames, tag: 20 at least.
+        for frames in 0..6 {
+            let mut buffer = [0; 100];
+            let mut datagram = Writer::new(&mut buffer);
+            let mut packet = open(&mut datagram, &short(), SpaceId::DATA, Padding::NONE);
+            write(&mut packet, frames);
+            let needed = 3_usize.saturating_sub(frames);
+            assert_eq!(packet.padding_wanted(), needed);
+            packet.pad(0).unwrap();
+            let packet = packet.finish().unwrap();
+            assert_eq!(packet.size(), 2 + frames.max(3) + TAG_LEN);
+            assert_eq!((packet.is_eliciting(), packet.is_in_flight()), (frames > 0, frames > 0));
+        }
+    }
+
+    #[test]
+    fn what_is_padded_for_more_is_in_flight() {
+        for (padding, more) in [(Padding::NONE, 1), (Padding::to(50), 0)] {
+            let mut buffer = [0; 1200];
+            let mut datagram = Writer::new(&mut buffer);
+            let mut packet = open(&mut datagram, &short(), SpaceId::DATA, padding);
+            packet.pad(packet.padding_wanted() + more).unwrap();
+            let packet = packet.finish().unwrap();
+            assert!(!packet.is_eliciting() && packet.is_in_flight());
+        }
+    }
+
+    #[test]
+    fn the_last_packet_fills_the_datagram_and_one_with_room_behind_it_does_not() {
+        for (frames, size) in [(100, 140), (1000, 1040), (1100, 1200), (1160, 1200)] {
+            let mut buffer = [0; 1200];
+            let mut datagram = Writer::new(&mut buffer);
+            let mut packet = open(&mut datagram, &long(), SpaceId::Initial, Padding::if_last(1200));
+            write(&mut packet, frames);
+            packet.pad(packet.padding_wanted()).unwrap();
+            assert_eq!(packet.finish().unwrap().size(), size, "{frames} bytes of frames");
+            assert_eq!(PacketBuilder::has_room(&datagram), size < 1200, "{frames}");
+        }
+    }
+
+    #[test]
+    fn without_keys_the_frames_are_given_back() {
+        let mut client = keys(Side::Client);
+        let mut buffer = [0; 1200];
+        let mut datagram = Writer::new(&mut buffer);
+        let mut packet = open(&mut datagram, &long(), SpaceId::Handshake, Padding::NONE);
+        write(&mut packet, 20);
+        let mut packet = packet.finish().unwrap();
+        assert!(packet.protect(&mut client).is_none());
+        assert_eq!(packet.into_frames().len(), 20);
+    }
+}

@@ -1,0 +1,155 @@
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn at(ms: u32) -> Timestamp {
+    Timestamp::START + MS * ms
+}
+
+fn of(key: u32, validation: Validation) -> Path {
+    let remote = "192.0.2.1:443".parse().unwrap();
+    let config = TransportConfig::default();
+    Path::new(at(0), PathKey(key), (remote, None), &config, 1, validation)
+}
+
+fn path() -> Path {
+    of(0, Validation::new(true))
+}
+
+fn packet(size: u16, in_flight: bool, mtu_probe: bool) -> SentPacket<Sent> {
+    SentPacket {
+        time_sent: at(0),
+        size,
+        ack_eliciting: in_flight,
+        in_flight,
+        mtu_probe,
+        delivery: DeliveryMark::default(),
+        content: Sent { frames: Vec::new(), marked: false, path: PathKey(0) },
+    }
+}
+
+#[test]
+fn what_is_sent_is_in_flight_until_it_is_acknowledged_or_lost() {
+    let mut path = path();
+    path.on_packet_sent(at(0), 1200);
+    path.on_packet_sent(at(0), 1000);
+    path.on_packet_sent(at(0), 800);
+    assert_eq!(path.in_flight(), 3000);
+    path.on_packet_acked(&packet(1200, true, false));
+    path.on_packet_acked(&packet(50, false, false));
+    assert_eq!(path.in_flight(), 1800, "what only acknowledges never was");
+    path.on_packet_lost(at(1), &packet(800, true, true));
+    path.on_packet_lost(at(1), &packet(1000, true, false));
+    assert_eq!(path.in_flight(), 0);
+    path.landed(1);
+    assert_eq!(path.in_flight(), 0);
+}
+
+#[test]
+fn acknowledgements_tell_the_rate_of_delivery() {
+    let mut path = path();
+    assert_eq!(path.delivery_rate(), 0);
+    let mark = path.on_packet_sent(at(0), 1000);
+    path.update_rtt(at(10), 10 * MS, Duration::ZERO);
+    let sample = path.sample_rate(at(10), std::iter::once((at(0), 1000, mark)));
+    assert!(sample.is_some());
+    assert_eq!(path.delivery_rate(), 100_000);
+    // Nothing new tells nothing, and the last sample stands.
+    assert!(path.sample_rate(at(20), std::iter::empty()).is_none());
+    assert_eq!(path.delivery_rate(), 100_000);
+}
+
+#[test]
+fn a_hooks_window_is_in_force_until_the_hook_is_off() {
+    let mut path = path();
+    let usual = path.controller().window();
+    path.set_hook_window(Some(usual + 1));
+    assert_eq!((path.window(), path.controller().window()), (usual + 1, usual));
+    path.forget_answers();
+    assert_eq!(path.window(), usual);
+}
+
+#[test]
+fn a_hook_holds_datagrams_back_for_so_long_and_no_longer() {
+    let mut path = path();
+    assert_eq!(path.hold_timer(), None);
+    let latest = at(5) + PATIENCE;
+    assert_eq!(path.hold_back(at(5)), latest);
+    assert_eq!((path.hold_back(at(100)), path.hold_timer()), (latest, Some(latest)));
+    path.on_hold_timer(at(100));
+    assert_eq!(path.hold_timer(), Some(latest), "its time has not come");
+    path.on_hold_timer(latest);
+    assert_eq!((path.hold_back(latest), path.hold_timer()), (latest, None));
+    // A datagram leaves: the next may be held back as long.
+    path.on_datagram_sent(1200);
+    assert_eq!(path.hold_back(at(5000)), at(5000) + PATIENCE);
+}
+
+#[test]
+fn the_pace_holds_nothing_back_beyond_its_time() {
+    let mut path = path();
+    path.pace_until(Some(at(10)));
+    path.on_pace_timer(at(9));
+    assert_eq!(path.paced_until(), Some(at(10)));
+    path.on_pace_timer(at(10));
+    assert_eq!(path.paced_until(), None);
+}
+
+#[test]
+fn an_address_of_ours_is_learnt_once() {
+    let (one, other) = ("192.0.2.2".parse().ok(), "192.0.2.3".parse().ok());
+    let mut path = path();
+    path.learn_local(None);
+    assert_eq!(path.local(), None);
+    path.learn_local(one);
+    path.learn_local(other);
+    assert_eq!(path.local(), one);
+}
+
+#[test]
+fn nothing_is_sent_for_less_credit_than_a_datagram_needs() {
+    for (key, received) in [(0, 400), (1, 22)] {
+        let mut path = of(key, Validation::new(false));
+        path.validation.on_received(received - 1);
+        assert!(!path.may_send(), "path {key}");
+        path.validation.on_received(1);
+        assert!(path.may_send() && !path.may_probe(), "path {key}");
+        path.validation.answer([1; 8]);
+        assert!(path.may_probe());
+        path.on_datagram_sent(received * 3);
+        assert!(!path.may_probe(), "its credit is spent");
+    }
+}
+
+#[test]
+fn a_probe_of_the_datagram_size_counts_when_it_arrives_and_the_peers_limit_at_once() {
+    let mut path = path();
+    let before = path.mtu();
+    let probe = path.next_mtu_probe(at(0)).unwrap();
+    assert!(probe > before);
+    path.on_mtu_probe(true);
+    assert_eq!(path.mtu(), probe);
+    path.on_peer_limit(1300);
+    assert_eq!(path.mtu(), 1300);
+    path.on_peer_limit(65_527);
+    assert_eq!(path.mtu(), 1300, "it is not raised");
+}
+
+#[test]
+fn a_window_that_was_not_used_up_is_limited_by_the_application() {
+    let mut path = path();
+    path.on_underused(at(10));
+    assert!(path.is_app_limited(at(5)) && !path.is_app_limited(at(11)));
+    path.on_window_full(at(12));
+    assert!(!path.is_app_limited(at(12)));
+}
+
+#[test]
+fn probe_timeouts_count_until_something_is_heard() {
+    let mut path = path();
+    path.on_probe_timeout();
+    path.on_probe_timeout();
+    assert_eq!(path.backoff().count(), 2);
+    path.restart_backoff();
+    assert_eq!(path.backoff().count(), 0);
+}

@@ -1,0 +1,237 @@
+//! All paths of a connection: a path is a pair of addresses.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::{Index, IndexMut};
+
+use super::path::Path;
+use crate::operation::Word;
+
+/// Paths of a connection at a time; the oldest that is of no use goes first.
+pub(super) const MAX_PATHS: usize = 4;
+
+/// Names a path of a connection; never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PathKey(pub u32);
+
+impl Word for PathKey {
+    fn to_word(self) -> u64 {
+        self.0.to_word()
+    }
+
+    fn from_word(word: u64) -> Option<PathKey> {
+        u32::from_word(word).map(PathKey)
+    }
+}
+
+/// All paths; there is always an active one.
+pub(super) struct Paths {
+    /// In the order in which they came; at most [`MAX_PATHS`].
+    list: Vec<Path>,
+    /// Index of the active path in `list`.
+    active: usize,
+    next: u32,
+}
+
+impl Paths {
+    pub(super) fn new(first: Path) -> Paths {
+        Paths { active: 0, next: first.key().0 + 1, list: vec![first] }
+    }
+
+    /// A name for another.
+    pub(super) fn next_key(&mut self) -> PathKey {
+        self.next += 1;
+        PathKey(self.next - 1)
+    }
+
+    /// The path between these addresses; the active one, if there are several. Ours counts only
+    /// where both are known and `strict` says so.
+    pub(super) fn find(
+        &self,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+        strict: bool,
+    ) -> Option<PathKey> {
+        let same = |path: &&Path| {
+            let ours =
+                !strict || path.local().is_none() || local.is_none() || path.local() == local;
+            path.remote() == remote && ours
+        };
+        let active = Some(self.active()).filter(same);
+        active.or_else(|| self.list.iter().find(same)).map(|path| path.key())
+    }
+
+    /// Adds a path; the one that had to go for it.
+    pub(super) fn add(&mut self, path: Path) -> Option<Path> {
+        let gone = if self.list.len() < MAX_PATHS {
+            None
+        } else {
+            let active = self.active().key();
+            let mut others = self.list.iter().filter(|path| path.key() != active);
+            let useless = others
+                .clone()
+                .find(|path| !path.validation.is_validated() && !path.validation.is_asking());
+            let key = useless.or_else(|| others.next()).map(|path| path.key());
+            key.and_then(|key| self.remove(key))
+        };
+        self.list.push(path);
+        gone
+    }
+
+    /// Takes a path away that is not the active one.
+    pub(super) fn remove(&mut self, key: PathKey) -> Option<Path> {
+        let at = self.list.iter().position(|path| path.key() == key)?;
+        if at == self.active {
+            return None;
+        }
+        self.active -= usize::from(at < self.active);
+        Some(self.list.remove(at))
+    }
+
+    pub(super) fn set_active(&mut self, key: PathKey) {
+        self.active = self.list.iter().position(|path| path.key() == key).unwrap_or(self.active);
+    }
+
+    /// Another than the active one on which the peer was found.
+    pub(super) fn last_validated(&self) -> Option<PathKey> {
+        let active = self.active().key();
+        let mut found = self.list.iter().rev();
+        found
+            .find(|path| path.validation.is_validated() && path.key() != active)
+            .map(|path| path.key())
+    }
+
+    pub(super) fn active(&self) -> &Path {
+        &self.list[self.active]
+    }
+
+    pub(super) fn active_mut(&mut self) -> &mut Path {
+        &mut self.list[self.active]
+    }
+
+    /// None: it is gone.
+    pub(super) fn get(&self, key: PathKey) -> Option<&Path> {
+        self.list.iter().find(|path| path.key() == key)
+    }
+
+    pub(super) fn get_mut(&mut self, key: PathKey) -> Option<&mut Path> {
+        self.list.iter_mut().find(|path| path.key() == key)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Path> {
+        self.list.iter()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Path> {
+        self.list.iter_mut()
+    }
+}
+
+/// For keys of paths that are known to be there: those found in the same call into the connection, in which no
+/// path has been removed since. A key that was kept for later may name one that is gone: that is for
+/// [`Paths::get`]. If one is gone all the same, that is a mistake of ours, at which debug builds stop; a peer's packets
+/// must not stop a server, so other builds take the active path.
+impl Index<PathKey> for Paths {
+    type Output = Path;
+
+    fn index(&self, key: PathKey) -> &Path {
+        let found = self.get(key);
+        debug_assert!(found.is_some(), "path {} was found in this call and is gone", key.0);
+        found.unwrap_or_else(|| self.active())
+    }
+}
+
+impl IndexMut<PathKey> for Paths {
+    fn index_mut(&mut self, key: PathKey) -> &mut Path {
+        let found = self.list.iter().position(|path| path.key() == key);
+        debug_assert!(found.is_some(), "path {} was found in this call and is gone", key.0);
+        &mut self.list[found.unwrap_or(self.active)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Timestamp;
+    use crate::connection::config::TransportConfig;
+    use crate::connection::validation::Validation;
+
+    fn path(key: PathKey, host: u8, validated: bool) -> Path {
+        let addresses = (remote(host), local(host));
+        let validation = Validation::new(validated);
+        let config = TransportConfig::default();
+        Path::new(Timestamp::START, key, addresses, &config, 1, validation)
+    }
+
+    fn remote(host: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, host], 443))
+    }
+
+    fn local(host: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([198, 51, 100, host]))
+    }
+
+    /// One active path, validated, and so many others, not validated, from hosts 0, 1, 2, ...
+    fn paths(others: u8) -> Paths {
+        let mut paths = Paths::new(path(PathKey(0), 0, true));
+        for host in 1..=others {
+            let key = paths.next_key();
+            assert!(paths.add(path(key, host, false)).is_none());
+        }
+        paths
+    }
+
+    fn keys(paths: &Paths) -> Vec<u32> {
+        paths.iter().map(|path| path.key().0).collect()
+    }
+
+    #[test]
+    fn a_path_is_found_by_its_addresses() {
+        let paths = paths(2);
+        assert_eq!(paths.find(remote(2), None, true), Some(PathKey(2)));
+        assert_eq!(paths.find(remote(2), local(2), true), Some(PathKey(2)));
+        assert_eq!(paths.find(remote(2), local(1), true), None);
+        assert_eq!(paths.find(remote(2), local(1), false), Some(PathKey(2)));
+        assert_eq!(paths.find(remote(3), None, false), None);
+    }
+
+    #[test]
+    fn the_active_path_stays_active_when_others_go_and_does_not_go_itself() {
+        let mut paths = paths(2);
+        paths.set_active(PathKey(2));
+        assert!(paths.remove(PathKey(2)).is_none(), "it is the active one");
+        assert!(paths.remove(PathKey(0)).is_some());
+        assert_eq!(paths.active().key(), PathKey(2));
+        assert!(paths.get(PathKey(0)).is_none() && paths.remove(PathKey(0)).is_none());
+        paths.set_active(PathKey(0));
+        assert_eq!(paths.active().key(), PathKey(2), "one that is gone does not become it");
+    }
+
+    #[test]
+    fn the_oldest_that_is_of_no_use_goes_for_a_new_one() {
+        let mut paths = paths(3);
+        assert_eq!(paths.iter().count(), MAX_PATHS);
+        // What is asked, and what is validated, may yet be of use.
+        let challenge = |path: &mut Path| {
+            path.validation.ask(Timestamp::START, [1; 8], std::time::Duration::from_secs(1));
+        };
+        challenge(&mut paths[PathKey(1)]);
+        let key = paths.next_key();
+        assert_eq!(key, PathKey(4), "names are not used again");
+        assert_eq!(paths.add(path(key, 4, true)).map(|gone| gone.key()), Some(PathKey(2)));
+        assert_eq!(keys(&paths), [0, 1, 3, 4]);
+        challenge(&mut paths[PathKey(3)]);
+        // All are of use: the oldest goes that is not active.
+        let key = paths.next_key();
+        assert_eq!(paths.add(path(key, 5, true)).map(|gone| gone.key()), Some(PathKey(1)));
+        assert_eq!(keys(&paths), [0, 3, 4, 5]);
+        assert_eq!(paths.last_validated(), Some(PathKey(5)));
+    }
+
+    #[test]
+    fn another_path_is_fallen_back_to_only_where_the_peer_was_found() {
+        let mut paths = paths(2);
+        assert_eq!(paths.last_validated(), None, "the active one is no other");
+        paths.set_active(PathKey(1));
+        assert_eq!(paths.last_validated(), Some(PathKey(0)));
+    }
+}

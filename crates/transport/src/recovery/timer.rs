@@ -1,0 +1,171 @@
+//! The timer of loss detection, one for all packet number spaces of a connection (RFC 9002 s.6.2, A.8).
+//!
+//! A packet that is about to count as lost comes before all probes: [`LossTimer::of_losses`]. With none, a
+//! [`ProbeTimer`] chooses the space whose probe timeout ends first. How long a probe timeout is, and what there is to
+//! send, the caller says; `S` names a space, and of two that are due at once the lesser is chosen.
+
+use std::time::Duration;
+
+use crate::Timestamp;
+
+/// Reason for which the timer of loss detection runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// A packet counts as lost.
+    Loss,
+    /// A probe is to be sent.
+    Probe,
+}
+
+/// The timer of loss detection, while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LossTimer<S> {
+    pub at: Timestamp,
+    pub space: S,
+    pub due: Due,
+}
+
+impl<S: Copy + Ord> LossTimer<S> {
+    /// The timer for the packet that counts as lost first, by the loss time of each space; none: no packet waits for
+    /// that.
+    pub(crate) fn of_losses(
+        times: impl Iterator<Item = (S, Option<Timestamp>)>,
+    ) -> Option<LossTimer<S>> {
+        let first = times.filter_map(|(space, at)| Some((at?, space))).min();
+        first.map(|(at, space)| LossTimer { at, space, due: Due::Loss })
+    }
+}
+
+/// State of a packet number space as far as its probe timeout depends on it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProbeState {
+    /// The space is that of application data.
+    pub application: bool,
+    /// Time at which an ack-eliciting packet was last sent, while one is in flight.
+    pub last_ack_eliciting: Option<Timestamp>,
+    /// CRYPTO data of the space could be sent, but for the congestion window.
+    pub held: bool,
+}
+
+/// Choice of the space that sends the next probe.
+#[derive(Debug, Clone)]
+pub(crate) struct ProbeTimer<S> {
+    confirmed: bool,
+    since: Timestamp,
+    backoff: u32,
+    first: Option<(Timestamp, S)>,
+}
+
+impl<S: Copy + Ord> ProbeTimer<S> {
+    /// `confirmed`: the handshake is confirmed; `since`: the moment from which idleness counts; `backoff`: probe
+    /// timeouts that the next one is as long as.
+    pub(crate) fn new(confirmed: bool, since: Timestamp, backoff: u32) -> ProbeTimer<S> {
+        ProbeTimer { confirmed, since, backoff, first: None }
+    }
+
+    /// Time from which the probe timeout of a space counts; none: it has nothing to probe for.
+    pub(crate) fn counts_from(&self, space: ProbeState) -> Option<Timestamp> {
+        // RFC 9002 s.6.2.1: what the handshake lacks comes first.
+        if space.application && !self.confirmed {
+            return None;
+        }
+        // Early data in flight can fill the window, and is not acknowledged before the handshake gets on: that must
+        // not wait for it.
+        space.last_ack_eliciting.or(space.held.then_some(self.since))
+    }
+
+    /// Adds a space whose probe timeout counts from this time; `pto` is without backoff.
+    pub(crate) fn add(&mut self, space: S, from: Timestamp, pto: Duration) {
+        let probe = (from + pto * self.backoff, space);
+        self.first = Some(self.first.map_or(probe, |first| first.min(probe)));
+    }
+
+    /// Time from which the probe timeout of a client counts that has nothing in flight, and whose server may not have
+    /// validated its address yet (`unvalidated`): the server may be unable to send (RFC 9002 s.6.2.2.1). None: there
+    /// is no need for it.
+    pub(crate) fn anti_deadlock(&self, unvalidated: bool) -> Option<Timestamp> {
+        (unvalidated && self.first.is_none()).then_some(self.since)
+    }
+
+    /// The timer for the space that was added and is due first.
+    pub(crate) fn timer(self) -> Option<LossTimer<S>> {
+        self.first.map(|(at, space)| LossTimer { at, space, due: Due::Probe })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u32) -> Timestamp {
+        Timestamp::START + SECOND * seconds
+    }
+
+    const EMPTY: ProbeState =
+        ProbeState { application: false, last_ack_eliciting: None, held: false };
+
+    #[test]
+    fn the_first_loss_is_waited_for_and_of_two_that_of_the_first_space() {
+        let of = |times: [Option<u32>; 3]| {
+            let times = times.map(|time| time.map(at));
+            LossTimer::of_losses((0..).zip(times)).map(|timer| (timer.at, timer.space, timer.due))
+        };
+        assert_eq!(of([None, None, None]), None);
+        assert_eq!(of([None, Some(3), None]), Some((at(3), 1, Due::Loss)));
+        assert_eq!(of([Some(5), Some(4), Some(3)]), Some((at(3), 2, Due::Loss)));
+        assert_eq!(of([Some(5), Some(3), Some(3)]), Some((at(3), 1, Due::Loss)));
+    }
+
+    #[test]
+    fn the_probe_timeout_counts_from_the_last_packet_and_its_backoff_multiplies_it() {
+        let mut probes = ProbeTimer::new(true, at(1), 4);
+        let sent = ProbeState { last_ack_eliciting: Some(at(10)), ..EMPTY };
+        assert_eq!(probes.counts_from(EMPTY), None, "nothing is in flight");
+        assert_eq!(probes.counts_from(sent), Some(at(10)));
+        probes.add('i', at(10), SECOND);
+        assert_eq!(
+            probes.clone().timer(),
+            Some(LossTimer { at: at(14), space: 'i', due: Due::Probe })
+        );
+        // A later packet of a space with a shorter timeout.
+        probes.add('h', at(11), SECOND / 2);
+        assert_eq!(
+            probes.clone().timer().map(|timer| (timer.at, timer.space)),
+            Some((at(13), 'h'))
+        );
+        // Of two at once the lesser name.
+        probes.add('a', at(9), SECOND);
+        assert_eq!(probes.timer().map(|timer| (timer.at, timer.space)), Some((at(13), 'a')));
+    }
+
+    #[test]
+    fn application_data_waits_for_the_handshake() {
+        let data = ProbeState { application: true, last_ack_eliciting: Some(at(5)), held: true };
+        let before = ProbeTimer::<u8>::new(false, at(1), 1);
+        assert_eq!(before.counts_from(data), None);
+        assert_eq!(before.counts_from(ProbeState { application: false, ..data }), Some(at(5)));
+        assert_eq!(ProbeTimer::<u8>::new(true, at(1), 1).counts_from(data), Some(at(5)));
+    }
+
+    #[test]
+    fn what_the_window_holds_back_counts_from_the_last_sign_of_life() {
+        let probes = ProbeTimer::<u8>::new(false, at(1), 1);
+        let held = ProbeState { held: true, ..EMPTY };
+        assert_eq!(probes.counts_from(held), Some(at(1)));
+        let sent = ProbeState { last_ack_eliciting: Some(at(2)), ..held };
+        assert_eq!(probes.counts_from(sent), Some(at(2)), "what is in flight counts first");
+    }
+
+    #[test]
+    fn a_client_with_nothing_in_flight_probes_for_a_server_that_may_not_send() {
+        let mut probes = ProbeTimer::new(false, at(1), 2);
+        assert_eq!(probes.anti_deadlock(false), None);
+        assert_eq!(probes.anti_deadlock(true), Some(at(1)));
+        assert_eq!(probes.clone().timer(), None, "unless it is added nothing is due");
+        probes.add('h', at(1), SECOND);
+        assert_eq!(probes.anti_deadlock(true), None, "there is a probe already");
+        assert_eq!(probes.timer().map(|timer| (timer.at, timer.space)), Some((at(3), 'h')));
+    }
+}
