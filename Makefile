@@ -3,6 +3,10 @@ CARGO ?= cargo
 # Arguments of the benchmarks, such as --quick or --markdown.
 BENCH ?=
 export CARGO_TERM_PROGRESS_WHEN ?= auto
+# Where Go's own packages put it, for all targets alike: crates with C in them are compiled again when PATH changes.
+ifeq ($(findstring :/usr/local/go/bin:,:$(PATH):),)
+export PATH := $(PATH):/usr/local/go/bin
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test test-fresh lint fmt root header clean bench-gateway bench-wire bench-reading \

@@ -11,7 +11,7 @@ out=$PWD/target/servers
 tier1="equic quinn quiche s2n-quic tquic quic-go tcp sendfile"
 tier2="quinn-aws-lc noq msquic x-net-quic aioquic aiopquic pycurl bun kwik"
 # Where Go's own packages put it; sudo may not look there.
-PATH=$PATH:/usr/local/go/bin
+case :$PATH: in *:/usr/local/go/bin:*) ;; *) PATH=$PATH:/usr/local/go/bin ;; esac
 
 # Prints why an implementation cannot be built here, if so.
 missing() {

@@ -13,7 +13,7 @@ out=$PWD/target/servers
 prefix=$out/prefix
 mkdir -p "$out"
 # Where Go's own packages put it; sudo may not look there.
-PATH=$PATH:/usr/local/go/bin
+case :$PATH: in *:/usr/local/go/bin:*) ;; *) PATH=$PATH:/usr/local/go/bin ;; esac
 
 # With the whole workspace's features, which the build of it has had: nothing is compiled again for these.
 cargo build --profile "$profile" --workspace --lib --example quinn

@@ -13,7 +13,7 @@ what=${1:-full}
 out=$PWD/target/servers
 mkdir -p "$out"
 # Where Go's own packages put it; sudo may not look there.
-PATH=$PATH:/usr/local/go/bin
+case :$PATH: in *:/usr/local/go/bin:*) ;; *) PATH=$PATH:/usr/local/go/bin ;; esac
 
 cargo build --release --workspace --bin equic
 
