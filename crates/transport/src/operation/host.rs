@@ -208,7 +208,7 @@ impl<'a> Host<'a> {
         self.view.now()
     }
 
-    /// What hooks asked for.
+    /// Timers and messages of hooks.
     pub(super) fn messages(&mut self) -> &mut Messages {
         &mut self.view.extensions().messages
     }
