@@ -233,7 +233,7 @@ pub struct BulkSender {
     bytes: u64,
     stream: Option<StreamId>,
     written: u64,
-    /// Whether all was acknowledged.
+    /// True once the peer has acknowledged every byte of the transfer.
     delivered: bool,
     failure: Option<String>,
 }

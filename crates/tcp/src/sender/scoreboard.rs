@@ -84,7 +84,7 @@ impl Scoreboard {
         self.lost
     }
 
-    /// Whether nothing is outstanding.
+    /// True if every segment that was sent has been acknowledged (RFC 9293 s.3.4).
     pub(crate) fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
