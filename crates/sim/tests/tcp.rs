@@ -1,6 +1,7 @@
 //! TCP in virtual time: with the feature `tcp`.
 
-use std::process::Command;
+mod common;
+
 use std::time::Duration;
 
 use equic_sim::tcp::{
@@ -217,42 +218,18 @@ fn a_dead_link_ends_in_a_timeout() {
     assert_eq!(run.now(), Time::from_secs(127));
 }
 
-const RUN: &str = "EQUIC_SIM_TCP_RUN";
-const CAME_TO: &str = "the run came to ";
-
-/// A checksum of all that arrives, to the byte and the nanosecond.
-fn digest(name: &str) -> String {
-    let run = match name {
-        "lossy" => play(link().loss_percent(1.0), &with(Algorithm::Cubic, 2_000_000), 5).0,
-        "bbr" => play(link().loss_percent(1.0), &with(Algorithm::Bbr, 2_000_000), 5).0,
-        "shared" => shared(Queue::FqCoDel(FqCoDel::default()), false, 5).0,
-        "early" => shared(Queue::Red(Red::default()), true, 5).0,
-        other => panic!("no run is called {other}"),
-    };
-    let digest = run.digest().expect("it was asked for");
-    format!("{digest:016x} after {} events until {}", run.events(), run.now())
-}
-
-/// The run of the other process; without `EQUIC_SIM_TCP_RUN` it is an empty test.
-#[test]
-fn one_run() {
-    if let Ok(name) = std::env::var(RUN) {
-        println!("\n{CAME_TO}{}", digest(&name));
-    }
-}
-
-/// Nothing comes from addresses in memory, hash seeds, the clock or another source of chance.
 #[test]
 fn the_same_seed_gives_the_same_run_in_another_process() {
-    for name in ["lossy", "bbr", "shared", "early"] {
-        let this = std::env::current_exe().expect("a test has a path");
-        let output = Command::new(this)
-            .args(["one_run", "--exact", "--nocapture", "--test-threads=1"])
-            .env(RUN, name)
-            .output()
-            .expect("it starts");
-        let text = String::from_utf8(output.stdout).expect("text");
-        let mut runs = text.lines().filter_map(|line| line.strip_prefix(CAME_TO));
-        assert_eq!(runs.next(), Some(digest(name).as_str()), "{name}: {text}");
-    }
+    let test = "the_same_seed_gives_the_same_run_in_another_process";
+    common::same_in_another_process(
+        test,
+        &["lossy", "bbr", "shared", "early"],
+        |name| match name {
+            "lossy" => play(link().loss_percent(1.0), &with(Algorithm::Cubic, 2_000_000), 5).0,
+            "bbr" => play(link().loss_percent(1.0), &with(Algorithm::Bbr, 2_000_000), 5).0,
+            "shared" => shared(Queue::FqCoDel(FqCoDel::default()), false, 5).0,
+            "early" => shared(Queue::Red(Red::default()), true, 5).0,
+            other => panic!("no run is called {other}"),
+        },
+    );
 }

@@ -1,0 +1,40 @@
+//! Runs compared between processes.
+
+use std::process::Command;
+
+use equic_sim::Simulation;
+
+/// Name of the run that the other process is to play.
+const RUN: &str = "EQUIC_SIM_RUN";
+const CAME_TO: &str = "the run came to ";
+
+/// A sum of all that arrived in a run, to the byte and the nanosecond.
+fn sum(run: &Simulation) -> String {
+    let digest = run.digest().expect("it was asked for");
+    format!("{digest:016x} after {} events until {}", run.events(), run.now())
+}
+
+/// Plays each run of `names` here and in a process of its own: nothing may come from addresses in memory, hash seeds, the
+/// clock or another source of chance. `test` is the name of the test that calls this; in the other process, which is the
+/// same program, that test plays one run and says what it came to.
+pub(crate) fn same_in_another_process(
+    test: &str,
+    names: &[&str],
+    play: impl Fn(&str) -> Simulation,
+) {
+    if let Ok(name) = std::env::var(RUN) {
+        println!("\n{CAME_TO}{}", sum(&play(&name)));
+        return;
+    }
+    for name in names {
+        let this = std::env::current_exe().expect("a test has a path");
+        let output = Command::new(this)
+            .args([test, "--exact", "--nocapture", "--test-threads=1"])
+            .env(RUN, name)
+            .output()
+            .expect("it starts");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let mut runs = text.lines().filter_map(|line| line.strip_prefix(CAME_TO));
+        assert_eq!(runs.next(), Some(sum(&play(name)).as_str()), "{name}: {text}");
+    }
+}
