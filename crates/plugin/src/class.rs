@@ -179,6 +179,8 @@ const REPLACING: &[(Operation, Class)] = &{
         (O::KeepAlive, Never),
         (O::HookTimer, Tune),
         (O::HookMessage, Tune),
+        (O::ProtectPacket, Payload),
+        (O::KeepRoom, Tune),
     ]
 };
 

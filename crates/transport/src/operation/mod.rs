@@ -121,7 +121,8 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// In the default's place. `outputs` has a word for each that the catalogue names.
+    /// In the default's place. `outputs` has a word for each that the catalogue names; at a point with
+    /// [`Point::with_default`] they are what the default answers.
     ///
     /// # Errors
     /// It is broken, and taken off; the default runs.
