@@ -958,4 +958,27 @@ struct equic_keep_room {
 	} out;
 };
 
+/* PathAdded (RFC 9000 s.9): A path is new: there are addresses between which no datagram came or
+ * went before. */
+struct equic_path_added {
+	struct {
+		equic_u64 path; /* number of the path */
+	} in;
+};
+
+/* PathRemoved (RFC 9000 s.9): A path is gone. Its number is never another's. */
+struct equic_path_removed {
+	struct {
+		equic_u64 path; /* number of the path */
+	} in;
+};
+
+/* ApplicationWrote (RFC 9000 s.2.2): The application has written so many bytes to streams since
+ * this was said last. It is said before the next datagram is made. */
+struct equic_application_wrote {
+	struct {
+		equic_u64 bytes; /* a number of bytes */
+	} in;
+};
+
 #endif

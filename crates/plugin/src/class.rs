@@ -181,6 +181,9 @@ const REPLACING: &[(Operation, Class)] = &{
         (O::HookMessage, Tune),
         (O::ProtectPacket, Payload),
         (O::KeepRoom, Tune),
+        (O::PathAdded, Choose),
+        (O::PathRemoved, Choose),
+        (O::ApplicationWrote, Tune),
     ]
 };
 

@@ -54,6 +54,9 @@ impl Connection {
             return self.transmit_close(now, buffer);
         }
         self.issue_ids();
+        if self.hooks.is_hooked(Operation::ApplicationWrote) {
+            self.tell_written();
+        }
         let usual = self.probing_path().unwrap_or(self.path().key());
         let key = match self.begin_from(Operation::SelectPath, (), |_| usual) {
             Some(chosen) => self.bound_path(usual, chosen),
@@ -127,6 +130,15 @@ impl Connection {
         self.on_datagram_sent(key, size);
         let path = &self.paths[key];
         Some(Transmit { destination: path.remote(), source: path.local(), ecn, size })
+    }
+
+    /// Tells hooks how much the application has written since they were told last.
+    #[cold]
+    fn tell_written(&mut self) {
+        let bytes = self.streams.take_written();
+        if bytes > 0 {
+            self.notify(Operation::ApplicationWrote, bytes);
+        }
     }
 
     fn on_datagram_sent(&mut self, key: PathKey, size: usize) {

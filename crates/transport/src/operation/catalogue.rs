@@ -307,6 +307,15 @@ operations! {
     /// Bytes of a packet that STREAM frames leave free: 128 at most, and a quarter of the room. Other frames may
     /// use them.
     KeepRoom = 107, "RFC 9000 s.12.4", Words(space, room) -> (bytes);
+
+    // More of paths, and of the application.
+    /// A path is new: there are addresses between which no datagram came or went before.
+    PathAdded = 108, "RFC 9000 s.9", Words(path) -> ();
+    /// A path is gone. Its number is never another's.
+    PathRemoved = 109, "RFC 9000 s.9", Words(path) -> ();
+    /// The application has written so many bytes to streams since this was said last. It is said before the next
+    /// datagram is made.
+    ApplicationWrote = 110, "RFC 9000 s.2.2", Words(bytes) -> ();
 }
 
 impl Operation {

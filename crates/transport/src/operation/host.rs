@@ -315,7 +315,7 @@ impl<'a> Host<'a> {
     /// put together from others. That is done when the datagram is dealt with that this call belongs to. Of its frames those
     /// of streams and DATAGRAM frames count, as if the packet had come, up to the first frame that the transport does
     /// not know; if the packet did come, none. It is not acknowledged: the sender learns of the loss, and so does its
-    /// congestion controller (RFC 9265 s.3), and sends again what else was in it. A payload that the peer cannot have sent
+    /// congestion controller (RFC 9265), and sends again what else was in it. A payload that the peer cannot have sent
     /// is a failure of the hook, which is taken off; the connection goes on.
     ///
     /// # Errors

@@ -94,7 +94,7 @@ pub struct Call<'a> {
 pub enum Decision {
     /// The hook did the operation; the outputs are written.
     Done,
-    /// The hook leaves this call to the default behaviour.
+    /// The hook leaves this call to the one that was attached before it in the same place, or to the default behaviour.
     Default,
 }
 
