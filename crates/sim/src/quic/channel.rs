@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use equic_transport::{
-    CloseReason, Direction, Event, ReadOutcome, Side, StreamEvent, StreamId, VarInt,
+    CloseReason, DatagramError, Direction, Event, ReadOutcome, Side, StreamEvent, StreamId, VarInt,
 };
 
 use super::{CHUNK, QuicEnd, content, timestamp};
