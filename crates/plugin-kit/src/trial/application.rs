@@ -16,7 +16,7 @@ use crate::pair::TrialError;
 const MESSAGE: usize = 200;
 
 /// Age from which on a message is of no use.
-const LATE: Duration = Duration::from_millis(100);
+const LATE: Duration = Duration::from_millis(200);
 
 /// Time for which the plugin sends a message: the path needs the rest.
 const LIFETIME: Duration = Duration::from_millis(75);
@@ -220,7 +220,8 @@ impl Ages {
 
 /// Messages that are late or never there: with the plugin in its frames, without it on a stream.
 pub(super) fn messages(setup: &Setup) -> Result<Run, TrialError> {
-    let link = Link { drop: Chance::percent(5.0), ..bottleneck(1, 20, 100) };
+    let (drop, rate) = (Chance::percent(1.0), Some(300_000));
+    let link = Link { drop, rate, ..bottleneck(1, 20, 60) };
     let (mut network, hook) = setup.own(&link, &[End::Server, End::Client])?;
     let stream = end(&mut network, End::Server)?.open(Direction::Unidirectional);
     let stream = stream.ok_or_else(|| TrialError::of("no stream may be opened"))?;
