@@ -21,7 +21,7 @@ pub struct Source {
 fn ends(name: &str) -> &'static [End] {
     match name {
         "ack-delay" => &[End::Client],
-        "ecn" | "messages" => &[End::Client, End::Server],
+        "ecn" | "fec-xor" | "messages" => &[End::Client, End::Server],
         _ => &[End::Server],
     }
 }
@@ -43,6 +43,7 @@ tree![
     "cap",
     "cubic",
     "ecn",
+    "fec-xor",
     "messages",
     "monitor",
     "nagle",
