@@ -43,6 +43,10 @@ root:
 demo: root setup build ## an attack on an HTTP/3 server, stopped in the kernel (about a minute)
 	@target/release/equic demo --out out/demo
 
+.PHONY: demo-plugins
+demo-plugins: setup build ## plugins that a server pushes to a client: where they help, and where they mean harm
+	@target/release/equic plugin demo
+
 # SUITES: only these of them, by name, such as "rust kernels"
 SUITES ?=
 test: root setup-examples ## everything that is checked before a change lands
@@ -92,6 +96,11 @@ clean: ## remove what was built
 
 bench-wire: setup ## ns to parse and write packet headers, frames and transport parameters
 	@$(CARGO) bench --quiet -p equic-wire --bench wire
+
+.PHONY: bench-plugins
+ROUNDS ?= 40
+bench-plugins: setup build ## the plugins of the tree side by side: lines, bytes, gain, CPU time (ROUNDS=40; a quiet machine)
+	@target/release/equic plugin bench --rounds $(ROUNDS) $(BENCH)
 
 .PHONY: bench-vm vm-random
 bench-vm: setup ## ns a call of bytecode, ours beside rbpf, solana-sbpf, wasmtime and native

@@ -1,7 +1,8 @@
 //! Compilation of plugins in C to objects, by clang.
 
+use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use thiserror::Error;
 
@@ -64,4 +65,27 @@ pub fn compile(source: &Path, object: &Path, include: &Path) -> Result<String, B
         return Ok(messages);
     }
     Err(BuildError::Source { clang, file: source.display().to_string(), messages })
+}
+
+/// Compiles a plugin from its text, without a file; `name` is for the compiler's messages. Returns the object.
+///
+/// # Errors
+/// [`BuildError`]; a warning counts as an error.
+pub fn compile_text(name: &str, text: &str) -> Result<Vec<u8>, BuildError> {
+    let clang = clang()?;
+    let failed = |error| BuildError::Start { clang: clang.clone(), error };
+    let mut command = Command::new(&clang);
+    command.args(flags()).args(["-Werror", "-x", "c", "-", "-o", "-"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(failed)?;
+    let text = text.replace("#include <equic_plugin.h>", "");
+    let source = format!("{}\n# 1 \"{name}.c\"\n{text}", equic_plugin::header());
+    // Clang reads all of it before it writes anything. If it does not, its messages say why.
+    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(source.as_bytes()));
+    let output = child.wait_with_output().map_err(failed)?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(BuildError::Source { clang, file: format!("{name}.c"), messages })
 }

@@ -1,15 +1,23 @@
 //! For authors of protocol plugins, and for tests of plugins:
 //!
-//! * [`compile`]: C to an object, by clang;
+//! * [`compile`], [`compile_text`]: C to an object, by clang;
 //! * [`Network`]: a client and a server in one thread and virtual time, over a link of `equic-net`; the same seed
-//!   gives the same run.
+//!   gives the same run;
+//! * [`Pair`]: the same with the exchange of plugins, so that a server pushes and a client takes;
+//! * [`tree`]: the plugins of this source tree, by name; [`trial`]: what each of them is good for, in figures;
+//!   [`hostile`]: plugins that mean harm, and what must become of them.
 //!
 //! The command `equic plugin` is built on this crate.
 
 #![forbid(unsafe_code)]
 
 mod clang;
+pub mod hostile;
 mod network;
+mod pair;
+pub mod tree;
+pub mod trial;
 
-pub use clang::{BuildError, compile, flags};
-pub use network::{Beginning, End, Network, Prepare, StartError, Stuck};
+pub use clang::{BuildError, compile, compile_text, flags};
+pub use network::{Beginning, Carried, End, Network, Prepare, StartError, Stuck, sent_hash};
+pub use pair::{Pair, Standing, TrialError};

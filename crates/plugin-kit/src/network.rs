@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_lc_rs::digest::{Context, SHA256};
 use equic_net::{Link, Port};
 use equic_transport::operation::{HookError, HookId};
 use equic_transport::{
@@ -111,6 +112,10 @@ pub struct Network {
     /// Ports of the link: to the client, and to the server.
     ports: [Port; 2],
     in_flight: BTreeMap<(Timestamp, u64), InFlight>,
+    /// Delay of the link without its queue.
+    delay: Duration,
+    /// Time in the queue from which on packets are marked; none: they are not.
+    mark: Option<Duration>,
     /// Datagrams sent so far.
     sent: u64,
     still: u32,
@@ -211,9 +216,18 @@ impl Network {
             server,
             ports: [port(1), port(2)],
             in_flight: BTreeMap::new(),
+            delay: link.delay,
+            mark: None,
             sent: 0,
             still: 0,
         })
+    }
+
+    /// Has routers of the link mark packets that wait for longer than this in its queue, in both directions: those of
+    /// senders that can do with marks instead of losses, ECT(0) or ECT(1), become CE (RFC 3168 s.5). The link's jitter
+    /// counts as time in the queue.
+    pub fn mark_above(&mut self, wait: Duration) {
+        self.mark = Some(wait);
     }
 
     /// The time since the start.
@@ -259,8 +273,23 @@ impl Network {
     /// # Errors
     /// [`Stuck`], after `limit`, or when other bytes arrive.
     pub fn transfer(&mut self, from: End, bytes: u64, limit: Duration) -> Result<Duration, Stuck> {
+        self.transfer_hashed(from, bytes, limit).map(|carried| carried.took)
+    }
+
+    /// As [`Network::transfer`], and the hash of what was read.
+    ///
+    /// # Errors
+    /// Those of [`Network::transfer`].
+    pub fn transfer_hashed(
+        &mut self,
+        from: End,
+        bytes: u64,
+        limit: Duration,
+    ) -> Result<Carried, Stuck> {
         let begun = self.now;
-        let mut transfer = Transfer { stream: None, incoming: None, written: 0, read: 0, bytes };
+        let hash = Context::new(&SHA256);
+        let mut transfer =
+            Transfer { stream: None, incoming: None, written: 0, read: 0, bytes, hash };
         let mut wrong = None;
         self.run_until(limit, "the transfer is not complete", |network| {
             let wrote = network.connection(from).map_or(Ok(()), |end| transfer.write(end));
@@ -275,7 +304,11 @@ impl Network {
         })?;
         match wrong {
             Some(why) => Err(self.stuck(why)),
-            None => Ok(self.now.since(begun)),
+            None => {
+                let mut sha256 = [0; 32];
+                sha256.copy_from_slice(transfer.hash.finish().as_ref());
+                Ok(Carried { took: self.now.since(begun), sha256 })
+            }
         }
     }
 
@@ -367,7 +400,14 @@ impl Network {
             }
             let Some(sent) = sent else { break };
             let port = &mut self.ports[usize::from(from == End::Client)];
-            let verdict = port.send(now.since(Timestamp::START), sent.size);
+            let started = now.since(Timestamp::START);
+            let verdict = port.send(started, sent.size);
+            let waited = verdict.arrival.saturating_sub(started + self.delay);
+            let ecn = match sent.ecn {
+                EcnCodepoint::NotEct => EcnCodepoint::NotEct,
+                _ if self.mark.is_some_and(|mark| waited > mark) => EcnCodepoint::Ce,
+                unmarked => unmarked,
+            };
             for at in
                 verdict.fate.arrived().then_some(verdict.arrival).into_iter().chain(verdict.copy)
             {
@@ -376,7 +416,7 @@ impl Network {
                     corruption.apply(&mut bytes);
                 }
                 self.sent += 1;
-                let datagram = InFlight { to: from.other(), ecn: sent.ecn, bytes };
+                let datagram = InFlight { to: from.other(), ecn, bytes };
                 self.in_flight.insert((Timestamp::START + at, self.sent), datagram);
             }
         }
@@ -433,6 +473,27 @@ impl Network {
     }
 }
 
+/// Data that was carried from one end to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// Time until the last byte was read.
+    pub took: Duration,
+    /// SHA-256 of the bytes as they were read.
+    pub sha256: [u8; 32],
+}
+
+/// SHA-256 of so many bytes as [`Network::transfer`] sends them.
+pub fn sent_hash(bytes: u64) -> [u8; 32] {
+    let mut hash = Context::new(&SHA256);
+    for from in (0..bytes).step_by(4096) {
+        let piece: Vec<u8> = (from..bytes.min(from + 4096)).map(byte).collect();
+        hash.update(&piece);
+    }
+    let mut sha256 = [0; 32];
+    sha256.copy_from_slice(hash.finish().as_ref());
+    sha256
+}
+
 /// A stream from one end to the other.
 struct Transfer {
     stream: Option<StreamId>,
@@ -440,10 +501,12 @@ struct Transfer {
     written: u64,
     read: u64,
     bytes: u64,
+    /// Of what was read.
+    hash: Context,
 }
 
 /// The byte at a place in the data that is sent.
-fn byte(at: u64) -> u8 {
+pub(crate) fn byte(at: u64) -> u8 {
     (at ^ (at >> 8) ^ (at >> 16) ^ (at >> 24)) as u8
 }
 
@@ -485,6 +548,7 @@ impl Transfer {
                     if !right {
                         return Err(format!("other bytes than were sent, after {}", self.read));
                     }
+                    self.hash.update(&buffer[..count]);
                     self.read += count as u64;
                 }
                 ReadOutcome::Blocked => return Ok(false),

@@ -125,6 +125,76 @@ fn reno_as_bytecode_is_reno() {
     assert_ne!(cubic, bytecode);
 }
 
+/// Seconds of a transfer from the server, and packets that it lost.
+fn carried(
+    link: &Link,
+    algorithm: Algorithm,
+    plugin: Option<&str>,
+    seed: u64,
+    bytes: u64,
+) -> (f64, u64) {
+    let config = TransportConfig { congestion: Arc::new(algorithm), ..TransportConfig::default() };
+    let mut network = network_with(link, seed, config);
+    if let Some(plugin) = plugin {
+        attach(&mut network, End::Server, &of_the_tree(plugin));
+    }
+    let took = download(&mut network, bytes).as_secs_f64();
+    assert_none_failed(&mut network);
+    let lost = network.connection(End::Server).unwrap().stats().packets_lost;
+    println!("{algorithm} {plugin:?}: {took:.3} s, {lost} lost");
+    (took, lost)
+}
+
+/// CUBIC in whole numbers, over a native NewReno, takes as long as the native CUBIC: where nothing is lost, where a
+/// queue overflows, and where packets are lost by chance.
+#[test]
+fn cubic_as_bytecode_is_cubic() {
+    let seed = seed();
+    let wide = bottleneck(50_000_000, 1_000);
+    let full = bottleneck(20_000_000, 40);
+    // Which packets are lost depends on when they leave: with one seed it is chance who gains.
+    let lossy = Link { drop: Chance::percent(0.1), ..bottleneck(20_000_000, 100) };
+    for (link, bytes, seeds, within) in
+        [(wide, 4_000_000, 1, 0.01), (full, 10_000_000, 1, 0.03), (lossy, 5_000_000, 5, 0.03)]
+    {
+        let sum = |algorithm, plugin| {
+            let runs =
+                (seed..seed + seeds).map(|seed| carried(&link, algorithm, plugin, seed, bytes));
+            runs.fold((0.0, 0), |(took, lost), run| (took + run.0, lost + run.1))
+        };
+        let (native, lost) = sum(Algorithm::Cubic, None);
+        let (bytecode, lost_too) = sum(Algorithm::NewReno, Some("cubic"));
+        let range = (1.0 - within) * native..(1.0 + within) * native;
+        assert!(range.contains(&bytecode), "{native} and {bytecode} s");
+        assert!(lost_too <= 2 * lost, "{lost} and {lost_too} lost");
+    }
+}
+
+/// A queue that marks from its middle on, and two ends that do no ECN by themselves: with the plugin less is lost, and
+/// the transfer is no slower.
+#[test]
+fn marks_instead_of_losses() {
+    let seed = seed();
+    let run = |plugin: bool| {
+        let config = TransportConfig { ecn: false, ..TransportConfig::default() };
+        let mut network = network_with(&bottleneck(10_000_000, 100), seed, config);
+        network.mark_above(Duration::from_millis(40));
+        if plugin {
+            let ecn = of_the_tree("ecn");
+            attach(&mut network, End::Server, &ecn);
+            attach(&mut network, End::Client, &ecn);
+        }
+        let took = download(&mut network, 5_000_000).as_secs_f64();
+        assert_none_failed(&mut network);
+        let lost = network.connection(End::Server).unwrap().stats().packets_lost;
+        println!("{plugin}: {took:.3} s, {lost} lost");
+        (took, lost)
+    };
+    let ((usual, lost), (marked, lost_too)) = (run(false), run(true));
+    assert!(2 * lost_too < lost, "{lost} lost without, {lost_too} with it");
+    assert!(marked < 1.01 * usual, "{usual} s without, {marked} s with it");
+}
+
 #[test]
 fn a_monitor_tells_figures() {
     let mut network = network(&bottleneck(10_000_000, 40), seed());

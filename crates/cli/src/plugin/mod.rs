@@ -3,9 +3,12 @@
 //! * [`mod@new`]: a folder with a plugin to begin with; [`build`]: C to a bundle;
 //! * [`inspect`]: what is in a bundle, and whether it would run: `check`;
 //! * [`keys`]: keys of authors, and signatures;
-//! * [`play`]: a plugin between two connections in memory.
+//! * [`play`]: a plugin between two connections in memory;
+//! * [`demo`]: the tree's plugins where they help, and plugins that mean harm; [`bench`]: all of them side by side.
 
+mod bench;
 mod build;
+mod demo;
 mod inspect;
 mod keys;
 mod new;
@@ -34,6 +37,10 @@ pub(crate) enum Command {
     Inspect(inspect::Args),
     /// Play a plugin between two connections in memory, and show its calls
     Run(play::Args),
+    /// Push plugins to a client that has never seen them: where they help, and where they mean harm
+    Demo(demo::Args),
+    /// Show the tree's plugins side by side: sizes, gains, and what they cost
+    Bench(bench::Args),
     /// Make an author's key
     Key(keys::KeyArgs),
     /// Sign a bundle
@@ -48,6 +55,8 @@ pub(crate) fn run(command: &Command) -> Done {
         Command::Check(args) => inspect::check(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Run(args) => play::run(args),
+        Command::Demo(args) => demo::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Key(args) => keys::make(args),
         Command::Sign(args) => keys::sign(args),
     }

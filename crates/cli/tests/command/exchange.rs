@@ -111,6 +111,29 @@ fn a_client_pushes_a_plugin() {
     assert!(server.terminate().success());
 }
 
+/// Plugins of the tree on a server that sends over sockets, each pushed by its client: they run to the end, and the data is
+/// whole.
+#[test]
+fn plugins_of_the_tree_run_over_sockets() {
+    let files = Files::new();
+    let key = key().public();
+    let classes = "[\"observe\", \"tune\", \"frames\", \"raise\", \"choose\"]";
+    let text = format!("[[author]]\nname = \"tests\"\nkey = \"{key}\"\nclasses = {classes}\n");
+    fs::write(&files.policy, text).unwrap();
+    let (server, base) = serve(&["--accept-plugins", files.policy.to_str().unwrap()]);
+    for name in ["cubic", "rate", "ecn", "ack-frequency", "nagle", "messages", "priorities"] {
+        let plugin = files.plugin(name);
+        let (_, plugin) = get(&base, &["--push", plugin.to_str().unwrap()]);
+        let plugin = plugin.expect("it was offered");
+        assert_eq!(
+            (&plugin["name"], &plugin["state"]),
+            (&name.into(), &"active".into()),
+            "{plugin}"
+        );
+    }
+    assert!(server.terminate().success());
+}
+
 #[test]
 fn plugins_of_others_are_refused_and_nothing_else_changes() {
     let files = Files::new();

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use crate::common::{EQUIC, Out, ROOT, Running, equic, finish};
+use crate::common::{EQUIC, Out, ROOT, Running, equic, finish, finish_within};
 use serde_json::Value;
 
 fn text(path: &Path) -> &str {
@@ -164,4 +165,34 @@ fn a_plugin_that_fails_is_taken_off_and_the_response_comes() {
     assert_eq!(got.json()["bytes"], 300_000);
     let none = fetch(&[], &["--plugin", "nothing.qplug"], 1);
     assert!(none.code == Some(1) && none.stderr.contains("cannot read nothing.qplug"), "{none:?}");
+}
+
+/// The whole demo, short: every plugin helps, whatever means harm comes to nothing, and all data is whole.
+#[test]
+fn the_demo_shows_what_it_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("demo");
+    let run = ["plugin", "demo", "--quick", "--json", "--out", text(&out)];
+    let mut command = Command::new(EQUIC);
+    command.args(run);
+    // Seconds of work, and many times that on a busy machine.
+    let shown = finish_within(command, Duration::from_secs(900)).json();
+    assert_eq!(shown["schema"], "equic.plugin.demo/1");
+    let data = &shown["data"];
+    assert_eq!(data["passed"], true, "{data}");
+    for name in ["tail-loss-probe", "ack-delay", "cubic", "ecn", "rate", "ack-frequency"] {
+        let trials = data["trials"].as_array().unwrap();
+        let trial = trials.iter().find(|one| one["plugin"] == name).expect(name);
+        assert_eq!(trial["intact"], true, "{name}");
+        assert!(trial["with"].as_f64() < trial["without"].as_f64(), "{name}");
+    }
+    for fate in ["refused", "taken off", "contained"] {
+        let attacks = data["attacks"].as_array().unwrap();
+        assert!(attacks.iter().any(|one| one["fate"] == fate), "{fate}");
+    }
+    let stored = std::fs::read_to_string(out.join("plugins.json")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&stored).unwrap()["data"], *data);
+    for plot in ["plugins.svg", "tail-loss-probe.svg"] {
+        assert!(std::fs::read_to_string(out.join(plot)).unwrap().contains("</svg>"), "{plot}");
+    }
 }

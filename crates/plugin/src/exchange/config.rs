@@ -77,6 +77,12 @@ impl Push {
         Ok(Push { bytes: bundle.into(), hash: sha256(bundle), manifest, both: false })
     }
 
+    /// The same offer with these bytes instead, whatever they are: for tests of what peers make of a bundle that is none.
+    #[must_use]
+    pub fn with_bytes(self, bytes: &[u8]) -> Push {
+        Push { bytes: bytes.into(), hash: sha256(bytes), ..self }
+    }
+
     /// The same plugin runs at this end, too, from when the peer says that it runs there.
     #[must_use]
     pub fn at_both_ends(self) -> Push {

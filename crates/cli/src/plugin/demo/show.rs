@@ -1,0 +1,101 @@
+//! Tables and plots of the results.
+
+use std::path::Path;
+
+use equic_report::number;
+use equic_report::plot::{Axis, BarPlot, EcdfPlot, PlotError};
+use equic_report::stats::Sample;
+use equic_report::table::{Cell, Column, Table, Tone};
+
+use super::{Attack, Data, Trial};
+
+/// A value in its unit; a count where there is none.
+pub(in crate::plugin) fn value(value: f64, unit: &str) -> String {
+    match unit {
+        "" => number::count(value.max(0.0) as u64),
+        "ms" => number::seconds(value / 1e3),
+        "s" => number::seconds(value),
+        unit => number::measured(value, unit),
+    }
+}
+
+fn hash(intact: bool) -> Cell {
+    if intact { Cell::new("right") } else { Cell::new("WRONG").tone(Tone::Bad) }
+}
+
+/// What each plugin changed where it is meant to help.
+pub(super) fn trials(trials: &[Trial]) -> Table {
+    let mut table = Table::new([
+        Column::text("pushed plugin"),
+        Column::number("bundle"),
+        Column::text("measure"),
+        Column::number("without"),
+        Column::number("with"),
+        Column::number("change"),
+        Column::text("SHA-256"),
+    ]);
+    for one in trials {
+        let tone = if one.with < one.without { Tone::Good } else { Tone::Bad };
+        table.row([
+            Cell::new(one.plugin),
+            number::bytes(one.bundle_bytes as u64).into(),
+            one.measure.into(),
+            value(one.without, one.unit).into(),
+            value(one.with, one.unit).into(),
+            Cell::new(number::change(one.without, one.with)).tone(tone),
+            hash(one.intact),
+        ]);
+    }
+    table
+}
+
+/// What became of plugins that mean harm.
+pub(super) fn attacks(attacks: &[Attack]) -> Table {
+    let mut table = Table::new([
+        Column::text("plugin that means harm"),
+        Column::text("tries"),
+        Column::text("fate"),
+        Column::text("reason"),
+        Column::text("SHA-256"),
+    ]);
+    for one in attacks {
+        let tone = if one.fate == one.expected { Tone::Good } else { Tone::Bad };
+        table.row([
+            Cell::new(one.name),
+            one.tries.into(),
+            Cell::new(one.fate).tone(tone),
+            one.why.as_str().into(),
+            hash(one.intact),
+        ]);
+    }
+    table
+}
+
+/// Writes the plots: all plugins as a share of what it was without them, and the times of short requests with and without
+/// tail loss probes.
+pub(super) fn write_plots(data: &Data, out: &Path) -> Result<(), PlotError> {
+    let axis = Axis::new("of the value without the plugin", "%");
+    let mut bars = BarPlot::new(
+        "Pushed plugins, each where it is meant to help",
+        axis,
+        ["without", "with the plugin"],
+    )
+    .subtitle("virtual time; less is better".to_owned());
+    for one in &data.trials {
+        let share = 100.0 * one.with / one.without;
+        bars = bars.group(format!("{}: {}", one.plugin, one.measure), [100.0, share]);
+    }
+    bars.draw()?.write_svg(out.join("plugins.svg"))?;
+    let Some(probes) = data.trials.iter().find(|one| one.plugin == "tail-loss-probe") else {
+        return Ok(());
+    };
+    let sample = |times: &[f64]| times.iter().copied().collect::<Sample>();
+    EcdfPlot::new(
+        "Short requests of which one in ten packets is lost",
+        Axis::new("time", "ms").log(),
+    )
+    .sample("without", sample(&probes.times_without_ms))
+    .sample("with a tail loss probe, pushed by the server", sample(&probes.times_with_ms))
+    .draw()?
+    .write_svg(out.join("tail-loss-probe.svg"))
+}

@@ -1,0 +1,156 @@
+//! A server that pushes plugins to a client, on a connection in memory, by the exchange that is used over sockets.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use equic_net::Link;
+use equic_plugin::exchange::{Bytecode, ExchangeConfig, ExchangeHook, Progress, Push, Update};
+use equic_plugin::{Policy, SigningKey};
+use equic_transport::{Connection, TransportConfig};
+use thiserror::Error;
+
+use crate::network::{Beginning, End, Network};
+
+/// Time for plugins to come, in virtual time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Reason for which a trial has no result.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct TrialError(String);
+
+impl TrialError {
+    pub(crate) fn of(error: impl fmt::Display) -> TrialError {
+        TrialError(error.to_string())
+    }
+}
+
+/// The latest that an end knows of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// SHA-256 of its bundle.
+    pub hash: [u8; 32],
+    /// Whether it has run.
+    pub ran: bool,
+    /// The latest progress.
+    pub progress: Progress,
+}
+
+type Standings = Arc<Mutex<Vec<Standing>>>;
+
+/// A server that pushes plugins, and a client that takes them.
+pub struct Pair {
+    /// The connection; its handshake is confirmed.
+    pub network: Network,
+    client: Standings,
+    server: Standings,
+}
+
+impl fmt::Debug for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pair").field("network", &self.network).finish_non_exhaustive()
+    }
+}
+
+/// The key of authors whom [`policy`] names: no secret, since it is in this crate's text.
+pub(crate) fn key() -> Result<SigningKey, TrialError> {
+    SigningKey::from_seed(&[7; 32]).map_err(TrialError::of)
+}
+
+/// A policy that lets everybody's plugins tune and have frames of their own, and those of one author all that a peer's
+/// plugin can get.
+pub(crate) fn policy() -> Result<Policy, TrialError> {
+    let text = format!(
+        "anyone = [\"observe\", \"tune\", \"frames\"]\n[[author]]\nname = \"known\"\nkey = \"{}\"\n\
+         classes = [\"observe\", \"tune\", \"frames\", \"raise\", \"choose\"]\n",
+        key()?.public()
+    );
+    Policy::parse(&text).map_err(TrialError::of)
+}
+
+fn note(standings: &Standings, update: &Update) {
+    let mut all = standings.lock().unwrap_or_else(PoisonError::into_inner);
+    let ran = update.progress == Progress::Active;
+    match all.iter_mut().find(|one| one.hash == update.hash) {
+        Some(known) => {
+            known.ran |= ran;
+            known.progress = update.progress.clone();
+        }
+        None => {
+            all.push(Standing { hash: update.hash, ran, progress: update.progress.clone() });
+        }
+    }
+}
+
+/// An end with the exchange.
+fn end(mut transport: TransportConfig, mut config: ExchangeConfig) -> (Beginning, Standings) {
+    let standings = Standings::default();
+    let heard = standings.clone();
+    config.listener = Some(Arc::new(move |update: &Update| note(&heard, update)));
+    // Plugins that expire are none of these trials': the same seed is to give the same run.
+    config.clock = Arc::new(|| 0);
+    transport.extra_parameters.push(config.parameter());
+    let mut beginning = Beginning::new(transport);
+    let config = Arc::new(config);
+    beginning.prepare = Some(Box::new(move |connection: &mut Connection| {
+        let attach =
+            |hook, points: &[_], frames: &[_]| connection.attach_with_frames(hook, points, frames);
+        // Nothing else is attached that it could be in the way of; if it fails, no plugin ever runs, and that is seen.
+        let _ = ExchangeHook::attach(config, attach);
+    }));
+    (beginning, standings)
+}
+
+impl Pair {
+    /// Connects a client and a server, each with its transport, over a link; the server offers `push` once the handshake
+    /// is confirmed, and the client takes what `policy` lets.
+    ///
+    /// # Errors
+    /// The link cannot be, or the handshake does not end.
+    pub fn connect(
+        link: &Link,
+        [client, server]: [TransportConfig; 2],
+        push: Vec<Arc<Push>>,
+        policy: Policy,
+        seed: u64,
+    ) -> Result<Pair, TrialError> {
+        let (mut takes, mut pushes) =
+            (ExchangeConfig::new(Bytecode), ExchangeConfig::new(Bytecode));
+        (takes.policy, pushes.push) = (Some(policy), push);
+        let ((client_end, client), (server_end, server)) =
+            (end(client, takes), end(server, pushes));
+        let network = Network::between(link, client_end, server_end, seed);
+        let mut network = network.map_err(TrialError::of)?;
+        network.connect().map_err(TrialError::of)?;
+        Ok(Pair { network, client, server })
+    }
+
+    /// What an end knows of the plugins.
+    pub fn standings(&self, end: End) -> Vec<Standing> {
+        let standings = match end {
+            End::Client => &self.client,
+            End::Server => &self.server,
+        };
+        standings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until both ends know what became of all of them.
+    ///
+    /// # Errors
+    /// Nothing becomes of one within a minute of virtual time, or the connection ends.
+    pub fn settle(&mut self) -> Result<(), TrialError> {
+        let (client, server) = (self.client.clone(), self.server.clone());
+        let settled = move |standings: &Standings| {
+            let all = standings.lock().unwrap_or_else(PoisonError::into_inner);
+            let over = |one: &Standing| {
+                use Progress::{Active, NotOffered, Over};
+                matches!(one.progress, Active | NotOffered(_) | Over(..))
+            };
+            !all.is_empty() && all.iter().all(over)
+        };
+        let both = |_: &mut Network| settled(&client) && settled(&server);
+        let why = "it is not known what becomes of a plugin";
+        self.network.run_until(PATIENCE, why, both).map_err(TrialError::of)
+    }
+}

@@ -1,0 +1,111 @@
+//! The plugins of this source tree: C and manifest, as they are in `plugins/`, compiled into this crate.
+
+use equic_plugin::{Bundle, Origin, Plugin, Policy, SigningKey, decide, pack};
+
+use crate::clang::compile_text;
+use crate::network::End;
+use crate::pair::TrialError;
+
+/// A plugin of the tree.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// Its name, which is that of its folder in `plugins/`.
+    pub name: &'static str,
+    /// Its text in C.
+    pub code: &'static str,
+    /// Its manifest.
+    pub manifest: &'static str,
+}
+
+/// Ends that a plugin is for, where a server sends to a client.
+fn ends(name: &str) -> &'static [End] {
+    match name {
+        "ack-delay" => &[End::Client],
+        "ecn" | "fec-xor" | "messages" => &[End::Client, End::Server],
+        _ => &[End::Server],
+    }
+}
+
+macro_rules! tree {
+    ($($name:literal),+ $(,)?) => {
+        /// All of them, by name.
+        pub const TREE: &[Source] = &[$(Source {
+            name: $name,
+            code: include_str!(concat!("../../../plugins/", $name, "/", $name, ".c")),
+            manifest: include_str!(concat!("../../../plugins/", $name, "/plugin.toml")),
+        }),+];
+    };
+}
+
+tree![
+    "ack-delay",
+    "ack-frequency",
+    "cap",
+    "cubic",
+    "ecn",
+    "fec-xor",
+    "messages",
+    "monitor",
+    "nagle",
+    "priorities",
+    "rate",
+    "reno",
+    "tail-loss-probe",
+];
+
+impl Source {
+    /// The plugin of this name; none: the tree has no such plugin.
+    pub fn find(name: &str) -> Option<Source> {
+        TREE.iter().copied().find(|one| one.name == name)
+    }
+
+    /// Ends that it is for, where a server sends to a client.
+    pub fn ends(&self) -> &'static [End] {
+        ends(self.name)
+    }
+
+    /// Lines of its C, comments and empty ones among them.
+    pub fn lines(&self) -> usize {
+        self.code.lines().count()
+    }
+
+    /// Compiles it, and loads it as the owner's own plugin, which gets what it declares.
+    ///
+    /// # Errors
+    /// Those of [`Source::bundle`]; or it does not load.
+    pub fn load(&self) -> Result<Plugin, TrialError> {
+        let bytes = self.bundle(None)?;
+        let bundle = Bundle::parse(&bytes).map_err(TrialError::of)?;
+        let granted = decide(&bundle, Origin::Own, &Policy::default(), 0);
+        Plugin::load(&bundle, &granted.map_err(TrialError::of)?).map_err(TrialError::of)
+    }
+
+    /// Compiles it, and packs it with its manifest; signed, if there is a key.
+    ///
+    /// # Errors
+    /// Clang is not installed, or refuses it; the manifest is refused.
+    pub fn bundle(&self, key: Option<&SigningKey>) -> Result<Vec<u8>, TrialError> {
+        let object = compile_text(self.name, self.code).map_err(TrialError::of)?;
+        pack(self.manifest, &object, key).map_err(TrialError::of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each folder of `plugins/` but the headers is here, and no file of C has 200 lines.
+    #[test]
+    fn all_of_the_tree_is_here() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../plugins");
+        let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<String> =
+            names.map(|name| name.into_string().unwrap()).filter(|name| name != "sdk").collect();
+        names.sort();
+        let known: Vec<&str> = TREE.iter().map(|one| one.name).collect();
+        assert_eq!(names, known);
+        for one in TREE {
+            assert!(one.lines() < 200, "{}: {} lines", one.name, one.lines());
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Trials of the tree's plugins: a connection in virtual time on which a plugin is meant to help, once without it and once
+//! with it, pushed by the server to a client that has never seen it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use equic_net::{Chance, Link, Queue};
+use equic_plugin::Plugin;
+use equic_plugin::exchange::{Progress, Push};
+use equic_transport::TransportConfig;
+use equic_transport::congestion::Algorithm;
+
+use crate::network::{End, Network, sent_hash};
+use crate::pair::{Pair, TrialError, key, policy};
+use crate::tree::Source;
+
+mod application;
+
+use application::{messages, nagle, priorities};
+
+/// Virtual time for one transfer.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A trial of a plugin. Less is better, of each of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Trial {
+    /// Name of the plugin.
+    pub plugin: &'static str,
+    /// The path and what is sent over it, in words.
+    pub scenario: &'static str,
+    /// Quantity that is measured.
+    pub measure: &'static str,
+    /// Its unit; empty: it is a count.
+    pub unit: &'static str,
+    /// Whether the server pushes the plugin to the client; else it is the application's own, which speaks with it.
+    pub pushed: bool,
+    run: fn(&Setup) -> Result<Run, TrialError>,
+}
+
+/// Input of one run.
+struct Setup {
+    push: Option<(Arc<Push>, &'static str)>,
+    /// The plugin, where it is the application's own.
+    own: Option<Plugin>,
+    seed: u64,
+    /// The work is divided by so much.
+    part: u64,
+}
+
+/// Result of one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// The measured quantity, in the trial's unit.
+    pub value: f64,
+    /// Time of each transfer, in milliseconds of virtual time.
+    pub times: Vec<f64>,
+    /// Packets that the sender gave up as lost.
+    pub lost: u64,
+    /// Whether the SHA-256 of what was read was that of what was sent, each time.
+    pub intact: bool,
+}
+
+/// A trial's results.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// The trial.
+    pub trial: Trial,
+    /// Bytes of the plugin's bundle.
+    pub bundle: usize,
+    /// Result without the plugin.
+    pub without: Run,
+    /// Result with it.
+    pub with: Run,
+}
+
+/// All trials.
+pub const TRIALS: &[Trial] = &[
+    Trial {
+        plugin: "tail-loss-probe",
+        scenario: "1,200 requests of 2.5 kB, one after the other; round trips of 10 to 50 ms, 10 % of packets lost",
+        measure: "mean of the slowest quarter",
+        unit: "ms",
+        pushed: true,
+        run: tail_loss_probe,
+    },
+    Trial {
+        plugin: "ack-delay",
+        scenario: "download of 5 MB at 20 Mbit/s, round trip 40 ms",
+        measure: "acknowledgements sent",
+        unit: "",
+        pushed: true,
+        run: ack_delay,
+    },
+    Trial {
+        plugin: "cubic",
+        scenario: "upload of 20 MB at 50 Mbit/s by a client that has NewReno; round trip 100 ms, 0.05 % of packets lost",
+        measure: "time",
+        unit: "s",
+        pushed: true,
+        run: cubic,
+    },
+    Trial {
+        plugin: "ecn",
+        scenario: "download of 10 MB at 10 Mbit/s between ends without ECN; round trip 40 ms, a queue of 100 ms that \
+                   marks from 40 ms on",
+        measure: "packets lost",
+        unit: "",
+        pushed: true,
+        run: ecn,
+    },
+    Trial {
+        plugin: "rate",
+        scenario: "upload of 10 MB at 20 Mbit/s by a client that has CUBIC; round trip 40 ms, 1 % of packets lost",
+        measure: "time",
+        unit: "s",
+        pushed: true,
+        run: rate,
+    },
+    Trial {
+        plugin: "ack-frequency",
+        scenario: "upload of 5 MB at 20 Mbit/s, round trip 40 ms",
+        measure: "acknowledgements received",
+        unit: "",
+        pushed: true,
+        run: ack_frequency,
+    },
+    Trial {
+        plugin: "priorities",
+        scenario: "100 kB that are urgent beside 3 MB that are not, from a server at 10 Mbit/s; round trip 40 ms",
+        measure: "time of the urgent stream",
+        unit: "ms",
+        pushed: false,
+        run: priorities,
+    },
+    Trial {
+        plugin: "nagle",
+        scenario: "1,000 writes of 20 bytes by a server, one each millisecond; round trip 40 ms",
+        measure: "packets sent",
+        unit: "",
+        pushed: false,
+        run: nagle,
+    },
+    Trial {
+        plugin: "messages",
+        scenario: "800 messages of 200 bytes from a server, one each 5 ms, which is more than the path's 0.3 Mbit/s; round \
+                   trip 40 ms, 1 % of packets lost; without the plugin on one stream",
+        measure: "later than 200 ms, or never",
+        unit: "",
+        pushed: false,
+        run: messages,
+    },
+];
+
+impl Trial {
+    /// Runs it without the plugin and with it. `part`: 1, or a larger number by which the work is divided. The same
+    /// arguments give the same results.
+    ///
+    /// # Errors
+    /// The plugin is not built, or does not run to the end; or a transfer is not complete.
+    pub fn run(&self, seed: u64, part: u64) -> Result<Compared, TrialError> {
+        let source = Source::find(self.plugin);
+        let source = source.ok_or_else(|| TrialError::of("the tree has no such plugin"))?;
+        let bundle = source.bundle(Some(&key()?))?;
+        let push = Push::new(&bundle).map_err(TrialError::of)?;
+        let push = Arc::new(if self.plugin == "ecn" { push.at_both_ends() } else { push });
+        let (push, own) = match self.pushed {
+            true => (Some((push, self.plugin)), None),
+            false => (None, Some(source.load()?)),
+        };
+        let run = |push, own| (self.run)(&Setup { push, own, seed, part: part.max(1) });
+        let (without, with) = (run(None, None)?, run(push, own)?);
+        Ok(Compared { trial: *self, bundle: bundle.len(), without, with })
+    }
+}
+
+/// Sends so many bytes from a server to a client over a path without limits, with a plugin of the ends' own or without:
+/// for measurements of what the plugin costs.
+///
+/// # Errors
+/// The plugin is not attached, or fails; the transfer is not complete.
+pub fn bulk(plugin: Option<(&Plugin, &[End])>, seed: u64, bytes: u64) -> Result<(), TrialError> {
+    let link = Link { delay: milliseconds(1), ..Link::default() };
+    let mut network =
+        Network::new(&link, TransportConfig::default(), seed).map_err(TrialError::of)?;
+    network.connect().map_err(TrialError::of)?;
+    if let Some((plugin, ends)) = plugin {
+        for end in ends {
+            let connection = network.connection(*end);
+            let connection = connection.ok_or_else(|| TrialError::of("there is no connection"))?;
+            plugin.attach(connection).map_err(TrialError::of)?;
+        }
+    }
+    network.transfer(End::Server, bytes, PATIENCE).map_err(TrialError::of)?;
+    for end in [End::Client, End::Server] {
+        if let Some((_, error)) = network.failures(end).pop() {
+            return Err(TrialError::of(error));
+        }
+    }
+    Ok(())
+}
+
+impl Setup {
+    fn connect(&self, link: &Link, transport: &TransportConfig) -> Result<Pair, TrialError> {
+        let push = self.push.iter().map(|(push, _)| push.clone()).collect();
+        let both = [transport.clone(), transport.clone()];
+        let mut pair = Pair::connect(link, both, push, policy()?, self.seed)?;
+        if self.push.is_some() {
+            pair.settle()?;
+        }
+        Ok(pair)
+    }
+
+    /// Sends so many bytes, `times` over, each time on a stream of its own.
+    fn carry(&self, pair: &mut Pair, from: End, bytes: u64, times: u64) -> Result<Run, TrialError> {
+        let sent = sent_hash(bytes);
+        let mut run = Run { value: 0.0, times: Vec::new(), lost: 0, intact: true };
+        for _ in 0..times {
+            let carried = pair.network.transfer_hashed(from, bytes, PATIENCE);
+            let carried = carried.map_err(TrialError::of)?;
+            run.times.push(carried.took.as_secs_f64() * 1e3);
+            run.intact &= carried.sha256 == sent;
+        }
+        let connection = pair.network.connection(from);
+        run.lost = connection.map_or(0, |connection| connection.stats().packets_lost);
+        if let Some((_, name)) = self.push {
+            let standing = pair.standings(End::Client).pop();
+            if standing.as_ref().is_none_or(|one| one.progress != Progress::Active) {
+                return Err(TrialError::of(format!("{name} does not run: {standing:?}")));
+            }
+        }
+        Ok(run)
+    }
+}
+
+fn milliseconds(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// A path with a bottleneck.
+fn bottleneck(megabits: u64, delay: u64, queue: u64) -> Link {
+    Link {
+        rate: Some(megabits * 1_000_000),
+        delay: milliseconds(delay),
+        queue: Queue::Time(milliseconds(queue)),
+        overhead: 28,
+        ..Link::default()
+    }
+}
+
+fn tail_loss_probe(setup: &Setup) -> Result<Run, TrialError> {
+    let (delay, jitter) = (milliseconds(5), milliseconds(20));
+    let link = Link { delay, jitter, drop: Chance::percent(10.0), ..Link::default() };
+    let mut pair = setup.connect(&link, &TransportConfig::default())?;
+    // With fewer it is chance that decides.
+    let times = (1_200 / setup.part).max(600);
+    let mut run = setup.carry(&mut pair, End::Client, 2_500, times)?;
+    let mut sorted = run.times.clone();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let slowest = &sorted[sorted.len() / 4 * 3..];
+    run.value = slowest.iter().sum::<f64>() / slowest.len() as f64;
+    Ok(run)
+}
+
+fn ack_delay(setup: &Setup) -> Result<Run, TrialError> {
+    let mut pair = setup.connect(&bottleneck(20, 20, 100), &TransportConfig::default())?;
+    let acks = |pair: &mut Pair| {
+        let client = pair.network.connection(End::Client);
+        client.map_or(0, |client| client.stats().acks_sent)
+    };
+    let before = acks(&mut pair);
+    let run = setup.carry(&mut pair, End::Server, 5_000_000 / setup.part, 1)?;
+    Ok(Run { value: (acks(&mut pair) - before) as f64, ..run })
+}
+
+fn cubic(setup: &Setup) -> Result<Run, TrialError> {
+    let link = Link { drop: Chance::percent(0.05), ..bottleneck(50, 50, 100) };
+    let congestion = Arc::new(Algorithm::NewReno);
+    let transport = TransportConfig { congestion, ..TransportConfig::default() };
+    let mut pair = setup.connect(&link, &transport)?;
+    let run = setup.carry(&mut pair, End::Client, 20_000_000 / setup.part, 1)?;
+    Ok(Run { value: run.times.iter().sum::<f64>() / 1e3, ..run })
+}
+
+fn rate(setup: &Setup) -> Result<Run, TrialError> {
+    let link = Link { drop: Chance::percent(1.0), ..bottleneck(20, 20, 100) };
+    let mut pair = setup.connect(&link, &TransportConfig::default())?;
+    let run = setup.carry(&mut pair, End::Client, 10_000_000 / setup.part, 1)?;
+    Ok(Run { value: run.times.iter().sum::<f64>() / 1e3, ..run })
+}
+
+fn ack_frequency(setup: &Setup) -> Result<Run, TrialError> {
+    let mut pair = setup.connect(&bottleneck(20, 20, 100), &TransportConfig::default())?;
+    let acks = |pair: &mut Pair| {
+        let client = pair.network.connection(End::Client);
+        client.map_or(0, |client| client.stats().acks_received)
+    };
+    let before = acks(&mut pair);
+    // Of a short transfer most is slow start.
+    let run = setup.carry(&mut pair, End::Client, 5_000_000, 1)?;
+    Ok(Run { value: (acks(&mut pair) - before) as f64, ..run })
+}
+
+fn ecn(setup: &Setup) -> Result<Run, TrialError> {
+    let transport = TransportConfig { ecn: false, ..TransportConfig::default() };
+    let mut pair = setup.connect(&bottleneck(10, 20, 100), &transport)?;
+    pair.network.mark_above(milliseconds(40));
+    let run = setup.carry(&mut pair, End::Server, 10_000_000 / setup.part, 1)?;
+    Ok(Run { value: run.lost as f64, ..run })
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * Nagle's algorithm (RFC 896): stream data that does not fill a packet waits while something is in
+ * flight, so that many small writes make few packets. What else is to be sent does not wait for it:
+ * while an acknowledgement is owed, something was lost, or a probe is due, packets go as they
+ * always do, and take the data along. The transport lets nothing wait for longer than a second. */
+#include <equic_plugin.h>
+
+/* Spaces below are those of the handshake. */
+#define APPLICATION 2
+
+/* Something came that is to be acknowledged, and nothing was sent since. */
+static equic_u64 owed;
+/* Packets lost when the last packet was sent. */
+static equic_u64 lost;
+
+equic_u64 on_received(struct equic_after_parse_frames *call)
+{
+	owed |= call->in.ack_eliciting;
+	return 0;
+}
+
+equic_u64 on_sent(struct equic_send_packet *call)
+{
+	if (call->in.space >= APPLICATION) {
+		owed = 0;
+		lost = equic_get(EQUIC_PACKETS_LOST);
+	}
+	return 0;
+}
+
+equic_u64 has_content(struct equic_has_content *call)
+{
+	equic_u64 unsent = equic_get(EQUIC_BYTES_UNSENT);
+
+	if (call->in.space < APPLICATION || owed || !unsent ||
+	    unsent >= equic_get(EQUIC_DATAGRAM_SIZE) || !equic_get(EQUIC_BYTES_IN_FLIGHT))
+		return EQUIC_DEFAULT;
+	if (equic_get(EQUIC_PTO_COUNT) || equic_get(EQUIC_PACKETS_LOST) != lost)
+		return EQUIC_DEFAULT;
+	call->out.yes = 0;
+	return EQUIC_DONE;
+}

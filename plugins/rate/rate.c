@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * A controller that goes by the rate at which the path delivers, and not by losses, after the model
+ * of BBR version 1 (draft-cardwell-iccrg-bbr-congestion-control-00): for paths that lose packets
+ * without being full. It sends at the largest rate of the last ten round trips, looks for more in
+ * one of eight round trips, and lets two bandwidth-delay products be in flight. It knows one path
+ * only, keeps the least round trip of the whole connection, and is not meant to share a queue with
+ * others that go by losses. */
+#include <equic_plugin.h>
+
+typedef equic_u64 u64;
+
+#define ROUNDS 10
+#define PHASES 8
+
+/* Largest rate of each of the last round trips, in bytes a second. */
+static u64 rates[ROUNDS];
+static u64 round, round_start;
+/* Rate at the last look in startup, and rounds since then in which it grew by less than a quarter.
+ */
+static u64 full_rate, full_rounds;
+static enum { STARTUP, DRAIN, PROBE } state;
+static u64 phase, phase_start;
+/* Rate to send at, in bytes a second; 0: not known. */
+static u64 pacing;
+
+static u64 most(u64 a, u64 b)
+{
+	return a > b ? a : b;
+}
+
+static u64 bandwidth(void)
+{
+	u64 largest = 0;
+
+	for (int at = 0; at < ROUNDS; at++)
+		largest = most(largest, rates[at]);
+	return largest;
+}
+
+/* A round trip has passed. */
+static void next_round(u64 now)
+{
+	u64 rate = bandwidth();
+
+	round_start = now;
+	round++;
+	rates[round % ROUNDS] = 0;
+	if (state != STARTUP)
+		return;
+	if (rate >= full_rate + full_rate / 4) {
+		full_rate = rate;
+		full_rounds = 0;
+	} else if (++full_rounds >= 3) {
+		state = DRAIN;
+	}
+}
+
+u64 on_acked(struct equic_congestion_acked *call)
+{
+	u64 now = equic_now(), rtt = equic_get(EQUIC_MIN_RTT),
+	    rate = equic_get(EQUIC_DELIVERY_RATE);
+	u64 window = equic_get(EQUIC_CONTROLLER_WINDOW), product;
+
+	/* The packet acknowledged was sent after the round began. */
+	if (now - equic_get(EQUIC_LATEST_RTT) >= round_start)
+		next_round(now);
+	/* What the application did not fill says how much the path takes at least. */
+	if (!call->in.app_limited || rate > bandwidth())
+		rates[round % ROUNDS] = most(rates[round % ROUNDS], rate);
+	rate = bandwidth();
+	if (!rate)
+		return EQUIC_DONE;
+	product = rate / 1000 * (rtt / EQUIC_MICROSECOND) / 1000;
+	if (state == DRAIN && equic_get(EQUIC_BYTES_IN_FLIGHT) <= product) {
+		state = PROBE;
+		phase = 2;
+		phase_start = now;
+	}
+	if (state == STARTUP) {
+		/* 2 / ln 2: twice as much each round trip. */
+		pacing = rate * 289 / 100;
+		if (!call->in.app_limited)
+			equic_set(EQUIC_CONGESTION_WINDOW, window + call->in.bytes);
+		return EQUIC_DONE;
+	}
+	if (state == PROBE && now - phase_start >= rtt) {
+		phase = (phase + 1) % PHASES;
+		phase_start = now;
+	}
+	/* More for a round trip, then less, so that the queue is gone; the rest of the time the
+	 * rate. */
+	if (state == DRAIN)
+		pacing = rate * 100 / 289;
+	else
+		pacing = phase == 0 ? rate * 5 / 4 : phase == 1 ? rate * 3 / 4 : rate;
+	equic_set(EQUIC_CONGESTION_WINDOW, 2 * product + 4 * equic_get(EQUIC_DATAGRAM_SIZE));
+	return EQUIC_DONE;
+}
+
+u64 on_event(void)
+{
+	/* A loss says nothing about the rate. */
+	return EQUIC_DONE;
+}
+
+u64 pace(struct equic_pacing_rate *call)
+{
+	if (!pacing)
+		return EQUIC_DEFAULT;
+	call->out.rate = pacing;
+	return EQUIC_DONE;
+}
