@@ -1,7 +1,7 @@
 //! Requests of hooks that are carried out between calls of operations, and the answers to them.
 
 use super::{Connection, ConnectionError};
-use crate::operation::{HookError, HookEvent, HookId, Request};
+use crate::operation::{HookEvent, HookId, Request};
 
 /// Requests that are carried out in a row: a hook that asks for another with each does not stop the connection.
 const MAX_IN_A_ROW: usize = 128;
@@ -21,17 +21,9 @@ impl Connection {
             let Some(request) = self.extensions.next_request() else { return };
             match request {
                 Request::Attach { by, token, hook, points, frames } => {
-                    let outcome = self.attach_with_frames(hook, &points, &frames);
-                    let attached = outcome.ok();
-                    let alive = attached.filter(|id| self.hooks.place(*id).is_some());
-                    if let Some(id) = alive {
-                        self.extensions.on_brought(id, by);
-                    }
+                    // If it fails at once, that is told behind this.
+                    let outcome = self.put_on(hook, &points, &frames, Some(by));
                     self.give(by, &HookEvent::Attached { token, outcome });
-                    if let (Some(hook), None) = (attached, alive) {
-                        let error = HookError("it failed while it was attached".to_owned());
-                        self.give(by, &HookEvent::Failed { hook, error });
-                    }
                 }
                 Request::Detach { by, hook } => {
                     if self.extensions.was_brought(hook, by) {

@@ -29,6 +29,8 @@ pub(crate) struct Own {
     pub(crate) id: HookId,
     /// At most [`MAX_FRAME_TYPES`].
     pub(crate) frames: Vec<OwnFrame>,
+    /// Another hook brought it.
+    pub(crate) brought: bool,
 }
 
 /// A hook that is attached.
@@ -244,6 +246,7 @@ impl Hooks {
         hook: Box<dyn Hook>,
         points: &[Point],
         frames: &[OwnFrame],
+        brought: bool,
     ) -> Result<HookId, AttachError> {
         self.check(points, frames)?;
         if self.attached.len() >= MAX_HOOKS {
@@ -251,10 +254,15 @@ impl Hooks {
         }
         let id = HookId(self.next);
         self.next += 1;
-        let own = Own { id, frames: frames.to_vec() };
+        let own = Own { id, frames: frames.to_vec(), brought };
         self.attached.push(Attached { hook: Some(hook), own, points: points.to_vec() });
         self.arrange();
         Ok(id)
+    }
+
+    /// Bytes that the hooks keep.
+    pub(crate) fn memory(&self) -> usize {
+        self.attached.iter().filter_map(|one| one.hook.as_ref()).map(|hook| hook.memory()).sum()
     }
 
     /// The place of a hook that was attached.
@@ -391,7 +399,7 @@ mod tests {
         points: &[Point],
         frames: &[OwnFrame],
     ) -> Result<HookId, AttachError> {
-        hooks.attach(Box::new(Nothing), points, frames)
+        hooks.attach(Box::new(Nothing), points, frames, false)
     }
 
     /// Names of those that are called before, in place of, and after the operation.
