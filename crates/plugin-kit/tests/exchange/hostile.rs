@@ -36,8 +36,12 @@ impl Hook for Rude {
             (Operation::WriteFrame, Bytes::Out(room)) => {
                 let token = call.inputs.get(1).copied().unwrap_or(0) as usize;
                 let frame = &self.frames[token];
-                answer = frame.len() as u64;
-                room[..frame.len()].copy_from_slice(frame);
+                // Without enough room it is asked again for the next packet.
+                answer = 0;
+                if let Some(room) = room.get_mut(..frame.len()) {
+                    room.copy_from_slice(frame);
+                    answer = frame.len() as u64;
+                }
             }
             (Operation::ParseFrame, bytes) => {
                 let mut reader = equic_wire::Reader::new(bytes.as_slice());
