@@ -279,7 +279,7 @@ fn config(
 /// Writes what becomes of plugins, in a thread of its own.
 fn plugin_writer(json: bool) -> Writer<Standing> {
     let journal = Journal::new(json, "equic.serve/1");
-    Writer::new(move |report| match report {
+    Writer::new(move |report: Report<Standing>| match report {
         Report::Of(standing) => {
             journal.entry(standing.line(), || json!({ "event": "plugin", "plugin": standing }));
         }

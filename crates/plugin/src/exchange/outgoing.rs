@@ -146,13 +146,22 @@ impl Outgoing {
         let before = offered.replaces.filter(|_| superseded);
         // All that was kept of the offer is dropped; frames about it that still come are late.
         self.offers.remove(&plugin);
-        if let Some(before) = before {
-            self.detach(before);
-        }
+        self.detach_all(before);
         self.over.insert(plugin);
         self.offers_due.remove(&plugin);
         self.detaches_due.remove(&plugin);
         Ok(Some((push, News::Over)))
+    }
+
+    /// Has the peer take a plugin off, and if that does not run yet, the one that it was to replace, and so on.
+    fn detach_all(&mut self, from: Option<u64>) {
+        let mut next = from;
+        // A plugin replaces one of a smaller number, so this ends.
+        while let Some(plugin) = next {
+            let offered = self.offers.get(&plugin).filter(|offered| !offered.active);
+            next = offered.and_then(|offered| offered.replaces);
+            self.detach(plugin);
+        }
     }
 
     /// An offer that is not over; nothing if it is.
