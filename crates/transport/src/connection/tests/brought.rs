@@ -172,7 +172,7 @@ fn who_says_what_is_skipped() {
         assert_eq!(host.skip_frames(vec![1]), Err(Denied::Full), "another hook has said it");
     });
     client.tell_hook(other, b"").unwrap();
-    let (hook, _) = brings(&mut network.server_mut(), |host, _| {
+    let (hook, _) = brings(network.server_mut(), |host, _| {
         assert_eq!(host.skip_frames((0..257).collect()), Err(Denied::Full));
         host.skip_frames((0..256).collect()).unwrap();
     });
