@@ -1,7 +1,7 @@
 //! Requests of hooks that are carried out between calls of operations, and the answers to them.
 
 use super::{Connection, ConnectionError};
-use crate::operation::{HookEvent, HookId, Request};
+use crate::operation::{HookError, HookEvent, HookId, Request};
 
 /// Requests that are carried out in a row: a hook that asks for another with each does not stop the connection.
 const MAX_IN_A_ROW: usize = 128;
@@ -33,6 +33,12 @@ impl Connection {
                 Request::Close { by: _, code, reason } => {
                     let now = self.now;
                     self.close_with(now, ConnectionError::transport(code, &reason));
+                }
+                Request::Process { by, number, payload } => {
+                    if let Err(why) = self.process_recovered(number, &payload) {
+                        let what = format!("what it recovered of packet {number}: {why}");
+                        self.take_off(by, HookError(what));
+                    }
                 }
                 Request::Failed { to, hook, error } => {
                     self.give(to, &HookEvent::Failed { hook, error });
