@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::Done;
-use crate::{list, output, series};
+use crate::{list, memory, output, series};
 
 /// The result as JSON.
 #[derive(Serialize)]
@@ -29,8 +29,8 @@ pub(crate) fn run(args: &Run) -> Done {
     if let Some(seeds) = args.seeds {
         scenario.seeds = (1..=seeds).collect();
     }
+    let threads = memory::threads([&scenario], threads(args.threads).min(scenario.seeds.len()))?;
     series::prepare(args)?;
-    let threads = threads(args.threads);
     let parts = if args.harm { 1 + scenario.flows.len() } else { 1 };
     let all = (parts * scenario.seeds.len()) as u64;
     let progress = bar(all, "{bar:40} {pos}/{len} runs, {eta} left");

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use equic_sim::quic::{
-    Algorithm, Bulk, BulkReceiver, BulkSender, Carrier, ControllerFactory, Logs, Party,
+    Algorithm, Bulk, BulkReceiver, BulkSender, Carrier, ControllerFactory, Logs, Party, Resumption,
     TransportConfig,
 };
-use equic_sim::tcp::{Classic, TcpBulk, TcpBulkReceiver, TcpBulkSender, TcpCarrier, TcpConfig};
+use equic_sim::tcp::{
+    Classic, TcpBulk, TcpBulkReceiver, TcpBulkSender, TcpCarrier, TcpConfig, TlsConfig,
+};
 use equic_sim::{NodeId, Report, Simulation, Time};
 
 use crate::build::Place;
-use crate::model::{Controller, Flow, Protocol};
+use crate::model::{Controller, Flow, Protocol, Tls, TlsVersion};
 
 /// Bytes of flows that have no size: more than any run can carry.
 const WITHOUT_END: u64 = 1 << 60;
@@ -35,20 +37,25 @@ pub(super) fn attach(
     match flow.protocol {
         Protocol::Quic => {
             let transport = quic(flow, place);
+            let resumption = match (flow.quic.resumption, flow.quic.early_data) {
+                (false, _) => Resumption::None,
+                (true, false) => Resumption::Session,
+                (true, true) => Resumption::EarlyData,
+            };
             let made = match &flow.application {
                 None => {
-                    let bulk = Bulk { bytes, start, transport, logs };
+                    let bulk = Bulk { bytes, start, transport, resumption, logs };
                     equic_sim::quic::bulk(run, from, to, &bulk)
                 }
                 Some(application) => {
-                    let carrier = Carrier { start, transport, logs };
+                    let carrier = Carrier { start, transport, resumption, logs };
                     equic_sim::quic::attach(run, from, to, application, &carrier)
                 }
             };
             made.map_err(|error| error.to_string())
         }
         Protocol::Tcp => {
-            let (config, tls) = (tcp(flow, place), None);
+            let (config, tls) = (tcp(flow, place), flow.tcp.tls.map(tls));
             let made = match &flow.application {
                 None => {
                     let bulk = TcpBulk { bytes, start, config, tls };
@@ -123,7 +130,7 @@ fn congestion(flow: &Flow) -> Arc<dyn ControllerFactory> {
 }
 
 /// The window that the network asks for, in bytes.
-fn window(place: &Place) -> u64 {
+pub(super) fn window(place: &Place) -> u64 {
     place.holds.saturating_mul(2).clamp(WINDOWS.0, WINDOWS.1)
 }
 
@@ -154,6 +161,15 @@ fn quic(flow: &Flow, place: &Place) -> TransportConfig {
     config
 }
 
+fn tls(options: Tls) -> TlsConfig {
+    let Tls { version, resumption, early_data, false_start, certificates } = options;
+    let version = match version {
+        TlsVersion::Tls12 => equic_sim::tcp::TlsVersion::Tls12,
+        TlsVersion::Tls13 => equic_sim::tcp::TlsVersion::Tls13,
+    };
+    TlsConfig { version, resumption, early_data, false_start, certificates }
+}
+
 fn tcp(flow: &Flow, place: &Place) -> TcpConfig {
     let (options, usual) = (&flow.tcp, TcpConfig::default());
     let window = options.window.unwrap_or_else(|| window(place));
@@ -171,6 +187,7 @@ fn tcp(flow: &Flow, place: &Place) -> TcpConfig {
         min_rto: options.min_rto.unwrap_or(usual.min_rto),
         delayed_ack: options.delayed_ack.unwrap_or(usual.delayed_ack),
         tail_loss_probe: options.tail_loss_probe.unwrap_or(usual.tail_loss_probe),
+        fast_open: options.fast_open,
         ..usual
     }
 }
