@@ -7,10 +7,11 @@
 use std::sync::{Arc, OnceLock};
 
 use equic_plugin::exchange::{
-    Accepted, Action, Exchange, ExchangeConfig, Frame, Kind, Loaded, Parameter, Push,
+    Accepted, Action, Exchange, ExchangeConfig, Frame, Kind, Loaded, Parameter, PluginId, Push,
 };
-use equic_plugin::{Policy, pack};
+use equic_plugin::{Origin, Policy, pack};
 use equic_transport::operation::Hook;
+use equic_wire::Side;
 use libfuzzer_sys::fuzz_target;
 
 struct Nothing;
@@ -53,6 +54,9 @@ fuzz_target!(|data: &[u8]| {
     let Some((first, mut rest)) = data.split_first() else { return };
     let config = config();
     let mut end = Exchange::new(config.clone());
+    if first & 2 != 0 {
+        end.set_side(Side::Server);
+    }
     if first % 2 == 0 {
         end.handle_parameters(&parameters(&config)).expect("they are ours");
         end.handle_confirmed();
@@ -83,6 +87,13 @@ fuzz_target!(|data: &[u8]| {
                     end.on_lost(sent);
                 }
             }
+        }
+        // What the application and the clock do in between is the length's to say, too.
+        match length % 5 {
+            0 => _ = end.detach(PluginId { by: Origin::Peer, number: length as u64 % 16 }),
+            1 => _ = end.detach(PluginId { by: Origin::Own, number: 0 }),
+            2 => _ = end.check_expiry(),
+            _ => {}
         }
         assert!(end.memory() <= (320 << 10) * 9 / 8);
     }

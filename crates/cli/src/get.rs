@@ -18,7 +18,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::exchange::{ExchangeArgs, Standing, Standings};
+use crate::exchange::{CacheOf, ExchangeArgs, Standing, Standings};
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::quic::{QuicArgs, flushed};
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Done {
             let told = told.clone();
             move |standing: &Standing| told.set(standing)
         };
-        let extension = args.exchange.extension(only_server(&args.urls).as_deref(), tell)?;
+        let extension = args.exchange.extension(&cache_of(args), tell)?;
         let config = ClientConfig {
             extension,
             trust: args.trust.trust(),
@@ -312,6 +312,17 @@ fn only_server(urls: &[String]) -> Option<String> {
     match servers.into_iter().collect::<Option<Vec<_>>>()?.as_slice() {
         [(host, port)] => Some(format!("{host}:{port}")),
         _ => None,
+    }
+}
+
+/// The server whose plugins may be kept.
+fn cache_of(args: &Args) -> CacheOf {
+    let Some(server) = only_server(&args.urls) else {
+        return CacheOf::Nobody("give URLs of one server");
+    };
+    match args.trust.authenticated(&server) {
+        Some(server) => CacheOf::Peer(server),
+        None => CacheOf::Nobody("with --insecure, nobody knows which server it is"),
     }
 }
 

@@ -25,4 +25,14 @@ impl TrustArgs {
     pub(crate) fn trust(&self) -> Trust {
         equic_endpoint::client::trust(self.insecure, self.ca.clone(), self.pin)
     }
+
+    /// What is authenticated of a server of this name (host and port); none: nothing is.
+    pub(crate) fn authenticated(&self, server: &str) -> Option<String> {
+        match self.pin {
+            _ if self.insecure => None,
+            // The certificate is the server's, whatever name it was reached by.
+            Some(pin) => Some(format!("certificate {pin}")),
+            None => Some(server.to_owned()),
+        }
+    }
 }

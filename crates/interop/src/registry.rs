@@ -110,6 +110,15 @@ impl Registry {
         Ok(Registry { implementations })
     }
 
+    /// Has those started with more arguments whose command is this program.
+    pub fn add_arguments(&mut self, program: &Path, arguments: &[String]) {
+        for one in &mut self.implementations {
+            if one.command.first().is_some_and(|first| Path::new(first) == program) {
+                one.command.extend_from_slice(arguments);
+            }
+        }
+    }
+
     /// All of them, by name.
     pub fn all(&self) -> &[Implementation] {
         &self.implementations

@@ -168,7 +168,7 @@ impl<H: Host> Program<H> {
     }
 
     /// Bytes that it takes, roughly.
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         let Inner { checked, names, image, compiled, .. } = &*self.inner;
         let named: usize = names.iter().map(|function| function.name.len()).sum();
         let functions = (names.len() + checked.functions.len()) * size_of::<Function>();

@@ -58,6 +58,12 @@ pub(crate) struct Args {
     /// Where result.json and the logs of each cell go
     #[arg(long, value_name = "DIR", default_value = "out/interop")]
     out: PathBuf,
+    /// Have our endpoints speak the exchange of plugins (docs/plugin-wire.md) with peers that know it
+    #[arg(long)]
+    plugins: bool,
+    /// With --plugins: a plugin (.qplug) that our endpoints offer
+    #[arg(long, value_name = "FILE", requires = "plugins")]
+    push: Vec<PathBuf>,
     /// Take what is not supported for failed, too
     #[arg(long)]
     strict: bool,
@@ -205,7 +211,16 @@ fn registry(args: &Args) -> Done<Registry> {
     let file = absolute(&args.implementations_file)?;
     let equic = std::env::current_exe()
         .map_err(|error| Failure::because("this program does not find itself", error))?;
-    Ok(Registry::read(&file, &absolute(&args.built)?, &equic)?)
+    let mut registry = Registry::read(&file, &absolute(&args.built)?, &equic)?;
+    if args.plugins {
+        let mut arguments = vec!["--plugins".to_owned()];
+        for file in &args.push {
+            let file = absolute(file)?.to_string_lossy().into_owned();
+            arguments.extend(["--push".to_owned(), file]);
+        }
+        registry.add_arguments(&equic, &arguments);
+    }
+    Ok(registry)
 }
 
 /// Endpoints are started elsewhere.

@@ -22,7 +22,7 @@ use equic_quic::{QlogFolder, printable};
 use equic_report::number;
 use serde_json::json;
 
-use crate::exchange::{ExchangeArgs, Standing};
+use crate::exchange::{CacheOf, ExchangeArgs, Report, Standing, Writer};
 use crate::failure::{Done, Failure};
 use crate::gateway::attach::Attachment;
 use crate::gateway::limits::Limits;
@@ -173,7 +173,8 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
     let journal = Journal::new(args.json, "equic.serve/1");
     let bound = Arc::new(GatewayAdmission::default());
     let quota = user_quota(args)?;
-    let config = ServerConfig { qlog, ..config(args, &bound, quota.clone())? };
+    let plugins = plugin_writer(args.json);
+    let config = ServerConfig { qlog, ..config(args, &bound, quota.clone(), &plugins)? };
     let server = Server::bind(config)?;
     // Only now: with port 0, this is when the port is known.
     let feeding = feed(args, server.local_addr())?;
@@ -192,6 +193,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
     // The ledger goes before the gateway, and the gateway before anything is said.
     let over_limit = bound.refused();
     drop((bound, feeding));
+    drop(plugins);
     let stats = stats?;
     let turned_away = stats.refused + stats.ignored + stats.overloaded + stats.refused_late;
     journal.entry(
@@ -220,6 +222,7 @@ fn config(
     args: &Args,
     bound: &Arc<GatewayAdmission>,
     quota: Option<Arc<UserSpaceQuota>>,
+    plugins: &Writer<Standing>,
 ) -> Done<ServerConfig> {
     let mut config = ServerConfig::new(args.listen);
     config.root.clone_from(&args.root);
@@ -258,11 +261,12 @@ fn config(
             .map_err(|_| Failure::usage("that receive buffer is larger than memory"))?;
         config.receive_buffer = Some(bytes);
     }
-    let journal = Journal::new(args.json, "equic.serve/1");
     // Clients have no names that were checked: one cache keeps the plugins that all of them push.
-    config.extension = args.exchange.extension(Some("clients"), move |standing: &Standing| {
+    let clients = CacheOf::Peer("clients".to_owned());
+    let tell = plugins.teller();
+    config.extension = args.exchange.extension(&clients, move |standing: &Standing| {
         if standing.is_settled() {
-            journal.entry(standing.line(), || json!({ "event": "plugin", "plugin": standing }));
+            tell(standing.clone());
         }
     })?;
     if args.log {
@@ -270,6 +274,20 @@ fn config(
         config.log = Some(Arc::new(move |record| log(&journal, record)));
     }
     Ok(config)
+}
+
+/// Writes what becomes of plugins, in a thread of its own.
+fn plugin_writer(json: bool) -> Writer<Standing> {
+    let journal = Journal::new(json, "equic.serve/1");
+    Writer::new(move |report: Report<Standing>| match report {
+        Report::Of(standing) => {
+            journal.entry(standing.line(), || json!({ "event": "plugin", "plugin": standing }));
+        }
+        Report::Lost(count) => journal.warning(
+            format_args!("{count} lines about plugins were not written: nobody read them"),
+            || json!({ "event": "plugins lost", "count": count }),
+        ),
+    })
 }
 
 fn user_quota(args: &Args) -> Done<Option<Arc<UserSpaceQuota>>> {

@@ -91,6 +91,22 @@ fn a_server_pushes_a_plugin_and_the_second_time_it_is_in_the_cache() {
 }
 
 #[test]
+fn a_server_pushes_by_the_address_of_its_client() {
+    let files = Files::new();
+    files.plugin("cap");
+    let rules = files.folder.path().join("rules.toml");
+    let text = "[[rule]]\npeers = [\"127.0.0.2/32\"]\npush = [\"cap.qplug\"]\n";
+    fs::write(&rules, text).unwrap();
+    let (server, base) = serve(&["--push-rules", rules.to_str().unwrap()]);
+    let accept = ["--accept-plugins", files.policy.to_str().unwrap()];
+    for (from, has) in [("127.0.0.2", true), ("127.0.0.3", false)] {
+        let (_, plugin) = get(&base, &[&accept[..], &["--from", from]].concat());
+        assert_eq!(plugin.is_some(), has, "{from}");
+    }
+    assert!(server.terminate().success());
+}
+
+#[test]
 fn a_client_pushes_a_plugin() {
     let files = Files::new();
     let plugin = files.plugin("cap");
@@ -179,4 +195,11 @@ fn what_cannot_be_is_said_before_anything_begins() {
         assert!(run.stderr.contains(expected), "{expected}: {run:?}");
         assert_ne!(run.code, Some(0));
     }
+    // Nothing is kept of who was not authenticated, nor is it shown what is kept of others.
+    let cache = folder.join("cache");
+    let policy = files.policy.to_str().unwrap();
+    let kept = ["--accept-plugins", policy, "--plugin-cache", cache.to_str().unwrap()];
+    let run = equic(&[&["get", "--insecure", "https://one.test/"], &kept[..]].concat());
+    assert_eq!(run.code, Some(2), "{run:?}");
+    assert!(run.stderr.contains("--insecure") && !cache.exists(), "{run:?}");
 }

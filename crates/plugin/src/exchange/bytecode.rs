@@ -1,24 +1,131 @@
-//! Loading of plugins that are bytecode.
+//! Loading of plugins that are bytecode: each is compiled once, however many connections it runs on.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::config::{Accepted, Load, Loaded};
+use crate::policy::Granted;
 use crate::runtime::Plugin;
 
-/// Compiles a plugin's bytecode ([`Plugin`]).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Bytecode;
+/// Bytes of compiled plugins that are kept, unless it is said otherwise.
+const USUAL_BYTES: usize = 16 << 20;
+
+/// Plugins that are kept, those among them that cannot be loaded.
+const MAX_KEPT: usize = 1024;
+
+/// Compiles plugins' bytecode ([`Plugin`]), and keeps what was compiled for later connections, by the bundle's hash.
+/// What was used last is kept longest. A bundle that cannot be loaded is remembered, too: it is looked into once.
+#[derive(Debug)]
+pub struct Bytecode {
+    most: usize,
+    /// In the order of their latest use.
+    kept: Mutex<VecDeque<Kept>>,
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    hash: [u8; 32],
+    granted: Granted,
+    made: Arc<OnceLock<Made>>,
+}
+
+#[derive(Debug)]
+struct Made {
+    plugin: Result<Plugin, String>,
+    bytes: usize,
+}
+
+impl Kept {
+    fn is(&self, plugin: &Accepted<'_>) -> bool {
+        self.hash == *plugin.hash && self.granted == *plugin.granted
+    }
+
+    fn bytes(&self) -> usize {
+        self.made.get().map_or(0, |made| made.bytes)
+    }
+}
+
+impl Default for Bytecode {
+    /// Sixteen mebibytes of plugins are kept.
+    fn default() -> Bytecode {
+        Bytecode::new(USUAL_BYTES)
+    }
+}
+
+impl Bytecode {
+    /// Keeps about `most` bytes of plugins that no connection uses any more.
+    pub fn new(most: usize) -> Bytecode {
+        Bytecode { most, kept: Mutex::default() }
+    }
+
+    /// Bytes that the plugins take which are kept, roughly.
+    pub fn bytes(&self) -> usize {
+        self.kept().iter().map(Kept::bytes).sum()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, VecDeque<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The plugin's place among those that are kept; it is the last to be given up now.
+    fn place(&self, plugin: &Accepted<'_>) -> Arc<OnceLock<Made>> {
+        let mut kept = self.kept();
+        let found = kept.iter().position(|one| one.is(plugin)).and_then(|at| kept.remove(at));
+        let one = found.unwrap_or_else(|| Kept {
+            hash: *plugin.hash,
+            granted: plugin.granted.clone(),
+            made: Arc::default(),
+        });
+        let made = one.made.clone();
+        kept.push_back(one);
+        made
+    }
+
+    /// Gives up what is too much.
+    fn trim(&self) {
+        let mut kept = self.kept();
+        let mut bytes: usize = kept.iter().map(Kept::bytes).sum();
+        while (bytes > self.most || kept.len() > MAX_KEPT)
+            && let Some(oldest) = kept.pop_front()
+        {
+            bytes -= oldest.bytes();
+        }
+    }
+
+    fn plugin(&self, plugin: &Accepted<'_>) -> Result<Plugin, String> {
+        // Other connections go on meanwhile; those that want the same plugin wait for it.
+        let place = self.place(plugin);
+        let made = place.get_or_init(|| {
+            let loaded = Plugin::load(plugin.bundle, plugin.granted);
+            let loaded = loaded.map_err(|error| error.to_string());
+            let bytes = match &loaded {
+                Ok(loaded) => loaded.size(),
+                Err(why) => why.len(),
+            };
+            Made { plugin: loaded, bytes: bytes + size_of::<Kept>() + size_of::<Made>() }
+        });
+        self.trim();
+        made.plugin.clone()
+    }
+}
 
 impl Load for Bytecode {
+    fn is_ready(&self, plugin: &Accepted<'_>) -> bool {
+        let kept = self.kept();
+        kept.iter().any(|one| one.is(plugin) && one.made.get().is_some())
+    }
+
     fn load(&self, plugin: &Accepted<'_>) -> Result<Loaded, String> {
         let declared = plugin.bundle.manifest().frames.iter().map(|frame| frame.frame_type);
         // Bytecode writes the types of its frames itself.
         if !declared.eq(plugin.frame_types.iter().copied()) {
             return Err("its frame types are not those that it was written with".to_owned());
         }
-        let loaded =
-            Plugin::load(plugin.bundle, plugin.granted).and_then(|loaded| match plugin.allowance {
-                Some(allowance) => loaded.instantiate_within(allowance.clone()),
-                None => loaded.instantiate(),
-            });
-        loaded.map_err(|error| error.to_string())
+        let loaded = self.plugin(plugin)?;
+        let instance = match plugin.allowance {
+            Some(allowance) => loaded.instantiate_within(allowance.clone()),
+            None => loaded.instantiate(),
+        };
+        instance.map_err(|error| error.to_string())
     }
 }

@@ -19,6 +19,8 @@ use crate::runtime::Allowance;
 pub struct Accepted<'a> {
     /// The bundle.
     pub bundle: &'a Bundle<'a>,
+    /// SHA-256 of the bundle.
+    pub hash: &'a [u8; 32],
     /// Classes that the plugin is granted.
     pub granted: &'a Granted,
     /// Frame types on the wire, one for each that the manifest has, in its order.
@@ -47,6 +49,13 @@ pub trait Load: Send + Sync {
     /// # Errors
     /// Reason in words; the peer is told.
     fn load(&self, plugin: &Accepted<'_>) -> Result<Loaded, String>;
+
+    /// Whether the plugin was compiled before, so that [`Load::load`] costs no time to speak of. What is not ready is
+    /// counted ([`ExchangeConfig::compile_limit`]).
+    fn is_ready(&self, plugin: &Accepted<'_>) -> bool {
+        let _ = plugin;
+        false
+    }
 }
 
 impl<F> Load for F
@@ -92,6 +101,11 @@ impl Push {
     /// The plugin's manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// The bundle.
+    pub fn bundle(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// SHA-256 of the bundle.
@@ -174,7 +188,11 @@ pub struct ExchangeConfig {
     pub budgets: Budgets,
     /// Bytes of one bundle that the peer may have on their way before more are asked for.
     pub window: u64,
-    /// Share of a packet, in percent, that pieces of bundles take at most while the application has data to send.
+    /// Bytes of objects that the peer of one connection may have compiled, all offers together. Objects that were
+    /// compiled before count for nothing. What is beyond is refused.
+    pub compile_limit: u64,
+    /// Share of packets, in percent, that pieces of bundles take at most while the application has data to send; frames
+    /// of plugins have as much again.
     pub share: u8,
     /// Longest time after the handshake for which stream data waits until it is known what becomes of the plugins to
     /// offer, a second at most; zero: it does not wait.
@@ -198,6 +216,7 @@ impl ExchangeConfig {
             policy: None,
             budgets: Budgets::default(),
             window: Budgets::default().size,
+            compile_limit: 2 * Budgets::default().total,
             share: 25,
             hold: Duration::ZERO,
             cache: None,

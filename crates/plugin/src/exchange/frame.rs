@@ -91,6 +91,8 @@ pub enum Status {
     Detached,
     /// It was taken off by the side that ran it.
     Removed,
+    /// It has expired, before it ran or while it did.
+    Expired,
     /// A code that this implementation does not know: it does not run.
     Other(u64),
 }
@@ -101,7 +103,7 @@ fn is_reserved(code: u64) -> bool {
 }
 
 impl Status {
-    const KNOWN: [Status; 9] = [
+    const KNOWN: [Status; 10] = [
         Status::Active,
         Status::Refused,
         Status::Unsupported,
@@ -111,6 +113,7 @@ impl Status {
         Status::Failed,
         Status::Detached,
         Status::Removed,
+        Status::Expired,
     ];
 
     /// The number on the wire.
@@ -146,6 +149,7 @@ impl std::fmt::Display for Status {
             Status::Failed => f.pad("failed"),
             Status::Detached => f.pad("detached"),
             Status::Removed => f.pad("removed"),
+            Status::Expired => f.pad("expired"),
             Status::Other(code) => write!(f, "status {code}"),
         }
     }

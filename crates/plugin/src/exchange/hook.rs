@@ -3,17 +3,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use equic_transport::operation::{
     AttachError, Bytes, Call, Decision, Field, Hook, HookError, HookEvent, HookId, Host, Operation,
     OwnFrame, Point,
 };
 
+use equic_wire::Side;
+
 use super::config::{ExchangeConfig, PluginId, Push};
 use super::frame::{DATA_HEAD, Kind, Status, length};
 use super::machine::{Exchange, Sent};
 use super::plugins::Plugins;
 use super::violation::{PLUGIN_VIOLATION, Violation};
+
+/// Longest time after which it is looked anew whether plugins have expired: the system's clock may be set.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// Fewer bytes of a bundle are not worth a frame.
 const MIN_DATA: usize = 32;
@@ -105,8 +111,12 @@ impl ExchangeHook {
         let of_frames = Kind::ALL.iter().flat_map(|kind| {
             OF_FRAMES.map(|operation| Point::replace(operation).of_frame(kind.frame_type()))
         });
-        let told =
-            [Operation::ReadParameters, Operation::HandshakeConfirmed, Operation::HookMessage];
+        let told = [
+            Operation::ReadParameters,
+            Operation::HandshakeConfirmed,
+            Operation::HookMessage,
+            Operation::HookTimer,
+        ];
         let life = told.map(after);
         of_frames.chain(life).collect()
     }
@@ -128,6 +138,9 @@ impl ExchangeHook {
             return;
         }
         let mut exchange = self.shared.lock();
+        if let Some(seconds) = exchange.check_expiry() {
+            host.set_timer(Some(host.now() + Duration::from_secs(seconds).min(LOOK)));
+        }
         while let Some(action) = exchange.poll_action() {
             self.plugins.act(host, &mut exchange, action);
         }
@@ -221,7 +234,11 @@ impl Hook for ExchangeHook {
     ) -> Result<(), HookError> {
         let outcome = match call.operation {
             Operation::ReadParameters => {
-                self.shared.lock().handle_parameters(call.bytes.as_slice())
+                let mut exchange = self.shared.lock();
+                let server = host.get(Field::Side) != 0;
+                exchange.set_side(if server { Side::Server } else { Side::Client });
+                host.share_frames(exchange.config().share);
+                exchange.handle_parameters(call.bytes.as_slice())
             }
             Operation::HandshakeConfirmed => {
                 let mut exchange = self.shared.lock();
@@ -256,5 +273,9 @@ impl Hook for ExchangeHook {
         }
         self.pump(host, Ok(()));
         Ok(())
+    }
+
+    fn memory(&self) -> usize {
+        self.shared.memory() + self.sent.len() * size_of::<(u64, Sent)>()
     }
 }

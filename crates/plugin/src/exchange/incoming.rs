@@ -23,6 +23,8 @@ struct Offered {
     size: usize,
     state: State,
     name: Option<(String, Version)>,
+    /// Seconds after 1970 at which the plugin expires; none: never, or its manifest was not read yet.
+    expires: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -41,7 +43,7 @@ enum State {
 pub(super) enum Outcome {
     /// Progress to report.
     Progress(u64, Progress),
-    /// A plugin is to be attached, once the one that it replaces is off.
+    /// A plugin is to be attached, once the one is off whose place it takes.
     Attach(u64, Loaded, Option<u64>),
     /// A plugin is to be taken off.
     Detach(u64),
@@ -65,6 +67,8 @@ pub(super) struct Incoming {
     statuses_due: BTreeMap<u64, (Status, String)>,
     /// Instructions that all plugins of the peer share, once there is one.
     allowance: Option<Arc<Allowance>>,
+    /// Bytes of objects that were compiled for the peer.
+    compiled: u64,
 }
 
 /// Hash of an offer's bundle, and the plugin's name and version once its manifest was read.
@@ -84,10 +88,11 @@ impl Incoming {
         pieces.sum()
     }
 
+    /// Takes in OFFER. `taken` are frame types that offers of this side keep from the peer.
     pub(super) fn on_offer(
         &mut self,
         offer: Offer,
-        ours: &Parameter,
+        (ours, taken): (&Parameter, &[u64]),
         config: &ExchangeConfig,
         out: &mut Vec<Outcome>,
     ) -> Result<(), Violation> {
@@ -101,9 +106,9 @@ impl Incoming {
         }
         let size = usize::try_from(offer.size).unwrap_or(usize::MAX);
         let hash = offer.hash;
-        let refusal = self.refusal(&offer, ours);
+        let refusal = self.refusal(&offer, ours, taken);
         let state = State::Fetching { limit: 0, pieces: None };
-        self.offers.insert(plugin, Offered { offer, size, state, name: None });
+        self.offers.insert(plugin, Offered { offer, size, state, name: None, expires: None });
         out.push(Outcome::Progress(plugin, Progress::Offered));
         if let Some((status, why)) = refusal {
             self.end(plugin, status, why, out);
@@ -122,7 +127,7 @@ impl Incoming {
     }
 
     /// Reason for which an offer is refused before anything of it is fetched.
-    fn refusal(&self, offer: &Offer, ours: &Parameter) -> Option<(Status, String)> {
+    fn refusal(&self, offer: &Offer, ours: &Parameter, taken: &[u64]) -> Option<(Status, String)> {
         let budgets = ours.budgets;
         if budgets.plugins == 0 {
             return Some((Status::Refused, "no plugins are taken here".to_owned()));
@@ -139,6 +144,53 @@ impl Incoming {
         let total: u64 = self.offers.values().map(|offered| offered.size as u64).sum();
         if total - freed + offer.size > budgets.total {
             return too_large(format!("{} bytes are taken at a time", budgets.total));
+        }
+        let others = self.offers.iter().filter(|(plugin, _)| Some(**plugin) != offer.replaces);
+        let of_others = others.flat_map(|(_, offered)| &offered.offer.frame_types);
+        let mut taken = of_others.chain(taken);
+        let clash = taken.find(|one| offer.frame_types.contains(one))?;
+        Some((Status::FrameTypes, format!("another offer has frame type {clash:#x}")))
+    }
+
+    /// Frame types of all offers that are not over.
+    pub(super) fn types(&self) -> impl Iterator<Item = u64> + '_ {
+        self.offers.values().flat_map(|offered| &offered.offer.frame_types).copied()
+    }
+
+    /// Plugins that run, with the seconds after 1970 at which they expire.
+    pub(super) fn expiries(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let running = self.offers.iter().filter(|(plugin, _)| self.is_running(**plugin));
+        running.filter_map(|(plugin, offered)| Some((*plugin, offered.expires?)))
+    }
+
+    /// Ends an offer because another, `by`, takes its place, whether it runs or is still on its way; and if it does not run,
+    /// the one whose place it was to take. Returned is the one that ran.
+    pub(super) fn supersede(
+        &mut self,
+        plugin: u64,
+        by: u64,
+        out: &mut Vec<Outcome>,
+    ) -> Option<u64> {
+        const WHY: &str = "another takes its place";
+        let mut next = Some(plugin);
+        while let Some(plugin) = next.filter(|one| *one != by && !self.over.contains(*one)) {
+            let runs = self.is_running(plugin);
+            next = match self.offers.get(&plugin) {
+                Some(offered) => {
+                    let before = offered.offer.replaces;
+                    self.end(plugin, Status::Detached, WHY.to_owned(), out);
+                    before
+                }
+                None => {
+                    // The other's OFFER overtook this one's.
+                    self.over.insert(plugin);
+                    self.statuses_due.insert(plugin, (Status::Detached, WHY.to_owned()));
+                    None
+                }
+            };
+            if runs {
+                return Some(plugin);
+            }
         }
         None
     }
@@ -206,8 +258,7 @@ impl Incoming {
             Ok(loaded) => {
                 let Some(offered) = self.offers.get_mut(&plugin) else { return };
                 offered.state = State::Attaching;
-                let replaces = offered.offer.replaces.filter(|other| self.is_running(*other));
-                out.push(Outcome::Attach(plugin, loaded, replaces));
+                out.push(Outcome::Attach(plugin, loaded, offered.offer.replaces));
             }
             Err((status, why)) => self.end(plugin, status, why, out),
         }
@@ -224,12 +275,14 @@ impl Incoming {
         let bundle = Bundle::parse(bytes).map_err(|error| (Status::Corrupt, error.to_string()))?;
         let manifest = bundle.manifest();
         offered.name = Some((manifest.name.clone(), manifest.version));
+        offered.expires = manifest.expires;
         let policy = config.policy.clone().unwrap_or_default();
         let granted =
             decide(&bundle, Origin::Peer, &policy, (config.clock)()).map_err(|refusal| {
                 let status = match refusal {
                     Refusal::Abi(_) => Status::Unsupported,
                     Refusal::TooLarge { .. } => Status::TooLarge,
+                    Refusal::Expired(_) => Status::Expired,
                     _ => Status::Refused,
                 };
                 (status, refusal.to_string())
@@ -247,11 +300,20 @@ impl Incoming {
         let allowance = || Arc::new(Allowance::new(policy.limits.steps_per_second));
         let plugin = Accepted {
             bundle: &bundle,
+            hash: &offered.offer.hash,
             granted: &granted,
             frame_types,
             origin: Origin::Peer,
             allowance: Some(self.allowance.get_or_insert_with(allowance)),
         };
+        if !config.load.is_ready(&plugin) {
+            self.compiled = self.compiled.saturating_add(bundle.code().len() as u64);
+            let most = config.compile_limit;
+            if self.compiled > most {
+                let why = format!("{most} bytes of objects are compiled in a connection at most");
+                return Err((Status::TooLarge, why));
+            }
+        }
         config.load.load(&plugin).map_err(|why| (Status::Failed, why))
     }
 

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use equic_wire::Side;
+
 use super::config::{Accepted, ExchangeConfig, Loaded, PluginId, Progress, Push, Update};
 use super::frame::{Frame, Kind, Status};
 use super::incoming::{self, Incoming, Outcome};
@@ -58,10 +60,12 @@ enum Inner {
 /// handle_parameters, handle_confirmed, handle_frame   what comes of the peer and the handshake
 /// offer, detach, remove                               what the application wants
 /// poll_action  -> attach or take off                  until none; then on_attached, on_failed
+/// check_expiry                                        now and then, and when the time that it returned is over
 /// wants(kind), write(kind, room)                      frames to send; then on_lost, if they are
 /// ```
 pub struct Exchange {
     config: Arc<ExchangeConfig>,
+    side: Side,
     ours: Parameter,
     peer: Peer,
     confirmed: bool,
@@ -75,12 +79,13 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// The exchange of a new connection.
+    /// The exchange of a new connection, at its client; see [`Exchange::set_side`].
     pub fn new(config: Arc<ExchangeConfig>) -> Exchange {
         let ours = Parameter::of(config.policy.as_ref(), config.budgets);
         let waiting = config.push.iter().map(|push| (push.clone(), None)).collect();
         Exchange {
             config,
+            side: Side::Client,
             ours,
             peer: Peer::Unknown,
             confirmed: false,
@@ -90,6 +95,12 @@ impl Exchange {
             actions: VecDeque::new(),
             grease_due: false,
         }
+    }
+
+    /// Says on which side of the connection this end is. Where two offers cross that allot the same frame type, the
+    /// server's goes on.
+    pub fn set_side(&mut self, side: Side) {
+        self.side = side;
     }
 
     /// The peer's transport parameters, all of them (RFC 9000 s.18).
@@ -123,7 +134,8 @@ impl Exchange {
         let mut out = Vec::new();
         match frame {
             Frame::Offer(offer) => {
-                self.incoming.on_offer(offer, &self.ours, &self.config, &mut out)?;
+                let taken = self.outgoing.reserved(self.side);
+                self.incoming.on_offer(offer, (&self.ours, &taken), &self.config, &mut out)?;
             }
             Frame::Data { plugin, offset, data } => {
                 self.incoming.on_data(plugin, offset, data, &self.config, &mut out)?;
@@ -151,13 +163,44 @@ impl Exchange {
     /// Has a plugin taken off: the peer's end of one that was offered, or one of the peer's. False: there is none.
     pub fn detach(&mut self, id: PluginId) -> bool {
         match id.by {
-            Origin::Own => self.outgoing.detach(id.number),
+            Origin::Own => {
+                // This end of it does not wait for the peer's answer.
+                if self.outgoing.is_at_both_ends(id.number) {
+                    self.actions.push_back(Action::Detach(id));
+                }
+                self.outgoing.detach(id.number)
+            }
             Origin::Peer => {
                 let known = self.incoming.known(id.number).is_some();
                 self.end(id.number, Status::Removed, "taken off by its owner");
                 known
             }
         }
+    }
+
+    /// Takes off the plugins that have expired by [`ExchangeConfig::clock`] while they run. Returned is how many seconds
+    /// it takes until the next one expires; none: none does.
+    pub fn check_expiry(&mut self) -> Option<u64> {
+        let peers = self.incoming.expiries().map(|(number, at)| (Origin::Peer, number, at));
+        let own = self.outgoing.expiries().map(|(number, at)| (Origin::Own, number, at));
+        let mut all: Vec<(Origin, u64, u64)> = peers.chain(own).collect();
+        if all.is_empty() {
+            return None;
+        }
+        let now = (self.config.clock)();
+        for (by, number, at) in &all {
+            match by {
+                _ if *at > now => {}
+                Origin::Peer => {
+                    self.end(*number, Status::Expired, &format!("it expired at {at} s after 1970"));
+                }
+                Origin::Own => {
+                    self.detach(PluginId { by: Origin::Own, number: *number });
+                }
+            }
+        }
+        all.retain(|(_, _, at)| *at > now);
+        all.iter().map(|(_, _, at)| at - now).min()
     }
 
     /// The next thing to do with plugins.
@@ -238,8 +281,15 @@ impl Exchange {
         }
         while let Some((push, replaces)) = self.waiting.pop_front() {
             let replaces = replaces.filter(|id| id.by == Origin::Own).map(|id| id.number);
-            let frame_types = push.manifest.frames.iter().map(|frame| frame.frame_type).collect();
+            let frame_types: Vec<u64> =
+                push.manifest.frames.iter().map(|frame| frame.frame_type).collect();
+            let types: &Vec<u64> = &frame_types;
+            let clash = self.outgoing.clashes(types, replaces)
+                || self.incoming.types().any(|one| types.contains(&one));
             let offered = match &self.peer {
+                Peer::Speaks(_) if clash => {
+                    Err("another plugin of this connection has its frame types".to_owned())
+                }
                 Peer::Speaks(peer) => {
                     self.outgoing.offer(push.clone(), frame_types, replaces, peer)
                 }
@@ -282,6 +332,7 @@ impl Exchange {
             let granted = decide(&bundle, Origin::Own, &Policy::default(), now).ok()?;
             let plugin = Accepted {
                 bundle: &bundle,
+                hash: &push.hash,
                 granted: &granted,
                 frame_types: &frame_types,
                 origin: Origin::Own,
@@ -313,17 +364,16 @@ impl Exchange {
                     self.actions.push_back(Action::Detach(theirs(number)));
                 }
                 Outcome::Attach(number, loaded, replaces) => {
-                    if let Some(other) = replaces {
-                        let mut ended = Vec::new();
-                        let why = "another takes its place".to_owned();
-                        self.incoming.end(other, Status::Detached, why, &mut ended);
-                        for outcome in ended {
-                            if let Outcome::Progress(number, progress) = outcome {
-                                self.tell_theirs(number, progress);
-                            }
+                    let mut ended = Vec::new();
+                    let ran = replaces
+                        .and_then(|other| self.incoming.supersede(other, number, &mut ended));
+                    for outcome in ended {
+                        // To take off the one that ran is a part of attaching this one.
+                        if let Outcome::Progress(number, progress) = outcome {
+                            self.tell_theirs(number, progress);
                         }
                     }
-                    let (id, replaces) = (theirs(number), replaces.map(theirs));
+                    let (id, replaces) = (theirs(number), ran.map(theirs));
                     self.actions.push_back(Action::Attach { id, loaded, replaces });
                 }
             }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use equic_wire::Side;
+
 use super::config::Push;
 use super::frame::{DATA_HEAD, Frame, Kind, MAX_OFFERS, Offer, Status};
 use super::ids::Ids;
@@ -135,15 +137,31 @@ impl Outgoing {
         let Some(offered) = self.known(plugin)? else { return Ok(None) };
         let push = offered.push.clone();
         if status.is_active() {
-            let news = !std::mem::replace(&mut offered.active, true);
+            // One that is to be taken off does not begin to run.
+            let news = !std::mem::replace(&mut offered.active, true) && !offered.detaching;
             return Ok(news.then_some((push, News::Active)));
         }
+        // Another took its place before it ran: the place that it was to take is the other's, too.
+        let superseded = status == Status::Detached && !offered.active && !offered.detaching;
+        let before = offered.replaces.filter(|_| superseded);
         // All that was kept of the offer is dropped; frames about it that still come are late.
         self.offers.remove(&plugin);
+        self.detach_all(before);
         self.over.insert(plugin);
         self.offers_due.remove(&plugin);
         self.detaches_due.remove(&plugin);
         Ok(Some((push, News::Over)))
+    }
+
+    /// Has the peer take a plugin off, and if that does not run yet, the one that it was to replace, and so on.
+    fn detach_all(&mut self, from: Option<u64>) {
+        let mut next = from;
+        // A plugin replaces one of a smaller number, so this ends.
+        while let Some(plugin) = next {
+            let offered = self.offers.get(&plugin).filter(|offered| !offered.active);
+            next = offered.and_then(|offered| offered.replaces);
+            self.detach(plugin);
+        }
     }
 
     /// An offer that is not over; nothing if it is.
@@ -157,6 +175,32 @@ impl Outgoing {
     /// Whether any offer is not answered yet.
     pub(super) fn is_waiting(&self) -> bool {
         self.offers.values().any(|offered| !offered.active)
+    }
+
+    /// Plugins that run at both ends, with the seconds after 1970 at which they expire.
+    pub(super) fn expiries(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let both = |offered: &&Offered| offered.active && offered.push.both && !offered.detaching;
+        let all = self.offers.iter().filter(move |(_, offered)| both(offered));
+        all.filter_map(|(plugin, offered)| Some((*plugin, offered.push.manifest.expires?)))
+    }
+
+    /// Whether a plugin is to run at both ends.
+    pub(super) fn is_at_both_ends(&self, plugin: u64) -> bool {
+        self.offers.get(&plugin).is_some_and(|offered| offered.push.both)
+    }
+
+    /// Whether an offer that is not over, but for `replaced`, allots one of these frame types.
+    pub(super) fn clashes(&self, frame_types: &[u64], replaced: Option<u64>) -> bool {
+        let others = self.offers.iter().filter(|(plugin, _)| Some(**plugin) != replaced);
+        let mut types = others.flat_map(|(_, offered)| &offered.frame_types);
+        types.any(|one| frame_types.contains(one))
+    }
+
+    /// Frame types of offers that a peer's offer has to stand back behind: those of plugins that run; at a server those
+    /// of all its offers.
+    pub(super) fn reserved(&self, side: Side) -> Vec<u64> {
+        let held = |offered: &&Offered| offered.active || side == Side::Server;
+        self.offers.values().filter(held).flat_map(|one| &one.frame_types).copied().collect()
     }
 
     /// Frame types of all offers that are not over.

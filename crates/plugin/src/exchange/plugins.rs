@@ -1,4 +1,4 @@
-//! Plugins of the exchange as hooks of the connection, and the hook that skips frames of plugins that are not attached.
+//! Plugins of the exchange as hooks of the connection, and the frame types that are skipped where no plugin has them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,11 +11,11 @@ use super::config::{Loaded, PluginId};
 use super::frame::{Status, length};
 use super::machine::{Action, Exchange};
 
-/// Frame types that are skipped at most: as many as one hook may have.
-const MAX_SKIPPED: usize = 16;
+/// Frame types of plugins that were taken off which are remembered. The oldest are forgotten.
+const MAX_RETIRED: usize = 64;
 
-/// Token of the hook that skips frames; plugins have those from 1.
-const SKIPPER: u64 = 0;
+/// Frame types that are skipped at most, as the transport has it.
+const MAX_SKIPPED: usize = 256;
 
 /// A plugin that is attached, or is to be.
 struct Attached {
@@ -26,32 +26,19 @@ struct Attached {
     unwanted: bool,
 }
 
-/// The hook that skips frames.
-#[derive(Default)]
-enum Skipper {
-    #[default]
-    Off,
-    /// It is being attached.
-    Coming(Vec<u64>),
-    On(HookId, Vec<u64>),
-}
-
-/// Plugins of the exchange that are hooks of one connection, or are to be, and the hook that skips frames.
+/// Plugins of the exchange that are hooks of one connection, or are to be, and the frame types that are skipped.
 #[derive(Default)]
 pub(super) struct Plugins {
     attached: BTreeMap<PluginId, Attached>,
     /// The plugin that a token stands for, while it is being attached.
     tokens: BTreeMap<u64, PluginId>,
     next: u64,
-    /// Frame types of plugins that were taken off, whose frames may still come. The oldest are forgotten.
-    skipped: VecDeque<u64>,
+    /// Frame types of plugins that were taken off, whose frames may still come.
+    retired: VecDeque<u64>,
     /// Frame types of offers of this side: the peer's end may send frames before this end hears that it runs.
     offered: Vec<u64>,
-    skipper: Skipper,
-    /// Another hook has one of the types, so that none can be skipped.
-    barred: bool,
-    /// Plugins whose frame types the skipper has while it is being attached.
-    later: VecDeque<Action>,
+    /// Frame types that the transport was told to skip, sorted.
+    skipped: Vec<u64>,
 }
 
 impl Plugins {
@@ -59,22 +46,10 @@ impl Plugins {
         match action {
             Action::Detach(id) => self.detach(host, id),
             Action::Attach { id, loaded, replaces } => {
-                let types: Vec<u64> = loaded.frames.iter().map(|own| own.frame_type).collect();
-                let shared = |skipped: &[u64]| types.iter().any(|one| skipped.contains(one));
-                match &self.skipper {
-                    Skipper::Coming(skipped) if shared(skipped) => {
-                        return self.later.push_back(Action::Attach { id, loaded, replaces });
-                    }
-                    Skipper::On(hook, skipped) if shared(skipped) => {
-                        let _ = host.detach(*hook);
-                        self.skipper = Skipper::Off;
-                    }
-                    _ => {}
-                }
                 if let Some(other) = replaces {
                     self.detach(host, other);
                 }
-                self.attach(host, exchange, id, loaded, types);
+                self.attach(host, exchange, id, loaded);
             }
         }
     }
@@ -85,10 +60,10 @@ impl Plugins {
         exchange: &mut Exchange,
         id: PluginId,
         loaded: Loaded,
-        frame_types: Vec<u64>,
     ) {
         self.next += 1;
         let token = self.next;
+        let frame_types = loaded.frames.iter().map(|own| own.frame_type).collect();
         let (hook, points, frames) = bounded(loaded);
         if let Err(denied) = host.attach(token, hook, points, frames) {
             return exchange.on_failed(id, Status::Failed, &denied.to_string());
@@ -98,8 +73,6 @@ impl Plugins {
     }
 
     fn detach(&mut self, host: &mut Host<'_>, id: PluginId) {
-        self.later
-            .retain(|action| !matches!(action, Action::Attach { id: other, .. } if *other == id));
         let Some(plugin) = self.attached.get_mut(&id) else { return };
         match plugin.hook {
             None => plugin.unwanted = true,
@@ -113,15 +86,15 @@ impl Plugins {
     /// A plugin is off: its frames that are still under way are skipped.
     fn retire(&mut self, id: PluginId) {
         if let Some(gone) = self.attached.remove(&id) {
-            gone.frame_types.iter().for_each(|frame_type| self.skip(*frame_type));
+            gone.frame_types.iter().for_each(|frame_type| self.remember(*frame_type));
         }
     }
 
-    fn skip(&mut self, frame_type: u64) {
-        self.skipped.retain(|one| *one != frame_type);
-        self.skipped.push_back(frame_type);
-        while self.skipped.len() > MAX_SKIPPED {
-            self.skipped.pop_front();
+    fn remember(&mut self, frame_type: u64) {
+        self.retired.retain(|one| *one != frame_type);
+        self.retired.push_back(frame_type);
+        while self.retired.len() > MAX_RETIRED {
+            self.retired.pop_front();
         }
     }
 
@@ -132,13 +105,6 @@ impl Plugins {
         token: u64,
         outcome: &Result<HookId, AttachError>,
     ) {
-        if token == SKIPPER {
-            self.on_skipper(outcome);
-            for action in std::mem::take(&mut self.later) {
-                self.act(host, exchange, action);
-            }
-            return;
-        }
         let Some(id) = self.tokens.remove(&token) else { return };
         match outcome {
             Ok(hook) => {
@@ -151,22 +117,13 @@ impl Plugins {
                 }
             }
             Err(error) => {
-                self.attached.remove(&id);
+                self.retire(id);
                 let status = match error {
                     AttachError::FrameType(_) => Status::FrameTypes,
                     _ => Status::Failed,
                 };
                 exchange.on_failed(id, status, &error.to_string());
             }
-        }
-    }
-
-    fn on_skipper(&mut self, outcome: &Result<HookId, AttachError>) {
-        let coming = std::mem::take(&mut self.skipper);
-        if let (Skipper::Coming(types), Ok(hook)) = (coming, outcome) {
-            self.skipper = Skipper::On(*hook, types);
-        } else {
-            self.barred = true;
         }
     }
 
@@ -178,61 +135,31 @@ impl Plugins {
         Some(id)
     }
 
-    /// Has frames skipped of the types that may still come and that nobody has.
+    /// Has frames skipped of the types that may come while nobody has them. Those of plugins that run are among them:
+    /// if one fails at a frame, the rest of that packet is skipped.
     pub(super) fn refresh(&mut self, host: &mut Host<'_>, exchange: &Exchange) {
-        if self.barred || matches!(self.skipper, Skipper::Coming(_)) || !self.later.is_empty() {
-            return;
-        }
         let offered: Vec<u64> = exchange.types_of_offers().collect();
         for gone in std::mem::replace(&mut self.offered, offered) {
             if !self.offered.contains(&gone) {
-                self.skip(gone);
+                self.remember(gone);
             }
         }
-        let owned =
-            |one: &u64| self.attached.values().any(|plugin| plugin.frame_types.contains(one));
-        let all = self.offered.iter().chain(self.skipped.iter().rev()).copied();
-        let mut wanted: Vec<u64> = all.filter(|one| !owned(one)).take(MAX_SKIPPED).collect();
+        let running = self.attached.values().flat_map(|plugin| &plugin.frame_types);
+        let all = running.chain(&self.offered).chain(self.retired.iter().rev()).copied();
+        let mut wanted: Vec<u64> = all.take(MAX_SKIPPED).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        if let Skipper::On(hook, types) = &self.skipper {
-            if *types == wanted {
-                return;
-            }
-            let _ = host.detach(*hook);
-        }
-        self.skipper = Skipper::Off;
-        if wanted.is_empty() {
-            return;
-        }
-        let parse = |one: &u64| Point::replace(Operation::ParseFrame).of_frame(*one);
-        let points = wanted.iter().map(parse).collect();
-        let frames = wanted.iter().copied().map(OwnFrame::new).collect();
-        if host.attach(SKIPPER, Box::new(Skip), points, frames).is_ok() {
-            self.skipper = Skipper::Coming(wanted);
+        if wanted != self.skipped && host.skip_frames(wanted.clone()).is_ok() {
+            self.skipped = wanted;
         }
     }
 }
-
-/// Skips frames that begin with a type and a length.
-struct Skip;
 
 fn parse(call: &Call<'_>, outputs: &mut [u64]) -> Decision {
     if let Some(first) = outputs.first_mut() {
         *first = length(call.bytes.as_slice()).unwrap_or(0) as u64;
     }
     Decision::Done
-}
-
-impl Hook for Skip {
-    fn replace(
-        &mut self,
-        _host: &mut Host<'_>,
-        call: &mut Call<'_>,
-        outputs: &mut [u64],
-    ) -> Result<Decision, HookError> {
-        Ok(parse(call, outputs))
-    }
 }
 
 /// A plugin whose frames all begin with a type and a length, whatever its own parser says: so the peer can skip them
@@ -288,5 +215,9 @@ impl Hook for Bounded {
 
     fn on_event(&mut self, host: &mut Host<'_>, event: &HookEvent) -> Result<(), HookError> {
         self.plugin.on_event(host, event)
+    }
+
+    fn memory(&self) -> usize {
+        self.plugin.memory()
     }
 }

@@ -235,4 +235,9 @@ impl Hook for Instance {
     ) -> Result<(), HookError> {
         self.look(Anchor::After, host, call, outputs)
     }
+
+    /// Its sandbox. The code is shared with other connections.
+    fn memory(&self) -> usize {
+        self.plugin.manifest().memory
+    }
 }

@@ -214,6 +214,11 @@ impl Plugin {
         self.inner.program.instructions()
     }
 
+    /// Bytes that it takes, roughly, however many connections share it.
+    pub(crate) fn size(&self) -> usize {
+        self.inner.program.size() + self.inner.functions.len() * size_of::<Functions>()
+    }
+
     /// Puts it on the operations of a connection, with memory of its own. `Connection::detach` takes it off; if it
     /// fails, it is taken off by itself, defaults run, and the application is told
     /// ([`Event::HookFailed`](equic_transport::Event::HookFailed)).

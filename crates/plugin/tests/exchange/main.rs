@@ -6,3 +6,4 @@ mod formats;
 mod hostile;
 mod machine;
 mod pair;
+mod rules;

@@ -9,10 +9,11 @@ use crate::recovery::SentPacket;
 impl Connection {
     /// Bytes kept because of what the peer sent or did not acknowledge: stream and CRYPTO data waiting
     /// for its place or for the application, packets before their keys, streams that it opened, packets in flight, what is to be
-    /// acknowledged, datagrams, connection IDs. An estimate from below, without the allocator's share;
+    /// acknowledged, datagrams, connection IDs, and what hooks keep
+    /// ([`Hook::memory`](crate::operation::Hook::memory)), plugins of the peer among them. An estimate from below, without the allocator's share;
     /// what the application wrote and TLS keeps are not in it.
     ///
-    /// It is bounded by `max_connection_window`, `datagram_receive_buffer`, the congestion window, and
+    /// But for hooks, it is bounded by `max_connection_window`, `datagram_receive_buffer`, the congestion window, and
     /// some kilobytes for each stream that [`super::TransportConfig`] allows to be open.
     pub fn memory(&self) -> usize {
         let spaces: usize = self
@@ -35,5 +36,7 @@ impl Connection {
             + self.datagrams.memory()
             + self.ids.memory()
             + self.events.len() * size_of::<Event>()
+            + self.extensions.memory()
+            + self.hooks.memory()
     }
 }

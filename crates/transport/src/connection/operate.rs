@@ -44,18 +44,21 @@ impl Connection {
         points: &[Point],
         frames: &[OwnFrame],
     ) -> Result<HookId, AttachError> {
-        self.attach_hook(hook, points, frames, false)
+        self.put_on(hook, points, frames, None)
     }
 
-    /// Attaches a hook, of the application's or `brought` by another.
-    pub(super) fn attach_hook(
+    /// Attaches a hook, which another may have brought.
+    pub(super) fn put_on(
         &mut self,
         hook: Box<dyn Hook>,
         points: &[Point],
         frames: &[OwnFrame],
-        brought: bool,
+        by: Option<HookId>,
     ) -> Result<HookId, AttachError> {
-        let id = self.hooks.attach(hook, points, frames, brought)?;
+        let id = self.hooks.attach(hook, points, frames, by.is_some())?;
+        if let Some(by) = by {
+            self.extensions.on_brought(id, by);
+        }
         // The paper's InitOpaqueData: it is this hook that begins, and it alone.
         if points.iter().any(|point| point.operation == Operation::InitOpaqueData)
             && let Some(place) = self.hooks.place(id)

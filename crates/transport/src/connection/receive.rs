@@ -445,10 +445,14 @@ impl Connection {
     ) -> Option<bool> {
         let (id, frame_type, all) = (found.space, kind.0.get(), *rest);
         let owned = !kind.is_known() && self.hooks.owner(frame_type).is_some();
-        if owned && found.kind != PacketType::OneRtt {
+        let skipped = !kind.is_known() && !owned && self.extensions.skips(frame_type);
+        if (owned || skipped) && found.kind != PacketType::OneRtt {
             let code = TransportErrorCode::PROTOCOL_VIOLATION;
             self.fail(now, code, "an extension's frame outside of 1-RTT packets");
             return None;
+        }
+        if skipped {
+            return self.skip_frame(now, rest);
         }
         let answer = self.begin_with(Operation::ParseFrame, frame_type, id, Bytes::In(all));
         let mut reader = Reader::new(all);
@@ -503,6 +507,18 @@ impl Connection {
         };
         self.end_with(Operation::ProcessFrame, frame_type, input, Bytes::In(bytes), accepted);
         Some(accepted)
+    }
+
+    /// Skips a frame of an extension that is not there, or no longer: type, length, and what follows.
+    fn skip_frame(&mut self, now: Timestamp, rest: &mut &[u8]) -> Option<bool> {
+        let mut reader = Reader::new(rest);
+        if reader.varint().and_then(|_| reader.varint_bytes()).is_err() {
+            let code = TransportErrorCode::FRAME_ENCODING_ERROR;
+            self.fail(now, code, "a frame to be skipped is cut");
+            return None;
+        }
+        *rest = reader.rest();
+        Some(true)
     }
 
     fn record_packet(

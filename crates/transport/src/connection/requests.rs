@@ -21,17 +21,9 @@ impl Connection {
             let Some(request) = self.extensions.next_request() else { return };
             match request {
                 Request::Attach { by, token, hook, points, frames } => {
-                    let outcome = self.attach_hook(hook, &points, &frames, true);
-                    let attached = outcome.ok();
-                    let alive = attached.filter(|id| self.hooks.place(*id).is_some());
-                    if let Some(id) = alive {
-                        self.extensions.on_brought(id, by);
-                    }
+                    // If it fails at once, that is told behind this.
+                    let outcome = self.put_on(hook, &points, &frames, Some(by));
                     self.give(by, &HookEvent::Attached { token, outcome });
-                    if let (Some(hook), None) = (attached, alive) {
-                        let error = HookError("it failed while it was attached".to_owned());
-                        self.give(by, &HookEvent::Failed { hook, error });
-                    }
                 }
                 Request::Detach { by, hook } => {
                     if self.extensions.was_brought(hook, by) {

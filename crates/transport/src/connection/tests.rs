@@ -3,6 +3,7 @@
 mod attacker;
 mod behaviour;
 mod bounds;
+mod brought;
 mod coalesced;
 mod datagrams;
 mod early;

@@ -70,9 +70,11 @@ impl Connection {
                 self.write_done(id, writer, frames);
                 self.write_ids(id, writer, frames);
                 self.write_tokens(id, writer, frames);
-                silent += self.write_extensions(id, allowance.size, writer, frames);
+                silent += self.write_extensions(id, allowance.size, false, writer, frames);
                 self.write_ack_frequency(id, writer, frames);
                 self.write_control(now, id, writer, frames);
+                // Behind all on which the peer's sending depends.
+                silent += self.write_extensions(id, allowance.size, true, writer, frames);
                 self.write_datagrams(id, writer, frames);
                 self.write_streams(id, writer, frames);
             }
@@ -160,24 +162,34 @@ impl Connection {
         self.end_with(operation, frame_type, input, Bytes::In(bytes), length);
     }
 
-    /// Frames that hooks have queued; how many of them are not ack-eliciting.
+    /// Frames that hooks have queued, those that other hooks brought or the others; how many of them are not
+    /// ack-eliciting.
     fn write_extensions(
         &mut self,
         id: SpaceId,
         datagram: usize,
+        brought: bool,
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) -> usize {
         let mut silent = 0;
+        let waiting = self.extensions.len(brought);
         // Behind other packets there may be too little room, for which no frame is given up.
         let behind = writer.position() == 0 && writer.remaining() + MAX_OVERHEAD < datagram;
         // RFC 9001 s.5.6: who repeats early data would repeat what an extension means.
-        if !self.keys.has(SpaceId::DATA) || behind {
+        if waiting == 0 || !self.keys.has(SpaceId::DATA) || behind {
             return silent;
         }
+        if brought {
+            let contended = self.streams_go() || self.datagrams.wants_to_send();
+            self.extensions.share.begin_packet(writer.remaining(), contended);
+        }
         // Those that wait now: a hook may queue another while it writes one.
-        for _ in 0..self.extensions.len() {
-            let Some(one) = self.extensions.pop() else { break };
+        for _ in 0..waiting {
+            if brought && !self.extensions.share.allows() {
+                break;
+            }
+            let Some(one) = self.extensions.pop(brought) else { break };
             let most = writer.remaining();
             let length = self.write_extension(id, one, writer.unwritten_mut());
             let (first, off) = (writer.position() == 0, self.hooks.owner(one.frame_type).is_none());
@@ -188,6 +200,9 @@ impl Connection {
             }
             if length > 0 && writer.reserve(length).is_ok() {
                 silent += usize::from(!one.eliciting);
+                if brought {
+                    self.extensions.share.on_written(length);
+                }
                 frames.push(SentFrame::Extension(one));
             }
         }

@@ -29,6 +29,8 @@ pub(crate) struct Own {
     pub(crate) id: HookId,
     /// At most [`MAX_FRAME_TYPES`].
     pub(crate) frames: Vec<OwnFrame>,
+    /// Another hook brought it.
+    pub(crate) brought: bool,
 }
 
 /// A hook that is attached.
@@ -37,8 +39,6 @@ struct Attached {
     hook: Option<Box<dyn Hook>>,
     own: Own,
     points: Vec<Point>,
-    /// Whether another hook brought it; else the application attached it.
-    brought: bool,
 }
 
 /// Numbers of the parts of a list of hooks, of those called before, in the operation's place, and after.
@@ -279,10 +279,15 @@ impl Hooks {
         }
         let id = HookId(self.next);
         self.next += 1;
-        let own = Own { id, frames: frames.to_vec() };
-        self.attached.push(Attached { hook: Some(hook), own, points: points.to_vec(), brought });
+        let own = Own { id, frames: frames.to_vec(), brought };
+        self.attached.push(Attached { hook: Some(hook), own, points: points.to_vec() });
         self.arrange();
         Ok(id)
+    }
+
+    /// Bytes that the hooks keep.
+    pub(crate) fn memory(&self) -> usize {
+        self.attached.iter().filter_map(|one| one.hook.as_ref()).map(|hook| hook.memory()).sum()
     }
 
     /// The place of a hook that was attached.
@@ -363,7 +368,7 @@ impl Hooks {
         let mut replace: Vec<u8> =
             replace.filter(|place| self.may_replace(*place, operation, frame_type)).collect();
         // What the application attached goes before what hooks brought, whenever they came.
-        replace.sort_by_key(|place| !self.attached[usize::from(*place)].brought);
+        replace.sort_by_key(|place| !self.attached[usize::from(*place)].own.brought);
         replace.dedup();
         let few = |list: &[u8]| match list {
             [] => NOBODY,

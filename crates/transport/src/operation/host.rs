@@ -6,12 +6,16 @@ use equic_wire::TransportErrorCode;
 
 use super::messages::{MAX_MESSAGE, Messages};
 use super::requests::{Hold, MAX_PAYLOAD, MAX_REQUESTS, Request};
+use super::share::Share;
 use super::{Hook, HookId, OwnFrame, Point};
 use crate::Timestamp;
 use crate::connection::View;
 
 /// Frames of one hook that may wait to be sent.
 const MAX_WAITING: usize = 64;
+
+/// Frame types that are skipped at most.
+const MAX_SKIPPED: usize = 256;
 
 macro_rules! fields {
     ($(
@@ -137,7 +141,7 @@ impl std::fmt::Display for Denied {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Denied::ReadOnly(field) => write!(f, "{field:?} cannot be set"),
-            Denied::Full => write!(f, "{MAX_WAITING} frames or messages wait already"),
+            Denied::Full => f.write_str("as many wait already as may, or another hook has it"),
             Denied::TooLong => {
                 write!(f, "a message has {MAX_MESSAGE} bytes at most, a payload {MAX_PAYLOAD}")
             }
@@ -161,13 +165,21 @@ pub(crate) struct Extension {
     pub frame_type: u64,
     pub token: u64,
     pub eliciting: bool,
+    /// The hook was brought by another: its frames have a share of packets, no more.
+    pub brought: bool,
 }
 
 /// What hooks have asked of their connection and what was not done yet.
 #[derive(Debug, Default)]
 pub(crate) struct Extensions {
-    /// Frames: of each hook at most [`MAX_WAITING`].
+    /// Frames of hooks that were attached from outside: of each at most [`MAX_WAITING`].
     waiting: VecDeque<Extension>,
+    /// Frames of hooks that other hooks brought: of each at most [`MAX_WAITING`].
+    waiting_of_brought: VecDeque<Extension>,
+    /// What these get of packets while the application has data to send.
+    pub(crate) share: Share,
+    /// Frame types that are skipped where no hook owns them, sorted, and the hook that said so.
+    skipped: Option<(HookId, Vec<u64>)>,
     /// At most [`MAX_REQUESTS`], and one for each hook that failed.
     pub(super) requests: VecDeque<Request>,
     /// Hooks that other hooks brought, and those that did.
@@ -181,26 +193,46 @@ pub(crate) struct Extensions {
 
 impl Extensions {
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && self.waiting_of_brought.is_empty()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.waiting.len()
+    fn waiting(&mut self, brought: bool) -> &mut VecDeque<Extension> {
+        if brought { &mut self.waiting_of_brought } else { &mut self.waiting }
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Extension> {
-        self.waiting.pop_front()
+    /// Frames that wait, of hooks that other hooks brought or of the others.
+    pub(crate) fn len(&self, brought: bool) -> usize {
+        if brought { self.waiting_of_brought.len() } else { self.waiting.len() }
+    }
+
+    /// The next frame of hooks that other hooks brought, or of the others.
+    pub(crate) fn pop(&mut self, brought: bool) -> Option<Extension> {
+        self.waiting(brought).pop_front()
+    }
+
+    /// Whether frames of this type are skipped unless a hook owns them.
+    pub(crate) fn skips(&self, frame_type: u64) -> bool {
+        let types = self.skipped.as_ref().map_or(&[][..], |(_, types)| types);
+        types.binary_search(&frame_type).is_ok()
+    }
+
+    /// Bytes that wait on behalf of hooks.
+    pub(crate) fn memory(&self) -> usize {
+        let frames = self.waiting.capacity() + self.waiting_of_brought.capacity();
+        frames * size_of::<Extension>() + self.messages.memory()
     }
 
     /// Those of a hook that is off.
     pub(crate) fn forget(&mut self, hook: HookId) {
         self.waiting.retain(|one| one.hook != hook);
+        self.waiting_of_brought.retain(|one| one.hook != hook);
+        self.skipped = self.skipped.take().filter(|(by, _)| *by != hook);
         self.forget_requests(hook);
         self.messages.forget(hook);
     }
 
     pub(crate) fn put_back(&mut self, extension: Extension) {
-        self.waiting.push_front(extension);
+        self.waiting(extension.brought).push_front(extension);
     }
 }
 
@@ -263,23 +295,49 @@ impl<'a> Host<'a> {
     /// [`Operation::FrameLost`]: super::Operation::FrameLost
     pub fn queue_frame(&mut self, frame_type: u64, token: u64) -> Result<(), Denied> {
         let own = self.view.own();
-        let hook = own.id;
+        let (hook, brought) = (own.id, own.brought);
         let own = own.frames.iter().find(|own| own.frame_type == frame_type);
         let own = own.ok_or(Denied::FrameType)?;
         let eliciting = own.ack_eliciting;
-        let waiting = &mut self.view.extensions().waiting;
+        let waiting = self.view.extensions().waiting(brought);
         if waiting.iter().filter(|one| one.hook == hook).count() >= MAX_WAITING {
             return Err(Denied::Full);
         }
-        waiting.push_back(Extension { hook, frame_type, token, eliciting });
+        waiting.push_back(Extension { hook, frame_type, token, eliciting, brought });
         Ok(())
+    }
+
+    /// Has frames of these types skipped, 256 types at most, wherever no hook owns them: they begin with the type and
+    /// the length of what follows, both variable-length integers. A hook that owns one of them has its frames, and
+    /// once it is off, be it in the middle of a packet, the rest is skipped. It takes the place of what this hook said
+    /// before.
+    ///
+    /// # Errors
+    /// [`Denied::Full`]: another hook has said what is to be skipped, or there are too many.
+    pub fn skip_frames(&mut self, mut types: Vec<u64>) -> Result<(), Denied> {
+        let hook = self.hook();
+        let skipped = &mut self.view.extensions().skipped;
+        if types.len() > MAX_SKIPPED || skipped.as_ref().is_some_and(|(by, _)| *by != hook) {
+            return Err(Denied::Full);
+        }
+        types.sort_unstable();
+        *skipped = Some((hook, types));
+        Ok(())
+    }
+
+    /// Sets the share that the frames of all brought hooks ([`Host::attach`]) have of packets while the application
+    /// has data to send: percent of the room, 25 at first. Over some packets; a single one may be theirs alone.
+    pub fn share_frames(&mut self, percent: u8) {
+        self.view.extensions().share.set(percent);
     }
 
     /// Asks for another hook to be attached, as by
     /// [`Connection::attach_with_frames`](crate::Connection::attach_with_frames). That is done when the datagram or
     /// timer is dealt with that this call belongs to, and before the next packet is written; what came of it is told
     /// by [`HookEvent::Attached`](super::HookEvent::Attached), with `token`. If the other hook fails later, this one
-    /// is told ([`HookEvent::Failed`](super::HookEvent::Failed)).
+    /// is told ([`HookEvent::Failed`](super::HookEvent::Failed)). Frames of the other hook go behind those of hooks that
+    /// were attached from outside, and while the application has data to send they have a share of packets, no more
+    /// ([`Host::share_frames`]).
     ///
     /// # Errors
     /// [`Denied::TooMany`].

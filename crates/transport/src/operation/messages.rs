@@ -10,8 +10,11 @@ use crate::Timestamp;
 /// Bytes of a message, to the application or from it.
 pub(crate) const MAX_MESSAGE: usize = 1024;
 
-/// Messages of all hooks that the application has not taken yet.
-const MAX_MESSAGES: usize = 64;
+/// Messages of one hook that the application has not taken yet: a hook that talks keeps none of the others from it.
+const MAX_OF_ONE: usize = 16;
+
+/// Messages of hooks that are off, all together.
+const MAX_OF_GONE: usize = 64;
 
 /// A hook's timer is no sooner than this: whoever drives the connection wakes for it.
 const LEAST: Duration = Duration::from_millis(10);
@@ -19,16 +22,29 @@ const LEAST: Duration = Duration::from_millis(10);
 /// Messages and timers that the hooks of a connection asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
-    /// Messages for the application: at most [`MAX_MESSAGES`], of at most [`MAX_MESSAGE`] bytes each.
-    messages: VecDeque<(HookId, Vec<u8>)>,
+    /// Messages for the application: of each hook at most [`MAX_OF_ONE`], of at most [`MAX_MESSAGE`] bytes each.
+    messages: VecDeque<Message>,
     /// Timers: one for each hook at most.
     timers: Vec<(HookId, Timestamp)>,
+}
+
+#[derive(Debug)]
+struct Message {
+    hook: HookId,
+    bytes: Vec<u8>,
+    /// The hook is off.
+    gone: bool,
 }
 
 impl Messages {
     /// The oldest message.
     pub(crate) fn message(&mut self) -> Option<(HookId, Vec<u8>)> {
-        self.messages.pop_front()
+        self.messages.pop_front().map(|message| (message.hook, message.bytes))
+    }
+
+    /// Bytes of all messages that wait.
+    pub(super) fn memory(&self) -> usize {
+        self.messages.iter().map(|one| size_of::<Message>() + one.bytes.capacity()).sum()
     }
 
     /// Time of the next timer.
@@ -42,9 +58,25 @@ impl Messages {
         Some(self.timers.swap_remove(place))
     }
 
-    /// A hook is off. What it said before is still to be heard.
-    pub(crate) fn forget(&mut self, hook: HookId) {
+    fn stop_timer(&mut self, hook: HookId) {
         self.timers.retain(|(other, _)| *other != hook);
+    }
+
+    /// A hook is off. What it said before is still to be heard, but not of any number of hooks that come and go.
+    pub(crate) fn forget(&mut self, hook: HookId) {
+        self.stop_timer(hook);
+        let mut of_gone = 0;
+        for one in &mut self.messages {
+            one.gone |= one.hook == hook;
+            of_gone += usize::from(one.gone);
+        }
+        // The oldest are given up.
+        let mut over = of_gone.saturating_sub(MAX_OF_GONE);
+        self.messages.retain(|one| {
+            let given_up = one.gone && over > 0;
+            over -= usize::from(given_up);
+            !given_up
+        });
     }
 }
 
@@ -52,7 +84,7 @@ impl Host<'_> {
     /// Tells the application something: [`Event::HookMessage`](crate::Event::HookMessage).
     ///
     /// # Errors
-    /// [`Denied::TooLong`] above 1,024 bytes, [`Denied::Full`] while the application has 64 messages of hooks to
+    /// [`Denied::TooLong`] above 1,024 bytes, [`Denied::Full`] while the application has 16 messages of this hook to
     /// take.
     pub fn tell(&mut self, message: &[u8]) -> Result<(), Denied> {
         let hook = self.hook();
@@ -60,10 +92,10 @@ impl Host<'_> {
         if message.len() > MAX_MESSAGE {
             return Err(Denied::TooLong);
         }
-        if asked.messages.len() >= MAX_MESSAGES {
+        if asked.messages.iter().filter(|one| one.hook == hook).count() >= MAX_OF_ONE {
             return Err(Denied::Full);
         }
-        asked.messages.push_back((hook, message.to_vec()));
+        asked.messages.push_back(Message { hook, bytes: message.to_vec(), gone: false });
         Ok(())
     }
 
@@ -72,7 +104,7 @@ impl Host<'_> {
     pub fn set_timer(&mut self, at: Option<Timestamp>) {
         let (hook, soonest) = (self.hook(), self.now() + LEAST);
         let asked = self.messages();
-        asked.forget(hook);
+        asked.stop_timer(hook);
         if let Some(at) = at
             && asked.timers.len() < MAX_HOOKS
         {

@@ -18,7 +18,8 @@
 //!   that one call goes to;
 //! * `words.rs`: typed values as words and back;
 //! * `host.rs`, `messages.rs`: the connection as a hook sees it, and requests of hooks;
-//! * `requests.rs`: requests that are carried out between calls: hooks that a hook brings, and the end.
+//! * `requests.rs`: requests that are carried out between calls: hooks that a hook brings, and the end;
+//! * `share.rs`: the part of packets that frames of hooks get which other hooks brought.
 //!
 //! The operations are called, and their defaults written, in the folder `connection`.
 //!
@@ -33,6 +34,7 @@ mod meaning;
 mod messages;
 mod point;
 mod requests;
+mod share;
 mod words;
 
 pub(crate) use callees::{Callees, Watchers};
@@ -157,5 +159,11 @@ pub trait Hook: Send {
     fn on_event(&mut self, host: &mut Host<'_>, event: &HookEvent) -> Result<(), HookError> {
         let _ = (host, event);
         Ok(())
+    }
+
+    /// Bytes that it keeps for the connection, such as a sandbox: part of
+    /// [`Connection::memory`](crate::Connection::memory).
+    fn memory(&self) -> usize {
+        0
     }
 }

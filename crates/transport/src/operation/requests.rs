@@ -202,7 +202,7 @@ impl Extensions {
     /// A hook is off: nothing that it asked for is done any more. Those that it brought stay.
     pub(super) fn forget_requests(&mut self, hook: HookId) {
         self.requests.retain(|request| request.by() != hook);
-        self.brought.retain(|(_, by)| *by != hook);
+        self.brought.retain(|(child, by)| *child != hook && *by != hook);
         if let Some(hold) = self.hold.as_mut().filter(|hold| hold.hook == hook) {
             hold.until = None;
         }

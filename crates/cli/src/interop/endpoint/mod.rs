@@ -13,8 +13,10 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 
+use equic_plugin::exchange::ExchangeConfig;
 use equic_quic::QlogFolder;
 
+use crate::exchange;
 use crate::failure::{Done, Failure};
 use crate::quic::{flushed, qlog_folder};
 use crate::signals::runtime;
@@ -43,7 +45,15 @@ const SERVER: [&str; 1] = ["connectionmigration"];
 /// Be an endpoint of the QUIC Interop Runner: what to do is in ROLE, TESTCASE, REQUESTS and so on.
 /// Exit code 127: the test case is none of ours.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Speak the exchange of plugins with peers that know it: take plugins of anybody that observe, tune
+    /// or have frames of their own
+    #[arg(long)]
+    plugins: bool,
+    /// With --plugins: offer this plugin (.qplug)
+    #[arg(long, value_name = "FILE", requires = "plugins")]
+    push: Vec<PathBuf>,
+}
 
 /// Settings from the environment.
 struct Contract {
@@ -56,6 +66,8 @@ struct Contract {
     /// Address that the server prefers to be talked to at; none: it has none.
     preferred: Option<SocketAddr>,
     qlog: Option<QlogFolder>,
+    /// The exchange of plugins; none: it is off.
+    exchange: Option<ExchangeConfig>,
 }
 
 /// A URL to fetch.
@@ -67,7 +79,7 @@ struct Request {
     path: String,
 }
 
-pub(crate) fn run(_: &Args) -> Done {
+pub(crate) fn run(args: &Args) -> Done {
     let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let folder = |name: &str, usual: &str| PathBuf::from(var(name).unwrap_or(usual.to_owned()));
     let server = match var("ROLE").as_deref() {
@@ -95,6 +107,7 @@ pub(crate) fn run(_: &Args) -> Done {
         port: port.map_err(|_| Failure::usage("PORT is no port"))?,
         preferred: preferred.map_err(|_| Failure::usage("PREFERRED_ADDRESS is no address"))?,
         qlog: var("QLOGDIR").map(|folder| qlog(Path::new(&folder))).transpose()?,
+        exchange: args.plugins.then(|| exchange::open_to_all(&args.push)).transpose()?,
     };
     let _flush = flushed(contract.qlog.as_ref(), None);
     runtime(None)?.block_on(async {

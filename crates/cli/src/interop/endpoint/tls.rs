@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use equic_plugin::exchange::ExchangeConfig;
 use equic_quic::{ClientConfig, EndpointConfig, PreferredAddresses, ServerConfig, TransportConfig};
 use equic_wire::KnownVersion;
 use rustls::crypto::CryptoProvider;
@@ -11,6 +12,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::Contract;
+use crate::exchange::attach;
 use crate::failure::{Done, Failure};
 
 /// Only ChaCha20-Poly1305 if that is the case.
@@ -29,6 +31,7 @@ fn transport(contract: &Contract) -> Arc<TransportConfig> {
         transport.first_version = Some(KnownVersion::V1);
     }
     transport.first_unknown = contract.is("versionnegotiation");
+    transport.extra_parameters.extend(contract.exchange.as_ref().map(ExchangeConfig::parameter));
     Arc::new(transport)
 }
 
@@ -59,6 +62,9 @@ pub(super) fn server(contract: &Contract) -> Done<ServerConfig> {
         tls.max_early_data_size = u32::MAX;
     }
     let mut config = ServerConfig::new(tls).with_transport(transport(contract));
+    if let Some(exchange) = contract.exchange.clone() {
+        config = config.with_hooks(move |connection| attach(exchange.clone(), connection));
+    }
     config.preferred_addresses = contract.preferred.map(|address| match address {
         SocketAddr::V4(address) => PreferredAddresses { ipv4: Some(address), ipv6: None },
         SocketAddr::V6(address) => PreferredAddresses { ipv4: None, ipv6: Some(address) },
@@ -78,5 +84,9 @@ pub(super) fn client(contract: &Contract) -> Done<ClientConfig> {
     tls.alpn_protocols = vec![contract.alpn().to_vec()];
     tls.key_log = Arc::new(rustls::KeyLogFile::new());
     tls.enable_early_data = contract.is("zerortt");
-    Ok(ClientConfig::new(tls).with_transport(transport(contract)))
+    let config = ClientConfig::new(tls).with_transport(transport(contract));
+    Ok(match contract.exchange.clone() {
+        Some(exchange) => config.with_hooks(move |connection| attach(exchange.clone(), connection)),
+        None => config,
+    })
 }

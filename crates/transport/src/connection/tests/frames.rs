@@ -180,7 +180,7 @@ fn a_full_queue_is_ones_own() {
     let usual = network.client.path().key();
     network.client.decide(Operation::SelectPath, (), usual);
     assert_eq!(*queued.lock().unwrap(), [64, 64]);
-    assert_eq!(network.client.extensions.len(), 128);
+    assert_eq!(network.client.extensions.len(false), 128);
 }
 
 #[test]

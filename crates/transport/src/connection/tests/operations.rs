@@ -321,7 +321,7 @@ fn a_hook_that_queues_frames_while_it_writes_one_does_not_go_on_for_ever() {
         network.client.attach_with_frames(write, points, &[OwnFrame::new(STAMP)]).unwrap();
         let (now, mut buffer, mut most) = (network.now(), vec![0; 1500], 0);
         for _ in 0..10 {
-            let waiting = network.client.extensions.len();
+            let waiting = network.client.extensions.len(false);
             network.client.poll_transmit(now, &mut buffer);
             // The first is queued within the call.
             let called = std::mem::take(&mut *calls.lock().unwrap());

@@ -13,7 +13,7 @@ use crate::operation::{
 
 /// Events and messages that a hook got.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum News {
+pub(super) enum News {
     Attached(u64, Result<HookId, AttachError>),
     Failed(HookId, String),
 }
@@ -43,7 +43,7 @@ impl Hook for Brings {
 }
 
 /// A hook of the client that does `ask` when it gets a message.
-fn brings(
+pub(super) fn brings(
     connection: &mut Connection,
     ask: impl FnMut(&mut Host<'_>, &[u8]) + Send + 'static,
 ) -> (HookId, Arc<Mutex<Vec<News>>>) {

@@ -1,39 +1,12 @@
-//! Plugins over the connection: those that `equic serve` and `equic get` offer to their peers, and those that they take.
+//! Plugins as they stand on connections, told by listeners of the exchange.
 
-use std::fs;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clap::Args;
-use equic_endpoint::{Extension, Hooks};
-use equic_gateway::parse_duration;
-use equic_plugin::exchange::{
-    Bytecode, ExchangeConfig, ExchangeHook, FolderCache, Listener, Progress, Push, Update,
-};
-use equic_plugin::{Origin, Policy};
-use equic_quic::NewConnection;
+use equic_plugin::Origin;
+use equic_plugin::exchange::{Listener, Progress, Update};
 use serde::Serialize;
 use tokio::sync::Notify;
-
-use crate::failure::{Done, Failure};
-
-/// Plugins that are offered, and those that are taken.
-#[derive(Args)]
-pub(crate) struct ExchangeArgs {
-    /// Offer this plugin (.qplug) to the peer of each connection; it may be given more than once
-    #[arg(long, value_name = "FILE")]
-    push: Vec<PathBuf>,
-    /// Hold stream data back until the peer has said what becomes of these plugins, for so long at most (1s)
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, requires = "push")]
-    push_hold: Option<Duration>,
-    /// Take plugins that the peer offers, as far as this policy (TOML) lets them
-    #[arg(long, value_name = "POLICY")]
-    accept_plugins: Option<PathBuf>,
-    /// Keep plugins that were taken in this folder, so that they are not fetched again
-    #[arg(long, value_name = "DIR", requires = "accept_plugins")]
-    plugin_cache: Option<PathBuf>,
-}
 
 /// A plugin as it stands, for people and JSON.
 #[derive(Clone, Debug, Serialize)]
@@ -134,10 +107,10 @@ impl Standing {
 }
 
 /// Callback for every change of a plugin's standing, called while its connection is locked.
-type Teller = Arc<dyn Fn(&Standing) + Send + Sync>;
+pub(super) type Teller = Arc<dyn Fn(&Standing) + Send + Sync>;
 
 /// Listener for the exchange on one connection.
-fn listener(peer: String, tell: Teller) -> Listener {
+pub(super) fn listener(peer: String, tell: Teller) -> Listener {
     let all = Mutex::new(Vec::<Standing>::new());
     Arc::new(move |update: &Update| {
         let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -190,64 +163,5 @@ impl Standings {
         }
         drop(all);
         self.changed.notify_one();
-    }
-}
-
-impl ExchangeArgs {
-    /// The extension for connections; none: no plugins are wanted. `server` is the name of the only server, whose
-    /// plugins may be kept.
-    pub(crate) fn extension(
-        &self,
-        server: Option<&str>,
-        tell: impl Fn(&Standing) + Send + Sync + 'static,
-    ) -> Done<Option<Extension>> {
-        if self.push.is_empty() && self.accept_plugins.is_none() {
-            return Ok(None);
-        }
-        let config = self.config(server)?;
-        let (parameters, tell): (_, Teller) = (vec![config.parameter()], Arc::new(tell));
-        let hooks = Hooks::new(move |connection: &mut NewConnection<'_>| {
-            let mut config = config.clone();
-            let peer = connection.remote_address().to_string();
-            config.listener = Some(listener(peer, Arc::clone(&tell)));
-            let attach = |hook, points: &[_], frames: &[_]| {
-                connection.attach_with_frames(hook, points, frames)
-            };
-            if let Err(error) = ExchangeHook::attach(Arc::new(config), attach) {
-                tracing::warn!(%error, "a connection without plugins");
-            }
-        });
-        Ok(Some(Extension { parameters, hooks }))
-    }
-
-    fn config(&self, server: Option<&str>) -> Done<ExchangeConfig> {
-        let mut config = ExchangeConfig::new(Bytecode);
-        config.hold = self.push_hold.unwrap_or_default();
-        for file in &self.push {
-            let what = |error: &dyn std::fmt::Display| {
-                Failure::because(format_args!("cannot push {}", file.display()), error)
-            };
-            let bytes = fs::read(file).map_err(|error| what(&error))?;
-            config.push.push(Arc::new(Push::new(&bytes).map_err(|error| what(&error))?));
-        }
-        if let Some(file) = &self.accept_plugins {
-            let what = |error: &dyn std::fmt::Display| {
-                Failure::because(format_args!("cannot read the policy {}", file.display()), error)
-            };
-            let text = fs::read_to_string(file).map_err(|error| what(&error))?;
-            config.policy = Some(Policy::parse(&text).map_err(|error| what(&error))?);
-        }
-        if let Some(folder) = &self.plugin_cache {
-            let server = server.ok_or_else(|| {
-                Failure::usage(
-                    "--plugin-cache keeps plugins of each server apart: give URLs of one server",
-                )
-            })?;
-            let cache = FolderCache::open(folder, server).map_err(|error| {
-                Failure::because(format_args!("cannot keep plugins in {}", folder.display()), error)
-            })?;
-            config.cache = Some(Arc::new(cache));
-        }
-        Ok(config)
     }
 }

@@ -1,128 +1,21 @@
 //! Plugins that one end gives to the other, on connections in memory: as bytecode, over a link that loses packets, and
 //! from peers that break the rules.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod hostile;
+mod party;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use common::{bottleneck, link, object, plugins, seed};
-use equic_net::{Chance, Link};
-use equic_plugin::exchange::{
-    Bytecode, ExchangeConfig, ExchangeHandle, ExchangeHook, Frame, Kind, MemoryCache,
-    PLUGIN_VIOLATION, PluginId, Progress, Push, Status, Update,
-};
-use equic_plugin::{Origin, Policy, SigningKey, pack};
+use common::{bottleneck, link, object, seed};
+use equic_plugin::exchange::{ExchangeConfig, MemoryCache, PluginId, Progress, Push, Status};
+use equic_plugin::{Origin, Policy, pack};
 use equic_plugin_kit::{Beginning, End, Network};
-use equic_transport::operation::{
-    Bytes, Call, Decision, Hook, HookError, HookId, Host, Operation, OwnFrame, Point,
-};
 use equic_transport::{Connection, TransportConfig};
-
-fn key() -> SigningKey {
-    SigningKey::from_seed(&[7; 32]).unwrap()
-}
-
-/// A policy by which everybody's plugins may tune, which is all that the tree's plugins need.
-fn policy() -> Policy {
-    Policy::parse("anyone = [\"observe\", \"tune\", \"frames\"]").unwrap()
-}
-
-/// The bundle of `plugins/NAME`, signed.
-fn bundle(name: &str) -> Vec<u8> {
-    let folder = plugins().join(name);
-    let manifest = std::fs::read_to_string(folder.join("plugin.toml")).unwrap();
-    let code = object(&folder.join(format!("{name}.c")), &format!("wire-{name}"));
-    pack(&manifest, &code, Some(&key())).unwrap()
-}
-
-/// Plugins that were built, so that no two tests write the same files.
-static BUILT: Mutex<BTreeMap<String, Arc<Push>>> = Mutex::new(BTreeMap::new());
-
-fn built(name: &str, build: impl FnOnce() -> Vec<u8>) -> Arc<Push> {
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    let new = || Arc::new(Push::new(&build()).unwrap());
-    built.entry(name.to_owned()).or_insert_with(new).clone()
-}
-
-fn push(name: &str) -> Arc<Push> {
-    built(name, || bundle(name))
-}
-
-/// An end with the exchange, what its listener heard, and its handle once the connection is there.
-struct Party {
-    heard: Arc<Mutex<Vec<Update>>>,
-    handle: Arc<Mutex<Option<(HookId, ExchangeHandle)>>>,
-}
-
-impl Party {
-    fn new(set: impl FnOnce(&mut ExchangeConfig)) -> (Party, Beginning) {
-        let party = Party { heard: Arc::default(), handle: Arc::default() };
-        let mut config = ExchangeConfig::new(Bytecode);
-        let heard = party.heard.clone();
-        config.listener = Some(Arc::new(move |update: &Update| {
-            heard.lock().unwrap().push(update.clone());
-        }));
-        config.clock = Arc::new(|| 1_800_000_000);
-        set(&mut config);
-        let mut beginning = Beginning::new(TransportConfig::default());
-        beginning.config.extra_parameters = vec![config.parameter()];
-        let (config, handle) = (Arc::new(config), party.handle.clone());
-        beginning.prepare = Some(Box::new(move |connection: &mut Connection| {
-            let attach = |hook, points: &[_], frames: &[_]| {
-                connection.attach_with_frames(hook, points, frames)
-            };
-            *handle.lock().unwrap() = Some(ExchangeHook::attach(config, attach).unwrap());
-        }));
-        (party, beginning)
-    }
-
-    fn progress(&self) -> Vec<Progress> {
-        self.heard.lock().unwrap().iter().map(|update| update.progress.clone()).collect()
-    }
-
-    fn has(&self, progress: &Progress) -> bool {
-        self.progress().contains(progress)
-    }
-
-    /// Has the exchange do something, and tells the connection.
-    fn ask(&self, network: &mut Network, end: End, what: impl FnOnce(&ExchangeHandle)) {
-        let handle = self.handle.lock().unwrap().clone();
-        let (id, handle) = handle.unwrap();
-        what(&handle);
-        network.connection(end).unwrap().tell_hook(id, &[]).unwrap();
-    }
-}
-
-fn lossy(percent: f64) -> Link {
-    Link { drop: Chance::percent(percent), ..bottleneck(20_000_000, 100) }
-}
-
-/// A server that pushes, and a client that takes.
-fn pushing(
-    link: &Link,
-    seed: u64,
-    server: impl FnOnce(&mut ExchangeConfig),
-    client: impl FnOnce(&mut ExchangeConfig),
-) -> (Network, Party, Party) {
-    let (server, server_end) = Party::new(server);
-    let (client, client_end) = Party::new(|config| {
-        config.policy = Some(policy());
-        client(config);
-    });
-    let mut network = Network::between(link, client_end, server_end, seed).unwrap();
-    network.connect().unwrap();
-    (network, server, client)
-}
-
-fn settle(network: &mut Network, party: &Party) {
-    let done = |_: &mut Network| {
-        let over = |one: &Progress| matches!(one, Progress::Active | Progress::Over(..));
-        party.progress().iter().any(over)
-    };
-    network.run_until(Duration::from_secs(60), "no plugin runs", done).unwrap();
-}
+use hostile::rudely;
+use party::{Party, big, lossy, policy, push, pushing, settle};
 
 #[test]
 fn bytecode_that_the_server_pushes_changes_the_clients_acknowledgements() {
@@ -184,30 +77,6 @@ fn over_a_link_that_loses_five_percent_beside_a_transfer() {
         assert!(client.has(&Progress::Fetched));
         assert_eq!(network.failures(End::Client).len(), 0);
     }
-}
-
-/// A plugin of more than 20,000 bytes, most of them noise.
-fn big(number: u8) -> Arc<Push> {
-    built(&format!("big-{number}"), || noisy(number))
-}
-
-fn noisy(number: u8) -> Vec<u8> {
-    let text = "equic_u64 run(struct equic_update_rtt *call) { (void)call; return EQUIC_DONE; }";
-    let noise: String = (0u32..20_000)
-        .map(|at| format!("{},", (at.wrapping_mul(0x9e37_79b9) >> 24) as u8 ^ number))
-        .collect();
-    let text = format!(
-        "#include <equic_plugin.h>\n__attribute__((used)) static const unsigned char noise[] = {{{noise}}};\n{text}"
-    );
-    let name = format!("big-{number}");
-    let source = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
-    std::fs::write(&source, text).unwrap();
-    let code = object(&source, &name);
-    let manifest = format!(
-        "name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 1\nsteps = 1000\nmemory = 65536\n\
-         capabilities = [\"observe\"]\n[[operations]]\noperation = \"UpdateRtt\"\nanchor = \"after\"\nfunction = \"run\"\n"
-    );
-    pack(&manifest, &code, Some(&key())).unwrap()
 }
 
 #[test]
@@ -351,111 +220,4 @@ fn a_peer_that_knows_nothing_sees_nothing() {
     network.transfer(End::Server, 100_000, Duration::from_secs(60)).unwrap();
     let nothing = Progress::NotOffered("the peer does not know plugins".to_owned());
     assert_eq!(server.progress(), [nothing]);
-}
-
-/// A hook that sends the frames of the exchange that it is given, against all rules, and takes any.
-struct Rude {
-    frames: Vec<Vec<u8>>,
-}
-
-impl Hook for Rude {
-    fn replace(
-        &mut self,
-        _host: &mut Host<'_>,
-        call: &mut Call<'_>,
-        outputs: &mut [u64],
-    ) -> Result<Decision, HookError> {
-        let mut answer = 1;
-        match (call.operation, &mut call.bytes) {
-            (Operation::WriteFrame, Bytes::Out(room)) => {
-                let token = call.inputs.get(1).copied().unwrap_or(0) as usize;
-                let frame = &self.frames[token];
-                answer = frame.len() as u64;
-                room[..frame.len()].copy_from_slice(frame);
-            }
-            (Operation::ParseFrame, bytes) => {
-                let mut reader = equic_wire::Reader::new(bytes.as_slice());
-                let all = reader.len();
-                let whole = reader.varint().and_then(|_| reader.varint_bytes());
-                answer = whole.map_or(0, |_| (all - reader.len()) as u64);
-            }
-            _ => {}
-        }
-        if let Some(first) = outputs.first_mut() {
-            *first = answer;
-        }
-        Ok(Decision::Done)
-    }
-
-    fn after(
-        &mut self,
-        host: &mut Host<'_>,
-        _call: &Call<'_>,
-        _outputs: &[u64],
-    ) -> Result<(), HookError> {
-        for (token, frame) in self.frames.iter().enumerate() {
-            let kind = Kind::ALL[usize::from(frame[3])];
-            host.queue_frame(kind.frame_type(), token as u64)
-                .map_err(|d| HookError(d.to_string()))?;
-        }
-        Ok(())
-    }
-}
-
-/// Attaches a [`Rude`] hook with these frames.
-fn rudely(connection: &mut Connection, frames: Vec<Vec<u8>>) -> HookId {
-    let points: Vec<Point> = Kind::ALL
-        .iter()
-        .flat_map(|kind| {
-            [Operation::ParseFrame, Operation::ProcessFrame, Operation::WriteFrame]
-                .map(|operation| Point::replace(operation).of_frame(kind.frame_type()))
-        })
-        .chain([Point { before: false, ..Point::observe(Operation::HookMessage) }])
-        .collect();
-    let own: Vec<OwnFrame> =
-        Kind::ALL.iter().map(|kind| OwnFrame::new(kind.frame_type())).collect();
-    connection.attach_with_frames(Box::new(Rude { frames }), &points, &own).unwrap()
-}
-
-/// Outcome of a client whose server sends these frames; `declared`: the server declares the exchange's parameter.
-fn rude(declared: bool, frames: Vec<Vec<u8>>) -> String {
-    let (_, mut server_end) = Party::new(|config| config.policy = Some(policy()));
-    let (_, client_end) = Party::new(|config| config.policy = Some(policy()));
-    if !declared {
-        server_end.config.extra_parameters.clear();
-    }
-    server_end.prepare = None;
-    let mut network = Network::between(&link(), client_end, server_end, 1).unwrap();
-    network.connect().unwrap();
-    let server = network.connection(End::Server).unwrap();
-    let id = rudely(server, frames);
-    server.tell_hook(id, &[]).unwrap();
-    match network.transfer(End::Client, 10_000, Duration::from_secs(10)) {
-        Ok(_) => "all is well".to_owned(),
-        Err(stuck) => stuck.to_string(),
-    }
-}
-
-fn written(frame: &Frame<'_>) -> Vec<u8> {
-    let mut room = [0; 1000];
-    let length = frame.write(&mut room).unwrap();
-    room[..length].to_vec()
-}
-
-#[test]
-fn rules_that_are_broken_have_names() {
-    let code = format!("code: {}", PLUGIN_VIOLATION.0.get());
-    let detach = written(&Frame::Detach { plugin: 3 });
-    assert_eq!(rude(true, vec![detach.clone(), written(&Frame::Reserved)]), "all is well");
-    let cases = [
-        (false, detach, "has not declared its parameter"),
-        (true, written(&Frame::Want { plugin: 0, limit: 1 }), "plugin ID 0 was never offered"),
-        (true, written(&Frame::Data { plugin: 9, offset: 0, data: b"x" }), "never offered"),
-        (true, b"\xaf\x50\x4c\x00\x01\x05".to_vec(), "is cut"),
-        (true, b"\xaf\x50\x4c\x04\x02\x41\x00".to_vec(), "plugin ID 256"),
-    ];
-    for (declared, frame, expected) in cases {
-        let outcome = rude(declared, vec![frame]);
-        assert!(outcome.contains(expected) && outcome.contains(&code), "{expected}: {outcome}");
-    }
 }

@@ -1,0 +1,119 @@
+//! Lists of plugins to offer, by the address of the peer: a file of rules, of which the first counts that has the address.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use equic_gateway::IpNet;
+use equic_plugin::exchange::Push;
+use serde::Deserialize;
+
+use crate::failure::{Done, Failure};
+
+/// Lists of plugins to offer.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    rules: Vec<(Vec<IpNet>, Vec<Arc<Push>>)>,
+    /// For peers that no rule has.
+    usual: Vec<Arc<Push>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    rule: Vec<Rule>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rule {
+    /// Prefixes, such as `192.0.2.0/24`.
+    peers: Vec<IpNet>,
+    /// Bundles, by paths that begin at the file of rules; none: nothing is offered.
+    push: Vec<PathBuf>,
+}
+
+impl Lists {
+    /// Reads the bundles to offer to all peers, and those of a file of rules.
+    pub(super) fn read(usual: &[PathBuf], rules: Option<&Path>) -> Done<Lists> {
+        let read = |files: &mut dyn Iterator<Item = PathBuf>| {
+            files.map(|file| bundle(&file)).collect::<Done<Vec<Arc<Push>>>>()
+        };
+        let usual = read(&mut usual.iter().cloned())?;
+        let Some(file) = rules else { return Ok(Lists { rules: Vec::new(), usual }) };
+        let what = |error: &dyn std::fmt::Display| {
+            Failure::because(format_args!("cannot read the rules {}", file.display()), error)
+        };
+        let text = std::fs::read_to_string(file).map_err(|error| what(&error))?;
+        let parsed: File = toml::from_str(&text).map_err(|error| what(&error))?;
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let rules = parsed.rule.into_iter().map(|Rule { peers, push }| {
+            Ok((peers, read(&mut push.into_iter().map(|file| folder.join(file)))?))
+        });
+        Ok(Lists { rules: rules.collect::<Done<_>>()?, usual })
+    }
+
+    /// Plugins to offer to the peer at this address.
+    pub(super) fn of(&self, peer: IpAddr) -> &[Arc<Push>] {
+        // A socket for both families sees IPv4 addresses as IPv6 ones.
+        let peer = peer.to_canonical();
+        let has = |(peers, _): &&(Vec<IpNet>, _)| peers.iter().any(|net| net.contains(&peer));
+        self.rules.iter().find(has).map_or(&self.usual, |(_, push)| push)
+    }
+
+    /// Plugins to offer to peers that no rule has.
+    pub(super) fn usual(&self) -> &[Arc<Push>] {
+        &self.usual
+    }
+
+    /// Whether there is nothing to offer, to nobody.
+    pub(super) fn is_empty(&self) -> bool {
+        self.usual.is_empty() && self.rules.iter().all(|(_, push)| push.is_empty())
+    }
+}
+
+fn bundle(file: &Path) -> Done<Arc<Push>> {
+    let what = |error: &dyn std::fmt::Display| {
+        Failure::because(format_args!("cannot push {}", file.display()), error)
+    };
+    let bytes = std::fs::read(file).map_err(|error| what(&error))?;
+    Ok(Arc::new(Push::new(&bytes).map_err(|error| what(&error))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFEST: &str = "version = \"1.0.0\"\nauthor = \"A\"\nabi = 1\nsteps = 1000\n\
+        capabilities = [\"observe\"]\n[[operations]]\noperation = \"UpdateRtt\"\nanchor = \"after\"\nfunction = \"f\"\n";
+
+    #[test]
+    fn the_first_rule_counts_that_has_the_address() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["one", "two", "usual"] {
+            let manifest = format!("name = \"{name}\"\n{MANIFEST}");
+            let bundle = equic_plugin::pack(&manifest, b"code", None).unwrap();
+            std::fs::write(folder.path().join(format!("{name}.qplug")), bundle).unwrap();
+        }
+        let rules = folder.path().join("rules.toml");
+        let text = "[[rule]]\npeers = [\"192.0.2.7/32\"]\npush = []\n\
+            [[rule]]\npeers = [\"192.0.2.0/24\", \"2001:db8::/32\"]\npush = [\"one.qplug\", \"two.qplug\"]\n";
+        std::fs::write(&rules, text).unwrap();
+        let usual = [folder.path().join("usual.qplug")];
+        let lists = Lists::read(&usual, Some(&rules)).unwrap();
+        let of = |address: &str| -> Vec<String> {
+            let of = lists.of(address.parse().unwrap());
+            of.iter().map(|push| push.manifest().name.clone()).collect()
+        };
+        assert_eq!(of("192.0.2.8"), ["one", "two"]);
+        assert_eq!(of("::ffff:192.0.2.8"), ["one", "two"]);
+        assert_eq!(of("2001:db8::1"), ["one", "two"]);
+        assert_eq!(of("192.0.2.7"), [] as [&str; 0]);
+        assert_eq!(of("198.51.100.1"), ["usual"]);
+        assert!(!lists.is_empty() && Lists::default().is_empty());
+        std::fs::write(&rules, "[[rule]]\nclients = []\npush = []\n").unwrap();
+        let wrong = Lists::read(&[], Some(&rules)).unwrap_err().to_string();
+        assert!(wrong.contains("rules.toml") && wrong.contains("clients"), "{wrong}");
+    }
+}

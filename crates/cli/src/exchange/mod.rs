@@ -1,0 +1,132 @@
+//! Plugins over the connection: those that `equic serve` and `equic get` offer to their peers, and those that they take.
+//!
+//! * [`ExchangeArgs`], here: the options, and the extension of QUIC that they make;
+//! * [`lists`]: lists of plugins to offer, by the peer's address;
+//! * [`standing`]: what becomes of each plugin; [`writer`]: that on standard output, which stops no connection.
+
+mod lists;
+mod standing;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use equic_endpoint::{Extension, Hooks};
+use equic_gateway::parse_duration;
+use equic_plugin::Policy;
+use equic_plugin::exchange::{Bytecode, ExchangeConfig, ExchangeHook, FolderCache};
+use equic_quic::NewConnection;
+
+use crate::failure::{Done, Failure};
+
+use lists::Lists;
+pub(crate) use standing::{Standing, Standings};
+use standing::{Teller, listener};
+pub(crate) use writer::{Report, Writer};
+
+/// Plugins that are offered, and those that are taken.
+#[derive(Args)]
+pub(crate) struct ExchangeArgs {
+    /// Offer this plugin (.qplug) to the peer of each connection; it may be given more than once
+    #[arg(long, value_name = "FILE")]
+    push: Vec<PathBuf>,
+    /// Offer the plugins of the first rule in this file (TOML) that has the peer's address; those of
+    /// --push to peers of no rule
+    #[arg(long, value_name = "RULES")]
+    push_rules: Option<PathBuf>,
+    /// Hold stream data back until the peer has said what becomes of these plugins, for so long at most (1s)
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    push_hold: Option<Duration>,
+    /// Take plugins that the peer offers, as far as this policy (TOML) lets them
+    #[arg(long, value_name = "POLICY")]
+    accept_plugins: Option<PathBuf>,
+    /// Keep plugins that were taken in this folder, so that they are not fetched again
+    #[arg(long, value_name = "DIR", requires = "accept_plugins")]
+    plugin_cache: Option<PathBuf>,
+}
+
+/// Peer whose plugins a cache keeps.
+pub(crate) enum CacheOf {
+    /// The only one, by what was authenticated of it.
+    Peer(String),
+    /// There is none whose plugins may be kept, for this reason.
+    Nobody(&'static str),
+}
+
+impl ExchangeArgs {
+    /// The extension for connections; none: no plugins are wanted.
+    pub(crate) fn extension(
+        &self,
+        cache: &CacheOf,
+        tell: impl Fn(&Standing) + Send + Sync + 'static,
+    ) -> Done<Option<Extension>> {
+        let lists = Lists::read(&self.push, self.push_rules.as_deref())?;
+        if lists.is_empty() && self.push_hold.is_some() {
+            return Err(Failure::usage("--push-hold waits for plugins: give them with --push"));
+        }
+        if lists.is_empty() && self.accept_plugins.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(extension(self.config(cache)?, lists, Arc::new(tell))))
+    }
+
+    fn config(&self, cache: &CacheOf) -> Done<ExchangeConfig> {
+        let mut config = ExchangeConfig::new(Bytecode::default());
+        config.hold = self.push_hold.unwrap_or_default();
+        config.policy = self.accept_plugins.as_deref().map(policy).transpose()?;
+        if let Some(folder) = &self.plugin_cache {
+            let peer = match cache {
+                CacheOf::Peer(peer) => peer,
+                CacheOf::Nobody(why) => {
+                    let why = format!("--plugin-cache keeps plugins of each server apart: {why}");
+                    return Err(Failure::usage(why));
+                }
+            };
+            let cache = FolderCache::open(folder, peer).map_err(|error| {
+                Failure::because(format_args!("cannot keep plugins in {}", folder.display()), error)
+            })?;
+            config.cache = Some(Arc::new(cache));
+        }
+        Ok(config)
+    }
+}
+
+fn policy(file: &Path) -> Done<Policy> {
+    let what = |error: &dyn std::fmt::Display| {
+        Failure::because(format_args!("cannot read the policy {}", file.display()), error)
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| what(&error))?;
+    Policy::parse(&text).map_err(|error| what(&error))
+}
+
+/// The exchange as an extension of QUIC, with the lists of plugins to offer.
+fn extension(config: ExchangeConfig, lists: Lists, tell: Teller) -> Extension {
+    let parameters = vec![config.parameter()];
+    let hooks = Hooks::new(move |connection: &mut NewConnection<'_>| {
+        let mut config = config.clone();
+        let peer = connection.remote_address();
+        config.push = lists.of(peer.ip()).to_vec();
+        config.listener = Some(listener(peer.to_string(), Arc::clone(&tell)));
+        attach(config, connection);
+    });
+    Extension { parameters, hooks }
+}
+
+/// The exchange of an endpoint that takes of anybody what anybody may be granted, and offers these plugins.
+pub(crate) fn open_to_all(push: &[PathBuf]) -> Done<ExchangeConfig> {
+    let mut config = ExchangeConfig::new(Bytecode::default());
+    config.policy = Some(Policy::parse("anyone = [\"observe\", \"tune\", \"frames\"]")?);
+    config.push = Lists::read(push, None)?.usual().to_vec();
+    Ok(config)
+}
+
+/// Puts the exchange on a connection.
+pub(crate) fn attach(config: ExchangeConfig, connection: &mut NewConnection<'_>) {
+    let attach =
+        |hook, points: &[_], frames: &[_]| connection.attach_with_frames(hook, points, frames);
+    if let Err(error) = ExchangeHook::attach(Arc::new(config), attach) {
+        tracing::warn!(%error, "a connection without plugins");
+    }
+}

@@ -1,0 +1,468 @@
+//! Peers that break the rules of the exchange, and plugins of theirs that mean harm, on connections in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use equic_plugin::exchange::{
+    Accepted, Bytecode, ExchangeConfig, Frame, Kind, Load, Loaded, Offer, PLUGIN_VIOLATION,
+    Progress, Push, Status,
+};
+use equic_plugin::{Policy, pack};
+use equic_plugin_kit::{End, Network};
+use equic_transport::operation::{
+    Bytes, Call, Decision, Hook, HookError, HookId, Host, Operation, OwnFrame, Point,
+};
+use equic_transport::{Connection, Timestamp};
+use equic_wire::VarInt;
+
+use crate::common::{bottleneck, link, object, seed};
+use crate::party::{Party, big, built, bundle, key, policy, push, pushing, settle};
+
+/// A hook that sends the frames of the exchange that it is given, against all rules, and takes any.
+struct Rude {
+    frames: Vec<Vec<u8>>,
+}
+
+impl Hook for Rude {
+    fn replace(
+        &mut self,
+        _host: &mut Host<'_>,
+        call: &mut Call<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Decision, HookError> {
+        let mut answer = 1;
+        match (call.operation, &mut call.bytes) {
+            (Operation::WriteFrame, Bytes::Out(room)) => {
+                let token = call.inputs.get(1).copied().unwrap_or(0) as usize;
+                let frame = &self.frames[token];
+                // Without enough room it is asked again for the next packet.
+                answer = 0;
+                if let Some(room) = room.get_mut(..frame.len()) {
+                    room.copy_from_slice(frame);
+                    answer = frame.len() as u64;
+                }
+            }
+            (Operation::ParseFrame, bytes) => {
+                let mut reader = equic_wire::Reader::new(bytes.as_slice());
+                let all = reader.len();
+                let whole = reader.varint().and_then(|_| reader.varint_bytes());
+                answer = whole.map_or(0, |_| (all - reader.len()) as u64);
+            }
+            _ => {}
+        }
+        if let Some(first) = outputs.first_mut() {
+            *first = answer;
+        }
+        Ok(Decision::Done)
+    }
+
+    fn after(
+        &mut self,
+        host: &mut Host<'_>,
+        _call: &Call<'_>,
+        _outputs: &[u64],
+    ) -> Result<(), HookError> {
+        for (token, frame) in self.frames.iter().enumerate() {
+            let kind = Kind::ALL[usize::from(frame[3])];
+            host.queue_frame(kind.frame_type(), token as u64)
+                .map_err(|d| HookError(d.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Attaches a [`Rude`] hook with these frames.
+pub(crate) fn rudely(connection: &mut Connection, frames: Vec<Vec<u8>>) -> HookId {
+    let points: Vec<Point> = Kind::ALL
+        .iter()
+        .flat_map(|kind| {
+            [Operation::ParseFrame, Operation::ProcessFrame, Operation::WriteFrame]
+                .map(|operation| Point::replace(operation).of_frame(kind.frame_type()))
+        })
+        .chain([Point { before: false, ..Point::observe(Operation::HookMessage) }])
+        .collect();
+    let own: Vec<OwnFrame> =
+        Kind::ALL.iter().map(|kind| OwnFrame::new(kind.frame_type())).collect();
+    connection.attach_with_frames(Box::new(Rude { frames }), &points, &own).unwrap()
+}
+
+/// Outcome of a client whose server sends these frames; `declared`: the server declares the exchange's parameter.
+pub(crate) fn rude(declared: bool, frames: Vec<Vec<u8>>) -> String {
+    let (_, mut server_end) = Party::new(|config| config.policy = Some(policy()));
+    let (_, client_end) = Party::new(|config| config.policy = Some(policy()));
+    if !declared {
+        server_end.config.extra_parameters.clear();
+    }
+    server_end.prepare = None;
+    let mut network = Network::between(&link(), client_end, server_end, 1).unwrap();
+    network.connect().unwrap();
+    let server = network.connection(End::Server).unwrap();
+    let id = rudely(server, frames);
+    server.tell_hook(id, &[]).unwrap();
+    match network.transfer(End::Client, 10_000, Duration::from_secs(10)) {
+        Ok(_) => "all is well".to_owned(),
+        Err(stuck) => stuck.to_string(),
+    }
+}
+
+pub(crate) fn written(frame: &Frame<'_>) -> Vec<u8> {
+    let mut room = [0; 1000];
+    let length = frame.write(&mut room).unwrap();
+    room[..length].to_vec()
+}
+
+#[test]
+fn rules_that_are_broken_have_names() {
+    let code = format!("code: {}", PLUGIN_VIOLATION.0.get());
+    let detach = written(&Frame::Detach { plugin: 3 });
+    assert_eq!(rude(true, vec![detach.clone(), written(&Frame::Reserved)]), "all is well");
+    let cases = [
+        (false, detach, "has not declared its parameter"),
+        (true, written(&Frame::Want { plugin: 0, limit: 1 }), "plugin ID 0 was never offered"),
+        (true, written(&Frame::Data { plugin: 9, offset: 0, data: b"x" }), "never offered"),
+        (true, b"\xaf\x50\x4c\x00\x01\x05".to_vec(), "is cut"),
+        (true, b"\xaf\x50\x4c\x04\x02\x41\x00".to_vec(), "plugin ID 256"),
+    ];
+    for (declared, frame, expected) in cases {
+        let outcome = rude(declared, vec![frame]);
+        assert!(outcome.contains(expected) && outcome.contains(&code), "{expected}: {outcome}");
+    }
+}
+
+/// What a client hears of an offer of these bytes, sent as DATA; `claimed` are hash and size in the OFFER. The client
+/// has to live.
+fn over_the_wire(bytes: &[u8], claimed: Option<Offer>, data: &[u8]) -> Vec<Progress> {
+    let (_, mut server_end) = Party::new(|config| config.policy = Some(policy()));
+    let (client, client_end) = Party::new(|config| config.policy = Some(policy()));
+    server_end.prepare = None;
+    let mut network = Network::between(&link(), client_end, server_end, 1).unwrap();
+    network.connect().unwrap();
+    let push = Push::new(bytes).map(|push| *push.hash()).unwrap_or_else(|_| sha256(bytes));
+    let size = bytes.len() as u64;
+    let usual = Offer { plugin: 0, hash: push, size, replaces: None, frame_types: Vec::new() };
+    let offer = written(&Frame::Offer(claimed.unwrap_or(usual)));
+    let pieces = data
+        .chunks(900)
+        .enumerate()
+        .map(|(at, data)| written(&Frame::Data { plugin: 0, offset: at as u64 * 900, data }));
+    let pieces: Vec<Vec<u8>> = pieces.collect();
+    let server = network.connection(End::Server).unwrap();
+    let id = rudely(server, vec![offer]);
+    server.tell_hook(id, &[]).unwrap();
+    network.pass(Duration::from_millis(200)).unwrap();
+    // Its hook sends what it was made with: another takes its place.
+    let server = network.connection(End::Server).unwrap();
+    server.detach(id).unwrap();
+    let id = rudely(server, pieces);
+    server.tell_hook(id, &[]).unwrap();
+    network.pass(Duration::from_millis(500)).unwrap();
+    network.transfer(End::Client, 10_000, Duration::from_secs(10)).unwrap();
+    let memory = client.handle.lock().unwrap().as_ref().unwrap().1.memory();
+    if client.progress().iter().any(|one| matches!(one, Progress::Over(..))) {
+        assert_eq!(memory, 0, "nothing is kept of what is over");
+    }
+    client.progress()
+}
+
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest.as_ref());
+    hash
+}
+
+#[test]
+fn bundles_that_are_wrong_over_the_wire() {
+    let whole = bundle("cap");
+    let ended = |progress: Vec<Progress>| match progress.last() {
+        Some(Progress::Over(status, _)) => Some(*status),
+        Some(Progress::Active) => Some(Status::Active),
+        _ => None,
+    };
+    assert_eq!(ended(over_the_wire(&whole, None, &whole)), Some(Status::Active), "all is well");
+    let mut other = whole.clone();
+    *other.last_mut().unwrap() ^= 1;
+    assert_eq!(ended(over_the_wire(&whole, None, &other)), Some(Status::Corrupt), "its hash");
+    assert_eq!(ended(over_the_wire(&other, None, &other)), Some(Status::Corrupt), "its code");
+    let mut signature = whole.clone();
+    signature[60] ^= 1;
+    let outcome = ended(over_the_wire(&signature, None, &signature));
+    assert_eq!(outcome, Some(Status::Corrupt), "its signature");
+    let cut = &whole[..whole.len() - 1];
+    assert_eq!(ended(over_the_wire(cut, None, cut)), Some(Status::Corrupt), "its length");
+    // Cut on the way: it waits for the rest, as long as the connection lives.
+    assert_eq!(ended(over_the_wire(&whole, None, cut)), None);
+    // Endless: what is larger than what is taken is refused, and no byte of it is kept.
+    let endless =
+        Offer { plugin: 0, hash: [7; 32], size: 1 << 40, replaces: None, frame_types: Vec::new() };
+    let outcome = over_the_wire(&whole, Some(endless), &[7; 20_000]);
+    assert_eq!(ended(outcome), Some(Status::TooLarge));
+}
+
+#[test]
+fn a_peer_leaves_while_its_plugin_is_fetched() {
+    let seed = seed();
+    let slow = bottleneck(1_000_000, 100);
+    let (mut network, server, client) =
+        pushing(&slow, seed, |config| config.push = vec![big(1), big(2)], |_| {});
+    let memory = || client.handle.lock().unwrap().as_ref().unwrap().1.memory();
+    let begun = |_: &mut Network| memory() > 20_000;
+    network.run_until(Duration::from_secs(10), "nothing is fetched", begun).unwrap();
+    let counted = network.connection(End::Client).unwrap().memory();
+    assert!(counted > memory(), "{counted} bytes of the connection, {} of bundles", memory());
+    let now = Timestamp::START + network.elapsed();
+    network.connection(End::Server).unwrap().close(now, VarInt::from_u32(1), "");
+    // It may end before that, with the connection.
+    let _ = network.pass(Duration::from_secs(1));
+    assert!(!client.has(&Progress::Active) && server.has(&Progress::Offered));
+    let config = Arc::downgrade(&client.heard);
+    drop((network, client));
+    assert!(config.upgrade().is_none(), "nobody holds the client's exchange any more");
+}
+
+/// A plugin with frames of its own, from its text; its functions are named as operations, in small letters.
+fn with_frames(name: &str, operations: &[&str], text: &str) -> Arc<Push> {
+    built(name, || {
+        let source = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
+        std::fs::write(&source, format!("#include <equic_plugin.h>\n{text}")).unwrap();
+        let operations: String = operations
+            .iter()
+            .map(|operation| {
+                let frame = if operation.ends_with("Frame") { "frame = 0x1f00\n" } else { "" };
+                let function = operation.to_lowercase();
+                format!("[[operations]]\noperation = \"{operation}\"\nanchor = \"replace\"\nfunction = \"{function}\"\n{frame}")
+            })
+            .collect();
+        let manifest = format!(
+            "name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 1\nsteps = 10000\n\
+             capabilities = [\"observe\", \"tune\", \"frames\"]\n{operations}\n\
+             [[frames]]\ntype = 0x1f00\nack-eliciting = true\n"
+        );
+        pack(&manifest, &object(&source, name), Some(&key())).unwrap()
+    })
+}
+
+/// Sends frames of 256 bytes as fast as it may.
+const FLOOD: &str = "
+    equic_u64 initopaquedata(void)
+    {
+        while (equic_queue_frame(0x1f00, 0))
+            ;
+        return EQUIC_DONE;
+    }
+    equic_u64 writeframe(struct equic_write_frame *call, equic_u8 *bytes, equic_u64 room)
+    {
+        call->out.length = 0;
+        equic_queue_frame(0x1f00, 0);
+        if (room < 256)
+            return EQUIC_DONE;
+        bytes[0] = 0x5f;
+        bytes[1] = 0x00;
+        bytes[2] = 0x40;
+        bytes[3] = 252;
+        call->out.length = 256;
+        return EQUIC_DONE;
+    }
+    equic_u64 processframe(struct equic_process_frame *call)
+    {
+        call->out.accept = 1;
+        return EQUIC_DONE;
+    }";
+
+#[test]
+fn a_plugin_that_sends_without_end_leaves_application_data_its_share() {
+    let seed = seed();
+    let link = bottleneck(4_000_000, 100);
+    let push = with_frames("flood", &["InitOpaqueData", "WriteFrame", "ProcessFrame"], FLOOD);
+    let time = |plugin: bool| {
+        let pushes = |config: &mut ExchangeConfig| {
+            config.push = if plugin { vec![push.clone()] } else { Vec::new() };
+        };
+        let (mut network, server, _) = pushing(&link, seed, pushes, |_| {});
+        if plugin {
+            settle(&mut network, &server);
+            assert!(server.has(&Progress::Active), "{:?}", server.progress());
+        }
+        // From the end that runs the plugin.
+        let took = network.transfer(End::Client, 500_000, Duration::from_secs(60)).unwrap();
+        assert_eq!(network.failures(End::Client).len(), 0);
+        took
+    };
+    let (alone, beside) = (time(false), time(true));
+    // A quarter of what is sent, and what was in flight before: a third of the time, and a little.
+    assert!(beside < alone * 16 / 10, "{alone:?} alone, {beside:?} beside the plugin");
+    assert!(beside > alone * 11 / 10, "the plugin sends, too: {alone:?}, {beside:?}");
+}
+
+/// Fails at the first frame that comes; the peer's end sends ten in a row.
+const FRAGILE: &str = "
+    equic_u64 initopaquedata(struct equic_init_opaque_data *call)
+    {
+        for (int i = 0; i < 10 && call->in.side; i++)
+            equic_queue_frame(0x1f00, 0);
+        return EQUIC_DONE;
+    }
+    equic_u64 writeframe(struct equic_write_frame *call, equic_u8 *bytes, equic_u64 room)
+    {
+        call->out.length = 0;
+        if (room < 20)
+            return EQUIC_DONE;
+        bytes[0] = 0x5f;
+        bytes[1] = 0x00;
+        bytes[2] = 17;
+        call->out.length = 20;
+        return EQUIC_DONE;
+    }
+    equic_u64 processframe(struct equic_process_frame *call)
+    {
+        call->out.accept = 7;
+        return EQUIC_DONE;
+    }";
+
+#[test]
+fn a_plugin_that_fails_at_the_first_of_several_frames_takes_no_connection_with_it() {
+    let seed = seed();
+    let push = with_frames("fragile", &["InitOpaqueData", "WriteFrame", "ProcessFrame"], FRAGILE);
+    let both = Push::new(push.bundle()).unwrap().at_both_ends();
+    let (mut network, server, client) =
+        pushing(&link(), seed, |config| config.push = vec![Arc::new(both)], |_| {});
+    network.pass(Duration::from_millis(500)).unwrap();
+    assert!(server.has(&Progress::Active), "{:?}", server.progress());
+    let failed = |one: &Progress| matches!(one, Progress::Over(Status::Failed, _));
+    assert!(client.progress().iter().any(failed), "{:?}", client.progress());
+    network.transfer(End::Server, 100_000, Duration::from_secs(60)).unwrap();
+}
+
+#[test]
+fn a_plugin_that_runs_is_memory_of_the_connection() {
+    let seed = seed();
+    let (mut network, server, _) =
+        pushing(&link(), seed, |config| config.push = vec![push("cap")], |_| {});
+    let before = network.connection(End::Client).unwrap().memory();
+    settle(&mut network, &server);
+    let with = network.connection(End::Client).unwrap().memory();
+    assert!(with >= before + 16_384, "{before} bytes, and {with} with a plugin");
+}
+
+#[test]
+fn a_plugin_that_expires_is_taken_off_a_connection_that_is_idle() {
+    let seed = seed();
+    let push = built("expiring", || {
+        let whole = bundle("cap");
+        let whole = equic_plugin::Bundle::parse(&whole).unwrap();
+        let text = String::from_utf8(whole.text().to_vec()).unwrap();
+        let manifest: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
+        let manifest = format!("expires = \"2030-01-01T00:00:00Z\"\n{manifest}");
+        pack(&manifest, whole.code(), Some(&key())).unwrap()
+    });
+    let now = Arc::new(AtomicU64::new(1_893_456_000 - 5));
+    let clock = now.clone();
+    let (mut network, server, client) = pushing(
+        &link(),
+        seed,
+        |config| config.push = vec![push],
+        |config| config.clock = Arc::new(move || clock.load(Ordering::Relaxed)),
+    );
+    settle(&mut network, &server);
+    assert!(server.has(&Progress::Active), "{:?}", server.progress());
+    network.pass(Duration::from_secs(4)).unwrap();
+    assert_eq!(client.progress().last(), Some(&Progress::Active));
+    now.fetch_add(5, Ordering::Relaxed);
+    network.pass(Duration::from_secs(2)).unwrap();
+    for party in [&server, &client] {
+        let last = party.progress().pop();
+        assert!(matches!(last, Some(Progress::Over(Status::Expired, _))), "{last:?}");
+    }
+}
+
+/// Counts what the loader behind it has to compile.
+struct Counted {
+    loader: Bytecode,
+    compiled: AtomicUsize,
+}
+
+impl Counted {
+    fn new(most: usize) -> Arc<Counted> {
+        Arc::new(Counted { loader: Bytecode::new(most), compiled: AtomicUsize::new(0) })
+    }
+
+    fn compiled(&self) -> usize {
+        self.compiled.load(Ordering::Relaxed)
+    }
+}
+
+impl Load for Counted {
+    fn load(&self, plugin: &Accepted<'_>) -> Result<Loaded, String> {
+        self.compiled.fetch_add(usize::from(!self.loader.is_ready(plugin)), Ordering::Relaxed);
+        self.loader.load(plugin)
+    }
+
+    fn is_ready(&self, plugin: &Accepted<'_>) -> bool {
+        self.loader.is_ready(plugin)
+    }
+}
+
+#[test]
+fn a_bundle_is_compiled_once_for_all_connections() {
+    let seed = seed();
+    let loader = Counted::new(1 << 20);
+    let visit = |push: &Arc<Push>, seed| {
+        let pushes = |config: &mut ExchangeConfig| config.push = vec![push.clone(); 3];
+        let takes = |config: &mut ExchangeConfig| config.load = loader.clone();
+        let (mut network, server, _) = pushing(&link(), seed, pushes, takes);
+        network.pass(Duration::from_secs(1)).unwrap();
+        let over = |one: &Progress| matches!(one, Progress::Active | Progress::Over(..));
+        assert_eq!(server.progress().iter().filter(|one| over(one)).count(), 3);
+    };
+    // One of three is attached, on each connection: the others find the place taken.
+    for round in 0..3 {
+        visit(&push("cap"), seed + round);
+    }
+    assert_eq!(loader.compiled(), 1);
+    // One that cannot be loaded is looked into once.
+    let broken = built("broken", || {
+        let manifest =
+            String::from_utf8(equic_plugin::Bundle::parse(&bundle("cap")).unwrap().text().to_vec());
+        let manifest = manifest.unwrap();
+        let manifest: String = manifest.lines().skip(1).map(|line| format!("{line}\n")).collect();
+        pack(&manifest, b"no object", Some(&key())).unwrap()
+    });
+    for round in 0..3 {
+        visit(&broken, seed + round);
+    }
+    assert_eq!(loader.compiled(), 2);
+}
+
+#[test]
+fn what_is_kept_of_compiled_plugins_is_bounded() {
+    let loader = Bytecode::new(100_000);
+    for number in 0..8 {
+        let bytes = numbered(number);
+        let push = Push::new(&bytes).unwrap();
+        let bundle = equic_plugin::Bundle::parse(&bytes).unwrap();
+        let policy = Policy::default();
+        let granted = equic_plugin::decide(&bundle, equic_plugin::Origin::Own, &policy, 0).unwrap();
+        let plugin = Accepted {
+            bundle: &bundle,
+            hash: push.hash(),
+            granted: &granted,
+            frame_types: &[],
+            origin: equic_plugin::Origin::Own,
+            allowance: None,
+        };
+        assert!(!loader.is_ready(&plugin));
+        loader.load(&plugin).unwrap();
+        assert!(loader.is_ready(&plugin) && loader.bytes() <= 100_000, "{}", loader.bytes());
+    }
+}
+
+/// The bundle with noise, under another version.
+fn numbered(number: u8) -> Vec<u8> {
+    let whole = big(1);
+    let whole = equic_plugin::Bundle::parse(whole.bundle()).unwrap();
+    let text = String::from_utf8(whole.text().to_vec()).unwrap();
+    let manifest: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
+    let manifest = manifest.replace("version = \"1.0.0\"", &format!("version = \"1.0.{number}\""));
+    pack(&manifest, whole.code(), Some(&key())).unwrap()
+}

@@ -1,0 +1,296 @@
+//! Rules that hold between plugins of a connection: who takes whose place, whose frame types count, what expires, and
+//! how much is compiled.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use equic_plugin::exchange::{
+    Accepted, Cache, ExchangeConfig, Frame, Kind, Load, Loaded, MemoryCache, Offer, PluginId,
+    Progress, Push, Status,
+};
+use equic_plugin::{Origin, Policy};
+use equic_wire::Side;
+
+use crate::common::{key, manifest};
+use crate::hostile::{data, hand, last_status, offer, said, victim, victim_of};
+use crate::pair::{End, Pair, bundle, config, load, progress, push, taking};
+
+fn id(by: Origin, number: u64) -> PluginId {
+    PluginId { by, number }
+}
+
+fn replacing(plugin: u64, replaces: u64, bytes: &[u8]) -> Frame<'static> {
+    Frame::Offer(Offer { replaces: Some(replaces), ..offer(plugin, bytes) })
+}
+
+/// Statuses that the end sends now, by plugin ID.
+fn statuses(end: &mut End) -> Vec<(u64, Status)> {
+    let said = said(&mut end.exchange);
+    let of = |bytes: &Vec<u8>| match Frame::read(bytes).unwrap().0 {
+        Frame::Status { plugin, status, .. } => Some((plugin, status)),
+        _ => None,
+    };
+    said.iter().filter_map(of).collect()
+}
+
+#[test]
+fn a_plugin_that_overtakes_the_one_whose_place_it_takes() {
+    let (first, second) = (bundle(1, 100), bundle(2, 100));
+    let both = [(0, Status::Detached), (1, Status::Active)];
+    // The second is whole while the first is on its way.
+    let mut end = victim();
+    hand(&mut end, &Frame::Offer(offer(0, &first))).unwrap();
+    hand(&mut end, &replacing(1, 0, &second)).unwrap();
+    hand(&mut end, &data(1, 0, &second)).unwrap();
+    hand(&mut end, &data(0, 0, &first)).unwrap();
+    assert_eq!(end.attached, [id(Origin::Peer, 1)]);
+    assert_eq!(statuses(&mut end), both);
+    // The second runs before the first is offered.
+    let mut end = victim();
+    hand(&mut end, &replacing(1, 0, &second)).unwrap();
+    hand(&mut end, &data(1, 0, &second)).unwrap();
+    hand(&mut end, &Frame::Offer(offer(0, &first))).unwrap();
+    hand(&mut end, &data(0, 0, &first)).unwrap();
+    assert_eq!(end.attached, [id(Origin::Peer, 1)]);
+    assert_eq!(statuses(&mut end), both);
+    // One that is refused takes nobody's place.
+    let mut end = victim();
+    hand(&mut end, &Frame::Offer(offer(0, &first))).unwrap();
+    hand(&mut end, &replacing(1, 0, b"no bundle")).unwrap();
+    hand(&mut end, &data(1, 0, b"no bundle")).unwrap();
+    hand(&mut end, &data(0, 0, &first)).unwrap();
+    assert_eq!(end.attached, [id(Origin::Peer, 0)]);
+}
+
+#[test]
+fn a_plugin_that_overtakes_two() {
+    let bundles: Vec<Vec<u8>> = (0..3).map(|number| bundle(number, 100)).collect();
+    let mut end = victim();
+    hand(&mut end, &Frame::Offer(offer(0, &bundles[0]))).unwrap();
+    hand(&mut end, &data(0, 0, &bundles[0])).unwrap();
+    assert_eq!(end.attached, [id(Origin::Peer, 0)]);
+    hand(&mut end, &replacing(1, 0, &bundles[1])).unwrap();
+    hand(&mut end, &replacing(2, 1, &bundles[2])).unwrap();
+    hand(&mut end, &data(2, 0, &bundles[2])).unwrap();
+    assert_eq!(end.attached, [id(Origin::Peer, 2)]);
+    let gone = [(0, Status::Detached), (1, Status::Detached), (2, Status::Active)];
+    assert_eq!(statuses(&mut end), gone);
+    // Plugins that each take the other's place.
+    let mut end = victim();
+    hand(&mut end, &replacing(0, 1, &bundles[0])).unwrap();
+    hand(&mut end, &replacing(1, 0, &bundles[1])).unwrap();
+    hand(&mut end, &data(0, 0, &bundles[0])).unwrap();
+    assert_eq!(end.attached, [id(Origin::Peer, 0)]);
+}
+
+#[test]
+fn replaced_again_and_again_over_a_bad_network() {
+    for seed in 0..30 {
+        let mut pair = Pair::new(seed, 0.4, config(|_| {}), taking(|_| {}));
+        for number in 0..8 {
+            let other = (number > 0).then(|| id(Origin::Own, number - 1));
+            pair.ends[0].exchange.offer(push(number, 200), other);
+        }
+        pair.run();
+        assert_eq!(pair.ends[1].attached, [id(Origin::Peer, 7)], "seed {seed}");
+    }
+}
+
+#[test]
+fn this_end_of_a_plugin_is_off_before_the_peer_answers() {
+    let both = Push::new(&bundle(1, 3000)).unwrap().at_both_ends();
+    let pushing = config(|config| config.push = vec![Arc::new(both)]);
+    let mut pair = Pair::new(1, 0.0, pushing, taking(|_| {}));
+    pair.run();
+    assert_eq!(pair.ends[0].attached, [id(Origin::Own, 0)]);
+    let end = &mut pair.ends[0];
+    assert!(end.exchange.detach(id(Origin::Own, 0)));
+    end.act();
+    assert_eq!(end.attached, [], "the peer may never answer");
+    // A status that is late does not attach it again.
+    let active = Frame::Status { plugin: 0, status: Status::Active, reason: "" };
+    hand(end, &active).unwrap();
+    assert_eq!(end.attached, []);
+}
+
+/// A bundle with a frame type of its own.
+fn with_frame(number: u64) -> Vec<u8> {
+    let frame = "[[frames]]\ntype = 0x1f00\nack-eliciting = true\n";
+    let manifest = manifest(
+        "\"observe\", \"frames\"",
+        &format!("expires = \"{}-01-01T00:00:00Z\"", 2100 + number),
+        frame,
+    );
+    equic_plugin::pack(&manifest, b"code", Some(&key(7))).unwrap()
+}
+
+fn frames_for_all(config: &mut ExchangeConfig) {
+    config.policy = Policy::parse("anyone = [\"observe\", \"frames\"]").ok();
+}
+
+#[test]
+fn offers_with_the_same_frame_type_that_cross() {
+    for (seed, same) in (0..40).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let end = |number| {
+            taking(|config| {
+                frames_for_all(config);
+                let bundle = with_frame(if same { 0 } else { number });
+                config.push = vec![Arc::new(Push::new(&bundle).unwrap().at_both_ends())];
+            })
+        };
+        let mut pair = Pair::new(seed, 0.3, end(0), end(1));
+        pair.ends[1].exchange.set_side(Side::Server);
+        pair.run();
+        // One of the two runs, at both ends.
+        let [client, server] = &pair.ends;
+        let of_server = [vec![id(Origin::Peer, 0)], vec![id(Origin::Own, 0)]];
+        assert_eq!([client.attached.clone(), server.attached.clone()], of_server, "seed {seed}");
+        let refused = |one: &Progress| matches!(one, Progress::Over(Status::FrameTypes, _));
+        assert!(progress(&client.heard).iter().any(refused), "seed {seed}");
+        // What is taken is not offered.
+        pair.ends[0].exchange.offer(Arc::new(Push::new(&with_frame(7)).unwrap()), None);
+        let last = progress(&pair.ends[0].heard).pop();
+        assert!(matches!(last, Some(Progress::NotOffered(_))), "{last:?}");
+    }
+}
+
+#[test]
+fn two_offers_of_a_peer_with_the_same_frame_type() {
+    let mut end = victim_of(taking(frames_for_all));
+    let with = |plugin, replaces, bytes: &[u8]| {
+        Frame::Offer(Offer { replaces, frame_types: vec![0x1f00], ..offer(plugin, bytes) })
+    };
+    let bundles: Vec<Vec<u8>> = (0..3).map(with_frame).collect();
+    hand(&mut end, &with(0, None, &bundles[0])).unwrap();
+    hand(&mut end, &with(1, None, &bundles[1])).unwrap();
+    assert_eq!(last_status(&end), Some(Status::FrameTypes), "before anything is fetched");
+    hand(&mut end, &data(0, 0, &bundles[0])).unwrap();
+    // It may have the type of the one whose place it takes.
+    hand(&mut end, &with(2, Some(0), &bundles[2])).unwrap();
+    hand(&mut end, &data(2, 0, &bundles[2])).unwrap();
+    assert_eq!(end.attached, [id(Origin::Peer, 2)]);
+}
+
+#[test]
+fn a_plugin_expires_while_it_runs() {
+    let expiring = manifest("\"observe\"", "expires = \"2030-01-01T00:00:00Z\"", "");
+    let expiring = equic_plugin::pack(&expiring, b"code", Some(&key(7))).unwrap();
+    let expires = 1_893_456_000;
+    let now = Arc::new(AtomicU64::new(expires - 10));
+    let clock = |config: &mut ExchangeConfig| {
+        let now = now.clone();
+        config.clock = Arc::new(move || now.load(Ordering::Relaxed));
+    };
+    let pushing = config(|config| {
+        clock(config);
+        let both = Push::new(&expiring).unwrap().at_both_ends();
+        config.push = vec![Arc::new(both), push(1, 100)];
+    });
+    let mut pair = Pair::new(1, 0.0, pushing, taking(clock));
+    pair.run();
+    assert_eq!(pair.ends[1].attached.len(), 2);
+    assert_eq!(pair.ends[1].exchange.check_expiry(), Some(10));
+    now.store(expires - 1, Ordering::Relaxed);
+    assert_eq!(pair.ends[1].exchange.check_expiry(), Some(1));
+    now.store(expires, Ordering::Relaxed);
+    assert_eq!(pair.ends[1].exchange.check_expiry(), None);
+    pair.run();
+    assert_eq!(pair.ends[1].attached, [id(Origin::Peer, 1)]);
+    assert_eq!(pair.ends[0].attached, []);
+    let over = |one: Progress| match one {
+        Progress::Over(status, why) => Some((status, why)),
+        _ => None,
+    };
+    let over: Vec<_> = progress(&pair.ends[0].heard).into_iter().filter_map(over).collect();
+    let [(Status::Expired, why)] = &over[..] else { panic!("{over:?}") };
+    assert!(why.contains("1893456000"), "{why}");
+    // Its own end takes a plugin off, too, if the peer's clock is late.
+    now.store(expires - 10, Ordering::Relaxed);
+    let both = Arc::new(Push::new(&expiring).unwrap().at_both_ends());
+    pair.ends[0].exchange.offer(both, None);
+    pair.run();
+    assert_eq!(pair.ends[0].attached, [id(Origin::Own, 2)]);
+    now.store(expires + 1, Ordering::Relaxed);
+    assert_eq!(pair.ends[0].exchange.check_expiry(), None);
+    pair.ends[0].act();
+    assert_eq!(pair.ends[0].attached, []);
+}
+
+/// Loads anything, and counts what it has not loaded before.
+#[derive(Default)]
+struct Counting {
+    compiled: AtomicUsize,
+}
+
+impl Load for Counting {
+    fn load(&self, plugin: &Accepted<'_>) -> Result<Loaded, String> {
+        self.compiled.fetch_add(1, Ordering::Relaxed);
+        load(plugin)
+    }
+}
+
+#[test]
+fn a_peer_has_no_more_compiled_than_it_may() {
+    let loader = Arc::new(Counting::default());
+    let mut end = victim_of(taking(|config| {
+        config.load = loader.clone();
+        config.compile_limit = 5_000;
+    }));
+    for plugin in 0..256 {
+        let bytes = bundle(plugin, 1000);
+        let replaces = plugin.checked_sub(1);
+        hand(&mut end, &Frame::Offer(Offer { replaces, ..offer(plugin, &bytes) })).unwrap();
+        hand(&mut end, &data(plugin, 0, &bytes)).unwrap();
+    }
+    assert_eq!(loader.compiled.load(Ordering::Relaxed), 5);
+    assert_eq!(last_status(&end), Some(Status::TooLarge));
+}
+
+/// Thousands of different bundles, whole and well signed, of peers that come one after the other: what is kept beyond
+/// each connection has its bounds.
+#[test]
+fn thousands_of_different_bundles_of_many_connections() {
+    let cache = Arc::new(MemoryCache::new(20_000));
+    let loader = Arc::new(Counting::default());
+    let mut hashes = Vec::new();
+    for connection in 0..10 {
+        let mut end = victim_of(taking(|config| {
+            config.cache = Some(cache.clone());
+            config.load = loader.clone();
+            config.compile_limit = 10_000;
+        }));
+        for plugin in 0..256 {
+            let bytes = bundle(1000 * connection + plugin, 100);
+            let replaces = plugin.checked_sub(1);
+            hand(&mut end, &Frame::Offer(Offer { replaces, ..offer(plugin, &bytes) })).unwrap();
+            hand(&mut end, &data(plugin, 0, &bytes)).unwrap();
+            hashes.push(offer(plugin, &bytes).hash);
+            assert!(end.exchange.memory() <= 64 << 10);
+        }
+        assert!(end.attached.len() <= 16 && said(&mut end.exchange).len() <= 2 * 256);
+    }
+    assert_eq!(loader.compiled.load(Ordering::Relaxed), 10 * 100, "100 bytes each");
+    let left = hashes.iter().filter(|hash| cache.get(hash).is_some()).count();
+    assert!((1..=200).contains(&left), "{left} bundles of more than 100 bytes in 20,000");
+}
+
+/// A peer that is gone in the middle leaves nothing behind, whatever was under way.
+#[test]
+fn a_peer_that_leaves_in_the_middle() {
+    let (config, heard) = taking(|config| config.push = vec![push(1, 5000)]);
+    let peer = crate::pair::declared(&config);
+    let listener = Arc::downgrade(config.listener.as_ref().unwrap());
+    let mut end = End::new((config, heard));
+    end.exchange.handle_parameters(&peer).unwrap();
+    end.exchange.handle_confirmed();
+    for plugin in 0..4 {
+        let bytes = bundle(plugin, 10_000);
+        hand(&mut end, &Frame::Offer(offer(plugin, &bytes))).unwrap();
+        hand(&mut end, &data(plugin, 5, &bytes[5..200])).unwrap();
+    }
+    let mut room = [0; 1200];
+    assert!(end.exchange.write(Kind::Offer, &mut room).is_some());
+    assert!(end.exchange.memory() >= 40_000 && end.exchange.is_waiting());
+    drop(end);
+    assert!(listener.upgrade().is_none(), "nobody holds the configuration any more");
+}
