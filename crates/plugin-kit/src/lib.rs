@@ -11,5 +11,5 @@
 mod clang;
 mod network;
 
-pub use clang::{BuildError, compile, flags};
+pub use clang::{BuildError, compile, compile_with, flags};
 pub use network::{Beginning, End, Network, Prepare, StartError, Stuck};
