@@ -87,6 +87,10 @@ fn contradictions_are_told_before_anything_runs() {
         (format!("{GOOD}quic = {{ mtu = 1473 }}"), 4, "flow", "1472"),
         (format!("{GOOD}tcp = {{ sack = true }}"), 6, "flow[1].tcp", "this flow is quic"),
         (format!("{GOOD}protocol = \"tcp\"\ntcp = {{ mss = 1461 }}"), 4, "flow", "1460"),
+        (format!("{GOOD}quic = {{ early_data = true }}"), 6, "flow[1].quic.early_data", "resumption"),
+        (format!("{GOOD}protocol = \"tcp\"\ntcp = {{ tls = {{ version = \"1.1\" }} }}"), 7, "flow[1].tcp.tls.version", "`1.2`"),
+        (format!("{GOOD}protocol = \"tcp\"\ntcp = {{ tls = {{ version = \"1.2\", resumption = true, early_data = true }} }}"), 7, "flow[1].tcp.tls.early_data", "1.3"),
+        (format!("{GOOD}protocol = \"tcp\"\ntcp = {{ tls = {{ false_start = true }} }}"), 7, "flow[1].tcp.tls.false_start", "1.2"),
         (format!("{GOOD}[[traffic]]\nkind = \"on-off\"\nrate = \"0 b/s\""), 8, "traffic[1].rate", "above 0"),
         (format!("{GOOD}[[traffic]]\nkind = \"on-off\"\nrate = \"1 b/s\"\nper_second = 1"), 9, "traffic[1].per_second", "short-flows"),
         ("[network]\ntopology = \"simple\"\nlink = { rate = \"1 Mb/s\" }\n[[flow]]\nsize = \"1 B\"".to_owned(), 3, "network.link.delay", "missing"),
@@ -128,10 +132,8 @@ fn text_that_is_no_toml_is_told_with_its_line() {
     assert!(error.contains("cannot read /nonexistent/x.toml"), "{error}");
 }
 
-/// Each key is read, with a value that its line in the list names.
-#[test]
-fn every_key_of_the_list_is_known() {
-    let text = r#"
+/// Descriptions that have every key between them; this one has all but those of a graph.
+const ALL: &str = r#"
         description = "all"
         seeds = [1, 2]
         limit = "1 s"
@@ -164,11 +166,38 @@ fn every_key_of_the_list_is_known() {
         size = "1 KB"
         start = "1 ms"
         stagger = "1 ms"
-        quic = { initial_window = "20 KB", mtu = 1300, mtu_discovery = true, window = "1 MiB", ecn = false, ack_frequency = false, idle_timeout = "1 s" }
+        quic = { initial_window = "20 KB", mtu = 1300, mtu_discovery = true, window = "1 MiB", ecn = false, ack_frequency = false, idle_timeout = "1 s", resumption = true, early_data = true }
         [[flow]]
         protocol = "tcp"
         size = "1 KB"
-        tcp = { initial_window = 4, mss = 536, sack = false, timestamps = false, window_scaling = false, ecn = true, pacing = true, tail_loss_probe = false, min_rto = "1 s", delayed_ack = "1 ms", window = "64 KiB" }
+        tcp = { initial_window = 4, mss = 536, sack = false, timestamps = false, window_scaling = false, ecn = true, pacing = true, tail_loss_probe = false, min_rto = "1 s", delayed_ack = "1 ms", window = "64 KiB", fast_open = true, tls = { version = "1.2", resumption = false, false_start = true, certificates = "2 KB" } }
+        [[flow]]
+        name = "asks"
+        application = "requests"
+        requests = { count = 3, request = "1 KB", response = "5 KB", think = "1 s", concurrent = 2 }
+        [[flow]]
+        name = "many"
+        application = "streams"
+        streams = { count = 3, size = "1 KB" }
+        [[flow]]
+        name = "reads"
+        application = "page"
+        [[flow.page.object]]
+        name = "a"
+        size = "1 KB"
+        [[flow.page.object]]
+        name = "b"
+        size = "1 KB"
+        after = ["a"]
+        [[flow]]
+        name = "watches"
+        protocol = "tcp"
+        application = "video"
+        video = { rate = "1 Mb/s", length = "10 s", segment = "1 s", buffer = "2 s", ahead = "5 s", request = "1 KB" }
+        [[flow]]
+        name = "talks"
+        application = "call"
+        call = { length = "1 s", every = "10 ms", message = "100 B", deadline = "50 ms" }
         [[traffic]]
         name = "udp"
         kind = "on-off"
@@ -189,6 +218,10 @@ fn every_key_of_the_list_is_known() {
         most = "10 KB"
         shape = 1.5
     "#;
+
+/// Each key is read, with a value that its line in the list names.
+#[test]
+fn every_key_of_the_list_is_known() {
     let graph = r#"
         [network]
         topology = "graph"
@@ -199,15 +232,16 @@ fn every_key_of_the_list_is_known() {
         to = "b"
         size = "1 B"
     "#;
-    for text in [text, graph] {
+    for text in [ALL, graph] {
         Scenario::parse(text).unwrap_or_else(|error| panic!("{error}"));
     }
     // Each key of the list is in one of them, and is refused with a value of no kind at all.
-    let both = format!("{text}{graph}");
+    let both = format!("{ALL}{graph}");
     for key in sections().iter().flat_map(|section| section.keys) {
         assert!(
             both.contains(&format!("{} = ", key.name))
                 || both.contains(&format!("[{}", key.name))
+                || both.contains(&format!(".{}.", key.name))
                 || both.contains(&format!(".{}]", key.name)),
             "{}",
             key.name
@@ -238,4 +272,113 @@ fn published_grids_can_be_read() {
         let grid = Grid::load(&path).unwrap_or_else(|error| panic!("{error}"));
         assert!(grid.cells() > 10, "{}", path.display());
     }
+}
+
+#[test]
+fn mistakes_of_applications_are_told_with_their_lines() {
+    let flow = |more: &str| GOOD.replace("size = \"1 MB\"\n", more);
+    let page = |objects: &str| {
+        flow(&format!("application = \"page\"\npage = {{ object = [{objects}] }}\n"))
+    };
+    for (text, line, key, message) in [
+        (flow("application = \"request\""), 5, "flow[1].application", "`requests`"),
+        (flow("application = \"requests\""), 4, "flow[1].requests", "missing"),
+        (
+            flow("application = \"requests\"\nrequests = { count = 3 }"),
+            6,
+            "flow[1].requests.response",
+            "missing",
+        ),
+        (
+            flow(
+                "application = \"requests\"\nrequests = { respones = \"1 B\", response = \"1 B\" }",
+            ),
+            6,
+            "flow[1].requests.respones",
+            "`response`",
+        ),
+        (
+            flow("application = \"requests\"\nrequests = { response = \"0 B\" }"),
+            6,
+            "flow[1].requests.response",
+            "a byte",
+        ),
+        (
+            flow("size = \"1 B\"\nstreams = { count = 3, size = \"1 B\" }"),
+            6,
+            "flow[1].streams",
+            "application = \"streams\"",
+        ),
+        (
+            flow(
+                "size = \"1 B\"\napplication = \"streams\"\nstreams = { count = 3, size = \"1 B\" }",
+            ),
+            5,
+            "flow[1].size",
+            "bulk",
+        ),
+        (
+            page("{ name = \"a\", size = \"1 B\", after = [\"b\"] }"),
+            6,
+            "flow[1].page.object[1].after",
+            "no object `b`",
+        ),
+        (
+            page("{ name = \"a\", size = \"1 B\" }, { name = \"a\", size = \"1 B\" }"),
+            6,
+            "flow[1].page.object[2].name",
+            "two objects",
+        ),
+        (
+            page(
+                "{ name = \"a\", size = \"1 B\", after = [\"b\"] }, { name = \"b\", size = \"1 B\", after = [\"a\"] }",
+            ),
+            6,
+            "flow[1].page.object[1].after",
+            "circle",
+        ),
+        (page(""), 6, "flow[1].page.object", "from 1"),
+        (
+            flow("application = \"video\"\nvideo = { rate = \"0 b/s\", length = \"1 s\" }"),
+            6,
+            "flow[1].video.rate",
+            "above 0",
+        ),
+        (
+            flow(
+                "application = \"video\"\nvideo = { rate = \"1 Mb/s\", length = \"1 s\", ahead = \"1 s\" }",
+            ),
+            6,
+            "flow[1].video.ahead",
+            "no less",
+        ),
+        (
+            flow("application = \"call\"\ncall = { length = \"1 s\", message = \"15 B\" }"),
+            6,
+            "flow[1].call.message",
+            "16",
+        ),
+        (
+            flow("application = \"call\"\ncall = { length = \"1 s\", every = \"0 s\" }"),
+            6,
+            "flow[1].call.every",
+            "some time",
+        ),
+        (
+            flow("application = \"call\"\ncall = { length = \"1 s\", message = \"1450 B\" }"),
+            4,
+            "flow",
+            "at most 1428 bytes",
+        ),
+    ] {
+        let told = one(&text);
+        assert_eq!((told.0, &*told.1), (line, key), "{text}: {told:?}");
+        assert!(told.2.contains(message), "{text}: {told:?}");
+    }
+}
+
+#[test]
+fn messages_over_tcp_are_as_large_as_they_like() {
+    let large = "protocol = \"tcp\"\napplication = \"call\"\ncall = { length = \"1 s\", message = \"1450 B\" }";
+    assert!(Scenario::parse(&GOOD.replace("size = \"1 MB\"\n", large)).is_ok());
 }

@@ -20,6 +20,8 @@ struct Pair {
     delay: Duration,
     last_arrival: Timestamp,
     read: u64,
+    /// Bytes that the client's application has read.
+    back: u64,
     /// The server's application does not read.
     asleep: bool,
     /// Segments with payload that the client has sent: when, and where they begin.
@@ -48,6 +50,7 @@ impl Pair {
             delay: Duration::from_millis(delay_ms),
             last_arrival: at(0),
             read: 0,
+            back: 0,
             asleep: false,
             sent: Vec::new(),
         }
@@ -57,6 +60,7 @@ impl Pair {
     fn flush(&mut self, judge: Judge<'_>) {
         while let Some(outgoing) = self.client.poll_transmit(self.now) {
             let segment = outgoing.segment;
+            assert_fits(&segment, &self.config);
             let mut fate = Fate::Arrives;
             if segment.payload > 0 {
                 fate = judge(self.sent.len(), &segment);
@@ -72,6 +76,7 @@ impl Pair {
         }
         if let Some(server) = &mut self.server {
             while let Some(outgoing) = server.poll_transmit(self.now) {
+                assert_fits(&outgoing.segment, &self.config);
                 self.wire.push((self.now + self.delay, false, outgoing.segment, false));
             }
         }
@@ -114,6 +119,7 @@ impl Pair {
 
     fn applications(&mut self) {
         while self.client.poll_event().is_some() {}
+        self.back += self.client.read();
         let Some(server) = &mut self.server else { return };
         if !self.asleep {
             self.read += server.read();
@@ -131,6 +137,13 @@ impl Pair {
         assert_eq!(self.read, bytes);
         assert!(self.client.is_closed() && self.server.as_ref().is_some_and(Connection::is_closed));
     }
+}
+
+/// Options come out of the segment's size (RFC 6691).
+fn assert_fits(segment: &Segment, config: &TcpConfig) {
+    let options = segment.write(&mut [0; 60]) - 20;
+    let size = options as u32 + segment.payload;
+    assert!(size <= config.mss.into() || segment.payload == 0, "{size} bytes: {segment:?}");
 }
 
 fn all_arrive(_: usize, _: &Segment) -> Fate {
@@ -365,4 +378,72 @@ fn sack_blocks_are_those_of_the_rfcs_examples() {
     // RFC 2883 s.4.1: what comes twice is reported first, once.
     let case = answers(&[5000, 5500, 5500, 6500]);
     assert_eq!(case[2..], [(6000, vec![(5500, 6000)]), (6000, vec![(6500, 7000)])]);
+}
+
+/// Both ends send full segments while both have gaps to report: the blocks leave by themselves, and all comes.
+#[test]
+fn data_goes_both_ways_in_segments_that_fit() {
+    let mut pair = Pair::new(&TcpConfig::default(), 20);
+    pair.run(at(200), &mut all_arrive);
+    pair.client.write(300_000);
+    pair.server.as_mut().expect("it is connected").write(300_000);
+    // Every twentieth of the client's segments: the server has gaps while it sends.
+    pair.run(at(60_000), &mut |number, _| {
+        if number % 20 == 5 && number < 200 { Fate::Lost } else { Fate::Arrives }
+    });
+    assert_eq!((pair.read, pair.back), (300_000, 300_000));
+    let stats = pair.client.stats();
+    assert!(stats.lost >= 10 && stats.timeouts == 0, "{stats:?}");
+}
+
+/// RFC 7413: the data of the first segment is with the server after half a round trip.
+#[test]
+fn fast_open_saves_a_round_trip() {
+    let fast = TcpConfig { fast_open: true, ..TcpConfig::default() };
+    let read_at = |client: &TcpConfig, server: &TcpConfig, millis: u64, bytes: u64| {
+        let mut pair = Pair::new(client, 20);
+        pair.config = server.clone();
+        pair.client.write(bytes);
+        pair.client.finish();
+        pair.run(at(millis), &mut all_arrive);
+        let read = pair.read;
+        pair.finish(bytes, &mut all_arrive);
+        read
+    };
+    let usual = TcpConfig::default();
+    assert_eq!(read_at(&fast, &fast, 21, 1_000), 1_000);
+    // More than a segment: what does not fit follows the handshake.
+    assert_eq!(read_at(&fast, &fast, 21, 5_000), 1_428);
+    assert_eq!(read_at(&fast, &fast, 61, 5_000), 5_000);
+    // A server, or a client, without it.
+    assert_eq!(read_at(&fast, &usual, 59, 5_000), 0);
+    assert_eq!(read_at(&fast, &usual, 61, 5_000), 5_000);
+    assert_eq!(read_at(&usual, &fast, 59, 5_000), 0);
+}
+
+#[test]
+fn fast_open_survives_the_loss_of_either_syn() {
+    let fast = TcpConfig { fast_open: true, ..TcpConfig::default() };
+    // The client's, with its data.
+    let mut pair = Pair::new(&fast, 20);
+    pair.client.write(3_000);
+    pair.client.finish();
+    pair.finish(3_000, &mut lose(&[0]));
+    // The server's: the client asks again, without data, and nothing comes twice.
+    let mut pair = Pair::new(&fast, 20);
+    pair.client.write(3_000);
+    pair.client.finish();
+    pair.run(at(19), &mut all_arrive);
+    pair.flush(&mut all_arrive);
+    pair.now = at(20);
+    pair.run(at(20), &mut all_arrive);
+    pair.wire.retain(|(_, to_server, segment, _)| *to_server || !segment.flags.has(Flags::SYN));
+    pair.finish(3_000, &mut all_arrive);
+    // It answers before it knows that the client has heard it.
+    let mut pair = Pair::new(&fast, 20);
+    pair.client.write(100);
+    pair.run(at(20), &mut all_arrive);
+    pair.server.as_mut().expect("it has the SYN").write(9_000);
+    pair.run(at(41), &mut all_arrive);
+    assert_eq!((pair.read, pair.back), (100, 9_000));
 }

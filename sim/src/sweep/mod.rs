@@ -18,7 +18,7 @@ use equic_scenario::{Grid, Scenario};
 use indicatif::ProgressBar;
 
 use crate::failure::{Done, Failure};
-use crate::{output, run};
+use crate::{memory, output, run};
 pub(crate) use compare::run as compare;
 use store::{About, Runs, Store};
 
@@ -30,6 +30,8 @@ struct Plan {
     cells: Vec<Scenario>,
     /// For each cell the number of its first run, and at the end that of all.
     first: Vec<usize>,
+    /// Whether a flow of a cell carries more than one transfer.
+    applications: bool,
 }
 
 impl Plan {
@@ -40,7 +42,8 @@ impl Plan {
             first.push(first[cell] + scenario.seeds.len());
             cells.push(scenario);
         }
-        Ok(Plan { cells, first })
+        let applications = cells.iter().any(rows::has_applications);
+        Ok(Plan { cells, first, applications })
     }
 
     fn runs(&self) -> usize {
@@ -76,19 +79,20 @@ pub(crate) fn sweep(args: &Sweep) -> Done {
     if args.dry_run {
         return output::text(format_args!("{shown}\n"));
     }
+    let threads = memory::threads(&plan.cells, run::threads(args.threads).min(own.max(1)))?;
     let (mut store, mut runs) = Store::open(&args.out, &grid, &about)?;
     let missing: Vec<usize> =
         (0..plan.runs()).filter(|run| about.has(*run) && !runs.contains_key(run)).collect();
     if !runs.is_empty() {
         output::notice(format_args!("{} of {own} runs are there already", runs.len()));
     }
-    play_missing(args, &plan, &grid, &missing, &mut store, &mut runs)?;
+    play_missing(threads, &plan, &grid, &missing, &mut store, &mut runs)?;
     finish::finish(&args.out, &grid, &runs)?;
     output::text(format_args!("{shown}: {}\n", args.out.join("rows.csv").display()))
 }
 
 fn play_missing(
-    args: &Sweep,
+    threads: usize,
     plan: &Plan,
     grid: &Grid,
     missing: &[usize],
@@ -105,7 +109,8 @@ fn play_missing(
             let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
             let (store, runs, failure) = &mut *shared;
             let kept = played.map_err(Failure::from).and_then(|outcome| {
-                let rows = rows::lines(&grid.labels(cell), cell, &plan.cells[cell], &outcome);
+                let (labels, scenario) = (grid.labels(cell), &plan.cells[cell]);
+                let rows = rows::lines(&labels, cell, scenario, &outcome, plan.applications);
                 store.add(*run, &rows)?;
                 runs.insert(*run, rows);
                 Ok(())
@@ -123,7 +128,6 @@ fn play_missing(
             ));
         }
     };
-    let threads = run::threads(args.threads);
     std::thread::scope(|scope| {
         for _ in 1..threads.clamp(1, missing.len().max(1)) {
             scope.spawn(work);

@@ -3,9 +3,11 @@
 //! A run is one thread's, and the same from the same scenario and seed in any process; so results do not depend on
 //! how many threads there are.
 //!
-//! * `stage.rs`: the simulation with everybody in it; `transport.rs`: connections of either protocol;
+//! * `stage.rs`: the simulation with everybody in it; `transport.rs`: connections of either protocol; `memory.rs`:
+//!   what a run takes;
 //! * `outcome.rs`: the result of a run; `summary.rs`: of all runs; `series.rs`: time series of a run.
 
+mod memory;
 mod outcome;
 mod series;
 mod stage;
@@ -19,9 +21,13 @@ use crate::model::Scenario;
 use stage::Stage;
 
 pub use equic_sim::quic::{FileHeader, JsonSeq, Logs, QlogEvent, QlogSink};
-pub use outcome::{FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
-pub use series::{FlowPoint, PortPoint, Series, SharePoint};
-pub use summary::{Figure, FlowSummary, Harm, Summary, jain};
+pub use memory::memory;
+pub use outcome::{
+    ApplicationOutcome, FlowOutcome, Latency, MessageOutcome, PlayingOutcome, PortOutcome,
+    RunOutcome, TrafficOutcome,
+};
+pub use series::{FlowPoint, PlayingPoint, PortPoint, Series, SharePoint, UnitPoint};
+pub use summary::{ApplicationSummary, Figure, FlowSummary, Harm, Summary, jain};
 
 /// Reason for which a run cannot be played to its end.
 #[derive(Debug, thiserror::Error)]

@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use equic_sim::quic::{
-    Algorithm, Bulk, BulkReceiver, BulkSender, ControllerFactory, Logs, TransportConfig,
+    Algorithm, Bulk, BulkReceiver, BulkSender, Carrier, ControllerFactory, Logs, Party, Resumption,
+    TransportConfig,
 };
-use equic_sim::tcp::{TcpBulk, TcpBulkReceiver, TcpBulkSender, TcpConfig};
-use equic_sim::{NodeId, Simulation, Time};
+use equic_sim::tcp::{
+    Classic, TcpBulk, TcpBulkReceiver, TcpBulkSender, TcpCarrier, TcpConfig, TlsConfig,
+};
+use equic_sim::{NodeId, Report, Simulation, Time};
 
 use crate::build::Place;
-use crate::model::{Controller, Flow, Protocol};
+use crate::model::{Controller, Flow, Protocol, Tls, TlsVersion};
 
 /// Bytes of flows that have no size: more than any run can carry.
 const WITHOUT_END: u64 = 1 << 60;
@@ -18,23 +21,7 @@ const WITHOUT_END: u64 = 1 << 60;
 /// Bounds of the window that the network asks for, in bytes.
 const WINDOWS: (u64, u64) = (1 << 20, 128 << 20);
 
-pub(super) use equic_sim::quic::{BulkIds, Outcome};
-
-/// State and counters of a sender.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Sender {
-    pub(super) packets_sent: u64,
-    pub(super) packets_lost: u64,
-    pub(super) spurious: u64,
-    pub(super) timeouts: u64,
-    pub(super) window: u64,
-    pub(super) slow_start_threshold: Option<u64>,
-    pub(super) in_flight: u64,
-    pub(super) rtt: Duration,
-    pub(super) min_rtt: Duration,
-    /// Bytes per second.
-    pub(super) pacing_rate: f64,
-}
+pub(super) use equic_sim::quic::{BulkIds, Outcome, SenderState};
 
 /// Attaches both ends of a connection to their nodes.
 pub(super) fn attach(
@@ -49,19 +36,47 @@ pub(super) fn attach(
     let start = Time::START + start;
     match flow.protocol {
         Protocol::Quic => {
-            let bulk = Bulk { bytes, start, transport: quic(flow, place), logs };
-            equic_sim::quic::bulk(run, from, to, &bulk).map_err(|error| error.to_string())
+            let transport = quic(flow, place);
+            let resumption = match (flow.quic.resumption, flow.quic.early_data) {
+                (false, _) => Resumption::None,
+                (true, false) => Resumption::Session,
+                (true, true) => Resumption::EarlyData,
+            };
+            let made = match &flow.application {
+                None => {
+                    let bulk = Bulk { bytes, start, transport, resumption, logs };
+                    equic_sim::quic::bulk(run, from, to, &bulk)
+                }
+                Some(application) => {
+                    let carrier = Carrier { start, transport, resumption, logs };
+                    equic_sim::quic::attach(run, from, to, application, &carrier)
+                }
+            };
+            made.map_err(|error| error.to_string())
         }
         Protocol::Tcp => {
-            let bulk = TcpBulk { start, config: tcp(flow, place), ..TcpBulk::new(bytes) };
-            equic_sim::tcp::bulk(run, from, to, &bulk).map_err(|error| error.to_string())
+            let (config, tls) = (tcp(flow, place), flow.tcp.tls.map(tls));
+            let made = match &flow.application {
+                None => {
+                    let bulk = TcpBulk { bytes, start, config, tls };
+                    equic_sim::tcp::bulk(run, from, to, &bulk)
+                }
+                Some(application) => {
+                    let carrier = TcpCarrier { start, config, tls };
+                    equic_sim::tcp::attach(run, from, to, application, &carrier)
+                }
+            };
+            made.map_err(|error| error.to_string())
         }
     }
 }
 
 /// Result at the receiver, or at the sender if that knows of a failure alone.
-pub(super) fn outcome(run: &Simulation, protocol: Protocol, ids: BulkIds) -> Outcome {
-    let mut outcome = match protocol {
+pub(super) fn outcome(run: &Simulation, flow: &Flow, ids: BulkIds) -> Outcome {
+    if let Some(Report { completed, bytes, failure, .. }) = report(run, flow, ids) {
+        return Outcome { completed, bytes, failure };
+    }
+    let mut outcome = match flow.protocol {
         Protocol::Quic => run.agent::<BulkReceiver>(ids.receiver).map(|one| one.outcome().clone()),
         Protocol::Tcp => {
             run.agent::<TcpBulkReceiver>(ids.receiver).map(|one| one.outcome().clone())
@@ -75,53 +90,47 @@ pub(super) fn outcome(run: &Simulation, protocol: Protocol, ids: BulkIds) -> Out
     outcome
 }
 
-pub(super) fn sender(run: &Simulation, protocol: Protocol, ids: BulkIds) -> Sender {
-    match protocol {
+/// State of the end that sends most of it.
+pub(super) fn sender(run: &Simulation, flow: &Flow, ids: BulkIds) -> SenderState {
+    if flow.application.is_some() {
+        return run.agent::<Party>(ids.sender).map(Party::state).unwrap_or_default();
+    }
+    match flow.protocol {
         Protocol::Quic => {
             let stats = run.agent::<BulkSender>(ids.sender).map(BulkSender::stats);
-            let stats = stats.unwrap_or_default();
-            Sender {
-                packets_sent: stats.packets_sent,
-                packets_lost: stats.packets_lost,
-                spurious: stats.spurious_losses,
-                timeouts: stats.probe_timeouts,
-                window: stats.path.congestion_window,
-                slow_start_threshold: stats.path.slow_start_threshold,
-                in_flight: stats.path.bytes_in_flight,
-                rtt: stats.path.rtt,
-                min_rtt: stats.path.min_rtt,
-                pacing_rate: stats.path.pacing_rate as f64,
-            }
+            stats.unwrap_or_default().into()
         }
         Protocol::Tcp => {
             let stats = run.agent::<TcpBulkSender>(ids.sender).map(TcpBulkSender::stats);
-            let stats = stats.unwrap_or_default();
-            Sender {
-                packets_sent: stats.segments_sent,
-                packets_lost: stats.lost,
-                spurious: stats.spurious,
-                timeouts: stats.timeouts,
-                window: stats.window,
-                slow_start_threshold: stats.slow_start_threshold,
-                in_flight: stats.in_flight,
-                rtt: stats.smoothed_rtt,
-                min_rtt: stats.min_rtt,
-                pacing_rate: stats.pacing_rate,
-            }
+            stats.unwrap_or_default().into()
         }
     }
 }
 
+/// What came of a flow's application; none: it is one transfer.
+pub(super) fn report(run: &Simulation, flow: &Flow, ids: BulkIds) -> Option<Report> {
+    flow.application.as_ref()?;
+    let mut report = run.agent::<Party>(ids.receiver)?.report(run.now());
+    if report.completed.is_none() && report.failure.is_none() {
+        let other = run.agent::<Party>(ids.sender).and_then(Party::failure);
+        report.failure = other.map(str::to_owned);
+    }
+    Some(report)
+}
+
 fn congestion(flow: &Flow) -> Arc<dyn ControllerFactory> {
-    Arc::new(match flow.controller {
-        Controller::NewReno => Algorithm::NewReno,
-        Controller::Cubic => Algorithm::Cubic,
-        Controller::Bbr => Algorithm::Bbr,
-    })
+    match flow.controller {
+        Controller::NewReno => Arc::new(Algorithm::NewReno),
+        Controller::Cubic => Arc::new(Algorithm::Cubic),
+        Controller::Bbr => Arc::new(Algorithm::Bbr),
+        Controller::Bic => Arc::new(Classic::Bic),
+        Controller::Vegas => Arc::new(Classic::Vegas),
+        Controller::Westwood => Arc::new(Classic::Westwood),
+    }
 }
 
 /// The window that the network asks for, in bytes.
-fn window(place: &Place) -> u64 {
+pub(super) fn window(place: &Place) -> u64 {
     place.holds.saturating_mul(2).clamp(WINDOWS.0, WINDOWS.1)
 }
 
@@ -152,6 +161,15 @@ fn quic(flow: &Flow, place: &Place) -> TransportConfig {
     config
 }
 
+fn tls(options: Tls) -> TlsConfig {
+    let Tls { version, resumption, early_data, false_start, certificates } = options;
+    let version = match version {
+        TlsVersion::Tls12 => equic_sim::tcp::TlsVersion::Tls12,
+        TlsVersion::Tls13 => equic_sim::tcp::TlsVersion::Tls13,
+    };
+    TlsConfig { version, resumption, early_data, false_start, certificates }
+}
+
 fn tcp(flow: &Flow, place: &Place) -> TcpConfig {
     let (options, usual) = (&flow.tcp, TcpConfig::default());
     let window = options.window.unwrap_or_else(|| window(place));
@@ -169,6 +187,7 @@ fn tcp(flow: &Flow, place: &Place) -> TcpConfig {
         min_rto: options.min_rto.unwrap_or(usual.min_rto),
         delayed_ack: options.delayed_ack.unwrap_or(usual.delayed_ack),
         tail_loss_probe: options.tail_loss_probe.unwrap_or(usual.tail_loss_probe),
+        fast_open: options.fast_open,
         ..usual
     }
 }
