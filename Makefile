@@ -34,6 +34,10 @@ build: ## target/release/equic, equic-sim, libequic.so, libequic.a, equic_kern.o
 	@$(CARGO) build --release --workspace
 	@cd sim && $(CARGO) build --release --locked
 
+.PHONY: prove
+prove: ## target/release/equic-prove, with which `equic plugin check` looks for proofs (PREVAIL; minutes to compile)
+	@cd prove && $(CARGO) build --release --locked
+
 root:
 	@if [ "$$(id -u)" != 0 ]; then \
 		echo "this needs root, to make network namespaces and to load XDP programs: run 'sudo make $(firstword $(MAKECMDGOALS))'" >&2; \

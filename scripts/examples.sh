@@ -71,6 +71,9 @@ echo "examples: Go binding"
 (cd bindings/go && unshare --net sh -c 'ip link set lo up && exec go test -count=1 ./...')
 echo "examples: Python binding"
 (cd bindings/python/tests && unshare --net sh -c 'ip link set lo up && exec "$0" -m unittest --quiet' "$venv/bin/python")
+# The same bytecode as quinn's congestion controller; it needs nothing but loopback.
+echo "examples: plugins in quinn"
+(cd examples && cargo test --locked -p quinn-plugin -- --quiet)
 echo "examples: servers against clients"
 # They share two cores with their clients: side by side they would only wait for each other.
 cargo test --profile "$profile" --workspace --test servers -- --quiet --test-threads 2

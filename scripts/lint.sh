@@ -18,6 +18,7 @@ c_files=$(git ls-files --cached --others --exclude-standard '*.c' '*.h' ':!crate
 if [ "${1:-}" = --fix ]; then
 	cargo fmt --all
 	(cd sim && cargo fmt --all)
+	(cd prove && cargo fmt --all)
 	# shellcheck disable=SC2086 # a list of files
 	"$clang_format" -i $c_files
 	exit 0
@@ -30,12 +31,14 @@ versions=$(git ls-files '*Cargo.toml' | xargs grep -h '^rust-version = ' | sort 
 [ "$(echo "$versions" | wc -l)" = 1 ] || { printf 'lint: not one rust-version:\n%s\n' "$versions" >&2; exit 1; }
 cargo fmt --all --check
 (cd sim && cargo fmt --all --check)
+(cd prove && cargo fmt --all --check)
 # shellcheck disable=SC2086
 "$clang_format" --dry-run --Werror $c_files
 cargo clippy --release --workspace --all-targets -- -D warnings
 cargo clippy --release -p equic-wire -p equic-transport -p equic-sim -p equic-scenario --all-targets --features \
 	equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/play -- -D warnings
 (cd sim && cargo clippy --release --locked --all-targets -- -D warnings)
+(cd prove && cargo clippy --release --locked --all-targets -- -D warnings)
 # libequic_vm's page is its header; rustdoc's would overwrite that of the crate equic-vm, whose name it has.
 RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --exclude libequic_vm --lib --no-deps
 for script in scripts/*.sh packaging/*.sh packaging/debian/p* .ci/run; do

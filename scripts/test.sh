@@ -18,6 +18,8 @@ suites=(
 		equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/play -- --quiet'
 	# The simulator, a workspace of its own for the same reason.
 	sim 'cd sim && cargo test --release --locked -- --quiet'
+	# Proofs for authors of plugins, by PREVAIL: a workspace of its own, which nothing else is built with.
+	prove 'cd prove && cargo test --release --locked -- --quiet'
 	# Bytecode compiled for AArch64, under QEMU.
 	aarch64 scripts/aarch64.sh
 	# Example, tests, ASan, valgrind.

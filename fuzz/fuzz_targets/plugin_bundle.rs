@@ -1,9 +1,11 @@
-//! Bundles, manifests and policies from strangers: nothing panics, and what is accepted is what it says.
+//! Bundles, manifests, policies, entries and heads of logs from strangers: nothing panics, and what is accepted is what it says.
 //!
-//! The first byte says what the rest is: a bundle, a manifest that is packed with a little object, or a policy.
+//! The first byte says what the rest is: a bundle, a manifest that is packed with a little object, a policy, an entry of a
+//! log, a log's head, or a proof that is put behind a signed bundle.
 #![no_main]
 
-use equic_plugin::{Bundle, Class, MAX_BUNDLE, Origin, Policy, Requires, decide, pack};
+use equic_plugin::transparency::{Entry, TreeHead, root_by};
+use equic_plugin::{Bundle, Class, MAX_BUNDLE, Origin, Policy, Requires, SigningKey, decide, pack};
 use libfuzzer_sys::fuzz_target;
 
 fn judge(bundle: &Bundle<'_>) {
@@ -22,7 +24,7 @@ fn judge(bundle: &Bundle<'_>) {
 
 fuzz_target!(|data: &[u8]| {
     let Some((kind, rest)) = data.split_first() else { return };
-    match kind % 3 {
+    match kind % 6 {
         0 => {
             let length = Bundle::length(rest);
             assert!(
@@ -42,11 +44,41 @@ fuzz_target!(|data: &[u8]| {
                 judge(&Bundle::parse(&bytes).expect("what is packed is read"));
             }
         }
-        _ => {
+        2 => {
             let Ok(text) = std::str::from_utf8(rest) else { return };
             if let Ok(policy) = Policy::parse(text) {
                 assert!(policy.anyone.iter().all(|class| class.requires() == Requires::Nothing));
             }
         }
+        3 => {
+            if let Ok(entry) = Entry::parse(rest) {
+                assert_eq!(entry.as_bytes(), rest);
+            }
+        }
+        4 => {
+            let Ok(text) = std::str::from_utf8(rest) else { return };
+            if let Ok(head) = text.parse::<TreeHead>() {
+                assert_eq!(head.to_string(), text);
+            }
+        }
+        _ => stapled(rest),
     }
 });
+
+/// A proof that nobody signed proves nothing, whatever its lengths and hashes.
+fn stapled(proof: &[u8]) {
+    let key = SigningKey::from_seed(&[7; 32]).unwrap();
+    let manifest = "name = \"x\"\nversion = \"1.0.0\"\nauthor = \"x\"\nabi = 1\nsteps = 1
+        capabilities = [\"observe\"]\n[[operations]]\noperation = \"UpdateRtt\"\nanchor = \"after\"\nfunction = \"f\"";
+    let mut bytes = pack(manifest, b"code", Some(&key)).unwrap();
+    let Some((hashes, proof)) = proof.split_first() else { return };
+    bytes[15] = *hashes;
+    bytes.extend_from_slice(proof);
+    if let Ok(bundle) = Bundle::parse(&bytes) {
+        assert!(bundle.staple().is_none());
+    }
+    let (words, _) = proof.as_chunks::<8>();
+    let [index, size] = [0, 1].map(|at| words.get(at).map_or(0, |word| u64::from_be_bytes(*word)));
+    let (path, _) = proof.as_chunks::<32>();
+    let _ = root_by([0; 32], index, size, path);
+}

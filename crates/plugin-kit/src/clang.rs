@@ -55,9 +55,30 @@ fn clang() -> Result<String, BuildError> {
 /// # Errors
 /// [`BuildError`].
 pub fn compile(source: &Path, object: &Path, include: &Path) -> Result<String, BuildError> {
+    compile_with(source, object, include, false)
+}
+
+/// As [`compile`], and with line numbers if `debug`: of the source, but not of the folder that it is in.
+///
+/// # Errors
+/// [`BuildError`].
+pub fn compile_with(
+    source: &Path,
+    object: &Path,
+    include: &Path,
+    debug: bool,
+) -> Result<String, BuildError> {
     let clang = clang()?;
     let mut command = Command::new(&clang);
     command.args(flags()).arg("-I").arg(include).arg("-o").arg(object).arg(source);
+    if debug {
+        command.args(["-g", "-fdebug-compilation-dir=."]);
+        for folder in [source.parent(), Some(include)].into_iter().flatten() {
+            if !folder.as_os_str().is_empty() {
+                command.arg(format!("-fdebug-prefix-map={}=.", folder.display()));
+            }
+        }
+    }
     let output =
         command.output().map_err(|error| BuildError::Start { clang: clang.clone(), error })?;
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -116,7 +116,7 @@ impl Pair {
         seed: u64,
     ) -> Result<Pair, TrialError> {
         let (mut takes, mut pushes) =
-            (ExchangeConfig::new(Bytecode), ExchangeConfig::new(Bytecode));
+            (ExchangeConfig::new(Bytecode::default()), ExchangeConfig::new(Bytecode::default()));
         (takes.policy, pushes.push) = (Some(policy), push);
         let ((client_end, client), (server_end, server)) =
             (end(client, takes), end(server, pushes));

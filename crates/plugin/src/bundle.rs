@@ -6,10 +6,12 @@ use thiserror::Error;
 
 use crate::key::{KEY, PublicKey, SIGNATURE, SigningKey, hex};
 use crate::manifest::{Manifest, ManifestError};
+use crate::transparency::{HeadError, MAX_STAPLE, Staple, staple_length};
 
 /// The first eight bytes; the last of them is the format's version.
 const MAGIC: [u8; 8] = *b"\x89QPLUG\n\x01";
-/// Magic, lengths of manifest (2) and object (4), whether it is signed (1), a byte of zero.
+/// Magic, lengths of manifest (2) and object (4), whether it is signed (1), and 1 more than the hashes of its staple, or 0
+/// if it has none (1).
 const HEADER: usize = 16;
 
 /// Bytes of a manifest at most.
@@ -17,7 +19,7 @@ pub const MAX_MANIFEST: usize = 8 << 10;
 /// Bytes of an object at most. A policy may want less.
 pub const MAX_CODE: usize = 1 << 20;
 /// Bytes of a bundle at most.
-pub const MAX_BUNDLE: usize = HEADER + KEY + SIGNATURE + MAX_MANIFEST + MAX_CODE;
+pub const MAX_BUNDLE: usize = HEADER + KEY + SIGNATURE + MAX_MANIFEST + MAX_CODE + MAX_STAPLE;
 
 /// Reason for which bytes are refused as a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -40,6 +42,9 @@ pub enum BundleError {
     /// The signature is not that of this manifest by this key.
     #[error("the signature by {0} is not one of this manifest")]
     Signature(PublicKey),
+    /// The staple does not prove that this bundle is in the log that it names.
+    #[error("the proof that it is in a log: {0}")]
+    Staple(HeadError),
     /// The manifest was refused.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
@@ -60,7 +65,9 @@ pub struct Bundle<'b> {
     manifest: Manifest,
     text: &'b [u8],
     code: &'b [u8],
-    author: Option<PublicKey>,
+    /// Author and signature.
+    signed: Option<(PublicKey, &'b [u8; SIGNATURE])>,
+    staple: Option<Staple>,
 }
 
 impl<'b> Bundle<'b> {
@@ -86,25 +93,31 @@ impl<'b> Bundle<'b> {
             return Err(BundleError::Length { expected: header.total(), found: bytes.len() });
         }
         let (signed, rest) = rest.split_at(header.signature());
-        let (text, code) = rest.split_at(header.manifest);
+        let (text, rest) = rest.split_at(header.manifest);
+        let (code, stapled) = rest.split_at(header.code);
         // The cheapest first: nothing is parsed that somebody else signed.
-        let author = match signed.split_first_chunk::<KEY>() {
+        let signed = match signed.split_first_chunk::<KEY>() {
             Some((key, signature)) => {
                 let key = PublicKey::from_bytes(*key);
-                let right = signature.try_into().is_ok_and(|signature| key.signed(text, signature));
-                if !right {
-                    return Err(BundleError::Signature(key));
-                }
-                Some(key)
+                let signature: Option<&[u8; SIGNATURE]> = signature.try_into().ok();
+                let signature = signature.filter(|signature| key.signed(text, signature));
+                Some((key, signature.ok_or(BundleError::Signature(key))?))
             }
             None => None,
+        };
+        let staple = match signed {
+            Some((author, signature)) if !stapled.is_empty() => {
+                let staple = Staple::parse(stapled, author, signature, text);
+                Some(staple.map_err(BundleError::Staple)?)
+            }
+            _ => None,
         };
         let manifest = Manifest::parse(text)?;
         let found = sha256(code);
         if found != manifest.code {
             return Err(BundleError::Hash { expected: hex(&manifest.code), found: hex(&found) });
         }
-        Ok(Bundle { manifest, text, code, author })
+        Ok(Bundle { manifest, text, code, signed, staple })
     }
 
     /// The manifest: what the bundle's plugin declares.
@@ -124,7 +137,17 @@ impl<'b> Bundle<'b> {
 
     /// Public key that the signature belongs to; none if the bundle is not signed.
     pub fn author(&self) -> Option<PublicKey> {
-        self.author
+        self.signed.map(|(author, _)| author)
+    }
+
+    /// The signature, which is that of the author.
+    pub(crate) fn signature(&self) -> Option<&'b [u8; SIGNATURE]> {
+        self.signed.map(|(_, signature)| signature)
+    }
+
+    /// The proof that it is in a log, which was checked; none if the bundle has none.
+    pub fn staple(&self) -> Option<&Staple> {
+        self.staple.as_ref()
     }
 }
 
@@ -132,11 +155,13 @@ struct Header {
     manifest: usize,
     code: usize,
     signed: bool,
+    /// Bytes of the staple; 0: there is none.
+    staple: usize,
 }
 
 impl Header {
     fn read(bytes: &[u8; HEADER]) -> Result<Header, BundleError> {
-        let [m0, m1, m2, m3, m4, m5, m6, m7, t0, t1, c0, c1, c2, c3, signed, zero] = *bytes;
+        let [m0, m1, m2, m3, m4, m5, m6, m7, t0, t1, c0, c1, c2, c3, signed, hashes] = *bytes;
         if [m0, m1, m2, m3, m4, m5, m6, m7] != MAGIC {
             return Err(BundleError::Magic);
         }
@@ -150,10 +175,21 @@ impl Header {
         if !(1..=MAX_CODE).contains(&code) {
             return Err(BundleError::Header("the object is empty or too long"));
         }
-        if signed > 1 || zero != 0 {
+        if signed > 1 {
             return Err(BundleError::Header("a flag that version 1 does not have"));
         }
-        Ok(Header { manifest, code, signed: signed == 1 })
+        let staple = match (hashes.checked_sub(1), signed) {
+            (None, _) => 0,
+            (Some(_), 0) => {
+                return Err(BundleError::Header(
+                    "a proof that it is in a log, without a signature",
+                ));
+            }
+            (Some(hashes), _) => {
+                staple_length(hashes).ok_or(BundleError::Header("a proof that is too long"))?
+            }
+        };
+        Ok(Header { manifest, code, signed: signed == 1, staple })
     }
 
     fn signature(&self) -> usize {
@@ -161,7 +197,7 @@ impl Header {
     }
 
     fn total(&self) -> usize {
-        HEADER + self.signature() + self.manifest + self.code
+        HEADER + self.signature() + self.manifest + self.code + self.staple
     }
 }
 
@@ -193,19 +229,44 @@ pub fn pack(manifest: &str, code: &[u8], key: Option<&SigningKey>) -> Result<Vec
     Ok(assemble(text.as_bytes(), code, key))
 }
 
-/// The same bundle, signed by this key, whoever signed it before.
+/// The same bundle, signed by this key, whoever signed it before. A proof that it is in a log, which was of the former
+/// signature, is gone.
 pub fn sign(bundle: &Bundle<'_>, key: &SigningKey) -> Vec<u8> {
     assemble(bundle.text, bundle.code, Some(key))
 }
 
-/// Assembles a bundle from a manifest and an object that were checked.
-fn assemble(text: &[u8], code: &[u8], key: Option<&SigningKey>) -> Vec<u8> {
+/// The same bundle with the proof that it is in a log, in place of another one.
+///
+/// # Errors
+/// [`BundleError::Staple`] if the proof is not of this bundle, [`BundleError::Header`] if nobody signed it.
+pub fn staple(bundle: &Bundle<'_>, staple: &Staple) -> Result<Vec<u8>, BundleError> {
+    let Some((author, signature)) = bundle.signed else {
+        return Err(BundleError::Header("a proof that it is in a log, without a signature"));
+    };
+    let (hashes, proof) = staple.write();
+    Staple::parse(&proof, author, signature, bundle.text).map_err(BundleError::Staple)?;
+    let mut bytes = header(bundle.text, bundle.code, true, hashes + 1);
+    bytes.extend_from_slice(author.as_bytes());
+    bytes.extend_from_slice(signature);
+    bytes.extend_from_slice(bundle.text);
+    bytes.extend_from_slice(bundle.code);
+    bytes.extend_from_slice(&proof);
+    Ok(bytes)
+}
+
+fn header(text: &[u8], code: &[u8], signed: bool, staple: u8) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + KEY + SIGNATURE + text.len() + code.len());
     bytes.extend_from_slice(&MAGIC);
     // `parse` has seen that it is no more than MAX_MANIFEST.
     bytes.extend_from_slice(&(text.len() as u16).to_be_bytes());
     bytes.extend_from_slice(&(code.len() as u32).to_be_bytes());
-    bytes.extend_from_slice(&[u8::from(key.is_some()), 0]);
+    bytes.extend_from_slice(&[u8::from(signed), staple]);
+    bytes
+}
+
+/// Assembles a bundle from a manifest and an object that were checked.
+fn assemble(text: &[u8], code: &[u8], key: Option<&SigningKey>) -> Vec<u8> {
+    let mut bytes = header(text, code, key.is_some(), 0);
     if let Some(key) = key {
         bytes.extend_from_slice(key.public().as_bytes());
         bytes.extend_from_slice(&key.sign(text));

@@ -41,8 +41,12 @@ impl PublicKey {
 
     /// Whether this key signed the manifest.
     pub(crate) fn signed(&self, manifest: &[u8], signature: &[u8; SIGNATURE]) -> bool {
-        let message = [CONTEXT, manifest].concat();
-        UnparsedPublicKey::new(&ED25519, &self.0).verify(&message, signature).is_ok()
+        self.signed_bytes(&[CONTEXT, manifest].concat(), signature)
+    }
+
+    /// Whether this key signed these bytes, which begin with a context of their own.
+    pub(crate) fn signed_bytes(&self, message: &[u8], signature: &[u8; SIGNATURE]) -> bool {
+        UnparsedPublicKey::new(&ED25519, &self.0).verify(message, signature).is_ok()
     }
 }
 
@@ -84,8 +88,13 @@ impl SigningKey {
     }
 
     pub(crate) fn sign(&self, manifest: &[u8]) -> [u8; SIGNATURE] {
+        self.sign_bytes(&[CONTEXT, manifest].concat())
+    }
+
+    /// Signs bytes, which begin with a context of their own.
+    pub(crate) fn sign_bytes(&self, message: &[u8]) -> [u8; SIGNATURE] {
         let mut bytes = [0; SIGNATURE];
-        bytes.copy_from_slice(self.0.sign(&[CONTEXT, manifest].concat()).as_ref());
+        bytes.copy_from_slice(self.0.sign(message).as_ref());
         bytes
     }
 }

@@ -7,6 +7,7 @@
 //! * [`Class`]: what operations and fields mean for who lets a plugin use them, as one table: `class`;
 //! * [`Policy`]: what the owner of an endpoint grants, to whom; and [`decide`], a function of nothing but its
 //!   arguments, which says what a plugin gets, or why it gets nothing;
+//! * [`transparency`]: logs of what authors have signed, and proofs that a bundle is in one;
 //! * [`exchange`]: plugins that one end of a connection gives to the other.
 //!
 //! Then it runs: [`Plugin`] is a bundle that was loaded, with what it was granted; [`Plugin::attach`] gives it memory
@@ -24,11 +25,14 @@ mod manifest;
 mod policy;
 mod runtime;
 mod sdk;
+pub mod transparency;
 
-pub use bundle::{Bundle, BundleError, MAX_BUNDLE, MAX_CODE, MAX_MANIFEST, PackError, pack, sign};
+pub use bundle::{
+    Bundle, BundleError, MAX_BUNDLE, MAX_CODE, MAX_MANIFEST, PackError, pack, sign, staple,
+};
 pub use class::{Class, Origin, Requires, class_of, class_of_setting};
 pub use key::{KeyError, PublicKey, SigningKey};
 pub use manifest::{ABI, Anchor, Frame, Manifest, ManifestError, Operation, Unfit, Version};
 pub use policy::{Author, Granted, Limits, Policy, PolicyError, Refusal, decide};
-pub use runtime::{Allowance, Answer, Plugin, PluginError, Trace, Traced};
-pub use sdk::header;
+pub use runtime::{Allowance, Answer, DEFAULT, DONE, Plugin, PluginError, Trace, Traced};
+pub use sdk::{HelperInfo, header, helpers};

@@ -22,6 +22,8 @@ pub struct Author {
     pub key: PublicKey,
     /// What plugins that it signed may do.
     pub classes: BTreeSet<Class>,
+    /// Public key of the transparency log that its plugins have to be in; none: they need be in no log.
+    pub log: Option<PublicKey>,
 }
 
 /// The most that a plugin may be.
@@ -83,6 +85,19 @@ pub enum PolicyError {
     /// A key that is none.
     #[error("the policy: the key of {0}: a key is written `ed25519:` and 64 hexadecimal digits")]
     Key(String),
+    /// An author with a log that the policy does not have.
+    #[error(
+        "the policy: {author}'s plugins have to be in the log {log}, which it has no key of: add a [[log]]"
+    )]
+    NoLog {
+        /// Name of the author.
+        author: String,
+        /// Name of the log.
+        log: String,
+    },
+    /// A log that is there twice.
+    #[error("the policy has the log {0} twice: which of the two holds?")]
+    LogTwice(String),
     /// A key that two authors have.
     #[error("the policy has the key of {0} twice: which of the two holds?")]
     Twice(String),
@@ -96,6 +111,8 @@ struct File {
     #[serde(default)]
     author: Vec<Named>,
     #[serde(default)]
+    log: Vec<NamedLog>,
+    #[serde(default)]
     limits: Limits,
 }
 
@@ -105,6 +122,14 @@ struct Named {
     name: String,
     key: String,
     classes: Vec<Class>,
+    log: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NamedLog {
+    name: String,
+    key: String,
 }
 
 impl Policy {
@@ -117,15 +142,24 @@ impl Policy {
             toml::from_str(text).map_err(|error| PolicyError::Toml(error.to_string()))?;
         let anyone: BTreeSet<Class> = file.anyone.into_iter().collect();
         can_be_granted(&anyone, "anyone", false)?;
+        let logs = logs(file.log)?;
         let mut authors: Vec<Author> = Vec::with_capacity(file.author.len());
-        for Named { name, key, classes } in file.author {
+        for Named { name, key, classes, log } in file.author {
             let key = key.parse().map_err(|_| PolicyError::Key(name.clone()))?;
             if authors.iter().any(|author| author.key == key) {
                 return Err(PolicyError::Twice(name));
             }
             let classes: BTreeSet<Class> = classes.into_iter().collect();
             can_be_granted(&classes, &name, true)?;
-            authors.push(Author { name, key, classes });
+            let log = match log {
+                Some(log) => {
+                    let found = logs.iter().find(|(known, _)| *known == log);
+                    let missing = || PolicyError::NoLog { author: name.clone(), log };
+                    Some(found.ok_or_else(missing)?.1)
+                }
+                None => None,
+            };
+            authors.push(Author { name, key, classes, log });
         }
         Ok(Policy { anyone, authors, limits: file.limits })
     }
@@ -139,6 +173,19 @@ impl Policy {
     fn author(&self, key: Option<PublicKey>) -> Option<&Author> {
         self.authors.iter().find(|author| Some(author.key) == key)
     }
+}
+
+/// Names and keys of a policy's logs.
+fn logs(named: Vec<NamedLog>) -> Result<Vec<(String, PublicKey)>, PolicyError> {
+    let mut logs: Vec<(String, PublicKey)> = Vec::with_capacity(named.len());
+    for NamedLog { name, key } in named {
+        let key = key.parse().map_err(|_| PolicyError::Key(name.clone()))?;
+        if logs.iter().any(|(known, _)| *known == name) {
+            return Err(PolicyError::LogTwice(name));
+        }
+        logs.push((name, key));
+    }
+    Ok(logs)
 }
 
 /// A policy that grants what nobody gets says something else than its owner means.
@@ -209,6 +256,16 @@ pub enum Refusal {
         /// Public key that signed the bundle; none if it is not signed.
         author: Option<PublicKey>,
     },
+    /// It carries no proof that it is in the log that the policy wants of its author.
+    #[error(
+        "it carries no proof that it is in the log {log}, which the policy wants of {author}'s plugins"
+    )]
+    NotLogged {
+        /// Name that the policy gives the author.
+        author: String,
+        /// Public key of the log.
+        log: PublicKey,
+    },
     /// It wants a class that the policy does not grant.
     #[error("{what} takes `{class}`, which the policy does not grant")]
     NotGranted {
@@ -278,6 +335,11 @@ pub fn decide(
 fn accepted(bundle: &Bundle<'_>, policy: &Policy) -> Result<(), Refusal> {
     let author = bundle.author();
     let named = policy.author(author);
+    if let Some(Author { name, log: Some(log), .. }) = named
+        && bundle.staple().is_none_or(|staple| staple.head().log() != *log)
+    {
+        return Err(Refusal::NotLogged { author: name.clone(), log: *log });
+    }
     if named.is_some_and(|author| !author.classes.is_empty()) || !policy.anyone.is_empty() {
         return Ok(());
     }

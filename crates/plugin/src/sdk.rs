@@ -12,6 +12,29 @@ use crate::runtime::HELPERS;
 /// Columns of a comment.
 const WIDTH: usize = 100;
 
+/// A helper of the interface, for hosts of plugins other than this crate's connections, and for checkers of bytecode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HelperInfo {
+    /// Number that bytecode calls it by; never given to another.
+    pub number: u32,
+    /// Its name in C.
+    pub name: &'static str,
+    /// Its parameters in C, each with its type, or `void`.
+    pub parameters: &'static str,
+    /// Instructions that a call counts as, but for what it takes for its arguments' bytes.
+    pub cost: u32,
+}
+
+/// All helpers of the interface [`ABI`], by number.
+pub fn helpers() -> impl Iterator<Item = HelperInfo> {
+    HELPERS.iter().map(|one| HelperInfo {
+        number: one.number,
+        name: one.name,
+        parameters: one.parameters,
+        cost: one.cost,
+    })
+}
+
 /// Text of `equic_plugin.h`.
 pub fn header() -> String {
     let mut text = String::new();

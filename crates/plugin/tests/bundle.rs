@@ -123,7 +123,7 @@ fn lengths_are_bounded_in_the_header() {
     most[8..14].copy_from_slice(
         &[&(MAX_MANIFEST as u16).to_be_bytes()[..], &(MAX_CODE as u32).to_be_bytes()].concat(),
     );
-    most[14] = 1;
+    (most[14], most[15]) = (1, 64);
     assert_eq!(Bundle::length(&most), Ok(Some(MAX_BUNDLE)));
 }
 

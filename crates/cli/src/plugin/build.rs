@@ -15,6 +15,9 @@ pub(crate) struct Args {
     /// Write the bundle there [default: DIR/NAME.qplug]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// With line numbers, by which `equic plugin check` says where; the object is several times as large
+    #[arg(short = 'g', long)]
+    debug: bool,
 }
 
 /// Packs an object, as clang makes it for BPF, and a manifest into a bundle that nobody has signed.
@@ -31,11 +34,11 @@ pub(crate) struct PackArgs {
     output: PathBuf,
 }
 
-/// A folder for the time of a build.
-struct Folder(PathBuf);
+/// A folder for the time of a build or a check.
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    fn new() -> Done<Folder> {
+    pub(super) fn new() -> Done<Folder> {
         let name = format!("equic-plugin-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         // It must not be there yet: what is there is somebody else's.
@@ -74,7 +77,7 @@ pub(super) fn run(args: &Args) -> Done {
     let work = Folder::new()?;
     super::write(&work.0.join("equic_plugin.h"), equic_plugin::header().as_bytes())?;
     let object = work.0.join("object.o");
-    let warnings = equic_plugin_kit::compile(&source, &object, &work.0)
+    let warnings = equic_plugin_kit::compile_with(&source, &object, &work.0, args.debug)
         .map_err(|error| Failure::new(error.to_string().trim_end().to_owned()))?;
     if !warnings.is_empty() {
         output::notice(warnings.trim_end());

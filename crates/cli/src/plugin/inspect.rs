@@ -2,11 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use equic_gateway::parse_duration;
 use equic_plugin::{Bundle, Class, Origin, Plugin, Policy, decide};
 use serde::Serialize;
 
-use super::{load_bytes, parse, read, seconds_now};
+use super::build::Folder;
+use super::proof::{Verdict, look};
+use super::{load_bytes, parse, read, seconds_now, write};
 use crate::failure::{Done, Failure};
 use crate::output;
 
@@ -25,8 +29,8 @@ pub(crate) struct Args {
 }
 
 /// Reads the bundle, checks its manifest and each of its instructions, compiles it, and says whether it would run
-/// here: as a plugin of one's own, or, with a policy, as one of a peer's. No proof is looked for that it keeps within
-/// its memory and its steps: it is held to them while it runs.
+/// here: as a plugin of one's own, or, with a policy, as one of a peer's. Then it looks for a proof that it keeps within
+/// its memory and ends (by the program equic-prove): to find none is a warning, as a plugin is held to both while it runs.
 #[derive(clap::Args)]
 pub(crate) struct CheckArgs {
     /// The bundle
@@ -35,6 +39,12 @@ pub(crate) struct CheckArgs {
     /// Decide by this policy (TOML), as for a plugin that a peer brings
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    /// Fail if there is no proof of a function that one can be looked for of, or no equic-prove
+    #[arg(long)]
+    strict: bool,
+    /// Look for a proof for so long at most; 0s: not at all
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = parse_duration)]
+    proof_limit: Duration,
 }
 
 #[derive(Serialize)]
@@ -49,6 +59,8 @@ struct Inspected<'a> {
     version: String,
     author: &'a str,
     signed_by: Option<String>,
+    /// Public key of the log that it carries a proof of.
+    logged_in: Option<String>,
     abi: u32,
     object_bytes: usize,
     memory: usize,
@@ -65,6 +77,7 @@ fn inspected<'a>(bundle: &'a Bundle<'_>) -> Inspected<'a> {
         version: manifest.version.to_string(),
         author: &manifest.author,
         signed_by: bundle.author().map(|key| key.to_string()),
+        logged_in: bundle.staple().map(|staple| staple.head().log().to_string()),
         abi: manifest.abi,
         object_bytes: bundle.code().len(),
         memory: manifest.memory,
@@ -92,6 +105,9 @@ pub(super) fn run(args: &Args) -> Done {
         seen.steps,
         seen.abi,
     );
+    if let Some(log) = &seen.logged_in {
+        text.push_str(&format!("in the log {log}\n"));
+    }
     for one in &seen.uses {
         text.push_str(&format!("  {:8} {}\n", one.class, one.what));
     }
@@ -124,5 +140,43 @@ pub(super) fn check(args: &CheckArgs) -> Done {
         plugin.manifest().name,
         classes.join(", "),
         plugin.instructions()
-    ))
+    ))?;
+    if args.proof_limit.is_zero() {
+        return Ok(());
+    }
+    prove(&parse(&args.bundle, &bytes)?, args)
+}
+
+/// Looks for a proof of each function, and says where there is none.
+fn prove(bundle: &Bundle<'_>, args: &CheckArgs) -> Done {
+    let work = Folder::new()?;
+    let object = work.0.join("object.o");
+    write(&object, bundle.code())?;
+    let Some(looked) = look(bundle.manifest(), &object, args.proof_limit)? else {
+        let why = "no proof was looked for: equic-prove is neither beside this program nor on PATH";
+        if args.strict {
+            return Err(Failure::new(why).mend("make prove"));
+        }
+        output::notice(why);
+        return Ok(());
+    };
+    let mut without = 0;
+    for one in &looked {
+        match one.verdict {
+            Verdict::Proved => output::line(one)?,
+            Verdict::Finding { .. } => {
+                without += 1;
+                output::notice(format_args!("warning: {one}"));
+            }
+            Verdict::Unknown(_) => output::notice(one),
+        }
+    }
+    if args.strict && without > 0 {
+        return Err(Failure::new(format!(
+            "{}: there is no proof of {without} of {} functions",
+            args.bundle.display(),
+            looked.len()
+        )));
+    }
+    Ok(())
 }

@@ -58,7 +58,7 @@ pub(super) fn make(args: &KeyArgs) -> Done {
     output::line(key.public())
 }
 
-fn private(path: &Path) -> Done<SigningKey> {
+pub(super) fn private(path: &Path) -> Done<SigningKey> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::because(format_args!("cannot read {}", path.display()), error))?;
     let seed = text.trim_end().strip_prefix(PRIVATE).and_then(|digits| {

@@ -1,8 +1,9 @@
 //! `equic plugin`: from C to a plugin on a connection.
 //!
 //! * [`mod@new`]: a folder with a plugin to begin with; [`build`]: C to a bundle;
-//! * [`inspect`]: what is in a bundle, and whether it would run: `check`;
+//! * [`inspect`]: what is in a bundle, and whether it would run: `check`, with [`proof`];
 //! * [`keys`]: keys of authors, and signatures;
+//! * [`log`]: transparency logs, and what watches them;
 //! * [`play`]: a plugin between two connections in memory;
 //! * [`demo`]: the tree's plugins where they help, and plugins that mean harm; [`bench`]: all of them side by side.
 
@@ -11,8 +12,10 @@ mod build;
 mod demo;
 mod inspect;
 mod keys;
+mod log;
 mod new;
 mod play;
+mod proof;
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -45,6 +48,11 @@ pub(crate) enum Command {
     Key(keys::KeyArgs),
     /// Sign a bundle
     Sign(keys::SignArgs),
+    /// Keep a transparency log of signed bundles
+    #[command(subcommand)]
+    Log(log::Command),
+    /// Find out whether a transparency log has only grown, and by what
+    Monitor(log::MonitorArgs),
 }
 
 pub(crate) fn run(command: &Command) -> Done {
@@ -59,6 +67,8 @@ pub(crate) fn run(command: &Command) -> Done {
         Command::Bench(args) => bench::run(args),
         Command::Key(args) => keys::make(args),
         Command::Sign(args) => keys::sign(args),
+        Command::Log(command) => log::run(command),
+        Command::Monitor(args) => log::monitor(args),
     }
 }
 

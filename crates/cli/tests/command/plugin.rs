@@ -91,6 +91,116 @@ fn signed_bundles_and_policies() {
     assert!(broken.code == Some(1) && broken.stderr.contains("hash"), "{broken:?}");
 }
 
+/// A bundle into a log, past a policy that wants it there, and the log before a monitor: honest, then cut.
+#[test]
+fn logs_and_what_watches_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let key = |name: &str| equic(&["plugin", "key", &at(name)]).ok().trim().to_owned();
+    let (ann, log) = (key("ann.key"), key("log.key"));
+    let reno = of_the_tree("reno", folder.path());
+    equic(&["plugin", "sign", &reno, "--key", &at("ann.key")]).ok();
+    equic(&["plugin", "log", "init", &at("log"), "--key", &at("log.key")]).ok();
+    let policy = format!(
+        "[[log]]\nname = \"ours\"\nkey = \"{log}\"\n[[author]]\nname = \"ann\"\nkey = \"{ann}\"\n\
+         classes = [\"observe\", \"tune\", \"raise\"]\nlog = \"ours\"\n"
+    );
+    std::fs::write(at("policy.toml"), policy).unwrap();
+    let check = || equic(&["plugin", "check", &reno, "--policy", &at("policy.toml")]);
+    let outside = check();
+    assert!(outside.code == Some(1) && outside.stderr.contains("no proof"), "{outside:?}");
+    let append = ["plugin", "log", "append", &at("log"), &reno, "--key", &at("log.key")];
+    let said = equic(&append).ok();
+    assert!(said.contains("is entry 0 of the log"), "{said}");
+    assert!(check().ok().contains("would run of a peer's"));
+    let seen = equic(&["plugin", "inspect", &reno, "--json"]).json();
+    assert_eq!(seen["logged_in"], Value::from(log.as_str()));
+
+    let (known, folder_of_log) = (at("known"), at("log"));
+    let watch = ["plugin", "monitor", &folder_of_log, "--log", &log, "--known", &known];
+    let first = equic(&watch).ok();
+    assert!(first.contains("1 of them new") && first.contains(&ann), "{first}");
+    assert!(first.contains("     0  reno 1.0.0"), "{first}");
+    let cap = of_the_tree("cap", folder.path());
+    equic(&["plugin", "sign", &cap, "--key", &at("ann.key")]).ok();
+    let before = std::fs::read(Path::new(&at("log")).join("head")).unwrap();
+    equic(&["plugin", "log", "append", &at("log"), &cap, "--key", &at("log.key")]).ok();
+    let json = equic(&[&watch[..], &["--json", "--bundle", &cap]].concat()).json();
+    assert_eq!((&json["size"], &json["new"][0]["name"]), (&Value::from(2), &Value::from("cap")));
+    // The proof follows from the log's files alone.
+    equic(&["plugin", "log", "staple", &at("log"), &reno]).ok();
+    // An entry is taken back: the head of before is signed, and all the same it is seen.
+    std::fs::write(Path::new(&at("log")).join("head"), before).unwrap();
+    let cut = equic(&watch);
+    assert!(cut.code == Some(1) && cut.stderr.contains("TRUNCATED"), "{cut:?}");
+    assert!(equic(&watch).stderr.contains("TRUNCATED"), "and it is not forgotten");
+}
+
+/// Writes a program `equic-prove` beside a copy of the command, and returns the copy.
+fn with_prover(folder: &Path, script: &str) -> std::path::PathBuf {
+    let run = |program: &str, args: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(args);
+        finish(command).ok()
+    };
+    let command = folder.join("equic");
+    run("cp", &[EQUIC, text(&command)]);
+    // By another process: one that this process has open for writing could not be started (ETXTBSY).
+    let write = "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\"";
+    run("sh", &["-c", write, text(&folder.join("equic-prove")), &format!("#!/bin/sh\n{script}")]);
+    command
+}
+
+/// What `check` makes of the answers of equic-prove, which has tests of its own (`prove/`).
+#[test]
+fn a_proof_is_looked_for_by_another_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let reno = of_the_tree("reno", folder.path());
+    let check = |command: &Path, more: &[&str]| {
+        let mut command = Command::new(command);
+        command.args(["plugin", "check", &reno]).args(more).env("PATH", folder.path());
+        finish(command)
+    };
+    // Without it the check is what it was, unless it has to be there.
+    let alone = Path::new(EQUIC);
+    if !alone.with_file_name("equic-prove").exists() {
+        let said = check(alone, &[]);
+        assert!(
+            said.code == Some(0) && said.stderr.contains("no proof was looked for"),
+            "{said:?}"
+        );
+        assert_eq!(check(alone, &["--strict"]).code, Some(1));
+    }
+    let proved = with_prover(folder.path(), "printf 'proved\ton_acked\nproved\ton_event\n'");
+    let said = check(&proved, &["--strict"]).ok();
+    assert!(said.contains("on_event: proved to keep within its memory and to end"), "{said}");
+    // It is told which functions, with how many bytes of words, and which helpers.
+    let asked = text(folder.path()).to_owned() + "/asked";
+    with_prover(folder.path(), &format!("while read -r line; do echo \"$line\"; done >{asked}"));
+    let said = check(&proved, &[]);
+    assert!(said.stderr.contains("on_acked: not looked at: PREVAIL failed"), "{said:?}");
+    let asked = std::fs::read_to_string(asked).unwrap();
+    for line in ["function\ton_acked\t32", "helper\t1\tn", "helper\t2\tnn", "helper\t4\trsn"] {
+        assert!(asked.lines().any(|one| one == line), "{asked}");
+    }
+    // A finding is a warning, or an error if it is asked for.
+    let finding = "printf 'proved\ton_acked\nfinding\ton_event\t3\treno.c\t44\tno bound\n'";
+    with_prover(folder.path(), finding);
+    let said = check(&proved, &[]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let warning = "warning: reno.c:44: in on_event: no proof: no bound";
+    assert!(said.stderr.contains(warning), "{said:?}");
+    assert_eq!(check(&proved, &["--strict"]).code, Some(1));
+    // One that does not end is ended.
+    with_prover(folder.path(), "printf 'proved\ton_acked\n'; while :; do :; done");
+    let said = check(&proved, &["--proof-limit", "1s"]);
+    assert!(said.stdout.contains("on_acked: proved"), "{said:?}");
+    assert!(
+        said.stderr.contains("on_event: not looked at: there was no answer within 1s"),
+        "{said:?}"
+    );
+}
+
 #[test]
 fn what_cannot_be_built_says_why() {
     let folder = tempfile::tempdir().unwrap();

@@ -26,9 +26,9 @@ pub(super) const MAX_BYTES: u64 = 4096;
 pub(super) const AREA: u64 = WORDS + MAX_BYTES;
 
 /// Returned by a function in a default's place: the default is to run.
-pub(super) const DEFAULT: u64 = 0;
+pub const DEFAULT: u64 = 0;
 /// Returned by a function in a default's place: the outputs are written.
-pub(super) const DONE: u64 = 1;
+pub const DONE: u64 = 1;
 
 /// The bytecode's host.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct Helper {
     /// Its description in the C header.
     pub(crate) does: &'static str,
     /// Instructions that a call of it counts as.
-    pub(super) cost: u32,
+    pub(crate) cost: u32,
     /// Class without which a plugin does not have the helper, whatever else it has.
     pub(super) class: Option<Class>,
 }

@@ -32,6 +32,7 @@ use crate::policy::Granted;
 
 use abi::Abi;
 pub(crate) use abi::HELPERS;
+pub use abi::{DEFAULT, DONE};
 pub use allowance::Allowance;
 use instance::Instance;
 pub use trace::{Answer, Trace, Traced};

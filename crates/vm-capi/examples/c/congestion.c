@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * A QUIC stack in C whose congestion controllers are structs of callbacks, as picoquic's are, and
- * one of them that is bytecode: which algorithm it is, the file decides that is loaded. cc
- * congestion.c -lequic_vm -o congestion && ./congestion reno.o
+ * one of them that is a protocol plugin: the same object that runs on eQUIC's connections
+ * (plugins/reno), unchanged. Which algorithm it is, the object decides. The functions that it has
+ * for acknowledgements and for losses are named by its manifest, plugin.toml:
+ *
+ *     clang -target bpf -O2 -mcpu=v3 -I plugins/sdk -c plugins/reno/reno.c -o reno.o
+ *     cc -I plugins/sdk congestion.c -lequic_vm -o congestion
+ *     ./congestion reno.o on_acked on_event
  */
+#include <equic_plugin.h>
 #include <equic_vm.h>
 
 #include <err.h>
@@ -11,10 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a stack has: a path, what it tells its controller, and what it asks of it. */
+/* A path of the stack, and what the stack tells the path's controller. Times are in nanoseconds. */
 struct path {
 	uint64_t window;
+	uint64_t threshold; /* of slow start; UINT64_MAX: none yet */
 	uint64_t datagram_size;
+	uint64_t smoothed_rtt;
+	uint64_t in_flight;
 	void *state; /* the controller's */
 };
 
@@ -32,108 +41,160 @@ struct congestion_algorithm {
 	void (*notify)(struct path *path, enum notification what, const struct ack_state *state,
 		       uint64_t now);
 	void (*delete)(struct path *path);
-	void (*observe)(const struct path *path, uint64_t *threshold);
-};
-
-/* The bytecode's view of a path: reno.bpf.c. */
-struct view {
-	uint64_t datagram_size, acked, sent_at, app_limited;
-	uint64_t window, threshold, recovery_start, avoided;
 };
 
 static struct {
 	equic_vm_program *program;
-	uint32_t init, on_ack, on_loss, on_persistent_congestion;
-	uint64_t view; /* where it is in an instance's memory */
+	uint32_t on_acked, on_event;
+	uint64_t words; /* offset of a call's words in an instance's memory */
 } plugin;
 
-/* What a call may cost, in instructions: far more than it does. */
+/* Instructions that a call may take at most: far more than a controller needs. */
 #define BUDGET 10000
+/* The most that a path has in flight, whatever a plugin says. */
+#define MOST (1ull << 30)
 
-static struct view *view_of(const struct path *path)
+/* The path and the moment that a call of the plugin is about, for its helpers. */
+struct call {
+	struct path *path;
+	uint64_t now;
+};
+
+/* The least window (RFC 9002 s.7.2). */
+static uint64_t least(const struct path *path)
 {
-	return (struct view *)equic_vm_instance_memory(path->state, plugin.view,
-						       sizeof(struct view));
+	return 2 * path->datagram_size;
 }
 
-/* A controller that fails is taken off; the path keeps its window. */
-static int run(struct path *path, uint32_t entry, uint64_t now)
+static int field(const struct path *path, uint64_t number, uint64_t *value)
 {
-	const uint64_t arguments[5] = {plugin.view, now};
-	uint64_t budget = BUDGET, window;
-
-	if (!path->state)
-		return -1;
-	if (equic_vm_run(path->state, entry, arguments, &budget, path, &window)) {
-		warnx("%s: taken off", equic_vm_last_error_message());
-		equic_vm_instance_free(path->state);
-		path->state = NULL;
+	switch (number) {
+	case EQUIC_CONGESTION_WINDOW:
+	case EQUIC_CONTROLLER_WINDOW:
+		*value = path->window;
+		return 0;
+	case EQUIC_SLOW_START_THRESHOLD:
+		*value = path->threshold;
+		return 0;
+	case EQUIC_DATAGRAM_SIZE:
+		*value = path->datagram_size;
+		return 0;
+	case EQUIC_SMOOTHED_RTT:
+		*value = path->smoothed_rtt;
+		return 0;
+	case EQUIC_BYTES_IN_FLIGHT:
+		*value = path->in_flight;
+		return 0;
+	default:
+		/* This ends the call, and with it the plugin. */
 		return -1;
 	}
-	/* Whatever it says, a path sends something, and not without end. */
-	if (window < 2 * path->datagram_size)
-		window = 2 * path->datagram_size;
-	if (window > 1 << 30)
-		window = 1 << 30;
-	path->window = window;
+}
+
+static int get(equic_vm_call *vm, void *data, void *own, const uint64_t *arguments,
+	       uint64_t *result)
+{
+	const struct call *call = data;
+
+	(void)vm, (void)own;
+	return field(call->path, arguments[0], result);
+}
+
+static int set(equic_vm_call *vm, void *data, void *own, const uint64_t *arguments,
+	       uint64_t *result)
+{
+	struct path *path = ((struct call *)data)->path;
+	uint64_t value = arguments[1];
+
+	(void)vm, (void)own;
+	if (value < least(path))
+		value = least(path);
+	if (arguments[0] == EQUIC_CONGESTION_WINDOW)
+		path->window = value > MOST ? MOST : value;
+	else if (arguments[0] == EQUIC_SLOW_START_THRESHOLD)
+		path->threshold = value;
+	else
+		return -1;
+	return field(path, arguments[0], result);
+}
+
+static int now(equic_vm_call *vm, void *data, void *own, const uint64_t *arguments,
+	       uint64_t *result)
+{
+	(void)vm, (void)own, (void)arguments;
+	*result = ((struct call *)data)->now;
 	return 0;
 }
 
-static int bytecode_init(struct path *path)
+/* Calls a function of the plugin with an operation's words. A plugin that fails is taken off; the
+ * path keeps its window. */
+static void run(struct path *path, uint32_t entry, const void *words, size_t size, uint64_t when)
+{
+	struct call call = {path, when};
+	const uint64_t arguments[5] = {plugin.words};
+	uint64_t budget = BUDGET, answer = EQUIC_NONE;
+
+	if (!path->state)
+		return;
+	memcpy(equic_vm_instance_memory(path->state, plugin.words, size), words, size);
+	if (!equic_vm_run(path->state, entry, arguments, &budget, &call, &answer) &&
+	    answer == EQUIC_DONE)
+		return;
+	warnx("the plugin is taken off: %s",
+	      answer == EQUIC_DEFAULT ? "there is no default" : equic_vm_last_error_message());
+	equic_vm_instance_free(path->state);
+	path->state = NULL;
+}
+
+static int plugin_init(struct path *path)
 {
 	equic_vm_instance *instance;
 
 	if (equic_vm_instance_new(plugin.program, &instance))
 		return -1;
 	path->state = instance;
-	view_of(path)->datagram_size = path->datagram_size;
-	return run(path, plugin.init, 0);
+	path->window = 10 * path->datagram_size; /* RFC 9002 s.7.2 */
+	path->threshold = UINT64_MAX;
+	return 0;
 }
 
-static void bytecode_notify(struct path *path, enum notification what,
-			    const struct ack_state *state, uint64_t now)
+static void plugin_notify(struct path *path, enum notification what, const struct ack_state *state,
+			  uint64_t when)
 {
-	struct view *view;
+	struct equic_congestion_acked acked = {.in = {.bytes = state->bytes,
+						      .in_flight = path->in_flight,
+						      .app_limited = state->app_limited}};
+	struct equic_congestion_event event = {
+		.in = {.largest_sent = state->sent_at, .bytes = state->bytes}};
 
-	if (!path->state)
-		return;
-	view = view_of(path);
-	view->acked = state->bytes;
-	view->sent_at = state->sent_at;
-	view->app_limited = state->app_limited;
 	switch (what) {
 	case ACKNOWLEDGED:
-		run(path, plugin.on_ack, now);
+		run(path, plugin.on_acked, &acked, sizeof(acked), when);
 		break;
 	case LOST:
-		run(path, plugin.on_loss, now);
+		run(path, plugin.on_event, &event, sizeof(event), when);
 		break;
 	case PERSISTENT_CONGESTION:
-		run(path, plugin.on_persistent_congestion, now);
+		/* No operation that a controller replaces: the stack's own (RFC 9002 s.7.6.2). */
+		path->window = least(path);
 		break;
 	}
 }
 
-static void bytecode_delete(struct path *path)
+static void plugin_delete(struct path *path)
 {
 	equic_vm_instance_free(path->state);
 	path->state = NULL;
 }
 
-static void bytecode_observe(const struct path *path, uint64_t *threshold)
-{
-	*threshold = path->state ? view_of(path)->threshold : UINT64_MAX;
-}
-
 static const struct congestion_algorithm bytecode = {
-	.id = "bytecode",
-	.init = bytecode_init,
-	.notify = bytecode_notify,
-	.delete = bytecode_delete,
-	.observe = bytecode_observe,
+	.id = "plugin",
+	.init = plugin_init,
+	.notify = plugin_notify,
+	.delete = plugin_delete,
 };
 
-static void load(const char *name)
+static void load(const char *name, const char *on_acked, const char *on_event)
 {
 	static unsigned char elf[1 << 20];
 	equic_vm_helpers *helpers;
@@ -145,30 +206,36 @@ static void load(const char *name)
 		err(1, "%s", name);
 	got = fread(elf, 1, sizeof(elf), file);
 	fclose(file);
+	/* The numbers are the plugin interface's (equic_plugin.h). Other helpers this stack does
+	 * not have: an object that calls one is not loaded. */
 	if (equic_vm_helpers_new(&helpers) ||
+	    equic_vm_helpers_add(helpers, (uint32_t)(uintptr_t)equic_get, "equic_get", 10, get,
+				 NULL) ||
+	    equic_vm_helpers_add(helpers, (uint32_t)(uintptr_t)equic_set, "equic_set", 20, set,
+				 NULL) ||
+	    equic_vm_helpers_add(helpers, (uint32_t)(uintptr_t)equic_now, "equic_now", 5, now,
+				 NULL) ||
 	    equic_vm_program_load(helpers, elf, got, 0, 0, &plugin.program) ||
-	    equic_vm_program_entry(plugin.program, "init", &plugin.init) ||
-	    equic_vm_program_entry(plugin.program, "on_ack", &plugin.on_ack) ||
-	    equic_vm_program_entry(plugin.program, "on_loss", &plugin.on_loss) ||
-	    equic_vm_program_entry(plugin.program, "on_persistent_congestion",
-				   &plugin.on_persistent_congestion))
+	    equic_vm_program_entry(plugin.program, on_acked, &plugin.on_acked) ||
+	    equic_vm_program_entry(plugin.program, on_event, &plugin.on_event))
 		errx(1, "%s: %s", name, equic_vm_last_error_message());
 	equic_vm_helpers_free(helpers);
-	equic_vm_program_free_memory(plugin.program, &plugin.view, &length);
-	if (length < sizeof(struct view))
+	equic_vm_program_free_memory(plugin.program, &plugin.words, &length);
+	if (length < sizeof(struct equic_congestion_acked) ||
+	    length < sizeof(struct equic_congestion_event))
 		errx(1, "%s: its variables leave no room", name);
 }
 
 int main(int argc, char **argv)
 {
 	const struct congestion_algorithm *algorithm = &bytecode;
-	struct path path = {.datagram_size = 1200};
+	struct path path = {.datagram_size = 1200, .smoothed_rtt = 50 * EQUIC_MILLISECOND};
 	struct ack_state state = {0};
-	uint64_t threshold, now = 0;
+	uint64_t time = 0;
 
-	if (argc != 2)
-		errx(2, "usage: congestion reno.o");
-	load(argv[1]);
+	if (argc != 4)
+		errx(2, "usage: congestion OBJECT ON_ACKED ON_EVENT");
+	load(argv[1], argv[2], argv[3]);
 	if (algorithm->init(&path))
 		errx(1, "%s: %s", algorithm->id, equic_vm_last_error_message());
 	printf("start %llu\n", (unsigned long long)path.window);
@@ -177,18 +244,19 @@ int main(int argc, char **argv)
 	for (int round = 1; round <= 10; round++) {
 		uint64_t window = path.window;
 
-		state.sent_at = now += 50000;
-		for (uint64_t sent = 0; sent + 1200 <= window; sent += 1200) {
-			state.bytes = 1200;
-			algorithm->notify(&path, ACKNOWLEDGED, &state, now);
+		state.sent_at = time += path.smoothed_rtt;
+		for (uint64_t sent = 0; sent + path.datagram_size <= window;
+		     sent += path.datagram_size) {
+			path.in_flight = window - sent;
+			state.bytes = path.datagram_size;
+			algorithm->notify(&path, ACKNOWLEDGED, &state, time);
 		}
 		if (round == 6)
-			algorithm->notify(&path, LOST, &state, now);
-		algorithm->observe(&path, &threshold);
+			algorithm->notify(&path, LOST, &state, time);
 		printf("round %d window %llu%s\n", round, (unsigned long long)path.window,
-		       threshold == UINT64_MAX ? " slow start" : "");
+		       path.threshold == UINT64_MAX ? " slow start" : "");
 	}
-	algorithm->notify(&path, PERSISTENT_CONGESTION, &state, now);
+	algorithm->notify(&path, PERSISTENT_CONGESTION, &state, time);
 	printf("persistent congestion %llu\n", (unsigned long long)path.window);
 	algorithm->delete(&path);
 	equic_vm_program_free(plugin.program);

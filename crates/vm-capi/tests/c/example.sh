@@ -1,6 +1,6 @@
 #!/bin/sh
-# The example says what RFC 9002 s.7 makes of ten round trips. Usage: example.sh CONGESTION RENO.o EXPECTED
-said=$("$1" "$2") || { echo "FAILED example: it ended with $?"; exit 1; }
+# With the plugin reno the example says what RFC 9002 s.7 makes of ten round trips. Usage: example.sh CONGESTION RENO.o EXPECTED
+said=$("$1" "$2" on_acked on_event) || { echo "FAILED example: it ended with $?"; exit 1; }
 if [ "$said" = "$(cat "$3")" ]; then
 	echo "ok example"
 else

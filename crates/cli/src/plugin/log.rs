@@ -1,0 +1,232 @@
+//! `equic plugin log` and `monitor`: transparency logs of plugins, kept as folders of files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use equic_plugin::PublicKey;
+use equic_plugin::transparency::{Alarm, Log, LogError, MAX_HEAD, Staple, TreeHead, check};
+use serde::Serialize;
+
+use super::{parse, read, seconds_now, write};
+use crate::failure::{Done, Failure};
+use crate::output;
+
+/// Schema of the output of `monitor --json`.
+const SCHEMA: &str = "equic.plugin.monitor/1";
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Make an empty log in a folder, which any server of files can serve
+    Init(InitArgs),
+    /// Add a signed bundle to a log, and put the proof of that beside it
+    Append(AppendArgs),
+    /// Put the proof that a bundle is in a log beside it, without the log's key
+    Staple(StapleArgs),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct InitArgs {
+    /// Folder of the log
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// File with the log's private key, as `equic plugin key` makes it
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct AppendArgs {
+    /// Folder of the log
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// The bundle, signed by its author
+    #[arg(value_name = "BUNDLE")]
+    bundle: PathBuf,
+    /// File with the log's private key
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// Write the bundle with the proof there [default: BUNDLE itself]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct StapleArgs {
+    /// Folder of the log
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// The bundle, which is in the log
+    #[arg(value_name = "BUNDLE")]
+    bundle: PathBuf,
+    /// Write the bundle with the proof there [default: BUNDLE itself]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Compares a log, or a copy of one, with what was known of it, and lists the entries that are new, by author. Exit code 1 if
+/// the log was cut, changed, or shows another tree than a bundle carries a proof of.
+#[derive(clap::Args)]
+pub(crate) struct MonitorArgs {
+    /// Folder of the log
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// The log's public key
+    #[arg(long, value_name = "KEY")]
+    log: PublicKey,
+    /// File with the log's head as it was known, which is written anew if all is well; none yet: the whole log is new
+    #[arg(long, value_name = "FILE")]
+    known: PathBuf,
+    /// A bundle from elsewhere, whose proof has to be of this log's tree; it may be given more than once
+    #[arg(long, value_name = "FILE")]
+    bundle: Vec<PathBuf>,
+    /// Print it as JSON (schema equic.plugin.monitor/1)
+    #[arg(long)]
+    json: bool,
+}
+
+fn of_log(folder: &Path) -> impl FnOnce(LogError) -> Failure + '_ {
+    move |error| Failure::because(format_args!("the log {}", folder.display()), error)
+}
+
+pub(super) fn run(command: &Command) -> Done {
+    match command {
+        Command::Init(args) => init(args),
+        Command::Append(args) => append(args),
+        Command::Staple(args) => staple(args),
+    }
+}
+
+fn init(args: &InitArgs) -> Done {
+    let key = super::keys::private(&args.key)?;
+    let log = Log::create(&args.folder, &key, seconds_now()).map_err(of_log(&args.folder))?;
+    output::line(format_args!("{} is the log {}", args.folder.display(), log.head().log()))
+}
+
+fn append(args: &AppendArgs) -> Done {
+    let key = super::keys::private(&args.key)?;
+    let bytes = read(&args.bundle)?;
+    let bundle = parse(&args.bundle, &bytes)?;
+    let proof = Log::append(&args.folder, &bundle, &key, seconds_now());
+    let proof = proof.map_err(of_log(&args.folder))?;
+    beside(&args.bundle, &bytes, &proof, args.output.as_deref())
+}
+
+fn staple(args: &StapleArgs) -> Done {
+    let bytes = read(&args.bundle)?;
+    let log = Log::open(&args.folder).map_err(of_log(&args.folder))?;
+    let proof = log.staple(&parse(&args.bundle, &bytes)?).map_err(of_log(&args.folder))?;
+    beside(&args.bundle, &bytes, &proof, args.output.as_deref())
+}
+
+/// Writes a bundle with its proof.
+fn beside(path: &Path, bytes: &[u8], proof: &Staple, output: Option<&Path>) -> Done {
+    let stapled = equic_plugin::staple(&parse(path, bytes)?, proof)
+        .map_err(|error| Failure::because(path.display(), error))?;
+    let path = output.unwrap_or(path);
+    write(path, &stapled)?;
+    output::line(format_args!(
+        "{} is entry {} of the log {}, which has {}",
+        path.display(),
+        proof.index(),
+        proof.head().log(),
+        proof.head().size()
+    ))
+}
+
+/// An entry that is new, for JSON.
+#[derive(Serialize)]
+struct New {
+    entry: u64,
+    author: String,
+    name: String,
+    version: String,
+}
+
+#[derive(Serialize)]
+struct Watched {
+    log: String,
+    size: u64,
+    time: u64,
+    new: Vec<New>,
+}
+
+/// The head that was known; none: there is no file yet.
+fn known(path: &Path) -> Done<Option<TreeHead>> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::because(format_args!("cannot read {}", path.display()), error)
+    };
+    match fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(&error)),
+        Ok(found) if found.len() > MAX_HEAD as u64 => return Err(failed(&"it is no tree head")),
+        Ok(_) => {}
+    }
+    let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
+    text.parse().map(Some).map_err(|error| failed(&error))
+}
+
+/// The proofs that bundles carry.
+fn proofs(paths: &[PathBuf]) -> Done<Vec<Staple>> {
+    let proof = |path: &PathBuf| {
+        let bytes = read(path)?;
+        let bundle = parse(path, &bytes)?;
+        let none = || Failure::because(path.display(), "it carries no proof that it is in a log");
+        bundle.staple().cloned().ok_or_else(none)
+    };
+    paths.iter().map(proof).collect()
+}
+
+pub(super) fn monitor(args: &MonitorArgs) -> Done {
+    let known = known(&args.known)?;
+    let stapled = proofs(&args.bundle)?;
+    let log = Log::open(&args.folder).map_err(of_log(&args.folder))?;
+    let news = check(&log, args.log, known.as_ref(), &stapled).map_err(|alarm| {
+        let failure = Failure::because(args.folder.display(), &alarm);
+        match (alarm, &known) {
+            (Alarm::Truncated { .. } | Alarm::Forked { .. }, Some(known)) => failure.mend(format!(
+                "keep {} and the log's head: both are signed by the log, and prove it (sizes {} and {})",
+                args.known.display(),
+                known.size(),
+                log.head().size()
+            )),
+            _ => failure,
+        }
+    })?;
+    let new = news.entries.iter().map(|(place, entry)| New {
+        entry: *place,
+        author: entry.author().to_string(),
+        name: entry.manifest().name.clone(),
+        version: entry.manifest().version.to_string(),
+    });
+    let (size, time) = (news.head.size(), news.head.time());
+    let watched = Watched { log: args.log.to_string(), size, time, new: new.collect() };
+    if args.json {
+        output::json(SCHEMA, &watched)?;
+    } else {
+        report(&watched)?;
+    }
+    // Last: entries that were not reported are new next time.
+    write(&args.known, news.head.to_string().as_bytes())
+}
+
+fn report(watched: &Watched) -> Done {
+    let mut by_author: BTreeMap<&str, Vec<&New>> = BTreeMap::new();
+    for new in &watched.new {
+        by_author.entry(&new.author).or_default().push(new);
+    }
+    output::line(format_args!(
+        "the log has {} entries, {} of them new; it has only grown",
+        watched.size,
+        watched.new.len()
+    ))?;
+    for (author, entries) in by_author {
+        output::line(author)?;
+        for New { entry, name, version, .. } in entries {
+            output::line(format_args!("  {entry:>6}  {name} {version}"))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! Proofs for authors: `equic plugin check` has `equic-prove`, a program of its own, look for one that a plugin keeps within its
+//! memory and ends (docs/decisions/0034-prevail.md). It is a lint: nothing runs, or does not run, because of it.
+
+use std::fmt;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use equic_plugin::{HelperInfo, Manifest, helpers};
+use equic_transport::operation::Carries;
+
+use crate::failure::{Done, Failure};
+
+/// Name of the program.
+const PROGRAM: &str = "equic-prove";
+/// Bytes of its answer at most.
+const MAX_ANSWER: u64 = 1 << 20;
+
+/// What is known of a function.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// There is a proof.
+    Proved,
+    /// There is none.
+    Finding {
+        /// Source file and line; none: the object has no line numbers.
+        line: Option<String>,
+        /// Place of the instruction in the function.
+        instruction: String,
+        /// What was not proved there.
+        message: String,
+    },
+    /// It could not be looked at, for the reason given.
+    Unknown(String),
+}
+
+/// A function of a plugin, and what is known of it.
+#[derive(Debug)]
+pub(super) struct Looked {
+    function: String,
+    pub(super) verdict: Verdict,
+}
+
+impl fmt::Display for Looked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let function = &self.function;
+        match &self.verdict {
+            Verdict::Proved => write!(f, "{function}: proved to keep within its memory and to end"),
+            Verdict::Finding { line: Some(line), message, .. } => {
+                write!(f, "{line}: in {function}: no proof: {message}")
+            }
+            Verdict::Finding { line: None, instruction, message } => write!(
+                f,
+                "{function}, instruction {instruction}: no proof: {message} (`equic plugin build --debug` gives lines)"
+            ),
+            Verdict::Unknown(why) => write!(f, "{function}: not looked at: {why}"),
+        }
+    }
+}
+
+/// Letters for a helper's parameters, as equic-prove has them.
+fn letters(parameters: &str) -> String {
+    let mut letters = String::new();
+    for parameter in parameters.split(',').map(str::trim).filter(|one| *one != "void") {
+        letters.push(match (parameter.contains('*'), letters.chars().last()) {
+            (true, _) if parameter.starts_with("const ") => 'r',
+            (true, _) => 'w',
+            (false, Some('r' | 'w')) => 's',
+            (false, _) => 'n',
+        });
+    }
+    letters
+}
+
+/// Functions of a manifest that are called with words alone, each with the bytes of these; and the others.
+fn functions(manifest: &Manifest) -> (Vec<(String, usize)>, Vec<Looked>) {
+    let (mut with_words, mut others) = (Vec::<(String, usize)>::new(), Vec::new());
+    for one in &manifest.operations {
+        let described = one.operation.describe();
+        let bytes = 8 * (described.inputs.len() + described.outputs.len());
+        let function = one.function.clone();
+        if described.carries != Carries::Words {
+            let why = format!("{} hands over bytes or a frame type", described.name);
+            others.push(Looked { function, verdict: Verdict::Unknown(why) });
+        } else if let Some(known) = with_words.iter_mut().find(|(name, _)| *name == function) {
+            // At several operations: what it may touch at each of them.
+            known.1 = known.1.min(bytes);
+        } else {
+            with_words.push((function, bytes));
+        }
+    }
+    (with_words, others)
+}
+
+fn request(functions: &[(String, usize)]) -> String {
+    let helper = |HelperInfo { number, parameters, .. }| {
+        format!("helper\t{number}\t{}\n", letters(parameters))
+    };
+    let function = |(name, bytes): &(String, usize)| format!("function\t{name}\t{bytes}\n");
+    helpers().map(helper).chain(functions.iter().map(function)).collect()
+}
+
+/// The program beside this one, or the name of one on PATH.
+fn program() -> PathBuf {
+    let own = std::env::current_exe().ok();
+    let beside = own.map(|own| own.with_file_name(PROGRAM)).filter(|path| path.is_file());
+    beside.unwrap_or_else(|| PathBuf::from(PROGRAM))
+}
+
+/// Looks for a proof of each function of a plugin that the operations hand no bytes, for so long at most; none: the program
+/// is not there.
+pub(super) fn look(
+    manifest: &Manifest,
+    object: &Path,
+    limit: Duration,
+) -> Done<Option<Vec<Looked>>> {
+    let (functions, others) = functions(manifest);
+    let program = program();
+    let failed =
+        |error: std::io::Error| Failure::because(format_args!("{}", program.display()), error);
+    let mut child = match Command::new(&program)
+        .arg(object)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+    {
+        Ok(child) => child,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let (sender, receiver) = mpsc::channel();
+    if let Some(stdout) = child.stdout.take() {
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            // What was read before an error is the answer.
+            let _ = stdout.take(MAX_ANSWER).read_to_string(&mut text);
+            let _ = sender.send(text);
+        });
+    }
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that has ended already gives no verdicts, which is said below.
+        let _ = stdin.write_all(request(&functions).as_bytes());
+    }
+    let (text, why) = match receiver.recv_timeout(limit) {
+        Ok(text) => (text, "PREVAIL failed".to_owned()),
+        Err(_) => {
+            child.kill().map_err(failed)?;
+            // Its output ends with it.
+            let text = receiver.recv().unwrap_or_default();
+            (text, format!("there was no answer within {}", humantime::format_duration(limit)))
+        }
+    };
+    child.kill().map_err(failed)?;
+    child.wait().map_err(failed)?;
+    let mut answers = text.lines();
+    let looked = functions.into_iter().map(|(function, _)| {
+        let verdict = answers.next().and_then(|line| verdict(&function, line));
+        Looked { function, verdict: verdict.unwrap_or_else(|| Verdict::Unknown(why.clone())) }
+    });
+    Ok(Some(looked.chain(others).collect()))
+}
+
+/// The verdict of a line of the answer; none: it is none of this function.
+fn verdict(function: &str, line: &str) -> Option<Verdict> {
+    let words: Vec<&str> = line.split('\t').collect();
+    // Names of files and of helpers in these are from the object.
+    let text = |text: &str| equic_quic::printable(text).to_string();
+    match words[..] {
+        ["proved", name] if name == function => Some(Verdict::Proved),
+        ["finding", name, instruction, file, line, message] if name == function => {
+            Some(Verdict::Finding {
+                line: (!line.is_empty()).then(|| format!("{}:{}", text(file), text(line))),
+                instruction: text(instruction),
+                message: text(message),
+            })
+        }
+        ["failed", name, message] if name == function => Some(Verdict::Unknown(text(message))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_as_letters() {
+        for (parameters, expected) in [
+            ("void", ""),
+            ("equic_u64 field", "n"),
+            ("const void *text, equic_u64 length, equic_u64 value", "rsn"),
+            ("void *to, equic_u64 length", "ws"),
+        ] {
+            assert_eq!(letters(parameters), expected);
+        }
+        assert!(helpers().all(|one| letters(one.parameters).len() <= 5));
+    }
+
+    /// A line that is not this function's, or of no known form, is no verdict: least of all a proof.
+    #[test]
+    fn answers_that_are_none() {
+        assert!(matches!(verdict("f", "proved\tf"), Some(Verdict::Proved)));
+        for line in ["proved\tg", "proved", "", "proved\tf\tx", "finding\tf\t1"] {
+            assert!(verdict("f", line).is_none(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Entries of a log: what an author signed, so that everybody can see that it was this author.
+
+use thiserror::Error;
+
+use super::merkle::{self, Hash};
+use crate::bundle::{Bundle, MAX_MANIFEST};
+use crate::key::{KEY, PublicKey, SIGNATURE};
+use crate::manifest::{Manifest, ManifestError};
+
+/// Version of an entry's form, its first byte.
+const VERSION: u8 = 1;
+/// Version, key and signature.
+const FIXED: usize = 1 + KEY + SIGNATURE;
+
+/// Bytes of an entry at most.
+pub const MAX_ENTRY: usize = FIXED + MAX_MANIFEST;
+
+/// Reason for which bytes are refused as an entry.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum EntryError {
+    /// Too short, too long, or of another version.
+    #[error("this is not an entry of version 1")]
+    Form,
+    /// The signature is not that of this manifest by this key.
+    #[error("the signature by {0} is not one of this manifest")]
+    Signature(PublicKey),
+    /// The manifest was refused.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// A bundle without a signature has no author to be held to it.
+    #[error("nobody signed this bundle: a log has signed ones only")]
+    Unsigned,
+}
+
+/// An entry: a manifest, which has its object's hash, with its author's key and signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    bytes: Vec<u8>,
+    author: PublicKey,
+    manifest: Manifest,
+}
+
+impl Entry {
+    /// The entry of a signed bundle.
+    ///
+    /// # Errors
+    /// [`EntryError::Unsigned`].
+    pub fn of(bundle: &Bundle<'_>) -> Result<Entry, EntryError> {
+        let (Some(author), Some(signature)) = (bundle.author(), bundle.signature()) else {
+            return Err(EntryError::Unsigned);
+        };
+        let bytes = assemble(author, signature, bundle.text());
+        Ok(Entry { bytes, author, manifest: bundle.manifest().clone() })
+    }
+
+    /// Reads an entry, of at most [`MAX_ENTRY`] bytes, and checks its signature.
+    ///
+    /// # Errors
+    /// [`EntryError`], but for [`EntryError::Unsigned`].
+    pub fn parse(bytes: &[u8]) -> Result<Entry, EntryError> {
+        if !(FIXED + 1..=MAX_ENTRY).contains(&bytes.len()) || bytes[0] != VERSION {
+            return Err(EntryError::Form);
+        }
+        let (key, rest) = bytes[1..].split_first_chunk::<KEY>().ok_or(EntryError::Form)?;
+        let (signature, text) = rest.split_first_chunk::<SIGNATURE>().ok_or(EntryError::Form)?;
+        let author = PublicKey::from_bytes(*key);
+        if !author.signed(text, signature) {
+            return Err(EntryError::Signature(author));
+        }
+        Ok(Entry { bytes: bytes.to_vec(), author, manifest: Manifest::parse(text)? })
+    }
+
+    /// The entry's bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Hash of the leaf that it is in a tree.
+    pub fn leaf(&self) -> Hash {
+        merkle::leaf(&self.bytes)
+    }
+
+    /// Public key that signed the manifest.
+    pub fn author(&self) -> PublicKey {
+        self.author
+    }
+
+    /// The manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+}
+
+fn assemble(author: PublicKey, signature: &[u8; SIGNATURE], text: &[u8]) -> Vec<u8> {
+    [&[VERSION], author.as_bytes().as_slice(), signature, text].concat()
+}
+
+/// Hash of the leaf that a signed manifest is.
+pub(super) fn leaf_of(author: PublicKey, signature: &[u8; SIGNATURE], text: &[u8]) -> Hash {
+    merkle::leaf(&assemble(author, signature, text))
+}

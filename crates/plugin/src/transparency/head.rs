@@ -1,0 +1,145 @@
+//! Tree heads: what a log says of itself, signed (RFC 9162 s.4.10, in a form of this project's own).
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use super::MAX_ENTRIES;
+use super::merkle::Hash;
+use crate::key::{PublicKey, SIGNATURE, SigningKey, hex, unhex};
+
+/// First line of a head's text.
+const TITLE: &str = "equic plugin log 1";
+/// What is signed begins with this, so that no signature made for something else counts.
+const CONTEXT: &[u8] = b"equic plugin log head 1\0";
+
+/// Bytes of a head's text at most.
+pub const MAX_HEAD: usize = 512;
+
+/// Reason for which a text is refused as a tree head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum HeadError {
+    /// Not of this form.
+    #[error("this is not a tree head of version 1")]
+    Form,
+    /// The signature is not that of this head by its key.
+    #[error("the signature by {0} is not one of this tree head")]
+    Signature(PublicKey),
+}
+
+/// The size of a log's tree at a time and its root, signed by the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreeHead {
+    log: PublicKey,
+    size: u64,
+    time: u64,
+    root: Hash,
+    signature: [u8; SIGNATURE],
+}
+
+fn message(size: u64, time: u64, root: &Hash) -> Vec<u8> {
+    [CONTEXT, &size.to_be_bytes(), &time.to_be_bytes(), root].concat()
+}
+
+impl TreeHead {
+    /// Signs a head. `time` is in seconds after 1970.
+    pub(super) fn sign(key: &SigningKey, size: u64, time: u64, root: Hash) -> TreeHead {
+        let signature = key.sign_bytes(&message(size, time, &root));
+        TreeHead { log: key.public(), size, time, root, signature }
+    }
+
+    /// A head of these values, if the signature is right.
+    pub(super) fn verified(
+        log: PublicKey,
+        size: u64,
+        time: u64,
+        root: Hash,
+        signature: [u8; SIGNATURE],
+    ) -> Result<TreeHead, HeadError> {
+        if !log.signed_bytes(&message(size, time, &root), &signature) {
+            return Err(HeadError::Signature(log));
+        }
+        Ok(TreeHead { log, size, time, root, signature })
+    }
+
+    /// The log's public key.
+    pub fn log(&self) -> PublicKey {
+        self.log
+    }
+
+    /// Number of entries.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// When it was signed, in seconds after 1970.
+    pub fn time(&self) -> u64 {
+        self.time
+    }
+
+    /// The tree's root.
+    pub fn root(&self) -> Hash {
+        self.root
+    }
+
+    pub(super) fn signature(&self) -> &[u8; SIGNATURE] {
+        &self.signature
+    }
+}
+
+/// The head's text: six lines.
+impl fmt::Display for TreeHead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TreeHead { log, size, time, root, signature } = self;
+        let (root, signature) = (hex(root), hex(signature));
+        write!(
+            f,
+            "{TITLE}\nlog {log}\nsize {size}\ntime {time}\nroot {root}\nsignature {signature}\n"
+        )
+    }
+}
+
+/// A number without a sign or leading zeros: one text for each value.
+fn number(text: &str) -> Option<u64> {
+    let value = text.parse().ok()?;
+    (format!("{value}") == text).then_some(value)
+}
+
+impl FromStr for TreeHead {
+    type Err = HeadError;
+
+    fn from_str(text: &str) -> Result<TreeHead, HeadError> {
+        if text.len() > MAX_HEAD {
+            return Err(HeadError::Form);
+        }
+        let mut lines = text.strip_suffix('\n').ok_or(HeadError::Form)?.split('\n');
+        let mut value = |name: &str| {
+            let line = lines.next().and_then(|line| line.strip_prefix(name));
+            line.ok_or(HeadError::Form)
+        };
+        if !value(TITLE)?.is_empty() {
+            return Err(HeadError::Form);
+        }
+        let log = value("log ")?.parse().map_err(|_| HeadError::Form)?;
+        let size = number(value("size ")?).filter(|size| *size <= MAX_ENTRIES);
+        let time = number(value("time ")?);
+        let root = unhex(value("root ")?);
+        let signature = value("signature ")?;
+        let halves = signature.split_at_checked(64).ok_or(HeadError::Form)?;
+        let (Some(first), Some(second)) = (unhex(halves.0), unhex(halves.1)) else {
+            return Err(HeadError::Form);
+        };
+        if lines.next().is_some() {
+            return Err(HeadError::Form);
+        }
+        let (Some(size), Some(time), Some(root)) = (size, time, root) else {
+            return Err(HeadError::Form);
+        };
+        let mut signature = [0; SIGNATURE];
+        signature[..32].copy_from_slice(&first);
+        signature[32..].copy_from_slice(&second);
+        TreeHead::verified(log, size, time, root, signature)
+    }
+}

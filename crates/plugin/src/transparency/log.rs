@@ -1,0 +1,220 @@
+//! A log as a folder, which any server of files can serve:
+//!
+//! | file | |
+//! |---|---|
+//! | `head` | the tree head, signed |
+//! | `leaves` | the hashes of all leaves, 32 bytes each |
+//! | `entries/N` | entry N, from 0 |
+//!
+//! They are written in the order entry, leaves, head: what the head does not count is not in the log yet.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::merkle::{Hash, Tree};
+use super::{Entry, EntryError, HeadError, MAX_ENTRIES, MAX_ENTRY, MAX_HEAD, Staple, TreeHead};
+use crate::bundle::Bundle;
+use crate::key::{PublicKey, SigningKey};
+
+/// Reason for which a log cannot be read or be added to.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// A file cannot be read or written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Reason that the system gives.
+        error: io::Error,
+    },
+    /// The tree head was refused.
+    #[error("the log's head: {0}")]
+    Head(#[from] HeadError),
+    /// An entry was refused.
+    #[error("entry {index} of the log: {error}")]
+    Entry {
+        /// Place of the entry, from 0.
+        index: u64,
+        /// Reason for which it was refused.
+        error: EntryError,
+    },
+    /// The bundle cannot be an entry.
+    #[error(transparent)]
+    Bundle(#[from] EntryError),
+    /// The leaves are not those that the head was signed for.
+    #[error(
+        "the log's leaves are not those of its head: it was changed, or only a part of it copied"
+    )]
+    Leaves,
+    /// An entry is not the one that its leaf stands for.
+    #[error("entry {0} of the log is not the one that its leaf stands for")]
+    Other(u64),
+    /// The key is not the log's.
+    #[error("the key is that of {found}, and the log's {expected}")]
+    Key {
+        /// The log's public key.
+        expected: PublicKey,
+        /// Public key of the one that was given.
+        found: PublicKey,
+    },
+    /// There are as many entries as a log may have.
+    #[error("the log is full: it has {MAX_ENTRIES} entries")]
+    Full,
+    /// The bundle's entry is not in the log.
+    #[error("the log does not have this bundle")]
+    Missing,
+}
+
+/// A log that was read: its head's signature is right, and its leaves are the head's.
+#[derive(Debug)]
+pub struct Log {
+    folder: PathBuf,
+    head: TreeHead,
+    tree: Tree,
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> LogError + '_ {
+    move |error| LogError::File { path: path.to_owned(), error }
+}
+
+/// Reads a file of `most` bytes at most.
+fn read(path: &Path, most: u64) -> Result<Vec<u8>, LogError> {
+    let file = File::open(path).map_err(failed(path))?;
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes).map_err(failed(path))?;
+    if bytes.len() as u64 > most {
+        let message = format!("more than {most} bytes");
+        return Err(failed(path)(io::Error::new(io::ErrorKind::FileTooLarge, message)));
+    }
+    Ok(bytes)
+}
+
+/// Writes a file so that whoever reads it finds all of it, or what was there before.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), LogError> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new).map_err(failed(&new))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed(&new))?;
+    fs::rename(&new, path).map_err(failed(path))
+}
+
+impl Log {
+    /// Makes an empty log in a folder, which must not have one. `now` is in seconds after 1970.
+    ///
+    /// # Errors
+    /// [`LogError::File`].
+    pub fn create(folder: &Path, key: &SigningKey, now: u64) -> Result<Log, LogError> {
+        let entries = folder.join("entries");
+        fs::create_dir_all(folder).map_err(failed(folder))?;
+        // It fails if there is a log.
+        fs::create_dir(&entries).map_err(failed(&entries))?;
+        let tree = Tree::default();
+        let head = TreeHead::sign(key, 0, now, tree.root());
+        let log = Log { folder: folder.to_owned(), head, tree };
+        log.store()?;
+        Ok(log)
+    }
+
+    /// Reads a log: its head, and of each entry the leaf.
+    ///
+    /// # Errors
+    /// [`LogError::File`], [`LogError::Head`], [`LogError::Leaves`].
+    pub fn open(folder: &Path) -> Result<Log, LogError> {
+        let text = read(&folder.join("head"), MAX_HEAD as u64)?;
+        let text = String::from_utf8(text).map_err(|_| HeadError::Form)?;
+        let head: TreeHead = text.parse()?;
+        let path = folder.join("leaves");
+        // One more: it was written, and its head was not.
+        let bytes = read(&path, (head.size() + 1) * 32)?;
+        let (leaves, _) = bytes.as_chunks::<32>();
+        let size = usize::try_from(head.size()).map_err(|_| LogError::Leaves)?;
+        let leaves: Vec<Hash> = leaves.get(..size).ok_or(LogError::Leaves)?.to_vec();
+        let tree = Tree::new(leaves);
+        if tree.root() != head.root() {
+            return Err(LogError::Leaves);
+        }
+        Ok(Log { folder: folder.to_owned(), head, tree })
+    }
+
+    /// The log's head.
+    pub fn head(&self) -> &TreeHead {
+        &self.head
+    }
+
+    /// The log's tree.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Reads an entry and checks it: its signature, and that it is the tree's leaf.
+    ///
+    /// # Errors
+    /// [`LogError::File`], [`LogError::Entry`], [`LogError::Other`].
+    pub fn entry(&self, index: u64) -> Result<Entry, LogError> {
+        let bytes = read(&self.place(index), MAX_ENTRY as u64)?;
+        let entry = Entry::parse(&bytes).map_err(|error| LogError::Entry { index, error })?;
+        let leaf = usize::try_from(index).ok().and_then(|index| self.tree.leaves().get(index));
+        if leaf == Some(&entry.leaf()) { Ok(entry) } else { Err(LogError::Other(index)) }
+    }
+
+    /// The proof that the bundle is in the log.
+    ///
+    /// # Errors
+    /// [`LogError::Bundle`] of one that nobody signed, [`LogError::Missing`].
+    pub fn staple(&self, bundle: &Bundle<'_>) -> Result<Staple, LogError> {
+        let leaf = Entry::of(bundle)?.leaf();
+        let index = self.tree.leaves().iter().position(|known| *known == leaf);
+        let index = index.ok_or(LogError::Missing)? as u64;
+        let path = self.tree.proof(index).ok_or(LogError::Missing)?;
+        Ok(Staple::new(self.head, index, path))
+    }
+
+    /// Adds a bundle, unless it is there, and proves that it is there. `now` is in seconds after 1970. Whoever adds
+    /// to one log at the same time waits.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub fn append(
+        folder: &Path,
+        bundle: &Bundle<'_>,
+        key: &SigningKey,
+        now: u64,
+    ) -> Result<Staple, LogError> {
+        let path = folder.join("head.lock");
+        let lock = File::create(&path).map_err(failed(&path))?;
+        lock.lock().map_err(failed(&path))?;
+        let mut log = Log::open(folder)?;
+        let (expected, found) = (log.head.log(), key.public());
+        if expected != found {
+            return Err(LogError::Key { expected, found });
+        }
+        let entry = Entry::of(bundle)?;
+        match log.staple(bundle) {
+            Err(LogError::Missing) => {}
+            other => return other,
+        }
+        let index = log.head.size();
+        if index >= MAX_ENTRIES {
+            return Err(LogError::Full);
+        }
+        write(&log.place(index), entry.as_bytes())?;
+        log.tree.push(entry.leaf());
+        // A clock that was set back does not take the log's time back.
+        let time = now.max(log.head.time());
+        log.head = TreeHead::sign(key, log.tree.size(), time, log.tree.root());
+        log.store()?;
+        log.staple(bundle)
+    }
+
+    fn place(&self, index: u64) -> PathBuf {
+        self.folder.join("entries").join(index.to_string())
+    }
+
+    fn store(&self) -> Result<(), LogError> {
+        write(&self.folder.join("leaves"), self.tree.leaves().as_flattened())?;
+        write(&self.folder.join("head"), self.head.to_string().as_bytes())
+    }
+}

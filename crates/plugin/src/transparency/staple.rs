@@ -1,0 +1,82 @@
+//! Staples: the proof that a bundle carries that its entry is in a log. It is beside what the author signed, as it is made
+//! later, and it has no root: that follows from the entry and the proof, and the log's signature is of exactly that root.
+
+use super::entry::leaf_of;
+use super::head::{HeadError, TreeHead};
+use super::merkle::{Hash, MAX_PATH, root_by};
+use crate::key::{KEY, PublicKey, SIGNATURE};
+
+/// Key, size, time, signature, index.
+const FIXED: usize = KEY + 8 + 8 + SIGNATURE + 8;
+
+/// Bytes of a staple at most.
+pub(crate) const MAX_STAPLE: usize = FIXED + MAX_PATH * 32;
+
+/// Bytes of a staple whose proof has so many hashes; none: it cannot have as many.
+pub(crate) fn length(hashes: u8) -> Option<usize> {
+    let hashes = usize::from(hashes);
+    (hashes <= MAX_PATH).then_some(FIXED + hashes * 32)
+}
+
+/// A proof that an entry is in a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Staple {
+    head: TreeHead,
+    index: u64,
+    path: Vec<Hash>,
+}
+
+impl Staple {
+    pub(super) fn new(head: TreeHead, index: u64, path: Vec<Hash>) -> Staple {
+        Staple { head, index, path }
+    }
+
+    /// Reads a staple and checks it for a manifest that `author` signed so.
+    pub(crate) fn parse(
+        bytes: &[u8],
+        author: PublicKey,
+        signature: &[u8; SIGNATURE],
+        text: &[u8],
+    ) -> Result<Staple, HeadError> {
+        let mut rest = bytes;
+        let log = PublicKey::from_bytes(take(&mut rest)?);
+        let size = u64::from_be_bytes(take(&mut rest)?);
+        let time = u64::from_be_bytes(take(&mut rest)?);
+        let logs = take::<SIGNATURE>(&mut rest)?;
+        let index = u64::from_be_bytes(take(&mut rest)?);
+        let (path, []) = rest.as_chunks::<32>() else { return Err(HeadError::Form) };
+        let leaf = leaf_of(author, signature, text);
+        let root = root_by(leaf, index, size, path).ok_or(HeadError::Form)?;
+        let head = TreeHead::verified(log, size, time, root, logs)?;
+        Ok(Staple { head, index, path: path.to_vec() })
+    }
+
+    /// Number of hashes, and the bytes.
+    pub(crate) fn write(&self) -> (u8, Vec<u8>) {
+        let mut bytes = Vec::with_capacity(FIXED + self.path.len() * 32);
+        bytes.extend_from_slice(self.head.log().as_bytes());
+        bytes.extend_from_slice(&self.head.size().to_be_bytes());
+        bytes.extend_from_slice(&self.head.time().to_be_bytes());
+        bytes.extend_from_slice(self.head.signature());
+        bytes.extend_from_slice(&self.index.to_be_bytes());
+        bytes.extend_from_slice(self.path.as_flattened());
+        // A proof of a tree has MAX_PATH hashes at most.
+        (self.path.len() as u8, bytes)
+    }
+
+    /// The log's head that the proof leads to.
+    pub fn head(&self) -> &TreeHead {
+        &self.head
+    }
+
+    /// Place of the entry in the log, from 0.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], HeadError> {
+    let (first, others) = rest.split_first_chunk::<N>().ok_or(HeadError::Form)?;
+    *rest = others;
+    Ok(*first)
+}

@@ -1,0 +1,305 @@
+//! Transparency logs: what a proof proves, what a policy makes of it, and what a monitor sees.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{bundle, key, manifest};
+use equic_plugin::transparency::{Alarm, Entry, Log, LogError, MAX_HEAD, TreeHead, check};
+use equic_plugin::{
+    Bundle, BundleError, Origin, Policy, PolicyError, Refusal, decide, sign, staple,
+};
+use tempfile::TempDir;
+
+const NOW: u64 = 1_800_000_000;
+/// Seeds of keys: a log's, one of another log, two authors'.
+const LOG: u8 = 1;
+const OTHER: u8 = 2;
+const ANN: u8 = 7;
+const BEN: u8 = 8;
+/// Bytes of a bundle before its manifest, if it is signed; and of a staple before its hashes.
+const SIGNED: usize = 16 + 96;
+const STAPLE: usize = 120;
+
+/// A bundle that differs by the number of its version.
+fn plugin(author: u8, patch: usize) -> Vec<u8> {
+    let text = manifest(r#""observe""#, "", "").replace("1.2.3", &format!("1.2.{patch}"));
+    bundle(&text, Some(&key(author)))
+}
+
+/// A log of so many of Ann's plugins.
+fn log_of(number: u8, plugins: usize) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    Log::create(folder.path(), &key(number), NOW).unwrap();
+    for patch in 0..plugins {
+        append(folder.path(), number, &plugin(ANN, patch));
+    }
+    folder
+}
+
+/// Adds a bundle to a log, and staples it.
+fn append(folder: &Path, number: u8, bytes: &[u8]) -> Vec<u8> {
+    let bundle = Bundle::parse(bytes).unwrap();
+    let proof = Log::append(folder, &bundle, &key(number), NOW).unwrap();
+    staple(&bundle, &proof).unwrap()
+}
+
+fn parse(bytes: &[u8]) -> Result<(), BundleError> {
+    Bundle::parse(bytes).map(|_| ())
+}
+
+#[test]
+fn a_bundle_carries_the_proof_that_it_is_in_a_log() {
+    let log = tempfile::tempdir().unwrap();
+    Log::create(log.path(), &key(LOG), NOW).unwrap();
+    for patch in 0..9 {
+        let bytes = plugin(ANN, patch);
+        let stapled = append(log.path(), LOG, &bytes);
+        assert_eq!(Bundle::length(&stapled[..16]), Ok(Some(stapled.len())));
+        let bundle = Bundle::parse(&stapled).unwrap();
+        let proof = bundle.staple().unwrap();
+        assert_eq!((proof.index(), proof.head().size()), (patch as u64, patch as u64 + 1));
+        assert_eq!((proof.head().log(), proof.head().time()), (key(LOG).public(), NOW));
+        assert_eq!(bundle.author(), Some(key(ANN).public()));
+        // It is in the log already, and the proof is as good.
+        assert_eq!(append(log.path(), LOG, &stapled), stapled);
+    }
+    // An older one, proven by the tree as it is now, without the log's key.
+    let (log, first) = (Log::open(log.path()).unwrap(), plugin(ANN, 0));
+    let first = Bundle::parse(&first).unwrap();
+    let stapled = staple(&first, &log.staple(&first).unwrap()).unwrap();
+    assert_eq!(Bundle::parse(&stapled).unwrap().staple().unwrap().head().size(), 9);
+    assert!(matches!(
+        log.staple(&Bundle::parse(&plugin(ANN, 10)).unwrap()),
+        Err(LogError::Missing)
+    ));
+    // Who signs it again begins anew.
+    let again = sign(&Bundle::parse(&stapled).unwrap(), &key(BEN));
+    assert_eq!(Bundle::parse(&again).unwrap().staple(), None);
+}
+
+/// Every byte of a proof matters, and it is of this bundle alone.
+#[test]
+fn forged_proofs_and_those_of_other_bundles_are_refused() {
+    let log = log_of(LOG, 5);
+    let stapled = append(log.path(), LOG, &plugin(ANN, 5));
+    let from = plugin(ANN, 5).len();
+    for at in from..stapled.len() {
+        let mut forged = stapled.clone();
+        forged[at] ^= 1;
+        assert!(matches!(parse(&forged), Err(BundleError::Staple(_))), "byte {at}");
+    }
+    // Another bundle of the same log, author and length, with this proof.
+    let other = plugin(ANN, 4);
+    assert_eq!(other.len(), from);
+    let mut moved = other.clone();
+    moved[15] = stapled[15];
+    moved.extend_from_slice(&stapled[from..]);
+    assert!(matches!(parse(&moved), Err(BundleError::Staple(_))));
+    // The same manifest, signed by another author.
+    let mut stolen = plugin(BEN, 5);
+    stolen[15] = stapled[15];
+    stolen.extend_from_slice(&stapled[from..]);
+    assert!(matches!(parse(&stolen), Err(BundleError::Staple(_))));
+    let proof = Bundle::parse(&stapled).unwrap().staple().unwrap().clone();
+    let other = Bundle::parse(&other).unwrap();
+    assert!(matches!(staple(&other, &proof), Err(BundleError::Staple(_))));
+    // Lengths that do not fit, and a proof without a signature.
+    for (byte, value) in [(15, stapled[15] + 1), (15, stapled[15] - 1), (15, 0), (15, 255), (14, 0)]
+    {
+        let mut wrong = stapled.clone();
+        wrong[byte] = value;
+        assert!(
+            matches!(parse(&wrong), Err(BundleError::Header(_) | BundleError::Length { .. })),
+            "{byte} {value}"
+        );
+    }
+    let hashes = usize::from(stapled[15]) - 1;
+    assert_eq!(stapled.len(), from + STAPLE + 32 * hashes);
+    assert!(from > SIGNED);
+}
+
+/// "Signed by K and in log L".
+#[test]
+fn a_policy_can_want_a_log() {
+    let text = |log: &str| {
+        format!(
+            "[[log]]\nname = \"ours\"\nkey = \"{}\"\n
+             [[author]]\nname = \"ann\"\nkey = \"{}\"\nclasses = [\"observe\"]\nlog = \"{log}\"\n",
+            key(LOG).public(),
+            key(ANN).public(),
+        )
+    };
+    let policy = Policy::parse(&text("ours")).unwrap();
+    let decided = |bytes: &[u8], origin| {
+        decide(&Bundle::parse(bytes).unwrap(), origin, &policy, NOW).map(|_| ())
+    };
+    let not_logged =
+        || Err(Refusal::NotLogged { author: "ann".to_owned(), log: key(LOG).public() });
+    let signed = plugin(ANN, 0);
+    assert_eq!(decided(&signed, Origin::Peer), not_logged());
+    let (ours, theirs) = (log_of(LOG, 3), log_of(OTHER, 3));
+    assert_eq!(decided(&append(ours.path(), LOG, &signed), Origin::Peer), Ok(()));
+    assert_eq!(decided(&append(theirs.path(), OTHER, &signed), Origin::Peer), not_logged());
+    // A log makes nobody an author.
+    let bens = append(ours.path(), LOG, &plugin(BEN, 0));
+    assert!(matches!(decided(&bens, Origin::Peer), Err(Refusal::NotAccepted { .. })));
+    // The owner's own need no log, as they need no signature.
+    assert_eq!(decided(&signed, Origin::Own), Ok(()));
+    // Not even what anybody gets is for a plugin that hides from the log.
+    let open = Policy::parse(&format!("anyone = [\"observe\"]\n{}", text("ours"))).unwrap();
+    let hidden = Bundle::parse(&signed).unwrap();
+    assert!(matches!(decide(&hidden, Origin::Peer, &open, NOW), Err(Refusal::NotLogged { .. })));
+
+    assert!(matches!(Policy::parse(&text("theirs")), Err(PolicyError::NoLog { .. })));
+    let twice =
+        text("ours") + &format!("[[log]]\nname = \"ours\"\nkey = \"{}\"\n", key(OTHER).public());
+    assert_eq!(Policy::parse(&twice), Err(PolicyError::LogTwice("ours".to_owned())));
+    let keyless = "[[log]]\nname = \"ours\"\nkey = \"ed25519:00\"\n";
+    assert!(matches!(Policy::parse(keyless), Err(PolicyError::Key(_))));
+}
+
+/// The proof that a bundle carries.
+fn proof_of(stapled: &[u8]) -> equic_plugin::transparency::Staple {
+    Bundle::parse(stapled).unwrap().staple().unwrap().clone()
+}
+
+#[test]
+fn a_monitor_sees_a_log_grow() {
+    let folder = log_of(LOG, 3);
+    let ours = key(LOG).public();
+    let log = Log::open(folder.path()).unwrap();
+    let first = check(&log, ours, None, &[]).unwrap();
+    assert_eq!(first.entries.len(), 3);
+    let again = check(&log, ours, Some(&first.head), &[]).unwrap();
+    assert!(again.entries.is_empty());
+    let stapled = append(folder.path(), LOG, &plugin(BEN, 3));
+    let log = Log::open(folder.path()).unwrap();
+    let news = check(&log, ours, Some(&first.head), &[proof_of(&stapled)]).unwrap();
+    let [(3, entry)] = &news.entries[..] else { panic!("{:?}", news.entries) };
+    assert_eq!(entry.author(), key(BEN).public());
+    assert_eq!(entry.manifest().version.to_string(), "1.2.3");
+    assert!(matches!(check(&log, key(OTHER).public(), None, &[]), Err(Alarm::AnotherLog { .. })));
+}
+
+/// A log that takes entries back, changes them, or shows different trees is found, though each of its heads is signed.
+#[test]
+fn a_log_that_takes_back_what_it_said_is_found() {
+    let ours = key(LOG).public();
+    let open = |folder: &TempDir| Log::open(folder.path()).unwrap();
+    let honest = log_of(LOG, 4);
+    let known = *open(&honest).head();
+    // Truncated: the same log with fewer entries.
+    let truncated = log_of(LOG, 3);
+    assert!(matches!(
+        check(&open(&truncated), ours, Some(&known), &[]),
+        Err(Alarm::Truncated { known: 4, present: 3 })
+    ));
+    // Forked: one entry is another one, in a log as long, and in one that is longer.
+    let forked = tempfile::tempdir().unwrap();
+    Log::create(forked.path(), &key(LOG), NOW).unwrap();
+    for (before, patch) in [0, 9, 2, 3, 4].into_iter().enumerate() {
+        append(forked.path(), LOG, &plugin(ANN, patch));
+        if before >= 3 {
+            let checked = check(&open(&forked), ours, Some(&known), &[]);
+            assert!(matches!(checked, Err(Alarm::Forked { size: 4 })), "{checked:?}");
+        }
+    }
+    // It shows one tree to the monitor, and another one to those who run the plugin.
+    let stapled = append(forked.path(), LOG, &plugin(ANN, 9));
+    let checked = check(&open(&honest), ours, None, &[proof_of(&stapled)]);
+    assert!(matches!(checked, Err(Alarm::Truncated { .. } | Alarm::Forked { .. })), "{checked:?}");
+    // Its clock runs backwards.
+    let later = tempfile::tempdir().unwrap();
+    Log::create(later.path(), &key(LOG), NOW + 9).unwrap();
+    let known = *open(&later).head();
+    let earlier = log_of(LOG, 0);
+    assert!(matches!(
+        check(&open(&earlier), ours, Some(&known), &[]),
+        Err(Alarm::TimeWentBack { .. })
+    ));
+}
+
+/// Files that were changed, cut or exchanged are not a log.
+#[test]
+fn a_damaged_log_is_refused_and_not_added_to() {
+    let damage = |name: &str, change: &dyn Fn(&mut Vec<u8>)| {
+        let folder = log_of(LOG, 3);
+        let path = folder.path().join(name);
+        let mut bytes = fs::read(&path).unwrap();
+        change(&mut bytes);
+        fs::write(&path, bytes).unwrap();
+        folder
+    };
+    for (name, change) in [
+        ("leaves", &(|bytes: &mut Vec<u8>| bytes[40] ^= 1) as &dyn Fn(&mut Vec<u8>)),
+        ("leaves", &|bytes| bytes.truncate(64)),
+        ("head", &|bytes| bytes.truncate(100)),
+        ("head", &|bytes| bytes.extend_from_slice(&[b'\n'; MAX_HEAD])),
+        ("head", &|bytes| {
+            let text = String::from_utf8(bytes.clone()).unwrap();
+            *bytes = text.replace("size 3", "size 2").into_bytes();
+        }),
+    ] {
+        let folder = damage(name, change);
+        let error = Log::open(folder.path()).unwrap_err();
+        assert!(
+            matches!(error, LogError::Leaves | LogError::Head(_) | LogError::File { .. }),
+            "{error}"
+        );
+        let added = plugin(ANN, 9);
+        let added = Bundle::parse(&added).unwrap();
+        assert!(Log::append(folder.path(), &added, &key(LOG), NOW).is_err(), "{name}");
+    }
+    // Leaves of an entry that was not finished are no part of the log.
+    let folder = damage("leaves", &|bytes| bytes.extend_from_slice(&[1; 32]));
+    assert_eq!(Log::open(folder.path()).unwrap().tree().size(), 3);
+    append(folder.path(), LOG, &plugin(ANN, 9));
+    assert_eq!(Log::open(folder.path()).unwrap().tree().size(), 4);
+
+    let folder = damage("entries/1", &|bytes| bytes[90] ^= 1);
+    assert!(matches!(
+        Log::open(folder.path()).unwrap().entry(1),
+        Err(LogError::Entry { index: 1, .. })
+    ));
+    let folder = log_of(LOG, 3);
+    fs::copy(folder.path().join("entries/0"), folder.path().join("entries/2")).unwrap();
+    let log = Log::open(folder.path()).unwrap();
+    assert!(matches!(log.entry(2), Err(LogError::Other(2))));
+    assert!(matches!(check(&log, key(LOG).public(), None, &[]), Err(Alarm::Log(_))));
+}
+
+#[test]
+fn logs_take_what_they_can_stand_for() {
+    let folder = log_of(LOG, 1);
+    let unsigned = bundle(&manifest(r#""observe""#, "", ""), None);
+    let unsigned = Bundle::parse(&unsigned).unwrap();
+    let append = |bundle: &Bundle<'_>, number| {
+        Log::append(folder.path(), bundle, &key(number), NOW).map(|_| ()).unwrap_err()
+    };
+    assert!(matches!(append(&unsigned, LOG), LogError::Bundle(_)));
+    let signed = plugin(ANN, 5);
+    assert!(matches!(append(&Bundle::parse(&signed).unwrap(), OTHER), LogError::Key { .. }));
+    assert!(Log::create(folder.path(), &key(LOG), NOW).is_err(), "there is a log");
+    // Heads and entries are written in one way.
+    let log = Log::open(folder.path()).unwrap();
+    let text = log.head().to_string();
+    assert_eq!(text.parse::<TreeHead>().as_ref(), Ok(log.head()));
+    for wrong in [
+        text.replace("size 1", "size +1"),
+        text.replace("size 1", "size 01"),
+        text.replace("log 1", "log 2"),
+        text.trim_end().to_owned(),
+        format!("{text}\n"),
+        text.replace("time", "times"),
+        text.to_uppercase(),
+    ] {
+        assert!(wrong.parse::<TreeHead>().is_err(), "{wrong}");
+    }
+    let entry = log.entry(0).unwrap();
+    assert_eq!(Entry::parse(entry.as_bytes()).as_ref(), Ok(&entry));
+    for cut in 0..entry.as_bytes().len() {
+        assert!(Entry::parse(&entry.as_bytes()[..cut]).is_err());
+    }
+}

@@ -1,0 +1,256 @@
+//! quinn's `Controller` by a plugin's functions.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use equic_plugin::{Anchor, DEFAULT, DONE};
+use equic_transport::operation::Operation;
+use equic_vm::{Instance, Region};
+use quinn_proto::RttEstimator;
+use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics, NewRenoConfig};
+
+use crate::host::{Abi, Context, WORDS, least};
+use crate::{Asked, Controllers, OPERATIONS, Path, at};
+
+/// Initial window in datagrams (RFC 9002 s.7.2).
+const INITIAL: u64 = 10;
+/// Round-trip time before there is a sample (RFC 9002 s.6.2.2).
+const INITIAL_RTT: Duration = Duration::from_millis(333);
+
+impl ControllerFactory for Controllers {
+    fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
+        let datagram_size = u64::from(mtu);
+        let path = Path {
+            window: INITIAL * datagram_size,
+            threshold: u64::MAX,
+            in_flight: 0,
+            datagram_size,
+            smoothed_rtt: nanoseconds(INITIAL_RTT),
+            min_rtt: nanoseconds(INITIAL_RTT),
+        };
+        let control = match self.plugin.program.instantiate() {
+            Ok(machine) => Control::Plugin(Mutex::new(machine)),
+            Err(error) => {
+                tracing::warn!(%error, "there is no memory for a plugin");
+                Control::Quinn(new_reno(path.window, now, mtu))
+            }
+        };
+        let initial = path.window;
+        Box::new(Bytecode { controllers: (*self).clone(), control, path, initial, began: now })
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The controller that goes on when a plugin has failed: quinn's own, from the window that there was.
+fn new_reno(window: u64, now: Instant, mtu: u16) -> Box<dyn Controller> {
+    let mut config = NewRenoConfig::default();
+    config.initial_window(window);
+    Arc::new(config).build(now, mtu)
+}
+
+/// Controller that decides.
+enum Control {
+    /// The plugin. The lock is for `clone_box`, which has a shared reference; nobody ever waits for it.
+    Plugin(Mutex<Instance<Abi>>),
+    /// quinn's own, after the plugin has failed.
+    Quinn(Box<dyn Controller>),
+}
+
+/// A path's controller.
+struct Bytecode {
+    controllers: Controllers,
+    control: Control,
+    path: Path,
+    initial: u64,
+    /// Beginning of the plugin's clock.
+    began: Instant,
+}
+
+impl Bytecode {
+    fn clock(&self, time: Instant) -> u64 {
+        nanoseconds(time.saturating_duration_since(self.began))
+    }
+
+    /// Runs the plugin's functions at an operation, while it is there.
+    fn ask(&mut self, now: Instant, operation: Operation, words: &[u64]) {
+        let clock = self.clock(now);
+        let before = self.path;
+        let ran = self.run(clock, operation, words);
+        if let Err(reason) = &ran {
+            let name = &self.controllers.plugin.manifest.name;
+            tracing::warn!(plugin = %name, %reason, "the plugin is taken off");
+            let mtu = u16::try_from(self.path.datagram_size).unwrap_or(u16::MAX);
+            self.control = Control::Quinn(new_reno(self.path.window, now, mtu));
+        }
+        if ran != Ok(false)
+            && let Some(listener) = &self.controllers.listener
+        {
+            listener(&Asked {
+                now: clock,
+                operation,
+                words: words.to_vec(),
+                before,
+                after: self.path,
+                failed: ran.err(),
+            });
+        }
+    }
+
+    /// Returns whether there was a function in the operation's place, or why the plugin has failed.
+    fn run(&mut self, now: u64, operation: Operation, words: &[u64]) -> Result<bool, String> {
+        let Control::Plugin(machine) = &mut self.control else { return Ok(false) };
+        let machine = machine.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let plugin = &self.controllers.plugin;
+        let Some(place) = OPERATIONS.iter().position(|known| *known == operation) else {
+            return Ok(false);
+        };
+        debug_assert!(words.len() as u64 * 8 <= WORDS);
+        for anchor in [Anchor::Before, Anchor::Replace, Anchor::After] {
+            let Some(entry) = plugin.functions[place][at(anchor)] else { continue };
+            let room = Region::new(plugin.words, 8 * words.len() as u64);
+            let mut memory = machine.memory();
+            let room = memory.write(room).map_err(|error| error.to_string())?;
+            for (place, word) in room.chunks_exact_mut(8).zip(words) {
+                place.copy_from_slice(&word.to_le_bytes());
+            }
+            let mut context = Context {
+                path: &mut self.path,
+                now,
+                manifest: &plugin.manifest,
+                granted: &plugin.granted,
+                looks_on: anchor != Anchor::Replace,
+            };
+            let mut budget = plugin.manifest.steps;
+            let arguments = [plugin.words, 0, 0, 0, 0];
+            let answer = machine
+                .call(entry, arguments, &mut budget, &mut context)
+                .map_err(|trap| format!("{operation}: {trap}"))?;
+            match answer {
+                _ if anchor != Anchor::Replace => {}
+                DONE => {}
+                // quinn's controllers take no window from outside: none of them could run in between.
+                DEFAULT => return Err(format!("{operation}: it asks for a default")),
+                other => return Err(format!("{operation}: it returned {other:#x}")),
+            }
+        }
+        Ok(plugin.functions[place][at(Anchor::Replace)].is_some())
+    }
+}
+
+impl Controller for Bytecode {
+    fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        if let Control::Quinn(other) = &mut self.control {
+            return other.on_sent(now, bytes, last_packet_number);
+        }
+        self.path.in_flight = self.path.in_flight.saturating_add(bytes);
+        self.ask(now, Operation::CongestionSent, &[0, bytes, self.path.in_flight]);
+    }
+
+    fn on_ack(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        bytes: u64,
+        app_limited: bool,
+        rtt: &RttEstimator,
+    ) {
+        if let Control::Quinn(other) = &mut self.control {
+            return other.on_ack(now, sent, bytes, app_limited, rtt);
+        }
+        self.path.smoothed_rtt = nanoseconds(rtt.get());
+        self.path.min_rtt = nanoseconds(rtt.min());
+        let words = [0, bytes, self.path.in_flight, u64::from(app_limited)];
+        self.ask(now, Operation::CongestionAcked, &words);
+        self.path.in_flight = self.path.in_flight.saturating_sub(bytes);
+    }
+
+    fn on_end_acks(
+        &mut self,
+        now: Instant,
+        in_flight: u64,
+        app_limited: bool,
+        largest: Option<u64>,
+    ) {
+        // What was lost is known to quinn alone.
+        self.path.in_flight = in_flight;
+        if let Control::Quinn(other) = &mut self.control {
+            other.on_end_acks(now, in_flight, app_limited, largest);
+        }
+    }
+
+    fn on_congestion_event(&mut self, now: Instant, sent: Instant, persistent: bool, lost: u64) {
+        if let Control::Quinn(other) = &mut self.control {
+            return other.on_congestion_event(now, sent, persistent, lost);
+        }
+        let words = [0, self.clock(sent), u64::from(lost == 0), lost];
+        self.ask(now, Operation::CongestionEvent, &words);
+        // RFC 9002 s.7.6.2. An operation of its own on eQUIC's connections, and no controller's either.
+        if persistent {
+            self.path.window = least(self.path.datagram_size);
+        }
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.path.datagram_size = u64::from(new_mtu);
+        self.path.window = self.path.window.max(least(self.path.datagram_size));
+        if let Control::Quinn(other) = &mut self.control {
+            other.on_mtu_update(new_mtu);
+        }
+    }
+
+    fn window(&self) -> u64 {
+        match &self.control {
+            Control::Plugin(_) => self.path.window,
+            Control::Quinn(other) => other.window(),
+        }
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        if let Control::Quinn(other) = &self.control {
+            return other.metrics();
+        }
+        let mut metrics = ControllerMetrics::default();
+        metrics.congestion_window = self.path.window;
+        metrics.ssthresh = Some(self.path.threshold);
+        metrics
+    }
+
+    /// For a path that follows this one: the plugin's variables are as they are here.
+    fn clone_box(&self) -> Box<dyn Controller> {
+        let control = match &self.control {
+            Control::Plugin(machine) => match copy(machine) {
+                Some(copy) => Control::Plugin(Mutex::new(copy)),
+                None => {
+                    tracing::warn!("there is no memory for a plugin");
+                    let mtu = u16::try_from(self.path.datagram_size).unwrap_or(u16::MAX);
+                    Control::Quinn(new_reno(self.path.window, self.began, mtu))
+                }
+            },
+            Control::Quinn(other) => Control::Quinn(other.clone_box()),
+        };
+        let (controllers, path) = (self.controllers.clone(), self.path);
+        let (initial, began) = (self.initial, self.began);
+        Box::new(Bytecode { controllers, control, path, initial, began })
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.initial
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// An instance with the same memory.
+fn copy(machine: &Mutex<Instance<Abi>>) -> Option<Instance<Abi>> {
+    let mut machine = machine.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut copy = machine.program().instantiate().ok()?;
+    let all = Region::new(0, machine.memory().size() as u64);
+    copy.memory().write(all).ok()?.copy_from_slice(machine.memory().read(all).ok()?);
+    Some(copy)
+}

@@ -1,0 +1,125 @@
+//! Helpers of the plugin interface over a path of quinn's. Numbers, names and costs are `equic-plugin`'s table.
+
+use equic_plugin::{Class, Granted, HelperInfo, Manifest, helpers as table};
+use equic_transport::operation::Field;
+use equic_vm::{Caller, HelperError, Helpers, Host, Region};
+
+use crate::Path;
+
+/// Bytes of a call's words: inputs and outputs, up to eight of each.
+pub(crate) const WORDS: u64 = 128;
+/// The most that a path may have in flight, whatever a plugin sets.
+const MOST: u64 = 1 << 30;
+
+/// The bytecode's host.
+#[derive(Debug)]
+pub(crate) struct Abi;
+
+impl Host for Abi {
+    type Data<'h> = Context<'h>;
+}
+
+/// State that helpers work with while a function runs.
+pub(crate) struct Context<'h> {
+    pub(crate) path: &'h mut Path,
+    pub(crate) now: u64,
+    pub(crate) manifest: &'h Manifest,
+    pub(crate) granted: &'h Granted,
+    /// The function looks on: it sets nothing.
+    pub(crate) looks_on: bool,
+}
+
+type Call<'c, 'h> = Caller<'c, Context<'h>>;
+
+/// The helpers that quinn has something behind. A plugin that calls another one is not loaded.
+pub(crate) fn helpers() -> Helpers<Abi> {
+    let mut helpers = Helpers::new();
+    for HelperInfo { number, name, cost, .. } in table() {
+        let added = match name {
+            "equic_get" => helpers.add(number, name, cost, get),
+            "equic_set" => helpers.add(number, name, cost, set),
+            "equic_now" => {
+                let now = |caller: &mut Call<'_, '_>| Ok(caller.data.now);
+                helpers.add(number, name, cost, now)
+            }
+            "equic_log" => helpers.add(number, name, cost, log),
+            _ => continue,
+        };
+        debug_assert!(added.is_ok(), "{name}");
+    }
+    helpers
+}
+
+/// The least window (RFC 9002 s.7.2).
+pub(crate) fn least(datagram_size: u64) -> u64 {
+    2 * datagram_size
+}
+
+fn read(path: &Path, field: Field) -> Option<u64> {
+    Some(match field {
+        // There is no other controller beside the plugin.
+        Field::CongestionWindow | Field::ControllerWindow => path.window,
+        Field::SlowStartThreshold => path.threshold,
+        Field::DatagramSize => path.datagram_size,
+        Field::BytesInFlight => path.in_flight,
+        Field::SmoothedRtt => path.smoothed_rtt,
+        Field::MinRtt => path.min_rtt,
+        _ => return None,
+    })
+}
+
+/// Whether quinn tells a controller this.
+pub(crate) fn can_be_read(field: Field) -> bool {
+    let nothing = Path {
+        window: 0,
+        threshold: 0,
+        in_flight: 0,
+        datagram_size: 0,
+        smoothed_rtt: 0,
+        min_rtt: 0,
+    };
+    read(&nothing, field).is_some()
+}
+
+/// Whether a controller of quinn's decides this.
+pub(crate) fn can_be_set(field: Field) -> bool {
+    matches!(field, Field::CongestionWindow | Field::SlowStartThreshold)
+}
+
+fn get(caller: &mut Call<'_, '_>, number: u64) -> Result<u64, HelperError> {
+    let Context { path, manifest, .. } = &caller.data;
+    let field = Field::of(number).filter(|field| manifest.reads.contains(field));
+    let value = field.and_then(|field| read(path, field));
+    value.ok_or_else(|| HelperError::failed(format!("field {number} is not among its `reads`")))
+}
+
+fn set(caller: &mut Call<'_, '_>, number: u64, value: u64) -> Result<u64, HelperError> {
+    let Context { path, manifest, granted, looks_on, .. } = &mut caller.data;
+    if *looks_on {
+        return Err(HelperError::failed("a function that is called before or after sets nothing"));
+    }
+    let field = Field::of(number).filter(|field| manifest.sets.contains(field));
+    let value = value.max(least(path.datagram_size));
+    let raise = granted.has(Class::Raise);
+    match field {
+        Some(Field::CongestionWindow) => {
+            let most = if raise { MOST } else { path.window };
+            path.window = value.min(most);
+            Ok(path.window)
+        }
+        Some(Field::SlowStartThreshold) => {
+            path.threshold = if raise { value } else { value.min(path.threshold) };
+            Ok(path.threshold)
+        }
+        _ => Err(HelperError::failed(format!("field {number} is not among its `sets`"))),
+    }
+}
+
+/// A line for the plugin's developer.
+fn log(caller: &mut Call<'_, '_>, text: Region, value: u64) -> Result<u64, HelperError> {
+    caller.charge(text.len / 8)?;
+    let text = caller.memory.read(text)?;
+    let text = String::from_utf8_lossy(&text[..text.len().min(256)]);
+    tracing::debug!(value, text = %text.escape_debug(), "a plugin's line");
+    Ok(0)
+}

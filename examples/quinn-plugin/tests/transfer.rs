@@ -1,0 +1,187 @@
+//! Plugins of the tree as quinn's congestion controller: transfers over sockets, through a relay that loses packets.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use common::{ROOT, bundle, transfer};
+use equic_transport::operation::{Field, Operation};
+use quinn_plugin::{Asked, Controllers, Error};
+
+/// A bundle of the tree's plugin of this name.
+fn of_the_tree(name: &str) -> Vec<u8> {
+    let folder = Path::new(ROOT).join("plugins").join(name);
+    let manifest = fs::read_to_string(folder.join("plugin.toml")).unwrap();
+    bundle(&manifest, &folder.join(format!("{name}.c")))
+}
+
+/// A controller of `source`, which has the functions `on_acked` and `on_event`.
+fn controller(source: &str) -> Vec<u8> {
+    let manifest = fs::read_to_string(Path::new(ROOT).join("plugins/reno/plugin.toml")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("controller.c");
+    fs::write(&file, format!("#include <equic_plugin.h>\n{source}")).unwrap();
+    bundle(&manifest, &file)
+}
+
+/// The plugin, and a list of what it is asked.
+fn listened(bundle: &[u8]) -> (Controllers, Arc<Mutex<Vec<Asked>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let list = Arc::clone(&asked);
+    let controllers = Controllers::load(bundle).unwrap();
+    let push = move |one: &Asked| list.lock().unwrap().push(one.clone());
+    (controllers.with_listener(push), asked)
+}
+
+/// NewReno as RFC 9002 s.7.3 has it and `plugins/reno/reno.c` says it, in Rust: what a call has to come to.
+#[derive(Default)]
+struct Reno {
+    recovery_start: u64,
+    acked: u64,
+}
+
+impl Reno {
+    fn answer(&mut self, asked: &Asked) -> (u64, u64) {
+        let before = asked.before;
+        let (mut window, mut threshold) = (before.window, before.threshold);
+        match asked.operation {
+            Operation::CongestionAcked => {
+                let (bytes, app_limited) = (asked.words[1], asked.words[3] != 0);
+                let recovers = self.recovery_start != 0
+                    && asked.now < self.recovery_start + before.smoothed_rtt;
+                if app_limited || recovers {
+                } else if window < threshold {
+                    window += bytes;
+                } else {
+                    self.acked += bytes;
+                    if self.acked >= window {
+                        self.acked -= window;
+                        window += before.datagram_size;
+                    }
+                }
+            }
+            Operation::CongestionEvent => {
+                if self.recovery_start == 0 || asked.words[1] > self.recovery_start {
+                    self.recovery_start = asked.now;
+                    self.acked = 0;
+                    window = (window / 2).max(2 * before.datagram_size);
+                    threshold = window;
+                }
+            }
+            other => panic!("{other} is not attached"),
+        }
+        (window, threshold)
+    }
+}
+
+/// The object of `plugins/reno` decides a connection of quinn's: each answer is the one that NewReno has, losses halve the
+/// window, and what quinn sends by is what the bytecode said last.
+#[tokio::test]
+async fn reno_of_the_tree_governs_a_connection_of_quinn() {
+    let (controllers, asked) = listened(&of_the_tree("reno"));
+    let done = transfer(controllers, 4_000_000, Some(200)).await;
+    assert!(done.dropped > 0, "the relay loses packets");
+    let asked = asked.lock().unwrap();
+    let count = |operation| asked.iter().filter(|one| one.operation == operation).count();
+    assert!(count(Operation::CongestionAcked) > 1000, "{}", count(Operation::CongestionAcked));
+    assert!(count(Operation::CongestionEvent) > 0);
+    let mut reno = Reno::default();
+    for one in asked.iter() {
+        assert_eq!(one.failed, None);
+        let (window, threshold) = reno.answer(one);
+        assert_eq!((one.after.window, one.after.threshold), (window, threshold), "{one:?}");
+    }
+    let halved = |one: &&Asked| one.after.window <= one.before.window / 2 + 1;
+    let events = asked.iter().filter(|one| one.operation == Operation::CongestionEvent);
+    assert!(events.filter(halved).count() > 0, "a loss halves the window");
+    let grown = asked.iter().filter(|one| one.after.window > one.before.window).count();
+    assert!(grown > 0, "and acknowledgements open it");
+    // Not all that quinn does between the last call and the question is told to a controller: persistent congestion.
+    assert_eq!(done.window, asked.last().unwrap().after.window);
+}
+
+/// What the bytecode sets is what bounds the bytes in flight: another program, another bound.
+#[tokio::test]
+async fn the_window_of_the_bytecode_holds_quinn_back() {
+    let pinned = "
+        equic_u64 on_acked(struct equic_congestion_acked *call)
+        {
+            (void)call;
+            equic_set(EQUIC_CONGESTION_WINDOW, 4 * equic_get(EQUIC_DATAGRAM_SIZE));
+            return EQUIC_DONE;
+        }
+        equic_u64 on_event(struct equic_congestion_event *call)
+        {
+            (void)call;
+            return EQUIC_DONE;
+        }";
+    let most = |asked: &[Asked]| {
+        // The handshake ends within the initial window.
+        let later = asked.iter().skip(20);
+        later.map(|one| one.before.in_flight.div_ceil(one.before.datagram_size)).max().unwrap()
+    };
+    let (controllers, asked) = listened(&controller(pinned));
+    let done = transfer(controllers, 400_000, None).await;
+    let held = asked.lock().unwrap();
+    assert!(held.iter().all(|one| one.after.window == 4 * one.after.datagram_size));
+    // A packet may begin while there is room for a byte.
+    assert!(most(&held) <= 5, "{} datagrams in flight", most(&held));
+    assert_eq!(done.window, held.last().unwrap().after.window);
+
+    let (controllers, asked) = listened(&of_the_tree("reno"));
+    transfer(controllers, 400_000, None).await;
+    let open = asked.lock().unwrap();
+    assert!(most(&open) > 5, "{} datagrams in flight", most(&open));
+}
+
+/// Bytecode that does not end costs the plugin its place and the connection nothing: quinn's own controller goes on.
+#[tokio::test]
+async fn a_plugin_that_fails_is_taken_off() {
+    let endless = "
+        static volatile equic_u64 forever = 1;
+        static equic_u64 calls;
+        equic_u64 on_acked(struct equic_congestion_acked *call)
+        {
+            (void)call;
+            calls += 1;
+            while (calls > 10 && forever)
+                ;
+            return EQUIC_DONE;
+        }
+        equic_u64 on_event(struct equic_congestion_event *call)
+        {
+            (void)call;
+            return EQUIC_DONE;
+        }";
+    let (controllers, asked) = listened(&controller(endless));
+    let done = transfer(controllers, 400_000, None).await;
+    let asked = asked.lock().unwrap();
+    let acked: Vec<&Asked> =
+        asked.iter().filter(|one| one.operation == Operation::CongestionAcked).collect();
+    assert_eq!(acked.len(), 11, "it is not asked again");
+    let why = acked[10].failed.as_deref().unwrap_or_default();
+    assert!(why.contains("budget"), "{why}");
+    assert!(done.window >= acked[10].after.window, "quinn's NewReno went on from there");
+}
+
+/// A plugin that wants what quinn has not is refused by name, before anything runs.
+#[test]
+fn what_quinn_has_not_is_refused() {
+    let load = |name: &str| Controllers::load(&of_the_tree(name)).unwrap_err();
+    assert!(matches!(load("tail-loss-probe"), Error::Operation(_) | Error::Field(_)));
+    assert!(matches!(load("ack-delay"), Error::Operation(_) | Error::Field(_)));
+    let manifest = fs::read_to_string(Path::new(ROOT).join("plugins/reno/plugin.toml")).unwrap();
+    let reno = Path::new(ROOT).join("plugins/reno/reno.c");
+    let more = manifest.replace("\"SmoothedRtt\"]", "\"SmoothedRtt\", \"PtoCount\"]");
+    let error = Controllers::load(&bundle(&more, &reno)).unwrap_err();
+    assert!(matches!(error, Error::Field(Field::PtoCount)), "{error}");
+    let elsewhere = manifest.replace("\"CongestionEvent\"", "\"SpuriousLoss\"");
+    let error = Controllers::load(&bundle(&elsewhere, &reno)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "quinn does not ask for SpuriousLoss: this plugin is not only a congestion controller"
+    );
+    assert!(matches!(Controllers::load(b"no bundle"), Err(Error::Bundle(_))));
+}

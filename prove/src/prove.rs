@@ -1,0 +1,92 @@
+//! One function of an object, before PREVAIL.
+
+use prevail::crab::ebpf_domain::DomainContext;
+use prevail::crab::var_registry::VariableRegistry;
+use prevail::elf_loader::read_elf;
+use prevail::fwd_analyzer::analyze;
+use prevail::ir::program::Program;
+use prevail::ir::unmarshal::unmarshal;
+use prevail::spec::config::{EbpfRuntimeConfig, EbpfVerifierOptions, VerbosityOptions};
+
+use crate::platform::{Helper, Platform};
+
+/// What PREVAIL says of a function.
+pub(crate) enum Verdict {
+    /// It keeps within its memory, and ends.
+    Proved,
+    /// There is no proof.
+    Finding {
+        /// Place of the instruction in the function.
+        instruction: usize,
+        /// Source file by the object's BTF; empty: it has none.
+        file: String,
+        /// Line of the file.
+        line: Option<u32>,
+        /// What was not proved there.
+        message: String,
+    },
+}
+
+fn options() -> EbpfVerifierOptions {
+    EbpfVerifierOptions {
+        runtime: EbpfRuntimeConfig {
+            check_for_termination: true,
+            // As the engine's (docs/vm.md): 8 frames of 512 bytes; a division by zero is 0 there (RFC 9669 s.4.1).
+            allow_division_by_zero: true,
+            ..EbpfRuntimeConfig::default()
+        },
+        mock_map_fds: true,
+        // Without it line numbers are not read.
+        verbosity_opts: VerbosityOptions { print_line_info: true, ..VerbosityOptions::default() },
+        ..EbpfVerifierOptions::default()
+    }
+}
+
+/// Looks for a proof of a function that is called with the address of `words` bytes.
+///
+/// # Errors
+/// Why it could not be looked at.
+pub(crate) fn prove(
+    path: &str,
+    function: &str,
+    words: i32,
+    helpers: &[Helper],
+) -> Result<Verdict, String> {
+    let options = options();
+    let bytes = std::fs::read(path).map_err(|error| format!("cannot read {path}: {error}"))?;
+    let mut platform = Platform::new(helpers, words);
+    let programs = read_elf(&bytes, path, "", "", &options, &mut platform);
+    let programs = programs.map_err(|error| error.to_string())?;
+    let found = programs.into_iter().find(|one| one.function_name == function);
+    let mut raw = found.ok_or_else(|| "the object has no such function".to_owned())?;
+    platform.set_maps(&raw.info.map_descriptors);
+    let mut notes = Vec::new();
+    let sequence = unmarshal(&raw.prog, &mut notes, &raw.info, &platform, &options);
+    let sequence = sequence.map_err(|error| error.to_string())?;
+    let program = Program::from_sequence(&sequence, &mut raw.info, &platform, &options);
+    let program = program.map_err(|error| error.to_string())?;
+    let context = DomainContext {
+        program_info: &raw.info,
+        program: &program,
+        runtime: &options.runtime,
+        options: &options,
+        platform: &platform,
+    };
+    let result = analyze(&program, &context, &mut VariableRegistry::new());
+    if !result.failed {
+        return Ok(Verdict::Proved);
+    }
+    let Some(error) = result.find_first_error() else {
+        return Err("PREVAIL rejects it and does not say why".to_owned());
+    };
+    let from = error.label.as_ref().map_or(0, |label| label.from);
+    let instruction = usize::try_from(from).unwrap_or(0);
+    // Line numbers are of the first instruction of each line.
+    let known = raw.info.line_info.range(..=instruction).next_back().map(|(_, line)| line);
+    Ok(Verdict::Finding {
+        instruction,
+        file: known.map(|line| line.file_name.clone()).unwrap_or_default(),
+        line: known.map(|line| line.line_number),
+        message: error.message,
+    })
+}
