@@ -191,7 +191,7 @@ pub(crate) const FLOW: Section = Section {
         key("protocol", "`quic`, `tcp`", "`quic`", "transport protocol"),
         key(
             "controller",
-            "`newreno`, `cubic`, `bbr`",
+            "`newreno`, `cubic`, `bbr`, `bic`, `vegas`, `westwood`, `gquic-cubic`",
             "`cubic`",
             "congestion control of both ends",
         ),
@@ -239,6 +239,12 @@ pub(crate) const QUIC: Section = Section {
             "30 s",
             "a connection on which nothing came for so long has failed; 0 s: never",
         ),
+        key(
+            "early_data",
+            "true, false",
+            "false",
+            "the client was there before, and sends with its first flight (0-RTT)",
+        ),
     ],
 };
 
@@ -275,6 +281,12 @@ pub(crate) const TCP: Section = Section {
             "size",
             "by the network, 1 to 128 MiB",
             "largest receive window, and the most that is outstanding",
+        ),
+        key(
+            "tls",
+            "`none`, `1.2`, `1.3`, `1.3-early-data`",
+            "`none`",
+            "TLS above the connection, as flights of the right sizes; the last with a session from before",
         ),
     ],
 };

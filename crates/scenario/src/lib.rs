@@ -39,8 +39,8 @@ mod read;
 pub use builtin::{BuiltIn, built_in};
 pub use keys::{Key, Section, markdown, sections};
 pub use model::{
-    Controller, Flow, Link, Network, Protocol, QuicOptions, Route, Scenario, TcpOptions, Topology,
-    Traffic, TrafficKind,
+    Controller, Flow, Link, Network, Protocol, QuicOptions, Route, Scenario, TcpOptions, Tls,
+    Topology, Traffic, TrafficKind,
 };
 pub use problem::{Problem, ScenarioError};
 pub use read::{Axis, Grid};

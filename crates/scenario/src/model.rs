@@ -94,7 +94,7 @@ pub enum Route {
 pub enum Protocol {
     /// QUIC: the transport of this tree, without protection.
     Quic,
-    /// TCP as Linux has it, without TLS.
+    /// TCP as Linux has it; without TLS unless its options say so.
     Tcp,
 }
 
@@ -117,6 +117,14 @@ pub enum Controller {
     Cubic,
     /// BBR version 3.
     Bbr,
+    /// BIC, the predecessor of CUBIC.
+    Bic,
+    /// Vegas, by delay.
+    Vegas,
+    /// Westwood+, by the rate that the path gives.
+    Westwood,
+    /// CUBIC as Google QUIC had it: behaves as two connections do, and begins with 32 packets.
+    GoogleQuic,
 }
 
 impl Controller {
@@ -126,6 +134,10 @@ impl Controller {
             Controller::NewReno => "newreno",
             Controller::Cubic => "cubic",
             Controller::Bbr => "bbr",
+            Controller::Bic => "bic",
+            Controller::Vegas => "vegas",
+            Controller::Westwood => "westwood",
+            Controller::GoogleQuic => "gquic-cubic",
         }
     }
 }
@@ -172,6 +184,8 @@ pub struct QuicOptions {
     pub ack_frequency: bool,
     /// Time without a word after which a connection is given up.
     pub idle_timeout: Duration,
+    /// Whether the client has a session from before and sends with its first flight (0-RTT).
+    pub early_data: bool,
 }
 
 /// Options of TCP that a study varies. None: as Linux has it.
@@ -199,6 +213,19 @@ pub struct TcpOptions {
     pub delayed_ack: Option<Duration>,
     /// Largest receive window, and the most that is outstanding, in bytes; none: by the network.
     pub window: Option<u64>,
+    /// TLS above the connection.
+    pub tls: Option<Tls>,
+}
+
+/// TLS above TCP: its round trips and the bytes of its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// TLS 1.2, two round trips.
+    Tls12,
+    /// TLS 1.3, one round trip.
+    Tls13,
+    /// TLS 1.3 with a session from before and early data: no round trip of its own.
+    Tls13Early,
 }
 
 /// Other traffic.

@@ -164,11 +164,11 @@ fn every_key_of_the_list_is_known() {
         size = "1 KB"
         start = "1 ms"
         stagger = "1 ms"
-        quic = { initial_window = "20 KB", mtu = 1300, mtu_discovery = true, window = "1 MiB", ecn = false, ack_frequency = false, idle_timeout = "1 s" }
+        quic = { initial_window = "20 KB", mtu = 1300, mtu_discovery = true, window = "1 MiB", ecn = false, ack_frequency = false, idle_timeout = "1 s", early_data = true }
         [[flow]]
         protocol = "tcp"
         size = "1 KB"
-        tcp = { initial_window = 4, mss = 536, sack = false, timestamps = false, window_scaling = false, ecn = true, pacing = true, tail_loss_probe = false, min_rto = "1 s", delayed_ack = "1 ms", window = "64 KiB" }
+        tcp = { initial_window = 4, mss = 536, sack = false, timestamps = false, window_scaling = false, ecn = true, pacing = true, tail_loss_probe = false, min_rto = "1 s", delayed_ack = "1 ms", window = "64 KiB", tls = "1.3" }
         [[traffic]]
         name = "udp"
         kind = "on-off"

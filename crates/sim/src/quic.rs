@@ -6,6 +6,8 @@
 //! is to go is written before `poll_transmit`, or the transport would take the flow for one whose
 //! application has nothing to send.
 
+mod early;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -44,6 +46,9 @@ pub struct Bulk {
     pub transport: TransportConfig,
     /// Logs of both ends, if any; they change nothing about the run.
     pub logs: Option<Logs>,
+    /// Whether the client has a session of an earlier connection and begins with early data (0-RTT, RFC 9001 s.4.6). That
+    /// connection is made in memory: it takes no virtual time and no part of the network.
+    pub early_data: bool,
 }
 
 /// Makes the log of each end of a connection, from the header that its file is to have.
@@ -80,7 +85,13 @@ impl std::fmt::Debug for Logs {
 impl Bulk {
     /// A transfer that begins with the run, with the default transport configuration.
     pub fn new(bytes: u64) -> Bulk {
-        Bulk { bytes, start: Time::START, transport: TransportConfig::default(), logs: None }
+        Bulk {
+            bytes,
+            start: Time::START,
+            transport: TransportConfig::default(),
+            logs: None,
+            early_data: false,
+        }
     }
 
     /// The same with this congestion control: an [`Algorithm`], or one of your own.
@@ -112,6 +123,12 @@ impl std::fmt::Display for QuicError {
 
 impl std::error::Error for QuicError {}
 
+impl From<StartError> for QuicError {
+    fn from(error: StartError) -> QuicError {
+        QuicError::Start(error)
+    }
+}
+
 impl From<TopologyError> for QuicError {
     fn from(error: TopologyError) -> QuicError {
         QuicError::Topology(error)
@@ -133,6 +150,13 @@ pub fn bulk(
     let crypto = InsecureNullCrypto::for_simulation_only(&provider).map_err(QuicError::Start)?;
     let mut config = InsecureNullConfig::new(crypto);
     config.transport = bulk.transport.clone().into();
+    if bulk.early_data {
+        let crypto = Arc::make_mut(&mut config.crypto);
+        crypto.early_data = true;
+        // Chance has no part in a session: it is the same for each seed.
+        let session = early::session(&config)?;
+        Arc::make_mut(&mut config.crypto).session = session;
+    }
     let (from, to) = (run.address(client)?, run.address(server)?);
     let (there, back) = (run.flow(from, to)?, run.flow(to, from)?);
     let end = |own: Address, peer, flow, seed| QuicEnd {
@@ -262,7 +286,7 @@ impl BulkSender {
                 _ => {}
             }
         }
-        if self.stream.is_none() && connection.is_connected() {
+        if self.stream.is_none() && (connection.is_connected() || connection.is_early()) {
             self.stream = connection.open(Direction::Unidirectional);
         }
         let Some(stream) = self.stream else { return };

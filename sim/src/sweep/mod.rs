@@ -26,21 +26,19 @@ use store::{About, Runs, Store};
 const FIXED: u64 = 50_000;
 
 /// All runs of a grid: cell and seed.
-struct Plan {
-    cells: Vec<Scenario>,
+struct Plan<'a> {
+    cells: &'a [Scenario],
     /// For each cell the number of its first run, and at the end that of all.
     first: Vec<usize>,
 }
 
-impl Plan {
-    fn new(grid: &Grid) -> Done<Plan> {
-        let (mut cells, mut first) = (Vec::new(), vec![0]);
-        for cell in 0..grid.cells() {
-            let scenario = grid.scenario(cell)?;
+impl Plan<'_> {
+    fn new(grid: &Grid) -> Plan<'_> {
+        let (cells, mut first) = (grid.scenarios(), vec![0]);
+        for (cell, scenario) in cells.iter().enumerate() {
             first.push(first[cell] + scenario.seeds.len());
-            cells.push(scenario);
         }
-        Ok(Plan { cells, first })
+        Plan { cells, first }
     }
 
     fn runs(&self) -> usize {
@@ -65,7 +63,7 @@ impl Plan {
 
 pub(crate) fn sweep(args: &Sweep) -> Done {
     let grid = Grid::load(&args.grid)?;
-    let plan = Plan::new(&grid)?;
+    let plan = Plan::new(&grid);
     let about = About::new(args.shard, plan.runs());
     let own = (0..plan.runs()).filter(|run| about.has(*run)).count();
     let shown = format!(
@@ -89,7 +87,7 @@ pub(crate) fn sweep(args: &Sweep) -> Done {
 
 fn play_missing(
     args: &Sweep,
-    plan: &Plan,
+    plan: &Plan<'_>,
     grid: &Grid,
     missing: &[usize],
     store: &mut Store,

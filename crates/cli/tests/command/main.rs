@@ -22,6 +22,7 @@ mod gateway;
 mod help;
 mod manual;
 mod metrics;
+mod nsquic;
 mod plugin;
 mod qlog;
 mod scripts;

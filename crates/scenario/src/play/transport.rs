@@ -6,11 +6,13 @@ use std::time::Duration;
 use equic_sim::quic::{
     Algorithm, Bulk, BulkReceiver, BulkSender, ControllerFactory, Logs, TransportConfig,
 };
-use equic_sim::tcp::{TcpBulk, TcpBulkReceiver, TcpBulkSender, TcpConfig};
+use equic_sim::tcp::{
+    Classic, TcpBulk, TcpBulkReceiver, TcpBulkSender, TcpConfig, TlsConfig, TlsVersion,
+};
 use equic_sim::{NodeId, Simulation, Time};
 
 use crate::build::Place;
-use crate::model::{Controller, Flow, Protocol};
+use crate::model::{Controller, Flow, Protocol, Tls};
 
 /// Bytes of flows that have no size: more than any run can carry.
 const WITHOUT_END: u64 = 1 << 60;
@@ -49,11 +51,13 @@ pub(super) fn attach(
     let start = Time::START + start;
     match flow.protocol {
         Protocol::Quic => {
-            let bulk = Bulk { bytes, start, transport: quic(flow, place), logs };
+            let early_data = flow.quic.early_data;
+            let bulk = Bulk { bytes, start, transport: quic(flow, place), logs, early_data };
             equic_sim::quic::bulk(run, from, to, &bulk).map_err(|error| error.to_string())
         }
         Protocol::Tcp => {
-            let bulk = TcpBulk { start, config: tcp(flow, place), ..TcpBulk::new(bytes) };
+            let tls = flow.tcp.tls.map(tls);
+            let bulk = TcpBulk { bytes, start, config: tcp(flow, place), tls };
             equic_sim::tcp::bulk(run, from, to, &bulk).map_err(|error| error.to_string())
         }
     }
@@ -113,11 +117,24 @@ pub(super) fn sender(run: &Simulation, protocol: Protocol, ids: BulkIds) -> Send
 }
 
 fn congestion(flow: &Flow) -> Arc<dyn ControllerFactory> {
-    Arc::new(match flow.controller {
-        Controller::NewReno => Algorithm::NewReno,
-        Controller::Cubic => Algorithm::Cubic,
-        Controller::Bbr => Algorithm::Bbr,
-    })
+    match flow.controller {
+        Controller::NewReno => Arc::new(Algorithm::NewReno),
+        Controller::Cubic => Arc::new(Algorithm::Cubic),
+        Controller::Bbr => Arc::new(Algorithm::Bbr),
+        Controller::Bic => Arc::new(Classic::Bic),
+        Controller::Vegas => Arc::new(Classic::Vegas),
+        Controller::Westwood => Arc::new(Classic::Westwood),
+        Controller::GoogleQuic => Arc::new(Classic::GoogleQuic),
+    }
+}
+
+fn tls(tls: Tls) -> TlsConfig {
+    let usual = TlsConfig::default();
+    match tls {
+        Tls::Tls12 => TlsConfig { version: TlsVersion::Tls12, ..usual },
+        Tls::Tls13 => usual,
+        Tls::Tls13Early => TlsConfig { resumption: true, early_data: true, ..usual },
+    }
 }
 
 /// The window that the network asks for, in bytes.

@@ -8,14 +8,28 @@ use equic_sim::{Ecn, OnOffConfig, Period, ShortFlowsConfig, SizeDistribution, Ti
 use super::table::{Reader, Table, boolean, bytes, duration, name, number, rate, within};
 use crate::keys::{FLOW, QUIC, TCP, TRAFFIC};
 use crate::model::{
-    Controller, Flow, Protocol, QuicOptions, Route, TcpOptions, Traffic, TrafficKind,
+    Controller, Flow, Protocol, QuicOptions, Route, TcpOptions, Tls, Traffic, TrafficKind,
 };
 
 /// The most connections of one scenario.
 pub(crate) const MAX_FLOWS: usize = 100_000;
 
-const CONTROLLERS: [(&str, Controller); 3] =
-    [("newreno", Controller::NewReno), ("cubic", Controller::Cubic), ("bbr", Controller::Bbr)];
+const CONTROLLERS: [(&str, Controller); 7] = [
+    ("newreno", Controller::NewReno),
+    ("cubic", Controller::Cubic),
+    ("bbr", Controller::Bbr),
+    ("bic", Controller::Bic),
+    ("vegas", Controller::Vegas),
+    ("westwood", Controller::Westwood),
+    ("gquic-cubic", Controller::GoogleQuic),
+];
+
+const TLS: [(&str, Option<Tls>); 4] = [
+    ("none", None),
+    ("1.2", Some(Tls::Tls12)),
+    ("1.3", Some(Tls::Tls13)),
+    ("1.3-early-data", Some(Tls::Tls13Early)),
+];
 
 /// Flows with the place of each in the text.
 pub(super) fn flows(reader: &mut Reader, top: &Table<'_, '_>) -> Vec<(usize, Flow)> {
@@ -100,6 +114,7 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
         ecn: true,
         ack_frequency: true,
         idle_timeout: Duration::from_secs(30),
+        early_data: false,
     };
     let Some(table) = table.inner(reader, "quic", &QUIC) else { return usual };
     let initial_window = table.read(reader, "initial_window", bytes);
@@ -117,6 +132,7 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
         ecn: table.read(reader, "ecn", boolean).unwrap_or(usual.ecn),
         ack_frequency: table.read(reader, "ack_frequency", boolean).unwrap_or(usual.ack_frequency),
         idle_timeout: table.read(reader, "idle_timeout", duration).unwrap_or(usual.idle_timeout),
+        early_data: table.read(reader, "early_data", boolean).unwrap_or(false),
     }
 }
 
@@ -137,6 +153,7 @@ fn tcp(reader: &mut Reader, table: &Table<'_, '_>) -> TcpOptions {
         min_rto: table.read(reader, "min_rto", duration),
         delayed_ack: table.read(reader, "delayed_ack", duration),
         window,
+        tls: table.choice(reader, "tls", &TLS).flatten(),
     }
 }
 
