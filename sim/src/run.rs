@@ -115,6 +115,7 @@ fn print(path: &Path, scenario: &Scenario, summary: &Summary, runs: &[RunOutcome
         ]);
     }
     output::table(&table)?;
+    print_applications(summary)?;
     if let Some(jain) = summary.jain {
         let within =
             jain.interval.map(|interval| format!(" ({:.3} to {:.3})", interval.low, interval.high));
@@ -133,6 +134,64 @@ fn print(path: &Path, scenario: &Scenario, summary: &Summary, runs: &[RunOutcome
     }
     let seeds = if runs.len() == 1 { "1 seed".to_owned() } else { format!("{} seeds", runs.len()) };
     output::text(format_args!("{seeds}; means and their intervals over seeds\n"))
+}
+
+/// What flows carried that is not one transfer: a table of how long it took, and one each for videos and calls.
+fn print_applications(summary: &Summary) -> Done {
+    let all = || summary.flows.iter().filter_map(|flow| Some((flow, flow.application.as_ref()?)));
+    let mut latency = Table::new([
+        Column::text("flow"),
+        Column::text("application"),
+        Column::number("done"),
+        Column::number("p50"),
+        Column::number("p95"),
+        Column::number("p99"),
+    ])
+    .title("Time of each request, stream, object, segment or message");
+    let mut videos = Table::new([
+        Column::text("flow"),
+        Column::number("start-up"),
+        Column::number("stalls"),
+        Column::number("stalled"),
+    ])
+    .title("Playing of videos");
+    let mut calls =
+        Table::new([Column::text("flow"), Column::number("late"), Column::number("lost")])
+            .title("Messages of calls");
+    let mean = |figure: Option<Figure>, how: fn(f64) -> String| {
+        figure.map_or(MISSING.to_owned(), |figure| how(figure.mean))
+    };
+    for (flow, application) in all() {
+        latency.row([
+            flow.name.clone(),
+            application.kind.to_owned(),
+            format!("{} of {}", application.done, application.wanted),
+            mean(application.p50, number::seconds),
+            mean(application.p95, number::seconds),
+            mean(application.p99, number::seconds),
+        ]);
+        if application.stalls.is_some() {
+            videos.row([
+                flow.name.clone(),
+                mean(application.startup, number::seconds),
+                mean(application.stalls, |stalls| format!("{stalls:.1}")),
+                mean(application.stalled, number::seconds),
+            ]);
+        }
+        if application.late.is_some() {
+            calls.row([
+                flow.name.clone(),
+                mean(application.late, number::percent),
+                mean(application.lost, number::percent),
+            ]);
+        }
+    }
+    for table in [latency, videos, calls] {
+        if !table.is_empty() {
+            output::table(&table)?;
+        }
+    }
+    Ok(())
 }
 
 fn print_harm(summary: &Summary) -> Done {

@@ -37,6 +37,7 @@ mod quantity;
 mod read;
 
 pub use builtin::{BuiltIn, built_in};
+pub use equic_sim::{Application, Call, Object, Page, Requests, Streams, Video};
 pub use keys::{Key, Section, markdown, sections};
 pub use model::{
     Controller, Flow, Link, Network, Protocol, QuicOptions, Route, Scenario, TcpOptions, Tls,

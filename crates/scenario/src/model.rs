@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use equic_sim::{Direction, IpVersion, OnOffConfig, ShortFlowsConfig};
+use equic_sim::{Application, Direction, IpVersion, OnOffConfig, ShortFlowsConfig};
 
 /// A network, its flows, and what is to be written down.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,13 +117,13 @@ pub enum Controller {
     Cubic,
     /// BBR version 3.
     Bbr,
-    /// BIC, the predecessor of CUBIC.
+    /// BIC (Xu, Harfoush and Rhee, INFOCOM 2004).
     Bic,
-    /// Vegas, by delay.
+    /// Vegas (Brakmo and Peterson, IEEE JSAC 1995).
     Vegas,
-    /// Westwood+, by the rate that the path gives.
+    /// Westwood+ (Grieco and Mascolo, ACM CCR 2004).
     Westwood,
-    /// CUBIC as Google QUIC had it: behaves as two connections do, and begins with 32 packets.
+    /// CUBIC as Google QUIC had it: behaves as two connections do, and begins with 32 packets (Kakhki et al., IMC 2017).
     GoogleQuic,
 }
 
@@ -155,7 +155,9 @@ pub struct Flow {
     pub protocol: Protocol,
     /// Congestion control.
     pub controller: Controller,
-    /// Bytes that each sends; none: as many as go until the run ends.
+    /// What each connection carries; none: one transfer of `size` bytes.
+    pub application: Option<Application>,
+    /// Bytes that each sends; none: as many as go until the run ends. Of applications other than a transfer: none.
     pub size: Option<u64>,
     /// Time at which the first begins.
     pub start: Duration,

@@ -30,6 +30,8 @@ struct Plan<'a> {
     cells: &'a [Scenario],
     /// For each cell the number of its first run, and at the end that of all.
     first: Vec<usize>,
+    /// Whether a flow of a cell carries more than one transfer.
+    applications: bool,
 }
 
 impl Plan<'_> {
@@ -38,7 +40,8 @@ impl Plan<'_> {
         for (cell, scenario) in cells.iter().enumerate() {
             first.push(first[cell] + scenario.seeds.len());
         }
-        Plan { cells, first }
+        let applications = cells.iter().any(rows::has_applications);
+        Plan { cells, first, applications }
     }
 
     fn runs(&self) -> usize {
@@ -103,7 +106,8 @@ fn play_missing(
             let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
             let (store, runs, failure) = &mut *shared;
             let kept = played.map_err(Failure::from).and_then(|outcome| {
-                let rows = rows::lines(&grid.labels(cell), cell, &plan.cells[cell], &outcome);
+                let (labels, scenario) = (grid.labels(cell), &plan.cells[cell]);
+                let rows = rows::lines(&labels, cell, scenario, &outcome, plan.applications);
                 store.add(*run, &rows)?;
                 runs.insert(*run, rows);
                 Ok(())

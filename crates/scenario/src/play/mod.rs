@@ -19,9 +19,12 @@ use crate::model::Scenario;
 use stage::Stage;
 
 pub use equic_sim::quic::{FileHeader, JsonSeq, Logs, QlogEvent, QlogSink};
-pub use outcome::{FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
-pub use series::{FlowPoint, PortPoint, Series, SharePoint};
-pub use summary::{Figure, FlowSummary, Harm, Summary, jain};
+pub use outcome::{
+    ApplicationOutcome, FlowOutcome, Latency, MessageOutcome, PlayingOutcome, PortOutcome,
+    RunOutcome, TrafficOutcome,
+};
+pub use series::{FlowPoint, PlayingPoint, PortPoint, Series, SharePoint, UnitPoint};
+pub use summary::{ApplicationSummary, Figure, FlowSummary, Harm, Summary, jain};
 
 /// Reason for which a run cannot be played to its end.
 #[derive(Debug, thiserror::Error)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use equic_sim::{Ecn, OnOffConfig, Period, ShortFlowsConfig, SizeDistribution, Time};
 
+use super::applications::application;
 use super::table::{Reader, Table, boolean, bytes, duration, name, number, rate, within};
 use crate::keys::{FLOW, QUIC, TCP, TRAFFIC};
 use crate::model::{
@@ -58,7 +59,7 @@ fn flow(reader: &mut Reader, table: &Table<'_, '_>) -> Flow {
     let protocols = [("quic", Protocol::Quic), ("tcp", Protocol::Tcp)];
     let protocol = table.choice(reader, "protocol", &protocols).unwrap_or(Protocol::Quic);
     let controller = table.choice(reader, "controller", &CONTROLLERS).unwrap_or(Controller::Cubic);
-    table.choice(reader, "application", &[("bulk", ())]);
+    let application = application(reader, table);
     let size = table.read(reader, "size", bytes);
     if size == Some(0) {
         table.complain(reader, "size", "a transfer has a byte");
@@ -70,6 +71,10 @@ fn flow(reader: &mut Reader, table: &Table<'_, '_>) -> Flow {
             table.complain(reader, key, message);
         }
     }
+    let quic = quic(reader, table);
+    if quic.early_data && application.is_some() {
+        table.complain(reader, "quic", "early_data goes with the application `bulk` alone");
+    }
     let named = table.read(reader, "name", name);
     Flow {
         name: named.unwrap_or_else(|| format!("{} {}", protocol.name(), controller.name())),
@@ -77,10 +82,11 @@ fn flow(reader: &mut Reader, table: &Table<'_, '_>) -> Flow {
         route: route(reader, table),
         protocol,
         controller,
+        application,
         size,
         start: table.read(reader, "start", duration).unwrap_or_default(),
         stagger: table.read(reader, "stagger", duration).unwrap_or_default(),
-        quic: quic(reader, table),
+        quic,
         tcp: tcp(reader, table),
     }
 }
