@@ -103,11 +103,16 @@ impl Case {
         };
         let size = self.size.map_or(String::new(), |size| format!("size = \"{size} B\"\n"));
         let protocol = if stack == Stack::Quic { "quic" } else { "tcp" };
+        // A flow without end fills its window: that of many is to be no larger than they need.
+        let window = match self.kind {
+            Kind::Flows => format!("{protocol} = {{ window = \"64 KiB\" }}\n"),
+            Kind::Transfer | Kind::Grid => String::new(),
+        };
         // As with ns-3's scenario, data alone is lost.
         format!(
             "seeds = 1\nlimit = \"{limit} s\"\n[network]\n{topology}\nlink = {{ rate = \"{rate_mbit} Mb/s\", \
              delay = \"{delay_ms} ms\", queue = \"1000 packets\", framing = \"ppp\", loss = \"{loss_percent} %\", \
-             back = {{ loss = \"0 %\" }} }}\n[[flow]]\ncount = {flows}\n{size}protocol = \"{protocol}\"\n"
+             back = {{ loss = \"0 %\" }} }}\n[[flow]]\ncount = {flows}\n{size}protocol = \"{protocol}\"\n{window}"
         )
     }
 
