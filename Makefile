@@ -152,4 +152,17 @@ reproduce-highway-quick: root bench-deps ## a small version of it, into out/
 	@rm -rf out/reproduce-highway
 	@target/release/equic reproduce highway --quick --out out/reproduce-highway
 
+# NSQUIC: --medium for some of the values alone, or --part fairness
+NSQUIC ?=
+.PHONY: reproduce-nsquic reproduce-nsquic-quick bench-sim
+reproduce-nsquic: setup build ## the nsQUIC thesis again, in virtual time, into experiments/nsquic (a night; NSQUIC=--medium)
+	@target/release/equic reproduce nsquic $(NSQUIC) --raw out/nsquic$(strip $(NSQUIC)) --out experiments/nsquic/results \
+		--readme experiments/nsquic/README.md
+
+reproduce-nsquic-quick: setup build ## a small version of it, into out/
+	@target/release/equic reproduce nsquic --quick --out out/reproduce-nsquic
+
+bench-sim: setup ## what simulations cost, beside ns-3 (NS3_PYTHON: a python that has it; BENCH="--into docs/simulator.md")
+	@cd sim && $(CARGO) bench --quiet --locked --bench speed -- $(patsubst docs/%,../docs/%,$(BENCH))
+
 include packaging/install.mk

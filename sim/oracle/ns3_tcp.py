@@ -5,10 +5,11 @@
 A program of its own beside the simulator: it needs ns-3's Python packages (`pip install ns3==3.44.post0`),
 takes nothing from this tree and gives it only numbers.
 
-    ns3_tcp.py TYPES LOSSES [SEEDS [BYTES [BITS_PER_SECOND [DELAY_MS [QUEUE_PACKETS]]]]]
+    ns3_tcp.py [--old] [--one] TYPES LOSSES [SEEDS [BYTES [BITS_PER_SECOND [DELAY_MS [QUEUE_PACKETS]]]]]
 
 TYPES are TcpNewReno, TcpLinuxReno, TcpCubic, TcpBbr and so on, with commas between; LOSSES are the shares of data
-packets that are lost, with commas between.
+packets that are lost, with commas between. With --old segments have 536 bytes, the initial window is one of them, and
+there is no SACK. With --one, SEEDS is the only seed. `wall` and `cpu` are seconds of the simulation without its preparation, `events` its events.
 """
 
 import itertools
@@ -23,15 +24,16 @@ LIMIT = 10_000.0
 STEP_MS = 20
 
 
-def play(ns, tcp, loss, seed, size, rate, delay, queue):
-    """Time at which the last byte came, in seconds."""
+def play(ns, tcp, loss, seed, size=10_000_000, rate=10_000_000, delay=50, queue=1000, old=False, begun=None):
+    """One transfer: the time at which the last byte came, in seconds, and what the run took."""
     ns.RngSeedManager.SetSeed(1)
     ns.RngSeedManager.SetRun(seed)
     types = ns.TypeId.LookupByName("ns3::" + tcp)
     config = ns.Config
     config.SetDefault("ns3::TcpL4Protocol::SocketType", ns.TypeIdValue(types))
-    config.SetDefault("ns3::TcpSocket::SegmentSize", ns.UintegerValue(1448))
-    config.SetDefault("ns3::TcpSocket::InitialCwnd", ns.UintegerValue(10))
+    config.SetDefault("ns3::TcpSocket::SegmentSize", ns.UintegerValue(536 if old else 1448))
+    config.SetDefault("ns3::TcpSocket::InitialCwnd", ns.UintegerValue(1 if old else 10))
+    config.SetDefault("ns3::TcpSocketBase::Sack", ns.BooleanValue(not old))
     # Its defaults of 128 KiB would be the limit.
     config.SetDefault("ns3::TcpSocket::SndBufSize", ns.UintegerValue(1 << 25))
     config.SetDefault("ns3::TcpSocket::RcvBufSize", ns.UintegerValue(1 << 25))
@@ -63,31 +65,41 @@ def play(ns, tcp, loss, seed, size, rate, delay, queue):
     sink_apps = ns.PacketSinkHelper("ns3::TcpSocketFactory", any_address).Install(nodes.Get(1))
     sink_apps.Start(ns.Seconds(0.0))
     sink = sink_apps.Get(0)
-    begun = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
+    if begun:
+        # The socket is made when the application starts.
+        ns.Simulator.Stop(ns.MilliSeconds(1))
+        ns.Simulator.Run()
+        begun()
     # In steps: the last packet that a monitor sees is a FIN, which comes minutes later if it is lost.
     while sink.GetTotalRx() < size and ns.Simulator.Now().GetSeconds() < LIMIT:
         ns.Simulator.Stop(ns.MilliSeconds(STEP_MS))
         ns.Simulator.Run()
-    wall = time.perf_counter() - begun
+    wall, cpu = time.perf_counter() - start, time.process_time() - cpu
     received, last = sink.GetTotalRx(), ns.Simulator.Now().GetSeconds()
+    events = ns.Simulator.GetEventCount()
     ns.Simulator.Destroy()
-    return {"tcp": tcp, "loss": loss, "seed": seed, "seconds": last, "bytes": int(received), "wall": round(wall, 3)}
+    run = {"tcp": tcp, "loss": loss, "seed": seed, "seconds": last, "bytes": int(received)}
+    return run | {"wall": round(wall, 3), "cpu": round(cpu, 4), "events": int(events)}
 
 
 def main():
-    if len(sys.argv) < 3:
+    words = [word for word in sys.argv[1:] if word not in ("--old", "--one")]
+    if len(words) < 2:
         sys.exit(__doc__)
     # It compiles headers for ten seconds or more, once.
     from ns import ns
 
-    numbers = [int(text) for text in sys.argv[3:]]
+    old = "--old" in sys.argv
+    numbers = [int(text) for text in words[2:]]
     seeds, size, rate, delay, queue = numbers + [30, 10_000_000, 10_000_000, 50, 1000][len(numbers):]
-    types, losses = sys.argv[1].split(","), [float(text) for text in sys.argv[2].split(",")]
-    for tcp, loss, seed in itertools.product(types, losses, range(1, seeds + 1)):
+    types, losses = words[0].split(","), [float(text) for text in words[1].split(",")]
+    first = seeds if "--one" in sys.argv else 1
+    for tcp, loss, seed in itertools.product(types, losses, range(first, seeds + 1)):
         # ns-3's globals do not survive one run unchanged: a process for each.
         child = os.fork()
         if child == 0:
-            print(json.dumps(play(ns, tcp, loss, seed, size, rate, delay, queue)), flush=True)
+            print(json.dumps(play(ns, tcp, loss, seed, size, rate, delay, queue, old)), flush=True)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status != 0:

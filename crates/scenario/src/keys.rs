@@ -201,7 +201,7 @@ pub(crate) const FLOW: Section = Section {
         key("protocol", "`quic`, `tcp`", "`quic`", "transport protocol"),
         key(
             "controller",
-            "`newreno`, `cubic`, `bbr`, `bic`, `vegas`, `westwood`",
+            "`newreno`, `cubic`, `bbr`, `bic`, `vegas`, `westwood`, `gquic-cubic`",
             "`cubic`",
             "congestion control of both ends",
         ),

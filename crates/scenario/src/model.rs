@@ -123,6 +123,8 @@ pub enum Controller {
     Vegas,
     /// Westwood+ (Grieco and Mascolo, ACM CCR 2004).
     Westwood,
+    /// CUBIC as Google QUIC had it: behaves as two connections do, and begins with 32 packets (Kakhki et al., IMC 2017).
+    GoogleQuic,
 }
 
 impl Controller {
@@ -135,6 +137,7 @@ impl Controller {
             Controller::Bic => "bic",
             Controller::Vegas => "vegas",
             Controller::Westwood => "westwood",
+            Controller::GoogleQuic => "gquic-cubic",
         }
     }
 }

@@ -206,3 +206,43 @@ fn options_of_tcp_reach_its_connection() {
     assert!(took("window = \"16 KiB\"").completion.unwrap() > 2.0 * usual.completion.unwrap());
     assert!(took("timestamps = false").packets_sent < usual.packets_sent);
 }
+
+/// Round trips of a handshake, 40 ms each: QUIC has one, none with early data; TCP has one, TLS 1.3 another, TLS 1.2 two,
+/// and none with early data.
+#[test]
+fn handshakes_cost_their_round_trips() {
+    let clean = LOSSY.replace(", loss = \"1 %\"", "").replace("300 KB", "1 KB");
+    let trips = |options: &str| {
+        let run = play(&scenario(&format!("{clean}{options}")), 1, Part::All).unwrap();
+        let seconds = run.flows[0].completion.unwrap();
+        // What is sent has half a round trip more.
+        ((seconds - 0.02) / 0.04).floor()
+    };
+    assert_eq!(trips("protocol = \"quic\""), 1.0);
+    assert_eq!(trips("quic = { resumption = true, early_data = true }"), 0.0);
+    assert_eq!(trips("protocol = \"tcp\""), 1.0);
+    assert_eq!(trips("protocol = \"tcp\"\ntcp = { tls = { version = \"1.3\" } }"), 2.0);
+    assert_eq!(
+        trips("protocol = \"tcp\"\ntcp = { tls = { resumption = true, early_data = true } }"),
+        1.0
+    );
+    assert_eq!(trips("protocol = \"tcp\"\ntcp = { tls = { version = \"1.2\" } }"), 3.0);
+}
+
+/// Google QUIC begins with 32 packets, where CUBIC has ten.
+#[test]
+fn a_controller_of_the_past_is_chosen_by_its_name() {
+    for name in ["bic", "vegas", "westwood", "gquic-cubic"] {
+        for protocol in ["quic", "tcp"] {
+            let text = format!("{LOSSY}protocol = \"{protocol}\"\ncontroller = \"{name}\"");
+            let run = play(&scenario(&text), 1, Part::All).unwrap();
+            assert!(run.flows[0].completion.is_some(), "{text}");
+            assert_eq!(run.flows[0].name, format!("{protocol} {name}"));
+        }
+    }
+    let with = |name: &str| {
+        let text = format!("{}controller = \"{name}\"", LOSSY.replace(", loss = \"1 %\"", ""));
+        play(&scenario(&text), 1, Part::All).unwrap().flows[0].completion.unwrap()
+    };
+    assert!(with("gquic-cubic") < with("cubic"));
+}

@@ -142,6 +142,12 @@ impl std::fmt::Display for QuicError {
 
 impl std::error::Error for QuicError {}
 
+impl From<StartError> for QuicError {
+    fn from(error: StartError) -> QuicError {
+        QuicError::Start(error)
+    }
+}
+
 impl From<TopologyError> for QuicError {
     fn from(error: TopologyError) -> QuicError {
         QuicError::Topology(error)

@@ -261,7 +261,8 @@ fn a_timeout_for_nothing_is_undone() {
     }
 }
 
-/// Without SACK: three duplicates, then a hole for each partial acknowledgement (RFC 6582).
+/// Without SACK: three duplicates, then a hole for each partial acknowledgement (RFC 6582). That segments behind a hole
+/// are acknowledged late is no round-trip time of the path.
 #[test]
 fn without_sack_holes_are_filled_one_by_one() {
     let config = TcpConfig { sack: false, ..reno() };
@@ -269,6 +270,41 @@ fn without_sack_holes_are_filled_one_by_one() {
     pair.finish(200_000, &mut lose(&[20, 22, 24]));
     let stats = pair.client.stats();
     assert_eq!((stats.retransmissions, stats.timeouts, stats.reductions), (3, 0, 1));
+    assert!(stats.smoothed_rtt < Duration::from_millis(105), "{stats:?}");
+}
+
+/// Without SACK and with 30 holes: the timer, which only the first partial acknowledgement resets, expires long before a
+/// round trip for each hole is over (RFC 6582 s.4, the impatient variant).
+#[test]
+fn without_sack_many_holes_are_filled_after_a_timeout() {
+    let config = TcpConfig { sack: false, ..reno() };
+    let mut pair = transfer(&config, 400_000);
+    let lost: Vec<usize> = (80..140).step_by(2).collect();
+    pair.finish(400_000, &mut lose(&lost));
+    let stats = pair.client.stats();
+    assert_eq!((stats.timeouts, stats.spurious), (1, 0), "{stats:?}");
+    let (first, _, _) = pair.sent[80];
+    let (last, _, _) = pair.sent[pair.sent.len() - 1];
+    let trips = last.since(first).as_nanos() / (2 * pair.delay.as_nanos());
+    assert!(trips < 20, "{trips} round trips");
+}
+
+/// RFC 5681 s.3.2 step 6: a recovery ends with the threshold as window. What SACK has told of meanwhile does not count
+/// again when it is acknowledged at last.
+#[test]
+fn a_recovery_ends_with_the_threshold() {
+    let mut pair = transfer(&reno(), 400_000);
+    let mut lost = lose(&[60]);
+    for ms in 0..2_000 {
+        pair.run(at(ms), &mut lost);
+        let stats = pair.client.stats();
+        if stats.reductions == 1 && pair.client.congestion_state() == "open" {
+            let threshold = stats.slow_start_threshold.unwrap();
+            assert!((threshold..threshold + 1_000).contains(&stats.window), "{stats:?}");
+            return;
+        }
+    }
+    panic!("{:?}", pair.client.stats());
 }
 
 /// RFC 3168 s.6.1: one reduction for a round trip's marks, and none later, for CWR ends the echo.

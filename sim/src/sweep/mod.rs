@@ -26,24 +26,22 @@ use store::{About, Runs, Store};
 const FIXED: u64 = 50_000;
 
 /// All runs of a grid: cell and seed.
-struct Plan {
-    cells: Vec<Scenario>,
+struct Plan<'a> {
+    cells: &'a [Scenario],
     /// For each cell the number of its first run, and at the end that of all.
     first: Vec<usize>,
     /// Whether a flow of a cell carries more than one transfer.
     applications: bool,
 }
 
-impl Plan {
-    fn new(grid: &Grid) -> Done<Plan> {
-        let (mut cells, mut first) = (Vec::new(), vec![0]);
-        for cell in 0..grid.cells() {
-            let scenario = grid.scenario(cell)?;
+impl Plan<'_> {
+    fn new(grid: &Grid) -> Plan<'_> {
+        let (cells, mut first) = (grid.scenarios(), vec![0]);
+        for (cell, scenario) in cells.iter().enumerate() {
             first.push(first[cell] + scenario.seeds.len());
-            cells.push(scenario);
         }
         let applications = cells.iter().any(rows::has_applications);
-        Ok(Plan { cells, first, applications })
+        Plan { cells, first, applications }
     }
 
     fn runs(&self) -> usize {
@@ -68,7 +66,7 @@ impl Plan {
 
 pub(crate) fn sweep(args: &Sweep) -> Done {
     let grid = Grid::load(&args.grid)?;
-    let plan = Plan::new(&grid)?;
+    let plan = Plan::new(&grid);
     let about = About::new(args.shard, plan.runs());
     let own = (0..plan.runs()).filter(|run| about.has(*run)).count();
     let shown = format!(
@@ -79,7 +77,7 @@ pub(crate) fn sweep(args: &Sweep) -> Done {
     if args.dry_run {
         return output::text(format_args!("{shown}\n"));
     }
-    let threads = memory::threads(&plan.cells, run::threads(args.threads).min(own.max(1)))?;
+    let threads = memory::threads(plan.cells, run::threads(args.threads).min(own.max(1)))?;
     let (mut store, mut runs) = Store::open(&args.out, &grid, &about)?;
     let missing: Vec<usize> =
         (0..plan.runs()).filter(|run| about.has(*run) && !runs.contains_key(run)).collect();
@@ -93,7 +91,7 @@ pub(crate) fn sweep(args: &Sweep) -> Done {
 
 fn play_missing(
     threads: usize,
-    plan: &Plan,
+    plan: &Plan<'_>,
     grid: &Grid,
     missing: &[usize],
     store: &mut Store,

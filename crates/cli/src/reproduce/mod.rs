@@ -1,11 +1,12 @@
 //! `equic reproduce`: the experiments of the papers, done again.
 //!
 //! * `gateway`: quotas in user space and in the kernel, under attack. `highway`: buffers, offloads and AES
-//!   instructions, for QUIC and for TCP.
+//!   instructions, for QUIC and for TCP. `nsquic`: QUIC and TCP in virtual time.
 //! * `readme`: puts results into an experiment's README.
 
 mod gateway;
 mod highway;
+mod nsquic;
 mod readme;
 
 use std::path::Path;
@@ -23,6 +24,8 @@ pub(crate) enum Command {
     Gateway(gateway::Args),
     /// "QUIC on the Highway": what buffers, offloads and AES instructions do for QUIC and for TCP
     Highway(highway::Args),
+    /// nsQUIC: QUIC against TCP in virtual time, over bandwidth, delay, loss, size and number of nodes
+    Nsquic(nsquic::Args),
 }
 
 /// Carries one out.
@@ -30,6 +33,7 @@ pub(crate) fn run(command: &Command) -> Done {
     match command {
         Command::Gateway(args) => gateway::run(args),
         Command::Highway(args) => highway::run(args),
+        Command::Nsquic(args) => nsquic::run(args),
     }
 }
 

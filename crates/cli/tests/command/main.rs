@@ -23,6 +23,7 @@ mod help;
 mod interop;
 mod manual;
 mod metrics;
+mod nsquic;
 mod plugin;
 mod qlog;
 mod scripts;

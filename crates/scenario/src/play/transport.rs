@@ -126,6 +126,7 @@ fn congestion(flow: &Flow) -> Arc<dyn ControllerFactory> {
         Controller::Bic => Arc::new(Classic::Bic),
         Controller::Vegas => Arc::new(Classic::Vegas),
         Controller::Westwood => Arc::new(Classic::Westwood),
+        Controller::GoogleQuic => Arc::new(Classic::GoogleQuic),
     }
 }
 

@@ -16,13 +16,14 @@ use crate::model::{
 /// The most connections of one scenario.
 pub(crate) const MAX_FLOWS: usize = 100_000;
 
-const CONTROLLERS: [(&str, Controller); 6] = [
+const CONTROLLERS: [(&str, Controller); 7] = [
     ("newreno", Controller::NewReno),
     ("cubic", Controller::Cubic),
     ("bbr", Controller::Bbr),
     ("bic", Controller::Bic),
     ("vegas", Controller::Vegas),
     ("westwood", Controller::Westwood),
+    ("gquic-cubic", Controller::GoogleQuic),
 ];
 
 /// Flows with the place of each in the text.

@@ -18,6 +18,7 @@ const MAX_CELLS: usize = 1_000_000;
 pub struct Grid {
     text: String,
     axes: Vec<Axis>,
+    scenarios: Vec<Scenario>,
 }
 
 /// A key that varies, and the names of its values.
@@ -45,13 +46,19 @@ impl Grid {
         if !reader.is_clean() {
             return Err(ScenarioError::new(reader.into_problems()));
         }
-        let grid = Grid { text: text.to_owned(), axes };
+        let mut grid = Grid { text: text.to_owned(), axes, scenarios: Vec::new() };
         let mut found: BTreeMap<Problem, String> = BTreeMap::new();
+        let mut document = document.into_inner();
+        let values = document.remove("grid");
         for cell in 0..grid.cells() {
-            if let Err(ScenarioError::Problems { problems, .. }) = grid.scenario(cell) {
-                for problem in problems {
-                    found.entry(problem).or_insert_with(|| grid.labels(cell).join(", "));
+            match grid.read(&document, values.as_ref(), cell) {
+                Ok(scenario) => grid.scenarios.push(scenario),
+                Err(ScenarioError::Problems { problems, .. }) => {
+                    for problem in problems {
+                        found.entry(problem).or_insert_with(|| grid.labels(cell).join(", "));
+                    }
                 }
+                Err(other) => return Err(other),
             }
         }
         if found.is_empty() {
@@ -95,16 +102,21 @@ impl Grid {
         self.axes.iter().zip(chosen).map(|(axis, index)| axis.values[index].as_str()).collect()
     }
 
-    /// The scenario of a cell, counted from 0.
-    ///
-    /// # Errors
-    /// None after [`Grid::parse`], for cells that there are.
-    pub fn scenario(&self, cell: usize) -> Result<Scenario, ScenarioError> {
-        let (document, _) = DeTable::parse_recoverable(&self.text);
-        let mut document = document.into_inner();
-        let grid = document.remove("grid");
+    /// Scenarios of all cells, in their order.
+    pub fn scenarios(&self) -> &[Scenario] {
+        &self.scenarios
+    }
+
+    /// Reads the scenario of a cell: the document without the grid, with the cell's values put into it.
+    fn read<'i>(
+        &self,
+        document: &DeTable<'i>,
+        values: Option<&Value<'i>>,
+        cell: usize,
+    ) -> Result<Scenario, ScenarioError> {
+        let mut document = document.clone();
         let mut reader = Reader::new(&self.text);
-        if let Some(DeValue::Table(grid)) = grid.as_ref().map(Spanned::get_ref) {
+        if let Some(DeValue::Table(grid)) = values.map(Spanned::get_ref) {
             for (axis, index) in self.axes.iter().zip(self.chosen(cell)) {
                 let Some(DeValue::Array(values)) =
                     grid.get(axis.name.as_str()).map(Spanned::get_ref)
@@ -203,7 +215,8 @@ fn label(value: &Value<'_>) -> Result<String, String> {
     }
 }
 
-/// Puts a value in the place of a key, such as `network.link.rate`. A list of tables on the way has it put into each.
+/// Puts a value in the place of a key, such as `network.link.rate`. A list of tables on the way has it put into each, or
+/// into the one of which the number, from 1, comes next: `flow.2.controller`.
 fn put<'i>(reader: &mut Reader, table: &mut DeTable<'i>, path: &str, value: &Value<'i>) {
     let Some((first, rest)) = path.split_once('.') else {
         let key = Spanned::new(value.span(), path.to_owned().into());
@@ -213,9 +226,19 @@ fn put<'i>(reader: &mut Reader, table: &mut DeTable<'i>, path: &str, value: &Val
     match table.get_mut(first).map(Spanned::get_mut) {
         Some(DeValue::Table(inner)) => put(reader, inner, rest, value),
         Some(DeValue::Array(list)) => {
-            let all = list.iter().map(|one| {
+            let numbered = rest
+                .split_once('.')
+                .and_then(|(number, rest)| Some((number.parse::<usize>().ok()?, rest)));
+            let (only, rest) = numbered.map_or((None, rest), |(only, rest)| (Some(only), rest));
+            if only.is_some_and(|only| only == 0 || only > list.len()) {
+                let message = format!("{first} has entries from 1 to {}", list.len());
+                return reader.complain(value.span().start, path, message);
+            }
+            let all = list.iter().enumerate().map(|(index, one)| {
                 let mut one = one.clone();
-                if let DeValue::Table(inner) = one.get_mut() {
+                if let DeValue::Table(inner) = one.get_mut()
+                    && only.is_none_or(|only| only == index + 1)
+                {
                     put(reader, inner, rest, value);
                 }
                 one
@@ -260,12 +283,32 @@ mod tests {
         assert_eq!(grid.labels(0), ["1 Mb/s", "quic", "1300"]);
         assert_eq!(grid.labels(4), ["1 Mb/s", "tcp old", "1500"]);
         assert_eq!(grid.labels(11), ["2 Mb/s", "tcp old", "9000"]);
-        let cell = grid.scenario(11).unwrap();
+        assert_eq!(grid.scenarios().len(), 12);
+        let cell = &grid.scenarios()[11];
         assert_eq!((cell.flows[0].name.as_str(), cell.flows[0].tcp.mss), ("tcp cubic", Some(536)));
         let crate::Topology::Simple(link) = &cell.network.topology else { panic!() };
         assert_eq!((link.there.mtu(), link.there.rate.mean()), (9_000, 2e6));
-        let other = grid.scenario(0).unwrap();
+        let other = &grid.scenarios()[0];
         assert_eq!((other.flows[0].name.as_str(), other.flows[0].tcp.mss), ("quic cubic", None));
+    }
+
+    #[test]
+    fn a_number_names_one_of_several_flows() {
+        let two = GRID.replace(
+            "[grid]",
+            "[[flow]]\nname = \"second\"\nsize = \"10 KB\"\n[grid]\n\"flow.2.controller\" = [\"bbr\"]",
+        );
+        let two = two.replace("\"flow.protocol\"", "\"flow.1.protocol\"");
+        let two = two.replace("\"flow.tcp.mss\"", "\"flow.1.tcp.mss\"");
+        let grid = Grid::parse(&two).unwrap_or_else(|error| panic!("{error}"));
+        let cell = &grid.scenarios()[11];
+        let names: Vec<&str> = cell.flows.iter().map(|flow| flow.name.as_str()).collect();
+        assert_eq!(names, ["tcp cubic", "second"]);
+        assert_eq!(cell.flows[1].controller, crate::Controller::Bbr);
+        assert_eq!(cell.flows[1].protocol, crate::Protocol::Quic);
+        let beyond = two.replace("flow.2.controller", "flow.3.controller");
+        let beyond = Grid::parse(&beyond).unwrap_err().to_string();
+        assert!(beyond.contains("entries from 1 to 2"), "{beyond}");
     }
 
     #[test]

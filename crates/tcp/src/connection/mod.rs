@@ -316,6 +316,11 @@ impl Connection {
         self.state == State::Closed
     }
 
+    /// Name of the sender's state, as Linux has it: open, disorder, cwr, recovery or loss.
+    pub fn congestion_state(&self) -> &'static str {
+        self.sender.state()
+    }
+
     /// State and counters.
     pub fn stats(&self) -> Stats {
         let (sender, rtt) = (&self.sender, &self.sender.rtt);

@@ -79,8 +79,11 @@ impl Sender {
 
         if self.board.is_empty() {
             (self.rto_at, self.probe_at, self.reorder_at) = (None, None, None);
-        } else if advanced {
+        } else if advanced && !self.is_impatient() {
             self.rto_at = Some(now + self.rto());
+        }
+        if let Phase::Reducing(reduction) = &mut self.phase {
+            reduction.partial |= advanced && reduction.entered < now;
         }
         if advanced || !delivered.is_empty() {
             self.schedule_probe(now);
@@ -114,7 +117,10 @@ impl Sender {
 
     fn sample_rtt(&mut self, now: Timestamp, ack: &Ack<'_>, advanced: bool, delivered: &[Sent]) {
         // Karn's algorithm: what was sent more than once gives no sample (RFC 6298 s.3); timestamps tell of that, too.
-        let once = delivered.iter().filter(|segment| !segment.retransmitted);
+        // Without SACK, what came behind a hole has waited there: an acknowledgement of both says nothing of the path but
+        // by its timestamp. Linux takes no sample of it either.
+        let waited = !self.sack && delivered.iter().any(|segment| segment.retransmitted);
+        let once = delivered.iter().filter(|segment| !segment.retransmitted && !waited);
         let newest = once.map(|segment| segment.time_sent).max();
         let echoed = ack.echo.filter(|_| advanced && !delivered.is_empty()).map(|(first, _)| first);
         let Some(sent) = newest.or(echoed) else { return };
@@ -275,7 +281,8 @@ impl Sender {
         let prr =
             (!self.controller.needs_pacing()).then(|| Prr::new(self.controller.window(), flight));
         let window = self.in_flight();
-        self.phase = Phase::Reducing(Reduction { end: self.nxt, entered: now, prr, window, loss });
+        let (end, entered, partial) = (self.nxt, now, false);
+        self.phase = Phase::Reducing(Reduction { end, entered, prr, window, loss, partial });
         if loss {
             self.forced = Some(Forced::Lost);
             (self.retransmitted, self.needed) = (None, Some((self.una, 0)));

@@ -62,6 +62,8 @@ struct Reduction {
     window: u64,
     /// Whether something was lost; otherwise it was marked.
     loss: bool,
+    /// True once an acknowledgement has advanced SND.UNA without ending the reduction (RFC 6582 s.3.2: a partial one).
+    partial: bool,
 }
 
 /// A probe for a lost tail that is not answered yet (RFC 8985 s.7.4).
@@ -290,6 +292,17 @@ impl Sender {
         }
     }
 
+    /// Name of the state, as Linux has it.
+    pub(crate) fn state(&self) -> &'static str {
+        match &self.phase {
+            Phase::Open if self.board.sacked() > 0 || self.duplicates > 0 => "disorder",
+            Phase::Open => "open",
+            Phase::Reducing(Reduction { loss: true, .. }) => "recovery",
+            Phase::Reducing(_) => "cwr",
+            Phase::Loss { .. } => "loss",
+        }
+    }
+
     /// The next part of the stream that may leave.
     pub(crate) fn poll(&mut self, now: Timestamp) -> Option<Departure> {
         self.pace_at = None;
@@ -366,6 +379,14 @@ impl Sender {
         }
     }
 
+    /// Whether the retransmission timer goes on as it is, although data is acknowledged: without SACK a round trip mends
+    /// one hole, and where there are many a timeout mends them sooner (RFC 6582 s.3.2 step 3 and s.4: only the first
+    /// partial acknowledgement resets the timer).
+    fn is_impatient(&self) -> bool {
+        !self.sack
+            && matches!(self.phase, Phase::Reducing(Reduction { loss: true, partial: true, .. }))
+    }
+
     /// Ends the check of a timeout of which it can no longer be told whether it was right.
     fn give_up_check(&mut self) {
         if let Phase::Loss { check, .. } = &mut self.phase {
@@ -409,7 +430,7 @@ impl Sender {
         self.needed = self.needed.map(|(since, needed)| (since, needed.saturating_add(1)));
         self.last_sent = Some(now);
         self.retransmitted.get_or_insert((now, segment.start));
-        if segment.start == self.una {
+        if segment.start == self.una && !self.is_impatient() {
             // As Linux does it: the timer is for the first segment, and that has just left.
             self.rto_at = None;
         }

@@ -106,16 +106,18 @@ impl Sender {
         self.mark_lost_by_timeout(now, &mut lost);
         self.note_lost(now, &lost);
         self.lost = lost;
+        let reducing = matches!(self.phase, Phase::Reducing(Reduction { loss: true, .. }));
         // RFC 5681 s.3.1: the threshold stays if the same segment is sent yet again.
         if !matches!(self.phase, Phase::Loss { .. }) || self.backoff == 0 {
             self.controller.on_retransmission_timeout(now);
-            (self.retransmitted, self.needed) = (None, Some((self.una, 0)));
+            // Within a recovery, what that sent again is still coming back: it would say that the timeout was for
+            // nothing, and the loss is real.
+            if !reducing {
+                (self.retransmitted, self.needed) = (None, Some((self.una, 0)));
+            }
         }
-        // Not within a recovery: what it has sent is still coming back, and says nothing of the timer.
-        let recovering = matches!(
-            self.phase,
-            Phase::Loss { .. } | Phase::Reducing(Reduction { loss: true, .. })
-        );
+        // Nor does it say anything of the timer.
+        let recovering = reducing || matches!(self.phase, Phase::Loss { .. });
         let first = self.backoff == 0 && self.sack && !recovering;
         let check = if first { Check::Begun } else { Check::Over };
         self.phase = Phase::Loss { end: self.nxt, check };

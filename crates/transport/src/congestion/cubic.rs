@@ -1,4 +1,4 @@
-//! CUBIC (RFC 9438) over HyStart++ (RFC 9406).
+//! CUBIC (RFC 9438) over HyStart++ (RFC 9406), for one connection or, as Google QUIC had it, for several in one.
 
 use super::hystart::{HyStart, SlowStart};
 use super::{AckSample, Controller, MINIMUM_WINDOW, Signal, initial_window, seconds};
@@ -8,13 +8,15 @@ use crate::Timestamp;
 const C: f64 = 0.4;
 /// RFC 9438 s.4.6.
 const BETA: f64 = 0.7;
-/// RFC 9438 s.4.3: Reno's share of the same loss rate, 3 (1 - BETA) / (1 + BETA).
-const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+/// Initial window of Google QUIC in packets.
+const GOOGLE_INITIAL_WINDOW: f64 = 32.0;
 
 /// The controller of RFC 9438.
 #[derive(Debug, Clone)]
 pub(crate) struct Cubic {
     datagram: f64,
+    /// Connections that it behaves as: 1, or more for Google QUIC's emulation.
+    connections: f64,
     /// Bytes; fractions matter, because a step may be less than one.
     window: f64,
     threshold: Option<f64>,
@@ -49,6 +51,7 @@ impl Cubic {
     pub(crate) fn new(datagram: u16) -> Cubic {
         Cubic {
             datagram: datagram.into(),
+            connections: 1.0,
             window: initial_window(datagram) as f64,
             threshold: None,
             recovery_start: None,
@@ -61,12 +64,30 @@ impl Cubic {
         }
     }
 
+    /// As Google QUIC had it: one connection that behaves as two do, and begins with 32 packets.
+    pub(crate) fn google(datagram: u16) -> Cubic {
+        let window = GOOGLE_INITIAL_WINDOW * f64::from(datagram);
+        Cubic { connections: 2.0, window, ..Cubic::new(datagram) }
+    }
+
     fn minimum(&self) -> f64 {
         MINIMUM_WINDOW as f64 * self.datagram
     }
 
+    /// Share of the window that a loss leaves (RFC 9438 s.4.6): of several connections it meets one.
+    fn beta(&self) -> f64 {
+        (self.connections - 1.0 + BETA) / self.connections
+    }
+
+    /// Reno's growth a round trip for the same loss rate, 3 (1 - beta) / (1 + beta) (RFC 9438 s.4.3), of each connection
+    /// with its share of the window.
+    fn alpha(&self) -> f64 {
+        3.0 * self.connections.powi(2) * (1.0 - self.beta()) / (1.0 + self.beta())
+    }
+
     fn avoid(&mut self, sample: &AckSample<'_>) {
         let (datagram, window, w_max, prior) = (self.datagram, self.window, self.w_max, self.prior);
+        let (alpha, connections) = (self.alpha(), self.connections);
         let epoch = self.epoch.get_or_insert_with(|| Epoch {
             start: sample.now,
             origin: w_max.max(window),
@@ -79,7 +100,7 @@ impl Cubic {
         let origin = epoch.origin;
         let elapsed = sample.now.since(epoch.start).as_secs_f64();
         // RFC 9438 s.4.3; once at the old window, Reno's own step.
-        let alpha = if epoch.w_est >= prior { 1.0 } else { ALPHA };
+        let alpha = if epoch.w_est >= prior { alpha.max(connections) } else { alpha };
         epoch.w_est += alpha * sample.acked as f64 / window * datagram;
         let cubic = |t: f64| C * (t - epoch.k).powi(3) * datagram + origin;
         if cubic(elapsed) < epoch.w_est {
@@ -139,9 +160,10 @@ impl Controller for Cubic {
         (self.recovery_start, self.recovering) = (Some(now), true);
         self.prior = self.window;
         // RFC 9438 s.4.7: still below the last peak, so somebody else wants a share.
+        let beta = self.beta();
         self.w_max =
-            if self.window < self.w_max { self.window * (1.0 + BETA) / 2.0 } else { self.window };
-        self.window = (self.window * BETA).max(self.minimum());
+            if self.window < self.w_max { self.window * (1.0 + beta) / 2.0 } else { self.window };
+        self.window = (self.window * beta).max(self.minimum());
         self.threshold = Some(self.window);
         self.epoch = None;
     }
@@ -158,7 +180,7 @@ impl Controller for Cubic {
     fn on_persistent_congestion(&mut self, _now: Timestamp) {
         self.prior = self.window;
         self.w_max = self.window;
-        self.threshold = Some((self.window * BETA).max(self.minimum()));
+        self.threshold = Some((self.window * self.beta()).max(self.minimum()));
         self.window = self.minimum();
         (self.recovery_start, self.epoch, self.undo) = (None, None, None);
     }
@@ -205,6 +227,6 @@ impl Controller for Cubic {
     }
 
     fn name(&self) -> &'static str {
-        "cubic"
+        if self.connections > 1.0 { "gquic-cubic" } else { "cubic" }
     }
 }

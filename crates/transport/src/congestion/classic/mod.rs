@@ -1,7 +1,7 @@
 //! Algorithms of TCP's past, for comparison: [`Classic`].
 //!
 //! * here: what they share, which is slow start and the reaction once a round trip;
-//! * `bic.rs`, `vegas.rs`, `westwood.rs`: what they do beside that.
+//! * `bic.rs`, `vegas.rs`, `westwood.rs`: what they do beside that; Google QUIC's is a CUBIC (`../cubic.rs`).
 
 mod bic;
 #[cfg(test)]
@@ -13,7 +13,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{
-    AckSample, Controller, ControllerFactory, MINIMUM_WINDOW, UnknownAlgorithm, initial_window,
+    AckSample, Controller, ControllerFactory, Cubic, MINIMUM_WINDOW, UnknownAlgorithm,
+    initial_window,
 };
 use crate::Timestamp;
 
@@ -33,6 +34,9 @@ pub enum Classic {
     /// Westwood+ (L. Grieco, S. Mascolo: Performance Evaluation and Comparison of Westwood+, New Reno, and Vegas,
     /// ACM CCR 2004).
     Westwood,
+    /// CUBIC as Google QUIC had it at first: a connection that behaves as two do, and begins with 32 packets
+    /// (A. Kakhki et al.: Taking a Long Look at QUIC, IMC 2017, s.5.2: N-connection emulation).
+    GoogleQuic,
 }
 
 impl ControllerFactory for Classic {
@@ -41,6 +45,7 @@ impl ControllerFactory for Classic {
             Classic::Bic => Box::new(Bic::new(datagram)),
             Classic::Vegas => Box::new(Vegas::new(datagram)),
             Classic::Westwood => Box::new(Westwood::new(datagram)),
+            Classic::GoogleQuic => Box::new(Cubic::google(datagram)),
         }
     }
 }
@@ -51,6 +56,7 @@ impl fmt::Display for Classic {
             Classic::Bic => "bic",
             Classic::Vegas => "vegas",
             Classic::Westwood => "westwood",
+            Classic::GoogleQuic => "gquic-cubic",
         })
     }
 }
@@ -63,9 +69,10 @@ impl FromStr for Classic {
             "bic" => Ok(Classic::Bic),
             "vegas" => Ok(Classic::Vegas),
             "westwood" => Ok(Classic::Westwood),
+            "gquic-cubic" => Ok(Classic::GoogleQuic),
             other => Err(UnknownAlgorithm {
                 text: other.to_owned(),
-                known: "`bic`, `vegas` or `westwood`",
+                known: "`bic`, `vegas`, `westwood` or `gquic-cubic`",
             }),
         }
     }

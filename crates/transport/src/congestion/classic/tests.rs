@@ -73,9 +73,23 @@ fn bic_searches_for_the_window_of_the_loss() {
     assert_eq!(windows[199] - windows[198], 16, "{windows:?}");
 }
 
+/// A loss meets one of the two connections: 1 - 0.3 / 2 of the window is left, where CUBIC has 0.7.
+#[test]
+fn google_quic_behaves_as_two_connections() {
+    let (mut two, mut one) =
+        (Classic::GoogleQuic.start(DATAGRAM, 0), Algorithm::Cubic.start(DATAGRAM, 0));
+    assert_eq!((two.window(), one.window()), (32_000, 10_000));
+    let share = |controller: &mut dyn Controller| {
+        let windows = play(controller, 1_000_000, 100, &[4]);
+        windows[4] as f64 / windows[3] as f64
+    };
+    let (two, one) = (share(&mut *two), share(&mut *one));
+    assert!((0.84..0.86).contains(&two) && (0.69..0.71).contains(&one), "{two} {one}");
+}
+
 #[test]
 fn losses_timeouts_and_mistakes() {
-    for classic in [Classic::Bic, Classic::Vegas, Classic::Westwood] {
+    for classic in [Classic::Bic, Classic::Vegas, Classic::Westwood, Classic::GoogleQuic] {
         let mut controller = classic.start(DATAGRAM, 0);
         play(&mut *controller, 1_000, 100, &[10]);
         let before = controller.window();

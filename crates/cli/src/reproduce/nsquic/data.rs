@@ -1,0 +1,280 @@
+//! Data that is kept of the experiment: a row for each cell of each grid, with means over seeds.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use equic_report::stats::{RESAMPLES, Sample};
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use serde::{Deserialize, Serialize};
+
+use super::part::Part;
+use super::scale::Scale;
+use crate::failure::{Done, Failure};
+
+/// All of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct NsQuic {
+    pub scale: Scale,
+    pub parts: Vec<Measured>,
+}
+
+/// A part that was played.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Measured {
+    pub part: Part,
+    /// Runs that were played, and those of the whole grid.
+    pub runs: usize,
+    pub of: usize,
+    pub axes: Vec<Axis>,
+    pub rows: Vec<Row>,
+}
+
+/// An axis of a grid: its values, and how many the whole grid has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Axis {
+    pub name: String,
+    pub values: Vec<String>,
+    pub of: usize,
+}
+
+/// A cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Row {
+    /// Values of the axes.
+    pub point: BTreeMap<String, String>,
+    pub flows: Vec<Flow>,
+    /// Jain's fairness index of the goodput of all connections of a run; none with one connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jain: Option<Mean>,
+    /// Goodput of the first flow divided by that of the second; none with one flow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Mean>,
+}
+
+/// Connections of one description.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Flow {
+    pub name: String,
+    /// Connections over all seeds, and those that completed.
+    pub connections: usize,
+    pub completed: usize,
+    /// Seconds to completion, of those that completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion: Option<Mean>,
+    /// Bits per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goodput: Option<Mean>,
+}
+
+/// A mean over seeds with its 95 % interval by bootstrap.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Mean {
+    pub mean: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Mean {
+    /// The mean of the values of all seeds; none if there is none.
+    pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Mean> {
+        let sample: Sample = values.into_iter().collect();
+        let mean = sample.mean()?;
+        // The same values have the same interval, wherever they are.
+        let mut rng = StdRng::seed_from_u64(1);
+        let interval = sample.bootstrap_95(&mut rng, RESAMPLES, Sample::mean);
+        let (low, high) = interval.map_or((mean, mean), |interval| (interval.low, interval.high));
+        Some(Mean { mean: digits(mean), low: digits(low), high: digits(high) })
+    }
+
+    /// Whether it is less than the other, beyond both intervals.
+    pub(super) fn is_below(&self, other: &Mean) -> bool {
+        self.high < other.low
+    }
+}
+
+/// The value with five significant digits: what is stored is to be small, and intervals say less.
+fn digits(value: f64) -> f64 {
+    format!("{value:.4e}").parse().unwrap_or(value)
+}
+
+impl NsQuic {
+    /// A part, if it was played.
+    pub(super) fn part(&self, part: Part) -> Option<&Measured> {
+        self.parts.iter().find(|one| one.part == part)
+    }
+}
+
+impl Measured {
+    /// Values of an axis; none if there is no such axis.
+    pub(super) fn values(&self, axis: &str) -> &[String] {
+        let found = self.axes.iter().find(|one| one.name == axis);
+        found.map_or(&[], |axis| &axis.values)
+    }
+
+    /// The row of an arm at a point: axes that are not named have any value.
+    pub(super) fn row(&self, arm: &str, point: &[(&str, &str)]) -> Option<&Row> {
+        self.rows
+            .iter()
+            .find(|row| row.is("arm", arm) && point.iter().all(|(axis, value)| row.is(axis, value)))
+    }
+
+    /// Pairs of rows of two arms at the same point.
+    pub(super) fn pairs<'a>(
+        &'a self,
+        one: &'a str,
+        other: &'a str,
+    ) -> impl Iterator<Item = (&'a Row, &'a Row)> {
+        let own = self.rows.iter().filter(move |row| row.is("arm", one));
+        own.filter_map(move |row| {
+            let same = |other: &&Row| {
+                row.point.iter().all(|(axis, value)| axis == "arm" || other.is(axis, value))
+            };
+            let found = self.rows.iter().filter(|row| row.is("arm", other)).find(same)?;
+            Some((row, found))
+        })
+    }
+}
+
+impl Row {
+    /// Whether an axis has this value.
+    pub(super) fn is(&self, axis: &str, value: &str) -> bool {
+        self.point.get(axis).is_some_and(|own| own == value)
+    }
+
+    /// Seconds to completion of its only flow, if every connection completed.
+    pub(super) fn completion(&self) -> Option<Mean> {
+        let flow = self.flows.first().filter(|flow| flow.completed == flow.connections)?;
+        flow.completion
+    }
+
+    /// Time of the other divided by that of this: how many times faster this one is. None: one of the two did not
+    /// always complete.
+    pub(super) fn times_faster_than(&self, other: &Row) -> Option<f64> {
+        Some(other.completion()?.mean / self.completion()?.mean)
+    }
+}
+
+/// Fields of a line of rows.csv behind those of the axes, which begin with the number of the cell.
+const FIRST: &str = "cell";
+
+/// A connection of a run.
+struct Line {
+    seed: u64,
+    flow: String,
+    completion: Option<f64>,
+    goodput: f64,
+}
+
+/// The rows of a sweep.
+pub(super) fn read(path: &Path) -> Done<Vec<Row>> {
+    let failed = |why: &dyn std::fmt::Display| {
+        Failure::because(format_args!("cannot read {}", path.display()), why)
+    };
+    let mut reader = csv::Reader::from_path(path).map_err(|error| failed(&error))?;
+    let names = reader.headers().map_err(|error| failed(&error))?.clone();
+    let place = |name: &str| {
+        names.iter().position(|one| one == name).ok_or_else(|| failed(&format!("it has no {name}")))
+    };
+    let (axes, seed, flow) = (place(FIRST)?, place("seed")?, place("flow")?);
+    let (completion, goodput) = (place("completion_s")?, place("goodput_bit_s")?);
+    let mut rows = Vec::new();
+    let mut cell: (Vec<String>, Vec<Line>) = Default::default();
+    for record in reader.records() {
+        let record = record.map_err(|error| failed(&error))?;
+        let number = |place: usize| {
+            let text = record.get(place).unwrap_or_default();
+            text.parse::<f64>().map_err(|_| failed(&format!("{text:?} is no number")))
+        };
+        let labels: Vec<String> = record.iter().take(axes).map(str::to_owned).collect();
+        if labels != cell.0 && !cell.1.is_empty() {
+            rows.push(row(&names, &cell));
+            cell.1.clear();
+        }
+        cell.0 = labels;
+        cell.1.push(Line {
+            seed: number(seed)? as u64,
+            flow: record.get(flow).unwrap_or_default().to_owned(),
+            completion: number(completion).ok(),
+            goodput: number(goodput)?,
+        });
+    }
+    if !cell.1.is_empty() {
+        rows.push(row(&names, &cell));
+    }
+    Ok(rows)
+}
+
+fn row(names: &csv::StringRecord, (labels, lines): &(Vec<String>, Vec<Line>)) -> Row {
+    let mut flows: Vec<&str> = Vec::new();
+    for line in lines {
+        if !flows.contains(&line.flow.as_str()) {
+            flows.push(&line.flow);
+        }
+    }
+    let seeds = || lines.chunk_by(|one, other| one.seed == other.seed);
+    let mean = |lines: &[Line], flow: &str, value: &dyn Fn(&Line) -> Option<f64>| {
+        let own = lines.iter().filter(|line| line.flow == flow);
+        own.filter_map(value).collect::<Sample>().mean()
+    };
+    let goodput = |line: &Line| Some(line.goodput);
+    let jain = seeds().filter(|lines| lines.len() > 1).filter_map(|lines| {
+        let sum: f64 = lines.iter().map(|line| line.goodput).sum();
+        let squares: f64 = lines.iter().map(|line| line.goodput.powi(2)).sum();
+        (squares > 0.0).then(|| sum * sum / (lines.len() as f64 * squares))
+    });
+    let share = match &flows[..] {
+        [one, other] => Mean::of(seeds().filter_map(|lines| {
+            let (one, other) = (mean(lines, one, &goodput)?, mean(lines, other, &goodput)?);
+            (other > 0.0).then(|| one / other)
+        })),
+        _ => None,
+    };
+    let flow = |name: &str| {
+        let own = || lines.iter().filter(|line| line.flow == name);
+        Flow {
+            name: name.to_owned(),
+            connections: own().count(),
+            completed: own().filter(|line| line.completion.is_some()).count(),
+            completion: Mean::of(
+                seeds().filter_map(|lines| mean(lines, name, &|line| line.completion)),
+            ),
+            goodput: Mean::of(seeds().filter_map(|lines| mean(lines, name, &goodput))),
+        }
+    };
+    let names = names.iter().map(str::to_owned);
+    Row {
+        point: names.zip(labels.iter().cloned()).collect(),
+        jain: Mean::of(jain),
+        share,
+        flows: flows.iter().map(|name| flow(name)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_become_rows_of_cells() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.csv");
+        let text = "arm,flow.size,cell,seed,flow,copy,completion_s,goodput_bit_s\n\
+            a,1 MB,1,1,QUIC,1,2,300\na,1 MB,1,1,TCP,1,4,100\n\
+            a,1 MB,1,2,QUIC,1,4,100\na,1 MB,1,2,TCP,1,,100\n\
+            b,1 MB,2,1,only,1,5,800\n";
+        std::fs::write(&path, text).unwrap();
+        let rows = read(&path).unwrap();
+        assert_eq!(rows.len(), 2);
+        let [quic, tcp] = &rows[0].flows[..] else { panic!("{rows:?}") };
+        assert_eq!((quic.completed, quic.connections, tcp.completed), (2, 2, 1));
+        assert_eq!(quic.completion.unwrap().mean, 3.0);
+        assert_eq!(rows[0].share.unwrap().mean, 2.0);
+        // 400^2 / (2 * 100,000), and 1.
+        assert_eq!(rows[0].jain.unwrap().mean, 0.9);
+        assert!(rows[0].is("flow.size", "1 MB") && !rows[0].is("flow.size", "2 MB"));
+        assert_eq!((rows[1].jain, rows[1].share), (None, None));
+        assert_eq!(rows[1].completion().unwrap(), Mean { mean: 5.0, low: 5.0, high: 5.0 });
+        assert_eq!(rows[1].times_faster_than(&rows[0]), Some(0.6));
+    }
+}

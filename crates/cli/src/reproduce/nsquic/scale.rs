@@ -1,0 +1,151 @@
+//! How much of each grid is played: the whole, or fewer seeds and values.
+
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::data::Axis;
+use super::part::{Grid, Part};
+
+/// Size of the experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Size {
+    Quick,
+    Medium,
+    Full,
+}
+
+/// Choices for the experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Scale {
+    /// Size that the values of the axes come from.
+    pub size: Size,
+    /// Seeds of each cell, in place of those of the size.
+    pub seeds: Option<u64>,
+    /// Parts that are played.
+    pub parts: Vec<Part>,
+}
+
+/// Values of an axis that are kept.
+type Kept = (&'static str, &'static [&'static str]);
+
+/// The axes of the two large grids, for a few seconds and for some minutes.
+const QUICK: [Kept; 5] = [
+    ("arm", &["QUIC CUBIC", "Google QUIC", "TCP CUBIC", "TCP BBR", "ns-3 NewReno"]),
+    ("flow.size", &["100 KB", "1 MB"]),
+    ("network.link.rate", &["5 Mb/s", "10 Mb/s"]),
+    ("network.link.delay", &["50 ms", "200 ms"]),
+    ("network.link.loss", &["0 %", "1 %"]),
+];
+const MEDIUM: [Kept; 4] = [
+    ("flow.size", &["10 KB", "100 KB", "1 MB", "10 MB"]),
+    ("network.link.rate", &["5 Mb/s", "10 Mb/s", "100 Mb/s", "1 Gb/s"]),
+    ("network.link.delay", &["10 ms", "50 ms", "200 ms"]),
+    ("network.link.loss", &["0 %", "0.1 %", "1 %", "10 %"]),
+];
+/// The same without the size that takes most of the time.
+const MEDIUM_DUMBBELL: [Kept; 4] =
+    [("flow.size", &["10 KB", "100 KB", "1 MB"]), MEDIUM[1], MEDIUM[2], MEDIUM[3]];
+
+impl Scale {
+    /// Seeds of a part, and the axes of which fewer values are kept; none: the part is left out.
+    fn of(&self, part: Part) -> Option<(Option<u64>, &'static [Kept])> {
+        const FEW_NODES: &[Kept] = &[
+            ("nodes", &["4", "10"]),
+            ("arm", &["QUIC CUBIC", "Google QUIC", "TCP CUBIC", "ns-3 NewReno"]),
+        ];
+        const SMALL: &[Kept] = &[("flow.size", &["100 KB", "1 MB"])];
+        if !self.parts.contains(&part) {
+            return None;
+        }
+        let (seeds, kept): (Option<u64>, &[Kept]) = match (self.size, part) {
+            (Size::Full, _) => (None, &[]),
+            (_, Part::SimpleLarge | Part::DumbbellLarge) => return None,
+            (Size::Quick, Part::Simple | Part::Dumbbell) => (Some(3), &QUICK),
+            (Size::Quick, Part::Nodes) => (Some(3), FEW_NODES),
+            (Size::Quick, _) => (Some(3), SMALL),
+            (Size::Medium, Part::Simple) => (Some(5), &MEDIUM),
+            (Size::Medium, Part::Dumbbell) => (Some(5), &MEDIUM_DUMBBELL),
+            (Size::Medium, Part::Nodes) => (Some(5), &[]),
+            (Size::Medium, Part::Fairness | Part::Within | Part::Imc17) => (Some(10), &[]),
+            (Size::Medium, _) => (None, &[]),
+        };
+        Some((self.seeds.or(seeds), kept))
+    }
+
+    /// The grid of a part; none: it is left out.
+    pub(super) fn grid(&self, part: Part) -> Option<Grid> {
+        let (seeds, kept) = self.of(part)?;
+        let mut table: Table = part.grid().parse().expect("a test reads all grids");
+        let whole_seeds = table.get("seeds").and_then(Value::as_integer).unwrap_or(0);
+        let seeds = seeds.map_or(whole_seeds, |seeds| seeds.cast_signed());
+        table.insert("seeds".to_owned(), Value::Integer(seeds));
+        let (mut cells, mut of, mut axes) = (1, 1, Vec::new());
+        let grid = table.get_mut("grid").and_then(Value::as_table_mut)?;
+        for (name, values) in grid.iter_mut() {
+            let Some(values) = values.as_array_mut() else { continue };
+            let all = values.len();
+            if let Some((_, kept)) = kept.iter().find(|(axis, _)| axis == name) {
+                values.retain(|value| kept.contains(&label(value).as_str()));
+            }
+            (cells, of) = (cells * values.len(), of * all);
+            let values = values.iter().map(label).collect();
+            axes.push(Axis { name: name.clone(), values, of: all });
+        }
+        let seeds = usize::try_from(seeds).unwrap_or(0);
+        let whole_seeds = usize::try_from(whole_seeds).unwrap_or(0);
+        axes.push(Axis {
+            name: "seeds".to_owned(),
+            values: vec![seeds.to_string()],
+            of: whole_seeds,
+        });
+        let text = toml::to_string(&table).expect("it was read from such a text");
+        Some(Grid { text, runs: cells * seeds, of: of * whole_seeds, axes })
+    }
+}
+
+/// A value of an axis as results name it.
+fn label(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Table(several) => {
+            several.get("name").and_then(Value::as_str).unwrap_or_default().to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_keeps_values_that_there_are() {
+        for size in [Size::Quick, Size::Medium, Size::Full] {
+            let scale = Scale { size, seeds: None, parts: Part::ALL.to_vec() };
+            for part in Part::ALL {
+                let Some((_, kept)) = scale.of(part) else { continue };
+                let grid = scale.grid(part).unwrap();
+                for (axis, values) in kept {
+                    let found = grid.axes.iter().find(|one| one.name == *axis);
+                    // A small grid has fewer axes than the large ones.
+                    let Some(found) = found else { continue };
+                    assert_eq!(found.values.len(), values.len(), "{size:?} {part:?} {axis}");
+                }
+                assert!(grid.runs == grid.of || size != Size::Full, "{part:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_whole_grid_is_that_of_the_thesis() {
+        let scale = Scale { size: Size::Full, seeds: None, parts: Part::ALL.to_vec() };
+        let count = |part| scale.grid(part).unwrap().runs;
+        // Six sizes and the largest, six rates, five delays, five rates of loss, ten arms, 30 seeds.
+        assert_eq!(count(Part::Simple) + count(Part::SimpleLarge), 7 * 6 * 5 * 5 * 10 * 30);
+        assert_eq!(count(Part::Dumbbell) + count(Part::DumbbellLarge), 7 * 6 * 5 * 5 * 10 * 30);
+        let seeds = Scale { seeds: Some(2), parts: vec![Part::Errors], ..scale };
+        assert_eq!(seeds.grid(Part::Errors).unwrap().runs, 2 * 5 * 10 * 2);
+        assert!(seeds.grid(Part::Simple).is_none());
+    }
+}

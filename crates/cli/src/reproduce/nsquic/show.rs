@@ -1,0 +1,249 @@
+//! The result for a person: tables for a terminal and for a README.
+
+use std::fmt::Write as _;
+
+use equic_report::number::{self, MISSING};
+use equic_report::schema::Report;
+use equic_report::table::{Column, Table};
+
+use super::claims::{GOOGLE, NS3, QUIC, TODAY, findings};
+use super::data::{Mean, Measured, NsQuic, Row};
+use super::part::Part;
+use super::verdict::Answer;
+
+/// The tables of a terminal, one for each part that has one.
+pub(super) fn tables(all: &NsQuic) -> Vec<Table> {
+    let mut tables = vec![extent(all)];
+    tables.extend(all.parts.iter().filter_map(table));
+    tables
+}
+
+/// How much of each grid was played.
+fn extent(all: &NsQuic) -> Table {
+    let columns = [
+        Column::text("grid"),
+        Column::number("runs"),
+        Column::number("of"),
+        Column::text("what was left out of the whole grid"),
+    ];
+    let mut table = Table::new(columns).title("What was played");
+    for part in Part::ALL {
+        let Some(measured) = all.part(part) else {
+            table.row([part.name(), "0", MISSING, "all of it"]);
+            continue;
+        };
+        let less = measured.axes.iter().filter(|axis| axis.values.len() < axis.of);
+        let less = less.filter(|axis| axis.name != "seeds").map(|axis| {
+            format!(
+                "{}: {} of {} ({})",
+                axis.name,
+                axis.values.len(),
+                axis.of,
+                axis.values.join(", ")
+            )
+        });
+        let seeds = measured.axes.iter().find(|axis| axis.name == "seeds");
+        let seeds = seeds.and_then(|axis| {
+            let played = axis.values.first().filter(|own| **own != axis.of.to_string())?;
+            Some(format!("{played} of {} seeds", axis.of))
+        });
+        let less: Vec<String> = less.chain(seeds).collect();
+        let less = if less.is_empty() { "nothing".to_owned() } else { less.join("; ") };
+        let count = |count| number::count(count as u64);
+        table.row([part.name().to_owned(), count(measured.runs), count(measured.of), less]);
+    }
+    table
+}
+
+/// Completion of an arm: the mean and its interval, or how many came to an end.
+fn completion(row: Option<&Row>) -> String {
+    let Some(flow) = row.and_then(|row| row.flows.first()) else { return MISSING.to_owned() };
+    match flow.completion {
+        Some(time) if flow.completed == flow.connections => shown(time, number::seconds),
+        _ => format!("{} of {} completed", flow.completed, flow.connections),
+    }
+}
+
+/// A mean with its interval, if that is more than a point.
+fn shown(mean: Mean, how: impl Fn(f64) -> String) -> String {
+    let [low, high] = [mean.low, mean.high].map(&how);
+    if low == high { how(mean.mean) } else { format!("{} ({low} to {high})", how(mean.mean)) }
+}
+
+/// All arms of a grid that were played, in its order.
+pub(super) fn arms(measured: &Measured) -> Vec<&str> {
+    measured.values("arm").iter().map(String::as_str).collect()
+}
+
+/// The table of a part: an axis down, arms across.
+fn table(measured: &Measured) -> Option<Table> {
+    let (axis, fixed) = axis(measured.part)?;
+    let mut columns = vec![Column::text(heading(axis))];
+    let shares = matches!(measured.part, Part::Fairness | Part::Imc17);
+    columns.extend(arms(measured).iter().map(|arm| {
+        Column::number(if shares { format!("QUIC's part: {arm}") } else { (*arm).to_owned() })
+    }));
+    let words: Vec<&str> = fixed.iter().map(|(_, value)| *value).collect();
+    let title = match &words[..] {
+        [] => measured.part.title().to_owned(),
+        words => format!("{}: {}", measured.part.title(), words.join(", ")),
+    };
+    let mut table = Table::new(columns).title(title);
+    for value in measured.values(axis) {
+        let mut point = vec![(axis, value.as_str())];
+        point.extend(fixed);
+        let mut cells = vec![value.clone()];
+        for arm in arms(measured) {
+            let row = measured.row(arm, &point);
+            cells.push(match measured.part {
+                Part::Within => row
+                    .and_then(|row| row.jain)
+                    .map_or(MISSING.to_owned(), |jain| shown(jain, |value| format!("{value:.3}"))),
+                _ if shares => row.and_then(|row| row.share).map_or(MISSING.to_owned(), |share| {
+                    shown(share, |value| format!("{value:.2}"))
+                }),
+                _ => completion(row),
+            });
+        }
+        table.row(cells);
+    }
+    Some(table)
+}
+
+/// Words for an axis.
+pub(super) fn heading(axis: &str) -> &str {
+    match axis {
+        "flow.size" => "size",
+        "network.link.rate" => "rate",
+        "network.link.delay" => "delay, one way",
+        "network.link.loss" => "loss",
+        "network.link.queue" => "queue",
+        other => other,
+    }
+}
+
+/// A point of a grid: axes with a value each.
+type Point = &'static [(&'static str, &'static str)];
+
+/// The axis that a part's table goes along, and the values of the others.
+fn axis(part: Part) -> Option<(&'static str, Point)> {
+    const SIZE: Point = &[
+        ("network.link.rate", "10 Mb/s"),
+        ("network.link.delay", "50 ms"),
+        ("network.link.loss", "1 %"),
+    ];
+    Some(match part {
+        Part::Errors => ("network.link.loss", &[("flow.size", "1 MB")]),
+        Part::Simple | Part::Dumbbell => ("flow.size", SIZE),
+        Part::Nodes => ("nodes", &[]),
+        Part::Within => ("flow.size", &[("network.link.loss", "0 %")]),
+        Part::Fairness => {
+            ("flow.size", &[("network.link.rate", "10 Mb/s"), ("network.link.loss", "0 %")])
+        }
+        Part::Imc17 => ("network.link.queue", &[]),
+        Part::ZeroRtt => {
+            ("flow.size", &[("network.link.delay", "50 ms"), ("network.link.loss", "0 %")])
+        }
+        Part::SimpleLarge | Part::DumbbellLarge => return None,
+    })
+}
+
+/// The thesis' figures beside these.
+fn beside(all: &NsQuic) -> Table {
+    let columns = [
+        Column::text("the thesis"),
+        Column::text("its figure"),
+        Column::text("today's QUIC, today's TCP"),
+        Column::text("Google's QUIC, ns-3's TCP of the time"),
+        Column::text("judgement"),
+    ];
+    let mut table = Table::new(columns);
+    for finding in findings(all) {
+        let answer = |answer: &Option<Answer>| {
+            answer
+                .as_ref()
+                .map_or(MISSING.to_owned(), |one| format!("{}: {}", one.held.word(), one.figures))
+        };
+        table.row([
+            finding.claim.to_owned(),
+            finding.figure.to_owned(),
+            answer(&finding.today),
+            answer(&finding.then),
+            finding.judgement().to_owned(),
+        ]);
+    }
+    table
+}
+
+/// Everything as Markdown, for the experiment's README.
+pub(super) fn markdown(report: &Report<NsQuic>, plots: &[&str]) -> String {
+    let all = &report.data;
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "Made {} by `{}`.\n", report.created.as_str(), command(report));
+    let _ = writeln!(
+        text,
+        "Times are virtual, so that the machine has no part in them: the same command gives the same figures \
+         anywhere. Means over seeds with 95 % intervals (bootstrap).\n"
+    );
+    let _ = writeln!(text, "### The thesis' figures beside these\n\n{}", beside(all).markdown());
+    let mut judged: Vec<(&str, Vec<&str>)> = Vec::new();
+    for finding in findings(all) {
+        match judged.iter_mut().find(|(judgement, _)| *judgement == finding.judgement()) {
+            Some((_, claims)) => claims.push(finding.claim),
+            None => judged.push((finding.judgement(), vec![finding.claim])),
+        }
+    }
+    for (judgement, claims) in judged {
+        let _ = writeln!(text, "* **{judgement}**: {}.", claims.join("; "));
+    }
+    let _ = writeln!(
+        text,
+        "\n\"Today\": {QUIC} against {}. \"Of the time\": {GOOGLE} against {}.\n",
+        TODAY.join(", "),
+        NS3.join(" and ")
+    );
+    let _ = writeln!(text, "### What was played\n\n{}", extent(all).markdown());
+    for measured in &all.parts {
+        let own: Vec<&&str> =
+            plots.iter().filter(|plot| super::plots::part(plot) == Some(measured.part)).collect();
+        let table = table(measured);
+        if own.is_empty() && table.is_none() {
+            continue;
+        }
+        let _ = writeln!(text, "### {}\n", measured.part.title());
+        for plot in own {
+            let _ = writeln!(text, "![{plot}](results/{plot}.svg)\n");
+        }
+        if let Some(table) = table {
+            if let Some((_, fixed)) = axis(measured.part).filter(|(_, fixed)| !fixed.is_empty()) {
+                let words: Vec<String> = fixed
+                    .iter()
+                    .map(|(axis, value)| format!("{} {value}", heading(axis)))
+                    .collect();
+                let _ = writeln!(text, "{}; {}:\n", words.join(", "), contents(measured.part));
+            } else {
+                let _ = writeln!(text, "{}:\n", contents(measured.part));
+            }
+            let _ = writeln!(text, "{}", table.markdown());
+        }
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}
+
+/// What the cells of a part's table are.
+const fn contents(part: Part) -> &'static str {
+    match part {
+        Part::Within => "Jain's fairness index of two connections",
+        Part::Fairness | Part::Imc17 => "goodput of QUIC divided by that of TCP",
+        _ => "time to completion",
+    }
+}
+
+/// The command without the folder that this program is in.
+fn command(report: &Report<NsQuic>) -> String {
+    let words = report.command.iter().skip(1).map(String::as_str);
+    std::iter::once("equic").chain(words).collect::<Vec<_>>().join(" ")
+}

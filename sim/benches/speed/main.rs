@@ -1,0 +1,154 @@
+//! What a simulation costs, beside ns-3: `make bench-sim`.
+//!
+//! Every run is a process of its own, so that its CPU time and its memory are its own; ns-3's are those of
+//! `sim/oracle/ns3_tcp.py`, without its preparation. Runs of both take turns.
+//!
+//! * here: the order of runs; `case.rs`: what is run; `table.rs`: what is told.
+
+mod case;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::Parser;
+use serde::{Deserialize, Serialize};
+
+use case::{Case, Stack, cases};
+
+/// What a simulation costs, beside ns-3.
+#[derive(Parser)]
+struct Args {
+    /// A small one, in some seconds: it shows that all works, and its figures say little
+    #[arg(long)]
+    quick: bool,
+    /// Runs of each case
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    runs: u64,
+    /// Python with ns-3 (`pip install ns3==3.44.post0`)
+    #[arg(long, value_name = "PROGRAM", default_value = "python3", env = "NS3_PYTHON")]
+    python: PathBuf,
+    /// Print the tables as Markdown
+    #[arg(long)]
+    markdown: bool,
+    /// Put the tables into this file, between its lines `<!-- bench-sim: begin -->` and `... end -->`
+    #[arg(long, value_name = "FILE")]
+    into: Option<PathBuf>,
+    /// Play this case with this seed in this process
+    #[arg(long, hide = true, num_args = 2)]
+    only: Option<Vec<String>>,
+    /// Cargo says it.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// Result of one run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Run {
+    /// Seconds of CPU time.
+    pub cpu: f64,
+    /// Events that were simulated.
+    #[serde(default)]
+    pub events: u64,
+    /// Bytes that the process grew by at most; none: not measured.
+    #[serde(default)]
+    pub memory: Option<u64>,
+}
+
+/// All runs of a case by one stack.
+pub(crate) struct Measured {
+    pub case: Case,
+    pub stack: Stack,
+    pub runs: Vec<Run>,
+}
+
+type Done<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match work(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench-sim: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn work(args: &Args) -> Done {
+    let cases = cases(args.quick);
+    if let Some([name, seed]) = args.only.as_deref() {
+        let (name, stack) = name.rsplit_once('/').ok_or("a case is NAME/STACK")?;
+        let case = cases.iter().find(|case| case.name == name).ok_or("there is no such case")?;
+        println!("{}", serde_json::to_string(&case.play(Stack::find(stack)?, seed.parse()?)?)?);
+        return Ok(());
+    }
+    let runs = if args.quick { args.runs.min(2) } else { args.runs.max(2) };
+    let ns3 = has_ns3(&args.python);
+    if !ns3 {
+        eprintln!(
+            "bench-sim: {} has no ns-3: its columns stay empty; `pip install ns3==3.44.post0` in a virtual \
+             environment, and NS3_PYTHON names its python",
+            args.python.display()
+        );
+    }
+    let mut all: Vec<Measured> = Vec::new();
+    for case in &cases {
+        for stack in case.stacks().into_iter().filter(|stack| ns3 || *stack != Stack::Ns3) {
+            all.push(Measured { case: case.clone(), stack, runs: Vec::new() });
+        }
+    }
+    // In rounds, so that a change of the machine meets all alike.
+    for seed in 1..=runs {
+        for one in &mut all {
+            if one.stack == Stack::Ns3 && seed > one.case.ns3_runs {
+                continue;
+            }
+            eprintln!("bench-sim: round {seed} of {runs}: {}, {}", one.case.name, one.stack.name());
+            one.runs.push(match one.stack {
+                Stack::Ns3 => case::ns3(&args.python, &one.case, seed)?,
+                stack => own(args, &one.case, stack, seed)?,
+            });
+        }
+    }
+    let markdown = table::markdown(&all)?;
+    if let Some(path) = &args.into {
+        insert(path, &markdown)?;
+    }
+    print!("{}", if args.markdown { markdown } else { table::plain(&all)? });
+    Ok(())
+}
+
+/// One run in a process of its own.
+fn own(args: &Args, case: &Case, stack: Stack, seed: u64) -> Done<Run> {
+    let mut command = Command::new(std::env::current_exe()?);
+    if args.quick {
+        command.arg("--quick");
+    }
+    command.arg("--only").arg(format!("{}/{}", case.name, stack.name())).arg(seed.to_string());
+    let output = command.output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{}, {}: {said}", case.name, stack.name()).into());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn has_ns3(python: &Path) -> bool {
+    // The import itself compiles headers for ten seconds.
+    let found = "import importlib.util, sys; sys.exit(importlib.util.find_spec('ns') is None)";
+    Command::new(python).args(["-c", found]).status().is_ok_and(|status| status.success())
+}
+
+/// Replaces what is between the marks of a file.
+fn insert(path: &Path, text: &str) -> Done {
+    const MARKS: [&str; 2] = ["<!-- bench-sim: begin -->", "<!-- bench-sim: end -->"];
+    let old = std::fs::read_to_string(path)?;
+    let parts = old.split_once(MARKS[0]).and_then(|(head, rest)| {
+        let (_, tail) = rest.split_once(MARKS[1])?;
+        Some((head, tail))
+    });
+    let missing = || format!("{} has no lines {} and {}", path.display(), MARKS[0], MARKS[1]);
+    let (head, tail) = parts.ok_or_else(missing)?;
+    Ok(std::fs::write(path, format!("{head}{}\n\n{text}\n{}{tail}", MARKS[0], MARKS[1]))?)
+}

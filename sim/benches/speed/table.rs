@@ -1,0 +1,142 @@
+//! The tables.
+
+use std::fmt::Write as _;
+
+use equic_report::number::{self, MISSING};
+use equic_report::schema::Machine;
+use equic_report::stats::{Interval, RESAMPLES, Sample};
+use equic_report::table::{Column, Style, Table};
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+
+use super::case::{Case, Kind, Stack};
+use super::{Done, Measured};
+
+/// Mean of a figure over the runs, and its 95 % interval by bootstrap.
+fn mean(one: &Measured, figure: impl Fn(&super::Run) -> f64) -> Option<(f64, Option<Interval>)> {
+    let sample: Sample = one.runs.iter().map(figure).collect();
+    let mut rng = StdRng::seed_from_u64(1);
+    let interval = sample.bootstrap_95(&mut rng, RESAMPLES, Sample::mean);
+    Some((sample.mean()?, interval.filter(|_| sample.len() > 1)))
+}
+
+fn shown(figure: Option<(f64, Option<Interval>)>, how: impl Fn(f64) -> String) -> String {
+    match figure {
+        None => MISSING.to_owned(),
+        Some((mean, None)) => how(mean),
+        Some((mean, Some(ends))) => {
+            format!("{} ({} to {})", how(mean), how(ends.low), how(ends.high))
+        }
+    }
+}
+
+fn cpu(one: &Measured) -> Option<(f64, Option<Interval>)> {
+    mean(one, |run| run.cpu)
+}
+
+fn of<'a>(all: &'a [Measured], case: &Case, stack: Stack) -> Option<&'a Measured> {
+    all.iter().find(|one| one.case.name == case.name && one.stack == stack)
+}
+
+/// Mean CPU time of ns-3 divided by that of another.
+fn ratio(all: &[Measured], case: &Case, stack: Stack) -> Option<f64> {
+    let mean = |stack| Some(cpu(of(all, case, stack)?)?.0);
+    Some(mean(Stack::Ns3)? / mean(stack)?)
+}
+
+fn times(ratio: Option<f64>) -> String {
+    ratio.map_or(MISSING.to_owned(), |ratio| format!("{ratio:.1}"))
+}
+
+fn tables(all: &[Measured]) -> [(&'static str, Table); 3] {
+    let kind = |kind| {
+        let mut cases: Vec<&Case> = Vec::new();
+        for one in all.iter().filter(|one| one.case.kind == kind) {
+            if cases.iter().all(|case| case.name != one.case.name) {
+                cases.push(&one.case);
+            }
+        }
+        cases
+    };
+    let mut transfers = Table::new([
+        Column::text("transfer"),
+        Column::text("by"),
+        Column::number("CPU time"),
+        Column::number("events/s"),
+        Column::number("ns-3's time / this"),
+    ]);
+    for one in all.iter().filter(|one| one.case.kind == Kind::Transfer) {
+        transfers.row([
+            one.case.name.clone(),
+            one.stack.name().to_owned(),
+            shown(cpu(one), number::seconds),
+            shown(mean(one, |run| run.events as f64 / run.cpu), number::rate),
+            times(ratio(all, &one.case, one.stack)),
+        ]);
+    }
+    let mut flows = Table::new([
+        Column::text("flows"),
+        Column::text("by"),
+        Column::number("CPU time"),
+        Column::number("events/s"),
+        Column::number("an event"),
+        Column::number("memory of a flow"),
+    ]);
+    for one in all.iter().filter(|one| one.case.kind == Kind::Flows) {
+        let memory = mean(one, |run| {
+            run.memory.map_or(f64::NAN, |bytes| bytes as f64 / one.case.flows as f64)
+        });
+        flows.row([
+            one.case.name.clone(),
+            one.stack.name().to_owned(),
+            shown(cpu(one), number::seconds),
+            shown(mean(one, |run| run.events as f64 / run.cpu), number::rate),
+            shown(mean(one, |run| run.cpu / run.events as f64), number::seconds),
+            shown(memory, |bytes| number::bytes(bytes as u64)),
+        ]);
+    }
+    let mut grid = Table::new([
+        Column::text("point of the grid"),
+        Column::number("QUIC"),
+        Column::number("TCP"),
+        Column::number("ns-3 TCP"),
+        Column::number("ns-3 / QUIC"),
+        Column::number("ns-3 / TCP"),
+    ]);
+    for case in kind(Kind::Grid) {
+        let time = |stack| shown(of(all, case, stack).and_then(cpu), number::seconds);
+        grid.row([
+            case.name.clone(),
+            time(Stack::Quic),
+            time(Stack::Tcp),
+            time(Stack::Ns3),
+            times(ratio(all, case, Stack::Quic)),
+            times(ratio(all, case, Stack::Tcp)),
+        ]);
+    }
+    [
+        ("Seconds of CPU time of a run, and events a second:", transfers),
+        ("Many flows in one run, until the limit:", flows),
+        ("Points of the grid of the nsQUIC thesis:", grid),
+    ]
+}
+
+pub(crate) fn plain(all: &[Measured]) -> Done<String> {
+    let mut text = format!("{}\n", Machine::read()?);
+    for (title, table) in tables(all) {
+        write!(text, "\n{title}\n{}", table.render(Style::stdout()))?;
+    }
+    Ok(text)
+}
+
+pub(crate) fn markdown(all: &[Measured]) -> Done<String> {
+    let mut text = format!(
+        "On {}; means of {} runs with 95 % intervals (bootstrap), in rounds; all with CUBIC.\n",
+        Machine::read()?,
+        all.iter().map(|one| one.runs.len()).max().unwrap_or(0)
+    );
+    for (title, table) in tables(all) {
+        write!(text, "\n{title}\n\n{}", table.markdown())?;
+    }
+    Ok(text)
+}
