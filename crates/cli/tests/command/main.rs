@@ -20,6 +20,7 @@ mod exchange;
 mod explain;
 mod gateway;
 mod help;
+mod lab_run;
 mod manual;
 mod metrics;
 mod plugin;

@@ -4,12 +4,10 @@
 //! how many threads there are.
 //!
 //! * `stage.rs`: the simulation with everybody in it; `transport.rs`: connections of either protocol;
-//! * `outcome.rs`: the result of a run; `summary.rs`: of all runs; `series.rs`: time series of a run.
+//! * `series.rs`: time series of a run. Results are in `crate::results`.
 
-mod outcome;
 mod series;
 mod stage;
-mod summary;
 mod transport;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,10 +16,11 @@ use std::sync::{Mutex, PoisonError};
 use crate::model::Scenario;
 use stage::Stage;
 
+pub use crate::results::{
+    Figure, FlowOutcome, FlowSummary, Harm, PortOutcome, RunOutcome, Summary, TrafficOutcome, jain,
+};
 pub use equic_sim::quic::{FileHeader, JsonSeq, Logs, QlogEvent, QlogSink};
-pub use outcome::{FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
 pub use series::{FlowPoint, PortPoint, Series, SharePoint};
-pub use summary::{Figure, FlowSummary, Harm, Summary, jain};
 
 /// Reason for which a run cannot be played to its end.
 #[derive(Debug, thiserror::Error)]

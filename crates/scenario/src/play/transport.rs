@@ -1,22 +1,16 @@
 //! Connections of a run, whatever their protocol: how they are configured, and what they say of themselves.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use equic_sim::quic::{
-    Algorithm, Bulk, BulkReceiver, BulkSender, ControllerFactory, Logs, TransportConfig,
-};
+use equic_sim::quic::{Bulk, BulkReceiver, BulkSender, Logs};
 use equic_sim::tcp::{TcpBulk, TcpBulkReceiver, TcpBulkSender, TcpConfig};
 use equic_sim::{NodeId, Simulation, Time};
 
 use crate::build::Place;
-use crate::model::{Controller, Flow, Protocol};
+use crate::model::{Flow, Protocol};
 
 /// Bytes of flows that have no size: more than any run can carry.
 const WITHOUT_END: u64 = 1 << 60;
-
-/// Bounds of the window that the network asks for, in bytes.
-const WINDOWS: (u64, u64) = (1 << 20, 128 << 20);
 
 pub(super) use equic_sim::quic::{BulkIds, Outcome};
 
@@ -49,7 +43,7 @@ pub(super) fn attach(
     let start = Time::START + start;
     match flow.protocol {
         Protocol::Quic => {
-            let bulk = Bulk { bytes, start, transport: quic(flow, place), logs };
+            let bulk = Bulk { bytes, start, transport: place.quic(flow), logs };
             equic_sim::quic::bulk(run, from, to, &bulk).map_err(|error| error.to_string())
         }
         Protocol::Tcp => {
@@ -112,51 +106,11 @@ pub(super) fn sender(run: &Simulation, protocol: Protocol, ids: BulkIds) -> Send
     }
 }
 
-fn congestion(flow: &Flow) -> Arc<dyn ControllerFactory> {
-    Arc::new(match flow.controller {
-        Controller::NewReno => Algorithm::NewReno,
-        Controller::Cubic => Algorithm::Cubic,
-        Controller::Bbr => Algorithm::Bbr,
-    })
-}
-
-/// The window that the network asks for, in bytes.
-fn window(place: &Place) -> u64 {
-    place.holds.saturating_mul(2).clamp(WINDOWS.0, WINDOWS.1)
-}
-
-fn quic(flow: &Flow, place: &Place) -> TransportConfig {
-    let options = &flow.quic;
-    let mtu = options.mtu.unwrap_or(place.datagram);
-    let window = options.window.unwrap_or_else(|| window(place));
-    let mut config = TransportConfig {
-        congestion: congestion(flow),
-        initial_window: options.initial_window,
-        max_mtu: mtu,
-        mtu_discovery: options.mtu_discovery,
-        ecn: options.ecn,
-        ack_frequency: options.ack_frequency,
-        max_idle_timeout: options.idle_timeout,
-        ..TransportConfig::default()
-    };
-    if !options.mtu_discovery {
-        config.initial_mtu = mtu;
-    }
-    let streams = &mut config.streams;
-    streams.max_stream_window = window;
-    streams.max_connection_window = window;
-    streams.stream_window = streams.stream_window.min(window);
-    streams.connection_window = streams.connection_window.min(window);
-    streams.send_buffer = window;
-    streams.connection_send_buffer = window;
-    config
-}
-
 fn tcp(flow: &Flow, place: &Place) -> TcpConfig {
     let (options, usual) = (&flow.tcp, TcpConfig::default());
-    let window = options.window.unwrap_or_else(|| window(place));
+    let window = options.window.unwrap_or_else(|| place.window());
     TcpConfig {
-        congestion: congestion(flow),
+        congestion: flow.controller.factory(),
         mss: options.mss.unwrap_or(place.mss),
         initial_window: options.initial_window.unwrap_or(usual.initial_window),
         sack: options.sack.unwrap_or(usual.sack),
