@@ -48,7 +48,7 @@ SUITES ?=
 test: root setup-examples ## everything that is checked before a change lands
 	@scripts/test.sh $(SUITES)
 
-test-fresh: root setup-fresh ## all of it from a clone with empty caches, on a busy machine, twice (RUNS=n)
+test-fresh: root setup-fresh ## all of it from a clone with empty caches, then on a busy machine, twice (RUNS=n)
 	@scripts/test-fresh.sh
 
 test-kernels: root setup ## the program on Debian's kernels in QEMU; part of `make test`

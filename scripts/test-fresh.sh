@@ -1,7 +1,8 @@
 #!/bin/bash
-# All that continuous integration runs, on a clone of what is committed, while the machine has other things
-# to do: nothing that lies about here helps it, and nothing may hang on how fast the machine is.
-# Usage: scripts/test-fresh.sh     RUNS: how many times, each on a clone of its own; 2 unless it is set
+# All that continuous integration runs, on a clone of what is committed and with caches that are empty, and then
+# again while the machine has other things to do: nothing that lies about here helps it, and nothing may hang on how
+# fast the machine is. What is compiled is compiled in the first run, before the load: a compiler is not what is tested.
+# Usage: scripts/test-fresh.sh     RUNS: how many times beside the load; 2 unless it is set
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,35 +30,38 @@ trap clean EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
+results=()
+failed=
+# $1: name of the run
+ci() {
+	local name=$1 code=0 begun=$SECONDS took
+	# As from a shell: make tells its children of itself, and how it was called.
+	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES -u CARGO_TARGET_DIR CI_CACHES="$folder/caches" \
+		"$folder/tree/.ci/run" 2>&1 | tee "$logs/$name.log" || code=$?
+	took=$(awk -v seconds=$((SECONDS - begun)) 'BEGIN { printf "%.1f minutes", seconds / 60 }')
+	# Without it the run was an easier one.
+	[ -z "$load" ] || kill -0 "$load" 2>/dev/null || { echo "test-fresh: stress-ng did not last" >&2; code=1; }
+	if [ "$code" = 0 ]; then
+		results+=("$name: ok, $took")
+	else
+		results+=("$name: FAILED, $took ($logs/$name.log)")
+		failed=yes
+	fi
+}
+
+git clone --quiet --no-hardlinks "$PWD" "$folder/tree"
+commit=$(git -C "$folder/tree" log -1 --format=%h)
+echo "== $commit, with all compiling"
+ci alone
 # It goes with this script, however that ends.
 setpriv --pdeathsig TERM stress-ng --cpu 4 --quiet &
 load=$!
-
-results=()
-failed=
 for run in $(seq "$runs"); do
-	git clone --quiet --no-hardlinks "$PWD" "$folder/tree"
-	commit=$(git -C "$folder/tree" log -1 --format=%h)
-	echo "== run $run of $runs: $commit, beside stress-ng --cpu 4"
-	begun=$SECONDS
-	code=0
-	# As from a shell: make tells its children of itself, and how it was called.
-	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES -u CARGO_TARGET_DIR \
-		"$folder/tree/.ci/run" 2>&1 | tee "$logs/$run.log" || code=$?
-	took=$(awk -v seconds=$((SECONDS - begun)) 'BEGIN { printf "%.1f minutes", seconds / 60 }')
-	# Without it the run was an easier one.
-	kill -0 "$load" 2>/dev/null || { echo "test-fresh: stress-ng did not last" >&2; code=1; }
-	if [ "$code" = 0 ]; then
-		results+=("run $run: ok, $took")
-	else
-		results+=("run $run: FAILED, $took ($logs/$run.log)")
-		failed=yes
-	fi
-	chmod -R u+w "$folder/tree"
-	rm -rf "$folder/tree"
+	echo "== $commit, run $run of $runs beside stress-ng --cpu 4"
+	ci "loaded-$run"
 done
 
 echo
-echo "== $commit, from a clone, with empty caches, beside stress-ng --cpu 4"
+echo "== $commit, from a clone, with caches that were empty; loaded: beside stress-ng --cpu 4"
 printf '   %s\n' "${results[@]}"
 [ -z "$failed" ]

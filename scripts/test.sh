@@ -48,5 +48,4 @@ done
 # Everything on one toolchain, what the suites run included.
 RUSTUP_TOOLCHAIN=$(scripts/toolchain.sh)
 export RUSTUP_TOOLCHAIN
-make --no-print-directory build
-exec scripts/suites.sh "${wanted[@]}"
+exec scripts/suites.sh build 'make --no-print-directory build' "${wanted[@]}"

@@ -65,36 +65,44 @@ static equic_u64 (*const equic_tell)(const void *message, equic_u64 length) __at
  * at all. A plugin has one timer. */
 static equic_u64 (*const equic_set_timer)(equic_u64 at) __attribute__((unused)) = (void *)7;
 
-/* Fields: what `equic_get` reads. */
+/* Reads a field, one of the manifest's reads, of one part of the connection: what a path has, of
+ * the path with this number; EQUIC_BYTES_UNSENT, of the stream with this ID; EQUIC_NEXT_PATH, from
+ * this number on. EQUIC_NONE: there is no such path or stream, or the field is the whole
+ * connection's. */
+static equic_u64 (*const equic_get_of)(equic_u64 field, equic_u64 part) __attribute__((unused)) = (void *)8;
+
+/* Fields: what `equic_get` reads; what each path has for itself is the active path's. */
 enum equic_field {
-	EQUIC_SMOOTHED_RTT = 1, /* The smoothed round-trip time (RFC 9002 s.5.3); may be set, to a minute at most. */
-	EQUIC_RTT_VARIATION = 2, /* Its variation; may be set, to a minute at most. */
-	EQUIC_MIN_RTT = 3, /* The least round-trip time. */
-	EQUIC_LATEST_RTT = 4, /* The latest sample. */
-	EQUIC_CONGESTION_WINDOW = 5, /* The congestion window in force: a hook's, if one has answered CongestionWindow. Set, it is the controller's from there on, two datagrams at least and a gibibyte at most; BBR has its own. */
-	EQUIC_BYTES_IN_FLIGHT = 6, /* Bytes in flight. */
-	EQUIC_PTO_COUNT = 7, /* Probe timeouts in a row. */
-	EQUIC_DATAGRAM_SIZE = 8, /* The size of datagrams. */
-	EQUIC_SLOW_START_THRESHOLD = 9, /* The slow start threshold; all ones: still in slow start. It may be set as the window may. */
-	EQUIC_CONTROLLER_WINDOW = 10, /* The congestion window that the connection's own controller has, whatever a hook answers. */
-	EQUIC_CONTROLLER_PACING_RATE = 11, /* The rate at which that controller would send, in bytes a second. */
-	EQUIC_DELIVERY_RATE = 12, /* The rate at which the path delivers, by the latest sample, in bytes a second; 0: not known. */
-	EQUIC_LOSS_TIME = 13, /* When the next 1-RTT packet will count as lost; all ones: none waits for that. */
-	EQUIC_LAST_ELICITING_SENT = 14, /* When a 1-RTT packet that is to be acknowledged was last sent, while one is in flight; else all ones. */
-	EQUIC_DATAGRAMS_RECEIVED = 16, /* Datagrams received. */
-	EQUIC_DATAGRAMS_SENT = 17, /* Datagrams sent. */
-	EQUIC_BYTES_RECEIVED = 18, /* Bytes received. */
-	EQUIC_BYTES_SENT = 19, /* Bytes sent. */
-	EQUIC_PACKETS_RECEIVED = 20, /* Packets received. */
-	EQUIC_PACKETS_SENT = 21, /* Packets sent. */
-	EQUIC_PACKETS_LOST = 22, /* Packets given up as lost. */
-	EQUIC_SIDE = 32, /* 0: the client; 1: the server. */
-	EQUIC_CONNECTED = 33, /* 1: the handshake is complete. */
-	EQUIC_CONFIRMED = 34, /* 1: it is confirmed. */
-	EQUIC_ACTIVE_PATH = 35, /* The active path. */
-	EQUIC_LARGEST_ACKED = 36, /* The largest packet number acknowledged by the peer in 1-RTT packets; all ones: none. */
-	EQUIC_PEER_MAX_ACK_DELAY = 37, /* The peer's max_ack_delay. */
-	EQUIC_APPLICATION_WAITS = 38, /* 1: the application has data to send that the peer's limits allow, in streams or datagrams. */
+	EQUIC_SMOOTHED_RTT = 1, /* Smoothed round-trip time (RFC 9002 s.5.3). It may be set, to a minute at most. */
+	EQUIC_RTT_VARIATION = 2, /* Variation of the round-trip time (RFC 9002 s.5.3). It may be set, to a minute at most. */
+	EQUIC_MIN_RTT = 3, /* Least round-trip time measured so far. */
+	EQUIC_LATEST_RTT = 4, /* Round-trip time that was measured last. */
+	EQUIC_CONGESTION_WINDOW = 5, /* Congestion window in force: a hook's, if one has answered CongestionWindow. Set, it is the controller's from there on, two datagrams at least and a gibibyte at most; BBR's cannot be set. */
+	EQUIC_BYTES_IN_FLIGHT = 6, /* Bytes that were sent and are neither acknowledged nor lost. */
+	EQUIC_PTO_COUNT = 7, /* Number of probe timeouts in a row. */
+	EQUIC_DATAGRAM_SIZE = 8, /* Most bytes of UDP payload that the path is known to take. */
+	EQUIC_SLOW_START_THRESHOLD = 9, /* Slow start threshold in bytes; all ones if the controller is still in slow start. It may be set as the window may. */
+	EQUIC_CONTROLLER_WINDOW = 10, /* Congestion window that the connection's own controller has, whatever a hook answers. */
+	EQUIC_CONTROLLER_PACING_RATE = 11, /* Rate at which the connection's own controller would send, in bytes a second. */
+	EQUIC_DELIVERY_RATE = 12, /* Rate at which the path delivers, by the latest sample, in bytes a second; 0 if it is not known. */
+	EQUIC_LOSS_TIME = 13, /* Time at which a 1-RTT packet will count as lost next; all ones if none is waited for. */
+	EQUIC_LAST_ELICITING_SENT = 14, /* Time at which the last ack-eliciting 1-RTT packet was sent; all ones if none is in flight. */
+	EQUIC_DATAGRAMS_RECEIVED = 16, /* Number of datagrams received. */
+	EQUIC_DATAGRAMS_SENT = 17, /* Number of datagrams sent. */
+	EQUIC_BYTES_RECEIVED = 18, /* Bytes of UDP payload received. */
+	EQUIC_BYTES_SENT = 19, /* Bytes of UDP payload sent. */
+	EQUIC_PACKETS_RECEIVED = 20, /* Number of packets received. */
+	EQUIC_PACKETS_SENT = 21, /* Number of packets sent. */
+	EQUIC_PACKETS_LOST = 22, /* Number of packets given up as lost. */
+	EQUIC_SIDE = 32, /* Side of the connection that this end is: 0 the client, 1 the server. */
+	EQUIC_CONNECTED = 33, /* 1 if the handshake is complete, else 0. */
+	EQUIC_CONFIRMED = 34, /* 1 if the handshake is confirmed, else 0. */
+	EQUIC_ACTIVE_PATH = 35, /* Number of the active path. */
+	EQUIC_LARGEST_ACKED = 36, /* Largest packet number that the peer has acknowledged in 1-RTT packets; all ones if there is none. */
+	EQUIC_PEER_MAX_ACK_DELAY = 37, /* Longest time for which the peer says that it delays acknowledgements (max_ack_delay). */
+	EQUIC_APPLICATION_WAITS = 38, /* 1 if the application has data to send that the peer's limits allow, in streams or datagrams; else 0. */
+	EQUIC_BYTES_UNSENT = 39, /* Bytes of stream data that were written and have not been sent even once: of all streams, or of the one whose stream ID is asked for (equic_get_of). */
+	EQUIC_NEXT_PATH = 40, /* Number of the first path whose number is at least the one asked for (equic_get_of), of all the connection's paths; all ones if there is none. It gives all paths, one after the other. */
 };
 
 /* Operations. */
@@ -277,7 +285,7 @@ struct equic_packet_acked {
  * frame type. */
 struct equic_frame_acked {
 	struct {
-		equic_u64 token; /* the word that the frame was queued with (Host::queue_frame); 0: the transport's */
+		equic_u64 token; /* the word that the frame was queued with (equic_queue_frame); 0: the transport's */
 	} in;
 };
 
@@ -395,7 +403,7 @@ struct equic_select_retransmission {
  * arrived after all. It is there for each frame type. */
 struct equic_frame_lost {
 	struct {
-		equic_u64 token; /* the word that the frame was queued with (Host::queue_frame); 0: the transport's */
+		equic_u64 token; /* the word that the frame was queued with (equic_queue_frame); 0: the transport's */
 	} in;
 };
 
@@ -617,7 +625,7 @@ struct equic_generate_frames {
 struct equic_write_frame {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
-		equic_u64 token; /* the word that the frame was queued with (Host::queue_frame); 0: the transport's */
+		equic_u64 token; /* the word that the frame was queued with (equic_queue_frame); 0: the transport's */
 		equic_u64 length; /* a number of bytes */
 	} in;
 	struct {

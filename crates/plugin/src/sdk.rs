@@ -69,7 +69,7 @@ typedef __UINT64_TYPE__ equic_u64;
             helper.name, helper.number
         );
     }
-    text.push_str("/* Fields: what `equic_get` reads. */\nenum equic_field {\n");
+    text.push_str("/* Fields: what `equic_get` reads; what each path has for itself is the active path's. */\nenum equic_field {\n");
     for field in Field::ALL {
         let name = upper(&format!("{field:?}"));
         let _ =
@@ -148,7 +148,8 @@ fn plain(text: &str) -> String {
         }
     }
     out.push_str(rest);
-    out.replace('`', "")
+    // What a native hook asks its host for, a plugin in C asks a helper.
+    out.replace('`', "").replace("Host::", "equic_")
 }
 
 /// `SelectACKPath` as `select_ack_path`.
@@ -188,7 +189,7 @@ mod tests {
         assert_eq!(snake("MinRtt"), "min_rtt");
         assert_eq!(
             plain(" the word ([`Host::queue_frame`](super::Host)); 0: x"),
-            "the word (Host::queue_frame); 0: x"
+            "the word (equic_queue_frame); 0: x"
         );
     }
 }

@@ -47,8 +47,9 @@
 //! # }
 //! ```
 //!
-//! Cargo features: `qlog` (on unless switched off) and `null-crypto`, connections without protection for
-//! simulations. How it is built is in `docs/transport.md`.
+//! Cargo features, on unless switched off: `qlog`, and the crypto provider `aws-lc-rs`; `ring` is another provider.
+//! A program needs one, in its rustls configuration; with neither it brings its own. `null-crypto` are connections
+//! without protection, for simulations. How it is built is in `docs/transport.md`.
 
 #![forbid(unsafe_code)]
 

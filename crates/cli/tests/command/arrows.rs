@@ -147,6 +147,24 @@ fn nothing_that_is_shipped_can_do_without_protection() {
     }
 }
 
+/// Cryptography is code that a program should have once: what has several providers picks one at run time or fails.
+#[test]
+fn a_program_has_one_crypto_provider() {
+    let providers = |args: &[&str]| -> Vec<&'static str> {
+        let tree = tree(&[args, &["--edges", "no-dev"]].concat());
+        let has = |name: &&str| tree.iter().any(|line| line.starts_with(&format!("{name} v")));
+        ["aws-lc-rs", "ring"].into_iter().filter(has).collect()
+    };
+    for package in ["equic-cli", "equic-quic", "equic-transport", "equic-endpoint"] {
+        assert_eq!(providers(&["--package", package]), ["aws-lc-rs"], "{package}");
+    }
+    // Whoever wants another one, or brings one, gets rid of it.
+    for package in ["equic-quic", "equic-transport", "equic-tcp"] {
+        let none = providers(&["--package", package, "--no-default-features"]);
+        assert_eq!(none, [""; 0], "{package}");
+    }
+}
+
 /// `equic-sim` is built apart (docs/decisions/0029-equic-sim.md), of the same versions: what both need is compiled
 /// once, and both are as well looked after.
 #[test]

@@ -33,5 +33,5 @@ pub use config::{
 pub use frame::{Frame, Kind, MAX_OFFERS, MAX_REASON, Offer, Status};
 pub use hook::{ExchangeHandle, ExchangeHook};
 pub use machine::{Action, Exchange, Sent};
-pub use parameter::{Budgets, CATALOGUE, PARAMETER, Parameter};
+pub use parameter::{Budgets, PARAMETER, Parameter};
 pub use violation::{PLUGIN_VIOLATION, Violation};

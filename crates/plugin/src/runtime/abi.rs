@@ -125,6 +125,17 @@ pub(crate) const HELPERS: &[Helper] = &[
         cost: 50,
         class: None,
     },
+    Helper {
+        number: 8,
+        name: "equic_get_of",
+        result: "equic_u64",
+        parameters: "equic_u64 field, equic_u64 part",
+        does: "Reads a field, one of the manifest's `reads`, of one part of the connection: what a path has, of the \
+               path with this number; EQUIC_BYTES_UNSENT, of the stream with this ID; EQUIC_NEXT_PATH, from this \
+               number on. EQUIC_NONE: there is no such path or stream, or the field is the whole connection's.",
+        cost: 15,
+        class: Some(Class::Observe),
+    },
 ];
 
 /// The field with this number.

@@ -66,6 +66,10 @@ mod tests {
             self.0[&(field as u16)]
         }
 
+        fn get_of(&self, _: Field, _: u64) -> Option<u64> {
+            None
+        }
+
         fn set(&mut self, field: Field, _: u64) -> Result<(), Denied> {
             Err(Denied::ReadOnly(field))
         }

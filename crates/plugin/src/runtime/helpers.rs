@@ -19,7 +19,7 @@ pub(super) fn table(manifest: &Manifest, granted: &Granted) -> Helpers<Abi> {
     let mut helpers = Helpers::new();
     for helper in HELPERS {
         let declared = match helper.name {
-            "equic_get" => !manifest.reads.is_empty(),
+            "equic_get" | "equic_get_of" => !manifest.reads.is_empty(),
             "equic_set" => !manifest.sets.is_empty(),
             _ => true,
         };
@@ -29,6 +29,7 @@ pub(super) fn table(manifest: &Manifest, granted: &Granted) -> Helpers<Abi> {
         let (number, name, cost) = (helper.number, helper.name, helper.cost);
         let added = match name {
             "equic_get" => helpers.add(number, name, cost, get),
+            "equic_get_of" => helpers.add(number, name, cost, get_of),
             "equic_set" => helpers.add(number, name, cost, set),
             "equic_now" => helpers.add(number, name, cost, now),
             "equic_log" => helpers.add(number, name, cost, log),
@@ -48,12 +49,24 @@ fn known(number: u64) -> Result<Field, HelperError> {
     field(number).ok_or_else(|| HelperError::failed(format!("there is no field {number}")))
 }
 
-fn get(caller: &mut Call<'_, '_>, number: u64) -> Result<u64, HelperError> {
+/// The field with this number, if the plugin may read it.
+fn readable(caller: &Call<'_, '_>, number: u64) -> Result<Field, HelperError> {
     let field = known(number)?;
     if !caller.data.rights.may_read(field) {
         return Err(HelperError::failed(format!("{field:?} is not among the manifest's `reads`")));
     }
+    Ok(field)
+}
+
+fn get(caller: &mut Call<'_, '_>, number: u64) -> Result<u64, HelperError> {
+    let field = readable(caller, number)?;
     Ok(caller.data.connection.get(field))
+}
+
+/// Reads a field of one path or stream.
+fn get_of(caller: &mut Call<'_, '_>, number: u64, part: u64) -> Result<u64, HelperError> {
+    let field = readable(caller, number)?;
+    Ok(caller.data.connection.get_of(field, part).unwrap_or(u64::MAX))
 }
 
 fn set(caller: &mut Call<'_, '_>, number: u64, value: u64) -> Result<u64, HelperError> {
@@ -161,7 +174,7 @@ mod tests {
         for helper in HELPERS {
             assert!(everything.contains(helper.name), "{}", helper.name);
         }
-        for name in ["equic_get", "equic_set", "equic_queue_frame"] {
+        for name in ["equic_get", "equic_get_of", "equic_set", "equic_queue_frame"] {
             assert!(!nothing.contains(&format!("\"{name}\"")), "{name}");
         }
     }

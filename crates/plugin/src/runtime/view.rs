@@ -11,6 +11,7 @@ pub(super) trait Connection {
     /// Nanoseconds on the connection's clock.
     fn now(&self) -> u64;
     fn get(&self, field: Field) -> u64;
+    fn get_of(&self, field: Field, part: u64) -> Option<u64>;
     fn set(&mut self, field: Field, value: u64) -> Result<(), Denied>;
     fn queue_frame(&mut self, frame_type: u64, token: u64) -> Result<(), Denied>;
     fn tell(&mut self, message: &[u8]) -> Result<(), Denied>;
@@ -24,6 +25,10 @@ impl Connection for Host<'_> {
 
     fn get(&self, field: Field) -> u64 {
         Host::get(self, field)
+    }
+
+    fn get_of(&self, field: Field, part: u64) -> Option<u64> {
+        Host::get_of(self, field, part)
     }
 
     fn set(&mut self, field: Field, value: u64) -> Result<(), Denied> {

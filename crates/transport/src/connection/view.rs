@@ -3,12 +3,17 @@
 
 use std::time::Duration;
 
-use equic_wire::Side;
+use equic_wire::{Side, StreamId, VarInt};
 
 use super::Connection;
+use super::path::Path;
+use super::paths::PathKey;
 use super::space::SpaceId;
 use crate::Timestamp;
-use crate::operation::{Extensions, Field, Own};
+use crate::operation::{Extensions, Field, Own, Word};
+
+/// Value of a field that has none.
+const NONE: u64 = u64::MAX;
 
 /// Longer than any idle timeout is no round trip, and sums of them must not overflow.
 const MAX_RTT: Duration = Duration::from_secs(60);
@@ -58,31 +63,27 @@ impl View<'_> {
     }
 
     pub(crate) fn get(&self, field: Field) -> u64 {
-        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let connection = &*self.connection;
         let (path, stats) = (connection.path(), &connection.stats);
         match field {
-            Field::SmoothedRtt => nanos(path.rtt().smoothed()),
-            Field::RttVariation => nanos(path.rtt().variation()),
-            Field::MinRtt => nanos(path.rtt().min()),
-            Field::LatestRtt => nanos(path.rtt().latest()),
-            Field::CongestionWindow => path.window(),
-            Field::BytesInFlight => path.in_flight(),
-            Field::PtoCount => path.backoff().count().into(),
-            Field::DatagramSize => path.mtu().into(),
-            Field::SlowStartThreshold => {
-                path.controller().slow_start_threshold().unwrap_or(u64::MAX)
+            Field::SmoothedRtt
+            | Field::RttVariation
+            | Field::MinRtt
+            | Field::LatestRtt
+            | Field::CongestionWindow
+            | Field::BytesInFlight
+            | Field::PtoCount
+            | Field::DatagramSize
+            | Field::SlowStartThreshold
+            | Field::ControllerWindow
+            | Field::ControllerPacingRate
+            | Field::DeliveryRate => of_path(path, field).unwrap_or(NONE),
+            Field::LossTime => {
+                connection.spaces[SpaceId::DATA].loss.loss_time().map_or(NONE, Timestamp::as_nanos)
             }
-            Field::ControllerWindow => path.controller().window(),
-            Field::ControllerPacingRate => path.pacing_rate().as_bytes_per_second() as u64,
-            Field::DeliveryRate => path.delivery_rate(),
-            Field::LossTime => connection.spaces[SpaceId::DATA]
-                .loss
-                .loss_time()
-                .map_or(u64::MAX, Timestamp::as_nanos),
             Field::LastElicitingSent => {
                 let sent = connection.spaces[SpaceId::DATA].loss.last_ack_eliciting();
-                sent.map_or(u64::MAX, Timestamp::as_nanos)
+                sent.map_or(NONE, Timestamp::as_nanos)
             }
             Field::DatagramsReceived => stats.datagrams_received,
             Field::DatagramsSent => stats.datagrams_sent,
@@ -96,7 +97,7 @@ impl View<'_> {
             Field::Confirmed => connection.handshake.is_confirmed().into(),
             Field::ActivePath => path.key().0.into(),
             Field::LargestAcked => {
-                connection.spaces[SpaceId::DATA].loss.largest_acked().unwrap_or(u64::MAX)
+                connection.spaces[SpaceId::DATA].loss.largest_acked().unwrap_or(NONE)
             }
             Field::ApplicationWaits => {
                 u64::from(connection.streams_go() || connection.datagrams.wants_to_send())
@@ -104,6 +105,51 @@ impl View<'_> {
             Field::PeerMaxAckDelay => {
                 connection.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay()))
             }
+            Field::BytesUnsent => connection.streams.bytes_unsent(),
+            Field::NextPath => self.next_path(0),
         }
     }
+
+    /// As [`View::get`], of one path or stream; none: there is none such, or the field is the connection's.
+    pub(crate) fn get_of(&self, field: Field, part: u64) -> Option<u64> {
+        let connection = &*self.connection;
+        match field {
+            Field::BytesUnsent => {
+                let stream = StreamId::from(VarInt::new(part).ok()?);
+                connection.streams.bytes_unsent_of(stream)
+            }
+            Field::NextPath => Some(self.next_path(part)),
+            _ => of_path(connection.paths.get(PathKey::from_word(part)?)?, field),
+        }
+    }
+
+    /// Number of the first path whose number is at least `from`.
+    fn next_path(&self, from: u64) -> u64 {
+        let numbers = self.connection.paths.iter().map(|path| u64::from(path.key().0));
+        numbers.filter(|number| *number >= from).min().unwrap_or(NONE)
+    }
+}
+
+/// Value of a field that is there for each path; none: it is not.
+#[inline]
+fn of_path(path: &Path, field: Field) -> Option<u64> {
+    Some(match field {
+        Field::SmoothedRtt => nanos(path.rtt().smoothed()),
+        Field::RttVariation => nanos(path.rtt().variation()),
+        Field::MinRtt => nanos(path.rtt().min()),
+        Field::LatestRtt => nanos(path.rtt().latest()),
+        Field::CongestionWindow => path.window(),
+        Field::BytesInFlight => path.in_flight(),
+        Field::PtoCount => path.backoff().count().into(),
+        Field::DatagramSize => path.mtu().into(),
+        Field::SlowStartThreshold => path.controller().slow_start_threshold().unwrap_or(NONE),
+        Field::ControllerWindow => path.controller().window(),
+        Field::ControllerPacingRate => path.pacing_rate().as_bytes_per_second() as u64,
+        Field::DeliveryRate => path.delivery_rate(),
+        _ => return None,
+    })
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(NONE)
 }

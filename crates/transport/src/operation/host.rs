@@ -19,7 +19,8 @@ macro_rules! fields {
         $name:ident = $number:literal,
     )+) => {
         /// A value of the connection, by a number that never changes. Durations and moments are in
-        /// nanoseconds, sizes in bytes; those of a path are the active one's.
+        /// nanoseconds, sizes in bytes. What each path has for itself is the active path's, unless another path is
+        /// asked for ([`Host::get_of`]).
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u16)]
         pub enum Field {
@@ -44,63 +45,70 @@ macro_rules! fields {
 }
 
 fields! {
-    /// The smoothed round-trip time (RFC 9002 s.5.3); may be set, to a minute at most.
+    /// Smoothed round-trip time (RFC 9002 s.5.3). It may be set, to a minute at most.
     SmoothedRtt = 1,
-    /// Its variation; may be set, to a minute at most.
+    /// Variation of the round-trip time (RFC 9002 s.5.3). It may be set, to a minute at most.
     RttVariation = 2,
-    /// The least round-trip time.
+    /// Least round-trip time measured so far.
     MinRtt = 3,
-    /// The latest sample.
+    /// Round-trip time that was measured last.
     LatestRtt = 4,
-    /// The congestion window in force: a hook's, if one has answered `CongestionWindow`. Set, it is the
-    /// controller's from there on, two datagrams at least and a gibibyte at most; BBR has its own.
+    /// Congestion window in force: a hook's, if one has answered `CongestionWindow`. Set, it is the
+    /// controller's from there on, two datagrams at least and a gibibyte at most; BBR's cannot be set.
     CongestionWindow = 5,
-    /// Bytes in flight.
+    /// Bytes that were sent and are neither acknowledged nor lost.
     BytesInFlight = 6,
-    /// Probe timeouts in a row.
+    /// Number of probe timeouts in a row.
     PtoCount = 7,
-    /// The size of datagrams.
+    /// Most bytes of UDP payload that the path is known to take.
     DatagramSize = 8,
-    /// The slow start threshold; all ones: still in slow start. It may be set as the window may.
+    /// Slow start threshold in bytes; all ones if the controller is still in slow start. It may be set as
+    /// the window may.
     SlowStartThreshold = 9,
-    /// The congestion window that the connection's own controller has, whatever a hook answers.
+    /// Congestion window that the connection's own controller has, whatever a hook answers.
     ControllerWindow = 10,
-    /// The rate at which that controller would send, in bytes a second.
+    /// Rate at which the connection's own controller would send, in bytes a second.
     ControllerPacingRate = 11,
-    /// The rate at which the path delivers, by the latest sample, in bytes a second; 0: not known.
+    /// Rate at which the path delivers, by the latest sample, in bytes a second; 0 if it is not known.
     DeliveryRate = 12,
-    /// When the next 1-RTT packet will count as lost; all ones: none waits for that.
+    /// Time at which a 1-RTT packet will count as lost next; all ones if none is waited for.
     LossTime = 13,
-    /// When a 1-RTT packet that is to be acknowledged was last sent, while one is in flight; else all ones.
+    /// Time at which the last ack-eliciting 1-RTT packet was sent; all ones if none is in flight.
     LastElicitingSent = 14,
-    /// Datagrams received.
+    /// Number of datagrams received.
     DatagramsReceived = 16,
-    /// Datagrams sent.
+    /// Number of datagrams sent.
     DatagramsSent = 17,
-    /// Bytes received.
+    /// Bytes of UDP payload received.
     BytesReceived = 18,
-    /// Bytes sent.
+    /// Bytes of UDP payload sent.
     BytesSent = 19,
-    /// Packets received.
+    /// Number of packets received.
     PacketsReceived = 20,
-    /// Packets sent.
+    /// Number of packets sent.
     PacketsSent = 21,
-    /// Packets given up as lost.
+    /// Number of packets given up as lost.
     PacketsLost = 22,
-    /// 0: the client; 1: the server.
+    /// Side of the connection that this end is: 0 the client, 1 the server.
     Side = 32,
-    /// 1: the handshake is complete.
+    /// 1 if the handshake is complete, else 0.
     Connected = 33,
-    /// 1: it is confirmed.
+    /// 1 if the handshake is confirmed, else 0.
     Confirmed = 34,
-    /// The active path.
+    /// Number of the active path.
     ActivePath = 35,
-    /// The largest packet number acknowledged by the peer in 1-RTT packets; all ones: none.
+    /// Largest packet number that the peer has acknowledged in 1-RTT packets; all ones if there is none.
     LargestAcked = 36,
-    /// The peer's `max_ack_delay`.
+    /// Longest time for which the peer says that it delays acknowledgements (`max_ack_delay`).
     PeerMaxAckDelay = 37,
-    /// 1: the application has data to send that the peer's limits allow, in streams or datagrams.
+    /// 1 if the application has data to send that the peer's limits allow, in streams or datagrams; else 0.
     ApplicationWaits = 38,
+    /// Bytes of stream data that were written and have not been sent even once: of all streams, or of the
+    /// one whose stream ID is asked for ([`Host::get_of`]).
+    BytesUnsent = 39,
+    /// Number of the first path whose number is at least the one asked for ([`Host::get_of`]), of all the
+    /// connection's paths; all ones if there is none. It gives all paths, one after the other.
+    NextPath = 40,
 }
 
 impl Field {
@@ -221,6 +229,13 @@ impl<'a> Host<'a> {
     /// Reads a field.
     pub fn get(&self, field: Field) -> u64 {
         self.view.get(field)
+    }
+
+    /// Reads a field of one part of the connection: fields that a path has, of the path with this number;
+    /// [`Field::BytesUnsent`], of the stream with this ID; [`Field::NextPath`], from this number on. None: there is no
+    /// such path or stream, or the field is the whole connection's.
+    pub fn get_of(&self, field: Field, part: u64) -> Option<u64> {
+        self.view.get_of(field, part)
     }
 
     /// Sets a field.

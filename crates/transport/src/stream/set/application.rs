@@ -124,6 +124,17 @@ impl Streams {
         halves.fold((0, 0), |(all, free), half| (all + half.unsent(), free + half.unsent_free()))
     }
 
+    /// Bytes that were written and never sent, of all streams. Only those that have something to send are looked at.
+    pub(crate) fn bytes_unsent(&self) -> u64 {
+        let waiting = self.queue.values().flatten();
+        waiting.filter_map(|id| self.bytes_unsent_of(*id)).sum()
+    }
+
+    /// Bytes that were written and never sent, of this stream; none: there is no such stream, or we send nothing on it.
+    pub(crate) fn bytes_unsent_of(&self, id: StreamId) -> Option<u64> {
+        self.streams.get(&id)?.send.as_ref().map(SendHalf::unsent)
+    }
+
     /// The application has written all.
     ///
     /// # Errors
