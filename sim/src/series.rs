@@ -115,6 +115,7 @@ fn write_series(folder: &Path, seed: u64, series: &Series) -> Done {
     csv::write(folder.join("ports.csv"), &series.ports)?;
     let shares = series.shares();
     csv::write(folder.join("shares.csv"), &shares)?;
+    write_applications(folder, seed, series)?;
     let json = serde_json::to_vec(&Document { schema: "equic.sim.series/1", seed, series })?;
     equic_report::file::write(&folder.join("series.json"), &json)?;
     type Value = fn(&FlowPoint) -> Option<f64>;
@@ -140,6 +141,26 @@ fn write_series(folder: &Path, seed: u64, series: &Series) -> Done {
     plot(folder, "queue", "packets in the queue", "", seed, queue)?;
     let shares = shares.iter().map(|one| (one.protocol.to_owned(), one.time, one.share));
     plot(folder, "shares", "share of the goodput", "", seed, shares)
+}
+
+/// What applications had, if there is one that is not a transfer.
+fn write_applications(folder: &Path, seed: u64, series: &Series) -> Done {
+    if !series.units.is_empty() {
+        csv::write(folder.join("units.csv"), &series.units)?;
+        let units = series.units.iter();
+        let points = units.map(|one| {
+            (format!("{} {}", one.flow, one.copy), one.began + one.took, Some(one.took))
+        });
+        plot(folder, "units", "time of each unit", "s", seed, points)?;
+    }
+    if !series.playing.is_empty() {
+        csv::write(folder.join("playing.csv"), &series.playing)?;
+        let playing = series.playing.iter();
+        let points =
+            playing.map(|one| (format!("{} {}", one.flow, one.copy), one.time, Some(one.buffered)));
+        plot(folder, "playing", "playing time in the buffer", "s", seed, points)?;
+    }
+    Ok(())
 }
 
 /// A plot of values over time: line, time, value.

@@ -175,6 +175,64 @@ fn time_series_plots_and_logs_are_written() {
     }
 }
 
+/// An application of each kind, over QUIC and over TCP.
+const APPLICATIONS: &str = r#"
+seeds = 2
+limit = "30 s"
+[network]
+topology = "dumbbell"
+pairs = 4
+link = { rate = "20 Mb/s", delay = "10 ms" }
+[[flow]]
+name = "asks"
+application = "requests"
+requests = { count = 10, response = "10 KB", concurrent = 2 }
+[[flow]]
+name = "many"
+protocol = "tcp"
+application = "streams"
+streams = { count = 5, size = "20 KB" }
+[[flow]]
+name = "watches"
+application = "video"
+video = { rate = "1 Mb/s", length = "6 s", segment = "1 s", buffer = "2 s" }
+[[flow]]
+name = "talks"
+application = "call"
+call = { length = "1 s" }
+"#;
+
+#[test]
+fn applications_are_in_the_table_in_json_and_in_the_series() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, APPLICATIONS);
+    let out = folder.path().join("out");
+    let table = ok(sim(&["run", &path, "--out", out.to_str().unwrap()]));
+    let table = text(&table);
+    for words in ["p50", "p99", "requests", "20 of 20", "start-up", "stalled", "late", "100 of 100"]
+    {
+        assert!(table.contains(words), "{words}: {table}");
+    }
+    let result = ok(sim(&["run", &path, "--json"]));
+    let result: serde_json::Value = serde_json::from_slice(&result).unwrap();
+    let run = &result["runs"][0]["flows"];
+    assert_eq!(run[0]["application"]["done"], 10);
+    assert_eq!(run[2]["application"]["playing"]["stalls"], 0);
+    assert_eq!(run[3]["application"]["messages"]["lost"], 0);
+    assert_eq!(result["summary"]["flows"][1]["application"]["kind"], "streams");
+    assert!(result["summary"]["flows"][1]["application"]["p95"]["mean"].as_f64().unwrap() > 0.0);
+    let units = std::fs::read_to_string(out.join("units.csv")).unwrap();
+    assert!(units.starts_with("flow,copy,protocol,unit,began,took\n"), "{units}");
+    assert_eq!(units.lines().filter(|line| line.starts_with("asks,1,quic,")).count(), 10);
+    assert_eq!(units.lines().filter(|line| line.starts_with("talks,1,quic,")).count(), 50);
+    let playing = std::fs::read_to_string(out.join("playing.csv")).unwrap();
+    assert!(playing.starts_with("time,flow,copy,protocol,buffered,stalls,stalled\n"), "{playing}");
+    assert!(playing.lines().count() > 10);
+    for plot in ["units.svg", "playing.png"] {
+        assert!(out.join(plot).is_file(), "{plot}");
+    }
+}
+
 #[test]
 fn harm_is_measured_beside_each_flow_alone() {
     let folder = tempfile::tempdir().unwrap();

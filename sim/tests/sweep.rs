@@ -108,6 +108,23 @@ fn a_sweep_has_all_rows_and_the_same_bytes_again() {
 }
 
 #[test]
+fn rows_of_applications_have_more_columns() {
+    let grid = GRID
+        .replace("size = \"60 KB\"\n", "[flow.requests]\ncount = 4\nresponse = \"5 KB\"\n")
+        .replace("arm = [\n", "\"flow.application\" = [\"requests\"]\narm = [\n");
+    let scene = Scene::new(&grid);
+    ok(scene.sweep("one", &[]));
+    let csv = std::fs::read_to_string(scene.path("one").join("rows.csv")).unwrap();
+    let header = csv.lines().next().unwrap();
+    assert!(header.contains(",failure,application,units_wanted,units_done,"), "{header}");
+    for line in csv.lines().skip(1) {
+        assert!(line.contains(",requests,4,4,"), "{line}");
+    }
+    let parquet = scene.path("one").join("rows.parquet");
+    assert!(std::fs::metadata(parquet).unwrap().len() > 0);
+}
+
+#[test]
 fn parquet_has_what_csv_has() {
     use parquet::file::reader::{FileReader as _, SerializedFileReader};
     use parquet::record::RowAccessor as _;

@@ -1,14 +1,18 @@
 //! From a description to the simulator's network, and to who is at the ends of each flow.
 
 use equic_sim::{
-    Direction, FlowId, LinkId, MAX_MTU, Named, NodeId, OnOff, PortId, Rate, ShortFlows, Simulation,
-    Sink, dumbbell, parking_lot, simple, two_path,
+    Application, Direction, FlowId, LinkId, MAX_MTU, Named, NodeId, OnOff, PortId, Rate,
+    ShortFlows, Simulation, Sink, dumbbell, parking_lot, simple, two_path,
 };
 
-use crate::model::{Link, Protocol, Route, Scenario, Topology, Traffic, TrafficKind};
+use crate::model::{Flow, Link, Protocol, Route, Scenario, Topology, Traffic, TrafficKind};
 
 /// QUIC asks of a path that it carries UDP payloads of so many bytes (RFC 9000 s.14).
 const LEAST_DATAGRAM: u32 = 1_200;
+
+/// Bytes of a packet around a DATAGRAM frame's data: short header, the longest connection ID, packet number, tag, type
+/// and length (RFC 9000 s.17.3, RFC 9221 s.4).
+const AROUND_MESSAGE: u32 = 1 + 20 + 4 + 16 + 3;
 
 /// TCP with all its options needs room for some payload.
 const LEAST_SEGMENT: u32 = 128;
@@ -159,6 +163,9 @@ impl Place {
                 let message = format!("an mtu above {datagram} bytes does not fit all links");
                 return Err(Impossible { whose: Whose::Flow(index), message });
             }
+            if let Some(message) = too_large(flow, datagram) {
+                return Err(Impossible { whose: Whose::Flow(index), message });
+            }
             if flow.tcp.mss.is_some_and(|own| u32::from(own) > mss) {
                 let message = format!("an mss above {mss} bytes does not fit all links");
                 return Err(Impossible { whose: Whose::Flow(index), message });
@@ -181,6 +188,21 @@ impl Place {
             holds: holds(&scenario.network.topology, &directions),
         })
     }
+}
+
+/// What is wrong with the messages of a call over QUIC, each of which is in one packet.
+fn too_large(flow: &Flow, datagram: u32) -> Option<String> {
+    let Some(Application::Call(call)) =
+        flow.application.as_ref().filter(|_| flow.protocol == Protocol::Quic)
+    else {
+        return None;
+    };
+    let usual = if flow.quic.mtu_discovery { LEAST_DATAGRAM } else { datagram };
+    let mtu = flow.quic.mtu.map_or(usual, |mtu| u32::from(mtu).min(usual));
+    let most = mtu.saturating_sub(AROUND_MESSAGE);
+    let told =
+        format!("a message of this call has at most {most} bytes, which is what a packet takes");
+    (call.message > most).then_some(told)
 }
 
 /// The ends of one connection.

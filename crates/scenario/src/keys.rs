@@ -1,4 +1,9 @@
 //! All keys of a description: the reader knows no others, and docs/simulator.md has this list.
+//! `applications.rs` has those of what a flow carries.
+
+mod applications;
+
+pub(crate) use applications::{CALL, OBJECT, PAGE, REQUESTS, STREAMS, VIDEO};
 
 /// One key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,17 +191,32 @@ pub(crate) const FLOW: Section = Section {
         key("name", "text", "protocol and controller", "name in results; each once"),
         key("count", "number from 1", "1", "so many connections that are alike"),
         key("pair", "number from 1", "in turn", "hosts: the client and the server of this pair"),
-        key("from", "text", "by `pair`", "host that opens the connection and sends, by its name"),
-        key("to", "text", "by `pair`", "host that receives"),
+        key(
+            "from",
+            "text",
+            "by `pair`",
+            "host that opens the connection, the client, by its name; transfers, `streams` and `call` go from there",
+        ),
+        key("to", "text", "by `pair`", "the other host, the server; answers come from there"),
         key("protocol", "`quic`, `tcp`", "`quic`", "transport protocol"),
         key(
             "controller",
-            "`newreno`, `cubic`, `bbr`",
+            "`newreno`, `cubic`, `bbr`, `bic`, `vegas`, `westwood`",
             "`cubic`",
             "congestion control of both ends",
         ),
-        key("application", "`bulk`", "`bulk`", "what is sent: one transfer"),
-        key("size", "size", "until `limit`", "bytes that each connection sends"),
+        key(
+            "application",
+            "`bulk`, `requests`, `streams`, `page`, `video`, `call`",
+            "`bulk`",
+            "what each connection carries: one transfer, or what the table of that name says",
+        ),
+        key("size", "size", "until `limit`", "`bulk`: bytes that each connection sends"),
+        key("requests", "table", "", "requests and responses"),
+        key("streams", "table", "", "streams that begin together"),
+        key("page", "table", "", "a web page"),
+        key("video", "table", "", "a video of constant rate"),
+        key("call", "table", "", "messages at a constant rate"),
         key("start", "time", "0 s", "when the first begins its handshake"),
         key("stagger", "time", "0 s", "time from the start of one connection to that of the next"),
         key("quic", "table", "see below", "options of QUIC"),
@@ -318,7 +338,10 @@ pub(crate) const TRAFFIC: Section = Section {
 
 /// All keys, table by table.
 pub fn sections() -> &'static [Section] {
-    &[TOP, NETWORK, LINK, QUEUE, LOSS, NODE, FLOW, QUIC, TCP, TRAFFIC]
+    &[
+        TOP, NETWORK, LINK, QUEUE, LOSS, NODE, FLOW, REQUESTS, STREAMS, PAGE, OBJECT, VIDEO, CALL,
+        QUIC, TCP, TRAFFIC,
+    ]
 }
 
 /// The list as docs/simulator.md has it.

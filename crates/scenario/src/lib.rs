@@ -45,6 +45,7 @@ mod transport;
 
 pub use build::Place;
 pub use builtin::{BuiltIn, built_in};
+pub use equic_sim::{Application, Call, Object, Page, Requests, Streams, Video};
 pub use keys::{Key, Section, markdown, sections};
 pub use model::{
     Controller, Flow, Link, Network, Protocol, QuicOptions, Route, Scenario, TcpOptions, Topology,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use equic_sim::{Direction, IpVersion, OnOffConfig, ShortFlowsConfig};
+use equic_sim::{Application, Direction, IpVersion, OnOffConfig, ShortFlowsConfig};
 
 /// A network, its flows, and what is to be written down.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,6 +117,12 @@ pub enum Controller {
     Cubic,
     /// BBR version 3.
     Bbr,
+    /// BIC (Xu, Harfoush and Rhee, INFOCOM 2004).
+    Bic,
+    /// Vegas (Brakmo and Peterson, IEEE JSAC 1995).
+    Vegas,
+    /// Westwood+ (Grieco and Mascolo, ACM CCR 2004).
+    Westwood,
 }
 
 impl Controller {
@@ -126,6 +132,9 @@ impl Controller {
             Controller::NewReno => "newreno",
             Controller::Cubic => "cubic",
             Controller::Bbr => "bbr",
+            Controller::Bic => "bic",
+            Controller::Vegas => "vegas",
+            Controller::Westwood => "westwood",
         }
     }
 }
@@ -143,7 +152,9 @@ pub struct Flow {
     pub protocol: Protocol,
     /// Congestion control.
     pub controller: Controller,
-    /// Bytes that each sends; none: as many as go until the run ends.
+    /// What each connection carries; none: one transfer of `size` bytes.
+    pub application: Option<Application>,
+    /// Bytes that each sends; none: as many as go until the run ends. Of applications other than a transfer: none.
     pub size: Option<u64>,
     /// Time at which the first begins.
     pub start: Duration,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use equic_transport::TransportConfig;
-use equic_transport::congestion::{Algorithm, ControllerFactory};
+use equic_transport::congestion::{Algorithm, Classic, ControllerFactory};
 
 use crate::build::Place;
 use crate::model::{Controller, Flow};
@@ -11,11 +11,14 @@ use crate::model::{Controller, Flow};
 impl Controller {
     /// Makes controllers of this kind.
     pub fn factory(self) -> Arc<dyn ControllerFactory> {
-        Arc::new(match self {
-            Controller::NewReno => Algorithm::NewReno,
-            Controller::Cubic => Algorithm::Cubic,
-            Controller::Bbr => Algorithm::Bbr,
-        })
+        match self {
+            Controller::NewReno => Arc::new(Algorithm::NewReno),
+            Controller::Cubic => Arc::new(Algorithm::Cubic),
+            Controller::Bbr => Arc::new(Algorithm::Bbr),
+            Controller::Bic => Arc::new(Classic::Bic),
+            Controller::Vegas => Arc::new(Classic::Vegas),
+            Controller::Westwood => Arc::new(Classic::Westwood),
+        }
     }
 }
 

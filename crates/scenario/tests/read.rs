@@ -169,6 +169,33 @@ fn every_key_of_the_list_is_known() {
         protocol = "tcp"
         size = "1 KB"
         tcp = { initial_window = 4, mss = 536, sack = false, timestamps = false, window_scaling = false, ecn = true, pacing = true, tail_loss_probe = false, min_rto = "1 s", delayed_ack = "1 ms", window = "64 KiB" }
+        [[flow]]
+        name = "asks"
+        application = "requests"
+        requests = { count = 3, request = "1 KB", response = "5 KB", think = "1 s", concurrent = 2 }
+        [[flow]]
+        name = "many"
+        application = "streams"
+        streams = { count = 3, size = "1 KB" }
+        [[flow]]
+        name = "reads"
+        application = "page"
+        [[flow.page.object]]
+        name = "a"
+        size = "1 KB"
+        [[flow.page.object]]
+        name = "b"
+        size = "1 KB"
+        after = ["a"]
+        [[flow]]
+        name = "watches"
+        protocol = "tcp"
+        application = "video"
+        video = { rate = "1 Mb/s", length = "10 s", segment = "1 s", buffer = "2 s", ahead = "5 s", request = "1 KB" }
+        [[flow]]
+        name = "talks"
+        application = "call"
+        call = { length = "1 s", every = "10 ms", message = "100 B", deadline = "50 ms" }
         [[traffic]]
         name = "udp"
         kind = "on-off"
@@ -208,6 +235,7 @@ fn every_key_of_the_list_is_known() {
         assert!(
             both.contains(&format!("{} = ", key.name))
                 || both.contains(&format!("[{}", key.name))
+                || both.contains(&format!(".{}.", key.name))
                 || both.contains(&format!(".{}]", key.name)),
             "{}",
             key.name
@@ -238,4 +266,110 @@ fn published_grids_can_be_read() {
         let grid = Grid::load(&path).unwrap_or_else(|error| panic!("{error}"));
         assert!(grid.cells() > 10, "{}", path.display());
     }
+}
+
+#[test]
+fn mistakes_of_applications_are_told_with_their_lines() {
+    let flow = |more: &str| GOOD.replace("size = \"1 MB\"\n", more);
+    let page = |objects: &str| {
+        flow(&format!("application = \"page\"\npage = {{ object = [{objects}] }}\n"))
+    };
+    for (text, line, key, message) in [
+        (flow("application = \"request\""), 5, "flow[1].application", "`requests`"),
+        (flow("application = \"requests\""), 4, "flow[1].requests", "missing"),
+        (
+            flow("application = \"requests\"\nrequests = { count = 3 }"),
+            6,
+            "flow[1].requests.response",
+            "missing",
+        ),
+        (
+            flow(
+                "application = \"requests\"\nrequests = { respones = \"1 B\", response = \"1 B\" }",
+            ),
+            6,
+            "flow[1].requests.respones",
+            "`response`",
+        ),
+        (
+            flow("application = \"requests\"\nrequests = { response = \"0 B\" }"),
+            6,
+            "flow[1].requests.response",
+            "a byte",
+        ),
+        (
+            flow("size = \"1 B\"\nstreams = { count = 3, size = \"1 B\" }"),
+            6,
+            "flow[1].streams",
+            "application = \"streams\"",
+        ),
+        (
+            flow(
+                "size = \"1 B\"\napplication = \"streams\"\nstreams = { count = 3, size = \"1 B\" }",
+            ),
+            5,
+            "flow[1].size",
+            "bulk",
+        ),
+        (
+            page("{ name = \"a\", size = \"1 B\", after = [\"b\"] }"),
+            6,
+            "flow[1].page.object[1].after",
+            "no object `b`",
+        ),
+        (
+            page("{ name = \"a\", size = \"1 B\" }, { name = \"a\", size = \"1 B\" }"),
+            6,
+            "flow[1].page.object[2].name",
+            "two objects",
+        ),
+        (
+            page(
+                "{ name = \"a\", size = \"1 B\", after = [\"b\"] }, { name = \"b\", size = \"1 B\", after = [\"a\"] }",
+            ),
+            6,
+            "flow[1].page.object[1].after",
+            "circle",
+        ),
+        (page(""), 6, "flow[1].page.object", "from 1"),
+        (
+            flow("application = \"video\"\nvideo = { rate = \"0 b/s\", length = \"1 s\" }"),
+            6,
+            "flow[1].video.rate",
+            "above 0",
+        ),
+        (
+            flow(
+                "application = \"video\"\nvideo = { rate = \"1 Mb/s\", length = \"1 s\", ahead = \"1 s\" }",
+            ),
+            6,
+            "flow[1].video.ahead",
+            "no less",
+        ),
+        (
+            flow("application = \"call\"\ncall = { length = \"1 s\", message = \"15 B\" }"),
+            6,
+            "flow[1].call.message",
+            "16",
+        ),
+        (
+            flow("application = \"call\"\ncall = { length = \"1 s\", every = \"0 s\" }"),
+            6,
+            "flow[1].call.every",
+            "some time",
+        ),
+        (
+            flow("application = \"call\"\ncall = { length = \"1 s\", message = \"1450 B\" }"),
+            4,
+            "flow",
+            "at most 1428 bytes",
+        ),
+    ] {
+        let told = one(&text);
+        assert_eq!((told.0, &*told.1), (line, key), "{text}: {told:?}");
+        assert!(told.2.contains(message), "{text}: {told:?}");
+    }
+    // Over TCP a message may be as large as it likes.
+    let large = "protocol = \"tcp\"\napplication = \"call\"\ncall = { length = \"1 s\", message = \"1450 B\" }";
+    assert!(Scenario::parse(&flow(large)).is_ok());
 }

@@ -24,7 +24,7 @@
 //! Start reading at [`Simulation`], whose loop is `step`; then:
 //! * `agenda.rs`: what happens next; `port.rs`: one direction of a link, over the model of `equic-net`;
 //! * `queue/`: drop-tail, RED, CoDel, FQ-CoDel; `topology/`: networks and routes;
-//! * `agents/`: other traffic; `quic.rs`: the transport of this tree, with the feature `quic`; `tcp.rs`: TCP, with
+//! * `agents/`: other traffic; `app/`: what connections carry; `quic.rs`: the transport of this tree, with the feature `quic`; `tcp.rs`: TCP, with
 //!   the feature `tcp`;
 //! * `record.rs`: what is written down as a run goes.
 
@@ -33,6 +33,7 @@
 mod agenda;
 mod agent;
 mod agents;
+mod app;
 mod digest;
 mod flow;
 mod link;
@@ -54,6 +55,10 @@ mod transfer;
 pub use agent::{Agent, Datagram, Status, Transmit};
 pub use agents::{
     OnOff, OnOffConfig, Period, ShortFlows, ShortFlowsConfig, Sink, SizeDistribution, TrafficError,
+};
+pub use app::{
+    Application, Call, LEAST_MESSAGE, MAX_UNITS, Object, Page, Playing, Report, Requests, Streams,
+    Unit, Video,
 };
 pub use equic_net::{
     BlackHole, Chance, GilbertElliott, Link as Wire, Loss, Stall, Trace, TraceError,

@@ -6,6 +6,8 @@
 //! is to go is written before `poll_transmit`, or the transport would take the flow for one whose
 //! application has nothing to send.
 
+mod channel;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -18,12 +20,16 @@ use equic_transport::{
 use equic_wire::packet::LongInvariant;
 
 use crate::agent::{Agent, Datagram, Status, Transmit};
+use crate::app::{Application, ends};
 use crate::packet::{Address, Ecn, FlowId};
 use crate::simulation::Simulation;
 use crate::time::Time;
 use crate::topology::{NodeId, TopologyError};
 
-pub use crate::transfer::{BulkIds, Outcome};
+use channel::QuicChannel;
+
+pub use crate::app::Party;
+pub use crate::transfer::{BulkIds, Outcome, SenderState};
 pub use equic_transport::TransportConfig;
 pub use equic_transport::congestion::{Algorithm, ControllerFactory};
 pub use equic_transport::qlog::{Event as QlogEvent, FileHeader, JsonSeq, QlogSink};
@@ -118,6 +124,43 @@ impl From<TopologyError> for QuicError {
     }
 }
 
+/// Both ends of a connection without applications, in the order client, server, with their addresses and flows.
+struct Pair {
+    client: QuicEnd,
+    server: QuicEnd,
+    from: Address,
+    to: Address,
+}
+
+fn pair(
+    run: &mut Simulation,
+    client: NodeId,
+    server: NodeId,
+    transport: &TransportConfig,
+    logs: Option<&Logs>,
+) -> Result<Pair, QuicError> {
+    // Only tokens would be made with it, and none are.
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let crypto = InsecureNullCrypto::for_simulation_only(&provider).map_err(QuicError::Start)?;
+    let mut config = InsecureNullConfig::new(crypto);
+    config.transport = transport.clone().into();
+    let (from, to) = (run.address(client)?, run.address(server)?);
+    let (there, back) = (run.flow(from, to)?, run.flow(to, from)?);
+    let end = |own: Address, peer, flow, seed| QuicEnd {
+        config: config.clone(),
+        connection: None,
+        logs: logs.cloned(),
+        seed,
+        remote: socket_address(peer),
+        local: socket_address(own),
+        peer,
+        flow,
+    };
+    let client = end(from, to, there, run.agent_seed(from));
+    let server = end(to, from, back, run.agent_seed(to));
+    Ok(Pair { client, server, from, to })
+}
+
 /// Puts both ends of a transfer on their nodes.
 ///
 /// # Errors
@@ -128,25 +171,11 @@ pub fn bulk(
     server: NodeId,
     bulk: &Bulk,
 ) -> Result<BulkIds, QuicError> {
-    // Only tokens would be made with it, and none are.
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let crypto = InsecureNullCrypto::for_simulation_only(&provider).map_err(QuicError::Start)?;
-    let mut config = InsecureNullConfig::new(crypto);
-    config.transport = bulk.transport.clone().into();
-    let (from, to) = (run.address(client)?, run.address(server)?);
-    let (there, back) = (run.flow(from, to)?, run.flow(to, from)?);
-    let end = |own: Address, peer, flow, seed| QuicEnd {
-        config: config.clone(),
-        connection: None,
-        logs: bulk.logs.clone(),
-        seed,
-        remote: socket_address(peer),
-        local: socket_address(own),
-        peer,
-        flow,
-    };
+    let Pair { client, server, from, to } =
+        pair(run, client, server, &bulk.transport, bulk.logs.as_ref())?;
+    let (there, back) = (client.flow, server.flow);
     let sender = BulkSender {
-        end: end(from, to, there, run.agent_seed(from)),
+        end: client,
         start: bulk.start,
         bytes: bulk.bytes,
         stream: None,
@@ -154,14 +183,46 @@ pub fn bulk(
         delivered: false,
         failure: None,
     };
-    let receiver = BulkReceiver {
-        end: end(to, from, back, run.agent_seed(to)),
-        stream: None,
-        outcome: Outcome::default(),
-    };
+    let receiver = BulkReceiver { end: server, stream: None, outcome: Outcome::default() };
     let (sender, receiver) = (Box::new(sender), Box::new(receiver));
     let (sender, receiver) = (run.attach(from, sender), run.attach(to, receiver));
     Ok(BulkIds { sender, receiver, there, back })
+}
+
+/// A connection that carries an [`Application`].
+#[derive(Clone, Debug)]
+pub struct Carrier {
+    /// Time at which the client begins its handshake.
+    pub start: Time,
+    /// Transport configuration of both ends.
+    pub transport: TransportConfig,
+    /// Logs of both ends, if any; they change nothing about the run.
+    pub logs: Option<Logs>,
+}
+
+/// Puts both ends of a connection with an application on their nodes. They are of the type [`Party`].
+///
+/// # Errors
+/// [`QuicError`].
+pub fn attach(
+    run: &mut Simulation,
+    client: NodeId,
+    server: NodeId,
+    application: &Application,
+    carrier: &Carrier,
+) -> Result<BulkIds, QuicError> {
+    let mut transport = carrier.transport.clone();
+    let streams = &mut transport.streams;
+    streams.max_streams_bidi = streams.max_streams_bidi.max(application.concurrent());
+    let Pair { client, server, from, to } =
+        pair(run, client, server, &transport, carrier.logs.as_ref())?;
+    let (up, down) = (client.flow, server.flow);
+    let (client, server) =
+        (Box::new(QuicChannel::new(client, true)), Box::new(QuicChannel::new(server, false)));
+    let ends = ends(application, carrier.start, client, server);
+    let (client, server) =
+        (run.attach(from, Box::new(ends.client)), run.attach(to, Box::new(ends.server)));
+    Ok(BulkIds::of(application, (client, up), (server, down)))
 }
 
 /// Addresses of the simulation as those of the Internet: the node within 10.0.0.0/8.
@@ -187,6 +248,36 @@ struct QuicEnd {
 }
 
 impl QuicEnd {
+    fn begin_logs(&mut self) {
+        if let (Some(logs), Some(connection)) = (&self.logs, &mut self.connection) {
+            logs.begin(connection);
+        }
+    }
+
+    /// Begins a client's handshake.
+    fn connect(&mut self, now: Time) {
+        let made =
+            Connection::connect_insecure_null(timestamp(now), &self.config, self.remote, self.seed);
+        self.connection = made.ok().map(Box::new);
+        self.begin_logs();
+    }
+
+    /// Takes the connection that a client's first datagram begins, if it is one.
+    fn accept(&mut self, now: Time, first: &[u8]) -> Result<(), String> {
+        let Ok(header) = LongInvariant::parse(first) else { return Ok(()) };
+        let (Ok(original), Ok(client)) =
+            (ConnectionId::new(header.dcid), ConnectionId::new(header.scid))
+        else {
+            return Ok(());
+        };
+        let QuicEnd { config, remote, seed, .. } = self;
+        let now = timestamp(now);
+        let made = Connection::accept_insecure_null(now, config, original, client, *remote, *seed);
+        self.connection = Some(Box::new(made.map_err(|error| error.to_string())?));
+        self.begin_logs();
+        Ok(())
+    }
+
     fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>) {
         let Some(connection) = &mut self.connection else { return };
         let ecn = match datagram.ecn {
@@ -283,16 +374,6 @@ impl BulkSender {
             }
         }
     }
-
-    fn begin(&mut self, now: Time) {
-        let end = &mut self.end;
-        let made =
-            Connection::connect_insecure_null(timestamp(now), &end.config, end.remote, end.seed);
-        end.connection = made.ok().map(Box::new);
-        if let (Some(logs), Some(connection)) = (&end.logs, &mut end.connection) {
-            logs.begin(connection);
-        }
-    }
 }
 
 impl Agent for BulkSender {
@@ -303,7 +384,7 @@ impl Agent for BulkSender {
 
     fn on_timer(&mut self, now: Time) {
         if self.end.connection.is_none() && now >= self.start {
-            self.begin(now);
+            self.end.connect(now);
         }
         self.end.on_timer(now);
         self.work(now);
@@ -339,27 +420,6 @@ impl BulkReceiver {
         self.end.stats()
     }
 
-    fn accept(&mut self, now: Time, first: &[u8]) {
-        let Ok(header) = LongInvariant::parse(first) else { return };
-        let (Ok(original), Ok(client)) =
-            (ConnectionId::new(header.dcid), ConnectionId::new(header.scid))
-        else {
-            return;
-        };
-        let QuicEnd { config, remote, seed, .. } = &self.end;
-        let now = timestamp(now);
-        let made = Connection::accept_insecure_null(now, config, original, client, *remote, *seed);
-        match made {
-            Ok(mut connection) => {
-                if let Some(logs) = &self.end.logs {
-                    logs.begin(&mut connection);
-                }
-                self.end.connection = Some(Box::new(connection));
-            }
-            Err(error) => self.outcome.failure = Some(error.to_string()),
-        }
-    }
-
     fn work(&mut self, now: Time) {
         let Some(connection) = &mut self.end.connection else { return };
         while let Some(event) = connection.poll_event() {
@@ -393,8 +453,10 @@ impl BulkReceiver {
 
 impl Agent for BulkReceiver {
     fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>) {
-        if self.end.connection.is_none() {
-            self.accept(now, datagram.payload);
+        if self.end.connection.is_none()
+            && let Err(reason) = self.end.accept(now, datagram.payload)
+        {
+            self.outcome.failure = Some(reason);
         }
         self.end.on_datagram(now, datagram);
         self.work(now);

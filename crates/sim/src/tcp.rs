@@ -4,16 +4,22 @@
 //! [`bulk`] puts both ends of a transfer on their nodes; [`TcpBulkReceiver::outcome`] is its result.
 //! Headers are carried, and count on the wire with their options; payload has a length and no content.
 
+mod channel;
+
 use equic_tcp::{CloseReason, Connection, Event, Flags, MAX_HEADER, Segment, Session, Timestamp};
 
 use crate::agent::{Agent, Datagram, Status, Transmit};
+use crate::app::{Application, ends};
 use crate::link::DEFAULT_MTU;
 use crate::packet::{Address, Ecn, FlowId, Protocol};
 use crate::simulation::Simulation;
 use crate::time::Time;
 use crate::topology::{NodeId, TopologyError};
 
-pub use crate::transfer::{BulkIds, Outcome};
+use channel::{Frames, TcpChannel};
+
+pub use crate::app::Party;
+pub use crate::transfer::{BulkIds, Outcome, SenderState};
 pub use equic_tcp::{
     Algorithm, Classic, ControllerFactory, Stats, TcpConfig, TlsConfig, TlsVersion,
 };
@@ -55,19 +61,23 @@ impl TcpBulk {
     }
 }
 
-/// Puts both ends of a transfer on their nodes.
-///
-/// # Errors
-/// No route leads from one end to the other, or a node has no port number left.
-pub fn bulk(
+/// Both ends of a connection without applications, with their addresses.
+struct Pair {
+    client: TcpEnd,
+    server: TcpEnd,
+    from: Address,
+    to: Address,
+}
+
+fn pair(
     run: &mut Simulation,
     client: NodeId,
     server: NodeId,
-    bulk: &TcpBulk,
-) -> Result<BulkIds, TopologyError> {
+    config: &TcpConfig,
+) -> Result<Pair, TopologyError> {
     let (from, to) = (run.address(client)?, run.address(server)?);
     let (there, back) = (run.flow(from, to)?, run.flow(to, from)?);
-    let mut config = bulk.config.clone();
+    let mut config = config.clone();
     let default_mss = |ip: u32| (DEFAULT_MTU - ip - TCP_HEADER) as u16;
     let ip = run.topology().ip.header();
     if config.mss == default_mss(20) {
@@ -81,21 +91,72 @@ pub fn bulk(
         peer,
         flow,
     };
+    let client = end(from, to, there, run.agent_seed(from));
+    let server = end(to, from, back, run.agent_seed(to));
+    Ok(Pair { client, server, from, to })
+}
+
+/// Puts both ends of a transfer on their nodes.
+///
+/// # Errors
+/// No route leads from one end to the other, or a node has no port number left.
+pub fn bulk(
+    run: &mut Simulation,
+    client: NodeId,
+    server: NodeId,
+    bulk: &TcpBulk,
+) -> Result<BulkIds, TopologyError> {
+    let Pair { client, server, from, to } = pair(run, client, server, &bulk.config)?;
+    let (there, back) = (client.flow, server.flow);
     let sender = TcpBulkSender {
-        end: end(from, to, there, run.agent_seed(from)),
+        end: client,
         start: bulk.start,
         bytes: bulk.bytes,
         tls: bulk.tls.map(Session::client),
         finished: false,
     };
     let receiver = TcpBulkReceiver {
-        end: end(to, from, back, run.agent_seed(to)),
+        end: server,
         tls: bulk.tls.map(Session::server),
         outcome: Outcome::default(),
     };
     let (sender, receiver) = (Box::new(sender), Box::new(receiver));
     let (sender, receiver) = (run.attach(from, sender), run.attach(to, receiver));
     Ok(BulkIds { sender, receiver, there, back })
+}
+
+/// A connection that carries an [`Application`].
+#[derive(Clone, Debug)]
+pub struct TcpCarrier {
+    /// Time at which the client begins its handshake.
+    pub start: Time,
+    /// Configuration of both ends, as in [`TcpBulk::config`].
+    pub config: TcpConfig,
+    /// TLS above the connection; none: the bytes themselves.
+    pub tls: Option<TlsConfig>,
+}
+
+/// Puts both ends of a connection with an application on their nodes. They are of the type [`Party`].
+///
+/// # Errors
+/// As of [`bulk`].
+pub fn attach(
+    run: &mut Simulation,
+    client: NodeId,
+    server: NodeId,
+    application: &Application,
+    carrier: &TcpCarrier,
+) -> Result<BulkIds, TopologyError> {
+    let Pair { client, server, from, to } = pair(run, client, server, &carrier.config)?;
+    let (up, down) = (client.flow, server.flow);
+    let (one, other) = (Frames::default(), Frames::default());
+    let tls = carrier.tls;
+    let client = TcpChannel::new(client, true, tls, one.clone(), other.clone());
+    let server = TcpChannel::new(server, false, tls, other, one);
+    let ends = ends(application, carrier.start, Box::new(client), Box::new(server));
+    let (client, server) =
+        (run.attach(from, Box::new(ends.client)), run.attach(to, Box::new(ends.server)));
+    Ok(BulkIds::of(application, (client, up), (server, down)))
 }
 
 fn timestamp(time: Time) -> Timestamp {

@@ -47,6 +47,11 @@ impl Default for TlsConfig {
 }
 
 impl TlsConfig {
+    /// Bytes that so many of application data are as records.
+    pub fn sealed(&self, bytes: u64) -> u64 {
+        bytes.saturating_add(bytes.div_ceil(RECORD).saturating_mul(self.overhead()))
+    }
+
     /// Bytes that a record adds to what it carries: header, explicit nonce or content type, tag.
     fn overhead(&self) -> u64 {
         match self.version {
@@ -154,7 +159,7 @@ impl Session {
     }
 
     /// Whether application data may leave.
-    fn may_send(&self) -> bool {
+    pub fn may_send(&self) -> bool {
         let left = self.flights.len() - self.gone - self.came;
         let early = match self.config.version {
             // The server's flight has its Finished, and so has the client's last (RFC 8446 s.2).
@@ -175,8 +180,7 @@ impl Session {
         if self.waiting == 0 || !self.may_send() {
             return 0;
         }
-        let bytes = std::mem::take(&mut self.waiting);
-        bytes.saturating_add(bytes.div_ceil(RECORD).saturating_mul(self.config.overhead()))
+        self.config.sealed(std::mem::take(&mut self.waiting))
     }
 
     /// Whether all application data that was handed over has been given to the connection, and all own flights.
@@ -196,6 +200,12 @@ impl Session {
             (self.came, self.part) = (self.came + 1, 0);
         }
         self.records = self.records.saturating_add(bytes);
+    }
+
+    /// Bytes of records with application data that have come since the last call, for who knows where records end; in
+    /// place of [`Session::read`].
+    pub fn take_records(&mut self) -> u64 {
+        std::mem::take(&mut self.records)
     }
 
     /// Application data that can be opened and was not read yet: that of whole records. `finished`: the stream is over,

@@ -12,7 +12,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
-use super::rows::{COLUMNS, Kind, column, join, split};
+use super::rows::{COLUMNS, Kind, column, columns, join, split};
 use super::store::{RUNS, Runs, sorted};
 use crate::failure::{Done, Failure};
 
@@ -23,7 +23,13 @@ const GROUP: usize = 100_000;
 pub(crate) fn finish(folder: &Path, grid: &Grid, runs: &Runs) -> Done {
     equic_report::file::write(&folder.join(RUNS), &sorted(runs)?)?;
     let axes: Vec<&str> = grid.axes().iter().map(|axis| axis.name.as_str()).collect();
-    let names: Vec<&str> = axes.iter().copied().chain(COLUMNS.map(|(name, _)| name)).collect();
+    // Rows of a grid have as many fields, all of them.
+    let fields = runs.values().flatten().next().map_or(0, |row| split(row).len());
+    let columns = columns(fields > axes.len() + COLUMNS.len());
+    let names: Vec<&str> =
+        axes.iter().copied().chain(columns.iter().map(|(name, _)| *name)).collect();
+    let kinds = columns.iter().map(|(_, kind)| *kind);
+    let kinds: Vec<Kind> = std::iter::repeat_n(Kind::Text, axes.len()).chain(kinds).collect();
     let mut csv = join(&names) + "\n";
     for row in runs.values().flatten() {
         csv += row;
@@ -32,15 +38,13 @@ pub(crate) fn finish(folder: &Path, grid: &Grid, runs: &Runs) -> Done {
     equic_report::file::write(&folder.join("rows.csv"), csv.as_bytes())?;
     drop(csv);
     let wrong = |error| Failure::new(format!("cannot make rows.parquet: {error}"));
-    let parquet = parquet(&names, axes.len(), runs).map_err(wrong)?;
+    let parquet = parquet(&names, &kinds, runs).map_err(wrong)?;
     equic_report::file::write(&folder.join("rows.parquet"), &parquet)?;
     Ok(equic_report::file::write(&folder.join("summary.csv"), summary(&axes, runs).as_bytes())?)
 }
 
-fn parquet(names: &[&str], axes: usize, runs: &Runs) -> parquet::errors::Result<Vec<u8>> {
-    let kinds: Vec<Kind> =
-        std::iter::repeat_n(Kind::Text, axes).chain(COLUMNS.map(|(_, kind)| kind)).collect();
-    let fields = names.iter().zip(&kinds).map(|(name, kind)| {
+fn parquet(names: &[&str], kinds: &[Kind], runs: &Runs) -> parquet::errors::Result<Vec<u8>> {
+    let fields = names.iter().zip(kinds).map(|(name, kind)| {
         let (physical, converted) = match kind {
             Kind::Text => (Physical::BYTE_ARRAY, ConvertedType::UTF8),
             Kind::Whole => (Physical::INT64, ConvertedType::NONE),

@@ -30,6 +30,8 @@ struct Plan {
     cells: Vec<Scenario>,
     /// For each cell the number of its first run, and at the end that of all.
     first: Vec<usize>,
+    /// Whether a flow of a cell carries more than one transfer.
+    applications: bool,
 }
 
 impl Plan {
@@ -40,7 +42,8 @@ impl Plan {
             first.push(first[cell] + scenario.seeds.len());
             cells.push(scenario);
         }
-        Ok(Plan { cells, first })
+        let applications = cells.iter().any(rows::has_applications);
+        Ok(Plan { cells, first, applications })
     }
 
     fn runs(&self) -> usize {
@@ -105,7 +108,8 @@ fn play_missing(
             let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
             let (store, runs, failure) = &mut *shared;
             let kept = played.map_err(Failure::from).and_then(|outcome| {
-                let rows = rows::lines(&grid.labels(cell), cell, &plan.cells[cell], &outcome);
+                let (labels, scenario) = (grid.labels(cell), &plan.cells[cell]);
+                let rows = rows::lines(&labels, cell, scenario, &outcome, plan.applications);
                 store.add(*run, &rows)?;
                 runs.insert(*run, rows);
                 Ok(())

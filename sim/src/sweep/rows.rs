@@ -1,7 +1,7 @@
 //! Rows of a result: one for each connection of each run, as a line of CSV (RFC 4180).
 
 use equic_scenario::Scenario;
-use equic_scenario::play::{FlowOutcome, RunOutcome};
+use equic_scenario::play::{ApplicationOutcome, FlowOutcome, RunOutcome};
 
 /// Type of a column's values.
 #[derive(Clone, Copy, PartialEq)]
@@ -33,17 +33,45 @@ pub(crate) const COLUMNS: [(&str, Kind); 18] = [
     ("failure", Kind::Text),
 ];
 
+/// Columns behind these, if a flow of the grid carries more than one transfer.
+pub(crate) const APPLICATION: [(&str, Kind); 12] = [
+    ("application", Kind::Text),
+    ("units_wanted", Kind::Whole),
+    ("units_done", Kind::Whole),
+    ("latency_mean_s", Kind::Number),
+    ("latency_p50_s", Kind::Number),
+    ("latency_p95_s", Kind::Number),
+    ("latency_p99_s", Kind::Number),
+    ("startup_s", Kind::Number),
+    ("stalls", Kind::Whole),
+    ("stalled_s", Kind::Number),
+    ("messages_late", Kind::Whole),
+    ("messages_lost", Kind::Whole),
+];
+
+/// Columns of the rows of a result.
+pub(crate) fn columns(applications: bool) -> Vec<(&'static str, Kind)> {
+    let more: &[_] = if applications { &APPLICATION } else { &[] };
+    COLUMNS.iter().chain(more).copied().collect()
+}
+
+/// Whether a flow carries more than one transfer.
+pub(crate) fn has_applications(scenario: &Scenario) -> bool {
+    scenario.flows.iter().any(|flow| flow.application.is_some())
+}
+
 /// Place of a column among all fields of a row.
 pub(crate) fn column(axes: usize, name: &str) -> usize {
     axes + COLUMNS.iter().position(|(column, _)| *column == name).expect("it is a column")
 }
 
-/// Lines of a run.
+/// Lines of a run. `applications`: with the columns of [`APPLICATION`].
 pub(crate) fn lines(
     labels: &[&str],
     cell: usize,
     scenario: &Scenario,
     run: &RunOutcome,
+    applications: bool,
 ) -> Vec<String> {
     let flows = scenario.flows.iter().flat_map(|flow| std::iter::repeat_n(flow, flow.count));
     let line = |(flow, outcome): (&equic_scenario::Flow, &FlowOutcome)| {
@@ -69,9 +97,36 @@ pub(crate) fn lines(
             outcome.marked.to_string(),
             outcome.failure.clone().unwrap_or_default(),
         ]);
+        if applications {
+            fields.extend(application(outcome.application.as_ref()));
+        }
         join(&fields)
     };
     flows.zip(&run.flows).map(line).collect()
+}
+
+/// Fields of [`APPLICATION`].
+fn application(outcome: Option<&ApplicationOutcome>) -> [String; APPLICATION.len()] {
+    let Some(ApplicationOutcome { kind, wanted, done, latency, playing, messages }) = outcome
+    else {
+        return Default::default();
+    };
+    let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let whole = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
+    [
+        (*kind).to_owned(),
+        wanted.to_string(),
+        done.to_string(),
+        number(latency.map(|latency| latency.mean)),
+        number(latency.map(|latency| latency.p50)),
+        number(latency.map(|latency| latency.p95)),
+        number(latency.map(|latency| latency.p99)),
+        number(playing.and_then(|playing| playing.startup)),
+        whole(playing.map(|playing| playing.stalls)),
+        number(playing.map(|playing| playing.stalled)),
+        whole(messages.map(|messages| messages.late)),
+        whole(messages.map(|messages| messages.lost)),
+    ]
 }
 
 /// Fields as a line, without its end.

@@ -17,10 +17,11 @@ use crate::model::Scenario;
 use stage::Stage;
 
 pub use crate::results::{
-    Figure, FlowOutcome, FlowSummary, Harm, PortOutcome, RunOutcome, Summary, TrafficOutcome, jain,
+    ApplicationOutcome, ApplicationSummary, Figure, FlowOutcome, FlowSummary, Harm, Latency,
+    MessageOutcome, PlayingOutcome, PortOutcome, RunOutcome, Summary, TrafficOutcome, jain,
 };
 pub use equic_sim::quic::{FileHeader, JsonSeq, Logs, QlogEvent, QlogSink};
-pub use series::{FlowPoint, PortPoint, Series, SharePoint};
+pub use series::{FlowPoint, PlayingPoint, PortPoint, Series, SharePoint, UnitPoint};
 
 /// Reason for which a run cannot be played to its end.
 #[derive(Debug, thiserror::Error)]

@@ -59,6 +59,42 @@ pub struct SharePoint {
     pub share: Option<f64>,
 }
 
+/// A request, stream, object, segment or message that came to its end.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct UnitPoint {
+    /// Name of the flow.
+    pub flow: String,
+    /// Number among the connections of that flow, from 1.
+    pub copy: usize,
+    /// Protocol of the flow.
+    pub protocol: &'static str,
+    /// Name of the object, or number from 1.
+    pub unit: String,
+    /// Seconds from the start of the run until the application wanted it.
+    pub began: f64,
+    /// Seconds from then until it had the last byte.
+    pub took: f64,
+}
+
+/// The player of a video at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlayingPoint {
+    /// Seconds since the start of the run.
+    pub time: f64,
+    /// Name of the flow.
+    pub flow: String,
+    /// Number among the connections of that flow, from 1.
+    pub copy: usize,
+    /// Protocol of the flow.
+    pub protocol: &'static str,
+    /// Seconds of playing time in the buffer.
+    pub buffered: f64,
+    /// Number of times that it has stood still so far.
+    pub stalls: u64,
+    /// Seconds for which it has.
+    pub stalled: f64,
+}
+
 /// Everything that a run has written down.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Series {
@@ -66,6 +102,12 @@ pub struct Series {
     pub flows: Vec<FlowPoint>,
     /// Ports, moment by moment.
     pub ports: Vec<PortPoint>,
+    /// What applications had, connection by connection, in the order in which it came.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub units: Vec<UnitPoint>,
+    /// Players of videos, moment by moment.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub playing: Vec<PlayingPoint>,
 }
 
 impl Series {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use equic_sim::{FlowId, PortId, PortStats, Simulation, Time};
+use equic_sim::{Application, FlowId, PortId, PortStats, Simulation, Time};
 
-use super::series::{FlowPoint, PortPoint, Series};
+use super::series::{FlowPoint, PlayingPoint, PortPoint, Series, UnitPoint};
 use super::transport::{self, BulkIds};
 use super::{MakeLogs, Part};
 use crate::build::Place;
 use crate::model::{Flow, Scenario};
-use crate::results::{FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
+use crate::results::{ApplicationOutcome, FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
 
 /// The most points of a time series: more is not looked at, and does not fit.
 const MOST_POINTS: usize = 10_000_000;
@@ -79,6 +79,7 @@ impl<'a> Stage<'a> {
             let end = self.run.run(next).map_err(|error| error.to_string())?;
             self.look(&mut before, &mut series);
             if end != equic_sim::End::Limit || next == limit {
+                series.units = self.units();
                 return Ok(series);
             }
             if series.flows.len() + series.ports.len() > MOST_POINTS {
@@ -105,7 +106,8 @@ impl<'a> Stage<'a> {
             if now < Time::START + *start {
                 continue;
             }
-            let sender = transport::sender(&self.run, flow.protocol, *ids);
+            let sender = transport::sender(&self.run, flow, *ids);
+            self.look_at_playing(time, connection, series);
             let bytes = self.run.goodput(ids.receiver);
             series.flows.push(FlowPoint {
                 time,
@@ -153,8 +155,8 @@ impl<'a> Stage<'a> {
     fn flow(&self, connection: &Connection<'_>) -> FlowOutcome {
         let Connection { flow, copy, start, ids } = connection;
         let begun = Time::START + *start;
-        let outcome = transport::outcome(&self.run, flow.protocol, *ids);
-        let sender = transport::sender(&self.run, flow.protocol, *ids);
+        let outcome = transport::outcome(&self.run, flow, *ids);
+        let sender = transport::sender(&self.run, flow, *ids);
         let ended = outcome.completed.unwrap_or(self.run.now());
         let seconds = ended.since(begun).as_secs_f64();
         let packets = self.run.flow_stats(ids.there);
@@ -173,8 +175,64 @@ impl<'a> Stage<'a> {
             lost: packets.lost,
             marked: packets.marked,
             failure: outcome.failure,
+            application: self.application(connection),
         }
     }
+
+    fn application(&self, connection: &Connection<'_>) -> Option<ApplicationOutcome> {
+        let application = connection.flow.application.as_ref()?;
+        let report = transport::report(&self.run, connection.flow, connection.ids)?;
+        Some(ApplicationOutcome::new(application, &report))
+    }
+
+    /// The buffer of a video now.
+    fn look_at_playing(&self, time: f64, connection: &Connection<'_>, series: &mut Series) {
+        let Connection { flow, copy, ids, .. } = connection;
+        if !matches!(flow.application, Some(Application::Video(_))) {
+            return;
+        }
+        let report = transport::report(&self.run, flow, *ids);
+        let Some(playing) = report.and_then(|report| report.playing) else { return };
+        series.playing.push(PlayingPoint {
+            time,
+            flow: flow.name.clone(),
+            copy: *copy,
+            protocol: flow.protocol.name(),
+            buffered: playing.buffered.as_secs_f64(),
+            stalls: playing.stalls,
+            stalled: playing.stalled.as_secs_f64(),
+        });
+    }
+
+    /// Requests, streams, objects, segments and messages of all connections.
+    fn units(&self) -> Vec<UnitPoint> {
+        let mut points = Vec::new();
+        for Connection { flow, copy, ids, .. } in &self.connections {
+            let (Some(application), Some(report)) =
+                (&flow.application, transport::report(&self.run, flow, *ids))
+            else {
+                continue;
+            };
+            points.extend(report.units.iter().map(|unit| UnitPoint {
+                flow: flow.name.clone(),
+                copy: *copy,
+                protocol: flow.protocol.name(),
+                unit: unit_name(application, unit.number),
+                began: unit.began.as_secs_f64(),
+                took: unit.took().as_secs_f64(),
+            }));
+        }
+        points
+    }
+}
+
+/// Name of a unit in results: of an object its own, else a number from 1.
+fn unit_name(application: &Application, number: u64) -> String {
+    let object = match application {
+        Application::Page(page) => usize::try_from(number).ok().and_then(|at| page.objects.get(at)),
+        _ => None,
+    };
+    object.map_or_else(|| (number + 1).to_string(), |object| object.name.clone())
 }
 
 /// Counters at the moment before.

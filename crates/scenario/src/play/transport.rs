@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use equic_sim::quic::{Bulk, BulkReceiver, BulkSender, Logs};
-use equic_sim::tcp::{TcpBulk, TcpBulkReceiver, TcpBulkSender, TcpConfig};
-use equic_sim::{NodeId, Simulation, Time};
+use equic_sim::quic::{Bulk, BulkReceiver, BulkSender, Carrier, Logs, Party};
+use equic_sim::tcp::{TcpBulk, TcpBulkReceiver, TcpBulkSender, TcpCarrier, TcpConfig};
+use equic_sim::{NodeId, Report, Simulation, Time};
 
 use crate::build::Place;
 use crate::model::{Flow, Protocol};
@@ -12,23 +12,7 @@ use crate::model::{Flow, Protocol};
 /// Bytes of flows that have no size: more than any run can carry.
 const WITHOUT_END: u64 = 1 << 60;
 
-pub(super) use equic_sim::quic::{BulkIds, Outcome};
-
-/// State and counters of a sender.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Sender {
-    pub(super) packets_sent: u64,
-    pub(super) packets_lost: u64,
-    pub(super) spurious: u64,
-    pub(super) timeouts: u64,
-    pub(super) window: u64,
-    pub(super) slow_start_threshold: Option<u64>,
-    pub(super) in_flight: u64,
-    pub(super) rtt: Duration,
-    pub(super) min_rtt: Duration,
-    /// Bytes per second.
-    pub(super) pacing_rate: f64,
-}
+pub(super) use equic_sim::quic::{BulkIds, Outcome, SenderState};
 
 /// Attaches both ends of a connection to their nodes.
 pub(super) fn attach(
@@ -43,19 +27,42 @@ pub(super) fn attach(
     let start = Time::START + start;
     match flow.protocol {
         Protocol::Quic => {
-            let bulk = Bulk { bytes, start, transport: place.quic(flow), logs };
-            equic_sim::quic::bulk(run, from, to, &bulk).map_err(|error| error.to_string())
+            let transport = place.quic(flow);
+            let made = match &flow.application {
+                None => {
+                    let bulk = Bulk { bytes, start, transport, logs };
+                    equic_sim::quic::bulk(run, from, to, &bulk)
+                }
+                Some(application) => {
+                    let carrier = Carrier { start, transport, logs };
+                    equic_sim::quic::attach(run, from, to, application, &carrier)
+                }
+            };
+            made.map_err(|error| error.to_string())
         }
         Protocol::Tcp => {
-            let bulk = TcpBulk { start, config: tcp(flow, place), ..TcpBulk::new(bytes) };
-            equic_sim::tcp::bulk(run, from, to, &bulk).map_err(|error| error.to_string())
+            let (config, tls) = (tcp(flow, place), None);
+            let made = match &flow.application {
+                None => {
+                    let bulk = TcpBulk { bytes, start, config, tls };
+                    equic_sim::tcp::bulk(run, from, to, &bulk)
+                }
+                Some(application) => {
+                    let carrier = TcpCarrier { start, config, tls };
+                    equic_sim::tcp::attach(run, from, to, application, &carrier)
+                }
+            };
+            made.map_err(|error| error.to_string())
         }
     }
 }
 
 /// Result at the receiver, or at the sender if that knows of a failure alone.
-pub(super) fn outcome(run: &Simulation, protocol: Protocol, ids: BulkIds) -> Outcome {
-    let mut outcome = match protocol {
+pub(super) fn outcome(run: &Simulation, flow: &Flow, ids: BulkIds) -> Outcome {
+    if let Some(Report { completed, bytes, failure, .. }) = report(run, flow, ids) {
+        return Outcome { completed, bytes, failure };
+    }
+    let mut outcome = match flow.protocol {
         Protocol::Quic => run.agent::<BulkReceiver>(ids.receiver).map(|one| one.outcome().clone()),
         Protocol::Tcp => {
             run.agent::<TcpBulkReceiver>(ids.receiver).map(|one| one.outcome().clone())
@@ -69,41 +76,32 @@ pub(super) fn outcome(run: &Simulation, protocol: Protocol, ids: BulkIds) -> Out
     outcome
 }
 
-pub(super) fn sender(run: &Simulation, protocol: Protocol, ids: BulkIds) -> Sender {
-    match protocol {
+/// State of the end that sends most of it.
+pub(super) fn sender(run: &Simulation, flow: &Flow, ids: BulkIds) -> SenderState {
+    if flow.application.is_some() {
+        return run.agent::<Party>(ids.sender).map(Party::state).unwrap_or_default();
+    }
+    match flow.protocol {
         Protocol::Quic => {
             let stats = run.agent::<BulkSender>(ids.sender).map(BulkSender::stats);
-            let stats = stats.unwrap_or_default();
-            Sender {
-                packets_sent: stats.packets_sent,
-                packets_lost: stats.packets_lost,
-                spurious: stats.spurious_losses,
-                timeouts: stats.probe_timeouts,
-                window: stats.path.congestion_window,
-                slow_start_threshold: stats.path.slow_start_threshold,
-                in_flight: stats.path.bytes_in_flight,
-                rtt: stats.path.rtt,
-                min_rtt: stats.path.min_rtt,
-                pacing_rate: stats.path.pacing_rate as f64,
-            }
+            stats.unwrap_or_default().into()
         }
         Protocol::Tcp => {
             let stats = run.agent::<TcpBulkSender>(ids.sender).map(TcpBulkSender::stats);
-            let stats = stats.unwrap_or_default();
-            Sender {
-                packets_sent: stats.segments_sent,
-                packets_lost: stats.lost,
-                spurious: stats.spurious,
-                timeouts: stats.timeouts,
-                window: stats.window,
-                slow_start_threshold: stats.slow_start_threshold,
-                in_flight: stats.in_flight,
-                rtt: stats.smoothed_rtt,
-                min_rtt: stats.min_rtt,
-                pacing_rate: stats.pacing_rate,
-            }
+            stats.unwrap_or_default().into()
         }
     }
+}
+
+/// What came of a flow's application; none: it is one transfer.
+pub(super) fn report(run: &Simulation, flow: &Flow, ids: BulkIds) -> Option<Report> {
+    flow.application.as_ref()?;
+    let mut report = run.agent::<Party>(ids.receiver)?.report(run.now());
+    if report.completed.is_none() && report.failure.is_none() {
+        let other = run.agent::<Party>(ids.sender).and_then(Party::failure);
+        report.failure = other.map(str::to_owned);
+    }
+    Some(report)
 }
 
 fn tcp(flow: &Flow, place: &Place) -> TcpConfig {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use equic_sim::{Ecn, OnOffConfig, Period, ShortFlowsConfig, SizeDistribution, Time};
 
+use super::applications::application;
 use super::table::{Reader, Table, boolean, bytes, duration, name, number, rate, within};
 use crate::keys::{FLOW, QUIC, TCP, TRAFFIC};
 use crate::model::{
@@ -14,8 +15,14 @@ use crate::model::{
 /// The most connections of one scenario.
 pub(crate) const MAX_FLOWS: usize = 100_000;
 
-const CONTROLLERS: [(&str, Controller); 3] =
-    [("newreno", Controller::NewReno), ("cubic", Controller::Cubic), ("bbr", Controller::Bbr)];
+const CONTROLLERS: [(&str, Controller); 6] = [
+    ("newreno", Controller::NewReno),
+    ("cubic", Controller::Cubic),
+    ("bbr", Controller::Bbr),
+    ("bic", Controller::Bic),
+    ("vegas", Controller::Vegas),
+    ("westwood", Controller::Westwood),
+];
 
 /// Flows with the place of each in the text.
 pub(super) fn flows(reader: &mut Reader, top: &Table<'_, '_>) -> Vec<(usize, Flow)> {
@@ -44,7 +51,7 @@ fn flow(reader: &mut Reader, table: &Table<'_, '_>) -> Flow {
     let protocols = [("quic", Protocol::Quic), ("tcp", Protocol::Tcp)];
     let protocol = table.choice(reader, "protocol", &protocols).unwrap_or(Protocol::Quic);
     let controller = table.choice(reader, "controller", &CONTROLLERS).unwrap_or(Controller::Cubic);
-    table.choice(reader, "application", &[("bulk", ())]);
+    let application = application(reader, table);
     let size = table.read(reader, "size", bytes);
     if size == Some(0) {
         table.complain(reader, "size", "a transfer has a byte");
@@ -63,6 +70,7 @@ fn flow(reader: &mut Reader, table: &Table<'_, '_>) -> Flow {
         route: route(reader, table),
         protocol,
         controller,
+        application,
         size,
         start: table.read(reader, "start", duration).unwrap_or_default(),
         stagger: table.read(reader, "stagger", duration).unwrap_or_default(),

@@ -1,8 +1,9 @@
 //! From text to a [`Scenario`], with everything that is wrong in it.
 //!
 //! * `grid.rs`: many scenarios in one text; `table.rs`: tables and values, with their lines;
-//! * `network.rs`, `link.rs`, `flows.rs`: the tables of a description.
+//! * `network.rs`, `link.rs`, `flows.rs`, `applications.rs`: the tables of a description.
 
+mod applications;
 mod flows;
 mod grid;
 mod link;
@@ -17,7 +18,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::build::Place;
 use crate::keys::TOP;
-use crate::model::Scenario;
+use crate::model::{Flow, Scenario};
 use crate::problem::ScenarioError;
 pub use grid::{Axis, Grid};
 use table::{Reader, Table, duration, numbers, text, whole};
@@ -67,7 +68,8 @@ fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, Scenario
         top.complain(&mut reader, "limit", "a run takes some time");
     }
     // Only without other mistakes: a key that could not be read is not missing.
-    if reader.is_clean() && limit.is_none() && flows.iter().any(|(_, flow)| flow.size.is_none()) {
+    let endless = |flow: &Flow| flow.size.is_none() && flow.application.is_none();
+    if reader.is_clean() && limit.is_none() && flows.iter().any(|(_, flow)| endless(flow)) {
         let message = "this key is missing: a flow has no `size`, so the run would never end";
         top.complain(&mut reader, "limit", message);
     }

@@ -216,6 +216,10 @@ pub(crate) fn name(value: &DeValue<'_>) -> Result<String, String> {
     Ok(text.into_owned())
 }
 
+pub(crate) fn names(value: &DeValue<'_>) -> Result<Vec<String>, String> {
+    list(value)?.iter().map(|value| name(value.get_ref())).collect()
+}
+
 pub(crate) fn boolean(value: &DeValue<'_>) -> Result<bool, String> {
     match value {
         DeValue::Boolean(value) => Ok(*value),

@@ -4,6 +4,9 @@ mod outcome;
 mod report;
 mod summary;
 
-pub use outcome::{FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
+pub use outcome::{
+    ApplicationOutcome, FlowOutcome, Latency, MessageOutcome, PlayingOutcome, PortOutcome,
+    RunOutcome, TrafficOutcome,
+};
 pub use report::{Document, Report};
-pub use summary::{Figure, FlowSummary, Harm, Summary, jain};
+pub use summary::{ApplicationSummary, Figure, FlowSummary, Harm, Summary, jain};

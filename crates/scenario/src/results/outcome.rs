@@ -1,6 +1,6 @@
 //! The result of one run.
 
-use equic_sim::{FlowId, PortId, Rate, Simulation};
+use equic_sim::{Application, FlowId, PortId, Rate, Simulation};
 use serde::Serialize;
 
 use crate::model::Scenario;
@@ -54,6 +54,103 @@ pub struct FlowOutcome {
     pub marked: u64,
     /// Reason for which it failed, if it did.
     pub failure: Option<String>,
+    /// Requests, streams, objects, segments or messages that it carried; none, and not in JSON: it was one transfer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub application: Option<ApplicationOutcome>,
+}
+
+/// What came of a connection's application.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ApplicationOutcome {
+    /// The application, as in the description.
+    pub kind: &'static str,
+    /// Requests, streams, objects, segments or messages that there were to be.
+    pub wanted: u64,
+    /// Those of which the last byte came.
+    pub done: u64,
+    /// Seconds that these took; none: there is none.
+    pub latency: Option<Latency>,
+    /// The playing of a video.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub playing: Option<PlayingOutcome>,
+    /// Messages of a call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<MessageOutcome>,
+}
+
+/// Seconds from the moment that the application wanted something until it had the last byte. Percentiles are values
+/// that occurred (nearest rank).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Latency {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// The median.
+    pub p50: f64,
+    /// 95 of 100 took no longer.
+    pub p95: f64,
+    /// 99 of 100 took no longer.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// How a video played.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PlayingOutcome {
+    /// Seconds from the start of the handshake until it began to play; none: it did not.
+    pub startup: Option<f64>,
+    /// Number of times that it stood still.
+    pub stalls: u64,
+    /// Seconds for which it did.
+    pub stalled: f64,
+}
+
+/// Messages of a call that were worth nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MessageOutcome {
+    /// Messages that came after their deadline.
+    pub late: u64,
+    /// Messages that did not come.
+    pub lost: u64,
+}
+
+impl ApplicationOutcome {
+    /// Of what an application reports.
+    #[cfg(feature = "play")]
+    pub(crate) fn new(application: &Application, report: &equic_sim::Report) -> ApplicationOutcome {
+        use equic_report::stats::Sample;
+        let (wanted, done) = (application.units(), report.units.len() as u64);
+        let took: Sample = report.units.iter().map(|unit| unit.took().as_secs_f64()).collect();
+        let latency = took.mean().map(|mean| {
+            let rank = |p: f64| took.nearest_rank(p).unwrap_or(mean);
+            let max = took.max().unwrap_or(mean);
+            Latency { mean, p50: rank(50.0), p95: rank(95.0), p99: rank(99.0), max }
+        });
+        ApplicationOutcome {
+            kind: kind(application),
+            wanted,
+            done,
+            latency,
+            playing: report.playing.map(|playing| PlayingOutcome {
+                startup: playing.startup.map(|startup| startup.as_secs_f64()),
+                stalls: playing.stalls,
+                stalled: playing.stalled.as_secs_f64(),
+            }),
+            messages: matches!(application, Application::Call(_))
+                .then(|| MessageOutcome { late: report.late, lost: wanted.saturating_sub(done) }),
+        }
+    }
+}
+
+/// An application's name, as in the description.
+pub(super) fn kind(application: &Application) -> &'static str {
+    match application {
+        Application::Requests(_) => "requests",
+        Application::Streams(_) => "streams",
+        Application::Page(_) => "page",
+        Application::Video(_) => "video",
+        Application::Call(_) => "call",
+    }
 }
 
 /// Other traffic in a run.

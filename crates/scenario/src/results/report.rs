@@ -49,6 +49,7 @@ impl Report {
             report.push(Report::Text(format!("{name}: {}\n", scenario.description)));
         }
         report.push(Report::Table(flows(summary, runs.len())));
+        report.extend(applications(summary).into_iter().map(Report::Table));
         if let Some(jain) = summary.jain {
             let within = jain
                 .interval
@@ -98,6 +99,59 @@ fn flows(summary: &Summary, runs: usize) -> Table {
         ]);
     }
     table
+}
+
+/// What flows carried that is not one transfer: a table of how long it took, and one each for videos and calls.
+fn applications(summary: &Summary) -> Vec<Table> {
+    let all = summary.flows.iter().filter_map(|flow| Some((flow, flow.application.as_ref()?)));
+    let mut latency = Table::new([
+        Column::text("flow"),
+        Column::text("application"),
+        Column::number("done"),
+        Column::number("p50"),
+        Column::number("p95"),
+        Column::number("p99"),
+    ])
+    .title("Time of each request, stream, object, segment or message");
+    let mut videos = Table::new([
+        Column::text("flow"),
+        Column::number("start-up"),
+        Column::number("stalls"),
+        Column::number("stalled"),
+    ])
+    .title("Playing of videos");
+    let mut calls =
+        Table::new([Column::text("flow"), Column::number("late"), Column::number("lost")])
+            .title("Messages of calls");
+    let mean = |figure: Option<Figure>, how: fn(f64) -> String| {
+        figure.map_or(MISSING.to_owned(), |figure| how(figure.mean))
+    };
+    for (flow, application) in all {
+        latency.row([
+            flow.name.clone(),
+            application.kind.to_owned(),
+            format!("{} of {}", application.done, application.wanted),
+            mean(application.p50, number::seconds),
+            mean(application.p95, number::seconds),
+            mean(application.p99, number::seconds),
+        ]);
+        if application.stalls.is_some() {
+            videos.row([
+                flow.name.clone(),
+                mean(application.startup, number::seconds),
+                mean(application.stalls, |stalls| format!("{stalls:.1}")),
+                mean(application.stalled, number::seconds),
+            ]);
+        }
+        if application.late.is_some() {
+            calls.row([
+                flow.name.clone(),
+                mean(application.late, number::percent),
+                mean(application.lost, number::percent),
+            ]);
+        }
+    }
+    [latency, videos, calls].into_iter().filter(|table| !table.is_empty()).collect()
 }
 
 /// Harm of each flow; none where it was not measured.

@@ -5,7 +5,7 @@ use rand::SeedableRng as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
-use super::outcome::{FlowOutcome, RunOutcome};
+use super::outcome::{ApplicationOutcome, FlowOutcome, RunOutcome, kind};
 use crate::model::Scenario;
 
 /// A mean over seeds.
@@ -57,6 +57,37 @@ pub struct FlowSummary {
     pub loss: Option<Figure>,
     /// Harm that the others do to it; none: it was not measured.
     pub harm: Option<Harm>,
+    /// Its application; none, and not in JSON: it is one transfer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub application: Option<ApplicationSummary>,
+}
+
+/// What came of a flow's application over all seeds. Figures are of connections' own percentiles and counts: each seed
+/// counts once, as of [`FlowSummary`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ApplicationSummary {
+    /// The application, as in the description.
+    pub kind: &'static str,
+    /// Requests, streams, objects, segments or messages that there were to be, over all connections and runs.
+    pub wanted: u64,
+    /// Those of which the last byte came.
+    pub done: u64,
+    /// Seconds that half of them took at most.
+    pub p50: Option<Figure>,
+    /// Seconds that 95 of 100 took at most.
+    pub p95: Option<Figure>,
+    /// Seconds that 99 of 100 took at most.
+    pub p99: Option<Figure>,
+    /// Seconds until a video began to play, where it did.
+    pub startup: Option<Figure>,
+    /// Number of times that it stood still.
+    pub stalls: Option<Figure>,
+    /// Seconds for which it did.
+    pub stalled: Option<Figure>,
+    /// Share of a call's messages that came late, from 0 to 1.
+    pub late: Option<Figure>,
+    /// Share of a call's messages that did not come, from 0 to 1.
+    pub lost: Option<Figure>,
 }
 
 /// Harm: by which part a flow is worse off beside the others than alone in the same network, 0 if they do not hurt it
@@ -110,6 +141,10 @@ impl Summary {
                 goodput: per_seed(&|one| Some(one.goodput)),
                 loss: per_seed(&share),
                 harm: None,
+                application: flow.application.as_ref().map(|application| {
+                    let own = |run: &RunOutcome| connections(run);
+                    ApplicationSummary::new(kind(application), runs, &own)
+                }),
             }
         });
         let flows = flows.collect();
@@ -141,6 +176,40 @@ impl Summary {
             completion: Figure::of(completion.map(|(beside, alone)| (beside - alone) / beside)),
         };
         summary.harm = Some(harm);
+    }
+}
+
+impl ApplicationSummary {
+    fn new(
+        kind: &'static str,
+        runs: &[RunOutcome],
+        connections: &dyn Fn(&RunOutcome) -> Vec<FlowOutcome>,
+    ) -> ApplicationSummary {
+        let all: Vec<Vec<ApplicationOutcome>> = runs
+            .iter()
+            .map(|run| connections(run).into_iter().filter_map(|one| one.application).collect())
+            .collect();
+        let sum = |value: fn(&ApplicationOutcome) -> u64| all.iter().flatten().map(value).sum();
+        let figure = |value: &dyn Fn(&ApplicationOutcome) -> Option<f64>| {
+            Figure::of(
+                all.iter()
+                    .filter_map(|run| run.iter().filter_map(value).collect::<Sample>().mean()),
+            )
+        };
+        let share = |part: u64, one: &ApplicationOutcome| part as f64 / one.wanted.max(1) as f64;
+        ApplicationSummary {
+            kind,
+            wanted: sum(|one| one.wanted),
+            done: sum(|one| one.done),
+            p50: figure(&|one| Some(one.latency?.p50)),
+            p95: figure(&|one| Some(one.latency?.p95)),
+            p99: figure(&|one| Some(one.latency?.p99)),
+            startup: figure(&|one| one.playing?.startup),
+            stalls: figure(&|one| Some(one.playing?.stalls as f64)),
+            stalled: figure(&|one| Some(one.playing?.stalled)),
+            late: figure(&|one| Some(share(one.messages?.late, one))),
+            lost: figure(&|one| Some(share(one.messages?.lost, one))),
+        }
     }
 }
 

@@ -63,13 +63,13 @@ impl Connection {
     fn transmit(&mut self, now: Timestamp) -> Option<Outgoing> {
         if std::mem::take(&mut self.probe_due) {
             // A number below the window, so that the peer must answer; as Linux does it.
-            let mut outgoing = self.segment(now, self.sender.una() - 1, Flags::ACK);
+            let mut outgoing = self.segment(now, self.sender.una() - 1, Flags::ACK, 0);
             outgoing.segment.sequence = wrap(self.sender.una() - 1, self.own_start);
             return Some(outgoing);
         }
         // The handshake's last segment carries no data: the application has not been told yet.
         if std::mem::take(&mut self.ack_due) {
-            return Some(self.segment(now, self.sender.nxt(), Flags::ACK));
+            return Some(self.segment(now, self.sender.nxt(), Flags::ACK, 0));
         }
         if let Some(departure) = self.sender.poll(now) {
             return Some(self.carry(now, departure));
@@ -79,7 +79,7 @@ impl Connection {
 
     fn transmit_ack(&mut self, now: Timestamp) -> Option<Outgoing> {
         let due = self.receiver.wants_ack();
-        due.then(|| self.segment(now, self.sender.nxt(), Flags::ACK))
+        due.then(|| self.segment(now, self.sender.nxt(), Flags::ACK, 0))
     }
 
     /// A segment with part of the stream.
@@ -98,15 +98,20 @@ impl Connection {
         if new && std::mem::take(&mut self.reduced) {
             flags = flags.with(Flags::CWR);
         }
-        let mut outgoing = self.segment(now, departure.start, flags);
-        outgoing.segment.payload = payload;
+        let mut outgoing = self.segment(now, departure.start, flags, payload);
         // RFC 3168 s.6.1.5: retransmissions are not ECN-capable.
         outgoing.ecn_capable = self.ecn && new;
         outgoing
     }
 
-    /// A segment that acknowledges what has come.
-    fn segment(&mut self, now: Timestamp, sequence: u64, mut flags: Flags) -> Outgoing {
+    /// A segment that acknowledges what has come, with so many bytes of the stream.
+    fn segment(
+        &mut self,
+        now: Timestamp,
+        sequence: u64,
+        mut flags: Flags,
+        payload: u32,
+    ) -> Outgoing {
         if self.echo_congestion {
             flags = flags.with(Flags::ECE);
         }
@@ -114,8 +119,13 @@ impl Connection {
             timestamps: self.timestamps.then(|| self.timestamps(now)),
             ..Options::default()
         };
+        let mut complete = true;
         if self.sack {
-            for (left, right) in self.receiver.blocks(options.room_for_blocks()) {
+            // RFC 6691: options come out of the segment's size, of which the payload may leave no room for them.
+            let room = u32::from(self.mss).saturating_sub(payload).saturating_sub(4) / 8;
+            let room = options.room_for_blocks().min(room as usize);
+            complete = room > 0 || self.receiver.blocks(1).next().is_none();
+            for (left, right) in self.receiver.blocks(room) {
                 let (left, right) = (wrap(left, self.peer_start), wrap(right, self.peer_start));
                 options.sack.push(left, right);
             }
@@ -126,9 +136,13 @@ impl Connection {
             flags,
             window: self.receiver.window_field(false),
             options,
+            payload,
             ..Segment::default()
         };
-        self.receiver.on_ack_sent();
+        // What it could not say is said by a segment without payload, right behind it.
+        if complete || !self.receiver.wants_ack() {
+            self.receiver.on_ack_sent();
+        }
         Outgoing { segment, ecn_capable: false }
     }
 }

@@ -237,6 +237,7 @@ fn outcome(
         lost: packets.lost,
         marked: packets.marked,
         failure: transfer.failure(),
+        application: None,
     }
 }
 

@@ -34,6 +34,10 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Done<Vec<(String
     }
     let mut first: Option<(usize, &Flow)> = None;
     for (index, flow) in scenario.flows.iter().enumerate() {
+        if flow.application.is_some() {
+            let message = "in real time flows carry bulk transfers alone: leave it out".to_owned();
+            complain(format!("flow[{}].application", index + 1), message);
+        }
         if flow.protocol != Protocol::Tcp {
             continue;
         }
@@ -112,6 +116,12 @@ mod tests {
         assert_eq!(two("sack = false, mss = 500", "sack = false, mss = 600"), [""; 0]);
         assert_eq!(two("sack = false", "ecn = true"), ["flow[2].tcp.sack", "flow[2].tcp.ecn"]);
         assert_eq!(two("mss = 500", "delayed_ack = \"10 ms\""), ["flow[2].tcp.delayed_ack"]);
+    }
+
+    #[test]
+    fn applications_are_refused() {
+        let flows = "[[flow]]\nsize = \"1 MB\"\n[[flow]]\nname = \"many\"\napplication = \"streams\"\nsize = \"1 KB\"\ncount = 1\n";
+        assert_eq!(keys(&format!("{NETWORK}{flows}")), ["flow[2].application"]);
     }
 
     #[test]

@@ -1,0 +1,206 @@
+//! Applications of scenarios, over QUIC and over TCP: with the feature `play`.
+
+use equic_scenario::Scenario;
+use equic_scenario::play::{
+    ApplicationOutcome, FlowOutcome, Part, Summary, play, play_all, record,
+};
+
+fn scenario(text: &str) -> Scenario {
+    Scenario::parse(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A round trip of 40 ms, and rates and loss as wanted.
+fn network(rate: &str, more: &str) -> String {
+    format!(
+        "seeds = 3\n[network]\ntopology = \"simple\"\n\
+         link = {{ rate = \"{rate}\", delay = \"20 ms\"{more} }}\n"
+    )
+}
+
+/// The flow of a scenario with one seed.
+fn flow(network: &str, protocol: &str, application: &str) -> FlowOutcome {
+    let text = format!("{network}[[flow]]\nprotocol = \"{protocol}\"\n{application}");
+    let run = play(&scenario(&text), 1, Part::All).unwrap();
+    assert_eq!(run.flows[0].failure, None, "{text}");
+    run.flows[0].clone()
+}
+
+fn application(flow: &FlowOutcome) -> &ApplicationOutcome {
+    flow.application.as_ref().expect("it has one")
+}
+
+fn near(value: f64, expected: f64, by: f64) {
+    assert!((value - expected).abs() <= by, "{value} is not {expected}");
+}
+
+/// Round trips of requests, the first with the handshake before it, on a link that costs nothing but delay.
+#[test]
+fn requests_take_a_round_trip_each() {
+    let fast = network("10 Gb/s", "");
+    let requests = "application = \"requests\"\nrequests = { count = 20, response = \"1 KB\" }";
+    for protocol in ["quic", "tcp"] {
+        let flow = flow(&fast, protocol, requests);
+        let outcome = application(&flow);
+        assert_eq!((outcome.kind, outcome.wanted, outcome.done), ("requests", 20, 20));
+        let latency = outcome.latency.unwrap();
+        near(latency.p50, 0.040, 0.001);
+        near(latency.p95, 0.040, 0.001);
+        // A round trip for the handshake of QUIC, and for that of TCP.
+        near(latency.max, 0.080, 0.002);
+        near(flow.completion.unwrap(), 21.0 * 0.040, 0.01);
+        assert_eq!(flow.bytes, 20_000);
+    }
+}
+
+#[test]
+fn a_client_thinks_between_requests_and_asks_for_several_at_once() {
+    let fast = network("10 Gb/s", "");
+    let took = |more: &str| {
+        let requests = format!(
+            "application = \"requests\"\nrequests = {{ count = 10, response = \"1 KB\"{more} }}"
+        );
+        ["quic", "tcp"].map(|protocol| flow(&fast, protocol, &requests).completion.unwrap())
+    };
+    for completion in took(", think = \"1 s\"") {
+        near(completion, 9.0 + 11.0 * 0.040, 0.02);
+    }
+    // Two rounds of five.
+    for completion in took(", concurrent = 5") {
+        near(completion, 3.0 * 0.040, 0.01);
+    }
+}
+
+/// Responses of one packet, six at a time: a segment that is lost holds up every response behind it on a connection of
+/// TCP, and one stream of QUIC.
+#[test]
+fn loss_blocks_the_head_of_the_line_over_tcp() {
+    let lossy = network("20 Mb/s", ", back = { loss = \"1 %\" }");
+    let requests = "application = \"requests\"\n\
+                    requests = { count = 1000, response = \"1 KB\", concurrent = 6 }";
+    let late = |protocol: &str| {
+        let text = format!("{lossy}[[flow]]\nprotocol = \"{protocol}\"\n{requests}");
+        let scenario = scenario(&text);
+        let units = (1..=4).flat_map(|seed| record(&scenario, seed, None).unwrap().1.units);
+        let took: Vec<f64> = units.map(|one| one.took).collect();
+        assert_eq!(took.len(), 4_000);
+        // Half a round trip longer than it has to be.
+        took.iter().filter(|took| **took > 0.060).count()
+    };
+    let (quic, tcp) = (late("quic"), late("tcp"));
+    assert!(quic > 20 && tcp > 2 * quic, "late of 4000: QUIC {quic}, TCP {tcp}");
+}
+
+#[test]
+fn streams_share_a_connection() {
+    let clean = network("8 Mb/s", "");
+    let streams = "application = \"streams\"\nstreams = { count = 150, size = \"10 KB\" }";
+    for protocol in ["quic", "tcp"] {
+        let flow = flow(&clean, protocol, streams);
+        let outcome = application(&flow);
+        assert_eq!((outcome.done, flow.bytes), (150, 1_500_000));
+        // 1.5 MB at 8 Mb/s with headers, the handshake and slow start. Streams take turns, so that half of them end
+        // in the last part of that.
+        let completion = flow.completion.unwrap();
+        assert!((1.55..2.2).contains(&completion), "{protocol}: {completion} s");
+        let latency = outcome.latency.unwrap();
+        assert!((latency.max - completion).abs() < 1e-9 && latency.p50 > 0.5 * completion);
+    }
+}
+
+#[test]
+fn units_are_in_the_time_series() {
+    let text = format!(
+        "{}[[flow]]\napplication = \"requests\"\nrequests = {{ count = 3, response = \"1 KB\" }}",
+        network("10 Mb/s", "")
+    );
+    let scenario = scenario(&text);
+    let (run, series) = record(&scenario, 1, None).unwrap();
+    assert_eq!(run, play(&scenario, 1, Part::All).unwrap());
+    let units: Vec<&str> = series.units.iter().map(|one| one.unit.as_str()).collect();
+    assert_eq!(units, ["1", "2", "3"]);
+    assert!(series.units[1].began >= series.units[0].began + series.units[0].took);
+    let summary = Summary::new(&scenario, &play_all(&scenario, Part::All, 1, &|_| ()).unwrap());
+    let application = summary.flows[0].application.clone().unwrap();
+    assert_eq!((application.wanted, application.done), (9, 9));
+    assert!(application.p99.unwrap().mean >= application.p50.unwrap().mean);
+    assert_eq!((application.startup, application.late), (None, None));
+    let received: f64 = series.flows.iter().map(|point| point.goodput * 0.1 / 8.0).sum();
+    assert!(received > 0.0 && received < 4_000.0, "{received}");
+}
+
+/// The same numbers from the same seed, with loss and over both protocols.
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let text = format!(
+        "{}[[flow]]\napplication = \"requests\"\n\
+         requests = {{ count = 50, response = \"20 KB\", concurrent = 4 }}\n\
+         [[flow]]\nprotocol = \"tcp\"\napplication = \"streams\"\n\
+         streams = {{ count = 5, size = \"50 KB\" }}",
+        network("10 Mb/s", ", loss = \"2 %\"")
+    );
+    let scenario = scenario(&text);
+    assert_eq!(play(&scenario, 2, Part::All).unwrap(), play(&scenario, 2, Part::All).unwrap());
+    assert_ne!(
+        play(&scenario, 1, Part::All).unwrap().flows[0].completion,
+        play(&scenario, 2, Part::All).unwrap().flows[0].completion
+    );
+}
+
+/// Objects come one after the other where they have to, and together where they may.
+#[test]
+fn a_page_waits_for_what_comes_before() {
+    let fast = network("10 Gb/s", "");
+    let page = "application = \"page\"\n[flow.page]\nobject = [\n\
+        { name = \"html\", size = \"10 KB\" },\n\
+        { name = \"late\", size = \"1 KB\", after = [\"script\", \"style\"] },\n\
+        { name = \"style\", size = \"5 KB\", after = [\"html\"] },\n\
+        { name = \"script\", size = \"5 KB\", after = [\"html\"] },\n]";
+    for protocol in ["quic", "tcp"] {
+        let text = format!("{fast}[[flow]]\nprotocol = \"{protocol}\"\n{page}");
+        let (run, series) = record(&scenario(&text), 1, None).unwrap();
+        // A round trip for the handshake, and one for each of html, style with script, late.
+        near(run.flows[0].completion.unwrap(), 4.0 * 0.040, 0.005);
+        assert_eq!(run.flows[0].bytes, 21_000);
+        let names: Vec<&str> = series.units.iter().map(|one| one.unit.as_str()).collect();
+        assert_eq!((names[0], names[3]), ("html", "late"), "{names:?}");
+    }
+}
+
+#[test]
+fn a_video_stalls_where_the_link_is_too_slow_and_only_there() {
+    let video = "application = \"video\"\n\
+        video = { rate = \"2 Mb/s\", length = \"20 s\", segment = \"1 s\", buffer = \"2 s\", ahead = \"6 s\" }";
+    for protocol in ["quic", "tcp"] {
+        let fast = flow(&network("10 Mb/s", ""), protocol, video);
+        let playing = application(&fast).playing.unwrap();
+        assert_eq!((playing.stalls, playing.stalled), (0, 0.0));
+        // Two segments of 250 KB at 10 Mb/s, and some round trips.
+        let startup = playing.startup.unwrap();
+        assert!((0.4..0.9).contains(&startup), "{protocol}: {startup} s");
+        // The last segment is asked for when there is room: five seconds of playing before the end of the video.
+        let completion = fast.completion.unwrap();
+        near(completion, startup + 14.0, 1.0);
+        let slow = flow(&network("1.5 Mb/s", ""), protocol, video);
+        let playing = application(&slow).playing.unwrap();
+        assert!(playing.stalls >= 2 && playing.stalled > 3.0, "{protocol}: {playing:?}");
+        // The video takes 20 s at 2 Mb/s: what it took longer is start-up and stalls.
+        let late = slow.completion.unwrap() - playing.startup.unwrap() - playing.stalled;
+        assert!((14.0..20.0).contains(&late), "{protocol}: {late} s, {playing:?}");
+    }
+}
+
+#[test]
+fn a_call_loses_datagrams_over_quic_and_is_late_over_tcp() {
+    let lossy = network("10 Mb/s", ", loss = \"3 %\"");
+    let call = "application = \"call\"\ncall = { length = \"20 s\", deadline = \"50 ms\" }";
+    let quic = flow(&lossy, "quic", call);
+    let messages = application(&quic).messages.unwrap();
+    // A thousand messages; one that comes takes 20 ms and is never late.
+    assert!((10..60).contains(&messages.lost) && messages.late == 0, "{messages:?}");
+    near(application(&quic).latency.unwrap().max, 0.0203, 0.002);
+    let tcp = flow(&lossy, "tcp", call);
+    let messages = application(&tcp).messages.unwrap();
+    assert!(messages.lost == 0 && messages.late > 30, "{messages:?}");
+    assert!(application(&tcp).latency.unwrap().p99 > 0.05);
+    assert_eq!((quic.bytes, tcp.bytes), (160 * application(&quic).done, 160_000));
+}

@@ -1,0 +1,177 @@
+//! The client of requests, streams, pages and videos: it asks on streams, and waits for answers.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::party::{Asked, Heard, Program, Say};
+use super::playout::Playout;
+use super::{Application, Report, Unit};
+use crate::time::Time;
+
+/// What decides which unit is asked for next.
+enum Order {
+    /// One after the other; so many are left to begin, at these moments.
+    Requests { next: u64, due: VecDeque<Time> },
+    /// All at once.
+    Streams,
+    /// Of each object: the number of those that have to be there before it.
+    Page { missing: Vec<usize> },
+    /// When there is room in the buffer.
+    Video { next: u64, player: Playout, due: Option<Time> },
+}
+
+/// The client's application.
+pub(super) struct Client {
+    application: Application,
+    start: Time,
+    asked: Asked,
+    order: Order,
+    /// Requests under way: by stream, the unit and when it began.
+    open: BTreeMap<u64, (u64, Time)>,
+    /// Streams that have been opened.
+    streams: u64,
+    report: Report,
+}
+
+impl Client {
+    pub(super) fn new(application: &Application, start: Time, asked: Asked) -> Client {
+        let order = match application {
+            Application::Requests(requests) => {
+                let first = requests.concurrent.clamp(1, requests.count.max(1));
+                Order::Requests { next: 0, due: (0..first).map(|_| start).collect() }
+            }
+            Application::Page(page) => {
+                Order::Page { missing: page.objects.iter().map(|one| one.after.len()).collect() }
+            }
+            Application::Video(video) => {
+                Order::Video { next: 0, player: Playout::new(video, start), due: Some(start) }
+            }
+            // The client of a call is another.
+            Application::Streams(_) | Application::Call(_) => Order::Streams,
+        };
+        let (open, report) = (BTreeMap::new(), Report::default());
+        Client { application: application.clone(), start, asked, order, open, streams: 0, report }
+    }
+
+    fn ask(&mut self, now: Time, unit: u64, say: &mut Vec<Say>) {
+        let stream = self.streams;
+        self.streams += 1;
+        self.asked.push(unit);
+        self.open.insert(stream, (unit, now));
+        say.push(Say::Stream { stream, bytes: self.application.request() });
+    }
+
+    fn on_unit(&mut self, now: Time, unit: u64, say: &mut Vec<Say>) {
+        let mut next = Vec::new();
+        match (&self.application, &mut self.order) {
+            (Application::Requests(requests), Order::Requests { due, .. }) => {
+                due.push_back(now + requests.think);
+            }
+            (Application::Page(page), Order::Page { missing }) => {
+                for (index, object) in page.objects.iter().enumerate() {
+                    let waited =
+                        object.after.iter().filter(|before| **before as u64 == unit).count();
+                    if waited > 0 {
+                        missing[index] -= waited;
+                        next.extend((missing[index] == 0).then_some(index as u64));
+                    }
+                }
+            }
+            (_, Order::Video { player, due, .. }) => {
+                player.on_segment(now);
+                *due = Some(player.room_at(now));
+            }
+            _ => {}
+        }
+        for unit in next {
+            self.ask(now, unit, say);
+        }
+        if self.report.units.len() as u64 == self.application.units() {
+            self.report.completed = Some(now);
+        }
+    }
+}
+
+impl Program for Client {
+    fn start(&mut self, now: Time, say: &mut Vec<Say>) {
+        let first: Vec<u64> = match &self.order {
+            Order::Streams => (0..self.application.units()).collect(),
+            Order::Page { missing } => {
+                let free = missing.iter().enumerate().filter(|(_, missing)| **missing == 0);
+                free.map(|(index, _)| index as u64).collect()
+            }
+            Order::Requests { .. } | Order::Video { .. } => Vec::new(),
+        };
+        for unit in first {
+            self.ask(now, unit, say);
+        }
+        self.wake(now, say);
+    }
+
+    fn hear(&mut self, now: Time, heard: Heard, say: &mut Vec<Say>) {
+        match heard {
+            Heard::Bytes { bytes, .. } => self.report.bytes += bytes,
+            Heard::Finished { stream } => {
+                // A stream of `streams` ends with the server's empty answer: it has been counted there.
+                if let Some((number, began)) = self.open.remove(&stream) {
+                    self.report.units.push(Unit { number, began, ended: now });
+                    self.on_unit(now, number, say);
+                }
+            }
+            Heard::Connected | Heard::Message(_) => {}
+        }
+        self.wake(now, say);
+    }
+
+    fn wake(&mut self, now: Time, say: &mut Vec<Say>) {
+        loop {
+            let units = self.application.units();
+            let unit = match &mut self.order {
+                Order::Requests { next, due } => {
+                    if *next >= units || due.pop_front_if(|at| *at <= now).is_none() {
+                        return;
+                    }
+                    next
+                }
+                Order::Video { next, due, .. } => {
+                    if *next >= units || due.take_if(|at| *at <= now).is_none() {
+                        return;
+                    }
+                    next
+                }
+                Order::Streams | Order::Page { .. } => return,
+            };
+            let number = *unit;
+            *unit += 1;
+            self.ask(now, number, say);
+        }
+    }
+
+    fn next(&self) -> Option<Time> {
+        let units = self.application.units();
+        match &self.order {
+            Order::Requests { next, due } => due.front().copied().filter(|_| *next < units),
+            Order::Video { next, due, .. } => due.filter(|_| *next < units),
+            Order::Streams | Order::Page { .. } => None,
+        }
+    }
+
+    fn start_at(&self) -> Time {
+        self.start
+    }
+
+    fn is_done(&self) -> bool {
+        self.report.completed.is_some() && self.application.is_download()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.report.bytes
+    }
+
+    fn report(&self, now: Time) -> Report {
+        let mut report = self.report.clone();
+        if let Order::Video { player, .. } = &self.order {
+            report.playing = Some(player.playing(report.completed.unwrap_or(now)));
+        }
+        report
+    }
+}

@@ -1,0 +1,159 @@
+//! The buffer of a video, and what is played of it.
+
+use std::time::Duration;
+
+use super::{Playing, Video};
+use crate::time::Time;
+
+/// What the player does.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// It has not begun to play.
+    Starting,
+    /// It plays, and has played all that is in the buffer at that time.
+    Playing { empty_at: Time },
+    /// It plays no more since that time, for there is nothing.
+    Stalled { since: Time },
+}
+
+/// A player with its buffer.
+#[derive(Debug)]
+pub(super) struct Playout {
+    start: Time,
+    segment: Duration,
+    /// Playing time that is needed to begin or to go on.
+    needed: Duration,
+    /// The most playing time that the buffer holds.
+    most: Duration,
+    /// Segments that are still to come.
+    missing: u64,
+    state: State,
+    /// Playing time in the buffer, while it does not play.
+    held: Duration,
+    startup: Option<Duration>,
+    stalls: u64,
+    stalled: Duration,
+}
+
+impl Playout {
+    /// A player that wants to play from `start` on.
+    pub(super) fn new(video: &Video, start: Time) -> Playout {
+        Playout {
+            start,
+            segment: video.segment,
+            needed: video.buffer,
+            most: video.ahead.max(video.segment),
+            missing: video.segments,
+            state: State::Starting,
+            held: Duration::ZERO,
+            startup: None,
+            stalls: 0,
+            stalled: Duration::ZERO,
+        }
+    }
+
+    /// Notes a stall that began before this moment.
+    fn look(&mut self, now: Time) {
+        if let State::Playing { empty_at } = self.state
+            && now > empty_at
+            && self.missing > 0
+        {
+            self.stalls += 1;
+            self.held = Duration::ZERO;
+            self.state = State::Stalled { since: empty_at };
+        }
+    }
+
+    /// A segment is there.
+    pub(super) fn on_segment(&mut self, now: Time) {
+        self.look(now);
+        self.missing = self.missing.saturating_sub(1);
+        match &mut self.state {
+            State::Playing { empty_at } => *empty_at += self.segment,
+            State::Starting | State::Stalled { .. } => self.held += self.segment,
+        }
+        if self.held < self.needed && self.missing > 0 {
+            return;
+        }
+        match self.state {
+            State::Playing { .. } => return,
+            State::Starting => self.startup = Some(now.since(self.start)),
+            State::Stalled { since } => self.stalled += now.since(since),
+        }
+        self.state = State::Playing { empty_at: now + self.held };
+    }
+
+    fn buffered(&self, now: Time) -> Duration {
+        match self.state {
+            State::Starting | State::Stalled { .. } => self.held,
+            State::Playing { empty_at } => empty_at.since(now),
+        }
+    }
+
+    /// The next moment at which there is room for a segment: `now`, if there is.
+    pub(super) fn room_at(&self, now: Time) -> Time {
+        let over = (self.buffered(now) + self.segment).saturating_sub(self.most);
+        // While it does not play, the buffer has to fill up, whatever its size.
+        if matches!(self.state, State::Playing { .. }) { now + over } else { now }
+    }
+
+    /// How it has played until now.
+    pub(super) fn playing(&self, now: Time) -> Playing {
+        let (mut stalls, mut stalled) = (self.stalls, self.stalled);
+        match self.state {
+            State::Stalled { since } => stalled += now.since(since),
+            State::Playing { empty_at } if now > empty_at && self.missing > 0 => {
+                stalls += 1;
+                stalled += now.since(empty_at);
+            }
+            State::Playing { .. } | State::Starting => {}
+        }
+        Playing { startup: self.startup, stalls, stalled, buffered: self.buffered(now) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn it_plays_stalls_and_goes_on() {
+        let video = Video {
+            rate: 1_000_000,
+            segment: seconds(2),
+            segments: 6,
+            buffer: seconds(4),
+            ahead: seconds(6),
+            request: 100,
+        };
+        let at = Time::from_secs;
+        let mut player = Playout::new(&video, at(1));
+        player.on_segment(at(2));
+        assert_eq!(player.playing(at(3)).startup, None);
+        // Four seconds from three on: until seven.
+        player.on_segment(at(3));
+        assert_eq!(player.playing(at(3)).startup, Some(seconds(2)));
+        assert_eq!(player.room_at(at(3)), at(3));
+        // Six seconds are in it: no room before two of them have been played.
+        player.on_segment(at(3));
+        assert_eq!(player.room_at(at(3)), at(5));
+        let playing = player.playing(at(12));
+        assert_eq!((playing.stalls, playing.stalled), (1, seconds(3)));
+        // One segment is too little to go on with, two are enough.
+        player.on_segment(at(13));
+        assert_eq!(player.playing(at(14)).stalled, seconds(5));
+        player.on_segment(at(15));
+        let playing = player.playing(at(16));
+        assert_eq!(
+            (playing.stalls, playing.stalled, playing.buffered),
+            (1, seconds(6), seconds(3))
+        );
+        // The end of the video is no stall.
+        player.on_segment(at(16));
+        assert_eq!(player.playing(at(100)).stalls, 1);
+    }
+}
