@@ -1,7 +1,7 @@
 // A transfer by the kernel's TCP from one network namespace to another, and how long it took.
-// Usage: bulk CLIENT SERVER ADDRESS CONGESTION BYTES       namespaces by name, the server's IPv4 address
-// Prints the seconds from the start of the handshake to the last byte at the receiver, and the segments that were
-// sent again.
+// Usage: bulk CLIENT SERVER ADDRESS CONGESTION BYTES       namespaces by name, the server's IPv4
+// address Prints the seconds from the start of the handshake to the last byte at the receiver, and
+// the segments that were sent again.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -72,8 +72,8 @@ static void receive(int listening, int told, long long bytes)
 int main(int argc, char **argv)
 {
 	static char buffer[1 << 14];
-	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(5001) };
-	struct tcp_info info = { 0 };
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(5001)};
+	struct tcp_info info = {0};
 	socklen_t length = sizeof(info);
 	int client, server, told[2];
 	long long left;
@@ -85,7 +85,7 @@ int main(int argc, char **argv)
 	}
 	left = atoll(argv[5]);
 	server = socket_in(argv[2], argv[4]);
-	setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &(int){ 1 }, sizeof(int));
+	setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
 	if (bind(server, (struct sockaddr *)&to, sizeof(to)) < 0 || listen(server, 1) < 0)
 		fail("listen");
 	client = socket_in(argv[1], argv[4]);
@@ -98,7 +98,8 @@ int main(int argc, char **argv)
 	if (connect(client, (struct sockaddr *)&to, sizeof(to)) < 0)
 		fail("connect");
 	while (left > 0) {
-		ssize_t count = write(client, buffer, left < (long long)sizeof(buffer) ? left : sizeof(buffer));
+		ssize_t count = write(client, buffer,
+				      left < (long long)sizeof(buffer) ? left : sizeof(buffer));
 		if (count <= 0)
 			fail("write");
 		left -= count;
@@ -108,7 +109,8 @@ int main(int argc, char **argv)
 	if (getsockopt(client, IPPROTO_TCP, TCP_INFO, &info, &length) < 0)
 		fail("TCP_INFO");
 	printf("%.6f %u\n", ended - begun, info.tcpi_total_retrans);
-	// The receiver closes first and remembers the connection; not this end, whose port is free again.
+	// The receiver closes first and remembers the connection; not this end, whose port is free
+	// again.
 	wait(NULL);
 	return 0;
 }
