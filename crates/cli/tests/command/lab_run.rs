@@ -82,7 +82,7 @@ size = "300 KB"
 
 #[test]
 fn what_cannot_be_in_real_time_is_told_with_its_line() {
-    let text = "[network]\ntopology = \"simple\"\nlink = { rate = \"5 Mb/s\" }\n[[flow]]\nprotocol = \"tcp\"\n\
+    let text = "[network]\ntopology = \"simple\"\nlink = { rate = \"5 Mb/s\", delay = \"1 ms\" }\n[[flow]]\nprotocol = \"tcp\"\n\
                 size = \"1 MB\"\ntcp = { delayed_ack = \"1 ms\" }\n";
     let folder = tempfile::tempdir().unwrap();
     let path = scenario(&folder, text);
@@ -99,7 +99,7 @@ fn nothing_is_left_when_it_is_interrupted() {
     if !root("nothing_is_left_when_it_is_interrupted") {
         return;
     }
-    let text = "limit = \"1000 s\"\n[network]\ntopology = \"simple\"\nlink = { rate = \"1 Mb/s\" }\n[[flow]]\n";
+    let text = "limit = \"1000 s\"\n[network]\ntopology = \"simple\"\nlink = { rate = \"1 Mb/s\", delay = \"1 ms\" }\n[[flow]]\n";
     let folder = tempfile::tempdir().unwrap();
     let path = scenario(&folder, text);
     let mut command = Command::new(EQUIC);

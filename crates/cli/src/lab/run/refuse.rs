@@ -103,7 +103,8 @@ mod tests {
         complaints(&scenario, &place).unwrap().into_iter().map(|(key, _)| key).collect()
     }
 
-    const NETWORK: &str = "network = { topology = \"simple\", link = { rate = \"1 Mb/s\" } }\n";
+    const NETWORK: &str =
+        "network = { topology = \"simple\", link = { rate = \"1 Mb/s\", delay = \"1 ms\" } }\n";
 
     #[test]
     fn settings_that_the_kernel_has_for_a_host_are_the_same_for_all_flows() {
@@ -128,7 +129,7 @@ mod tests {
     fn more_hosts_than_a_lab_has_are_refused() {
         let flows = |pairs: usize| {
             format!(
-                "[network]\ntopology = \"dumbbell\"\npairs = {pairs}\nlink = {{ rate = \"1 Mb/s\" }}\n\
+                "[network]\ntopology = \"dumbbell\"\npairs = {pairs}\nlink = {{ rate = \"1 Mb/s\", delay = \"1 ms\" }}\n\
                  [[flow]]\ncount = {pairs}\nsize = \"1 MB\"\n"
             )
         };
