@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use equic_transport::{
-    CloseReason, Direction, Event, ReadOutcome, Side, StreamEvent, StreamId, VarInt,
+    CloseReason, DatagramError, Direction, Event, ReadOutcome, Side, StreamEvent, StreamId, VarInt,
 };
 
 use super::{CHUNK, QuicEnd, content, timestamp};
@@ -165,11 +165,9 @@ impl QuicChannel {
             let mut data = vec![0; message.bytes as usize];
             data[..8].copy_from_slice(&message.number.to_le_bytes());
             data[8..16].copy_from_slice(&message.made.as_nanos().to_le_bytes());
-            match connection.send_datagram(data) {
-                Err(error @ equic_transport::DatagramError::TooLarge(_)) => {
-                    failed = Some(error.to_string());
-                }
-                Ok(()) | Err(_) => {}
+            // Where there is no room for it, it is lost, as if on the way.
+            if let Err(error @ DatagramError::TooLarge(_)) = connection.send_datagram(data) {
+                failed = Some(error.to_string());
             }
         }
         if let Some(reason) = failed {
