@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn applications_are_refused() {
-        let flows = "[[flow]]\nsize = \"1 MB\"\n[[flow]]\nname = \"many\"\napplication = \"streams\"\nsize = \"1 KB\"\ncount = 1\n";
+        let flows = "[[flow]]\nsize = \"1 MB\"\n[[flow]]\nname = \"many\"\napplication = \"streams\"\n\
+                     streams = { count = 2, size = \"1 KB\" }\n";
         assert_eq!(keys(&format!("{NETWORK}{flows}")), ["flow[2].application"]);
     }
 
