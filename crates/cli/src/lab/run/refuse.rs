@@ -108,12 +108,14 @@ mod tests {
 
     #[test]
     fn settings_that_the_kernel_has_for_a_host_are_the_same_for_all_flows() {
-        let flow = |options: &str| {
+        let flow = |name: &str, options: &str| {
             format!(
-                "[[flow]]\nname = \"{options}\"\nprotocol = \"tcp\"\nsize = \"1 MB\"\ntcp = {{ {options} }}\n"
+                "[[flow]]\nname = \"{name}\"\nprotocol = \"tcp\"\nsize = \"1 MB\"\ntcp = {{ {options} }}\n"
             )
         };
-        let two = |one: &str, other: &str| keys(&format!("{NETWORK}{}{}", flow(one), flow(other)));
+        let two = |one: &str, other: &str| {
+            keys(&format!("{NETWORK}{}{}", flow("one", one), flow("other", other)))
+        };
         assert_eq!(two("sack = false, mss = 500", "sack = false, mss = 600"), [""; 0]);
         assert_eq!(two("sack = false", "ecn = true"), ["flow[2].tcp.sack", "flow[2].tcp.ecn"]);
         assert_eq!(two("mss = 500", "delayed_ack = \"10 ms\""), ["flow[2].tcp.delayed_ack"]);
