@@ -12,7 +12,8 @@
  *     equic_u64 on_ack(struct equic_ack_policy *call)
  *     equic_u64 parse(struct equic_parse_frame *call, const equic_u8 *bytes, equic_u64 length, equic_u64 type)
  *
- * In an operation's place it returns EQUIC_DONE with `call->out` written, or EQUIC_DEFAULT. Before and after one
+ * In an operation's place it returns EQUIC_DONE with `call->out` written, or EQUIC_DEFAULT. With `default = true` in
+ * the manifest `call->out` holds what the default answers, or the plugin that was attached before it. Before and after one
  * what it returns does not matter, and what it writes changes nothing.
  */
 #ifndef EQUIC_PLUGIN_H
@@ -70,6 +71,12 @@ static equic_u64 (*const equic_set_timer)(equic_u64 at) __attribute__((unused)) 
  * this number on. EQUIC_NONE: there is no such path or stream, or the field is the whole
  * connection's. */
 static equic_u64 (*const equic_get_of)(equic_u64 field, equic_u64 part) __attribute__((unused)) = (void *)8;
+
+/* Hands up the payload of a 1-RTT packet that did not come, of 4,096 bytes at most, in an
+ * operation's place: frames of streams and DATAGRAM frames in it count as if the packet had come,
+ * up to the first frame of another type that QUIC does not know. The packet is not acknowledged.
+ * Returns 1; 0: too many requests wait. */
+static equic_u64 (*const equic_process_payload)(equic_u64 number, const void *payload, equic_u64 length) __attribute__((unused)) = (void *)9;
 
 /* Fields: what `equic_get` reads; what each path has for itself is the active path's. */
 enum equic_field {
@@ -927,6 +934,51 @@ struct equic_hook_timer {
 /* HookMessage (The Case for Protocol Plugins s.3): The application has a message for the hook.
  * Bytes to read go with it. */
 struct equic_hook_message {
+};
+
+/* ProtectPacket (RFC 9001 s.5.3): A packet is complete but for its protection: the bytes of its
+ * frames, PADDING among them. Bytes to read go with it. */
+struct equic_protect_packet {
+	struct {
+		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
+		equic_u64 number; /* packet number */
+		equic_u64 path; /* number of the path */
+	} in;
+};
+
+/* KeepRoom (RFC 9000 s.12.4): Bytes of a packet that STREAM frames leave free: 128 at most, and a
+ * quarter of the room. Other frames may use them. */
+struct equic_keep_room {
+	struct {
+		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
+		equic_u64 room; /* bytes that are left in the packet */
+	} in;
+	struct {
+		equic_u64 bytes; /* a number of bytes */
+	} out;
+};
+
+/* PathAdded (RFC 9000 s.9): A path is new: there are addresses between which no datagram came or
+ * went before. */
+struct equic_path_added {
+	struct {
+		equic_u64 path; /* number of the path */
+	} in;
+};
+
+/* PathRemoved (RFC 9000 s.9): A path is gone. Its number is never another's. */
+struct equic_path_removed {
+	struct {
+		equic_u64 path; /* number of the path */
+	} in;
+};
+
+/* ApplicationWrote (RFC 9000 s.2.2): The application has written so many bytes to streams since
+ * this was said last. It is said before the next datagram is made. */
+struct equic_application_wrote {
+	struct {
+		equic_u64 bytes; /* a number of bytes */
+	} in;
 };
 
 #endif

@@ -1,11 +1,12 @@
 //! `equic-sim`: simulations. `equic sim` starts it; it does the same when it is started by itself.
 //!
-//! * `run.rs`, `list.rs`: a command each; `series.rs`: files of one run; `sweep/`: grids; the command line is
+//! * `run.rs`, `list.rs`: a command each; `series.rs`: files of one run; `sweep/`: grids; `memory.rs`: what does not fit; the command line is
 //!   `equic_scenario::command`;
 //! * `output.rs`: the only place that prints; `failure.rs`: exit codes (0 done, 1 failed, 2 wrong usage).
 
 mod failure;
 mod list;
+mod memory;
 mod output;
 mod run;
 mod series;

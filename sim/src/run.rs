@@ -10,15 +10,15 @@ use equic_scenario::results::{Document, Report, RunOutcome, Summary};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::Done;
-use crate::{list, output, series};
+use crate::{list, memory, output, series};
 
 pub(crate) fn run(args: &Run) -> Done {
     let mut scenario = load(&args.scenario)?;
     if let Some(seeds) = args.seeds {
         scenario.seeds = (1..=seeds).collect();
     }
+    let threads = memory::threads([&scenario], threads(args.threads).min(scenario.seeds.len()))?;
     series::prepare(args)?;
-    let threads = threads(args.threads);
     let parts = if args.harm { 1 + scenario.flows.len() } else { 1 };
     let all = (parts * scenario.seeds.len()) as u64;
     let progress = bar(all, "{bar:40} {pos}/{len} runs, {eta} left");

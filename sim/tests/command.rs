@@ -258,6 +258,38 @@ fn what_cannot_be_written_is_told() {
     }
 }
 
+#[test]
+fn a_scenario_that_does_not_fit_into_memory_is_refused_before_it_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let flows = "size = \"100 GB\"\ncount = 50000\nquic = { window = \"1 GiB\" }";
+    let path = file(&folder, &SCENARIO.replace("size = \"100 KB\"", flows));
+    let out = folder.path().join("out");
+    let refused = sim(&["run", &path, "--out", out.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let said = text(&refused.stderr);
+    assert!(said.contains("of memory") && said.contains("`window`"), "{said}");
+    assert!(refused.stdout.is_empty() && !out.exists());
+}
+
+/// Nothing is lost silently when there is no space: neither the result nor a log.
+#[test]
+fn a_full_disk_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, SCENARIO);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output =
+        Command::new(EQUIC_SIM).args(["run", &path, "--json"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("No space left"), "{output:?}");
+    let logs = folder.path().join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    std::os::unix::fs::symlink("/dev/full", logs.join("quic-cubic-1_server.sqlog")).unwrap();
+    let output = sim(&["run", &path, "--qlog-dir", logs.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(said.contains("No space left") && said.contains("_server.sqlog"), "{said}");
+}
+
 /// `equic`, which `make build` has put beside it, hands over.
 #[test]
 fn equic_sim_is_this_program() {

@@ -1,10 +1,10 @@
-//! What bytecode has of its connection: fields of its parts.
+//! What bytecode has of its connection: fields of its parts, the default's answer, other plugins in the same place.
 
 mod common;
 
 use std::time::Duration;
 
-use common::{assert_none_failed, at, download, link, network, of_text, seed};
+use common::{assert_none_failed, at, attach, download, link, network, of_text, of_the_tree, seed};
 use equic_plugin_kit::{End, Network};
 use equic_transport::Direction;
 
@@ -62,4 +62,62 @@ fn fields_of_streams_and_paths() {
     assert_eq!(told[1][..9], [0, 0, 0, none, 1, none, 1, none, none]);
     assert!(told[1][9] > 100_000, "bytes a second delivered: {}", told[1][9]);
     assert_eq!(told.len(), 2);
+}
+
+/// Two plugins each take 20 bytes off what the default answers, the second off the answer of the first.
+#[test]
+fn the_defaults_answer_is_given_and_handed_on() {
+    let less = at("capabilities = [\"tune\"]", "DatagramSize", "replace") + "default = true\n";
+    let text = r#"
+        equic_u64 run(struct equic_datagram_size *call)
+        {
+            call->out.bytes -= 20;
+            return EQUIC_DONE;
+        }"#;
+    let less = of_text("less", &less, text).unwrap();
+    let looks = at("capabilities = [\"observe\"]", "DatagramSize", "after");
+    let text = r#"
+        static equic_u64 largest;
+
+        equic_u64 run(struct equic_datagram_size *call)
+        {
+            if (call->out.bytes > largest) {
+                largest = call->out.bytes;
+                equic_tell(&largest, 8);
+            }
+            return 0;
+        }"#;
+    let looks = of_text("looks", &looks, text).unwrap();
+    let mut network = network(&link(), seed());
+    for plugin in [&less, &looks, &less] {
+        attach(&mut network, End::Server, plugin);
+    }
+    download(&mut network, 1_000_000);
+    assert_none_failed(&mut network);
+    let mtu = network.connection(End::Server).unwrap().current_mtu();
+    assert_eq!(told(&mut network).last().unwrap()[0], u64::from(mtu) - 40);
+}
+
+/// Of two caps the lower one holds, whichever was attached last; without it the other.
+#[test]
+fn of_two_caps_the_lower_one_holds() {
+    let plugin = of_the_tree("cap");
+    let mut network = network(&link(), seed());
+    let mut cap = |caps: [u64; 2]| {
+        let server = network.connection(End::Server).unwrap();
+        let hook = plugin.attach(server).unwrap();
+        let message: Vec<u8> = caps.into_iter().flat_map(u64::to_le_bytes).collect();
+        server.tell_hook(hook, &message).unwrap();
+        hook
+    };
+    let low = cap([30_000, 300_000]);
+    cap([400_000, 1_500_000]);
+    let mut rate = || 600_000.0 / download(&mut network, 600_000).as_secs_f64();
+    let both = rate();
+    network.connection(End::Server).unwrap().detach(low).unwrap();
+    let mut rate = || 600_000.0 / download(&mut network, 600_000).as_secs_f64();
+    let (_, one) = (rate(), rate());
+    assert_none_failed(&mut network);
+    assert!((180_000.0..315_000.0).contains(&both), "{both} bytes a second with both");
+    assert!((700_000.0..1_575_000.0).contains(&one), "{one} bytes a second with the higher one");
 }

@@ -179,6 +179,11 @@ const REPLACING: &[(Operation, Class)] = &{
         (O::KeepAlive, Never),
         (O::HookTimer, Tune),
         (O::HookMessage, Tune),
+        (O::ProtectPacket, Payload),
+        (O::KeepRoom, Tune),
+        (O::PathAdded, Choose),
+        (O::PathRemoved, Choose),
+        (O::ApplicationWrote, Tune),
     ]
 };
 

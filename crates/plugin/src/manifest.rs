@@ -104,6 +104,11 @@ pub enum Unfit {
         "of {0}: `frame` goes with operations that are there for each frame type, and only with these"
     )]
     Frame(String),
+    /// A default is asked for where none can be.
+    #[error(
+        "of {0}: `default` goes with `replace`, and with operations that decide something in words"
+    )]
+    NoDefault(String),
     /// A frame type of the IETF's.
     #[error("is a type from 0x40 up, which is not for the IETF to give")]
     Reserved,
@@ -163,6 +168,8 @@ pub struct Operation {
     pub anchor: Anchor,
     /// For operations that are there for each frame type: which.
     pub frame: Option<u64>,
+    /// Whether the outputs hold what the default answers when the function is called in its place.
+    pub default: bool,
     /// The name of the function in the object.
     pub function: String,
 }
@@ -239,6 +246,8 @@ struct Attached {
     anchor: Anchor,
     function: String,
     frame: Option<u64>,
+    #[serde(default)]
+    default: bool,
 }
 
 fn value(key: &str, unfit: Unfit) -> ManifestError {
@@ -388,8 +397,12 @@ fn operations(attached: Vec<Attached>) -> Result<Vec<Operation>, ManifestError> 
             if !seen.insert((operation, one.anchor, one.frame)) {
                 return Err(wrong(Unfit::Twice(name())));
             }
+            if one.default && !(one.anchor == Anchor::Replace && operation.offers_default()) {
+                return Err(wrong(Unfit::NoDefault(name())));
+            }
             let function = function(one.function)?;
-            Ok(Operation { operation, anchor: one.anchor, frame: one.frame, function })
+            let Attached { anchor, frame, default, .. } = one;
+            Ok(Operation { operation, anchor, frame, default, function })
         })
         .collect()
 }

@@ -30,7 +30,8 @@ pub fn header() -> String {
  *     equic_u64 on_ack(struct equic_ack_policy *call)
  *     equic_u64 parse(struct equic_parse_frame *call, const equic_u8 *bytes, equic_u64 length, equic_u64 type)
  *
- * In an operation's place it returns EQUIC_DONE with `call->out` written, or EQUIC_DEFAULT. Before and after one
+ * In an operation's place it returns EQUIC_DONE with `call->out` written, or EQUIC_DEFAULT. With `default = true` in
+ * the manifest `call->out` holds what the default answers, or the plugin that was attached before it. Before and after one
  * what it returns does not matter, and what it writes changes nothing.
  */
 #ifndef EQUIC_PLUGIN_H

@@ -259,6 +259,13 @@ pub(crate) const QUIC: Section = Section {
             "30 s",
             "a connection on which nothing came for so long has failed; 0 s: never",
         ),
+        key(
+            "resumption",
+            "true, false",
+            "false",
+            "the client has a session of an earlier connection: no certificate is sent",
+        ),
+        key("early_data", "true, false", "false", "with `resumption`: it sends early data (0-RTT)"),
     ],
 };
 
@@ -296,6 +303,34 @@ pub(crate) const TCP: Section = Section {
             "by the network, 1 to 128 MiB",
             "largest receive window, and the most that is outstanding",
         ),
+        key(
+            "fast_open",
+            "true, false",
+            "false",
+            "data goes with the SYN, by a cookie of an earlier connection (RFC 7413)",
+        ),
+        key("tls", "table", "no TLS", "TLS above the connection"),
+    ],
+};
+
+pub(crate) const TLS: Section = Section {
+    name: "`[flow.tcp.tls]`",
+    keys: &[
+        key("version", "`1.2`, `1.3`", "`1.3`", "version of TLS"),
+        key(
+            "resumption",
+            "true, false",
+            "false",
+            "the client has a session of an earlier connection",
+        ),
+        key("early_data", "true, false", "false", "1.3 with `resumption`: it sends early data"),
+        key(
+            "false_start",
+            "true, false",
+            "false",
+            "1.2 without `resumption`: the client does not wait for the server's Finished (RFC 7918)",
+        ),
+        key("certificates", "size", "3 KB", "the server's certificates"),
     ],
 };
 
@@ -340,7 +375,7 @@ pub(crate) const TRAFFIC: Section = Section {
 pub fn sections() -> &'static [Section] {
     &[
         TOP, NETWORK, LINK, QUEUE, LOSS, NODE, FLOW, REQUESTS, STREAMS, PAGE, OBJECT, VIDEO, CALL,
-        QUIC, TCP, TRAFFIC,
+        QUIC, TCP, TLS, TRAFFIC,
     ]
 }
 

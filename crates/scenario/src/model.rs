@@ -94,7 +94,7 @@ pub enum Route {
 pub enum Protocol {
     /// QUIC: the transport of this tree, without protection.
     Quic,
-    /// TCP as Linux has it, without TLS.
+    /// TCP as Linux has it, with TLS above it or without.
     Tcp,
 }
 
@@ -183,6 +183,10 @@ pub struct QuicOptions {
     pub ack_frequency: bool,
     /// Time without a word after which a connection is given up.
     pub idle_timeout: Duration,
+    /// Whether the client has a session of an earlier connection, so that the server sends no certificate.
+    pub resumption: bool,
+    /// Whether it sends early data with that (0-RTT).
+    pub early_data: bool,
 }
 
 /// Options of TCP that a study varies. None: as Linux has it.
@@ -210,6 +214,34 @@ pub struct TcpOptions {
     pub delayed_ack: Option<Duration>,
     /// Largest receive window, and the most that is outstanding, in bytes; none: by the network.
     pub window: Option<u64>,
+    /// Whether data goes with the SYN, by a cookie of an earlier connection (RFC 7413).
+    pub fast_open: bool,
+    /// TLS above the connection; none: the bytes themselves.
+    pub tls: Option<Tls>,
+}
+
+/// TLS above TCP: round trips and bytes of its handshake, and bytes of its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// Version of TLS.
+    pub version: TlsVersion,
+    /// Whether the client has a session of an earlier connection.
+    pub resumption: bool,
+    /// TLS 1.3: whether it sends early data with that.
+    pub early_data: bool,
+    /// TLS 1.2: whether the client sends data before the server's Finished has come (RFC 7918).
+    pub false_start: bool,
+    /// Bytes of the server's certificates.
+    pub certificates: u64,
+}
+
+/// Version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// RFC 5246.
+    Tls12,
+    /// RFC 8446.
+    Tls13,
 }
 
 /// Other traffic.

@@ -204,3 +204,61 @@ fn a_call_loses_datagrams_over_quic_and_is_late_over_tcp() {
     assert!(application(&tcp).latency.unwrap().p99 > 0.05);
     assert_eq!((quic.bytes, tcp.bytes), (160 * application(&quic).done, 160_000));
 }
+
+/// Round trips until a response to one request is there, by what the client knows of the server.
+#[test]
+fn handshakes_cost_their_round_trips() {
+    let fast = network("10 Gb/s", "");
+    let trips = |protocol: &str, options: &str| {
+        let request = "application = \"requests\"\nrequests = { count = 1, response = \"1 KB\" }";
+        let text = format!("{request}\n{options}");
+        (flow(&fast, protocol, &text).completion.unwrap() / 0.040).floor() as u64
+    };
+    for (protocol, options, expected) in [
+        ("quic", "", 2),
+        ("quic", "quic = { resumption = true }", 2),
+        ("quic", "quic = { resumption = true, early_data = true }", 1),
+        ("tcp", "", 2),
+        ("tcp", "tcp = { fast_open = true }", 1),
+        ("tcp", "tcp = { tls = {} }", 3),
+        ("tcp", "tcp = { tls = { version = \"1.2\" } }", 4),
+        ("tcp", "tcp = { tls = { version = \"1.2\", resumption = true } }", 3),
+        ("tcp", "tcp = { tls = { resumption = true, early_data = true } }", 2),
+        ("tcp", "tcp = { fast_open = true, tls = { resumption = true, early_data = true } }", 1),
+    ] {
+        assert_eq!(trips(protocol, options), expected, "{protocol} {options}");
+    }
+}
+
+/// A session spares bytes of the server's handshake; transfers use it, too.
+#[test]
+fn transfers_resume_sessions() {
+    let clean = network("10 Mb/s", "");
+    let transfer = |options: &str| {
+        flow(&clean, "quic", &format!("size = \"10 KB\"\n{options}")).completion.unwrap()
+    };
+    let (full, early) = (transfer(""), transfer("quic = { resumption = true, early_data = true }"));
+    near(full - early, 0.040, 0.005);
+    let tcp = |options: &str| {
+        let text = format!("size = \"10 KB\"\ntcp = {{ {options} }}");
+        flow(&clean, "tcp", &text).completion.unwrap()
+    };
+    near(tcp("tls = {}") - tcp(""), 0.040, 0.005);
+}
+
+#[test]
+fn classic_controllers_are_there() {
+    let lossy = network("10 Mb/s", ", loss = \"0.5 %\"");
+    let mut times: Vec<u64> = ["bic", "vegas", "westwood"]
+        .iter()
+        .map(|controller| {
+            let text = format!("controller = \"{controller}\"\nsize = \"2 MB\"");
+            let (quic, tcp) = (flow(&lossy, "quic", &text), flow(&lossy, "tcp", &text));
+            assert_eq!((quic.bytes, tcp.bytes), (2_000_000, 2_000_000));
+            tcp.completion.unwrap().to_bits()
+        })
+        .collect();
+    times.sort_unstable();
+    times.dedup();
+    assert_eq!(times.len(), 3, "they are not the same");
+}

@@ -7,6 +7,7 @@
 //! application has nothing to send.
 
 mod channel;
+mod resume;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -48,8 +49,22 @@ pub struct Bulk {
     pub start: Time,
     /// Transport configuration of both ends.
     pub transport: TransportConfig,
+    /// Session of an earlier connection that the client has.
+    pub resumption: Resumption,
     /// Logs of both ends, if any; they change nothing about the run.
     pub logs: Option<Logs>,
+}
+
+/// What a client has of an earlier connection to the same server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resumption {
+    /// Nothing: the server sends its certificate.
+    #[default]
+    None,
+    /// A session: the server sends no certificate (RFC 8446 s.2.2).
+    Session,
+    /// A session with which the client sends before the handshake is complete, 0-RTT (RFC 9001 s.4.6).
+    EarlyData,
 }
 
 /// Makes the log of each end of a connection, from the header that its file is to have.
@@ -86,7 +101,13 @@ impl std::fmt::Debug for Logs {
 impl Bulk {
     /// A transfer that begins with the run, with the default transport configuration.
     pub fn new(bytes: u64) -> Bulk {
-        Bulk { bytes, start: Time::START, transport: TransportConfig::default(), logs: None }
+        Bulk {
+            bytes,
+            start: Time::START,
+            transport: TransportConfig::default(),
+            resumption: Resumption::None,
+            logs: None,
+        }
     }
 
     /// The same with this congestion control: an [`Algorithm`], or one of your own.
@@ -105,6 +126,8 @@ pub enum QuicError {
     Topology(TopologyError),
     /// The transport refuses its configuration.
     Start(StartError),
+    /// An earlier connection with this configuration gives the client no session to send early data with.
+    NoSession,
 }
 
 impl std::fmt::Display for QuicError {
@@ -112,6 +135,7 @@ impl std::fmt::Display for QuicError {
         match self {
             QuicError::Topology(error) => error.fmt(f),
             QuicError::Start(error) => error.fmt(f),
+            QuicError::NoSession => f.write_str("the server gives no session for early data"),
         }
     }
 }
@@ -137,6 +161,7 @@ fn pair(
     client: NodeId,
     server: NodeId,
     transport: &TransportConfig,
+    resumption: Resumption,
     logs: Option<&Logs>,
 ) -> Result<Pair, QuicError> {
     // Only tokens would be made with it, and none are.
@@ -146,8 +171,9 @@ fn pair(
     config.transport = transport.clone().into();
     let (from, to) = (run.address(client)?, run.address(server)?);
     let (there, back) = (run.flow(from, to)?, run.flow(to, from)?);
-    let end = |own: Address, peer, flow, seed| QuicEnd {
-        config: config.clone(),
+    let [ours, theirs] = resume::configs(config, resumption)?;
+    let end = |config, own: Address, peer, flow, seed| QuicEnd {
+        config,
         connection: None,
         logs: logs.cloned(),
         seed,
@@ -156,8 +182,8 @@ fn pair(
         peer,
         flow,
     };
-    let client = end(from, to, there, run.agent_seed(from));
-    let server = end(to, from, back, run.agent_seed(to));
+    let client = end(ours, from, to, there, run.agent_seed(from));
+    let server = end(theirs, to, from, back, run.agent_seed(to));
     Ok(Pair { client, server, from, to })
 }
 
@@ -172,7 +198,7 @@ pub fn bulk(
     bulk: &Bulk,
 ) -> Result<BulkIds, QuicError> {
     let Pair { client, server, from, to } =
-        pair(run, client, server, &bulk.transport, bulk.logs.as_ref())?;
+        pair(run, client, server, &bulk.transport, bulk.resumption, bulk.logs.as_ref())?;
     let (there, back) = (client.flow, server.flow);
     let sender = BulkSender {
         end: client,
@@ -196,6 +222,8 @@ pub struct Carrier {
     pub start: Time,
     /// Transport configuration of both ends.
     pub transport: TransportConfig,
+    /// Session of an earlier connection that the client has.
+    pub resumption: Resumption,
     /// Logs of both ends, if any; they change nothing about the run.
     pub logs: Option<Logs>,
 }
@@ -215,7 +243,7 @@ pub fn attach(
     let streams = &mut transport.streams;
     streams.max_streams_bidi = streams.max_streams_bidi.max(application.concurrent());
     let Pair { client, server, from, to } =
-        pair(run, client, server, &transport, carrier.logs.as_ref())?;
+        pair(run, client, server, &transport, carrier.resumption, carrier.logs.as_ref())?;
     let (up, down) = (client.flow, server.flow);
     let (client, server) =
         (Box::new(QuicChannel::new(client, true)), Box::new(QuicChannel::new(server, false)));
@@ -353,7 +381,7 @@ impl BulkSender {
                 _ => {}
             }
         }
-        if self.stream.is_none() && connection.is_connected() {
+        if self.stream.is_none() && (connection.is_connected() || connection.is_early()) {
             self.stream = connection.open(Direction::Unidirectional);
         }
         let Some(stream) = self.stream else { return };

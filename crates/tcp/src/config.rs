@@ -47,6 +47,10 @@ pub struct TcpConfig {
     pub quick_acks: u32,
     /// Whether a probe is sent when a tail may be lost (RFC 8985 s.7).
     pub tail_loss_probe: bool,
+    /// Whether Fast Open is in use (RFC 7413): the client has a cookie of this server's from an earlier connection, and
+    /// sends data with its SYN; the server takes it, and may answer before the handshake is complete. Both are off on
+    /// Linux unless an application asks (`TCP_FASTOPEN`).
+    pub fast_open: bool,
     /// Step of the timestamp clock (RFC 7323 s.5.4): a millisecond.
     pub timestamp_granularity: Duration,
 }
@@ -71,6 +75,7 @@ impl Default for TcpConfig {
             delayed_ack: Duration::from_millis(40),
             quick_acks: 16,
             tail_loss_probe: true,
+            fast_open: false,
             timestamp_granularity: Duration::from_millis(1),
         }
     }

@@ -19,6 +19,7 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
+const FAST_OPEN: u8 = 34;
 
 /// Control bits of the header (RFC 9293 s.3.1).
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -108,6 +109,8 @@ pub struct Options {
     pub sack_permitted: bool,
     /// Timestamps.
     pub timestamps: Option<Timestamps>,
+    /// Cookie of the server's, with the data of a SYN (RFC 7413 s.4.1.1).
+    pub fast_open: Option<[u8; 8]>,
     /// Data that came out of order.
     pub sack: SackBlocks,
 }
@@ -242,6 +245,9 @@ impl Writer<'_> {
         if let Some(shift) = options.window_scale {
             self.option(&[NOP, WINDOW_SCALE, 3, shift]);
         }
+        if let Some([a, b, c, d, e, f, g, h]) = options.fast_open {
+            self.option(&[NOP, NOP, FAST_OPEN, 10, a, b, c, d, e, f, g, h]);
+        }
         let blocks = options.sack.as_slice();
         let room = (MAX_HEADER - self.at).saturating_sub(4) / 8;
         let blocks = &blocks[..blocks.len().min(room)];
@@ -280,6 +286,7 @@ fn parse_options(mut bytes: &[u8]) -> Result<Options, Malformed> {
             (TIMESTAMPS, 8) => {
                 options.timestamps = Some(Timestamps { value: word(0), echo: word(4) });
             }
+            (FAST_OPEN, 8) => options.fast_open = content.first_chunk().copied(),
             (SACK, 8 | 16 | 24 | 32) => {
                 options.sack = SackBlocks::default();
                 for at in (0..content.len()).step_by(8) {
@@ -315,6 +322,8 @@ mod tests {
         };
         let syn = Segment { sequence: u32::MAX, flags: Flags::SYN, options, ..Segment::default() };
         assert_eq!(there_and_back(&syn), 40);
+        let cookie = Options { fast_open: Some([7; 8]), ..options };
+        assert_eq!(there_and_back(&Segment { options: cookie, payload: 9, ..syn }), 52);
         options = Options { timestamps, ..Options::default() };
         let data = Segment { options, flags: Flags::ACK, payload: 1_448, ..Segment::default() };
         assert_eq!(there_and_back(&data), 32);

@@ -395,3 +395,55 @@ fn data_goes_both_ways_in_segments_that_fit() {
     let stats = pair.client.stats();
     assert!(stats.lost >= 10 && stats.timeouts == 0, "{stats:?}");
 }
+
+/// RFC 7413: the data of the first segment is with the server after half a round trip.
+#[test]
+fn fast_open_saves_a_round_trip() {
+    let fast = TcpConfig { fast_open: true, ..TcpConfig::default() };
+    let read_at = |client: &TcpConfig, server: &TcpConfig, millis: u64, bytes: u64| {
+        let mut pair = Pair::new(client, 20);
+        pair.config = server.clone();
+        pair.client.write(bytes);
+        pair.client.finish();
+        pair.run(at(millis), &mut all_arrive);
+        let read = pair.read;
+        pair.finish(bytes, &mut all_arrive);
+        read
+    };
+    let usual = TcpConfig::default();
+    assert_eq!(read_at(&fast, &fast, 21, 1_000), 1_000);
+    // More than a segment: what does not fit follows the handshake.
+    assert_eq!(read_at(&fast, &fast, 21, 5_000), 1_428);
+    assert_eq!(read_at(&fast, &fast, 61, 5_000), 5_000);
+    // A server, or a client, without it.
+    assert_eq!(read_at(&fast, &usual, 59, 5_000), 0);
+    assert_eq!(read_at(&fast, &usual, 61, 5_000), 5_000);
+    assert_eq!(read_at(&usual, &fast, 59, 5_000), 0);
+}
+
+#[test]
+fn fast_open_survives_the_loss_of_either_syn() {
+    let fast = TcpConfig { fast_open: true, ..TcpConfig::default() };
+    // The client's, with its data.
+    let mut pair = Pair::new(&fast, 20);
+    pair.client.write(3_000);
+    pair.client.finish();
+    pair.finish(3_000, &mut lose(&[0]));
+    // The server's: the client asks again, without data, and nothing comes twice.
+    let mut pair = Pair::new(&fast, 20);
+    pair.client.write(3_000);
+    pair.client.finish();
+    pair.run(at(19), &mut all_arrive);
+    pair.flush(&mut all_arrive);
+    pair.now = at(20);
+    pair.run(at(20), &mut all_arrive);
+    pair.wire.retain(|(_, to_server, segment, _)| *to_server || !segment.flags.has(Flags::SYN));
+    pair.finish(3_000, &mut all_arrive);
+    // It answers before it knows that the client has heard it.
+    let mut pair = Pair::new(&fast, 20);
+    pair.client.write(100);
+    pair.run(at(20), &mut all_arrive);
+    pair.server.as_mut().expect("it has the SYN").write(9_000);
+    pair.run(at(41), &mut all_arrive);
+    assert_eq!((pair.read, pair.back), (100, 9_000));
+}

@@ -18,7 +18,7 @@ use equic_scenario::{Grid, Scenario};
 use indicatif::ProgressBar;
 
 use crate::failure::{Done, Failure};
-use crate::{output, run};
+use crate::{memory, output, run};
 pub(crate) use compare::run as compare;
 use store::{About, Runs, Store};
 
@@ -79,19 +79,20 @@ pub(crate) fn sweep(args: &Sweep) -> Done {
     if args.dry_run {
         return output::text(format_args!("{shown}\n"));
     }
+    let threads = memory::threads(&plan.cells, run::threads(args.threads).min(own.max(1)))?;
     let (mut store, mut runs) = Store::open(&args.out, &grid, &about)?;
     let missing: Vec<usize> =
         (0..plan.runs()).filter(|run| about.has(*run) && !runs.contains_key(run)).collect();
     if !runs.is_empty() {
         output::notice(format_args!("{} of {own} runs are there already", runs.len()));
     }
-    play_missing(args, &plan, &grid, &missing, &mut store, &mut runs)?;
+    play_missing(threads, &plan, &grid, &missing, &mut store, &mut runs)?;
     finish::finish(&args.out, &grid, &runs)?;
     output::text(format_args!("{shown}: {}\n", args.out.join("rows.csv").display()))
 }
 
 fn play_missing(
-    args: &Sweep,
+    threads: usize,
     plan: &Plan,
     grid: &Grid,
     missing: &[usize],
@@ -127,7 +128,6 @@ fn play_missing(
             ));
         }
     };
-    let threads = run::threads(args.threads);
     std::thread::scope(|scope| {
         for _ in 1..threads.clamp(1, missing.len().max(1)) {
             scope.spawn(work);

@@ -16,7 +16,7 @@ use crate::policy::Policy;
 pub const PARAMETER: u64 = 0x2f50_4c00;
 
 /// Version of the catalogue of operations and fields. It grows when an operation or field is added.
-pub(super) const CATALOGUE: u64 = 1;
+pub(super) const CATALOGUE: u64 = 2;
 
 /// Limits on what an endpoint takes of plugins in a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -136,6 +136,18 @@ pub(crate) const HELPERS: &[Helper] = &[
         cost: 15,
         class: Some(Class::Observe),
     },
+    Helper {
+        number: 9,
+        name: "equic_process_payload",
+        result: "equic_u64",
+        parameters: "equic_u64 number, const void *payload, equic_u64 length",
+        does: "Hands up the payload of a 1-RTT packet that did not come, of 4,096 bytes at most, in an operation's \
+               place: frames of streams and DATAGRAM frames in it count as if the packet had come, up to the first \
+               frame of another type that QUIC does not know. The packet is not acknowledged. Returns 1; 0: too many \
+               requests wait.",
+        cost: 500,
+        class: Some(Class::Payload),
+    },
 ];
 
 /// The field with this number.

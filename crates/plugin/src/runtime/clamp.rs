@@ -78,6 +78,10 @@ mod tests {
             Err(Denied::FrameType)
         }
 
+        fn process_payload(&mut self, _: u64, _: &[u8]) -> Result<(), Denied> {
+            Err(Denied::TooMany)
+        }
+
         fn tell(&mut self, _: &[u8]) -> Result<(), Denied> {
             Err(Denied::Full)
         }

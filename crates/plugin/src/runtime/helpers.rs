@@ -14,6 +14,9 @@ use crate::policy::Granted;
 /// Bytes of a line of the log that are kept.
 const MAX_LINE: u64 = 256;
 
+/// Reason for which a function that looks on may not call a helper.
+const LOOKS_ON: &str = "a function that is called before or after changes nothing";
+
 /// The helpers that a plugin has.
 pub(super) fn table(manifest: &Manifest, granted: &Granted) -> Helpers<Abi> {
     let mut helpers = Helpers::new();
@@ -36,6 +39,7 @@ pub(super) fn table(manifest: &Manifest, granted: &Granted) -> Helpers<Abi> {
             "equic_tell" => helpers.add(number, name, cost, tell),
             "equic_set_timer" => helpers.add(number, name, cost, set_timer),
             "equic_queue_frame" => helpers.add(number, name, cost, queue_frame),
+            "equic_process_payload" => helpers.add(number, name, cost, process_payload),
             _ => unreachable!("a test makes the whole table"),
         };
         debug_assert!(added.is_ok(), "{name}");
@@ -76,9 +80,7 @@ fn set(caller: &mut Call<'_, '_>, number: u64, value: u64) -> Result<u64, Helper
         return Err(HelperError::failed(format!("{field:?} is not among the manifest's `sets`")));
     }
     if data.looks_on {
-        return Err(HelperError::failed(
-            "a function that is called before or after changes nothing",
-        ));
+        return Err(HelperError::failed(LOOKS_ON));
     }
     let class = class_of_setting(field).unwrap_or(Class::Never);
     if !data.rights.has(class) {
@@ -143,6 +145,24 @@ fn queue_frame(caller: &mut Call<'_, '_>, frame: u64, token: u64) -> Result<u64,
     }
 }
 
+/// Hands up the payload of a packet that did not come. 1: it will be looked at; 0: too many requests wait.
+fn process_payload(
+    caller: &mut Call<'_, '_>,
+    number: u64,
+    payload: Region,
+) -> Result<u64, HelperError> {
+    if caller.data.looks_on {
+        return Err(HelperError::failed(LOOKS_ON));
+    }
+    caller.charge(payload.len / 8)?;
+    let payload = caller.memory.read(payload)?;
+    match caller.data.connection.process_payload(number, payload) {
+        Ok(()) => Ok(1),
+        Err(Denied::TooMany) => Ok(0),
+        Err(denied) => Err(HelperError::failed(denied.to_string())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -174,7 +194,9 @@ mod tests {
         for helper in HELPERS {
             assert!(everything.contains(helper.name), "{}", helper.name);
         }
-        for name in ["equic_get", "equic_get_of", "equic_set", "equic_queue_frame"] {
+        for name in
+            ["equic_get", "equic_get_of", "equic_set", "equic_queue_frame", "equic_process_payload"]
+        {
             assert!(!nothing.contains(&format!("\"{name}\"")), "{name}");
         }
     }

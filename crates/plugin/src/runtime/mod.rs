@@ -78,6 +78,8 @@ struct Functions {
     before: Option<Entry>,
     replace: Option<Entry>,
     after: Option<Entry>,
+    /// The one in the default's place is given what the default answers.
+    with_default: bool,
 }
 
 impl Functions {
@@ -189,6 +191,7 @@ impl Plugin {
                 }
             };
             slot.set(one.anchor, entry);
+            slot.with_default |= one.default;
         }
         let set = |fields: &[Field]| fields.iter().fold(0, |bits, field| bits | bit(*field));
         let rights = Rights {
@@ -281,6 +284,7 @@ impl Plugin {
             frame_type,
             before: functions.before.is_some(),
             replace: functions.replace.is_some(),
+            with_default: functions.with_default,
             after: functions.after.is_some(),
         };
         let inner = &self.inner;

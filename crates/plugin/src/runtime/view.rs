@@ -14,6 +14,7 @@ pub(super) trait Connection {
     fn get_of(&self, field: Field, part: u64) -> Option<u64>;
     fn set(&mut self, field: Field, value: u64) -> Result<(), Denied>;
     fn queue_frame(&mut self, frame_type: u64, token: u64) -> Result<(), Denied>;
+    fn process_payload(&mut self, number: u64, payload: &[u8]) -> Result<(), Denied>;
     fn tell(&mut self, message: &[u8]) -> Result<(), Denied>;
     fn set_timer(&mut self, at: Option<u64>);
 }
@@ -37,6 +38,10 @@ impl Connection for Host<'_> {
 
     fn queue_frame(&mut self, frame_type: u64, token: u64) -> Result<(), Denied> {
         Host::queue_frame(self, frame_type, token)
+    }
+
+    fn process_payload(&mut self, number: u64, payload: &[u8]) -> Result<(), Denied> {
+        Host::process_payload(self, number, payload)
     }
 
     fn tell(&mut self, message: &[u8]) -> Result<(), Denied> {

@@ -103,7 +103,7 @@ fn the_parameter() {
     let policy = "anyone = [\"observe\"]\n";
     let parameter = Parameter::of(Some(&Policy::parse(policy).unwrap()), Budgets::default());
     let bytes = parameter.write(None);
-    let expected = [1, 1, 0x80, 1, 0, 0, 0x80, 4, 0, 0, 16, 1];
+    let expected = [1, 2, 0x80, 1, 0, 0, 0x80, 4, 0, 0, 16, 1];
     assert_eq!(bytes, expected);
     assert_eq!(Parameter::read(&bytes), Ok(parameter.clone()));
     // Without meaning: an option, classes of later versions.

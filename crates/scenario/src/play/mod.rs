@@ -3,9 +3,11 @@
 //! A run is one thread's, and the same from the same scenario and seed in any process; so results do not depend on
 //! how many threads there are.
 //!
-//! * `stage.rs`: the simulation with everybody in it; `transport.rs`: connections of either protocol;
+//! * `stage.rs`: the simulation with everybody in it; `transport.rs`: connections of either protocol; `memory.rs`:
+//!   what a run takes;
 //! * `series.rs`: time series of a run. Results are in `crate::results`.
 
+mod memory;
 mod series;
 mod stage;
 mod transport;
@@ -21,6 +23,7 @@ pub use crate::results::{
     MessageOutcome, PlayingOutcome, PortOutcome, RunOutcome, Summary, TrafficOutcome, jain,
 };
 pub use equic_sim::quic::{FileHeader, JsonSeq, Logs, QlogEvent, QlogSink};
+pub use memory::memory;
 pub use series::{FlowPoint, PlayingPoint, PortPoint, Series, SharePoint, UnitPoint};
 
 /// Reason for which a run cannot be played to its end.

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use equic_sim::quic::{Bulk, BulkReceiver, BulkSender, Carrier, Logs, Party};
-use equic_sim::tcp::{TcpBulk, TcpBulkReceiver, TcpBulkSender, TcpCarrier, TcpConfig};
+use equic_sim::quic::{Bulk, BulkReceiver, BulkSender, Carrier, Logs, Party, Resumption};
+use equic_sim::tcp::{TcpBulk, TcpBulkReceiver, TcpBulkSender, TcpCarrier, TcpConfig, TlsConfig};
 use equic_sim::{NodeId, Report, Simulation, Time};
 
 use crate::build::Place;
-use crate::model::{Flow, Protocol};
+use crate::model::{Flow, Protocol, Tls, TlsVersion};
 
 /// Bytes of flows that have no size: more than any run can carry.
 const WITHOUT_END: u64 = 1 << 60;
@@ -28,20 +28,25 @@ pub(super) fn attach(
     match flow.protocol {
         Protocol::Quic => {
             let transport = place.quic(flow);
+            let resumption = match (flow.quic.resumption, flow.quic.early_data) {
+                (false, _) => Resumption::None,
+                (true, false) => Resumption::Session,
+                (true, true) => Resumption::EarlyData,
+            };
             let made = match &flow.application {
                 None => {
-                    let bulk = Bulk { bytes, start, transport, logs };
+                    let bulk = Bulk { bytes, start, transport, resumption, logs };
                     equic_sim::quic::bulk(run, from, to, &bulk)
                 }
                 Some(application) => {
-                    let carrier = Carrier { start, transport, logs };
+                    let carrier = Carrier { start, transport, resumption, logs };
                     equic_sim::quic::attach(run, from, to, application, &carrier)
                 }
             };
             made.map_err(|error| error.to_string())
         }
         Protocol::Tcp => {
-            let (config, tls) = (tcp(flow, place), None);
+            let (config, tls) = (tcp(flow, place), flow.tcp.tls.map(tls));
             let made = match &flow.application {
                 None => {
                     let bulk = TcpBulk { bytes, start, config, tls };
@@ -104,6 +109,15 @@ pub(super) fn report(run: &Simulation, flow: &Flow, ids: BulkIds) -> Option<Repo
     Some(report)
 }
 
+fn tls(options: Tls) -> TlsConfig {
+    let Tls { version, resumption, early_data, false_start, certificates } = options;
+    let version = match version {
+        TlsVersion::Tls12 => equic_sim::tcp::TlsVersion::Tls12,
+        TlsVersion::Tls13 => equic_sim::tcp::TlsVersion::Tls13,
+    };
+    TlsConfig { version, resumption, early_data, false_start, certificates }
+}
+
 fn tcp(flow: &Flow, place: &Place) -> TcpConfig {
     let (options, usual) = (&flow.tcp, TcpConfig::default());
     let window = options.window.unwrap_or_else(|| place.window());
@@ -121,6 +135,7 @@ fn tcp(flow: &Flow, place: &Place) -> TcpConfig {
         min_rto: options.min_rto.unwrap_or(usual.min_rto),
         delayed_ack: options.delayed_ack.unwrap_or(usual.delayed_ack),
         tail_loss_probe: options.tail_loss_probe.unwrap_or(usual.tail_loss_probe),
+        fast_open: options.fast_open,
         ..usual
     }
 }

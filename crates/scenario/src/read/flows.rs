@@ -7,9 +7,10 @@ use equic_sim::{Ecn, OnOffConfig, Period, ShortFlowsConfig, SizeDistribution, Ti
 
 use super::applications::application;
 use super::table::{Reader, Table, boolean, bytes, duration, name, number, rate, within};
-use crate::keys::{FLOW, QUIC, TCP, TRAFFIC};
+use crate::keys::{FLOW, QUIC, TCP, TLS, TRAFFIC};
 use crate::model::{
-    Controller, Flow, Protocol, QuicOptions, Route, TcpOptions, Traffic, TrafficKind,
+    Controller, Flow, Protocol, QuicOptions, Route, TcpOptions, Tls, TlsVersion, Traffic,
+    TrafficKind,
 };
 
 /// The most connections of one scenario.
@@ -108,6 +109,8 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
         ecn: true,
         ack_frequency: true,
         idle_timeout: Duration::from_secs(30),
+        resumption: false,
+        early_data: false,
     };
     let Some(table) = table.inner(reader, "quic", &QUIC) else { return usual };
     let initial_window = table.read(reader, "initial_window", bytes);
@@ -117,6 +120,7 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
     }
     let window = window(reader, &table);
     let mtu = table.read(reader, "mtu", within(1_200, 65_527));
+    let (resumption, early_data) = sessions(reader, &table);
     QuicOptions {
         initial_window,
         mtu: mtu.and_then(|mtu| u16::try_from(mtu).ok()),
@@ -125,6 +129,8 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
         ecn: table.read(reader, "ecn", boolean).unwrap_or(usual.ecn),
         ack_frequency: table.read(reader, "ack_frequency", boolean).unwrap_or(usual.ack_frequency),
         idle_timeout: table.read(reader, "idle_timeout", duration).unwrap_or(usual.idle_timeout),
+        resumption,
+        early_data,
     }
 }
 
@@ -145,7 +151,38 @@ fn tcp(reader: &mut Reader, table: &Table<'_, '_>) -> TcpOptions {
         min_rto: table.read(reader, "min_rto", duration),
         delayed_ack: table.read(reader, "delayed_ack", duration),
         window,
+        fast_open: table.read(reader, "fast_open", boolean).unwrap_or(false),
+        tls: tls(reader, &table),
     }
+}
+
+/// Whether a client has a session, and sends early data with it.
+fn sessions(reader: &mut Reader, table: &Table<'_, '_>) -> (bool, bool) {
+    let resumption = table.read(reader, "resumption", boolean).unwrap_or(false);
+    let early_data = table.read(reader, "early_data", boolean).unwrap_or(false);
+    if early_data && !resumption {
+        table.complain(reader, "early_data", "early data takes a session: write resumption = true");
+    }
+    (resumption, early_data)
+}
+
+fn tls(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Tls> {
+    let table = table.inner(reader, "tls", &TLS)?;
+    let versions = [("1.2", TlsVersion::Tls12), ("1.3", TlsVersion::Tls13)];
+    let version = table.choice(reader, "version", &versions).unwrap_or(TlsVersion::Tls13);
+    let (resumption, early_data) = sessions(reader, &table);
+    if early_data && version == TlsVersion::Tls12 {
+        table.complain(reader, "early_data", "early data came with TLS 1.3");
+    }
+    let false_start = table.read(reader, "false_start", boolean).unwrap_or(false);
+    if false_start && (version == TlsVersion::Tls13 || resumption) {
+        table.complain(reader, "false_start", "this is for TLS 1.2 without resumption");
+    }
+    let certificates = table.read(reader, "certificates", bytes).unwrap_or(3_000);
+    if certificates > 1 << 24 {
+        table.complain(reader, "certificates", "certificates have at most 16 MiB");
+    }
+    Some(Tls { version, resumption, early_data, false_start, certificates })
 }
 
 /// The largest window of a connection.

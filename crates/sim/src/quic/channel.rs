@@ -233,7 +233,8 @@ impl Channel for QuicChannel {
     }
 
     fn flush(&mut self) {
-        if !self.connected {
+        // A server answers early data before the handshake is complete.
+        if self.client && !self.connected {
             return;
         }
         self.write_messages();

@@ -146,6 +146,10 @@ pub struct Connection {
     syn_sent_at: Option<Timestamp>,
     syns: u32,
     syn_due: bool,
+    /// Fast Open: bytes that the client's first SYN had with it.
+    early: u64,
+    /// Fast Open: the server has taken such bytes, and does not know yet whether its SYN has come.
+    opening: bool,
     ack_due: bool,
     probe_due: bool,
     /// Whether ECE is to be sent: CE was seen, and CWR was not yet (RFC 3168 s.6.1.3).
@@ -184,6 +188,9 @@ impl Connection {
         connection.learn(syn);
         connection.ecn = syn.flags.has(Flags::ECE.with(Flags::CWR));
         connection.syn_due = true;
+        if config.fast_open && syn.options.fast_open.is_some() && syn.payload > 0 {
+            connection.open_fast(now, syn);
+        }
         Some(connection)
     }
 
@@ -211,6 +218,8 @@ impl Connection {
             syn_sent_at: None,
             syns: 0,
             syn_due: false,
+            early: 0,
+            opening: false,
             ack_due: false,
             probe_due: false,
             echo_congestion: false,
@@ -224,6 +233,18 @@ impl Connection {
             started: now,
             config: config.clone(),
         }
+    }
+
+    /// Takes in the data of a client's SYN: the server goes on as if the handshake was complete (RFC 7413 s.4.2.2).
+    fn open_fast(&mut self, now: Timestamp, syn: &Segment) {
+        // The window that a server begins with; none was announced.
+        self.receiver.window_field(true);
+        self.receiver.on_data(now, 1, 1 + u64::from(syn.payload), false);
+        self.state = State::Established;
+        self.opening = true;
+        self.sender.on_established(now, self.sack, syn.window.into(), None);
+        self.events.push_back(Event::Connected);
+        self.tell();
     }
 
     /// Takes in the peer's SYN: its initial sequence number and options.
@@ -293,11 +314,6 @@ impl Connection {
     /// Whether the connection is over, and will neither send nor wait for anything.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
-    }
-
-    /// Name of the sender's state, as Linux has it: open, disorder, cwr, recovery or loss.
-    pub fn congestion_state(&self) -> &'static str {
-        self.sender.state()
     }
 
     /// State and counters.

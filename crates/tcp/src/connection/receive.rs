@@ -35,9 +35,9 @@ impl Connection {
     /// Takes in a segment in the state SYN-SENT (RFC 9293 s.3.10.7.3). Two clients that call each other at the same
     /// time do not come together.
     fn on_syn_sent(&mut self, now: Timestamp, segment: &Segment) {
-        let acknowledges = segment.flags.has(Flags::ACK)
-            && segment.acknowledgment == self.own_start.wrapping_add(1);
-        if !acknowledges {
+        // Of what went with the SYN all is taken, or nothing.
+        let taken = u64::from(segment.acknowledgment.wrapping_sub(self.own_start.wrapping_add(1)));
+        if !segment.flags.has(Flags::ACK) || (taken != 0 && taken != self.early) {
             return;
         }
         if segment.flags.has(Flags::RST) {
@@ -55,6 +55,9 @@ impl Connection {
             if written.1 {
                 self.sender.finish();
             }
+        }
+        if taken > 0 {
+            self.sender.skip(taken);
         }
         self.ecn &= segment.flags.has(Flags::ECE) && !segment.flags.has(Flags::CWR);
         self.establish(now, segment);
@@ -111,7 +114,10 @@ impl Connection {
         }
         if segment.flags.has(Flags::SYN) || !segment.flags.has(Flags::ACK) {
             // RFC 5961 s.4.2; or an answer to the handshake that came twice.
-            if segment.flags.has(Flags::SYN) {
+            if self.opening && segment.flags == Flags::SYN && segment.sequence == self.peer_start {
+                // The client's SYN again, without data: the answer was lost.
+                self.syn_due = true;
+            } else if segment.flags.has(Flags::SYN) {
                 self.receiver.ask_for_ack();
             }
             return;
@@ -132,6 +138,7 @@ impl Connection {
         } else if segment.flags.has(Flags::CWR) {
             self.echo_congestion = false;
         }
+        self.opening = false;
         if number >= self.sender.una() {
             self.on_acknowledgment(now, segment, number);
         }
@@ -230,7 +237,7 @@ impl Connection {
         }
     }
 
-    fn tell(&mut self) {
+    pub(super) fn tell(&mut self) {
         if self.receiver.readable() > 0 && !self.told_readable {
             self.told_readable = true;
             self.events.push_back(Event::Readable);

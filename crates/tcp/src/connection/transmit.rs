@@ -6,6 +6,9 @@ use super::{Connection, Outgoing, State, syn_options, wrap};
 use crate::segment::{Flags, Options, Segment, Timestamps};
 use crate::sender::Departure;
 
+/// Bytes of options of a SYN with a cookie: MSS, SACK-permitted with timestamps, window scale, Fast Open.
+const FAST_SYN_OPTIONS: u64 = 4 + 12 + 4 + 12;
+
 impl Connection {
     /// The next segment that is to leave now.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Outgoing> {
@@ -35,6 +38,14 @@ impl Connection {
             options.sack_permitted = self.sack;
         }
         options.timestamps = self.timestamps.then(|| self.timestamps(now));
+        // Data goes with the first SYN alone: on the way of one that is lost it may not be liked (RFC 7413 s.4.2.1).
+        if client && self.config.fast_open && self.syns == 1 {
+            let room = u64::from(self.config.mss).saturating_sub(FAST_SYN_OPTIONS);
+            self.early = (self.sender.written() - 1).min(room);
+            // The server that it is sent to knows its own cookie.
+            options.fast_open = Some([0; 8]).filter(|_| self.early > 0);
+        }
+        let payload = if options.fast_open.is_some() { self.early as u32 } else { 0 };
         let mut flags = Flags::SYN;
         if !client {
             flags = flags.with(Flags::ACK);
@@ -47,12 +58,16 @@ impl Connection {
         }
         let segment = Segment {
             sequence: self.own_start,
-            acknowledgment: if client { 0 } else { wrap(1, self.peer_start) },
+            acknowledgment: if client { 0 } else { wrap(self.receiver.next(), self.peer_start) },
             flags,
             window: self.receiver.window_field(true),
             options,
+            payload,
             ..Segment::default()
         };
+        if self.opening {
+            self.receiver.on_ack_sent();
+        }
         Some(Outgoing { segment, ecn_capable: false })
     }
 
@@ -61,6 +76,9 @@ impl Connection {
     }
 
     fn transmit(&mut self, now: Timestamp) -> Option<Outgoing> {
+        if self.syn_due {
+            return self.transmit_syn(now);
+        }
         if std::mem::take(&mut self.probe_due) {
             // A number below the window, so that the peer must answer; as Linux does it.
             let mut outgoing = self.segment(now, self.sender.una() - 1, Flags::ACK, 0);

@@ -223,6 +223,12 @@ impl Sender {
         }
     }
 
+    /// So many of the bytes that were written have gone with the SYN and are acknowledged (RFC 7413): the first segment
+    /// begins behind them.
+    pub(crate) fn skip(&mut self, bytes: u64) {
+        (self.una, self.nxt) = (1 + bytes, 1 + bytes);
+    }
+
     pub(crate) fn finish(&mut self) {
         self.fin = true;
     }
@@ -281,17 +287,6 @@ impl Sender {
         match &self.phase {
             Phase::Reducing(Reduction { prr: Some(_), window, .. }) => *window,
             _ => self.controller.window(),
-        }
-    }
-
-    /// Name of the state, as Linux has it.
-    pub(crate) fn state(&self) -> &'static str {
-        match &self.phase {
-            Phase::Open if self.board.sacked() > 0 || self.duplicates > 0 => "disorder",
-            Phase::Open => "open",
-            Phase::Reducing(Reduction { loss: true, .. }) => "recovery",
-            Phase::Reducing(_) => "cwr",
-            Phase::Loss { .. } => "loss",
         }
     }
 

@@ -180,11 +180,17 @@ impl Connection {
         });
         let EcnCounts { ect0, ect1, ce } = counts.unwrap_or_default();
         let input = (key, marked, ect0, ect1, ce);
-        let congested = match self.begin(Operation::ValidateEcn, input) {
-            Some(congested) => congested,
-            // Counts are kept per space by the peer; marks are set on 1-RTT packets alone.
-            None => self.paths.get_mut(key).is_some_and(|path| path.validate_ecn(marked, counts)),
+        // Counts are kept per space by the peer; marks are set on 1-RTT packets alone.
+        let validate = |connection: &mut Connection| {
+            let path = connection.paths.get_mut(key);
+            path.is_some_and(|path| path.validate_ecn(marked, counts))
         };
+        // Counts are taken in once, by whomever.
+        let mut usual = None;
+        let answer = self.begin_from(Operation::ValidateEcn, input, |connection| {
+            *usual.insert(validate(connection))
+        });
+        let congested = answer.or(usual).unwrap_or_else(|| validate(self));
         self.end(Operation::ValidateEcn, input, congested);
         congested
     }
@@ -260,9 +266,11 @@ impl Connection {
     /// Of the active path; what went elsewhere is late for other reasons, and rarely.
     fn loss_thresholds(&mut self) -> Thresholds {
         let key = self.path().key();
-        let thresholds = match self.begin(Operation::LossThresholds, key) {
+        let usual = self.config.thresholds(self.path().rtt());
+        let words = (usual.packets, usual.delay);
+        let thresholds = match self.begin_from(Operation::LossThresholds, key, |_| words) {
             Some((packets, delay)) => self.bound_thresholds(key, packets, delay),
-            None => self.config.thresholds(self.path().rtt()),
+            None => usual,
         };
         let Thresholds { packets, delay } = thresholds;
         self.end(Operation::LossThresholds, key, (packets, delay));
@@ -334,8 +342,8 @@ impl Connection {
     ) {
         // RFC 9000 s.13.3: what is lost must be sent again; what a probe carries is a choice.
         let input = (id, number, probe);
-        let again = self.begin(Operation::SelectRetransmission, input);
-        let again = again.is_none_or(|again: bool| again || !probe);
+        let again = self.begin_from(Operation::SelectRetransmission, input, |_| true);
+        let again = again.is_none_or(|again| again || !probe);
         self.end(Operation::SelectRetransmission, input, again);
         if !again {
             return;

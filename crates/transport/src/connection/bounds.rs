@@ -19,6 +19,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// The least window keeps a connection going (RFC 9002 s.7.2).
 const LEAST_DATAGRAMS: u64 = 2;
 
+/// Most bytes of a packet that STREAM frames leave free: what a frame of a hook's takes beside the bytes of another
+/// packet.
+const MAX_KEPT: usize = 128;
+
 /// A timer that has run and is still due runs again so much later.
 const REST: Duration = Duration::from_millis(1);
 
@@ -30,7 +34,9 @@ impl Connection {
 
     /// The congestion window of a path, as whoever is attached to it wants it.
     pub(super) fn window(&mut self, key: PathKey) -> u64 {
-        let answer: Option<u64> = self.begin(Operation::CongestionWindow, key);
+        let answer: Option<u64> = self.begin_from(Operation::CongestionWindow, key, |connection| {
+            connection.paths[key].controller().window()
+        });
         let path = &mut self.paths[key];
         let least = LEAST_DATAGRAMS * u64::from(path.mtu());
         path.set_hook_window(answer.map(|window| window.max(least)));
@@ -41,7 +47,7 @@ impl Connection {
 
     /// Size in bytes of datagrams that need not be as large as `mtu`.
     pub(super) fn datagram_size(&mut self, key: PathKey, mtu: u16) -> usize {
-        let size = match self.begin::<_, u16>(Operation::DatagramSize, key) {
+        let size = match self.begin_from(Operation::DatagramSize, key, |_| mtu) {
             // RFC 9000 s.14: every path takes the least; s.14.2: none is sent more than it is known to take.
             Some(size) => size.clamp(BASE_SIZE, mtu.max(BASE_SIZE)),
             None => mtu,
@@ -50,8 +56,16 @@ impl Connection {
         usize::from(size)
     }
 
+    /// Bytes of a packet that STREAM frames leave free, of those that are left.
+    pub(super) fn kept_room(&mut self, id: SpaceId, room: usize) -> usize {
+        let kept = self.decide(Operation::KeepRoom, (id, room), 0);
+        kept.min(MAX_KEPT).min(room / 4)
+    }
+
     pub(super) fn pacing_rate(&mut self, key: PathKey) -> u64 {
-        let answer: Option<u64> = self.begin(Operation::PacingRate, key);
+        let answer: Option<u64> = self.begin_from(Operation::PacingRate, key, |connection| {
+            connection.paths[key].pacing_rate().as_bytes_per_second() as u64
+        });
         let path = &self.paths[key];
         let rate = match answer {
             Some(rate) => rate.max(LEAST_DATAGRAMS * u64::from(path.mtu())),

@@ -1,6 +1,6 @@
 //! Processing of each type of frame (RFC 9000 s.19).
 
-use equic_wire::frame::{Frame, NewConnectionId};
+use equic_wire::frame::{Frame, Frames, NewConnectionId};
 use equic_wire::{ConnectionId, Side, TransportErrorCode};
 
 use super::Connection;
@@ -50,27 +50,13 @@ impl Connection {
             Frame::ImmediateAck => self.on_immediate_ack(space),
             Frame::PathChallenge(data) => self.on_path_challenge(path, *data),
             Frame::PathResponse(data) => self.on_path_response(*data),
-            Frame::Stream(stream) => {
-                let (id, offset) = (stream.stream_id(), stream.offset().get());
-                outcome = self.streams.on_stream(id, offset, stream.data(), stream.fin());
-            }
-            Frame::ResetStream(reset) => {
-                let (code, size) = (reset.error_code.get(), reset.final_size.get());
-                outcome = self.streams.on_reset(reset.stream_id, code, size);
-            }
-            Frame::StopSending(stop) => {
-                outcome = self.streams.on_stop(stop.stream_id, stop.error_code.get());
-            }
-            Frame::MaxData(limit) => self.streams.on_max_data(limit.get()),
-            Frame::MaxStreamData(max) => {
-                outcome = self.streams.on_max_stream_data(max.stream_id, max.limit.get());
-            }
-            Frame::MaxStreams(direction, count) => {
-                self.streams.on_max_streams(*direction, count.get());
-            }
-            Frame::StreamDataBlocked(blocked) => {
-                outcome = self.streams.on_stream_data_blocked(blocked.stream_id);
-            }
+            Frame::Stream(_)
+            | Frame::ResetStream(_)
+            | Frame::StopSending(_)
+            | Frame::MaxData(_)
+            | Frame::MaxStreamData(_)
+            | Frame::MaxStreams(..)
+            | Frame::StreamDataBlocked(_) => outcome = self.on_stream_frame(frame),
             // More is granted when there is room, whether it is asked for or not.
             Frame::DataBlocked(_) | Frame::StreamsBlocked(..) => {}
         }
@@ -82,6 +68,76 @@ impl Connection {
                 true
             }
         }
+    }
+
+    /// Takes in a frame of streams; any other does nothing here.
+    #[inline]
+    fn on_stream_frame(&mut self, frame: &Frame<'_>) -> Result<(), FrameError> {
+        match frame {
+            Frame::Stream(stream) => {
+                let (id, offset) = (stream.stream_id(), stream.offset().get());
+                self.streams.on_stream(id, offset, stream.data(), stream.fin())
+            }
+            Frame::ResetStream(reset) => {
+                let (code, size) = (reset.error_code.get(), reset.final_size.get());
+                self.streams.on_reset(reset.stream_id, code, size)
+            }
+            Frame::StopSending(stop) => self.streams.on_stop(stop.stream_id, stop.error_code.get()),
+            Frame::MaxData(limit) => {
+                self.streams.on_max_data(limit.get());
+                Ok(())
+            }
+            Frame::MaxStreamData(max) => {
+                self.streams.on_max_stream_data(max.stream_id, max.limit.get())
+            }
+            Frame::MaxStreams(direction, count) => {
+                self.streams.on_max_streams(*direction, count.get());
+                Ok(())
+            }
+            Frame::StreamDataBlocked(blocked) => {
+                self.streams.on_stream_data_blocked(blocked.stream_id)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes in the payload of a 1-RTT packet that a hook has put together, if the packet has not come: frames of streams
+    /// and DATAGRAM frames, up to the first of another's type. All others are left to the sender, who knows the packet to
+    /// be lost: acknowledgements, keys, connection IDs, paths and the connection's end are no hook's.
+    ///
+    /// # Errors
+    /// What the peer cannot have sent. Frames before it have been taken in.
+    pub(super) fn process_recovered(
+        &mut self,
+        number: u64,
+        payload: &[u8],
+    ) -> Result<(), &'static str> {
+        if self.closing.is_closed() || !self.handshake.is_complete() {
+            return Ok(());
+        }
+        if self.spaces[SpaceId::DATA].received.is_duplicate(number)
+            || !self.extensions.on_recovered(number)
+        {
+            return Ok(());
+        }
+        for frame in Frames::new(payload).map_err(|_| "no frames")? {
+            match frame.map_err(|_| "a malformed frame")? {
+                Frame::Unknown(_) => break,
+                Frame::Datagram(datagram) => {
+                    if !self.on_datagram_frame(&datagram) {
+                        return Err("a datagram larger than we take");
+                    }
+                }
+                frame => match self.on_stream_frame(&frame) {
+                    Ok(()) => {}
+                    // As when it comes in a packet: the peer sends it again.
+                    Err(FrameError::TooFragmented) => break,
+                    Err(FrameError::Close(_)) => return Err("a stream's limits or states"),
+                },
+            }
+        }
+        self.stats.packets_recovered += 1;
+        Ok(())
     }
 
     fn on_retire_connection_id(&mut self, now: Timestamp, sequence: u64, dcid: ConnectionId) {

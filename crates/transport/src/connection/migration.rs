@@ -128,10 +128,16 @@ impl Connection {
             path.on_peer_limit(peer.max_udp_payload_size());
         }
         if let Some(gone) = self.paths.add(path) {
-            self.release_id(gone.remote_id());
+            self.on_path_gone(&gone);
         }
+        self.notify(Operation::PathAdded, key);
         debug_assert!(self.paths.iter().count() <= MAX_PATHS);
         key
+    }
+
+    fn on_path_gone(&mut self, gone: &Path) {
+        self.release_id(gone.remote_id());
+        self.notify(Operation::PathRemoved, gone.key());
     }
 
     /// A path is no more: its connection ID is not used for another (RFC 9000 s.9.5).
@@ -243,7 +249,7 @@ impl Connection {
         let keys: Vec<PathKey> = self.paths.iter().filter(useless).map(|path| path.key()).collect();
         for key in keys {
             if let Some(gone) = self.paths.remove(key) {
-                self.release_id(gone.remote_id());
+                self.on_path_gone(&gone);
             }
         }
     }
@@ -273,14 +279,14 @@ impl Connection {
         }
         if key != self.path().key() {
             if let Some(gone) = self.paths.remove(key) {
-                self.release_id(gone.remote_id());
+                self.on_path_gone(&gone);
             }
             return;
         }
         if let Some(other) = self.paths.last_validated() {
             self.move_to(now, other);
             if let Some(gone) = self.paths.remove(key) {
-                self.release_id(gone.remote_id());
+                self.on_path_gone(&gone);
             }
         }
         // With no other, the idle timeout decides: the peer may yet be heard.

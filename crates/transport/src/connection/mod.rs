@@ -191,6 +191,8 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Packets that were opened.
     pub packets_received: u64,
+    /// Packets that did not come, and whose payload a hook has put together from others.
+    pub packets_recovered: u64,
     /// Packets that were not: forged, damaged, duplicate, or without keys.
     pub packets_dropped: u64,
     /// Packets sent.

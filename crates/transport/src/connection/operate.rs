@@ -21,7 +21,10 @@ use crate::operation::{
 };
 
 impl Connection {
-    /// Attaches a hook to operations of this connection.
+    /// Attaches a hook to operations of this connection. Where several replace the same operation, the one that was
+    /// attached last is asked first, and the one before it if that leaves the call to the default; of windows and pacing
+    /// rates the least answer holds. Hooks that another hook brought ([`Host::attach`]) are asked after those of the
+    /// application.
     ///
     /// # Errors
     /// [`AttachError`]; nothing is attached then.
@@ -41,7 +44,18 @@ impl Connection {
         points: &[Point],
         frames: &[OwnFrame],
     ) -> Result<HookId, AttachError> {
-        let id = self.hooks.attach(hook, points, frames)?;
+        self.attach_hook(hook, points, frames, false)
+    }
+
+    /// Attaches a hook, of the application's or `brought` by another.
+    pub(super) fn attach_hook(
+        &mut self,
+        hook: Box<dyn Hook>,
+        points: &[Point],
+        frames: &[OwnFrame],
+        brought: bool,
+    ) -> Result<HookId, AttachError> {
+        let id = self.hooks.attach(hook, points, frames, brought)?;
         // The paper's InitOpaqueData: it is this hook that begins, and it alone.
         if points.iter().any(|point| point.operation == Operation::InitOpaqueData)
             && let Some(place) = self.hooks.place(id)
@@ -94,6 +108,25 @@ impl Connection {
     ) -> Option<O> {
         if !self.hooks.is_begun(operation) {
             return None;
+        }
+        self.begin_words(operation, input)
+    }
+
+    /// As [`Connection::begin`], of what decides: `usual` is what the default answers, for a hook that wants to be given
+    /// that. It is asked before any hook in the operation's place runs, so that the default may call operations itself.
+    #[inline]
+    pub(super) fn begin_from<I: Words, O: Words>(
+        &mut self,
+        operation: Operation,
+        input: I,
+        usual: impl FnOnce(&mut Connection) -> O,
+    ) -> Option<O> {
+        if !self.hooks.is_begun(operation) {
+            return None;
+        }
+        if self.hooks.is_asked(operation) {
+            let usual = usual(self);
+            return self.begin_asked(operation, input, usual);
         }
         self.begin_words(operation, input)
     }
@@ -167,7 +200,7 @@ impl Connection {
         if !self.hooks.is_hooked(operation) {
             return usual;
         }
-        let output = self.begin(operation, input).unwrap_or(usual);
+        let output = self.begin_from(operation, input, |_| usual).unwrap_or(usual);
         self.end(operation, input, output);
         output
     }
@@ -195,6 +228,21 @@ impl Connection {
     #[inline(never)]
     fn begin_words<I: Words, O: Words>(&mut self, operation: Operation, input: I) -> Option<O> {
         self.begin_hooked(operation, 0, input, Bytes::None)
+    }
+
+    #[inline(never)]
+    fn begin_asked<I: Words, O: Words>(
+        &mut self,
+        operation: Operation,
+        input: I,
+        usual: O,
+    ) -> Option<O> {
+        let inputs = input.to_words();
+        let mut call =
+            Call { operation, parameter: 0, inputs: inputs.as_ref(), bytes: Bytes::None };
+        debug_assert!(operation.offers_default(), "{operation}");
+        let callees = self.call_before(&call);
+        self.replace_many(callees, &mut call, Some(usual))
     }
 
     #[inline(never)]
@@ -233,7 +281,7 @@ impl Connection {
         input: I,
         bytes: Bytes<'_>,
     ) -> Option<O> {
-        let (inputs, mut outputs) = (input.to_words(), O::ZEROS);
+        let inputs = input.to_words();
         let inputs = inputs.as_ref();
         debug_assert_eq!(inputs.len(), operation.describe().inputs.len(), "{operation}");
         debug_assert_eq!(
@@ -242,28 +290,50 @@ impl Connection {
             "{operation}"
         );
         let mut call = Call { operation, parameter, inputs, bytes };
-        let mut callees = self.hooks.callees(operation, parameter);
+        let callees = self.call_before(&call);
+        match callees.replacing() {
+            Watchers::Nobody => None,
+            Watchers::One(place) => self.replace_at(place, &mut call, O::ZEROS),
+            Watchers::Many => self.replace_many(callees, &mut call, None),
+        }
+    }
+
+    /// Calls those that look on before; returns whom the rest of the call goes to.
+    #[inline(always)]
+    fn call_before(&mut self, call: &Call<'_>) -> Callees {
+        let callees = self.hooks.callees(call.operation, call.parameter);
         match callees.before() {
             Watchers::One(place) => {
                 if let Some(mut hook) = self.hooks.take(place) {
-                    let outcome = hook.before(&mut self.host(place), &call);
+                    let outcome = hook.before(&mut self.host(place), call);
                     self.hooks.put_back(place, hook);
                     if let Err(error) = outcome {
-                        callees = self.after_failure(place, error, &call);
+                        return self.after_failure(place, error, call);
                     }
                 }
+                callees
             }
-            Watchers::Nobody => {}
-            Watchers::Many => callees = self.call_many(callees, None, &call),
+            Watchers::Nobody => callees,
+            Watchers::Many => self.call_many(callees, None, call),
         }
-        let place = callees.replacing()?;
+    }
+
+    /// Calls the hook at a place in the operation's place, with `outputs` to begin with; none: it leaves the call to the
+    /// default, or has failed.
+    #[inline(always)]
+    fn replace_at<O: Words>(
+        &mut self,
+        place: usize,
+        call: &mut Call<'_>,
+        mut outputs: O::Array,
+    ) -> Option<O> {
         let mut hook = self.hooks.take(place)?;
-        let outcome = hook.replace(&mut self.host(place), &mut call, outputs.as_mut());
+        let outcome = hook.replace(&mut self.host(place), call, outputs.as_mut());
         self.hooks.put_back(place, hook);
         match outcome {
             Ok(Decision::Done) => match O::from_words(&outputs) {
                 Some(answer) => return Some(answer),
-                None => self.cannot_be(place, operation),
+                None => self.cannot_be(place, call.operation),
             },
             Ok(Decision::Default) => {}
             Err(error) => self.take_off_at(place, error),
@@ -298,6 +368,49 @@ impl Connection {
             Watchers::Many => {
                 self.call_many(callees, Some(outputs.as_ref()), &call);
             }
+        }
+    }
+
+    /// Calls hooks in the operation's place of which there are several, or one that wants to be given the default's answer,
+    /// which is `usual`.
+    #[inline(never)]
+    fn replace_many<O: Words>(
+        &mut self,
+        callees: Callees,
+        call: &mut Call<'_>,
+        usual: Option<O>,
+    ) -> Option<O> {
+        // By name: places change when one fails.
+        let chain = self.hooks.all_replacing(callees);
+        self.replace_chain(&chain, call, usual)
+    }
+
+    /// The answer of those of a chain of hooks, of which the last is asked first. There are 32 at most.
+    fn replace_chain<O: Words>(
+        &mut self,
+        chain: &[HookId],
+        call: &mut Call<'_>,
+        usual: Option<O>,
+    ) -> Option<O> {
+        let (id, others) = chain.split_last()?;
+        let Some(place) = self.hooks.place(*id) else {
+            return self.replace_chain(others, call, usual);
+        };
+        let least = call.operation.takes_least();
+        if !least && !self.hooks.asks(place, call.operation) {
+            let answer = self.replace_at(place, call, O::ZEROS);
+            return answer.or_else(|| self.replace_chain(others, call, usual));
+        }
+        let below = self.replace_chain(others, call, usual);
+        let Some(place) = self.hooks.place(*id) else { return below };
+        let given = below.or(usual).map_or(O::ZEROS, Words::to_words);
+        match (self.replace_at(place, call, given), below) {
+            (Some(answer), Some(below)) if least => {
+                let word = |one: O| one.to_words().as_ref().first().copied();
+                Some(if word(below) < word(answer) { below } else { answer })
+            }
+            (Some(answer), _) => Some(answer),
+            (None, below) => below,
         }
     }
 

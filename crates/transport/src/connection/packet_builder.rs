@@ -171,6 +171,12 @@ impl BuiltPacket<'_> {
         self.bytes.len()
     }
 
+    /// The frames, PADDING among them.
+    pub(super) fn payload(&self) -> &[u8] {
+        let body = self.bytes.get(self.layout.header_len..).unwrap_or(&[]);
+        body.get(..body.len().saturating_sub(TAG_LEN)).unwrap_or(&[])
+    }
+
     /// The whole packet, room for the tag included.
     #[cfg(feature = "qlog")]
     pub(super) fn bytes(&self) -> &[u8] {

@@ -494,6 +494,8 @@ impl Connection {
         let answer = self.begin_with(Operation::ProcessFrame, frame_type, input, Bytes::In(bytes));
         let accepted = match (answer, frame) {
             (Some(accepted), _) => accepted,
+            // The application has it already: a hook has put the packet together before it came.
+            (None, Some(Frame::Datagram(_))) if self.extensions.was_recovered(number) => true,
             (None, Some(frame)) => self.handle_frame(now, id, path, found.dcid, &frame),
             // A hook knows where it ends, and does not process it, or has failed at it and was taken off: it is
             // skipped. An extension that fails takes no connection with it.
@@ -527,7 +529,7 @@ impl Connection {
             max_ack_delay,
             reordering_threshold,
         };
-        let chosen = match self.begin(Operation::AckPolicy, id) {
+        let chosen = match self.begin_from(Operation::AckPolicy, id, |_| words(usual)) {
             Some(answer) => Connection::bound_ack_policy(&usual, policy(answer)),
             None => usual,
         };

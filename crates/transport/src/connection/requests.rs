@@ -21,7 +21,7 @@ impl Connection {
             let Some(request) = self.extensions.next_request() else { return };
             match request {
                 Request::Attach { by, token, hook, points, frames } => {
-                    let outcome = self.attach_with_frames(hook, &points, &frames);
+                    let outcome = self.attach_hook(hook, &points, &frames, true);
                     let attached = outcome.ok();
                     let alive = attached.filter(|id| self.hooks.place(*id).is_some());
                     if let Some(id) = alive {
@@ -41,6 +41,12 @@ impl Connection {
                 Request::Close { by: _, code, reason } => {
                     let now = self.now;
                     self.close_with(now, ConnectionError::transport(code, &reason));
+                }
+                Request::Process { by, number, payload } => {
+                    if let Err(why) = self.process_recovered(number, &payload) {
+                        let what = format!("what it recovered of packet {number}: {why}");
+                        self.take_off(by, HookError(what));
+                    }
                 }
                 Request::Failed { to, hook, error } => {
                     self.give(to, &HookEvent::Failed { hook, error });

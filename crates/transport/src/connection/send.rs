@@ -54,8 +54,11 @@ impl Connection {
             return self.transmit_close(now, buffer);
         }
         self.issue_ids();
+        if self.hooks.is_hooked(Operation::ApplicationWrote) {
+            self.tell_written();
+        }
         let usual = self.probing_path().unwrap_or(self.path().key());
-        let key = match self.begin(Operation::SelectPath, ()) {
+        let key = match self.begin_from(Operation::SelectPath, (), |_| usual) {
             Some(chosen) => self.bound_path(usual, chosen),
             None => usual,
         };
@@ -129,6 +132,15 @@ impl Connection {
         Some(Transmit { destination: path.remote(), source: path.local(), ecn, size })
     }
 
+    /// Tells hooks how much the application has written since they were told last.
+    #[cold]
+    fn tell_written(&mut self) {
+        let bytes = self.streams.take_written();
+        if bytes > 0 {
+            self.notify(Operation::ApplicationWrote, bytes);
+        }
+    }
+
     fn on_datagram_sent(&mut self, key: PathKey, size: usize) {
         self.paths[key].on_datagram_sent(size);
         self.stats.datagrams_sent += 1;
@@ -179,12 +191,12 @@ impl Connection {
     fn pace(&mut self, now: Timestamp, key: PathKey, size: u16) -> Option<Timestamp> {
         let rate = self.pacing_rate(key);
         let input = (key, rate, size);
-        let until = match self.begin(Operation::PaceUntil, input) {
+        let usual = |connection: &mut Connection| {
+            connection.paths[key].pace(now, Rate::bytes_per_second(rate as f64), size)
+        };
+        let until = match self.begin_from(Operation::PaceUntil, input, usual) {
             Some(until) => self.bound_pace(now, key, until),
-            None => {
-                let rate = Rate::bytes_per_second(rate as f64);
-                self.paths[key].pace(now, rate, size)
-            }
+            None => usual(self),
         };
         self.end(Operation::PaceUntil, input, until);
         until
@@ -225,7 +237,9 @@ impl Connection {
             return false;
         }
         let input = (id, allowance.path, allowance.in_flight);
-        let answer = self.begin(Operation::HasContent, input);
+        let answer = self.begin_from(Operation::HasContent, input, |connection| {
+            connection.is_content(now, id, allowance)
+        });
         let there = self.is_content(now, id, allowance);
         let yes = match answer {
             Some(yes) => self.bound_content(allowance.path, there, yes),
@@ -251,9 +265,10 @@ impl Connection {
     }
 
     fn ack_is_due(&mut self, now: Timestamp, id: SpaceId, path: PathKey) -> bool {
-        let due = match self.begin(Operation::AckIsDue, id) {
+        let usual = self.spaces[id].received.is_due(now);
+        let due = match self.begin_from(Operation::AckIsDue, id, |_| usual) {
             Some(due) => self.bound_ack(now, id, due),
-            None => self.spaces[id].received.is_due(now),
+            None => usual,
         };
         self.end(Operation::AckIsDue, id, due);
         due && self.acks_go(id, path)
@@ -261,7 +276,7 @@ impl Connection {
 
     /// Whether acknowledgements of packet number space `id` are to be sent on this path.
     pub(super) fn acks_go(&mut self, id: SpaceId, path: PathKey) -> bool {
-        let chosen = match self.begin::<_, PathKey>(Operation::SelectACKPath, (id, path)) {
+        let chosen = match self.begin_from(Operation::SelectACKPath, (id, path), |_| path) {
             // Other paths than the active one send nothing but what probes them (RFC 9000 s.9.1).
             Some(_) => self.path().key(),
             None => path,
@@ -316,6 +331,7 @@ impl Connection {
         let number = packet.number();
         #[cfg(feature = "qlog")]
         self.log_sending(&packet, allowance.mtu_probe);
+        self.notify_on(Operation::ProtectPacket, (id, number, key), packet.payload());
         if packet.protect(&mut self.keys).is_none() {
             #[cfg(feature = "qlog")]
             self.log_unsent();
@@ -372,7 +388,7 @@ impl Connection {
         let written = room.position();
         packet.wrote(written, eliciting)?;
         let wanted = packet.padding_wanted();
-        let answer = self.begin(Operation::PadPacket, (id, wanted));
+        let answer = self.begin_from(Operation::PadPacket, (id, wanted), |_| wanted);
         let padding = answer.unwrap_or(wanted).max(wanted);
         self.end(Operation::PadPacket, (id, wanted), padding);
         packet.pad(padding)?;

@@ -21,7 +21,9 @@ mod operations;
 mod paper;
 #[cfg(feature = "qlog")]
 mod qlog;
+mod recovered;
 mod requests;
+mod several;
 mod versions;
 
 use std::time::Duration;

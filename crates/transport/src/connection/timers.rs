@@ -36,7 +36,9 @@ impl Connection {
 
     /// The timer of loss detection, as whoever is attached to it wants it.
     fn set_timer(&mut self) -> Option<Timestamp> {
-        let answer = self.begin(Operation::SetTimer, ());
+        let answer = self.begin_from(Operation::SetTimer, (), |connection| {
+            connection.loss_timer().map(|timer| timer.at)
+        });
         let usual = self.loss_timer().map(|timer| timer.at);
         let at = match answer {
             Some(at) => self.bound_loss_timer(usual, at),
@@ -50,7 +52,7 @@ impl Connection {
         let ids = self.spaces.ids();
         ids.filter_map(|id| {
             let usual = self.spaces[id].received.deadline();
-            let at = match self.begin::<_, Option<Timestamp>>(Operation::AckDeadline, id) {
+            let at = match self.begin_from(Operation::AckDeadline, id, |_| usual) {
                 // RFC 9000 s.13.2.1: not later than the peer was told.
                 Some(answer) => answer.zip(usual).map(|(at, usual)| at.min(usual)).or(usual),
                 None => usual,
@@ -111,7 +113,7 @@ impl Connection {
         let timeout = self.idle_timeout();
         let usual = timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         // RFC 9000 s.10.1: whoever is silent for longer than both ends said is gone.
-        let timeout = match self.begin(Operation::IdleTimeout, ()) {
+        let timeout = match self.begin_from(Operation::IdleTimeout, (), |_| usual) {
             Some(Some(timeout)) => Some(usual.map_or(timeout, |usual: u64| usual.min(timeout))),
             Some(None) | None => usual,
         };
@@ -148,7 +150,7 @@ impl Connection {
         let key = self.path().key();
         let delay = if id.is_data() { self.peer_max_ack_delay() } else { Duration::ZERO };
         let usual = self.path().rtt().pto_base() + delay;
-        let pto = match self.begin(Operation::ProbeTimeout, (id, key)) {
+        let pto = match self.begin_from(Operation::ProbeTimeout, (id, key), |_| usual) {
             Some(pto) => self.bound_pto(key, usual, pto),
             None => usual,
         };
@@ -159,9 +161,10 @@ impl Connection {
     fn backoff(&mut self) -> u32 {
         let backoff = self.path().backoff();
         let count = backoff.count();
-        let factor = match self.begin(Operation::PtoBackoff, count) {
+        let usual = backoff.factor();
+        let factor = match self.begin_from(Operation::PtoBackoff, count, |_| usual) {
             Some(factor) => Backoff::bound(factor),
-            None => backoff.factor(),
+            None => usual,
         };
         self.end(Operation::PtoBackoff, count, factor);
         factor
@@ -224,7 +227,7 @@ impl Connection {
         }
         let count = self.path().backoff().count();
         // RFC 9002 s.6.2.4: one at least, two at most.
-        let answer = self.begin(Operation::ProbeCount, (id, count));
+        let answer = self.begin_from(Operation::ProbeCount, (id, count), |_| probes);
         let probes = answer.unwrap_or(probes).clamp(1, 2);
         self.end(Operation::ProbeCount, (id, count), probes);
         self.space(id).probe(probes);

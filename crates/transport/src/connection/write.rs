@@ -395,8 +395,9 @@ impl Connection {
         if self.extensions.holds_streams(self.now) {
             return;
         }
+        let kept = self.kept_room(id, writer.remaining());
         loop {
-            let remaining = writer.remaining();
+            let remaining = writer.remaining().saturating_sub(kept);
             if remaining < MIN_STREAM {
                 // Nobody need be asked: with many streams waiting, that would be dear.
                 return;

@@ -15,12 +15,12 @@ const _: () = assert!(MAX_HOOKS <= MANY as usize, "a place is neither of them");
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Callees {
     pub(super) before: u8,
-    /// The one that is asked to replace the operation.
+    /// The one that replaces the operation, or those that may.
     pub(super) replace: u8,
     pub(super) after: u8,
     /// Whether other hooks may be called for a frame type that a hook named or owns.
     pub(super) by_type: bool,
-    /// Number of the list of those who look on, where they are many.
+    /// Number of the list of those called before, in the operation's place and after, where they are many.
     pub(super) list: u32,
 }
 
@@ -30,13 +30,14 @@ impl Default for Callees {
     }
 }
 
-/// Hooks that look on at an operation, before it or after it.
+/// Hooks that are called before an operation, in its place, or after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Watchers {
     Nobody,
     /// The hook at a place.
     One(usize),
-    /// [`Hooks::before`](super::Hooks::before) and [`Hooks::after`](super::Hooks::after) say who.
+    /// [`Hooks::before`](super::Hooks::before), [`Hooks::replacing`](super::Hooks::replacing) and
+    /// [`Hooks::after`](super::Hooks::after) say who.
     Many,
 }
 
@@ -58,10 +59,10 @@ impl Callees {
         Watchers::of(self.before)
     }
 
-    /// The hook that replaces the operation.
+    /// Those that may replace the operation.
     #[inline(always)]
-    pub(crate) fn replacing(self) -> Option<usize> {
-        (self.replace != NOBODY).then_some(usize::from(self.replace))
+    pub(crate) fn replacing(self) -> Watchers {
+        Watchers::of(self.replace)
     }
 
     /// Those called after the operation.
@@ -81,11 +82,11 @@ mod tests {
         let none = Callees::default();
         assert_eq!(
             (none.before(), none.replacing(), none.after()),
-            (Watchers::Nobody, None, Watchers::Nobody)
+            (Watchers::Nobody, Watchers::Nobody, Watchers::Nobody)
         );
         let last = u8::try_from(MAX_HOOKS - 1).unwrap();
         let some = Callees { before: last, replace: 0, after: MANY, ..none };
         assert_eq!(some.before(), Watchers::One(MAX_HOOKS - 1));
-        assert_eq!((some.replacing(), some.after()), (Some(0), Watchers::Many));
+        assert_eq!((some.replacing(), some.after()), (Watchers::One(0), Watchers::Many));
     }
 }

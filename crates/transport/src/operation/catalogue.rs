@@ -300,12 +300,44 @@ operations! {
     HookTimer = 104, "The Case for Protocol Plugins s.3", Words(at) -> ();
     /// The application has a message for the hook.
     HookMessage = 105, "The Case for Protocol Plugins s.3", Bytes() -> ();
+
+    // Redundancy.
+    /// A packet is complete but for its protection: the bytes of its frames, PADDING among them.
+    ProtectPacket = 106, "RFC 9001 s.5.3", Bytes(space, number, path) -> ();
+    /// Bytes of a packet that STREAM frames leave free: 128 at most, and a quarter of the room. Other frames may
+    /// use them.
+    KeepRoom = 107, "RFC 9000 s.12.4", Words(space, room) -> (bytes);
+
+    // More of paths, and of the application.
+    /// A path is new: there are addresses between which no datagram came or went before.
+    PathAdded = 108, "RFC 9000 s.9", Words(path) -> ();
+    /// A path is gone. Its number is never another's.
+    PathRemoved = 109, "RFC 9000 s.9", Words(path) -> ();
+    /// The application has written so many bytes to streams since this was said last. It is said before the next
+    /// datagram is made.
+    ApplicationWrote = 110, "RFC 9000 s.2.2", Words(bytes) -> ();
 }
 
 impl Operation {
     /// The operation with this number.
     pub fn of(id: u64) -> Option<Operation> {
         Operation::ALL.iter().copied().find(|operation| u64::from(*operation as u8) == id)
+    }
+
+    /// Whether a hook in its place can be given the default's answer ([`Point::with_default`](super::Point)): the
+    /// operation decides something, in words, and to ask the default decides nothing yet.
+    pub const fn offers_default(self) -> bool {
+        let described = self.describe();
+        let acts = matches!(
+            self,
+            Operation::GenerateFrames | Operation::NextPacketNumber | Operation::ProbeMtu
+        );
+        matches!(described.carries, Carries::Words) && !described.outputs.is_empty() && !acts
+    }
+
+    /// Whether of several hooks' answers the least holds: those that cap what is sent.
+    pub(crate) const fn takes_least(self) -> bool {
+        matches!(self, Operation::CongestionWindow | Operation::PacingRate)
     }
 
     /// Its bit in a set of operations.

@@ -37,7 +37,14 @@ struct Attached {
     hook: Option<Box<dyn Hook>>,
     own: Own,
     points: Vec<Point>,
+    /// Whether another hook brought it; else the application attached it.
+    brought: bool,
 }
+
+/// Numbers of the parts of a list of hooks, of those called before, in the operation's place, and after.
+const BEFORE: usize = 0;
+const REPLACE: usize = 1;
+const AFTER: usize = 2;
 
 /// See the module.
 #[derive(Default)]
@@ -46,8 +53,9 @@ struct Dispatch {
     by_operation: Vec<Callees>,
     /// For the types that a hook named or owns, of operations that anything is attached to; sorted.
     by_type: Vec<((Operation, u64), Callees)>,
-    /// For operations that several hooks look on at: the hooks called before, and those called after.
-    lists: Vec<[Vec<u8>; 2]>,
+    /// For operations that several hooks are attached to at an anchor: the hooks called before, in the operation's
+    /// place (the one that is asked first is the last), and after.
+    lists: Vec<[Vec<u8>; 3]>,
 }
 
 /// All hooks of a connection.
@@ -57,6 +65,8 @@ pub(crate) struct Hooks {
     begun: u128,
     /// A bit for each operation that has hooks after it.
     ended: u128,
+    /// A bit for each operation whose default a hook in its place wants to be given.
+    asked: u128,
     dispatch: Dispatch,
     /// In the order in which they were attached; at most [`MAX_HOOKS`].
     attached: Vec<Attached>,
@@ -77,6 +87,12 @@ impl Hooks {
     #[inline]
     pub(crate) fn is_begun(&self, operation: Operation) -> bool {
         !cfg!(feature = "bench-without-operations") && self.begun & operation.bit() != 0
+    }
+
+    /// Whether a hook in the operation's place wants to be given what its default answers.
+    #[inline]
+    pub(crate) fn is_asked(&self, operation: Operation) -> bool {
+        self.asked & operation.bit() != 0
     }
 
     /// Whether anybody is called after the operation.
@@ -124,26 +140,44 @@ impl Hooks {
 
     /// The hook that is called before the operation as the `nth`.
     pub(crate) fn before(&self, callees: Callees, nth: usize) -> Option<usize> {
-        self.watcher(callees, callees.before(), 0, nth)
+        self.watcher(callees, callees.before(), BEFORE, nth)
     }
 
     /// The hook that is called after the operation as the `nth`.
     pub(crate) fn after(&self, callees: Callees, nth: usize) -> Option<usize> {
-        self.watcher(callees, callees.after(), 1, nth)
+        self.watcher(callees, callees.after(), AFTER, nth)
+    }
+
+    /// The hook that may replace the operation as the `nth`; the last of them is asked first.
+    fn replacing(&self, callees: Callees, nth: usize) -> Option<usize> {
+        self.watcher(callees, callees.replacing(), REPLACE, nth)
+    }
+
+    /// All hooks that may replace the operation; the last of them is asked first.
+    pub(crate) fn all_replacing(&self, callees: Callees) -> Vec<HookId> {
+        let places = (0..).map_while(|nth| self.replacing(callees, nth));
+        places.map(|place| self.own(place).id).collect()
+    }
+
+    /// Whether the hook at a place wants to be given what the operation's default answers.
+    pub(crate) fn asks(&self, place: usize, operation: Operation) -> bool {
+        self.attached.get(place).is_some_and(|one| {
+            one.points.iter().any(|point| point.operation == operation && asks(point))
+        })
     }
 
     fn watcher(
         &self,
         callees: Callees,
         watchers: Watchers,
-        half: usize,
+        part: usize,
         nth: usize,
     ) -> Option<usize> {
         match watchers {
             Watchers::Nobody => None,
             Watchers::One(place) => (nth == 0).then_some(place),
             Watchers::Many => {
-                let list = &self.dispatch.lists.get(callees.list as usize)?[half];
+                let list = &self.dispatch.lists.get(callees.list as usize)?[part];
                 list.get(nth).map(|place| usize::from(*place))
             }
         }
@@ -218,8 +252,8 @@ impl Hooks {
             if point.frame_type.is_some() && !has_frame_types(operation) {
                 return Err(AttachError::NoFrameTypes(operation));
             }
-            if point.replace && self.is_replaced(operation, point.frame_type) {
-                return Err(AttachError::Taken(operation));
+            if point.with_default && !operation.offers_default() {
+                return Err(AttachError::NoDefault(operation));
             }
             if let Some(frame_type) = point.frame_type.filter(|_| point.replace) {
                 let own = frames.iter().any(|own| own.frame_type == frame_type);
@@ -231,19 +265,13 @@ impl Hooks {
         Ok(())
     }
 
-    /// Whether a hook replaces the operation for just this frame type, or, where that is none, for all.
-    fn is_replaced(&self, operation: Operation, frame_type: Option<u64>) -> bool {
-        let mut points = self.attached.iter().flat_map(|one| &one.points);
-        points.any(|point| {
-            point.replace && point.operation == operation && point.frame_type == frame_type
-        })
-    }
-
+    /// Attaches a hook, of the application's or `brought` by another.
     pub(crate) fn attach(
         &mut self,
         hook: Box<dyn Hook>,
         points: &[Point],
         frames: &[OwnFrame],
+        brought: bool,
     ) -> Result<HookId, AttachError> {
         self.check(points, frames)?;
         if self.attached.len() >= MAX_HOOKS {
@@ -252,7 +280,7 @@ impl Hooks {
         let id = HookId(self.next);
         self.next += 1;
         let own = Own { id, frames: frames.to_vec() };
-        self.attached.push(Attached { hook: Some(hook), own, points: points.to_vec() });
+        self.attached.push(Attached { hook: Some(hook), own, points: points.to_vec(), brought });
         self.arrange();
         Ok(id)
     }
@@ -285,6 +313,7 @@ impl Hooks {
         };
         self.begun = bits(|point| point.before || point.replace);
         self.ended = bits(|point| point.after);
+        self.asked = bits(asks);
         let mut dispatch = Dispatch::default();
         let length = operations.last().map_or(0, |last| *last as usize + 1);
         dispatch.by_operation.resize(length, Callees::default());
@@ -309,7 +338,7 @@ impl Hooks {
     /// Whom a call goes to, of this frame type, or of those that nobody named.
     fn add(
         &self,
-        lists: &mut Vec<[Vec<u8>; 2]>,
+        lists: &mut Vec<[Vec<u8>; 3]>,
         operation: Operation,
         frame_type: Option<u64>,
     ) -> Callees {
@@ -330,8 +359,12 @@ impl Hooks {
         };
         let [before, after]: [Vec<u8>; 2] =
             [of(|point| point.before).collect(), of(|point| point.after).collect()];
-        let replace = of(|point| point.replace).last();
-        let replace = replace.filter(|place| self.may_replace(*place, operation, frame_type));
+        let replace = of(|point| point.replace);
+        let mut replace: Vec<u8> =
+            replace.filter(|place| self.may_replace(*place, operation, frame_type)).collect();
+        // What the application attached goes before what hooks brought, whenever they came.
+        replace.sort_by_key(|place| !self.attached[usize::from(*place)].brought);
+        replace.dedup();
         let few = |list: &[u8]| match list {
             [] => NOBODY,
             [place] => *place,
@@ -339,13 +372,13 @@ impl Hooks {
         };
         let callees = Callees {
             before: few(&before),
-            replace: replace.unwrap_or(NOBODY),
+            replace: few(&replace),
             after: few(&after),
             by_type: has_frame_types(operation),
             list: u32::try_from(lists.len()).unwrap_or(u32::MAX),
         };
-        if callees.before == MANY || callees.after == MANY {
-            lists.push([before, after]);
+        if [callees.before, callees.replace, callees.after].contains(&MANY) {
+            lists.push([before, replace, after]);
         }
         callees
     }
@@ -361,6 +394,11 @@ impl Hooks {
             None => !is_for_owners(operation) && frame_type.is_none_or(is_known),
         }
     }
+}
+
+/// Whether a hook wants to be given what the default answers at this point.
+fn asks(point: &Point) -> bool {
+    point.replace && point.with_default
 }
 
 fn has_frame_types(operation: Operation) -> bool {
@@ -391,7 +429,7 @@ mod tests {
         points: &[Point],
         frames: &[OwnFrame],
     ) -> Result<HookId, AttachError> {
-        hooks.attach(Box::new(Nothing), points, frames)
+        hooks.attach(Box::new(Nothing), points, frames, false)
     }
 
     /// Names of those that are called before, in place of, and after the operation.
@@ -405,7 +443,7 @@ mod tests {
         let after: Vec<usize> = (0..).map_while(|nth| hooks.after(callees, nth)).collect();
         let mut name = |place: usize| hooks.own(place).id;
         let before = before.into_iter().map(&mut name).collect();
-        let replace = callees.replacing().map(&mut name);
+        let replace = (0..).map_while(|nth| hooks.replacing(callees, nth)).last().map(&mut name);
         (before, replace, after.into_iter().map(&mut name).collect())
     }
 
@@ -448,7 +486,6 @@ mod tests {
         let all = [Operation::ParseFrame, Operation::WriteFrame, Operation::ProcessFrame];
         let points: Vec<Point> = all.into_iter().map(Point::replace).collect();
         let other = attach(&mut hooks, &points, &[]).unwrap();
-        assert_eq!(attach(&mut hooks, &points, &[]), Err(AttachError::Taken(all[0])));
         let own = [OwnFrame::new(0xaffe)];
         let points: Vec<Point> = points.iter().map(|point| point.of_frame(0xaffe)).collect();
         let owner = attach(&mut hooks, &points, &own).unwrap();
@@ -460,6 +497,30 @@ mod tests {
         }
         hooks.detach(owner).unwrap();
         assert_eq!(called(&mut hooks, Operation::ParseFrame, 0xaffe).1, None, "nobody's any more");
+    }
+
+    #[test]
+    fn the_last_is_asked_first_and_those_of_the_application_before_others() {
+        let mut hooks = Hooks::default();
+        let operation = Operation::SetTimer;
+        let mut attach = |brought| {
+            let point = if brought { Point::refine(operation) } else { Point::replace(operation) };
+            let id = hooks.attach(Box::new(Nothing), &[point], &[], brought).unwrap();
+            (id, hooks.all_replacing(hooks.callees(operation, 0)), hooks.is_asked(operation))
+        };
+        let (first, alone, asked) = attach(false);
+        assert_eq!((alone, asked), (vec![first], false));
+        let (peers, _, asked) = attach(true);
+        assert!(asked);
+        let (last, all, _) = attach(false);
+        assert_eq!(all, [peers, first, last]);
+        hooks.detach(peers).unwrap();
+        assert!(!hooks.is_asked(operation));
+        hooks.detach(last).unwrap();
+        assert_eq!(hooks.all_replacing(hooks.callees(operation, 0)), [first]);
+        let act = [Point::refine(Operation::CongestionAcked)];
+        let refused = hooks.attach(Box::new(Nothing), &act, &[], false);
+        assert_eq!(refused, Err(AttachError::NoDefault(Operation::CongestionAcked)));
     }
 
     #[test]

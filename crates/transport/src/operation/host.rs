@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use equic_wire::TransportErrorCode;
 
 use super::messages::{MAX_MESSAGE, Messages};
-use super::requests::{Hold, MAX_REQUESTS, Request};
+use super::requests::{Hold, MAX_PAYLOAD, MAX_REQUESTS, Request};
 use super::{Hook, HookId, OwnFrame, Point};
 use crate::Timestamp;
 use crate::connection::View;
@@ -125,7 +125,7 @@ pub enum Denied {
     ReadOnly(Field),
     /// Too many of its frames or messages are waiting.
     Full,
-    /// A message is too long.
+    /// A message or payload is too long.
     TooLong,
     /// The frame type is not the hook's own.
     FrameType,
@@ -138,7 +138,9 @@ impl std::fmt::Display for Denied {
         match self {
             Denied::ReadOnly(field) => write!(f, "{field:?} cannot be set"),
             Denied::Full => write!(f, "{MAX_WAITING} frames or messages wait already"),
-            Denied::TooLong => write!(f, "a message has {MAX_MESSAGE} bytes at most"),
+            Denied::TooLong => {
+                write!(f, "a message has {MAX_MESSAGE} bytes at most, a payload {MAX_PAYLOAD}")
+            }
             Denied::FrameType => {
                 f.write_str("the frame type is not the hook's own: attach it with that type")
             }
@@ -172,6 +174,8 @@ pub(crate) struct Extensions {
     pub(super) brought: Vec<(HookId, HookId)>,
     /// A hook that holds stream data back.
     pub(super) hold: Option<Hold>,
+    /// Numbers of packets whose payload hooks have put together, the latest; at most 64.
+    pub(super) recovered: VecDeque<u64>,
     pub(crate) messages: Messages,
 }
 
@@ -305,6 +309,22 @@ impl<'a> Host<'a> {
     /// [`Denied::TooMany`].
     pub fn close(&mut self, code: TransportErrorCode, reason: &str) -> Result<(), Denied> {
         self.request(Request::Close { by: self.hook(), code, reason: reason.to_owned() })
+    }
+
+    /// Hands up the payload of a 1-RTT packet that did not come, as it was before its protection, and that the hook has
+    /// put together from others. That is done when the datagram is dealt with that this call belongs to. Of its frames those
+    /// of streams and DATAGRAM frames count, as if the packet had come, up to the first frame that the transport does
+    /// not know; if the packet did come, none. It is not acknowledged: the sender learns of the loss, and so does its
+    /// congestion controller (RFC 9265), and sends again what else was in it. A payload that the peer cannot have sent
+    /// is a failure of the hook, which is taken off; the connection goes on.
+    ///
+    /// # Errors
+    /// [`Denied::TooLong`] above 4,096 bytes, [`Denied::TooMany`].
+    pub fn process_payload(&mut self, number: u64, payload: &[u8]) -> Result<(), Denied> {
+        if payload.len() > MAX_PAYLOAD {
+            return Err(Denied::TooLong);
+        }
+        self.request(Request::Process { by: self.hook(), number, payload: payload.to_vec() })
     }
 
     /// Holds stream data back that is not sent yet, until this moment, and a second after a hook of the connection did

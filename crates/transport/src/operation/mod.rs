@@ -94,7 +94,7 @@ pub struct Call<'a> {
 pub enum Decision {
     /// The hook did the operation; the outputs are written.
     Done,
-    /// The hook leaves this call to the default behaviour.
+    /// The hook leaves this call to the one that was attached before it in the same place, or to the default behaviour.
     Default,
 }
 
@@ -121,7 +121,8 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// In the default's place. `outputs` has a word for each that the catalogue names.
+    /// In the default's place. `outputs` has a word for each that the catalogue names; at a point with
+    /// [`Point::with_default`] they are what the default answers.
     ///
     /// # Errors
     /// It is broken, and taken off; the default runs.

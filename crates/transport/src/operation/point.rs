@@ -12,8 +12,12 @@ pub struct Point {
     pub frame_type: Option<u64>,
     /// Whether [`Hook::before`](super::Hook::before) is called.
     pub before: bool,
-    /// Whether [`Hook::replace`](super::Hook::replace) is called. One hook at most replaces an operation.
+    /// Whether [`Hook::replace`](super::Hook::replace) is called.
     pub replace: bool,
+    /// Whether `outputs` hold what the default answers when [`Hook::replace`](super::Hook::replace) is called, or what a
+    /// hook answers that was attached before. The default is then asked in every call. Only of operations for which
+    /// [`Operation::offers_default`] says so.
+    pub with_default: bool,
     /// Whether [`Hook::after`](super::Hook::after) is called.
     pub after: bool,
 }
@@ -21,12 +25,19 @@ pub struct Point {
 impl Point {
     /// A point at which the hook is called before and after the operation, to observe it.
     pub const fn observe(operation: Operation) -> Point {
-        Point { operation, frame_type: None, before: true, replace: false, after: true }
+        let (before, replace, after) = (true, false, true);
+        Point { operation, frame_type: None, before, replace, with_default: false, after }
     }
 
     /// A point at which the hook does the operation in place of the default.
     pub const fn replace(operation: Operation) -> Point {
-        Point { operation, frame_type: None, before: false, replace: true, after: false }
+        let (before, replace, after) = (false, true, false);
+        Point { operation, frame_type: None, before, replace, with_default: false, after }
+    }
+
+    /// A point at which the hook does the operation, and is given the default's answer.
+    pub const fn refine(operation: Operation) -> Point {
+        Point { with_default: true, ..Point::replace(operation) }
     }
 
     /// For one frame type alone.
@@ -61,8 +72,8 @@ impl OwnFrame {
 /// Reason for which a hook could not be attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachError {
-    /// Another replaces it already.
-    Taken(Operation),
+    /// The operation offers no default to a hook in its place.
+    NoDefault(Operation),
     /// The operation has no frame types.
     NoFrameTypes(Operation),
     /// No more than 32 hooks on a connection at a time.
@@ -81,8 +92,8 @@ pub enum AttachError {
 impl std::fmt::Display for AttachError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            AttachError::Taken(operation) => {
-                write!(f, "{operation} is replaced by another hook: detach that first")
+            AttachError::NoDefault(operation) => {
+                write!(f, "{operation} has no default to be asked for: attach to it without")
             }
             AttachError::NoFrameTypes(operation) => {
                 write!(f, "{operation} is not one for each frame type: attach to it without one")

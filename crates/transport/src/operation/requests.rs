@@ -52,6 +52,12 @@ pub(crate) enum Request {
         code: TransportErrorCode,
         reason: String,
     },
+    /// Takes in the payload of a packet that did not come.
+    Process {
+        by: HookId,
+        number: u64,
+        payload: Vec<u8>,
+    },
     /// Tells the hook that brought another of its failure.
     Failed {
         to: HookId,
@@ -59,6 +65,12 @@ pub(crate) enum Request {
         error: HookError,
     },
 }
+
+/// Most bytes of a payload that a hook has put together.
+pub(super) const MAX_PAYLOAD: usize = 4096;
+
+/// Numbers of packets that are remembered, the latest ones, since a hook has put their payload together.
+const MAX_RECOVERED: usize = 64;
 
 /// Longest time for which stream data is held back.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -76,9 +88,10 @@ impl Request {
     /// The hook that the request is one of, or for.
     fn by(&self) -> HookId {
         match self {
-            Request::Attach { by, .. } | Request::Detach { by, .. } | Request::Close { by, .. } => {
-                *by
-            }
+            Request::Attach { by, .. }
+            | Request::Detach { by, .. }
+            | Request::Close { by, .. }
+            | Request::Process { by, .. } => *by,
             Request::Failed { to, .. } => *to,
         }
     }
@@ -90,6 +103,7 @@ impl fmt::Debug for Request {
             Request::Attach { .. } => "Attach",
             Request::Detach { .. } => "Detach",
             Request::Close { .. } => "Close",
+            Request::Process { .. } => "Process",
             Request::Failed { .. } => "Failed",
         };
         f.debug_struct(name).field("by", &self.by()).finish_non_exhaustive()
@@ -133,6 +147,23 @@ impl Extensions {
         if let Some(to) = by {
             self.requests.push_back(Request::Failed { to, hook, error: error.clone() });
         }
+    }
+
+    /// Remembers that a hook has put the payload of a packet together; false: it did so before.
+    pub(crate) fn on_recovered(&mut self, number: u64) -> bool {
+        if self.was_recovered(number) {
+            return false;
+        }
+        if self.recovered.len() >= MAX_RECOVERED {
+            self.recovered.pop_front();
+        }
+        self.recovered.push_back(number);
+        true
+    }
+
+    /// Whether a hook has put the payload of this packet together.
+    pub(crate) fn was_recovered(&self, number: u64) -> bool {
+        self.recovered.contains(&number)
     }
 
     pub(super) fn hold(

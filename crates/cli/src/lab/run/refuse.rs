@@ -38,10 +38,19 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Done<Vec<(String
             let message = "in real time flows carry bulk transfers alone: leave it out".to_owned();
             complain(format!("flow[{}].application", index + 1), message);
         }
+        let key = |name: &str| format!("flow[{}].{name}", index + 1);
+        let not_yet = [
+            ("quic.resumption", flow.quic.resumption),
+            ("quic.early_data", flow.quic.early_data),
+            ("tcp.tls", flow.tcp.tls.is_some()),
+        ];
+        for (name, _) in not_yet.into_iter().filter(|(_, asked)| *asked) {
+            let message = "`equic lab run` has no such connections: leave it out in real time";
+            complain(key(name), message.to_owned());
+        }
         if flow.protocol != Protocol::Tcp {
             continue;
         }
-        let key = |name: &str| format!("flow[{}].{name}", index + 1);
         let name = kernel_name(flow.controller);
         if !equic_lab::knows_congestion(name)? {
             let message =

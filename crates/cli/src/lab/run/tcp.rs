@@ -83,7 +83,7 @@ async fn send(
     }
     stream.shutdown().await?;
     // Until the server has closed, too: it does when it has everything.
-    stream.read(&mut [0]).await?;
+    let _ = stream.read(&mut [0]).await?;
     Ok(())
 }
 

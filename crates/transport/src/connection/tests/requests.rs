@@ -73,10 +73,6 @@ fn a_hook_brings_another_and_takes_it_off() {
     *brought.lock().unwrap() = Some(other);
     echo(&mut network, 50_000);
     assert_eq!(window(&network), 3_000);
-    // The place is taken.
-    network.client.tell_hook(id, b"bring").unwrap();
-    let taken = News::Attached(7, Err(AttachError::Taken(WINDOW)));
-    assert_eq!(news.lock().unwrap().last(), Some(&taken));
     network.client.tell_hook(id, b"off").unwrap();
     echo(&mut network, 50_000);
     assert!(window(&network) >= usual);

@@ -73,7 +73,14 @@ impl Streams {
             stream.wants_room = true;
         }
         self.enqueue(id);
-        Ok(written?)
+        let written = written?;
+        self.written += written as u64;
+        Ok(written)
+    }
+
+    /// Bytes that the application has written since this was asked last.
+    pub(crate) fn take_written(&mut self) -> u64 {
+        std::mem::take(&mut self.written)
     }
 
     /// Number of bytes, up to `want`, that can be written and that the peer's limits let out, or that are ready for

@@ -215,6 +215,8 @@ pub struct Streams {
     send_window: SendWindow,
     /// Bytes that wait in all streams to be sent or acknowledged.
     buffered: u64,
+    /// Bytes that the application has written since [`Streams::take_written`] was called last.
+    written: u64,
     /// Streams whose application waits until something can be sent: see [`Streams::sendable`].
     waiting: BTreeSet<StreamId>,
     /// Once so many bytes wait or fewer, those are told.
@@ -262,6 +264,7 @@ impl Streams {
             received: 0,
             send_window: SendWindow::default(),
             buffered: 0,
+            written: 0,
             waiting: BTreeSet::new(),
             waiting_for: 0,
             queue: BTreeMap::new(),

@@ -1,0 +1,110 @@
+//! Payloads that bytecode puts together: forward error correction, and what is handed up that nobody sent.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{assert_none_failed, at, attach, download, link, network, of_text, of_the_tree, seed};
+use equic_net::{Chance, Link};
+use equic_plugin::Plugin;
+use equic_plugin_kit::{End, Network};
+
+/// Answers over a path that loses packets, on each connection until one is lost: the window, which heeds losses either way,
+/// would tell in those after it. What arrives is what was sent (the transfer compares), and of the losses half as many at
+/// most have an answer wait for a round trip more.
+#[test]
+fn losses_are_mended_before_anything_is_sent_again() {
+    let seed = seed();
+    let link = Link { drop: Chance::percent(3.0), ..link() };
+    let run = |plugin: Option<&Plugin>| {
+        let (mut times, mut lost, mut recovered) = (Vec::new(), 0, 0);
+        for number in 0..60 {
+            let mut network = network(&link, seed + number);
+            for end in [End::Server, End::Client] {
+                if let Some(plugin) = plugin {
+                    attach(&mut network, end, plugin);
+                }
+            }
+            let lost_now = |network: &mut Network| {
+                network.connection(End::Server).unwrap().stats().packets_lost
+            };
+            let before = lost_now(&mut network);
+            for _ in 0..5 {
+                times.push(download(&mut network, 9_000));
+                network.pass(Duration::from_millis(300)).unwrap();
+                if lost_now(&mut network) > before {
+                    break;
+                }
+            }
+            assert_none_failed(&mut network);
+            lost += lost_now(&mut network) - before;
+            recovered += network.connection(End::Client).unwrap().stats().packets_recovered;
+        }
+        let usual = *times.iter().min().unwrap();
+        let late = times.iter().filter(|time| **time > usual + link.delay).count() as u64;
+        println!("{} answers, {late} late, {lost} lost, {recovered} recovered", times.len());
+        (late, lost, recovered)
+    };
+    let (late, lost, none) = run(None);
+    let (mended, lost_too, recovered) = run(Some(&of_the_tree("fec-xor")));
+    assert_eq!(none, 0);
+    assert!(lost > 20 && lost_too > 20, "losses are still told: {lost}, {lost_too}");
+    assert!(3 * recovered > lost_too, "{recovered} of {lost_too} are mended");
+    assert!(2 * mended * lost < late * lost_too, "{late} of {lost}, {mended} of {lost_too} late");
+}
+
+/// Without losses nothing is recovered, and what is sent more is the repair frames.
+#[test]
+fn repair_frames_cost_an_eighth() {
+    let run = |plugin: bool| {
+        let mut network = network(&link(), seed());
+        if plugin {
+            let plugin = of_the_tree("fec-xor");
+            attach(&mut network, End::Server, &plugin);
+            attach(&mut network, End::Client, &plugin);
+        }
+        let before = network.connection(End::Server).unwrap().stats().bytes_sent;
+        download(&mut network, 1_000_000);
+        assert_none_failed(&mut network);
+        assert_eq!(network.connection(End::Client).unwrap().stats().packets_recovered, 0);
+        network.connection(End::Server).unwrap().stats().bytes_sent - before
+    };
+    let (usual, more) = (run(false), run(true));
+    println!("{usual} bytes without, {more} with it");
+    assert!((1.10..1.25).contains(&(more as f64 / usual as f64)), "{usual} and {more}");
+}
+
+/// What cannot have been sent ends the plugin, and not the connection; nothing in it closes the connection either.
+#[test]
+fn a_payload_that_nobody_sent_ends_the_plugin() {
+    let text = r#"
+        static equic_u64 number = 1ull << 40;
+
+        equic_u64 run(void *call, const equic_u8 *bytes, equic_u64 length)
+        {
+            (void)call;
+            equic_process_payload(number++, bytes, length);
+            return EQUIC_DONE;
+        }"#;
+    let lines = "capabilities = [\"tune\", \"payload\"]";
+    let plugin = of_text("payload", &at(lines, "HookMessage", "replace"), text).unwrap();
+    let mut network = network(&link(), seed());
+    let hook = plugin.attach(network.connection(End::Client).unwrap()).unwrap();
+    let mut tell =
+        |payload: &[u8]| network.connection(End::Client).unwrap().tell_hook(hook, payload).is_ok();
+    // PADDING, CONNECTION_CLOSE, HANDSHAKE_DONE, a type that nobody knows: passed over.
+    assert!(tell(&[0, 0x1c, 0, 0, 0, 0x1e, 0x40, 0xff, 0x08]));
+    // A STREAM frame without a stream.
+    assert!(!tell(&[0x08]));
+    download(&mut network, 100_000);
+    let failed = network.failures(End::Client);
+    assert_eq!(failed.len(), 1);
+    assert!(failed[0].1.0.contains("a malformed frame"), "{failed:?}");
+    assert_eq!(network.connection(End::Client).unwrap().stats().packets_recovered, 1);
+    // Nor may one that looks on hand anything up.
+    let lines = at(lines, "HookMessage", "after");
+    let lines = lines.replace("[\"tune\"", "[\"observe\"");
+    let plugin = of_text("payload-after", &lines, text).unwrap();
+    let hook = plugin.attach(network.connection(End::Client).unwrap()).unwrap();
+    assert!(network.connection(End::Client).unwrap().tell_hook(hook, &[0]).is_err());
+}

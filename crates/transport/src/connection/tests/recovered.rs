@@ -1,0 +1,79 @@
+//! Payloads of packets that did not come, put together by a hook.
+
+use super::operations::doing;
+use super::*;
+use crate::operation::{Decision, HookId, Operation, Point};
+use crate::stream::ReadOutcome;
+
+/// A hook that hands up what the application tells it: the packet's number in 8 bytes, and its payload.
+fn hands_up(connection: &mut Connection) -> HookId {
+    let hook = doing(|host, call, _| {
+        let (number, payload) = call.bytes.as_slice().split_first_chunk().unwrap();
+        host.process_payload(u64::from_be_bytes(*number), payload).unwrap();
+        Ok(Decision::Done)
+    });
+    connection.attach(hook, &[Point::replace(Operation::HookMessage)]).unwrap()
+}
+
+fn message(number: u64, payload: &[u8]) -> Vec<u8> {
+    [&number.to_be_bytes(), payload].concat()
+}
+
+/// A DATAGRAM frame counts once, whether its packet comes after all or not; stream data is there; what closes the
+/// connection, or acknowledges, is passed over.
+#[test]
+fn what_a_hook_recovers_counts_once() {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    let id = hands_up(&mut network.client);
+    let (mut number, mut datagrams) = (None, Vec::new());
+    network.run_until(Duration::from_secs(5), |client, server| {
+        let number = *number.get_or_insert_with(|| {
+            let number = server.spaces[SpaceId::DATA].numbers.next();
+            server.send_datagram(vec![7, 8]).unwrap();
+            let close = [0x1c, 0, 0, 0];
+            let stream = [0x0b, 3, 5, b'h', b'e', b'l', b'l', b'o'];
+            let payload = [&[0x31, 2, 7, 8], &close[..], &stream, &[0x40, 0xff, 0x08]].concat();
+            for _ in 0..2 {
+                client.tell_hook(id, &message(number, &payload)).unwrap();
+            }
+            assert_eq!(client.stats().packets_recovered, 1);
+            number
+        });
+        while let Some(data) = client.read_datagram() {
+            datagrams.push(data.to_vec());
+        }
+        client.spaces[SpaceId::DATA].received.is_duplicate(number)
+    });
+    assert_eq!(datagrams, [vec![7, 8]]);
+    // It has come: what a hook says of it is of no interest, be it nonsense.
+    network.client.tell_hook(id, &message(number.unwrap(), &[0x08])).unwrap();
+    assert_eq!(network.client.stats().packets_recovered, 1);
+    let stream = network.client.accept(Direction::Unidirectional).unwrap();
+    let mut read = [0; 8];
+    let outcome = network.client.read(stream, &mut read).unwrap();
+    assert_eq!((outcome, &read[..5]), (ReadOutcome::Bytes(5), &b"hello"[..]));
+    assert!(!network.client.closing.is_closed());
+}
+
+/// What the peer cannot have sent ends the hook, and not the connection.
+#[test]
+fn nonsense_ends_the_hook() {
+    let nonsense: [&[u8]; 4] = [
+        // No frame at all; one that is cut short.
+        &[],
+        &[0x08],
+        // Data beyond the stream's limit, and of a stream that only we send on.
+        &[0x0e, 3, 0xbf, 0xff, 0xff, 0xff, 1, b'x'],
+        &[0x0a, 2, 1, b'x'],
+    ];
+    for payload in nonsense {
+        let mut network = Network::new(1, Faults::none());
+        network.connect();
+        let id = hands_up(&mut network.client);
+        assert!(network.client.tell_hook(id, &message(1 << 40, payload)).is_err(), "{payload:?}");
+        echo(&mut network, 10_000);
+        assert_eq!(network.failed, [id], "{payload:?}");
+        assert_eq!(network.client.stats().packets_recovered, 0);
+    }
+}

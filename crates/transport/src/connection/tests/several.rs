@@ -1,0 +1,88 @@
+//! Several hooks in one operation's place, and what the default answers.
+
+use super::operations::{always, doing, replace};
+use super::*;
+use crate::operation::{Decision, HookError, Operation, Point};
+
+/// A hook that answers what the default would, in the place of all operations that offer that, changes nothing.
+#[test]
+fn the_answer_of_the_default_changes_nothing() {
+    let run = |refined: bool| {
+        let mut network = Network::new(3, Faults::none());
+        let offers = Operation::ALL.iter().filter(|one| one.offers_default());
+        let points: Vec<Point> = offers.map(|one| Point::refine(*one)).collect();
+        assert!(points.len() > 30, "{}", points.len());
+        if refined {
+            network.client.attach(doing(|_, _, _| Ok(Decision::Done)), &points).unwrap();
+        }
+        network.connect();
+        let time = echo(&mut network, 100_000);
+        assert!(network.failed.is_empty(), "{:?}", network.failed);
+        let stats = network.client.stats();
+        (time, stats.datagrams_sent, stats.bytes_sent, stats.packets_lost)
+    };
+    assert_eq!(run(false), run(true));
+}
+
+#[test]
+fn the_last_that_was_attached_answers_and_those_before_it_when_it_does_not() {
+    const SIZE: Operation = Operation::DatagramSize;
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    let size = |network: &mut Network| {
+        let key = network.client.path().key();
+        network.client.datagram_size(key, 1_400)
+    };
+    let client = &mut network.client;
+    replace(client, SIZE, always(&[1_300]));
+    let second = client.attach(always(&[1_250]), &[Point::replace(SIZE)]).unwrap();
+    assert_eq!(size(&mut network), 1_250);
+    let less = || {
+        doing(|_, _, outputs| {
+            outputs[0] -= 10;
+            Ok(Decision::Done)
+        })
+    };
+    let client = &mut network.client;
+    client.attach(less(), &[Point::refine(SIZE)]).unwrap();
+    replace(client, SIZE, doing(|_, _, _| Ok(Decision::Default)));
+    client.attach(less(), &[Point::refine(SIZE)]).unwrap();
+    let broken = client
+        .attach(doing(|_, _, _| Err(HookError("broken".to_owned()))), &[Point::replace(SIZE)]);
+    assert_eq!(size(&mut network), 1_230, "each takes ten off what the one before it answers");
+    assert!(network.client.detach(broken.unwrap()).is_none(), "it has failed and is off");
+    network.client.detach(second).unwrap();
+    assert_eq!(size(&mut network), 1_280);
+}
+
+/// One that fails in the middle of a chain leaves the others as they are.
+#[test]
+fn one_that_fails_leaves_the_others() {
+    const WINDOW: Operation = Operation::CongestionWindow;
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    let window = |network: &mut Network| {
+        let key = network.client.path().key();
+        network.client.window(key)
+    };
+    let ids = [20_000, 15_000, 30_000].map(|bytes: u64| {
+        let answers = doing(move |_, _, outputs| {
+            outputs[0] = bytes;
+            Ok(Decision::Done)
+        });
+        network.client.attach(answers, &[Point::replace(WINDOW)]).unwrap()
+    });
+    assert_eq!(window(&mut network), 15_000, "of caps the least");
+    network.client.detach(ids[1]).unwrap();
+    assert_eq!(window(&mut network), 20_000);
+    let broken = || doing(|_, _, _| Err(HookError("broken".to_owned())));
+    for _ in 0..2 {
+        network.client.attach(broken(), &[Point::replace(WINDOW)]).unwrap();
+    }
+    replace(&mut network.client, WINDOW, doing(|_, _, _| Ok(Decision::Default)));
+    assert_eq!(window(&mut network), 20_000);
+    network.client.detach(ids[0]).unwrap();
+    assert_eq!(window(&mut network), 30_000);
+    network.client.detach(ids[2]).unwrap();
+    assert_eq!(window(&mut network), network.client.path().controller().window());
+}

@@ -1,0 +1,77 @@
+//! Memory: a scenario that does not fit is refused before it is played.
+
+use equic_report::number;
+use equic_scenario::Scenario;
+use equic_scenario::play::memory;
+
+use crate::failure::{Done, Failure};
+use crate::output;
+
+/// Number of runs that may go on at a time: as many as wanted, or as fit into memory.
+///
+/// # Errors
+/// Not even one fits.
+pub(crate) fn threads<'a>(
+    scenarios: impl IntoIterator<Item = &'a Scenario>,
+    wanted: usize,
+) -> Done<usize> {
+    let Some(available) = available() else { return Ok(wanted) };
+    let Some(most) = scenarios.into_iter().map(memory).max().filter(|most| *most > 0) else {
+        return Ok(wanted);
+    };
+    let (needed, there) = (number::bytes(most), number::bytes(available));
+    let fit = usize::try_from(available / most).unwrap_or(usize::MAX);
+    if fit == 0 {
+        return Err(Failure::new(format!(
+            "a run takes some {needed} of memory, and {there} are available: take fewer connections, a smaller `size`, \
+             or a smaller `window` in `[flow.quic]` or `[flow.tcp]`"
+        )));
+    }
+    if fit < wanted {
+        output::notice(format_args!(
+            "{fit} of {wanted} runs go on at a time: each takes some {needed} of memory, and {there} are available"
+        ));
+    }
+    Ok(wanted.min(fit))
+}
+
+/// Bytes that Linux can give without swapping; none: it does not say.
+fn available() -> Option<u64> {
+    parse(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn parse(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn linux_says_what_is_available() {
+        let text = "MemTotal:       32000 kB\nMemFree: 7 kB\nMemAvailable:    2000 kB\n";
+        assert_eq!(parse(text), Some(2_048_000));
+        for other in ["", "MemTotal: 1 kB", "MemAvailable: x kB", "MemAvailable: 1 MB"] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn fewer_runs_go_on_at_a_time_where_more_do_not_fit() {
+        let scenario = |size: &str| {
+            Scenario::parse(&format!(
+                "[network]\ntopology = \"simple\"\nlink = {{ rate = \"10 Mb/s\", delay = \"1 ms\" }}\n\
+                 [[flow]]\nsize = \"100 GB\"\nquic = {{ window = \"{size}\" }}"
+            ))
+            .unwrap()
+        };
+        let (small, large) = (scenario("1 MiB"), scenario("1 GiB"));
+        assert!(memory(&large) > 1 << 30 && memory(&small) < 10 << 20);
+        assert_eq!(threads([&small], 1).ok(), Some(1));
+        // No machine has room for that many at a time, and any for one.
+        let most = threads([&small], usize::MAX).ok().expect("one fits");
+        assert!((1..1 << 30).contains(&most), "{most}");
+    }
+}
