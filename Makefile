@@ -62,6 +62,14 @@ test-fresh: root setup-fresh ## all of it from a clone with empty caches, then o
 test-kernels: root setup ## the program on Debian's kernels in QEMU; part of `make test`
 	@scripts/kernels.sh
 
+.PHONY: check-lab oracle-linux
+check-lab: root setup build ## QUIC in real time beside virtual time: completion within 10 % (a minute)
+	@sim/oracle/lab.py target/release
+
+# QUICK=1: one run of each. KERNEL: another of Debian's, such as linux-image-cloud-amd64 for 6.1
+oracle-linux: setup build ## Linux' own TCP in QEMU beside the simulator's (docs/simulator.md)
+	@sim/oracle/linux.sh $(if $(QUICK),--quick) $(KERNEL)
+
 DURATION ?= 10m
 soak: root setup build ## churn, floods, fuzzing, and is everything as before? DURATION=10m
 	@scripts/soak.sh $(DURATION)

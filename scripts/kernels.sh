@@ -30,8 +30,6 @@ declare -A filters=(
 # Seconds, on a machine that has other things to do: only what hangs reaches them.
 limit=400
 deadline=900
-cache=target/kernels
-mkdir -p "$cache"
 
 fail() {
 	echo "kernels: $*" >&2
@@ -40,49 +38,9 @@ fail() {
 
 [ "$(uname -m)" = x86_64 ] || fail "the kernels are for x86-64, and this machine is $(uname -m)"
 
-# The package with the image, as the meta-package says today: prints its name and version.
-image_of() {
-	local image depends="apt-cache depends --important $1"
-	# On a machine that has all packages nobody may have asked what Debian has.
-	$depends >/dev/null 2>&1 || apt-get update -qq >&2
-	image=$($depends | sed -n 's/^ *Depends: \(linux-image-[^ ]*\)$/\1/p' | head -n 1)
-	[ -n "$image" ] || fail "Debian has no package $1: run 'apt-get update'"
-	echo "$image"
-}
-
-# Downloads and unpacks a kernel once: prints the folder with vmlinuz and veth.ko.
-kernel_of() {
-	local image folder unpacked module
-	image=$(image_of "$1")
-	folder=$cache/$image
-	if [ ! -e "$folder/complete" ]; then
-		rm -rf "$folder"
-		mkdir -p "$folder"
-		unpacked=$(mktemp -d "$cache/unpack.XXXXXX")
-		(cd "$unpacked" && apt-get -qq -o APT::Sandbox::User=root download "$image" >&2 && dpkg-deb -x ./*.deb .) ||
-			fail "cannot download $image"
-		cp "$unpacked"/boot/vmlinuz-* "$folder/vmlinuz"
-		# From 6.6 on Debian's modules are compressed.
-		module=$(find "$unpacked/lib/modules" -path '*/net/veth.ko*')
-		case "$module" in
-		*.ko) cp "$module" "$folder/veth.ko" ;;
-		*.ko.xz) xz -dc "$module" >"$folder/veth.ko" ;;
-		*) fail "$image has no module veth" ;;
-		esac
-		rm -rf "$unpacked"
-		touch "$folder/complete"
-	fi
-	echo "$folder"
-}
-
-# Copies a program and the libraries it is linked to into the initramfs.
-with_libraries() {
-	local library
-	install -D -m 755 "$1" "$2"
-	{ ldd "$1" 2>/dev/null || true; } | grep -o '/[^ ]*' | while read -r library; do
-		[ -e "$root$library" ] || install -D "$library" "$root$library"
-	done
-}
+# shellcheck source=scripts/kernels/common.sh
+. scripts/kernels/common.sh
+mkdir -p "$cache"
 
 echo "kernels: building the tests"
 # shellcheck disable=SC2086 # no profile is no argument

@@ -103,14 +103,14 @@ fn write_sysctls(parameters: &[Sysctl]) -> Result<(), LabError> {
 }
 
 /// One `ip -batch` under way.
-struct Ip {
+pub(crate) struct Ip {
     child: Child,
     namespace: String,
     lines: String,
 }
 
 impl Ip {
-    fn start(namespace: Option<&str>, lines: &str) -> Result<Self, LabError> {
+    pub(crate) fn start(namespace: Option<&str>, lines: &str) -> Result<Self, LabError> {
         let mut command = Command::new("ip");
         if let Some(name) = namespace {
             command.args(["-n", name]);
@@ -126,7 +126,7 @@ impl Ip {
         Ok(Self { child, namespace, lines: lines.to_owned() })
     }
 
-    fn finish(self) -> Result<(), LabError> {
+    pub(crate) fn finish(self) -> Result<(), LabError> {
         let Self { child, namespace, lines } = self;
         let output = child.wait_with_output().map_err(|e| LabError::system("wait for `ip`", e))?;
         if output.status.success() {

@@ -19,6 +19,11 @@ pub enum LabError {
     /// The `ip` command could not be started.
     #[error("cannot run `ip`: {0}; install it with `apt-get install iproute2`")]
     IpMissing(#[source] io::Error),
+    /// There are no interfaces whose other side is a program.
+    #[error(
+        "cannot make an interface by /dev/net/tun: {0}; load the kernel's module with `modprobe tun`"
+    )]
+    NoTun(#[source] io::Error),
     /// The `ip` command refused a line.
     #[error("`ip` failed in {namespace}: {message}")]
     Ip {

@@ -10,6 +10,7 @@
 //! * `state`, `cleanup`: the record of a lab on disk; removal on drop, on signals, after a crash.
 //! * [`flood`]: attack traffic, which refuses to leave a lab. [`measure`]: what it cost.
 //! * [`nftables`]: a packet filter to compare the gateway with.
+//! * [`emulation`]: a network of the simulator in real time, between programs on a lab's hosts. `tcp`: the kernel's TCP.
 //! * [`relay`]: a bad network in user space, between a server and its clients on any machine.
 
 #[cfg(test)]
@@ -17,6 +18,7 @@
 mod ci;
 mod cleanup;
 mod construct;
+pub mod emulation;
 mod error;
 pub mod flood;
 mod lab;
@@ -28,6 +30,7 @@ pub mod plan;
 mod process;
 pub mod relay;
 mod state;
+mod tcp;
 
 pub use cleanup::{Sweep, cleanup_on_signals};
 pub use error::LabError;
@@ -35,3 +38,4 @@ pub use lab::{Lab, LabBuilder};
 pub use namespace::Namespace;
 pub use process::{pin_command, pin_thread, spawn};
 pub use state::{LabRecord, NamespaceRecord};
+pub use tcp::{TcpInfo, TcpSettings, knows_congestion};

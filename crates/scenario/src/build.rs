@@ -1,11 +1,11 @@
 //! From a description to the simulator's network, and to who is at the ends of each flow.
 
 use equic_sim::{
-    Application, Direction, LinkId, MAX_MTU, Named, NodeId, Rate, Simulation, dumbbell,
-    parking_lot, simple, two_path,
+    Application, Direction, FlowId, LinkId, MAX_MTU, Named, NodeId, OnOff, PortId, Rate,
+    ShortFlows, Simulation, Sink, dumbbell, parking_lot, simple, two_path,
 };
 
-use crate::model::{Flow, Link, Protocol, Route, Scenario, Topology};
+use crate::model::{Flow, Link, Protocol, Route, Scenario, Topology, Traffic, TrafficKind};
 
 /// QUIC asks of a path that it carries UDP payloads of so many bytes (RFC 9000 s.14).
 const LEAST_DATAGRAM: u32 = 1_200;
@@ -36,25 +36,88 @@ impl Impossible {
     }
 }
 
-/// A network of the simulator, with the ends of all connections.
-#[cfg_attr(
-    not(feature = "play"),
-    allow(dead_code, reason = "runs read it; else it is but a check")
-)]
-pub(crate) struct Place {
-    pub(crate) topology: equic_sim::Topology,
-    /// Links whose ports are measured: bottlenecks; of a graph, all.
-    pub(crate) watched: Vec<(String, LinkId)>,
+/// The network of a scenario as the simulator has it, with the ends of all connections.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Place {
+    /// Nodes and links.
+    pub topology: equic_sim::Topology,
+    /// Links whose ports are measured, with their names: bottlenecks; of a graph, all.
+    pub watched: Vec<(String, LinkId)>,
     /// For each flow of the description: client and server of each of its connections.
-    pub(crate) flows: Vec<Vec<(NodeId, NodeId)>>,
+    pub flows: Vec<Vec<(NodeId, NodeId)>>,
     /// For each traffic of the description: the nodes that it goes from and to.
-    pub(crate) traffic: Vec<(NodeId, NodeId)>,
+    pub traffic: Vec<(NodeId, NodeId)>,
     /// The largest UDP payload that all links take, in bytes.
-    pub(crate) datagram: u16,
+    pub datagram: u16,
     /// The largest TCP segment that all links take, without headers and with options, in bytes.
-    pub(crate) mss: u16,
+    pub mss: u16,
     /// Bytes that the network may hold between two ends, roughly.
-    pub(crate) holds: u64,
+    pub holds: u64,
+}
+
+/// Bounds of the window that the network asks for, in bytes.
+const WINDOWS: (u64, u64) = (1 << 20, 128 << 20);
+
+impl Place {
+    /// The network of a scenario.
+    ///
+    /// # Errors
+    /// Reason for which there is none: never for a scenario as it was read.
+    pub fn of(scenario: &Scenario) -> Result<Place, String> {
+        Place::find(scenario).map_err(|error| error.message)
+    }
+
+    /// The flow-control window that the network asks for, in bytes: twice what it may hold, from 1 to 128 MiB.
+    pub fn window(&self) -> u64 {
+        self.holds.saturating_mul(2).clamp(WINDOWS.0, WINDOWS.1)
+    }
+
+    /// Ports that are measured, both directions of each watched link, with their names.
+    pub fn ports(&self) -> Vec<(String, PortId)> {
+        let both = |(name, link): &(String, LinkId)| {
+            [(format!("{name}, there"), link.there()), (format!("{name}, back"), link.back())]
+        };
+        self.watched.iter().flat_map(both).collect()
+    }
+
+    /// Attaches the scenario's other traffic to a run of this network: the flow of each, in the order of the
+    /// description.
+    ///
+    /// # Errors
+    /// Reason for which the run refuses it: never for a scenario as it was read.
+    pub fn attach_traffic(
+        &self,
+        run: &mut Simulation,
+        scenario: &Scenario,
+    ) -> Result<Vec<FlowId>, String> {
+        let each = scenario.traffic.iter().zip(&self.traffic);
+        each.map(|(one, ends)| attach(run, one, *ends)).collect()
+    }
+}
+
+fn attach(
+    run: &mut Simulation,
+    traffic: &Traffic,
+    (from, to): (NodeId, NodeId),
+) -> Result<FlowId, String> {
+    let told = |error: equic_sim::TopologyError| error.to_string();
+    let (source, sink) = (run.address(from).map_err(told)?, run.address(to).map_err(told)?);
+    let flow = run.flow(source, sink).map_err(told)?;
+    let seed = run.agent_seed(source);
+    let refused = |error: equic_sim::TrafficError| format!("{}: {error}", traffic.name);
+    match &traffic.kind {
+        TrafficKind::OnOff(config) => {
+            let agent = OnOff::new(*config, sink, flow, seed).map_err(refused)?;
+            run.attach(source, Box::new(agent));
+        }
+        TrafficKind::ShortFlows(config) => {
+            let agent = ShortFlows::new(config.clone(), sink, flow, seed).map_err(refused)?;
+            run.attach(source, Box::new(agent));
+        }
+    }
+    run.attach(sink, Box::new(Sink::default()));
+    Ok(flow)
 }
 
 impl Place {

@@ -18,7 +18,9 @@
 //! `docs/simulator.md`.
 //!
 //! * `model.rs`: the description as types; `keys.rs`: all keys; `read/`: from text; `build.rs`: to a network;
-//! * `builtin.rs`: scenarios by name; `problem.rs`: mistakes, with their lines;
+//! * `builtin.rs`: scenarios by name; `problem.rs`: mistakes, with their lines; `locate.rs`: the line of a key;
+//! * `results/`, with the feature `results`: what came of runs, in virtual or in real time;
+//! * `transport.rs`, with the feature `transport`: how QUIC's endpoints are configured;
 //! * `play/`, with the feature `play`: runs in virtual time, and their results;
 //! * `command.rs`, with the feature `command`: the command line of `equic sim`.
 
@@ -29,13 +31,19 @@ mod builtin;
 #[cfg(feature = "command")]
 pub mod command;
 mod keys;
+mod locate;
 mod model;
 #[cfg(feature = "play")]
 pub mod play;
 mod problem;
 mod quantity;
 mod read;
+#[cfg(feature = "results")]
+pub mod results;
+#[cfg(feature = "transport")]
+mod transport;
 
+pub use build::Place;
 pub use builtin::{BuiltIn, built_in};
 pub use equic_sim::{Application, Call, Object, Page, Requests, Streams, Video};
 pub use keys::{Key, Section, markdown, sections};

@@ -1,5 +1,6 @@
-//! A run: one network, its agents, and time. `step.rs` is what an event does.
+//! A run: one network, its agents, and time. `step.rs` is what an event does, `outside.rs` for runs in real time.
 
+mod outside;
 mod step;
 #[cfg(test)]
 mod tests;

@@ -3,13 +3,14 @@
 //! [`hosts`] makes, lists, enters and removes labs; [`load`] runs HTTP/3 clients, [`flood`] sends
 //! attack traffic, which the library refuses to do anywhere but inside a lab; [`bench`] measures what
 //! a flood leaves of a server; [`soak`] lets all of it loose on a gateway for a time; [`relay`] is a bad
-//! network on any machine.
+//! network on any machine; `run` plays a scenario of the simulator in real time.
 
 mod bench;
 mod flood;
 mod hosts;
 mod load;
 mod relay;
+mod run;
 mod soak;
 
 use clap::Subcommand;
@@ -37,6 +38,8 @@ pub(crate) enum Command {
     Load(load::Command),
     /// Pass UDP datagrams on, with loss, delay and the like
     Relay(relay::Args),
+    /// Play a scenario of the simulator in real time
+    Run(run::Args),
     /// Endure: churn and floods for a time, and is everything as before afterwards?
     Soak(soak::Args),
     /// Measure what a flood leaves of a server, by who protects it
@@ -54,6 +57,7 @@ pub(crate) fn run(command: Command) -> Done {
         Command::Flood(command) => flood::run(&command),
         Command::Load(command) => load::run(&command),
         Command::Relay(args) => relay::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Bench(args) => bench::run(&args),
     }

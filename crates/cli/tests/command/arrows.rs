@@ -18,7 +18,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-quic", &["equic-wire", "equic-transport"]),
     ("equic-endpoint", &["equic-wire", "equic-transport", "equic-quic"]),
     ("equic-report", &[]),
-    ("equic-lab", &["equic-wire", "equic-net", "equic-gateway", "equic-endpoint", "equic-report"]),
+    (
+        "equic-lab",
+        &[
+            "equic-wire",
+            "equic-net",
+            "equic-sim",
+            "equic-gateway",
+            "equic-endpoint",
+            "equic-report",
+        ],
+    ),
     ("equic-interop", &["equic-wire", "equic-net", "equic-lab"]),
     ("equic-bench", &["equic-net", "equic-lab", "equic-report"]),
     ("equic-bench-contract", &[]),
@@ -31,7 +41,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("equic-tcp", &["equic-transport"]),
     ("equic-sim", &["equic-wire", "equic-transport", "equic-net", "equic-tcp"]),
-    ("equic-scenario", &["equic-report", "equic-sim"]),
+    ("equic-scenario", &["equic-report", "equic-sim", "equic-transport"]),
     (
         "equic-cli",
         &[
@@ -43,6 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-endpoint",
             "equic-report",
             "equic-scenario",
+            "equic-sim",
             "equic-lab",
             "equic-interop",
             "equic-bench",

@@ -21,6 +21,7 @@ mod explain;
 mod gateway;
 mod help;
 mod interop;
+mod lab_run;
 mod manual;
 mod metrics;
 mod nsquic;

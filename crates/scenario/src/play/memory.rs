@@ -1,6 +1,5 @@
 //! Memory that a run takes, before it is played.
 
-use super::transport::window;
 use crate::build::Place;
 use crate::model::{Flow, Protocol, Scenario};
 
@@ -45,6 +44,6 @@ fn held(flow: &Flow, place: &Place) -> u64 {
         Protocol::Quic => flow.quic.window,
         Protocol::Tcp => flow.tcp.window,
     };
-    let window = options.unwrap_or_else(|| window(place));
+    let window = options.unwrap_or_else(|| place.window());
     flow.size.map_or(window, |size| size.min(window))
 }

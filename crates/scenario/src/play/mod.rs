@@ -5,13 +5,11 @@
 //!
 //! * `stage.rs`: the simulation with everybody in it; `transport.rs`: connections of either protocol; `memory.rs`:
 //!   what a run takes;
-//! * `outcome.rs`: the result of a run; `summary.rs`: of all runs; `series.rs`: time series of a run.
+//! * `series.rs`: time series of a run. Results are in `crate::results`.
 
 mod memory;
-mod outcome;
 mod series;
 mod stage;
-mod summary;
 mod transport;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,14 +18,13 @@ use std::sync::{Mutex, PoisonError};
 use crate::model::Scenario;
 use stage::Stage;
 
+pub use crate::results::{
+    ApplicationOutcome, ApplicationSummary, Figure, FlowOutcome, FlowSummary, Harm, Latency,
+    MessageOutcome, PlayingOutcome, PortOutcome, RunOutcome, Summary, TrafficOutcome, jain,
+};
 pub use equic_sim::quic::{FileHeader, JsonSeq, Logs, QlogEvent, QlogSink};
 pub use memory::memory;
-pub use outcome::{
-    ApplicationOutcome, FlowOutcome, Latency, MessageOutcome, PlayingOutcome, PortOutcome,
-    RunOutcome, TrafficOutcome,
-};
 pub use series::{FlowPoint, PlayingPoint, PortPoint, Series, SharePoint, UnitPoint};
-pub use summary::{ApplicationSummary, Figure, FlowSummary, Harm, Summary, jain};
 
 /// Reason for which a run cannot be played to its end.
 #[derive(Debug, thiserror::Error)]

@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
-use equic_sim::{
-    Application, FlowId, NodeId, OnOff, PortId, PortStats, Rate, ShortFlows, Simulation, Sink, Time,
-};
+use equic_sim::{Application, FlowId, PortId, PortStats, Simulation, Time};
 
-use super::outcome::{ApplicationOutcome, FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
 use super::series::{FlowPoint, PlayingPoint, PortPoint, Series, UnitPoint};
 use super::transport::{self, BulkIds};
 use super::{MakeLogs, Part};
 use crate::build::Place;
-use crate::model::{Flow, Scenario, Traffic, TrafficKind};
+use crate::model::{Flow, Scenario};
+use crate::results::{ApplicationOutcome, FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
 
 /// The most points of a time series: more is not looked at, and does not fit.
 const MOST_POINTS: usize = 10_000_000;
@@ -56,14 +54,8 @@ impl<'a> Stage<'a> {
                 connections.push(Connection { flow, copy: copy + 1, start, ids });
             }
         }
-        let mut traffic = Vec::new();
-        for (one, ends) in scenario.traffic.iter().zip(&place.traffic) {
-            traffic.push(attach(&mut run, one, *ends)?);
-        }
-        let both = |(name, link): &(String, equic_sim::LinkId)| {
-            [(format!("{name}, there"), link.there()), (format!("{name}, back"), link.back())]
-        };
-        let ports = place.watched.iter().flat_map(both).collect();
+        let traffic = place.attach_traffic(&mut run, scenario)?;
+        let ports = place.ports();
         Ok(Stage { scenario, seed, run, connections, traffic, ports })
     }
 
@@ -155,8 +147,8 @@ impl<'a> Stage<'a> {
             ended: self.run.now().as_secs_f64(),
             events: self.run.events(),
             flows: self.connections.iter().map(|one| self.flow(one)).collect(),
-            traffic: self.traffic(),
-            ports: self.ports.iter().map(|(name, port)| self.port(name, *port)).collect(),
+            traffic: TrafficOutcome::of_all(&self.run, self.scenario, &self.traffic),
+            ports: PortOutcome::of_all(&self.run, &self.ports),
         }
     }
 
@@ -232,39 +224,6 @@ impl<'a> Stage<'a> {
         }
         points
     }
-
-    fn traffic(&self) -> Vec<TrafficOutcome> {
-        let each = self.scenario.traffic.iter().zip(&self.traffic);
-        each.map(|(one, flow)| {
-            let stats = self.run.flow_stats(*flow);
-            TrafficOutcome {
-                name: one.name.clone(),
-                sent: stats.sent,
-                delivered: stats.delivered,
-                dropped: stats.dropped,
-            }
-        })
-        .collect()
-    }
-
-    fn port(&self, name: &str, port: PortId) -> PortOutcome {
-        let stats = self.run.port(port);
-        let seconds = self.run.now().as_secs_f64();
-        let rate = self.run.topology().direction(port).map(|direction| match &direction.rate {
-            Rate::BitsPerSecond(rate) => *rate as f64,
-            Rate::Trace(trace) => trace.mean_rate(),
-        });
-        let used = |rate: f64| 8.0 * stats.sent_bytes as f64 / (rate * seconds);
-        PortOutcome {
-            name: name.to_owned(),
-            utilisation: rate.filter(|_| seconds > 0.0).map(used),
-            sent: stats.sent,
-            dropped: stats.dropped_full + stats.dropped_early,
-            marked: stats.marked,
-            lost: stats.lost,
-            most_packets: stats.most_packets,
-        }
-    }
 }
 
 /// Name of a unit in results: of an object its own, else a number from 1.
@@ -282,28 +241,4 @@ struct Before {
     /// Bytes received and packets lost, of each connection.
     flows: Vec<(u64, u64)>,
     ports: Vec<PortStats>,
-}
-
-fn attach(
-    run: &mut Simulation,
-    traffic: &Traffic,
-    (from, to): (NodeId, NodeId),
-) -> Result<FlowId, String> {
-    let told = |error: equic_sim::TopologyError| error.to_string();
-    let (source, sink) = (run.address(from).map_err(told)?, run.address(to).map_err(told)?);
-    let flow = run.flow(source, sink).map_err(told)?;
-    let seed = run.agent_seed(source);
-    let refused = |error: equic_sim::TrafficError| format!("{}: {error}", traffic.name);
-    match &traffic.kind {
-        TrafficKind::OnOff(config) => {
-            let agent = OnOff::new(*config, sink, flow, seed).map_err(refused)?;
-            run.attach(source, Box::new(agent));
-        }
-        TrafficKind::ShortFlows(config) => {
-            let agent = ShortFlows::new(config.clone(), sink, flow, seed).map_err(refused)?;
-            run.attach(source, Box::new(agent));
-        }
-    }
-    run.attach(sink, Box::new(Sink::default()));
-    Ok(flow)
 }

@@ -1,25 +1,16 @@
 //! Connections of a run, whatever their protocol: how they are configured, and what they say of themselves.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use equic_sim::quic::{
-    Algorithm, Bulk, BulkReceiver, BulkSender, Carrier, ControllerFactory, Logs, Party, Resumption,
-    TransportConfig,
-};
-use equic_sim::tcp::{
-    Classic, TcpBulk, TcpBulkReceiver, TcpBulkSender, TcpCarrier, TcpConfig, TlsConfig,
-};
+use equic_sim::quic::{Bulk, BulkReceiver, BulkSender, Carrier, Logs, Party, Resumption};
+use equic_sim::tcp::{TcpBulk, TcpBulkReceiver, TcpBulkSender, TcpCarrier, TcpConfig, TlsConfig};
 use equic_sim::{NodeId, Report, Simulation, Time};
 
 use crate::build::Place;
-use crate::model::{Controller, Flow, Protocol, Tls, TlsVersion};
+use crate::model::{Flow, Protocol, Tls, TlsVersion};
 
 /// Bytes of flows that have no size: more than any run can carry.
 const WITHOUT_END: u64 = 1 << 60;
-
-/// Bounds of the window that the network asks for, in bytes.
-const WINDOWS: (u64, u64) = (1 << 20, 128 << 20);
 
 pub(super) use equic_sim::quic::{BulkIds, Outcome, SenderState};
 
@@ -36,7 +27,7 @@ pub(super) fn attach(
     let start = Time::START + start;
     match flow.protocol {
         Protocol::Quic => {
-            let transport = quic(flow, place);
+            let transport = place.quic(flow);
             let resumption = match (flow.quic.resumption, flow.quic.early_data) {
                 (false, _) => Resumption::None,
                 (true, false) => Resumption::Session,
@@ -118,50 +109,6 @@ pub(super) fn report(run: &Simulation, flow: &Flow, ids: BulkIds) -> Option<Repo
     Some(report)
 }
 
-fn congestion(flow: &Flow) -> Arc<dyn ControllerFactory> {
-    match flow.controller {
-        Controller::NewReno => Arc::new(Algorithm::NewReno),
-        Controller::Cubic => Arc::new(Algorithm::Cubic),
-        Controller::Bbr => Arc::new(Algorithm::Bbr),
-        Controller::Bic => Arc::new(Classic::Bic),
-        Controller::Vegas => Arc::new(Classic::Vegas),
-        Controller::Westwood => Arc::new(Classic::Westwood),
-        Controller::GoogleQuic => Arc::new(Classic::GoogleQuic),
-    }
-}
-
-/// The window that the network asks for, in bytes.
-pub(super) fn window(place: &Place) -> u64 {
-    place.holds.saturating_mul(2).clamp(WINDOWS.0, WINDOWS.1)
-}
-
-fn quic(flow: &Flow, place: &Place) -> TransportConfig {
-    let options = &flow.quic;
-    let mtu = options.mtu.unwrap_or(place.datagram);
-    let window = options.window.unwrap_or_else(|| window(place));
-    let mut config = TransportConfig {
-        congestion: congestion(flow),
-        initial_window: options.initial_window,
-        max_mtu: mtu,
-        mtu_discovery: options.mtu_discovery,
-        ecn: options.ecn,
-        ack_frequency: options.ack_frequency,
-        max_idle_timeout: options.idle_timeout,
-        ..TransportConfig::default()
-    };
-    if !options.mtu_discovery {
-        config.initial_mtu = mtu;
-    }
-    let streams = &mut config.streams;
-    streams.max_stream_window = window;
-    streams.max_connection_window = window;
-    streams.stream_window = streams.stream_window.min(window);
-    streams.connection_window = streams.connection_window.min(window);
-    streams.send_buffer = window;
-    streams.connection_send_buffer = window;
-    config
-}
-
 fn tls(options: Tls) -> TlsConfig {
     let Tls { version, resumption, early_data, false_start, certificates } = options;
     let version = match version {
@@ -173,9 +120,9 @@ fn tls(options: Tls) -> TlsConfig {
 
 fn tcp(flow: &Flow, place: &Place) -> TcpConfig {
     let (options, usual) = (&flow.tcp, TcpConfig::default());
-    let window = options.window.unwrap_or_else(|| window(place));
+    let window = options.window.unwrap_or_else(|| place.window());
     TcpConfig {
-        congestion: congestion(flow),
+        congestion: flow.controller.factory(),
         mss: options.mss.unwrap_or(place.mss),
         initial_window: options.initial_window.unwrap_or(usual.initial_window),
         sack: options.sack.unwrap_or(usual.sack),

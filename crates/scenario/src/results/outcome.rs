@@ -1,8 +1,9 @@
 //! The result of one run.
 
-use equic_report::stats::Sample;
-use equic_sim::{Application, Report};
+use equic_sim::{Application, FlowId, PortId, Rate, Simulation};
 use serde::Serialize;
+
+use crate::model::Scenario;
 
 /// A run with one seed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -114,7 +115,10 @@ pub struct MessageOutcome {
 }
 
 impl ApplicationOutcome {
-    pub(super) fn new(application: &Application, report: &Report) -> ApplicationOutcome {
+    /// Of what an application reports.
+    #[cfg(feature = "play")]
+    pub(crate) fn new(application: &Application, report: &equic_sim::Report) -> ApplicationOutcome {
+        use equic_report::stats::Sample;
         let (wanted, done) = (application.units(), report.units.len() as u64);
         let took: Sample = report.units.iter().map(|unit| unit.took().as_secs_f64()).collect();
         let latency = took.mean().map(|mean| {
@@ -179,4 +183,46 @@ pub struct PortOutcome {
     pub lost: u64,
     /// The most packets that waited.
     pub most_packets: usize,
+}
+
+impl TrafficOutcome {
+    /// What became of all other traffic of a scenario in this run, whose flows are in the order of the description.
+    pub fn of_all(run: &Simulation, scenario: &Scenario, flows: &[FlowId]) -> Vec<TrafficOutcome> {
+        let of = |(name, flow): (&String, &FlowId)| {
+            let stats = run.flow_stats(*flow);
+            TrafficOutcome {
+                name: name.clone(),
+                sent: stats.sent,
+                delivered: stats.delivered,
+                dropped: stats.dropped,
+            }
+        };
+        scenario.traffic.iter().map(|one| &one.name).zip(flows).map(of).collect()
+    }
+}
+
+impl PortOutcome {
+    /// What these ports, each with its name, have done in this run so far.
+    pub fn of_all(run: &Simulation, ports: &[(String, PortId)]) -> Vec<PortOutcome> {
+        ports.iter().map(|(name, port)| PortOutcome::of(run, name, *port)).collect()
+    }
+
+    fn of(run: &Simulation, name: &str, port: PortId) -> PortOutcome {
+        let stats = run.port(port);
+        let seconds = run.now().as_secs_f64();
+        let rate = run.topology().direction(port).map(|direction| match &direction.rate {
+            Rate::BitsPerSecond(rate) => *rate as f64,
+            Rate::Trace(trace) => trace.mean_rate(),
+        });
+        let used = |rate: f64| 8.0 * stats.sent_bytes as f64 / (rate * seconds);
+        PortOutcome {
+            name: name.to_owned(),
+            utilisation: rate.filter(|_| seconds > 0.0).map(used),
+            sent: stats.sent,
+            dropped: stats.dropped_full + stats.dropped_early,
+            marked: stats.marked,
+            lost: stats.lost,
+            most_packets: stats.most_packets,
+        }
+    }
 }

@@ -156,7 +156,7 @@ impl Summary {
     }
 
     /// Adds the harm to one flow, by its number in the description: `runs` are those of all flows, `alone` those of
-    /// this one alone ([`super::Part::Flow`]), with the same seeds.
+    /// this one alone (`equic_scenario::play::Part::Flow`), with the same seeds.
     pub fn harm(&mut self, flow: usize, runs: &[RunOutcome], alone: &[RunOutcome]) {
         let Some(summary) = self.flows.get_mut(flow) else { return };
         let own = |run: &RunOutcome, value: &dyn Fn(&FlowOutcome) -> Option<f64>| {

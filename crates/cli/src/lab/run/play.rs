@@ -1,0 +1,247 @@
+//! One run of a scenario in real time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use equic_lab::emulation::{Emulation, Lateness, Live, Settings};
+use equic_lab::{Lab, Namespace, TcpSettings};
+use equic_scenario::results::{FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
+use equic_scenario::{Flow, Place, Protocol, Scenario};
+use equic_sim::{FlowId, NodeId, Simulation};
+use tokio::sync::Notify;
+
+use super::quic::{Identity, Quic};
+use super::refuse::{kernel_name, mtu};
+use super::tcp::Tcp;
+use super::transfer::{Sender, Transfer};
+use crate::failure::{Done, Failure};
+use crate::signals::runtime;
+
+/// Threads for both ends of all connections.
+const THREADS: usize = 2;
+/// Time between two looks at how far the run is.
+const LOOK: Duration = Duration::from_millis(100);
+/// Time for what is closed to be said before the hosts go.
+const FAREWELL: Duration = Duration::from_millis(50);
+
+/// A run and what is special about real time.
+pub(super) struct Played {
+    pub(super) outcome: RunOutcome,
+    /// Of each connection, the keys of figures that the kernel does not tell.
+    pub(super) untold: Vec<Vec<&'static str>>,
+    pub(super) late: Lateness,
+}
+
+/// A connection of the run.
+struct Connection<'a> {
+    flow: &'a Flow,
+    copy: usize,
+    start: Duration,
+    transfer: Arc<Transfer>,
+    ends: Ends,
+}
+
+enum Ends {
+    Quic(Quic),
+    Tcp(Tcp),
+}
+
+/// Plays a scenario with one seed; `progress` is told which share of it is done, from 0 to 1.
+pub(super) fn play(
+    scenario: &Scenario,
+    place: &Place,
+    seed: u64,
+    progress: &dyn Fn(f64),
+) -> Done<Played> {
+    let nodes: Vec<(NodeId, NodeId)> = place.flows.iter().flatten().copied().collect();
+    let lab = Lab::builder("run").clients(Emulation::hosts_for(&nodes) - 1).build()?;
+    let tcp = scenario.flows.iter().find(|flow| flow.protocol == Protocol::Tcp);
+    let settings = Settings {
+        mtu: mtu(place),
+        initial_window: tcp.and_then(|flow| flow.tcp.initial_window),
+        min_rto: tcp.and_then(|flow| flow.tcp.min_rto),
+    };
+    let run = Simulation::new(place.topology.clone(), seed)?;
+    let mut emulation = Emulation::prepare(&lab, run, &nodes, &settings)?;
+    // Behind the connections, as in virtual time: so chance does the same to it.
+    let traffic = place.attach_traffic(emulation.network(), scenario).map_err(Failure::new)?;
+    if let Some(flow) = tcp {
+        emulation.hosts().iter().try_for_each(|host| set_up(host, flow, place))?;
+    }
+    let played = runtime(Some(THREADS))?.block_on(async {
+        let over = Arc::new(Notify::new());
+        let connections = connect(scenario, place, &emulation, &over)?;
+        let live = emulation.begin()?;
+        let started = live.start();
+        for one in &connections {
+            let at = (started + one.start).into();
+            match &one.ends {
+                Ends::Quic(quic) => quic.spawn(at, &one.transfer),
+                Ends::Tcp(tcp) => tcp.spawn(at, &one.transfer),
+            }
+        }
+        wait(scenario, &connections, &live, &over, progress).await;
+        let ended = Instant::now();
+        let senders: Vec<Sender> = connections.iter().map(|one| one.ends.sender()).collect();
+        for one in &connections {
+            if let Ends::Quic(quic) = &one.ends {
+                quic.close();
+            }
+        }
+        tokio::time::sleep(FAREWELL).await;
+        let report = live.stop()?;
+        let flow = |index: usize, (there, _): (FlowId, FlowId)| {
+            let (one, sender) = (&connections[index], &senders[index]);
+            outcome(one, sender, &report.run, there, ended)
+        };
+        let outcome = RunOutcome {
+            seed,
+            ended: ended.duration_since(started).as_secs_f64(),
+            events: report.run.events(),
+            flows: report.flows.iter().enumerate().map(|(at, ids)| flow(at, *ids)).collect(),
+            traffic: TrafficOutcome::of_all(&report.run, scenario, &traffic),
+            ports: PortOutcome::of_all(&report.run, &place.ports()),
+        };
+        let untold = senders.iter().map(untold).collect();
+        Done::Ok(Played { outcome, untold, late: report.lateness })
+    })?;
+    lab.close()?;
+    Ok(played)
+}
+
+/// Gives a host the kernel parameters that the scenario's TCP flows ask for.
+fn set_up(host: &Namespace, flow: &Flow, place: &Place) -> Done {
+    let options = &flow.tcp;
+    let window = options.window.unwrap_or_else(|| place.window());
+    // The kernel counts what it keeps beside each payload, too: half of a receive buffer is window.
+    let bytes = |times: u64| (times * window).min(i32::MAX as u64);
+    let onoff = |on: bool| if on { "1" } else { "0" }.to_owned();
+    let parameters = [
+        ("tcp_rmem", Some(format!("4096 131072 {}", bytes(2).max(131_072)))),
+        ("tcp_wmem", Some(format!("4096 16384 {}", bytes(4).max(16_384)))),
+        ("tcp_sack", options.sack.map(onoff)),
+        ("tcp_timestamps", options.timestamps.map(onoff)),
+        ("tcp_window_scaling", options.window_scaling.map(onoff)),
+        // 2: only if the other end asks.
+        ("tcp_ecn", options.ecn.map(|on| if on { "1" } else { "2" }.to_owned())),
+        (
+            "tcp_early_retrans",
+            options.tail_loss_probe.map(|on| if on { "3" } else { "0" }.to_owned()),
+        ),
+    ];
+    for (name, value) in parameters {
+        if let Some(value) = value {
+            host.set_sysctl(&format!("net/ipv4/{name}"), &value)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the ends of all connections. Inside a runtime.
+fn connect<'a>(
+    scenario: &'a Scenario,
+    place: &Place,
+    emulation: &Emulation,
+    over: &Arc<Notify>,
+) -> Done<Vec<Connection<'a>>> {
+    let identity = Identity::new()?;
+    let mut connections = Vec::new();
+    for flow in &scenario.flows {
+        for copy in 0..flow.count {
+            let index = connections.len();
+            let ((client, from), (server, at)) = (emulation.client(index), emulation.server(index));
+            let ends = match flow.protocol {
+                Protocol::Quic => {
+                    let client = client.udp_socket_nonblocking(from)?;
+                    let server = server.udp_socket_nonblocking(at)?;
+                    Ends::Quic(Quic::prepare(client, server, place.quic(flow), &identity)?)
+                }
+                Protocol::Tcp => {
+                    let settings = TcpSettings {
+                        congestion: Some(kernel_name(flow.controller).to_owned()),
+                        mss: flow.tcp.mss,
+                        pacing: flow.tcp.pacing.unwrap_or(false),
+                    };
+                    let listener = server.tcp_listener(at, &settings)?;
+                    Ends::Tcp(Tcp::prepare(client.tcp_socket(from, &settings)?, listener)?)
+                }
+            };
+            connections.push(Connection {
+                flow,
+                copy: copy + 1,
+                start: flow.start + flow.stagger * copy as u32,
+                transfer: Arc::new(Transfer::new(flow.size, Arc::clone(over))),
+                ends,
+            });
+        }
+    }
+    Ok(connections)
+}
+
+/// Waits until all transfers are over, the limit is reached, or the network has failed.
+async fn wait(
+    scenario: &Scenario,
+    connections: &[Connection<'_>],
+    live: &Live,
+    over: &Notify,
+    progress: &dyn Fn(f64),
+) {
+    while !connections.iter().all(|one| one.transfer.is_over()) {
+        let left = scenario.limit.saturating_sub(live.start().elapsed());
+        if left.is_zero() || live.is_over() {
+            return;
+        }
+        // Whatever wakes it: it looks again.
+        let _ = tokio::time::timeout(left.min(LOOK), over.notified()).await;
+        let shares: Option<Vec<f64>> = connections.iter().map(|one| one.transfer.share()).collect();
+        progress(match shares {
+            Some(shares) => shares.iter().sum::<f64>() / shares.len() as f64,
+            None => live.start().elapsed().as_secs_f64() / scenario.limit.as_secs_f64(),
+        });
+    }
+}
+
+impl Ends {
+    fn sender(&self) -> Sender {
+        match self {
+            Ends::Quic(quic) => quic.sender(),
+            Ends::Tcp(tcp) => tcp.sender(),
+        }
+    }
+}
+
+fn outcome(
+    one: &Connection<'_>,
+    sender: &Sender,
+    run: &Simulation,
+    there: FlowId,
+    ended: Instant,
+) -> FlowOutcome {
+    let (transfer, packets) = (&one.transfer, run.flow_stats(there));
+    let since_begun = |end: Instant| Some(end.duration_since(transfer.begun()?).as_secs_f64());
+    let completion = transfer.completed().and_then(since_begun);
+    let seconds = completion.or_else(|| since_begun(ended)).unwrap_or(0.0);
+    let bytes = transfer.bytes();
+    FlowOutcome {
+        name: one.flow.name.clone(),
+        copy: one.copy,
+        completion,
+        bytes,
+        goodput: if seconds > 0.0 { 8.0 * bytes as f64 / seconds } else { 0.0 },
+        packets_sent: sender.packets_sent,
+        packets_lost: sender.packets_lost,
+        spurious_losses: sender.spurious.unwrap_or(0),
+        timeouts: sender.timeouts.unwrap_or(0),
+        min_rtt: sender.min_rtt.map(|rtt| rtt.as_secs_f64()),
+        dropped: packets.dropped,
+        lost: packets.lost,
+        marked: packets.marked,
+        failure: transfer.failure(),
+        application: None,
+    }
+}
+
+fn untold(sender: &Sender) -> Vec<&'static str> {
+    let told = [("spurious_losses", sender.spurious), ("timeouts", sender.timeouts)];
+    told.into_iter().filter(|(_, told)| told.is_none()).map(|(key, _)| key).collect()
+}

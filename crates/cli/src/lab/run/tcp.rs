@@ -1,0 +1,100 @@
+//! Both ends of a transfer by the kernel's TCP.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use equic_lab::TcpInfo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
+use tokio::time::Instant;
+
+use super::transfer::{CHUNK, Sender, Transfer};
+use crate::failure::Done;
+
+/// A transfer whose ends are ready.
+pub(super) struct Tcp {
+    /// The client's socket, until it is used.
+    client: Mutex<Option<TcpStream>>,
+    server: Mutex<Option<TcpListener>>,
+    to: SocketAddr,
+    /// The sender's socket, for its counters.
+    kept: Arc<OnceLock<OwnedFd>>,
+}
+
+impl Tcp {
+    /// Of a socket that is not connected and one that listens.
+    pub(super) fn prepare(client: TcpStream, server: TcpListener) -> Done<Tcp> {
+        let to = server.local_addr()?;
+        let (client, server) = (Mutex::new(Some(client)), Mutex::new(Some(server)));
+        Ok(Tcp { client, server, to, kept: Arc::default() })
+    }
+
+    /// Lets both ends run; the client begins at this moment.
+    pub(super) fn spawn(&self, at: Instant, transfer: &Arc<Transfer>) {
+        fn taken<T>(from: &Mutex<Option<T>>) -> Option<T> {
+            from.lock().unwrap_or_else(PoisonError::into_inner).take()
+        }
+        let (Some(client), Some(server)) = (taken(&self.client), taken(&self.server)) else {
+            return;
+        };
+        let receiving = Arc::clone(transfer);
+        tokio::spawn(async move {
+            if let Err(failure) = receive(server, &receiving).await {
+                receiving.fail(failure.to_string());
+            }
+        });
+        let (to, kept, sending) = (self.to, Arc::clone(&self.kept), Arc::clone(transfer));
+        tokio::spawn(async move {
+            tokio::time::sleep_until(at).await;
+            sending.begin();
+            if let Err(failure) = send(client, to, &kept, &sending).await {
+                sending.fail(failure.to_string());
+            }
+        });
+    }
+
+    /// Counters of the sender.
+    pub(super) fn sender(&self) -> Sender {
+        let info = self.kept.get().and_then(|socket| TcpInfo::of(socket).ok()).unwrap_or_default();
+        Sender {
+            packets_sent: info.segments_sent,
+            packets_lost: info.retransmitted,
+            spurious: info.spurious,
+            timeouts: info.timeouts,
+            min_rtt: info.min_rtt,
+        }
+    }
+}
+
+async fn send(
+    client: TcpStream,
+    to: SocketAddr,
+    kept: &OnceLock<OwnedFd>,
+    transfer: &Transfer,
+) -> Done {
+    let mut stream = TcpSocket::from_std_stream(client).connect(to).await?;
+    let socket = stream.as_fd().try_clone_to_owned()?;
+    kept.get_or_init(|| socket);
+    let mut sent = 0;
+    while let Some(chunk) = transfer.next(sent) {
+        stream.write_all(chunk).await?;
+        sent += chunk.len() as u64;
+    }
+    stream.shutdown().await?;
+    // Until the server has closed, too: it does when it has everything.
+    let _ = stream.read(&mut [0]).await?;
+    Ok(())
+}
+
+async fn receive(server: TcpListener, transfer: &Transfer) -> Done {
+    let listener = tokio::net::TcpListener::from_std(server)?;
+    let (mut stream, _) = listener.accept().await?;
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        match stream.read(&mut buffer).await? {
+            0 => return Ok(()),
+            count => transfer.receive(&buffer[..count]),
+        };
+    }
+}

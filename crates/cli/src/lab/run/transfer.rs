@@ -1,0 +1,158 @@
+//! A transfer of bytes in real time, whatever the protocol: what both its ends have in common.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+/// Bytes that are written and read at a time.
+pub(super) const CHUNK: usize = 16 * 1024;
+/// The content begins anew after so many bytes: a prime, so that no packet is like another.
+const PERIOD: usize = 251;
+
+/// State of a transfer: both ends write to it, and the run reads it.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    /// Bytes to transfer; none: until the run ends.
+    size: Option<u64>,
+    bytes: AtomicU64,
+    begun: OnceLock<Instant>,
+    completed: OnceLock<Instant>,
+    failure: Mutex<Option<String>>,
+    /// Wakes the run, which waits until all transfers are over.
+    over: Arc<Notify>,
+}
+
+/// Counters of a sender.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sender {
+    pub(super) packets_sent: u64,
+    pub(super) packets_lost: u64,
+    /// None: the kernel does not tell.
+    pub(super) spurious: Option<u64>,
+    /// None: the kernel does not tell.
+    pub(super) timeouts: Option<u64>,
+    pub(super) min_rtt: Option<Duration>,
+}
+
+impl Transfer {
+    pub(super) fn new(size: Option<u64>, over: Arc<Notify>) -> Transfer {
+        Transfer {
+            size,
+            bytes: AtomicU64::new(0),
+            begun: OnceLock::new(),
+            completed: OnceLock::new(),
+            failure: Mutex::default(),
+            over,
+        }
+    }
+
+    /// The handshake begins now.
+    pub(super) fn begin(&self) {
+        // It begins once.
+        let _ = self.begun.set(Instant::now());
+    }
+
+    /// What the sender sends next, behind so many bytes; none: that was all.
+    pub(super) fn next(&self, sent: u64) -> Option<&'static [u8]> {
+        let left = self.size.map_or(u64::MAX, |size| size.saturating_sub(sent));
+        (left > 0).then(|| content(sent, left))
+    }
+
+    /// The receiver's application has read this; true if it was the last.
+    pub(super) fn receive(&self, read: &[u8]) -> bool {
+        let before = self.bytes.load(Ordering::Relaxed);
+        if content(before, read.len() as u64) != read {
+            self.fail(format!("wrong bytes behind {before}"));
+        }
+        let bytes = before + read.len() as u64;
+        self.bytes.store(bytes, Ordering::Relaxed);
+        let done = self.size.is_some_and(|size| bytes >= size);
+        if done && self.completed.set(Instant::now()).is_ok() {
+            self.over.notify_one();
+        }
+        done
+    }
+
+    /// An end has failed; the first reason is kept, and none of what comes after the last byte.
+    pub(super) fn fail(&self, reason: String) {
+        if self.completed.get().is_some() {
+            return;
+        }
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.over.notify_one();
+    }
+
+    pub(super) fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.completed.get().is_some() || self.failure().is_some()
+    }
+
+    /// Bytes that the receiver's application has read.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Share of its bytes that has arrived, from 0 to 1; none: it has no size.
+    pub(super) fn share(&self) -> Option<f64> {
+        self.size.map(|size| self.bytes() as f64 / size as f64)
+    }
+
+    pub(super) fn begun(&self) -> Option<Instant> {
+        self.begun.get().copied()
+    }
+
+    pub(super) fn completed(&self) -> Option<Instant> {
+        self.completed.get().copied()
+    }
+}
+
+/// What a transfer has behind so many bytes: at most a chunk, and at most `most` bytes.
+fn content(from: u64, most: u64) -> &'static [u8] {
+    static BYTES: [u8; CHUNK + PERIOD] = {
+        let mut bytes = [0; CHUNK + PERIOD];
+        let mut index = 0;
+        while index < bytes.len() {
+            bytes[index] = (index % PERIOD) as u8;
+            index += 1;
+        }
+        bytes
+    };
+    let begin = (from % PERIOD as u64) as usize;
+    &BYTES[begin..begin + most.min(CHUNK as u64) as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_what_is_expected() {
+        let size = 3 * CHUNK as u64 + 7;
+        let transfer = Transfer::new(Some(size), Arc::default());
+        let mut sent = 0;
+        while let Some(chunk) = transfer.next(sent) {
+            sent += chunk.len() as u64;
+            let (one, other) = chunk.split_at(chunk.len() / 3);
+            assert!(!transfer.receive(one));
+            assert_eq!(transfer.receive(other), sent == size);
+        }
+        assert_eq!((sent, transfer.bytes(), transfer.failure()), (size, size, None));
+        assert!(transfer.completed().is_some());
+        // What an end says after that, it says of a connection that has done its work.
+        transfer.fail("closed".to_owned());
+        assert_eq!(transfer.failure(), None);
+    }
+
+    #[test]
+    fn wrong_bytes_are_a_failure() {
+        let transfer = Transfer::new(None, Arc::default());
+        assert!(!transfer.receive(&[0, 1, 2]) && transfer.failure().is_none());
+        assert!(!transfer.receive(&[4]) && transfer.is_over());
+        assert_eq!(transfer.failure().as_deref(), Some("wrong bytes behind 3"));
+    }
+}

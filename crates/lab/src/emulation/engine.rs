@@ -1,0 +1,165 @@
+//! The thread that lets the network's time run with the clock's.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use equic_sim::{AgentId, FlowId, NodeId, Simulation, Time, TopologyError};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+
+use super::tap::{Outbox, Tap};
+use super::{Ends, FIRST_PORT, Lateness, Report, packet};
+use crate::LabError;
+
+/// Longest time until the thread sees that it is to end.
+const LOOK: Duration = Duration::from_millis(20);
+/// Packets that are read from one host before others have their turn.
+const TURN: usize = 64;
+/// Larger than any packet.
+const BUFFER: usize = 1 << 16;
+
+/// A connection's ends within the network.
+struct Taps {
+    ends: Ends,
+    client: AgentId,
+    server: AgentId,
+    flows: (FlowId, FlowId),
+}
+
+pub(super) struct Engine {
+    tuns: Vec<File>,
+    pub(super) run: Simulation,
+    /// In the order of their ports.
+    connections: Vec<Taps>,
+    outbox: Outbox,
+    lateness: Lateness,
+    strangers: u64,
+}
+
+impl Engine {
+    pub(super) fn new(run: Simulation, tuns: Vec<File>) -> Engine {
+        Engine {
+            tuns,
+            run,
+            connections: Vec::new(),
+            outbox: Outbox::default(),
+            lateness: Lateness::default(),
+            strangers: 0,
+        }
+    }
+
+    /// Puts both ends of a connection on their nodes.
+    pub(super) fn connect(
+        &mut self,
+        (client, server): (NodeId, NodeId),
+        ends: Ends,
+    ) -> Result<(), TopologyError> {
+        let run = &mut self.run;
+        let ip = run.topology().ip;
+        let (from, to) = (run.address(client)?, run.address(server)?);
+        let flows = (run.flow(from, to)?, run.flow(to, from)?);
+        let tap = |peer, flow, host| Tap::new(peer, flow, ip, host, Arc::clone(&self.outbox));
+        let (client, server) = (tap(to, flows.0, ends.client), tap(from, flows.1, ends.server));
+        let client = run.attach(from, Box::new(client));
+        let server = run.attach(to, Box::new(server));
+        self.connections.push(Taps { ends, client, server, flows });
+        Ok(())
+    }
+
+    pub(super) fn run(mut self, start: Instant, stop: &AtomicBool) -> Result<Report, LabError> {
+        be_punctual();
+        let now = || Time::START + start.elapsed();
+        let stuck = |error: equic_sim::Stuck| LabError::Plan(error.to_string());
+        let mut buffer = vec![0; BUFFER];
+        let mut ready = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            self.run.run(now()).map_err(stuck)?;
+            self.hand_over(start)?;
+            for host in ready.drain(..) {
+                self.run.run(now()).map_err(stuck)?;
+                self.read(host, &mut buffer)?;
+            }
+            self.hand_over(start)?;
+            let due = self.run.next_event().map_or(LOOK, |at| at.since(now()).min(LOOK));
+            self.wait(due, &mut ready)?;
+        }
+        self.run.run(now()).map_err(stuck)?;
+        let flows = self.connections.iter().map(|one| one.flows).collect();
+        Ok(Report { run: self.run, flows, lateness: self.lateness, strangers: self.strangers })
+    }
+
+    /// Waits so long, or until hosts have sent something: these are in `ready` then.
+    fn wait(&self, most: Duration, ready: &mut Vec<usize>) -> Result<(), LabError> {
+        let mut polled: Vec<PollFd<'_>> =
+            self.tuns.iter().map(|tun| PollFd::new(tun.as_fd(), PollFlags::POLLIN)).collect();
+        match ppoll(&mut polled, Some(TimeSpec::from_duration(most)), None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(LabError::system("wait for packets", errno)),
+        }
+        let has = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
+        ready.extend(polled.iter().enumerate().filter(|(_, fd)| has(fd)).map(|(host, _)| host));
+        Ok(())
+    }
+
+    /// Takes packets that a host has sent into the network.
+    fn read(&mut self, host: usize, buffer: &mut [u8]) -> Result<(), LabError> {
+        for _ in 0..TURN {
+            let length = match (&self.tuns[host]).read(buffer) {
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(LabError::system("read from a host's interface", error)),
+            };
+            let packet = &buffer[..length];
+            let found = packet::read(packet)
+                .and_then(|header| self.tap(host, header.ports).map(|tap| (tap, header.ecn)));
+            match found {
+                Some((tap, ecn)) => {
+                    self.run.act::<Tap, _>(tap, |tap| tap.take(packet, ecn));
+                }
+                None => self.strangers += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of a connection that a packet of this host, between these ports, is from.
+    fn tap(&self, host: usize, (source, destination): (u16, u16)) -> Option<AgentId> {
+        let find = |port: u16| self.connections.get(usize::from(port.checked_sub(FIRST_PORT)?));
+        match find(destination).filter(|one| one.ends.client == host) {
+            Some(connection) => Some(connection.client),
+            None => find(source).filter(|one| one.ends.server == host).map(|one| one.server),
+        }
+    }
+
+    /// Hands packets that have come out of the network to their hosts.
+    fn hand_over(&mut self, start: Instant) -> Result<(), LabError> {
+        let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
+        for delivered in outbox.drain(..) {
+            match (&self.tuns[delivered.host]).write(&delivered.packet) {
+                Ok(_) => {}
+                // A damaged header, which the kernel does not take: lost, as on a wire.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+                Err(error) => return Err(LabError::system("write to a host's interface", error)),
+            }
+            self.lateness.add(start.elapsed().saturating_sub(delivered.at.elapsed()));
+        }
+        Ok(())
+    }
+}
+
+/// Asks the kernel to wake this thread when it wants to be woken, and before others. Where that is not allowed it is as
+/// late as others are, which [`Lateness`] tells.
+fn be_punctual() {
+    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: prctl(2) with this option takes an integer; the parameter lives through the other call.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1_000);
+        libc::sched_setscheduler(0, libc::SCHED_RR, &raw const priority);
+    }
+}

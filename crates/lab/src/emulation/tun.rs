@@ -1,0 +1,63 @@
+//! Interfaces whose other side is in this process (Linux, Documentation/networking/tuntap.rst).
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use super::Settings;
+use crate::construct::Ip;
+use crate::{LabError, Namespace};
+
+/// Name of the interface on each host.
+const NAME: &str = "net0";
+const DEVICE: &str = "/dev/net/tun";
+/// Packets that the kernel keeps for this process: what is lost here the network knows nothing of.
+const QUEUE: u32 = 20_000;
+
+/// An interface of a host with this address, by which it reaches `prefix`. It goes when the file is closed.
+pub(super) fn make(
+    host: &Namespace,
+    address: IpAddr,
+    prefix: &str,
+    settings: &Settings,
+) -> Result<File, LabError> {
+    let file = host.run(open)?.map_err(LabError::NoTun)?;
+    let length = prefix.rsplit('/').next().unwrap_or_default();
+    let Settings { mtu, .. } = settings;
+    let mut lines = format!("link set {NAME} mtu {mtu} txqueuelen {QUEUE} up\n");
+    let nodad = if address.is_ipv6() { " nodad" } else { "" };
+    // Writing to a String cannot fail.
+    let _ = writeln!(lines, "address add {address}/{length} dev {NAME} noprefixroute{nodad}");
+    let _ = write!(lines, "route add {prefix} dev {NAME} src {address}");
+    if let Some(segments) = settings.initial_window {
+        let _ = write!(lines, " initcwnd {segments}");
+    }
+    if let Some(least) = settings.min_rto {
+        let _ = write!(lines, " rto_min {}ms", least.as_millis().max(1));
+    }
+    lines.push('\n');
+    Ip::start(Some(&host.name), &lines)?.finish()?;
+    Ok(file)
+}
+
+/// Makes the interface in the calling thread's namespace.
+fn open() -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
+    let file = options.open(Path::new(DEVICE))?;
+    // SAFETY: a request of zeros is a valid value of this plain structure.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(NAME.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: the request lives through the call, and TUNSETIFF takes one of this type.
+    if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(file)
+}

@@ -1,0 +1,12 @@
+//! Results of runs, whether time was virtual or real: of one run, of all runs of a scenario, and the report of these.
+
+mod outcome;
+mod report;
+mod summary;
+
+pub use outcome::{
+    ApplicationOutcome, FlowOutcome, Latency, MessageOutcome, PlayingOutcome, PortOutcome,
+    RunOutcome, TrafficOutcome,
+};
+pub use report::{Document, Report};
+pub use summary::{ApplicationSummary, Figure, FlowSummary, Harm, Summary, jain};

@@ -1,0 +1,182 @@
+//! The report of a scenario's runs: tables for people, and a document for programs.
+
+use equic_report::number::{self, MISSING};
+use equic_report::table::{Cell, Column, Table, Tone};
+use serde::Serialize;
+
+use super::{Figure, RunOutcome, Summary};
+use crate::model::Scenario;
+
+/// The most failures of connections that a report names.
+const FAILURES: usize = 10;
+
+/// The result as JSON: schema `equic.sim.run/1`.
+#[derive(Serialize)]
+pub struct Document<'a, R = RunOutcome> {
+    /// File or name of the scenario.
+    pub scenario: String,
+    /// Its description.
+    pub description: &'a str,
+    /// Seeds of the runs.
+    pub seeds: &'a [u64],
+    /// All runs, summed up.
+    pub summary: &'a Summary,
+    /// Each run.
+    pub runs: &'a [R],
+}
+
+/// A part of the report for people, in the order of reading.
+#[derive(Debug)]
+pub enum Report {
+    /// Text with its line feed, for standard output.
+    Text(String),
+    /// A table, for standard output.
+    Table(Table),
+    /// A failure, for standard error.
+    Notice(String),
+}
+
+impl Report {
+    /// The report of these runs of a scenario that is called so.
+    pub fn of(
+        name: &str,
+        scenario: &Scenario,
+        summary: &Summary,
+        runs: &[RunOutcome],
+    ) -> Vec<Report> {
+        let mut report = Vec::new();
+        if !scenario.description.is_empty() {
+            report.push(Report::Text(format!("{name}: {}\n", scenario.description)));
+        }
+        report.push(Report::Table(flows(summary, runs.len())));
+        report.extend(applications(summary).into_iter().map(Report::Table));
+        if let Some(jain) = summary.jain {
+            let within = jain
+                .interval
+                .map(|interval| format!(" ({:.3} to {:.3})", interval.low, interval.high));
+            let within = within.unwrap_or_default();
+            let text = format!("Jain's fairness index of goodput: {:.3}{within}\n", jain.mean);
+            report.push(Report::Text(text));
+        }
+        report.extend(harm(summary).map(Report::Table));
+        let failures = runs.iter().flat_map(|run| {
+            let failed = run.flows.iter().filter_map(|flow| Some((flow, flow.failure.as_ref()?)));
+            failed.map(|(flow, failure)| {
+                format!("seed {}, {} {}: {failure}", run.seed, flow.name, flow.copy)
+            })
+        });
+        report.extend(failures.take(FAILURES).map(Report::Notice));
+        let seeds =
+            if runs.len() == 1 { "1 seed".to_owned() } else { format!("{} seeds", runs.len()) };
+        report.push(Report::Text(format!("{seeds}; means and their intervals over seeds\n")));
+        report
+    }
+}
+
+fn flows(summary: &Summary, runs: usize) -> Table {
+    let mut table = Table::new([
+        Column::text("flow"),
+        Column::number("completed"),
+        Column::number("completion"),
+        Column::number("95 % interval"),
+        Column::number("goodput"),
+        Column::number("95 % interval"),
+        Column::number("lost"),
+    ]);
+    for flow in &summary.flows {
+        let all = flow.connections * runs;
+        let completed = Cell::new(format!("{} of {all}", flow.completed));
+        let (completion, within) = shown(flow.completion, number::seconds);
+        let (goodput, goodput_within) = shown(flow.goodput, number::bit_rate);
+        table.row([
+            Cell::new(flow.name.clone()),
+            if flow.failed > 0 { completed.tone(Tone::Warning) } else { completed },
+            Cell::new(completion).tone(Tone::Strong),
+            Cell::new(within),
+            Cell::new(goodput).tone(Tone::Strong),
+            Cell::new(goodput_within),
+            Cell::new(flow.loss.map_or(MISSING.to_owned(), |share| number::percent(share.mean))),
+        ]);
+    }
+    table
+}
+
+/// What flows carried that is not one transfer: a table of how long it took, and one each for videos and calls.
+fn applications(summary: &Summary) -> Vec<Table> {
+    let all = summary.flows.iter().filter_map(|flow| Some((flow, flow.application.as_ref()?)));
+    let mut latency = Table::new([
+        Column::text("flow"),
+        Column::text("application"),
+        Column::number("done"),
+        Column::number("p50"),
+        Column::number("p95"),
+        Column::number("p99"),
+    ])
+    .title("Time of each request, stream, object, segment or message");
+    let mut videos = Table::new([
+        Column::text("flow"),
+        Column::number("start-up"),
+        Column::number("stalls"),
+        Column::number("stalled"),
+    ])
+    .title("Playing of videos");
+    let mut calls =
+        Table::new([Column::text("flow"), Column::number("late"), Column::number("lost")])
+            .title("Messages of calls");
+    let mean = |figure: Option<Figure>, how: fn(f64) -> String| {
+        figure.map_or(MISSING.to_owned(), |figure| how(figure.mean))
+    };
+    for (flow, application) in all {
+        latency.row([
+            flow.name.clone(),
+            application.kind.to_owned(),
+            format!("{} of {}", application.done, application.wanted),
+            mean(application.p50, number::seconds),
+            mean(application.p95, number::seconds),
+            mean(application.p99, number::seconds),
+        ]);
+        if application.stalls.is_some() {
+            videos.row([
+                flow.name.clone(),
+                mean(application.startup, number::seconds),
+                mean(application.stalls, |stalls| format!("{stalls:.1}")),
+                mean(application.stalled, number::seconds),
+            ]);
+        }
+        if application.late.is_some() {
+            calls.row([
+                flow.name.clone(),
+                mean(application.late, number::percent),
+                mean(application.lost, number::percent),
+            ]);
+        }
+    }
+    [latency, videos, calls].into_iter().filter(|table| !table.is_empty()).collect()
+}
+
+/// Harm of each flow; none where it was not measured.
+fn harm(summary: &Summary) -> Option<Table> {
+    let harms = summary.flows.iter().filter_map(|flow| Some((&flow.name, flow.harm.as_ref()?)));
+    let mut table = Table::new([
+        Column::text("flow"),
+        Column::number("harm to goodput"),
+        Column::number("95 % interval"),
+        Column::number("harm to completion"),
+        Column::number("95 % interval"),
+    ])
+    .title("Harm by the others: 0 none, 1 all");
+    for (name, harm) in harms {
+        let how = |value: f64| format!("{value:.3}");
+        let (goodput, goodput_within) = shown(harm.goodput, how);
+        let (completion, completion_within) = shown(harm.completion, how);
+        table.row([name.clone(), goodput, goodput_within, completion, completion_within]);
+    }
+    (!table.is_empty()).then_some(table)
+}
+
+/// The mean and its interval, for people.
+fn shown(figure: Option<Figure>, how: fn(f64) -> String) -> (String, String) {
+    let Some(figure) = figure else { return (MISSING.to_owned(), MISSING.to_owned()) };
+    let interval = figure.interval.map(|ends| format!("{} to {}", how(ends.low), how(ends.high)));
+    (how(figure.mean), interval.unwrap_or_else(|| MISSING.to_owned()))
+}

@@ -1,0 +1,54 @@
+//! How the endpoints of flows are configured: the same in virtual time and in real time.
+
+use std::sync::Arc;
+
+use equic_transport::TransportConfig;
+use equic_transport::congestion::{Algorithm, Classic, ControllerFactory};
+
+use crate::build::Place;
+use crate::model::{Controller, Flow};
+
+impl Controller {
+    /// Makes controllers of this kind.
+    pub fn factory(self) -> Arc<dyn ControllerFactory> {
+        match self {
+            Controller::NewReno => Arc::new(Algorithm::NewReno),
+            Controller::Cubic => Arc::new(Algorithm::Cubic),
+            Controller::Bbr => Arc::new(Algorithm::Bbr),
+            Controller::Bic => Arc::new(Classic::Bic),
+            Controller::Vegas => Arc::new(Classic::Vegas),
+            Controller::Westwood => Arc::new(Classic::Westwood),
+            Controller::GoogleQuic => Arc::new(Classic::GoogleQuic),
+        }
+    }
+}
+
+impl Place {
+    /// The transport's configuration for both ends of a QUIC flow in this network.
+    pub fn quic(&self, flow: &Flow) -> TransportConfig {
+        let options = &flow.quic;
+        let mtu = options.mtu.unwrap_or(self.datagram);
+        let window = options.window.unwrap_or_else(|| self.window());
+        let mut config = TransportConfig {
+            congestion: flow.controller.factory(),
+            initial_window: options.initial_window,
+            max_mtu: mtu,
+            mtu_discovery: options.mtu_discovery,
+            ecn: options.ecn,
+            ack_frequency: options.ack_frequency,
+            max_idle_timeout: options.idle_timeout,
+            ..TransportConfig::default()
+        };
+        if !options.mtu_discovery {
+            config.initial_mtu = mtu;
+        }
+        let streams = &mut config.streams;
+        streams.max_stream_window = window;
+        streams.max_connection_window = window;
+        streams.stream_window = streams.stream_window.min(window);
+        streams.connection_window = streams.connection_window.min(window);
+        streams.send_buffer = window;
+        streams.connection_send_buffer = window;
+        config
+    }
+}

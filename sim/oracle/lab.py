@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Holds real time and virtual time together: the scenarios in sim/oracle/lab by `equic lab run` and by `equic sim run`.
+
+Usage: lab.py [FOLDER]       the folder of equic and equic-sim; target/release otherwise. Needs root.
+
+Completion of QUIC transfers is compared by the median over seeds, and may differ by 10 %. Rates are low, so that a
+machine that has time for it is never the bottleneck; whether it had time the lab says itself: where packets were late by
+the clock the comparison says nothing, and the exit code is 3, not 1.
+"""
+
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+# How far medians may be apart, and how late 99 % of the packets may be.
+TOLERANCE = 0.10
+LATE = 0.002
+
+
+def played(*command):
+    done = subprocess.run([*map(str, command), "--json"], stdout=subprocess.PIPE, check=False)
+    if done.returncode != 0:
+        sys.exit(f"check-lab: {' '.join(map(str, command))} failed")
+    return json.loads(done.stdout)["runs"]
+
+
+def completion(runs):
+    took = [flow["completion"] for run in runs for flow in run["flows"]]
+    if None in took:
+        sys.exit(f"check-lab: a transfer did not complete: {runs}")
+    return statistics.median(took)
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "target/release")
+    worse, busy = [], []
+    print("| scenario | equic lab run | equic sim run | ratio | 99 % late by at most |\n|---|---|---|---|---|")
+    for scenario in sorted((HERE / "lab").glob("*.toml")):
+        simulated = played(folder / "equic-sim", "run", scenario)
+        real = played(folder / "equic", "lab", "run", scenario)
+        late = max(run["real_time"]["late_p99"] for run in real)
+        ours, theirs = completion(real), completion(simulated)
+        ratio = ours / theirs
+        print(
+            f"| {scenario.stem} | {ours:.3f} s | {theirs:.3f} s | {ratio:.3f} | {1000 * late:.2f} ms |",
+            flush=True,
+        )
+        if abs(ratio - 1) > TOLERANCE:
+            (busy if late > LATE else worse).append(scenario.stem)
+    if worse:
+        sys.exit(f"check-lab: more than {TOLERANCE:.0%} apart: {', '.join(worse)}")
+    if busy:
+        print(f"check-lab: the machine was too busy to tell: {', '.join(busy)}", file=sys.stderr)
+        sys.exit(3)
+
+
+if __name__ == "__main__":
+    main()
