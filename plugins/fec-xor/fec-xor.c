@@ -17,11 +17,11 @@
 
 /* Packets that a repair frame covers, and numbers from the first one to the last. */
 #define GROUP 8
-#define SPAN 32
+#define SPAN  32
 /* Payloads longer than this, or shorter, are not covered. */
-#define LONGEST 1472
+#define LONGEST	 1472
 #define SHORTEST 32
-#define WORDS (LONGEST / 8)
+#define WORDS	 (LONGEST / 8)
 /* Bytes that STREAM frames leave free, for the header of a repair frame and an acknowledgement. */
 #define KEPT 64
 /* Packet number spaces below are those of the handshake. */

@@ -10,7 +10,7 @@ use prevail::spec::config::{EbpfRuntimeConfig, EbpfVerifierOptions, VerbosityOpt
 
 use crate::platform::{Helper, Platform};
 
-/// What PREVAIL says of a function.
+/// PREVAIL's verdict on a function.
 pub(crate) enum Verdict {
     /// It keeps within its memory, and ends.
     Proved,
@@ -22,7 +22,7 @@ pub(crate) enum Verdict {
         file: String,
         /// Line of the file.
         line: Option<u32>,
-        /// What was not proved there.
+        /// Property that could not be proved at this place.
         message: String,
     },
 }
@@ -45,7 +45,7 @@ fn options() -> EbpfVerifierOptions {
 /// Looks for a proof of a function that is called with the address of `words` bytes.
 ///
 /// # Errors
-/// Why it could not be looked at.
+/// The object cannot be read, or does not have the function.
 pub(crate) fn prove(
     path: &str,
     function: &str,

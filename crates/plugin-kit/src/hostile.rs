@@ -40,7 +40,7 @@ impl Fate {
 pub struct Attack {
     /// Its name.
     pub name: &'static str,
-    /// What it tries, in words.
+    /// Description of the attack, for people.
     pub tries: &'static str,
     /// Fate that it must have.
     pub expected: Fate,

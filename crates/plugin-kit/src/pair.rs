@@ -126,7 +126,7 @@ impl Pair {
         Ok(Pair { network, client, server })
     }
 
-    /// What an end knows of the plugins.
+    /// State of each plugin, as one end of the connection sees it.
     pub fn standings(&self, end: End) -> Vec<Standing> {
         let standings = match end {
             End::Client => &self.client,

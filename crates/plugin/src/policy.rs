@@ -20,7 +20,7 @@ pub struct Author {
     pub name: String,
     /// Who has the other half of it is the author.
     pub key: PublicKey,
-    /// What plugins that it signed may do.
+    /// Classes that plugins with this author's signature get.
     pub classes: BTreeSet<Class>,
     /// Public key of the transparency log that its plugins have to be in; none: they need be in no log.
     pub log: Option<PublicKey>,
@@ -59,7 +59,7 @@ impl Default for Limits {
 pub struct Policy {
     /// What plugins may do that nobody signed, or somebody whom the policy does not name.
     pub anyone: BTreeSet<Class>,
-    /// What those of named authors may do.
+    /// Authors whose signed plugins get classes of their own.
     pub authors: Vec<Author>,
     /// Most memory, steps and code that a plugin may have.
     pub limits: Limits,

@@ -28,7 +28,7 @@ impl Entry {
 #[derive(Default)]
 pub(crate) struct Agenda {
     heap: Vec<Entry>,
-    /// Where in the heap each source is.
+    /// Index in the heap of each source.
     places: Vec<u32>,
     sequence: u64,
     /// The source whose moment has come: its next entry is a new one even if it is of the same moment.

@@ -128,7 +128,7 @@ pub(crate) struct Port {
     sender: Sender,
     /// When the packet that is being sent has left. What comes later finds the sender free.
     free_at: Time,
-    /// How long packets are on the way.
+    /// Propagation delay of the link.
     delay: Duration,
     /// What else happens to them; none: nothing does.
     wire: Option<Box<equic_net::Port>>,

@@ -118,7 +118,7 @@ impl Bulk {
     }
 }
 
-/// Why a transfer cannot be set up.
+/// Error of setting up a transfer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum QuicError {

@@ -20,7 +20,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 /// The largest UDP payload there can be.
 const LARGEST: usize = 65_527;
 
-/// How long a datagram is under way.
+/// Time a datagram takes from one end to the other.
 const DELAY: Duration = Duration::from_millis(1);
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {

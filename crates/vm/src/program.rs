@@ -219,7 +219,7 @@ fn name_at(names: &[Function], at: u32) -> Option<&str> {
     names.get(after.checked_sub(1)?).map(|function| function.name.as_str())
 }
 
-/// What runs an instance, and its memory.
+/// Engine that runs an instance, with the instance's memory.
 #[derive(Debug)]
 enum Machine<H: Host> {
     Compiled(jit::Ready<H>),

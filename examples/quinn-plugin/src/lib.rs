@@ -116,7 +116,7 @@ impl fmt::Debug for Controllers {
 /// Functions of a plugin at one operation, in the order in which they are called: before, replace, after.
 type Functions = [Option<Entry>; 3];
 
-/// What all controllers of a plugin share.
+/// Parts that all controllers of one plugin share.
 struct Plugin {
     manifest: Manifest,
     granted: Granted,

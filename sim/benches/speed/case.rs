@@ -1,4 +1,4 @@
-//! What is run, and by whom.
+//! Cases of the benchmark, and the simulators that run them.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::{Done, Run};
 
-/// Who simulates what.
+/// Simulator and protocol of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stack {
     Quic,
@@ -143,7 +143,7 @@ fn memory(name: &str) -> Option<u64> {
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
-/// What the oracle prints of a run.
+/// Line of JSON that the oracle prints for a run.
 #[derive(Deserialize)]
 struct Line {
     bytes: u64,

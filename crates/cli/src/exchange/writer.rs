@@ -11,7 +11,7 @@ const MAX_WAITING: usize = 4096;
 /// Something to write.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Report<T> {
-    /// What was handed over.
+    /// One that was handed over.
     Of(T),
     /// So many were given up here, because too many waited.
     Lost(u64),

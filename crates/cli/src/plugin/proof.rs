@@ -18,7 +18,7 @@ const PROGRAM: &str = "equic-prove";
 /// Bytes of its answer at most.
 const MAX_ANSWER: u64 = 1 << 20;
 
-/// What is known of a function.
+/// Result of the search for a proof of one function.
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// There is a proof.
@@ -29,7 +29,7 @@ pub(super) enum Verdict {
         line: Option<String>,
         /// Place of the instruction in the function.
         instruction: String,
-        /// What was not proved there.
+        /// Property that could not be proved at this place.
         message: String,
     },
     /// It could not be looked at, for the reason given.

@@ -1,4 +1,4 @@
-//! How late packets were, by the clock.
+//! Lateness of packets: the time between their event in the simulation and the clock when it was played.
 
 use std::time::Duration;
 

@@ -54,7 +54,7 @@ pub struct Emulation {
     ip: IpVersion,
 }
 
-/// Where the ends of a connection are.
+/// Numbers of the hosts of a connection's ends, and its port.
 #[derive(Clone, Copy)]
 struct Ends {
     /// Numbers of the hosts.
@@ -71,7 +71,7 @@ pub struct Live {
     thread: Option<JoinHandle<Result<Report, LabError>>>,
 }
 
-/// What is left of an emulation.
+/// Counters of an emulation that has ended.
 pub struct Report {
     /// The network with its counters.
     pub run: Simulation,

@@ -2,7 +2,7 @@
 
 use equic_sim::Ecn;
 
-/// What is read of a packet.
+/// Fields of an IP packet that the emulation needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     /// Port numbers of source and destination.

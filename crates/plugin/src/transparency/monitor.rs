@@ -47,7 +47,7 @@ pub enum Alarm {
     Log(#[from] LogError),
 }
 
-/// What is new in a log.
+/// Difference between the head that was known of a log and its present one.
 #[derive(Debug)]
 pub struct News {
     /// The log's head, to be known next time.

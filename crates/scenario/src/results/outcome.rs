@@ -59,7 +59,7 @@ pub struct FlowOutcome {
     pub application: Option<ApplicationOutcome>,
 }
 
-/// What came of a connection's application.
+/// Figures of the application that a connection carried.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ApplicationOutcome {
     /// The application, as in the description.
@@ -94,7 +94,7 @@ pub struct Latency {
     pub max: f64,
 }
 
-/// How a video played.
+/// Start-up delay and stalls of a video.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PlayingOutcome {
     /// Seconds from the start of the handshake until it began to play; none: it did not.

@@ -11,7 +11,7 @@ pub use on_off::{OnOff, OnOffConfig, Period};
 pub use short_flows::{ShortFlows, ShortFlowsConfig, SizeDistribution};
 pub use sink::Sink;
 
-/// Why a source of traffic is refused.
+/// Error in the description of a source of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrafficError {

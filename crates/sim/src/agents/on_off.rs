@@ -81,7 +81,7 @@ pub struct OnOff {
     gap: u64,
     /// Time of the next datagram.
     next: Time,
-    /// When the time that is on ends.
+    /// End of the time in which packets are sent.
     off_at: Time,
 }
 

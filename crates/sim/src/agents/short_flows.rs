@@ -104,7 +104,7 @@ pub struct ShortFlows {
     destination: Address,
     flow: FlowId,
     rng: Xoshiro256PlusPlus,
-    /// When the next begins; none: no more.
+    /// Time the next flow begins at; none: there are no more.
     begins: Option<Time>,
     /// Those under way: when the next datagram goes, which flow, bytes that are left.
     under_way: BinaryHeap<Reverse<(Time, u32, u64)>>,

@@ -15,7 +15,7 @@ enum Order {
     Streams,
     /// Of each object: the number of those that have to be there before it.
     Page { missing: Vec<usize> },
-    /// When there is room in the buffer.
+    /// Parts of a video are asked for while the buffer has room.
     Video { next: u64, player: Playout, due: Option<Time> },
 }
 

@@ -35,7 +35,7 @@ pub const LEAST_MESSAGE: u32 = 16;
 /// Most units that an application has: requests, streams, objects, segments or messages.
 pub const MAX_UNITS: u64 = 1_000_000;
 
-/// What a connection carries.
+/// Application of a connection: the pattern of its transfers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Application {
     /// The client asks, the server answers, again and again.
@@ -203,7 +203,7 @@ impl Unit {
     }
 }
 
-/// What came of an application.
+/// Figures of an application after a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Units that came to their end, in that order.

@@ -21,7 +21,7 @@ pub(crate) struct Message {
     pub(crate) bytes: u32,
 }
 
-/// What an application hands to its connection.
+/// Order that an application gives its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Say {
     /// All that it has to say on a stream, and its end. The client numbers streams from 0 in the order in which it
@@ -31,7 +31,7 @@ pub(crate) enum Say {
     Message(Message),
 }
 
-/// What a connection hands to its application.
+/// Event that a connection tells its application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     /// The handshake is complete.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Playing, Video};
 use crate::time::Time;
 
-/// What the player does.
+/// State of the player.
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// It has not begun to play.
@@ -97,7 +97,7 @@ impl Playout {
         if matches!(self.state, State::Playing { .. }) { now + over } else { now }
     }
 
-    /// How it has played until now.
+    /// Start-up delay and stalls until `now`.
     pub(super) fn playing(&self, now: Time) -> Playing {
         let (mut stalls, mut stalled) = (self.stalls, self.stalled);
         match self.state {

@@ -67,7 +67,7 @@ impl Acknowledgements {
         self.asked_at
     }
 
-    /// What the peer was last asked for.
+    /// Last ACK_FREQUENCY request to the peer.
     #[cfg(test)]
     pub(super) fn asked(&self) -> AckPolicy {
         self.asked
@@ -91,7 +91,7 @@ impl Acknowledgements {
         self.due.then_some((self.next, self.asked))
     }
 
-    /// What was due is on its way.
+    /// Called once the ACK_FREQUENCY frame that was due is in a packet.
     pub(super) fn on_sent(&mut self) {
         (self.due, self.in_flight) = (false, Some(self.next));
         self.pending_delay = self.pending_delay.max(self.asked.max_ack_delay);

@@ -12,7 +12,7 @@ pub(super) struct ConnectionIds {
     pub(super) local: LocalIds,
     /// Those that we may send to.
     pub(super) remote: RemoteIds,
-    /// Where new ones of ours come from.
+    /// Generator of connection IDs for this end.
     source: IdSource,
     /// Ours on long headers.
     scid: ConnectionId,

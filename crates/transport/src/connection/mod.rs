@@ -263,7 +263,7 @@ pub struct Connection {
     datagrams: datagrams::Datagrams,
     /// Time at which timers last ran.
     timers_ran: Option<Timestamp>,
-    /// When the peer was last heard of.
+    /// Time of the last packet from the peer, for the idle timeout.
     activity: Activity,
     events: VecDeque<Event>,
     stats: Stats,

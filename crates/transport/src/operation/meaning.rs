@@ -72,7 +72,7 @@ macro_rules! meaning {
     (yes) => { "`yes`: 1 or 0" };
 }
 
-/// What stands above a list of words.
+/// Heading above a list of words in the generated documentation.
 macro_rules! heading {
     ($what:literal) => {
         concat!("\n", $what, ": none.")

@@ -22,7 +22,7 @@ pub(crate) fn bundle(manifest: &str, source: &Path) -> Vec<u8> {
     equic_plugin::pack(manifest, &std::fs::read(&object).unwrap(), None).unwrap()
 }
 
-/// What came of a transfer.
+/// Result of a transfer.
 pub(crate) struct Done {
     /// The sender's congestion window at the end, as quinn says.
     pub(crate) window: u64,

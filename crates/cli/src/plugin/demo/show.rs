@@ -49,7 +49,7 @@ pub(super) fn trials(trials: &[Trial]) -> Table {
     table
 }
 
-/// What became of plugins that mean harm.
+/// Table with a row for each hostile plugin: what it tried and how it ended.
 pub(super) fn attacks(attacks: &[Attack]) -> Table {
     let mut table = Table::new([
         Column::text("plugin that means harm"),

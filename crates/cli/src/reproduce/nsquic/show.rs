@@ -18,7 +18,7 @@ pub(super) fn tables(all: &NsQuic) -> Vec<Table> {
     tables
 }
 
-/// How much of each grid was played.
+/// Table of the runs that were played of each grid, beside those that the grid has.
 fn extent(all: &NsQuic) -> Table {
     let columns = [
         Column::text("grid"),

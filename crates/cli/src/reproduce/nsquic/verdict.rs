@@ -47,7 +47,7 @@ impl Held {
 }
 
 impl Finding {
-    /// What holds, in a few words.
+    /// Words that the README has for this verdict.
     pub(super) fn judgement(&self) -> &'static str {
         match (self.today.as_ref().map(|one| one.held), self.then.as_ref().map(|one| one.held)) {
             (Some(Held::Yes), _) => "holds today",
