@@ -71,7 +71,7 @@ mod tests {
         assert!(memory(&large) > 1 << 30 && memory(&small) < 10 << 20);
         assert_eq!(threads([&small], 1).ok(), Some(1));
         // No machine has room for that many at a time, and any for one.
-        let most = threads([&small], usize::MAX).ok().expect("one fits");
+        let Ok(most) = threads([&small], usize::MAX) else { panic!("one fits") };
         assert!((1..1 << 30).contains(&most), "{most}");
     }
 }

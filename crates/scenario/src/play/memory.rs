@@ -13,8 +13,8 @@ const SEGMENT: u64 = 128;
 const SMALL: u64 = 1 << 10;
 const UNIT: u64 = 64;
 
-/// Bytes that one run takes at most, roughly: its connections with what waits in them, and the queues. None is known
-/// to take twice as much.
+/// Estimate of the bytes that one run takes at most: its connections with what waits in them, and the queues. It is made of
+/// windows and limits, and not measured.
 pub fn memory(scenario: &Scenario) -> u64 {
     let Ok(place) = Place::find(scenario) else { return 0 };
     let (mut connections, mut waiting) = (0_u64, 0_u64);
