@@ -8,6 +8,7 @@ mod lists;
 mod standing;
 mod writer;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,6 +108,8 @@ fn extension(config: ExchangeConfig, lists: Lists, tell: Teller) -> Extension {
     let hooks = Hooks::new(move |connection: &mut NewConnection<'_>| {
         let mut config = config.clone();
         let peer = connection.remote_address();
+        // An IPv4 peer of a dual-stack socket is shown as IPv4.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         config.push = lists.of(peer.ip()).to_vec();
         config.listener = Some(listener(peer.to_string(), Arc::clone(&tell)));
         attach(config, connection);
