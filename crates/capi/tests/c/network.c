@@ -18,6 +18,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* MAC address of eth0. */
+#define HERE "02:00:00:00:00:01"
+
 static int to_peer = -1;
 
 void command(const char *const *arguments)
@@ -105,6 +108,10 @@ static void peer_process(int orders)
 			RUN("ip", "addr", "add", "10.0.0.2/24", "dev", "peer0");
 			RUN("ip", "addr", "add", "10.0.0.3/24", "dev", "peer0");
 			RUN("ip", "addr", "add", "2001:db8:1::2/64", "dev", "peer0", "nodad");
+			/* Nothing waits for a neighbour's answer, while what is sent later
+			 * overtakes it. */
+			RUN("ip", "neigh", "add", "10.0.0.1", "lladdr", HERE, "dev", "peer0");
+			RUN("ip", "neigh", "add", "2001:db8:1::1", "lladdr", HERE, "dev", "peer0");
 		} else {
 			send_all(&order);
 		}
@@ -142,7 +149,8 @@ void network_make(void)
 	to_peer = ends[0];
 	order_peer(NULL); /* it is in its namespace */
 	snprintf(pid, sizeof(pid), "%d", (int)child);
-	RUN("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "peer0", "netns", pid);
+	RUN("ip", "link", "add", "eth0", "address", HERE, "type", "veth", "peer", "name", "peer0",
+	    "netns", pid);
 	RUN("ip", "link", "set", "eth0", "up");
 	RUN("ip", "addr", "add", "10.0.0.1/24", "dev", "eth0");
 	RUN("ip", "addr", "add", "2001:db8:1::1/64", "dev", "eth0", "nodad");
