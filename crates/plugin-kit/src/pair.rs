@@ -31,7 +31,7 @@ impl TrialError {
 pub struct Standing {
     /// SHA-256 of its bundle.
     pub hash: [u8; 32],
-    /// Whether it has run.
+    /// True once it was active ([`Progress::Active`]), even if it no longer is.
     pub ran: bool,
     /// The latest progress.
     pub progress: Progress,

@@ -27,7 +27,7 @@ pub(crate) struct Standing {
     pub(crate) state: String,
     /// Whether its bundle was in the cache, so that nothing had to be fetched.
     pub(crate) cached: bool,
-    /// Whether it has run on this connection.
+    /// True once it was active on this connection, even if it no longer is.
     pub(crate) ran: bool,
     /// Reason for which it does not run, in words.
     pub(crate) reason: Option<String>,

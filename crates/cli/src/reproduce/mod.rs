@@ -10,9 +10,14 @@ mod nsquic;
 mod readme;
 
 use std::path::Path;
+use std::process::{Child, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use equic_report::plot::{PlotError, Svg};
 use equic_report::schema::{Report, SchemaName};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 
 use crate::failure::{Done, Failure};
@@ -34,6 +39,30 @@ pub(crate) fn run(command: &Command) -> Done {
         Command::Gateway(args) => gateway::run(args),
         Command::Highway(args) => highway::run(args),
         Command::Nsquic(args) => nsquic::run(args),
+    }
+}
+
+/// Time between two looks at a part that is waited for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Waits for the process of a part, and hands `signal` on to it once `stop` is set. Gives how it ended, and whether it was
+/// sent the signal.
+fn wait(
+    child: &mut Child,
+    signal: Signal,
+    stop: &AtomicBool,
+) -> std::io::Result<(ExitStatus, bool)> {
+    let mut told = false;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok((status, told));
+        }
+        if stop.load(Ordering::Relaxed) && !told {
+            told = true;
+            // It may just have ended.
+            let _ = kill(Pid::from_raw(child.id().cast_signed()), signal);
+        }
+        std::thread::sleep(LOOK);
     }
 }
 

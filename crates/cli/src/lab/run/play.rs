@@ -21,7 +21,7 @@ use crate::signals::runtime;
 const THREADS: usize = 2;
 /// Time between two looks at how far the run is.
 const LOOK: Duration = Duration::from_millis(100);
-/// Time for what is closed to be said before the hosts go.
+/// Time for CONNECTION_CLOSE to leave before the hosts go. All figures are taken by then: none depends on it.
 const FAREWELL: Duration = Duration::from_millis(50);
 
 /// A run and what is special about real time.

@@ -4,20 +4,16 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use equic_bench::doctor::copies;
 use equic_bench::{plan, result};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::data::{Measured, Settings};
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// Time between two looks at a run that is waited for.
-const LOOK: Duration = Duration::from_millis(100);
 /// Advice after an interruption.
 const AGAIN: &str = "the same with --resume goes on with it";
 /// QUIC.
@@ -165,18 +161,7 @@ fn wait(child: std::io::Result<Child>, part: Part, stop: &AtomicBool) -> Done {
     let failed =
         |error| Failure::because(format_args!("cannot run the part {}", part.name()), error);
     let mut child = child.map_err(failed)?;
-    let mut told = false;
-    let status = loop {
-        if let Some(status) = child.try_wait().map_err(failed)? {
-            break status;
-        }
-        if stop.load(Ordering::Relaxed) && !told {
-            told = true;
-            // It may just have ended.
-            let _ = kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT);
-        }
-        std::thread::sleep(LOOK);
-    };
+    let (status, _) = super::super::wait(&mut child, Signal::SIGINT, stop).map_err(failed)?;
     if status.success() {
         return Ok(());
     }

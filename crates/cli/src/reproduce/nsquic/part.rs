@@ -4,20 +4,15 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::data::{self, Measured};
 use super::scale::Scale;
 use crate::failure::{Done, Failure};
 use crate::output;
-
-/// Time between two looks at a sweep that is waited for.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// A grid of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -168,18 +163,7 @@ fn wait(mut command: Command, part: Part, stop: &AtomicBool) -> Done {
         }
         Err(error) => return Err(failed(error)),
     };
-    let mut told = false;
-    let status = loop {
-        if let Some(status) = child.try_wait().map_err(failed)? {
-            break status;
-        }
-        if stop.load(Ordering::Relaxed) && !told {
-            told = true;
-            // It may just have ended.
-            let _ = kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM);
-        }
-        std::thread::sleep(LOOK);
-    };
+    let (status, told) = super::super::wait(&mut child, Signal::SIGTERM, stop).map_err(failed)?;
     if told {
         return Err(Failure::new("interrupted").mend("the same command goes on from there"));
     }
