@@ -66,6 +66,10 @@ impl Connection {
         {
             self.take_off(id, error);
         }
+        if by.is_none() && points.iter().any(|point| point.operation == Operation::WriteParameters)
+        {
+            self.ask_for_parameters(id);
+        }
         Ok(id)
     }
 

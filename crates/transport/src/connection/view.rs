@@ -10,7 +10,7 @@ use super::path::Path;
 use super::paths::PathKey;
 use super::space::SpaceId;
 use crate::Timestamp;
-use crate::operation::{Extensions, Field, Own, Word};
+use crate::operation::{Extensions, Field, Hooks, Own, Word};
 
 /// Value of a field that has none.
 const NONE: u64 = u64::MAX;
@@ -42,6 +42,16 @@ impl View<'_> {
     /// Frames that hooks want sent.
     pub(crate) fn extensions(&mut self) -> &mut Extensions {
         &mut self.connection.extensions
+    }
+
+    /// The hooks of the connection; they stay where they are.
+    pub(crate) fn hooks(&mut self) -> &mut Hooks {
+        &mut self.connection.hooks
+    }
+
+    /// The same connection, as the hook of another place sees it.
+    pub(crate) fn of_place(&mut self, place: usize) -> View<'_> {
+        View { connection: self.connection, place }
     }
 
     /// Sets a field; returns whether it can be set.
@@ -91,9 +101,7 @@ impl View<'_> {
             Field::LargestAcked => {
                 connection.spaces[SpaceId::DATA].loss.largest_acked().unwrap_or(NONE)
             }
-            Field::ApplicationWaits => {
-                u64::from(connection.streams_go() || connection.datagrams.wants_to_send())
-            }
+            Field::ApplicationWaits => u64::from(connection.application_waits()),
             Field::PeerMaxAckDelay => {
                 connection.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay()))
             }

@@ -214,6 +214,11 @@ impl Hooks {
         drop(hook);
     }
 
+    /// Number of hooks that are attached.
+    pub(crate) fn len(&self) -> usize {
+        self.attached.len()
+    }
+
     /// Name and frame types of the hook at a place.
     pub(crate) fn own(&self, place: usize) -> &Own {
         &self.attached[place].own

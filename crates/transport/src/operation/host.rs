@@ -186,6 +186,10 @@ pub(crate) struct Extensions {
     pub(super) brought: Vec<(HookId, HookId)>,
     /// A hook that holds stream data back.
     pub(super) hold: Option<Hold>,
+    /// Calls from hook to hook that are being made, one in the other.
+    pub(super) depth: u32,
+    /// Numbers of transport parameters that hooks wrote, and the hooks.
+    pub(super) declared: Vec<(HookId, u64)>,
     /// Numbers of packets whose payload hooks have put together, the latest; at most 64.
     pub(super) recovered: VecDeque<u64>,
     pub(crate) messages: Messages,
@@ -198,6 +202,16 @@ impl Extensions {
 
     fn waiting(&mut self, brought: bool) -> &mut VecDeque<Extension> {
         if brought { &mut self.waiting_of_brought } else { &mut self.waiting }
+    }
+
+    /// A hook has written a transport parameter of this number.
+    pub(crate) fn on_declared(&mut self, hook: HookId, parameter: u64) {
+        self.declared.push((hook, parameter));
+    }
+
+    /// The hook that wrote a transport parameter of this number.
+    pub(crate) fn declared_by(&self, parameter: u64) -> Option<HookId> {
+        self.declared.iter().find(|(_, own)| *own == parameter).map(|(hook, _)| *hook)
     }
 
     /// Frames that wait, of hooks that other hooks brought or of the others.
@@ -226,6 +240,7 @@ impl Extensions {
     pub(crate) fn forget(&mut self, hook: HookId) {
         self.waiting.retain(|one| one.hook != hook);
         self.waiting_of_brought.retain(|one| one.hook != hook);
+        self.declared.retain(|(own, _)| *own != hook);
         self.skipped = self.skipped.take().filter(|(by, _)| *by != hook);
         self.forget_requests(hook);
         self.messages.forget(hook);
@@ -397,5 +412,49 @@ impl<'a> Host<'a> {
 
     fn request(&mut self, request: Request) -> Result<(), Denied> {
         self.view.extensions().request(request)
+    }
+
+    // For calls from hook to hook: `provided.rs`.
+
+    pub(super) fn is_brought(&self) -> bool {
+        self.view.own().brought
+    }
+
+    pub(super) fn places(&mut self) -> usize {
+        self.view.hooks().len()
+    }
+
+    /// Takes the hook of a place out of it, if it is there and was brought, or was not.
+    pub(super) fn take(&mut self, place: usize, brought: bool) -> Option<Box<dyn Hook>> {
+        let hooks = self.view.hooks();
+        if hooks.own(place).brought == brought { hooks.take(place) } else { None }
+    }
+
+    pub(super) fn put_back(&mut self, place: usize, hook: Box<dyn Hook>) {
+        self.view.hooks().put_back(place, hook);
+    }
+
+    pub(super) fn name_of(&mut self, place: usize) -> HookId {
+        self.view.hooks().own(place).id
+    }
+
+    /// Calls that this one is in, from hook to hook.
+    pub(super) fn depth(&mut self) -> u32 {
+        self.view.extensions().depth
+    }
+
+    /// The connection as the hook of another place sees it, in a call from hook to hook.
+    pub(super) fn deeper(&mut self, place: usize) -> Host<'_> {
+        self.view.extensions().depth += 1;
+        Host::new(self.view.of_place(place))
+    }
+
+    pub(super) fn shallower(&mut self) {
+        self.view.extensions().depth -= 1;
+    }
+
+    /// A request that has to be carried out, however many wait: once for each hook.
+    pub(super) fn request_always(&mut self, request: Request) {
+        self.view.extensions().requests.push_back(request);
     }
 }
