@@ -65,7 +65,7 @@ fn losses_are_mended_before_anything_is_sent_again() {
     }
 }
 
-/// Of an answer of seven packets these are lost: time of the answer, packets put together, and packets that the sender gave up
+/// Of an answer of six or seven packets these are lost: time of the answer, packets put together, and packets that the sender gave up
 /// as lost.
 fn answer_without(name: &str, packets: &[u64]) -> (Duration, u64, u64) {
     let plugin = of_the_tree(name);
@@ -75,7 +75,7 @@ fn answer_without(name: &str, packets: &[u64]) -> (Duration, u64, u64) {
     }
     network.pass(Duration::from_secs(1)).unwrap();
     network.lose(End::Server, packets);
-    // Seven packets, and two repair frames, fill no window.
+    // These packets, and two repair frames, fill no window.
     let took = download(&mut network, 7_000);
     assert_none_failed(&mut network);
     network.pass(Duration::from_secs(1)).unwrap();
@@ -89,7 +89,7 @@ fn answer_without(name: &str, packets: &[u64]) -> (Duration, u64, u64) {
 fn two_losses_in_a_window_are_told_apart() {
     let (usual, none, _) = answer_without("fec-rlc", &[]);
     assert_eq!(none, 0);
-    for pair in [[0, 1], [1, 2], [0, 5], [3, 4], [2, 6]] {
+    for pair in [[0, 1], [1, 2], [0, 5], [3, 4], [1, 4]] {
         let (took, recovered, lost) = answer_without("fec-rlc", &pair);
         assert_eq!(recovered, 2, "{pair:?}");
         assert!(took < usual + link().delay, "{pair:?}: {took:?} of {usual:?}");
