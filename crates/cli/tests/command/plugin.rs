@@ -332,11 +332,11 @@ function = \"hears\"
         }";
     let declares = plugin(folder.path(), "declares", manifest, source);
     let alone = fetch(&[], &["--plugin", &declares], 20_000);
-    assert_eq!(alone.json()["bytes"], 20_000);
     assert!(!alone.stderr.contains("PeerParameter"), "{alone:?}");
+    assert_eq!(alone.json()["bytes"], 20_000);
     let both = fetch(&["--plugin", &declares], &["--plugin", &declares], 20_000);
-    assert_eq!(both.json()["bytes"], 20_000);
     assert!(both.stderr.contains("PeerParameter: it returned 0x1234"), "{both:?}");
+    assert_eq!(both.json()["bytes"], 20_000);
 }
 
 /// The whole demo, short: every plugin helps, whatever means harm comes to nothing, and all data is whole.
