@@ -18,7 +18,7 @@ pub(crate) struct Callees {
     /// The one that replaces the operation, or those that may.
     pub(super) replace: u8,
     pub(super) after: u8,
-    /// Whether other hooks may be called for a frame type that a hook named or owns.
+    /// True if other hooks may be called for a frame type that a hook named or owns.
     pub(super) by_type: bool,
     /// Number of the list of those called before, in the operation's place and after, where they are many.
     pub(super) list: u32,
