@@ -20,6 +20,14 @@ use crate::operation::{
     Operation, OwnFrame, Point, Watchers, Words,
 };
 
+/// Puts an error into a place of its own, so that what a hook returns fits into a register once it is looked at: to
+/// hand a [`HookError`] on in the middle of a call costs more than the call.
+#[cold]
+#[inline(never)]
+fn aside(error: HookError) -> Box<HookError> {
+    Box::new(error)
+}
+
 impl Connection {
     /// Attaches a hook to operations of this connection. Where several replace the same operation, the one that was
     /// attached last is asked first, and the one before it if that leaves the call to the default; of windows and pacing
@@ -304,8 +312,8 @@ impl Connection {
         let callees = self.hooks.callees(call.operation, call.parameter);
         match callees.before() {
             Watchers::One(place) => {
-                match self.call_at(place, |hook, host| hook.before(host, call)) {
-                    Some(Err(error)) => self.after_failure(place, error, call),
+                match self.call_at(place, |hook, host| hook.before(host, call).map_err(aside)) {
+                    Some(Err(error)) => self.after_failure(place, *error, call),
                     Some(Ok(())) | None => callees,
                 }
             }
@@ -323,13 +331,16 @@ impl Connection {
         call: &mut Call<'_>,
         mut outputs: O::Array,
     ) -> Option<O> {
-        match self.call_at(place, |hook, host| hook.replace(host, call, outputs.as_mut()))? {
+        let run = |hook: &mut dyn Hook, host: &mut Host<'_>| {
+            hook.replace(host, call, outputs.as_mut()).map_err(aside)
+        };
+        match self.call_at(place, run)? {
             Ok(Decision::Done) => match O::from_words(&outputs) {
                 Some(answer) => return Some(answer),
                 None => self.cannot_be(place, call.operation),
             },
             Ok(Decision::Default) => {}
-            Err(error) => self.take_off_at(place, error),
+            Err(error) => self.take_off_at(place, *error),
         }
         call.bytes.wipe();
         None
@@ -350,10 +361,10 @@ impl Connection {
         match callees.after() {
             Watchers::One(place) => {
                 let run = |hook: &mut dyn Hook, host: &mut Host<'_>| {
-                    hook.after(host, &call, outputs.as_ref())
+                    hook.after(host, &call, outputs.as_ref()).map_err(aside)
                 };
                 if let Some(Err(error)) = self.call_at(place, run) {
-                    self.take_off_at(place, error);
+                    self.take_off_at(place, *error);
                 }
             }
             Watchers::Nobody => {}

@@ -71,7 +71,7 @@ impl Table {
     #[inline(always)]
     pub(crate) fn callees(&self, operation: Operation, parameter: u64) -> Callees {
         let callees = self.dispatch.by_operation[operation as usize];
-        if callees.by_type { self.callees_by_type(operation, parameter) } else { callees }
+        if callees.by_type() { self.callees_by_type(operation, parameter) } else { callees }
     }
 
     /// Not cold, but for the layout of all the calls that have no frame type.
@@ -84,8 +84,7 @@ impl Table {
             Err(_) => {
                 let general = dispatch.by_operation[operation as usize];
                 // Of types that nobody knows, nobody is asked what they do.
-                let replace = if is_known(frame_type) { general.replace } else { NOBODY };
-                Callees { replace, ..general }
+                if is_known(frame_type) { general } else { general.without_replacing() }
             }
         }
     }
@@ -102,7 +101,7 @@ impl Table {
             Watchers::Nobody => None,
             Watchers::One(place) => (nth == 0).then_some(place),
             Watchers::Many => {
-                let list = &self.dispatch.lists.get(callees.list as usize)?[part];
+                let list = &self.dispatch.lists.get(callees.list())?[part];
                 list.get(nth).map(|place| usize::from(*place))
             }
         }
@@ -157,7 +156,7 @@ impl Table {
         for operation in operations {
             let callees = self.add(&mut dispatch.lists, operation, None);
             dispatch.by_operation[operation as usize] = callees;
-            if callees.by_type {
+            if callees.by_type() {
                 let named = points().filter(|point| point.operation == operation);
                 for frame_type in named.filter_map(|point| point.frame_type).chain(owned.clone()) {
                     let callees = self.add(&mut dispatch.lists, operation, Some(frame_type));
@@ -204,17 +203,13 @@ impl Table {
             [place] => *place,
             _ => MANY,
         };
-        let callees = Callees {
-            before: few(&before),
-            replace: few(&replace),
-            after: few(&after),
-            by_type: has_frame_types(operation),
-            list: u32::try_from(lists.len()).unwrap_or(u32::MAX),
-        };
-        if [callees.before, callees.replace, callees.after].contains(&MANY) {
+        let called = [few(&before), few(&replace), few(&after)];
+        let list = u32::try_from(lists.len()).unwrap_or(u32::MAX);
+        if called.contains(&MANY) {
             lists.push([before, replace, after]);
         }
-        callees
+        let [before, replace, after] = called;
+        Callees::new(before, replace, after, has_frame_types(operation), list)
     }
 
     /// Frames of a type that the transport knows are written by nobody else; those that it does not know
