@@ -19,8 +19,9 @@ case :$PATH: in *:/usr/local/go/bin:*) ;; *) PATH=$PATH:/usr/local/go/bin ;; esa
 cargo build --profile "$profile" --workspace --lib --example quinn
 make --no-print-directory --silent -C crates/capi install PREFIX="$prefix" lib="$PWD/target/$folder" >/dev/null
 
-# A workspace of its own, with the endpoints of interop/, and its target folder by examples/.cargo/config.toml.
-(cd examples && cargo build --locked)
+# A workspace of its own, with the endpoints of interop/, and its target folder by examples/.cargo/config.toml. Always
+# with all targets of all members: another selection has other features, and AWS-LC would be compiled again.
+(cd examples && cargo build --locked --all-targets)
 
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 export CGO_LDFLAGS="-Wl,-rpath,$prefix/lib"
@@ -73,7 +74,7 @@ echo "examples: Python binding"
 (cd bindings/python/tests && unshare --net sh -c 'ip link set lo up && exec "$0" -m unittest --quiet' "$venv/bin/python")
 # The same bytecode as quinn's congestion controller; it needs nothing but loopback.
 echo "examples: plugins in quinn"
-(cd examples && cargo test --locked -p quinn-plugin -- --quiet)
+(cd examples && cargo test --locked --all-targets -- --quiet)
 echo "examples: servers against clients"
 # They share two cores with their clients: side by side they would only wait for each other.
 cargo test --profile "$profile" --workspace --test servers -- --quiet --test-threads 2
