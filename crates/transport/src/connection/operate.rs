@@ -480,12 +480,9 @@ impl Connection {
         run: impl FnOnce(&mut dyn Hook, &mut Host<'_>) -> R,
     ) -> Option<R> {
         let mut table = self.hooks.take()?;
-        let outcome = match table.get_mut(place) {
-            Some(Attached { hook, own, .. }) => {
-                Some(run(&mut **hook, &mut Host::new(View { connection: self, own })))
-            }
-            None => None,
-        };
+        let outcome = table.get_mut(place).map(|Attached { hook, own, .. }| {
+            run(&mut **hook, &mut Host::new(View { connection: self, own }))
+        });
         self.hooks.put_back(table);
         outcome
     }
