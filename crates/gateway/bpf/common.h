@@ -27,6 +27,8 @@
 	0xffff0000ull /* the upper address word of ::ffff:a.b.c.d, without the address             \
 		       */
 
+#define V6_LOOPBACK (1ull << 56) /* the upper address word of ::1 */
+
 /* The UDP payload, and what QUIC it holds. */
 struct quic {
 	__u32 off;     /* of the payload in the frame */

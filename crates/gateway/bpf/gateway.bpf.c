@@ -184,7 +184,7 @@ INLINE int to_service(struct packet *p, enum parsed parsed)
 	struct equic_source source __attribute__((aligned(8)));
 	enum listed listed = LISTED_NOT;
 	__u32 index = service_of(p);
-	__u32 reason;
+	__u32 reason = REASON_NONE;
 	int action;
 
 	if (index >= EQUIC_MAX_SERVICES)
@@ -195,12 +195,18 @@ INLINE int to_service(struct packet *p, enum parsed parsed)
 	p->service = index;
 	p->now = time_now();
 	source_of(p, &source);
-	if (control.acl_used)
+	if (parsed == PARSED_BAD_UDP) {
+		reason = EQUIC_REASON_BAD_UDP;
+	} else if (bad_source(p)) {
+		reason = EQUIC_REASON_BAD_SOURCE;
+	} else if (control.acl_used) {
 		listed = look_up_acl(p);
-	if (parsed == PARSED_BAD_UDP || listed == LISTED_DENY) {
+		if (listed == LISTED_DENY)
+			reason = EQUIC_REASON_DENIED;
+	}
+	if (reason != REASON_NONE) {
 		/* No new entry: such a flood must not push other sources out of the table. */
 		state = bpf_map_lookup_elem(&sources, &source);
-		reason = parsed == PARSED_BAD_UDP ? EQUIC_REASON_BAD_UDP : EQUIC_REASON_DENIED;
 	} else {
 		state = source_state(&source, p->now);
 		reason = judge(p, service, &source, state, listed == LISTED_ALLOW);

@@ -13,6 +13,7 @@
 #include <linux/udp.h>
 #include "maps.h"
 
+#define LOOPBACK_IFINDEX   1 /* in every network namespace */
 #define VLAN_TAGS	   2
 #define VLAN_LEN	   4
 #define IP_MORE_FRAGMENTS  0x2000
@@ -28,7 +29,7 @@ enum parsed {
 	PARSED_UDP,	 /* ports, and a payload that agrees with the lengths */
 	PARSED_BAD_UDP,	 /* ports, but the lengths contradict each other */
 	PARSED_FRAGMENT, /* a later fragment: addresses, but no ports */
-	PARSED_DEEP,	 /* more extension headers than are walked */
+	PARSED_DEEP,	 /* more headers than are walked, and the host might walk them */
 };
 
 /* The `n` bytes at `off`, or NULL if they are not in the frame's linear part. */
@@ -160,6 +161,10 @@ INLINE enum parsed parse_ipv6(struct packet *p, __u32 off, __u32 *l4, __u32 *l4_
 	payload = bpf_ntohs(ip->payload_len);
 	if (!holds(p->ctx, off + sizeof(*ip) + payload))
 		return PARSED_OTHER;
+	/* A jumbogram (RFC 2675), or what pretends to be one: Linux then takes what the frame has.
+	 */
+	if (!payload && ip->nexthdr == IPPROTO_HOPOPTS)
+		return PARSED_DEEP;
 	p->family = 6;
 	__builtin_memcpy(p->src, &ip->saddr, sizeof(p->src));
 	__builtin_memcpy(p->dst, &ip->daddr, sizeof(p->dst));
@@ -210,6 +215,33 @@ INLINE enum parsed parse_udp(struct packet *p, __u32 off, __u32 left)
 	return PARSED_UDP;
 }
 
+/* Addresses that no host on a network has (RFC 6890). An IPv6 header with ::ffff:a.b.c.d would go
+ * by other lists and other counts than a.b.c.d, and the server sees one address in both. Packets on
+ * the loopback interface do come from loopback addresses. */
+INLINE bool bad_source(const struct packet *p)
+{
+	bool loopback;
+
+	if (p->family == 4) {
+		__u32 addr = p->src[1] >> 32; /* its first byte is the low one */
+		__u8 first = addr;
+
+		if (first != IN_LOOPBACKNET)
+			return !first || (first & 0xf0) == 0xe0 || addr == 0xffffffff;
+	} else {
+		if ((__u8)p->src[0] == 0xff)
+			return true;
+		if (p->src[0])
+			return false;
+		if (!p->src[1] || (__u32)p->src[1] == V4_MAPPED)
+			return true;
+		if (p->src[1] != V6_LOOPBACK)
+			return false;
+	}
+	loopback = load.explain ? load.loopback : p->ctx->ingress_ifindex == LOOPBACK_IFINDEX;
+	return !loopback;
+}
+
 /* Fills addresses, ports and payload bounds. */
 INLINE enum parsed parse(struct packet *p)
 {
@@ -233,6 +265,10 @@ INLINE enum parsed parse(struct packet *p)
 		type = tag[1];
 		off += VLAN_LEN;
 	}
+	/* Linux takes any number of tags off: all that say VLAN 0, and the others where there are
+	 * interfaces for them. */
+	if (type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD))
+		return PARSED_DEEP;
 	if (type == bpf_htons(ETH_P_IP))
 		result = parse_ipv4(p, off, &l4, &l4_len);
 	else if (type == bpf_htons(ETH_P_IPV6))

@@ -273,7 +273,10 @@ INLINE __u32 judge_opening(struct packet *p, volatile struct equic_service *serv
 		attempt = find_attempt(p);
 	if (attempt && under_way(p, attempt, allowed_ns))
 		return EQUIC_REASON_UNDERWAY;
-	if (p->quic.known_version && p->quic.dcid.len < QUIC_MIN_DCID)
+	/* Too short for a client's own choice, but a server may choose so: where the table may have
+	 * forgotten an attempt of the source, this can be its second flight. */
+	if (p->quic.known_version && p->quic.dcid.len < QUIC_MIN_DCID &&
+	    !(state && state->let_in && SINCE(p->now, state->let_in_ns) <= allowed_ns))
 		return EQUIC_REASON_SHORT_DCID;
 	if (!exempt) {
 		if (limit && service->policy == EQUIC_POLICY_NEW &&
@@ -296,8 +299,10 @@ INLINE __u32 judge_opening(struct packet *p, volatile struct equic_service *serv
 		}
 	}
 	let_in(p, attempt);
-	if (state)
+	if (state) {
 		state->let_in_ns = p->now;
+		state->let_in = 1;
+	}
 	return p->quic.known_version ? EQUIC_REASON_NEW : EQUIC_REASON_NEW_VERSION;
 }
 

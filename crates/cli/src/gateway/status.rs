@@ -232,7 +232,7 @@ fn tallies(status: &Status) -> Done {
         (tallies.sources_evicted, "sources pushed out of their table by newer ones"),
         (tallies.handshakes_evicted, "handshakes pushed out or replaced by newer ones"),
         (overflow, "connections that found no room in a ledger"),
-        (tallies.deep_headers, "packets with more IPv6 extension headers than are walked"),
+        (tallies.deep_headers, "packets with more headers than are walked (VLAN tags, IPv6)"),
         (tallies.events_lost, "drop events lost"),
         (tallies.stale_ledger, "look-ups without the counts of a silent server"),
         (tallies.contended, "packets refused because CPUs were in each other's way"),

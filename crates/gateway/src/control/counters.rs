@@ -35,7 +35,8 @@ pub struct Tallies {
     pub sources_evicted: u64,
     /// Handshakes pushed out by newer ones, or replaced by a later attempt of the same client.
     pub handshakes_evicted: u64,
-    /// Packets with more IPv6 extension headers than are walked.
+    /// Packets with more VLAN tags or IPv6 extension headers than are walked: dropped, unless the
+    /// gateway was told to pass them.
     pub deep_headers: u64,
     /// Drop events that found the ring full.
     pub events_lost: u64,

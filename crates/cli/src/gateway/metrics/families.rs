@@ -278,7 +278,7 @@ fn tallies(all: &mut Families, status: &Status) {
         ),
         (
             "equic_deep_headers_packets_total",
-            "Packets with more IPv6 extension headers than are walked.",
+            "Packets with more VLAN tags or IPv6 extension headers than are walked: dropped, unless drop_deep_headers is off.",
             tallies.deep_headers,
         ),
         (
