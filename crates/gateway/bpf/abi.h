@@ -327,7 +327,6 @@ enum equic_tally {
 	EQUIC_TALLY_EVENTS_LOST,  /* drop events that found the ring full */
 	EQUIC_TALLY_STALE_LEDGER, /* a ledger was left out because its lease had run out */
 	EQUIC_TALLY_CONTENDED,	  /* a bucket's word changed hands too often: refused */
-	EQUIC_TALLY_NONLINEAR,	  /* headers below UDP outside the frame's linear part: passed */
 	EQUIC_TALLY_COUNT
 };
 #define EQUIC_TALLY_BASE (EQUIC_MAX_SERVICES * EQUIC_REASONS_MAX)

@@ -236,7 +236,6 @@ fn tallies(status: &Status) -> Done {
         (tallies.events_lost, "drop events lost"),
         (tallies.stale_ledger, "look-ups without the counts of a silent server"),
         (tallies.contended, "packets refused because CPUs were in each other's way"),
-        (tallies.nonlinear, "packets passed because their headers were out of reach"),
     ];
     for (count, what) in rows.into_iter().filter(|(count, _)| *count > 0) {
         output::line(format_args!("{:>12} {what}", number::count(count)))?;

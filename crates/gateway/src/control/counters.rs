@@ -44,8 +44,6 @@ pub struct Tallies {
     pub stale_ledger: u64,
     /// Packets refused because a bucket changed hands too often.
     pub contended: u64,
-    /// Packets passed because their headers were outside the frame's linear part.
-    pub nonlinear: u64,
 }
 
 /// All of it, read at once.
@@ -92,7 +90,6 @@ impl Control {
             events_lost: tally(abi::EQUIC_TALLY_EVENTS_LOST),
             stale_ledger: tally(abi::EQUIC_TALLY_STALE_LEDGER),
             contended: tally(abi::EQUIC_TALLY_CONTENDED),
-            nonlinear: tally(abi::EQUIC_TALLY_NONLINEAR),
         };
         Ok(Counted { rows: self.rows(&totals)?, tallies, sources, handshakes })
     }

@@ -291,11 +291,6 @@ fn tallies(all: &mut Families, status: &Status) {
             "Packets refused because a bucket changed hands too often.",
             tallies.contended,
         ),
-        (
-            "equic_nonlinear_packets_total",
-            "Packets passed unjudged, for their headers were outside the frame's linear part.",
-            tallies.nonlinear,
-        ),
     ] {
         all.counter(name, help).add(&[], value as f64);
     }
