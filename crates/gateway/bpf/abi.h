@@ -288,8 +288,8 @@ struct equic_member {
 	__u32 uid;
 	__u64 start_ticks; /* field 22 of /proc/PID/stat */
 	__u64 barred;	   /* bit i: what it counts for quota group i does not count */
-	__u32 ledger; /* id of the map; with another one in the place, the rest means nothing */
-	__u32 flags;  /* enum equic_member_flags */
+	__u32 ledger;  /* id of the map; with another one in the place, the rest means nothing */
+	__u32 flags;   /* enum equic_member_flags */
 	char name[32]; /* what it called itself when it joined: printable ASCII, NUL-terminated */
 };
 

@@ -131,8 +131,7 @@ static long add_ledger_and_opened(__u32 index, void *arg)
 	if (!owners)
 		return 1;
 	if (owners & 1)
-		sum->count =
-			add_counts(sum->count, ledger_count(index, &sum->want, &sum->opened));
+		sum->count = add_counts(sum->count, ledger_count(index, &sum->want, &sum->opened));
 	return 0;
 }
 
