@@ -454,6 +454,11 @@ void equic_set_port(struct equic_t *equic, uint16_t port);
 /**
  * Sets how many connections a source may hold at a time; 0: any number. Without it: EQUIC_LIMIT
  * from the environment, or 5 as in the paper. After `equic_load`, it takes effect at once.
+ *
+ * What happens at the limit is not quite the paper's, unless EQUIC_POLICY_STRICT is set. Algorithm 1 of
+ * the paper drops a source with *more* connections than the limit (`>`), so that one more than the limit
+ * is let in, and with it everything of the source is lost. By default, at the limit (`>=`) what would
+ * open one more is dropped: the source holds as many as the limit, and they go on.
  */
 void equic_set_limit(struct equic_t *equic, uint32_t limit);
 
@@ -493,9 +498,9 @@ void equic_unload(struct equic_t *equic);
  * An address of another family, NULL, or an `equic` that is not loaded is said on stderr, once,
  * and ignored: a server goes on.
  *
- * Returns 1 if the source holds more connections than its limit now, else 0. The paper's function
- * returns nothing, and its programs need not look; one that does closes the connection, and calls
- * `equic_dec_counter` for it as for any other. (0 with EQUIC_POLICY_STRICT, and in a dry run.)
+ * Returns 1 if the source holds more connections than its limit now, else 0: the over-limit signal. The
+ * paper's function returns nothing, and its programs need not look; one that does closes the connection,
+ * and calls `equic_dec_counter` for it as for any other. (0 with EQUIC_POLICY_STRICT, and in a dry run.)
  */
 int equic_inc_counter(struct equic_t *equic, const struct sockaddr *peer);
 
