@@ -19,10 +19,10 @@ type Reading = (&'static str, fn(&Control));
 /// What `status`, a scrape, `watch`, `sources` and `explain` are made of.
 const READINGS: [Reading; 6] = [
     ("status", |control| drop(control.status().unwrap())),
-    ("numbers of the lists", |control| drop(control.list_counts().unwrap())),
+    ("numbers of the lists", |control| assert!(control.list_counts().is_ok())),
     ("changes of the lists", |control| drop(control.list_changes(&mut control.list_mark()))),
     ("top sources", |control| drop(control.sources(20, SortBy::Packets).unwrap())),
-    ("who is listed", |control| drop(control.listed(address(1)).unwrap())),
+    ("who is listed", |control| assert!(control.listed(address(1)).is_ok())),
     ("a copy to try packets on", |control| {
         drop(control.snapshot(ObjectSource::Embedded).unwrap());
     }),

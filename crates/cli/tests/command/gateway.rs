@@ -264,7 +264,7 @@ fn it_survives_the_terminal_under_nohup() {
     let Some(lab) = lab("cli-nohup", 1) else { return };
     let name = unique("nohup");
     let mut nohup = lab.server().command("nohup");
-    nohup.arg(crate::common::EQUIC).stderr(std::process::Stdio::null());
+    nohup.arg(EQUIC).stderr(std::process::Stdio::null());
     let args = ["gateway", "run", "-i", "eth0", "-p", "443", "--name", &name, "--json"];
     let gateway = Running::start(nohup, &args);
     gateway.event("ready");
