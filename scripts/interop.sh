@@ -17,8 +17,9 @@ case :$PATH: in *:/usr/local/go/bin:*) ;; *) PATH=$PATH:/usr/local/go/bin ;; esa
 
 cargo build --release --workspace --bin equic
 
-# A workspace of its own, shared with the servers of examples/: whoever built those has built these.
-(cd examples && cargo build --locked)
+# A workspace of its own, shared with the servers of examples/: whoever built those has built these, since the
+# selection of targets is the same.
+(cd examples && cargo build --locked --all-targets)
 (cd interop/quic-go && go vet ./... && go build -o "$out/interop-quic-go" .)
 
 # Shared with scripts/examples.sh, whose requirements are the same; made again when they change.

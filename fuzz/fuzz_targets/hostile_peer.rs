@@ -11,4 +11,6 @@ mod hostile;
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| drop(hostile::play(data)));
+fuzz_target!(|data: &[u8]| {
+    let _ = hostile::play(data);
+});

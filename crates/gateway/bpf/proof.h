@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Retry tokens and connection IDs that prove themselves: the formats of docs/retry.md, made and
+ * checked. The Rust crate equic-token does the same, and a test holds the two together.
+ *
+ * Written for BPF, where this is included by the program, and for any C compiler: no helpers, no
+ * maps, no memory but what the caller hands in, no loops that depend on a packet. Everything works
+ * on words in registers, because Linux 6.1 leaves the program few bytes of stack.
+ */
+#ifndef EQUIC_PROOF_H
+#define EQUIC_PROOF_H
+
+#include "abi.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "messages are put together from words as little-endian machines load them"
+#endif
+
+/* A word of a structure of bytes. */
+typedef __u64 __attribute__((may_alias)) equic_word;
+
+#define EQUIC_PROOF_INLINE static inline __attribute__((always_inline))
+
+/* Hides a value's history from the compiler, so that the bound checked here is a bound on the
+ * register that is used: the verifier follows registers. */
+#define EQUIC_PROOF_OPAQUE(x) __asm__ volatile("" : "+r"(x))
+
+#define EQUIC_PROOF_EPOCHS     7u /* 0 to 6: QUIC-LB keeps 7 for IDs without a server ID */
+#define EQUIC_PROOF_FORMAT     0x10u
+#define EQUIC_PROOF_TOKEN_LEN  36u
+#define EQUIC_PROOF_CID_MIN    8u /* RFC 9000 s.7.2 */
+#define EQUIC_PROOF_CHECK_LEN  4u
+#define EQUIC_PROOF_NONCE_MIN  3u
+#define EQUIC_PROOF_SERVER_MAX 8u
+#define EQUIC_PROOF_SKEW_MS    2000u /* clocks of two machines may differ by this much */
+#define EQUIC_PROOF_TIME_BITS  48u
+
+/* A key ring as user space writes it: docs/retry.md s.2. The value of a map, byte for byte. */
+struct equic_proof_ring {
+	__u8 magic[4]; /* "EQKR" */
+	__u8 version;  /* 1 */
+	__u8 clock;    /* 0: CLOCK_MONOTONIC, 1: Unix time */
+	__u8 current;  /* epoch that new tokens and IDs are made with */
+	__u8 known;    /* bit i: key[i] is one of this ring */
+	__u32 lifetime_ms;
+	__u32 reserved;
+	__u64 key[EQUIC_PROOF_EPOCHS][2];
+};
+_Static_assert(sizeof(struct equic_proof_ring) == 128, "equic_proof_ring");
+
+/* A Retry token as it stands in a packet. */
+struct equic_proof_token {
+	__u32 words[EQUIC_PROOF_TOKEN_LEN / 4];
+};
+_Static_assert(sizeof(struct equic_proof_token) == EQUIC_PROOF_TOKEN_LEN, "equic_proof_token");
+
+/* Source of a datagram, as struct packet has it. */
+struct equic_proof_client {
+	__u64 addr[2]; /* as loaded from 16 bytes; IPv4 as ::ffff:a.b.c.d */
+	__u16 port;    /* network order */
+	__u8 family;   /* 4 or 6 */
+};
+
+/* Result of checking a token or a connection ID. The order is that of equic_token::TokenError. */
+enum equic_proof {
+	EQUIC_PROOF_OK,
+	EQUIC_PROOF_NEW_TOKEN,	   /* first bit 1: of a NEW_TOKEN frame, the server's to judge */
+	EQUIC_PROOF_MALFORMED,	   /* not of this format: another length, or a field out of range */
+	EQUIC_PROOF_UNKNOWN_EPOCH, /* of a key that was retired, or of another ring */
+	EQUIC_PROOF_FORGED,	   /* not made by this ring for this client and connection ID */
+	EQUIC_PROOF_EXPIRED,
+	EQUIC_PROOF_EARLY, /* made later than now: a clock went back */
+};
+
+/* ---- SipHash-2-4 (Aumasson and Bernstein, 2012), 64 bits of output ---- */
+
+struct equic_sip {
+	__u64 v0, v1, v2, v3;
+};
+
+#define EQUIC_SIP_ROTL(x, b) ((x) << (b) | (x) >> (64 - (b)))
+
+EQUIC_PROOF_INLINE void equic_sip_round(struct equic_sip *s)
+{
+	s->v0 += s->v1;
+	s->v1 = EQUIC_SIP_ROTL(s->v1, 13) ^ s->v0;
+	s->v0 = EQUIC_SIP_ROTL(s->v0, 32);
+	s->v2 += s->v3;
+	s->v3 = EQUIC_SIP_ROTL(s->v3, 16) ^ s->v2;
+	s->v0 += s->v3;
+	s->v3 = EQUIC_SIP_ROTL(s->v3, 21) ^ s->v0;
+	s->v2 += s->v1;
+	s->v1 = EQUIC_SIP_ROTL(s->v1, 17) ^ s->v2;
+	s->v2 = EQUIC_SIP_ROTL(s->v2, 32);
+}
+
+EQUIC_PROOF_INLINE void equic_sip_start(struct equic_sip *s, __u64 k0, __u64 k1)
+{
+	s->v0 = k0 ^ 0x736f6d6570736575ull;
+	s->v1 = k1 ^ 0x646f72616e646f6dull;
+	s->v2 = k0 ^ 0x6c7967656e657261ull;
+	s->v3 = k1 ^ 0x7465646279746573ull;
+}
+
+EQUIC_PROOF_INLINE void equic_sip_word(struct equic_sip *s, __u64 word)
+{
+	s->v3 ^= word;
+	equic_sip_round(s);
+	equic_sip_round(s);
+	s->v0 ^= word;
+}
+
+/* `length` is the message's in bytes, a multiple of eight. */
+EQUIC_PROOF_INLINE __u64 equic_sip_finish(struct equic_sip *s, __u64 length)
+{
+	equic_sip_word(s, length << 56);
+	s->v2 ^= 0xff;
+	equic_sip_round(s);
+	equic_sip_round(s);
+	equic_sip_round(s);
+	equic_sip_round(s);
+	return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
+}
+
+/* Keys a hash for an epoch. Returns 0 if the ring has no key for it. */
+EQUIC_PROOF_INLINE int equic_proof_key(const struct equic_proof_ring *ring, __u32 epoch,
+				       struct equic_sip *s)
+{
+	EQUIC_PROOF_OPAQUE(epoch);
+	if (epoch >= EQUIC_PROOF_EPOCHS || !(ring->known >> epoch & 1))
+		return 0;
+	equic_sip_start(s, ring->key[epoch][0], ring->key[epoch][1]);
+	return 1;
+}
+
+/* ---- Retry tokens ---- */
+
+/* The token without its tag, as the three and a half words it is. */
+struct equic_proof_head {
+	__u64 w0, w1, w2;
+	__u32 w3;
+};
+
+/* Tag of a token: the head, the client, and the Source Connection ID of the Retry packet, which is
+ * the Destination Connection ID of the packet that brings the token back. */
+EQUIC_PROOF_INLINE __u64 equic_proof_tag(struct equic_sip *s, const struct equic_proof_head *head,
+					 const struct equic_proof_client *client,
+					 const struct equic_cid *retry)
+{
+	const equic_word *id = (const equic_word *)retry;
+
+	equic_sip_word(s, head->w0);
+	equic_sip_word(s, head->w1);
+	equic_sip_word(s, head->w2);
+	equic_sip_word(s, head->w3 | (__u64)client->family << 32 | (__u64)client->port << 48);
+	equic_sip_word(s, client->addr[0]);
+	equic_sip_word(s, client->addr[1]);
+	equic_sip_word(s, id[0]);
+	equic_sip_word(s, id[1]);
+	equic_sip_word(s, (__u32)id[2] | (__u64)retry->len << 32);
+	return equic_sip_finish(s, 72);
+}
+
+/* Makes the token of a Retry packet at time `now_ms` of the ring's clock. `original` is the
+ * Destination Connection ID of the packet that is answered, `retry` the Source Connection ID of the
+ * answer; both have 8 to 20 bytes and zeros behind them. Returns EQUIC_PROOF_OK,
+ * EQUIC_PROOF_MALFORMED for other lengths or equal IDs (RFC 9000 s.17.2.5.1), or
+ * EQUIC_PROOF_UNKNOWN_EPOCH for a ring without a key. */
+EQUIC_PROOF_INLINE enum equic_proof
+equic_proof_seal(const struct equic_proof_ring *ring, __u64 now_ms,
+		 const struct equic_proof_client *client, const struct equic_cid *original,
+		 const struct equic_cid *retry, struct equic_proof_token *token)
+{
+	const equic_word *id = (const equic_word *)original, *other = (const equic_word *)retry;
+	struct equic_proof_head head;
+	struct equic_sip s;
+	__u32 epoch = ring->current;
+	__u64 time, tag;
+
+	if (original->len < EQUIC_PROOF_CID_MIN || original->len > EQUIC_CID_MAX ||
+	    retry->len < EQUIC_PROOF_CID_MIN || retry->len > EQUIC_CID_MAX)
+		return EQUIC_PROOF_MALFORMED;
+	if (!((id[0] ^ other[0]) | (id[1] ^ other[1]) | (__u32)(id[2] ^ other[2]) |
+	      (original->len ^ retry->len)))
+		return EQUIC_PROOF_MALFORMED;
+	if (!equic_proof_key(ring, epoch, &s))
+		return EQUIC_PROOF_UNKNOWN_EPOCH;
+	/* Big endian in the token: its first byte is the lowest of the word. */
+	time = __builtin_bswap64(now_ms << (64 - EQUIC_PROOF_TIME_BITS));
+	head.w0 = original->len | id[0] << 8;
+	head.w1 = id[0] >> 56 | id[1] << 8;
+	head.w2 = id[1] >> 56 | (__u64)(__u32)id[2] << 8 |
+		  (__u64)(EQUIC_PROOF_FORMAT | epoch) << 40 | time << 48;
+	head.w3 = (__u32)(time >> 16);
+	tag = equic_proof_tag(&s, &head, client, retry);
+	token->words[0] = (__u32)head.w0;
+	token->words[1] = (__u32)(head.w0 >> 32);
+	token->words[2] = (__u32)head.w1;
+	token->words[3] = (__u32)(head.w1 >> 32);
+	token->words[4] = (__u32)head.w2;
+	token->words[5] = (__u32)(head.w2 >> 32);
+	token->words[6] = head.w3;
+	token->words[7] = (__u32)tag;
+	token->words[8] = (__u32)(tag >> 32);
+	return EQUIC_PROOF_OK;
+}
+
+/* Checks a token of 36 bytes that came from `client` in a packet to `dcid`, which has zeros behind
+ * its length. With EQUIC_PROOF_OK, `original` (unless NULL) is the Destination Connection ID of the
+ * client's first packet. Tokens of other lengths are EQUIC_PROOF_MALFORMED, or
+ * EQUIC_PROOF_NEW_TOKEN if their first bit is 1: the caller's to see, who knows the length. */
+EQUIC_PROOF_INLINE enum equic_proof
+equic_proof_open(const struct equic_proof_ring *ring, __u64 now_ms,
+		 const struct equic_proof_client *client, const struct equic_cid *dcid,
+		 const struct equic_proof_token *token, struct equic_cid *original)
+{
+	struct equic_proof_head head;
+	struct equic_sip s;
+	__u64 time, tag;
+	__u32 kind;
+
+	head.w0 = token->words[0] | (__u64)token->words[1] << 32;
+	head.w1 = token->words[2] | (__u64)token->words[3] << 32;
+	head.w2 = token->words[4] | (__u64)token->words[5] << 32;
+	head.w3 = token->words[6];
+	tag = token->words[7] | (__u64)token->words[8] << 32;
+	if (head.w0 & 0x80)
+		return EQUIC_PROOF_NEW_TOKEN;
+	kind = head.w2 >> 40 & 0xff;
+	if ((head.w0 & 0x7f) < EQUIC_PROOF_CID_MIN || (head.w0 & 0x7f) > EQUIC_CID_MAX ||
+	    (kind & 0xf8) != EQUIC_PROOF_FORMAT)
+		return EQUIC_PROOF_MALFORMED;
+	if (!equic_proof_key(ring, kind & 7, &s))
+		return EQUIC_PROOF_UNKNOWN_EPOCH;
+	/* One comparison of two words: how long it takes does not tell how much was right. */
+	if (equic_proof_tag(&s, &head, client, dcid) != tag)
+		return EQUIC_PROOF_FORGED;
+	time = head.w2 >> 48 | (__u64)head.w3 << 16;
+	time = __builtin_bswap64(time) >> (64 - EQUIC_PROOF_TIME_BITS);
+	if (time > now_ms && time - now_ms > EQUIC_PROOF_SKEW_MS)
+		return EQUIC_PROOF_EARLY;
+	if (now_ms > time && now_ms - time > ring->lifetime_ms)
+		return EQUIC_PROOF_EXPIRED;
+	if (original) {
+		equic_word *id = (equic_word *)original;
+
+		id[0] = head.w0 >> 8 | head.w1 << 56;
+		id[1] = head.w1 >> 8 | head.w2 << 56;
+		id[2] = (__u32)(head.w2 >> 8) | (head.w0 & 0x7f) << 32;
+	}
+	return EQUIC_PROOF_OK;
+}
+
+/* ---- Connection IDs ---- */
+
+/* How long a service's IDs are, and how many bytes behind the first are its server ID. */
+struct equic_proof_id_format {
+	__u8 len;	/* 8 to 20 */
+	__u8 server_id; /* 0 to 8, and at least 3 bytes are left for a nonce */
+};
+
+/* Bytes of an ID in front of its check, as two words. Keeps `bytes` of them, 4 to 16. */
+EQUIC_PROOF_INLINE void equic_proof_prefix(const struct equic_cid *id, __u32 bytes, __u64 *low,
+					   __u64 *high)
+{
+	const equic_word *words = (const equic_word *)id;
+
+	*low = words[0];
+	*high = words[1];
+	if (bytes < 8) {
+		*low &= (1ull << (8 * (bytes & 7))) - 1;
+		*high = 0;
+	} else if (bytes < 16) {
+		*high &= (1ull << (8 * (bytes & 7))) - 1;
+	}
+}
+
+/* The check's four bytes, at offset `bytes` of the ID, 4 to 16. */
+EQUIC_PROOF_INLINE __u32 equic_proof_check_at(const struct equic_cid *id, __u32 bytes)
+{
+	const equic_word *words = (const equic_word *)id;
+	__u32 shift = 8 * (bytes & 7);
+	__u64 low = words[0], high = words[1];
+
+	if (bytes >= 16)
+		return (__u32)words[2];
+	if (bytes >= 8) {
+		low = words[1];
+		high = words[2];
+	}
+	if (shift <= 32)
+		return (__u32)(low >> shift);
+	return (__u32)(low >> shift | high << (64 - shift));
+}
+
+EQUIC_PROOF_INLINE __u32 equic_proof_check(struct equic_sip *s, __u64 low, __u64 high,
+					   const struct equic_proof_id_format *format)
+{
+	equic_sip_word(s, low);
+	equic_sip_word(s, high);
+	equic_sip_word(s, format->len | (__u64)format->server_id << 8);
+	return (__u32)equic_sip_finish(s, 24);
+}
+
+EQUIC_PROOF_INLINE int equic_proof_id_format_holds(const struct equic_proof_id_format *format)
+{
+	return format->len >= EQUIC_PROOF_CID_MIN && format->len <= EQUIC_CID_MAX &&
+	       format->server_id <= EQUIC_PROOF_SERVER_MAX &&
+	       1 + format->server_id + EQUIC_PROOF_NONCE_MIN + EQUIC_PROOF_CHECK_LEN <= format->len;
+}
+
+/* Checks a connection ID of a service's format, which has zeros behind its length; a short header
+ * says no length, so the caller takes format->len bytes. `server`, unless NULL, gets the server ID,
+ * its first byte in the lowest bits. Returns EQUIC_PROOF_OK, EQUIC_PROOF_MALFORMED,
+ * EQUIC_PROOF_UNKNOWN_EPOCH (from before a restart, or older than the ring remembers) or
+ * EQUIC_PROOF_FORGED. */
+EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof_ring *ring,
+							const struct equic_proof_id_format *format,
+							const struct equic_cid *id, __u64 *server)
+{
+	__u32 first = id->bytes[0], bytes = format->len;
+	struct equic_sip s;
+	__u64 low, high;
+
+	if (!equic_proof_id_format_holds(format) || id->len != format->len ||
+	    (first & 0x1f) + 1 != format->len)
+		return EQUIC_PROOF_MALFORMED;
+	/* What the verifier knows of a byte from a map is that it is one. */
+	EQUIC_PROOF_OPAQUE(bytes);
+	bytes = (bytes - EQUIC_PROOF_CHECK_LEN) & 31;
+	if (!equic_proof_key(ring, first >> 5, &s))
+		return EQUIC_PROOF_UNKNOWN_EPOCH;
+	equic_proof_prefix(id, bytes, &low, &high);
+	if (equic_proof_check(&s, low, high, format) != equic_proof_check_at(id, bytes))
+		return EQUIC_PROOF_FORGED;
+	if (server) {
+		__u32 shift = 8 * (format->server_id & 15);
+
+		/* Behind the first byte: seven bytes of the first word, the eighth of the second.
+		 */
+		*server = low >> 8 | high << 56;
+		if (shift < 64)
+			*server &= (1ull << shift) - 1;
+	}
+	return EQUIC_PROOF_OK;
+}
+
+/* Makes a connection ID, as for the Source Connection ID of a Retry packet: `server` has the server
+ * ID, its first byte in the lowest bits, `nonce` up to 15 bytes, which must not have been used
+ * before. Returns EQUIC_PROOF_OK, EQUIC_PROOF_MALFORMED or EQUIC_PROOF_UNKNOWN_EPOCH. */
+EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_seal(const struct equic_proof_ring *ring,
+							const struct equic_proof_id_format *format,
+							__u64 server, const __u64 nonce[2],
+							struct equic_cid *id)
+{
+	__u32 epoch = ring->current, bytes = format->len, check;
+	__u32 shift = 8 * (1 + (format->server_id & 15));
+	equic_word *words = (equic_word *)id;
+	struct equic_sip s;
+	__u64 low, high;
+
+	if (!equic_proof_id_format_holds(format))
+		return EQUIC_PROOF_MALFORMED;
+	if (!equic_proof_key(ring, epoch, &s))
+		return EQUIC_PROOF_UNKNOWN_EPOCH;
+	EQUIC_PROOF_OPAQUE(bytes);
+	bytes = (bytes - EQUIC_PROOF_CHECK_LEN) & 31;
+	if (shift < 72)
+		server &= (1ull << ((shift - 8) & 63)) - 1;
+	words[0] = epoch << 5 | (format->len - 1u) | server << 8;
+	words[1] = server >> 56;
+	if (shift < 64) {
+		words[0] |= nonce[0] << shift;
+		words[1] |= nonce[0] >> (64 - shift) | nonce[1] << shift;
+	} else if (shift == 64) {
+		words[1] |= nonce[0];
+	} else {
+		words[1] |= nonce[0] << 8;
+	}
+	equic_proof_prefix(id, bytes, &low, &high);
+	words[0] = low;
+	words[1] = high;
+	check = equic_proof_check(&s, low, high, format);
+	words[2] = (__u64)format->len << 32;
+	shift = 8 * (bytes & 7);
+	if (bytes >= 16) {
+		words[2] |= check;
+	} else if (bytes >= 8) {
+		words[1] |= (__u64)check << shift;
+		if (shift > 32)
+			words[2] |= check >> (64 - shift);
+	} else {
+		words[0] |= (__u64)check << shift;
+		if (shift > 32)
+			words[1] |= check >> (64 - shift);
+	}
+	return EQUIC_PROOF_OK;
+}
+
+#endif

@@ -1,0 +1,42 @@
+//! Retry tokens and connection IDs that prove themselves: what a gateway makes and checks in the
+//! kernel, and what servers behind it check and make with the same keys. `docs/retry.md` has the
+//! formats to the byte and what they hold against; `bpf/proof.h` of the gateway is the same in C.
+//!
+//! ```
+//! use equic_token::{Clock, KeyRing, RetryToken};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Who answers with Retry packets:
+//! let ring = KeyRing::generate(Clock::Monotonic)?;
+//! let client = "192.0.2.1:4711".parse()?;
+//! let original = equic_wire::ConnectionId::new(&[1; 8])?;
+//! let retry_source = equic_wire::ConnectionId::new(&[2; 8])?;
+//! let token = RetryToken::new(original, retry_source, ring.now()).seal(&ring, client)?;
+//!
+//! // The server behind, of which `ring` can be a copy (`KeyRing::to_bytes`):
+//! let proof = RetryToken::open(&ring, ring.now(), client, retry_source.as_bytes(), &token)?;
+//! // The transport parameters that the client compares (RFC 9000 s.7.3):
+//! assert_eq!(proof.original, original); // original_destination_connection_id
+//! assert_eq!(proof.retry_source, retry_source); // retry_source_connection_id
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! * `ring.rs`: keys by epoch, their rotation, and how they are handed on;
+//! * `token.rs`: Retry tokens;
+//! * `id.rs`: connection IDs; `nonce.rs`: numbers for them that come once and tell nothing.
+
+mod id;
+mod nonce;
+mod ring;
+mod token;
+
+pub use id::{IdError, IdFormat, IdGenerator, ProvenId};
+pub use ring::{Clock, Epoch, Key, KeyRing, RingError};
+pub use token::{RetryToken, SealError, TokenError};
+
+pub use equic_wire::ConnectionId;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/retry.md")]
+struct Retry;

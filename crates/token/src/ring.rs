@@ -1,0 +1,319 @@
+//! Keys by epoch. A ring is made by one process, which rotates its keys, and handed to others, which
+//! check with it; so a key is known everywhere (`announce`) before anything is made with it
+//! (`advance`).
+
+use std::fmt;
+use std::hash::Hasher;
+use std::time::Duration;
+
+use rand::TryRngCore;
+use rand::rngs::OsRng;
+use siphasher::sip::SipHasher24;
+use zeroize::{Zeroize, Zeroizing};
+
+/// Epochs there are names for: connection IDs have three bits for theirs, and 7 means "no server ID" in
+/// QUIC-LB (draft-ietf-quic-load-balancers s.3.2).
+const EPOCHS: usize = 7;
+const MAGIC: [u8; 4] = *b"EQKR";
+const VERSION: u8 = 1;
+const HEADER: usize = 16;
+
+/// A key of 128 bits. `Debug` does not show it, and it is overwritten when it is dropped.
+#[derive(Clone)]
+pub struct Key([u8; Key::LEN]);
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl Key {
+    /// Bytes of a key.
+    pub const LEN: usize = 16;
+
+    /// A key from the system's random numbers.
+    ///
+    /// # Errors
+    /// [`RingError::Random`].
+    pub fn random() -> Result<Key, RingError> {
+        let mut key = Key([0; Key::LEN]);
+        OsRng.try_fill_bytes(&mut key.0).map_err(|_| RingError::Random)?;
+        Ok(key)
+    }
+
+    /// A key that was made elsewhere. All 128 bits have to be random.
+    pub fn from_bytes(bytes: [u8; Key::LEN]) -> Key {
+        Key(bytes)
+    }
+
+    /// SipHash-2-4 of a message.
+    pub(crate) fn hash(&self, message: &[u8]) -> u64 {
+        let mut hasher = SipHasher24::new_with_key(&self.0);
+        hasher.write(message);
+        hasher.finish()
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// Number of a key of a ring: 0 to 6, and round again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Epoch(u8);
+
+impl Epoch {
+    /// An epoch by its number; none for numbers over 6.
+    pub fn new(number: u8) -> Option<Epoch> {
+        (usize::from(number) < EPOCHS).then_some(Epoch(number))
+    }
+
+    /// Its number, 0 to 6.
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// The epoch after this one.
+    #[must_use]
+    pub fn next(self) -> Epoch {
+        Epoch((self.0 + 1) % EPOCHS as u8)
+    }
+}
+
+/// The clock by which a ring's tokens expire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Clock {
+    /// CLOCK_MONOTONIC: for a gateway and servers on one machine. It never goes back.
+    Monotonic,
+    /// Time since 1970: for machines whose clocks agree to two seconds.
+    Unix,
+}
+
+impl Clock {
+    /// Time by this clock, in milliseconds.
+    pub fn now(self) -> u64 {
+        let id = match self {
+            Clock::Monotonic => rustix::time::ClockId::Monotonic,
+            Clock::Unix => rustix::time::ClockId::Realtime,
+        };
+        let time = rustix::time::clock_gettime(id);
+        let part = |value: i64| u64::try_from(value).unwrap_or(0);
+        part(time.tv_sec).saturating_mul(1000).saturating_add(part(time.tv_nsec) / 1_000_000)
+    }
+}
+
+/// Reason that a ring cannot be made, read or turned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RingError {
+    /// The system gave no random numbers.
+    #[error("the system gave no random numbers for a key")]
+    Random,
+    /// The bytes are not of a ring that this version reads.
+    #[error("not a key ring of version 1: {0}")]
+    Malformed(&'static str),
+    /// A key is announced already, and others may have it.
+    #[error("a key is announced already: advance to it first")]
+    Announced,
+    /// There is no key to advance to.
+    #[error("no key is announced: announce one, and hand the ring on, first")]
+    NothingAnnounced,
+}
+
+/// Keys by epoch: the one that tokens and IDs are made with, the one announced to be the next, and
+/// earlier ones, whose tokens and IDs still hold.
+///
+/// Rotation without a gap takes two steps: [`KeyRing::announce`], hand the ring to all who check, then
+/// [`KeyRing::advance`]. `Debug` shows epochs only; keys are overwritten when the ring is dropped.
+#[derive(Clone)]
+pub struct KeyRing {
+    keys: [Option<Key>; EPOCHS],
+    current: Epoch,
+    clock: Clock,
+    /// In milliseconds.
+    lifetime: u32,
+}
+
+impl KeyRing {
+    /// Bytes of a ring that is handed on.
+    pub const LEN: usize = HEADER + EPOCHS * Key::LEN;
+
+    /// A ring with one key of the system's random numbers, at an epoch drawn by lot: after a restart it is
+    /// most likely another one than before. [`KeyRing::new`] makes that certain.
+    ///
+    /// # Errors
+    /// [`RingError::Random`].
+    pub fn generate(clock: Clock) -> Result<KeyRing, RingError> {
+        let mut byte = [0];
+        OsRng.try_fill_bytes(&mut byte).map_err(|_| RingError::Random)?;
+        Ok(KeyRing::new(clock, Epoch(byte[0] % EPOCHS as u8), Key::random()?))
+    }
+
+    /// A ring with one key. Who remembers the epoch of the ring before a restart begins at the next
+    /// one: then IDs from before are told from forged ones.
+    pub fn new(clock: Clock, first: Epoch, key: Key) -> KeyRing {
+        let mut keys = [const { None }; EPOCHS];
+        keys[first.index()] = Some(key);
+        KeyRing { keys, current: first, clock, lifetime: 15_000 }
+    }
+
+    /// With another lifetime of Retry tokens than 15 seconds: whole milliseconds, at most 49 days.
+    #[must_use]
+    pub fn with_lifetime(mut self, lifetime: Duration) -> KeyRing {
+        self.lifetime = u32::try_from(lifetime.as_millis()).unwrap_or(u32::MAX);
+        self
+    }
+
+    /// Time for which a Retry token holds.
+    pub fn lifetime(&self) -> Duration {
+        Duration::from_millis(self.lifetime.into())
+    }
+
+    pub(crate) fn lifetime_ms(&self) -> u64 {
+        self.lifetime.into()
+    }
+
+    /// The clock by which tokens expire.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Time by the ring's clock, in milliseconds.
+    pub fn now(&self) -> u64 {
+        self.clock.now()
+    }
+
+    /// The epoch that tokens and IDs are made in.
+    pub fn epoch(&self) -> Epoch {
+        self.current
+    }
+
+    /// True if the ring has the key of an epoch.
+    pub fn knows(&self, epoch: Epoch) -> bool {
+        self.keys[epoch.index()].is_some()
+    }
+
+    /// Puts in the key of the next epoch, which is known from now on and not used yet. The oldest two places
+    /// are emptied for it: an ID is known for five rotations, of an unknown epoch for at least one, and only
+    /// then would its epoch be another's.
+    ///
+    /// # Errors
+    /// [`RingError::Announced`].
+    pub fn announce(&mut self, key: Key) -> Result<Epoch, RingError> {
+        let next = self.current.next();
+        if self.announced() {
+            return Err(RingError::Announced);
+        }
+        self.keys[next.index()] = Some(key);
+        self.keys[next.next().index()] = None;
+        Ok(next)
+    }
+
+    /// True if a key is announced and not used yet.
+    pub fn announced(&self) -> bool {
+        self.knows(self.current.next())
+    }
+
+    /// From now on tokens and IDs are made with the key that was announced.
+    ///
+    /// # Errors
+    /// [`RingError::NothingAnnounced`].
+    pub fn advance(&mut self) -> Result<Epoch, RingError> {
+        if !self.announced() {
+            return Err(RingError::NothingAnnounced);
+        }
+        self.current = self.current.next();
+        Ok(self.current)
+    }
+
+    /// Forgets the key of an epoch; false if there was none, or it is the current one, which stays.
+    pub fn retire(&mut self, epoch: Epoch) -> bool {
+        epoch != self.current && self.keys[epoch.index()].take().is_some()
+    }
+
+    /// The ring as it is handed to other processes and to the XDP program (`docs/retry.md` s.2). It has
+    /// the keys: who reads it can make tokens and IDs.
+    pub fn to_bytes(&self) -> Zeroizing<[u8; KeyRing::LEN]> {
+        let mut bytes = Zeroizing::new([0; KeyRing::LEN]);
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = VERSION;
+        bytes[5] = u8::from(self.clock == Clock::Unix);
+        bytes[6] = self.current.number();
+        bytes[8..12].copy_from_slice(&self.lifetime.to_le_bytes());
+        for (epoch, key) in self.keys.iter().enumerate() {
+            let Some(key) = key else { continue };
+            bytes[7] |= 1 << epoch;
+            let at = HEADER + epoch * Key::LEN;
+            bytes[at..at + Key::LEN].copy_from_slice(&key.0);
+        }
+        bytes
+    }
+
+    /// A ring from what [`KeyRing::to_bytes`] gave.
+    ///
+    /// # Errors
+    /// [`RingError::Malformed`]: another length or version, a current epoch without a key, or a key of zeros,
+    /// as memory has that nobody has written.
+    pub fn from_bytes(bytes: &[u8]) -> Result<KeyRing, RingError> {
+        let malformed = |why| Err(RingError::Malformed(why));
+        let Ok(bytes) = <&[u8; KeyRing::LEN]>::try_from(bytes) else {
+            return malformed("it has not 128 bytes");
+        };
+        if bytes[..4] != MAGIC || bytes[4] != VERSION {
+            return malformed("it begins with other bytes");
+        }
+        let clock = match bytes[5] {
+            0 => Clock::Monotonic,
+            1 => Clock::Unix,
+            _ => return malformed("its clock is unknown"),
+        };
+        let mut keys = [const { None }; EPOCHS];
+        for (epoch, key) in keys.iter_mut().enumerate() {
+            if bytes[7] >> epoch & 1 == 0 {
+                continue;
+            }
+            let at = HEADER + epoch * Key::LEN;
+            let mut copy = Key([0; Key::LEN]);
+            copy.0.copy_from_slice(&bytes[at..at + Key::LEN]);
+            if copy.0 == [0; Key::LEN] {
+                return malformed("a key is zero");
+            }
+            *key = Some(copy);
+        }
+        let Some(current) = Epoch::new(bytes[6]).filter(|epoch| keys[epoch.index()].is_some())
+        else {
+            return malformed("its current epoch has no key");
+        };
+        let lifetime = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+        if bytes[7] & 0x80 != 0 || bytes[12..HEADER] != [0; 4] {
+            return malformed("its reserved bits are set");
+        }
+        Ok(KeyRing { keys, current, clock, lifetime })
+    }
+
+    pub(crate) fn current_key(&self) -> Option<&Key> {
+        self.keys[self.current.index()].as_ref()
+    }
+
+    pub(crate) fn key(&self, epoch: u8) -> Option<&Key> {
+        self.keys.get(usize::from(epoch))?.as_ref()
+    }
+}
+
+impl fmt::Debug for KeyRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = (0..EPOCHS).filter(|epoch| self.keys[*epoch].is_some()).collect::<Vec<_>>();
+        f.debug_struct("KeyRing")
+            .field("current", &self.current.number())
+            .field("known", &known)
+            .field("clock", &self.clock)
+            .field("lifetime", &self.lifetime())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,133 @@
+//! Connection IDs: of whom they are, and what becomes of them when keys rotate.
+
+use std::collections::BTreeSet;
+
+use equic_token::{Clock, Epoch, IdError, IdFormat, IdGenerator, Key, KeyRing};
+use proptest::prelude::*;
+
+fn ring() -> KeyRing {
+    KeyRing::new(Clock::Monotonic, Epoch::new(3).unwrap(), Key::from_bytes([7; 16]))
+}
+
+/// Every format there is.
+fn formats() -> impl Iterator<Item = IdFormat> {
+    (0..=30).flat_map(|len| (0..=20).filter_map(move |server| IdFormat::new(len, server).ok()))
+}
+
+fn generator(format: IdFormat) -> IdGenerator {
+    let server: Vec<u8> = (0xa0..).take(format.server_id_len()).collect();
+    IdGenerator::new(format, &server, ring()).unwrap()
+}
+
+#[test]
+fn formats_are_what_rfc_and_draft_allow() {
+    assert_eq!(formats().map(IdFormat::len).min(), Some(8));
+    assert_eq!(formats().map(IdFormat::len).max(), Some(20));
+    assert_eq!(formats().map(IdFormat::server_id_len).max(), Some(8));
+    for (len, server) in
+        [(7, 0), (21, 0), (8, 1), (16, 9), (15, 8), (usize::MAX, 0), (20, usize::MAX)]
+    {
+        assert_eq!(IdFormat::new(len, server), Err(IdError::Format), "{len}, {server}");
+    }
+    let wrong = IdGenerator::new(IdFormat::new(16, 2).unwrap(), &[1; 3], ring());
+    assert_eq!(wrong.err(), Some(IdError::Format));
+}
+
+#[test]
+fn an_id_says_its_length_its_server_and_its_epoch() {
+    for format in formats() {
+        let id = generator(format).generate();
+        let bytes = id.as_bytes();
+        assert_eq!(bytes.len(), format.len());
+        // draft-ietf-quic-load-balancers s.3: rotation bits, and the length behind the first byte.
+        assert_eq!((bytes[0] >> 5, usize::from(bytes[0] & 0x1f)), (3, format.len() - 1));
+        let proven = format.open(&ring(), bytes).unwrap();
+        assert_eq!(proven.epoch.number(), 3);
+        let server: Vec<u8> = (0xa0..).take(format.server_id_len()).collect();
+        assert_eq!(proven.server_id[..format.server_id_len()], server);
+        assert_eq!(bytes[1..=format.server_id_len()], server);
+    }
+}
+
+#[test]
+fn every_changed_bit_is_refused() {
+    for format in formats() {
+        let id = generator(format).generate();
+        for bit in 0..id.len() * 8 {
+            let mut other = id.as_bytes().to_vec();
+            other[bit / 8] ^= 1 << (bit % 8);
+            let error = format.open(&ring(), &other).expect_err("it was changed");
+            let expected = match bit {
+                0..=4 => IdError::Malformed,
+                5..=7 => IdError::UnknownEpoch,
+                _ => IdError::Forged,
+            };
+            assert_eq!(error, expected, "{format:?}, bit {bit}");
+        }
+        for len in 0..id.len() {
+            let cut = format.open(&ring(), &id.as_bytes()[..len]);
+            assert_eq!(cut, Err(IdError::Malformed));
+        }
+        let longer = [id.as_bytes(), &[0]].concat();
+        assert_eq!(format.open(&ring(), &longer), Err(IdError::Malformed));
+    }
+}
+
+/// The same bytes mean something else where the server ID is longer.
+#[test]
+fn an_id_is_of_one_format() {
+    let id = generator(IdFormat::new(16, 2).unwrap()).generate();
+    let other = IdFormat::new(16, 3).unwrap();
+    assert_eq!(other.open(&ring(), id.as_bytes()), Err(IdError::Forged));
+}
+
+#[test]
+fn no_id_comes_twice() {
+    // Random nonces of three bytes would meet after some thousands.
+    let generator = generator(IdFormat::new(8, 0).unwrap());
+    let ids: BTreeSet<_> = (0..50_000).map(|_| generator.generate()).collect();
+    assert_eq!(ids.len(), 50_000);
+    let clone = generator.clone();
+    assert!((0..1000).all(|_| !ids.contains(&clone.generate())), "clones share the numbers");
+}
+
+#[test]
+fn connections_outlive_rotations() {
+    let format = IdFormat::new(12, 1).unwrap();
+    let mut ring = ring();
+    let generator = IdGenerator::new(format, &[1], ring.clone()).unwrap();
+    let old = generator.generate();
+    let verdicts: Vec<_> = (0..7)
+        .map(|_| {
+            ring.announce(Key::random().unwrap()).unwrap();
+            ring.advance().unwrap();
+            generator.set_ring(ring.clone());
+            let new = generator.generate();
+            assert_eq!(format.open(&ring, new.as_bytes()).map(|id| id.epoch), Ok(ring.epoch()));
+            assert_eq!(generator.open(new.as_bytes()), format.open(&ring, new.as_bytes()));
+            format.open(&ring, old.as_bytes()).map(|id| id.server_id[0])
+        })
+        .collect();
+    assert_eq!(verdicts[..5], [Ok(1); 5]);
+    assert_eq!(verdicts[5..], [Err(IdError::UnknownEpoch), Err(IdError::Forged)]);
+}
+
+/// The gateway was started again, with other keys, and remembers the epoch only.
+#[test]
+fn ids_from_before_a_restart_are_told_from_forged_ones() {
+    let format = IdFormat::new(12, 1).unwrap();
+    let old = IdGenerator::new(format, &[1], ring()).unwrap().generate();
+    let ring = KeyRing::new(Clock::Monotonic, ring().epoch().next(), Key::random().unwrap());
+    assert_eq!(format.open(&ring, old.as_bytes()), Err(IdError::UnknownEpoch));
+    let mut forged = old.as_bytes().to_vec();
+    forged[0] = ring.epoch().number() << 5 | forged[0] & 0x1f;
+    assert_eq!(format.open(&ring, &forged), Err(IdError::Forged));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(id: Vec<u8>, len in 8usize..=20) {
+        let format = IdFormat::new(len, 0).unwrap();
+        prop_assert!(format.open(&ring(), &id).is_err());
+    }
+}
