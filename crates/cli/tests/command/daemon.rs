@@ -484,3 +484,72 @@ fn a_full_disk_is_a_state_and_no_end() {
     assert!(told.contains("cannot read"), "{told}");
     assert!(gateway.terminate().success());
 }
+
+/// `set --save` writes what it sets into the file, and nothing else; and not into one that somebody
+/// has changed.
+#[test]
+fn what_is_set_can_be_saved() {
+    let Some(lab) = lab("cli-save", 1) else { return };
+    let daemon = Daemon::new("save");
+    daemon.configure("# Ours.", "interfaces = [\"eth0\"]", "max_connections = 5 # few");
+    let gateway = daemon.run(lab.server(), &[]);
+    let file = daemon.path("equic.toml");
+    let text = || std::fs::read_to_string(&file).unwrap();
+    let before = text();
+    eventually("it says how it is", || daemon.status()["report"]["config"].as_str().map(drop));
+    let saved =
+        daemon.equic(&["set", "--save", "max_connections=9", "dry_run=on", "--json"]).json();
+    assert_eq!(saved["saved"], text_of(&file));
+    let after = before
+        .replace("max_connections = 5 # few", "max_connections = 9 # few")
+        .replace("interfaces = [\"eth0\"]\n", "interfaces = [\"eth0\"]\ndry_run = true\n");
+    assert_eq!(text(), after);
+    assert_eq!(daemon.status()["services"][0]["max_connections"], 9);
+    // Again, from what it wrote itself; the file's mode stays.
+    let mode = || std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&file).unwrap()) & 0o777;
+    let was = mode();
+    let said = daemon.equic(&["set", "--save", "dry_run=off"]).ok();
+    assert!(said.contains("saved to"), "{said}");
+    assert_eq!((text(), mode()), (after.replace("dry_run = true", "dry_run = false"), was));
+    // A reload finds what is in force.
+    gateway.signal(Signal::SIGHUP);
+    assert_eq!(gateway.event("reload")["ok"], true);
+    assert_eq!(daemon.status()["services"][0]["max_connections"], 9);
+
+    // Somebody else's change is not overwritten, and nothing is set.
+    let theirs = text().replace("# Ours.", "# Theirs.");
+    daemon.write("equic.toml", &theirs);
+    let refused = daemon.equic(&["set", "--save", "max_connections=7"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("somebody has changed it"), "{refused:?}");
+    assert!(refused.stderr.contains("equic gateway reload"), "{refused:?}");
+    assert_eq!((text(), &daemon.status()["services"][0]["max_connections"]), (theirs, &9.into()));
+    gateway.signal(Signal::SIGHUP);
+    assert_eq!(gateway.event("reload")["ok"], true);
+    daemon.equic(&["set", "--save", "max_connections=7"]).ok();
+    assert!(text().contains("# Theirs.") && text().contains("max_connections = 7 # few"));
+
+    // What cannot be written is not set either.
+    let blocked = daemon.path(".equic.toml.equic-new");
+    std::fs::create_dir(&blocked).unwrap();
+    let refused = daemon.equic(&["set", "--save", "max_connections=8"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("nothing was changed: cannot save to"), "{refused:?}");
+    assert_eq!(daemon.status()["services"][0]["max_connections"], 7);
+    std::fs::remove_dir(&blocked).unwrap();
+    let left: Vec<_> = std::fs::read_dir(daemon.folder.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
+#[test]
+fn without_a_file_nothing_is_saved() {
+    let Some(lab) = lab("cli-unsaved", 1) else { return };
+    let name = &unique("unsaved");
+    let gateway = Running::gateway(lab.server(), name, &[]);
+    gateway.event("ready");
+    let refused = equic(&["gateway", "set", "--save", "max_connections=8", "--gateway", name]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("goes by no configuration file"), "{refused:?}");
+    let status = equic(&["gateway", "status", "--json", "--gateway", name]).json();
+    assert_eq!(status["services"][0]["max_connections"], 0);
+}

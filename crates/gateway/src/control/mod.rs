@@ -8,12 +8,14 @@
 //! * `members.rs`: joining with a ledger, removing the ledgers of the dead;
 //! * `status.rs`, `counters.rs`, `sources.rs`: what is going on;
 //! * `settings.rs`, `lists.rs`, `replace.rs` (a whole list at once): what may change while it runs;
+//! * `count.rs`: how long the lists are and what changed in them last, without walking them;
 //! * `refusals.rs`: who was refused how often, for bans;
 //! * `report.rs`: what the process that looks after the gateway says about itself;
 //! * `overview.rs`: readings cheap enough to be made every second;
 //! * `events.rs`: sampled drops as they happen; `observer.rs`: looking over the reader's shoulder;
 //! * `snapshot.rs`: a copy to try packets on.
 
+mod count;
 mod counters;
 mod discover;
 mod events;
@@ -44,6 +46,7 @@ use crate::maps::Maps;
 use crate::sys;
 use crate::sys::region::atomic;
 
+pub use count::{ListChanges, ListCounts, ListEvent, ListMark};
 pub use counters::{CounterRow, Tallies};
 pub(crate) use discover::Chosen;
 pub use discover::{Found, Interface};
@@ -86,6 +89,9 @@ struct State {
     swept: Swept,
     /// Time at which the lists are to be looked through again (monotonic nanoseconds).
     next_lists_ns: u64,
+    /// Numbers of list changes that were begun and over when one was seen under way, and since when
+    /// they are the same (monotonic nanoseconds).
+    list_change: Option<((u64, u64), u64)>,
 }
 
 impl Control {

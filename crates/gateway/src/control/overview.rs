@@ -193,7 +193,7 @@ impl Control {
         if self.maps.control.read().acl_used == 0 {
             return Ok(None);
         }
-        let now = sys::monotonic_ns();
+        let now = self.now();
         let mut wanted = prefix;
         loop {
             let found = match AclKey::of(wanted) {

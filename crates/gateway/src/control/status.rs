@@ -125,22 +125,21 @@ impl Control {
     pub fn status(&self) -> Result<Status> {
         let control = self.maps.control.read();
         let counted = self.counted()?;
-        let table = |name, entries: usize, capacity: u32| TableStatus {
+        let table = |name, entries: u64, capacity: u32| TableStatus {
             name,
-            entries: entries as u64,
+            entries,
             capacity: capacity.into(),
         };
-        let lists = self.lists()?;
-        let v4 = lists.iter().filter(|entry| entry.prefix.addr().is_ipv4()).count();
+        let lists = self.list_counts()?;
         let ledgers = self.ledgers()?;
         let slots = (self.maps.load.ledger_mask + 1) * abi::EQUIC_SLOTS;
         let used = ledgers.iter().map(|ledger| ledger.sources).max().unwrap_or(0);
         let tables = vec![
-            table("sources", counted.sources, self.maps.sources.max_entries()),
-            table("handshakes", counted.handshakes, self.maps.handshakes.max_entries()),
-            table("ledger (fullest)", used as usize, slots),
-            table("acl4", v4, self.maps.acl4.max_entries()),
-            table("acl6", lists.len() - v4, self.maps.acl6.max_entries()),
+            table("sources", counted.sources as u64, self.maps.sources.max_entries()),
+            table("handshakes", counted.handshakes as u64, self.maps.handshakes.max_entries()),
+            table("ledger (fullest)", used, slots),
+            table("acl4", lists.deny_v4 + lists.allow_v4, self.maps.acl4.max_entries()),
+            table("acl6", lists.deny_v6 + lists.allow_v6, self.maps.acl6.max_entries()),
         ];
         Ok(Status {
             name: from_c_name(&control.name),

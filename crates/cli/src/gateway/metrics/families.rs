@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use equic_gateway::{Control, Interface, LedgerStatus, ListAction, Reason, ServiceStatus, Status};
+use equic_gateway::{Control, Interface, LedgerStatus, Reason, ServiceStatus, Status};
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder as _, TextEncoder};
 
@@ -254,16 +254,15 @@ fn tables(all: &mut Families, status: &Status, memory: &mut Memory) {
 }
 
 fn lists(all: &mut Families, control: &Control) -> Done {
-    let lists = control.lists()?;
-    let family = all.gauge("equic_list_entries", "Entries of the deny and allow lists that hold.");
-    for (list, action) in [("deny", ListAction::Deny), ("allow", ListAction::Allow)] {
-        for (name, v4) in [("ipv4", true), ("ipv6", false)] {
-            let count = lists
-                .iter()
-                .filter(|entry| entry.action == action && entry.prefix.addr().is_ipv4() == v4)
-                .count();
-            family.add(&[("list", list), ("family", name)], count as f64);
-        }
+    let counts = control.list_counts()?;
+    let family = all.gauge("equic_list_entries", "Entries of the deny and allow lists.");
+    for (list, name, count) in [
+        ("deny", "ipv4", counts.deny_v4),
+        ("deny", "ipv6", counts.deny_v6),
+        ("allow", "ipv4", counts.allow_v4),
+        ("allow", "ipv6", counts.allow_v6),
+    ] {
+        family.add(&[("list", list), ("family", name)], count as f64);
     }
     Ok(())
 }

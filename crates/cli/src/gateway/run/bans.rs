@@ -58,7 +58,10 @@ impl BanKeeper {
             dry: policy.dry_run || control.settings().dry_run,
         };
         let now = keeper.now();
-        for entry in control.lists().unwrap_or_default() {
+        // Lists may be long: walked only where there are bans.
+        let bans = control.list_counts().map_or(u64::MAX, |counts| counts.bans);
+        let there = if bans == 0 { Vec::new() } else { control.lists().unwrap_or_default() };
+        for entry in there {
             if let (Origin::Ban, Some(left)) = (entry.origin, entry.expires_in) {
                 keeper.bans.restore(entry.prefix, entry.bans, now + nanos(left), now);
             }

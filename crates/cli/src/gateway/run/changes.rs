@@ -1,29 +1,20 @@
 //! Notices what was changed, by whomever: settings, lists, the servers that feed the gateway.
 //!
 //! Other processes change a gateway by storing into its maps, so nobody is told: what is there is
-//! compared with what was there at the last look.
+//! compared with what was there at the last look. Lists may be long; whoever changes them writes that
+//! down, and it is read.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
-use equic_gateway::{Control, IpNet, ListAction, ListEntry, Origin};
+use equic_gateway::{Control, ListEvent, ListMark};
 use serde_json::{Value, json};
 
 use crate::output::Journal;
 
-/// Most list entries that are told one by one; of more, only their number.
-const TOLD: usize = 20;
-/// Pause between two readings of the lists, as a multiple of the time that a reading took.
-const REST: u32 = 50;
-
-/// Parts of an entry that must be equal for it to count as the same.
-type Listed = (ListAction, Origin);
-
 /// A gateway as it was at the last look.
 pub(super) struct Changes {
     settings: BTreeMap<String, Value>,
-    lists: BTreeMap<IpNet, (Listed, Option<Instant>)>,
-    next_lists: Instant,
+    lists: ListMark,
     servers: BTreeMap<(u32, u32), String>,
 }
 
@@ -32,8 +23,7 @@ impl Changes {
     pub(super) fn new(control: &Control) -> Changes {
         Changes {
             settings: settings(control),
-            lists: lists(control).unwrap_or_default(),
-            next_lists: Instant::now(),
+            lists: control.list_mark(),
             servers: servers(control).unwrap_or_default(),
         }
     }
@@ -42,18 +32,12 @@ impl Changes {
     pub(super) fn look(&mut self, control: &Control, journal: &Journal, by: &str) {
         self.look_at_settings(control, journal, by);
         self.look_at_servers(control, journal);
-        if Instant::now() >= self.next_lists {
-            let began = Instant::now();
-            self.look_at_lists(control, journal);
-            self.next_lists = Instant::now() + began.elapsed() * REST;
-        }
+        self.look_at_lists(control, journal);
     }
 
     /// The lists were changed by this process, which has told of it.
     pub(super) fn know_lists(&mut self, control: &Control) {
-        if let Some(lists) = lists(control) {
-            self.lists = lists;
-        }
+        self.lists = control.list_mark();
     }
 
     fn look_at_settings(&mut self, control: &Control, journal: &Journal, by: &str) {
@@ -90,26 +74,9 @@ impl Changes {
     }
 
     fn look_at_lists(&mut self, control: &Control, journal: &Journal) {
-        let Some(now) = lists(control) else { return };
-        let mut told: Vec<(IpNet, &'static str)> = Vec::new();
-        for (prefix, (entry, _)) in &now {
-            if self.lists.get(prefix).is_none_or(|(old, _)| old != entry) {
-                let verb = if entry.0 == ListAction::Deny { "denied" } else { "allowed" };
-                told.push((*prefix, verb));
-            }
-        }
-        let (clock, soon) = (Instant::now(), Duration::from_millis(100));
-        for (prefix, (_, until)) in &self.lists {
-            if !now.contains_key(prefix) {
-                let over = until.is_some_and(|until| until <= clock + soon);
-                told.push((*prefix, if over { "expired" } else { "forgotten" }));
-            }
-        }
-        self.lists = now;
-        if told.len() > TOLD {
-            let count = |verb: &str| told.iter().filter(|(_, told)| *told == verb).count();
-            let [denied, allowed, expired, forgotten] =
-                ["denied", "allowed", "expired", "forgotten"].map(count);
+        let changes = control.list_changes(&mut self.lists);
+        let [denied, allowed, expired, forgotten] = changes.numbers;
+        if changes.each.is_empty() && changes.numbers != [0; 4] {
             journal.entry(
                 format_args!(
                     "lists: {denied} denied, {allowed} allowed, {expired} expired, {forgotten} forgotten"
@@ -121,9 +88,14 @@ impl Changes {
                     })
                 },
             );
-            return;
         }
-        for (prefix, verb) in told {
+        for (prefix, event) in changes.each {
+            let verb = match event {
+                ListEvent::Denied => "denied",
+                ListEvent::Allowed => "allowed",
+                ListEvent::Expired => "expired",
+                ListEvent::Forgotten => "forgotten",
+            };
             journal.entry(
                 format_args!("{verb}: {prefix}"),
                 || json!({ "event": "list", "prefix": prefix, "what": verb }),
@@ -150,17 +122,6 @@ fn settings(control: &Control) -> BTreeMap<String, Value> {
         }
     }
     all
-}
-
-/// Bans are told of by those who impose them.
-fn lists(control: &Control) -> Option<BTreeMap<IpNet, (Listed, Option<Instant>)>> {
-    let now = Instant::now();
-    let of = |entry: ListEntry| {
-        let until = entry.expires_in.and_then(|left| now.checked_add(left));
-        (entry.prefix, ((entry.action, entry.origin), until))
-    };
-    let entries = control.lists().ok()?.into_iter();
-    Some(entries.filter(|entry| entry.origin != Origin::Ban).map(of).collect())
 }
 
 fn servers(control: &Control) -> Option<BTreeMap<(u32, u32), String>> {

@@ -12,6 +12,7 @@ use super::health::{Health, unix_ms};
 use super::interfaces::Interfaces;
 use super::reload;
 use crate::failure::Done;
+use crate::gateway::save::fingerprint_of;
 use crate::output::Journal;
 
 /// Reads the configuration as it is now, with what the command line lays over it.
@@ -25,6 +26,19 @@ pub(super) struct Source<'a> {
     pub configure: Configure<'a>,
     /// To end when the last interface has vanished.
     pub once: bool,
+}
+
+impl Source<'_> {
+    /// Fingerprint of the file as it is now; 0: there is none.
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.file.as_ref().and_then(|file| fingerprint_of(file.as_ref())).unwrap_or(0)
+    }
+
+    /// Notes that the file is in force, if it is still what it was before it was read.
+    pub(super) fn note(&self, before: u64, control: &Control) {
+        let same = self.fingerprint() == before;
+        control.note_config(if same { before } else { 0 });
+    }
 }
 
 /// All of it.
@@ -107,10 +121,14 @@ impl<'a> Duties<'a> {
         let number = self.reload.as_ref().map_or(0, |reload| reload.number) + 1;
         // What others did until now is not of this.
         self.changes.look(&self.control, journal, "another process");
+        let before = self.source.fingerprint();
         let done = (self.source.configure)().and_then(|mut new| {
             let replaced = reload::apply(&self.config, &mut new, &self.control)?;
             Ok((new, replaced))
         });
+        if done.is_ok() {
+            self.source.note(before, &self.control);
+        }
         let (ok, lines) = match done {
             Ok((new, replaced)) => {
                 self.take(new, journal);

@@ -85,7 +85,7 @@ pub(super) fn describe(running: &Running, config: &Config) -> String {
 /// Text that says how the gateway is ended.
 pub(super) fn farewell(running: &Running, config: &Config) -> String {
     match running.gateway.pinned_at() {
-        Some(_) => format!("`equic gateway detach {}` takes it off", config.gateway.name),
+        Some(_) => format!("`equic gateway detach --gateway {}` takes it off", config.gateway.name),
         None => "Ctrl-C takes it off".to_owned(),
     }
 }
@@ -120,7 +120,9 @@ pub(super) fn leave(running: Running, host: Option<SocketHost>, why: &str, journ
     drop(running);
     let after = match (&pin, stays && !taken) {
         (Some(pin), true) => {
-            format!("; protection goes on, pinned at {pin}: `equic gateway detach {name}` ends it")
+            format!(
+                "; protection goes on, pinned at {pin}: `equic gateway detach --gateway {name}` ends it"
+            )
         }
         _ => String::new(),
     };

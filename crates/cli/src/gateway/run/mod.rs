@@ -87,6 +87,12 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Done {
+    let source = Source {
+        file: args.config.as_ref().map(|path| path.display().to_string()),
+        configure: Box::new(|| configure(args)),
+        once: args.once,
+    };
+    let before = source.fingerprint();
     let config = configure(args)?;
     let journal = Journal::new(args.json, "equic.gateway.run/1").with_log(args.log);
     runtime(Some(1))?.block_on(async {
@@ -99,6 +105,7 @@ pub(super) fn run(args: &Args) -> Done {
         let host = args.handover.settle(&running, &config)?;
         // What is changed from the moment that it says to be ready is told of.
         let changes = Changes::new(running.gateway.control());
+        source.note(before, running.gateway.control());
         announce(&running, &config, &journal);
         if let Some(listener) = listener {
             metrics::start(listener, running.gateway.control(), &journal)?;
@@ -108,11 +115,6 @@ pub(super) fn run(args: &Args) -> Done {
         let every =
             every.filter(|every| !every.is_zero() && (!args.json || args.summary.is_some()));
         let control = running.gateway.control().clone();
-        let source = Source {
-            file: args.config.as_ref().map(|path| path.display().to_string()),
-            configure: Box::new(|| configure(args)),
-            once: args.once,
-        };
         let duties = Duties::new(&running.gateway, config, source, changes, &journal);
         let mut keeper = Keeper::new(duties, control, events, journal, every);
         let why = keeper.keep(signals, &running).await;
