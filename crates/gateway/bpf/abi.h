@@ -15,7 +15,7 @@
 #include <linux/types.h>
 
 #define EQUIC_ABI_MAGIC	  0x43495551u /* "QUIC" in memory on a little-endian machine */
-#define EQUIC_ABI_VERSION 3u
+#define EQUIC_ABI_VERSION 4u
 
 #define EQUIC_MAX_SERVICES   64u
 #define EQUIC_MAX_OWNERS     16u /* processes that feed one gateway at a time */
@@ -290,6 +290,7 @@ struct equic_member {
 	__u64 barred;	   /* bit i: what it counts for quota group i does not count */
 	__u32 ledger; /* id of the map; with another one in the place, the rest means nothing */
 	__u32 flags;  /* enum equic_member_flags */
+	char name[32]; /* what it called itself when it joined: printable ASCII, NUL-terminated */
 };
 
 /* The gateway as a whole; live. In .data.control. */
@@ -398,8 +399,8 @@ EQUIC_ASSERT_SIZE(equic_ledger_slot, 24);
 EQUIC_ASSERT_SIZE(equic_ledger_bucket, 256);
 EQUIC_ASSERT_SIZE(equic_ledger_header, 256);
 EQUIC_ASSERT_SIZE(equic_load, 40);
-EQUIC_ASSERT_SIZE(equic_member, 32);
-EQUIC_ASSERT_SIZE(equic_control, 744);
+EQUIC_ASSERT_SIZE(equic_member, 64);
+EQUIC_ASSERT_SIZE(equic_control, 1256);
 EQUIC_ASSERT_SIZE(equic_counter, 24);
 EQUIC_ASSERT_SIZE(equic_event, 88);
 EQUIC_ASSERT_SIZE(equic_report, 65536);

@@ -72,7 +72,7 @@ pub struct Gateway {
     copied: Option<Membership>,
     judging: Mutex<()>,
     control: Control,
-    program: OwnedFd,
+    program: Arc<OwnedFd>,
 }
 
 impl Gateway {
@@ -113,7 +113,9 @@ impl Gateway {
 
     pub(crate) fn of(loaded: Loaded) -> Gateway {
         let links = Arc::default();
-        let control = Control::of(loaded.maps, loaded.id).knowing(Arc::downgrade(&links));
+        let program = Arc::new(loaded.program);
+        let control = Control::of(loaded.maps, loaded.id)
+            .knowing(Arc::downgrade(&links), Arc::downgrade(&program));
         Gateway {
             links,
             pins: None,
@@ -122,7 +124,7 @@ impl Gateway {
             copied: None,
             judging: Mutex::default(),
             control,
-            program: loaded.program,
+            program,
         }
     }
 

@@ -31,6 +31,7 @@ mod status;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -66,6 +67,8 @@ pub struct Control {
     state: Arc<Mutex<State>>,
     /// The links, where they are this process's: those it may look at without privileges.
     links: Weak<Mutex<Vec<Link>>>,
+    /// The program, where it is this process's: what the kernel says of it takes no privilege then.
+    own: Weak<OwnedFd>,
     /// The choice by which another process's gateway was found; none for this process's own.
     chosen: Option<Arc<Chosen>>,
 }
@@ -87,12 +90,13 @@ struct State {
 
 impl Control {
     pub(crate) fn of(maps: Maps, program: u32) -> Control {
-        let (maps, links) = (Arc::new(maps), Weak::new());
-        Control { maps, program, state: Arc::default(), links, chosen: None }
+        let (maps, links, own) = (Arc::new(maps), Weak::new(), Weak::new());
+        Control { maps, program, state: Arc::default(), links, own, chosen: None }
     }
 
-    pub(crate) fn knowing(self, links: Weak<Mutex<Vec<Link>>>) -> Control {
-        Control { links, ..self }
+    /// With the links and the program of this process's gateway.
+    pub(crate) fn knowing(self, links: Weak<Mutex<Vec<Link>>>, own: Weak<OwnedFd>) -> Control {
+        Control { links, own, ..self }
     }
 
     pub(crate) fn maps(&self) -> &Maps {

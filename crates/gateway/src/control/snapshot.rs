@@ -73,7 +73,7 @@ impl Control {
         &self,
         counts: &std::collections::HashMap<Source, u32>,
     ) -> Result<crate::ledger::membership::Membership> {
-        let (membership, memory) = self.join_with("snapshot", this_process())?;
+        let (membership, memory) = self.join_with("snapshot", this_process("snapshot"))?;
         let table = Table::new(memory, Keying::new(&self.maps.load));
         for (source, count) in counts {
             table.set(*source, *count);
