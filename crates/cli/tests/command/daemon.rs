@@ -349,6 +349,12 @@ fn what_happens_is_logged() {
         (&5.into(), &9.into(), &"another process".into())
     );
     logged("set", "key", "gateway.dry_run".into());
+    // Who it was: the process said so itself.
+    let audit = logged("audit", "what", "set web.max_connections=9 (was 5)".into());
+    assert_eq!((&audit["uid"], &audit["process"]), (&0.into(), &"equic".into()), "{audit}");
+    assert!(audit["pid"].is_u64() && audit["user"].is_string() && audit["at"].is_string());
+    assert_ne!(audit["pid"], gateway.pid(), "{audit}");
+    logged("audit", "what", "deny 192.0.2.1/32".into());
     assert_eq!(logged("list", "prefix", "192.0.2.1/32".into())["what"], "denied");
     daemon.equic(&["forget", "192.0.2.1"]).ok();
     logged("list", "what", "forgotten".into());

@@ -166,7 +166,7 @@ fn filters() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let errno = |number: i32| SeccompAction::Errno(number.unsigned_abs());
     // Its arguments lie where a filter cannot look: without it, libc takes clone(2).
     let no_clone3 = SeccompFilter::new(
-        BTreeMap::from([(i64::from(libc::SYS_clone3), Vec::new())]),
+        BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
         SeccompAction::Allow,
         errno(libc::ENOSYS),
         arch,
@@ -180,7 +180,7 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 fn rules() -> Result<Rules, seccompiler::BackendError> {
     use SeccompCmpOp::{Eq, MaskedEq};
     let any = ALLOWED.iter().chain(OLD).chain(&[libc::SYS_clone3]);
-    let mut rules: Rules = any.map(|call| (i64::from(*call), Vec::new())).collect();
+    let mut rules: Rules = any.map(|call| (*call, Vec::new())).collect();
     // One condition on one argument, of which the lower 32 bits count.
     let when = |argument: u8, operation: SeccompCmpOp, value: u64| {
         let length = SeccompCmpArgLen::Dword;
@@ -190,15 +190,15 @@ fn rules() -> Result<Rules, seccompiler::BackendError> {
         |argument: u8, flag: libc::c_int| when(argument, MaskedEq(flag.unsigned_abs().into()), 0);
     // New threads, and no new processes.
     let thread: u64 = libc::CLONE_THREAD.unsigned_abs().into();
-    rules.insert(i64::from(libc::SYS_clone), vec![when(0, MaskedEq(thread), thread)?]);
+    rules.insert(libc::SYS_clone, vec![when(0, MaskedEq(thread), thread)?]);
     // Memory is writable or executable, and stays what it is: libraries can be loaded, code not made.
     let either = vec![without(2, libc::PROT_EXEC)?, without(2, libc::PROT_WRITE)?];
-    rules.insert(i64::from(libc::SYS_mmap), either);
-    rules.insert(i64::from(libc::SYS_mprotect), vec![without(2, libc::PROT_EXEC)?]);
+    rules.insert(libc::SYS_mmap, either);
+    rules.insert(libc::SYS_mprotect, vec![without(2, libc::PROT_EXEC)?]);
     let families = FAMILIES.map(|family| when(0, Eq, family.unsigned_abs().into()));
-    rules.insert(i64::from(libc::SYS_socket), families.into_iter().collect::<Result<_, _>>()?);
+    rules.insert(libc::SYS_socket, families.into_iter().collect::<Result<_, _>>()?);
     let commands = BPF.map(|command| when(0, Eq, command));
-    rules.insert(i64::from(libc::SYS_bpf), commands.into_iter().collect::<Result<_, _>>()?);
+    rules.insert(libc::SYS_bpf, commands.into_iter().collect::<Result<_, _>>()?);
     Ok(rules)
 }
 
