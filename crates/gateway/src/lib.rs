@@ -44,7 +44,7 @@ pub use config::{
     Proof, ServiceConfig, Setting, SocketConfig, parse_list, parse_prefix, read_list,
 };
 pub use control::{
-    BanTotals, Change, Condition, Control, CounterRow, Event, Events, Found, Interface,
+    AuditEntry, BanTotals, Change, Condition, Control, CounterRow, Event, Events, Found, Interface,
     InterfaceReport, LedgerStatus, Level, ListAction, ListEntry, Observer, Origin, Overview, Owner,
     Refusals, RefusedSource, Reload, Replaced, Report, RunStats, ServiceStatus, SortBy, SourceKey,
     SourceRow, SourceSample, Status, Swept, TableStatus, Tallies,

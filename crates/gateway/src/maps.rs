@@ -32,10 +32,14 @@ pub(crate) struct Maps {
     pub(crate) ledgers: OwnedFd,
     /// Not one of the program's own: see `equic_report` in `abi.h`.
     pub(crate) report: Option<Shared<abi::equic_report>>,
+    /// Nor is this one.
+    pub(crate) audit: Option<Shared<abi::equic_audit>>,
 }
 
 /// The name of the map with the report.
 pub(crate) const REPORT: &str = "equic_report";
+/// The name of the map with changes by other processes.
+pub(crate) const AUDIT: &str = "equic_audit";
 
 /// The names of the maps that user space needs. `.rodata` has the object's name in front of it.
 pub(crate) const NAMES: [&str; 14] = [
@@ -60,8 +64,8 @@ pub(crate) fn known_name(name: &str) -> Option<&'static str> {
     if name.ends_with(".rodata") {
         return Some(".rodata");
     }
-    if name == REPORT {
-        return Some(REPORT);
+    if let Some(bound) = [REPORT, AUDIT].into_iter().find(|bound| *bound == name) {
+        return Some(bound);
     }
     // The kernel keeps 15 characters of a name.
     NAMES.into_iter().find(|known| *known == name || (name.len() == 15 && known.starts_with(name)))
@@ -108,6 +112,7 @@ impl Maps {
             counters: PerCpuArray::new(take("counters")?).map_err(wrong("counters"))?,
             events: take("events")?,
             ledgers: take("ledgers")?,
+            audit: get(AUDIT).map(|fd| shared(&fd)).transpose().map_err(wrong(AUDIT))?,
             report: get(REPORT).map(|fd| shared(&fd)).transpose().map_err(wrong(REPORT))?,
         })
     }

@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject};
 use crate::abi;
 use crate::config::{Config, buckets_for};
 use crate::error::{Error, Result};
-use crate::maps::{Maps, NAMES, REPORT, check_version, known_name};
+use crate::maps::{AUDIT, Maps, NAMES, REPORT, check_version, known_name};
 use crate::sys;
 use crate::sys::ids;
 use crate::sys::log::{self, listen};
@@ -213,13 +213,19 @@ fn collect(source: &ObjectSource, object: &Object) -> Result<Loaded> {
         .ok_or_else(|| source.bad(format!("it has no program `{}`", crate::PROGRAM_NAME)))?;
     let program = program.as_fd().try_clone_to_owned().map_err(failed)?;
     let id = ids::program_info(program.as_fd()).map_err(failed)?.id;
-    let report = create_mappable_array(REPORT, size_of::<abi::equic_report>(), 1)
-        .and_then(|map| ids::bind(program.as_fd(), map.as_fd()).map(|()| map))
-        .map_err(failed)?;
-    let mut report = Some(report);
+    let bound = |name: &str, size: usize| {
+        create_mappable_array(name, size, 1)
+            .and_then(|map| ids::bind(program.as_fd(), map.as_fd()).map(|()| map))
+            .map_err(failed)
+    };
+    let mut report = Some(bound(REPORT, size_of::<abi::equic_report>())?);
+    let mut audit = Some(bound(AUDIT, size_of::<abi::equic_audit>())?);
     let maps = Maps::new(&source.name(), id, |wanted| {
         if wanted == REPORT {
             return report.take();
+        }
+        if wanted == AUDIT {
+            return audit.take();
         }
         let map =
             object.maps().find(|map| map.name().to_str().and_then(known_name) == Some(wanted))?;

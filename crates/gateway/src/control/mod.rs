@@ -9,11 +9,13 @@
 //! * `status.rs`, `counters.rs`, `sources.rs`: what is going on;
 //! * `settings.rs`, `lists.rs`, `replace.rs` (a whole list at once): what may change while it runs;
 //! * `refusals.rs`: who was refused how often, for bans;
+//! * `audit.rs`: who changed what;
 //! * `report.rs`: what the process that looks after the gateway says about itself;
 //! * `overview.rs`: readings cheap enough to be made every second;
 //! * `events.rs`: sampled drops as they happen; `observer.rs`: looking over the reader's shoulder;
 //! * `snapshot.rs`: a copy to try packets on.
 
+mod audit;
 mod counters;
 mod discover;
 mod events;
@@ -44,6 +46,7 @@ use crate::maps::Maps;
 use crate::sys;
 use crate::sys::region::atomic;
 
+pub use audit::AuditEntry;
 pub use counters::{CounterRow, Tallies};
 pub(crate) use discover::Chosen;
 pub use discover::{Found, Interface};

@@ -72,7 +72,11 @@ impl Control {
         } else {
             self.add(&change.add).and_then(|()| self.remove(&change.remove))
         };
-        done.map(|()| change.done).inspect_err(|_| self.go_back(&change))
+        done.inspect_err(|_| self.go_back(&change))?;
+        let Replaced { added, removed, kept, .. } = change.done;
+        let lists = format!("lists of origin {origin:?}");
+        self.note(&format!("replace {lists}: {added} added, {removed} removed, {kept} kept"));
+        Ok(change.done)
     }
 
     fn difference(
@@ -161,14 +165,14 @@ impl Control {
     }
 
     fn remove(&self, prefixes: &[IpNet]) -> Result<()> {
-        prefixes.iter().try_for_each(|prefix| self.forget(*prefix).map(drop))
+        prefixes.iter().try_for_each(|prefix| self.remove_entry(*prefix).map(drop))
     }
 
     /// As far as the kernel lets us.
     fn go_back(&self, change: &Difference) {
         for (prefix, _) in &change.add {
             if !change.before.contains_key(prefix)
-                && let Err(error) = self.forget(*prefix)
+                && let Err(error) = self.remove_entry(*prefix)
             {
                 tracing::warn!(%error, %prefix, "taking back a list entry");
             }

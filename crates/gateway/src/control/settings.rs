@@ -62,7 +62,9 @@ impl Control {
     /// As [`Control::set`].
     pub fn apply(&self, setting: &Setting) -> Result<Vec<Change>> {
         if setting.is_for_gateway() {
-            return Ok(vec![self.apply_gateway(setting)?]);
+            let change = self.apply_gateway(setting)?;
+            self.note_change(&change);
+            return Ok(vec![change]);
         }
         let services = self.maps.services.read();
         let names = service_names(&services);
@@ -80,9 +82,16 @@ impl Control {
             setting.apply(&mut config)?;
             let new = setting.key.show(&config);
             self.store(index, setting.key, live, &config.to_abi(live.group));
-            changes.push(Change { service: Some(name), key: setting.key.name(), old, new });
+            let change = Change { service: Some(name), key: setting.key.name(), old, new };
+            self.note_change(&change);
+            changes.push(change);
         }
         Ok(changes)
+    }
+
+    fn note_change(&self, change: &Change) {
+        let owner = change.service.as_deref().unwrap_or("gateway");
+        self.note(&format!("set {owner}.{}={} (was {})", change.key, change.new, change.old));
     }
 
     /// Makes everything that can change while it runs as a configuration says: settings, listeners,
