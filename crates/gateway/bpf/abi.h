@@ -401,6 +401,29 @@ struct equic_notes {
 	struct equic_list_change last[EQUIC_LIST_CHANGES];
 };
 
+#define EQUIC_AUDIT_ENTRIES 127u
+
+/* One change by another process than the gateway's. */
+struct equic_audit_entry {
+	__u64 sequence; /* its number and 1; something else while it is being written */
+	__u64 time_ms;	/* Unix time */
+	__u32 pid;
+	__u32 uid;
+	__u32 login; /* /proc/PID/loginuid */
+	__u32 length;
+	char process[16];
+	__u8 text[208];
+};
+
+/* The last changes, in the map `equic_audit`, which is bound to the program as `equic_report` is.
+ * The program does not look at it. */
+struct equic_audit {
+	__u64 next; /* number of the next entry; entry i is of number i modulo EQUIC_AUDIT_ENTRIES
+		     */
+	__u64 reserved[31];
+	struct equic_audit_entry entry[EQUIC_AUDIT_ENTRIES];
+};
+
 /* How the last packet was judged, in .data.explain; written only with load.explain. */
 struct equic_explain {
 	__u32 packets; /* judged so far: tells whether the packet reached a service */
@@ -439,6 +462,8 @@ EQUIC_ASSERT_SIZE(equic_event, 88);
 EQUIC_ASSERT_SIZE(equic_report, 65536);
 EQUIC_ASSERT_SIZE(equic_list_change, 32);
 EQUIC_ASSERT_SIZE(equic_notes, 2144);
+EQUIC_ASSERT_SIZE(equic_audit_entry, 256);
+EQUIC_ASSERT_SIZE(equic_audit, 32768);
 EQUIC_ASSERT_SIZE(equic_explain, 96);
 
 #endif

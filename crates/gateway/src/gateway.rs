@@ -263,7 +263,7 @@ impl Gateway {
         if let Some(ledger) = &*ledger {
             return Ok(ledger.clone());
         }
-        let joined = self.control.join(&process_name())?;
+        let joined = self.control.join(&sys::process_name())?;
         *ledger = Some(joined.clone());
         Ok(joined)
     }
@@ -319,11 +319,6 @@ fn sweeper(control: Control) -> Result<Periodic> {
         }
         Duration::from_secs(1)
     })
-}
-
-/// Name of the ledger of this process in `status`: the process's name.
-fn process_name() -> String {
-    std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim().to_owned()
 }
 
 /// Writes the configuration into the maps, before anything is attached.

@@ -45,7 +45,7 @@ pub use config::{
     read_list,
 };
 pub use control::{
-    BanTotals, Change, Condition, Control, CounterRow, Event, Events, Found, Interface,
+    AuditEntry, BanTotals, Change, Condition, Control, CounterRow, Event, Events, Found, Interface,
     InterfaceReport, LedgerStatus, Level, ListAction, ListChanges, ListCounts, ListEntry,
     ListEvent, ListMark, Observer, Origin, Overview, Owner, Refusals, RefusedSource, Reload,
     Replaced, Report, RunStats, ServiceStatus, SortBy, SourceKey, SourceRow, SourceSample, Status,

@@ -35,12 +35,16 @@ pub(crate) struct Maps {
     /// Not one of the program's own either: see `equic_notes` in `abi.h`.
     pub(crate) notes: Option<Shared<abi::equic_notes>>,
     pub(crate) notes_map: Option<OwnedFd>,
+    /// Nor is this one.
+    pub(crate) audit: Option<Shared<abi::equic_audit>>,
 }
 
 /// The name of the map with the report.
 pub(crate) const REPORT: &str = "equic_report";
 /// The name of the map with what processes write down for each other.
 pub(crate) const NOTES: &str = "equic_notes";
+/// The name of the map with changes by other processes.
+pub(crate) const AUDIT: &str = "equic_audit";
 
 /// The names of the maps that user space needs. `.rodata` has the object's name in front of it.
 pub(crate) const NAMES: [&str; 14] = [
@@ -65,7 +69,7 @@ pub(crate) fn known_name(name: &str) -> Option<&'static str> {
     if name.ends_with(".rodata") {
         return Some(".rodata");
     }
-    if let Some(bound) = [REPORT, NOTES].into_iter().find(|bound| *bound == name) {
+    if let Some(bound) = [REPORT, NOTES, AUDIT].into_iter().find(|bound| *bound == name) {
         return Some(bound);
     }
     // The kernel keeps 15 characters of a name.
@@ -115,6 +119,7 @@ impl Maps {
             counters: PerCpuArray::new(take("counters")?).map_err(wrong("counters"))?,
             events: take("events")?,
             ledgers: take("ledgers")?,
+            audit: get(AUDIT).map(|fd| shared(&fd)).transpose().map_err(wrong(AUDIT))?,
             report: report.map(|fd| shared(&fd)).transpose().map_err(wrong(REPORT))?,
             notes: notes_map.as_ref().map(shared).transpose().map_err(wrong(NOTES))?,
             notes_map,

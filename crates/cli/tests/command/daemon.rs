@@ -349,6 +349,12 @@ fn what_happens_is_logged() {
         (&5.into(), &9.into(), &"another process".into())
     );
     logged("set", "key", "gateway.dry_run".into());
+    // Who it was: the process said so itself.
+    let audit = logged("audit", "what", "set web.max_connections=9 (was 5)".into());
+    assert_eq!((&audit["uid"], &audit["process"]), (&0.into(), &"equic".into()), "{audit}");
+    assert!(audit["pid"].is_u64() && audit["user"].is_string() && audit["at"].is_string());
+    assert_ne!(audit["pid"], gateway.pid(), "{audit}");
+    logged("audit", "what", "deny 192.0.2.1/32".into());
     assert_eq!(logged("list", "prefix", "192.0.2.1/32".into())["what"], "denied");
     daemon.equic(&["forget", "192.0.2.1"]).ok();
     logged("list", "what", "forgotten".into());
@@ -372,6 +378,74 @@ fn what_happens_is_logged() {
     let time = left["time"].as_str().unwrap();
     assert!(time.ends_with('Z') && time.contains('T'), "{time}");
     assert_eq!(lines()[0]["event"], "ready");
+}
+
+/// Looks come an hour apart: what happens here, the kernel has told.
+#[test]
+fn an_interface_is_protected_as_it_comes() {
+    let Some(lab) = lab("cli-comes", 1) else { return };
+    let server = lab.server();
+    let name = unique("comes");
+    let args = ["gateway", "run", "-i", "eth1", "-p", "443", "--json", "--name", &name];
+    let more = ["--wait", "--look-every", "1h"];
+    let gateway = Running::start(server.command(EQUIC), &[&args[..], &more].concat());
+    gateway.event("ready");
+    gateway.event("condition");
+    let status = || equic(&["gateway", "status", "--json", "--gateway", &name]).json();
+    let reported = |state: &str| {
+        eventually(&format!("`status` says {state}"), || {
+            (status()["report"]["interfaces"][0]["state"] == state).then_some(())
+        });
+    };
+    for _ in 0..3 {
+        ip(server, "link add eth1 index 77 type veth peer name peer1");
+        assert_eq!(gateway.event("attached")["interface"]["interface"], "eth1");
+        reported("attached");
+        // Gone, and made anew under the same name and number: that was no operator.
+        ip(server, "link delete eth1");
+        ip(server, "link add eth1 index 77 type veth peer name peer1");
+        assert_eq!(gateway.event("detached")["why"], "interface gone");
+        assert_eq!(gateway.event("attached")["interface"]["ifindex"], 77);
+        ip(server, "link delete eth1");
+        assert_eq!(gateway.event("detached")["why"], "interface gone");
+        reported("missing");
+    }
+    assert!(gateway.terminate().success());
+}
+
+/// Seccomp field of every thread: 0 for none, 2 for a filter (proc_pid_status(5)).
+fn filters(pid: u32) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let of = |thread: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(thread.path().join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("Seccomp:"))?;
+        Some(line.trim().to_owned())
+    };
+    threads.filter_map(|thread| of(thread.ok()?)).collect()
+}
+
+#[test]
+fn system_calls_are_restricted_unless_told_otherwise() {
+    let Some(lab) = lab("cli-seccomp", 1) else { return };
+    let server = lab.server();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let run = |more: &[&str]| {
+        let name = unique("seccomp");
+        let gateway = Running::gateway(server, &name, more);
+        gateway.event("ready");
+        gateway
+    };
+    let with = ["--socket", text_of(&socket), "--metrics", "127.0.0.1:9433"];
+    let gateway = run(&with);
+    let of_threads = filters(gateway.pid());
+    assert!(of_threads.len() > 1 && of_threads.iter().all(|one| one == "2"), "{of_threads:?}");
+    assert!(gateway.terminate().success());
+    let gateway = run(&[&with[..], &["--no-seccomp"]].concat());
+    let of_threads = filters(gateway.pid());
+    let ours = filters(std::process::id());
+    assert!(of_threads.iter().all(|one| *one == ours[0]), "{of_threads:?}");
+    assert!(gateway.terminate().success());
 }
 
 #[test]
@@ -481,7 +555,9 @@ fn a_full_disk_is_a_state_and_no_end() {
     std::fs::write(disk.0.join("bans.json"), "nonsense").unwrap();
     let gateway = daemon.run(lab.server(), &[]);
     let told = eventually("the file is nonsense", || daemon.condition("ban state"));
-    assert!(told.contains("cannot read"), "{told}");
+    assert!(told.contains("cannot read") && told.contains("bans.json.unread-1"), "{told}");
+    let kept = std::fs::read_to_string(disk.0.join("bans.json.unread-1"));
+    assert_eq!(kept.unwrap(), "nonsense", "nobody's file is lost");
     assert!(gateway.terminate().success());
 }
 

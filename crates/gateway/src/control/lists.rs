@@ -58,6 +58,11 @@ pub struct ListEntry {
 /// Pause between two looks through the lists, as a multiple of the time that a look took.
 const REST: u32 = 50;
 
+/// For how long an entry is made, in words.
+fn lasting(ttl: Option<Duration>) -> String {
+    ttl.map_or_else(String::new, |ttl| format!(" for {}", crate::quantity::format_duration(ttl)))
+}
+
 impl Control {
     /// Drops the packets of a prefix from now on, for `ttl` or for good. Replaces an entry of the same
     /// prefix.
@@ -65,7 +70,9 @@ impl Control {
     /// # Errors
     /// [`Error::ListFull`].
     pub fn deny(&self, prefix: IpNet, ttl: Option<Duration>) -> Result<()> {
-        self.put(prefix, &entry(ListAction::Deny, Origin::Command, self.until(ttl), 0))
+        self.put(prefix, &entry(ListAction::Deny, Origin::Command, self.until(ttl), 0))?;
+        self.note(&format!("deny {prefix}{}", lasting(ttl)));
+        Ok(())
     }
 
     /// Exempts a prefix from quotas and rates from now on, for `ttl` or for good. Replaces an entry
@@ -74,7 +81,9 @@ impl Control {
     /// # Errors
     /// [`Error::ListFull`].
     pub fn allow(&self, prefix: IpNet, ttl: Option<Duration>) -> Result<()> {
-        self.put(prefix, &entry(ListAction::Allow, Origin::Command, self.until(ttl), 0))
+        self.put(prefix, &entry(ListAction::Allow, Origin::Command, self.until(ttl), 0))?;
+        self.note(&format!("allow {prefix}{}", lasting(ttl)));
+        Ok(())
     }
 
     /// Bans a prefix for `ttl`, its ban number `count`; an older ban of it is replaced. False when
@@ -152,7 +161,11 @@ impl Control {
     /// # Errors
     /// The kernel's error if a call fails.
     pub fn forget(&self, prefix: IpNet) -> Result<bool> {
-        self.forget_if(prefix, |_| true)
+        let forgotten = self.forget_if(prefix, |_| true)?;
+        if forgotten {
+            self.note(&format!("forget {prefix}"));
+        }
+        Ok(forgotten)
     }
 
     /// Removes the entry of exactly this prefix if it is such a one, and says whether it did.

@@ -10,11 +10,13 @@
 //! * `settings.rs`, `lists.rs`, `replace.rs` (a whole list at once): what may change while it runs;
 //! * `count.rs`: how long the lists are and what changed in them last, without walking them;
 //! * `refusals.rs`: who was refused how often, for bans;
+//! * `audit.rs`: who changed what;
 //! * `report.rs`: what the process that looks after the gateway says about itself;
 //! * `overview.rs`: readings cheap enough to be made every second;
 //! * `events.rs`: sampled drops as they happen; `observer.rs`: looking over the reader's shoulder;
 //! * `snapshot.rs`: a copy to try packets on.
 
+mod audit;
 mod count;
 mod counters;
 mod discover;
@@ -46,6 +48,7 @@ use crate::maps::Maps;
 use crate::sys;
 use crate::sys::region::atomic;
 
+pub use audit::AuditEntry;
 pub use count::{ListChanges, ListCounts, ListEvent, ListMark};
 pub use counters::{CounterRow, Tallies};
 pub(crate) use discover::Chosen;

@@ -95,7 +95,11 @@ impl Control {
         } else {
             self.add(&change).and_then(|()| self.remove(&change.remove))
         };
-        done.map(|()| change.done).inspect_err(|_| self.go_back(&change))
+        done.inspect_err(|_| self.go_back(&change))?;
+        let Replaced { added, removed, kept, .. } = change.done;
+        let lists = format!("lists of origin {origin:?}");
+        self.note(&format!("replace {lists}: {added} added, {removed} removed, {kept} kept"));
+        Ok(change.done)
     }
 
     fn difference(
@@ -187,14 +191,14 @@ impl Control {
     }
 
     fn remove(&self, prefixes: &[IpNet]) -> Result<()> {
-        prefixes.iter().try_for_each(|prefix| self.forget(*prefix).map(drop))
+        prefixes.iter().try_for_each(|prefix| self.forget_if(*prefix, |_| true).map(drop))
     }
 
     /// As far as the kernel lets us.
     fn go_back(&self, change: &Difference) {
         for (prefix, _) in &change.add {
             if !change.before.contains_key(prefix)
-                && let Err(error) = self.forget(*prefix)
+                && let Err(error) = self.forget_if(*prefix, |_| true)
             {
                 tracing::warn!(%error, %prefix, "taking back a list entry");
             }

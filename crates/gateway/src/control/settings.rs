@@ -66,7 +66,9 @@ impl Control {
     /// As [`Control::set`].
     pub fn apply(&self, setting: &Setting) -> Result<Vec<Change>> {
         if setting.is_for_gateway() {
-            return Ok(vec![self.apply_gateway(setting)?]);
+            let change = self.apply_gateway(setting)?;
+            self.note_change(&change);
+            return Ok(vec![change]);
         }
         let services = self.maps.services.read();
         let names = service_names(&services);
@@ -86,9 +88,16 @@ impl Control {
             let (new, new_value) = (key.show(&config), key.value(&config));
             self.store(index, setting.key, live, &config.to_abi(live.group));
             let (service, key) = (Some(name), key.name());
-            changes.push(Change { service, key, old, new, old_value, new_value });
+            let change = Change { service, key, old, new, old_value, new_value };
+            self.note_change(&change);
+            changes.push(change);
         }
         Ok(changes)
+    }
+
+    fn note_change(&self, change: &Change) {
+        let owner = change.service.as_deref().unwrap_or("gateway");
+        self.note(&format!("set {owner}.{}={} (was {})", change.key, change.new, change.old));
     }
 
     /// Makes everything that can change while it runs as a configuration says: settings, listeners,

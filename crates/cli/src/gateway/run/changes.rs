@@ -2,11 +2,13 @@
 //!
 //! Other processes change a gateway by storing into its maps, so nobody is told: what is there is
 //! compared with what was there at the last look. Lists may be long; whoever changes them writes that
-//! down, and it is read.
+//! down, and it is read. Who it was, the other processes write down themselves ([`Control::audit`]).
 
 use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
 
 use equic_gateway::{Control, ListEvent, ListMark};
+use nix::unistd::{Uid, User};
 use serde_json::{Value, json};
 
 use crate::output::Journal;
@@ -16,6 +18,8 @@ pub(super) struct Changes {
     settings: BTreeMap<String, Value>,
     lists: ListMark,
     servers: BTreeMap<(u32, u32), String>,
+    /// Number of the next change that its process writes down.
+    audited: u64,
 }
 
 impl Changes {
@@ -25,11 +29,13 @@ impl Changes {
             settings: settings(control),
             lists: control.list_mark(),
             servers: servers(control).unwrap_or_default(),
+            audited: control.audit(0).1,
         }
     }
 
     /// Tells what is different from the last look.
     pub(super) fn look(&mut self, control: &Control, journal: &Journal, by: &str) {
+        self.look_at_audit(control, journal);
         self.look_at_settings(control, journal, by);
         self.look_at_servers(control, journal);
         self.look_at_lists(control, journal);
@@ -38,6 +44,36 @@ impl Changes {
     /// The lists were changed by this process, which has told of it.
     pub(super) fn know_lists(&mut self, control: &Control) {
         self.lists = control.list_mark();
+    }
+
+    /// Tells who changed what, as the processes have written it down.
+    fn look_at_audit(&mut self, control: &Control, journal: &Journal) {
+        let (entries, next) = control.audit(self.audited);
+        let lost = next.saturating_sub(self.audited).saturating_sub(entries.len() as u64);
+        self.audited = next;
+        if lost > 0 {
+            journal.warning(
+                format_args!("{lost} changes by other processes came too fast to be told"),
+                || json!({ "event": "audit_lost", "changes": lost }),
+            );
+        }
+        for entry in entries {
+            let user = user(entry.login.unwrap_or(entry.uid));
+            journal.entry(
+                format_args!(
+                    "{user} (user {}, process {} {}): {}",
+                    entry.uid, entry.pid, entry.process, entry.what
+                ),
+                || {
+                    let at = UNIX_EPOCH + Duration::from_millis(entry.time_ms);
+                    json!({
+                        "event": "audit", "user": user, "uid": entry.uid, "login": entry.login,
+                        "pid": entry.pid, "process": entry.process, "what": entry.what,
+                        "at": humantime::format_rfc3339_millis(at).to_string(),
+                    })
+                },
+            );
+        }
     }
 
     fn look_at_settings(&mut self, control: &Control, journal: &Journal, by: &str) {
@@ -101,6 +137,14 @@ impl Changes {
                 || json!({ "event": "list", "prefix": prefix, "what": verb }),
             );
         }
+    }
+}
+
+/// The name of a user, or its number.
+fn user(uid: u32) -> String {
+    match User::from_uid(Uid::from_raw(uid)) {
+        Ok(Some(user)) => user.name,
+        _ => uid.to_string(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use equic_gateway::{Config, SocketConfig, SocketHost};
 use serde_json::json;
 
-use super::privileges;
+use super::{privileges, seccomp};
 use crate::failure::Done;
 use crate::gateway::attach::Running;
 use crate::output::Journal;
@@ -27,6 +27,9 @@ pub(super) struct Handover {
     /// Once attached, run as this user
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
+    /// Do not restrict the system calls that this process may make once it is set up
+    #[arg(long)]
+    no_seccomp: bool,
 }
 
 impl Handover {
@@ -59,6 +62,9 @@ impl Handover {
             None => None,
         };
         privileges::drop_all(socket.is_none(), self.user.as_deref())?;
+        if !self.no_seccomp {
+            seccomp::restrict()?;
+        }
         Ok(prepared.map(|prepared| prepared.start()).transpose()?)
     }
 }
