@@ -165,7 +165,7 @@ reproduce-highway-quick: root bench-deps ## a small version of it, into out/
 NSQUIC ?=
 .PHONY: reproduce-nsquic reproduce-nsquic-quick bench-sim
 reproduce-nsquic: setup build ## the nsQUIC thesis again, in virtual time, into experiments/nsquic (a night; NSQUIC=--medium)
-	@target/release/equic reproduce nsquic $(NSQUIC) --raw out/nsquic$(strip $(NSQUIC)) --out experiments/nsquic/results \
+	@target/release/equic reproduce nsquic $(NSQUIC) --gzip --raw out/nsquic$(strip $(NSQUIC)) --out experiments/nsquic/results \
 		--readme experiments/nsquic/README.md
 
 reproduce-nsquic-quick: setup build ## a small version of it, into out/

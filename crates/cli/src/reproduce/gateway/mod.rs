@@ -35,6 +35,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use serde::Serialize;
 
+use super::Told;
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::part::until_interrupted;
@@ -72,15 +73,8 @@ pub(crate) struct Args {
     /// A small one: 2 runs of some seconds each, in some minutes
     #[arg(long)]
     quick: bool,
-    /// Print the result as JSON (schema equic.reproduce.gateway/1)
-    #[arg(long)]
-    json: bool,
-    /// Print the tables as Markdown
-    #[arg(long, conflicts_with = "json")]
-    markdown: bool,
-    /// Put the tables into this file, between its lines `<!-- results: begin -->` and `... end -->`
-    #[arg(long, value_name = "FILE")]
-    readme: Option<PathBuf>,
+    #[command(flatten)]
+    told: Told,
     /// Measure nothing: draw and print what a stored result says
     #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["runs", "requests", "most_attack", "seed", "quick"])]
     plot_only: Option<PathBuf>,
@@ -118,7 +112,7 @@ fn carry_out(args: &Args) -> Done {
     let decisions = block::decisions()?;
     let statistics = BpfStatistics::enable()?;
     let lab = Lab::builder("reproduce").clients(SEQUENTIAL + PARALLEL + block::EXTRA).build()?;
-    let progress = Progress::new(&plan, args.json || args.markdown);
+    let progress = Progress::new(&plan, args.told.is_document());
     let calm_s = Stage { lab: &lab, plan: &plan, progress: &progress }.calm()?;
     let trials = if (plan.runs_per_arm as usize) < compare::FEWEST { 1 } else { TRIALS };
     let mut play_none =
@@ -190,14 +184,8 @@ fn tell(args: &Args, report: &Report<Experiment>) -> Done {
     let experiment = &report.data;
     let plots = plots::write(experiment, &args.out)?;
     let markdown = show::markdown(report);
-    if let Some(file) = &args.readme {
-        super::readme::update(file, &markdown)?;
-    }
-    if args.json {
-        return output::text(report.to_json()?);
-    }
-    if args.markdown {
-        return output::text(markdown);
+    if args.told.tell(report, markdown)? {
+        return Ok(());
     }
     let width = Style::stdout().width;
     output::line(format_args!("\n{}", report.machine))?;
