@@ -15,7 +15,7 @@
 #include <linux/types.h>
 
 #define EQUIC_ABI_MAGIC	  0x43495551u /* "QUIC" in memory on a little-endian machine */
-#define EQUIC_ABI_VERSION 3u
+#define EQUIC_ABI_VERSION 4u
 
 #define EQUIC_MAX_SERVICES   64u
 #define EQUIC_MAX_OWNERS     16u /* processes that feed one gateway at a time */
@@ -77,7 +77,10 @@
 	  "later IP fragment that the fragment policy refuses")                                    \
 	X(BAD_UDP, "bad_udp", 1, "UDP length contradicts the IP length")                           \
 	X(QUOTA_UNDERWAY, "quota_underway", 1,                                                     \
-	  "policy underway: opens a connection, and handshakes under way take the places left")
+	  "policy underway: opens a connection, and handshakes under way take the places left")    \
+	X(BAD_SOURCE, "bad_source", 1,                                                             \
+	  "the source address is nobody's: mapped, multicast, unspecified, or loopback on a "      \
+	  "network")
 
 enum equic_reason {
 #define EQUIC_REASON_ENUM(name, text, drops, meaning) EQUIC_REASON_##name,
@@ -172,7 +175,7 @@ struct equic_source_state {
 	 * during the one before (24 bits), and during this one (24 bits). */
 	__u64 attempts;
 	__u32 opened_seen; /* sum of the source's `opened` in all ledgers, when last looked at */
-	__u32 reserved;
+	__u32 let_in; /* 1: let_in_ns is the time of an attempt, and not of the entry's making */
 };
 
 /* A connection ID; zero behind its length, so that two can be compared as three words. */
@@ -270,9 +273,9 @@ struct equic_load {
 	__u32 ledger_mask;	/* buckets - 1 */
 	__u8 test_clock;	/* take the time from control.clock_ns */
 	__u8 explain;		/* write struct equic_explain */
-	__u8 drop_deep_headers; /* more IPv6 extension headers than can be walked: drop, not pass */
-	__u8 reserved;
-	__u32 counted_reasons; /* bit mask: what equic_source_state.refused counts */
+	__u8 drop_deep_headers; /* more headers than can be walked: drop, not pass */
+	__u8 loopback;		/* with `explain`: packets come as on the loopback interface */
+	__u32 counted_reasons;	/* bit mask: what equic_source_state.refused counts */
 };
 
 enum equic_member_flags {
@@ -320,11 +323,10 @@ struct equic_service_rates {
 enum equic_tally {
 	EQUIC_TALLY_SOURCES_CREATED, /* entries put into the LRU maps: less what is there now and */
 	EQUIC_TALLY_HANDSHAKES_CREATED, /* what was deleted, these are the evictions */
-	EQUIC_TALLY_DEEP_HEADERS, /* packets with more IPv6 extension headers than are walked */
+	EQUIC_TALLY_DEEP_HEADERS, /* packets with headers the program does not walk to the end */
 	EQUIC_TALLY_EVENTS_LOST,  /* drop events that found the ring full */
 	EQUIC_TALLY_STALE_LEDGER, /* a ledger was left out because its lease had run out */
 	EQUIC_TALLY_CONTENDED,	  /* a bucket's word changed hands too often: refused */
-	EQUIC_TALLY_NONLINEAR,	  /* headers below UDP outside the frame's linear part: passed */
 	EQUIC_TALLY_COUNT
 };
 #define EQUIC_TALLY_BASE (EQUIC_MAX_SERVICES * EQUIC_REASONS_MAX)

@@ -3,7 +3,7 @@
 #ifndef EQUIC_LEDGER_H
 #define EQUIC_LEDGER_H
 
-#include "stats.h"
+#include "rates.h"
 
 INLINE __u64 mix(__u64 x)
 {

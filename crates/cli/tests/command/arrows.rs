@@ -148,6 +148,22 @@ fn nothing_that_is_shipped_can_do_without_protection() {
     }
 }
 
+/// What encrypts nothing has no crypto provider: simulations bring one only for those who ask for TLS in them.
+#[test]
+fn simulations_without_protection_have_no_crypto_provider() {
+    let has_one = |package: &str, features: &str| {
+        let tree = tree(&["--package", package, "--features", features, "--edges", "normal,build"]);
+        assert!(tree.iter().any(|line| line.starts_with("rustls v")), "{tree:#?}");
+        tree.iter().any(|line| line.starts_with("aws-lc-") || line.starts_with("ring v"))
+    };
+    for (package, without, with) in
+        [("equic-sim", "quic,tcp", "tls,tcp"), ("equic-scenario", "play", "tls")]
+    {
+        assert!(!has_one(package, without), "{package} with {without}");
+        assert!(has_one(package, with), "{package} with {with}");
+    }
+}
+
 /// Cryptography is code that a program should have once: what has several providers picks one at run time or fails.
 #[test]
 fn a_program_has_one_crypto_provider() {

@@ -94,7 +94,8 @@ pub struct GatewayConfig {
     pub lease: Duration,
     /// Drop events, per CPU. Live.
     pub events: Rate,
-    /// Drop, rather than pass, packets with more IPv6 extension headers than can be walked.
+    /// Drop, rather than pass, packets with more VLAN tags or IPv6 extension headers than can be walked:
+    /// the host might deliver them.
     pub drop_deep_headers: bool,
     /// Address at which `equic gateway run` answers Prometheus; none: nowhere.
     #[serde(with = "types::or_off")]
@@ -124,7 +125,7 @@ impl Default for GatewayConfig {
             acl_entries: 16_384,
             lease: Duration::from_secs(1),
             events: Rate::per_second(100, 100),
-            drop_deep_headers: false,
+            drop_deep_headers: true,
             metrics: None,
             pin: None,
             socket: None,

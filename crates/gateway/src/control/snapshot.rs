@@ -10,6 +10,9 @@ use crate::ledger::table::Table;
 use crate::object::{self, ObjectSource, Plan};
 use crate::sys;
 
+/// The same in every network namespace.
+const LOOPBACK_IFINDEX: u32 = 1;
+
 impl Control {
     /// Loads the program once more, attached to nothing, with everything this gateway knows at this
     /// moment: services, lists, sources, handshakes, and the connection counts of all servers. Its
@@ -21,7 +24,11 @@ impl Control {
         let maps = &self.maps;
         let connections = self.connections()?;
         let writing = |error| Error::system("copying the gateway", error);
-        let mut load = abi::equic_load { test_clock: 1, explain: 1, ..maps.load };
+        let interfaces = self.interfaces()?;
+        let on_loopback = !interfaces.is_empty()
+            && interfaces.iter().all(|interface| interface.ifindex == LOOPBACK_IFINDEX);
+        let loopback = on_loopback.into();
+        let mut load = abi::equic_load { test_clock: 1, explain: 1, loopback, ..maps.load };
         // One ledger takes what several held.
         let ledgers = self.members()?.len().max(1).next_power_of_two() as u32;
         load.ledger_mask = (load.ledger_mask + 1).saturating_mul(ledgers) - 1;

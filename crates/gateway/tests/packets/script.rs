@@ -47,6 +47,8 @@ pub(crate) enum Step {
     },
     /// The dry run of the gateway begins or ends.
     DryRun(bool),
+    /// The table of handshakes forgets all it has, as one that is full of newer ones.
+    ForgetHandshakes,
 }
 
 /// Outcome that a row of a table expects of a packet.
@@ -58,7 +60,7 @@ pub(crate) enum Expected {
     Of(usize, Reason),
     /// It is to no service and passes.
     Untouched,
-    /// It is to no service and dropped (too many extension headers).
+    /// It is to no service and dropped (too many headers).
     Deep,
 }
 
@@ -206,6 +208,10 @@ impl Script {
 
     pub(crate) fn dry_run(self, on: bool) -> Self {
         self.step(Step::DryRun(on))
+    }
+
+    pub(crate) fn forget_handshakes(self) -> Self {
+        self.step(Step::ForgetHandshakes)
     }
 
     /// Plays the script; says where and how the subject did not do what was expected.

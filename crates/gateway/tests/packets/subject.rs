@@ -76,6 +76,7 @@ impl Subject for Model {
             Step::Heartbeat { ledger } => ledger_mut(self, *ledger).heartbeat_ns = now,
             Step::Service { number, service } => self.config.services[*number] = service.clone(),
             Step::DryRun(dry_run) => self.config.dry_run = *dry_run,
+            Step::ForgetHandshakes => self.forget_handshakes(),
         }
         None
     }

@@ -288,7 +288,7 @@ impl Endpoint {
         self.connections.len() - self.free.len()
     }
 
-    /// Whether there are no connections.
+    /// True if there are no connections.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

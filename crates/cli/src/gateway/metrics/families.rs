@@ -278,7 +278,7 @@ fn tallies(all: &mut Families, status: &Status) {
         ),
         (
             "equic_deep_headers_packets_total",
-            "Packets with more IPv6 extension headers than are walked.",
+            "Packets with more VLAN tags or IPv6 extension headers than are walked: dropped, unless drop_deep_headers is off.",
             tallies.deep_headers,
         ),
         (
@@ -290,11 +290,6 @@ fn tallies(all: &mut Families, status: &Status) {
             "equic_contended_packets_total",
             "Packets refused because a bucket changed hands too often.",
             tallies.contended,
-        ),
-        (
-            "equic_nonlinear_packets_total",
-            "Packets passed unjudged, for their headers were outside the frame's linear part.",
-            tallies.nonlinear,
         ),
     ] {
         all.counter(name, help).add(&[], value as f64);
