@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-token", &["equic-wire"]),
     ("equic-gateway", &["equic-wire", "equic-token"]),
     ("libequic", &["equic-gateway", "equic-token"]),
-    ("equic-quic", &["equic-wire", "equic-transport"]),
+    ("equic-quic", &["equic-wire", "equic-transport", "equic-token"]),
     ("equic-endpoint", &["equic-wire", "equic-transport", "equic-quic"]),
     ("equic-report", &[]),
     (
