@@ -23,13 +23,15 @@ make --no-print-directory --silent -C crates/capi install PREFIX="$prefix" lib="
 # with all targets of all members: another selection has other features, and AWS-LC would be compiled again.
 (cd examples && cargo build --locked --all-targets)
 
-export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 export CGO_LDFLAGS="-Wl,-rpath,$prefix/lib"
 export EQUIC_LIBRARY=$prefix/lib/libequic.so
-(cd bindings/go && go vet ./...)
-(cd examples/quic-go && go vet ./... && go build -o "$out/serve-quic-go" .)
+# Not for all that follows: cargo would compile AWS-LC again, and all that is built on it, since its build script asks
+# for this variable.
+libequic() { PKG_CONFIG_PATH=$prefix/lib/pkgconfig "$@"; }
+(cd bindings/go && libequic go vet ./...)
+(cd examples/quic-go && libequic go vet ./... && libequic go build -o "$out/serve-quic-go" .)
 
-words=$(pkg-config --cflags --libs equic libngtcp2 libngtcp2_crypto_gnutls gnutls)
+words=$(libequic pkg-config --cflags --libs equic libngtcp2 libngtcp2_crypto_gnutls gnutls)
 for api in handles paper; do
 	program=$out/serve-ngtcp2
 	[ $api = handles ] || program=$program-$api
@@ -69,7 +71,7 @@ cargo clippy --profile "$profile" --workspace --test servers -- -D warnings
 
 # The bindings, each in a network namespace that goes with it.
 echo "examples: Go binding"
-(cd bindings/go && unshare --net sh -c 'ip link set lo up && exec go test -count=1 ./...')
+(cd bindings/go && libequic unshare --net sh -c 'ip link set lo up && exec go test -count=1 ./...')
 echo "examples: Python binding"
 (cd bindings/python/tests && unshare --net sh -c 'ip link set lo up && exec "$0" -m unittest --quiet' "$venv/bin/python")
 # The same bytecode as quinn's congestion controller; it needs nothing but loopback.

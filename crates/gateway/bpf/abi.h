@@ -15,7 +15,7 @@
 #include <linux/types.h>
 
 #define EQUIC_ABI_MAGIC	  0x43495551u /* "QUIC" in memory on a little-endian machine */
-#define EQUIC_ABI_VERSION 3u
+#define EQUIC_ABI_VERSION 4u
 
 #define EQUIC_MAX_SERVICES   64u
 #define EQUIC_MAX_OWNERS     16u /* processes that feed one gateway at a time */
@@ -77,7 +77,10 @@
 	  "later IP fragment that the fragment policy refuses")                                    \
 	X(BAD_UDP, "bad_udp", 1, "UDP length contradicts the IP length")                           \
 	X(QUOTA_UNDERWAY, "quota_underway", 1,                                                     \
-	  "policy underway: opens a connection, and handshakes under way take the places left")
+	  "policy underway: opens a connection, and handshakes under way take the places left")    \
+	X(BAD_SOURCE, "bad_source", 1,                                                             \
+	  "the source address is nobody's: mapped, multicast, unspecified, or loopback on a "      \
+	  "network")
 
 enum equic_reason {
 #define EQUIC_REASON_ENUM(name, text, drops, meaning) EQUIC_REASON_##name,
@@ -172,7 +175,7 @@ struct equic_source_state {
 	 * during the one before (24 bits), and during this one (24 bits). */
 	__u64 attempts;
 	__u32 opened_seen; /* sum of the source's `opened` in all ledgers, when last looked at */
-	__u32 reserved;
+	__u32 let_in; /* 1: let_in_ns is the time of an attempt, and not of the entry's making */
 };
 
 /* A connection ID; zero behind its length, so that two can be compared as three words. */
@@ -270,9 +273,9 @@ struct equic_load {
 	__u32 ledger_mask;	/* buckets - 1 */
 	__u8 test_clock;	/* take the time from control.clock_ns */
 	__u8 explain;		/* write struct equic_explain */
-	__u8 drop_deep_headers; /* more IPv6 extension headers than can be walked: drop, not pass */
-	__u8 reserved;
-	__u32 counted_reasons; /* bit mask: what equic_source_state.refused counts */
+	__u8 drop_deep_headers; /* more headers than can be walked: drop, not pass */
+	__u8 loopback;		/* with `explain`: packets come as on the loopback interface */
+	__u32 counted_reasons;	/* bit mask: what equic_source_state.refused counts */
 };
 
 enum equic_member_flags {
@@ -288,8 +291,9 @@ struct equic_member {
 	__u32 uid;
 	__u64 start_ticks; /* field 22 of /proc/PID/stat */
 	__u64 barred;	   /* bit i: what it counts for quota group i does not count */
-	__u32 ledger; /* id of the map; with another one in the place, the rest means nothing */
-	__u32 flags;  /* enum equic_member_flags */
+	__u32 ledger;  /* id of the map; with another one in the place, the rest means nothing */
+	__u32 flags;   /* enum equic_member_flags */
+	char name[32]; /* what it called itself when it joined: printable ASCII, NUL-terminated */
 };
 
 /* The gateway as a whole; live. In .data.control. */
@@ -320,11 +324,10 @@ struct equic_service_rates {
 enum equic_tally {
 	EQUIC_TALLY_SOURCES_CREATED, /* entries put into the LRU maps: less what is there now and */
 	EQUIC_TALLY_HANDSHAKES_CREATED, /* what was deleted, these are the evictions */
-	EQUIC_TALLY_DEEP_HEADERS, /* packets with more IPv6 extension headers than are walked */
+	EQUIC_TALLY_DEEP_HEADERS, /* packets with headers the program does not walk to the end */
 	EQUIC_TALLY_EVENTS_LOST,  /* drop events that found the ring full */
 	EQUIC_TALLY_STALE_LEDGER, /* a ledger was left out because its lease had run out */
 	EQUIC_TALLY_CONTENDED,	  /* a bucket's word changed hands too often: refused */
-	EQUIC_TALLY_NONLINEAR,	  /* headers below UDP outside the frame's linear part: passed */
 	EQUIC_TALLY_COUNT
 };
 #define EQUIC_TALLY_BASE (EQUIC_MAX_SERVICES * EQUIC_REASONS_MAX)
@@ -367,6 +370,60 @@ struct equic_report {
 	__u8 text[65520];
 };
 
+/* A change of the lists, for those who tell of it. */
+struct equic_list_change {
+	__u64 stamp; /* its number, from 1; 0 while it is being written */
+	__u8 addr[16];
+	__u8 v4;
+	__u8 prefixlen;
+	__u8 what; /* index into equic_notes.told */
+	__u8 reserved;
+	__u32 pid; /* who made it, in its pid namespace */
+};
+
+/*
+ * What processes that look after or change a gateway write down for each other: the only element of
+ * the map `equic_notes`, which is bound to the program as `equic_report` is. How many entries the
+ * tries acl4 and acl6 have, and what changed in them last, so that nobody has to walk a trie; and
+ * which text of the configuration file is in force. The program does not look at it.
+ */
+#define EQUIC_LIST_CHANGES 64u
+struct equic_notes {
+	__u64 begun; /* changes of the tries that somebody began, and that are over */
+	__u64 ended;
+	__u64 file;	  /* hash of the configuration file as it was read; 0: not known */
+	__u64 soonest;	  /* all ones less the time of the first expiry; 0: nothing expires */
+	__u64 changes;	  /* that are told of */
+	__u64 told[4];	  /* of these: denied, allowed, expired, forgotten */
+	__u32 entries[4]; /* denied and allowed of IPv4, then of IPv6 */
+	__u32 bans;	  /* entries that are bans, among those */
+	__u32 suspect;	  /* two changed the tries at once: the numbers may be wrong */
+	struct equic_list_change last[EQUIC_LIST_CHANGES];
+};
+
+#define EQUIC_AUDIT_ENTRIES 127u
+
+/* One change by another process than the gateway's. */
+struct equic_audit_entry {
+	__u64 sequence; /* its number and 1; something else while it is being written */
+	__u64 time_ms;	/* Unix time */
+	__u32 pid;
+	__u32 uid;
+	__u32 login; /* /proc/PID/loginuid */
+	__u32 length;
+	char process[16];
+	__u8 text[208];
+};
+
+/* The last changes, in the map `equic_audit`, which is bound to the program as `equic_report` is.
+ * The program does not look at it. */
+struct equic_audit {
+	__u64 next; /* number of the next entry; entry i is of number i modulo EQUIC_AUDIT_ENTRIES
+		     */
+	__u64 reserved[31];
+	struct equic_audit_entry entry[EQUIC_AUDIT_ENTRIES];
+};
+
 /* How the last packet was judged, in .data.explain; written only with load.explain. */
 struct equic_explain {
 	__u32 packets; /* judged so far: tells whether the packet reached a service */
@@ -398,11 +455,15 @@ EQUIC_ASSERT_SIZE(equic_ledger_slot, 24);
 EQUIC_ASSERT_SIZE(equic_ledger_bucket, 256);
 EQUIC_ASSERT_SIZE(equic_ledger_header, 256);
 EQUIC_ASSERT_SIZE(equic_load, 40);
-EQUIC_ASSERT_SIZE(equic_member, 32);
-EQUIC_ASSERT_SIZE(equic_control, 744);
+EQUIC_ASSERT_SIZE(equic_member, 64);
+EQUIC_ASSERT_SIZE(equic_control, 1256);
 EQUIC_ASSERT_SIZE(equic_counter, 24);
 EQUIC_ASSERT_SIZE(equic_event, 88);
 EQUIC_ASSERT_SIZE(equic_report, 65536);
+EQUIC_ASSERT_SIZE(equic_list_change, 32);
+EQUIC_ASSERT_SIZE(equic_notes, 2144);
+EQUIC_ASSERT_SIZE(equic_audit_entry, 256);
+EQUIC_ASSERT_SIZE(equic_audit, 32768);
 EQUIC_ASSERT_SIZE(equic_explain, 96);
 
 #endif

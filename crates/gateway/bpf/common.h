@@ -23,9 +23,19 @@
 /* Another CPU may have stored `then` after this one read its clock. */
 #define SINCE(now, then) ((now) > (then) ? (now) - (then) : 0)
 
-#define V4_MAPPED                                                                                  \
-	0xffff0000ull /* the upper address word of ::ffff:a.b.c.d, without the address             \
-		       */
+/* Which reasons drop, as a bit mask. */
+#define DROP_BIT(name, text, drops, meaning) | ((drops) ? 1u << EQUIC_REASON_##name : 0)
+#define DROP_MASK			     (0u EQUIC_REASONS(DROP_BIT))
+_Static_assert(EQUIC_REASON_COUNT <= EQUIC_REASONS_MAX, "counter table too small");
+
+INLINE bool drops(__u32 reason)
+{
+	return DROP_MASK >> (reason & 31) & 1;
+}
+
+/* The upper address word of ::ffff:a.b.c.d, without the address. */
+#define V4_MAPPED   0xffff0000ull
+#define V6_LOOPBACK (1ull << 56) /* the upper address word of ::1 */
 
 /* The UDP payload, and what QUIC it holds. */
 struct quic {
@@ -41,9 +51,9 @@ struct quic {
 	struct equic_cid scid;
 };
 
-/* One packet to a service, as far as it is known. */
+/* One packet, as far as it is known. It is in memory of the CPU's own (maps.h), for the stack is
+ * small. The context is not in it: the verifier forgets what is in a map. */
 struct packet {
-	struct xdp_md *ctx;
 	__u64 now;    /* to the tick, a few milliseconds: enough for all but rates, and cheap */
 	__u64 exact;  /* to the nanosecond; 0 until a rate asks for it */
 	__u64 src[2]; /* full address; IPv4 mapped */
@@ -56,6 +66,7 @@ struct packet {
 	__u32 frag_id;
 	__u8 frag_protocol; /* IPv4 Protocol; Next Header of the IPv6 Fragment header */
 	struct quic quic;
+	__u64 head[5]; /* room for a header that is not in the frame's linear part */
 };
 
 #endif

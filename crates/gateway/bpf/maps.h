@@ -97,6 +97,16 @@ struct {
 	__array(values, struct ledger);
 } ledgers SEC(".maps");
 
+/* The packet that a CPU is about. A packet from the wire is judged without interruption; only one
+ * of BPF_PROG_TEST_RUN can be interrupted by one, before Linux 6.10, and is judged by the wrong
+ * bytes then. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct packet);
+} scratch SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, EQUIC_COUNTERS);

@@ -28,7 +28,7 @@ enum parsed {
 	PARSED_UDP,	 /* ports, and a payload that agrees with the lengths */
 	PARSED_BAD_UDP,	 /* ports, but the lengths contradict each other */
 	PARSED_FRAGMENT, /* a later fragment: addresses, but no ports */
-	PARSED_DEEP,	 /* more extension headers than are walked */
+	PARSED_DEEP,	 /* more headers than are walked, and the host might walk them */
 };
 
 /* The `n` bytes at `off`, or NULL if they are not in the frame's linear part. */
@@ -53,6 +53,18 @@ INLINE void *at(struct xdp_md *ctx, __u32 off, __u32 n)
 INLINE bool holds(struct xdp_md *ctx, __u32 end)
 {
 	return end <= ctx->data_end - ctx->data || end <= bpf_xdp_get_buff_len(ctx);
+}
+
+/* The same, out of the other parts of the frame too: then they are a copy, until the next call. */
+INLINE void *reach(struct xdp_md *ctx, struct packet *p, __u32 off, __u32 n)
+{
+	void *direct = at(ctx, off, n);
+
+	if (direct)
+		return direct;
+	if (off > MAX_OFFSET || n > sizeof(p->head) || bpf_xdp_load_bytes(ctx, off, p->head, n))
+		return NULL;
+	return p->head;
 }
 
 struct extension_walk {
@@ -119,9 +131,10 @@ static long walk_extension(__u32 index, void *arg)
 
 /* IPv4 (RFC 791). On PARSED_UDP `*l4` is the UDP header's offset and `*l4_len` the rest of the
  * IP packet. */
-INLINE enum parsed parse_ipv4(struct packet *p, __u32 off, __u32 *l4, __u32 *l4_len)
+INLINE enum parsed parse_ipv4(struct xdp_md *ctx, struct packet *p, __u32 off, __u32 *l4,
+			      __u32 *l4_len)
 {
-	struct iphdr *ip = at(p->ctx, off, sizeof(*ip));
+	struct iphdr *ip = reach(ctx, p, off, sizeof(*ip));
 	__u32 header, total;
 	__u16 fragment;
 
@@ -129,7 +142,7 @@ INLINE enum parsed parse_ipv4(struct packet *p, __u32 off, __u32 *l4, __u32 *l4_
 		return PARSED_OTHER;
 	header = ip->ihl * 4;
 	total = bpf_ntohs(ip->tot_len);
-	if (header < sizeof(*ip) || total < header || !holds(p->ctx, off + total))
+	if (header < sizeof(*ip) || total < header || !holds(ctx, off + total))
 		return PARSED_OTHER;
 	if (ip->protocol != IPPROTO_UDP)
 		return PARSED_OTHER;
@@ -149,17 +162,22 @@ INLINE enum parsed parse_ipv4(struct packet *p, __u32 off, __u32 *l4, __u32 *l4_
 }
 
 /* IPv6 (RFC 8200) and its extension headers. */
-INLINE enum parsed parse_ipv6(struct packet *p, __u32 off, __u32 *l4, __u32 *l4_len)
+INLINE enum parsed parse_ipv6(struct xdp_md *ctx, struct packet *p, __u32 off, __u32 *l4,
+			      __u32 *l4_len)
 {
-	struct ipv6hdr *ip = at(p->ctx, off, sizeof(*ip));
-	struct extension_walk walk = {.ctx = p->ctx};
+	struct ipv6hdr *ip = reach(ctx, p, off, sizeof(*ip));
+	struct extension_walk walk = {.ctx = ctx};
 	__u32 payload;
 
 	if (!ip || ip->version != 6)
 		return PARSED_OTHER;
 	payload = bpf_ntohs(ip->payload_len);
-	if (!holds(p->ctx, off + sizeof(*ip) + payload))
+	if (!holds(ctx, off + sizeof(*ip) + payload))
 		return PARSED_OTHER;
+	/* A jumbogram (RFC 2675), or what pretends to be one: Linux then takes what the frame has.
+	 */
+	if (!payload && ip->nexthdr == IPPROTO_HOPOPTS)
+		return PARSED_DEEP;
 	p->family = 6;
 	__builtin_memcpy(p->src, &ip->saddr, sizeof(p->src));
 	__builtin_memcpy(p->dst, &ip->daddr, sizeof(p->dst));
@@ -183,9 +201,9 @@ INLINE enum parsed parse_ipv6(struct packet *p, __u32 off, __u32 *l4, __u32 *l4_
 	return walk.next == IPPROTO_UDP ? PARSED_UDP : PARSED_OTHER;
 }
 
-INLINE enum parsed parse_udp(struct packet *p, __u32 off, __u32 left)
+INLINE enum parsed parse_udp(struct xdp_md *ctx, struct packet *p, __u32 off, __u32 left)
 {
-	struct udphdr udp = {}, *linear = at(p->ctx, off, sizeof(udp));
+	struct udphdr udp = {}, *linear = at(ctx, off, sizeof(udp));
 	__u32 len;
 
 	if (left < UDP_PORTS_LEN)
@@ -193,8 +211,8 @@ INLINE enum parsed parse_udp(struct packet *p, __u32 off, __u32 left)
 	/* Long extension headers can push it out of the linear part of a jumbo frame. */
 	if (linear)
 		udp = *linear;
-	else if (bpf_xdp_load_bytes(p->ctx, off, &udp, UDP_PORTS_LEN) ||
-		 (left >= sizeof(udp) && bpf_xdp_load_bytes(p->ctx, off, &udp, sizeof(udp))))
+	else if (bpf_xdp_load_bytes(ctx, off, &udp, UDP_PORTS_LEN) ||
+		 (left >= sizeof(udp) && bpf_xdp_load_bytes(ctx, off, &udp, sizeof(udp))))
 		return PARSED_OTHER;
 	p->sport = udp.source;
 	p->dport = udp.dest;
@@ -211,9 +229,9 @@ INLINE enum parsed parse_udp(struct packet *p, __u32 off, __u32 left)
 }
 
 /* Fills addresses, ports and payload bounds. */
-INLINE enum parsed parse(struct packet *p)
+INLINE enum parsed parse(struct xdp_md *ctx, struct packet *p)
 {
-	struct ethhdr *eth = at(p->ctx, 0, sizeof(*eth));
+	struct ethhdr *eth = at(ctx, 0, sizeof(*eth));
 	__u32 off = sizeof(*eth), l4 = 0, l4_len = 0;
 	enum parsed result;
 	__be16 type;
@@ -227,23 +245,27 @@ INLINE enum parsed parse(struct packet *p)
 
 		if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
 			break;
-		tag = at(p->ctx, off, VLAN_LEN);
+		tag = reach(ctx, p, off, VLAN_LEN);
 		if (!tag)
 			return PARSED_OTHER;
 		type = tag[1];
 		off += VLAN_LEN;
 	}
+	/* Linux takes any number of tags off: all that say VLAN 0, and the others where there are
+	 * interfaces for them. */
+	if (type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD))
+		return PARSED_DEEP;
 	if (type == bpf_htons(ETH_P_IP))
-		result = parse_ipv4(p, off, &l4, &l4_len);
+		result = parse_ipv4(ctx, p, off, &l4, &l4_len);
 	else if (type == bpf_htons(ETH_P_IPV6))
-		result = parse_ipv6(p, off, &l4, &l4_len);
+		result = parse_ipv6(ctx, p, off, &l4, &l4_len);
 	else
 		return PARSED_OTHER;
 	if (result == PARSED_FRAGMENT)
 		p->quic.len = p->quic.avail = l4_len;
 	if (result != PARSED_UDP)
 		return result;
-	return parse_udp(p, l4, l4_len);
+	return parse_udp(ctx, p, l4, l4_len);
 }
 
 #endif

@@ -187,7 +187,7 @@ INLINE __u32 parse_lengths(struct xdp_md *ctx, const struct quic *q, struct long
 	return REASON_NONE;
 }
 
-/* In place of long_header.next, which nobody needs then: 6.1 has no byte of stack to spare here. */
+/* In place of long_header.next, which nobody needs then. */
 #define FOUND (~0u)
 
 struct coalesced {
@@ -276,28 +276,6 @@ __noinline __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags)
 	q->opening = true;
 	q->token = h.token;
 	return REASON_NONE;
-}
-
-/* What kind of QUIC packet is this? Returns a reason that ends the matter, or REASON_NONE for
- * long headers that the policy has to look at. */
-INLINE __u32 parse_quic(struct xdp_md *ctx, struct quic *q, __u32 flags)
-{
-	__u8 *first;
-
-	if (!q->len)
-		return EQUIC_REASON_EMPTY;
-	if (!q->avail)
-		return EQUIC_REASON_TRUNCATED;
-	first = at(ctx, q->off, 1);
-	if (first)
-		q->first_byte = *first;
-	else if (bpf_xdp_load_bytes(ctx, q->off, &q->first_byte, 1))
-		return EQUIC_REASON_TRUNCATED;
-	if (q->first_byte & QUIC_LONG)
-		return parse_long(ctx, q, flags);
-	if ((flags & EQUIC_SERVICE_REQUIRE_FIXED_BIT) && !(q->first_byte & QUIC_FIXED))
-		return EQUIC_REASON_FIXED_BIT;
-	return q->len < QUIC_MIN_SHORT ? EQUIC_REASON_TINY_SHORT : EQUIC_REASON_ESTABLISHED;
 }
 
 #endif

@@ -1,74 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Everything that is counted and told: per-CPU counters, tallies, sampled events, explanations. */
+/* What is told of a verdict: per-CPU counters, sampled events, explanations. */
 #ifndef EQUIC_STATS_H
 #define EQUIC_STATS_H
 
-#include "maps.h"
-
-#define RATE_ATTEMPTS 8
-
-INLINE void tally(__u32 which)
-{
-	__u32 key = EQUIC_TALLY_BASE + which;
-	struct equic_counter *counter = bpf_map_lookup_elem(&counters, &key);
-
-	if (counter)
-		counter->packets++;
-}
-
-enum charged { CHARGED, REFUSED, LOST_RACE };
-
-INLINE enum charged try_charge(__u64 *tat, __u64 cost, __u64 burst_ns, __u64 now)
-{
-	__u64 old = *(volatile __u64 *)tat;
-	__u64 ahead = old > now ? old - now : 0;
-
-	if (ahead > burst_ns) {
-		/* A slower rate, since changed, must not bind longer than this one would. */
-		__sync_val_compare_and_swap(tat, old, now + burst_ns);
-		ahead = burst_ns;
-		if (cost)
-			return REFUSED;
-	}
-	if (ahead + cost > burst_ns)
-		return REFUSED;
-	return __sync_val_compare_and_swap(tat, old, now + ahead + cost) == old ? CHARGED
-										: LOST_RACE;
-}
-
-static __noinline bool charge_again(__u64 *tat, __u64 cost, __u64 burst_ns, __u64 now)
-{
-	if (!tat)
-		return true;
-	for (int i = 1; i < RATE_ATTEMPTS; i++) {
-		enum charged charged = try_charge(tat, cost, burst_ns, now);
-
-		if (charged != LOST_RACE)
-			return charged == CHARGED;
-	}
-	tally(EQUIC_TALLY_CONTENDED);
-	return false;
-}
-
-/* units * cost_ns >> EQUIC_RATE_SHIFT, where the product would have over 64 bits: a datagram at
- * less than 4 bytes a second. */
-INLINE __u64 cost_of(__u64 units, __u64 cost_ns)
-{
-	return units * (cost_ns >> EQUIC_RATE_SHIFT) +
-	       (units * (cost_ns & ((1u << EQUIC_RATE_SHIFT) - 1)) >> EQUIC_RATE_SHIFT);
-}
-
-/* Charges `units` to a token bucket (docs/policy.md s.4); false: refused. `burst_ns` and `cost_ns`
- * are passed by value, so that a live change between two reads can't split them. */
-INLINE bool charge(__u64 *tat, __u64 cost_ns, __u64 burst_ns, __u64 units, __u64 now)
-{
-	__u64 cost = cost_of(units, cost_ns);
-	enum charged charged = try_charge(tat, cost, burst_ns, now);
-
-	if (charged == LOST_RACE)
-		return charge_again(tat, cost, burst_ns, now);
-	return charged == CHARGED;
-}
+#include "rates.h"
 
 INLINE void count(const struct packet *p, __u32 reason, bool dropped)
 {
@@ -83,7 +18,8 @@ INLINE void count(const struct packet *p, __u32 reason, bool dropped)
 }
 
 /* A sampled drop for whoever listens; at most control.events of them per CPU. */
-static __noinline void tell_event(const struct packet *p, __u64 *tat, __u32 reason, bool dropped)
+static __noinline void tell_event(struct xdp_md *ctx, const struct packet *p, __u64 *tat,
+				  __u32 reason, bool dropped)
 {
 	struct equic_event *event;
 
@@ -96,7 +32,7 @@ static __noinline void tell_event(const struct packet *p, __u64 *tat, __u32 reas
 	}
 	__builtin_memset(event, 0, sizeof(*event));
 	event->time_ns = p->now;
-	event->ifindex = p->ctx->ingress_ifindex;
+	event->ifindex = ctx->ingress_ifindex;
 	event->version = p->quic.version;
 	__builtin_memcpy(event->src, p->src, sizeof(event->src));
 	__builtin_memcpy(event->dst, p->dst, sizeof(event->dst));
@@ -113,7 +49,7 @@ static __noinline void tell_event(const struct packet *p, __u64 *tat, __u32 reas
 }
 
 /* Nearly every drop of a flood finds its CPU's bucket of events empty. */
-INLINE void tell(const struct packet *p, __u32 reason, bool dropped)
+INLINE void tell(struct xdp_md *ctx, const struct packet *p, __u32 reason, bool dropped)
 {
 	__u64 cost = cost_of(1, control.events.cost_ns), burst_ns = control.events.burst_ns, ahead;
 	__u32 zero = 0;
@@ -124,7 +60,36 @@ INLINE void tell(const struct packet *p, __u32 reason, bool dropped)
 	ahead = SINCE(*tat, p->now);
 	if (ahead <= burst_ns && ahead + cost > burst_ns)
 		return;
-	tell_event(p, tat, reason, dropped);
+	tell_event(ctx, p, tat, reason, dropped);
+}
+
+INLINE void account(struct equic_source_state *state, const struct packet *p, __u32 reason,
+		    bool drops)
+{
+	if (!state)
+		return;
+	__sync_fetch_and_add(&state->packets, 1);
+	__sync_fetch_and_add(&state->bytes, p->quic.len);
+	if (drops)
+		__sync_fetch_and_add(&state->drops, 1);
+	if (load.counted_reasons >> (reason & 31) & 1)
+		__sync_fetch_and_add(&state->refused, 1);
+	state->last_ns = p->now;
+	state->last_reason = reason;
+}
+
+/* What `equic gateway explain` and the tests read; pruned by the verifier otherwise. */
+static __noinline void explain_verdict(const struct packet *p, const struct equic_source *source,
+				       __u32 reason, bool dropped)
+{
+	explain.packets++;
+	explain.reason = reason;
+	explain.service = p->service;
+	explain.dropped = dropped;
+	explain.version = p->quic.version;
+	explain.source = *source;
+	explain.dcid = p->quic.dcid;
+	explain.scid = p->quic.scid;
 }
 
 #endif

@@ -210,7 +210,7 @@ fn another_program_takes_the_place_of_the_old_one() {
         let (gateway, taken) = upgrade();
         assert_eq!((taken.unwrap().replaced, gateway.program_id()), (false, program));
         let mut other = config.clone();
-        other.gateway.drop_deep_headers = true;
+        other.gateway.drop_deep_headers = false;
         let (third, taken) = load(&other, &fs.dir()).unwrap();
         assert!(taken.unwrap().replaced);
         assert!(gateway.taken_over().is_none(), "it is the same process");

@@ -1,8 +1,6 @@
 //! `equic gateway status`.
 
-use equic_gateway::{
-    Config, Control, Error, LedgerStatus, Level, ServiceStatus, Status, TableStatus,
-};
+use equic_gateway::{Control, Error, LedgerStatus, Level, ServiceStatus, Status, TableStatus};
 use equic_report::number;
 use equic_report::table::{Cell, Column, Table, Tone};
 use serde_json::json;
@@ -232,22 +230,15 @@ fn tallies(status: &Status) -> Done {
         (tallies.sources_evicted, "sources pushed out of their table by newer ones"),
         (tallies.handshakes_evicted, "handshakes pushed out or replaced by newer ones"),
         (overflow, "connections that found no room in a ledger"),
-        (tallies.deep_headers, "packets with more IPv6 extension headers than are walked"),
+        (tallies.deep_headers, "packets with more headers than are walked (VLAN tags, IPv6)"),
         (tallies.events_lost, "drop events lost"),
         (tallies.stale_ledger, "look-ups without the counts of a silent server"),
         (tallies.contended, "packets refused because CPUs were in each other's way"),
-        (tallies.nonlinear, "packets passed because their headers were out of reach"),
     ];
     for (count, what) in rows.into_iter().filter(|(count, _)| *count > 0) {
         output::line(format_args!("{:>12} {what}", number::count(count)))?;
     }
     Ok(())
-}
-
-/// The services as a configuration.
-pub(crate) fn services(status: &Status) -> Config {
-    let services = status.services.iter().map(|service| service.config.clone()).collect();
-    Config { services, ..Config::default() }
 }
 
 /// Says so when a gateway has no service of this name.

@@ -56,7 +56,10 @@ fn flags_describe_packets() {
         ("--src 192.0.2.9", "pass", "new"),
         ("--src 192.0.2.9 --initial --quic-version 2 --token 40", "pass", "new"),
         ("--src 2001:db8::9 --vlan 7 --vlan 8", "pass", "new"),
-        ("--src ::ffff:192.0.2.9", "pass", "new"),
+        ("--src ::ffff:192.0.2.9", "drop", "bad_source"),
+        ("--src ::ffff:198.51.100.4", "drop", "bad_source"),
+        ("--src 127.0.0.1", "drop", "bad_source"),
+        ("--src ff02::1 --short", "drop", "bad_source"),
         ("--src 192.0.2.9 --size 1199", "drop", "small_initial"),
         ("--src 192.0.2.9 --dcid 00", "drop", "short_dcid"),
         ("--src 192.0.2.9 --quic-version 0xff00001d", "pass", "new_version"),
@@ -103,6 +106,9 @@ fn flags_describe_packets() {
     }
     let other = explain(config.path(), "--src 192.0.2.9 --dst 192.0.2.1 --dport 53");
     assert_eq!((&other["verdict"], &other["reason"]), (&"pass".into(), &Value::Null), "{other}");
+    let deep = explain(config.path(), "--src 192.0.2.9 --vlan 0 --vlan 0 --vlan 0");
+    assert_eq!((&deep["verdict"], &deep["reason"]), (&"drop".into(), &Value::Null), "{deep}");
+    assert_eq!((&deep["drops"], deep["service"].is_null()), (&true.into(), true), "{deep}");
     let dry = explain(config.path(), "--src 192.0.2.9 --dport 446 --connections 1");
     assert_eq!((&dry["drops"], &dry["dropped"]), (&true.into(), &false.into()), "{dry}");
 }

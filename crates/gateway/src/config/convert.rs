@@ -120,6 +120,7 @@ pub(crate) fn service_from_abi(service: &abi::equic_service) -> ServiceConfig {
         max_connections: service.max_connections,
         policy: match u32::from(service.policy) {
             abi::EQUIC_POLICY_STRICT => Policy::Strict,
+            abi::EQUIC_POLICY_UNDERWAY => Policy::Underway,
             _ => Policy::New,
         },
         fragments: match u32::from(service.fragments) {

@@ -22,7 +22,7 @@ ledger_sources = 3000
 acl_entries = 100
 lease = "500ms"
 events = "10/s burst 20"
-drop_deep_headers = true
+drop_deep_headers = false
 wait = true
 
 [ban]
@@ -89,6 +89,10 @@ fn services_survive_the_kernel() {
                 assert_eq!(key.show(&back), key.show(&want), "{}", key.name());
             }
         }
+    }
+    for policy in [Policy::New, Policy::Strict, Policy::Underway] {
+        let service = ServiceConfig { policy, ..ServiceConfig::default() };
+        assert_eq!(service_from_abi(&service.to_abi(0)).policy, policy);
     }
 }
 

@@ -35,7 +35,8 @@ pub struct Tallies {
     pub sources_evicted: u64,
     /// Handshakes pushed out by newer ones, or replaced by a later attempt of the same client.
     pub handshakes_evicted: u64,
-    /// Packets with more IPv6 extension headers than are walked.
+    /// Packets with more VLAN tags or IPv6 extension headers than are walked: dropped, unless the
+    /// gateway was told to pass them.
     pub deep_headers: u64,
     /// Drop events that found the ring full.
     pub events_lost: u64,
@@ -43,8 +44,6 @@ pub struct Tallies {
     pub stale_ledger: u64,
     /// Packets refused because a bucket changed hands too often.
     pub contended: u64,
-    /// Packets passed because their headers were outside the frame's linear part.
-    pub nonlinear: u64,
 }
 
 /// All of it, read at once.
@@ -91,7 +90,6 @@ impl Control {
             events_lost: tally(abi::EQUIC_TALLY_EVENTS_LOST),
             stale_ledger: tally(abi::EQUIC_TALLY_STALE_LEDGER),
             contended: tally(abi::EQUIC_TALLY_CONTENDED),
-            nonlinear: tally(abi::EQUIC_TALLY_NONLINEAR),
         };
         Ok(Counted { rows: self.rows(&totals)?, tallies, sources, handshakes })
     }

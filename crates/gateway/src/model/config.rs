@@ -114,8 +114,10 @@ pub struct Config {
     pub v4_prefix_len: u8,
     /// Leading bits of an IPv6 address that make a source, at most 128.
     pub v6_prefix_len: u8,
-    /// Drop packets with more IPv6 extension headers than are walked.
+    /// Drop packets with headers that are not walked to the end.
     pub drop_deep_headers: bool,
+    /// Packets come in on the loopback interface, where loopback addresses are legitimate sources.
+    pub on_loopback: bool,
     /// Dry run of the gateway: nothing is dropped, for any service.
     pub dry_run: bool,
     /// A ledger without a heartbeat for this many nanoseconds does not count.
@@ -130,7 +132,8 @@ impl Default for Config {
             listeners: Vec::new(),
             v4_prefix_len: 32,
             v6_prefix_len: 64,
-            drop_deep_headers: false,
+            drop_deep_headers: true,
+            on_loopback: false,
             dry_run: false,
             lease_ns: 1_000_000_000,
         }

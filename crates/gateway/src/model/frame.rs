@@ -3,7 +3,8 @@
 use super::quic::Payload;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// IPv6 extension headers that are walked; a packet with more is [`Frame::DeepHeaders`].
+/// IPv6 extension headers that are walked; a packet with more is [`Frame::DeepHeaders`], as is one with
+/// more than two VLAN tags.
 pub const MAX_EXTENSION_HEADERS: usize = 16;
 
 const MAX_VLAN_TAGS: usize = 2;
@@ -12,6 +13,7 @@ const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPE_VLAN: [u16; 2] = [0x8100, 0x88a8];
 const PROTOCOL_UDP: u8 = 17;
+const HOP_BY_HOP: u8 = 0;
 const IPV4_MIN_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
@@ -62,7 +64,8 @@ pub struct Datagram<'a> {
 pub enum Frame<'a> {
     /// Nothing the gateway looks at.
     Foreign,
-    /// More IPv6 extension headers than are walked.
+    /// Headers that are not walked to the end: more VLAN tags or IPv6 extension headers than the limits,
+    /// or an IPv6 jumbogram.
     DeepHeaders,
     /// A fragment without ports.
     LaterFragment(LaterFragment),
@@ -82,7 +85,7 @@ fn parse_ethernet(frame: &[u8]) -> Option<Frame<'_>> {
     while ETHERTYPE_VLAN.contains(&ethertype) {
         tags += 1;
         if tags > MAX_VLAN_TAGS {
-            return None;
+            return Some(Frame::DeepHeaders);
         }
         let _tag_control_information = take_u16(&mut rest)?;
         ethertype = take_u16(&mut rest)?;
@@ -130,6 +133,10 @@ fn parse_ipv6(rest: &[u8]) -> Option<Frame<'_>> {
     let src = IpAddr::V6(Ipv6Addr::from(read_array::<16>(header, 8)?));
     let dst = IpAddr::V6(Ipv6Addr::from(read_array::<16>(header, 24)?));
     let mut next_header = header[6];
+    // RFC 2675 s.3, or what pretends to be one.
+    if payload_len == 0 && next_header == HOP_BY_HOP {
+        return Some(Frame::DeepHeaders);
+    }
     let mut first_fragment = None;
     let mut walked = 0;
     loop {

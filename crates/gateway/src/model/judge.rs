@@ -7,7 +7,7 @@ use super::frame::{Datagram, FragmentKey, Frame, LaterFragment, parse};
 use super::quic::{Class, ConnectionId, Opening, Payload, Rules, classify};
 use crate::reason::Reason;
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Destination Connection IDs a handshake has: the client's choice and the server's, and with a
 /// Retry between them one more (RFC 9000 s.7.2).
@@ -34,7 +34,7 @@ pub struct Verdict {
 pub enum Outcome {
     /// Not to a service: passes, uncounted.
     Foreign,
-    /// More IPv6 extension headers than are walked: tallied, and dropped if the config says so.
+    /// Headers that are not walked to the end: tallied, and dropped if the config says so.
     DeepHeaders {
         /// Whether the packet is dropped.
         dropped: bool,
@@ -91,6 +91,8 @@ pub struct SourceState {
     packets_tat: u64,
     bytes_tat: u64,
     attempts: Attempts,
+    /// Time at which an attempt was last let in.
+    let_in_ns: Option<u64>,
 }
 
 /// Counts for a service and a reason.
@@ -111,7 +113,7 @@ pub struct Tallies {
     pub sources_created: u64,
     /// Entries put into the table of handshakes, renewals of an old entry not included.
     pub handshakes_created: u64,
-    /// Packets with more IPv6 extension headers than are walked.
+    /// Packets with headers that are not walked to the end.
     pub deep_headers: u64,
 }
 
@@ -238,6 +240,11 @@ impl Model {
         self.handshakes.len()
     }
 
+    /// Forgets every handshake, as a table does that is full of newer ones.
+    pub fn forget_handshakes(&mut self) {
+        self.handshakes.clear();
+    }
+
     /// The source `addr` belongs to in a quota group, or to a service.
     pub fn source_key(&self, addr: IpAddr, scope: u32) -> SourceKey {
         let leading = match addr {
@@ -251,15 +258,16 @@ impl Model {
 
     fn live_ledgers(&self, now: u64) -> impl Iterator<Item = &Ledger> {
         let lease_ns = self.config.lease_ns;
-        self.ledgers.iter().filter(move |ledger| now.saturating_sub(ledger.heartbeat_ns) < lease_ns)
+        self.ledgers.iter().filter(move |ledger| now.abs_diff(ledger.heartbeat_ns) < lease_ns)
     }
 
-    /// Connections of a source, over all ledgers whose heartbeat is younger than the lease.
+    /// Connections of a source, over all ledgers whose heartbeat is younger than the lease; at most
+    /// 2^32 - 1.
     pub fn connections(&self, source: &SourceKey, now: u64) -> u64 {
         self.live_ledgers(now)
             .filter_map(|ledger| ledger.connections.get(source))
-            .map(|count| u64::from(*count))
-            .sum()
+            .fold(0u32, |sum, count| sum.saturating_add(*count))
+            .into()
     }
 
     /// Connections ever opened in the source's cell, over the same ledgers.
@@ -330,8 +338,8 @@ impl Model {
     /// Updates the source's statistics. A packet refused before its source mattered makes no
     /// entry, nor does what follows it in later fragments.
     fn record(&mut self, key: SourceKey, reason: Reason, bytes: u64, now: u64) {
-        use Reason::{BadUdp, Denied, Fragment, LaterFragment};
-        if !matches!(reason, BadUdp | Denied | Fragment | LaterFragment) {
+        use Reason::{BadSource, BadUdp, Denied, Fragment, LaterFragment};
+        if !matches!(reason, BadUdp | BadSource | Denied | Fragment | LaterFragment) {
             self.ensure_source(key, now);
         }
         if let Some(source) = self.sources.get_mut(&key) {
@@ -358,6 +366,7 @@ impl Model {
                 packets_tat: 0,
                 bytes_tat: 0,
                 attempts: Attempts::default(),
+                let_in_ns: None,
             }
         })
     }
@@ -366,6 +375,9 @@ impl Model {
         let Some(payload) = d.payload else {
             return Reason::BadUdp;
         };
+        if is_nobody(d.src, self.config.on_loopback) {
+            return Reason::BadSource;
+        }
         let exempt = match self.acl.look_up(d.src, now) {
             Some(AclAction::Deny) => return Reason::Denied,
             Some(AclAction::Allow) => true,
@@ -428,14 +440,21 @@ impl Model {
         if self.is_under_way(&key, &opening, service.handshake_ns, now) {
             return Reason::Underway;
         }
-        if opening.is_initial() && opening.dcid.as_bytes().len() < MIN_OPENING_DCID {
+        let state = self.ensure_source(self.source_key(addr, number as u32), now);
+        let forgotten = |at: u64| now.saturating_sub(at) <= service.handshake_ns;
+        if opening.is_initial()
+            && opening.dcid.as_bytes().len() < MIN_OPENING_DCID
+            && !state.let_in_ns.is_some_and(forgotten)
+        {
             return Reason::ShortDcid;
         }
         if !exempt && let Some(refused) = self.refuse_opening(number, service, d.src, now) {
             return refused;
         }
+        let state = self.ensure_source(self.source_key(addr, number as u32), now);
+        state.let_in_ns = Some(now);
         if !exempt && service.policy == QuotaPolicy::Underway && service.max_connections > 0 {
-            self.ensure_source(self.source_key(addr, number as u32), now).attempts.recent += 1;
+            state.attempts.recent += 1;
         }
         let fresh = Handshake { started_ns: now, packets: 1, dcids: vec![opening.dcid] };
         if self.handshakes.insert(key, fresh).is_none() {
@@ -507,5 +526,19 @@ impl Model {
             return Some(Reason::RateNewService);
         }
         None
+    }
+}
+
+/// True if no host on a network has this address (RFC 6890).
+fn is_nobody(src: IpAddr, on_loopback: bool) -> bool {
+    match src {
+        IpAddr::V4(addr) if addr.is_loopback() => !on_loopback,
+        IpAddr::V4(addr) => {
+            addr.octets()[0] == 0 || addr.is_multicast() || addr == Ipv4Addr::BROADCAST
+        }
+        IpAddr::V6(addr) if addr.is_loopback() => !on_loopback,
+        IpAddr::V6(addr) => {
+            addr.is_unspecified() || addr.is_multicast() || addr.to_ipv4_mapped().is_some()
+        }
     }
 }

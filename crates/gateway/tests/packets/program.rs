@@ -31,6 +31,7 @@ pub(crate) struct Load {
     pub v4_prefix_len: u8,
     pub v6_prefix_len: u8,
     pub drop_deep_headers: bool,
+    pub on_loopback: bool,
 }
 
 impl From<&Config> for Load {
@@ -39,6 +40,7 @@ impl From<&Config> for Load {
             v4_prefix_len: config.v4_prefix_len,
             v6_prefix_len: config.v6_prefix_len,
             drop_deep_headers: config.drop_deep_headers,
+            on_loopback: config.on_loopback,
         }
     }
 }
@@ -152,6 +154,7 @@ impl Loaded {
             test_clock: 1,
             explain: 1,
             drop_deep_headers: options.drop_deep_headers.into(),
+            loopback: options.on_loopback.into(),
             ..Default::default()
         };
         let ledger = new_ledger();
@@ -580,8 +583,9 @@ impl Subject for Program {
                 loaded.heartbeat(*ledger, now);
                 loaded.write_opened(*ledger, &source_key(&load, *source, *group), *more);
             }
-            Step::Heartbeat { ledger } => loaded.heartbeat(*ledger, now),
+            Step::Heartbeat { ledger, ahead } => loaded.heartbeat(*ledger, now + ahead),
             Step::DryRun(dry_run) => loaded.control.dry_run = (*dry_run).into(),
+            Step::ForgetHandshakes => loaded.clear("handshakes"),
         }
         None
     }

@@ -17,7 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLISECOND;
 
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 17] = [
     "192.0.2.1",
     "192.0.2.2",
     "192.0.3.1",
@@ -28,6 +28,13 @@ const SOURCES: [&str; 10] = [
     "2001:db8:1::1",
     "::ffff:192.0.2.1",
     "::",
+    "127.0.0.1",
+    "::1",
+    "0.1.2.3",
+    "224.0.0.1",
+    "255.255.255.255",
+    "ff02::1",
+    "::192.0.2.1",
 ];
 const SERVERS: [&str; 5] = ["10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2", "0.0.0.0"];
 const LISTENERS: [&str; 8] = [
@@ -43,9 +50,10 @@ const LISTENERS: [&str; 8] = [
 const V4_PREFIXES: [u8; 6] = [0, 8, 16, 24, 31, 32];
 const V6_PREFIXES: [u8; 7] = [0, 16, 32, 48, 64, 127, 128];
 
-/// Variants of the program that have to be loaded each: v4 and v6 prefix lengths, and whether deep
-/// headers are dropped.
-const LOADS: [(u8, u8, bool); 3] = [(32, 64, false), (24, 128, true), (31, 48, false)];
+/// Variants of the program that have to be loaded each: v4 and v6 prefix lengths, whether deep headers are
+/// dropped, and whether packets come in on the loopback interface.
+const LOADS: [(u8, u8, bool, bool); 3] =
+    [(32, 64, false, false), (24, 128, true, true), (31, 48, false, false)];
 
 /// The seed from EQUIC_SEED, or a new one, printed either way.
 pub(crate) fn seed() -> u64 {
@@ -107,13 +115,14 @@ impl Random {
                 listeners.push((Listener { addr: at.ip(), port: at.port() }, number));
             }
         }
-        let (v4_prefix_len, v6_prefix_len, drop_deep_headers) = self.pick(&LOADS);
+        let (v4_prefix_len, v6_prefix_len, drop_deep_headers, on_loopback) = self.pick(&LOADS);
         Config {
             services,
             listeners,
             v4_prefix_len,
             v6_prefix_len,
             drop_deep_headers,
+            on_loopback,
             dry_run: self.chance(5),
             lease_ns: self.pick(&[SECOND, 3_600 * SECOND]),
         }
@@ -187,11 +196,15 @@ impl Random {
                 group: self.pick(&[0, 0, 1]),
                 more: self.pick(&[1, 1, 2, 3, 1 << 31, u32::MAX]),
             },
-            95..97 => Step::Heartbeat { ledger: self.rng.random_range(0..3) },
+            95..97 => Step::Heartbeat {
+                ledger: self.rng.random_range(0..3),
+                ahead: self.pick(&[0, 0, SECOND / 2, SECOND, 3_600 * SECOND]),
+            },
             97..99 => {
                 let number = self.rng.random_range(0..config.services.len());
                 Step::Service { number, service: self.service() }
             }
+            _ if self.chance(50) => Step::ForgetHandshakes,
             _ => Step::DryRun(self.chance(20)),
         }
     }
@@ -215,7 +228,7 @@ impl Random {
 
     fn source(&mut self) -> IpAddr {
         // The first ones are met more often.
-        let index = self.rng.random_range(0..SOURCES.len()).min(self.rng.random_range(0..12));
+        let index = self.rng.random_range(0..SOURCES.len()).min(self.rng.random_range(0..18));
         SOURCES[index].parse().unwrap()
     }
 

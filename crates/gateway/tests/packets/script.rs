@@ -39,6 +39,8 @@ pub(crate) enum Step {
     /// A server gives a sign of life.
     Heartbeat {
         ledger: usize,
+        /// Nanoseconds that it is dated into the future.
+        ahead: u64,
     },
     /// A service is configured anew.
     Service {
@@ -47,6 +49,8 @@ pub(crate) enum Step {
     },
     /// The dry run of the gateway begins or ends.
     DryRun(bool),
+    /// The table of handshakes forgets all it has, as one that is full of newer ones.
+    ForgetHandshakes,
 }
 
 /// Outcome that a row of a table expects of a packet.
@@ -58,7 +62,7 @@ pub(crate) enum Expected {
     Of(usize, Reason),
     /// It is to no service and passes.
     Untouched,
-    /// It is to no service and dropped (too many extension headers).
+    /// It is to no service and dropped (too many headers).
     Deep,
 }
 
@@ -194,7 +198,12 @@ impl Script {
     }
 
     pub(crate) fn heartbeat(self, ledger: usize) -> Self {
-        self.step(Step::Heartbeat { ledger })
+        self.step(Step::Heartbeat { ledger, ahead: 0 })
+    }
+
+    /// A sign of life that the server dates `ahead` nanoseconds into the future.
+    pub(crate) fn heartbeat_ahead(self, ledger: usize, ahead: u64) -> Self {
+        self.step(Step::Heartbeat { ledger, ahead })
     }
 
     /// Configures service 0 anew while running, starting from its initial configuration.
@@ -206,6 +215,10 @@ impl Script {
 
     pub(crate) fn dry_run(self, on: bool) -> Self {
         self.step(Step::DryRun(on))
+    }
+
+    pub(crate) fn forget_handshakes(self) -> Self {
+        self.step(Step::ForgetHandshakes)
     }
 
     /// Plays the script; says where and how the subject did not do what was expected.

@@ -238,6 +238,10 @@ impl Hook for Instance {
         self.look(Anchor::After, host, call, outputs)
     }
 
+    fn provides(&self) -> bool {
+        !self.plugin.inner.provided.is_empty()
+    }
+
     /// Runs a function that the plugin provides. It computes, and changes nothing of the connection, whatever its classes
     /// are: nobody knows from where it is called.
     fn provide(

@@ -35,30 +35,26 @@ impl Connection {
         let operation = Operation::WriteParameters;
         let Some(place) = self.hooks.place(id) else { return Ok(false) };
         let points = self.hooks.points(place, operation);
-        let Some(mut hook) = self.hooks.take(place) else { return Ok(false) };
         let (mut buffer, mut outputs) = ([0; MAX_BYTES], [0]);
-        let mut run = || {
+        let ran = self.call_at(place, |hook, host| {
             let bytes = Bytes::Out(&mut buffer);
             let mut call = Call { operation, parameter: 0, inputs: &[], bytes };
-            let mut host = self.host(place);
             for point in &points {
                 if point.before {
-                    hook.before(&mut host, &call)?;
+                    hook.before(host, &call)?;
                 }
                 if point.replace
-                    && hook.replace(&mut host, &mut call, &mut outputs)? == Decision::Default
+                    && hook.replace(host, &mut call, &mut outputs)? == Decision::Default
                 {
                     outputs = [0];
                 }
                 if point.after {
-                    hook.after(&mut host, &call, &outputs)?;
+                    hook.after(host, &call, &outputs)?;
                 }
             }
             Ok(())
-        };
-        let ran: Result<(), HookError> = run();
-        self.hooks.put_back(place, hook);
-        ran?;
+        });
+        ran.unwrap_or(Ok(()))?;
         let length = usize::try_from(outputs[0]).unwrap_or(usize::MAX);
         let wrong = |what: String| HookError(format!("{operation}: {what}"));
         let written = buffer.get(..length);

@@ -10,7 +10,7 @@ use super::path::Path;
 use super::paths::PathKey;
 use super::space::SpaceId;
 use crate::Timestamp;
-use crate::operation::{Extensions, Field, Hooks, Own, Word};
+use crate::operation::{Extensions, Field, Own, Word};
 
 /// Value of a field that has none.
 const NONE: u64 = u64::MAX;
@@ -22,11 +22,11 @@ const MAX_RTT: Duration = Duration::from_secs(60);
 const MAX_WINDOW: u64 = 1 << 30;
 
 /// A connection that calls a hook. It is two words, since one is made for each call: what the hook asks for is
-/// looked up when it asks.
+/// looked up when it asks. The table of hooks is not in the connection meanwhile.
 pub(crate) struct View<'a> {
     pub(super) connection: &'a mut Connection,
-    /// Place of the hook in the connection's list.
-    pub(super) place: usize,
+    /// Name and frame types of the hook.
+    pub(super) own: &'a Own,
 }
 
 impl View<'_> {
@@ -36,7 +36,7 @@ impl View<'_> {
 
     /// Name and frame types of the hook.
     pub(crate) fn own(&self) -> &Own {
-        self.connection.hooks.own(self.place)
+        self.own
     }
 
     /// Frames that hooks want sent.
@@ -44,14 +44,9 @@ impl View<'_> {
         &mut self.connection.extensions
     }
 
-    /// The hooks of the connection; they stay where they are.
-    pub(crate) fn hooks(&mut self) -> &mut Hooks {
-        &mut self.connection.hooks
-    }
-
-    /// The same connection, as the hook of another place sees it.
-    pub(crate) fn of_place(&mut self, place: usize) -> View<'_> {
-        View { connection: self.connection, place }
+    /// The same connection, as another hook sees it.
+    pub(crate) fn of<'b>(&'b mut self, own: &'b Own) -> View<'b> {
+        View { connection: self.connection, own }
     }
 
     /// Sets a field; returns whether it can be set.

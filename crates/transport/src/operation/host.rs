@@ -7,7 +7,7 @@ use equic_wire::TransportErrorCode;
 use super::messages::{MAX_MESSAGE, Messages};
 use super::requests::{Hold, MAX_PAYLOAD, MAX_REQUESTS, Request};
 use super::share::Share;
-use super::{Hook, HookId, OwnFrame, Point};
+use super::{Hook, HookId, Lent, Own, OwnFrame, Point};
 use crate::Timestamp;
 use crate::connection::View;
 
@@ -188,6 +188,8 @@ pub(crate) struct Extensions {
     pub(super) hold: Option<Hold>,
     /// Calls from hook to hook that are being made, one in the other.
     pub(super) depth: u32,
+    /// Hooks that the one that is called may call, by place.
+    pub(crate) lent: Vec<Option<Lent>>,
     /// Numbers of transport parameters that hooks wrote, and the hooks.
     pub(super) declared: Vec<(HookId, u64)>,
     /// Numbers of packets whose payload hooks have put together, the latest; at most 64.
@@ -224,7 +226,7 @@ impl Extensions {
         self.waiting(brought).pop_front()
     }
 
-    /// Whether frames of this type are skipped unless a hook owns them.
+    /// True if frames of this type are skipped unless a hook owns them.
     pub(crate) fn skips(&self, frame_type: u64) -> bool {
         let types = self.skipped.as_ref().map_or(&[][..], |(_, types)| types);
         types.binary_search(&frame_type).is_ok()
@@ -420,22 +422,20 @@ impl<'a> Host<'a> {
         self.view.own().brought
     }
 
+    /// Places that hooks may be lent from.
     pub(super) fn places(&mut self) -> usize {
-        self.view.hooks().len()
+        self.view.extensions().lent.len()
     }
 
-    /// Takes the hook of a place out of it, if it is there and was brought, or was not.
-    pub(super) fn take(&mut self, place: usize, brought: bool) -> Option<Box<dyn Hook>> {
-        let hooks = self.view.hooks();
-        if hooks.own(place).brought == brought { hooks.take(place) } else { None }
+    /// The hook of a place, to be called, if it may be and was brought, or was not.
+    pub(super) fn borrow(&mut self, place: usize, brought: bool) -> Option<Lent> {
+        self.view.extensions().lent.get_mut(place)?.take_if(|lent| lent.own.brought == brought)
     }
 
-    pub(super) fn put_back(&mut self, place: usize, hook: Box<dyn Hook>) {
-        self.view.hooks().put_back(place, hook);
-    }
-
-    pub(super) fn name_of(&mut self, place: usize) -> HookId {
-        self.view.hooks().own(place).id
+    pub(super) fn give_back(&mut self, place: usize, callee: Lent) {
+        if let Some(there) = self.view.extensions().lent.get_mut(place) {
+            *there = Some(callee);
+        }
     }
 
     /// Calls that this one is in, from hook to hook.
@@ -443,10 +443,10 @@ impl<'a> Host<'a> {
         self.view.extensions().depth
     }
 
-    /// The connection as the hook of another place sees it, in a call from hook to hook.
-    pub(super) fn deeper(&mut self, place: usize) -> Host<'_> {
+    /// The connection as another hook sees it, in a call from hook to hook.
+    pub(super) fn deeper<'b>(&'b mut self, own: &'b Own) -> Host<'b> {
         self.view.extensions().depth += 1;
-        Host::new(self.view.of_place(place))
+        Host::new(self.view.of(own))
     }
 
     pub(super) fn shallower(&mut self) {

@@ -14,8 +14,8 @@
 //! the idle timeout, which no hook can put off.
 //!
 //! * `catalogue.rs`: the operations; `point.rs`: where hooks are attached;
-//! * `hooks.rs`: which hooks are attached to what; one test of one bit where there is none; `callees.rs`: those
-//!   that one call goes to;
+//! * `hooks.rs`: attaching and taking off; one test of one bit where no hook is; `table.rs`: who is attached to
+//!   what, and `callees.rs`: those that one call goes to;
 //! * `words.rs`: typed values as words and back;
 //! * `host.rs`, `messages.rs`: the connection as a hook sees it, and requests of hooks;
 //! * `requests.rs`: requests that are carried out between calls: hooks that a hook brings, and the end;
@@ -37,12 +37,13 @@ mod point;
 mod provided;
 mod requests;
 mod share;
+mod table;
 mod words;
 
 pub(crate) use callees::{Callees, Watchers};
 pub use catalogue::{Carries, Description, Operation};
 pub use hooks::HookId;
-pub(crate) use hooks::{Hooks, Own};
+pub(crate) use hooks::Hooks;
 pub use host::{Denied, Field, Host};
 pub(crate) use host::{Extension, Extensions};
 pub(crate) use messages::MAX_MESSAGE;
@@ -50,6 +51,7 @@ pub use point::{AttachError, OwnFrame, Point};
 pub use provided::{Provided, ProvidedCall};
 pub use requests::HookEvent;
 pub(crate) use requests::Request;
+pub(crate) use table::{Attached, Lent, Own, Table};
 pub(crate) use words::{Word, Words};
 
 /// The bytes of a call.
@@ -155,7 +157,13 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// Runs an operation of its own that another hook calls ([`Host::call`]). `outputs` has as many words as that one wants,
+    /// True if it defines operations that other hooks may call. It is asked when the hook is attached.
+    fn provides(&self) -> bool {
+        false
+    }
+
+    /// Runs an operation of its own that another hook calls ([`Host::call`]), if it says that it [`provides`](Hook::provides)
+    /// some. `outputs` has as many words as that one wants,
     /// and zeros in them.
     ///
     /// # Errors

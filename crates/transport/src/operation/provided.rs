@@ -1,5 +1,6 @@
-//! Operations that a hook defines and another calls, by name. A call goes from a hook that runs to one that does not: a hook is
-//! out of its place while it runs, so none is ever called by what it calls.
+//! Operations that a hook defines and another calls, by name. A call goes from a hook that runs to one that does not: those that
+//! may be called are lent to the connection while a hook runs, without that one, and are not among them while they run
+//! themselves. So none is ever called by what it calls.
 
 use super::host::Host;
 use super::requests::Request;
@@ -41,21 +42,21 @@ impl Host<'_> {
         }
         let mut used = None;
         for place in 0..self.places() {
-            let Some(mut hook) = self.take(place, brought) else { continue };
+            let Some(mut callee) = self.borrow(place, brought) else { continue };
             outputs.fill(0);
-            let answer = hook.provide(&mut self.deeper(place), call, outputs);
+            let answer = callee.hook.provide(&mut self.deeper(&callee.own), call, outputs);
             self.shallower();
             match answer {
-                Ok(Provided::Nothing) => self.put_back(place, hook),
+                Ok(Provided::Nothing) => self.give_back(place, callee),
                 Ok(Provided::Done(units)) => {
-                    self.put_back(place, hook);
+                    self.give_back(place, callee);
                     used = Some(units);
                     break;
                 }
                 Err(error) => {
-                    // It is not put back, so nobody calls it any more. To take it off would move the places of those
+                    // It is not given back, so nobody calls it any more. To take it off would move the places of those
                     // that are being called.
-                    let hook = self.name_of(place);
+                    let hook = callee.own.id;
                     self.request_always(Request::TakeOff { hook, error });
                     break;
                 }

@@ -129,8 +129,7 @@ impl Described {
         let src = self.src.ok_or_else(|| {
             Failure::usage("whose packet? give --src ADDR, or --pcap FILE or --hex BYTES")
         })?;
-        // An IPv4-mapped address never is on a wire.
-        let src = src.to_canonical();
+        // An IPv4-mapped address is no IPv4 address here: the packet is one of IPv6 that says so.
         let listeners = config.services.iter().flat_map(|service| service.listen.iter());
         let wanted = |addr: &SocketAddr| {
             addr.is_ipv4() == src.is_ipv4()

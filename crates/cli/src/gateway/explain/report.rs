@@ -33,10 +33,14 @@ pub(super) struct Judged<'a> {
 }
 
 const UNTOUCHED: &str = "not to a protected service: passes untouched";
+const DEEP: &str =
+    "more headers than are walked: dropped, whatever is behind them (drop_deep_headers)";
 
 impl<'a> Judged<'a> {
     pub(super) fn new(judgement: &'a Judgement, length: usize) -> Judged<'a> {
         let details = judgement.verdict.as_ref();
+        let deep = details.is_none() && judgement.action == Action::Drop;
+        let unjudged = if deep { DEEP } else { UNTOUCHED };
         Judged {
             packet: None,
             length,
@@ -47,8 +51,8 @@ impl<'a> Judged<'a> {
                 Action::Aborted => "aborted",
                 Action::Other(_) => "other",
             },
-            drops: details.is_some_and(|details| details.reason.drops()),
-            meaning: details.map_or(UNTOUCHED, |details| details.reason.meaning()),
+            drops: details.map_or(deep, |details| details.reason.drops()),
+            meaning: details.map_or(unjudged, |details| details.reason.meaning()),
             details,
         }
     }

@@ -1,6 +1,6 @@
 //! Section 1: is it ours?
 
-use super::{full, v4, v6};
+use super::{S4, S6, full, v4, v6};
 use crate::packets::frame::*;
 use crate::packets::quic::short;
 use crate::packets::script::{Expected, Script, case};
@@ -8,7 +8,7 @@ use Expected::{Deep, Untouched};
 use equic_gateway::reason::Reason::*;
 
 pub(super) fn rows() -> Vec<Script> {
-    [ethernet(), ipv4(), ipv6(), udp_rows()].concat()
+    [ethernet(), ipv4(), ipv6(), sources(), udp_rows()].concat()
 }
 
 fn ethernet() -> Vec<Script> {
@@ -20,8 +20,15 @@ fn ethernet() -> Vec<Script> {
         case("two tags").packet(v4(full()).vlan(TPID_8021AD).vlan(TPID_8021Q), New),
         case("two tags of one kind, IPv6")
             .packet(v6(full()).vlan(TPID_8021Q).vlan(TPID_8021Q), New),
-        case("three tags")
+        case("three tags: the host might take them off")
+            .packet(v4(full()).vlan(TPID_8021AD).vlan(TPID_8021Q).vlan(TPID_8021Q), Deep),
+        case("three tags, pass deep ones")
+            .config(|config| config.drop_deep_headers = false)
             .packet(v4(full()).vlan(TPID_8021AD).vlan(TPID_8021Q).vlan(TPID_8021Q), Untouched),
+        case("three tags, whatever is behind them")
+            .packet(v4(full()).vlan(TPID_8021Q).vlan(TPID_8021Q).vlan(TPID_8021Q).cut(26), Deep),
+        case("two tags and a type that is not walked")
+            .packet(v4(full()).vlan(TPID_8021Q).vlan(TPID_8021Q).vlan(0x9100), Untouched),
         case("a tag of a type that is not walked").packet(v4(full()).vlan(0x9100), Untouched),
         case("ARP").packet(v4(full()).ethertype(0x0806), Untouched),
         case("IPv4 under the ethertype of IPv6").packet(v4(full()).ethertype(0x86dd), Untouched),
@@ -60,11 +67,17 @@ fn jumbo() -> Vec<u8> {
 
 fn ipv6() -> Vec<Script> {
     let deep = |n| v6(full()).extension(DESTINATION_OPTIONS, 0, n);
-    let drop_deep = |row: Script| row.config(|config| config.drop_deep_headers = true);
+    let pass_deep = |row: Script| row.config(|config| config.drop_deep_headers = false);
     vec![
         case("IP version 4 in an IPv6 header").packet(v6(full()).version(4), Untouched),
         case("Payload Length beyond the frame").packet(v6(full()).ip_len(1209), Untouched),
         case("Payload Length 0").packet(v6(full()).ip_len(0), Untouched),
+        case("Payload Length 0 and Hop-by-Hop: the host takes the frame's length")
+            .packet(v6(full()).extension(HOP_BY_HOP, 0, 1).ip_len(0), Deep),
+        case("Payload Length 0 and another extension header")
+            .packet(v6(full()).extension(DESTINATION_OPTIONS, 0, 1).ip_len(0), Untouched),
+        pass_deep(case("Payload Length 0 and Hop-by-Hop, pass deep ones"))
+            .packet(v6(full()).extension(HOP_BY_HOP, 0, 1).ip_len(0), Untouched),
         case("Payload Length ends before the ports").packet(v6(full()).ip_len(3), Untouched),
         case("Payload Length under the frame: padding")
             .packet(v6(full()).padding(9).udp_len(1208), New),
@@ -93,20 +106,62 @@ fn ipv6() -> Vec<Script> {
         case("extension header past the payload")
             .packet(v6(full()).extension(ROUTING, 2, 1).ip_len(23), Untouched),
         case("16 extension headers").packet(deep(16), New),
-        case("17 extension headers").packet(deep(17), Untouched),
-        case("16 and a fragment header").packet(deep(16).fragment(1, 0, true), Untouched),
-        drop_deep(case("16 extension headers, drop deep ones")).packet(deep(16), New),
-        drop_deep(case("17 extension headers, drop deep ones")).packet(deep(17), Deep),
-        drop_deep(case("17 extension headers, whatever is behind them"))
-            .packet(deep(17).protocol(6), Deep),
-        drop_deep(case("the 17th extension header is not read: a later fragment"))
+        case("17 extension headers").packet(deep(17), Deep),
+        case("16 and a fragment header").packet(deep(16).fragment(1, 0, true), Deep),
+        case("17 extension headers, whatever is behind them").packet(deep(17).protocol(6), Deep),
+        case("the 17th extension header is not read: a later fragment")
             .packet(deep(16).fragment(1, 9, false), Deep),
-        drop_deep(case("17 extension headers, dry run of the gateway"))
+        case("17 extension headers, dry run of the gateway")
             .config(|config| config.dry_run = true)
             .packet(deep(17), Untouched),
-        drop_deep(case("16 extension headers, the last one past the end"))
+        pass_deep(case("16 extension headers, pass deep ones")).packet(deep(16), New),
+        pass_deep(case("17 extension headers, pass deep ones")).packet(deep(17), Untouched),
+        case("16 extension headers, the last one past the end")
             .packet(deep(16).ip_len(125), Untouched),
     ]
+}
+
+/// Addresses that nobody has, whatever is sent from them.
+fn sources() -> Vec<Script> {
+    let from4 = |source: &str| udp(&format!("{source}:1000"), S4, full());
+    let from6 = |source: &str| udp(&format!("[{source}]:1000"), S6, full());
+    let on_loopback = |row: Script| row.config(|config| config.on_loopback = true);
+    let nobody = ["0.0.0.0", "0.255.0.1", "127.0.0.1", "127.255.255.255", "224.0.0.1"];
+    let nobody = nobody.into_iter().chain(["239.255.255.255", "255.255.255.255"]);
+    let nobody6 = ["::", "::1", "::ffff:192.0.2.1", "::ffff:0.0.0.0", "ff00::", "ff02::1"];
+    let somebody = ["1.0.0.0", "126.0.0.1", "128.0.0.1", "223.255.255.255", "255.255.255.254"];
+    let somebody6 = ["::192.0.2.1", "::2", "::1:0:0:1", "::1:ffff:c000:201", "fe80::1", "fe00::"];
+    let mut rows: Vec<Script> = [
+        nobody
+            .map(|source| case(&format!("from {source}")).packet(from4(source), BadSource))
+            .collect(),
+        nobody6
+            .map(|source| case(&format!("from {source}")).packet(from6(source), BadSource))
+            .to_vec(),
+        somebody.map(|source| case(&format!("from {source}")).packet(from4(source), New)).to_vec(),
+        somebody6.map(|source| case(&format!("from {source}")).packet(from6(source), New)).to_vec(),
+    ]
+    .concat();
+    rows.extend([
+        on_loopback(case("from 127.0.0.1, on the loopback interface"))
+            .packet(from4("127.0.0.1"), New),
+        on_loopback(case("from ::1, on the loopback interface")).packet(from6("::1"), New),
+        on_loopback(case("from a mapped loopback address, on the loopback interface"))
+            .packet(from6("::ffff:127.0.0.1"), BadSource),
+        on_loopback(case("from a multicast address, on the loopback interface"))
+            .packet(from4("224.0.0.1"), BadSource),
+        case("from nobody, with a bad UDP length").packet(from4("0.0.0.0").udp_len(7), BadUdp),
+        case("from nobody, to another port")
+            .packet(udp("[::ffff:192.0.2.1]:1000", "[fd00::1]:444", full()), Untouched),
+        case("from nobody, allowed").allow("0.0.0.0/0").packet(from4("127.0.0.1"), BadSource),
+        case("from nobody, dry run")
+            .service(|service| service.dry_run = true)
+            .packet(from6("ff02::1"), Expected::Verdict(BadSource, false)),
+        case("a mapped address is not on the IPv4 deny list, and gains nothing by it")
+            .deny("192.0.2.0/24")
+            .packet(from6("::ffff:192.0.2.1"), BadSource),
+    ]);
+    rows
 }
 
 fn udp_rows() -> Vec<Script> {

@@ -13,7 +13,7 @@ fn one(what: &str) -> Script {
 }
 
 pub(super) fn rows() -> Vec<Script> {
-    [adoption(), identity(), expiry(), replay(), short_dcid()].concat()
+    [adoption(), identity(), expiry(), forgotten(), replay(), short_dcid()].concat()
 }
 
 fn replay() -> Vec<Script> {
@@ -27,7 +27,7 @@ fn replay() -> Vec<Script> {
         ),
         again("packets to the server's connection ID are among them", 40)
             .packets(23, &v4(to_server_cid(1)), Underway)
-            .packet(v4(to_server_cid(1)), ShortDcid)
+            .packet(v4(to_server_cid(1)), RateNewSource)
             .packet(v4(full()), RateNewSource),
         again("the one that a connection ID is learnt from, too", 62)
             .packet(v4(to_server_cid(1)), Underway)
@@ -57,7 +57,7 @@ fn adoption() -> Vec<Script> {
         one("a third connection ID is not")
             .packet(v4(full()), New)
             .packet(v4(to_server_cid(1)), Underway)
-            .packet(v4(to_server_cid(2)), ShortDcid)
+            .packet(v4(to_server_cid(2)), RateNewSource)
             .packet(v4(initial().dcid(&[7; 8]).fill(1200).build()), RateNewSource),
         one("unless there is a token: Retry came between")
             .packet(v4(full()), New)
@@ -73,7 +73,7 @@ fn adoption() -> Vec<Script> {
         one("a refused connection ID is not learnt")
             .packet(v4(full()), New)
             .packet(v4(to_server_cid(1)), Underway)
-            .packet(v4(to_server_cid(2)), ShortDcid)
+            .packet(v4(to_server_cid(2)), RateNewSource)
             .packet(token(&[2; 4]), Underway),
         one("a token in an unknown version is not seen")
             .packet(v4(padded(&[initial().version(UNKNOWN).token(9)], 1200)), NewVersion)
@@ -116,9 +116,6 @@ fn identity() -> Vec<Script> {
             .packet(v4(initial().scid(&[]).fill(1200).build()), New)
             .packet(v4(initial().scid(&[]).dcid(&[1; 8]).fill(1200).build()), Underway)
             .packet(v4(initial().scid(&[]).dcid(&[2; 8]).fill(1200).build()), RateNewSource),
-        case("the same address, mapped, in an IPv6 header is another")
-            .packet(v4(full()), New)
-            .packet(udp("[::ffff:192.0.2.1]:1000", super::S6, full()), New),
         case("SCIDs of other lengths are others")
             .packet(v4(initial().scid(&[0; 4]).fill(1200).build()), New)
             .packet(v4(initial().scid(&[0; 5]).fill(1200).build()), New),
@@ -155,12 +152,52 @@ fn expiry() -> Vec<Script> {
             .wait(SECOND + 1)
             .packet(v4(full()), New)
             .packet(v4(to_server_cid(2)), Underway)
-            .packet(v4(to_server_cid(1)), ShortDcid),
+            .packet(v4(to_server_cid(1)), New),
         brief("after it, the server's short connection ID does not open another")
             .packet(v4(full()), New)
             .packet(v4(to_server_cid(1)), Underway)
             .wait(SECOND + 1)
             .packet(v4(to_server_cid(1)), ShortDcid),
+    ]
+}
+
+/// The second flight of an attempt that the table has forgotten, to a short ID of the server's.
+fn forgotten() -> Vec<Script> {
+    let brief = |what: &str| case(what).service(|service| service.handshake_ns = SECOND);
+    vec![
+        case("a forgotten attempt's second flight counts as a new connection")
+            .packet(v4(full()), New)
+            .forget_handshakes()
+            .packet(v4(to_server_cid(1)), New)
+            .packet(v4(to_server_cid(1)), Underway),
+        one("and is charged as one")
+            .packet(v4(full()), New)
+            .forget_handshakes()
+            .packet(v4(to_server_cid(1)), RateNewSource),
+        case("and is refused at the quota")
+            .service(|service| service.max_connections = 1)
+            .packet(v4(full()), New)
+            .forget_handshakes()
+            .connections(0, "192.0.2.1", 1)
+            .packet(v4(to_server_cid(1)), Quota),
+        brief("for as long as the attempt could have been under way")
+            .packet(v4(full()), New)
+            .forget_handshakes()
+            .wait(SECOND)
+            .packet(v4(to_server_cid(1)), New),
+        brief("and not a nanosecond longer")
+            .packet(v4(full()), New)
+            .forget_handshakes()
+            .wait(SECOND + 1)
+            .packet(v4(to_server_cid(1)), ShortDcid),
+        one("a source whose attempt was refused has none to forget")
+            .service(|service| service.max_connections = 1)
+            .connections(0, "192.0.2.1", 1)
+            .packet(v4(full()), Quota)
+            .packet(v4(to_server_cid(1)), ShortDcid),
+        case("another source has none to forget")
+            .packet(v4(full()), New)
+            .packet(udp("192.0.2.2:1000", S4, to_server_cid(1)), ShortDcid),
     ]
 }
 

@@ -14,6 +14,10 @@ struct Sums {
 }
 
 impl Hook for Sums {
+    fn provides(&self) -> bool {
+        true
+    }
+
     fn provide(
         &mut self,
         host: &mut Host<'_>,

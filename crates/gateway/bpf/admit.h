@@ -1,51 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The decisions, in the order of docs/policy.md s.2.
+ * The third stage: a reason for what becomes of the packet, in the order of docs/policy.md s.2.
  *
  * Where the kernel does not trust the processor to predict returns, a call costs about as much as a
  * look-up in a table. So what every packet of a flood goes through is inlined; what only a new
  * connection needs is not, for the sake of the stack.
  */
-#ifndef EQUIC_POLICY_H
-#define EQUIC_POLICY_H
+#ifndef EQUIC_ADMIT_H
+#define EQUIC_ADMIT_H
 
-#include "ledger.h"
-#include "quic.h"
-
-#define ACL_RETRIES 4
-
-enum listed { LISTED_NOT, LISTED_DENY, LISTED_ALLOW };
-
-/* What a trie says of a key, whose first word is its prefix length. An expired entry must not hide
- * a shorter one that still holds, so the look-up is repeated below the expired one's length. */
-INLINE enum listed longest_valid(void *trie, __u32 *key, __u64 now)
-{
-	for (int i = 0; i <= ACL_RETRIES; i++) {
-		struct equic_acl_entry *entry = bpf_map_lookup_elem(trie, key);
-
-		if (!entry)
-			return LISTED_NOT;
-		if (!entry->expires_ns || entry->expires_ns > now)
-			return entry->action == EQUIC_ACL_DENY ? LISTED_DENY : LISTED_ALLOW;
-		if (!entry->prefixlen)
-			return LISTED_NOT;
-		*key = entry->prefixlen - 1;
-	}
-	return LISTED_NOT;
-}
-
-static __noinline enum listed look_up_acl(const struct packet *p)
-{
-	struct equic_acl4_key key4 = {.prefixlen = 32};
-	struct equic_acl6_key key6 = {.prefixlen = 128};
-
-	if (p->family == 4) {
-		__builtin_memcpy(key4.addr, (const __u8 *)p->src + 12, sizeof(key4.addr));
-		return longest_valid(&acl4, &key4.prefixlen, p->now);
-	}
-	__builtin_memcpy(key6.addr, p->src, sizeof(key6.addr));
-	return longest_valid(&acl6, &key6.prefixlen, p->now);
-}
+#include "lists.h"
+#include "places.h"
 
 static __noinline struct equic_source_state *new_source(const struct equic_source *key, __u64 now)
 {
@@ -140,121 +105,6 @@ static __noinline void let_in(const struct packet *p, struct equic_handshake *ol
 		bpf_map_update_elem(&handshakes, &key, &attempt, BPF_ANY);
 }
 
-INLINE __u64 exact_now(struct packet *p)
-{
-	if (!p->exact)
-		p->exact = load.test_clock ? p->now : bpf_ktime_get_ns();
-	return p->exact;
-}
-
-INLINE bool within(volatile struct equic_rate *rate, __u64 *tat, __u64 units, struct packet *p)
-{
-	__u64 cost = rate->cost_ns, burst = rate->burst_ns;
-
-	return !cost || charge(tat, cost, burst, units, exact_now(p));
-}
-
-#define ATTEMPT_BITS  24
-#define ATTEMPT_MAX   ((1ull << ATTEMPT_BITS) - 1)
-#define PERIOD_SHIFT  (2 * ATTEMPT_BITS)
-#define PERIOD_MASK   0xffffull
-#define ATTEMPT_TRIES 8
-
-/* The word of attempts as it is at a time, `done` of which have become connections. */
-INLINE __u64 attempts_now(__u64 word, __u64 period, __u64 done)
-{
-	__u64 earlier = word >> ATTEMPT_BITS & ATTEMPT_MAX, recent = word & ATTEMPT_MAX;
-	__u64 then = word >> PERIOD_SHIFT;
-
-	if (then != period) {
-		earlier = ((then + 1) & PERIOD_MASK) == period ? recent : 0;
-		recent = 0;
-	}
-	if (done < earlier) {
-		earlier -= done;
-	} else {
-		done -= earlier;
-		earlier = 0;
-		recent = done < recent ? recent - done : 0;
-	}
-	return period << PERIOD_SHIFT | earlier << ATTEMPT_BITS | recent;
-}
-
-/* One try to change a source's word of attempts. */
-struct place {
-	__u64 *word;
-	__u64 period;
-	__u64 done;
-	__u64 held;
-	__u64 limit;
-	__u32 reason; /* why there is no place; or REASON_NONE */
-	bool back;    /* it is given back */
-	bool settled;
-};
-
-/* Returns 1 to stop. */
-static long try_place(__u32 index, void *arg)
-{
-	struct place *ask = arg;
-	__u64 *word = ask->word, old, new, under_way;
-
-	old = *(volatile __u64 *)word;
-	new = attempts_now(old, ask->period, ask->done);
-	under_way = (new >> ATTEMPT_BITS &ATTEMPT_MAX) + (new &ATTEMPT_MAX);
-	ask->reason = EQUIC_REASON_QUOTA_UNDERWAY;
-	if (ask->back) {
-		new -= !!(new &ATTEMPT_MAX);
-	} else if (ask->held >= ask->limit) {
-		ask->reason = EQUIC_REASON_QUOTA;
-	} else if (ask->held + under_way < ask->limit && (new &ATTEMPT_MAX) != ATTEMPT_MAX) {
-		ask->reason = REASON_NONE;
-		new ++;
-	}
-	if (load.explain)
-		explain.under_way = under_way;
-	ask->settled = __sync_val_compare_and_swap(word, old, new) == old;
-	return ask->settled;
-}
-
-/* Attempts of the source that have become connections since the last look. Each is taken off by
- * one CPU only. */
-INLINE __u32 newly_done(struct equic_source_state *state, __u32 opened)
-{
-	__u32 done = opened - __sync_lock_test_and_set(&state->opened_seen, opened);
-
-	return done >> 31 ? 0 : done; /* a server has left, and what it counted with it */
-}
-
-/* Step 6.3 with the policy `underway`: what is under way counts as if it were open. Takes a place,
- * or says why there is none; CPUs that ask at once get each its own. Or gives one back: what a rate
- * refuses holds none. Not static: the verifier looks at it once, and not with every state that
- * leads here. */
-__noinline __u32 take_place(const struct equic_source *source, struct equic_source_state *state,
-			    __u32 index, __u64 now, __u32 back)
-{
-	volatile struct equic_service *service = &services[index & (EQUIC_MAX_SERVICES - 1)];
-	__u64 period_ns = service->handshake_ns;
-	struct place ask = {.limit = service->max_connections, .back = back};
-	struct ledger_sum sum = {};
-
-	if (!source || !state)
-		return REASON_NONE;
-	if (!back) {
-		look_for(&sum.want, source, service->group, now);
-		bpf_loop(EQUIC_MAX_OWNERS, add_ledger_and_opened, &sum, 0);
-		ask.held = sum.count;
-		ask.done = newly_done(state, sum.opened);
-	}
-	ask.word = &state->attempts;
-	ask.period = now / (period_ns ? period_ns : 1) & PERIOD_MASK;
-	bpf_loop(ATTEMPT_TRIES, try_place, &ask, 0);
-	if (!ask.settled) {
-		tally(EQUIC_TALLY_CONTENDED);
-		return EQUIC_REASON_QUOTA_UNDERWAY;
-	}
-	return ask.reason;
-}
-
 /* A packet that would open a connection: step 6 of docs/policy.md s.2. */
 INLINE __u32 judge_opening(struct packet *p, volatile struct equic_service *service,
 			   const struct equic_source *source, struct equic_source_state *state,
@@ -273,7 +123,10 @@ INLINE __u32 judge_opening(struct packet *p, volatile struct equic_service *serv
 		attempt = find_attempt(p);
 	if (attempt && under_way(p, attempt, allowed_ns))
 		return EQUIC_REASON_UNDERWAY;
-	if (p->quic.known_version && p->quic.dcid.len < QUIC_MIN_DCID)
+	/* Too short for a client's own choice, but a server may choose so: where the table may have
+	 * forgotten an attempt of the source, this can be its second flight. */
+	if (p->quic.known_version && p->quic.dcid.len < QUIC_MIN_DCID &&
+	    !(state && state->let_in && SINCE(p->now, state->let_in_ns) <= allowed_ns))
 		return EQUIC_REASON_SHORT_DCID;
 	if (!exempt) {
 		if (limit && service->policy == EQUIC_POLICY_NEW &&
@@ -296,13 +149,15 @@ INLINE __u32 judge_opening(struct packet *p, volatile struct equic_service *serv
 		}
 	}
 	let_in(p, attempt);
-	if (state)
+	if (state) {
 		state->let_in_ns = p->now;
+		state->let_in = 1;
+	}
 	return p->quic.known_version ? EQUIC_REASON_NEW : EQUIC_REASON_NEW_VERSION;
 }
 
 /* Everything but the lists: steps 3 to 6. */
-INLINE __u32 judge(struct packet *p, volatile struct equic_service *service,
+INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_service *service,
 		   const struct equic_source *source, struct equic_source_state *state, bool exempt)
 {
 	__u32 limit = service->max_connections;
@@ -319,12 +174,48 @@ INLINE __u32 judge(struct packet *p, volatile struct equic_service *service,
 				return EQUIC_REASON_RATE_BYTES;
 		}
 	}
-	reason = parse_quic(p->ctx, &p->quic, service->flags);
+	reason = classify(ctx, &p->quic, service->flags);
 	if (reason != REASON_NONE)
 		return reason;
 	if (!p->quic.opening)
 		return EQUIC_REASON_HANDSHAKE;
 	return judge_opening(p, service, source, state, exempt);
+}
+
+/* What step 1 or 2 says of a packet; REASON_NONE if it goes on. */
+INLINE __u32 refused_at_sight(struct xdp_md *ctx, const struct packet *p, enum parsed parsed,
+			      bool *exempt)
+{
+	enum listed listed;
+
+	if (parsed == PARSED_BAD_UDP)
+		return EQUIC_REASON_BAD_UDP;
+	if (bad_source(ctx, p))
+		return EQUIC_REASON_BAD_SOURCE;
+	if (!control.acl_used)
+		return REASON_NONE;
+	listed = look_up_acl(p);
+	*exempt = listed == LISTED_ALLOW;
+	return listed == LISTED_DENY ? EQUIC_REASON_DENIED : REASON_NONE;
+}
+
+/* The reason for what becomes of a packet to a service; `*found` is its source's entry, if it has
+ * one. */
+INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
+		   volatile struct equic_service *service, const struct equic_source *source,
+		   struct equic_source_state **found)
+{
+	bool exempt = false;
+	__u32 reason = refused_at_sight(ctx, p, parsed, &exempt);
+
+	if (reason != REASON_NONE) {
+		/* No new entry: such a flood must not push other sources out of the table. */
+		*found = bpf_map_lookup_elem(&sources, source);
+		return reason;
+	}
+	*found = source_state(source, p->now);
+	reason = judge(ctx, p, service, source, *found, exempt) & 31;
+	return exempt && !drops(reason) ? EQUIC_REASON_ALLOWED : reason;
 }
 
 #endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The last stage: from the reason to what is done with the packet, and to what is told of it. */
+#ifndef EQUIC_ACT_H
+#define EQUIC_ACT_H
+
+#include "admit.h"
+#include "stats.h"
+
+/* What is done with a packet. Why, the reason says; in a dry run a packet with a reason to drop it
+ * passes. */
+enum action { ACTION_PASS, ACTION_DROP };
+
+INLINE enum action action_of(__u32 reason, volatile struct equic_service *service)
+{
+	bool dry = control.dry_run || (service->flags & EQUIC_SERVICE_DRY_RUN);
+
+	return drops(reason) && !dry ? ACTION_DROP : ACTION_PASS;
+}
+
+/* Counts the verdict and tells of it. */
+INLINE void record(struct xdp_md *ctx, const struct packet *p, const struct equic_source *source,
+		   struct equic_source_state *state, __u32 reason, enum action action)
+{
+	bool dropped = action == ACTION_DROP;
+
+	count(p, reason, dropped);
+	account(state, p, reason, drops(reason));
+	if (drops(reason))
+		tell(ctx, p, reason, dropped);
+	if (load.explain)
+		explain_verdict(p, source, reason, dropped);
+}
+
+INLINE int carry_out(enum action action)
+{
+	return action == ACTION_DROP ? XDP_DROP : XDP_PASS;
+}
+
+INLINE void fragment_key(const struct packet *p, struct fragment_key *key)
+{
+	key->src[0] = p->src[0];
+	key->src[1] = p->src[1];
+	key->dst[0] = p->dst[0];
+	key->dst[1] = p->dst[1];
+	key->id = p->frag_id;
+	key->family = p->family;
+	key->protocol = p->frag_protocol;
+}
+
+static __noinline void remember_fragment(const struct packet *p, bool dropped)
+{
+	struct fragment value = {.service = p->service, .dropped = dropped};
+	struct fragment_key key;
+
+	fragment_key(p, &key);
+	bpf_map_update_elem(&fragments, &key, &value, BPF_ANY);
+}
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The second stage: to which service is the packet, from which source, and what kind of QUIC is it
+ * (docs/policy.md s.1 to s.3)? What QUIC shows without keys, quic.h reads.
+ */
+#ifndef EQUIC_CLASSIFY_H
+#define EQUIC_CLASSIFY_H
+
+#include "quic.h"
+
+#define LOOPBACK_IFINDEX 1 /* in every network namespace */
+
+/* Which service is the packet to? EQUIC_NO_SERVICE: none. */
+INLINE __u32 service_of(const struct packet *p)
+{
+	struct equic_listener key = {};
+	__u32 port = bpf_ntohs(p->dport);
+	struct equic_ports *table;
+	__u32 zero = 0, *index;
+	__u8 entry;
+
+	/* Verifiers before Linux 6.8 take a swapped register to have any value. */
+	OPAQUE(port);
+	port &= 0xffff;
+	table = bpf_map_lookup_elem(&ports, &zero);
+	if (!table)
+		return EQUIC_NO_SERVICE;
+	entry = p->family == 4 ? table->any4[port] : table->any6[port];
+	if (!entry)
+		return EQUIC_NO_SERVICE;
+	if (entry & EQUIC_PORT_EXACT) {
+		key.port = p->dport;
+		key.family = p->family;
+		__builtin_memcpy(key.addr, p->dst, sizeof(key.addr));
+		index = bpf_map_lookup_elem(&listeners, &key);
+		if (index)
+			return *index;
+		entry &= ~EQUIC_PORT_EXACT;
+	}
+	return entry ? entry - 1 : EQUIC_NO_SERVICE;
+}
+
+/* The source is a prefix of the address. */
+INLINE void source_of(const struct packet *p, struct equic_source *source)
+{
+	__u64 words[2];
+
+	if (p->family == 4) {
+		words[0] = 0;
+		words[1] = V4_MAPPED | (p->src[1] & ((__u64)load.v4_mask << 32));
+	} else {
+		words[0] = p->src[0] & load.v6_mask[0];
+		words[1] = p->src[1] & load.v6_mask[1];
+	}
+	__builtin_memcpy(source->addr, words, sizeof(words));
+	source->service = p->service;
+}
+
+/* Addresses that no host on a network has (RFC 6890). An IPv6 header with ::ffff:a.b.c.d would go
+ * by other lists and other counts than a.b.c.d, and the server sees one address in both. Packets on
+ * the loopback interface do come from loopback addresses. */
+INLINE bool bad_source(struct xdp_md *ctx, const struct packet *p)
+{
+	bool loopback;
+
+	if (p->family == 4) {
+		__u32 addr = p->src[1] >> 32; /* its first byte is the low one */
+		__u8 first = addr;
+
+		if (first != IN_LOOPBACKNET)
+			return !first || (first & 0xf0) == 0xe0 || addr == 0xffffffff;
+	} else {
+		if ((__u8)p->src[0] == 0xff)
+			return true;
+		if (p->src[0])
+			return false;
+		if (!p->src[1] || (__u32)p->src[1] == V4_MAPPED)
+			return true;
+		if (p->src[1] != V6_LOOPBACK)
+			return false;
+	}
+	loopback = load.explain ? load.loopback : ctx->ingress_ifindex == LOOPBACK_IFINDEX;
+	return !loopback;
+}
+
+/* What kind of QUIC packet is this? Returns a reason that ends the matter, or REASON_NONE for
+ * long headers that the policy has to look at. */
+INLINE __u32 classify(struct xdp_md *ctx, struct quic *q, __u32 flags)
+{
+	__u8 *first;
+
+	if (!q->len)
+		return EQUIC_REASON_EMPTY;
+	if (!q->avail)
+		return EQUIC_REASON_TRUNCATED;
+	first = at(ctx, q->off, 1);
+	if (first)
+		q->first_byte = *first;
+	else if (bpf_xdp_load_bytes(ctx, q->off, &q->first_byte, 1))
+		return EQUIC_REASON_TRUNCATED;
+	if (q->first_byte & QUIC_LONG)
+		return parse_long(ctx, q, flags);
+	if ((flags & EQUIC_SERVICE_REQUIRE_FIXED_BIT) && !(q->first_byte & QUIC_FIXED))
+		return EQUIC_REASON_FIXED_BIT;
+	return q->len < QUIC_MIN_SHORT ? EQUIC_REASON_TINY_SHORT : EQUIC_REASON_ESTABLISHED;
+}
+
+#endif

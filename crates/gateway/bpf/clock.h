@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What time is it? To the tick, which is cheap, and to the nanosecond, which rates need. */
+#ifndef EQUIC_CLOCK_H
+#define EQUIC_CLOCK_H
+
+#include "maps.h"
+
+/* Time to the tick. Which tick it is costs one load, its time a call, so the time is asked for once
+ * a tick. The low bits of both words have to agree: another CPU may be between its two stores. */
+INLINE __u64 time_now(void)
+{
+	__u64 tick, now;
+
+	if (load.test_clock)
+		return control.clock_ns;
+	tick = bpf_jiffies64();
+	now = clock.now;
+	if (clock.tick == tick && (now & CLOCK_TAG) == (tick & CLOCK_TAG))
+		return now;
+	now = (bpf_ktime_get_coarse_ns() & ~CLOCK_TAG) | (tick & CLOCK_TAG);
+	clock.now = now;
+	clock.tick = tick;
+	return now;
+}
+
+INLINE __u64 exact_now(struct packet *p)
+{
+	if (!p->exact)
+		p->exact = load.test_clock ? p->now : bpf_ktime_get_ns();
+	return p->exact;
+}
+
+#endif
