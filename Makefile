@@ -128,9 +128,10 @@ bench-operations: setup ## what it costs that operations can be replaced, while 
 bench-reading: root setup ## milliseconds per look at a gateway with full tables
 	@$(CARGO) bench --quiet -p equic-lab --bench reading
 
-bench-gateway: root setup build ## what the gateway costs, and what a flood leaves of a server (10 minutes; BENCH=--quick)
+bench-gateway: root setup build ## what the gateway costs, and what a flood leaves of a server (half an hour; BENCH=--quick)
 	@$(CARGO) bench --quiet -p equic-lab --bench gateway -- $(BENCH)
 	@target/release/equic lab bench $(BENCH)
+	@target/release/equic lab bench --forged $(BENCH)
 
 .PHONY: bench-deps bench-transport bench-keys
 TIER ?= 1
@@ -143,7 +144,7 @@ bench-transport: root bench-deps ## ours beside quinn, quiche, s2n-quic, quic-go
 bench-keys: bench-deps ## 20 GB with each implementation: keys are updated under way (an hour; PEERS="quinn quiche", BYTES=2G)
 	@scripts/bench-keys.sh $(PEERS)
 
-reproduce-gateway: root setup build ## the gateway paper's experiment, into experiments/equic-gateway
+reproduce-gateway: root setup build ## the gateway paper's experiment, into experiments/equic-gateway (an hour)
 	@target/release/equic reproduce gateway --out experiments/equic-gateway/results \
 		--readme experiments/equic-gateway/README.md
 
@@ -164,7 +165,7 @@ reproduce-highway-quick: root bench-deps ## a small version of it, into out/
 NSQUIC ?=
 .PHONY: reproduce-nsquic reproduce-nsquic-quick bench-sim
 reproduce-nsquic: setup build ## the nsQUIC thesis again, in virtual time, into experiments/nsquic (a night; NSQUIC=--medium)
-	@target/release/equic reproduce nsquic $(NSQUIC) --raw out/nsquic$(strip $(NSQUIC)) --out experiments/nsquic/results \
+	@target/release/equic reproduce nsquic $(NSQUIC) --gzip --raw out/nsquic$(strip $(NSQUIC)) --out experiments/nsquic/results \
 		--readme experiments/nsquic/README.md
 
 reproduce-nsquic-quick: setup build ## a small version of it, into out/

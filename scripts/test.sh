@@ -12,10 +12,11 @@ suites=(
 	# the machine: tests that need them for themselves have a lock. All of it even when some of it fails.
 	rust 'cargo test --release --workspace --no-fail-fast -- --quiet'
 	# Connections without protection, for simulations. Not of the workspace's build, which is what is shipped
-	# (docs/transport.md).
-	null-crypto 'cargo test --release -p equic-wire -p equic-transport -p equic-sim -p equic-scenario --no-fail-fast --lib \
-		--test null_peer --test quic --test tcp --test play --test read --features \
-		equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/play -- --quiet'
+	# (docs/transport.md). equic-cli has no library and none of these tests: it is named for its dependencies, with
+	# whose features rustls, tokio, quinn and 50 more are not compiled again.
+	null-crypto 'cargo test --release -p equic-wire -p equic-transport -p equic-sim -p equic-scenario -p equic-cli --no-fail-fast --lib \
+		--test null_peer --test quic --test tcp --test play --test read --test applications --test memory --test tls --test traces --features \
+		equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/tls -- --quiet'
 	# The simulator, a workspace of its own for the same reason.
 	sim 'cd sim && cargo test --release --locked -- --quiet'
 	# Proofs for authors of plugins, by PREVAIL: a workspace of its own, which nothing else is built with.

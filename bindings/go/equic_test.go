@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"testing"
 	"time"
 )
@@ -84,6 +85,51 @@ func TestGuardsCount(t *testing.T) {
 	count(t, service, here, 0)
 	if err := gateway.Set("max_connections", "7"); err != nil || service.Limit() != 7 {
 		t.Error(err, service.Limit())
+	}
+}
+
+// Handshakes that end side by side, while others are closed: as many as the limit may stay, the rest are told to go,
+// and when they have gone the source holds no more than the limit.
+func TestABurstHoldsNoMoreThanTheLimit(t *testing.T) {
+	_, service := gateway(t)
+	peer := udp("192.0.2.1:1")
+	for range 100 {
+		var all sync.WaitGroup
+		var lock sync.Mutex
+		var kept []*Guard
+		start := make(chan struct{})
+		for range 32 {
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				<-start
+				guard, err := service.Opened(peer)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if guard.OverLimit() {
+					guard.Close()
+					return
+				}
+				lock.Lock()
+				defer lock.Unlock()
+				kept = append(kept, guard)
+			}()
+		}
+		close(start)
+		all.Wait()
+		if len(kept) != 2 {
+			t.Fatalf("%d of 32 may stay where the limit is 2", len(kept))
+		}
+		count(t, service, peer, 2)
+		if !service.Full(peer) {
+			t.Fatal("two of two are full")
+		}
+		for _, guard := range kept {
+			guard.Close()
+		}
+		count(t, service, peer, 0)
 	}
 }
 

@@ -34,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
     else {
         return;
     };
-    if let Ok(mut token) = RetryToken::new(original, retry, now).seal(&ring, remote) {
+    if let Ok(mut token) = RetryToken::new(remote, original, retry, now).seal(&ring) {
         let proof = RetryToken::open(&ring, now, remote, retry.as_bytes(), &token);
         assert_eq!(proof.map(|proof| proof.original), Ok(original));
         token[usize::from(head[6]) % RetryToken::LEN] ^= head[7].max(1);

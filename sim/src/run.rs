@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Run) -> Done {
         }
     }
     progress.finish_and_clear();
-    if args.out.is_some() || args.qlog_dir.is_some() {
+    if args.out.is_some() || args.plot.is_some() || args.qlog_dir.is_some() {
         series::write(args, &scenario)?;
     }
     if args.json {

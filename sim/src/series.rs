@@ -6,10 +6,11 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use clap::ValueEnum as _;
 use equic_report::csv;
-use equic_report::plot::{Axis, LinePlot, PlotError, Series as Line};
+use equic_report::plot::{Axis, LinePlot, PlotError, Series as Line, Svg};
 use equic_scenario::Scenario;
-use equic_scenario::command::Run;
+use equic_scenario::command::{Plotted, Run};
 use equic_scenario::play::{
     FileHeader, FlowPoint, JsonSeq, Logs, MakeLogs, QlogSink, Series, record,
 };
@@ -26,7 +27,7 @@ pub(crate) fn prepare(args: &Run) -> Done {
         std::fs::create_dir_all(folder)
             .map_err(|error| Failure::new(format!("cannot make {}: {error}", folder.display())))?;
     }
-    if args.out.is_some() {
+    if args.out.is_some() || args.plot.is_some() {
         equic_report::plot::check_fonts()?;
     }
     Ok(())
@@ -42,6 +43,9 @@ pub(crate) fn write(args: &Run, scenario: &Scenario) -> Done {
     let (_, series) = record(scenario, *seed, wanted)?;
     if let Some(failure) = failures.lock().unwrap_or_else(PoisonError::into_inner).first() {
         return Err(Failure::new(String::clone(failure)));
+    }
+    if let Some(file) = &args.plot {
+        write_plot(file, args.plot_of, *seed, &series)?;
     }
     match &args.out {
         Some(folder) => write_series(folder, *seed, &series),
@@ -118,29 +122,63 @@ fn write_series(folder: &Path, seed: u64, series: &Series) -> Done {
     write_applications(folder, seed, series)?;
     let json = serde_json::to_vec(&Document { schema: "equic.sim.series/1", seed, series })?;
     equic_report::file::write(&folder.join("series.json"), &json)?;
-    type Value = fn(&FlowPoint) -> Option<f64>;
-    let of_flows: [(&str, &str, &str, Value); 6] = [
-        ("window", "congestion window", "B", |one| Some(one.window as f64)),
-        ("threshold", "slow start threshold", "B", |one| {
-            one.slow_start_threshold.map(|it| it as f64)
-        }),
-        ("in-flight", "bytes in flight", "B", |one| Some(one.in_flight as f64)),
-        ("rtt", "smoothed round-trip time", "s", |one| Some(one.rtt)),
-        ("pacing", "pacing rate", "bit/s", |one| Some(one.pacing_rate).filter(|rate| *rate < 1e12)),
-        ("goodput", "goodput", "bit/s", |one| Some(one.goodput)),
-    ];
-    for (file, title, unit, value) in of_flows {
-        let points = series
-            .flows
-            .iter()
-            .map(|one| (format!("{} {}", one.flow, one.copy), one.time, value(one)));
-        plot(folder, file, title, unit, seed, points)?;
+    for what in Plotted::value_variants() {
+        let name = what.to_possible_value().map(|value| value.get_name().to_owned());
+        save(folder, &name.unwrap_or_default(), plot_of(series, *what, seed))?;
+    }
+    Ok(())
+}
+
+/// Draws one plot into one file, SVG or PNG by its ending.
+fn write_plot(file: &Path, what: Plotted, seed: u64, series: &Series) -> Done {
+    let svg = match plot_of(series, what, seed) {
+        Err(PlotError::Empty(_)) => {
+            return Err(Failure::new(format!(
+                "{} stays unwritten: there is nothing to plot of seed {seed}",
+                file.display()
+            )));
+        }
+        drawn => drawn?,
+    };
+    match file.extension() {
+        Some(ending) if ending == "png" => Ok(svg.write_png(file, 1.5)?),
+        _ => Ok(svg.write_svg(file)?),
+    }
+}
+
+/// The plot of a value over time.
+fn plot_of(series: &Series, what: Plotted, seed: u64) -> Result<Svg, PlotError> {
+    if let Some((title, unit, value)) = of_flows(what) {
+        let point = |one: &FlowPoint| (format!("{} {}", one.flow, one.copy), one.time, value(one));
+        return lines(title, unit, seed, series.flows.iter().map(point));
+    }
+    if what == Plotted::Shares {
+        let shares = series.shares();
+        let points = shares.iter().map(|one| (one.protocol.to_owned(), one.time, one.share));
+        return lines("share of the goodput", "", seed, points);
     }
     let ports = series.ports.iter();
-    let queue = ports.map(|one| (one.port.clone(), one.time, Some(one.packets as f64)));
-    plot(folder, "queue", "packets in the queue", "", seed, queue)?;
-    let shares = shares.iter().map(|one| (one.protocol.to_owned(), one.time, one.share));
-    plot(folder, "shares", "share of the goodput", "", seed, shares)
+    let points = ports.map(|one| (one.port.clone(), one.time, Some(one.packets as f64)));
+    lines("packets in the queue", "", seed, points)
+}
+
+type Value = fn(&FlowPoint) -> Option<f64>;
+
+/// Title, unit and value of what connections have.
+fn of_flows(what: Plotted) -> Option<(&'static str, &'static str, Value)> {
+    Some(match what {
+        Plotted::Goodput => ("goodput", "bit/s", |one| Some(one.goodput)),
+        Plotted::Window => ("congestion window", "B", |one| Some(one.window as f64)),
+        Plotted::Threshold => {
+            ("slow start threshold", "B", |one| one.slow_start_threshold.map(|it| it as f64))
+        }
+        Plotted::InFlight => ("bytes in flight", "B", |one| Some(one.in_flight as f64)),
+        Plotted::Rtt => ("smoothed round-trip time", "s", |one| Some(one.rtt)),
+        Plotted::Pacing => {
+            ("pacing rate", "bit/s", |one| Some(one.pacing_rate).filter(|rate| *rate < 1e12))
+        }
+        Plotted::Queue | Plotted::Shares => return None,
+    })
 }
 
 /// What applications had, if there is one that is not a transfer.
@@ -151,34 +189,32 @@ fn write_applications(folder: &Path, seed: u64, series: &Series) -> Done {
         let points = units.map(|one| {
             (format!("{} {}", one.flow, one.copy), one.began + one.took, Some(one.took))
         });
-        plot(folder, "units", "time of each unit", "s", seed, points)?;
+        save(folder, "units", lines("time of each unit", "s", seed, points))?;
     }
     if !series.playing.is_empty() {
         csv::write(folder.join("playing.csv"), &series.playing)?;
         let playing = series.playing.iter();
         let points =
             playing.map(|one| (format!("{} {}", one.flow, one.copy), one.time, Some(one.buffered)));
-        plot(folder, "playing", "playing time in the buffer", "s", seed, points)?;
+        save(folder, "playing", lines("playing time in the buffer", "s", seed, points))?;
     }
     Ok(())
 }
 
 /// A plot of values over time: line, time, value.
-fn plot(
-    folder: &Path,
-    file: &str,
+fn lines(
     title: &str,
     unit: &str,
     seed: u64,
     points: impl Iterator<Item = (String, f64, Option<f64>)>,
-) -> Done {
+) -> Result<Svg, PlotError> {
     let mut order = Vec::new();
-    let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut by_name: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for (name, time, value) in points {
-        if !lines.contains_key(&name) {
+        if !by_name.contains_key(&name) {
             order.push(name.clone());
         }
-        lines.entry(name).or_default().push((time, value.unwrap_or(f64::NAN)));
+        by_name.entry(name).or_default().push((time, value.unwrap_or(f64::NAN)));
     }
     let shown = if order.len() > MOST_LINES {
         format!("seed {seed}; the first {MOST_LINES} of {}", order.len())
@@ -188,14 +224,18 @@ fn plot(
     let mut plot = LinePlot::new(title, Axis::new("virtual time", "s"), Axis::new(title, unit))
         .subtitle(shown);
     for name in order.into_iter().take(MOST_LINES) {
-        let points = lines.remove(&name).unwrap_or_default();
+        let points = by_name.remove(&name).unwrap_or_default();
         plot = plot.series(Line::new(name, points));
     }
-    let svg = match plot.draw() {
-        // There is no value to draw, as for a threshold that was never set.
+    plot.draw()
+}
+
+/// Writes a plot as SVG and PNG, unless there is no value to draw, as for a threshold that was never set.
+fn save(folder: &Path, name: &str, plot: Result<Svg, PlotError>) -> Done {
+    let svg = match plot {
         Err(PlotError::Empty(_)) => return Ok(()),
         drawn => drawn?,
     };
-    svg.write_svg(folder.join(format!("{file}.svg")))?;
-    Ok(svg.write_png(folder.join(format!("{file}.png")), 1.0)?)
+    svg.write_svg(folder.join(format!("{name}.svg")))?;
+    Ok(svg.write_png(folder.join(format!("{name}.png")), 1.0)?)
 }

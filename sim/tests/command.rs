@@ -234,6 +234,42 @@ fn applications_are_in_the_table_in_json_and_in_the_series() {
 }
 
 #[test]
+fn one_plot_is_drawn_into_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, SHARED);
+    let plot = |name: &str, more: &[&str]| {
+        let plot = folder.path().join(name);
+        let ran = sim(
+            &[&["run", &path, "--seeds", "1", "--plot", plot.to_str().unwrap()], more].concat()
+        );
+        (ran, plot)
+    };
+    let (ran, png) = plot("goodput.png", &[]);
+    ok(ran);
+    assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG\r\n\x1a\n"));
+    let (ran, svg) = plot("rtt.svg", &["--plot-of", "rtt"]);
+    ok(ran);
+    assert!(std::fs::read_to_string(svg).unwrap().contains("smoothed round-trip time"));
+    let (ran, other) = plot("goodput.pdf", &[]);
+    assert_eq!(ran.status.code(), Some(2), "{ran:?}");
+    assert!(text(&ran.stderr).contains(".svg or .png") && !other.exists(), "{ran:?}");
+}
+
+/// TLS is played on request, and the same bytes come of it twice.
+#[test]
+fn flows_have_tls_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let with = format!("{SCENARIO}quic = {{ protection = \"tls\" }}\n");
+    let path = file(&folder, &with);
+    let result = ok(sim(&["run", &path, "--json"]));
+    assert_eq!(result, ok(sim(&["run", &path, "--json"])));
+    let result: serde_json::Value = serde_json::from_slice(&result).unwrap();
+    for run in result["runs"].as_array().unwrap() {
+        assert!(run["flows"][0]["completion"].as_f64().is_some(), "{run:#}");
+    }
+}
+
+#[test]
 fn harm_is_measured_beside_each_flow_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder, SHARED);

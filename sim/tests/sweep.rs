@@ -170,6 +170,40 @@ fn parts_merge_to_the_same_bytes() {
     failed(scene.sweep("y", &["--shard", "4/3"]), 2, &["3/8"]);
 }
 
+/// A grid and the traces that it names go together: with another trace it is another grid, and a directory has all
+/// that merging takes.
+#[test]
+fn traces_are_part_of_the_grid() {
+    let grid = GRID.replace("rate = \"10 Mb/s\", ", "").replace(
+        "\"network.link.rate\" = [\"2 Mb/s\", \"10 Mb/s\"]",
+        "\"network.link.trace\" = [\"slow\", \"fast\"]",
+    );
+    let scene = Scene::new(&grid);
+    std::fs::write(scene.path("slow"), "7\n").unwrap();
+    std::fs::write(scene.path("fast"), "1\n").unwrap();
+    ok(scene.sweep("whole", &[]));
+    let csv = std::fs::read_to_string(scene.path("whole").join("rows.csv")).unwrap();
+    assert!(csv.contains("\nslow,quic,") && csv.contains("\nfast,quic,"), "{csv}");
+    for part in ["1/2", "2/2"] {
+        ok(scene.sweep(&part.replace('/', "-"), &["--shard", part]));
+    }
+    // The files have gone, and another is in their place.
+    std::fs::remove_file(scene.path("fast")).unwrap();
+    std::fs::write(scene.path("slow"), "9\n").unwrap();
+    let [out, one, two] = ["merged", "1-2", "2-2"].map(|name| scene.shown(name));
+    ok(sim(&["merge", &out, &one, &two]));
+    assert_eq!(scene.files("merged"), scene.files("whole"));
+    failed(scene.sweep("whole", &[]), 1, &["grid.toml", "cannot read", "fast"]);
+    std::fs::write(scene.path("fast"), "1\n").unwrap();
+    failed(scene.sweep("whole", &[]), 1, &["another grid"]);
+    ok(scene.sweep("other", &["--shard", "2/2"]));
+    failed(
+        sim(&["merge", &scene.shown("x"), &one, &scene.shown("other")]),
+        1,
+        &["not parts of one"],
+    );
+}
+
 #[test]
 fn a_sweep_that_was_killed_goes_on() {
     let scene = Scene::new(GRID);
@@ -216,6 +250,39 @@ fn a_full_disk_is_told_and_what_is_there_is_kept() {
         1,
         &["cannot write", "No space left", "the same command goes on"],
     );
+}
+
+/// A file system that is full while a sweep goes on, and has room again later: nothing that was played is lost.
+#[test]
+fn a_sweep_goes_on_when_there_is_room_again() {
+    let scene = Scene::new(&GRID.replace("seeds = 6", "seeds = 20"));
+    ok(scene.sweep("whole", &[]));
+    std::fs::create_dir(scene.path("small")).unwrap();
+    // Three pages: one for each of the two files that say what is played, and one for runs.
+    let script = r#"
+        mount -t tmpfs -o size=12k tmpfs "$2"
+        code=0
+        "$0" sweep "$1" --out "$2/out" --threads 1 2>"$3" || code=$?
+        [ "$code" = 1 ] || exit 9
+        wc -c <"$2/out/runs.jsonl" >>"$3"
+        mount -o remount,size=16m "$2"
+        "$0" sweep "$1" --out "$2/out" 2>>"$3"
+        cp -r "$2/out" "$4"
+    "#;
+    let [small, said, resumed] = ["small", "said", "resumed"].map(|name| scene.shown(name));
+    let mut unshare = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    unshare.args(["--mount", "--propagation", "private", "sh", "-eu", "-c", script, EQUIC_SIM]);
+    ok(unshare.args([&scene.grid, &small, &said, &resumed]).output().expect("unshare starts"));
+    let said = std::fs::read_to_string(said).unwrap();
+    for word in
+        ["No space left", "the same command goes on", "\n4096\n", "of 80 runs are there already"]
+    {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    assert_eq!(scene.files("resumed"), scene.files("whole"));
 }
 
 #[test]

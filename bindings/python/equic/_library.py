@@ -6,7 +6,7 @@ import ctypes
 import ctypes.util
 import enum
 import os
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 
 
 class Code(enum.IntEnum):
@@ -36,6 +36,12 @@ class Code(enum.IntEnum):
     INTERNAL = 22
     REFUSED = 23
     PIN = 24
+    NEW_TOKEN = 25
+    PROOF_MALFORMED = 26
+    PROOF_UNKNOWN_KEY = 27
+    PROOF_FORGED = 28
+    PROOF_EXPIRED = 29
+    PROOF_EARLY = 30
 
 
 class Error(Exception):
@@ -75,12 +81,24 @@ class NativeCounts(ctypes.Structure):
     _fields_ = [("packets", c_uint64), ("bytes", c_uint64), ("dropped", c_uint64)]
 
 
+class NativeRetryProof(ctypes.Structure):
+    """struct equic_retry_proof."""
+
+    _fields_ = [
+        ("original_dcid", c_uint8 * 20),
+        ("retry_scid", c_uint8 * 20),
+        ("original_dcid_len", c_uint8),
+        ("retry_scid_len", c_uint8),
+    ]
+
+
 # equic_join_callback.
 JoinCallback = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
 
 # Every function used here: its result (None: nothing; "error": enum equic_error) and arguments.
 _handle = c_void_p
 _peer = (c_char_p, c_uint32)
+_bytes = (c_char_p, c_size_t)
 _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "equic_version": (c_char_p, ()),
     "equic_last_error_message": (c_char_p, ()),
@@ -110,6 +128,20 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "equic_allow": ("error", (_handle, c_char_p, c_uint64)),
     "equic_forget": ("error", (_handle, c_char_p)),
     "equic_reason_find": (c_int, (c_char_p,)),
+    "equic_ring_generate": ("error", (c_int, POINTER(_handle))),
+    "equic_ring_read": ("error", (*_bytes, POINTER(_handle))),
+    "equic_ring_write": ("error", (_handle, *_bytes)),
+    "equic_ring_free": (None, (_handle,)),
+    "equic_retry_verify": (
+        "error",
+        (_handle, *_peer, *_bytes, *_bytes, POINTER(NativeRetryProof)),
+    ),
+    "equic_retry_seal": ("error", (_handle, *_peer, *_bytes, *_bytes, *_bytes)),
+    "equic_ids_new": ("error", (_handle, c_size_t, *_bytes, POINTER(_handle))),
+    "equic_ids_generate": ("error", (_handle, *_bytes)),
+    "equic_ids_check": ("error", (_handle, *_bytes)),
+    "equic_ids_set_ring": ("error", (_handle, _handle)),
+    "equic_ids_free": (None, (_handle,)),
     "equic_counter": ("error", (_handle, c_uint32, POINTER(NativeCounts))),
 }
 
@@ -148,4 +180,4 @@ def optional(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-__all__ = ["Code", "Error", "JoinCallback", "NativeCounts", "Options", "byref", "library", "optional", "version"]
+__all__ = ["Code", "Error", "JoinCallback", "NativeCounts", "NativeRetryProof", "Options", "byref", "library", "optional", "version"]

@@ -60,7 +60,7 @@ pub struct Effective {
     /// The largest UDP payload, in bytes.
     #[serde(default, deserialize_with = "told")]
     pub max_payload: u64,
-    /// Whether several datagrams are sent by one system call as one buffer.
+    /// True if several datagrams are sent by one system call as one buffer.
     #[serde(default, deserialize_with = "told")]
     pub gso: bool,
     /// The same for receiving.

@@ -146,7 +146,7 @@ pub(crate) fn died(program: &mut Endpoint, role: &str) -> Trouble {
     Trouble::Failed(failure, format!("the {role} ended ({status}){words}"))
 }
 
-/// Whether the last line is a client's answer.
+/// True if the last line is a client's answer.
 fn answered(lines: &[String]) -> bool {
     lines.last().is_some_and(|line| serde_json::from_str::<Answer>(line).is_ok())
 }

@@ -296,7 +296,7 @@ pub(crate) fn relay(impairment: &Impairment, address: &str, round: i64) -> Resul
         .map_err(|error| Trouble::Failed(Failure::Start, error.to_string()))
 }
 
-/// Whether as many bytes came by as the client says: one that says more has not fetched them.
+/// True if as many bytes came by as the client says: one that says more has not fetched them.
 fn believable(
     what: Workload,
     answer: &Answer,

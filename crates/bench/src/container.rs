@@ -38,7 +38,7 @@ pub(crate) fn docker(
     words
 }
 
-/// Whether the implementation is run by docker.
+/// True if the implementation is run by docker.
 pub(crate) fn contained(who: &Implementation) -> bool {
     who.image.is_some() && who.path.is_none() && who.endpoint.is_empty()
 }

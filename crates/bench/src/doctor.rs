@@ -24,7 +24,7 @@ const LOAD: f64 = 0.05;
 pub struct Finding {
     /// Subject of the check.
     pub what: String,
-    /// Whether figures suffer; otherwise the finding is only good to know.
+    /// True if figures suffer; otherwise the finding is only good to know.
     pub serious: bool,
     /// The finding, and its consequence.
     pub found: String,

@@ -32,7 +32,7 @@ impl Dry {
         is_dry.then(|| format!("stalled: for {PATIENCE:.0?} nothing came but a trickle"))
     }
 
-    /// Whether no bytes have come for too long. Where counters cannot be read nothing is known.
+    /// True if no bytes have come for too long. Where counters cannot be read nothing is known.
     fn is_dry(&self, now: Option<u64>) -> bool {
         let came = now.zip(self.before).map(|(now, before)| now.saturating_sub(before));
         came.is_some_and(|came| came < TRICKLE)

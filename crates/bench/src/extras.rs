@@ -56,7 +56,7 @@ impl Extras {
         }
     }
 
-    /// Whether samples are taken.
+    /// True if samples are taken.
     #[must_use]
     pub const fn samples(self) -> bool {
         self.profile || self.flamegraph || self.perf_data

@@ -18,7 +18,7 @@ const ETHERNET: u32 = 1500;
 /// Properties of the links between the namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Links {
-    /// Whether offloads are turned off.
+    /// True if offloads are turned off.
     plain: bool,
     /// Bits per second; none: as fast as it goes.
     rate: Option<u64>,

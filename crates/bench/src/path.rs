@@ -90,7 +90,7 @@ impl NetPath {
         }
     }
 
-    /// Whether the path needs network namespaces, and hence root.
+    /// True if the path needs network namespaces, and hence root.
     pub const fn needs_namespaces(&self) -> bool {
         matches!(self, NetPath::Veth { .. } | NetPath::Tbf { .. })
     }

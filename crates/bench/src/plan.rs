@@ -37,7 +37,7 @@ pub struct Options {
     pub size: Size,
     /// Number of rounds in which every cell is measured.
     pub rounds: u32,
-    /// Whether a warm-up round, which does not count, comes first.
+    /// True if a warm-up round, which does not count, comes first.
     pub warmup: bool,
     /// Seed of the order, and of whatever else is drawn by chance.
     pub seed: u64,
@@ -167,7 +167,7 @@ impl Plan {
         })
     }
 
-    /// Whether there are no turns.
+    /// True if there are no turns.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -163,7 +163,7 @@ impl Program {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).all.clone()
     }
 
-    /// Whether the program has ended. It is not waited for yet, so its id stays its own.
+    /// True if the program has ended. It is not waited for yet, so its id stays its own.
     pub(crate) fn has_ended(&self) -> bool {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         self.ended.is_some()

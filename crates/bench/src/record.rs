@@ -48,7 +48,7 @@ pub struct Record {
     pub sequence: u64,
     /// Attempt, counted from 1. A round's last attempt is the one that counts.
     pub attempt: u32,
-    /// Whether the attempt's figure is one of those that reports are made of; none: the release that wrote it did
+    /// True if the attempt's figure is one of those that reports are made of; none: the release that wrote it did
     /// not say so, and a round's last attempt counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<bool>,
@@ -88,7 +88,7 @@ pub enum WhyNot {
 }
 
 impl Record {
-    /// Whether the attempt was thrown away, for the round to be tried again: neither a figure nor a failure.
+    /// True if the attempt was thrown away, for the round to be tried again: neither a figure nor a failure.
     #[must_use]
     pub fn is_thrown_away(&self) -> bool {
         self.why_not == Some(WhyNot::Noisy)
@@ -117,7 +117,7 @@ impl Figures {
         if self.unit == "bit/s" { self.bytes as f64 / 1e9 } else { self.count as f64 }
     }
 
-    /// Whether the figures are possible: finite, above zero, and something was done.
+    /// True if the figures are possible: finite, above zero, and something was done.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.value.is_finite() && self.value > 0.0 && self.units() > 0.0
@@ -227,7 +227,7 @@ pub struct Noise {
     pub steal: f64,
     /// Part of all CPU time that went to neither end nor to us, 0 to 1.
     pub foreign: f64,
-    /// Whether the activity was above the bounds of the run.
+    /// True if the activity was above the bounds of the run.
     pub too_much: bool,
 }
 

@@ -59,22 +59,22 @@ pub enum Role {
 }
 
 impl Implementation {
-    /// Whether the implementation can be a server.
+    /// True if the implementation can be a server.
     pub fn serves(&self) -> bool {
         self.role != Role::Client
     }
 
-    /// Whether the implementation can be a client.
+    /// True if the implementation can be a client.
     pub fn asks(&self) -> bool {
         self.role != Role::Server
     }
 
-    /// Whether the implementation's command speaks `protocol`.
+    /// True if the implementation's command speaks `protocol`.
     pub fn speaks(&self, protocol: &str) -> bool {
         !self.command.is_empty() && self.speaks.iter().any(|one| one == protocol)
     }
 
-    /// Whether the implementation can take part in `transfer`.
+    /// True if the implementation can take part in `transfer`.
     pub fn is_endpoint(&self) -> bool {
         !self.endpoint.is_empty() || self.path.is_some() || self.image.is_some()
     }

@@ -95,7 +95,7 @@ impl Runner<'_> {
         Ok(samples.records)
     }
 
-    /// Whether nothing is tried again after this attempt.
+    /// True if nothing is tried again after this attempt.
     fn is_last(&self, record: &Record) -> bool {
         match record.end {
             End::Failed { failure: Failure::Interrupted, .. } => false,

@@ -172,7 +172,7 @@ fn wait(
     Ok(())
 }
 
-/// Whether the program is stopped.
+/// True if the program is stopped.
 fn is_stopped(program: &Program) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", program.pid())).unwrap_or_default();
     // proc_pid_stat(5): the state is behind the name, which may have anything in it.

@@ -58,7 +58,7 @@ impl Knob {
         }
     }
 
-    /// Whether the setting is an option of the programs; the others are made from outside.
+    /// True if the setting is an option of the programs; the others are made from outside.
     pub const fn is_option(self) -> bool {
         !matches!(self, Knob::Offload | Knob::Aes)
     }

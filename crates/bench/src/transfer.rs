@@ -274,7 +274,7 @@ fn listening(stage: &Stage<'_>, server: &mut Endpoint, port: u16) -> Result<(), 
     }
 }
 
-/// Whether a socket of the calling thread's namespace is bound to the port (proc_net(5): hexadecimal,
+/// True if a socket of the calling thread's namespace is bound to the port (proc_net(5): hexadecimal,
 /// behind the address).
 fn listens(port: u16) -> bool {
     let suffix = format!(":{port:04X}");

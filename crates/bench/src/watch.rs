@@ -85,7 +85,7 @@ fn judge(total: f64, steal: f64, foreign: f64, bounds: Bounds) -> Noise {
     }
 }
 
-/// Whether the kernel accounts for interrupts apart (CONFIG_IRQ_TIME_ACCOUNTING); none: it does not say
+/// True if the kernel accounts for interrupts apart (CONFIG_IRQ_TIME_ACCOUNTING); none: it does not say
 /// how it was built.
 fn interrupts_are_apart() -> Option<bool> {
     static ANSWER: OnceLock<Option<bool>> = OnceLock::new();

@@ -49,6 +49,10 @@ const TOP: &str = r#"/*
  *        equic_opened(service, peer, peer_len, &connection, NULL, NULL);
  *        equic_connection_closed(connection);
  *
+ * Retry tokens that a gateway made are checked with its ring: equic_ring_read, equic_retry_verify.
+ * Connection IDs that prove themselves: equic_ids_new, equic_ids_generate. Neither needs a gateway in
+ * this process, nor privileges.
+ *
  * Pointers. NULL is an error (or ignored, where it says so), never a crash. Any other pointer must
  * be what its type says and live during the call: text NUL-terminated UTF-8; a sockaddr with as
  * many bytes as its length, or its family, says; a handle one that this library gave and that was
@@ -110,8 +114,9 @@ pub(crate) fn generate(folder: &Path) -> Result<cbindgen::Bindings, cbindgen::Er
         ..Config::default()
     };
     config.export.rename.insert("sockaddr".to_owned(), "struct sockaddr".to_owned());
-    config.export.include =
-        ["equic_policy", "equic_mode", "equic_join_event"].map(str::to_owned).to_vec();
+    config.export.include = ["equic_policy", "equic_mode", "equic_join_event", "equic_clock"]
+        .map(str::to_owned)
+        .to_vec();
     config.function.sort_by = Some(cbindgen::SortKey::None);
     Builder::new().with_crate(folder).with_config(config).generate()
 }

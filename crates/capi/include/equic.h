@@ -41,6 +41,10 @@
  *        equic_opened(service, peer, peer_len, &connection, NULL, NULL);
  *        equic_connection_closed(connection);
  *
+ * Retry tokens that a gateway made are checked with its ring: equic_ring_read, equic_retry_verify.
+ * Connection IDs that prove themselves: equic_ids_new, equic_ids_generate. Neither needs a gateway in
+ * this process, nor privileges.
+ *
  * Pointers. NULL is an error (or ignored, where it says so), never a crash. Any other pointer must
  * be what its type says and live during the call: text NUL-terminated UTF-8; a sockaddr with as
  * many bytes as its length, or its family, says; a handle one that this library gave and that was
@@ -195,6 +199,30 @@ typedef enum equic_error {
          * Nothing can be pinned there, or what is pinned there does not go with the configuration.
          */
         EQUIC_ERROR_PIN = 24,
+        /**
+         * The token is of a NEW_TOKEN frame, and the server's to judge.
+         */
+        EQUIC_ERROR_NEW_TOKEN = 25,
+        /**
+         * The token, or the connection ID, is not of the format.
+         */
+        EQUIC_ERROR_PROOF_MALFORMED = 26,
+        /**
+         * The token's, or the connection ID's, key is not in the ring (any more).
+         */
+        EQUIC_ERROR_PROOF_UNKNOWN_KEY = 27,
+        /**
+         * The token was not made for this client and connection ID, or the ID not by a server of the service.
+         */
+        EQUIC_ERROR_PROOF_FORGED = 28,
+        /**
+         * The token has expired.
+         */
+        EQUIC_ERROR_PROOF_EXPIRED = 29,
+        /**
+         * The token was made later than now: clocks differ.
+         */
+        EQUIC_ERROR_PROOF_EARLY = 30,
 } equic_error;
 
 /**
@@ -259,6 +287,20 @@ typedef enum equic_join_event {
 } equic_join_event;
 
 /**
+ * The clock by which Retry tokens expire.
+ */
+typedef enum equic_clock {
+        /**
+         * CLOCK_MONOTONIC: gateway and servers share a machine.
+         */
+        EQUIC_CLOCK_MONOTONIC = 0,
+        /**
+         * Time since 1970: gateway and servers are on machines whose clocks agree to two seconds.
+         */
+        EQUIC_CLOCK_UNIX = 1,
+} equic_clock;
+
+/**
  * One open connection, which counts for its source until `equic_connection_closed`.
  */
 typedef struct equic_connection equic_connection;
@@ -268,6 +310,16 @@ typedef struct equic_connection equic_connection;
  * siblings, ended by `equic_gateway_close`.
  */
 typedef struct equic_gateway equic_gateway;
+
+/**
+ * Makes the connection IDs of one server process. Two processes need server IDs of their own.
+ */
+typedef struct equic_ids equic_ids;
+
+/**
+ * Keys that a gateway and the servers behind it share. Whoever has them can make tokens and connection IDs.
+ */
+typedef struct equic_ring equic_ring;
 
 /**
  * A service of a gateway, as a server counts its connections to it.
@@ -406,6 +458,29 @@ typedef struct equic_counts {
         uint64_t dropped;
 } equic_counts;
 
+/**
+ * What a server has to tell a client that brought a Retry token (RFC 9000 s.7.3). The bytes behind a
+ * length are zero.
+ */
+typedef struct equic_retry_proof {
+        /**
+         * The transport parameter original_destination_connection_id.
+         */
+        uint8_t original_dcid[20];
+        /**
+         * The transport parameter retry_source_connection_id: the packet's Destination Connection ID.
+         */
+        uint8_t retry_scid[20];
+        /**
+         * Bytes of `original_dcid`.
+         */
+        uint8_t original_dcid_len;
+        /**
+         * Bytes of `retry_scid`.
+         */
+        uint8_t retry_scid_len;
+} equic_retry_proof;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -454,6 +529,11 @@ void equic_set_port(struct equic_t *equic, uint16_t port);
 /**
  * Sets how many connections a source may hold at a time; 0: any number. Without it: EQUIC_LIMIT
  * from the environment, or 5 as in the paper. After `equic_load`, it takes effect at once.
+ *
+ * What happens at the limit is not quite the paper's, unless EQUIC_POLICY_STRICT is set. Algorithm 1 of
+ * the paper drops a source with *more* connections than the limit (`>`), so that one more than the limit
+ * is let in, and with it everything of the source is lost. By default, at the limit (`>=`) what would
+ * open one more is dropped: the source holds as many as the limit, and they go on.
  */
 void equic_set_limit(struct equic_t *equic, uint32_t limit);
 
@@ -493,9 +573,9 @@ void equic_unload(struct equic_t *equic);
  * An address of another family, NULL, or an `equic` that is not loaded is said on stderr, once,
  * and ignored: a server goes on.
  *
- * Returns 1 if the source holds more connections than its limit now, else 0. The paper's function
- * returns nothing, and its programs need not look; one that does closes the connection, and calls
- * `equic_dec_counter` for it as for any other. (0 with EQUIC_POLICY_STRICT, and in a dry run.)
+ * Returns 1 if the source holds more connections than its limit now, else 0: the over-limit signal. The
+ * paper's function returns nothing, and its programs need not look; one that does closes the connection,
+ * and calls `equic_dec_counter` for it as for any other. (0 with EQUIC_POLICY_STRICT, and in a dry run.)
  */
 int equic_inc_counter(struct equic_t *equic, const struct sockaddr *peer);
 
@@ -752,6 +832,91 @@ int equic_reason_find(const char *name);
 enum equic_error equic_counter(const struct equic_service *service,
                                uint32_t reason,
                                struct equic_counts *counts);
+
+/**
+ * Makes a ring with one key, by a clock (enum equic_clock), for whoever makes Retry packets: a gateway has its own, and hands it out.
+ */
+enum equic_error equic_ring_generate(int clock,
+                                     struct equic_ring **ring);
+
+/**
+ * Reads a ring of 128 bytes that a gateway handed out (docs/retry.md s.2). EQUIC_ERROR_INVALID_ARGUMENT if
+ * it is none.
+ */
+enum equic_error equic_ring_read(const uint8_t *bytes,
+                                 size_t length,
+                                 struct equic_ring **ring);
+
+/**
+ * Writes a ring as 128 bytes, for others to read. They are a secret.
+ */
+enum equic_error equic_ring_write(const struct equic_ring *ring, uint8_t *bytes, size_t length);
+
+/**
+ * Releases a ring and overwrites its keys. NULL is ignored.
+ */
+void equic_ring_free(struct equic_ring *ring);
+
+/**
+ * Checks the token of an Initial packet that came from `client` with the Destination Connection ID `dcid`, by
+ * the clock of the ring. With EQUIC_OK the client's address is validated, and `proof` has what the server's
+ * transport parameters need. Otherwise it is not, and `proof` is left alone:
+ * EQUIC_ERROR_NEW_TOKEN: the token is of a NEW_TOKEN frame, and the server's to judge;
+ * EQUIC_ERROR_PROOF_MALFORMED, _UNKNOWN_KEY, _FORGED, _EXPIRED, _EARLY: the server may close with INVALID_TOKEN.
+ */
+enum equic_error equic_retry_verify(const struct equic_ring *ring,
+                                    const struct sockaddr *client,
+                                    socklen_t client_len,
+                                    const uint8_t *dcid,
+                                    size_t dcid_len,
+                                    const uint8_t *token,
+                                    size_t token_len,
+                                    struct equic_retry_proof *proof);
+
+/**
+ * Makes the token of a Retry packet, of 80 bytes, for a server that sends Retry packets itself:
+ * `original_dcid` is that of the client's packet, `retry_scid` the Source Connection ID of the answer.
+ */
+enum equic_error equic_retry_seal(const struct equic_ring *ring,
+                                  const struct sockaddr *client,
+                                  socklen_t client_len,
+                                  const uint8_t *original_dcid,
+                                  size_t original_dcid_len,
+                                  const uint8_t *retry_scid,
+                                  size_t retry_scid_len,
+                                  uint8_t *token,
+                                  size_t token_room);
+
+/**
+ * Makes a generator of connection IDs of `length` bytes, 8 to 20, that say `server_id`, 0 to 8 bytes. At least
+ * eight bytes are for what else is in an ID. It takes a copy of the ring.
+ */
+enum equic_error equic_ids_new(const struct equic_ring *ring,
+                               size_t length,
+                               const uint8_t *server_id,
+                               size_t server_id_len,
+                               struct equic_ids **ids);
+
+/**
+ * Writes a connection ID that was not given out before; `length` has to be that of `equic_ids_new`.
+ */
+enum equic_error equic_ids_generate(const struct equic_ids *ids, uint8_t *id, size_t length);
+
+/**
+ * Checks that a server of this service made a connection ID: EQUIC_OK, EQUIC_ERROR_PROOF_MALFORMED,
+ * EQUIC_ERROR_PROOF_UNKNOWN_KEY (from before a restart, or too old) or EQUIC_ERROR_PROOF_FORGED.
+ */
+enum equic_error equic_ids_check(const struct equic_ids *ids, const uint8_t *id, size_t length);
+
+/**
+ * Takes a ring whose keys were rotated: IDs are made with its current key from now on.
+ */
+enum equic_error equic_ids_set_ring(const struct equic_ids *ids, const struct equic_ring *ring);
+
+/**
+ * Releases a generator. NULL is ignored.
+ */
+void equic_ids_free(struct equic_ids *ids);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -63,12 +63,24 @@ pub enum equic_error {
     EQUIC_ERROR_REFUSED = 23,
     /// Nothing can be pinned there, or what is pinned there does not go with the configuration.
     EQUIC_ERROR_PIN = 24,
+    /// The token is of a NEW_TOKEN frame, and the server's to judge.
+    EQUIC_ERROR_NEW_TOKEN = 25,
+    /// The token, or the connection ID, is not of the format.
+    EQUIC_ERROR_PROOF_MALFORMED = 26,
+    /// The token's, or the connection ID's, key is not in the ring (any more).
+    EQUIC_ERROR_PROOF_UNKNOWN_KEY = 27,
+    /// The token was not made for this client and connection ID, or the ID not by a server of the service.
+    EQUIC_ERROR_PROOF_FORGED = 28,
+    /// The token has expired.
+    EQUIC_ERROR_PROOF_EXPIRED = 29,
+    /// The token was made later than now: clocks differ.
+    EQUIC_ERROR_PROOF_EARLY = 30,
 }
 
 use equic_error::*;
 
 /// Codes by number, with a short text each.
-const TEXTS: [(equic_error, &CStr); 25] = [
+const TEXTS: [(equic_error, &CStr); 31] = [
     (EQUIC_OK, c"success"),
     (EQUIC_ERROR_INVALID_ARGUMENT, c"invalid argument"),
     (EQUIC_ERROR_NOT_PERMITTED, c"a capability is missing"),
@@ -94,6 +106,12 @@ const TEXTS: [(equic_error, &CStr); 25] = [
     (EQUIC_ERROR_INTERNAL, c"internal error"),
     (EQUIC_ERROR_REFUSED, c"the gateway turned this process away"),
     (EQUIC_ERROR_PIN, c"cannot pin, or go on with what is pinned"),
+    (EQUIC_ERROR_NEW_TOKEN, c"the token is of a NEW_TOKEN frame"),
+    (EQUIC_ERROR_PROOF_MALFORMED, c"the token or connection ID is not of the format"),
+    (EQUIC_ERROR_PROOF_UNKNOWN_KEY, c"the key of the token or connection ID is not known"),
+    (EQUIC_ERROR_PROOF_FORGED, c"the token or connection ID proves nothing"),
+    (EQUIC_ERROR_PROOF_EXPIRED, c"the token has expired"),
+    (EQUIC_ERROR_PROOF_EARLY, c"the token was made in the future"),
 ];
 
 /// Reason that a function of this library failed.

@@ -3,7 +3,7 @@
 //! Two APIs over the crate `equic-gateway`, both described in the generated header `include/equic.h`:
 //! * the paper's, `equic_t`: `paper/mod.rs`. It prints to stderr and ends the process on errors;
 //! * handles and error codes, which does neither: `gateway.rs` (start there), `options.rs`,
-//!   `control.rs`, `service.rs`, `counters.rs`.
+//!   `control.rs`, `service.rs`, `counters.rs`; and `retry.rs`, which needs no gateway.
 //!
 //! Below both: `error.rs` (codes, messages, the boundary no panic crosses) and `arguments.rs` (what
 //! C hands in, checked). `examples/header.rs` prints the header, `tests/header.rs` compares it with
@@ -31,12 +31,15 @@ mod control;
 
 mod counters;
 
+mod retry;
+
 pub use control::*;
 pub use counters::*;
 pub use error::{equic_error, equic_last_error_log, equic_last_error_message, equic_strerror};
 pub use gateway::*;
 pub use options::*;
 pub use paper::*;
+pub use retry::*;
 pub use service::*;
 
 use std::ffi::{CStr, c_char};

@@ -109,15 +109,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version go to standard output, everything else is wrong usage.
+/// Help and version are what was asked for; everything else is wrong usage.
 fn usage(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() {
-        // A closed pipe: whoever asked has read enough.
-        let _ = error.print();
-        return ExitCode::SUCCESS;
-    }
-    let text = error.render().to_string();
-    output::notice(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+    let Some(wrong) = equic_scenario::command::usage(error) else { return ExitCode::SUCCESS };
+    output::notice(wrong);
     ExitCode::from(2)
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory as _;
 use clap_complete::Shell;
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, bold, roman};
+use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
 use crate::failure::{Done, Failure};
 use crate::{Equic, output};
@@ -89,6 +89,54 @@ fn name(command: &clap::Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }
 
+/// How the command is written, with the names of what its options and arguments take.
+fn synopsis(command: &clap::Command) -> Roff {
+    let mut line = vec![bold(command.get_bin_name().unwrap_or_else(|| command.get_name()))];
+    let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+    let (words, options): (Vec<_>, Vec<_>) = shown.partition(|argument| argument.is_positional());
+    for argument in options.into_iter().chain(words) {
+        line.push(roman(if argument.is_required_set() { " " } else { " [" }));
+        line.extend(written(argument));
+        if !argument.is_required_set() {
+            line.push(roman("]"));
+        }
+        let many = matches!(argument.get_action(), clap::ArgAction::Append);
+        line.extend(many.then(|| roman("...")));
+    }
+    if command.has_subcommands() {
+        line.push(roman(" "));
+        line.push(italic("command"));
+    }
+    let mut roff = Roff::default();
+    roff.control("SH", ["SYNOPSIS"]).text(line);
+    roff
+}
+
+/// An option with its value, or an argument.
+fn written(argument: &clap::Arg) -> Vec<Inline> {
+    let mut line = Vec::new();
+    if let Some(short) = argument.get_short() {
+        line.push(bold(format!("-{short}")));
+    }
+    if let Some(long) = argument.get_long() {
+        if !line.is_empty() {
+            line.push(roman("|"));
+        }
+        line.push(bold(format!("--{long}")));
+    }
+    if argument.get_action().takes_values() {
+        let names = match argument.get_value_names() {
+            Some(names) => names.join(" "),
+            None => argument.get_id().as_str().to_uppercase(),
+        };
+        if !line.is_empty() {
+            line.push(roman(" "));
+        }
+        line.push(italic(names));
+    }
+    line
+}
+
 fn page(command: &clap::Command) -> Vec<u8> {
     let mut page = Vec::new();
     render(command, &mut page).expect("writing to memory does not fail");
@@ -103,7 +151,7 @@ fn render(command: &clap::Command, page: &mut Vec<u8>) -> io::Result<()> {
         .manual("eQUIC");
     man.render_title(page)?;
     man.render_name_section(page)?;
-    man.render_synopsis_section(page)?;
+    synopsis(command).to_writer(page)?;
     man.render_description_section(page)?;
     if command.get_arguments().any(|argument| !argument.is_hide_set()) {
         man.render_options_section(page)?;

@@ -85,16 +85,21 @@ fn no_json(schema: &str, error: &serde_json::Error) -> Failure {
 /// Says something beside the report, behind the command's name. Nobody listening is no error. What is
 /// in it that a terminal would act on is escaped, wherever it came from; it may have several lines.
 pub(crate) fn notice(message: impl Display) {
-    let message = message.to_string();
-    let mut shown = String::with_capacity(message.len());
-    for character in message.chars() {
+    let shown = escaped(&message.to_string());
+    let _ = writeln!(io::stderr().lock(), "equic: {shown}");
+}
+
+/// The text with everything escaped that a terminal would act on, but for the ends of lines.
+fn escaped(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
         if matches!(character, '\n' | '\\') || is_printable(character) {
             shown.push(character);
         } else {
             shown.extend(character.escape_debug());
         }
     }
-    let _ = writeln!(io::stderr().lock(), "equic: {shown}");
+    shown
 }
 
 /// Whether standard output is a terminal.
@@ -156,7 +161,8 @@ impl Journal {
     }
 
     fn say<T: Serialize>(&self, level: &'static str, text: impl Display, data: impl FnOnce() -> T) {
-        let text = text.to_string();
+        // Names of interfaces, servers and files are in it, which others choose.
+        let text = escaped(&text.to_string());
         let data = if self.json || self.log == LogFormat::Json { Some(data()) } else { None };
         let printed = match &data {
             Some(data) if self.json => json_line(self.schema, data),
@@ -218,7 +224,12 @@ pub(crate) fn wrapped(text: &str, width: Option<u16>, indent: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{shown, wrapped};
+    use super::{escaped, shown, wrapped};
+
+    #[test]
+    fn lines_drive_no_terminal() {
+        assert_eq!(escaped("a\x1b[2J\r\u{9b}é\nb\\"), "a\\u{1b}[2J\\r\\u{9b}é\nb\\");
+    }
 
     #[test]
     fn json_drives_no_terminal_and_says_the_same() {

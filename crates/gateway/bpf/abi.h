@@ -291,8 +291,9 @@ struct equic_member {
 	__u32 uid;
 	__u64 start_ticks; /* field 22 of /proc/PID/stat */
 	__u64 barred;	   /* bit i: what it counts for quota group i does not count */
-	__u32 ledger; /* id of the map; with another one in the place, the rest means nothing */
-	__u32 flags;  /* enum equic_member_flags */
+	__u32 ledger;  /* id of the map; with another one in the place, the rest means nothing */
+	__u32 flags;   /* enum equic_member_flags */
+	char name[32]; /* what it called itself when it joined: printable ASCII, NUL-terminated */
 };
 
 /* The gateway as a whole; live. In .data.control. */
@@ -369,6 +370,60 @@ struct equic_report {
 	__u8 text[65520];
 };
 
+/* A change of the lists, for those who tell of it. */
+struct equic_list_change {
+	__u64 stamp; /* its number, from 1; 0 while it is being written */
+	__u8 addr[16];
+	__u8 v4;
+	__u8 prefixlen;
+	__u8 what; /* index into equic_notes.told */
+	__u8 reserved;
+	__u32 pid; /* who made it, in its pid namespace */
+};
+
+/*
+ * What processes that look after or change a gateway write down for each other: the only element of
+ * the map `equic_notes`, which is bound to the program as `equic_report` is. How many entries the
+ * tries acl4 and acl6 have, and what changed in them last, so that nobody has to walk a trie; and
+ * which text of the configuration file is in force. The program does not look at it.
+ */
+#define EQUIC_LIST_CHANGES 64u
+struct equic_notes {
+	__u64 begun; /* changes of the tries that somebody began, and that are over */
+	__u64 ended;
+	__u64 file;	  /* hash of the configuration file as it was read; 0: not known */
+	__u64 soonest;	  /* all ones less the time of the first expiry; 0: nothing expires */
+	__u64 changes;	  /* that are told of */
+	__u64 told[4];	  /* of these: denied, allowed, expired, forgotten */
+	__u32 entries[4]; /* denied and allowed of IPv4, then of IPv6 */
+	__u32 bans;	  /* entries that are bans, among those */
+	__u32 suspect;	  /* two changed the tries at once: the numbers may be wrong */
+	struct equic_list_change last[EQUIC_LIST_CHANGES];
+};
+
+#define EQUIC_AUDIT_ENTRIES 127u
+
+/* One change by another process than the gateway's. */
+struct equic_audit_entry {
+	__u64 sequence; /* its number and 1; something else while it is being written */
+	__u64 time_ms;	/* Unix time */
+	__u32 pid;
+	__u32 uid;
+	__u32 login; /* /proc/PID/loginuid */
+	__u32 length;
+	char process[16];
+	__u8 text[208];
+};
+
+/* The last changes, in the map `equic_audit`, which is bound to the program as `equic_report` is.
+ * The program does not look at it. */
+struct equic_audit {
+	__u64 next; /* number of the next entry; entry i is of number i modulo EQUIC_AUDIT_ENTRIES
+		     */
+	__u64 reserved[31];
+	struct equic_audit_entry entry[EQUIC_AUDIT_ENTRIES];
+};
+
 /* How the last packet was judged, in .data.explain; written only with load.explain. */
 struct equic_explain {
 	__u32 packets; /* judged so far: tells whether the packet reached a service */
@@ -400,11 +455,15 @@ EQUIC_ASSERT_SIZE(equic_ledger_slot, 24);
 EQUIC_ASSERT_SIZE(equic_ledger_bucket, 256);
 EQUIC_ASSERT_SIZE(equic_ledger_header, 256);
 EQUIC_ASSERT_SIZE(equic_load, 40);
-EQUIC_ASSERT_SIZE(equic_member, 32);
-EQUIC_ASSERT_SIZE(equic_control, 744);
+EQUIC_ASSERT_SIZE(equic_member, 64);
+EQUIC_ASSERT_SIZE(equic_control, 1256);
 EQUIC_ASSERT_SIZE(equic_counter, 24);
 EQUIC_ASSERT_SIZE(equic_event, 88);
 EQUIC_ASSERT_SIZE(equic_report, 65536);
+EQUIC_ASSERT_SIZE(equic_list_change, 32);
+EQUIC_ASSERT_SIZE(equic_notes, 2144);
+EQUIC_ASSERT_SIZE(equic_audit_entry, 256);
+EQUIC_ASSERT_SIZE(equic_audit, 32768);
 EQUIC_ASSERT_SIZE(equic_explain, 96);
 
 #endif

@@ -79,7 +79,8 @@ INLINE __u32 ledger_count(__u32 index, const struct wanted *want, __u32 *opened)
 	if (!header)
 		return 0;
 	beat = header->heartbeat_ns;
-	if (want->now > beat && want->now - beat >= control.lease_ns) {
+	/* The server writes it: one far in the future is no sign of life either. */
+	if ((want->now > beat ? want->now - beat : beat - want->now) >= control.lease_ns) {
 		tally(EQUIC_TALLY_STALE_LEDGER);
 		return 0;
 	}
@@ -102,6 +103,12 @@ struct ledger_sum {
 	__u32 opened;
 };
 
+/* Servers write the counts: a sum of them stays at its greatest value, or two could make it 0. */
+INLINE __u32 add_counts(__u32 sum, __u32 more)
+{
+	return sum + more < sum ? ~0u : sum + more;
+}
+
 /* Returns 1 to stop. */
 static long add_ledger(__u32 index, void *arg)
 {
@@ -111,7 +118,7 @@ static long add_ledger(__u32 index, void *arg)
 	if (!owners)
 		return 1;
 	if (owners & 1)
-		sum->count += ledger_count(index, &sum->want, NULL);
+		sum->count = add_counts(sum->count, ledger_count(index, &sum->want, NULL));
 	return 0;
 }
 
@@ -124,7 +131,7 @@ static long add_ledger_and_opened(__u32 index, void *arg)
 	if (!owners)
 		return 1;
 	if (owners & 1)
-		sum->count += ledger_count(index, &sum->want, &sum->opened);
+		sum->count = add_counts(sum->count, ledger_count(index, &sum->want, &sum->opened));
 	return 0;
 }
 

@@ -27,7 +27,7 @@ typedef __u64 __attribute__((may_alias)) equic_word;
 
 #define EQUIC_PROOF_EPOCHS     7u /* 0 to 6: QUIC-LB keeps 7 for IDs without a server ID */
 #define EQUIC_PROOF_FORMAT     0x10u
-#define EQUIC_PROOF_TOKEN_LEN  36u
+#define EQUIC_PROOF_TOKEN_LEN  80u
 #define EQUIC_PROOF_CID_MIN    8u /* RFC 9000 s.7.2 */
 #define EQUIC_PROOF_CHECK_LEN  4u
 #define EQUIC_PROOF_NONCE_MIN  3u
@@ -50,7 +50,7 @@ _Static_assert(sizeof(struct equic_proof_ring) == 128, "equic_proof_ring");
 
 /* A Retry token as it stands in a packet. */
 struct equic_proof_token {
-	__u32 words[EQUIC_PROOF_TOKEN_LEN / 4];
+	__u64 words[EQUIC_PROOF_TOKEN_LEN / 8];
 };
 _Static_assert(sizeof(struct equic_proof_token) == EQUIC_PROOF_TOKEN_LEN, "equic_proof_token");
 
@@ -135,30 +135,25 @@ EQUIC_PROOF_INLINE int equic_proof_key(const struct equic_proof_ring *ring, __u3
 
 /* ---- Retry tokens ---- */
 
-/* The token without its tag, as the three and a half words it is. */
-struct equic_proof_head {
-	__u64 w0, w1, w2;
-	__u32 w3;
-};
-
-/* Tag of a token: the head, the client, and the Source Connection ID of the Retry packet, which is
- * the Destination Connection ID of the packet that brings the token back. */
-EQUIC_PROOF_INLINE __u64 equic_proof_tag(struct equic_sip *s, const struct equic_proof_head *head,
-					 const struct equic_proof_client *client,
-					 const struct equic_cid *retry)
+/* Tag of a token: of all its words before the tag. */
+EQUIC_PROOF_INLINE __u64 equic_proof_tag(struct equic_sip *s, const struct equic_proof_token *token)
 {
-	const equic_word *id = (const equic_word *)retry;
-
-	equic_sip_word(s, head->w0);
-	equic_sip_word(s, head->w1);
-	equic_sip_word(s, head->w2);
-	equic_sip_word(s, head->w3 | (__u64)client->family << 32 | (__u64)client->port << 48);
-	equic_sip_word(s, client->addr[0]);
-	equic_sip_word(s, client->addr[1]);
-	equic_sip_word(s, id[0]);
-	equic_sip_word(s, id[1]);
-	equic_sip_word(s, (__u32)id[2] | (__u64)retry->len << 32);
+	equic_sip_word(s, token->words[0]);
+	equic_sip_word(s, token->words[1]);
+	equic_sip_word(s, token->words[2]);
+	equic_sip_word(s, token->words[3]);
+	equic_sip_word(s, token->words[4]);
+	equic_sip_word(s, token->words[5]);
+	equic_sip_word(s, token->words[6]);
+	equic_sip_word(s, token->words[7]);
+	equic_sip_word(s, token->words[8]);
 	return equic_sip_finish(s, 72);
+}
+
+/* The upper half of word 3: who the client is, beside its address. */
+EQUIC_PROOF_INLINE __u64 equic_proof_from(const struct equic_proof_client *client)
+{
+	return (__u64)client->family << 32 | (__u64)client->port << 48;
 }
 
 /* Makes the token of a Retry packet at time `now_ms` of the ring's clock. `original` is the
@@ -172,10 +167,9 @@ equic_proof_seal(const struct equic_proof_ring *ring, __u64 now_ms,
 		 const struct equic_cid *retry, struct equic_proof_token *token)
 {
 	const equic_word *id = (const equic_word *)original, *other = (const equic_word *)retry;
-	struct equic_proof_head head;
 	struct equic_sip s;
 	__u32 epoch = ring->current;
-	__u64 time, tag;
+	__u64 time;
 
 	if (original->len < EQUIC_PROOF_CID_MIN || original->len > EQUIC_CID_MAX ||
 	    retry->len < EQUIC_PROOF_CID_MIN || retry->len > EQUIC_CID_MAX)
@@ -187,25 +181,21 @@ equic_proof_seal(const struct equic_proof_ring *ring, __u64 now_ms,
 		return EQUIC_PROOF_UNKNOWN_EPOCH;
 	/* Big endian in the token: its first byte is the lowest of the word. */
 	time = __builtin_bswap64(now_ms << (64 - EQUIC_PROOF_TIME_BITS));
-	head.w0 = original->len | id[0] << 8;
-	head.w1 = id[0] >> 56 | id[1] << 8;
-	head.w2 = id[1] >> 56 | (__u64)(__u32)id[2] << 8 |
-		  (__u64)(EQUIC_PROOF_FORMAT | epoch) << 40 | time << 48;
-	head.w3 = (__u32)(time >> 16);
-	tag = equic_proof_tag(&s, &head, client, retry);
-	token->words[0] = (__u32)head.w0;
-	token->words[1] = (__u32)(head.w0 >> 32);
-	token->words[2] = (__u32)head.w1;
-	token->words[3] = (__u32)(head.w1 >> 32);
-	token->words[4] = (__u32)head.w2;
-	token->words[5] = (__u32)(head.w2 >> 32);
-	token->words[6] = head.w3;
-	token->words[7] = (__u32)tag;
-	token->words[8] = (__u32)(tag >> 32);
+	token->words[0] = original->len | id[0] << 8;
+	token->words[1] = id[0] >> 56 | id[1] << 8;
+	token->words[2] = id[1] >> 56 | (__u64)(__u32)id[2] << 8 |
+			  (__u64)(EQUIC_PROOF_FORMAT | epoch) << 40 | time << 48;
+	token->words[3] = (__u32)(time >> 16) | equic_proof_from(client);
+	token->words[4] = client->addr[0];
+	token->words[5] = client->addr[1];
+	token->words[6] = other[0];
+	token->words[7] = other[1];
+	token->words[8] = (__u32)other[2] | (__u64)retry->len << 32;
+	token->words[9] = equic_proof_tag(&s, token);
 	return EQUIC_PROOF_OK;
 }
 
-/* Checks a token of 36 bytes that came from `client` in a packet to `dcid`, which has zeros behind
+/* Checks a token of 80 bytes that came from `client` in a packet to `dcid`, which has zeros behind
  * its length. With EQUIC_PROOF_OK, `original` (unless NULL) is the Destination Connection ID of the
  * client's first packet. Tokens of other lengths are EQUIC_PROOF_MALFORMED, or
  * EQUIC_PROOF_NEW_TOKEN if their first bit is 1: the caller's to see, who knows the length. */
@@ -214,39 +204,39 @@ equic_proof_open(const struct equic_proof_ring *ring, __u64 now_ms,
 		 const struct equic_proof_client *client, const struct equic_cid *dcid,
 		 const struct equic_proof_token *token, struct equic_cid *original)
 {
-	struct equic_proof_head head;
+	const equic_word *id = (const equic_word *)dcid;
+	__u64 first = token->words[0], third = token->words[2], time;
+	__u32 kind = third >> 40 & 0xff;
 	struct equic_sip s;
-	__u64 time, tag;
-	__u32 kind;
 
-	head.w0 = token->words[0] | (__u64)token->words[1] << 32;
-	head.w1 = token->words[2] | (__u64)token->words[3] << 32;
-	head.w2 = token->words[4] | (__u64)token->words[5] << 32;
-	head.w3 = token->words[6];
-	tag = token->words[7] | (__u64)token->words[8] << 32;
-	if (head.w0 & 0x80)
+	if (first & 0x80)
 		return EQUIC_PROOF_NEW_TOKEN;
-	kind = head.w2 >> 40 & 0xff;
-	if ((head.w0 & 0x7f) < EQUIC_PROOF_CID_MIN || (head.w0 & 0x7f) > EQUIC_CID_MAX ||
+	if ((first & 0x7f) < EQUIC_PROOF_CID_MIN || (first & 0x7f) > EQUIC_CID_MAX ||
 	    (kind & 0xf8) != EQUIC_PROOF_FORMAT)
 		return EQUIC_PROOF_MALFORMED;
 	if (!equic_proof_key(ring, kind & 7, &s))
 		return EQUIC_PROOF_UNKNOWN_EPOCH;
-	/* One comparison of two words: how long it takes does not tell how much was right. */
-	if (equic_proof_tag(&s, &head, client, dcid) != tag)
+	/* Another client's, or another packet's: seen without a hash. */
+	if (((token->words[3] ^ equic_proof_from(client)) >> 32) |
+	    (token->words[4] ^ client->addr[0]) | (token->words[5] ^ client->addr[1]) |
+	    (token->words[6] ^ id[0]) | (token->words[7] ^ id[1]) |
+	    (token->words[8] ^ ((__u32)id[2] | (__u64)dcid->len << 32)))
 		return EQUIC_PROOF_FORGED;
-	time = head.w2 >> 48 | (__u64)head.w3 << 16;
+	/* One comparison of two words: how long it takes does not tell how much was right. */
+	if (equic_proof_tag(&s, token) != token->words[9])
+		return EQUIC_PROOF_FORGED;
+	time = third >> 48 | (__u64)(__u32)token->words[3] << 16;
 	time = __builtin_bswap64(time) >> (64 - EQUIC_PROOF_TIME_BITS);
 	if (time > now_ms && time - now_ms > EQUIC_PROOF_SKEW_MS)
 		return EQUIC_PROOF_EARLY;
 	if (now_ms > time && now_ms - time > ring->lifetime_ms)
 		return EQUIC_PROOF_EXPIRED;
 	if (original) {
-		equic_word *id = (equic_word *)original;
+		equic_word *words = (equic_word *)original;
 
-		id[0] = head.w0 >> 8 | head.w1 << 56;
-		id[1] = head.w1 >> 8 | head.w2 << 56;
-		id[2] = (__u32)(head.w2 >> 8) | (head.w0 & 0x7f) << 32;
+		words[0] = first >> 8 | token->words[1] << 56;
+		words[1] = token->words[1] >> 8 | third << 56;
+		words[2] = (__u32)(third >> 8) | (first & 0x7f) << 32;
 	}
 	return EQUIC_PROOF_OK;
 }

@@ -304,7 +304,12 @@ fn program(id: &Option<u32>, name: &Option<String>) -> String {
 
 fn detach_hint(name: &Option<String>, interface: &str) -> String {
     match name.as_deref() {
-        Some(crate::PROGRAM_NAME) => format!(" (`equic gateway detach {interface}` takes it off)"),
+        Some("xdp_dispatcher") => format!(
+            " (libxdp's dispatcher: `xdp-loader status {interface}` says for which programs)"
+        ),
+        Some(crate::PROGRAM_NAME) => {
+            format!(" (`equic gateway detach --gateway {interface}` takes it off)")
+        }
         _ => String::new(),
     }
 }

@@ -72,7 +72,7 @@ pub struct Gateway {
     copied: Option<Membership>,
     judging: Mutex<()>,
     control: Control,
-    program: OwnedFd,
+    program: Arc<OwnedFd>,
 }
 
 impl Gateway {
@@ -113,7 +113,9 @@ impl Gateway {
 
     pub(crate) fn of(loaded: Loaded) -> Gateway {
         let links = Arc::default();
-        let control = Control::of(loaded.maps, loaded.id).knowing(Arc::downgrade(&links));
+        let program = Arc::new(loaded.program);
+        let control = Control::of(loaded.maps, loaded.id)
+            .knowing(Arc::downgrade(&links), Arc::downgrade(&program));
         Gateway {
             links,
             pins: None,
@@ -122,7 +124,7 @@ impl Gateway {
             copied: None,
             judging: Mutex::default(),
             control,
-            program: loaded.program,
+            program,
         }
     }
 
@@ -261,7 +263,7 @@ impl Gateway {
         if let Some(ledger) = &*ledger {
             return Ok(ledger.clone());
         }
-        let joined = self.control.join(&process_name())?;
+        let joined = self.control.join(&sys::process_name())?;
         *ledger = Some(joined.clone());
         Ok(joined)
     }
@@ -317,11 +319,6 @@ fn sweeper(control: Control) -> Result<Periodic> {
         }
         Duration::from_secs(1)
     })
-}
-
-/// Name of the ledger of this process in `status`: the process's name.
-fn process_name() -> String {
-    std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim().to_owned()
 }
 
 /// Writes the configuration into the maps, before anything is attached.

@@ -40,14 +40,16 @@ mod socket;
 mod sys;
 
 pub use config::{
-    BanConfig, Config, ConfigError, Fragments, GatewayConfig, Key, Listen, Mode, Policy, Problem,
-    Proof, ServiceConfig, Setting, SocketConfig, parse_list, parse_prefix, read_list,
+    BanConfig, Config, ConfigError, Fragments, GatewayConfig, Key, ListFile, Listen, Mode, Policy,
+    Problem, Proof, ServiceConfig, Setting, SettingValue, SocketConfig, parse_list, parse_prefix,
+    read_list,
 };
 pub use control::{
-    BanTotals, Change, Condition, Control, CounterRow, Event, Events, Found, Interface,
-    InterfaceReport, LedgerStatus, Level, ListAction, ListEntry, Observer, Origin, Overview, Owner,
-    Refusals, RefusedSource, Reload, Replaced, Report, RunStats, ServiceStatus, SortBy, SourceKey,
-    SourceRow, SourceSample, Status, Swept, TableStatus, Tallies,
+    AuditEntry, BanTotals, Change, Condition, Control, CounterRow, Event, Events, Found, Interface,
+    InterfaceReport, LedgerStatus, Level, ListAction, ListChanges, ListCounts, ListEntry,
+    ListEvent, ListMark, Observer, Origin, Overview, Owner, Refusals, RefusedSource, Reload,
+    Replaced, Report, RunStats, ServiceStatus, SortBy, SourceKey, SourceRow, SourceSample, Status,
+    Swept, TableStatus, Tallies,
 };
 pub use error::{Error, Result};
 pub use gateway::{Attached, Gateway, LoadOptions};

@@ -32,10 +32,19 @@ pub(crate) struct Maps {
     pub(crate) ledgers: OwnedFd,
     /// Not one of the program's own: see `equic_report` in `abi.h`.
     pub(crate) report: Option<Shared<abi::equic_report>>,
+    /// Not one of the program's own either: see `equic_notes` in `abi.h`.
+    pub(crate) notes: Option<Shared<abi::equic_notes>>,
+    pub(crate) notes_map: Option<OwnedFd>,
+    /// Nor is this one.
+    pub(crate) audit: Option<Shared<abi::equic_audit>>,
 }
 
 /// The name of the map with the report.
 pub(crate) const REPORT: &str = "equic_report";
+/// The name of the map with what processes write down for each other.
+pub(crate) const NOTES: &str = "equic_notes";
+/// The name of the map with changes by other processes.
+pub(crate) const AUDIT: &str = "equic_audit";
 
 /// The names of the maps that user space needs. `.rodata` has the object's name in front of it.
 pub(crate) const NAMES: [&str; 14] = [
@@ -60,8 +69,8 @@ pub(crate) fn known_name(name: &str) -> Option<&'static str> {
     if name.ends_with(".rodata") {
         return Some(".rodata");
     }
-    if name == REPORT {
-        return Some(REPORT);
+    if let Some(bound) = [REPORT, NOTES, AUDIT].into_iter().find(|bound| *bound == name) {
+        return Some(bound);
     }
     // The kernel keeps 15 characters of a name.
     NAMES.into_iter().find(|known| *known == name || (name.len() == 15 && known.starts_with(name)))
@@ -91,6 +100,8 @@ impl Maps {
         )?;
         let rodata = take(".rodata")?;
         let services = take(".data.services")?;
+        let report = take(REPORT).ok();
+        let notes_map = take(NOTES).ok();
         Ok(Maps {
             load: load_of(&rodata).map_err(wrong(".rodata"))?,
             control: Arc::new(shared(&control).map_err(wrong(".data.control"))?),
@@ -108,7 +119,10 @@ impl Maps {
             counters: PerCpuArray::new(take("counters")?).map_err(wrong("counters"))?,
             events: take("events")?,
             ledgers: take("ledgers")?,
-            report: get(REPORT).map(|fd| shared(&fd)).transpose().map_err(wrong(REPORT))?,
+            audit: get(AUDIT).map(|fd| shared(&fd)).transpose().map_err(wrong(AUDIT))?,
+            report: report.map(|fd| shared(&fd)).transpose().map_err(wrong(REPORT))?,
+            notes: notes_map.as_ref().map(shared).transpose().map_err(wrong(NOTES))?,
+            notes_map,
         })
     }
 

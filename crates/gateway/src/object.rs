@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject};
 use crate::abi;
 use crate::config::{Config, buckets_for};
 use crate::error::{Error, Result};
-use crate::maps::{Maps, NAMES, REPORT, check_version, known_name};
+use crate::maps::{AUDIT, Maps, NAMES, NOTES, REPORT, check_version, known_name};
 use crate::sys;
 use crate::sys::ids;
 use crate::sys::log::{self, listen};
@@ -130,7 +130,7 @@ pub(crate) fn load_over(source: &ObjectSource, plan: &Plan, kept: &Kept) -> Resu
     reuse(source, &mut opened, kept)?;
     let (loaded, heard) = listen(|| opened.load());
     drop(template);
-    collect(source, &loaded.map_err(|error| why_not(&error, &heard))?)
+    collect(source, &loaded.map_err(|error| why_not(&error, &heard))?, kept)
 }
 
 /// Is it our program, of our version?
@@ -205,7 +205,7 @@ fn reuse(source: &ObjectSource, object: &mut OpenObject, kept: &Kept) -> Result<
 }
 
 /// Takes what is needed out of the loaded object, which is closed afterwards.
-fn collect(source: &ObjectSource, object: &Object) -> Result<Loaded> {
+fn collect(source: &ObjectSource, object: &Object, kept: &Kept) -> Result<Loaded> {
     let failed = |error: io::Error| Error::system("keeping the loaded program", error);
     let program = object
         .progs()
@@ -213,13 +213,27 @@ fn collect(source: &ObjectSource, object: &Object) -> Result<Loaded> {
         .ok_or_else(|| source.bad(format!("it has no program `{}`", crate::PROGRAM_NAME)))?;
     let program = program.as_fd().try_clone_to_owned().map_err(failed)?;
     let id = ids::program_info(program.as_fd()).map_err(failed)?.id;
-    let report = create_mappable_array(REPORT, size_of::<abi::equic_report>(), 1)
-        .and_then(|map| ids::bind(program.as_fd(), map.as_fd()).map(|()| map))
-        .map_err(failed)?;
-    let mut report = Some(report);
+    let tie = |map: std::io::Result<OwnedFd>| {
+        map.and_then(|map| ids::bind(program.as_fd(), map.as_fd()).map(|()| map)).map_err(failed)
+    };
+    let bound = |name: &str, size: usize| tie(create_mappable_array(name, size, 1));
+    // The numbers in it belong to the tries: whoever goes on with those goes on with these.
+    let there = kept.iter().find(|(name, _)| name == NOTES).map(|(_, map)| map.try_clone());
+    let mut notes = Some(match there {
+        Some(map) => tie(map)?,
+        None => bound(NOTES, size_of::<abi::equic_notes>())?,
+    });
+    let mut report = Some(bound(REPORT, size_of::<abi::equic_report>())?);
+    let mut audit = Some(bound(AUDIT, size_of::<abi::equic_audit>())?);
     let maps = Maps::new(&source.name(), id, |wanted| {
         if wanted == REPORT {
             return report.take();
+        }
+        if wanted == NOTES {
+            return notes.take();
+        }
+        if wanted == AUDIT {
+            return audit.take();
         }
         let map =
             object.maps().find(|map| map.name().to_str().and_then(known_name) == Some(wanted))?;

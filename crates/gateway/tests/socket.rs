@@ -349,6 +349,110 @@ fn one_user_s_flood_is_that_user_s_affair() {
     });
 }
 
+/// Runs something in a thread of another user; the process stays root's.
+fn as_user<T: Send + 'static>(uid: u32, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let work = move || {
+        // SAFETY: three numbers. The system call, unlike the function of libc, changes this thread
+        // alone, which ends with the work.
+        let set = unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) };
+        assert_eq!(set, 0, "setresuid: {}", std::io::Error::last_os_error());
+        work()
+    };
+    std::thread::spawn(work).join().expect("it does not panic")
+}
+
+#[test]
+fn users_who_say_nothing_keep_no_other_user_out() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (gateway, _host, _) = at_socket("silent", &path, |_| {});
+        for round in 0..5 {
+            // Ten users, each with as many silent connections as one may have.
+            let silent: Vec<Raw> = (0..10)
+                .flat_map(|user| {
+                    let path = path.clone();
+                    as_user(70_000 + user, move || {
+                        (0..8).map(|_| Raw::connect(&path)).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            let before = servers(&gateway).len();
+            let path = path.clone();
+            // It asks once, and does not insist: `Ledger::connect` would ask again.
+            let (status, said, _) = as_user(NOBODY, move || {
+                let raw = Raw::connect(&path);
+                raw.say(&good(), &[]);
+                raw.hear().expect("an answer")
+            });
+            assert_eq!((status, said.as_str()), (0, ""), "round {round}, {before} servers");
+            assert_eq!(silent.len(), 80);
+        }
+    });
+}
+
+#[test]
+fn names_and_numbers_are_those_of_the_moment_of_joining() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (gateway, _host, _) = at_socket("forger", &path, |_| {});
+        let raw = Raw::connect(&path);
+        let mut request = good();
+        request[16..48].copy_from_slice(b"a\x1b[2Jb\r\nc\xc2\x9b\xe2\x80\xaed 3456789012345678");
+        raw.say(&request, &[]);
+        let (_, _, with) = raw.hear().expect("a place");
+        let joined = servers(&gateway).remove(0);
+        let printable = |name: &str| name.chars().all(|c| (' '..='~').contains(&c));
+        assert!(printable(&joined.name) && joined.name.len() <= 31, "{joined:?}");
+        // What stands in its ledger is its own to write: name and process too.
+        let header = map(&with[0], libc::PROT_READ | libc::PROT_WRITE).expect("its ledger");
+        let header = header.cast::<equic_gateway::abi::equic_ledger_header>();
+        // SAFETY: the ledger's first element, mapped for writing.
+        unsafe {
+            (*header).pid = 1;
+            (*header).name = [0x1b; 32];
+        }
+        let now = servers(&gateway).remove(0);
+        assert_eq!((now.pid, &now.name), (std::process::id(), &joined.name));
+        let told = gateway.control().servers().unwrap();
+        assert_eq!(told, [(0, std::process::id(), joined.name)]);
+    });
+}
+
+#[test]
+fn a_sign_of_life_from_the_future_counts_nowhere() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (gateway, _host, _) = at_socket("future", &path, |_| {});
+        let ledger = gateway.control().join("server").unwrap();
+        let service = ledger.service("quic").unwrap();
+        let _guard = service.opened(A.parse().unwrap());
+        let raw = Raw::connect(&path);
+        raw.say(&good(), &[]);
+        let (_, _, with) = raw.hear().expect("a place");
+        let header = map(&with[0], libc::PROT_READ | libc::PROT_WRITE).expect("its ledger");
+        let header = header.cast::<equic_gateway::abi::equic_ledger_header>();
+        let set = |ahead: u64| {
+            let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: `now` is a timespec to write to; the header is mapped for writing.
+            unsafe {
+                libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
+                let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+                (*header).heartbeat_ns = now + ahead;
+            }
+        };
+        let counts = || servers(&gateway).iter().filter(|one| one.counts).count();
+        // The lease is half a minute.
+        set(20_000_000_000);
+        assert_eq!(counts(), 2);
+        set(7_200_000_000_000);
+        assert_eq!(counts(), 1);
+        let stale = || gateway.control().tallies().unwrap().stale_ledger;
+        let before = stale();
+        assert_eq!(action(&gateway, A), Action::Drop);
+        assert_eq!(stale(), before + 1, "the program leaves it out as well");
+    });
+}
+
 #[test]
 fn counts_that_lie_do_not_outlive_the_liar() {
     in_namespace(|| {

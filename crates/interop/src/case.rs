@@ -181,7 +181,7 @@ impl Case {
         }
     }
 
-    /// Whether the check needs facts that only a key log shows.
+    /// True if the check needs facts that only a key log shows.
     pub const fn needs_keys(self) -> bool {
         matches!(
             self,
@@ -196,12 +196,12 @@ impl Case {
         )
     }
 
-    /// Whether the server's certificate is to take more bytes than a first flight may.
+    /// True if the server's certificate is to take more bytes than a first flight may.
     pub const fn long_certificate(self) -> bool {
         matches!(self, Case::AmplificationLimit)
     }
 
-    /// Whether a page in a browser can show the case.
+    /// True if a page in a browser can show the case.
     pub const fn for_browsers(self) -> bool {
         matches!(self, Case::Http3)
     }

@@ -333,7 +333,7 @@ fn free_port() -> Result<u16, End> {
     Err(End::Failed("there is no free port".to_owned()))
 }
 
-/// Whether a UDP socket is bound to the port (proc_net(5): hex behind the address).
+/// True if a UDP socket is bound to the port (proc_net(5): hex behind the address).
 fn listens(port: u16) -> bool {
     let suffix = format!(":{port:04X}");
     ["/proc/net/udp", "/proc/net/udp6"].iter().any(|file| {

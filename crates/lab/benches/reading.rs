@@ -2,14 +2,17 @@
 //!
 //! Milliseconds per reading, as `equic gateway watch` does one every second and the metrics one per
 //! scrape. Readings of all kinds are interleaved; the tables are filled through BPF_PROG_TEST_RUN, and
-//! nothing is attached.
+//! nothing is attached. All of it is done twice: with empty lists and with a million entries on them.
 
 use std::error::Error;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
-use equic_gateway::{Config, Control, Gateway, Guard, ObjectSource, SortBy};
+use equic_gateway::{
+    Config, Control, Gateway, Guard, IpNet, ListAction, ListFile, ObjectSource, Origin, SortBy,
+    parse_list,
+};
 use equic_lab::flood::frame::udp_frame;
 use equic_report::schema::Machine;
 use equic_report::stats::{RESAMPLES, Sample};
@@ -23,10 +26,14 @@ const ROUNDS: usize = 40;
 /// The default size of both tables.
 const SOURCES: u32 = 65_536;
 const CONNECTIONS: u32 = 10_000;
+/// Entries of the deny list, the second time.
+const LISTED: u32 = 1_000_000;
+/// Rows of a table that says whose prefixes are.
+const ROWS: u32 = 500_000;
 
 type Reading = (&'static str, fn(&Control) -> equic_gateway::Result<()>);
 
-const READINGS: [Reading; 5] = [
+const READINGS: [Reading; 7] = [
     ("counters", |control| control.counters().map(|rows| drop(black_box(rows)))),
     ("every source (watch)", |control| {
         control.source_samples().map(|samples| drop(black_box(samples)))
@@ -36,6 +43,12 @@ const READINGS: [Reading; 5] = [
     }),
     ("status (metrics)", |control| control.status().map(|status| drop(black_box(status)))),
     ("servers", |control| control.ledgers().map(|ledgers| drop(black_box(ledgers)))),
+    ("who is listed", |control| {
+        control.listed(IpNet::from(address(7))).map(|entry| drop(black_box(entry)))
+    }),
+    ("a copy to ask (explain)", |control| {
+        control.snapshot(ObjectSource::Embedded).map(|copy| drop(black_box(copy)))
+    }),
 ];
 
 fn address(number: u32) -> IpAddr {
@@ -58,6 +71,7 @@ fn opening(number: u32) -> Result<Vec<u8>> {
 fn main() -> Result<()> {
     let mut config = Config::for_port(443);
     config.gateway.name = format!("reading-{}", std::process::id());
+    config.gateway.acl_entries = LISTED;
     let gateway = Gateway::load(&config, ObjectSource::Embedded)?;
     let control = gateway.control();
     let service = gateway.ledger()?.service_at(0)?;
@@ -66,6 +80,36 @@ fn main() -> Result<()> {
     for number in 0..SOURCES {
         gateway.test_run(&opening(number)?, None)?;
     }
+    println!("{}", measured(control, "Reading a gateway, lists empty")?);
+    let text: String = (0..LISTED).map(|n| format!("{}\n", Ipv4Addr::from_bits(n << 4))).collect();
+    let begun = Instant::now();
+    let list = parse_list(text.as_bytes())?;
+    let read = begun.elapsed();
+    let list: Vec<_> = list.into_iter().map(|prefix| (prefix, ListAction::Deny)).collect();
+    control.replace(Origin::Config, &[ListAction::Deny], &list)?;
+    let put = begun.elapsed() - read;
+    println!(
+        "{}",
+        measured(control, &format!("Reading a gateway, {LISTED} entries on its lists"))?
+    );
+    println!("{LISTED} lines of a list file: read in {read:.2?}, on the list in {put:.2?}");
+    let table: String = std::iter::once("network,asn\n".to_owned())
+        .chain((0..ROWS).map(|n| format!("{}/28,{}\n", Ipv4Addr::from_bits(n << 4), n % 10)))
+        .collect();
+    let begun = Instant::now();
+    let chosen = ListFile { asn: vec![7], ..ListFile::default() }.parse(table.as_bytes(), None)?;
+    let took = begun.elapsed();
+    println!("{ROWS} rows of a table of AS numbers: {} chosen in {took:.2?}", chosen.len());
+    for full in control.status()?.tables {
+        println!("{:>8} of {} entries: {}", full.entries, full.capacity, full.name);
+    }
+    drop(held);
+    println!("\n{}", Machine::read()?);
+    Ok(())
+}
+
+/// Every reading, so many times, in turn.
+fn measured(control: &Control, title: &str) -> Result<String> {
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); READINGS.len()];
     for _ in 0..ROUNDS {
         for ((_, read), times) in READINGS.iter().zip(&mut times) {
@@ -80,7 +124,7 @@ fn main() -> Result<()> {
         Column::number("median").unit("ms"),
         Column::number("95 % interval").unit("ms"),
     ];
-    let mut table = Table::new(columns).title("Reading a gateway");
+    let mut table = Table::new(columns).title(title.to_owned());
     for ((what, _), times) in READINGS.iter().zip(times) {
         let sample: Sample = times.into_iter().collect();
         let interval =
@@ -91,11 +135,5 @@ fn main() -> Result<()> {
             format!("{:.2} to {:.2}", interval.low, interval.high),
         ]);
     }
-    println!("{}", table.render(Style::stdout()));
-    for full in control.status()?.tables {
-        println!("{:>8} of {} entries: {}", full.entries, full.capacity, full.name);
-    }
-    drop(held);
-    println!("\n{}", Machine::read()?);
-    Ok(())
+    Ok(table.render(Style::stdout()).to_string())
 }

@@ -29,6 +29,8 @@ pub struct Rules {
     /// Initials from one address that may come at once. A connection takes two to three: the answer
     /// to the server's first flight begins with one.
     pub burst: u32,
+    /// Initials a second from everybody together, and how many may come at once; none: no such rule.
+    pub in_all: Option<(u32, u32)>,
     /// Prefixes whose packets are dropped, whatever they are.
     pub deny: Vec<Ipv4Net>,
 }
@@ -41,7 +43,7 @@ pub struct Filter {
 
 impl Rules {
     fn text(&self) -> String {
-        let Rules { port, initials_per_second: rate, burst, deny } = self;
+        let Rules { port, initials_per_second: rate, burst, in_all, deny } = self;
         let mut elements = String::new();
         for (index, net) in deny.iter().enumerate() {
             let comma = if index == 0 { "" } else { ", " };
@@ -51,6 +53,12 @@ impl Rules {
         if !elements.is_empty() {
             elements = format!("elements = {{ {elements} }}");
         }
+        let in_all = in_all.map_or_else(String::new, |(rate, burst)| {
+            format!(
+                "udp dport {port} @th,64,8 & 0xf0 == 0xc0 \
+                 limit rate over {rate}/second burst {burst} packets counter drop"
+            )
+        });
         // @th,64,8 is the first byte behind the UDP header: 1100.... is a version 1 Initial.
         format!(
             "table {TABLE} {{
@@ -62,6 +70,7 @@ impl Rules {
                     udp dport {port} @th,64,8 & 0xf0 == 0xc0 \
                         update @openings {{ ip saddr limit rate over {rate}/second burst {burst} packets }} \
                         counter drop
+                    {in_all}
                 }}
             }}\n"
         )

@@ -165,7 +165,7 @@ impl State {
         }
     }
 
-    /// Whether streams of this epoch still exist: the connection is open and no early data was
+    /// True if streams of this epoch still exist: the connection is open and no early data was
     /// rejected since.
     pub(crate) fn is_open(&self, epoch: u8) -> bool {
         self.closed.is_none() && epoch == self.epoch

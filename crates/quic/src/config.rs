@@ -264,12 +264,12 @@ pub struct EndpointConfig {
     /// Is told what happens in all connections; none: nobody is.
     #[cfg(feature = "qlog")]
     pub subscriber: Option<Arc<dyn Subscriber>>,
-    /// Whether a server gives each client a token, which proves that it receives at its address the
+    /// True if a server gives each client a token, which proves that it receives at its address the
     /// next time (RFC 9000 s.8.1.3), so that no Retry packet is needed.
     pub give_tokens: bool,
-    /// Whether a client keeps the tokens of servers, for its next connection to the same server.
+    /// True if a client keeps the tokens of servers, for its next connection to the same server.
     pub keep_tokens: bool,
-    /// Whether a client's connection ends when the network says, before anything has come from the
+    /// True if a client's connection ends when the network says, before anything has come from the
     /// server, that nothing listens there or that no way leads there (ICMP). Otherwise it goes on
     /// trying: the server may be about to start.
     pub heed_unreachable: bool,

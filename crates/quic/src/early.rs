@@ -45,7 +45,7 @@ impl Connection {
         state.connection.side() == equic_wire::Side::Server || state.connection.is_early()
     }
 
-    /// Whether data sent or read now is early and may be received twice: see
+    /// True if data sent or read now is early and may be received twice: see
     /// [`Connecting::into_0rtt`].
     pub fn is_early(&self) -> bool {
         self.cell().lock().connection.is_early()

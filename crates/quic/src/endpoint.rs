@@ -41,7 +41,7 @@ struct Owner {
     sockets: Vec<Arc<Socket>>,
     shared: Arc<Shared>,
     offloads: Offloads,
-    /// Whether it is, or was, a server.
+    /// True if it is, or was, a server.
     server: AtomicBool,
 }
 

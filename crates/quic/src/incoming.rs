@@ -38,12 +38,12 @@ impl Incoming {
         self.arrival.local
     }
 
-    /// Whether the client has proven that it receives at its address (RFC 9000 s.8.1).
+    /// True if the client has proven that it receives at its address (RFC 9000 s.8.1).
     pub fn is_validated(&self) -> bool {
         self.inner.as_ref().is_some_and(equic_transport::Incoming::is_validated)
     }
 
-    /// Whether [`Incoming::retry`] can be used: no client is sent two Retry packets.
+    /// True if [`Incoming::retry`] can be used: no client is sent two Retry packets.
     pub fn may_retry(&self) -> bool {
         self.inner.as_ref().is_some_and(equic_transport::Incoming::may_retry)
     }

@@ -89,7 +89,7 @@ pub use equic_transport::{
     KeyLimits, PathStats, PreferredAddresses, StartError, Stats, StreamConfig, TellError,
     Timestamp, TransportConfig, congestion, operation,
 };
-pub use equic_transport::{ConnectionIdGenerator, RandomIds};
+pub use equic_transport::{ConnectionIdGenerator, RandomIds, RetryTokens, RetryVerdict};
 pub use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, VarInt};
 pub use rustls;
 

@@ -1,6 +1,6 @@
 //! Text of a peer's, before a person sees it.
 
-/// Whether a character can be shown as it is: it draws something, moves no cursor, and turns no text
+/// True if a character can be shown as it is: it draws something, moves no cursor, and turns no text
 /// around. Terminals act on the others (ESC, BEL, CR, C1 controls), or show what follows in another
 /// order (U+202E).
 pub fn is_printable(character: char) -> bool {

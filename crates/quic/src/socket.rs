@@ -41,9 +41,9 @@ pub(crate) struct Shared {
     pub logs: Logs,
     /// Tokens that servers gave, for later connections to them.
     pub tokens: Arc<Tokens>,
-    /// Whether a server gives its clients tokens.
+    /// True if a server gives its clients tokens.
     pub gives_tokens: bool,
-    /// Whether a client keeps the tokens that servers give.
+    /// True if a client keeps the tokens that servers give.
     pub keeps_tokens: bool,
     /// See [`EndpointConfig::heed_unreachable`](crate::EndpointConfig::heed_unreachable).
     pub heeds_unreachable: bool,

@@ -41,7 +41,7 @@ pub(crate) struct Udp {
     /// Of a server, and bound to no address of its own: answers have to say which one they come from.
     wildcard: AtomicBool,
     offloads: Offloads,
-    /// Whether the kernel is asked for ICMP errors.
+    /// True if the kernel is asked for ICMP errors.
     errors: AtomicBool,
 }
 

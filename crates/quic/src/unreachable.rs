@@ -47,7 +47,7 @@ pub(crate) struct Unreachable {
 pub(crate) type Waiting = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 impl Unreachable {
-    /// Whether this error is about the first packet of `connection`, a client's that has received
+    /// True if this error is about the first packet of `connection`, a client's that has received
     /// nothing.
     fn concerns(&self, connection: &Connection) -> bool {
         let Ok(header) = LongInvariant::parse(&self.quoted) else { return false };
@@ -73,7 +73,7 @@ impl Inner {
         self.unanswered.push(handle);
     }
 
-    /// Whether the connection with this handle is open and has not received any datagram.
+    /// True if the connection with this handle is open and has not received any datagram.
     fn is_unanswered(&self, handle: Handle) -> bool {
         self.cells.get(handle.0).and_then(Option::as_ref).is_some_and(|cell| {
             let state = cell.lock();

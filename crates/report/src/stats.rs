@@ -77,7 +77,7 @@ impl Sample {
         self.sorted.len()
     }
 
-    /// Whether there are no values.
+    /// True if there are no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sorted.is_empty()

@@ -183,7 +183,7 @@ impl Table {
         self.rows.len()
     }
 
-    /// Whether there are no rows.
+    /// True if there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

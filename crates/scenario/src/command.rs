@@ -2,7 +2,19 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+
+/// Prints help or a version to standard output, where that was asked for; else gives what is wrong with a command line, for
+/// standard error: none, if it was printed.
+pub fn usage(error: &clap::Error) -> Option<String> {
+    if !error.use_stderr() {
+        // A closed pipe: whoever asked has read enough.
+        let _ = error.print();
+        return None;
+    }
+    let text = error.render().to_string();
+    Some(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
+}
 
 /// Commands of `equic sim`.
 #[derive(Subcommand)]
@@ -41,12 +53,47 @@ pub struct Run {
     /// Write time series and plots of the first seed into this directory
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Draw one plot of the first seed into this file, as SVG or PNG by its ending
+    #[arg(long, value_name = "FILE", value_parser = plot_file)]
+    pub plot: Option<PathBuf>,
+    /// What that plot shows over time
+    #[arg(long, value_name = "VALUE", value_enum, default_value_t = Plotted::Goodput, requires = "plot")]
+    pub plot_of: Plotted,
     /// Write qlog of QUIC connections of the first seed into this directory
     #[arg(long, value_name = "DIR")]
     pub qlog_dir: Option<PathBuf>,
     /// Print the result as JSON (schema equic.sim.run/1)
     #[arg(long)]
     pub json: bool,
+}
+
+/// Values over time that can be plotted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Plotted {
+    /// Goodput of each connection
+    Goodput,
+    /// Congestion window of each connection
+    Window,
+    /// Slow start threshold of each connection
+    Threshold,
+    /// Bytes in flight of each connection
+    InFlight,
+    /// Smoothed round-trip time of each connection
+    Rtt,
+    /// Pacing rate of each connection
+    Pacing,
+    /// Packets in the queue of each port
+    Queue,
+    /// Share of each protocol in the goodput
+    Shares,
+}
+
+fn plot_file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().and_then(|ending| ending.to_str()) {
+        Some("svg" | "png") => Ok(path),
+        _ => Err("the file's name ends with .svg or .png".to_owned()),
+    }
 }
 
 /// List the scenarios that come with the simulator, or print one

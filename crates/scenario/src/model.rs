@@ -92,7 +92,7 @@ pub enum Route {
 /// Transport protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// QUIC: the transport of this tree, without protection.
+    /// QUIC: the transport of this tree.
     Quic,
     /// TCP as Linux has it, with TLS above it or without.
     Tcp,
@@ -169,9 +169,21 @@ pub struct Flow {
     pub tcp: TcpOptions,
 }
 
+/// Protection of the packets of a QUIC flow in virtual time; in real time it is always TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protection {
+    /// None: packets and handshakes are as long as with TLS.
+    #[default]
+    None,
+    /// TLS 1.3.
+    Tls,
+}
+
 /// Options of QUIC that a study varies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QuicOptions {
+    /// Protection of packets.
+    pub protection: Protection,
     /// Initial congestion window in bytes; none: as RFC 9002 s.7.2 has it.
     pub initial_window: Option<u64>,
     /// UDP payload of a full packet in bytes; none: what the smallest MTU of the network takes.

@@ -155,7 +155,7 @@ const ALL: &str = r#"
         reorder_by = "1 ms"
         corrupt = "1 %"
         queue = { kind = "red", limit = "50 KB", ecn = true, min_threshold = 5000, max_threshold = 15000, weight = 0.01, max_probability = 0.2, gentle = false }
-        back = { loss = { bit_error_rate = 1e-7 }, queue = { kind = "fq-codel", target = "1 ms", interval = "50 ms", flows = 16, quantum = 300 } }
+        back = { trace = "tests/lte.trace", loss = { bit_error_rate = 1e-7 }, queue = { kind = "fq-codel", target = "1 ms", interval = "50 ms", flows = 16, quantum = 300 } }
         [[flow]]
         name = "one"
         count = 2
@@ -166,7 +166,7 @@ const ALL: &str = r#"
         size = "1 KB"
         start = "1 ms"
         stagger = "1 ms"
-        quic = { initial_window = "20 KB", mtu = 1300, mtu_discovery = true, window = "1 MiB", ecn = false, ack_frequency = false, idle_timeout = "1 s", resumption = true, early_data = true }
+        quic = { protection = "tls", initial_window = "20 KB", mtu = 1300, mtu_discovery = true, window = "1 MiB", ecn = false, ack_frequency = false, idle_timeout = "1 s", resumption = true, early_data = true }
         [[flow]]
         protocol = "tcp"
         size = "1 KB"

@@ -38,6 +38,7 @@ mod digest;
 mod flow;
 mod link;
 mod packet;
+pub mod payload;
 mod port;
 mod queue;
 #[cfg(feature = "quic")]
@@ -61,7 +62,7 @@ pub use app::{
     Unit, Video,
 };
 pub use equic_net::{
-    BlackHole, Chance, GilbertElliott, Link as Wire, Loss, Stall, Trace, TraceError,
+    BlackHole, Chance, GilbertElliott, Link as Wire, Loss, MAX_TRACE_TEXT, Stall, Trace, TraceError,
 };
 pub use flow::FlowStats;
 pub use link::{DEFAULT_MTU, Direction, DirectionError, MAX_MTU, Rate};

@@ -1,5 +1,5 @@
 //! The transport of this tree as an inhabitant: `equic-transport` itself, without protection
-//! (`null-crypto`: handshakes and packets of the sizes that TLS has).
+//! (`null-crypto`: handshakes and packets of the sizes that TLS has), or with the feature `tls` on request with it.
 //!
 //! [`bulk`] sets both ends of a transfer in their places; [`BulkReceiver::outcome`] says what became of it.
 //! The connection's calls are made in the order that its documentation asks for: what came is read and what
@@ -7,38 +7,33 @@
 //! application has nothing to send.
 
 mod channel;
+mod end;
 mod resume;
+#[cfg(feature = "tls")]
+mod tls;
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto};
-use equic_transport::qlog::ReferenceTime;
 use equic_transport::{
-    Arrival, Connection, ConnectionId, Direction, EcnCodepoint, Event, ReadOutcome, StartError,
-    Stats, StreamEvent, StreamId, Timestamp, VarInt,
+    Connection, Direction, Event, ReadOutcome, StartError, Stats, StreamEvent, StreamId, VarInt,
 };
-use equic_wire::packet::LongInvariant;
 
 use crate::agent::{Agent, Datagram, Status, Transmit};
 use crate::app::{Application, ends};
-use crate::packet::{Address, Ecn, FlowId};
+use crate::packet::Address;
+use crate::payload::{self, CHUNK};
 use crate::simulation::Simulation;
 use crate::time::Time;
 use crate::topology::{NodeId, TopologyError};
 
 use channel::QuicChannel;
+use end::{QuicEnd, timestamp};
 
 pub use crate::app::Party;
 pub use crate::transfer::{BulkIds, Outcome, SenderState};
 pub use equic_transport::TransportConfig;
 pub use equic_transport::congestion::{Algorithm, ControllerFactory};
 pub use equic_transport::qlog::{Event as QlogEvent, FileHeader, JsonSeq, QlogSink};
-
-/// Bytes that are written and read at a time.
-const CHUNK: usize = 16 * 1024;
-/// The content of streams begins anew after so many bytes: a prime, so that no packet or page is like another.
-const PERIOD: usize = 251;
 
 /// A transfer of `bytes` from the client to the server, on one stream.
 #[derive(Clone, Debug)]
@@ -49,10 +44,23 @@ pub struct Bulk {
     pub start: Time,
     /// Transport configuration of both ends.
     pub transport: TransportConfig,
+    /// Protection of its packets.
+    pub protection: Protection,
     /// Session of an earlier connection that the client has.
     pub resumption: Resumption,
     /// Logs of both ends, if any; they change nothing about the run.
     pub logs: Option<Logs>,
+}
+
+/// Protection of the packets of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protection {
+    /// None: handshakes and packets are as long as with TLS, and cost no cryptography.
+    #[default]
+    None,
+    /// TLS 1.3 as connections in real life have it, with X25519 and a certificate that is made in memory. The same seed
+    /// gives the same bytes; nothing is secret. It takes the feature `tls`.
+    Tls,
 }
 
 /// What a client has of an earlier connection to the same server.
@@ -80,15 +88,8 @@ impl Logs {
     }
 
     /// Logs a connection from now on. Times in the log count from the start of the run.
-    fn begin(&self, connection: &mut Connection) {
-        let header = FileHeader {
-            title: None,
-            vantage_name: Some("equic-sim".to_owned()),
-            vantage: connection.side(),
-            odcid: connection.original_dcid(),
-            reference_time: ReferenceTime::Monotonic { zero: Timestamp::START, wall_clock: None },
-        };
-        connection.set_qlog((self.0)(&header));
+    fn begin(&self, connection: &mut Connection, header: &FileHeader) {
+        connection.set_qlog((self.0)(header));
     }
 }
 
@@ -105,6 +106,7 @@ impl Bulk {
             bytes,
             start: Time::START,
             transport: TransportConfig::default(),
+            protection: Protection::None,
             resumption: Resumption::None,
             logs: None,
         }
@@ -128,6 +130,10 @@ pub enum QuicError {
     Start(StartError),
     /// An earlier connection with this configuration gives the client no session to send early data with.
     NoSession,
+    /// TLS is asked for, and the feature `tls` is off.
+    NoTls,
+    /// TLS cannot be set up, for this reason.
+    Tls(String),
 }
 
 impl std::fmt::Display for QuicError {
@@ -136,6 +142,8 @@ impl std::fmt::Display for QuicError {
             QuicError::Topology(error) => error.fmt(f),
             QuicError::Start(error) => error.fmt(f),
             QuicError::NoSession => f.write_str("the server gives no session for early data"),
+            QuicError::NoTls => f.write_str("TLS takes a build with the feature `tls`"),
+            QuicError::Tls(reason) => f.write_str(reason),
         }
     }
 }
@@ -164,32 +172,16 @@ struct Pair {
 
 fn pair(
     run: &mut Simulation,
-    client: NodeId,
-    server: NodeId,
+    (client, server): (NodeId, NodeId),
     transport: &TransportConfig,
-    resumption: Resumption,
+    (protection, resumption): (Protection, Resumption),
     logs: Option<&Logs>,
 ) -> Result<Pair, QuicError> {
-    // Only tokens would be made with it, and none are.
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let crypto = InsecureNullCrypto::for_simulation_only(&provider).map_err(QuicError::Start)?;
-    let mut config = InsecureNullConfig::new(crypto);
-    config.transport = transport.clone().into();
     let (from, to) = (run.address(client)?, run.address(server)?);
     let (there, back) = (run.flow(from, to)?, run.flow(to, from)?);
-    let [ours, theirs] = resume::configs(config, resumption)?;
-    let end = |config, own: Address, peer, flow, seed| QuicEnd {
-        config,
-        connection: None,
-        logs: logs.cloned(),
-        seed,
-        remote: socket_address(peer),
-        local: socket_address(own),
-        peer,
-        flow,
-    };
-    let client = end(ours, from, to, there, run.agent_seed(from));
-    let server = end(theirs, to, from, back, run.agent_seed(to));
+    let [ours, theirs] = resume::configs(transport, protection, resumption)?;
+    let client = QuicEnd::new(ours, (from, to), there, run.agent_seed(from), logs.cloned());
+    let server = QuicEnd::new(theirs, (to, from), back, run.agent_seed(to), logs.cloned());
     Ok(Pair { client, server, from, to })
 }
 
@@ -203,8 +195,13 @@ pub fn bulk(
     server: NodeId,
     bulk: &Bulk,
 ) -> Result<BulkIds, QuicError> {
-    let Pair { client, server, from, to } =
-        pair(run, client, server, &bulk.transport, bulk.resumption, bulk.logs.as_ref())?;
+    let Pair { client, server, from, to } = pair(
+        run,
+        (client, server),
+        &bulk.transport,
+        (bulk.protection, bulk.resumption),
+        bulk.logs.as_ref(),
+    )?;
     let (there, back) = (client.flow, server.flow);
     let sender = BulkSender {
         end: client,
@@ -228,6 +225,8 @@ pub struct Carrier {
     pub start: Time,
     /// Transport configuration of both ends.
     pub transport: TransportConfig,
+    /// Protection of its packets.
+    pub protection: Protection,
     /// Session of an earlier connection that the client has.
     pub resumption: Resumption,
     /// Logs of both ends, if any; they change nothing about the run.
@@ -248,8 +247,13 @@ pub fn attach(
     let mut transport = carrier.transport.clone();
     let streams = &mut transport.streams;
     streams.max_streams_bidi = streams.max_streams_bidi.max(application.concurrent());
-    let Pair { client, server, from, to } =
-        pair(run, client, server, &transport, carrier.resumption, carrier.logs.as_ref())?;
+    let Pair { client, server, from, to } = pair(
+        run,
+        (client, server),
+        &transport,
+        (carrier.protection, carrier.resumption),
+        carrier.logs.as_ref(),
+    )?;
     let (up, down) = (client.flow, server.flow);
     let (client, server) =
         (Box::new(QuicChannel::new(client, true)), Box::new(QuicChannel::new(server, false)));
@@ -257,98 +261,6 @@ pub fn attach(
     let (client, server) =
         (run.attach(from, Box::new(ends.client)), run.attach(to, Box::new(ends.server)));
     Ok(BulkIds::of(application, (client, up), (server, down)))
-}
-
-/// Addresses of the simulation as those of the Internet: the node within 10.0.0.0/8.
-fn socket_address(address: Address) -> SocketAddr {
-    let [_, a, b, c] = address.node.0.to_be_bytes();
-    SocketAddr::from((Ipv4Addr::new(10, a, b, c), address.port))
-}
-
-fn timestamp(time: Time) -> Timestamp {
-    Timestamp::from_nanos(time.as_nanos())
-}
-
-/// One end of a connection, without an application.
-struct QuicEnd {
-    config: InsecureNullConfig,
-    connection: Option<Box<Connection>>,
-    logs: Option<Logs>,
-    seed: [u8; 32],
-    local: SocketAddr,
-    remote: SocketAddr,
-    peer: Address,
-    flow: FlowId,
-}
-
-impl QuicEnd {
-    fn begin_logs(&mut self) {
-        if let (Some(logs), Some(connection)) = (&self.logs, &mut self.connection) {
-            logs.begin(connection);
-        }
-    }
-
-    /// Begins a client's handshake.
-    fn connect(&mut self, now: Time) {
-        let made =
-            Connection::connect_insecure_null(timestamp(now), &self.config, self.remote, self.seed);
-        self.connection = made.ok().map(Box::new);
-        self.begin_logs();
-    }
-
-    /// Takes the connection that a client's first datagram begins, if it is one.
-    fn accept(&mut self, now: Time, first: &[u8]) -> Result<(), String> {
-        let Ok(header) = LongInvariant::parse(first) else { return Ok(()) };
-        let (Ok(original), Ok(client)) =
-            (ConnectionId::new(header.dcid), ConnectionId::new(header.scid))
-        else {
-            return Ok(());
-        };
-        let QuicEnd { config, remote, seed, .. } = self;
-        let now = timestamp(now);
-        let made = Connection::accept_insecure_null(now, config, original, client, *remote, *seed);
-        self.connection = Some(Box::new(made.map_err(|error| error.to_string())?));
-        self.begin_logs();
-        Ok(())
-    }
-
-    fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>) {
-        let Some(connection) = &mut self.connection else { return };
-        let ecn = match datagram.ecn {
-            Ecn::NotEct => EcnCodepoint::NotEct,
-            Ecn::Ect1 => EcnCodepoint::Ect1,
-            Ecn::Ect0 => EcnCodepoint::Ect0,
-            Ecn::Ce => EcnCodepoint::Ce,
-        };
-        let arrival = Arrival { remote: self.remote, local: Some(self.local.ip()), ecn };
-        connection.handle_datagram(timestamp(now), arrival, datagram.payload);
-    }
-
-    fn on_timer(&mut self, now: Time) {
-        if let Some(connection) = &mut self.connection {
-            connection.handle_timeout(timestamp(now));
-        }
-    }
-
-    fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        let sent = self.connection.as_mut()?.poll_transmit(timestamp(now), buffer)?;
-        let ecn = match sent.ecn {
-            EcnCodepoint::NotEct => Ecn::NotEct,
-            EcnCodepoint::Ect1 => Ecn::Ect1,
-            EcnCodepoint::Ect0 => Ecn::Ect0,
-            EcnCodepoint::Ce => Ecn::Ce,
-        };
-        Some(Transmit { ecn, ..Transmit::udp(self.peer, self.flow, sent.size) })
-    }
-
-    fn next_timer(&mut self) -> Option<Time> {
-        let timeout = self.connection.as_mut()?.poll_timeout()?;
-        Some(Time::from_nanos(timeout.as_nanos()))
-    }
-
-    fn stats(&self) -> Stats {
-        self.connection.as_ref().map(|connection| connection.stats()).unwrap_or_default()
-    }
 }
 
 /// The client of a [`bulk`] transfer.
@@ -396,7 +308,7 @@ impl BulkSender {
             connection.close(timestamp(now), VarInt::from_u32(0), "");
         }
         while self.written < self.bytes {
-            let chunk = content(self.written, self.bytes);
+            let chunk = payload::between(self.written, self.bytes);
             match connection.write(stream, chunk) {
                 Ok(count) if count > 0 => self.written += count as u64,
                 // No room now; or the connection is over, which the receiver says.
@@ -417,8 +329,10 @@ impl Agent for BulkSender {
     }
 
     fn on_timer(&mut self, now: Time) {
-        if self.end.connection.is_none() && now >= self.start {
-            self.end.connect(now);
+        if self.end.connection.is_none() && self.failure.is_none() && now >= self.start {
+            if let Err(reason) = self.end.connect(now) {
+                self.failure = Some(reason);
+            }
         }
         self.end.on_timer(now);
         self.work(now);
@@ -430,7 +344,7 @@ impl Agent for BulkSender {
 
     fn next_timer(&mut self) -> Option<Time> {
         if self.end.connection.is_none() {
-            return Some(self.start);
+            return self.failure.is_none().then_some(self.start);
         }
         self.end.next_timer()
     }
@@ -470,7 +384,7 @@ impl BulkReceiver {
             match connection.read(stream, &mut buffer) {
                 Ok(ReadOutcome::Bytes(count)) => {
                     let end = self.outcome.bytes + count as u64;
-                    if content(self.outcome.bytes, end) != &buffer[..count] {
+                    if payload::between(self.outcome.bytes, end) != &buffer[..count] {
                         self.outcome.failure = Some(format!("wrong bytes before {end}"));
                     }
                     self.outcome.bytes = end;
@@ -517,20 +431,4 @@ impl Agent for BulkReceiver {
     fn goodput(&self) -> u64 {
         self.outcome.bytes
     }
-}
-
-/// What a stream has from one offset up to another, but no more than a chunk of it.
-fn content(from: u64, to: u64) -> &'static [u8] {
-    static BYTES: [u8; CHUNK + PERIOD] = {
-        let mut bytes = [0; CHUNK + PERIOD];
-        let mut index = 0;
-        while index < bytes.len() {
-            bytes[index] = (index % PERIOD) as u8;
-            index += 1;
-        }
-        bytes
-    };
-    let begin = (from % PERIOD as u64) as usize;
-    let count = (to - from).min(CHUNK as u64) as usize;
-    &BYTES[begin..begin + count]
 }

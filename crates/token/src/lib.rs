@@ -11,7 +11,7 @@
 //! let client = "192.0.2.1:4711".parse()?;
 //! let original = equic_wire::ConnectionId::new(&[1; 8])?;
 //! let retry_source = equic_wire::ConnectionId::new(&[2; 8])?;
-//! let token = RetryToken::new(original, retry_source, ring.now()).seal(&ring, client)?;
+//! let token = RetryToken::new(client, original, retry_source, ring.now()).seal(&ring)?;
 //!
 //! // The server behind, of which `ring` can be a copy (`KeyRing::to_bytes`):
 //! let proof = RetryToken::open(&ring, ring.now(), client, retry_source.as_bytes(), &token)?;

@@ -1,7 +1,7 @@
-//! Retry tokens (`docs/retry.md` s.3): 36 bytes, of which the first 21 are those of
+//! Retry tokens (`docs/retry.md` s.3): 80 bytes, of which the first 21 are those of
 //! draft-ietf-quic-retry-offload s.3, so that a server can read them without a key.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use equic_wire::ConnectionId;
 
@@ -17,8 +17,13 @@ const FORMAT: u8 = 0x10;
 const ID_AT: usize = 1;
 const KIND_AT: usize = 21;
 const TIME_AT: usize = 22;
-const TAG_AT: usize = 28;
-const MESSAGE: usize = 72;
+const FAMILY_AT: usize = 28;
+const PORT_AT: usize = 30;
+const ADDRESS_AT: usize = 32;
+const RETRY_AT: usize = 48;
+const RETRY_LEN_AT: usize = 68;
+/// The tag is of all that is before it.
+const TAG_AT: usize = 72;
 /// Clocks of two machines may differ by so many milliseconds.
 const SKEW: u64 = 2000;
 
@@ -26,6 +31,8 @@ const SKEW: u64 = 2000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryToken {
+    /// Address and port that the client has shown to receive at; an IPv4-mapped one is IPv4.
+    pub client: SocketAddr,
     /// Destination Connection ID of the client's first Initial packet: the transport parameter
     /// original_destination_connection_id (RFC 9000 s.7.3).
     pub original: ConnectionId,
@@ -69,54 +76,57 @@ pub enum TokenError {
 }
 
 /// Address as tokens hold it: an IPv4 client of a dual-stack socket is an IPv4 client.
-fn write_client(message: &mut [u8; MESSAGE], remote: SocketAddr) {
-    let (family, address) = match remote.ip().to_canonical() {
-        IpAddr::V4(v4) => (4, v4.to_ipv6_mapped()),
-        IpAddr::V6(v6) => (6, v6),
-    };
-    message[TAG_AT] = family;
-    message[30..32].copy_from_slice(&remote.port().to_be_bytes());
-    message[32..48].copy_from_slice(&address.octets());
+fn canonical(remote: SocketAddr) -> SocketAddr {
+    SocketAddr::new(remote.ip().to_canonical(), remote.port())
 }
 
-fn write_retry_source(message: &mut [u8; MESSAGE], id: &[u8]) {
-    for (to, from) in message[48..68].iter_mut().zip(id) {
-        *to = *from;
-    }
-    // Every caller has checked that it is at most 20.
-    message[68] = id.len() as u8;
+fn array<const N: usize>(token: &[u8; RetryToken::LEN], at: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&token[at..at + N]);
+    bytes
 }
 
 impl RetryToken {
     /// Bytes of every token.
-    pub const LEN: usize = 36;
+    pub const LEN: usize = 80;
 
-    /// A token to be sealed: the IDs of the packet that is answered and of the answer, and the time by
-    /// [`KeyRing::now`], of which the lowest 48 bits are kept.
-    pub fn new(original: ConnectionId, retry_source: ConnectionId, now: u64) -> RetryToken {
-        RetryToken { original, retry_source, issued: now & (u64::MAX >> 16) }
+    /// A token to be sealed: the client, the IDs of the packet that is answered and of the answer, and the
+    /// time by [`KeyRing::now`], of which the lowest 48 bits are kept.
+    pub fn new(
+        client: SocketAddr,
+        original: ConnectionId,
+        retry_source: ConnectionId,
+        now: u64,
+    ) -> RetryToken {
+        let issued = now & (u64::MAX >> 16);
+        RetryToken { client: canonical(client), original, retry_source, issued }
     }
 
     /// The token for a client to bring back.
     ///
     /// # Errors
     /// [`SealError::ConnectionId`].
-    pub fn seal(&self, ring: &KeyRing, remote: SocketAddr) -> Result<[u8; Self::LEN], SealError> {
+    pub fn seal(&self, ring: &KeyRing) -> Result<[u8; Self::LEN], SealError> {
         let (original, retry) = (self.original.as_bytes(), self.retry_source.as_bytes());
         if original.len() < MIN_ID || retry.len() < MIN_ID || original == retry {
             return Err(SealError::ConnectionId);
         }
-        let mut message = [0; MESSAGE];
-        message[0] = original.len() as u8;
-        message[ID_AT..ID_AT + original.len()].copy_from_slice(original);
-        message[KIND_AT] = FORMAT | ring.epoch().number();
-        message[TIME_AT..TAG_AT].copy_from_slice(&self.issued.to_be_bytes()[2..]);
-        write_client(&mut message, remote);
-        write_retry_source(&mut message, retry);
+        let (family, address) = match self.client.ip() {
+            IpAddr::V4(v4) => (4, v4.to_ipv6_mapped()),
+            IpAddr::V6(v6) => (6, v6),
+        };
         let mut token = [0; Self::LEN];
-        token[..TAG_AT].copy_from_slice(&message[..TAG_AT]);
+        token[0] = original.len() as u8;
+        token[ID_AT..ID_AT + original.len()].copy_from_slice(original);
+        token[KIND_AT] = FORMAT | ring.epoch().number();
+        token[TIME_AT..FAMILY_AT].copy_from_slice(&self.issued.to_be_bytes()[2..]);
+        token[FAMILY_AT] = family;
+        token[PORT_AT..ADDRESS_AT].copy_from_slice(&self.client.port().to_be_bytes());
+        token[ADDRESS_AT..RETRY_AT].copy_from_slice(&address.octets());
+        token[RETRY_AT..RETRY_AT + retry.len()].copy_from_slice(retry);
+        token[RETRY_LEN_AT] = retry.len() as u8;
         // A ring always has its current key.
-        let tag = ring.current_key().map(|key| key.hash(&message)).unwrap_or_default();
+        let tag = ring.current_key().map(|key| key.hash(&token[..TAG_AT])).unwrap_or_default();
         token[TAG_AT..].copy_from_slice(&tag.to_le_bytes());
         Ok(token)
     }
@@ -135,38 +145,58 @@ impl RetryToken {
         dcid: &[u8],
         token: &[u8],
     ) -> Result<RetryToken, TokenError> {
+        let token = RetryToken::with_tag(ring, token)?;
+        if token.client != canonical(remote) || token.retry_source.as_bytes() != dcid {
+            return Err(TokenError::Forged);
+        }
+        token.in_time(ring, now)
+    }
+
+    /// Opens a token without knowing who brings it, for stacks that do not say. The caller, or its stack, has to
+    /// compare [`RetryToken::client`] with the source of the packet, and is well advised to compare
+    /// [`RetryToken::retry_source`] with its Destination Connection ID.
+    ///
+    /// # Errors
+    /// As [`RetryToken::open`].
+    pub fn authenticate(ring: &KeyRing, now: u64, token: &[u8]) -> Result<RetryToken, TokenError> {
+        RetryToken::with_tag(ring, token)?.in_time(ring, now)
+    }
+
+    fn in_time(self, ring: &KeyRing, now: u64) -> Result<RetryToken, TokenError> {
+        if self.issued.saturating_sub(now) > SKEW {
+            return Err(TokenError::Early);
+        }
+        if now.saturating_sub(self.issued) > ring.lifetime_ms() {
+            return Err(TokenError::Expired);
+        }
+        Ok(self)
+    }
+
+    /// A token that was made with the ring, whenever and for whomever.
+    fn with_tag(ring: &KeyRing, token: &[u8]) -> Result<RetryToken, TokenError> {
         let first = *token.first().ok_or(TokenError::Malformed)?;
         if first & NEW_TOKEN_BIT != 0 {
             return Err(TokenError::NewToken);
         }
         let token: &[u8; Self::LEN] = token.try_into().map_err(|_| TokenError::Malformed)?;
-        let retry_source = ConnectionId::new(dcid).map_err(|_| TokenError::Malformed)?;
+        let lengths = MIN_ID..=ConnectionId::MAX_LEN;
         let length = usize::from(first);
-        if !(MIN_ID..=ConnectionId::MAX_LEN).contains(&length) || token[KIND_AT] & 0xf8 != FORMAT {
+        if !lengths.contains(&length) || token[KIND_AT] & 0xf8 != FORMAT {
             return Err(TokenError::Malformed);
         }
         let key = ring.key(token[KIND_AT] & 7).ok_or(TokenError::UnknownEpoch)?;
-        let mut message = [0; MESSAGE];
-        message[..TAG_AT].copy_from_slice(&token[..TAG_AT]);
-        write_client(&mut message, remote);
-        write_retry_source(&mut message, dcid);
-        let mut tag = [0; 8];
-        tag.copy_from_slice(&token[TAG_AT..]);
         // One comparison of two words: its duration does not tell how much was right.
-        if key.hash(&message) != u64::from_le_bytes(tag) {
+        if key.hash(&token[..TAG_AT]) != u64::from_le_bytes(array(token, TAG_AT)) {
             return Err(TokenError::Forged);
         }
-        let mut time = [0; 8];
-        time[2..].copy_from_slice(&token[TIME_AT..TAG_AT]);
-        let issued = u64::from_be_bytes(time);
-        if issued.saturating_sub(now) > SKEW {
-            return Err(TokenError::Early);
-        }
-        if now.saturating_sub(issued) > ring.lifetime_ms() {
-            return Err(TokenError::Expired);
-        }
-        let original =
-            ConnectionId::new(&token[ID_AT..ID_AT + length]).map_err(|_| TokenError::Malformed)?;
-        Ok(RetryToken { original, retry_source, issued })
+        // The highest two bytes are the format's and the ID's last.
+        let issued = u64::from_be_bytes(array(token, TIME_AT - 2)) & (u64::MAX >> 16);
+        let id = |at: usize, length: usize| ConnectionId::new(token.get(at..at + length)?).ok();
+        let retry_length = usize::from(token[RETRY_LEN_AT]);
+        let ids = id(ID_AT, length).zip(id(RETRY_AT, retry_length));
+        let (original, retry_source) = ids.ok_or(TokenError::Malformed)?;
+        let ip = Ipv6Addr::from(array::<16>(token, ADDRESS_AT)).to_canonical();
+        let client = SocketAddr::new(ip, u16::from_be_bytes(array(token, PORT_AT)));
+        Ok(RetryToken { client, original, retry_source, issued })
     }
 }

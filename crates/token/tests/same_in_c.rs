@@ -16,7 +16,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore, SeedableRng};
 
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
-const REPLY: usize = 80;
+const REPLY: usize = 120;
 
 /// enum equic_proof.
 const OK: u32 = 0;
@@ -59,7 +59,7 @@ struct Request {
     now: u64,
     first: ConnectionId,
     second: ConnectionId,
-    token: [u8; 36],
+    token: [u8; RetryToken::LEN],
     server: u64,
     nonce: u128,
     ring: KeyRing,
@@ -87,11 +87,10 @@ impl Request {
         bytes.extend(cid_bytes(self.first));
         bytes.extend(cid_bytes(self.second));
         bytes.extend(self.token);
-        bytes.extend([0; 4]);
         bytes.extend(self.server.to_le_bytes());
         bytes.extend(self.nonce.to_le_bytes());
         bytes.extend(&self.ring.to_bytes()[..]);
-        assert_eq!(bytes.len(), 272);
+        assert_eq!(bytes.len(), 312);
         bytes
     }
 
@@ -100,10 +99,10 @@ impl Request {
         let mut reply = [0; REPLY];
         let mut result = OK;
         match self.op {
-            0 => match RetryToken::new(self.first, self.second, self.now)
-                .seal(&self.ring, self.remote)
+            0 => match RetryToken::new(self.remote, self.first, self.second, self.now)
+                .seal(&self.ring)
             {
-                Ok(token) => reply[8..44].copy_from_slice(&token),
+                Ok(token) => reply[8..88].copy_from_slice(&token),
                 Err(SealError::ConnectionId) => result = MALFORMED,
             },
             1 => match RetryToken::open(
@@ -113,21 +112,21 @@ impl Request {
                 self.second.as_bytes(),
                 &self.token,
             ) {
-                Ok(token) => reply[48..72].copy_from_slice(&cid_bytes(token.original)),
+                Ok(token) => reply[88..112].copy_from_slice(&cid_bytes(token.original)),
                 Err(error) => result = token_error(error),
             },
             2 => match self.format().and_then(|format| {
                 let server = &self.server.to_le_bytes()[..format.server_id_len()];
                 format.seal(&self.ring, server, self.nonce)
             }) {
-                Ok(id) => reply[48..72].copy_from_slice(&cid_bytes(id)),
+                Ok(id) => reply[88..112].copy_from_slice(&cid_bytes(id)),
                 Err(error) => result = id_error(error),
             },
             _ => match self
                 .format()
                 .and_then(|format| format.open(&self.ring, self.first.as_bytes()))
             {
-                Ok(proven) => reply[72..].copy_from_slice(&proven.server_id),
+                Ok(proven) => reply[112..].copy_from_slice(&proven.server_id),
                 Err(error) => result = id_error(error),
             },
         }
@@ -204,7 +203,7 @@ fn some_request(rng: &mut StdRng) -> Request {
         // Not ::ffff:a.b.c.d: that the gateway drops, and a socket shows as IPv4.
         Ipv6Addr::from(rng.random::<u128>() | 1 << 127).into()
     };
-    let mut token = [0; 36];
+    let mut token = [0; RetryToken::LEN];
     rng.fill_bytes(&mut token);
     Request {
         op: 0,
@@ -262,8 +261,8 @@ fn holds(line: &str) {
             assert_eq!(address.is_ipv4(), family == "4");
             let remote = SocketAddr::new(address, port.parse().unwrap());
             let id = |text| ConnectionId::new(&unhex(text)).unwrap();
-            let content = RetryToken::new(id(original), id(retry), now.parse().unwrap());
-            let sealed = content.seal(&ring, remote).unwrap();
+            let content = RetryToken::new(remote, id(original), id(retry), now.parse().unwrap());
+            let sealed = content.seal(&ring).unwrap();
             assert_eq!(sealed[..], unhex(token), "{line}");
             let dcid = unhex(retry);
             let opened = RetryToken::open(&ring, content.issued, remote, &dcid, &sealed);
@@ -309,11 +308,11 @@ fn a_token_with_any_byte_changed_has_the_same_answer_in_c() {
         let mut request = some_request(&mut rng);
         request.first = ConnectionId::cut(&original[..length(&mut rng)]);
         request.second = ConnectionId::cut(&retry[..length(&mut rng)]);
-        let content = RetryToken::new(request.first, request.second, request.now);
-        request.token = content.seal(&request.ring, request.remote).unwrap();
+        let content = RetryToken::new(request.remote, request.first, request.second, request.now);
+        request.token = content.seal(&request.ring).unwrap();
         request.op = 1;
         requests.push(request.clone());
-        for at in 0..36 {
+        for at in 0..RetryToken::LEN {
             let mut other = request.clone();
             other.token[at] ^= rng.random_range(1..=255);
             requests.push(other);

@@ -319,8 +319,7 @@ mod null {
     use super::*;
 
     pub(crate) fn transfer() -> Duration {
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let crypto = InsecureNullCrypto::for_simulation_only(&provider).expect("a provider");
+        let crypto = InsecureNullCrypto::for_simulation_only();
         let config = InsecureNullConfig::new(crypto);
         let (now, remote) = (Timestamp::START, SERVER.parse().expect("an address"));
         let client = Connection::connect_insecure_null(now, &config, remote, [1; 32]);

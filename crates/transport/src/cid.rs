@@ -230,7 +230,7 @@ impl LocalIds {
         self.limit = limit.min(max);
     }
 
-    /// Whether the peer's limit allows another connection ID to be given out.
+    /// True if the peer's limit allows another connection ID to be given out.
     pub(crate) fn wants_more(&self) -> bool {
         (self.active.len() as u64) < self.limit
     }
@@ -250,7 +250,7 @@ impl LocalIds {
         self.to_tell.remove(&(self.next - 1));
     }
 
-    /// Whether there is a connection ID to tell the peer of in a NEW_CONNECTION_ID frame.
+    /// True if there is a connection ID to tell the peer of in a NEW_CONNECTION_ID frame.
     pub(crate) fn has_news(&self) -> bool {
         !self.to_tell.is_empty()
     }
@@ -297,7 +297,7 @@ impl LocalIds {
         Some(NewId { sequence, id: *id, token: *token })
     }
 
-    /// Whether packets with this connection ID are for this connection.
+    /// True if packets with this connection ID are for this connection.
     pub(crate) fn contains(&self, id: ConnectionId) -> bool {
         self.active.values().any(|active| *active == id)
     }
@@ -412,7 +412,7 @@ impl RemoteIds {
         }
     }
 
-    /// Whether `token` is the stateless reset token of an ID in use: the peer has lost the connection
+    /// True if `token` is the stateless reset token of an ID in use: the peer has lost the connection
     /// (RFC 9000 s.10.3.1). Takes the same time for every token.
     pub(crate) fn is_reset(&self, token: ResetToken) -> bool {
         self.ids.values().fold(false, |found, (_, known)| found | (*known == Some(token)))
@@ -480,7 +480,7 @@ impl RemoteIds {
         (self.ids.len() + self.to_retire.len() + self.owed.len()) * size_of::<NewId>()
     }
 
-    /// Whether there is a RETIRE_CONNECTION_ID frame to send.
+    /// True if there is a RETIRE_CONNECTION_ID frame to send.
     pub(crate) fn has_news(&self) -> bool {
         !self.to_retire.is_empty()
     }

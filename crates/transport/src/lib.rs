@@ -79,7 +79,9 @@ pub use connection::{
     StartError, Stats, TellError, Transmit, TransportConfig,
 };
 pub use crypto::KeyLimits;
-pub use endpoint::{AcceptError, Endpoint, EndpointConfig, Handle, Incoming, Received};
+pub use endpoint::{
+    AcceptError, Endpoint, EndpointConfig, Handle, Incoming, Received, RetryTokens, RetryVerdict,
+};
 pub use received::EcnCodepoint;
 pub use stream::{ReadOutcome, StreamConfig, StreamError, StreamEvent, Streams, WriteError};
 pub use time::Timestamp;

@@ -7,8 +7,7 @@
 //! use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto};
 //! use equic_transport::{Connection, Timestamp};
 //!
-//! let provider = rustls::crypto::aws_lc_rs::default_provider();
-//! let crypto = InsecureNullCrypto::for_simulation_only(&provider)?;
+//! let crypto = InsecureNullCrypto::for_simulation_only();
 //! let (now, server) = (Timestamp::START, "192.0.2.1:443".parse()?);
 //! let config = InsecureNullConfig::new(crypto);
 //! let client = Connection::connect_insecure_null(now, &config, server, [1; 32])?;

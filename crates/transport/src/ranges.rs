@@ -17,7 +17,7 @@ impl RangeSet {
         RangeSet { ranges: Vec::new() }
     }
 
-    /// Whether the set is empty.
+    /// True if the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -55,19 +55,19 @@ impl RangeSet {
         self.ranges.iter().map(|&(start, end)| start..end)
     }
 
-    /// Whether `number` is in the set.
+    /// True if `number` is in the set.
     pub(crate) fn contains(&self, number: u64) -> bool {
         let above = self.ranges.partition_point(|range| range.1 <= number);
         self.ranges.get(above).is_some_and(|range| range.0 <= number)
     }
 
-    /// Whether a number of `range`, or one next to it, is in the set: adding `range` makes no further range.
+    /// True if a number of `range`, or one next to it, is in the set: adding `range` makes no further range.
     pub(crate) fn touches(&self, range: Range<u64>) -> bool {
         let at = self.ranges.partition_point(|have| have.1 < range.start);
         self.ranges.get(at).is_some_and(|have| have.0 <= range.end)
     }
 
-    /// Whether a number of `range` is in the set.
+    /// True if a number of `range` is in the set.
     pub(crate) fn intersects(&self, range: Range<u64>) -> bool {
         let at = self.ranges.partition_point(|have| have.1 <= range.start);
         self.ranges.get(at).is_some_and(|have| have.0 < range.end)

@@ -36,7 +36,7 @@ pub(crate) struct EcnCounts {
 }
 
 impl EcnCounts {
-    /// Whether no packet was marked.
+    /// True if no packet was marked.
     pub(crate) fn is_zero(&self) -> bool {
         *self == EcnCounts::default()
     }
@@ -107,7 +107,7 @@ pub(crate) struct ReceivedPackets {
 }
 
 impl ReceivedPackets {
-    /// Whether packet `number` was received before, or is too old to tell.
+    /// True if packet `number` was received before, or is too old to tell.
     pub(crate) fn is_duplicate(&self, number: u64) -> bool {
         number < self.floor || self.ranges.contains(number)
     }
@@ -148,7 +148,7 @@ impl ReceivedPackets {
         }
     }
 
-    /// Whether packet `number` shows as much reordering as the peer wants to hear of at once
+    /// True if packet `number` shows as much reordering as the peer wants to hear of at once
     /// (draft-ietf-quic-ack-frequency s.6.2).
     fn is_reordered(&self, number: u64, threshold: u64) -> bool {
         if threshold == 0 {
@@ -172,13 +172,13 @@ impl ReceivedPackets {
         self.immediate = true;
     }
 
-    /// Whether an ACK frame is due now.
+    /// True if an ACK frame is due now.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         self.largest.is_some()
             && (self.immediate || self.deadline.is_some_and(|deadline| deadline <= now))
     }
 
-    /// Whether an ACK frame would tell of anything new, if there is room for it anyway.
+    /// True if an ACK frame would tell of anything new, if there is room for it anyway.
     pub(crate) fn has_news(&self) -> bool {
         self.waiting > 0 || self.immediate
     }

@@ -33,7 +33,7 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
-    /// Whether all bytes have been read.
+    /// True if all bytes have been read.
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

@@ -47,7 +47,7 @@ impl ConnectionId {
         usize::from(self.len)
     }
 
-    /// Whether the connection ID has zero length.
+    /// True if the connection ID has zero length.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

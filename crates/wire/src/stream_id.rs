@@ -73,7 +73,7 @@ impl StreamId {
         self.0.get() >> 2
     }
 
-    /// Whether `side` may send on the stream.
+    /// True if `side` may send on the stream.
     pub fn may_send(self, side: Side) -> bool {
         self.direction() == Direction::Bidirectional || self.initiator() == side
     }

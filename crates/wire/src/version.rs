@@ -50,7 +50,7 @@ impl Version {
         Version((bits & 0xf0f0_f0f0) | 0x0a0a_0a0a)
     }
 
-    /// Whether the version is reserved to force version negotiation.
+    /// True if the version is reserved to force version negotiation.
     pub const fn is_reserved(self) -> bool {
         self.0 & 0x0f0f_0f0f == 0x0a0a_0a0a
     }

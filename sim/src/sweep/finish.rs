@@ -6,7 +6,7 @@ use std::sync::Arc;
 use equic_report::stats::Sample;
 use equic_scenario::Grid;
 use equic_scenario::play::Figure;
-use parquet::basic::{ConvertedType, Repetition, Type as Physical};
+use parquet::basic::{Compression, ConvertedType, GzipLevel, Repetition, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
@@ -57,8 +57,11 @@ fn parquet(names: &[&str], kinds: &[Kind], runs: &Runs) -> parquet::errors::Resu
     });
     let fields = fields.collect::<parquet::errors::Result<Vec<_>>>()?;
     let schema = Arc::new(Type::group_type_builder("rows").with_fields(fields).build()?);
-    let properties =
-        Arc::new(WriterProperties::builder().set_created_by("eQUIC".to_owned()).build());
+    let properties = WriterProperties::builder()
+        .set_created_by("eQUIC".to_owned())
+        .set_compression(Compression::GZIP(GzipLevel::default()))
+        .build();
+    let properties = Arc::new(properties);
     let mut writer = SerializedFileWriter::new(Vec::new(), schema, properties)?;
     let rows: Vec<&String> = runs.values().flatten().collect();
     for group in rows.chunks(GROUP) {

@@ -163,7 +163,8 @@ pub(crate) fn merge(args: &Merge) -> Done {
             None => first = Some((grid, about.clone())),
             Some((other, one)) => {
                 let same = about.is_part_of_the_same(one);
-                if other.text() != grid.text() || !same {
+                let grids = other.text() == grid.text() && other.traces() == grid.traces();
+                if !grids || !same {
                     return Err(Failure::new(format!(
                         "{shown} and {} are not parts of one sweep: other grids, releases or numbers of parts",
                         args.parts[0].display()

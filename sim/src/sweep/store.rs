@@ -1,6 +1,7 @@
 //! The directory of a sweep: what was played so far, so that nothing is lost when it is interrupted.
 //!
-//! * `grid.toml`: the grid; `sweep.json`: which part of it, and by which release;
+//! * `grid.toml`: the grid; `traces.json`: the traces that it names, if there are any; `sweep.json`: which part of it,
+//!   and by which release;
 //! * `runs.jsonl`: a line for each run that was played, in the order in which they ended, and sorted at the end;
 //! * `rows.csv`, `rows.parquet`, `summary.csv`: the result, once all runs are there (`finish.rs`).
 
@@ -9,8 +10,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use equic_scenario::Grid;
 use equic_scenario::command::Shard;
+use equic_scenario::{Grid, TraceTexts};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Done, Failure};
@@ -19,6 +20,7 @@ use crate::failure::{Done, Failure};
 pub(crate) type Runs = BTreeMap<usize, Vec<String>>;
 
 const GRID: &str = "grid.toml";
+const TRACES: &str = "traces.json";
 const ABOUT: &str = "sweep.json";
 pub(crate) const RUNS: &str = "runs.jsonl";
 
@@ -80,8 +82,8 @@ impl Store {
         std::fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))?;
         let path = folder.join(GRID);
         if path.exists() {
-            let (text, there) = read_about(folder)?;
-            if text != grid.text() {
+            let (text, traces, there) = read_about(folder)?;
+            if text != grid.text() || traces != *grid.traces() {
                 return Err(Failure::new(format!(
                     "{} has results of another grid: take another directory",
                     folder.display()
@@ -101,6 +103,10 @@ impl Store {
             }
         } else {
             equic_report::file::write(&folder.join(ABOUT), about.text()?.as_bytes())?;
+            if !grid.traces().is_empty() {
+                let traces = serde_json::to_vec(grid.traces())?;
+                equic_report::file::write(&folder.join(TRACES), &traces)?;
+            }
             // Written last, so that a directory that has it is whole.
             equic_report::file::write(&path, grid.text().as_bytes())?;
         }
@@ -154,7 +160,7 @@ fn parse(path: &Path, text: &[u8], about: &About) -> Done<Runs> {
     Ok(runs)
 }
 
-fn read_about(folder: &Path) -> Done<(String, About)> {
+fn read_about(folder: &Path) -> Done<(String, TraceTexts, About)> {
     let read = |name: &str| {
         let path = folder.join(name);
         std::fs::read_to_string(&path).map_err(|error| failed("read", &path, &error))
@@ -163,13 +169,20 @@ fn read_about(folder: &Path) -> Done<(String, About)> {
     let about = serde_json::from_str(&about).map_err(|error| {
         Failure::new(format!("{} is no sweep: {ABOUT}: {error}", folder.display()))
     })?;
-    Ok((read(GRID)?, about))
+    let traces = match folder.join(TRACES).exists() {
+        false => TraceTexts::new(),
+        true => serde_json::from_str(&read(TRACES)?).map_err(|error| {
+            Failure::new(format!("{} is no sweep: {TRACES}: {error}", folder.display()))
+        })?,
+    };
+    Ok((read(GRID)?, traces, about))
 }
 
 /// A directory that is read: grid, part, runs.
 pub(crate) fn read(folder: &Path) -> Done<(Grid, About, Runs)> {
-    let (text, about) = read_about(folder)?;
-    let grid = Grid::parse(&text).map_err(|error| error.in_file(&folder.join(GRID)))?;
+    let (text, traces, about) = read_about(folder)?;
+    let grid =
+        Grid::parse_with(&text, traces).map_err(|error| error.in_file(&folder.join(GRID)))?;
     let path = folder.join(RUNS);
     let text = std::fs::read(&path).map_err(|error| failed("read", &path, &error))?;
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);

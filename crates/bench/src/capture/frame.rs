@@ -45,7 +45,7 @@ impl Shape {
         Some(Shape { ip, transport, udp, source, destination })
     }
 
-    /// Whether the frame is from or to one of these ports.
+    /// True if the frame is from or to one of these ports.
     pub(super) fn has_port(&self, ports: &[u16]) -> bool {
         ports.contains(&self.source) || ports.contains(&self.destination)
     }

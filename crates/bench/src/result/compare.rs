@@ -34,7 +34,7 @@ pub struct Rule {
     pub p: f64,
     /// The least effect: 0.01 is 1 %.
     pub effect: f64,
-    /// Whether p-values are corrected for the number of cells (Holm): of all cells together then no more
+    /// True if p-values are corrected for the number of cells (Holm): of all cells together then no more
     /// than `p` are wrongly called.
     pub corrected: bool,
 }
@@ -81,7 +81,7 @@ pub struct Compared {
     pub new_failed: (usize, usize),
     /// New divided by old.
     pub ratio: Option<Ratio>,
-    /// Whether figures are compared round by round, as pairs.
+    /// True if figures are compared round by round, as pairs.
     pub paired: bool,
     /// The p-value of the test that decides: Mann-Whitney, or Wilcoxon's signed rank test of pairs.
     pub p: Option<f64>,
@@ -107,7 +107,7 @@ pub struct Comparison {
     pub new: String,
     /// Rule that decides the verdicts.
     pub rule: Rule,
-    /// Whether figures are compared round by round, as pairs.
+    /// True if figures are compared round by round, as pairs.
     pub paired: bool,
     /// Notes on the comparison: another machine, cells that only one result has.
     pub notes: Vec<String>,

@@ -27,7 +27,7 @@ pub struct Run {
     pub unreadable: Vec<Unreadable>,
     /// `profiles.jsonl`; empty without one.
     pub profiles: Vec<Profiled>,
-    /// Whether the last line was cut off: the run was killed while it wrote.
+    /// True if the last line was cut off: the run was killed while it wrote.
     pub cut: bool,
     /// `plan.json` without its list of cells; null without one.
     pub plan: Value,

@@ -28,7 +28,7 @@ pub struct Summary {
     pub seed: u64,
     /// Attempts in all: with warm-up and those that were made again.
     pub attempts: usize,
-    /// Whether the last line of the samples was cut off.
+    /// True if the last line of the samples was cut off.
     pub cut: bool,
     /// Lines that are no records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -231,7 +231,7 @@ impl Row {
         self.faults.iter().map(|fault| fault.rounds.len()).sum()
     }
 
-    /// Whether smaller figures are better.
+    /// True if smaller figures are better.
     #[must_use]
     pub fn less_is_better(&self) -> bool {
         matches!(&*self.unit, "s" | "B")

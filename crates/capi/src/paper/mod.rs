@@ -96,6 +96,11 @@ pub unsafe extern "C" fn equic_set_port(equic: *mut equic_t, port: u16) {
 
 /// Sets how many connections a source may hold at a time; 0: any number. Without it: EQUIC_LIMIT
 /// from the environment, or 5 as in the paper. After `equic_load`, it takes effect at once.
+///
+/// What happens at the limit is not quite the paper's, unless EQUIC_POLICY_STRICT is set. Algorithm 1 of
+/// the paper drops a source with *more* connections than the limit (`>`), so that one more than the limit
+/// is let in, and with it everything of the source is lost. By default, at the limit (`>=`) what would
+/// open one more is dropped: the source holds as many as the limit, and they go on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_set_limit(equic: *mut equic_t, limit: u32) {
     // SAFETY: the contract of the API.
@@ -158,9 +163,9 @@ pub unsafe extern "C" fn equic_unload(equic: *mut equic_t) {
 /// An address of another family, NULL, or an `equic` that is not loaded is said on stderr, once,
 /// and ignored: a server goes on.
 ///
-/// Returns 1 if the source holds more connections than its limit now, else 0. The paper's function
-/// returns nothing, and its programs need not look; one that does closes the connection, and calls
-/// `equic_dec_counter` for it as for any other. (0 with EQUIC_POLICY_STRICT, and in a dry run.)
+/// Returns 1 if the source holds more connections than its limit now, else 0: the over-limit signal. The
+/// paper's function returns nothing, and its programs need not look; one that does closes the connection,
+/// and calls `equic_dec_counter` for it as for any other. (0 with EQUIC_POLICY_STRICT, and in a dry run.)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_inc_counter(equic: *mut equic_t, peer: *const sockaddr) -> c_int {
     or_ignore("equic_inc_counter", &INC_SAID, || {

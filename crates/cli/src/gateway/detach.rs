@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use equic_gateway::{Control, remove_pinned};
 use serde_json::json;
 
+use super::Target;
 use crate::failure::Done;
 use crate::output;
 
@@ -12,13 +13,16 @@ use crate::output;
 /// The pins of a pinned one are removed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Which one: an interface, its name, or its program's id; needed where several run
+    #[command(flatten)]
+    target: Target,
+    /// The same as --gateway
+    #[arg(value_name = "SELECTOR", conflicts_with = "gateway", hide = true)]
     selector: Option<String>,
     /// Only off this interface
     #[arg(short, long, value_name = "IF")]
     interface: Option<String>,
     /// The one that is pinned in this directory, of whatever release
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["selector", "interface"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["selector", "gateway", "interface"])]
     pin: Option<PathBuf>,
     /// JSON (schema equic.gateway.detach/1)
     #[arg(long)]
@@ -28,7 +32,13 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Done {
     let interfaces = match &args.pin {
         Some(pin) => remove_pinned(pin)?,
-        None => Control::open(args.selector.as_deref())?.detach(args.interface.as_deref())?,
+        None => {
+            let control = match &args.selector {
+                Some(selector) => Control::open(Some(selector))?,
+                None => args.target.open()?,
+            };
+            control.detach(args.interface.as_deref())?
+        }
     };
     if args.json {
         return output::json("equic.gateway.detach/1", json!({ "interfaces": interfaces }));

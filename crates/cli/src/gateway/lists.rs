@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use equic_gateway::{Control, IpNet, ListAction, Origin, parse_duration, parse_prefix, read_list};
+use equic_gateway::{Control, IpNet, ListAction, ListFile, Origin, parse_duration, parse_prefix};
 use equic_report::table::{Cell, Column, Table, Tone};
 use serde_json::json;
 
@@ -16,27 +16,42 @@ use crate::output;
 #[derive(Args)]
 pub(crate) struct Add {
     /// An address (192.0.2.7, 2001:db8::1) or a prefix (192.0.2.0/24)
-    #[arg(required_unless_present = "file", conflicts_with = "file", value_parser = parse_prefix)]
+    #[arg(value_name = "PREFIX", required_unless_present = "file", conflicts_with = "file", value_parser = parse_prefix)]
     prefix: Vec<IpNet>,
     /// A file with one a line (# begins a comment), in place of what was loaded from
     /// files before; several are fine
     #[arg(long, value_name = "FILE")]
     file: Vec<PathBuf>,
+    /// Of the files, tables of autonomous systems: prefixes of AS number N; several are fine
+    #[arg(long, value_name = "N", requires = "file")]
+    asn: Vec<u32>,
+    /// Of the files, tables of countries: prefixes of country XX (ISO 3166-1); several are fine
+    #[arg(long, value_name = "XX", requires = "file")]
+    country: Vec<String>,
+    /// Says which country a geoname_id is, for GeoLite2's blocks
+    #[arg(long, value_name = "FILE", requires = "country")]
+    locations: Option<PathBuf>,
     /// How long, as 90s, 10m, 2h or 7d; without it, until the gateway ends
     #[arg(long = "for", value_name = "DURATION", value_parser = lifetime, conflicts_with = "file")]
     lifetime: Option<Duration>,
     #[command(flatten)]
     target: Target,
+    /// JSON (schema equic.gateway.deny/1, equic.gateway.allow/1)
+    #[arg(long)]
+    json: bool,
 }
 
 /// Takes entries off the lists, whichever they are on.
 #[derive(Args)]
 pub(crate) struct Forget {
     /// An address or a prefix, as it was given
-    #[arg(required = true, value_parser = parse_prefix)]
+    #[arg(value_name = "PREFIX", required = true, value_parser = parse_prefix)]
     prefix: Vec<IpNet>,
     #[command(flatten)]
     target: Target,
+    /// JSON (schema equic.gateway.forget/1)
+    #[arg(long)]
+    json: bool,
 }
 
 /// Shows both lists.
@@ -58,34 +73,54 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn deny(args: &Add) -> Done {
-    let control = args.target.open()?;
-    if !args.file.is_empty() {
-        return load(&control, &args.file, ListAction::Deny);
-    }
-    for prefix in &args.prefix {
-        control.deny(*prefix, args.lifetime)?;
-        output::line(said("denied", *prefix, args.lifetime))?;
-    }
-    Ok(())
+    add(args, ListAction::Deny)
 }
 
 pub(super) fn allow(args: &Add) -> Done {
+    add(args, ListAction::Allow)
+}
+
+fn add(args: &Add, action: ListAction) -> Done {
     let control = args.target.open()?;
+    let (schema, what) = match action {
+        ListAction::Deny => ("equic.gateway.deny/1", "denied"),
+        ListAction::Allow => ("equic.gateway.allow/1", "allowed"),
+    };
     if !args.file.is_empty() {
-        return load(&control, &args.file, ListAction::Allow);
+        return load(&control, args, action, schema);
     }
     for prefix in &args.prefix {
-        control.allow(*prefix, args.lifetime)?;
-        output::line(said("allowed", *prefix, args.lifetime))?;
+        match action {
+            ListAction::Deny => control.deny(*prefix, args.lifetime)?,
+            ListAction::Allow => control.allow(*prefix, args.lifetime)?,
+        }
+        if !args.json {
+            output::line(said(what, *prefix, args.lifetime))?;
+        }
+    }
+    if args.json {
+        let for_s = args.lifetime.map(|lifetime| lifetime.as_secs_f64());
+        let entry = |prefix| json!({ "prefix": prefix, "for_s": for_s });
+        let entries: Vec<_> = args.prefix.iter().map(entry).collect();
+        return output::json(schema, json!({ "entries": entries }));
     }
     Ok(())
 }
 
 /// All of the files, or none: every bad line is told.
-fn load(control: &Control, files: &[PathBuf], action: ListAction) -> Done {
+fn load(control: &Control, args: &Add, action: ListAction, schema: &str) -> Done {
     let (mut wanted, mut wrong) = (Vec::new(), Vec::new());
-    for file in files {
-        match read_list(file) {
+    for file in &args.file {
+        let list = ListFile {
+            file: file.clone(),
+            asn: args.asn.clone(),
+            country: args.country.clone(),
+            locations: args.locations.clone(),
+        };
+        if !list.is_plain() {
+            list.check().map_err(Failure::usage)?;
+        }
+        match list.read() {
             Ok(prefixes) => wanted.extend(prefixes.into_iter().map(|prefix| (prefix, action))),
             Err(error) => wrong.push(error.to_string()),
         }
@@ -94,6 +129,9 @@ fn load(control: &Control, files: &[PathBuf], action: ListAction) -> Done {
         return Err(Failure::new(format!("nothing was changed\n{}", wrong.join("\n"))));
     }
     let done = control.replace(Origin::File, &[action], &wanted)?;
+    if args.json {
+        return output::json(schema, json!({ "files": args.file, "list": done }));
+    }
     let left = match done.left {
         0 => String::new(),
         left => format!(", {left} left as they were listed by a command or the configuration"),
@@ -115,13 +153,20 @@ fn said(what: &str, prefix: IpNet, lifetime: Option<Duration>) -> String {
 
 pub(super) fn forget(args: &Forget) -> Done {
     let control = args.target.open()?;
-    let mut missing = Vec::new();
+    let (mut forgotten, mut missing) = (Vec::new(), Vec::new());
     for prefix in &args.prefix {
         if control.forget(*prefix)? {
-            output::line(format_args!("forgotten: {prefix}"))?;
+            if !args.json {
+                output::line(format_args!("forgotten: {prefix}"))?;
+            }
+            forgotten.push(prefix.to_string());
         } else {
             missing.push(prefix.to_string());
         }
+    }
+    if args.json {
+        let data = json!({ "forgotten": forgotten, "missing": missing });
+        output::json("equic.gateway.forget/1", data)?;
     }
     if missing.is_empty() {
         return Ok(());

@@ -14,6 +14,7 @@ mod metrics;
 mod reasons;
 mod reload;
 mod run;
+mod save;
 mod set;
 mod sources;
 pub(crate) mod status;

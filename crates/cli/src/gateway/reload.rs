@@ -64,6 +64,7 @@ pub(super) fn run(args: &Args) -> Done {
         );
         return Err(Failure::new(ended));
     }
+    control.note("reload");
     kill(Pid::from_raw(before.pid.cast_signed()), Signal::SIGHUP).map_err(|error| {
         Failure::because(format!("cannot signal process {}", before.pid), error)
     })?;

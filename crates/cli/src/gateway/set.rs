@@ -5,6 +5,7 @@ use equic_report::table::{Column, Table};
 use serde_json::json;
 
 use super::Target;
+use super::save::Saving;
 use crate::failure::Done;
 use crate::output;
 
@@ -18,6 +19,9 @@ pub(crate) struct Args {
     /// For example max_connections=100, `new_per_source=20/s burst 40`, policy=strict, dry_run=off
     #[arg(value_name = "KEY=VALUE", required = true, value_parser = Setting::parse_pair)]
     settings: Vec<Setting>,
+    /// Write them into the gateway's configuration file as well; comments and order stay
+    #[arg(long)]
+    save: bool,
     #[command(flatten)]
     target: Target,
     /// JSON (schema equic.gateway.set/1)
@@ -33,17 +37,27 @@ pub(super) fn run(args: &Args) -> Done {
             super::status::check_service(&control, name)?;
         }
     }
+    // All that can fail comes before the first change.
+    let saving = match args.save {
+        true => Some(Saving::prepare(&control, &args.settings)?),
+        false => None,
+    };
     let mut changes = Vec::new();
     for setting in &args.settings {
         changes.extend(control.apply(setting)?);
     }
+    let saved = saving.map(|saving| saving.finish(&control)).transpose()?;
     if args.json {
-        return output::json("equic.gateway.set/1", json!({ "changes": changes }));
+        return output::json("equic.gateway.set/1", json!({ "changes": changes, "saved": saved }));
     }
     let mut table = Table::new(["service", "setting", "was", "is"].map(Column::text));
     for change in changes {
         let service = change.service.unwrap_or_else(|| "(gateway)".to_owned());
         table.row([service, change.key.to_owned(), change.old, change.new]);
     }
-    output::table(&table)
+    output::table(&table)?;
+    match saved {
+        Some(path) => output::line(format_args!("saved to {}", path.display())),
+        None => Ok(()),
+    }
 }

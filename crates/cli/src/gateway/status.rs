@@ -1,8 +1,6 @@
 //! `equic gateway status`.
 
-use equic_gateway::{
-    Config, Control, Error, LedgerStatus, Level, ServiceStatus, Status, TableStatus,
-};
+use equic_gateway::{Control, Error, LedgerStatus, Level, ServiceStatus, Status, TableStatus};
 use equic_report::number;
 use equic_report::table::{Cell, Column, Table, Tone};
 use serde_json::json;
@@ -241,12 +239,6 @@ fn tallies(status: &Status) -> Done {
         output::line(format_args!("{:>12} {what}", number::count(count)))?;
     }
     Ok(())
-}
-
-/// The services as a configuration.
-pub(crate) fn services(status: &Status) -> Config {
-    let services = status.services.iter().map(|service| service.config.clone()).collect();
-    Config { services, ..Config::default() }
 }
 
 /// Says so when a gateway has no service of this name.

@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-token", &["equic-wire"]),
     ("equic-gateway", &["equic-wire", "equic-token"]),
     ("libequic", &["equic-gateway", "equic-token"]),
-    ("equic-quic", &["equic-wire", "equic-transport"]),
+    ("equic-quic", &["equic-wire", "equic-transport", "equic-token"]),
     ("equic-endpoint", &["equic-wire", "equic-transport", "equic-quic"]),
     ("equic-report", &[]),
     (
@@ -145,6 +145,22 @@ fn nothing_that_is_shipped_can_do_without_protection() {
     assert!(inner_dependencies(&packages).count() > 10);
     for (name, needed, how) in inner_dependencies(&packages) {
         assert!(how["target"].is_null(), "{name} needs {needed} only where {}", how["target"]);
+    }
+}
+
+/// What encrypts nothing has no crypto provider: simulations bring one only for those who ask for TLS in them.
+#[test]
+fn simulations_without_protection_have_no_crypto_provider() {
+    let has_one = |package: &str, features: &str| {
+        let tree = tree(&["--package", package, "--features", features, "--edges", "normal,build"]);
+        assert!(tree.iter().any(|line| line.starts_with("rustls v")), "{tree:#?}");
+        tree.iter().any(|line| line.starts_with("aws-lc-") || line.starts_with("ring v"))
+    };
+    for (package, without, with) in
+        [("equic-sim", "quic,tcp", "tls,tcp"), ("equic-scenario", "play", "tls")]
+    {
+        assert!(!has_one(package, without), "{package} with {without}");
+        assert!(has_one(package, with), "{package} with {with}");
     }
 }
 

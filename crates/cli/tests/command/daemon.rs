@@ -349,6 +349,12 @@ fn what_happens_is_logged() {
         (&5.into(), &9.into(), &"another process".into())
     );
     logged("set", "key", "gateway.dry_run".into());
+    // Who it was: the process said so itself.
+    let audit = logged("audit", "what", "set web.max_connections=9 (was 5)".into());
+    assert_eq!((&audit["uid"], &audit["process"]), (&0.into(), &"equic".into()), "{audit}");
+    assert!(audit["pid"].is_u64() && audit["user"].is_string() && audit["at"].is_string());
+    assert_ne!(audit["pid"], gateway.pid(), "{audit}");
+    logged("audit", "what", "deny 192.0.2.1/32".into());
     assert_eq!(logged("list", "prefix", "192.0.2.1/32".into())["what"], "denied");
     daemon.equic(&["forget", "192.0.2.1"]).ok();
     logged("list", "what", "forgotten".into());
@@ -372,6 +378,74 @@ fn what_happens_is_logged() {
     let time = left["time"].as_str().unwrap();
     assert!(time.ends_with('Z') && time.contains('T'), "{time}");
     assert_eq!(lines()[0]["event"], "ready");
+}
+
+/// Looks come an hour apart: what happens here, the kernel has told.
+#[test]
+fn an_interface_is_protected_as_it_comes() {
+    let Some(lab) = lab("cli-comes", 1) else { return };
+    let server = lab.server();
+    let name = unique("comes");
+    let args = ["gateway", "run", "-i", "eth1", "-p", "443", "--json", "--name", &name];
+    let more = ["--wait", "--look-every", "1h"];
+    let gateway = Running::start(server.command(EQUIC), &[&args[..], &more].concat());
+    gateway.event("ready");
+    gateway.event("condition");
+    let status = || equic(&["gateway", "status", "--json", "--gateway", &name]).json();
+    let reported = |state: &str| {
+        eventually(&format!("`status` says {state}"), || {
+            (status()["report"]["interfaces"][0]["state"] == state).then_some(())
+        });
+    };
+    for _ in 0..3 {
+        ip(server, "link add eth1 index 77 type veth peer name peer1");
+        assert_eq!(gateway.event("attached")["interface"]["interface"], "eth1");
+        reported("attached");
+        // Gone, and made anew under the same name and number: that was no operator.
+        ip(server, "link delete eth1");
+        ip(server, "link add eth1 index 77 type veth peer name peer1");
+        assert_eq!(gateway.event("detached")["why"], "interface gone");
+        assert_eq!(gateway.event("attached")["interface"]["ifindex"], 77);
+        ip(server, "link delete eth1");
+        assert_eq!(gateway.event("detached")["why"], "interface gone");
+        reported("missing");
+    }
+    assert!(gateway.terminate().success());
+}
+
+/// Seccomp field of every thread: 0 for none, 2 for a filter (proc_pid_status(5)).
+fn filters(pid: u32) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let of = |thread: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(thread.path().join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("Seccomp:"))?;
+        Some(line.trim().to_owned())
+    };
+    threads.filter_map(|thread| of(thread.ok()?)).collect()
+}
+
+#[test]
+fn system_calls_are_restricted_unless_told_otherwise() {
+    let Some(lab) = lab("cli-seccomp", 1) else { return };
+    let server = lab.server();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let run = |more: &[&str]| {
+        let name = unique("seccomp");
+        let gateway = Running::gateway(server, &name, more);
+        gateway.event("ready");
+        gateway
+    };
+    let with = ["--socket", text_of(&socket), "--metrics", "127.0.0.1:9433"];
+    let gateway = run(&with);
+    let of_threads = filters(gateway.pid());
+    assert!(of_threads.len() > 1 && of_threads.iter().all(|one| one == "2"), "{of_threads:?}");
+    assert!(gateway.terminate().success());
+    let gateway = run(&[&with[..], &["--no-seccomp"]].concat());
+    let of_threads = filters(gateway.pid());
+    let ours = filters(std::process::id());
+    assert!(of_threads.iter().all(|one| *one == ours[0]), "{of_threads:?}");
+    assert!(gateway.terminate().success());
 }
 
 #[test]
@@ -481,6 +555,77 @@ fn a_full_disk_is_a_state_and_no_end() {
     std::fs::write(disk.0.join("bans.json"), "nonsense").unwrap();
     let gateway = daemon.run(lab.server(), &[]);
     let told = eventually("the file is nonsense", || daemon.condition("ban state"));
-    assert!(told.contains("cannot read"), "{told}");
+    assert!(told.contains("cannot read") && told.contains("bans.json.unread-1"), "{told}");
+    let kept = std::fs::read_to_string(disk.0.join("bans.json.unread-1"));
+    assert_eq!(kept.unwrap(), "nonsense", "nobody's file is lost");
     assert!(gateway.terminate().success());
+}
+
+/// `set --save` writes what it sets into the file, and nothing else; and not into one that somebody
+/// has changed.
+#[test]
+fn what_is_set_can_be_saved() {
+    let Some(lab) = lab("cli-save", 1) else { return };
+    let daemon = Daemon::new("save");
+    daemon.configure("# Ours.", "interfaces = [\"eth0\"]", "max_connections = 5 # few");
+    let gateway = daemon.run(lab.server(), &[]);
+    let file = daemon.path("equic.toml");
+    let text = || std::fs::read_to_string(&file).unwrap();
+    let before = text();
+    eventually("it says how it is", || daemon.status()["report"]["config"].as_str().map(drop));
+    let saved =
+        daemon.equic(&["set", "--save", "max_connections=9", "dry_run=on", "--json"]).json();
+    assert_eq!(saved["saved"], text_of(&file));
+    let after = before
+        .replace("max_connections = 5 # few", "max_connections = 9 # few")
+        .replace("interfaces = [\"eth0\"]\n", "interfaces = [\"eth0\"]\ndry_run = true\n");
+    assert_eq!(text(), after);
+    assert_eq!(daemon.status()["services"][0]["max_connections"], 9);
+    // Again, from what it wrote itself; the file's mode stays.
+    let mode = || std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&file).unwrap()) & 0o777;
+    let was = mode();
+    let said = daemon.equic(&["set", "--save", "dry_run=off"]).ok();
+    assert!(said.contains("saved to"), "{said}");
+    assert_eq!((text(), mode()), (after.replace("dry_run = true", "dry_run = false"), was));
+    // A reload finds what is in force.
+    gateway.signal(Signal::SIGHUP);
+    assert_eq!(gateway.event("reload")["ok"], true);
+    assert_eq!(daemon.status()["services"][0]["max_connections"], 9);
+
+    // Somebody else's change is not overwritten, and nothing is set.
+    let theirs = text().replace("# Ours.", "# Theirs.");
+    daemon.write("equic.toml", &theirs);
+    let refused = daemon.equic(&["set", "--save", "max_connections=7"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("somebody has changed it"), "{refused:?}");
+    assert!(refused.stderr.contains("equic gateway reload"), "{refused:?}");
+    assert_eq!((text(), &daemon.status()["services"][0]["max_connections"]), (theirs, &9.into()));
+    gateway.signal(Signal::SIGHUP);
+    assert_eq!(gateway.event("reload")["ok"], true);
+    daemon.equic(&["set", "--save", "max_connections=7"]).ok();
+    assert!(text().contains("# Theirs.") && text().contains("max_connections = 7 # few"));
+
+    // What cannot be written is not set either.
+    let blocked = daemon.path(".equic.toml.equic-new");
+    std::fs::create_dir(&blocked).unwrap();
+    let refused = daemon.equic(&["set", "--save", "max_connections=8"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("nothing was changed: cannot save to"), "{refused:?}");
+    assert_eq!(daemon.status()["services"][0]["max_connections"], 7);
+    std::fs::remove_dir(&blocked).unwrap();
+    let left: Vec<_> = std::fs::read_dir(daemon.folder.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
+#[test]
+fn without_a_file_nothing_is_saved() {
+    let Some(lab) = lab("cli-unsaved", 1) else { return };
+    let name = &unique("unsaved");
+    let gateway = Running::gateway(lab.server(), name, &[]);
+    gateway.event("ready");
+    let refused = equic(&["gateway", "set", "--save", "max_connections=8", "--gateway", name]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("goes by no configuration file"), "{refused:?}");
+    let status = equic(&["gateway", "status", "--json", "--gateway", name]).json();
+    assert_eq!(status["services"][0]["max_connections"], 0);
 }

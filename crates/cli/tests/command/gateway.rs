@@ -1,8 +1,8 @@
 //! A gateway from the first attachment to the last, through the command alone.
 
-use crate::common::{Running, equic, equic_in, eventually, lab, unique, v4};
+use crate::common::{EQUIC, ROOT, Running, equic, equic_in, eventually, lab, unique, v4};
 use equic_lab::Namespace;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn start(host: &Namespace, name: &str, rest: &[&str]) -> (Running, Value) {
     let gateway = Running::gateway(host, name, rest);
@@ -60,6 +60,16 @@ fn run_steer_and_detach() {
         (&changes["changes"][0]["old"], &changes["changes"][0]["new"]),
         (&"7".into(), &"9".into())
     );
+    let value = |index: usize, which: &str| changes["changes"][index][which].clone();
+    assert_eq!((value(0, "old_value"), value(0, "new_value")), (7.into(), 9.into()));
+    assert_eq!((value(1, "old_value"), value(1, "new_value")), ("new".into(), "strict".into()));
+    assert_eq!(value(2, "new_value"), json!({ "seconds": 2.0 }));
+    let rate = set(&["new_per_source=120/min burst 40", "require_fixed_bit=on", "--json"]).json();
+    let value = |index: usize, which: &str| rate["changes"][index][which].clone();
+    assert_eq!(value(0, "old_value"), json!({ "per_second": null, "burst": null }));
+    assert_eq!(value(0, "new_value"), json!({ "per_second": 2.0, "burst": 40 }));
+    assert_eq!((value(1, "old_value"), value(1, "new_value")), (false.into(), true.into()));
+    set(&["new_per_source=off"]).ok();
     let seen = status(name);
     assert_eq!((&seen["services"][0]["policy"], &seen["lease"]), (&"strict".into(), &"2s".into()));
 
@@ -121,12 +131,90 @@ fn run_steer_and_detach() {
     assert!(again.code == Some(1) && again.stderr.contains("on neither list"), "{again:?}");
     assert_eq!(explain(&["--short"])["reason"], "established");
 
-    let detached = equic(&["gateway", "detach", name, "--json"]).json();
+    lists_as_json(name);
+
+    let both = equic(&["gateway", "detach", name, "--gateway", name]);
+    assert_eq!(both.code, Some(2), "{both:?}");
+    let detached = equic(&["gateway", "detach", "--gateway", name, "--json"]).json();
     assert_eq!(detached["interfaces"].as_array().unwrap().len(), 1);
     let left = gateway.event("left");
     assert!(left["why"].as_str().unwrap().contains("detached"), "{left}");
     assert!(gateway.wait().success());
     assert_eq!(attached(server), None);
+}
+
+/// What changes lists says so as JSON, too.
+fn lists_as_json(name: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("list.txt");
+    std::fs::write(&file, "192.0.2.7\n192.0.2.9\n").unwrap();
+    let file = file.to_str().unwrap();
+    let run = |args: &[&str]| equic(&[&["gateway"], args, &["--json", "--gateway", name]].concat());
+    let denied = run(&["deny", "198.51.100.0/24", "192.0.2.1", "--for", "90s"]).json();
+    assert_eq!(
+        denied,
+        json!({
+            "schema": "equic.gateway.deny/1",
+            "entries": [
+                { "prefix": "198.51.100.0/24", "for_s": 90.0 }, { "prefix": "192.0.2.1/32", "for_s": 90.0 },
+            ],
+        })
+    );
+    let allowed = run(&["allow", "192.0.2.1"]).json();
+    assert_eq!(
+        allowed,
+        json!({ "schema": "equic.gateway.allow/1", "entries": [{ "prefix": "192.0.2.1/32", "for_s": null }] })
+    );
+    let loaded = run(&["deny", "--file", file]).json();
+    assert_eq!(loaded["list"], json!({ "added": 2, "removed": 0, "kept": 0, "left": 0 }));
+    assert_eq!(
+        (&loaded["schema"], &loaded["files"]),
+        (&"equic.gateway.deny/1".into(), &json!([file]))
+    );
+    // Out of a table, in place of what was loaded before.
+    let table = folder.path().join("asn.csv");
+    std::fs::write(
+        &table,
+        "network,asn\n192.0.2.0/25,64500\n192.0.2.128/25,64500\n203.0.113.0/24,1\n",
+    )
+    .unwrap();
+    let table = table.to_str().unwrap();
+    let loaded = run(&["deny", "--file", table, "--asn", "64500"]).json();
+    assert_eq!(loaded["list"], json!({ "added": 1, "removed": 2, "kept": 0, "left": 0 }));
+    let entries = run(&["lists"]).json()["entries"].clone();
+    let prefixes: Vec<_> =
+        entries.as_array().unwrap().iter().map(|e| e["prefix"].clone()).collect();
+    assert_eq!(prefixes, ["192.0.2.0/24", "192.0.2.1/32", "198.51.100.0/24"]);
+    let unknown = run(&["deny", "--file", table, "--country", "DE"]);
+    assert_eq!(unknown.code, Some(1), "{unknown:?}");
+    assert!(unknown.stderr.contains("asn.csv:1:1: the file does not say countries"), "{unknown:?}");
+    assert_eq!(run(&["deny", "--file", table, "--country", "Germany"]).code, Some(2));
+    let forgotten = run(&["forget", "192.0.2.1", "203.0.113.1"]);
+    assert_eq!(forgotten.code, Some(1), "{forgotten:?}");
+    let said: Value = serde_json::from_str(&forgotten.stdout).unwrap();
+    assert_eq!(
+        said,
+        json!({ "schema": "equic.gateway.forget/1", "forgotten": ["192.0.2.1/32"], "missing": ["203.0.113.1/32"] })
+    );
+}
+
+/// The lines for it in the guide, as they are there but for which gateway is meant.
+#[test]
+fn the_guide_says_how_much_memory_a_gateway_takes() {
+    let Some(lab) = lab("cli-memory", 1) else { return };
+    let name = &unique("memory");
+    let (_gateway, _) = start(lab.server(), name, &[]);
+    let guide = std::fs::read_to_string(format!("{ROOT}/docs/guide.md")).unwrap();
+    let lines: Vec<&str> = guide.lines().map(str::trim).collect();
+    let at = lines.iter().position(|line| line.contains("memlock")).unwrap();
+    let script = lines[at - 1..=at]
+        .join("\n")
+        .replace("equic gateway status", &format!("{EQUIC} gateway status --gateway {name}"));
+    let mut sh = std::process::Command::new("sh");
+    sh.args(["-c", &script]);
+    let said = crate::common::finish(sh).ok();
+    let size: f64 = said.trim().strip_suffix(" MiB").unwrap().parse().unwrap();
+    assert!(size > 5.0, "{script}\n{said}");
 }
 
 #[test]
@@ -140,7 +228,7 @@ fn a_signal_takes_it_off_and_a_second_one_is_refused() {
     for part in [
         "interface `eth0` already has an XDP program",
         "`equic_gateway`",
-        "equic gateway detach eth0",
+        "equic gateway detach --gateway eth0",
     ] {
         assert!(second.stderr.contains(part), "{second:?}");
     }
@@ -176,7 +264,7 @@ fn it_survives_the_terminal_under_nohup() {
     let Some(lab) = lab("cli-nohup", 1) else { return };
     let name = unique("nohup");
     let mut nohup = lab.server().command("nohup");
-    nohup.arg(crate::common::EQUIC).stderr(std::process::Stdio::null());
+    nohup.arg(EQUIC).stderr(std::process::Stdio::null());
     let args = ["gateway", "run", "-i", "eth0", "-p", "443", "--name", &name, "--json"];
     let gateway = Running::start(nohup, &args);
     gateway.event("ready");

@@ -68,6 +68,30 @@ fn a_page_says_what_help_says() {
 }
 
 #[test]
+fn a_synopsis_names_what_options_take() {
+    let synopsis = |command: &[&str]| {
+        let page = equic(&[&["man"], command].concat()).ok();
+        let lines = page.lines().skip_while(|line| *line != ".SH SYNOPSIS").skip(1);
+        let text: String = lines.take_while(|line| !line.starts_with(".SH")).collect();
+        // Without fonts and escapes.
+        ["\\fB", "\\fI", "\\fR"]
+            .iter()
+            .fold(text, |text, font| text.replace(font, ""))
+            .replace('\\', "")
+    };
+    let run = synopsis(&["gateway", "run"]);
+    for part in ["[-i|--interface IF]...", "[--max-connections N]", "[--config FILE]", "[--json]"] {
+        assert!(run.contains(part), "{part}: {run}");
+    }
+    let deny = synopsis(&["gateway", "deny"]);
+    assert!(deny.contains("[--for DURATION]") && deny.contains("PREFIX"), "{deny}");
+    assert!(synopsis(&["gateway"]).ends_with("command"));
+    let detach = synopsis(&["gateway", "detach"]);
+    assert!(detach.contains("[--gateway SELECTOR]"), "{detach}");
+    assert_eq!(detach.matches("SELECTOR").count(), 1, "one way to say which: {detach}");
+}
+
+#[test]
 fn what_cannot_be_a_page_is_said() {
     let unknown = equic(&["man", "gateway", "nope"]);
     assert_eq!(unknown.code, Some(2), "{unknown:?}");

@@ -424,3 +424,58 @@ fn a_place_that_is_taken_is_told_and_nothing_is_attached() {
     let out = equic(&["gateway", "metrics", "--listen", "localhost"]);
     assert!(out.code == Some(2) && out.stderr.contains("--listen"), "{out:?}");
 }
+
+/// A gateway with a socket has given up CAP_SYS_ADMIN: nothing can be opened by its id any more.
+#[test]
+fn scrapes_need_no_privilege_and_a_failing_one_is_told() {
+    let Some(lab) = lab("cli-scrape", 1) else { return };
+    let (server, name) = (lab.server(), &unique("scrape"));
+    let _counting = count_run_time();
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, log) = (folder.path().join("socket"), folder.path().join("log"));
+    let mut command = server.command(EQUIC);
+    command.stderr(std::fs::File::create(&log).unwrap());
+    let args = ["gateway", "run", "-i", "eth0", "-p", "443", "--json", "--log", "json"];
+    let more = ["--name", name, "--metrics", OF_RUN, "--socket", socket.to_str().unwrap()];
+    let gateway = Running::start(command, &[&args[..], &more].concat());
+    gateway.event("metrics");
+    // One packet, so that the kernel has something to say of the program's runs.
+    let target = format!("{}:443", v4(server));
+    let one = flood("garbage", &target, &["--packets", "5", "--duration", "20s"]);
+    equic_in(lab.client(1), &strs(&one)).ok();
+    let scrape = || get(server, OF_RUN, "/metrics").expect("it answers");
+    let answer = scrape();
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(answer.body.contains("\nequic_program_runs_total "), "{answer:?}");
+    assert!(answer.body.contains("\nequic_up 1"), "{answer:?}");
+    let healthz = || get(server, OF_RUN, "/healthz").expect("it answers");
+    assert_eq!(healthz().status, 200);
+
+    // Now it is short of descriptors: an answer takes the last one there is.
+    let limit = |soft: usize| {
+        let mut prlimit = Command::new("prlimit");
+        prlimit.args(["--pid", &gateway.pid().to_string(), &format!("--nofile={soft}:")]);
+        finish(prlimit).ok();
+    };
+    let open = std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap();
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<usize>().ok();
+    let open: Vec<usize> = open.filter_map(|entry| number(entry.ok()?)).collect();
+    let free = |below: usize| below - open.iter().filter(|fd| **fd < below).count();
+    limit((0..).find(|below| free(*below) == 1).unwrap());
+    eventually("a scrape fails", || (scrape().status == 500).then_some(()));
+    let unwell =
+        eventually("its health is told", || Some(healthz()).filter(|answer| answer.status == 503));
+    assert!(unwell.body.contains("cannot be read"), "{unwell:?}");
+    let logged = |event: &str| {
+        let text = std::fs::read_to_string(&log).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        lines.into_iter().find(|line| line["event"] == event && line["about"] == "metrics")
+    };
+    let told = eventually("it is in the log", || logged("condition"));
+    assert!(told["what"].as_str().unwrap().contains("scrapes fail"), "{told}");
+    limit(1024);
+    eventually("a scrape succeeds", || (scrape().status == 200).then_some(()));
+    eventually("that is in the log", || logged("recovered"));
+    assert_eq!(healthz().status, 200);
+    assert!(gateway.terminate().success());
+}

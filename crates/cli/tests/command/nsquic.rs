@@ -65,6 +65,27 @@ fn a_part_is_played_drawn_and_judged() {
 }
 
 #[test]
+fn a_result_is_stored_compressed_and_read_again() {
+    let folder = folder("exit 0");
+    let out = folder.path().join("out");
+    let part = ["--quick", "--part", "errors", "--seeds", "2"];
+    nsquic(folder.path(), &part).ok();
+    assert!(out.join("result.json").exists());
+    nsquic(folder.path(), &[&part[..], &["--gzip"]].concat()).ok();
+    let stored = out.join("result.json.gz");
+    assert!(!out.join("result.json").exists(), "there is one result");
+    let again =
+        nsquic(folder.path(), &["--markdown", "--plot-only", stored.to_str().unwrap()]).ok();
+    assert!(again.contains("9.00 at 1 MB"), "{again}");
+    // Half of it is none.
+    let bytes = std::fs::read(&stored).unwrap();
+    std::fs::write(&stored, &bytes[..bytes.len() / 2]).unwrap();
+    let failed = nsquic(folder.path(), &["--plot-only", stored.to_str().unwrap()]);
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    assert!(failed.stderr.contains("cannot read"), "{failed:?}");
+}
+
+#[test]
 fn a_simulator_that_fails_is_an_error_and_nothing_is_written() {
     let folder = folder("echo no space left >&2; exit 1");
     let failed = nsquic(folder.path(), &["--quick", "--part", "errors"]);

@@ -1,8 +1,9 @@
-//! The demo, the soak and the experiments of the papers from end to end, each as small as it gets.
+//! The demo, the soak, a benchmark and the experiments of the papers from end to end, each as small as it gets.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod demo;
+mod forged;
 mod highway;
 mod marked;
 mod reproduce;

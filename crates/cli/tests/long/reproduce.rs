@@ -29,12 +29,12 @@ fn reproduce(mark: &str, out: &Path, more: &[&str]) -> Command {
     command
 }
 
-fn check_run(run: &Value, each: f64) {
+/// `each` is how many requests a sequential client makes, `attack` how many times as many an attacker.
+fn check_run(run: &Value, each: f64, attack: f64) {
     let arm = run["arm"].as_str().unwrap();
     let [legitimate, attackers] = [&run["legitimate"]["outcomes"], &run["attackers"]];
-    for outcomes in [legitimate, attackers] {
-        assert_eq!(requests(outcomes), 4.0 * each, "{run}");
-    }
+    assert_eq!(requests(legitimate), 4.0 * each, "{run}");
+    assert_eq!(requests(attackers), 4.0 * each * attack, "{run}");
     assert!(number(&legitimate["ok"]) > 0.0, "{run}");
     let calls: f64 =
         run["syscalls"].as_object().unwrap().values().map(|row| number(&row["calls"])).sum();
@@ -69,7 +69,7 @@ fn the_experiment_measures_every_arm_and_leaves_nothing() {
     let mut command = reproduce(
         &mark,
         out.path(),
-        &["--runs", "1", "--requests", "40", "--seed", "7", "--readme"],
+        &["--runs", "1", "--requests", "40", "--most-attack", "2", "--seed", "7", "--readme"],
     );
     command.arg(&readme);
     // Some seconds a run, and far more on a busy machine.
@@ -81,10 +81,11 @@ fn the_experiment_measures_every_arm_and_leaves_nothing() {
 
     let data = &report["data"];
     assert_eq!((&data["plan"]["seed"], &data["plan"]["runs_per_arm"]), (&7.into(), &1.into()));
+    let attack = check_search(&data["plan"]);
     let runs = data["runs"].as_array().unwrap();
     let mut arms: Vec<&str> = runs.iter().map(|run| run["arm"].as_str().unwrap()).collect();
     for run in runs {
-        check_run(run, 40.0);
+        check_run(run, 40.0, attack);
     }
     assert!(runs.iter().any(|run| run["block"].is_object()), "no block was measured");
     arms.sort_unstable();
@@ -94,7 +95,7 @@ fn the_experiment_measures_every_arm_and_leaves_nothing() {
     let decided: Vec<&Value> =
         data["decisions"].as_array().unwrap().iter().map(|decision| &decision["arm"]).collect();
     assert_eq!(decided, ARMS[1..].iter().collect::<Vec<_>>());
-    check_files(out.path(), &readme);
+    check_files(out.path(), &readme, attack as usize);
 
     // The same again from the stored result.
     let again = tempfile::tempdir().unwrap();
@@ -111,7 +112,24 @@ fn the_experiment_measures_every_arm_and_leaves_nothing() {
     assert_ended(&mark);
 }
 
-fn check_files(out: &Path, readme: &Path) {
+/// The attack that the search chose: the first that costs half of the throughput, or the strongest.
+fn check_search(plan: &Value) -> f64 {
+    let steps = plan["search"].as_array().unwrap();
+    let lost = |step: &Value| {
+        let trials = step["trials"].as_array().unwrap();
+        assert_eq!(trials.len(), 1, "{step}");
+        let [before, attacked] =
+            ["before_per_s", "attacked_per_s"].map(|name| number(&trials[0][name]));
+        before > 0.0 && attacked <= before / 2.0
+    };
+    let attacks: Vec<f64> = steps.iter().map(|step| number(&step["attack"])).collect();
+    assert_eq!(attacks, if lost(&steps[0]) { vec![1.0] } else { vec![1.0, 2.0] });
+    assert_eq!(number(&plan["attack"]), attacks[attacks.len() - 1]);
+    assert!(number(&plan["mean_window_s"]) >= number(&plan["window_s"]), "{plan}");
+    attacks[attacks.len() - 1]
+}
+
+fn check_files(out: &Path, readme: &Path, attack: usize) {
     for plot in PLOTS {
         let file = |kind: &str| std::fs::read(out.join(format!("{plot}.{kind}"))).unwrap();
         assert!(file("png").starts_with(b"\x89PNG") && file("svg").starts_with(b"<svg"), "{plot}");
@@ -120,14 +138,15 @@ fn check_files(out: &Path, readme: &Path) {
     for claim in ["+30.9 %", "-65 %", "-26.4 %", "77,551", "562 to 26", "2.94 s"] {
         assert!(text.contains(claim), "{claim} is missing in {text}");
     }
-    // 40 requests of eight clients, in each run.
+    assert!(text.contains(&format!("The attack is {attack} times the paper's")), "{text}");
+    // 40 requests of four clients, and `attack` times as many of four others, in each run.
     let files: Vec<_> = std::fs::read_dir(out.join("raw")).unwrap().collect();
     assert_eq!(files.len(), ARMS.len());
     for file in files {
         let file = std::fs::File::open(file.unwrap().path()).unwrap();
         let mut text = String::new();
         flate2::read::GzDecoder::new(file).read_to_string(&mut text).unwrap();
-        assert_eq!(text.lines().count(), 8 * 40);
+        assert_eq!(text.lines().count(), 4 * 40 * (1 + attack));
         for line in text.lines() {
             let sample: Value = serde_json::from_str(line).unwrap();
             assert!(sample["outcome"].is_string() && sample["duration_ms"].is_number(), "{line}");

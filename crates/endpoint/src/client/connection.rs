@@ -225,7 +225,7 @@ impl Connection {
         self.shared.handshake
     }
 
-    /// Whether requests can still be sent on the connection.
+    /// True if requests can still be sent on the connection.
     pub fn is_open(&self) -> bool {
         self.shared.quic.close_reason().is_none()
     }

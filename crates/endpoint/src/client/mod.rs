@@ -55,7 +55,7 @@ pub struct ClientConfig {
     pub receive_offload: bool,
     /// Congestion control of what is sent.
     pub congestion: Congestion,
-    /// Whether to ask servers to go on in version 2 (RFC 9369 s.4): connections begin in version 1, and
+    /// Asks servers to go on in version 2 (RFC 9369 s.4): connections begin in version 1, and
     /// a server that keeps it costs a round trip more.
     pub upgrade_to_v2: bool,
     /// File that TLS secrets are written to, for packet analysers; none: they are not written.
@@ -64,12 +64,12 @@ pub struct ClientConfig {
     pub qlog: Option<QlogFolder>,
     /// Output for a line about each packet; none: no lines are written.
     pub trace: Option<PacketTrace>,
-    /// Whether to send requests before the handshake is complete (0-RTT), to servers that this client
+    /// Sends requests before the handshake is complete (0-RTT), to servers that this client
     /// has been connected to and that allow it. Only those of safe methods (RFC 9110 s.9.2.1): an
     /// attacker can have them carried out more than once (RFC 8470 s.2). Sessions are in memory alone,
     /// for rustls does not write them down.
     pub early_data: bool,
-    /// Whether an attempt ends as soon as the network says that nothing listens there, or that no way
+    /// True if an attempt ends as soon as the network says that nothing listens there, or that no way
     /// leads there (ICMP), before anything has come from the server; then the next address of the host
     /// is tried. Otherwise it goes on until the time is over.
     pub heed_unreachable: bool,

@@ -35,7 +35,7 @@ pub struct RequestRecord {
     pub bytes: u64,
     /// Time from the end of the request's headers to the end of the response.
     pub duration: Duration,
-    /// Whether the whole response was handed to QUIC.
+    /// True if the whole response was handed to QUIC.
     pub complete: bool,
 }
 
@@ -60,17 +60,17 @@ pub struct ServerConfig {
     /// distributes clients over them by their addresses; who moves is brought back to the socket of
     /// its connection.
     pub sockets: usize,
-    /// Whether clients that come back may ask before the handshake is complete (0-RTT): an attacker who
+    /// True if clients that come back may ask before the handshake is complete (0-RTT): an attacker who
     /// records such a request can have it carried out again, so only GET and HEAD are answered then,
     /// others by 425 (RFC 8470 s.5.2). Each session ticket is good for that once, for as long as this
     /// process lives, and while the client's clock agrees to a minute (RFC 8446 s.8).
     pub early_data: bool,
-    /// Whether every client whom the admission lets in has to prove its address first, by a Retry
+    /// True if every client whom the admission lets in has to prove its address first, by a Retry
     /// (RFC 9000 s.8.1.2): another round trip, and no state for forged addresses.
     pub retry: bool,
     /// Congestion control of what is sent.
     pub congestion: Congestion,
-    /// Whether clients that begin in version 1 and say that they would rather speak version 2 are
+    /// True if clients that begin in version 1 and say that they would rather speak version 2 are
     /// answered in that (RFC 9369, RFC 9368 s.2.3). Otherwise everybody keeps the version of the first
     /// packet, which may be 1 or 2.
     pub upgrade_to_v2: bool,

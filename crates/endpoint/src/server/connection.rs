@@ -43,7 +43,7 @@ impl Peer {
         canonical(self.quic.remote_address())
     }
 
-    /// Whether data read now is early (0-RTT), and may be a repetition by an attacker.
+    /// True if data read now is early (0-RTT), and may be a repetition by an attacker.
     pub(super) fn is_early(&self) -> bool {
         self.quic.is_early()
     }

@@ -157,7 +157,7 @@ async fn resolve(resolver: Resolver) -> Result<(Request<()>, Stream), NoRequest>
     Ok((request, stream))
 }
 
-/// Whether the error means that the client gave the request up, in one direction or the other.
+/// True if the error means that the client gave the request up, in one direction or the other.
 fn is_cancelled(error: &StreamError) -> bool {
     matches!(error, StreamError::RemoteTerminate { .. })
 }

@@ -13,7 +13,7 @@ use crate::common::{PATIENCE, loopback, start, until};
 /// Between a client and a server; it knows the client by the address of its first datagram alone.
 pub(crate) struct Relay {
     pub address: SocketAddr,
-    /// Whether the server's datagrams are held back.
+    /// True while the server's datagrams are held back.
     pub hold: watch::Sender<bool>,
     /// Datagrams that the client sent while the server's were held back.
     pub sent: Arc<Mutex<Vec<Vec<u8>>>>,

@@ -25,7 +25,7 @@ use crate::config::{BanConfig, nanos};
 use window::Window;
 
 pub use evidence::Evidence;
-pub use store::{Kept, StoreError, load, save};
+pub use store::{Kept, StoreError, load, save, set_aside};
 
 /// A ban to impose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,17 +1,23 @@
 //! Bans as a file, so that they outlast a restart.
 //!
 //! It is written whole under another name in the same folder, flushed, and renamed: a reader finds
-//! the old one or the new one, never half of one, and a full disk leaves the old one.
+//! the old one or the new one, never half of one, and a full disk leaves the old one. Only its owner may
+//! read it, and what others put under that other name is neither followed nor written to.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use serde::{Deserialize, Serialize};
 
 /// A file that is longer is none of ours.
 const LONGEST: u64 = 256 << 20;
+
+/// Greatest number of files that are kept because they could not be read.
+const MOST_ASIDE: u32 = 100;
 
 /// A ban in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +46,7 @@ const SCHEMA: &str = "equic.bans/1";
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} {}: {why}", .path.display())]
 pub struct StoreError {
-    /// `cannot read`, `cannot write`.
+    /// `cannot read`, `cannot write`, `cannot set aside`.
     pub doing: &'static str,
     /// The file.
     pub path: PathBuf,
@@ -80,7 +86,8 @@ pub fn save(path: &Path, bans: Vec<Kept>) -> Result<(), StoreError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
-    let written = write(&new, &text).and_then(|()| fs::rename(&new, path));
+    let renamed = write(&new, &text).and_then(|()| fs::rename(&new, path));
+    let written = renamed.and_then(|()| sync_folder_of(path));
     written.map_err(|error| {
         // A half of a file takes up a full disk's last room.
         let _ = fs::remove_file(&new);
@@ -88,8 +95,49 @@ pub fn save(path: &Path, bans: Vec<Kept>) -> Result<(), StoreError> {
     })
 }
 
+/// Moves a file that cannot be read as bans out of the way, so that it is not overwritten: its name now.
+///
+/// # Errors
+/// It cannot be renamed.
+pub fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
+    let failed = |error: io::Error| StoreError {
+        doing: "cannot set aside",
+        path: path.to_owned(),
+        why: error.to_string(),
+    };
+    for number in 1..=MOST_ASIDE {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".unread-{number}"));
+        let aside = path.with_file_name(name);
+        match renameat2(AT_FDCWD, path, AT_FDCWD, &aside, RenameFlags::RENAME_NOREPLACE) {
+            Ok(()) => return Ok(aside),
+            Err(nix::Error::EEXIST) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
+    }
+    let why = format!("there are {MOST_ASIDE} of them already: remove what is not needed");
+    Err(failed(io::Error::other(why)))
+}
+
+/// Writes a new file, for its owner alone, whose name must not be there.
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
+    match fs::remove_file(path) {
+        // Left by a process that was killed, or put there by somebody: a link goes, its target stays.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)?;
     file.write_all(text)?;
     file.sync_all()
+}
+
+/// Has a rename survive a power failure.
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }

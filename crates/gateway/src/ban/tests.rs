@@ -211,7 +211,37 @@ fn a_file_of_bans() {
         let error = load(&path).unwrap_err().to_string();
         assert!(error.contains("cannot read") && error.contains("bans.json"), "{error}");
     }
+    // What cannot be read is kept, under another name each time.
+    for (number, content) in [(1, "first"), (2, "second")] {
+        std::fs::write(&path, content).unwrap();
+        let aside = set_aside(&path).unwrap();
+        assert_eq!(aside, folder.path().join(format!("bans.json.unread-{number}")));
+        assert_eq!(
+            (std::fs::read_to_string(&aside).unwrap(), path.exists()),
+            (content.into(), false)
+        );
+    }
+    (1..=2).for_each(|n| {
+        std::fs::remove_file(folder.path().join(format!("bans.json.unread-{n}"))).unwrap();
+    });
+    save(&path, bans.clone()).unwrap();
     let error = save(&folder.path().join("no/such/folder"), bans).unwrap_err().to_string();
     assert!(error.contains("cannot write"), "{error}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left behind");
+}
+
+#[test]
+fn a_file_of_bans_is_written_where_it_should_be_and_nowhere_else() {
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+    let folder = tempfile::tempdir().unwrap();
+    let (path, precious) = (folder.path().join("bans.json"), folder.path().join("precious"));
+    std::fs::write(&precious, "precious").unwrap();
+    symlink(&precious, folder.path().join("bans.json.new")).unwrap();
+    let bans = vec![Kept { prefix: net("192.0.2.1"), until_ms: 5, count: 2 }];
+    save(&path, bans.clone()).unwrap();
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
+    assert_eq!(load(&path).unwrap(), bans);
+    let there = std::fs::symlink_metadata(&path).unwrap();
+    assert!(there.is_file());
+    assert_eq!(there.mode() & 0o777, 0o600, "for its owner alone");
 }

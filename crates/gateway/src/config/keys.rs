@@ -5,10 +5,15 @@
 //! name in front, `dry_run` is the service's.
 
 use std::str::FromStr;
+use std::time::Duration;
 
-use super::{ConfigError, GatewayConfig, ServiceConfig, check};
+use serde::Serialize;
+
+use super::{Config, ConfigError, GatewayConfig, ServiceConfig, check};
+use crate::control::Change;
 use crate::error::similar;
-use crate::quantity::{format_duration, parse_duration, parse_size};
+use crate::ledger::no_such_service;
+use crate::quantity::{Rate, format_duration, parse_duration, parse_size};
 
 /// A setting that can change while the gateway runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -85,6 +90,36 @@ impl Key {
         }
     }
 
+    /// Value of this setting in a service, in numbers.
+    pub(crate) fn value(self, service: &ServiceConfig) -> SettingValue {
+        match self {
+            Key::Enabled => SettingValue::Flag(service.enabled),
+            Key::MaxConnections => SettingValue::Number(service.max_connections.into()),
+            Key::NewPerSource => service.new_per_source.into(),
+            Key::NewPerService => service.new_per_service.into(),
+            Key::PacketsPerSource => service.packets_per_source.into(),
+            Key::BytesPerSource => service.bytes_per_source.into(),
+            Key::HandshakeTimeout => service.handshake_timeout.into(),
+            Key::DryRun => SettingValue::Flag(service.dry_run),
+            Key::RequireFixedBit => SettingValue::Flag(service.require_fixed_bit),
+            Key::RefuseUnknownVersions => SettingValue::Flag(service.refuse_unknown_versions),
+            Key::AlsoClient => SettingValue::Flag(service.also_client),
+            Key::Policy | Key::Fragments | Key::Lease | Key::Events => {
+                SettingValue::Name(self.show(service))
+            }
+        }
+    }
+
+    /// Value of this setting in the gateway, in numbers.
+    pub(crate) fn gateway_value(self, gateway: &GatewayConfig) -> SettingValue {
+        match self {
+            Key::DryRun => SettingValue::Flag(gateway.dry_run),
+            Key::Lease => gateway.lease.into(),
+            Key::Events => gateway.events.into(),
+            _ => SettingValue::Name(self.show_gateway(gateway)),
+        }
+    }
+
     /// Value of this setting in the gateway, as text.
     pub(crate) fn show_gateway(self, gateway: &GatewayConfig) -> String {
         match self {
@@ -93,6 +128,46 @@ impl Key {
             Key::Events => gateway.events.to_string(),
             _ => String::new(),
         }
+    }
+}
+
+/// The value of a setting in numbers, for programs. In JSON each is what stands in it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum SettingValue {
+    /// On or off.
+    Flag(bool),
+    /// A number of connections; 0: no limit.
+    Number(u64),
+    /// A name, such as that of a policy.
+    Name(String),
+    /// A time: `{"seconds": 2.5}`.
+    Duration {
+        /// The time in seconds.
+        seconds: f64,
+    },
+    /// A rate: `{"per_second": 20.0, "burst": 40}`; `{"per_second": null, "burst": null}` if it is off.
+    Rate {
+        /// Connections, packets or bytes a second.
+        per_second: Option<f64>,
+        /// How many of them may come at once.
+        burst: Option<u64>,
+    },
+}
+
+impl From<Rate> for SettingValue {
+    fn from(rate: Rate) -> SettingValue {
+        let on = !rate.is_off();
+        SettingValue::Rate {
+            per_second: on.then(|| rate.units_per_second()),
+            burst: on.then(|| rate.burst()),
+        }
+    }
+}
+
+impl From<Duration> for SettingValue {
+    fn from(duration: Duration) -> SettingValue {
+        SettingValue::Duration { seconds: duration.as_secs_f64() }
     }
 }
 
@@ -227,5 +302,42 @@ impl Setting {
     fn number(&self) -> Result<u32, ConfigError> {
         let number = parse_size(&self.value).map_err(|e| self.invalid(e.to_string()))?;
         u32::try_from(number).map_err(|_| self.invalid(format!("{number} is over {}", u32::MAX)))
+    }
+}
+
+impl Config {
+    /// Changes a setting in a configuration, as [`Control::apply`](crate::Control::apply) does in a
+    /// gateway that runs.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchService`](crate::Error::NoSuchService); [`ConfigError::Invalid`].
+    pub fn set(&mut self, setting: &Setting) -> crate::Result<Vec<Change>> {
+        let key = setting.key;
+        if setting.is_for_gateway() {
+            let (old, old_value) =
+                (key.show_gateway(&self.gateway), key.gateway_value(&self.gateway));
+            setting.apply_gateway(&mut self.gateway)?;
+            let (new, new_value) =
+                (key.show_gateway(&self.gateway), key.gateway_value(&self.gateway));
+            let key = key.name();
+            return Ok(vec![Change { service: None, key, old, new, old_value, new_value }]);
+        }
+        let meant = |service: &ServiceConfig| {
+            setting.service.as_ref().is_none_or(|wanted| *wanted == service.name)
+        };
+        if let Some(wanted) = setting.service.as_ref().filter(|_| !self.services.iter().any(meant))
+        {
+            let names = self.services.iter().map(|service| service.name.clone()).collect();
+            return Err(no_such_service(wanted, names));
+        }
+        let mut changes = Vec::new();
+        for service in self.services.iter_mut().filter(|service| meant(service)) {
+            let (old, old_value) = (key.show(service), key.value(service));
+            setting.apply(service)?;
+            let (new, new_value) = (key.show(service), key.value(service));
+            let (service, key) = (Some(service.name.clone()), key.name());
+            changes.push(Change { service, key, old, new, old_value, new_value });
+        }
+        Ok(changes)
     }
 }

@@ -52,6 +52,11 @@ pub fn parse_list(text: &[u8]) -> Result<Vec<IpNet>, ConfigError> {
 /// # Errors
 /// As [`parse_list`], or when it cannot be read.
 pub fn read_list(path: &Path) -> Result<Vec<IpNet>, ConfigError> {
+    parse_list(&read_text(path)?).map_err(|error| error.in_file(path))
+}
+
+/// The bytes of a list file, if they are not too many.
+pub(super) fn read_text(path: &Path) -> Result<Vec<u8>, ConfigError> {
     let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut text = Vec::new();
@@ -60,7 +65,7 @@ pub fn read_list(path: &Path) -> Result<Vec<IpNet>, ConfigError> {
         let why = format!("it is longer than {} MiB", LONGEST >> 20);
         return Err(unreadable(std::io::Error::other(why)));
     }
-    parse_list(&text).map_err(|error| error.in_file(path))
+    Ok(text)
 }
 
 impl Config {
@@ -85,13 +90,13 @@ impl Config {
         };
         let mut problems = add(self.deny.clone(), ListAction::Deny, "deny");
         problems.extend(add(self.allow.clone(), ListAction::Allow, "allow"));
-        let files = self.deny_files.iter().map(|path| (path, ListAction::Deny));
-        for (path, action) in
-            files.chain(self.allow_files.iter().map(|path| (path, ListAction::Allow)))
+        let files = self.deny_files.iter().map(|list| (list, ListAction::Deny));
+        for (list, action) in
+            files.chain(self.allow_files.iter().map(|list| (list, ListAction::Allow)))
         {
-            match read_list(path) {
+            match list.read() {
                 Ok(prefixes) => {
-                    problems.extend(add(prefixes, action, &path.display().to_string()));
+                    problems.extend(add(prefixes, action, &list.file.display().to_string()));
                 }
                 Err(error) => errors.push(error),
             }

@@ -2,7 +2,8 @@
 //!
 //! * [`Config`] and its parts are plain data: read them from a file with [`Config::parse`], or fill
 //!   them in; `read.rs` reads the text, [`Config::validate`] checks what types cannot (`check.rs`);
-//! * `ban.rs`: `[ban]`; `listfile.rs`: list files, an address or prefix a line;
+//! * `ban.rs`: `[ban]`; `listfile.rs`: list files, an address or prefix a line; `origin.rs`: tables of
+//!   autonomous systems and countries;
 //! * `types.rs`: listeners, prefixes, modes and policies, each readable from text;
 //! * `keys.rs`: the settings that can change while the gateway runs (`set KEY=VALUE`), over the
 //!   same parsers;
@@ -13,13 +14,14 @@ mod check;
 mod convert;
 mod keys;
 mod listfile;
+mod origin;
 mod problem;
 mod read;
 mod socket;
 mod types;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -31,8 +33,9 @@ pub use ban::BanConfig;
 pub(crate) use convert::{
     Listener, address_bytes, buckets_for, c_name, from_c_name, nanos, service_from_abi,
 };
-pub use keys::{Key, Setting};
+pub use keys::{Key, Setting, SettingValue};
 pub use listfile::{parse_list, read_list};
+pub use origin::ListFile;
 pub use problem::{ConfigError, Problem};
 pub use socket::SocketConfig;
 pub(crate) use types::canonical_prefix;
@@ -48,10 +51,10 @@ pub struct Config {
     /// Prefixes exempt from quotas and rates.
     #[serde(with = "types::prefixes")]
     pub allow: Vec<IpNet>,
-    /// Files with more prefixes to drop, one a line; relative to the configuration's folder.
-    pub deny_files: Vec<PathBuf>,
+    /// Files with more prefixes to drop; relative to the configuration's folder.
+    pub deny_files: Vec<ListFile>,
     /// Files with more prefixes to exempt.
-    pub allow_files: Vec<PathBuf>,
+    pub allow_files: Vec<ListFile>,
     /// Settings that hold for all services.
     pub gateway: GatewayConfig,
     /// Settings of the bans of refused sources; none: nobody is banned.
@@ -226,8 +229,10 @@ impl Config {
         let mut config = Config::parse(&text).map_err(|error| error.in_file(path))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let state = config.ban.as_mut().and_then(|ban| ban.state.as_mut());
-        let files = config.deny_files.iter_mut().chain(&mut config.allow_files).chain(state);
-        files.for_each(|file| *file = folder.join(&file));
+        let lists = config.deny_files.iter_mut().chain(&mut config.allow_files);
+        let files =
+            lists.flat_map(|list| std::iter::once(&mut list.file).chain(&mut list.locations));
+        files.chain(state).for_each(|file| *file = folder.join(&file));
         Ok(config)
     }
 

@@ -11,7 +11,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::check::{Complaint, Step, check};
-use super::{BanConfig, Config, GatewayConfig, Problem, ServiceConfig, SocketConfig, parse_prefix};
+use super::{
+    BanConfig, Config, GatewayConfig, ListFile, Problem, ServiceConfig, SocketConfig, parse_prefix,
+};
 use crate::error::similar;
 use crate::quantity::parse_duration;
 
@@ -99,8 +101,8 @@ impl Reader<'_> {
             match name {
                 "deny" => self.prefixes(&at, value, &mut config.deny),
                 "allow" => self.prefixes(&at, value, &mut config.allow),
-                "deny_files" => self.list(&at, value, &mut config.deny_files),
-                "allow_files" => self.list(&at, value, &mut config.allow_files),
+                "deny_files" => self.list_files(&at, value, &mut config.deny_files),
+                "allow_files" => self.list_files(&at, value, &mut config.allow_files),
                 "gateway" => self.gateway(&at, value, &mut config.gateway),
                 "ban" => config.ban = self.ban(&at, value),
                 "service" => config.services = self.services(&at, value),
@@ -146,6 +148,37 @@ impl Reader<'_> {
             "max_per_user" => socket.max_per_user, plain;
         );
         *place = Some(socket);
+    }
+
+    fn list_files(&mut self, at: &At, value: &Spanned<DeValue<'_>>, place: &mut Vec<ListFile>) {
+        let elements: Vec<_> = self.elements(at, value).collect();
+        for (index, value) in elements {
+            let at = at.index(index, None);
+            match value.get_ref() {
+                DeValue::String(path) => place.push(ListFile::plain(path.as_ref())),
+                DeValue::Table(table) => {
+                    let mut list = ListFile::default();
+                    let before = self.problems.len();
+                    keys!(self, table, at;
+                        "file" => list.file, plain;
+                        "asn" => list.asn, list;
+                        "country" => list.country, list;
+                        "locations" => list.locations, optional;
+                    );
+                    if self.problems.len() == before {
+                        match list.check() {
+                            Ok(()) => place.push(list),
+                            Err(message) => self.fail(&at, value, message),
+                        }
+                    }
+                }
+                _ => {
+                    let message =
+                        "this is a path, or a table as { file = \"asn.tsv\", asn = [64500] }";
+                    self.fail(&at, value, message.to_owned());
+                }
+            }
+        }
     }
 
     fn ban(&mut self, at: &At, value: &Spanned<DeValue<'_>>) -> Option<BanConfig> {

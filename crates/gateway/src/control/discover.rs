@@ -190,6 +190,7 @@ impl Control {
             if let (Some(pin), true) = (self.pin(), links.len() > detached.len() + 1) {
                 forget(&pin, Some(link.ifindex))?;
             }
+            self.note(&format!("detach {}", there.label()));
             detached.push(there);
         }
         if let Some(pin) = self.pin().filter(|_| detached.len() == links.len()) {

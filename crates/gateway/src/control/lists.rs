@@ -58,6 +58,11 @@ pub struct ListEntry {
 /// Pause between two looks through the lists, as a multiple of the time that a look took.
 const REST: u32 = 50;
 
+/// For how long an entry is made, in words.
+fn lasting(ttl: Option<Duration>) -> String {
+    ttl.map_or_else(String::new, |ttl| format!(" for {}", crate::quantity::format_duration(ttl)))
+}
+
 impl Control {
     /// Drops the packets of a prefix from now on, for `ttl` or for good. Replaces an entry of the same
     /// prefix.
@@ -65,7 +70,9 @@ impl Control {
     /// # Errors
     /// [`Error::ListFull`].
     pub fn deny(&self, prefix: IpNet, ttl: Option<Duration>) -> Result<()> {
-        self.put(prefix, &entry(ListAction::Deny, Origin::Command, self.until(ttl), 0))
+        self.put(prefix, &entry(ListAction::Deny, Origin::Command, self.until(ttl), 0))?;
+        self.note(&format!("deny {prefix}{}", lasting(ttl)));
+        Ok(())
     }
 
     /// Exempts a prefix from quotas and rates from now on, for `ttl` or for good. Replaces an entry
@@ -74,7 +81,9 @@ impl Control {
     /// # Errors
     /// [`Error::ListFull`].
     pub fn allow(&self, prefix: IpNet, ttl: Option<Duration>) -> Result<()> {
-        self.put(prefix, &entry(ListAction::Allow, Origin::Command, self.until(ttl), 0))
+        self.put(prefix, &entry(ListAction::Allow, Origin::Command, self.until(ttl), 0))?;
+        self.note(&format!("allow {prefix}{}", lasting(ttl)));
+        Ok(())
     }
 
     /// Bans a prefix for `ttl`, its ban number `count`; an older ban of it is replaced. False when
@@ -120,9 +129,19 @@ impl Control {
             AclKey::V4(key) => maps.acl4.put(key, &with(key.prefixlen)),
             AclKey::V6(key) => maps.acl6.put(key, &with(key.prefixlen)),
         };
-        match put(&self.maps) {
+        let counted = || -> Result<io::Result<()>> {
+            let mut writing = self.writing();
+            let old = self.exact(prefix)?;
+            let done = put(&self.maps);
+            if done.is_ok() {
+                self.note_expiry(entry.expires_ns);
+                writing.put(prefix, old.as_ref(), entry);
+            }
+            Ok(done)
+        };
+        match counted()? {
             // Expired entries may take the room.
-            Err(error) if is_full(&error) && self.sweep_lists()? > 0 => put(&self.maps),
+            Err(error) if is_full(&error) && self.sweep_lists()? > 0 => counted()?,
             other => other,
         }
         .map_err(|error| match is_full(&error) {
@@ -131,16 +150,41 @@ impl Control {
         })
     }
 
+    /// The entry of exactly this prefix, an expired one too.
+    fn exact(&self, prefix: IpNet) -> Result<Option<abi::equic_acl_entry>> {
+        let length = length_of(&AclKey::of(prefix));
+        Ok(self.longest(prefix)?.filter(|found| found.prefixlen == length))
+    }
+
     /// Removes the entry of exactly this prefix, and says whether there was one.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
     pub fn forget(&self, prefix: IpNet) -> Result<bool> {
-        match AclKey::of(prefix) {
+        let forgotten = self.forget_if(prefix, |_| true)?;
+        if forgotten {
+            self.note(&format!("forget {prefix}"));
+        }
+        Ok(forgotten)
+    }
+
+    /// Removes the entry of exactly this prefix if it is such a one, and says whether it did.
+    pub(super) fn forget_if(
+        &self,
+        prefix: IpNet,
+        such: impl Fn(&abi::equic_acl_entry) -> bool,
+    ) -> Result<bool> {
+        let mut writing = self.writing();
+        let Some(old) = self.exact(prefix)?.filter(such) else { return Ok(false) };
+        let gone = match AclKey::of(prefix) {
             AclKey::V4(key) => self.maps.acl4.delete(&key),
             AclKey::V6(key) => self.maps.acl6.delete(&key),
         }
-        .map_err(|error| Error::system(format!("forgetting {prefix}"), error))
+        .map_err(|error| Error::system(format!("forgetting {prefix}"), error))?;
+        if gone {
+            writing.gone(prefix, &old);
+        }
+        Ok(gone)
     }
 
     /// The entries that hold, IPv4 first, sorted.
@@ -165,9 +209,7 @@ impl Control {
     /// The kernel's error if a call fails.
     pub fn entry(&self, prefix: IpNet) -> Result<Option<ListEntry>> {
         let now = self.now();
-        let found = self
-            .longest(prefix)?
-            .filter(|found| found.prefixlen == length_of(&AclKey::of(prefix)) && holds(found, now));
+        let found = self.exact(prefix)?.filter(|found| holds(found, now));
         Ok(found.map(|found| typed(prefix, &found, now)))
     }
 
@@ -210,14 +252,40 @@ impl Control {
         Ok(v4.chain(v6).collect())
     }
 
-    /// Removes expired entries: how many.
-    pub(super) fn sweep_lists(&self) -> Result<u32> {
-        let now = self.now();
-        let mut removed = 0;
-        for (prefix, entry) in self.raw_lists()? {
-            if !holds(&entry, now) {
-                removed += u32::from(self.forget(prefix)?);
+    /// Shows every entry to `visit`, expired ones too, without a copy of them all. Some may be shown
+    /// twice where the tries change meanwhile.
+    pub(super) fn each_entry(
+        &self,
+        mut visit: impl FnMut(IpNet, &abi::equic_acl_entry),
+    ) -> Result<()> {
+        if self.maps.control.read().acl_used == 0 {
+            return Ok(());
+        }
+        let failed = reading("the deny and allow lists");
+        let mut show = |prefix: Option<IpNet>, entry| {
+            if let Some(prefix) = prefix {
+                visit(prefix, &entry);
             }
+        };
+        self.maps.acl4.visit(|key, entry| show(net_of_v4(&key), entry)).map_err(&failed)?;
+        self.maps.acl6.visit(|key, entry| show(net_of_v6(&key), entry)).map_err(&failed)
+    }
+
+    /// Removes expired entries: how many. Walks the lists only if there are some.
+    pub(super) fn sweep_lists(&self) -> Result<u32> {
+        if !self.something_expired() {
+            return Ok(0);
+        }
+        self.forget_soonest();
+        let (now, mut expired) = (self.now(), Vec::new());
+        self.each_entry(|prefix, entry| match holds(entry, now) {
+            true => self.note_expiry(entry.expires_ns),
+            false => expired.push(prefix),
+        })?;
+        let mut removed = 0;
+        for prefix in expired {
+            // Somebody may have listed it anew since.
+            removed += u32::from(self.forget_if(prefix, |entry| !holds(entry, now))?);
         }
         Ok(removed)
     }
@@ -230,6 +298,7 @@ impl Control {
             return Ok(0);
         }
         let removed = self.sweep_lists()?;
+        self.count_again()?;
         let ended = sys::monotonic_ns();
         lock(&self.state).next_lists_ns = ended + (ended - began) * u64::from(REST);
         Ok(removed)

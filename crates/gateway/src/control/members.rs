@@ -67,10 +67,10 @@ impl Control {
 
     /// A fresh ledger in its place.
     pub(crate) fn seat(&self, name: &str) -> Result<Seat> {
-        let (membership, memory) = match self.join_with(name, this_process()) {
+        let (membership, memory) = match self.join_with(name, this_process(name)) {
             // The dead may take the room.
             Err(Error::NoFreeLedger { .. }) if self.sweep_ledgers()? > 0 => {
-                self.join_with(name, this_process())?
+                self.join_with(name, this_process(name))?
             }
             other => other?,
         };
@@ -118,16 +118,13 @@ impl Control {
             };
             let Some(memory) = memory else { continue };
             let header = memory.read_header();
-            let record = places.member(slot, id).unwrap_or(abi::equic_member {
-                pid: header.pid,
-                start_ticks: header.start_ticks,
-                ..abi::equic_member::default()
-            });
-            // A sign of life from the future is none.
-            let ahead = header.heartbeat_ns.saturating_sub(now) > lease;
+            // Whose it is stands in the record alone: the header is the server's to write.
+            let Some(record) = places.member(slot, id) else { continue };
+            // As the program judges: a sign of life further in the future than the lease is none.
+            let ahead = header.heartbeat_ns.saturating_sub(now) >= lease;
             let age_ns = if ahead { u64::MAX } else { now.saturating_sub(header.heartbeat_ns) };
             let alive = sys::alive(record.pid, record.start_ticks);
-            let counts = age_ns <= lease;
+            let counts = age_ns < lease;
             members.push(Member { slot, id, memory, header, record, age_ns, alive, counts });
         }
         lock(&self.state).ledgers.retain(|id, _| members.iter().any(|member| member.id == *id));

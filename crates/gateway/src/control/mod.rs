@@ -8,12 +8,16 @@
 //! * `members.rs`: joining with a ledger, removing the ledgers of the dead;
 //! * `status.rs`, `counters.rs`, `sources.rs`: what is going on;
 //! * `settings.rs`, `lists.rs`, `replace.rs` (a whole list at once): what may change while it runs;
+//! * `count.rs`: how long the lists are and what changed in them last, without walking them;
 //! * `refusals.rs`: who was refused how often, for bans;
+//! * `audit.rs`: who changed what;
 //! * `report.rs`: what the process that looks after the gateway says about itself;
 //! * `overview.rs`: readings cheap enough to be made every second;
 //! * `events.rs`: sampled drops as they happen; `observer.rs`: looking over the reader's shoulder;
 //! * `snapshot.rs`: a copy to try packets on.
 
+mod audit;
+mod count;
 mod counters;
 mod discover;
 mod events;
@@ -31,6 +35,7 @@ mod status;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -43,6 +48,8 @@ use crate::maps::Maps;
 use crate::sys;
 use crate::sys::region::atomic;
 
+pub use audit::AuditEntry;
+pub use count::{ListChanges, ListCounts, ListEvent, ListMark};
 pub use counters::{CounterRow, Tallies};
 pub(crate) use discover::Chosen;
 pub use discover::{Found, Interface};
@@ -66,6 +73,8 @@ pub struct Control {
     state: Arc<Mutex<State>>,
     /// The links, where they are this process's: those it may look at without privileges.
     links: Weak<Mutex<Vec<Link>>>,
+    /// The program, where it is this process's: what the kernel says of it takes no privilege then.
+    own: Weak<OwnedFd>,
     /// The choice by which another process's gateway was found; none for this process's own.
     chosen: Option<Arc<Chosen>>,
 }
@@ -83,16 +92,20 @@ struct State {
     swept: Swept,
     /// Time at which the lists are to be looked through again (monotonic nanoseconds).
     next_lists_ns: u64,
+    /// Numbers of list changes that were begun and over when one was seen under way, and since when
+    /// they are the same (monotonic nanoseconds).
+    list_change: Option<((u64, u64), u64)>,
 }
 
 impl Control {
     pub(crate) fn of(maps: Maps, program: u32) -> Control {
-        let (maps, links) = (Arc::new(maps), Weak::new());
-        Control { maps, program, state: Arc::default(), links, chosen: None }
+        let (maps, links, own) = (Arc::new(maps), Weak::new(), Weak::new());
+        Control { maps, program, state: Arc::default(), links, own, chosen: None }
     }
 
-    pub(crate) fn knowing(self, links: Weak<Mutex<Vec<Link>>>) -> Control {
-        Control { links, ..self }
+    /// With the links and the program of this process's gateway.
+    pub(crate) fn knowing(self, links: Weak<Mutex<Vec<Link>>>, own: Weak<OwnedFd>) -> Control {
+        Control { links, own, ..self }
     }
 
     pub(crate) fn maps(&self) -> &Maps {

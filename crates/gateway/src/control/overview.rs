@@ -3,6 +3,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -85,8 +87,11 @@ impl Control {
     /// Whether the program is still in the kernel: not once its last link and its owner are gone.
     ///
     /// # Errors
-    /// [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`, for another process's gateway.
     pub fn is_loaded(&self) -> Result<bool> {
+        if self.own.upgrade().is_some() {
+            return Ok(true);
+        }
         Ok(ids::program_by_id(self.program).map_err(reading("the program"))?.is_some())
     }
 
@@ -108,10 +113,16 @@ impl Control {
     /// Cost of running the program; none if the kernel has not counted.
     ///
     /// # Errors
-    /// [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`, for another process's gateway.
     pub fn run_stats(&self) -> Result<Option<RunStats>> {
-        let stats = ids::run_stats(self.program).map_err(reading("the program"))?;
+        let failed = reading("the program");
+        let program = match self.own.upgrade() {
+            Some(own) => Some(own),
+            None => ids::program_fd(self.program).map_err(&failed)?.map(Arc::new),
+        };
+        let stats = program.map(|program| ids::run_stats(program.as_fd())).transpose();
         Ok(stats
+            .map_err(failed)?
             .filter(|(runs, _)| *runs > 0)
             .map(|(runs, nanoseconds)| RunStats { runs, time: Duration::from_nanos(nanoseconds) }))
     }
@@ -182,7 +193,7 @@ impl Control {
         if self.maps.control.read().acl_used == 0 {
             return Ok(None);
         }
-        let now = sys::monotonic_ns();
+        let now = self.now();
         let mut wanted = prefix;
         loop {
             let found = match AclKey::of(wanted) {

@@ -7,10 +7,12 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::Control;
+use super::count::Writing;
 use super::lists::{ListAction, Origin, action_of, entry, holds, is_full, length_of, origin_of};
 use crate::abi;
 use crate::error::{Error, Result};
 use crate::prefix::AclKey;
+use crate::sys::map::Map;
 
 /// Numbers of the changes that replacing a list made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -37,6 +39,27 @@ struct Difference {
     create: [u32; 2],
     drop: [u32; 2],
     done: Replaced,
+}
+
+/// Entries to store, as the kernel takes them: an element of each for one entry.
+struct Family<K> {
+    prefixes: Vec<IpNet>,
+    keys: Vec<K>,
+    entries: Vec<abi::equic_acl_entry>,
+}
+
+impl<K> Default for Family<K> {
+    fn default() -> Family<K> {
+        Family { prefixes: Vec::new(), keys: Vec::new(), entries: Vec::new() }
+    }
+}
+
+impl<K> Family<K> {
+    fn push(&mut self, prefix: IpNet, key: K, entry: abi::equic_acl_entry) {
+        self.prefixes.push(prefix);
+        self.keys.push(key);
+        self.entries.push(entry);
+    }
 }
 
 fn family(net: &IpNet) -> usize {
@@ -68,11 +91,15 @@ impl Control {
         }
         // Additions first: where a prefix becomes two halves, no address is off the list in between.
         let done = if removals_first {
-            self.remove(&change.remove).and_then(|()| self.add(&change.add))
+            self.remove(&change.remove).and_then(|()| self.add(&change))
         } else {
-            self.add(&change.add).and_then(|()| self.remove(&change.remove))
+            self.add(&change).and_then(|()| self.remove(&change.remove))
         };
-        done.map(|()| change.done).inspect_err(|_| self.go_back(&change))
+        done.inspect_err(|_| self.go_back(&change))?;
+        let Replaced { added, removed, kept, .. } = change.done;
+        let lists = format!("lists of origin {origin:?}");
+        self.note(&format!("replace {lists}: {added} added, {removed} removed, {kept} kept"));
+        Ok(change.done)
     }
 
     fn difference(
@@ -124,51 +151,54 @@ impl Control {
         Ok(change)
     }
 
-    fn add(&self, entries: &[(IpNet, abi::equic_acl_entry)]) -> Result<()> {
-        let (mut v4, mut v6) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
-        for (prefix, entry) in entries {
+    fn add(&self, change: &Difference) -> Result<()> {
+        let mut writing = self.writing();
+        let (mut v4, mut v6) = (Family::default(), Family::default());
+        for (prefix, entry) in &change.add {
             let key = AclKey::of(*prefix);
             let entry = abi::equic_acl_entry { prefixlen: length_of(&key), ..*entry };
             match key {
-                AclKey::V4(key) => {
-                    v4.0.push(key);
-                    v4.1.push(entry);
-                }
-                AclKey::V6(key) => {
-                    v6.0.push(key);
-                    v6.1.push(entry);
-                }
+                AclKey::V4(key) => v4.push(*prefix, key, entry),
+                AclKey::V6(key) => v6.push(*prefix, key, entry),
             }
         }
-        for is_v4 in [true, false] {
-            let count = if is_v4 { v4.0.len() } else { v6.0.len() };
-            if count == 0 {
-                continue;
-            }
-            self.use_lists(is_v4);
-            let (_, result) = if is_v4 {
-                self.maps.acl4.put_many(&v4.0, &v4.1)
-            } else {
-                self.maps.acl6.put_many(&v6.0, &v6.1)
-            };
-            let family = if is_v4 { 4 } else { 6 };
-            result.map_err(|error| match is_full(&error) {
-                true => Error::ListFull { family, entries: self.maps.acl4.max_entries() },
-                false => Error::system(format!("listing {count} prefixes"), error),
-            })?;
+        let before = |prefix: &IpNet| change.before.get(prefix);
+        self.put_family(4, &self.maps.acl4, &v4, before, &mut writing)?;
+        self.put_family(6, &self.maps.acl6, &v6, before, &mut writing)
+    }
+
+    /// Stores entries of one family, and counts those that the kernel took.
+    fn put_family<'a, K: abi::Pod>(
+        &self,
+        number: u8,
+        map: &Map<K, abi::equic_acl_entry>,
+        family: &Family<K>,
+        before: impl Fn(&IpNet) -> Option<&'a abi::equic_acl_entry>,
+        writing: &mut Writing<'_>,
+    ) -> Result<()> {
+        if family.keys.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        self.use_lists(number == 4);
+        let (done, result) = map.put_many(&family.keys, &family.entries);
+        for (prefix, entry) in family.prefixes.iter().zip(&family.entries).take(done) {
+            writing.put(*prefix, before(prefix), entry);
+        }
+        result.map_err(|error| match is_full(&error) {
+            true => Error::ListFull { family: number, entries: map.max_entries() },
+            false => Error::system(format!("listing {} prefixes", family.keys.len()), error),
+        })
     }
 
     fn remove(&self, prefixes: &[IpNet]) -> Result<()> {
-        prefixes.iter().try_for_each(|prefix| self.forget(*prefix).map(drop))
+        prefixes.iter().try_for_each(|prefix| self.forget_if(*prefix, |_| true).map(drop))
     }
 
     /// As far as the kernel lets us.
     fn go_back(&self, change: &Difference) {
         for (prefix, _) in &change.add {
             if !change.before.contains_key(prefix)
-                && let Err(error) = self.forget(*prefix)
+                && let Err(error) = self.forget_if(*prefix, |_| true)
             {
                 tracing::warn!(%error, %prefix, "taking back a list entry");
             }

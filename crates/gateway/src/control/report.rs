@@ -154,6 +154,20 @@ impl Control {
         serde_json::from_slice(&text).ok()
     }
 
+    /// Notes a fingerprint of the configuration file whose settings are in force, for whoever wants to
+    /// change that file; 0: none. It is the caller's which function of the text that is.
+    pub fn note_config(&self, fingerprint: u64) {
+        if let Some(notes) = &self.maps.notes {
+            atomic!(AtomicU64, notes.pointer(), file).store(fingerprint, Release);
+        }
+    }
+
+    /// The fingerprint that was noted last; none: there is no file, or it is not known.
+    pub fn noted_config(&self) -> Option<u64> {
+        let notes = self.maps.notes.as_ref()?;
+        Some(atomic!(AtomicU64, notes.pointer(), file).load(Acquire)).filter(|noted| *noted != 0)
+    }
+
     fn no_report(&self) -> Error {
         let why = "it has no map `equic_report`".to_owned();
         Error::ForeignProgram { program: self.program, why }

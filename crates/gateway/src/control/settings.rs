@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use super::{Control, ListAction, Origin};
 use crate::abi;
 use crate::config::{
-    Config, GatewayConfig, Key, Listener, ServiceConfig, Setting, from_c_name, nanos,
+    Config, GatewayConfig, Key, Listener, ServiceConfig, Setting, SettingValue, from_c_name, nanos,
     service_from_abi,
 };
 use crate::error::{Error, Result};
@@ -34,7 +34,7 @@ macro_rules! store_rate {
 }
 
 /// A change of a setting that was made.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
     /// The service; none: the gateway.
     pub service: Option<String>,
@@ -44,6 +44,10 @@ pub struct Change {
     pub old: String,
     /// Value after the change.
     pub new: String,
+    /// Value before the change, in numbers.
+    pub old_value: SettingValue,
+    /// Value after the change, in numbers.
+    pub new_value: SettingValue,
 }
 
 impl Control {
@@ -62,7 +66,9 @@ impl Control {
     /// As [`Control::set`].
     pub fn apply(&self, setting: &Setting) -> Result<Vec<Change>> {
         if setting.is_for_gateway() {
-            return Ok(vec![self.apply_gateway(setting)?]);
+            let change = self.apply_gateway(setting)?;
+            self.note_change(&change);
+            return Ok(vec![change]);
         }
         let services = self.maps.services.read();
         let names = service_names(&services);
@@ -76,13 +82,22 @@ impl Control {
                 continue;
             }
             let mut config = service_from_abi(live);
-            let old = setting.key.show(&config);
+            let key = setting.key;
+            let (old, old_value) = (key.show(&config), key.value(&config));
             setting.apply(&mut config)?;
-            let new = setting.key.show(&config);
+            let (new, new_value) = (key.show(&config), key.value(&config));
             self.store(index, setting.key, live, &config.to_abi(live.group));
-            changes.push(Change { service: Some(name), key: setting.key.name(), old, new });
+            let (service, key) = (Some(name), key.name());
+            let change = Change { service, key, old, new, old_value, new_value };
+            self.note_change(&change);
+            changes.push(change);
         }
         Ok(changes)
+    }
+
+    fn note_change(&self, change: &Change) {
+        let owner = change.service.as_deref().unwrap_or("gateway");
+        self.note(&format!("set {owner}.{}={} (was {})", change.key, change.new, change.old));
     }
 
     /// Makes everything that can change while it runs as a configuration says: settings, listeners,
@@ -195,7 +210,8 @@ impl Control {
 
     fn apply_gateway(&self, setting: &Setting) -> Result<Change> {
         let mut config = self.settings();
-        let old = setting.key.show_gateway(&config);
+        let key = setting.key;
+        let (old, old_value) = (key.show_gateway(&config), key.gateway_value(&config));
         setting.apply_gateway(&mut config)?;
         let control = self.maps.control.pointer();
         match setting.key {
@@ -206,7 +222,7 @@ impl Control {
             Key::Events => store_rate!(control, events, config.events.to_abi()),
             _ => {}
         }
-        let new = setting.key.show_gateway(&config);
-        Ok(Change { service: None, key: setting.key.name(), old, new })
+        let (new, new_value) = (key.show_gateway(&config), key.gateway_value(&config));
+        Ok(Change { service: None, key: key.name(), old, new, old_value, new_value })
     }
 }

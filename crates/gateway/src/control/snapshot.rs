@@ -1,5 +1,7 @@
 //! A copy of a running gateway, to try packets on without touching the original.
 
+use std::os::fd::AsFd as _;
+
 use super::{Control, reading};
 use crate::abi;
 use crate::error::{Error, Result};
@@ -7,16 +9,19 @@ use crate::gateway::Gateway;
 use crate::ledger::membership::this_process;
 use crate::ledger::source::{Keying, Source};
 use crate::ledger::table::Table;
+use crate::maps::NOTES;
 use crate::object::{self, ObjectSource, Plan};
 use crate::sys;
+use crate::sys::ids;
 
 /// The same in every network namespace.
 const LOOPBACK_IFINDEX: u32 = 1;
 
 impl Control {
     /// Loads the program once more, attached to nothing, with everything this gateway knows at this
-    /// moment: services, lists, sources, handshakes, and the connection counts of all servers. Its
-    /// clock stands still at the present; `Gateway::set_clock` moves it.
+    /// moment: services, sources, handshakes, and the connection counts of all servers. Its clock
+    /// stands still at the present; `Gateway::set_clock` moves it. The lists are the gateway's own, which
+    /// the copy looks into and cannot change: they may be long.
     ///
     /// # Errors
     /// Those of [`Gateway::load`] and of reading the maps.
@@ -39,7 +44,15 @@ impl Control {
             sources: maps.sources.max_entries(),
             handshakes: maps.handshakes.max_entries(),
         };
-        let mut copy = Gateway::of(object::load(&object, &plan)?);
+        let failed = reading("the deny and allow lists");
+        let mut shared = Vec::new();
+        for (name, trie) in [("acl4", maps.acl4.as_fd()), ("acl6", maps.acl6.as_fd())] {
+            shared.push((name.to_owned(), ids::read_only(trie).map_err(&failed)?));
+        }
+        if let Some(numbers) = &maps.notes_map {
+            shared.push((NOTES.to_owned(), numbers.try_clone().map_err(&failed)?));
+        }
+        let mut copy = Gateway::of(object::load_over(&object, &plan, &shared)?);
         let to = copy.control().clone();
         let now = sys::monotonic_ns();
         to.maps.control.write(&abi::equic_control {
@@ -60,15 +73,12 @@ impl Control {
         for (key, value) in maps.listeners.entries().map_err(reading("the listeners"))? {
             to.maps.listeners.put(&key, &value).map_err(writing)?;
         }
-        for (key, value) in maps.sources.entries().map_err(reading("the sources"))? {
-            to.maps.sources.put(&key, &value).map_err(writing)?;
-        }
-        for (key, value) in maps.handshakes.entries().map_err(reading("the handshakes"))? {
-            to.maps.handshakes.put(&key, &value).map_err(writing)?;
-        }
-        for (prefix, entry) in self.raw_lists()? {
-            to.put(prefix, &entry)?;
-        }
+        let (keys, values): (Vec<_>, Vec<_>) =
+            maps.sources.entries().map_err(reading("the sources"))?.into_iter().unzip();
+        to.maps.sources.put_many(&keys, &values).1.map_err(writing)?;
+        let (keys, values): (Vec<_>, Vec<_>) =
+            maps.handshakes.entries().map_err(reading("the handshakes"))?.into_iter().unzip();
+        to.maps.handshakes.put_many(&keys, &values).1.map_err(writing)?;
         if !connections.is_empty() {
             copy.keep(to.join_counted(&connections)?);
         }
@@ -80,7 +90,7 @@ impl Control {
         &self,
         counts: &std::collections::HashMap<Source, u32>,
     ) -> Result<crate::ledger::membership::Membership> {
-        let (membership, memory) = self.join_with("snapshot", this_process())?;
+        let (membership, memory) = self.join_with("snapshot", this_process("snapshot"))?;
         let table = Table::new(memory, Keying::new(&self.maps.load));
         for (source, count) in counts {
             table.set(*source, *count);

@@ -121,10 +121,9 @@ impl Control {
             (Reverse(rank), Reverse(state.packets), source.addr())
         });
         all.truncate(top);
-        let (lists, now) = (self.lists()?, sys::monotonic_ns());
+        let now = sys::monotonic_ns();
         let ms_since = |then: u64| now.saturating_sub(then) / 1_000_000;
-        Ok(all
-            .into_iter()
+        all.into_iter()
             .map(|(source, state, connections)| {
                 let prefix = source_prefix(source.addr(), &self.maps.load);
                 let (number, state) = state.unzip();
@@ -138,8 +137,7 @@ impl Control {
                         })
                         .map(|(s, _)| service_from_abi(s))
                 };
-                let listed = lists.iter().filter(|entry| entry.prefix.contains(&prefix));
-                SourceRow {
+                Ok(SourceRow {
                     source: prefix_text(prefix),
                     services: concerned().map(|service| service.name).collect(),
                     connections,
@@ -154,10 +152,10 @@ impl Control {
                     first_seen_ms: state.map(|state| ms_since(state.first_ns)),
                     last_seen_ms: state.map(|state| ms_since(state.last_ns)),
                     last_reason: state.and_then(|state| Reason::from_number(state.last_reason)),
-                    listed: listed.max_by_key(|e| e.prefix.prefix_len()).map(|entry| entry.action),
-                }
+                    listed: self.listed(prefix)?.map(|entry| entry.action),
+                })
             })
-            .collect())
+            .collect()
     }
 
     /// Connections of every source, over all ledgers that count.

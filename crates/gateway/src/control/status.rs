@@ -79,9 +79,9 @@ pub struct ServiceStatus {
 pub struct LedgerStatus {
     /// The server's place among those of the gateway.
     pub slot: u32,
-    /// The server's own name for itself.
+    /// The name that the server gave when it joined: printable ASCII, at most 31 characters.
     pub name: String,
-    /// Its process id, in its pid namespace.
+    /// Its process id: of a server at the socket, the one that the kernel told.
     pub pid: u32,
     /// The user it ran as when it joined.
     pub uid: u32,
@@ -125,22 +125,21 @@ impl Control {
     pub fn status(&self) -> Result<Status> {
         let control = self.maps.control.read();
         let counted = self.counted()?;
-        let table = |name, entries: usize, capacity: u32| TableStatus {
+        let table = |name, entries: u64, capacity: u32| TableStatus {
             name,
-            entries: entries as u64,
+            entries,
             capacity: capacity.into(),
         };
-        let lists = self.lists()?;
-        let v4 = lists.iter().filter(|entry| entry.prefix.addr().is_ipv4()).count();
+        let lists = self.list_counts()?;
         let ledgers = self.ledgers()?;
         let slots = (self.maps.load.ledger_mask + 1) * abi::EQUIC_SLOTS;
         let used = ledgers.iter().map(|ledger| ledger.sources).max().unwrap_or(0);
         let tables = vec![
-            table("sources", counted.sources, self.maps.sources.max_entries()),
-            table("handshakes", counted.handshakes, self.maps.handshakes.max_entries()),
-            table("ledger (fullest)", used as usize, slots),
-            table("acl4", v4, self.maps.acl4.max_entries()),
-            table("acl6", lists.len() - v4, self.maps.acl6.max_entries()),
+            table("sources", counted.sources as u64, self.maps.sources.max_entries()),
+            table("handshakes", counted.handshakes as u64, self.maps.handshakes.max_entries()),
+            table("ledger (fullest)", used, slots),
+            table("acl4", lists.deny_v4 + lists.allow_v4, self.maps.acl4.max_entries()),
+            table("acl6", lists.deny_v6 + lists.allow_v6, self.maps.acl6.max_entries()),
         ];
         Ok(Status {
             name: from_c_name(&control.name),
@@ -170,8 +169,8 @@ impl Control {
     /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn servers(&self) -> Result<Vec<(u32, u32, String)>> {
         let members = self.members()?;
-        let name = |member: &super::members::Member| from_c_name(&member.header.name);
-        Ok(members.iter().map(|member| (member.slot, member.header.pid, name(member))).collect())
+        let name = |member: &super::members::Member| from_c_name(&member.record.name);
+        Ok(members.iter().map(|member| (member.slot, member.record.pid, name(member))).collect())
     }
 
     /// The servers that feed the gateway.
@@ -184,7 +183,7 @@ impl Control {
             .iter()
             .map(|member| LedgerStatus {
                 slot: member.slot,
-                name: printable(&member.header.name),
+                name: from_c_name(&member.record.name),
                 pid: member.record.pid,
                 uid: member.record.uid,
                 socket: member.record.flags & abi::EQUIC_MEMBER_SOCKET != 0,
@@ -261,11 +260,6 @@ impl Control {
             })
             .collect())
     }
-}
-
-/// A server's name for itself, with control characters replaced, since they could drive a terminal.
-fn printable(name: &[std::ffi::c_char]) -> String {
-    from_c_name(name).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Any IPv4 and any IPv6 address with the same port are a bare port again.

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::abi;
+use crate::config::c_name;
 use crate::error::{Error, Result};
 use crate::sys;
 use crate::sys::ids;
@@ -64,6 +65,9 @@ impl Places {
         atomic!(AtomicU64, control, members[slot].start_ticks).store(member.start_ticks, Relaxed);
         atomic!(AtomicU64, control, members[slot].barred).store(member.barred, Relaxed);
         atomic!(AtomicU32, control, members[slot].flags).store(member.flags, Relaxed);
+        for (at, byte) in member.name.iter().enumerate() {
+            atomic!(AtomicU8, control, members[slot].name[at]).store(*byte as u8, Relaxed);
+        }
         atomic!(AtomicU32, control, members[slot].ledger).store(member.ledger, Release);
     }
 
@@ -201,10 +205,18 @@ impl Drop for Membership {
     }
 }
 
+/// A server's name as it is written down: printable ASCII, as many characters as there is room for.
+/// It goes to terminals, logs and time series, and servers at the socket are nobody's friends.
+pub(crate) fn member_name(name: &str) -> [std::ffi::c_char; 32] {
+    let shown = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
+    c_name(&name.chars().map(shown).collect::<String>())
+}
+
 /// This process, as somebody who counts for every service.
-pub(crate) fn this_process() -> abi::equic_member {
+pub(crate) fn this_process(name: &str) -> abi::equic_member {
     let pid = std::process::id();
     abi::equic_member {
+        name: member_name(name),
         pid,
         uid: sys::user_id(),
         start_ticks: sys::start_ticks(pid).unwrap_or(0),

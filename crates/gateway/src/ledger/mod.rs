@@ -77,7 +77,12 @@ impl Ledger {
         let load = config.gateway.to_load(sys::random_u64().map_err(short)?, None);
         let keying = Keying::new(&load);
         let memory = Arc::new(Memory::anonymous(keying.buckets()).map_err(short)?);
-        write_header(&memory, &config.gateway.name, keying.buckets(), &this_process());
+        write_header(
+            &memory,
+            &config.gateway.name,
+            keying.buckets(),
+            &this_process(&config.gateway.name),
+        );
         let services = Shared::anonymous().map_err(short)?;
         services.write(&services_of(config));
         let seat = Seat::first(Table::new(memory, keying), Arc::new(services), None, Tie::None);

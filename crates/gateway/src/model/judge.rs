@@ -258,15 +258,16 @@ impl Model {
 
     fn live_ledgers(&self, now: u64) -> impl Iterator<Item = &Ledger> {
         let lease_ns = self.config.lease_ns;
-        self.ledgers.iter().filter(move |ledger| now.saturating_sub(ledger.heartbeat_ns) < lease_ns)
+        self.ledgers.iter().filter(move |ledger| now.abs_diff(ledger.heartbeat_ns) < lease_ns)
     }
 
-    /// Connections of a source, over all ledgers whose heartbeat is younger than the lease.
+    /// Connections of a source, over all ledgers whose heartbeat is younger than the lease; at most
+    /// 2^32 - 1.
     pub fn connections(&self, source: &SourceKey, now: u64) -> u64 {
         self.live_ledgers(now)
             .filter_map(|ledger| ledger.connections.get(source))
-            .map(|count| u64::from(*count))
-            .sum()
+            .fold(0u32, |sum, count| sum.saturating_add(*count))
+            .into()
     }
 
     /// Connections ever opened in the source's cell, over the same ledgers.

@@ -2,7 +2,8 @@
 //!
 //! One thread does it all, and never waits for a peer: messages are read as they come, answers are
 //! sent into a fresh socket's buffer or not at all. What one user may have is bounded: connections
-//! that have not asked yet, requests a second, servers. Descriptors a peer sends are never opened.
+//! that have not asked yet, requests a second, servers. Users share the room for connections that have
+//! not asked yet: where it is full, whoever has most of it gives way to the next one. Descriptors a peer sends are never opened.
 //! The kernel says who a peer is (`SO_PEERCRED`).
 
 use std::collections::HashMap;
@@ -21,14 +22,14 @@ use crate::config::Config;
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::gateway::lock;
-use crate::ledger::membership::Membership;
+use crate::ledger::membership::{Membership, member_name};
 use crate::ledger::table::Memory;
 use crate::periodic::Periodic;
 use crate::sys;
 use crate::sys::ids;
 use crate::sys::unix::{self, Peer};
 
-/// Longest time that a peer may take to send its request.
+/// Longest time that a peer may take to send its request: an honest one sends it as it connects.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Connections that have not asked yet, of all users and of one.
 const WAITING: usize = 64;
@@ -264,16 +265,36 @@ impl State {
                 }
             };
             let Ok(peer) = unix::peer(&link) else { continue };
-            let of_one = self.waiting.iter().filter(|one| one.peer.uid == peer.uid).count();
             if !self.rules.admits(peer.uid) {
                 let why = format!("user {} may not feed it", peer.uid);
                 turn_away(&link, Status::Refused, &why);
-            } else if of_one >= WAITING_OF_ONE || self.waiting.len() >= WAITING {
-                turn_away(&link, Status::Busy, "too many connections that say nothing");
-            } else {
-                self.waiting.push(Waiting { link, peer, until: Instant::now() + PATIENCE });
+                continue;
+            }
+            // Most have asked by now, and need no room.
+            self.hear(Waiting { link, peer, until: Instant::now() + PATIENCE });
+        }
+    }
+
+    /// Keeps a connection until it asks, if there is room; makes room where its user has least of it.
+    fn wait_for(&mut self, one: Waiting) {
+        let users = || self.waiting.iter().map(|waiting| waiting.peer.uid);
+        let of = |uid: u32| users().filter(|other| *other == uid).count();
+        let why = "too many connections that say nothing";
+        if of(one.peer.uid) >= WAITING_OF_ONE {
+            return turn_away(&one.link, Status::Busy, why);
+        }
+        if self.waiting.len() >= WAITING {
+            // The oldest of the user who has most. It is never the newcomer's user, unless all have
+            // the same: then it is the oldest of all.
+            let most = users().map(of).max().unwrap_or(0);
+            let gives_way = self.waiting.iter().enumerate().filter(|(_, w)| of(w.peer.uid) == most);
+            let oldest = gives_way.min_by_key(|(_, waiting)| waiting.until).map(|(index, _)| index);
+            if let Some(oldest) = oldest {
+                let gone = self.waiting.swap_remove(oldest);
+                turn_away(&gone.link, Status::Busy, why);
             }
         }
+        self.waiting.push(one);
     }
 
     /// Reads a request and answers it.
@@ -281,10 +302,7 @@ impl State {
         let mut buffer = [0; REQUEST + 1];
         let length = match unix::listen_to(&one.link, &mut buffer) {
             Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.waiting.push(one);
-                return;
-            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.wait_for(one),
             Err(_) => return,
         };
         let request = match Request::parse(&buffer[..length]) {
@@ -354,6 +372,7 @@ impl State {
             start_ticks: sys::start_ticks(peer.pid).unwrap_or(0),
             barred: !groups,
             flags: abi::EQUIC_MEMBER_SOCKET,
+            name: member_name(&request.name),
             ..abi::equic_member::default()
         };
         let (membership, memory) =

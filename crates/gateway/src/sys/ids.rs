@@ -1,4 +1,5 @@
-//! Programs, links and maps of the whole system, by their ids. Needs `CAP_SYS_ADMIN`.
+//! Programs, links and maps of the whole system: by their ids, which needs `CAP_SYS_ADMIN`, or by
+//! descriptors that are held already, which needs nothing.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -89,16 +90,15 @@ pub(crate) fn program_fd(id: u32) -> io::Result<Option<OwnedFd>> {
     by_id(libbpf_sys::bpf_prog_get_fd_by_id, id)
 }
 
-/// Runs of the program with this id, and nanoseconds they took, if it still exists.
-pub(crate) fn run_stats(id: u32) -> io::Result<Option<(u64, u64)>> {
-    let Some(program) = by_id(libbpf_sys::bpf_prog_get_fd_by_id, id)? else { return Ok(None) };
+/// Runs of a program, and nanoseconds they took.
+pub(crate) fn run_stats(program: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut len = size_of_val(&info) as u32;
     // SAFETY: `info` has `len` bytes.
     check(unsafe {
         libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut len)
     })?;
-    Ok(Some((info.run_cnt, info.run_time_ns)))
+    Ok((info.run_cnt, info.run_time_ns))
 }
 
 /// Every program of this name.

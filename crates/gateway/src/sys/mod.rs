@@ -127,6 +127,17 @@ pub(crate) fn user_id() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// The user that logged in before this process came to be; none: nobody did, or the kernel does not tell.
+pub(crate) fn login_id() -> Option<u32> {
+    let text = fs::read_to_string("/proc/self/loginuid").ok()?;
+    text.trim().parse().ok().filter(|id| *id != u32::MAX)
+}
+
+/// The name of this process.
+pub(crate) fn process_name() -> String {
+    fs::read_to_string("/proc/self/comm").unwrap_or_default().trim().to_owned()
+}
+
 /// Lets locked memory grow: kernels before 5.11 charge maps to it. Best effort.
 pub(crate) fn raise_memlock() {
     let all = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };

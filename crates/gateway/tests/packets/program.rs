@@ -583,7 +583,7 @@ impl Subject for Program {
                 loaded.heartbeat(*ledger, now);
                 loaded.write_opened(*ledger, &source_key(&load, *source, *group), *more);
             }
-            Step::Heartbeat { ledger } => loaded.heartbeat(*ledger, now),
+            Step::Heartbeat { ledger, ahead } => loaded.heartbeat(*ledger, now + ahead),
             Step::DryRun(dry_run) => loaded.control.dry_run = (*dry_run).into(),
             Step::ForgetHandshakes => loaded.clear("handshakes"),
         }

@@ -196,7 +196,10 @@ impl Random {
                 group: self.pick(&[0, 0, 1]),
                 more: self.pick(&[1, 1, 2, 3, 1 << 31, u32::MAX]),
             },
-            95..97 => Step::Heartbeat { ledger: self.rng.random_range(0..3) },
+            95..97 => Step::Heartbeat {
+                ledger: self.rng.random_range(0..3),
+                ahead: self.pick(&[0, 0, SECOND / 2, SECOND, 3_600 * SECOND]),
+            },
             97..99 => {
                 let number = self.rng.random_range(0..config.services.len());
                 Step::Service { number, service: self.service() }

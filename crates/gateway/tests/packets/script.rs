@@ -39,6 +39,8 @@ pub(crate) enum Step {
     /// A server gives a sign of life.
     Heartbeat {
         ledger: usize,
+        /// Nanoseconds that it is dated into the future.
+        ahead: u64,
     },
     /// A service is configured anew.
     Service {
@@ -196,7 +198,12 @@ impl Script {
     }
 
     pub(crate) fn heartbeat(self, ledger: usize) -> Self {
-        self.step(Step::Heartbeat { ledger })
+        self.step(Step::Heartbeat { ledger, ahead: 0 })
+    }
+
+    /// A sign of life that the server dates `ahead` nanoseconds into the future.
+    pub(crate) fn heartbeat_ahead(self, ledger: usize, ahead: u64) -> Self {
+        self.step(Step::Heartbeat { ledger, ahead })
     }
 
     /// Configures service 0 anew while running, starting from its initial configuration.

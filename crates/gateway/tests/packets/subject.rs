@@ -73,7 +73,9 @@ impl Subject for Model {
                 let opened = ledger.opened.entry(super::program::cell(&source)).or_default();
                 *opened = opened.wrapping_add(*more);
             }
-            Step::Heartbeat { ledger } => ledger_mut(self, *ledger).heartbeat_ns = now,
+            Step::Heartbeat { ledger, ahead } => {
+                ledger_mut(self, *ledger).heartbeat_ns = now + ahead;
+            }
             Step::Service { number, service } => self.config.services[*number] = service.clone(),
             Step::DryRun(dry_run) => self.config.dry_run = *dry_run,
             Step::ForgetHandshakes => self.forget_handshakes(),

@@ -33,7 +33,7 @@ impl KeyLog {
         }
     }
 
-    /// Whether the key log has no secrets.
+    /// True if the key log has no secrets.
     pub fn is_empty(&self) -> bool {
         self.secrets.is_empty()
     }

@@ -69,15 +69,15 @@ pub struct Content {
     pub number: u64,
     /// The Key Phase of a short header.
     pub key_phase: bool,
-    /// Whether the packet has an ACK frame with ECN counts.
+    /// True if the packet has an ACK frame with ECN counts.
     pub ack_ecn: bool,
     /// PATH_CHALLENGE frames.
     pub challenges: Vec<[u8; 8]>,
     /// PATH_RESPONSE frames.
     pub responses: Vec<[u8; 8]>,
-    /// Whether all frames of the packet are probing ones (RFC 9000 s.9.1).
+    /// True if all frames of the packet are probing ones (RFC 9000 s.9.1).
     pub probing: bool,
-    /// Whether the packet has a CONNECTION_CLOSE frame.
+    /// True if the packet has a CONNECTION_CLOSE frame.
     pub closes: bool,
     /// Offsets of CRYPTO frames.
     pub crypto: Vec<u64>,
@@ -92,13 +92,13 @@ pub struct Content {
 pub struct Handshake {
     /// The client's ClientHello, if it could be read.
     pub client_hello: Option<ClientHello>,
-    /// Whether the server sent a certificate; none: its Handshake packets could not be read.
+    /// True if the server sent a certificate; none: its Handshake packets could not be read.
     pub certificate: Option<bool>,
     /// Bytes that the server sent in CRYPTO frames of Handshake packets.
     pub server_handshake_bytes: u64,
     /// Number of bidirectional streams that the server allowed at first; none if that could not be read.
     pub max_streams_bidi: Option<u64>,
-    /// Whether the key log has this connection's secrets.
+    /// True if the key log has this connection's secrets.
     pub keys: bool,
 }
 
@@ -109,7 +109,7 @@ pub struct Trace {
     pub packets: Vec<Seen>,
     /// Connections by the client's first Destination Connection ID, in order.
     pub connections: Vec<Handshake>,
-    /// Whether there was a key log with anything in it.
+    /// True if there was a key log with anything in it.
     pub has_keys: bool,
 }
 

@@ -86,7 +86,7 @@ impl Messages {
         None
     }
 
-    /// Whether a certificate is among them, compressed or not (RFC 8446 s.4.4.2, RFC 8879).
+    /// True if a certificate is among them, compressed or not (RFC 8446 s.4.4.2, RFC 8879).
     pub(super) fn has_certificate(&self) -> bool {
         self.messages().iter().any(|(kind, _)| matches!(kind, 11 | 25))
     }

@@ -1,14 +1,15 @@
 //! Cost of a verdict and of a counted connection: the first half of `make bench-gateway`.
 //!
 //! Nanoseconds per packet of the real program, run by BPF_PROG_TEST_RUN, for each way through it, as a
-//! ratio to a program that only passes, measured just before in the same round; and nanoseconds per
-//! open/close pair of the ledger. Rounds are interleaved in random order. TEST_RUN leaves out the
+//! ratio to a program that only passes and to the reference (`reference.rs`), measured just before in the
+//! same round; and nanoseconds per open/close pair of the ledger. Rounds are interleaved in random order. TEST_RUN leaves out the
 //! driver: these ratios say nothing of packets per second. What a flood leaves of a server is the other
 //! half, `equic lab bench`.
 //!
 //! `--quick`, `--markdown`, `--json`: as there. The result is in out/bench-gateway/program.json too.
 
 mod program;
+mod reference;
 
 use std::error::Error;
 use std::hint::black_box;
@@ -19,6 +20,7 @@ use std::time::{Duration, SystemTime};
 
 use equic_gateway::{Config, Gateway, ObjectSource};
 use equic_report::schema::{Machine, Report, Timestamp};
+use equic_report::stats::effect::paired_ratio_95;
 use equic_report::stats::{Interval, RESAMPLES, Sample};
 use equic_report::table::{Column, Style, Table};
 use nix::time::{ClockId, clock_gettime};
@@ -28,7 +30,7 @@ use serde::Serialize;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-const SCHEMA: &str = "equic.bench.gateway/1";
+const SCHEMA: &str = "equic.bench.gateway/2";
 const ROUNDS: usize = 40;
 const QUICK_ROUNDS: usize = 5;
 /// Open/close pairs of one round.
@@ -44,10 +46,16 @@ struct Figure {
 }
 
 impl Figure {
-    fn of(values: Vec<f64>, rng: &mut SmallRng) -> Result<Figure> {
+    fn of(values: impl IntoIterator<Item = f64>, rng: &mut SmallRng) -> Result<Figure> {
         let sample: Sample = values.into_iter().collect();
         let interval = sample.bootstrap_95(rng, RESAMPLES, Sample::median).ok_or("no rounds")?;
         Ok(Figure { median: sample.median().ok_or("no rounds")?, interval })
+    }
+
+    /// Of quotients, second by first, of what was measured in the same round.
+    fn ratio(pairs: impl IntoIterator<Item = (f64, f64)>, rng: &mut SmallRng) -> Result<Figure> {
+        let ratio = paired_ratio_95(pairs, rng).ok_or("no rounds")?;
+        Ok(Figure { median: ratio.value, interval: ratio.interval })
     }
 
     fn cells(&self, digits: usize) -> [String; 2] {
@@ -67,7 +75,7 @@ struct Pair {
 #[derive(Serialize)]
 struct Costs {
     rounds: usize,
-    program: Vec<program::Row>,
+    program: program::Costs,
     ledger: Vec<Pair>,
 }
 
@@ -85,7 +93,7 @@ fn ledger(sources: u32, rounds: usize, rng: &mut SmallRng) -> Result<Pair> {
         }
         Ok((now()? - start).as_secs_f64() * 1e9 / f64::from(PAIRS))
     };
-    let nanos = (0..rounds).map(|_| round()).collect::<Result<_>>()?;
+    let nanos = (0..rounds).map(|_| round()).collect::<Result<Vec<f64>>>()?;
     let nanos = Figure::of(nanos, rng)?;
     Ok(Pair { sources, nanos, aim: PAIR_AIM })
 }
@@ -96,14 +104,17 @@ fn tables(costs: &Costs) -> [Table; 2] {
         Column::number("per packet").unit("ns"),
         Column::number("times null"),
         Column::number("95 % interval"),
+        Column::number("times reference"),
+        Column::number("95 % interval"),
         Column::number("aim"),
     ];
     let mut program = Table::new(columns).title("XDP program, BPF_PROG_TEST_RUN");
-    for row in &costs.program {
+    for row in costs.program.references.iter().chain(&costs.program.paths) {
         let [nanos, _] = row.nanos.cells(0);
-        let [times, interval] = row.times_null.cells(1);
-        let aim = row.aim.map_or_else(String::new, |aim| format!("<= {aim:.0}"));
-        program.row([row.what.to_owned(), nanos, times, interval, aim]);
+        let [null, null_interval] = row.times_null.cells(1);
+        let [times, interval] = row.times_reference.cells(2);
+        let aim = row.aim.map_or_else(String::new, |aim| format!("<= {aim}"));
+        program.row([row.what.to_owned(), nanos, null, null_interval, times, interval, aim]);
     }
     let columns = [
         Column::text("open and close a connection"),
@@ -162,6 +173,8 @@ fn main() -> Result<()> {
         let plain = || table.render(Style::stdout());
         println!("{}", if asked("--markdown") { table.markdown() } else { plain() });
     }
+    let [call, interval] = report.data.program.call_nanos.cells(1);
+    println!("a call that returns, of a function that does nothing: {call} ns ({interval})\n");
     println!("{}\n", report.machine);
     Ok(())
 }

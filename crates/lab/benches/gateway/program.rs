@@ -1,5 +1,5 @@
 //! Nanoseconds per packet of the XDP program, for each way through it, as a ratio to a program that only
-//! passes.
+//! passes and to one that does what any filter by source does.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use rand::seq::SliceRandom;
 use rand::{RngCore, SeedableRng};
 use serde::Serialize;
 
+use crate::reference::{CALLS, Program, Programs, XDP_DROP};
 use crate::{Figure, Result};
 
 const REPEAT: u32 = 20_000;
@@ -31,20 +32,27 @@ const FEATURES: [(&str, &str); 5] = [
 struct Path {
     what: &'static str,
     expected: Option<&'static str>,
-    /// At most so many times the null program's time.
-    target: Option<f64>,
+    /// At most so many times the reference's time.
+    aim: Option<f64>,
     gateway: Gateway,
     frames: Vec<Vec<u8>>,
     _held: Vec<Guard>,
-    ratios: Vec<f64>,
-    nanos: Vec<f64>,
+    rounds: Vec<Round>,
+}
+
+/// Nanoseconds per packet in one round, of a path and of what it is compared with.
+#[derive(Clone, Copy)]
+struct Round {
+    null: f64,
+    reference: f64,
+    ours: f64,
 }
 
 impl Path {
     fn new(
         what: &'static str,
         expected: Option<&'static str>,
-        target: Option<f64>,
+        aim: Option<f64>,
         settings: &[(&str, &str)],
         frames: Vec<Vec<u8>>,
     ) -> Result<Path> {
@@ -52,8 +60,8 @@ impl Path {
         for (key, value) in settings {
             gateway.control().set(key, value)?;
         }
-        let (ratios, nanos) = (Vec::new(), Vec::new());
-        Ok(Path { what, expected, target, gateway, frames, _held: Vec::new(), ratios, nanos })
+        let (held, rounds) = (Vec::new(), Vec::new());
+        Ok(Path { what, expected, aim, gateway, frames, _held: held, rounds })
     }
 
     fn holding(mut self, connections: usize) -> Result<Path> {
@@ -63,20 +71,22 @@ impl Path {
         Ok(self)
     }
 
-    /// Nanoseconds per packet, of the path and of the null program, in this round.
-    fn round(&mut self, null: &Null) -> Result<()> {
+    /// Measures the path, and just before it what it is compared with.
+    fn round(&mut self, programs: &Programs) -> Result<()> {
         let repeat = if self.frames.len() > 1 { 1 } else { REPEAT };
-        let (mut ours, mut base) = (Duration::ZERO, Duration::ZERO);
+        let (mut null, mut reference, mut ours) = Default::default();
         for frame in &self.frames {
-            base += null.run(frame, repeat)?;
+            null += programs.run(Program::Null, frame, repeat)?.1;
+            reference += dropping(programs, Program::Reference, frame, repeat)?;
             ours += self.gateway.test_run_repeat(frame, None, repeat)?.duration;
         }
+        let each = |time: Duration| time.as_secs_f64() * 1e9 / self.frames.len() as f64;
+        let round = Round { null: each(null), reference: each(reference), ours: each(ours) };
         if self.frames.len() > 1 {
             // The next round's attempts have to be new again.
             self.frames = openings(u64::from(ours.subsec_nanos()));
         }
-        self.ratios.push(ours.as_secs_f64() / base.as_secs_f64());
-        self.nanos.push(ours.as_secs_f64() * 1e9 / self.frames.len() as f64);
+        self.rounds.push(round);
         Ok(())
     }
 
@@ -93,6 +103,14 @@ impl Path {
             }
         }
         Ok(())
+    }
+}
+
+/// Mean time of a program that drops the frame.
+fn dropping(programs: &Programs, which: Program, frame: &[u8], repeat: u32) -> Result<Duration> {
+    match programs.run(which, frame, repeat)? {
+        (XDP_DROP, time) => Ok(time),
+        (verdict, _) => Err(format!("{which:?} says {verdict} where it should drop").into()),
     }
 }
 
@@ -135,12 +153,12 @@ fn paths() -> Result<Vec<Path>> {
     let limit = [("max_connections", "4"), ("handshake_timeout", "100ms")];
     let strict = [("max_connections", "4"), ("policy", "strict")];
     let denied =
-        Path::new("denied source", Some("denied"), Some(6.0), &FEATURES, one(short_header()))?;
+        Path::new("denied source", Some("denied"), Some(2.5), &FEATURES, one(short_header()))?;
     denied.gateway.control().deny("198.51.100.0/24".parse()?, None)?;
     let all = Path::new(
         "established, every feature on",
         Some("established"),
-        Some(12.0),
+        Some(4.0),
         &FEATURES,
         one(short_header()),
     )?;
@@ -150,12 +168,12 @@ fn paths() -> Result<Vec<Path>> {
         Path::new("established, no limits", Some("established"), None, &[], one(short_header()))?,
         all,
         denied,
-        Path::new("over quota, policy new", Some("quota"), Some(6.0), &limit, one(initial(1, 2)))?
+        Path::new("over quota, policy new", Some("quota"), Some(2.5), &limit, one(initial(1, 2)))?
             .holding(5)?,
         Path::new(
             "over quota, policy strict",
             Some("quota_strict"),
-            Some(6.0),
+            Some(2.5),
             &strict,
             one(short_header()),
         )?
@@ -163,57 +181,14 @@ fn paths() -> Result<Vec<Path>> {
         Path::new(
             "new connection, through all buckets",
             Some("new"),
-            Some(20.0),
+            None,
             &FEATURES,
             openings(1),
         )?,
     ])
 }
 
-/// `return XDP_PASS`.
-struct Null(i32);
-
-impl Null {
-    fn load() -> Result<Null> {
-        let insn = |code, imm| libbpf_sys::bpf_insn { code, imm, ..Default::default() };
-        let program = [insn(0xb7, 2), insn(0x95, 0)];
-        // SAFETY: the strings end in NUL, and the array has as many instructions as are said.
-        let fd = unsafe {
-            libbpf_sys::bpf_prog_load(
-                libbpf_sys::BPF_PROG_TYPE_XDP,
-                c"null".as_ptr(),
-                c"GPL".as_ptr(),
-                program.as_ptr(),
-                program.len() as u64,
-                std::ptr::null_mut(),
-            )
-        };
-        if fd < 0 {
-            Err(format!("loading the null program failed ({fd}): run as root").into())
-        } else {
-            Ok(Null(fd))
-        }
-    }
-
-    fn run(&self, frame: &[u8], repeat: u32) -> Result<Duration> {
-        let mut options = libbpf_sys::bpf_test_run_opts {
-            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as u64,
-            data_in: frame.as_ptr().cast(),
-            data_size_in: frame.len() as u32,
-            repeat: repeat as i32,
-            ..Default::default()
-        };
-        // SAFETY: the descriptor is a program's, and the frame outlives the call.
-        let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.0, &raw mut options) };
-        if result < 0 {
-            Err(format!("BPF_PROG_TEST_RUN failed ({result})").into())
-        } else {
-            Ok(Duration::from_nanos(options.duration.into()))
-        }
-    }
-}
-
-/// Cost of one way through the program.
+/// Cost of one way through the program, or of a program that it is compared with.
 #[derive(Serialize)]
 pub(crate) struct Row {
     pub what: &'static str,
@@ -221,31 +196,107 @@ pub(crate) struct Row {
     pub nanos: Figure,
     /// The same, as a multiple of the null program's in the same round.
     pub times_null: Figure,
-    /// At most so many times.
+    /// The same, as a multiple of the reference's in the same round.
+    pub times_reference: Figure,
+    /// At most so many times the reference's.
     pub aim: Option<f64>,
 }
 
+impl Row {
+    fn new(
+        what: &'static str,
+        aim: Option<f64>,
+        rounds: &[Round],
+        rng: &mut SmallRng,
+    ) -> Result<Row> {
+        Ok(Row {
+            what,
+            nanos: Figure::of(rounds.iter().map(|round| round.ours), rng)?,
+            times_null: Figure::ratio(rounds.iter().map(|round| (round.null, round.ours)), rng)?,
+            times_reference: Figure::ratio(
+                rounds.iter().map(|round| (round.reference, round.ours)),
+                rng,
+            )?,
+            aim,
+        })
+    }
+}
+
+/// The reference and its variants in one round, nanoseconds per packet.
+struct Bases {
+    null: f64,
+    reference: f64,
+    no_calls: f64,
+    more_calls: f64,
+}
+
+impl Bases {
+    fn measure(programs: &Programs, frame: &[u8]) -> Result<Bases> {
+        let nanos = |time: Duration| time.as_secs_f64() * 1e9;
+        let dropping = |which| dropping(programs, which, frame, REPEAT).map(nanos);
+        Ok(Bases {
+            null: nanos(programs.run(Program::Null, frame, REPEAT)?.1),
+            reference: dropping(Program::Reference)?,
+            no_calls: dropping(Program::NoCalls)?,
+            more_calls: dropping(Program::MoreCalls)?,
+        })
+    }
+}
+
+/// Everything that was measured of programs.
+#[derive(Serialize)]
+pub(crate) struct Costs {
+    /// The reference and its variants.
+    pub references: Vec<Row>,
+    /// Each way through the gateway's program.
+    pub paths: Vec<Row>,
+    /// Nanoseconds of a call that returns, of a function that does nothing.
+    pub call_nanos: Figure,
+}
+
+fn references(bases: &[Bases], rng: &mut SmallRng) -> Result<Vec<Row>> {
+    let rows: [(&str, fn(&Bases) -> f64); 3] = [
+        ("reference: parse, look the source up, drop", |bases| bases.reference),
+        ("reference without a call", |bases| bases.no_calls),
+        ("reference with 16 calls more", |bases| bases.more_calls),
+    ];
+    let row = |(what, read): (&'static str, fn(&Bases) -> f64)| {
+        let rounds: Vec<Round> = bases
+            .iter()
+            .map(|bases| Round { null: bases.null, reference: bases.reference, ours: read(bases) })
+            .collect();
+        Row::new(what, None, &rounds, rng)
+    };
+    rows.into_iter().map(row).collect()
+}
+
 /// Measures every path so often, in random order.
-pub(crate) fn measure(rounds: usize, rng: &mut SmallRng, tell: &dyn Fn(usize)) -> Result<Vec<Row>> {
-    let null = Null::load()?;
-    let mut paths = paths()?;
-    let mut order: Vec<usize> = (0..paths.len()).collect();
+pub(crate) fn measure(rounds: usize, rng: &mut SmallRng, tell: &dyn Fn(usize)) -> Result<Costs> {
+    let source: std::net::SocketAddr = SOURCE.parse()?;
+    let programs = Programs::load(source.ip())?;
+    let (mut paths, mut bases) = (paths()?, Vec::new());
+    let frame = frame_of(&short_header(), SOURCE);
+    // One number more than there are paths: the turn of the reference's variants.
+    let mut order: Vec<usize> = (0..=paths.len()).collect();
     for round in 0..rounds {
         order.shuffle(rng);
         for index in &order {
-            paths[*index].round(&null)?;
+            match paths.get_mut(*index) {
+                Some(path) => path.round(&programs)?,
+                None => bases.push(Bases::measure(&programs, &frame)?),
+            }
         }
         tell(round + 1);
     }
     let mut rows = Vec::new();
     for path in paths {
         path.check(rounds)?;
-        rows.push(Row {
-            what: path.what,
-            nanos: Figure::of(path.nanos, rng)?,
-            times_null: Figure::of(path.ratios, rng)?,
-            aim: path.target,
-        });
+        rows.push(Row::new(path.what, path.aim, &path.rounds, rng)?);
     }
-    Ok(rows)
+    let call = |bases: &Bases| (bases.more_calls - bases.reference) / f64::from(CALLS);
+    Ok(Costs {
+        references: references(&bases, rng)?,
+        paths: rows,
+        call_nanos: Figure::of(bases.iter().map(call), rng)?,
+    })
 }

@@ -23,6 +23,16 @@ pub(crate) fn lab(name: &str, clients: usize) -> Option<Lab> {
     }
 }
 
+/// Whether the test is run as root; says loudly that it is skipped if not, and in CI fails.
+pub(crate) fn root(test: &str) -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        assert!(!ci::in_ci(), "run the tests as root");
+        eprintln!("\n*** SKIPPED {test}: it needs root ***\n");
+    }
+    root
+}
+
 /// Names of a lab's namespaces that exist now.
 pub(crate) fn namespaces_of(id: &str) -> Vec<String> {
     let prefix = format!("eqlab-{id}-");

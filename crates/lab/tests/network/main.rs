@@ -8,5 +8,6 @@ mod flood;
 mod initial;
 mod measure;
 mod nftables;
+mod reference;
 mod relay;
 mod topology;

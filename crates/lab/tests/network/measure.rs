@@ -11,15 +11,6 @@ use equic_lab::measure::{BpfRuns, BpfStatistics, Calls, SyscallCounter, all_call
 const PROGRAM: &str =
     "dd if=/dev/zero of=/dev/null bs=1 count=1000 status=none; cat /nonexistent/a /nonexistent/b";
 
-fn root(test: &str) -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        assert!(!common::ci::in_ci(), "run the tests as root");
-        eprintln!("\n*** SKIPPED {test}: it needs root ***\n");
-    }
-    root
-}
-
 /// A shell that becomes `program` once it has read a line; while it waits it can be watched.
 fn waiting(program: &str) -> Child {
     let mut shell = Command::new("/bin/sh");
@@ -59,7 +50,7 @@ fn traced(program: &str) -> BTreeMap<String, (u64, u64)> {
 
 #[test]
 fn system_calls_are_those_that_strace_counts() {
-    if !root("system_calls_are_those_that_strace_counts") {
+    if !common::root("system_calls_are_those_that_strace_counts") {
         return;
     }
     for (program, calls, errors) in [
@@ -84,7 +75,7 @@ fn system_calls_are_those_that_strace_counts() {
 
 #[test]
 fn other_processes_are_not_counted_and_waiting_is_no_work() {
-    if !root("other_processes_are_not_counted_and_waiting_is_no_work") {
+    if !common::root("other_processes_are_not_counted_and_waiting_is_no_work") {
         return;
     }
     let noise = counted("sleep 0.3");
@@ -102,7 +93,7 @@ fn other_processes_are_not_counted_and_waiting_is_no_work() {
 
 #[test]
 fn runs_of_a_bpf_program_are_counted() {
-    if !root("runs_of_a_bpf_program_are_counted") {
+    if !common::root("runs_of_a_bpf_program_are_counted") {
         return;
     }
     let _on = BpfStatistics::enable().unwrap();

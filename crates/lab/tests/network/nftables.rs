@@ -17,6 +17,7 @@ fn initials_have_a_rate_denied_sources_nothing_and_others_go_through() {
         port: 4433,
         initials_per_second: 1,
         burst: 5,
+        in_all: None,
         deny: vec![format!("{}/32", lab.client(1).ipv4).parse().unwrap()],
     };
     let filter = rules.apply(lab.server()).unwrap();
@@ -57,4 +58,37 @@ fn initials_have_a_rate_denied_sources_nothing_and_others_go_through() {
     drop(filter);
     send(1, 4433, INITIAL, 1);
     assert_eq!(sink.recv_from(&mut buffer).unwrap().1.ip(), IpAddr::from(lab.client(1).ipv4));
+}
+
+#[test]
+fn initials_of_everybody_together_have_a_rate_too() {
+    let Some(lab) = common::lab("t-nft-all", 1) else { return };
+    let rules = Rules {
+        port: 4433,
+        initials_per_second: 1,
+        burst: 5,
+        in_all: Some((1, 20)),
+        deny: Vec::new(),
+    };
+    let filter = rules.apply(lab.server()).unwrap();
+    let server = lab.server().socket_address(ANY4, 4433);
+    let sink = lab.server().udp_socket(server).unwrap();
+    sink.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let [a, b, c, _] = lab.client(0).ipv4.octets();
+    let send = |last: u8, byte: u8| {
+        let from = IpAddr::from([a, b, c, last]);
+        let socket = lab.client(0).udp_socket((from, 0).into()).unwrap();
+        socket.send_to(&[byte; 1200], (server.ip(), 4433)).unwrap();
+    };
+    // Each from an address of its own, so that no source has more than one.
+    for last in 1..=200 {
+        send(last, INITIAL);
+    }
+    send(1, SHORT);
+    let (mut buffer, mut initials) = ([0; 1500], 0);
+    while sink.recv_from(&mut buffer).is_ok() && buffer[0] == INITIAL {
+        initials += 1;
+    }
+    assert!((20..100).contains(&initials), "{initials} of 200 Initials came through");
+    assert_eq!(filter.dropped().unwrap(), 200 - initials);
 }

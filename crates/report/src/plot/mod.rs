@@ -121,7 +121,7 @@ pub fn check_fonts() -> Result<(), PlotError> {
     probe.series(Series::new("probe", [(0.0, 0.0), (1.0, 1.0)])).draw()?.to_png(1.0).map(drop)
 }
 
-/// Whether a value can be drawn: finite, and so far from the ends of `f64` that differences of two
+/// True if a value can be drawn: finite, and so far from the ends of `f64` that differences of two
 /// such values are finite too.
 fn drawable(value: f64) -> bool {
     value.is_finite() && value.abs() <= 1e100

@@ -55,6 +55,20 @@ pub fn ratio_95<R: Rng + ?Sized>(first: &Sample, second: &Sample, rng: &mut R) -
     Some(Ratio { value, interval })
 }
 
+/// The ratio of figures that were measured in pairs, first and second in the same round: the median of
+/// the rounds' quotients, second by first, with a percentile bootstrap interval over rounds. What slows
+/// a whole round down is in both and falls out. Rounds whose quotient is no finite number are left out;
+/// `None` if none is left.
+#[must_use]
+pub fn paired_ratio_95<R: Rng + ?Sized>(
+    pairs: impl IntoIterator<Item = (f64, f64)>,
+    rng: &mut R,
+) -> Option<Ratio> {
+    let quotients: Sample = pairs.into_iter().map(|(first, second)| second / first).collect();
+    let interval = quotients.bootstrap_95(rng, RESAMPLES, Sample::median)?;
+    Some(Ratio { value: quotients.median()?, interval })
+}
+
 fn draw<R: Rng + ?Sized>(from: &[f64], to: &mut Vec<f64>, rng: &mut R) {
     // u64: the draws are the same on machines of any word size.
     let size = from.len() as u64;
@@ -123,6 +137,21 @@ mod tests {
         }
         // 95 of 100; percentile intervals of small samples cover a little less.
         assert!((86..=99).contains(&covered), "{covered} of {rounds}");
+    }
+
+    #[test]
+    fn pairs_are_compared_within_their_round() {
+        let mut rng = SmallRng::seed_from_u64(1);
+        // A machine that gets slower by the round: the medians' quotient is 40 / 20, each round's is 3
+        // but for one of 2.
+        let pairs = [(10.0, 30.0), (20.0, 40.0), (200.0, 600.0), (15.0, 45.0), (30.0, 90.0)];
+        let ratio = paired_ratio_95(pairs, &mut rng).unwrap();
+        assert_eq!(ratio, Ratio { value: 3.0, interval: Interval { low: 2.0, high: 3.0 } });
+        // Rounds that say nothing do not count.
+        let ratio = paired_ratio_95([(0.0, 1.0), (0.0, 0.0), (2.0, 1.0)], &mut rng).unwrap();
+        assert_eq!(ratio, Ratio { value: 0.5, interval: Interval { low: 0.5, high: 0.5 } });
+        assert_eq!(paired_ratio_95([(0.0, 1.0)], &mut rng), None);
+        assert_eq!(paired_ratio_95([], &mut rng), None);
     }
 
     #[test]

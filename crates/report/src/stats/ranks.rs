@@ -18,7 +18,7 @@ pub struct Test {
     pub statistic: f64,
     /// The probability of so much difference or more if there were none, 0 to 1.
     pub p: f64,
-    /// Whether `p` is computed exactly rather than approximated.
+    /// True if `p` is computed exactly rather than approximated.
     pub exact: bool,
 }
 

@@ -1,10 +1,17 @@
-//! Memory that a run takes, before it is played.
+//! Memory that a run takes, before it is played. What is counted, and how much of it, is held beside real runs by
+//! `tests/memory.rs`.
 
 use crate::build::Place;
-use crate::model::{Flow, Protocol, Scenario};
+use crate::model::{Flow, Protection, Protocol, Scenario};
 
-/// Bytes of both ends of a connection, without what they carry.
-const CONNECTION: u64 = 64 << 10;
+/// Bytes of both ends of a QUIC connection, without what they carry.
+const QUIC: u64 = 64 << 10;
+
+/// Bytes that TLS adds to that.
+const TLS: u64 = 64 << 10;
+
+/// Bytes of both ends of a TCP connection.
+const TCP: u64 = 24 << 10;
 
 /// Bytes that the sender of TCP remembers of a segment, of which payload is no part.
 const SEGMENT: u64 = 128;
@@ -14,27 +21,36 @@ const SMALL: u64 = 1 << 10;
 const UNIT: u64 = 64;
 
 /// Estimate of the bytes that one run takes at most: its connections with what waits in them, and the queues. It is made of
-/// windows and limits, and not measured.
+/// windows and limits: runs that fill them take from half of it to all of it.
 pub fn memory(scenario: &Scenario) -> u64 {
     let Ok(place) = Place::find(scenario) else { return 0 };
-    let (mut connections, mut waiting) = (0_u64, 0_u64);
+    // Bytes that connections of each protocol have to send at most.
+    let (mut quic, mut tcp) = (0_u64, 0_u64);
+    let mut connections = 0_u64;
     for flow in &scenario.flows {
-        let most = held(flow, &place);
-        let buffers = match flow.protocol {
-            Protocol::Quic => most,
-            Protocol::Tcp => most / u64::from(place.mss.max(1)) * SEGMENT,
+        let (most, count) = (held(flow, &place), flow.count as u64);
+        let (waiting, each) = match flow.protocol {
+            Protocol::Quic => {
+                let tls = if flow.quic.protection == Protection::Tls { TLS } else { 0 };
+                (&mut quic, QUIC.saturating_add(tls).saturating_add(most))
+            }
+            Protocol::Tcp => (&mut tcp, TCP + most / u64::from(place.mss.max(1)) * SEGMENT),
         };
+        *waiting = waiting.saturating_add(most.saturating_mul(count));
         let units = flow.application.as_ref().map_or(0, |application| application.units() * UNIT);
-        let each = CONNECTION.saturating_add(buffers).saturating_add(units);
-        let count = flow.count as u64;
+        let each = each.saturating_add(units);
         connections = connections.saturating_add(each.saturating_mul(count));
-        waiting = waiting.saturating_add(most.saturating_mul(count));
     }
-    // What is under way is in queues and on links, and no more than the connections have to send; at the receiver it may
-    // wait for what is missing.
+    // What is under way is in queues and on links, and no more than the connections have to send. Of QUIC, it may wait at
+    // the receiver for what is missing, too; of TCP, packets alone are kept.
     let ways = place.watched.len().max(1) as u64;
-    let network = place.holds.saturating_mul(2 * ways).min(waiting).saturating_mul(2);
+    let under_way = place.holds.saturating_mul(ways);
+    let network = [
+        under_way.saturating_mul(2).min(quic).saturating_mul(2),
+        under_way.min(tcp).saturating_mul(3) / 2,
+    ];
     let nodes = place.flows.iter().map(|ends| 2 * ends.len() as u64).sum::<u64>();
+    let network = network[0].saturating_add(network[1]);
     connections.saturating_add(network).saturating_add(nodes.saturating_mul(SMALL))
 }
 

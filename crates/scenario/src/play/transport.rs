@@ -7,7 +7,7 @@ use equic_sim::tcp::{TcpBulk, TcpBulkReceiver, TcpBulkSender, TcpCarrier, TcpCon
 use equic_sim::{NodeId, Report, Simulation, Time};
 
 use crate::build::Place;
-use crate::model::{Flow, Protocol, Tls, TlsVersion};
+use crate::model::{Flow, Protection, Protocol, Tls, TlsVersion};
 
 /// Bytes of flows that have no size: more than any run can carry.
 const WITHOUT_END: u64 = 1 << 60;
@@ -33,13 +33,17 @@ pub(super) fn attach(
                 (true, false) => Resumption::Session,
                 (true, true) => Resumption::EarlyData,
             };
+            let protection = match flow.quic.protection {
+                Protection::None => equic_sim::quic::Protection::None,
+                Protection::Tls => equic_sim::quic::Protection::Tls,
+            };
             let made = match &flow.application {
                 None => {
-                    let bulk = Bulk { bytes, start, transport, resumption, logs };
+                    let bulk = Bulk { bytes, start, transport, protection, resumption, logs };
                     equic_sim::quic::bulk(run, from, to, &bulk)
                 }
                 Some(application) => {
-                    let carrier = Carrier { start, transport, resumption, logs };
+                    let carrier = Carrier { start, transport, protection, resumption, logs };
                     equic_sim::quic::attach(run, from, to, application, &carrier)
                 }
             };

@@ -9,8 +9,8 @@ use super::applications::application;
 use super::table::{Reader, Table, boolean, bytes, duration, name, number, rate, within};
 use crate::keys::{FLOW, QUIC, TCP, TLS, TRAFFIC};
 use crate::model::{
-    Controller, Flow, Protocol, QuicOptions, Route, TcpOptions, Tls, TlsVersion, Traffic,
-    TrafficKind,
+    Controller, Flow, Protection, Protocol, QuicOptions, Route, TcpOptions, Tls, TlsVersion,
+    Traffic, TrafficKind,
 };
 
 /// The most connections of one scenario.
@@ -103,6 +103,7 @@ fn route(reader: &mut Reader, table: &Table<'_, '_>) -> Route {
 
 fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
     let usual = QuicOptions {
+        protection: Protection::None,
         initial_window: None,
         mtu: None,
         mtu_discovery: false,
@@ -122,7 +123,9 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
     let window = window(reader, &table);
     let mtu = table.read(reader, "mtu", within(1_200, 65_527));
     let (resumption, early_data) = sessions(reader, &table);
+    let protections = [("none", Protection::None), ("tls", Protection::Tls)];
     QuicOptions {
+        protection: table.choice(reader, "protection", &protections).unwrap_or_default(),
         initial_window,
         mtu: mtu.and_then(|mtu| u16::try_from(mtu).ok()),
         mtu_discovery: table.read(reader, "mtu_discovery", boolean).unwrap_or(false),

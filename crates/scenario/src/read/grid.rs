@@ -1,12 +1,15 @@
 //! Grids: a scenario, and values that some of its keys take in turn.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::rc::Rc;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::table::{Reader, Value, text};
+use super::traces::{TraceTexts, Traces};
 use crate::model::Scenario;
 use crate::problem::{Problem, ScenarioError};
 
@@ -17,6 +20,7 @@ const MAX_CELLS: usize = 1_000_000;
 #[derive(Clone, Debug)]
 pub struct Grid {
     text: String,
+    traces: TraceTexts,
     axes: Vec<Axis>,
     scenarios: Vec<Scenario>,
 }
@@ -31,13 +35,26 @@ pub struct Axis {
 }
 
 impl Grid {
-    /// Reads a grid and checks each of its cells.
+    /// Reads a grid and checks each of its cells. Paths of traces begin in the current directory.
     ///
     /// # Errors
     /// Everything that is wrong, with its line; what is wrong in a cell names the first such cell.
     pub fn parse(text: &str) -> Result<Grid, ScenarioError> {
+        Grid::read_all(text, Traces::beside(Path::new("")))
+    }
+
+    /// As [`Grid::parse`], with the texts of all traces that it names.
+    ///
+    /// # Errors
+    /// As [`Grid::parse`], and if a trace is not among them.
+    pub fn parse_with(text: &str, traces: TraceTexts) -> Result<Grid, ScenarioError> {
+        Grid::read_all(text, Traces::kept(traces))
+    }
+
+    fn read_all(text: &str, traces: Traces) -> Result<Grid, ScenarioError> {
+        let traces = Rc::new(RefCell::new(traces));
         let (document, errors) = DeTable::parse_recoverable(text);
-        let mut reader = Reader::new(text);
+        let mut reader = Reader::new(text, &traces);
         for error in &errors {
             let offset = error.span().map_or(0, |span| span.start);
             reader.complain(offset, "", error.message());
@@ -46,12 +63,15 @@ impl Grid {
         if !reader.is_clean() {
             return Err(ScenarioError::new(reader.into_problems()));
         }
-        let mut grid = Grid { text: text.to_owned(), axes, scenarios: Vec::new() };
+        drop(reader);
+        let kept = TraceTexts::new();
+        let mut grid = Grid { text: text.to_owned(), traces: kept, axes, scenarios: Vec::new() };
         let mut found: BTreeMap<Problem, String> = BTreeMap::new();
         let mut document = document.into_inner();
         let values = document.remove("grid");
         for cell in 0..grid.cells() {
-            match grid.read(&document, values.as_ref(), cell) {
+            let reader = Reader::new(text, &traces);
+            match grid.read(reader, &document, values.as_ref(), cell) {
                 Ok(scenario) => grid.scenarios.push(scenario),
                 Err(ScenarioError::Problems { problems, .. }) => {
                     for problem in problems {
@@ -62,6 +82,9 @@ impl Grid {
             }
         }
         if found.is_empty() {
+            // No reader is left.
+            grid.traces =
+                Rc::into_inner(traces).map(|it| it.into_inner().into_texts()).unwrap_or_default();
             return Ok(grid);
         }
         let problems = found.into_iter().map(|(problem, cell)| Problem {
@@ -71,19 +94,25 @@ impl Grid {
         Err(ScenarioError::new(problems.collect()))
     }
 
-    /// As [`Grid::parse`], from a file.
+    /// As [`Grid::parse`], from a file. Paths of traces begin in its directory.
     ///
     /// # Errors
     /// As [`Grid::parse`], and if the file cannot be read.
     pub fn load(path: &Path) -> Result<Grid, ScenarioError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })?;
-        Grid::parse(&text).map_err(|error| error.in_file(path))
+        let traces = Traces::beside(path.parent().unwrap_or(Path::new("")));
+        Grid::read_all(&text, traces).map_err(|error| error.in_file(path))
     }
 
     /// The text that was read.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Texts of the traces that it names, by the names in the text.
+    pub fn traces(&self) -> &TraceTexts {
+        &self.traces
     }
 
     /// Keys that vary, in the order of the text; the last varies fastest.
@@ -110,12 +139,12 @@ impl Grid {
     /// Reads the scenario of a cell: the document without the grid, with the cell's values put into it.
     fn read<'i>(
         &self,
+        mut reader: Reader,
         document: &DeTable<'i>,
         values: Option<&Value<'i>>,
         cell: usize,
     ) -> Result<Scenario, ScenarioError> {
         let mut document = document.clone();
-        let mut reader = Reader::new(&self.text);
         if let Some(DeValue::Table(grid)) = values.map(Spanned::get_ref) {
             for (axis, index) in self.axes.iter().zip(self.chosen(cell)) {
                 let Some(DeValue::Array(values)) =

@@ -39,14 +39,13 @@ fn direction(
     base: Option<&Direction>,
 ) -> Option<Direction> {
     let mut link = base.cloned().unwrap_or_else(|| Direction::new(1, Duration::ZERO));
-    let (rate, delay) = match base {
-        None => (table.need(reader, "rate", rate), table.need(reader, "delay", duration)),
-        Some(_) => (table.read(reader, "rate", rate), table.read(reader, "delay", duration)),
+    let rate = port_rate(reader, table, base.is_none());
+    let delay = match base {
+        None => table.need(reader, "delay", duration),
+        Some(_) => table.read(reader, "delay", duration),
     };
     let missing = base.is_none() && (rate.is_none() || delay.is_none());
-    if let Some(rate) = rate {
-        link.rate = Rate::BitsPerSecond(rate);
-    }
+    set(&mut link.rate, rate);
     let wire = &mut link.wire;
     set(&mut wire.delay, delay);
     set(&mut wire.jitter, table.read(reader, "jitter", duration));
@@ -90,6 +89,26 @@ fn direction(
         return None;
     }
     Some(link)
+}
+
+/// Rate of a port, constant or from a trace; none: it is not there, or something is wrong with it, and noted.
+fn port_rate(reader: &mut Reader, table: &Table<'_, '_>, needed: bool) -> Option<Rate> {
+    if table.has("rate") && table.has("trace") {
+        table.complain(reader, "trace", "a link has either a rate or a trace");
+    }
+    let Some(name) = table.read(reader, "trace", text) else {
+        if needed && !table.has("rate") && !table.has("trace") {
+            table.complain(reader, "rate", "this key is missing: write it, or `trace`");
+        }
+        return table.read(reader, "rate", rate).map(Rate::BitsPerSecond);
+    };
+    match reader.trace(&name) {
+        Ok(trace) => Some(Rate::Trace(trace)),
+        Err(message) => {
+            table.complain(reader, "trace", message);
+            None
+        }
+    }
 }
 
 fn set<T>(place: &mut T, value: Option<T>) {

@@ -1,6 +1,7 @@
 //! From text to a [`Scenario`], with everything that is wrong in it.
 //!
 //! * `grid.rs`: many scenarios in one text; `table.rs`: tables and values, with their lines;
+//! * `traces.rs`: the files that a text names;
 //! * `network.rs`, `link.rs`, `flows.rs`, `applications.rs`: the tables of a description.
 
 mod applications;
@@ -9,9 +10,12 @@ mod grid;
 mod link;
 mod network;
 mod table;
+mod traces;
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
@@ -22,18 +26,29 @@ use crate::model::{Flow, Scenario};
 use crate::problem::ScenarioError;
 pub use grid::{Axis, Grid};
 use table::{Reader, Table, duration, numbers, text, whole};
+pub use traces::TraceTexts;
+use traces::Traces;
 
 /// The most runs of one scenario.
 const MAX_SEEDS: u64 = 1_000_000;
 
 impl Scenario {
     /// Reads a description and checks that it can be played: that there is a network, that all flows find their way.
+    /// Paths of traces begin in the current directory.
     ///
     /// # Errors
     /// Everything that is wrong, with its line.
     pub fn parse(text: &str) -> Result<Scenario, ScenarioError> {
+        Scenario::parse_in(text, Path::new(""))
+    }
+
+    /// As [`Scenario::parse`]; paths of traces begin in this directory.
+    ///
+    /// # Errors
+    /// As [`Scenario::parse`].
+    pub fn parse_in(text: &str, folder: &Path) -> Result<Scenario, ScenarioError> {
         let (document, errors) = DeTable::parse_recoverable(text);
-        let mut reader = Reader::new(text);
+        let mut reader = Reader::new(text, &Rc::new(RefCell::new(Traces::beside(folder))));
         for error in &errors {
             let offset = error.span().map_or(0, |span| span.start);
             reader.complain(offset, "", error.message());
@@ -47,14 +62,15 @@ impl Scenario {
         read(reader, document.get_ref())
     }
 
-    /// As [`Scenario::parse`], from a file.
+    /// As [`Scenario::parse`], from a file. Paths of traces begin in its directory.
     ///
     /// # Errors
     /// As [`Scenario::parse`], and if the file cannot be read.
     pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })?;
-        Scenario::parse(&text).map_err(|error| error.in_file(path))
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Scenario::parse_in(&text, folder).map_err(|error| error.in_file(path))
     }
 }
 

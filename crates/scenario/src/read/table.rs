@@ -2,11 +2,16 @@
 //! is kept with its line.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use equic_sim::Trace;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
+use super::traces::Traces;
 use crate::keys::Section;
 use crate::problem::{Problem, instead};
 use crate::quantity;
@@ -19,13 +24,20 @@ pub(crate) struct Reader {
     /// Offsets in the text at which lines begin.
     lines: Vec<usize>,
     problems: Vec<Problem>,
+    /// Those of all cells of a grid.
+    traces: Rc<RefCell<Traces>>,
 }
 
 impl Reader {
-    pub(crate) fn new(text: &str) -> Reader {
+    pub(crate) fn new(text: &str, traces: &Rc<RefCell<Traces>>) -> Reader {
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
-        Reader { lines, problems: Vec::new() }
+        Reader { lines, problems: Vec::new(), traces: Rc::clone(traces) }
+    }
+
+    /// The trace of this name, or what is wrong with it.
+    pub(crate) fn trace(&self, name: &str) -> Result<Arc<Trace>, String> {
+        self.traces.borrow_mut().find(name)
     }
 
     /// Notes what is wrong with a key, and in the line of this offset.

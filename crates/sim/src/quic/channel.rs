@@ -6,9 +6,10 @@ use equic_transport::{
     CloseReason, DatagramError, Direction, Event, ReadOutcome, Side, StreamEvent, StreamId, VarInt,
 };
 
-use super::{CHUNK, QuicEnd, content, timestamp};
+use super::{QuicEnd, timestamp};
 use crate::agent::{Datagram, Transmit};
 use crate::app::{Channel, Heard, Message, Say};
+use crate::payload::{self, CHUNK};
 use crate::time::Time;
 use crate::transfer::SenderState;
 
@@ -107,7 +108,7 @@ impl QuicChannel {
             match connection.read(stream, &mut buffer) {
                 Ok(ReadOutcome::Bytes(count)) => {
                     let end = *read + count as u64;
-                    if content(*read, end) != &buffer[..count] {
+                    if payload::between(*read, end) != &buffer[..count] {
                         self.fail(format!("wrong bytes before {end}"));
                         return;
                     }
@@ -132,7 +133,7 @@ impl QuicChannel {
             return;
         };
         while outgoing.written < outgoing.bytes {
-            match connection.write(stream, content(outgoing.written, outgoing.bytes)) {
+            match connection.write(stream, payload::between(outgoing.written, outgoing.bytes)) {
                 Ok(count) if count > 0 => outgoing.written += count as u64,
                 // No room now, or the connection is over.
                 Ok(_) | Err(_) => return,
@@ -178,7 +179,9 @@ impl QuicChannel {
 
 impl Channel for QuicChannel {
     fn begin(&mut self, now: Time) {
-        self.end.connect(now);
+        if let Err(reason) = self.end.connect(now) {
+            self.fail(reason);
+        }
     }
 
     fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>) {

@@ -4,70 +4,118 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_transport::null::{InsecureNullConfig, NullSession};
-use equic_transport::{Arrival, Connection, ConnectionId, EcnCodepoint, Timestamp};
-use equic_wire::packet::LongInvariant;
+use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto};
+use equic_transport::{Arrival, Connection, EcnCodepoint, Timestamp, TransportConfig};
 
-use super::{QuicError, Resumption};
+use super::end::Config;
+#[cfg(feature = "tls")]
+use super::tls;
+use super::{Protection, QuicError, Resumption};
 
 /// Bytes that a ticket with its binder adds to a ClientHello, as rustls has them.
 const TICKET: u16 = 150;
 
 /// Round trips after which a handshake in memory has come to nothing.
 const MOST_TRIPS: u32 = 20;
+/// Round trips after the handshake in which its tickets have come.
+#[cfg(feature = "tls")]
+const TRIPS_OF_TICKETS: u32 = 3;
 
 /// Configurations of client and server.
 pub(super) fn configs(
-    config: InsecureNullConfig,
+    transport: &TransportConfig,
+    protection: Protection,
     resumption: Resumption,
-) -> Result<[InsecureNullConfig; 2], QuicError> {
-    if resumption == Resumption::None {
-        return Ok([config.clone(), config]);
+) -> Result<[Config; 2], QuicError> {
+    match protection {
+        Protection::None => without(transport, resumption),
+        #[cfg(feature = "tls")]
+        Protection::Tls => with_tls(transport, resumption),
+        #[cfg(not(feature = "tls"))]
+        Protection::Tls => Err(QuicError::NoTls),
     }
-    let (mut client, mut server) = (config.clone(), config);
-    let early = resumption == Resumption::EarlyData;
-    Arc::make_mut(&mut server.crypto).early_data = early;
-    if early {
-        let session = remember(&client, &server).ok_or(QuicError::NoSession)?;
-        Arc::make_mut(&mut client.crypto).session = Some(session);
-    }
-    // EncryptedExtensions alone, which is as long as it has to be.
-    Arc::make_mut(&mut server.crypto).sizes.certificate = 0;
-    Arc::make_mut(&mut client.crypto).sizes.client_hello += TICKET;
-    Ok([client, server])
 }
 
-/// Session that an earlier connection left behind: it is played in memory, outside of the run.
-fn remember(client: &InsecureNullConfig, server: &InsecureNullConfig) -> Option<NullSession> {
-    let [near, far] = [1, 2].map(|host| SocketAddr::from(([10, 0, 0, host], 1)));
+fn without(transport: &TransportConfig, resumption: Resumption) -> Result<[Config; 2], QuicError> {
+    let mut client = InsecureNullConfig::new(InsecureNullCrypto::for_simulation_only());
+    client.transport = Arc::new(transport.clone());
+    let mut server = client.clone();
+    if resumption != Resumption::None {
+        let early = resumption == Resumption::EarlyData;
+        Arc::make_mut(&mut server.crypto).early_data = early;
+        if early {
+            let ends = [&client, &server].map(|config| Config::Null(config.clone()));
+            let mut session = None;
+            play(&ends, |client, _| {
+                session = client.insecure_null_session().cloned();
+                session.is_some()
+            });
+            let session = session.ok_or(QuicError::NoSession)?;
+            Arc::make_mut(&mut client.crypto).session = Some(session);
+        }
+        // EncryptedExtensions alone, which is as long as it has to be.
+        Arc::make_mut(&mut server.crypto).sizes.certificate = 0;
+        Arc::make_mut(&mut client.crypto).sizes.client_hello += TICKET;
+    }
+    Ok([Config::Null(client), Config::Null(server)])
+}
+
+/// With TLS, whose configurations keep sessions themselves.
+#[cfg(feature = "tls")]
+fn with_tls(transport: &TransportConfig, resumption: Resumption) -> Result<[Config; 2], QuicError> {
+    let ends = tls::Config::pair(transport, resumption)
+        .map_err(|error| QuicError::Tls(error.to_string()))?
+        .map(Config::Tls);
+    if resumption != Resumption::None {
+        let mut trips = 0;
+        let tickets = play(&ends, |client, server| {
+            trips += u32::from(client.is_connected() && server.is_connected());
+            trips > TRIPS_OF_TICKETS
+        });
+        if !tickets {
+            return Err(QuicError::NoSession);
+        }
+    }
+    Ok(ends)
+}
+
+/// Plays an earlier connection in memory, outside of the run, until this is enough, which is asked after each round
+/// trip; false: it came to nothing.
+fn play(
+    [near, far]: &[Config; 2],
+    mut enough: impl FnMut(&Connection, &Connection) -> bool,
+) -> bool {
+    const SEEDS: [[u8; 32]; 2] = [[1; 32], [2; 32]];
+    let [here, there] = [1, 2].map(|host| SocketAddr::from(([10, 0, 0, host], 1)));
     let arrival = |remote| Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
+    let mut random = [near.random(SEEDS[0]), far.random(SEEDS[1])];
     let mut now = Timestamp::START;
     let mut buffer = vec![0; 65_536];
-    let mut one = Connection::connect_insecure_null(now, client, far, [1; 32]).ok()?;
-    let mut other: Option<Connection> = None;
+    let Ok(mut client) = random[0].with(|| near.connect(now, there, SEEDS[0])) else {
+        return false;
+    };
+    let mut server: Option<Connection> = None;
     for _ in 0..MOST_TRIPS {
-        while let Some(sent) = one.poll_transmit(now, &mut buffer) {
+        while let Some(sent) = random[0].with(|| client.poll_transmit(now, &mut buffer)) {
             let datagram = &mut buffer[..sent.size];
-            if other.is_none() {
-                let header = LongInvariant::parse(datagram).ok()?;
-                let original = ConnectionId::new(header.dcid).ok()?;
-                let id = ConnectionId::new(header.scid).ok()?;
-                let seed = [2; 32];
-                other =
-                    Connection::accept_insecure_null(now, server, original, id, near, seed).ok();
+            if server.is_none() {
+                let made = random[1].with(|| far.accept(now, datagram, here, SEEDS[1]));
+                server = made.and_then(Result::ok);
             }
-            other.as_mut()?.handle_datagram(now, arrival(near), datagram);
+            let Some(server) = &mut server else { return false };
+            random[1].with(|| server.handle_datagram(now, arrival(here), datagram));
         }
-        let server = other.as_mut()?;
-        while let Some(sent) = server.poll_transmit(now, &mut buffer) {
-            one.handle_datagram(now, arrival(far), &mut buffer[..sent.size]);
+        let Some(server) = &mut server else { return false };
+        while let Some(sent) = random[1].with(|| server.poll_transmit(now, &mut buffer)) {
+            let datagram = &mut buffer[..sent.size];
+            random[0].with(|| client.handle_datagram(now, arrival(there), datagram));
         }
-        if let Some(session) = one.insecure_null_session() {
-            return Some(session.clone());
+        if enough(&client, server) {
+            return true;
         }
         now += Duration::from_millis(1);
-        one.handle_timeout(now);
-        server.handle_timeout(now);
+        random[0].with(|| client.handle_timeout(now));
+        random[1].with(|| server.handle_timeout(now));
     }
-    None
+    false
 }

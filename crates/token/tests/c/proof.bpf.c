@@ -35,7 +35,7 @@ int seal(struct xdp_md *ctx)
 		return XDP_PASS;
 	if (bpf_xdp_store_bytes(ctx, 14, &token, sizeof(token)))
 		return XDP_DROP;
-	return bpf_xdp_store_bytes(ctx, 50, retry.bytes, 8) ? XDP_DROP : XDP_TX;
+	return bpf_xdp_store_bytes(ctx, 94, retry.bytes, 8) ? XDP_DROP : XDP_TX;
 }
 
 SEC("xdp")
@@ -49,7 +49,7 @@ int open(struct xdp_md *ctx)
 
 	ring = bpf_map_lookup_elem(&ring_map, &zero);
 	if (!ring || bpf_xdp_load_bytes(ctx, 14, &token, sizeof(token)) ||
-	    bpf_xdp_load_bytes(ctx, 50, dcid.bytes, 8))
+	    bpf_xdp_load_bytes(ctx, 94, dcid.bytes, 8))
 		return XDP_PASS;
 	dcid.len = 8;
 	if (equic_proof_open(ring, bpf_ktime_get_ns() / 1000000, &client, &dcid, &token,

@@ -23,21 +23,19 @@ struct request {
 	uint64_t addr[2];
 	struct equic_cid first, second;
 	struct equic_proof_token token;
-	uint32_t reserved_too;
 	__u64 server;
 	__u64 nonce[2];
 	struct equic_proof_ring ring;
 };
-_Static_assert(sizeof(struct request) == 272, "request");
+_Static_assert(sizeof(struct request) == 312, "request");
 
 struct reply {
 	uint32_t result, reserved;
 	struct equic_proof_token token;
-	uint32_t reserved_too;
 	struct equic_cid id;
 	__u64 server;
 };
-_Static_assert(sizeof(struct reply) == 80, "reply");
+_Static_assert(sizeof(struct reply) == 120, "reply");
 
 static void answer(const struct request *q, struct reply *r)
 {
@@ -100,7 +98,7 @@ static struct equic_proof_ring ring(const char *key, unsigned int epoch)
 	return ring;
 }
 
-static bool token_holds(char fields[][160])
+static bool token_holds(char fields[][180])
 {
 	struct request q = {.ring = ring(fields[0], atoi(fields[1])),
 			    .now = strtoull(fields[2], NULL, 10),
@@ -123,7 +121,7 @@ static bool token_holds(char fields[][160])
 	return r.result == EQUIC_PROOF_OK && !memcmp(&r.id, &q.first, sizeof(r.id));
 }
 
-static bool id_holds(char fields[][160])
+static bool id_holds(char fields[][180])
 {
 	struct request q = {.op = ID_SEAL, .ring = ring(fields[0], atoi(fields[1]))};
 	struct equic_cid expected = cid(fields[5]);
@@ -141,7 +139,7 @@ static bool id_holds(char fields[][160])
 	return r.result == EQUIC_PROOF_OK && r.server == q.server;
 }
 
-static bool sip_holds(char fields[][160])
+static bool sip_holds(char fields[][180])
 {
 	uint8_t message[64] = {0}, expected[8];
 	uint64_t key[2], word, hash;
@@ -162,7 +160,7 @@ static bool sip_holds(char fields[][160])
 static int vectors(const char *path)
 {
 	FILE *file = fopen(path, "r");
-	char line[600], kind[8], fields[9][160];
+	char line[700], kind[8], fields[9][180];
 	int checked = 0;
 
 	if (!file) {
@@ -170,7 +168,7 @@ static int vectors(const char *path)
 		return 2;
 	}
 	while (fgets(line, sizeof(line), file)) {
-		int n = sscanf(line, "%7s %159s %159s %159s %159s %159s %159s %159s %159s %159s",
+		int n = sscanf(line, "%7s %179s %179s %179s %179s %179s %179s %179s %179s %179s",
 			       kind, fields[0], fields[1], fields[2], fields[3], fields[4],
 			       fields[5], fields[6], fields[7], fields[8]);
 		bool holds;

@@ -50,7 +50,7 @@ pub struct AckSample<'a> {
     pub largest_sent: Timestamp,
     /// Bytes in flight before the acknowledgement.
     pub in_flight: u64,
-    /// Whether the window was not used up when the packets were sent: then it must not grow
+    /// True if the window was not used up when the packets were sent: then it must not grow
     /// (RFC 9002 s.7.8).
     pub app_limited: bool,
     /// The path's round-trip time, with this sample in it.
@@ -133,7 +133,7 @@ pub trait Controller: fmt::Debug + Send {
         Rate::of_window(self.window(), rtt.smoothed(), factor)
     }
 
-    /// Whether the algorithm works only if packets leave at [`Controller::pacing_rate`]: then they are paced also
+    /// True if the algorithm works only if packets leave at [`Controller::pacing_rate`]: then they are paced also
     /// where pacing is off otherwise, as it is for TCP.
     fn needs_pacing(&self) -> bool {
         false

@@ -29,7 +29,7 @@ pub struct RateSample {
     pub prior_delivered: u64,
     /// Bytes delivered so far in all.
     pub total_delivered: u64,
-    /// Whether the rate was limited by the application rather than the path.
+    /// True if the rate was limited by the application rather than the path.
     pub app_limited: bool,
     /// The newest packet's round trip.
     pub rtt: Duration,

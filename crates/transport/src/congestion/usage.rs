@@ -26,7 +26,7 @@ impl WindowUsage {
         self.underused_at = Some(now);
     }
 
-    /// Whether the window was used up while a packet sent at `sent` was in flight, so that its
+    /// True if the window was used up while a packet sent at `sent` was in flight, so that its
     /// acknowledgement may let the window grow.
     pub fn was_used_since(&self, sent: Timestamp) -> bool {
         let full = self.full_at.is_some_and(|at| at >= sent);

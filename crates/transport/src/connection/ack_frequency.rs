@@ -59,7 +59,7 @@ impl Connection {
         self.space(id).received.ask();
     }
 
-    /// Whether the peer supports IMMEDIATE_ACK frames.
+    /// True if the peer supports IMMEDIATE_ACK frames.
     pub(super) fn may_ask_for_acks(&self) -> bool {
         self.peer.is_some_and(|peer| peer.min_ack_delay().is_some())
     }

@@ -169,7 +169,7 @@ impl Connection {
         self.decide(Operation::AckDelay, (id, ack.raw_delay().get()), usual)
     }
 
-    /// Whether the ACK frame's counts show new ECN-CE marks; fails validation of the path if they cannot be right.
+    /// True if the ACK frame's counts show new ECN-CE marks; fails validation of the path if they cannot be right.
     fn validate_ecn(&mut self, key: PathKey, packets: &Packets, ack: &Ack<'_>) -> bool {
         // The peer counts for all paths together, so the active one's validation does, too.
         let marked = packets.iter().filter(|(_, packet)| packet.content.marked).count() as u64;

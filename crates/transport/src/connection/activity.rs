@@ -9,7 +9,7 @@ use crate::Timestamp;
 pub(super) struct Activity {
     /// When the last packet came, or the first ack-eliciting one after it was sent.
     since: Timestamp,
-    /// Whether something ack-eliciting was sent since the last packet came.
+    /// True if something ack-eliciting was sent since the last packet came.
     sent_since: bool,
     /// When the last PING to keep the connection alive was asked for.
     kept_alive: Timestamp,
@@ -61,12 +61,12 @@ impl Activity {
         self.ping = true;
     }
 
-    /// Whether a PING is to be sent.
+    /// True if a PING is to be sent.
     pub(super) fn wants_ping(&self) -> bool {
         self.ping
     }
 
-    /// Whether a PING is to be sent: it is now, or something else that elicits an acknowledgement.
+    /// True if a PING is to be sent: it is now, or something else that elicits an acknowledgement.
     pub(super) fn take_ping(&mut self) -> bool {
         std::mem::take(&mut self.ping)
     }

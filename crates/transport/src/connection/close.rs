@@ -13,7 +13,7 @@ const MAX_REASON: usize = 256;
 /// Error that a connection was closed with, as in a CONNECTION_CLOSE frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionError {
-    /// Whether the application closed the connection rather than the transport.
+    /// True if the application closed the connection rather than the transport.
     pub application: bool,
     /// The error code.
     pub code: u64,

@@ -39,9 +39,9 @@ pub struct TransportConfig {
     /// QUIC asks of a path (RFC 9000 s.14), more only where it is known that all paths take it. The
     /// handshake fails where that is not so.
     pub initial_mtu: u16,
-    /// Whether to search for how much a path takes, up to `max_mtu` (RFC 9000 s.14.3).
+    /// True to search for how much a path takes, up to `max_mtu` (RFC 9000 s.14.3).
     pub mtu_discovery: bool,
-    /// Whether packets are marked ECT(0), for sockets that can mark them.
+    /// True if packets are marked ECT(0), for sockets that can mark them.
     pub ecn: bool,
     /// The round-trip time assumed before the first sample.
     pub initial_rtt: Duration,
@@ -61,10 +61,10 @@ pub struct TransportConfig {
     /// Store of a client's sessions of version 2: rustls files sessions by the server's name alone, and they
     /// must not cross versions (RFC 9369 s.5), so those of `tls` are of version 1. None: they are not kept.
     pub sessions_v2: Option<rustls::client::Resumption>,
-    /// Whether to send meaningless values now and then, so that nobody comes to rely on what is
+    /// True to send meaningless values now and then, so that nobody comes to rely on what is
     /// always the same: the Fixed Bit (RFC 9287), a transport parameter, a version.
     pub grease: bool,
-    /// Whether peers that support it are asked to acknowledge less often where the window is large
+    /// True if peers that support it are asked to acknowledge less often where the window is large
     /// (draft-ietf-quic-ack-frequency).
     pub ack_frequency: bool,
     /// After so long without a word a PING is sent, and never later than half the idle timeout; zero:
@@ -75,10 +75,10 @@ pub struct TransportConfig {
     pub datagram_receive_buffer: usize,
     /// Bytes of datagrams that may wait for the network.
     pub datagram_send_buffer: usize,
-    /// Whether the peer may migrate to another address on purpose (RFC 9000 s.18.2); a NAT that
+    /// True if the peer may migrate to another address on purpose (RFC 9000 s.18.2); a NAT that
     /// rebinds is followed in any case.
     pub allow_migration: bool,
-    /// Whether a server can export keying material
+    /// True if a server can export keying material
     /// ([`Connection::export_keying_material`](crate::Connection::export_keying_material)) after the
     /// handshake: it keeps some kilobytes of TLS for as long as the connection is open then. A client always
     /// can.
@@ -87,7 +87,7 @@ pub struct TransportConfig {
     /// as they are, each number once, and not part of what early data relies on. One that the transport knows is
     /// left out. The peer's are read by a hook ([`Operation::ReadParameters`](crate::operation::Operation)).
     pub extra_parameters: Vec<(u64, Vec<u8>)>,
-    /// Whether a client moves to the address that its server prefers (RFC 9000 s.9.6).
+    /// True if a client moves to the address that its server prefers (RFC 9000 s.9.6).
     pub follow_preferred_address: bool,
 }
 
@@ -143,7 +143,7 @@ impl TransportConfig {
     }
 }
 
-/// Whether packets of `version` are protected by TLS: true but for the version made for simulations.
+/// True if packets of `version` are protected by TLS: true but for the version made for simulations.
 pub(super) fn has_tls(version: KnownVersion) -> bool {
     Version::from(version).known().is_some()
 }

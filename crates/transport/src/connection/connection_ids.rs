@@ -18,7 +18,7 @@ pub(super) struct ConnectionIds {
     scid: ConnectionId,
     /// What the client put on its first packet.
     original_dcid: ConnectionId,
-    /// Whether the peer's first ID is known.
+    /// True if the peer's first ID is known.
     peer_known: bool,
 }
 
@@ -69,7 +69,7 @@ impl ConnectionIds {
         }
     }
 
-    /// Whether the peer is to be told of any, ours or its own.
+    /// True if the peer is to be told of any, ours or its own.
     pub(super) fn has_news(&self) -> bool {
         self.local.has_news() || self.remote.has_news()
     }

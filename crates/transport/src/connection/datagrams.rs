@@ -91,12 +91,12 @@ impl Datagrams {
         buffer.min(MAX_FRAME) as u64
     }
 
-    /// Whether a datagram waits to be sent.
+    /// True if a datagram waits to be sent.
     pub(super) fn wants_to_send(&self) -> bool {
         !self.outgoing.waiting.is_empty()
     }
 
-    /// Whether a waiting datagram is to be sent before all other frames.
+    /// True if a waiting datagram is to be sent before all other frames.
     pub(super) fn goes_first(&self) -> bool {
         self.first
     }

@@ -10,7 +10,7 @@ use crate::Timestamp;
 use crate::operation::Operation;
 use crate::stream::{PeerLimits, Streams};
 
-/// Whether early data (0-RTT) is offered, and the server's answer to it.
+/// Offer of early data (0-RTT), and the server's answer to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Answer {
     /// Early data is not in use.
@@ -38,12 +38,12 @@ impl Early {
         Early { answer: Answer::Open, remembered: Some(remembered), expires: None }
     }
 
-    /// Whether a server has not looked yet whether it takes early data.
+    /// True if a server has not looked yet whether it takes early data.
     fn is_undecided(&self) -> bool {
         self.answer == Answer::None
     }
 
-    /// Whether a client waits for the server's answer.
+    /// True if a client waits for the server's answer.
     fn is_open(&self) -> bool {
         self.answer == Answer::Open
     }
@@ -53,7 +53,7 @@ impl Early {
         self.answer = if accepted { Answer::Accepted } else { Answer::Rejected };
     }
 
-    /// Whether what is sent or read now may be repeated by an attacker.
+    /// True if what is sent or read now may be repeated by an attacker.
     fn is_used(&self, complete: bool) -> bool {
         match self.answer {
             Answer::Open => true,
@@ -62,13 +62,13 @@ impl Early {
         }
     }
 
-    /// Whether a server that took early data keeps at least the limits it promised before (RFC 9000 s.7.4.1).
+    /// True if a server that took early data keeps at least the limits it promised before (RFC 9000 s.7.4.1).
     fn is_kept_by(&self, new: &PeerLimits) -> bool {
         let old = self.remembered.filter(|_| self.answer == Answer::Accepted);
         old.is_none_or(|old| covers(new, &old))
     }
 
-    /// Whether a 0-RTT packet can be opened; `keys`: they are there.
+    /// Tells if a 0-RTT packet can be opened; `keys`: they are there.
     fn readiness(&self, side: Side, keys: bool) -> Readiness {
         match (side, self.answer) {
             (Side::Server, Answer::None) => Readiness::TooEarly,
@@ -121,7 +121,7 @@ pub(super) fn promised(declared: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Whether no limit in `new` is lower than in `old`.
+/// True if no limit in `new` is lower than in `old`.
 fn covers(new: &PeerLimits, old: &PeerLimits) -> bool {
     new.max_data >= old.max_data
         && new.max_stream_data_bidi_local >= old.max_stream_data_bidi_local
@@ -132,7 +132,7 @@ fn covers(new: &PeerLimits, old: &PeerLimits) -> bool {
 }
 
 impl Connection {
-    /// Whether the connection is in early data (0-RTT), which an attacker may repeat (RFC 9001 s.9.2).
+    /// True if the connection is in early data (0-RTT), which an attacker may repeat (RFC 9001 s.9.2).
     ///
     /// A client: what is sent now may go out before the handshake is complete; it must do no harm if
     /// it is carried out more than once. A server: what is read now may be such a repetition.
@@ -225,7 +225,7 @@ impl Connection {
         self.early_answered(false);
     }
 
-    /// Whether the server, having accepted early data, keeps at least the limits it promised before
+    /// True if the server, having accepted early data, keeps at least the limits it promised before
     /// (RFC 9000 s.7.4.1).
     pub(super) fn check_promises(&mut self, now: Timestamp, new: &PeerLimits) -> bool {
         let kept = self.early.is_kept_by(new);
@@ -236,7 +236,7 @@ impl Connection {
         kept
     }
 
-    /// Whether a 0-RTT packet can be opened now, later or never.
+    /// Tells if a 0-RTT packet can be opened now, later or never.
     pub(super) fn early_readiness(&self) -> Readiness {
         self.early.readiness(self.side, self.keys.has_early())
     }

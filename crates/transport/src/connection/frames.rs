@@ -167,7 +167,7 @@ impl Connection {
         }
     }
 
-    /// Whether the peer has validated our address, so that it is no longer held to three times what we
+    /// True if the peer has validated our address, so that it is no longer held to three times what we
     /// sent (RFC 9002 A.6).
     pub(super) fn peer_completed_validation(&self) -> bool {
         self.side == Side::Server

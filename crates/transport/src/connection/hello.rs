@@ -18,7 +18,7 @@ pub(super) struct ClientHello<'a> {
     pub early_data: bool,
 }
 
-/// Whether `bytes` are only the beginning of a ClientHello, too little for TLS to act on.
+/// True if `bytes` are only the beginning of a ClientHello, too little for TLS to act on.
 pub(super) fn is_partial(bytes: &[u8], most: usize) -> bool {
     match bytes {
         [CLIENT_HELLO, a, b, c, rest @ ..] => {

@@ -62,19 +62,18 @@ impl Connection {
         let mut call = Call { operation, parameter: 0, inputs, bytes };
         let Some(place) = self.hooks.place(id) else { return };
         let points = self.hooks.points(place, operation);
-        let Some(mut hook) = self.hooks.take(place) else { return };
-        let mut host = self.host(place);
-        let ran = points.into_iter().try_for_each(|point| {
-            if point.before {
-                hook.before(&mut host, &call)?;
-            }
-            if point.replace {
-                hook.replace(&mut host, &mut call, &mut [])?;
-            }
-            if point.after { hook.after(&mut host, &call, &[]) } else { Ok(()) }
+        let ran = self.call_at(place, |hook, host| {
+            points.into_iter().try_for_each(|point| {
+                if point.before {
+                    hook.before(host, &call)?;
+                }
+                if point.replace {
+                    hook.replace(host, &mut call, &mut [])?;
+                }
+                if point.after { hook.after(host, &call, &[]) } else { Ok(()) }
+            })
         });
-        self.hooks.put_back(place, hook);
-        if let Err(error) = ran {
+        if let Some(Err(error)) = ran {
             self.take_off(id, error);
         }
     }

@@ -6,9 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use equic_wire::{ConnectionId, Side};
 use rand::{Rng, RngCore};
 
-use super::path::Path;
+use super::path::{Path, Validation};
 use super::paths::{MAX_PATHS, PathKey};
-use super::validation::Validation;
 use super::{Arrival, Connection, Event};
 use crate::Timestamp;
 use crate::operation::Operation;
@@ -106,7 +105,7 @@ impl Connection {
                 let key = self.add_path(now, remote, local);
                 let remote_id = self.path().remote_id();
                 if let Some(path) = self.paths.get_mut(key) {
-                    path.validation.on_received(datagram);
+                    path.on_datagram_received(datagram);
                     path.use_remote_id(remote_id);
                 }
                 key
@@ -168,7 +167,7 @@ impl Connection {
         let before = self.path().key();
         self.move_to(now, key);
         // RFC 9000 s.9.3.3: if the peer is still there, someone has copied its packets.
-        if self.paths.get(before).is_some_and(|path| path.validation.is_validated()) {
+        if self.paths.get(before).is_some_and(|path| path.is_validated()) {
             self.challenge(now, before);
         }
     }
@@ -177,7 +176,7 @@ impl Connection {
     fn move_to(&mut self, now: Timestamp, key: PathKey) {
         self.paths.set_active(key);
         let path = self.path();
-        let (remote, validated) = (path.remote(), path.validation.is_validated());
+        let (remote, validated) = (path.remote(), path.is_validated());
         // Only the last is true, so a peer that never rests fills no queue.
         self.events.retain(|event| !matches!(event, Event::Moved(_)));
         self.events.push_back(Event::Moved(remote));
@@ -195,7 +194,7 @@ impl Connection {
         if self.begin_act(Operation::ChallengePath, key)
             && let Some(path) = self.paths.get_mut(key)
         {
-            path.validation.ask(now, data, patience);
+            path.ask(now, data, patience);
         }
         self.end(Operation::ChallengePath, key, ());
     }
@@ -213,16 +212,14 @@ impl Connection {
         let window = self.window(key);
         let path = &mut self.paths[key];
         if path.in_flight() <= window.saturating_add(BEYOND_WINDOW) {
-            path.validation.answer(data);
+            path.answer(data);
         }
     }
 
     /// PATH_RESPONSE came, on whatever path: it is for the one that asked (RFC 9000 s.8.2.3).
     pub(super) fn on_path_response(&mut self, data: [u8; 8]) {
-        let Some(path) = self
-            .paths
-            .iter_mut()
-            .find_map(|path| path.validation.on_response(data).then_some(path))
+        let Some(path) =
+            self.paths.iter_mut().find_map(|path| path.on_path_response(data).then_some(path))
         else {
             return;
         };
@@ -245,7 +242,7 @@ impl Connection {
     /// The peer is here: paths that were left are of no use, unless they are asked, too.
     fn leave_others(&mut self) {
         let active = self.path().key();
-        let useless = |path: &&Path| path.key() != active && !path.validation.is_asking();
+        let useless = |path: &&Path| path.key() != active && !path.is_asking();
         let keys: Vec<PathKey> = self.paths.iter().filter(useless).map(|path| path.key()).collect();
         for key in keys {
             if let Some(gone) = self.paths.remove(key) {
@@ -256,14 +253,14 @@ impl Connection {
 
     /// Time at which a PATH_CHALLENGE is to be sent again or given up; none: none is pending.
     pub(super) fn challenge_timer(&self) -> Option<Timestamp> {
-        self.paths.iter().filter_map(|path| path.validation.timer()).min()
+        self.paths.iter().filter_map(|path| path.challenge_timer()).min()
     }
 
     /// Challenges whose time has come.
     pub(super) fn on_challenge_timer(&mut self, now: Timestamp) {
         let mut failed = Vec::new();
         for path in self.paths.iter_mut() {
-            if path.validation.on_timer(now) {
+            if path.on_challenge_timer(now) {
                 failed.push(path.key());
             }
         }

@@ -73,7 +73,6 @@ mod start;
 mod tests;
 mod tickets;
 mod timers;
-mod validation;
 mod version;
 mod view;
 mod waiting;
@@ -302,12 +301,12 @@ impl Connection {
         self.path().mtu()
     }
 
-    /// Whether the handshake is complete.
+    /// True if the handshake is complete.
     pub fn is_connected(&self) -> bool {
         self.handshake.is_complete()
     }
 
-    /// Whether the connection is over and can be dropped.
+    /// True if the connection is over and can be dropped.
     pub fn is_drained(&self) -> bool {
         self.closing.is_drained()
     }

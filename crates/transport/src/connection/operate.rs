@@ -16,9 +16,17 @@ use equic_wire::Side;
 use super::view::View;
 use super::{Connection, Event};
 use crate::operation::{
-    AttachError, Bytes, Call, Callees, Decision, Hook, HookError, HookId, Hooks, Host, Operation,
-    OwnFrame, Point, Watchers, Words,
+    AttachError, Attached, Bytes, Call, Callees, Decision, Hook, HookError, HookId, Hooks, Host,
+    Operation, OwnFrame, Point, Watchers, Words,
 };
+
+/// Puts an error into a place of its own, so that what a hook returns fits into a register once it is looked at: to
+/// hand a [`HookError`] on in the middle of a call costs more than the call.
+#[cold]
+#[inline(never)]
+fn aside(error: HookError) -> Box<HookError> {
+    Box::new(error)
+}
 
 impl Connection {
     /// Attaches a hook to operations of this connection. Where several replace the same operation, the one that was
@@ -73,15 +81,12 @@ impl Connection {
         let inputs = [u64::from(self.side == Side::Server)];
         let operation = Operation::InitOpaqueData;
         let mut call = Call { operation, parameter: 0, inputs: &inputs, bytes: Bytes::None };
-        let Some(mut hook) = self.hooks.take(place) else { return Ok(()) };
-        let mut run = |mut host: Host<'_>| {
-            hook.before(&mut host, &call)?;
-            hook.replace(&mut host, &mut call, &mut [])?;
-            hook.after(&mut host, &call, &[])
-        };
-        let outcome = run(self.host(place));
-        self.hooks.put_back(place, hook);
-        outcome
+        let outcome = self.call_at(place, |hook, host| {
+            hook.before(host, &call)?;
+            hook.replace(host, &mut call, &mut [])?;
+            hook.after(host, &call, &[])
+        });
+        outcome.unwrap_or(Ok(()))
     }
 
     /// Takes a hook off again.
@@ -307,14 +312,10 @@ impl Connection {
         let callees = self.hooks.callees(call.operation, call.parameter);
         match callees.before() {
             Watchers::One(place) => {
-                if let Some(mut hook) = self.hooks.take(place) {
-                    let outcome = hook.before(&mut self.host(place), call);
-                    self.hooks.put_back(place, hook);
-                    if let Err(error) = outcome {
-                        return self.after_failure(place, error, call);
-                    }
+                match self.call_at(place, |hook, host| hook.before(host, call).map_err(aside)) {
+                    Some(Err(error)) => self.after_failure(place, *error, call),
+                    Some(Ok(())) | None => callees,
                 }
-                callees
             }
             Watchers::Nobody => callees,
             Watchers::Many => self.call_many(callees, None, call),
@@ -330,16 +331,16 @@ impl Connection {
         call: &mut Call<'_>,
         mut outputs: O::Array,
     ) -> Option<O> {
-        let mut hook = self.hooks.take(place)?;
-        let outcome = hook.replace(&mut self.host(place), call, outputs.as_mut());
-        self.hooks.put_back(place, hook);
-        match outcome {
+        let run = |hook: &mut dyn Hook, host: &mut Host<'_>| {
+            hook.replace(host, call, outputs.as_mut()).map_err(aside)
+        };
+        match self.call_at(place, run)? {
             Ok(Decision::Done) => match O::from_words(&outputs) {
                 Some(answer) => return Some(answer),
                 None => self.cannot_be(place, call.operation),
             },
             Ok(Decision::Default) => {}
-            Err(error) => self.take_off_at(place, error),
+            Err(error) => self.take_off_at(place, *error),
         }
         call.bytes.wipe();
         None
@@ -359,12 +360,11 @@ impl Connection {
         let callees = self.hooks.callees(operation, parameter);
         match callees.after() {
             Watchers::One(place) => {
-                if let Some(mut hook) = self.hooks.take(place) {
-                    let outcome = hook.after(&mut self.host(place), &call, outputs.as_ref());
-                    self.hooks.put_back(place, hook);
-                    if let Err(error) = outcome {
-                        self.take_off_at(place, error);
-                    }
+                let run = |hook: &mut dyn Hook, host: &mut Host<'_>| {
+                    hook.after(host, &call, outputs.as_ref()).map_err(aside)
+                };
+                if let Some(Err(error)) = self.call_at(place, run) {
+                    self.take_off_at(place, *error);
                 }
             }
             Watchers::Nobody => {}
@@ -433,14 +433,11 @@ impl Connection {
         let mut called = 0;
         while let Some(place) = watcher(&self.hooks, callees, called) {
             called += 1;
-            let Some(mut hook) = self.hooks.take(place) else { continue };
-            let mut host = self.host(place);
-            let outcome = match outputs {
-                None => hook.before(&mut host, call),
-                Some(outputs) => hook.after(&mut host, call, outputs),
-            };
-            self.hooks.put_back(place, hook);
-            if let Err(error) = outcome {
+            let outcome = self.call_at(place, |hook, host| match outputs {
+                None => hook.before(host, call),
+                Some(outputs) => hook.after(host, call, outputs),
+            });
+            if let Some(Err(error)) = outcome {
                 // It may have been called more than once; what is behind it moves up.
                 let gone = |nth: &usize| watcher(&self.hooks, callees, *nth) == Some(place);
                 called -= (0..called).filter(gone).count();
@@ -468,14 +465,25 @@ impl Connection {
     #[cold]
     #[inline(never)]
     pub(super) fn take_off_at(&mut self, place: usize, error: HookError) {
-        self.take_off(self.hooks.own(place).id, error);
+        if let Some(id) = self.hooks.name(place) {
+            self.take_off(id, error);
+        }
     }
 
-    /// The connection as the hook of a place sees it while it is called. The hook is out of its place for that
-    /// time, so that it can look at all of the connection: one word is written, and two are put back. To borrow
-    /// each part of a connection by itself, as would be needed else, is a word for each.
+    /// Calls the hook at a place, with the connection as it sees it; none: no hook is there. The table of hooks is out
+    /// of the connection for that time, so that the hook can look at all the rest: one word is written, and is put back.
+    /// To borrow each part of a connection by itself, as would be needed else, is a word for each.
     #[inline(always)]
-    pub(super) fn host(&mut self, place: usize) -> Host<'_> {
-        Host::new(View { connection: self, place })
+    pub(super) fn call_at<R>(
+        &mut self,
+        place: usize,
+        run: impl FnOnce(&mut dyn Hook, &mut Host<'_>) -> R,
+    ) -> Option<R> {
+        let mut table = self.hooks.take()?;
+        let outcome = table.get_mut(place).map(|Attached { hook, own, .. }| {
+            run(&mut **hook, &mut Host::new(View { connection: self, own }))
+        });
+        self.hooks.put_back(table);
+        outcome
     }
 }

@@ -68,7 +68,7 @@ pub(super) struct PacketBuilder<'d, 'b> {
 }
 
 impl<'d, 'b> PacketBuilder<'d, 'b> {
-    /// Whether another packet is worth beginning in a datagram.
+    /// True if another packet is worth beginning in a datagram.
     pub(super) fn has_room(datagram: &Writer<'_>) -> bool {
         datagram.remaining() >= MIN_PACKET
     }
@@ -189,12 +189,12 @@ impl BuiltPacket<'_> {
         self.layout.header_len
     }
 
-    /// Whether the peer acknowledges the packet.
+    /// True if the peer acknowledges the packet.
     pub(super) fn is_eliciting(&self) -> bool {
         self.eliciting
     }
 
-    /// Whether the packet counts toward bytes in flight (RFC 9002 s.2).
+    /// True if the packet counts toward bytes in flight (RFC 9002 s.2).
     pub(super) fn is_in_flight(&self) -> bool {
         self.eliciting || self.padded
     }

@@ -86,12 +86,12 @@ impl PacketKeys {
         }
     }
 
-    /// Whether the keys of a space are there; of application data those of 1-RTT packets.
+    /// True if the keys of a space are there; of application data those of 1-RTT packets.
     pub(super) fn has(&self, id: SpaceId) -> bool {
         self.long(id).map_or(self.one_rtt.is_some(), |keys| keys.ready().is_some())
     }
 
-    /// Whether the keys of a space are gone for good.
+    /// True if the keys of a space are gone for good.
     pub(super) fn is_discarded(&self, id: SpaceId) -> bool {
         matches!(self.long(id), Some(LongKeys::Discarded))
     }
@@ -123,7 +123,7 @@ impl PacketKeys {
         Some(self.limits.confidentiality(&*self.sealing(id)?.packet))
     }
 
-    /// Whether so many packets of a space were sent that the rest is reserved for closing the connection. Packet
+    /// True if so many packets of a space were sent that the rest is reserved for closing the connection. Packet
     /// numbers, of which `next` is the next, are not less than packets.
     pub(super) fn is_worn_out(&self, id: SpaceId, next: u64) -> bool {
         self.limit(id).is_some_and(|limit| next >= limit - last_words(limit))

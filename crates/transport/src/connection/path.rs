@@ -1,4 +1,6 @@
-//! State that a connection keeps of one path.
+//! State that a connection keeps of one path. `path/validation.rs`: whether the peer is there.
+
+mod validation;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,7 +12,6 @@ use super::bounds::PATIENCE;
 use super::config::TransportConfig;
 use super::paths::PathKey;
 use super::space::{PathId, Sent};
-use super::validation::Validation;
 use crate::Timestamp;
 use crate::congestion::{
     AckSample, Controller, DeliveryRate, Pacer, Rate, RateSample, Signal, WindowUsage,
@@ -20,6 +21,8 @@ use crate::path::EcnState;
 use crate::path::{EcnValidation, MtuDiscovery};
 use crate::received::EcnCounts;
 use crate::recovery::{DeliveryMark, RttEstimator, SentPacket};
+
+pub(super) use validation::Validation;
 
 /// A datagram that would be smaller is not worth sending.
 const LEAST: u64 = 64;
@@ -64,8 +67,8 @@ pub(super) struct Path {
     ecn: EcnValidation,
     backoff: Backoff,
     paced_until: Option<Timestamp>,
-    /// Whether the path's address is the peer's.
-    pub validation: Validation,
+    /// Its methods are in its file.
+    validation: Validation,
     /// Sequence number of the peer's connection ID that is used on this path.
     remote_id: u64,
     /// The congestion window that a hook wants.
@@ -159,14 +162,14 @@ impl Path {
         self.hold = None;
     }
 
-    /// Whether there is credit for a datagram: one as large as those of the handshake must be
+    /// True if there is credit for a datagram: one as large as those of the handshake must be
     /// (RFC 9000 s.14.1); later, as large as the path allows (s.8.2.1).
     pub(super) fn may_send(&self) -> bool {
         let least = if self.key == PathKey(0) { MIN_INITIAL_DATAGRAM as u64 } else { LEAST };
         self.validation.credit().is_none_or(|credit| credit >= least)
     }
 
-    /// Whether a PATH_CHALLENGE or PATH_RESPONSE waits, and may be sent.
+    /// True if a PATH_CHALLENGE or PATH_RESPONSE waits, and may be sent.
     pub(super) fn may_probe(&self) -> bool {
         self.validation.has_frames() && self.may_send()
     }
@@ -309,7 +312,7 @@ impl Path {
         sample
     }
 
-    /// Whether the window was not used up while a packet sent at this time was in flight (RFC 9002 s.7.8).
+    /// True if the window was not used up while a packet sent at this time was in flight (RFC 9002 s.7.8).
     pub(super) fn is_app_limited(&self, sent: Timestamp) -> bool {
         !self.usage.was_used_since(sent)
     }
@@ -407,7 +410,7 @@ impl Path {
         }
     }
 
-    /// Whether packets are marked ECT(0).
+    /// True if packets are marked ECT(0).
     pub(super) fn marks(&self) -> bool {
         self.ecn.marks()
     }

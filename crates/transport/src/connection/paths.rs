@@ -67,9 +67,7 @@ impl Paths {
         } else {
             let active = self.active().key();
             let mut others = self.list.iter().filter(|path| path.key() != active);
-            let useless = others
-                .clone()
-                .find(|path| !path.validation.is_validated() && !path.validation.is_asking());
+            let useless = others.clone().find(|path| !path.is_validated() && !path.is_asking());
             let key = useless.or_else(|| others.next()).map(|path| path.key());
             key.and_then(|key| self.remove(key))
         };
@@ -95,9 +93,7 @@ impl Paths {
     pub(super) fn last_validated(&self) -> Option<PathKey> {
         let active = self.active().key();
         let mut found = self.list.iter().rev();
-        found
-            .find(|path| path.validation.is_validated() && path.key() != active)
-            .map(|path| path.key())
+        found.find(|path| path.is_validated() && path.key() != active).map(|path| path.key())
     }
 
     pub(super) fn active(&self) -> &Path {
@@ -153,7 +149,7 @@ mod tests {
     use super::*;
     use crate::Timestamp;
     use crate::connection::config::TransportConfig;
-    use crate::connection::validation::Validation;
+    use crate::connection::path::Validation;
 
     fn path(key: PathKey, host: u8, validated: bool) -> Path {
         let addresses = (remote(host), local(host));
@@ -212,7 +208,7 @@ mod tests {
         assert_eq!(paths.iter().count(), MAX_PATHS);
         // What is asked, and what is validated, may yet be of use.
         let challenge = |path: &mut Path| {
-            path.validation.ask(Timestamp::START, [1; 8], std::time::Duration::from_secs(1));
+            path.ask(Timestamp::START, [1; 8], std::time::Duration::from_secs(1));
         };
         challenge(&mut paths[PathKey(1)]);
         let key = paths.next_key();

@@ -84,7 +84,7 @@ impl Peer {
         }
     }
 
-    /// Whether the peer takes packets without the Fixed Bit (RFC 9287).
+    /// True if the peer takes packets without the Fixed Bit (RFC 9287).
     pub(super) fn takes_greased_bit(&self) -> bool {
         self.grease_quic_bit
     }
@@ -94,7 +94,7 @@ impl Peer {
         self.max_udp_payload_size
     }
 
-    /// Whether the peer wants us not to migrate.
+    /// True if the peer wants us not to migrate.
     pub(super) fn forbids_migration(&self) -> bool {
         self.disable_active_migration
     }

@@ -77,7 +77,7 @@ impl Found {
         }
     }
 
-    /// Whether the packet is a 0-RTT packet.
+    /// True if the packet is a 0-RTT packet.
     pub(super) fn is_early(&self) -> bool {
         self.kind == PacketType::ZeroRtt
     }
@@ -115,7 +115,7 @@ impl Connection {
         let key = match from {
             From::Known(key) => {
                 let path = &mut self.paths[key];
-                path.validation.on_received(datagram.len());
+                path.on_datagram_received(datagram.len());
                 path.learn_local(arrival.local);
                 key
             }
@@ -370,7 +370,7 @@ impl Connection {
         }
         if found.space == SpaceId::Handshake {
             // RFC 9000 s.8.1: whoever has Handshake keys has our Initial.
-            self.path_mut().validation.on_proof();
+            self.path_mut().on_proof();
             if self.side == Side::Server {
                 self.discard(now, SpaceId::Initial);
             }
@@ -428,7 +428,7 @@ impl Connection {
         true
     }
 
-    /// Whether `kind` is a hook's own frame type that does not elicit acknowledgements.
+    /// True if `kind` is a hook's own frame type that does not elicit acknowledgements.
     fn is_silent(&self, kind: FrameType) -> bool {
         !kind.is_known()
             && self.hooks.owner(kind.0.get()).is_some_and(|(_, own)| !own.ack_eliciting)

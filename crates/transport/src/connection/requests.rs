@@ -50,10 +50,8 @@ impl Connection {
     /// Tells a hook of an event, if the hook is there.
     fn give(&mut self, id: HookId, event: &HookEvent) {
         let Some(place) = self.hooks.place(id) else { return };
-        let Some(mut hook) = self.hooks.take(place) else { return };
-        let outcome = hook.on_event(&mut self.host(place), event);
-        self.hooks.put_back(place, hook);
-        if let Err(error) = outcome {
+        let outcome = self.call_at(place, |hook, host| hook.on_event(host, event));
+        if let Some(Err(error)) = outcome {
             self.take_off_at(place, error);
         }
     }

@@ -45,7 +45,7 @@ impl Connection {
         fits
     }
 
-    /// Whether a NEW_TOKEN frame is to be sent now.
+    /// True if a NEW_TOKEN frame is to be sent now.
     pub(super) fn has_token(&self) -> bool {
         self.handshake.is_complete() && !self.tokens.is_empty()
     }

@@ -26,7 +26,7 @@ pub(super) struct Allowance {
     pub path: PathKey,
     /// Most bytes of UDP payload.
     pub size: usize,
-    /// Whether packets that count toward bytes in flight may be sent: window and pace have room.
+    /// True if packets that count toward bytes in flight may be sent: window and pace have room.
     pub in_flight: bool,
     /// The path is not the active one: nothing but frames that probe it (RFC 9000 s.9.1).
     pub passive: bool,
@@ -153,8 +153,8 @@ impl Connection {
         // RFC 8899 s.4.3: where nothing is heard any more, the path may have begun to swallow large
         // datagrams. Probes must not be among them, or nothing would ever be known to be lost.
         let largest = if self.is_quiet() { u16::MAX } else { BASE_SIZE };
-        let (mtu, credit) = (path.mtu().min(largest), path.validation.credit());
-        let validated = path.validation.is_validated();
+        let (mtu, credit) = (path.mtu().min(largest), path.credit());
+        let validated = path.is_validated();
         if !path.may_send() {
             // Not for want of a window that it waits.
             self.paths[key].on_underused(now);
@@ -202,7 +202,7 @@ impl Connection {
         until
     }
 
-    /// Whether no probe of another kind is due.
+    /// True if no probe of another kind is due.
     fn is_quiet(&self) -> bool {
         self.spaces[SpaceId::DATA].probes() == 0
     }
@@ -274,7 +274,7 @@ impl Connection {
         due && self.acks_go(id, path)
     }
 
-    /// Whether acknowledgements of packet number space `id` are to be sent on this path.
+    /// True if acknowledgements of packet number space `id` are to be sent on this path.
     pub(super) fn acks_go(&mut self, id: SpaceId, path: PathKey) -> bool {
         let chosen = match self.begin_from(Operation::SelectACKPath, (id, path), |_| path) {
             // Other paths than the active one send nothing but what probes them (RFC 9000 s.9.1).
@@ -297,7 +297,7 @@ impl Connection {
             || self.streams_go()
     }
 
-    /// Whether stream data waits that no hook holds back.
+    /// True if stream data waits that no hook holds back.
     pub(super) fn streams_go(&self) -> bool {
         self.streams.wants_to_send() && !self.extensions.holds_streams(self.now)
     }
@@ -410,7 +410,7 @@ impl Connection {
         number
     }
 
-    /// Whether the next packet is sent with the Fixed Bit cleared (RFC 9287 s.3.1).
+    /// True if the next packet is sent with the Fixed Bit cleared (RFC 9287 s.3.1).
     fn greases_bit(&mut self) -> bool {
         self.config.grease
             && self.peer.is_some_and(|peer| peer.takes_greased_bit())
@@ -498,7 +498,7 @@ impl Connection {
         }
         let error = error.clone();
         let key = self.path().key();
-        let credit = self.path().validation.credit().map_or(usize::MAX, |credit| credit as usize);
+        let credit = self.path().credit().map_or(usize::MAX, |credit| credit as usize);
         let size = buffer.len().min(MIN_INITIAL_DATAGRAM).min(credit);
         let mut writer = Writer::new(&mut buffer[..size]);
         let spaces: Vec<SpaceId> = [SpaceId::Initial, SpaceId::Handshake, SpaceId::DATA]

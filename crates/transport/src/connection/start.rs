@@ -31,7 +31,7 @@ enum Tls {
 pub(crate) trait Serve: Send + Sync {
     fn transport(&self) -> &Arc<TransportConfig>;
     fn preferred_addresses(&self) -> Option<PreferredAddresses>;
-    /// Whether the server takes connections of this version.
+    /// True if the server takes connections of this version.
     fn speaks(&self, version: KnownVersion) -> bool;
     /// The suite of Initial packets.
     fn suite(&self) -> Result<Suite, StartError>;
@@ -219,7 +219,7 @@ impl Start {
         (self.negotiated, self.unknown) = (true, None);
     }
 
-    /// Whether a Version Negotiation packet was followed.
+    /// True if a Version Negotiation packet was followed.
     pub(crate) fn is_negotiated(&self) -> bool {
         self.negotiated
     }

@@ -96,7 +96,7 @@ impl Connection {
         vain
     }
 
-    /// Whether packets of this version may be the peer's.
+    /// True if packets of this version may be the peer's.
     pub(super) fn speaks(&self, version: KnownVersion, initial: bool) -> bool {
         version == self.version
             || initial

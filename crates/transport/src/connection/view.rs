@@ -22,11 +22,11 @@ const MAX_RTT: Duration = Duration::from_secs(60);
 const MAX_WINDOW: u64 = 1 << 30;
 
 /// A connection that calls a hook. It is two words, since one is made for each call: what the hook asks for is
-/// looked up when it asks.
+/// looked up when it asks. The table of hooks is not in the connection meanwhile.
 pub(crate) struct View<'a> {
     pub(super) connection: &'a mut Connection,
-    /// Place of the hook in the connection's list.
-    pub(super) place: usize,
+    /// Name and frame types of the hook.
+    pub(super) own: &'a Own,
 }
 
 impl View<'_> {
@@ -36,7 +36,7 @@ impl View<'_> {
 
     /// Name and frame types of the hook.
     pub(crate) fn own(&self) -> &Own {
-        self.connection.hooks.own(self.place)
+        self.own
     }
 
     /// Frames that hooks want sent.

@@ -63,7 +63,7 @@ impl Waiting {
     }
 }
 
-/// Whether a packet can be opened: now, later or never.
+/// Moment at which a packet can be opened: now, later or never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Readiness {
     Ready,
@@ -101,7 +101,7 @@ impl Connection {
         }
     }
 
-    /// Whether the keys of a packet are there.
+    /// Tells if the keys of a packet are there.
     pub(super) fn readiness(&self, found: &Found) -> Readiness {
         let ready = |yes| if yes { Readiness::Ready } else { Readiness::TooEarly };
         match found.space {

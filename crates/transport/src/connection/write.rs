@@ -225,7 +225,7 @@ impl Connection {
         0
     }
 
-    /// Whether a hook wrote exactly one whole frame of its own type, as its own parser reads it. The bytes behind
+    /// True if a hook wrote exactly one whole frame of its own type, as its own parser reads it. The bytes behind
     /// it must not matter: a frame that does not say where it ends would swallow the next.
     fn is_own_frame(
         &mut self,
@@ -334,18 +334,18 @@ impl Connection {
         frames: &mut Vec<SentFrame>,
     ) {
         let pause = self.path().rtt().pto_base();
-        let validation = &self.paths[key].validation;
-        let (challenge, response) = (validation.challenge(), validation.response());
+        let path = &self.paths[key];
+        let (challenge, response) = (path.challenge(), path.response());
         if let Some(data) = response
             && self.write_frame(id, &Frame::PathResponse(data), writer).is_ok()
         {
-            self.paths[key].validation.on_response_sent();
+            self.paths[key].on_response_sent();
             frames.push(SentFrame::Ping);
         }
         if let Some(data) = challenge
             && self.write_frame(id, &Frame::PathChallenge(data), writer).is_ok()
         {
-            self.paths[key].validation.on_challenge_sent(now, pause);
+            self.paths[key].on_challenge_sent(now, pause);
             frames.push(SentFrame::Ping);
         }
     }

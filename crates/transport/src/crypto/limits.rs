@@ -50,7 +50,7 @@ pub(crate) struct Forgeries {
 }
 
 impl Forgeries {
-    /// Whether so many packets failed to open that none may be opened any more.
+    /// True if so many packets failed to open that none may be opened any more.
     pub(crate) fn is_spent(self) -> bool {
         self.spent
     }

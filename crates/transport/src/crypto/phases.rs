@@ -144,7 +144,7 @@ impl OneRttKeys {
         }
     }
 
-    /// Whether at least `pause` has passed since the peer confirmed the current keys (RFC 9001 s.6.5); after the
+    /// True if at least `pause` has passed since the peer confirmed the current keys (RFC 9001 s.6.5); after the
     /// first keys, those of the handshake, nobody has to wait.
     pub(crate) fn has_rested(&self, now: Timestamp, pause: Duration) -> bool {
         self.updates == 0 || self.current.confirmed.is_some_and(|at| now.since(at) >= pause)

@@ -1,6 +1,6 @@
 //! Tokens that show a server that a client receives at its address (RFC 9000 s.8.1).
 //!
-//! A token is a salt of 16 random bytes and what an AEAD makes of its content. The key comes from the
+//! A token is a salt of 16 bytes, random but for its first bit, and what an AEAD makes of its content. The key comes from the
 //! server's secret and the salt, by the derivation of Initial keys (RFC 9001 s.5.2): one key a
 //! token, so that the packet number in the nonce can always be zero.
 
@@ -23,6 +23,9 @@ const MAX_CONTENT: usize = 1 + 8 + 16 + 2 + 2 * (1 + ConnectionId::MAX_LEN);
 
 /// The longest token that is made, in bytes; what is longer is not ours.
 pub(crate) const MAX_TOKEN: usize = SALT_LEN + MAX_CONTENT + TAG_LEN;
+
+/// First bit of the tokens of NEW_TOKEN frames; those of Retry packets have it zero.
+const FUTURE_BIT: u8 = 0x80;
 
 const RETRY: u8 = 0;
 /// One kind for each version: tokens are of the version they were given in (RFC 9369 s.5).
@@ -81,6 +84,11 @@ impl TokenKey {
     pub(crate) fn seal(&self, token: &Token, rng: &mut dyn RngCore) -> Option<Vec<u8>> {
         let mut bytes = vec![0; SALT_LEN];
         rng.fill_bytes(&mut bytes);
+        // Which kind it is, for who has no key (draft-ietf-quic-retry-offload s.3).
+        if let Some(first) = bytes.first_mut() {
+            let future = matches!(token, Token::Future { .. });
+            *first = *first & !FUTURE_BIT | if future { FUTURE_BIT } else { 0 };
+        }
         let mut content = [0; MAX_CONTENT];
         let mut writer = Writer::new(&mut content);
         write(token, &mut writer)?;
@@ -203,6 +211,7 @@ mod tests {
             let bytes = key(1).seal(&token, &mut rng).unwrap();
             assert!(bytes.len() <= MAX_TOKEN);
             assert_eq!(key(1).open(&bytes), Some(token));
+            assert_eq!(bytes[0] >= FUTURE_BIT, matches!(token, Token::Future { .. }));
             assert_eq!(key(2).open(&bytes), None, "another server's");
             assert_ne!(key(1).seal(&token, &mut rng).unwrap(), bytes, "no two are alike");
         }

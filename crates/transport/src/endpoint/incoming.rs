@@ -32,12 +32,12 @@ impl Incoming {
         self.1
     }
 
-    /// Whether a token has shown that the client receives at its address (RFC 9000 s.8.1).
+    /// True if a token has shown that the client receives at its address (RFC 9000 s.8.1).
     pub fn is_validated(&self) -> bool {
         self.0.validated
     }
 
-    /// Whether the client may be asked for a token: not twice (RFC 9000 s.17.2.5.2).
+    /// True if the client may be asked for a token: not twice (RFC 9000 s.17.2.5.2).
     pub fn may_retry(&self) -> bool {
         self.0.retry.is_none()
     }

@@ -71,6 +71,8 @@ pub struct EndpointConfig {
     /// Key to seal Retry and NEW_TOKEN tokens with; none: a random one, so that only this
     /// endpoint takes them.
     pub token_key: Option<[u8; TOKEN_KEY_LEN]>,
+    /// Opens Retry tokens that something in front of this endpoint made; none: nothing there makes any.
+    pub retry_tokens: Option<Arc<dyn RetryTokens>>,
     /// Longest time that a client may take to bring a Retry token back.
     pub retry_token_lifetime: Duration,
     /// Time for which tokens of NEW_TOKEN frames are valid, by the caller's timestamps.
@@ -97,6 +99,7 @@ impl EndpointConfig {
             ids: Arc::new(RandomIds::default()),
             reset_key: None,
             token_key: None,
+            retry_tokens: None,
             retry_token_lifetime: Duration::from_secs(15),
             future_token_lifetime: Duration::from_secs(14 * 24 * 60 * 60),
             used_tokens: 32 * 1024,
@@ -114,6 +117,27 @@ impl EndpointConfig {
         // A provider that has no randomness says so to the first connection.
         let _ = self.random.fill(&mut [0; 32]);
     }
+}
+
+/// Opens tokens of Retry packets that were sent on the endpoint's behalf, as by a gateway in front of it
+/// (draft-ietf-quic-retry-offload).
+pub trait RetryTokens: Send + Sync {
+    /// Judges the token of an Initial packet from `remote` with the Destination Connection ID `dcid`. An IPv4
+    /// client of a dual-stack socket may have a mapped address. Called before any state is kept: it has to be
+    /// quick whatever the token is.
+    fn open(&self, remote: SocketAddr, dcid: ConnectionId, token: &[u8]) -> RetryVerdict;
+}
+
+/// Result of judging a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetryVerdict {
+    /// The client receives at its address; the ID is the Destination Connection ID of its first packet, before
+    /// the Retry packet (RFC 9000 s.7.3).
+    Proof(ConnectionId),
+    /// It is of a Retry packet, and no proof: the client is told INVALID_TOKEN (RFC 9000 s.8.1.2).
+    Invalid,
+    /// It is of another kind, such as those that the endpoint makes itself.
+    Other,
 }
 
 /// Names a connection of an endpoint, from when it began until [`Endpoint::remove`]; another may have
@@ -264,7 +288,7 @@ impl Endpoint {
         self.connections.len() - self.free.len()
     }
 
-    /// Whether there are no connections.
+    /// True if there are no connections.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -8,7 +8,7 @@ use equic_wire::packet::{
 use equic_wire::{ConnectionId, KnownVersion, ResetToken, TransportErrorCode, Version};
 
 use super::incoming::Incoming;
-use super::{Endpoint, Handle, Received, Waiting};
+use super::{Endpoint, Handle, Received, RetryVerdict, Waiting};
 use crate::Timestamp;
 use crate::connection::{Arrival, FirstPacket};
 use crate::crypto::Token;
@@ -135,6 +135,17 @@ impl Endpoint {
     ) -> Result<Option<Timestamp>, InvalidToken> {
         if token.is_empty() {
             return Ok(None);
+        }
+        if let Some(foreign) = &self.config.retry_tokens {
+            match foreign.open(first.remote, first.sent_to, token) {
+                RetryVerdict::Proof(original) => {
+                    (first.original, first.retry, first.validated) =
+                        (original, Some(first.sent_to), true);
+                    return Ok(None);
+                }
+                RetryVerdict::Invalid => return Err(InvalidToken),
+                RetryVerdict::Other => {}
+            }
         }
         match self.tokens.open(token) {
             Some(Token::Retry { remote, original, retry, expires }) => {

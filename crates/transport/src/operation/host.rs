@@ -210,7 +210,7 @@ impl Extensions {
         self.waiting(brought).pop_front()
     }
 
-    /// Whether frames of this type are skipped unless a hook owns them.
+    /// True if frames of this type are skipped unless a hook owns them.
     pub(crate) fn skips(&self, frame_type: u64) -> bool {
         let types = self.skipped.as_ref().map_or(&[][..], |(_, types)| types);
         types.binary_search(&frame_type).is_ok()

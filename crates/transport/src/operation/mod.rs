@@ -14,8 +14,8 @@
 //! the idle timeout, which no hook can put off.
 //!
 //! * `catalogue.rs`: the operations; `point.rs`: where hooks are attached;
-//! * `hooks.rs`: which hooks are attached to what; one test of one bit where there is none; `callees.rs`: those
-//!   that one call goes to;
+//! * `hooks.rs`: attaching and taking off; one test of one bit where no hook is; `table.rs`: who is attached to
+//!   what, and `callees.rs`: those that one call goes to;
 //! * `words.rs`: typed values as words and back;
 //! * `host.rs`, `messages.rs`: the connection as a hook sees it, and requests of hooks;
 //! * `requests.rs`: requests that are carried out between calls: hooks that a hook brings, and the end;
@@ -35,18 +35,20 @@ mod messages;
 mod point;
 mod requests;
 mod share;
+mod table;
 mod words;
 
 pub(crate) use callees::{Callees, Watchers};
 pub use catalogue::{Carries, Description, Operation};
 pub use hooks::HookId;
-pub(crate) use hooks::{Hooks, Own};
+pub(crate) use hooks::Hooks;
 pub use host::{Denied, Field, Host};
 pub(crate) use host::{Extension, Extensions};
 pub(crate) use messages::MAX_MESSAGE;
 pub use point::{AttachError, OwnFrame, Point};
 pub use requests::HookEvent;
 pub(crate) use requests::Request;
+pub(crate) use table::{Attached, Own};
 pub(crate) use words::{Word, Words};
 
 /// The bytes of a call.

@@ -10,15 +10,15 @@ pub struct Point {
     pub operation: Operation,
     /// Frame type that the hook is attached for; none: every type, or the operation has none.
     pub frame_type: Option<u64>,
-    /// Whether [`Hook::before`](super::Hook::before) is called.
+    /// True if [`Hook::before`](super::Hook::before) is called.
     pub before: bool,
-    /// Whether [`Hook::replace`](super::Hook::replace) is called.
+    /// True if [`Hook::replace`](super::Hook::replace) is called.
     pub replace: bool,
-    /// Whether `outputs` hold what the default answers when [`Hook::replace`](super::Hook::replace) is called, or what a
+    /// True if `outputs` hold what the default answers when [`Hook::replace`](super::Hook::replace) is called, or what a
     /// hook answers that was attached before. The default is then asked in every call. Only of operations for which
     /// [`Operation::offers_default`] says so.
     pub with_default: bool,
-    /// Whether [`Hook::after`](super::Hook::after) is called.
+    /// True if [`Hook::after`](super::Hook::after) is called.
     pub after: bool,
 }
 
@@ -51,7 +51,7 @@ impl Point {
 pub struct OwnFrame {
     /// The type: none that the transport knows, and no other hook's.
     pub frame_type: u64,
-    /// Whether a packet with such a frame is to be acknowledged. Both ends must say the same. Of extension
+    /// True if a packet with such a frame is to be acknowledged. Both ends must say the same. Of extension
     /// frames only those that replace or supplement ACK frames are not (RFC 9000 s.19.21); of them a hook
     /// does not hear whether they arrived.
     pub ack_eliciting: bool,

@@ -161,7 +161,7 @@ impl Extensions {
         true
     }
 
-    /// Whether a hook has put the payload of this packet together.
+    /// True if a hook has put the payload of this packet together.
     pub(crate) fn was_recovered(&self, number: u64) -> bool {
         self.recovered.contains(&number)
     }
@@ -180,7 +180,7 @@ impl Extensions {
         Ok(())
     }
 
-    /// Whether stream data is held back.
+    /// True if stream data is held back.
     #[inline]
     pub(crate) fn holds_streams(&self, now: Timestamp) -> bool {
         self.hold_timer().is_some_and(|until| until > now)

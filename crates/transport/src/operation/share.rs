@@ -35,7 +35,7 @@ impl Share {
         self.credit = (self.credit + room * i64::from(self.percent) / 100).min(room);
     }
 
-    /// Whether a frame of a brought hook may be written into this packet.
+    /// True if a frame of a brought hook may be written into this packet.
     pub(crate) fn allows(&self) -> bool {
         !self.contended || self.credit > 0
     }

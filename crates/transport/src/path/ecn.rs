@@ -64,7 +64,7 @@ impl EcnValidation {
         self.state
     }
 
-    /// Whether to mark the next packet ECT(0).
+    /// True if the next packet is to be marked ECT(0).
     pub(crate) fn marks(&self) -> bool {
         matches!(self.state, EcnState::Testing | EcnState::Capable)
     }

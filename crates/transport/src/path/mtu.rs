@@ -40,7 +40,7 @@ pub(crate) struct MtuDiscovery {
     /// The latest sent of the datagrams larger than the base that arrived: when, and its size.
     arrived: Option<(Timestamp, u16)>,
     suspicion: Option<Suspicion>,
-    /// Whether larger sizes are looked for.
+    /// True if larger sizes are looked for.
     searches: bool,
 }
 

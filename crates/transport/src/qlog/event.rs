@@ -73,7 +73,7 @@ pub enum EventKind<'a> {
     VersionInformation {
         /// In order of preference; of the client, if we are it.
         ours: &'a [Version],
-        /// Whether this end is the client.
+        /// True if this end is the client.
         client: bool,
         /// The server's, if a Version Negotiation packet told.
         theirs: Option<Versions<'a>>,

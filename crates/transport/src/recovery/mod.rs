@@ -171,7 +171,7 @@ impl<C> LossDetector<C> {
         self.silent_since
     }
 
-    /// Whether the oldest packet has been in flight for so long that it is given up, whatever was
+    /// True if the oldest packet has been in flight for so long that it is given up, whatever was
     /// acknowledged since; [`LossDetector::detect_lost`] does it.
     pub(crate) fn is_overgrown(&self) -> bool {
         self.sent.places() > SPARE_PLACES + 2 * self.sent.len()
@@ -260,7 +260,7 @@ impl<C> LossDetector<C> {
     }
 }
 
-/// Whether the lost packets make persistent congestion (RFC 9002 s.7.6): two ack-eliciting packets,
+/// True if the lost packets make persistent congestion (RFC 9002 s.7.6): two ack-eliciting packets,
 /// both lost, with nothing acknowledged between them, sent further apart than `duration` and after
 /// the first RTT sample.
 ///

@@ -12,11 +12,11 @@ pub(crate) struct SentPacket<C> {
     pub time_sent: Timestamp,
     /// Its length in the UDP payload, in bytes.
     pub size: u16,
-    /// Whether the peer must acknowledge the packet (RFC 9002 s.2).
+    /// True if the peer must acknowledge the packet (RFC 9002 s.2).
     pub ack_eliciting: bool,
-    /// Whether the packet counts toward bytes in flight (RFC 9002 s.2).
+    /// True if the packet counts toward bytes in flight (RFC 9002 s.2).
     pub in_flight: bool,
-    /// Whether the packet probes the path's MTU: its loss says nothing about congestion
+    /// True if the packet probes the path's MTU: its loss says nothing about congestion
     /// (RFC 9000 s.14.4).
     pub mtu_probe: bool,
     /// The path's delivery count when it was sent, for rate samples.
@@ -39,7 +39,7 @@ pub struct DeliveryMark {
     pub in_flight: u64,
     /// Bytes lost so far.
     pub lost: u64,
-    /// Whether the application gave the sender too little to send.
+    /// True if the application gave the sender too little to send.
     pub app_limited: bool,
 }
 

@@ -45,7 +45,7 @@ impl ReceiveWindow {
         self.read += bytes;
     }
 
-    /// Whether the peer should be told of a higher limit: half the window is used up.
+    /// True if the peer should be told of a higher limit: half the window is used up.
     pub(super) fn wants_update(&self) -> bool {
         self.limit.saturating_sub(self.read) <= self.size / 2
     }
@@ -125,7 +125,7 @@ impl SendWindow {
         self.used = self.used.saturating_add(bytes);
     }
 
-    /// Whether [`SendWindow::blocked`] would return a limit.
+    /// True if [`SendWindow::blocked`] would return a limit.
     pub(super) fn is_blocked_untold(&self) -> bool {
         self.room() == 0 && self.told != Some(self.limit)
     }

@@ -94,12 +94,12 @@ impl ReceiveHalf {
         self.state
     }
 
-    /// Whether the receiving part has reached a final state.
+    /// True if the receiving part has reached a final state.
     pub(super) fn is_done(&self) -> bool {
         matches!(self.state, ReceiveState::DataRead | ReceiveState::ResetRead)
     }
 
-    /// Whether the application would get something by reading: bytes, the end, or a reset.
+    /// True if the application would get something by reading: bytes, the end, or a reset.
     pub(super) fn is_readable(&self) -> bool {
         match self.state {
             ReceiveState::Receive | ReceiveState::SizeKnown => self.assembler.readable() > 0,
@@ -270,7 +270,7 @@ impl ReceiveHalf {
         self.stopped.filter(|_| self.state == ReceiveState::Receive)
     }
 
-    /// Whether MAX_STREAM_DATA should be sent: not once the end is known (RFC 9000 s.3.2).
+    /// True if MAX_STREAM_DATA should be sent: not once the end is known (RFC 9000 s.3.2).
     pub(super) fn wants_update(&self) -> bool {
         self.state == ReceiveState::Receive
             && self.stopped.is_none()

@@ -54,7 +54,7 @@ impl std::error::Error for WriteError {}
 pub(crate) struct Piece {
     /// Offsets in the stream.
     pub range: Range<u64>,
-    /// Whether the stream ends with this piece.
+    /// True if the stream ends with this piece.
     pub fin: bool,
     /// Number of the piece's bytes never sent before: those count against the connection's window.
     pub fresh: u64,
@@ -102,7 +102,7 @@ impl SendHalf {
         self.state
     }
 
-    /// Whether the sending part has reached a final state.
+    /// True if the sending part has reached a final state.
     pub(super) fn is_done(&self) -> bool {
         matches!(self.state, SendState::DataReceived | SendState::ResetReceived)
     }
@@ -221,12 +221,12 @@ impl SendHalf {
         &mut self.window
     }
 
-    /// Whether the stream's own limit is all that keeps new data from being sent, and the peer was not told.
+    /// True if the stream's own limit is all that keeps new data from being sent, and the peer was not told.
     pub(super) fn is_blocked_untold(&self) -> bool {
         self.buffer.end() > self.buffer.sent() && self.window.is_blocked_untold()
     }
 
-    /// Whether there is a piece to send, with `connection_room` bytes left in the connection's window.
+    /// True if there is a piece to send, with `connection_room` bytes left in the connection's window.
     pub(super) fn wants_to_send(&self, connection_room: u64) -> bool {
         matches!(self.state, SendState::Send | SendState::DataSent)
             && (self.buffer.wants_to_send(self.limit(connection_room)) || self.fin_alone())
@@ -236,7 +236,7 @@ impl SendHalf {
         self.window.limit().min(self.buffer.sent().saturating_add(connection_room))
     }
 
-    /// Whether only the stream's end (FIN) is left to send.
+    /// True if only the stream's end (FIN) is left to send.
     fn fin_alone(&self) -> bool {
         self.fin == Fin::ToSend && self.buffer.sent() == self.buffer.end()
     }

@@ -44,12 +44,12 @@ impl SendBuffer {
         self.end - self.base
     }
 
-    /// Whether all data written is acknowledged.
+    /// True if all data written is acknowledged.
     pub(crate) fn is_done(&self) -> bool {
         self.base == self.end
     }
 
-    /// Whether there is data to send: again, or for the first time below `limit`.
+    /// True if there is data to send: again, or for the first time below `limit`.
     pub(crate) fn wants_to_send(&self, limit: u64) -> bool {
         !self.lost.is_empty() || self.sent < self.end.min(limit)
     }

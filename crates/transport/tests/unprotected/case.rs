@@ -54,9 +54,7 @@ impl Case {
     /// nobody speaks.
     pub(super) fn new(configuration: u8) -> Case {
         let set = |bit: u8| configuration & bit != 0;
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let mut crypto =
-            InsecureNullCrypto::for_simulation_only(&provider).expect("it has the suite");
+        let mut crypto = InsecureNullCrypto::for_simulation_only();
         crypto.alpn_protocols = vec![b"null".to_vec()];
         crypto.early_data = set(4);
         crypto.session = set(4).then(|| NullSession { parameters: Vec::new(), ticket: [16; 16] });

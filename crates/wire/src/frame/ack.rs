@@ -88,7 +88,7 @@ impl AckRange {
         self.largest.as_varint().checked_sub(self.smallest.get()).unwrap_or(VarInt::ZERO)
     }
 
-    /// Whether the range contains `number`.
+    /// True if the range contains `number`.
     pub fn contains(&self, number: PacketNumber) -> bool {
         self.smallest <= number && number <= self.largest
     }

@@ -100,12 +100,12 @@ impl<'a> Stream<'a> {
         self.data
     }
 
-    /// Whether the stream ends with this frame.
+    /// True if the stream ends with this frame.
     pub const fn fin(&self) -> bool {
         self.fin
     }
 
-    /// Whether the frame has no Length: its data goes on to the end of the packet.
+    /// True if the frame has no Length: its data goes on to the end of the packet.
     pub const fn is_to_end_of_packet(&self) -> bool {
         self.to_end
     }
@@ -263,7 +263,7 @@ impl NewConnectionId {
 pub struct DatagramFrame<'a> {
     /// The datagram; it may be empty.
     pub data: &'a [u8],
-    /// Whether the frame has no Length: its data goes on to the end of the packet.
+    /// True if the frame has no Length: its data goes on to the end of the packet.
     pub to_end_of_packet: bool,
 }
 

@@ -118,7 +118,7 @@ impl FrameType {
         Ok(frame_type)
     }
 
-    /// Whether this crate parses frames of the type.
+    /// True if this crate parses frames of the type.
     pub const fn is_known(self) -> bool {
         self.name().is_some()
     }
@@ -150,14 +150,14 @@ impl FrameType {
         })
     }
 
-    /// Whether this end may send the type: a client has no tokens to give and confirms no handshake
+    /// True if this end may send the type: a client has no tokens to give and confirms no handshake
     /// (RFC 9000 s.19.7, s.19.20).
     pub const fn may_be_sent_by(self, side: Side) -> bool {
         !matches!(self.0.get(), number::NEW_TOKEN | number::HANDSHAKE_DONE)
             || matches!(side, Side::Server)
     }
 
-    /// Whether a packet with such a frame is to be acknowledged: all but those marked N in table 3.
+    /// True if a packet with such a frame is to be acknowledged: all but those marked N in table 3.
     /// Extension frames are, unless the extension says otherwise (RFC 9000 s.19.21).
     pub const fn is_ack_eliciting(self) -> bool {
         !matches!(
@@ -170,13 +170,13 @@ impl FrameType {
         )
     }
 
-    /// Whether a packet with such a frame counts as in flight: ack-eliciting frames and PADDING
+    /// True if a packet with such a frame counts as in flight: ack-eliciting frames and PADDING
     /// (RFC 9002 s.2).
     pub const fn is_in_flight(self) -> bool {
         self.is_ack_eliciting() || matches!(self.0.get(), number::PADDING)
     }
 
-    /// Whether a packet with such frames only probes a path: those marked P in table 3 (RFC 9000
+    /// True if a packet with such frames only probes a path: those marked P in table 3 (RFC 9000
     /// s.9.1).
     pub const fn is_probing(self) -> bool {
         matches!(
@@ -188,7 +188,7 @@ impl FrameType {
         )
     }
 
-    /// Whether the frame's content counts towards flow control: those marked F in table 3.
+    /// True if the frame's content counts towards flow control: those marked F in table 3.
     pub const fn is_flow_controlled(self) -> bool {
         matches!(self.0.get(), STREAM..=STREAM_LAST)
     }

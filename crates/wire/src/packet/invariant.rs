@@ -21,7 +21,7 @@ pub struct LongInvariant<'a> {
 }
 
 impl<'a> LongInvariant<'a> {
-    /// Whether a packet with this first byte has a long header.
+    /// True if a packet with this first byte has a long header.
     pub const fn is_long(first_byte: u8) -> bool {
         first_byte & HEADER_FORM != 0
     }

@@ -38,7 +38,7 @@ impl<'a> Versions<'a> {
         versions.iter().map(|version| Version(u32::from_be_bytes(*version)))
     }
 
-    /// Whether `version` is in the list.
+    /// True if `version` is in the list.
     pub fn contains(&self, version: Version) -> bool {
         self.iter().any(|listed| listed == version)
     }

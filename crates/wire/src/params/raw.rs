@@ -96,7 +96,7 @@ ids! {
 }
 
 impl ParameterId {
-    /// Whether this crate reads the parameter.
+    /// True if this crate reads the parameter.
     pub const fn is_known(self) -> bool {
         self.name().is_some()
     }
@@ -107,7 +107,7 @@ impl ParameterId {
         VarInt::new(n.checked_mul(31)?.checked_add(27)?).ok().map(ParameterId)
     }
 
-    /// Whether the identifier is reserved.
+    /// True if the identifier is reserved.
     pub const fn is_reserved(self) -> bool {
         self.0.get() % 31 == 27
     }

@@ -173,7 +173,7 @@ pub fn classify(stack: &Stack<'_>) -> Part {
     if known(innermost) { Part::Protocol } else { Part::Other }
 }
 
-/// Whether the kernel has only just been entered, or is about to be left, by a call that sends, receives or
+/// True if the kernel has only just been entered, or is about to be left, by a call that sends, receives or
 /// waits: none of the kernel's own functions in the stack says so then.
 fn enters(stack: &Stack<'_>) -> bool {
     let kernel = stack.frames.iter().take_while(|frame| frame.is_kernel());

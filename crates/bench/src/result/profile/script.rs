@@ -19,7 +19,7 @@ pub struct Stack<'a> {
 }
 
 impl Frame<'_> {
-    /// Whether the function is in the kernel.
+    /// True if the function is in the kernel.
     #[must_use]
     pub fn is_kernel(&self) -> bool {
         // Modules are "[veth]"; what has no name and what the kernel lends to programs is not.

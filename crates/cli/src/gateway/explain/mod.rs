@@ -98,7 +98,7 @@ impl Subject {
             return Ok(Subject { gateway, config });
         }
         let control = args.target.open()?;
-        let config = super::status::services(&control.status()?);
+        let config = Config { services: control.services()?, ..Config::default() };
         Ok(Subject { gateway: control.snapshot(object)?, config })
     }
 

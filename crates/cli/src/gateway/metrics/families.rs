@@ -2,11 +2,13 @@
 //!
 //! Names follow <https://prometheus.io/docs/practices/naming/>: prefix `equic_`, base units, `_total`
 //! on what only grows. Every reason has a series from the start, at zero, so that the first packet is
-//! an increase. Labels have values that the operator or the server chose; never a source.
+//! an increase. Labels have values that the operator chose, or a bounded number of servers; never a
+//! source.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use equic_gateway::{Control, Interface, LedgerStatus, ListAction, Reason, ServiceStatus, Status};
+use equic_gateway::{Control, Interface, LedgerStatus, Reason, ServiceStatus, Status};
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder as _, TextEncoder};
 
@@ -19,6 +21,23 @@ pub(super) struct Memory {
     /// Evictions of `sources` and `handshakes`: a difference of two readings, which may come out a
     /// little smaller than before; a counter must not, for that would mean that it began again.
     evicted: [u64; 2],
+    /// Names of servers that have series. Servers choose them, so there are [`NAMES`] at most.
+    names: BTreeSet<String>,
+}
+
+/// Greatest number of names of servers that get series of their own; later ones are [`OTHER`].
+const NAMES: usize = 64;
+/// Label of servers whose names came too late.
+const OTHER: &str = "(other)";
+
+impl Memory {
+    /// The label for a server of this name.
+    fn server(&mut self, name: &str) -> String {
+        if self.names.len() < NAMES {
+            self.names.insert(name.to_owned());
+        }
+        self.names.get(name).cloned().unwrap_or_else(|| OTHER.to_owned())
+    }
 }
 
 /// The exposition; without a gateway it says so (`equic_up 0`).
@@ -32,7 +51,7 @@ pub(super) fn text(memory: &mut Memory, control: Option<&Control>) -> Done<Strin
     if let (Some(control), Some(status)) = (control, status) {
         gateway(&mut all, &status, control)?;
         services(&mut all, &status.services);
-        servers(&mut all, &status.ledgers);
+        servers(&mut all, &status.ledgers, memory);
         tables(&mut all, &status, memory);
         lists(&mut all, control)?;
         tallies(&mut all, &status);
@@ -177,7 +196,7 @@ fn limits(all: &mut Families, services: &[ServiceStatus]) {
     family("equic_service_rate_burst", "Units that may come at once.", |rate| rate.burst() as f64);
 }
 
-fn servers(all: &mut Families, ledgers: &[LedgerStatus]) {
+fn servers(all: &mut Families, ledgers: &[LedgerStatus], memory: &mut Memory) {
     let states = all.gauge(
         "equic_servers",
         "Servers that feed the gateway: counting; silent (alive, and not counted: no sign of life \
@@ -191,12 +210,13 @@ fn servers(all: &mut Families, ledgers: &[LedgerStatus]) {
     states.add(&[("state", "ended")], count(|ledger| !ledger.alive));
     all.gauge("equic_connections", "Connections that count, over all servers.")
         .add(&[], ledgers.iter().filter(|l| l.counts).map(|l| l.connections as f64).sum());
+    let names: Vec<String> = ledgers.iter().map(|ledger| memory.server(&ledger.name)).collect();
     let mut per_server = |counter: bool, name, help, value: fn(&LedgerStatus) -> f64| {
         let family = if counter { all.counter(name, help) } else { all.gauge(name, help) };
-        for ledger in ledgers {
+        for (ledger, name) in ledgers.iter().zip(&names) {
             // Servers may share a name; places are a server's own.
             let slot = ledger.slot.to_string();
-            family.add(&[("server", &ledger.name), ("slot", &slot)], value(ledger));
+            family.add(&[("server", name), ("slot", &slot)], value(ledger));
         }
     };
     per_server(false, "equic_server_connections", "Connections open.", |l| l.connections as f64);
@@ -234,7 +254,8 @@ fn tables(all: &mut Families, status: &Status, memory: &mut Memory) {
         capacity.add(&[("table", word(table.name))], table.capacity as f64);
     }
     if memory.program != status.program_id {
-        *memory = Memory { program: status.program_id, ..Memory::default() };
+        let names = std::mem::take(&mut memory.names);
+        *memory = Memory { program: status.program_id, names, ..Memory::default() };
     }
     let tallies = &status.tallies;
     for (kept, now) in
@@ -254,16 +275,15 @@ fn tables(all: &mut Families, status: &Status, memory: &mut Memory) {
 }
 
 fn lists(all: &mut Families, control: &Control) -> Done {
-    let lists = control.lists()?;
-    let family = all.gauge("equic_list_entries", "Entries of the deny and allow lists that hold.");
-    for (list, action) in [("deny", ListAction::Deny), ("allow", ListAction::Allow)] {
-        for (name, v4) in [("ipv4", true), ("ipv6", false)] {
-            let count = lists
-                .iter()
-                .filter(|entry| entry.action == action && entry.prefix.addr().is_ipv4() == v4)
-                .count();
-            family.add(&[("list", list), ("family", name)], count as f64);
-        }
+    let counts = control.list_counts()?;
+    let family = all.gauge("equic_list_entries", "Entries of the deny and allow lists.");
+    for (list, name, count) in [
+        ("deny", "ipv4", counts.deny_v4),
+        ("deny", "ipv6", counts.deny_v6),
+        ("allow", "ipv4", counts.allow_v4),
+        ("allow", "ipv6", counts.allow_v6),
+    ] {
+        family.add(&[("list", list), ("family", name)], count as f64);
     }
     Ok(())
 }
@@ -361,5 +381,20 @@ impl Family {
         family.set_field_type(self.kind);
         family.set_metric(self.metrics);
         family
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Memory, NAMES, OTHER};
+
+    #[test]
+    fn servers_that_come_under_ever_new_names_make_a_bounded_number_of_series() {
+        let mut memory = Memory::default();
+        let labels: Vec<String> = (0..1000).map(|n| memory.server(&format!("s{n}"))).collect();
+        let distinct: std::collections::BTreeSet<&String> = labels.iter().collect();
+        assert_eq!(distinct.len(), NAMES + 1);
+        assert_eq!((labels[3].as_str(), labels[999].as_str()), ("s3", OTHER));
+        assert_eq!(memory.server("s3"), "s3", "who has series keeps them");
     }
 }

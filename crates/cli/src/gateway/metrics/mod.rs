@@ -9,6 +9,7 @@
 
 use std::net::SocketAddr;
 use std::net::TcpListener;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use equic_gateway::Control;
 use serde_json::json;
@@ -22,7 +23,7 @@ mod families;
 mod server;
 mod source;
 
-use source::Source;
+use source::{Source, Tell};
 
 /// Tells Prometheus about a gateway that another process runs; waits for it while there is none.
 #[derive(clap::Args)]
@@ -51,7 +52,7 @@ pub(super) fn run(args: &Args) -> Done {
         return output::text(families::text(&mut families::Memory::default(), Some(&control))?);
     }
     let journal = Journal::new(args.json, "equic.gateway.metrics/1");
-    let source = Source::find(args.target.gateway.clone())?;
+    let source = Source::find(args.target.gateway.clone(), notices())?;
     runtime(Some(1))?.block_on(async {
         let mut signals = Signals::new()?;
         serve(bind(args.listen)?, source, &journal)?;
@@ -61,9 +62,39 @@ pub(super) fn run(args: &Args) -> Done {
     })
 }
 
+/// What is wrong with the last reading of a gateway, for whoever tells of conditions; none: nothing.
+pub(super) type Trouble = Arc<Mutex<Option<String>>>;
+
 /// Answers Prometheus about a gateway of this process as long as the runtime lives; inside a runtime.
-pub(super) fn start(listener: TcpListener, control: &Control, journal: &Journal) -> Done {
-    serve(listener, Source::of(control.clone()), journal)
+/// Gives where it can be seen whether scrapes fail, and why.
+pub(super) fn start(listener: TcpListener, control: &Control, journal: &Journal) -> Done<Trouble> {
+    let trouble = Trouble::default();
+    let told = Arc::clone(&trouble);
+    let tell = move |what: Option<&str>| {
+        *told.lock().unwrap_or_else(PoisonError::into_inner) = what.map(str::to_owned);
+    };
+    serve(listener, Source::of(control.clone(), Box::new(tell)), journal)?;
+    Ok(trouble)
+}
+
+/// Says on standard error when readings begin to fail, when the reason is another one, and when they
+/// succeed again.
+fn notices() -> Tell {
+    let last = Mutex::new(None::<String>);
+    Box::new(move |what| {
+        let now = what.map(str::to_owned);
+        let before = std::mem::replace(
+            &mut *last.lock().unwrap_or_else(PoisonError::into_inner),
+            now.clone(),
+        );
+        match now {
+            Some(why) if before.as_ref() != Some(&why) => {
+                output::notice(format_args!("scrapes fail: {why}"));
+            }
+            None if before.is_some() => output::notice("scrapes succeed again"),
+            _ => {}
+        }
+    })
 }
 
 /// A place to answer on.

@@ -18,7 +18,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use super::source::Source;
+use super::source::{Health, Source};
 
 const CONNECTIONS: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -85,9 +85,12 @@ async fn metrics(source: Arc<Source>) -> Response<Full<Bytes>> {
 }
 
 async fn healthz(source: Arc<Source>) -> Response<Full<Bytes>> {
-    match tokio::task::spawn_blocking(move || source.is_up()).await {
-        Ok(true) => page(StatusCode::OK, PLAIN, "ok\n"),
-        _ => page(StatusCode::SERVICE_UNAVAILABLE, PLAIN, "no gateway runs\n"),
+    let unavailable = |why: String| page(StatusCode::SERVICE_UNAVAILABLE, PLAIN, why);
+    match tokio::task::spawn_blocking(move || source.health()).await {
+        Ok(Health::Well) => page(StatusCode::OK, PLAIN, "ok\n"),
+        Ok(Health::Gone) => unavailable("no gateway runs\n".to_owned()),
+        Ok(Health::Unreadable(why)) => unavailable(format!("it cannot be read: {why}\n")),
+        Err(_) => unavailable("the reading failed\n".to_owned()),
     }
 }
 

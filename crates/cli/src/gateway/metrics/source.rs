@@ -15,6 +15,21 @@ const FRESH: Duration = Duration::from_millis(200);
 pub(super) struct Source {
     whose: Whose,
     state: Mutex<State>,
+    /// Is told of every reading: what is wrong with it, or that nothing is.
+    tell: Tell,
+}
+
+/// Takes what is wrong with a reading; none: nothing.
+pub(super) type Tell = Box<dyn Fn(Option<&str>) + Send + Sync>;
+
+/// Condition of the gateway that metrics are about.
+pub(super) enum Health {
+    /// It runs and can be read.
+    Well,
+    /// There is none.
+    Gone,
+    /// It is there and cannot be read: why.
+    Unreadable(String),
 }
 
 enum Whose {
@@ -33,23 +48,23 @@ struct State {
 
 impl Source {
     /// A gateway of this process.
-    pub(super) fn of(control: Control) -> Source {
+    pub(super) fn of(control: Control, tell: Tell) -> Source {
         let state = State { control: Some(control), ..State::default() };
-        Source { whose: Whose::Own, state: Mutex::new(state) }
+        Source { whose: Whose::Own, state: Mutex::new(state), tell }
     }
 
     /// A gateway of another process, which need not run yet.
     ///
     /// # Errors
     /// This process may not look into gateways, so that waiting would be in vain.
-    pub(super) fn find(selector: Option<String>) -> Done<Source> {
+    pub(super) fn find(selector: Option<String>, tell: Tell) -> Done<Source> {
         let control = match Control::open(selector.as_deref()) {
             Ok(control) => Some(control),
             Err(Error::NoGateway | Error::NoSuchGateway { .. }) => None,
             Err(error) => return Err(error.into()),
         };
         let state = State { control, ..State::default() };
-        Ok(Source { whose: Whose::Selected(selector), state: Mutex::new(state) })
+        Ok(Source { whose: Whose::Selected(selector), state: Mutex::new(state), tell })
     }
 
     /// The exposition. Blocks for as long as reading takes: tens of milliseconds with full tables.
@@ -62,16 +77,29 @@ impl Source {
         }
         self.look(&mut state);
         let State { control, memory, last } = &mut *state;
-        let text = families::text(memory, control.as_ref())?;
-        *last = Some((Instant::now(), text.clone()));
-        Ok(text)
+        match families::text(memory, control.as_ref()) {
+            Ok(text) => {
+                (self.tell)(None);
+                *last = Some((Instant::now(), text.clone()));
+                Ok(text)
+            }
+            Err(failure) => {
+                (self.tell)(Some(&failure.to_string()));
+                Err(failure)
+            }
+        }
     }
 
-    /// Whether the gateway is there.
-    pub(super) fn is_up(&self) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.look(&mut state);
-        state.control.is_some()
+    /// Whether the gateway is there, and whether a scrape would succeed now.
+    pub(super) fn health(&self) -> Health {
+        match self.text() {
+            Err(failure) => Health::Unreadable(failure.to_string()),
+            Ok(_) => {
+                let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                self.look(&mut state);
+                if state.control.is_some() { Health::Well } else { Health::Gone }
+            }
+        }
     }
 
     /// Lets go of a gateway that has ended, whose maps would stay in memory, and looks for its successor.

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use equic_gateway::ban::{Ban, Bans, Evidence, Kept, load, save};
+use equic_gateway::ban::{Ban, Bans, Evidence, Kept, load, save, set_aside};
 use equic_gateway::{BanConfig, BanTotals, Control, IpNet, Level, ListAction, Origin};
 use serde_json::json;
 
@@ -31,6 +31,8 @@ pub(super) struct BanKeeper {
     refused: Option<u64>,
     /// Bans have changed since the file was written.
     unsaved: bool,
+    /// There is a file that could not be read, and could not be moved out of the way either.
+    in_the_way: bool,
     save_at: Instant,
     /// Whether the last look was a dry run, which bans nobody.
     dry: bool,
@@ -54,11 +56,15 @@ impl BanKeeper {
             next: began,
             refused: None,
             unsaved: false,
+            in_the_way: false,
             save_at: began,
             dry: policy.dry_run || control.settings().dry_run,
         };
         let now = keeper.now();
-        for entry in control.lists().unwrap_or_default() {
+        // Lists may be long: walked only where there are bans.
+        let bans = control.list_counts().map_or(u64::MAX, |counts| counts.bans);
+        let there = if bans == 0 { Vec::new() } else { control.lists().unwrap_or_default() };
+        for entry in there {
             if let (Origin::Ban, Some(left)) = (entry.origin, entry.expires_in) {
                 keeper.bans.restore(entry.prefix, entry.bans, now + nanos(left), now);
             }
@@ -73,7 +79,13 @@ impl BanKeeper {
         let kept = match load(path) {
             Ok(kept) => kept,
             Err(error) => {
-                let message = format!("{error}: bans from before the start are not known");
+                let aside = set_aside(path);
+                self.in_the_way = aside.is_err();
+                let kept = match aside {
+                    Ok(aside) => format!("the file is kept as {}", aside.display()),
+                    Err(aside) => format!("{aside}, so no bans are written there"),
+                };
+                let message = format!("{error}: bans from before the start are not known; {kept}");
                 return health.set(journal, "ban state", Level::Warning, &message);
             }
         };
@@ -108,7 +120,9 @@ impl BanKeeper {
     /// Goes by another policy from now on.
     pub(super) fn set_policy(&mut self, policy: &BanConfig) {
         self.bans.set_policy(policy);
-        self.unsaved |= policy.state != self.policy.state;
+        if policy.state != self.policy.state {
+            (self.unsaved, self.in_the_way) = (true, false);
+        }
         self.policy = policy.clone();
         self.save_at = Instant::now();
     }
@@ -301,6 +315,15 @@ impl BanKeeper {
         let Some(path) = &self.policy.state else { return health.clear(journal, "ban state") };
         if !self.unsaved || Instant::now() < self.save_at {
             return;
+        }
+        if self.in_the_way {
+            self.save_at = Instant::now() + AGAIN;
+            match set_aside(path) {
+                Ok(_) => self.in_the_way = false,
+                Err(error) => {
+                    return health.set(journal, "ban state", Level::Warning, &error.to_string());
+                }
+            }
         }
         let (now, unix) = (self.now(), unix_ms());
         let kept = self.bans.banned().map(|(prefix, at, count)| Kept {

@@ -1,30 +1,25 @@
 //! Notices what was changed, by whomever: settings, lists, the servers that feed the gateway.
 //!
 //! Other processes change a gateway by storing into its maps, so nobody is told: what is there is
-//! compared with what was there at the last look.
+//! compared with what was there at the last look. Lists may be long; whoever changes them writes that
+//! down, and it is read. Who it was, the other processes write down themselves ([`Control::audit`]).
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::{Duration, UNIX_EPOCH};
 
-use equic_gateway::{Control, IpNet, ListAction, ListEntry, Origin};
+use equic_gateway::{Control, ListEvent, ListMark};
+use nix::unistd::{Uid, User};
 use serde_json::{Value, json};
 
 use crate::output::Journal;
 
-/// Most list entries that are told one by one; of more, only their number.
-const TOLD: usize = 20;
-/// Pause between two readings of the lists, as a multiple of the time that a reading took.
-const REST: u32 = 50;
-
-/// Parts of an entry that must be equal for it to count as the same.
-type Listed = (ListAction, Origin);
-
 /// A gateway as it was at the last look.
 pub(super) struct Changes {
     settings: BTreeMap<String, Value>,
-    lists: BTreeMap<IpNet, (Listed, Option<Instant>)>,
-    next_lists: Instant,
+    lists: ListMark,
     servers: BTreeMap<(u32, u32), String>,
+    /// Number of the next change that its process writes down.
+    audited: u64,
 }
 
 impl Changes {
@@ -32,27 +27,52 @@ impl Changes {
     pub(super) fn new(control: &Control) -> Changes {
         Changes {
             settings: settings(control),
-            lists: lists(control).unwrap_or_default(),
-            next_lists: Instant::now(),
+            lists: control.list_mark(),
             servers: servers(control).unwrap_or_default(),
+            audited: control.audit(0).1,
         }
     }
 
     /// Tells what is different from the last look.
     pub(super) fn look(&mut self, control: &Control, journal: &Journal, by: &str) {
+        self.look_at_audit(control, journal);
         self.look_at_settings(control, journal, by);
         self.look_at_servers(control, journal);
-        if Instant::now() >= self.next_lists {
-            let began = Instant::now();
-            self.look_at_lists(control, journal);
-            self.next_lists = Instant::now() + began.elapsed() * REST;
-        }
+        self.look_at_lists(control, journal);
     }
 
     /// The lists were changed by this process, which has told of it.
     pub(super) fn know_lists(&mut self, control: &Control) {
-        if let Some(lists) = lists(control) {
-            self.lists = lists;
+        self.lists = control.list_mark();
+    }
+
+    /// Tells who changed what, as the processes have written it down.
+    fn look_at_audit(&mut self, control: &Control, journal: &Journal) {
+        let (entries, next) = control.audit(self.audited);
+        let lost = next.saturating_sub(self.audited).saturating_sub(entries.len() as u64);
+        self.audited = next;
+        if lost > 0 {
+            journal.warning(
+                format_args!("{lost} changes by other processes came too fast to be told"),
+                || json!({ "event": "audit_lost", "changes": lost }),
+            );
+        }
+        for entry in entries {
+            let user = user(entry.login.unwrap_or(entry.uid));
+            journal.entry(
+                format_args!(
+                    "{user} (user {}, process {} {}): {}",
+                    entry.uid, entry.pid, entry.process, entry.what
+                ),
+                || {
+                    let at = UNIX_EPOCH + Duration::from_millis(entry.time_ms);
+                    json!({
+                        "event": "audit", "user": user, "uid": entry.uid, "login": entry.login,
+                        "pid": entry.pid, "process": entry.process, "what": entry.what,
+                        "at": humantime::format_rfc3339_millis(at).to_string(),
+                    })
+                },
+            );
         }
     }
 
@@ -90,26 +110,9 @@ impl Changes {
     }
 
     fn look_at_lists(&mut self, control: &Control, journal: &Journal) {
-        let Some(now) = lists(control) else { return };
-        let mut told: Vec<(IpNet, &'static str)> = Vec::new();
-        for (prefix, (entry, _)) in &now {
-            if self.lists.get(prefix).is_none_or(|(old, _)| old != entry) {
-                let verb = if entry.0 == ListAction::Deny { "denied" } else { "allowed" };
-                told.push((*prefix, verb));
-            }
-        }
-        let (clock, soon) = (Instant::now(), Duration::from_millis(100));
-        for (prefix, (_, until)) in &self.lists {
-            if !now.contains_key(prefix) {
-                let over = until.is_some_and(|until| until <= clock + soon);
-                told.push((*prefix, if over { "expired" } else { "forgotten" }));
-            }
-        }
-        self.lists = now;
-        if told.len() > TOLD {
-            let count = |verb: &str| told.iter().filter(|(_, told)| *told == verb).count();
-            let [denied, allowed, expired, forgotten] =
-                ["denied", "allowed", "expired", "forgotten"].map(count);
+        let changes = control.list_changes(&mut self.lists);
+        let [denied, allowed, expired, forgotten] = changes.numbers;
+        if changes.each.is_empty() && changes.numbers != [0; 4] {
             journal.entry(
                 format_args!(
                     "lists: {denied} denied, {allowed} allowed, {expired} expired, {forgotten} forgotten"
@@ -121,14 +124,27 @@ impl Changes {
                     })
                 },
             );
-            return;
         }
-        for (prefix, verb) in told {
+        for (prefix, event) in changes.each {
+            let verb = match event {
+                ListEvent::Denied => "denied",
+                ListEvent::Allowed => "allowed",
+                ListEvent::Expired => "expired",
+                ListEvent::Forgotten => "forgotten",
+            };
             journal.entry(
                 format_args!("{verb}: {prefix}"),
                 || json!({ "event": "list", "prefix": prefix, "what": verb }),
             );
         }
+    }
+}
+
+/// The name of a user, or its number.
+fn user(uid: u32) -> String {
+    match User::from_uid(Uid::from_raw(uid)) {
+        Ok(Some(user)) => user.name,
+        _ => uid.to_string(),
     }
 }
 
@@ -150,17 +166,6 @@ fn settings(control: &Control) -> BTreeMap<String, Value> {
         }
     }
     all
-}
-
-/// Bans are told of by those who impose them.
-fn lists(control: &Control) -> Option<BTreeMap<IpNet, (Listed, Option<Instant>)>> {
-    let now = Instant::now();
-    let of = |entry: ListEntry| {
-        let until = entry.expires_in.and_then(|left| now.checked_add(left));
-        (entry.prefix, ((entry.action, entry.origin), until))
-    };
-    let entries = control.lists().ok()?.into_iter();
-    Some(entries.filter(|entry| entry.origin != Origin::Ban).map(of).collect())
 }
 
 fn servers(control: &Control) -> Option<BTreeMap<(u32, u32), String>> {

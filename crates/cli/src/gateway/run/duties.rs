@@ -1,6 +1,7 @@
 //! Duties of a running gateway beside its events: interfaces, bans, changes by others, its
 //! configuration file, and reporting its condition.
 
+use std::sync::PoisonError;
 use std::time::Instant;
 
 use equic_gateway::{Config, Control, Gateway, Level, Reload, Report};
@@ -10,8 +11,11 @@ use super::bans::BanKeeper;
 use super::changes::Changes;
 use super::health::{Health, unix_ms};
 use super::interfaces::Interfaces;
+use super::links::Links;
 use super::reload;
 use crate::failure::Done;
+use crate::gateway::metrics::Trouble;
+use crate::gateway::save::fingerprint_of;
 use crate::output::Journal;
 
 /// Reads the configuration as it is now, with what the command line lays over it.
@@ -27,6 +31,29 @@ pub(super) struct Source<'a> {
     pub once: bool,
 }
 
+impl Source<'_> {
+    /// Fingerprint of the file as it is now; 0: there is none.
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.file.as_ref().and_then(|file| fingerprint_of(file.as_ref())).unwrap_or(0)
+    }
+
+    /// Notes that the file is in force, if it is still what it was before it was read.
+    pub(super) fn note(&self, before: u64, control: &Control) {
+        let same = self.fingerprint() == before;
+        control.note_config(if same { before } else { 0 });
+    }
+}
+
+/// What others do, and is only looked at.
+pub(super) struct Watched {
+    /// Changes by other processes, told from where they were looked at first.
+    pub changes: Changes,
+    /// Failures of scrapes.
+    pub scrapes: Trouble,
+    /// What happens to interfaces; none: the kernel does not tell, and they are only looked at.
+    pub links: Option<Links>,
+}
+
 /// All of it.
 pub(super) struct Duties<'a> {
     gateway: &'a Gateway,
@@ -35,7 +62,7 @@ pub(super) struct Duties<'a> {
     config: Config,
     interfaces: Interfaces,
     bans: Option<BanKeeper>,
-    changes: Changes,
+    watched: Watched,
     /// Others may say here, too, what is not as it should be.
     pub health: Health,
     reload: Option<Reload>,
@@ -46,12 +73,12 @@ pub(super) struct Duties<'a> {
 const REPORT: std::time::Duration = std::time::Duration::from_secs(5);
 
 impl<'a> Duties<'a> {
-    /// `changes` are told from where it looked first.
+    /// Looks after a gateway that is attached already.
     pub(super) fn new(
         gateway: &'a Gateway,
         config: Config,
         source: Source<'a>,
-        changes: Changes,
+        watched: Watched,
         journal: &Journal,
     ) -> Duties<'a> {
         let control = gateway.control().clone();
@@ -68,7 +95,7 @@ impl<'a> Duties<'a> {
             config,
             interfaces,
             bans,
-            changes,
+            watched,
             health,
             reload: None,
             published: None,
@@ -82,16 +109,11 @@ impl<'a> Duties<'a> {
         self.source.file.is_some()
     }
 
-    /// Looks after everything that is due. Why it is to end, if it is.
-    pub(super) fn look(&mut self, journal: &Journal) -> Option<&'static str> {
-        self.interfaces.look(self.gateway, &self.control, journal);
+    /// Looks after the interfaces, of which something was heard. Why it is to end, if it is.
+    pub(super) fn look_at_interfaces(&mut self, journal: &Journal) -> Option<&'static str> {
+        let gone = self.watched.links.as_ref().map(Links::hear).unwrap_or_default();
+        self.interfaces.look(self.gateway, &self.control, &gone, journal);
         self.interfaces.tell(&mut self.health, journal);
-        if let Some(bans) = &mut self.bans {
-            bans.look(&self.control, journal, &mut self.health);
-        }
-        self.changes.look(&self.control, journal, "another process");
-        let trouble = journal.trouble();
-        self.health.note(journal, "output", Level::Warning, trouble.as_deref());
         self.publish();
         if self.interfaces.all_detached() {
             Some("detached from every interface, by another process")
@@ -102,15 +124,43 @@ impl<'a> Duties<'a> {
         }
     }
 
+    /// Waits until something happens to an interface.
+    pub(super) async fn news_of_interfaces(&self) {
+        match &self.watched.links {
+            Some(links) => links.ready().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Looks after everything that is due. Why it is to end, if it is.
+    pub(super) fn look(&mut self, journal: &Journal) -> Option<&'static str> {
+        let why = self.look_at_interfaces(journal);
+        if let Some(bans) = &mut self.bans {
+            bans.look(&self.control, journal, &mut self.health);
+        }
+        self.watched.changes.look(&self.control, journal, "another process");
+        let failing = self.watched.scrapes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let failing = failing.map(|why| format!("scrapes fail: {why}"));
+        self.health.note(journal, "metrics", Level::Warning, failing.as_deref());
+        let trouble = journal.trouble();
+        self.health.note(journal, "output", Level::Warning, trouble.as_deref());
+        self.publish();
+        why
+    }
+
     /// Reads the configuration again: everything, or nothing and why.
     pub(super) fn read_again(&mut self, journal: &Journal) {
         let number = self.reload.as_ref().map_or(0, |reload| reload.number) + 1;
         // What others did until now is not of this.
-        self.changes.look(&self.control, journal, "another process");
+        self.watched.changes.look(&self.control, journal, "another process");
+        let before = self.source.fingerprint();
         let done = (self.source.configure)().and_then(|mut new| {
             let replaced = reload::apply(&self.config, &mut new, &self.control)?;
             Ok((new, replaced))
         });
+        if done.is_ok() {
+            self.source.note(before, &self.control);
+        }
         let (ok, lines) = match done {
             Ok((new, replaced)) => {
                 self.take(new, journal);
@@ -141,8 +191,8 @@ impl<'a> Duties<'a> {
 
     /// A configuration whose settings and lists are in force already.
     fn take(&mut self, new: Config, journal: &Journal) {
-        self.changes.look(&self.control, journal, "reload");
-        self.changes.know_lists(&self.control);
+        self.watched.changes.look(&self.control, journal, "reload");
+        self.watched.changes.know_lists(&self.control);
         self.interfaces.set(&new.gateway.interfaces, self.gateway, journal);
         match (&new.ban, &mut self.bans) {
             (Some(policy), Some(bans)) => bans.set_policy(policy),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use equic_gateway::{Config, SocketConfig, SocketHost};
 use serde_json::json;
 
-use super::privileges;
+use super::{privileges, seccomp};
 use crate::failure::Done;
 use crate::gateway::attach::Running;
 use crate::output::Journal;
@@ -27,6 +27,9 @@ pub(super) struct Handover {
     /// Once attached, run as this user
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
+    /// Do not restrict the system calls that this process may make once it is set up
+    #[arg(long)]
+    no_seccomp: bool,
 }
 
 impl Handover {
@@ -59,6 +62,9 @@ impl Handover {
             None => None,
         };
         privileges::drop_all(socket.is_none(), self.user.as_deref())?;
+        if !self.no_seccomp {
+            seccomp::restrict()?;
+        }
         Ok(prepared.map(|prepared| prepared.start()).transpose()?)
     }
 }
@@ -85,7 +91,7 @@ pub(super) fn describe(running: &Running, config: &Config) -> String {
 /// Text that says how the gateway is ended.
 pub(super) fn farewell(running: &Running, config: &Config) -> String {
     match running.gateway.pinned_at() {
-        Some(_) => format!("`equic gateway detach {}` takes it off", config.gateway.name),
+        Some(_) => format!("`equic gateway detach --gateway {}` takes it off", config.gateway.name),
         None => "Ctrl-C takes it off".to_owned(),
     }
 }
@@ -120,7 +126,9 @@ pub(super) fn leave(running: Running, host: Option<SocketHost>, why: &str, journ
     drop(running);
     let after = match (&pin, stays && !taken) {
         (Some(pin), true) => {
-            format!("; protection goes on, pinned at {pin}: `equic gateway detach {name}` ends it")
+            format!(
+                "; protection goes on, pinned at {pin}: `equic gateway detach --gateway {name}` ends it"
+            )
         }
         _ => String::new(),
     };

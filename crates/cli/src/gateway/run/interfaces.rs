@@ -1,8 +1,10 @@
 //! The interfaces a gateway was told to protect, through what happens to them while it runs.
 //!
-//! One that vanishes is waited for, one that another XDP program has taken is tried again; one that
+//! The kernel tells when one comes or goes ([`Links`](super::links::Links)), and they are looked at every
+//! so often in any case. One that vanishes is waited for, one that another XDP program has taken is tried again; one that
 //! an operator detached the gateway from is let alone until the next reload.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use equic_gateway::{Control, Error, Gateway, InterfaceReport, Level, Mode};
@@ -82,8 +84,15 @@ impl Interfaces {
         }
     }
 
-    /// Looks at what is attached, and attaches what can be.
-    pub(super) fn look(&mut self, gateway: &Gateway, control: &Control, journal: &Journal) {
+    /// Looks at what is attached, and attaches what can be. `gone`: numbers of interfaces that the kernel
+    /// says have been deleted; others may have these numbers by now.
+    pub(super) fn look(
+        &mut self,
+        gateway: &Gateway,
+        control: &Control,
+        gone: &BTreeSet<u32>,
+        journal: &Journal,
+    ) {
         // Who may not look cannot be told apart from nothing to see; the signals still work.
         let Ok(there) = control.interfaces() else { return };
         for one in &mut self.wanted {
@@ -93,9 +102,11 @@ impl Interfaces {
                     one.renamed = now.filter(|now| *now != one.name);
                     continue;
                 }
-                one.lost(ifindex, gateway, journal);
+                one.lost(ifindex, gone.contains(&ifindex), gateway, journal);
             }
-            let due = one.tried.is_none_or(|tried| tried.elapsed() >= AGAIN);
+            // What has just come is not waited for: every moment it is open.
+            let due = one.state == State::Missing
+                || one.tried.is_none_or(|tried| tried.elapsed() >= AGAIN);
             if one.state != State::Detached && due {
                 one.attach(self.mode, gateway, journal);
             }
@@ -190,11 +201,11 @@ impl Wanted {
         );
     }
 
-    /// The link has gone from the interface.
-    fn lost(&mut self, ifindex: u32, gateway: &Gateway, journal: &Journal) {
+    /// The link has gone from the interface; `deleted`: because the interface has.
+    fn lost(&mut self, ifindex: u32, deleted: bool, gateway: &Gateway, journal: &Journal) {
         // Forgets the link, whose interface may come back under the same number.
         let _ = gateway.detach(&self.name);
-        let still_there = name_of(ifindex).is_some();
+        let still_there = !deleted && name_of(ifindex).is_some();
         (self.state, self.renamed, self.tried) = (State::Missing, None, None);
         if still_there {
             self.state = State::Detached;

@@ -14,8 +14,17 @@ use crate::signals::Signals;
 
 /// Time between two removals of dead servers' counts and expired list entries.
 const SWEEP: Duration = Duration::from_millis(200);
-/// Time between two looks at everything else: [`Duties::look`].
-const LOOK: Duration = Duration::from_millis(500);
+/// Time between two looks at everything else ([`Duties::look`]) unless another one is asked for.
+pub(super) const LOOK: Duration = Duration::from_millis(500);
+
+/// Intervals at which something is done.
+#[derive(Clone, Copy)]
+pub(super) struct Pace {
+    /// Time between two looks.
+    pub look: Duration,
+    /// Time between two summaries; none: they are not printed.
+    pub summary: Option<Duration>,
+}
 
 /// Looks after a gateway while it runs.
 pub(super) struct Keeper<'a> {
@@ -23,30 +32,29 @@ pub(super) struct Keeper<'a> {
     control: Control,
     events: Option<Events>,
     journal: Journal,
-    /// Time between two summaries; none: they are not printed.
-    every: Option<Duration>,
+    pace: Pace,
     /// Ledgers of dead servers that were told of.
     swept: u32,
     sweeping_fails: bool,
 }
 
 impl Keeper<'_> {
-    /// `every`: how often a summary is printed.
+    /// Looks after what `duties` say, at this pace.
     pub(super) fn new(
         duties: Duties<'_>,
         control: Control,
         events: Option<Events>,
         journal: Journal,
-        every: Option<Duration>,
+        pace: Pace,
     ) -> Keeper<'_> {
-        Keeper { duties, control, events, journal, every, swept: 0, sweeping_fails: false }
+        Keeper { duties, control, events, journal, pace, swept: 0, sweeping_fails: false }
     }
 
     /// Until a signal comes, or there is nothing left to look after; says which.
     pub(super) async fn keep(&mut self, mut signals: Signals, running: &Running) -> String {
         let mut sweep = tokio::time::interval(SWEEP);
-        let mut look = tokio::time::interval(LOOK);
-        let mut summary = self.every.map(|every| tokio::time::interval(every));
+        let mut look = tokio::time::interval(self.pace.look);
+        let mut summary = self.pace.summary.map(|every| tokio::time::interval(every));
         let mut before = Sums::default();
         loop {
             tokio::select! {
@@ -66,6 +74,11 @@ impl Keeper<'_> {
                 }
                 _ = look.tick() => {
                     if let Some(why) = self.duties.look(&self.journal) {
+                        return why.to_owned();
+                    }
+                }
+                () = self.duties.news_of_interfaces() => {
+                    if let Some(why) = self.duties.look_at_interfaces(&self.journal) {
                         return why.to_owned();
                     }
                 }

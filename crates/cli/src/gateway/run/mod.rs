@@ -24,13 +24,16 @@ mod handover;
 mod health;
 mod interfaces;
 mod keeper;
+mod links;
 mod privileges;
 mod reload;
+mod seccomp;
 
 use changes::Changes;
-use duties::{Duties, Source};
+use duties::{Duties, Source, Watched};
 use handover::Handover;
-use keeper::Keeper;
+use keeper::{Keeper, LOOK, Pace};
+use links::Links;
 
 /// Protects a QUIC server until Ctrl-C. When this process ends, however, the interfaces are as before,
 /// unless it is pinned.
@@ -62,6 +65,10 @@ pub(crate) struct Args {
     /// Print a line so often [default: 10s on a terminal, else never]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     summary: Option<Duration>,
+    /// Look so often at interfaces, lists, servers and bans [default: 500ms]. What happens to an
+    /// interface the kernel tells at once
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    look_every: Option<Duration>,
     /// Answer Prometheus on http://ADDR:PORT/metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
@@ -87,6 +94,12 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Done {
+    let source = Source {
+        file: args.config.as_ref().map(|path| path.display().to_string()),
+        configure: Box::new(|| configure(args)),
+        once: args.once,
+    };
+    let before = source.fingerprint();
     let config = configure(args)?;
     let journal = Journal::new(args.json, "equic.gateway.run/1").with_log(args.log);
     runtime(Some(1))?.block_on(async {
@@ -94,27 +107,35 @@ pub(super) fn run(args: &Args) -> Done {
         let reloads = args.config.is_some();
         let signals = if reloads { Signals::with_reload()? } else { Signals::new()? };
         let listener = config.gateway.metrics.map(metrics::bind).transpose()?;
+        // So that nothing happens to an interface unheard.
+        let links = Links::open()
+            .inspect_err(|error| {
+                output::notice(format_args!(
+                    "the kernel does not tell of interfaces ({error}): they are looked at every so often"
+                ));
+            })
+            .ok();
         let running = args.attachment.start_to_keep(&config)?;
         let events = if args.events { Some(running.gateway.control().events()?) } else { None };
         let host = args.handover.settle(&running, &config)?;
         // What is changed from the moment that it says to be ready is told of.
         let changes = Changes::new(running.gateway.control());
+        source.note(before, running.gateway.control());
         announce(&running, &config, &journal);
-        if let Some(listener) = listener {
-            metrics::start(listener, running.gateway.control(), &journal)?;
-        }
+        let scrapes = match listener {
+            Some(listener) => metrics::start(listener, running.gateway.control(), &journal)?,
+            None => metrics::Trouble::default(),
+        };
         let every =
             args.summary.or_else(|| output::is_terminal().then_some(Duration::from_secs(10)));
         let every =
             every.filter(|every| !every.is_zero() && (!args.json || args.summary.is_some()));
+        let look = args.look_every.unwrap_or(LOOK).max(Duration::from_millis(10));
+        let pace = Pace { look, summary: every };
         let control = running.gateway.control().clone();
-        let source = Source {
-            file: args.config.as_ref().map(|path| path.display().to_string()),
-            configure: Box::new(|| configure(args)),
-            once: args.once,
-        };
-        let duties = Duties::new(&running.gateway, config, source, changes, &journal);
-        let mut keeper = Keeper::new(duties, control, events, journal, every);
+        let watched = Watched { changes, scrapes, links };
+        let duties = Duties::new(&running.gateway, config, source, watched, &journal);
+        let mut keeper = Keeper::new(duties, control, events, journal, pace);
         let why = keeper.keep(signals, &running).await;
         let journal = keeper.finish();
         handover::leave(running, host, &why, &journal);

@@ -3,25 +3,20 @@
 use std::time::{Duration, Instant};
 
 use equic_endpoint::load::Summary;
-use equic_gateway::Control;
+use equic_lab::Lab;
 use equic_lab::flood::FloodReport;
 use equic_lab::measure::{NetCounters, ProcessCpu};
-use equic_lab::nftables::Filter;
-use equic_lab::plan::IFNAME;
-use equic_lab::{Lab, Namespace};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+use super::guard::{self, Guard};
 use super::plan::{ATTACKER, Arm, BYSTANDER, CLIENT, Plan};
-use crate::failure::{Done, Failure};
-use crate::part::{Ended, PATIENCE, Part, Seat};
+use crate::failure::Done;
+use crate::part::{PATIENCE, Part, Seat};
 
 /// Time between two looks at the parts' output.
-const LOOK: Duration = Duration::from_millis(20);
-/// Packets at the target after which the flood is there.
-const ARRIVED: u64 = 1_000;
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 /// Time for which the flood is there before the client comes: what a rate lets in at once is through by then.
-const LEAD: Duration = Duration::from_secs(1);
+pub(super) const LEAD: Duration = Duration::from_secs(1);
 
 /// Results of one measurement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -49,13 +44,6 @@ pub(super) struct Cell {
     pub dropped: Option<u64>,
 }
 
-/// Protection between the flood and the server.
-enum Guard {
-    Nobody,
-    Gateway(Part, Control),
-    Nftables(Filter),
-}
-
 /// The lab and the plan that every measurement needs.
 pub(super) struct Stage<'a> {
     pub lab: &'a Lab,
@@ -74,7 +62,10 @@ impl Stage<'_> {
             Arm::Elsewhere => lab.client(BYSTANDER),
             _ => lab.server(),
         };
-        let mut flood = self.flood(target, pps, round)?;
+        let attacker = lab.client(ATTACKER);
+        let args = plan.flood(attacker, target, pps, round as u64 + 1);
+        let seat = Seat { host: attacker, cpu: plan.flood_cpu, nice: false };
+        let mut flood = guard::flood(&seat, target, &args)?;
 
         let arrived = Instant::now();
         while arrived.elapsed() < LEAD {
@@ -92,14 +83,14 @@ impl Stage<'_> {
             flood.look(false)?;
             std::thread::sleep(LOOK);
         }
-        let summary: Summary = reported(&client.finish()?, "summary")?;
+        let summary: Summary = guard::reported(&client.finish()?, "summary")?;
         let seconds = begun.elapsed().as_secs_f64();
         let cpu = ProcessCpu::of(server.pid()).zip(before.1);
         let net = NetCounters::of(lab.server())?;
         let dropped = guard.dropped()?;
 
         flood.stop();
-        let flood: FloodReport = reported(&flood.finish()?, "report")?;
+        let flood: FloodReport = guard::reported(&flood.finish()?, "report")?;
         server.stop();
         server.finish()?;
         guard.finish()?;
@@ -125,69 +116,9 @@ impl Stage<'_> {
     fn guard(&self, arm: Arm) -> Done<Guard> {
         let (lab, plan) = (self.lab, self.plan);
         match arm {
-            Arm::Gateway => {
-                let seat = Seat { host: lab.server(), cpu: plan.flood_cpu, nice: false };
-                let mut part = Part::start("gateway", &seat, &plan.gateway(lab.id()))?;
-                let ready = part.ready()?;
-                let control = Control::open(Some(&ready["program_id"].to_string()))?;
-                control.deny(Plan::denied()?, None)?;
-                Ok(Guard::Gateway(part, control))
-            }
-            Arm::Nftables => Ok(Guard::Nftables(plan.rules()?.apply(lab.server())?)),
+            Arm::Gateway => Guard::gateway(lab.server(), plan.flood_cpu, &plan.gateway(lab.id())),
+            Arm::Nftables => Guard::nftables(lab.server(), &plan.rules()?),
             Arm::Elsewhere | Arm::UserSpace | Arm::Nothing => Ok(Guard::Nobody),
         }
     }
-
-    /// Starts the flood, and waits until it arrives.
-    fn flood(&self, target: &Namespace, pps: Option<u64>, round: usize) -> Done<Part> {
-        let attacker = self.lab.client(ATTACKER);
-        let args = self.plan.flood(attacker, target, pps, round as u64 + 1);
-        let seat = Seat { host: attacker, cpu: self.plan.flood_cpu, nice: false };
-        let mut flood = Part::start("flood", &seat, &args)?;
-        let before = received(target)?;
-        let deadline = Instant::now() + PATIENCE;
-        while received(target)?.saturating_sub(before) < ARRIVED {
-            flood.look(false)?;
-            if Instant::now() >= deadline {
-                return Err(Failure::new("the flood did not arrive"));
-            }
-            std::thread::sleep(LOOK);
-        }
-        Ok(flood)
-    }
-}
-
-impl Guard {
-    fn dropped(&self) -> Done<Option<u64>> {
-        Ok(match self {
-            Guard::Nobody => None,
-            Guard::Gateway(_, control) => {
-                Some(control.counters()?.iter().map(|row| row.dropped).sum())
-            }
-            Guard::Nftables(filter) => Some(filter.dropped()?),
-        })
-    }
-
-    fn finish(self) -> Done {
-        if let Guard::Gateway(part, _) = self {
-            part.stop();
-            part.finish()?;
-        }
-        Ok(())
-    }
-}
-
-/// Packets that came to a host's interface, dropped there or not.
-fn received(host: &Namespace) -> Done<u64> {
-    let net = NetCounters::of(host)?;
-    Ok(net.interfaces.get(IFNAME).map_or(0, |interface| interface.rx_packets))
-}
-
-/// The value under this name in a part's last line.
-fn reported<T: serde::de::DeserializeOwned>(ended: &Ended, name: &str) -> Done<T> {
-    let missing = || Failure::new(format!("a part ended without its {name} ({})", ended.status));
-    let (_, done) = ended.event("done").ok_or_else(missing)?;
-    let value: Value = done[name].clone();
-    serde_json::from_value(value)
-        .map_err(|error| Failure::because(format_args!("the {name} is not understood"), error))
 }

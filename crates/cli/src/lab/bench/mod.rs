@@ -5,10 +5,14 @@
 //! several rates, in random order, again and again; the baseline is the same flood sent to the
 //! bystander, so that only what reaches the server differs.
 //!
-//! * `plan`: what is chosen, and the command lines of the parts; `cell`: one measurement;
-//! * `result`: ratios and their intervals; `show`: table and progress.
+//! * `plan`: what is chosen, and the command lines of the parts; `cell`: one measurement; `guard`: what
+//!   protects the server;
+//! * `result`: ratios and their intervals; `show`: table and progress;
+//! * `forged`: the same for a flood from forged sources, with measures and arms of its own.
 
 mod cell;
+mod forged;
+mod guard;
 mod plan;
 mod result;
 mod show;
@@ -18,16 +22,17 @@ use std::time::SystemTime;
 
 use equic_lab::{Lab, pin_thread};
 use equic_report::schema::{Machine, Report, Timestamp};
-use equic_report::table::Style;
+use equic_report::table::{Style, Table};
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
+use serde::Serialize;
 
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::part::until_interrupted;
 use cell::{Cell, Stage};
-use plan::{Arm, HOSTS, Plan};
+use plan::{Arm, HOSTS, Plan, two_cpus};
 use result::Bench;
 use show::Progress;
 
@@ -35,22 +40,27 @@ use show::Progress;
 const SCHEMA: &str = "equic.lab.bench/1";
 
 /// Measures what legitimate clients get under a flood: with the gateway, with nftables, with quotas in
-/// the server, and with nothing. Takes about ten minutes
+/// the server, and with nothing. Takes about ten minutes, with --forged twenty
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where flood.json goes
+    /// Where flood.json goes, or forged.json
     #[arg(long, value_name = "DIR", default_value = "out/bench-gateway")]
     out: PathBuf,
+    /// The flood's source addresses are forged, a new one each: measures whether newcomers get in, with
+    /// nothing, nftables, the server's Retry and the gateway's limit of new connections in all
+    #[arg(long)]
+    forged: bool,
     /// Half a minute, to see that everything works
     #[arg(long)]
     quick: bool,
     /// How often everything is measured, instead of 7 times
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
-    /// Seconds of one measurement, instead of 3
+    /// Seconds of one measurement, instead of 3 (4 with --forged)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=600))]
     seconds: Option<u16>,
-    /// Initials a second, instead of 50000, 200000 and all that a CPU can send; several are fine
+    /// Initials a second, instead of 50000, 200000 (with --forged 2000, 20000) and all that a CPU can send;
+    /// several are fine
     #[arg(long, value_name = "PPS", value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
     flood: Vec<u64>,
     /// The same number gives the same order of measurements
@@ -70,31 +80,51 @@ pub(super) fn run(args: &Args) -> Done {
 
 fn carry_out(args: &Args) -> Done {
     check(args)?;
-    let plan = Plan::new(args)?;
     let created = Timestamp::new(SystemTime::now())
         .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
     let machine = Machine::read()?;
     // Threads, and parts that are not told otherwise, stay off the server's CPU.
-    pin_thread(&[plan.flood_cpu])?;
+    pin_thread(&[two_cpus()?[1]])?;
     // What killed runs left behind; whatever cannot be removed is not in the way.
     let _ = Lab::sweep();
     let lab = Lab::builder("bench").clients(HOSTS).build()?;
+    let envelope = Envelope { created, machine };
+    if args.forged {
+        let bench = forged::measure(args, &lab)?;
+        lab.close()?;
+        let report = envelope.report(forged::SCHEMA, bench)?;
+        report.write(args.out.join("forged.json"))?;
+        let data = &report.data;
+        return tell(args, &report, &forged::table(&data.rows), &forged::note(&data.plan));
+    }
+    let plan = Plan::new(args)?;
     let cells = measure(&plan, &lab)?;
     lab.close()?;
-    let report = Report {
-        schema: SCHEMA.parse()?,
-        created,
-        machine,
-        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-        data: Bench::new(plan, cells),
-    };
+    let report = envelope.report(SCHEMA, Bench::new(plan, cells))?;
     report.write(args.out.join("flood.json"))?;
+    tell(args, &report, &show::table(&report.data.rows), &show::aim())
+}
+
+/// When and where something was measured, taken before it was.
+struct Envelope {
+    created: Timestamp,
+    machine: Machine,
+}
+
+impl Envelope {
+    fn report<T: Serialize>(self, schema: &str, data: T) -> Done<Report<T>> {
+        let command = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+        let Envelope { created, machine } = self;
+        Ok(Report { schema: schema.parse()?, created, machine, command, data })
+    }
+}
+
+fn tell<T: Serialize>(args: &Args, report: &Report<T>, table: &Table, note: &str) -> Done {
     if args.json {
         return output::text(report.to_json()?);
     }
-    let table = show::table(&report.data.rows);
     let table = if args.markdown { table.markdown() } else { table.render(Style::stdout()) };
-    output::text(format_args!("{table}\n{}\n{}\n", show::aim(), report.machine))
+    output::text(format_args!("{table}\n{note}\n{}\n", report.machine))
 }
 
 /// Checks at once for what would make the benchmark fail after minutes.
@@ -111,7 +141,7 @@ fn check(args: &Args) -> Done {
 }
 
 fn measure(plan: &Plan, lab: &Lab) -> Done<Vec<Cell>> {
-    let progress = Progress::new(plan);
+    let progress = Progress::new(plan.cells());
     let mut rng = SmallRng::seed_from_u64(plan.seed);
     let stage = Stage { lab, plan };
     let mut cells = Vec::with_capacity(plan.cells());
@@ -120,7 +150,7 @@ fn measure(plan: &Plan, lab: &Lab) -> Done<Vec<Cell>> {
     for round in 0..plan.rounds {
         order.shuffle(&mut rng);
         for &(pps, arm) in &order {
-            progress.begin(arm, pps);
+            progress.begin(arm.title(), pps);
             cells.push(stage.measure(round, arm, pps)?);
             progress.done();
         }

@@ -11,7 +11,7 @@ use crate::failure::{Done, Failure};
 use crate::part::allowed_cpus;
 
 /// Port that the server listens at.
-const PORT: u16 = 443;
+pub(super) const PORT: u16 = 443;
 /// The hosts of the lab beside the server.
 pub(super) const CLIENT: usize = 0;
 pub(super) const ATTACKER: usize = 1;
@@ -22,11 +22,11 @@ const SOURCES: u8 = 4;
 /// A prefix that every list denies and nobody has, so that the lists are looked at.
 const DENIED: &str = "198.51.100.0/24";
 /// Of the server's socket, in every arm: room for what a rate lets in at once.
-const RECEIVE_BUFFER: &str = "4MB";
+pub(super) const RECEIVE_BUFFER: &str = "4MB";
 /// Different Initials of a flood.
-const POOL: usize = 4_096;
+pub(super) const POOL: usize = 4_096;
 /// Seconds that a flood is told to go on beyond what is needed: it is stopped.
-const SPARE: f64 = 60.0;
+pub(super) const SPARE: f64 = 60.0;
 
 /// Protection of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -92,13 +92,7 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn new(args: &Args) -> Done<Plan> {
-        let cpus = allowed_cpus()?;
-        let [server_cpu, flood_cpu, ..] = cpus[..] else {
-            return Err(Failure::new(
-                "one CPU cannot tell what a flood costs the server's: \
-                 the benchmark needs two",
-            ));
-        };
+        let [server_cpu, flood_cpu] = two_cpus()?;
         let (rounds, seconds) = if args.quick { (2, 1.5) } else { (7, 3.0) };
         let rates = if args.quick { vec![None] } else { vec![Some(50_000), Some(200_000), None] };
         Ok(Plan {
@@ -167,7 +161,7 @@ impl Plan {
     pub(super) fn rules(&self) -> Done<Rules> {
         let deny = DENIED.parse().map_err(|error| Failure::because(DENIED, error))?;
         let (port, burst) = (PORT, self.initials_burst);
-        Ok(Rules { port, initials_per_second: 1, burst, deny: vec![deny] })
+        Ok(Rules { port, initials_per_second: 1, burst, in_all: None, deny: vec![deny] })
     }
 
     /// `equic lab load well`: each connection is kept, and asks again when it has its answer.
@@ -204,10 +198,22 @@ impl Plan {
     }
 }
 
-fn words(words: &[&str]) -> Vec<String> {
+/// CPUs for the server and its clients, and for the flood.
+pub(super) fn two_cpus() -> Done<[usize; 2]> {
+    let cpus = allowed_cpus()?;
+    let [server, flood, ..] = cpus[..] else {
+        return Err(Failure::new(
+            "one CPU cannot tell what a flood costs the server's: \
+             the benchmark needs two",
+        ));
+    };
+    Ok([server, flood])
+}
+
+pub(super) fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-fn milliseconds(seconds: f64) -> String {
+pub(super) fn milliseconds(seconds: f64) -> String {
     format!("{}ms", (seconds * 1000.0).round() as u64)
 }

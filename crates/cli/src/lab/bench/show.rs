@@ -7,7 +7,7 @@ use equic_report::number;
 use equic_report::table::{Cell, Column, Table, Tone};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::plan::{Arm, Plan};
+use super::plan::Arm;
 use super::result::{AIM_P99, AIM_THROUGHPUT, Ratio, Row};
 
 pub(super) fn table(rows: &[Row]) -> Table {
@@ -65,11 +65,11 @@ pub(super) fn aim() -> String {
     )
 }
 
-fn figure(value: Option<f64>, digits: usize) -> String {
+pub(super) fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| number::MISSING.to_owned(), |value| format!("{value:.digits$}"))
 }
 
-fn ratio(ratio: Option<Ratio>, scale: f64, digits: usize) -> (String, String) {
+pub(super) fn ratio(ratio: Option<Ratio>, scale: f64, digits: usize) -> (String, String) {
     let Some(Ratio { median, interval }) = ratio else { return Default::default() };
     let text = |value: f64| format!("{:.digits$}", scale * value);
     (text(median), format!("{} to {}", text(interval.low), text(interval.high)))
@@ -79,10 +79,11 @@ fn ratio(ratio: Option<Ratio>, scale: f64, digits: usize) -> (String, String) {
 pub(super) struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    pub(super) fn new(plan: &Plan) -> Progress {
+    /// Of so many measurements.
+    pub(super) fn new(cells: usize) -> Progress {
         Progress(std::io::stderr().is_terminal().then(|| {
             let target = ProgressDrawTarget::stderr();
-            let bar = ProgressBar::with_draw_target(Some(plan.cells() as u64), target);
+            let bar = ProgressBar::with_draw_target(Some(cells as u64), target);
             // It is a constant, and the default looks fine too.
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {eta:>4}  {msg}")
             {
@@ -93,11 +94,11 @@ impl Progress {
         }))
     }
 
-    pub(super) fn begin(&self, arm: Arm, pps: Option<u64>) {
+    pub(super) fn begin(&self, arm: &str, pps: Option<u64>) {
         if let Some(bar) = &self.0 {
             let flood = pps
                 .map_or_else(|| "all it can".to_owned(), |pps| number::si(pps as f64, "packets/s"));
-            bar.set_message(format!("{}, flood {flood}", arm.title()));
+            bar.set_message(format!("{arm}, flood {flood}"));
         }
     }
 

@@ -73,7 +73,8 @@ fn load(path: &Path) -> Done<(String, Scenario)> {
         std::fs::read_to_string(path)
             .map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })?
     };
-    let scenario = Scenario::parse(&text).map_err(|error| error.in_file(path))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let scenario = Scenario::parse_in(&text, folder).map_err(|error| error.in_file(path))?;
     Ok((text, scenario))
 }
 

@@ -8,9 +8,10 @@ use equic_quic::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8K
 use equic_quic::{
     ClientConfig, Connection, Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt,
 };
+use equic_sim::payload::CHUNK;
 use tokio::time::Instant;
 
-use super::transfer::{CHUNK, Sender, Transfer};
+use super::transfer::{Sender, Transfer};
 use crate::failure::{Done, Failure};
 
 /// Name in the server's certificate.

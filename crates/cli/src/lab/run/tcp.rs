@@ -5,11 +5,12 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use equic_lab::TcpInfo;
+use equic_sim::payload::CHUNK;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 use tokio::time::Instant;
 
-use super::transfer::{CHUNK, Sender, Transfer};
+use super::transfer::{Sender, Transfer};
 use crate::failure::Done;
 
 /// A transfer whose ends are ready.

@@ -4,12 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use equic_sim::payload;
 use tokio::sync::Notify;
-
-/// Bytes that are written and read at a time.
-pub(super) const CHUNK: usize = 16 * 1024;
-/// The content begins anew after so many bytes: a prime, so that no packet is like another.
-const PERIOD: usize = 251;
 
 /// State of a transfer: both ends write to it, and the run reads it.
 #[derive(Debug)]
@@ -56,17 +52,17 @@ impl Transfer {
 
     /// What the sender sends next, behind so many bytes; none: that was all.
     pub(super) fn next(&self, sent: u64) -> Option<&'static [u8]> {
-        let left = self.size.map_or(u64::MAX, |size| size.saturating_sub(sent));
-        (left > 0).then(|| content(sent, left))
+        let end = self.size.unwrap_or(u64::MAX);
+        (sent < end).then(|| payload::between(sent, end))
     }
 
     /// The receiver's application has read this; true if it was the last.
     pub(super) fn receive(&self, read: &[u8]) -> bool {
         let before = self.bytes.load(Ordering::Relaxed);
-        if content(before, read.len() as u64) != read {
+        let bytes = before + read.len() as u64;
+        if payload::between(before, bytes) != read {
             self.fail(format!("wrong bytes behind {before}"));
         }
-        let bytes = before + read.len() as u64;
         self.bytes.store(bytes, Ordering::Relaxed);
         let done = self.size.is_some_and(|size| bytes >= size);
         if done && self.completed.set(Instant::now()).is_ok() {
@@ -111,23 +107,10 @@ impl Transfer {
     }
 }
 
-/// What a transfer has behind so many bytes: at most a chunk, and at most `most` bytes.
-fn content(from: u64, most: u64) -> &'static [u8] {
-    static BYTES: [u8; CHUNK + PERIOD] = {
-        let mut bytes = [0; CHUNK + PERIOD];
-        let mut index = 0;
-        while index < bytes.len() {
-            bytes[index] = (index % PERIOD) as u8;
-            index += 1;
-        }
-        bytes
-    };
-    let begin = (from % PERIOD as u64) as usize;
-    &BYTES[begin..begin + most.min(CHUNK as u64) as usize]
-}
-
 #[cfg(test)]
 mod tests {
+    use equic_sim::payload::CHUNK;
+
     use super::*;
 
     #[test]

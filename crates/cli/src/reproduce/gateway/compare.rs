@@ -46,7 +46,7 @@ fn syscalls(run: &Run) -> equic_lab::measure::Calls {
 }
 
 /// The rows of the table of all arms.
-pub(super) const MEASURED: [Measured; 18] = [
+pub(super) const MEASURED: [Measured; 19] = [
     Measured {
         name: "requests/s, whole experiment, harmonic mean",
         unit: "/s",
@@ -66,6 +66,14 @@ pub(super) const MEASURED: [Measured; 18] = [
         name: "requests/s before the attack, median",
         unit: "/s",
         of: |r| r.legitimate.before_per_s,
+    },
+    Measured {
+        name: "throughput lost under attack",
+        unit: "%",
+        of: |r| {
+            let before = r.legitimate.before_per_s.filter(|rate| *rate > 0.0)?;
+            Some(100.0 * (1.0 - r.legitimate.attacked.mean_per_s? / before))
+        },
     },
     Measured {
         name: "duration, whole experiment, harmonic mean",
@@ -294,7 +302,7 @@ impl Experiment {
 }
 
 /// An interval of fewer values than this says nothing.
-const FEWEST: usize = 5;
+pub(super) const FEWEST: usize = 5;
 
 /// Verdict on a claim by the change of its figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -335,14 +343,24 @@ impl Verdict {
         }
     }
 
+    /// In a table.
+    pub(super) fn short(self) -> &'static str {
+        match self {
+            Verdict::Holds | Verdict::More | Verdict::Less => "holds",
+            Verdict::Contradicted => "does not hold",
+            Verdict::Open | Verdict::TooFew => "not shown",
+        }
+    }
+
+    /// In a sentence about a claim.
     pub(super) fn words(self) -> &'static str {
         match self {
-            Verdict::TooFew => "has too few rounds to be judged",
+            Verdict::TooFew => "is not shown: there are too few rounds",
             Verdict::Holds => "holds, in size too",
             Verdict::More => "holds, and by more than in the paper",
             Verdict::Less => "holds, but by less than in the paper",
             Verdict::Open => "is not shown: the interval includes no change",
-            Verdict::Contradicted => "is contradicted",
+            Verdict::Contradicted => "does not hold: the change is in the other direction",
         }
     }
 }
@@ -368,6 +386,11 @@ mod tests {
         assert_eq!(Verdict::of(-0.65, &ours(-0.9, -0.8)), Verdict::More);
         assert_eq!(Verdict::of(-0.65, &ours(-0.2, -0.1)), Verdict::Less);
         assert_eq!(Verdict::of(-0.65, &ours(0.1, 0.2)), Verdict::Contradicted);
+        // What a reader sees of them.
+        assert_eq!(Verdict::of(0.3, &ours(0.1, 0.2)).short(), "holds");
+        assert_eq!(Verdict::of(0.3, &ours(-0.1, 0.2)).short(), "not shown");
+        assert_eq!(Verdict::of(0.3, &of(0.2, 0.4, FEWEST - 1)).short(), "not shown");
+        assert_eq!(Verdict::of(-0.65, &ours(0.1, 0.2)).short(), "does not hold");
     }
 
     #[test]

@@ -17,13 +17,6 @@ pub(super) fn windows(events: &[f64], start: f64, end: f64, width: f64) -> Vec<(
     timeline::rate(events, start, whole, width).unwrap_or_default()
 }
 
-/// The windows that lie within `from` and `to` as a whole.
-pub(super) fn within(windows: &[(f64, f64)], width: f64, from: f64, to: f64) -> Vec<f64> {
-    let half = width / 2.0 - 1e-9;
-    let inside = |&&(at, _): &&(f64, f64)| at - half >= from && at + half <= to;
-    windows.iter().filter(inside).map(|window| window.1).collect()
-}
-
 /// The harmonic mean as the paper takes it, over rates in windows. A window without any makes it 0,
 /// which is its limit; none without windows.
 pub(super) fn harmonic_mean(rates: &[f64]) -> Option<f64> {
@@ -89,9 +82,9 @@ mod tests {
         assert_eq!(windows(&events, 0.0, 1.3, 0.5), [(0.25, 4.0), (0.75, 2.0)]);
         assert_eq!(windows(&events, 0.0, 0.3 / 0.1 * 0.1, 0.1).len(), 3);
         assert_eq!(windows(&events, 0.0, 0.4, 0.5), []);
-        let all = windows(&events, 0.0, 1.5, 0.5);
-        assert_eq!(within(&all, 0.5, 0.5, 1.5), [2.0, 4.0]);
-        assert_eq!(within(&all, 0.5, 0.4, 1.4), [2.0]);
+        // From anywhere on, and nothing where there is no time.
+        assert_eq!(windows(&events, 0.5, 1.5, 0.5), [(0.75, 2.0), (1.25, 4.0)]);
+        assert_eq!(windows(&events, 1.5, 1.0, 0.5), []);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The experiment of the eQUIC gateway's paper: a server, four sequential clients and four that begin
 //! requests in parallel later on and suffer the quota; arms in [`plan::Arm`].
 //!
-//! * `plan`: what is chosen, times and their scale, command lines; `arm`: playing one run; `block`: what
-//!   it costs to turn an attempt away.
+//! * `plan`: what is chosen, times and their scale, command lines; `search`: how strong the attack is;
+//!   `arm`: playing one run; `block`: what it costs to turn an attempt away.
 //! * `metrics`: the definitions; `result`: the figures of a run, and the whole as it is written.
 //! * `compare`: the paper's numbers and ours; `show`: tables, Markdown, notes; `plots`; `progress`.
 
@@ -14,6 +14,7 @@ mod plan;
 mod plots;
 mod progress;
 mod result;
+mod search;
 mod show;
 
 use std::fs::File;
@@ -34,6 +35,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use serde::Serialize;
 
+use super::Told;
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::part::until_interrupted;
@@ -45,36 +47,36 @@ use result::{Experiment, Run};
 /// The schema of the result.
 const SCHEMA: &str = "equic.reproduce.gateway/1";
 
-/// Does the gateway paper's experiment again, and compares. With five runs an arm it takes about
-/// twelve minutes.
+/// Trials of each attack in the search for the one to use; one where there are too few runs to judge by.
+const TRIALS: u32 = 2;
+
+/// Does the gateway paper's experiment again, and compares. First it looks for an attack that costs a
+/// server without a quota half of its throughput; with ten runs an arm it takes about an hour.
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
     /// Where result.json, the plots and the raw samples go
     #[arg(long, value_name = "DIR", default_value = "out/reproduce-gateway")]
     out: PathBuf,
-    /// Runs of each arm, instead of 5
+    /// Runs of each arm, instead of 10
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
     /// Requests of each client, instead of 1000 (more on a fast machine)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     requests: Option<u32>,
+    /// Most that the attack is scaled to in search of one that costs half of the throughput: requests of an
+    /// attacker, as a multiple of the others'
+    #[arg(long, value_name = "TIMES", default_value = "32", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    most_attack: u32,
     /// Of the runs' order and of the intervals; without it, a new one
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// A small one: 2 runs of some seconds each, in under two minutes
+    /// A small one: 2 runs of some seconds each, in some minutes
     #[arg(long)]
     quick: bool,
-    /// Print the result as JSON (schema equic.reproduce.gateway/1)
-    #[arg(long)]
-    json: bool,
-    /// Print the tables as Markdown
-    #[arg(long, conflicts_with = "json")]
-    markdown: bool,
-    /// Put the tables into this file, between its lines `<!-- results: begin -->` and `... end -->`
-    #[arg(long, value_name = "FILE")]
-    readme: Option<PathBuf>,
+    #[command(flatten)]
+    told: Told,
     /// Measure nothing: draw and print what a stored result says
-    #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["runs", "requests", "seed", "quick"])]
+    #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["runs", "requests", "most_attack", "seed", "quick"])]
     plot_only: Option<PathBuf>,
 }
 
@@ -110,9 +112,13 @@ fn carry_out(args: &Args) -> Done {
     let decisions = block::decisions()?;
     let statistics = BpfStatistics::enable()?;
     let lab = Lab::builder("reproduce").clients(SEQUENTIAL + PARALLEL + block::EXTRA).build()?;
-    let progress = Progress::new(&plan, args.json || args.markdown);
+    let progress = Progress::new(&plan, args.told.is_document());
     let calm_s = Stage { lab: &lab, plan: &plan, progress: &progress }.calm()?;
+    let trials = if (plan.runs_per_arm as usize) < compare::FEWEST { 1 } else { TRIALS };
+    let mut play_none =
+        |plan: &Plan| Stage { lab: &lab, plan, progress: &progress }.play(Arm::None);
     let plan = plan.pace(calm_s);
+    let plan = search::search(plan, args.most_attack, trials, &mut play_none, &progress)?;
     progress.begin(plan.run_s());
     let runs = play(&Stage { lab: &lab, plan: &plan, progress: &progress }, &raw)?;
     drop((progress, statistics));
@@ -178,14 +184,8 @@ fn tell(args: &Args, report: &Report<Experiment>) -> Done {
     let experiment = &report.data;
     let plots = plots::write(experiment, &args.out)?;
     let markdown = show::markdown(report);
-    if let Some(file) = &args.readme {
-        super::readme::update(file, &markdown)?;
-    }
-    if args.json {
-        return output::text(report.to_json()?);
-    }
-    if args.markdown {
-        return output::text(markdown);
+    if args.told.tell(report, markdown)? {
+        return Ok(());
     }
     let width = Style::stdout().width;
     output::line(format_args!("\n{}", report.machine))?;

@@ -3,13 +3,15 @@
 //! The paper's experiment took more than two minutes, for its machine answered some tens of requests a
 //! second. Where the sequential clients would be done before the attack begins, all of its times are
 //! scaled by one factor ([`Plan::scale`]), so that they overlap as in its figure 3. Where that would
-//! make an experiment of a few seconds, every client makes more requests ([`Plan::pace`]).
+//! make an experiment of a few seconds, every client makes more requests ([`Plan::pace`]). How strong the
+//! attack is, and how wide the windows of the means are, a search decides before the arms run (`search`).
 
 use equic_lab::plan::IFNAME;
 use equic_lab::{Lab, Namespace};
 use serde::{Deserialize, Serialize};
 
 use super::Args;
+use super::search::Step;
 use crate::failure::Done;
 use crate::part::allowed_cpus;
 
@@ -26,9 +28,9 @@ pub(super) const QUOTA: u32 = 5;
 const REQUESTS: u32 = 1000;
 /// The same for a look.
 const QUICK_REQUESTS: u32 = 200;
-/// Seconds that the sequential clients shall be at work without an attack, at least: windows hold
-/// enough requests then, and no timeout is out of proportion.
-const BUSY: f64 = 15.0;
+/// Seconds that the sequential clients shall be at work without an attack, at least: there are enough
+/// windows then, each with enough requests, and no timeout is out of proportion.
+const BUSY: f64 = 30.0;
 /// The same for a look.
 const QUICK_BUSY: f64 = 3.5;
 /// The body of an answer in the paper: 256 KB.
@@ -44,6 +46,8 @@ const CALM: f64 = 150.0;
 const WINDOW: f64 = 5.0;
 /// ... and the idle timeout of lsquic.
 const IDLE: f64 = 30.0;
+/// Most requests that an attacker has under way; each has a socket of its own.
+const MOST_SLOTS: f64 = 3000.0;
 /// No timeout is scaled below this: a handshake that loses a packet needs that long.
 const SHORTEST_TIMEOUT: f64 = 2.0;
 
@@ -108,7 +112,14 @@ pub(super) struct Plan {
     pub seed: u64,
     pub sequential_clients: usize,
     pub parallel_clients: usize,
+    /// Of a sequential client; of a parallel one [`Plan::requests_per_attacker`].
     pub requests_per_client: u32,
+    /// Requests of a parallel client, as a multiple of a sequential one's. The paper's attack is 1.
+    #[serde(default = "one")]
+    pub attack: u32,
+    /// Steps by which that was found; none in results from before there was a search.
+    #[serde(default)]
+    pub search: Vec<Step>,
     /// Seconds that the sequential clients shall take without an attack, at least; more requests
     /// are made if they take less. None: the number of requests was given.
     pub busy_s: Option<f64>,
@@ -126,8 +137,11 @@ pub(super) struct Plan {
     pub rate_per_parallel_client: f64,
     /// Most requests that each parallel client has under way.
     pub slots_per_parallel_client: usize,
-    /// Width of the windows rates are taken in.
+    /// Width of the windows rates are taken in: those of figure 3, and of the time to recover.
     pub window_s: f64,
+    /// Width of the windows that the mean rates are of; the same in results from before there was a search.
+    #[serde(default)]
+    pub mean_window_s: Option<f64>,
     /// Of the server's connections.
     pub idle_timeout_ms: u64,
     /// Of a client's request.
@@ -148,13 +162,15 @@ impl Plan {
         let cpus = allowed_cpus()?;
         let server_cpu = cpus.first().copied().unwrap_or(0);
         let (runs, requests, busy) =
-            if args.quick { (2, QUICK_REQUESTS, QUICK_BUSY) } else { (5, REQUESTS, BUSY) };
+            if args.quick { (2, QUICK_REQUESTS, QUICK_BUSY) } else { (10, REQUESTS, BUSY) };
         let plan = Plan {
             runs_per_arm: args.runs.unwrap_or(runs),
             seed,
             sequential_clients: SEQUENTIAL,
             parallel_clients: PARALLEL,
             requests_per_client: args.requests.unwrap_or(requests),
+            attack: 1,
+            search: Vec::new(),
             busy_s: args.requests.is_none().then_some(busy),
             bytes_per_request: BYTES,
             quota: QUOTA,
@@ -165,6 +181,7 @@ impl Plan {
             rate_per_parallel_client: 0.0,
             slots_per_parallel_client: 0,
             window_s: 0.0,
+            mean_window_s: None,
             idle_timeout_ms: 0,
             timeout_ms: 0,
             block_s: if args.quick { 0.5 } else { 1.0 },
@@ -188,22 +205,44 @@ impl Plan {
         }
         let scale = (calm_s / CALM).min(1.0);
         let attack_s = ATTACK * scale;
-        let rate = f64::from(self.requests_per_client) / attack_s;
         let timeout_s = (IDLE * scale).max(SHORTEST_TIMEOUT);
-        // All that can be under way when nothing is answered, and some.
-        let slots = (rate * timeout_s * 1.2).ceil().clamp(8.0, 700.0) as usize;
-        Plan {
+        let attack = self.attack;
+        let paced = Plan {
             calm_s,
             scale,
             start_s: START * scale,
             attack_s,
-            rate_per_parallel_client: rate,
-            slots_per_parallel_client: slots.min(self.requests_per_client as usize),
             window_s: WINDOW * scale,
             idle_timeout_ms: (timeout_s * 1000.0) as u64,
             timeout_ms: (timeout_s * 1000.0) as u64,
             ..self
+        };
+        paced.attacked(attack)
+    }
+
+    /// With an attack of so many times the requests that the others make, in the same time.
+    pub(super) fn attacked(self, attack: u32) -> Plan {
+        let requests = self.requests_per_client.saturating_mul(attack);
+        let rate = f64::from(requests) / self.attack_s;
+        // All that can be under way when nothing is answered, and some.
+        let slots = rate * self.timeout_ms as f64 / 1000.0 * 1.2;
+        let slots = slots.ceil().clamp(8.0, MOST_SLOTS) as usize;
+        Plan {
+            attack,
+            rate_per_parallel_client: rate,
+            slots_per_parallel_client: slots.min(requests as usize),
+            ..self
         }
+    }
+
+    /// Requests of a parallel client.
+    pub(super) fn requests_per_attacker(&self) -> u32 {
+        self.requests_per_client.saturating_mul(self.attack)
+    }
+
+    /// Width of the windows that mean rates are of, in seconds.
+    pub(super) fn mean_window_s(&self) -> f64 {
+        self.mean_window_s.unwrap_or(self.window_s)
     }
 
     /// Requests of each client when the pace is taken.
@@ -277,7 +316,7 @@ impl Plan {
         let (slots, rate) = (self.slots_per_parallel_client, self.rate_per_parallel_client);
         let (slots, rate) = (slots.to_string(), rate.to_string());
         args.extend(words(&["--connections", &slots, "--rate", &rate, "--hold", "0s"]));
-        args.extend(self.measured(self.requests_per_client));
+        args.extend(self.measured(self.requests_per_attacker()));
         args
     }
 
@@ -324,6 +363,10 @@ impl Plan {
     }
 }
 
+fn one() -> u32 {
+    1
+}
+
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
@@ -355,10 +398,23 @@ mod tests {
     #[test]
     fn fast_machines_make_more_requests() {
         let plan = Plan::new(&Args::default(), 1).unwrap();
-        let slow = plan.clone().pace(20.0);
-        assert_eq!((slow.requests_per_client, slow.calm_s), (1000, 20.0));
-        let fast = plan.pace(6.0);
-        assert_eq!((fast.requests_per_client, fast.calm_s), (2500, 15.0));
-        assert!((fast.scale - 0.1).abs() < 1e-9);
+        let slow = plan.clone().pace(40.0);
+        assert_eq!((slow.requests_per_client, slow.calm_s), (1000, 40.0));
+        let fast = plan.pace(12.0);
+        assert_eq!((fast.requests_per_client, fast.calm_s), (2500, 30.0));
+        assert!((fast.scale - 0.2).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_stronger_attack_takes_as_long() {
+        let paced = given().pace(30.0);
+        let (rate, attack_s) = (paced.rate_per_parallel_client, paced.attack_s);
+        let strong = paced.attacked(8);
+        assert!((strong.rate_per_parallel_client - 8.0 * rate).abs() < 1e-9);
+        assert_eq!((strong.attack_s, strong.requests_per_attacker()), (attack_s, 1600));
+        assert_eq!(strong.requests_per_client, 200);
+        // Everything that can be under way in a timeout of 6 s.
+        assert_eq!(strong.slots_per_parallel_client, 720);
+        assert_eq!(strong.attacked(1_000).slots_per_parallel_client, 3000);
     }
 }

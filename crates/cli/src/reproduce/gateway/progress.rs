@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::plan::{Arm, Plan};
 use super::result::Run;
+use super::search::Step;
 use crate::failure::Done;
 use crate::output;
 
@@ -53,6 +54,22 @@ impl Progress {
         }
     }
 
+    /// A trial of an attack of so many times the paper's begins.
+    pub(super) fn trial(&self, attack: u32) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("looking what an attack {attack} times the paper's costs"));
+        }
+    }
+
+    /// An attack has been tried.
+    pub(super) fn tried(&self, step: &Step) -> Done {
+        self.tell(format!(
+            "an attack {} times the paper's costs a server without a quota {} of its throughput",
+            step.attack,
+            number::percent(step.loss()),
+        ))
+    }
+
     /// The first run begins; each is expected to take so long, in seconds.
     pub(super) fn begin(&self, run_s: f64) {
         self.expected.set(run_s);
@@ -95,6 +112,10 @@ impl Progress {
             rate.map_or_else(|| number::MISSING.to_owned(), number::rate),
             number::percent(run.foreign_percent / 100.0),
         );
+        self.tell(line)
+    }
+
+    fn tell(&self, line: String) -> Done {
         match &self.bar {
             Some(bar) => bar.println(line),
             None if self.lines => output::line(line)?,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::arm::Take;
-use super::metrics::{harmonic_mean, recovery, windows, within};
+use super::metrics::{harmonic_mean, recovery, windows};
 use super::plan::{Arm, Plan};
 
 /// `data` of schema equic.reproduce.gateway/1.
@@ -215,7 +215,10 @@ impl Run {
         let samples: Vec<Sample> = all().cloned().collect();
         let served = |from: f64, to: f64| {
             let during = samples.iter().filter(|s| (from..to).contains(&since(begun(s))));
-            served(during, &within(&rates, width, from, to))
+            // Where less than a window is left, that is the window.
+            let width = plan.mean_window_s().min(to - from);
+            let rates = windows(&completions, from, to, width);
+            served(during, &rates.into_iter().map(|window| window.1).collect::<Vec<f64>>())
         };
         let during: stats::Sample = samples
             .iter()
@@ -225,7 +228,7 @@ impl Run {
             .collect();
         let end = since(take.over);
         let whole = windows(&completions, 0.0, end, width);
-        let both = windows(&[completions, attackers].concat(), 0.0, end, width);
+        let both = windows(&[completions.clone(), attackers].concat(), 0.0, end, width);
         Run {
             arm,
             round,

@@ -9,8 +9,9 @@ use equic_report::stats::Sample;
 use equic_report::table::{Column, Table};
 
 use super::compare::{CLAIMS, Estimate, MEASURED, PAIRS, Verdict};
-use super::plan::Arm;
+use super::plan::{Arm, Plan};
 use super::result::Experiment;
+use super::search::LOSS;
 
 /// Foreign load above this (per cent of the machine) is worth a note.
 const DISTURBED: f64 = 5.0;
@@ -39,16 +40,49 @@ fn change(estimate: Estimate) -> String {
     )
 }
 
-/// The paper beside ours.
+/// The paper beside ours, each with what the interval says of the claim.
 fn claims(experiment: &Experiment) -> Vec<[String; 4]> {
     let rows = CLAIMS.iter().map(|claim| {
         let ours = PAIRS.map(|(_, from, to)| {
-            experiment.change(claim, from, to).map_or_else(|| MISSING.to_owned(), change)
+            let Some(found) = experiment.change(claim, from, to) else {
+                return MISSING.to_owned();
+            };
+            match claim.change {
+                Some(paper) => {
+                    format!("{}: {}", change(found), Verdict::of(paper, &found).short())
+                }
+                None => change(found),
+            }
         });
         let [published, best] = ours;
         [claim.name.to_owned(), claim.paper.to_owned(), published, best]
     });
     rows.collect()
+}
+
+/// How the strength of the attack and the windows of the means were found.
+fn searched(plan: &Plan) -> Option<String> {
+    let last = plan.search.last()?;
+    let tried: Vec<String> = plan
+        .search
+        .iter()
+        .map(|step| format!("{} times: {}", step.attack, number::percent(step.loss())))
+        .collect();
+    let found = if last.loss() >= LOSS {
+        "the first that costs at least half in every trial"
+    } else {
+        "the most that was to be tried, although it costs less than half: what follows says little \
+         about throughput"
+    };
+    Some(format!(
+        "The attack is {} times the paper's, {found}. Throughput that a server without a quota lost in the \
+         search, in the better of its {} trials ({}). Mean rates are of windows of {}: twice the longest \
+         time without an answer in these trials.",
+        plan.attack,
+        last.trials.len(),
+        tried.join(", "),
+        number::seconds(plan.mean_window_s()),
+    ))
 }
 
 /// Name of a row, and a cell for each arm: the median, and the interval where it is wanted.
@@ -118,16 +152,18 @@ pub(super) fn tables(experiment: &Experiment) -> [Table; 2] {
 pub(super) fn notes(experiment: &Experiment) -> Vec<String> {
     let plan = &experiment.plan;
     let mut notes = vec![format!(
-        "{} runs an arm, interleaved in random order (seed {}); {} sequential and {} parallel clients, each \
-         {} requests of {} KiB over a connection of its own; quota {} connections.",
+        "{} runs an arm, interleaved in random order (seed {}); {} sequential clients with {} requests each, \
+         {} parallel ones with {}, of {} KiB, each over a connection of its own; quota {} connections.",
         plan.runs_per_arm,
         plan.seed,
         plan.sequential_clients,
-        plan.parallel_clients,
         number::count(plan.requests_per_client.into()),
+        plan.parallel_clients,
+        number::count(plan.requests_per_attacker().into()),
         plan.bytes_per_request / 1024,
         plan.quota
     )];
+    notes.extend(searched(plan));
     notes.push(if plan.scale < 1.0 {
         format!(
             "Without an attack the sequential clients need {} for that here; so all times of the paper are \
@@ -136,7 +172,7 @@ pub(super) fn notes(experiment: &Experiment) -> Vec<String> {
             number::seconds(plan.calm_s),
             plan.scale,
             number::seconds(plan.start_s),
-            number::count(plan.requests_per_client.into()),
+            number::count(plan.requests_per_attacker().into()),
             number::seconds(plan.attack_s),
             number::seconds(plan.idle_timeout_ms as f64 / 1000.0),
             number::seconds(plan.window_s),

@@ -21,6 +21,7 @@ use equic_report::plot::check_fonts;
 use equic_report::schema::{Machine, Report, Timestamp};
 use equic_report::table::Style;
 
+use super::Told;
 use crate::failure::{Done, Failure};
 use crate::output;
 use data::{Highway, Settings};
@@ -59,15 +60,8 @@ pub(crate) struct Args {
     /// A small one: 3 rounds of 200 MB, in about seven minutes
     #[arg(long)]
     quick: bool,
-    /// Print the result as JSON (schema equic.reproduce.highway/1)
-    #[arg(long)]
-    json: bool,
-    /// Print the tables as Markdown
-    #[arg(long, conflicts_with = "json")]
-    markdown: bool,
-    /// Put the tables into this file, between its lines `<!-- results: begin -->` and `... end -->`
-    #[arg(long, value_name = "FILE")]
-    readme: Option<PathBuf>,
+    #[command(flatten)]
+    told: Told,
     /// Measure nothing: draw and print what a stored result says
     #[arg(long, value_name = "RESULT.json",
         conflicts_with_all = ["raw", "resume", "runs", "bytes", "implementations", "quick", "more"])]
@@ -103,7 +97,7 @@ pub(super) fn run(args: &Args) -> Done {
     let settings = settings(args, &raw)?;
     let created = Timestamp::new(SystemTime::now())
         .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
-    let (stop, quiet) = (part::until_signal()?, args.json || args.markdown);
+    let (stop, quiet) = (part::until_signal()?, args.told.is_document());
     let mut parts = Vec::new();
     for part in Part::ALL {
         if let Some(done) = part.carry_out(&settings, &raw, quiet, &stop)? {
@@ -156,14 +150,8 @@ fn settings(args: &Args, raw: &Path) -> Done<Settings> {
 fn tell(args: &Args, report: &Report<Highway>) -> Done {
     let plots = plots::write(&report.data, &args.out)?;
     let markdown = show::markdown(report);
-    if let Some(file) = &args.readme {
-        super::readme::update(file, &markdown)?;
-    }
-    if args.json {
-        return output::text(report.to_json()?);
-    }
-    if args.markdown {
-        return output::text(markdown);
+    if args.told.tell(report, markdown)? {
+        return Ok(());
     }
     let width = Style::stdout().width;
     output::line(format_args!("\n{}", report.machine))?;

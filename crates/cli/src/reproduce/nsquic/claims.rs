@@ -3,7 +3,7 @@
 
 use super::data::{Measured, NsQuic, Row};
 use super::part::Part;
-use super::verdict::{Answer, Finding, Held};
+use super::verdict::{Against, Answer, Finding, Held};
 
 /// Arms by their names in the grids: today's QUIC and TCPs; Google's QUIC and TCP as ns-3 had it.
 pub(super) const QUIC: &str = "QUIC CUBIC";
@@ -71,6 +71,7 @@ fn faster(all: &NsQuic) -> Finding {
         figure: "always",
         today: answer(QUIC, &TODAY),
         then: answer(GOOGLE, &NS3),
+        against: Against::Ns3,
     }
 }
 
@@ -132,6 +133,7 @@ fn by_size(all: &NsQuic) -> Finding {
         figure: "grows",
         today: answer(QUIC, CUBIC),
         then: answer(GOOGLE, THEN),
+        against: Against::Ns3,
     }
 }
 
@@ -158,6 +160,7 @@ fn errors(all: &NsQuic) -> Finding {
         figure: "10 times",
         today: answer(QUIC, CUBIC),
         then: answer(GOOGLE, "ns-3 NewReno"),
+        against: Against::Ns3,
     }
 }
 
@@ -183,6 +186,7 @@ fn dumbbell(all: &NsQuic) -> Finding {
         figure: "similar",
         today: answer(QUIC, CUBIC),
         then: answer(GOOGLE, THEN),
+        against: Against::Ns3,
     }
 }
 
@@ -204,6 +208,7 @@ fn nodes(all: &NsQuic) -> Finding {
         figure: "always",
         today: answer(QUIC, CUBIC),
         then: answer(GOOGLE, THEN),
+        against: Against::Ns3,
     }
 }
 
@@ -223,6 +228,7 @@ fn within(all: &NsQuic) -> Finding {
         figure: "Jain near 1",
         today: answer(QUIC),
         then: answer(GOOGLE),
+        against: Against::Ns3,
     }
 }
 
@@ -252,6 +258,7 @@ fn share(all: &NsQuic) -> Finding {
         figure: "3.6 times",
         today: answer("QUIC CUBIC, TCP CUBIC"),
         then: answer("Google QUIC, ns-3 CUBIC"),
+        against: Against::Ns3,
     }
 }
 
@@ -275,6 +282,7 @@ fn validation(all: &NsQuic) -> Finding {
         figure: "2.71 and 1.62 Mb/s there",
         today: answer("QUIC CUBIC, TCP CUBIC"),
         then: answer("Google QUIC, TCP CUBIC"),
+        against: Against::Today,
     }
 }
 
@@ -302,6 +310,7 @@ fn zero_rtt(all: &NsQuic) -> Finding {
         figure: "not played",
         today: answer(),
         then: None,
+        against: Against::Ns3,
     }
 }
 
@@ -343,6 +352,30 @@ mod tests {
             "TCP CUBIC's time divided by QUIC's: 1.10 at 1 MB"
         );
         assert!(finding.sentence().contains("QUIC's: 9.00 at 1 MB"), "{}", finding.sentence());
+    }
+
+    /// The paper had Linux' TCP, not ns-3's: its setting is played with today's TCP beside both.
+    #[test]
+    fn the_setting_of_imc17_is_not_about_the_defaults_of_ns3() {
+        let shared = |arm: &str, share: f64| {
+            let mut row = row(arm, "-", "0 %", 1.0);
+            row.point.insert("network.link.queue".to_owned(), "30 KB".to_owned());
+            row.share = Some(Mean { mean: share, low: share, high: share });
+            for flow in &mut row.flows {
+                flow.goodput = row.share;
+            }
+            row.flows.push(row.flows[0].clone());
+            row
+        };
+        let rows =
+            vec![shared("QUIC CUBIC, TCP CUBIC", 0.9), shared("Google QUIC, TCP CUBIC", 2.1)];
+        let finding = validation(&played(Part::Imc17, rows));
+        assert_eq!(finding.judgement(), "only for Google's QUIC, against today's TCP");
+        let told = finding.sentence();
+        assert!(
+            told.contains("Google's QUIC and today's TCP: ") && !told.contains("ns-3"),
+            "{told}"
+        );
     }
 
     #[test]

@@ -21,6 +21,7 @@ use equic_report::plot::check_fonts;
 use equic_report::schema::{Machine, Report, Timestamp};
 use equic_report::table::Style;
 
+use super::Told;
 use crate::failure::{Done, Failure};
 use crate::output;
 use data::NsQuic;
@@ -55,15 +56,11 @@ pub(crate) struct Args {
     /// Play so many runs at a time [default: as many as there are CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Print the result as JSON (schema equic.reproduce.nsquic/1)
-    #[arg(long)]
-    json: bool,
-    /// Print the tables as Markdown
-    #[arg(long, conflicts_with = "json")]
-    markdown: bool,
-    /// Put the tables into this file, between its lines `<!-- results: begin -->` and `... end -->`
-    #[arg(long, value_name = "FILE")]
-    readme: Option<PathBuf>,
+    /// Store the result compressed, as result.json.gz
+    #[arg(long, conflicts_with = "plot_only")]
+    gzip: bool,
+    #[command(flatten)]
+    told: Told,
     /// Play nothing: draw and print what a stored result says
     #[arg(long, value_name = "RESULT.json",
         conflicts_with_all = ["raw", "quick", "medium", "seeds", "parts", "threads"])]
@@ -104,21 +101,19 @@ pub(super) fn run(args: &Args) -> Done {
         command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
         data: NsQuic { scale, parts },
     };
-    report.write_compact(args.out.join("result.json"))?;
+    if args.gzip {
+        super::write_compressed(&report, &args.out)?;
+    } else {
+        report.write_compact(args.out.join("result.json"))?;
+    }
     tell(args, &report)
 }
 
 fn tell(args: &Args, report: &Report<NsQuic>) -> Done {
     let plots = plots::write(&report.data, &args.out)?;
     let markdown = show::markdown(report, &plots);
-    if let Some(file) = &args.readme {
-        super::readme::update(file, &markdown)?;
-    }
-    if args.json {
-        return output::text(report.to_json()?);
-    }
-    if args.markdown {
-        return output::text(markdown);
+    if args.told.tell(report, markdown)? {
+        return Ok(());
     }
     let width = Style::stdout().width;
     for table in show::tables(&report.data) {
@@ -129,5 +124,6 @@ fn tell(args: &Args, report: &Report<NsQuic>) -> Done {
         output::line(output::wrapped(&format!("* {}", finding.sentence()), width, "  "))?;
     }
     let (out, plots) = (args.out.display(), plots.join(", "));
-    output::line(output::wrapped(&format!("In {out}: result.json, {plots}"), width, "  "))
+    let file = if args.gzip { "result.json.gz" } else { "result.json" };
+    output::line(output::wrapped(&format!("In {out}: {file}, {plots}"), width, "  "))
 }

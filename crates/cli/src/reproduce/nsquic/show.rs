@@ -9,7 +9,7 @@ use equic_report::table::{Column, Table};
 use super::claims::{GOOGLE, NS3, QUIC, TODAY, findings};
 use super::data::{Mean, Measured, NsQuic, Row};
 use super::part::Part;
-use super::verdict::Answer;
+use super::verdict::{Against, Answer};
 
 /// The tables of a terminal, one for each part that has one.
 pub(super) fn tables(all: &NsQuic) -> Vec<Table> {
@@ -168,7 +168,12 @@ fn beside(all: &NsQuic) -> Table {
             finding.claim.to_owned(),
             finding.figure.to_owned(),
             answer(&finding.today),
-            answer(&finding.then),
+            match (finding.against, &finding.then) {
+                (Against::Today, Some(_)) => {
+                    format!("against today's TCP it {}", answer(&finding.then))
+                }
+                _ => answer(&finding.then),
+            },
             finding.judgement().to_owned(),
         ]);
     }

@@ -25,6 +25,17 @@ pub(super) struct Finding {
     /// Today's QUIC against today's TCP, and Google's QUIC against ns-3's TCP of that time; none: not played.
     pub today: Option<Answer>,
     pub then: Option<Answer>,
+    /// TCP that Google's QUIC is compared with in `then`.
+    pub against: Against,
+}
+
+/// TCP beside Google's QUIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Against {
+    /// As ns-3 had it at that time.
+    Ns3,
+    /// Today's: what is told of was not measured in ns-3.
+    Today,
 }
 
 impl Held {
@@ -49,11 +60,18 @@ impl Held {
 impl Finding {
     /// Words that the README has for this verdict.
     pub(super) fn judgement(&self) -> &'static str {
-        match (self.today.as_ref().map(|one| one.held), self.then.as_ref().map(|one| one.held)) {
+        let (today, then) = (self.today.as_ref(), self.then.as_ref());
+        match (today.map(|one| one.held), then.map(|one| one.held)) {
             (Some(Held::Yes), _) => "holds today",
-            (Some(_), Some(Held::Yes)) => "only against ns-3's defaults",
+            (Some(_), Some(Held::Yes)) => match self.against {
+                Against::Ns3 => "only against ns-3's defaults",
+                Against::Today => "only for Google's QUIC, against today's TCP",
+            },
             (Some(Held::InPart), _) => "in part",
-            (Some(Held::No), Some(Held::InPart)) => "in part, against ns-3's defaults",
+            (Some(Held::No), Some(Held::InPart)) => match self.against {
+                Against::Ns3 => "in part, against ns-3's defaults",
+                Against::Today => "in part, for Google's QUIC, against today's TCP",
+            },
             (Some(Held::No), _) => "does not hold",
             (None, Some(held)) => held.word(),
             (None, None) => "not played",
@@ -62,9 +80,11 @@ impl Finding {
 
     pub(super) fn sentence(&self) -> String {
         let mut text = format!("{} (thesis: {}): {}.", self.claim, self.figure, self.judgement());
-        for (name, answer) in
-            [("Today's QUIC and TCP", &self.today), ("Google's QUIC and ns-3's TCP", &self.then)]
-        {
+        let then = match self.against {
+            Against::Ns3 => "Google's QUIC and ns-3's TCP",
+            Against::Today => "Google's QUIC and today's TCP",
+        };
+        for (name, answer) in [("Today's QUIC and TCP", &self.today), (then, &self.then)] {
             if let Some(answer) = answer {
                 text += &format!(" {name}: {}.", answer.figures);
             }

@@ -167,6 +167,24 @@ fn counting() -> Vec<Script> {
             .packet(v4(attempt(1)), New)
             .connections(2, "192.0.2.1", 1)
             .packet(v4(attempt(2)), Quota),
+        limit("counts that add up to more than 2^32 - 1 stay there", 3)
+            .connections(0, "192.0.2.1", u32::MAX)
+            .connections(1, "192.0.2.1", 1)
+            .packet(v4(attempt(1)), Quota)
+            .connections(2, "192.0.2.1", u32::MAX)
+            .packet(v4(attempt(2)), Quota),
+        underway("underway: and so with this policy", 3)
+            .connections(0, "192.0.2.1", u32::MAX)
+            .connections(1, "192.0.2.1", 1)
+            .packet(v4(attempt(1)), Quota),
+        lease(limit("a sign of life less than a lease in the future is one", 1))
+            .connections(0, "192.0.2.1", 1)
+            .heartbeat_ahead(0, SECOND - 1)
+            .packet(v4(full()), Quota),
+        lease(limit("a sign of life a lease in the future is none", 1))
+            .connections(0, "192.0.2.1", 1)
+            .heartbeat_ahead(0, SECOND)
+            .packet(v4(full()), New),
         limit("IPv6: a /64 is one source", 1)
             .connections(0, "2001:db8::ffff:1", 1)
             .packet(v6(full()), Quota),

@@ -30,7 +30,7 @@ pub(super) struct Cycle {
     /// Bytes for one datagram more.
     probe_up_step: u64,
     probe_up_rounds: u32,
-    /// Whether losses seen now may be caused by our own probing.
+    /// True if losses seen now may be caused by our own probing.
     probe_samples: bool,
     ack_phase: AckPhase,
     min_rtt_stamp: Timestamp,

@@ -116,7 +116,7 @@ impl Core {
         self.threshold.is_none_or(|threshold| self.window < threshold)
     }
 
-    /// Whether the window may grow with this acknowledgement (RFC 9002 s.7.3.2, s.7.8).
+    /// True if the window may grow with this acknowledgement (RFC 9002 s.7.3.2, s.7.8).
     fn may_grow(&mut self, sample: &AckSample<'_>) -> bool {
         let recovering = self.recovery_start.is_some_and(|start| sample.largest_sent <= start);
         self.recovering &= recovering;
@@ -132,7 +132,7 @@ impl Core {
         };
     }
 
-    /// Whether a signal of congestion begins a new reaction; the window and the threshold are to be set then.
+    /// True if a signal of congestion begins a new reaction; the window and the threshold are to be set then.
     fn is_news(&mut self, now: Timestamp, largest_sent: Timestamp) -> bool {
         if self.recovery_start.is_some_and(|start| largest_sent <= start) {
             return false;

@@ -86,13 +86,13 @@ impl Handshake {
         self.confirmed
     }
 
-    /// Whether 1-RTT packets may be sent and opened: a server may send before the client's Finished came, and a
+    /// True if 1-RTT packets may be sent and opened: a server may send before the client's Finished came, and a
     /// client may read what it sends; neither goes the other way round (RFC 9001 s.5.7).
     pub(in crate::connection) fn may_carry_data(&self, sender: Side) -> bool {
         sender == Side::Server || self.complete
     }
 
-    /// Whether HANDSHAKE_DONE is to be sent.
+    /// True if HANDSHAKE_DONE is to be sent.
     pub(in crate::connection) fn owes_done(&self) -> bool {
         self.done_due
     }

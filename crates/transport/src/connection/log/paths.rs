@@ -48,12 +48,12 @@ fn one_path(connection: &Connection, log: &mut Log, path: &Path, active: bool) {
     let known = log
         .known
         .path(key)
-        .map(|known| std::mem::replace(&mut known.validated, path.validation.is_validated()));
+        .map(|known| std::mem::replace(&mut known.validated, path.is_validated()));
     match known {
         None => {
             log.known.paths.push(KnownPath {
                 key,
-                validated: path.validation.is_validated(),
+                validated: path.is_validated(),
                 metrics: Metrics::default(),
                 congestion: None,
                 ecn: None,
@@ -66,7 +66,7 @@ fn one_path(connection: &Connection, log: &mut Log, path: &Path, active: bool) {
                 log.emit(key, EventKind::MigrationStateUpdated { old: None, new });
             }
         }
-        Some(false) if path.validation.is_validated() && !active => {
+        Some(false) if path.is_validated() && !active => {
             let (old, new) = (Some("probing_started"), "probing_successful");
             log.emit(key, EventKind::MigrationStateUpdated { old, new });
         }
@@ -86,7 +86,7 @@ fn one_path(connection: &Connection, log: &mut Log, path: &Path, active: bool) {
 }
 
 fn migration(connection: &Connection, log: &mut Log, active: PathKey) {
-    let validated = connection.path().validation.is_validated();
+    let validated = connection.path().is_validated();
     let before = log.known.active.replace(active);
     if let Some(before) = before
         && before != active

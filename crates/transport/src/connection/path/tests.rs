@@ -110,15 +110,57 @@ fn an_address_of_ours_is_learnt_once() {
 fn nothing_is_sent_for_less_credit_than_a_datagram_needs() {
     for (key, received) in [(0, 400), (1, 22)] {
         let mut path = of(key, Validation::new(false));
-        path.validation.on_received(received - 1);
+        path.on_datagram_received(received - 1);
         assert!(!path.may_send(), "path {key}");
-        path.validation.on_received(1);
+        path.on_datagram_received(1);
         assert!(path.may_send() && !path.may_probe(), "path {key}");
-        path.validation.answer([1; 8]);
+        path.answer([1; 8]);
         assert!(path.may_probe());
         path.on_datagram_sent(received * 3);
         assert!(!path.may_probe(), "its credit is spent");
     }
+}
+
+#[test]
+fn a_path_asks_until_the_answer_comes_and_is_validated_then() {
+    let mut path = of(1, Validation::of_our_choice());
+    assert_eq!((path.is_validated(), path.credit()), (false, None));
+    path.ask(at(0), [1; 8], 300 * MS);
+    assert!(path.is_asking() && path.may_probe());
+    assert_eq!(path.challenge(), Some([1; 8]));
+    path.on_challenge_sent(at(0), 100 * MS);
+    assert!(!path.may_probe(), "the challenge is under way");
+    assert_eq!(path.challenge_timer(), Some(at(100)));
+    assert!(!path.on_challenge_timer(at(100)) && path.may_probe(), "it goes again");
+    path.on_challenge_sent(at(100), 100 * MS);
+    assert!(!path.on_path_response([2; 8]) && !path.is_validated());
+    assert!(path.on_path_response([1; 8]) && path.is_validated());
+    assert_eq!((path.is_asking(), path.challenge_timer()), (false, None));
+}
+
+#[test]
+fn a_path_from_which_no_answer_comes_asks_no_more() {
+    let mut path = of(1, Validation::of_our_choice());
+    path.ask(at(0), [1; 8], 300 * MS);
+    path.on_challenge_sent(at(0), 400 * MS);
+    assert_eq!(path.challenge_timer(), Some(at(300)));
+    assert!(!path.on_challenge_timer(at(299)));
+    assert!(path.on_challenge_timer(at(300)), "it is given up");
+    assert!(!path.is_asking() && !path.is_validated());
+    assert!(!path.on_path_response([1; 8]), "nothing is asked any more");
+}
+
+#[test]
+fn a_question_of_the_peer_is_answered_once_and_proves_nothing() {
+    let mut path = of(1, Validation::new(false));
+    path.on_datagram_received(100);
+    path.answer([7; 8]);
+    assert_eq!((path.response(), path.may_probe()), (Some([7; 8]), true));
+    path.on_response_sent();
+    assert_eq!((path.response(), path.may_probe()), (None, false));
+    assert_eq!((path.is_validated(), path.credit()), (false, Some(300)));
+    path.on_proof();
+    assert_eq!((path.is_validated(), path.credit()), (true, None));
 }
 
 #[test]

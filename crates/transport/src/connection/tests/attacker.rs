@@ -35,7 +35,7 @@ pub(super) struct Attacker {
     pub own: Connection,
     victim: Connection,
     now: Timestamp,
-    /// Whether the attacker processes what the victim sends; if not it acknowledges nothing either.
+    /// True if the attacker processes what the victim sends; if not it acknowledges nothing either.
     pub listens: bool,
     /// Datagrams that the victim sent, and their bytes.
     pub answers: (u64, u64),

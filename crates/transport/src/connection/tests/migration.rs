@@ -19,7 +19,7 @@ fn a_nat_that_rebinds_is_followed() {
         echo(&mut network, 20_000);
         assert_eq!(network.server().remote_address(), address(new));
         network.pass(Duration::from_secs(3));
-        assert!(network.server().path().validation.is_validated());
+        assert!(network.server().path().is_validated());
         assert_eq!(network.server().paths.iter().count(), 1, "the old path is forgotten");
         echo(&mut network, 200_000);
     }
@@ -59,7 +59,7 @@ fn a_client_migrates_with_another_connection_id() {
     network.pass(Duration::from_secs(3));
     let (client, server) = (&network.client, network.server());
     assert_ne!(client.path().remote_id(), before);
-    assert!(client.path().validation.is_validated() && server.path().validation.is_validated());
+    assert!(client.path().is_validated() && server.path().is_validated());
     assert_eq!(server.remote_address(), network.client_address);
     assert_eq!(client.ids.remote.get(before), None, "the old one is retired");
     assert!(server.path().remote_id() > 0, "nor does the server use its old one");
@@ -173,8 +173,8 @@ fn a_path_that_ends_in_the_packet_that_made_it_is_not_followed() {
     let server = network.server_mut();
     let active = server.path().key();
     server.challenge(now, active);
-    let asked = server.path().validation.challenge().unwrap();
-    server.path_mut().validation.on_challenge_sent(now, Duration::from_secs(1));
+    let asked = server.path().challenge().unwrap();
+    server.path_mut().on_challenge_sent(now, Duration::from_secs(1));
     // PATH_RESPONSE, PATH_CHALLENGE, PING.
     let payload = [&[0x1b][..], &asked, &[0x1a], &[7; 8], &[0x01]].concat();
     let mut datagram = network.client.forge(SpaceId::DATA, &payload);
@@ -186,7 +186,7 @@ fn a_path_that_ends_in_the_packet_that_made_it_is_not_followed() {
     assert_eq!(server.stats().packets_received, before + 1);
     let paths: Vec<SocketAddr> = server.paths.iter().map(|path| path.remote()).collect();
     assert_eq!(paths, [home], "the new one was there and is gone");
-    assert!(!server.path().validation.is_asking() && server.path().key() == active);
+    assert!(!server.path().is_asking() && server.path().key() == active);
     echo(&mut network, 20_000);
     assert_eq!(network.to(remote), 0, "nothing was sent there");
 }

@@ -271,7 +271,7 @@ impl Network {
         (self.client, self.server.expect("the first packet arrived"), self.now)
     }
 
-    /// Whether `event` was seen by the client (0) or the server (1).
+    /// True if `event` was seen by the client (0) or the server (1).
     pub(super) fn seen(&self, end: usize, event: &Event) -> bool {
         self.seen[end].contains(event)
     }
@@ -312,16 +312,16 @@ impl Network {
             let active = end.path().key();
             let one = |path: &Path| {
                 format!(
-                    "\n{:?}{} to {} from {:?}: validated {}, credit {:?}, in flight {} of {}, {:?}",
+                    "\n{:?}{} to {} from {:?}: validated {}, asking {}, credit {:?}, in flight {} of {}",
                     path.key(),
                     if path.key() == active { " (active)" } else { "" },
                     path.remote(),
                     path.local(),
-                    path.validation.is_validated(),
-                    path.validation.credit(),
+                    path.is_validated(),
+                    path.is_asking(),
+                    path.credit(),
                     path.in_flight(),
-                    path.controller().window(),
-                    path.validation
+                    path.controller().window()
                 )
             };
             end.paths.iter().map(one).collect::<String>()
@@ -365,7 +365,7 @@ impl Network {
             + &self.spaces()
     }
 
-    /// Whether the memory that two well-behaved ends keep for each other stays small.
+    /// True if the memory that two well-behaved ends keep for each other stays small.
     pub(super) fn within_limits(&self) -> bool {
         [&self.client, self.server()].into_iter().all(|end| {
             end.path().in_flight() <= end.path().controller().window() + 10 * 1500
@@ -538,7 +538,7 @@ impl Network {
         }
     }
 
-    /// Whether a datagram begins another connection than the server's end has.
+    /// True if a datagram begins another connection than the server's end has.
     fn is_another(&self, bytes: &[u8]) -> bool {
         let Some(server) = &self.server else { return true };
         let mut packets =

@@ -6,8 +6,7 @@ use super::*;
 use crate::crypto::null::InsecureNullCrypto;
 
 fn crypto() -> InsecureNullCrypto {
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let mut crypto = InsecureNullCrypto::for_simulation_only(&provider).unwrap();
+    let mut crypto = InsecureNullCrypto::for_simulation_only();
     crypto.alpn_protocols = vec![b"equic-test".to_vec()];
     crypto
 }

@@ -46,6 +46,12 @@ impl NullKey {
         NullKey(mix(detail ^ P0, P1 ^ kind << 1 ^ u64::from(sender == Side::Server)))
     }
 
+    /// The key that these bytes make.
+    pub(super) fn of(bytes: &[u8]) -> NullKey {
+        let [a, b] = sum(P3, &[], bytes);
+        NullKey(a ^ b)
+    }
+
     /// Checksum at the end of the packet with this number, header and payload.
     pub fn tag(self, number: u64, header: &[u8], payload: &[u8]) -> [u8; TAG_LEN] {
         let sums = sum(mix(self.0 ^ number, P2), header, payload);
@@ -82,6 +88,18 @@ fn sum(seed: u64, header: &[u8], payload: &[u8]) -> [u64; 2] {
 /// Digest of `bytes`.
 pub(super) fn digest(bytes: &[u8]) -> [u8; TAG_LEN] {
     NullKey(0).tag(0, &[], bytes)
+}
+
+/// Bytes of what [`keyed`] gives.
+pub(super) const KEYED_LEN: usize = 2 * TAG_LEN;
+
+/// Digest of a message that depends on a key as well.
+pub(super) fn keyed(key: &[u8], message: &[u8]) -> [u8; KEYED_LEN] {
+    let mut digest = [0; KEYED_LEN];
+    for (number, half) in digest.chunks_exact_mut(TAG_LEN).enumerate() {
+        half.copy_from_slice(&NullKey(P3).tag(number as u64, key, message));
+    }
+    digest
 }
 
 fn absorb(sums: &mut [u64; 2], bytes: &[u8]) {
@@ -139,7 +157,7 @@ impl PacketKey for NullKey {
 }
 
 /// Headers as they are.
-struct Bare;
+pub(super) struct Bare;
 
 impl HeaderProtectionKey for Bare {
     fn encrypt_in_place(&self, _: &[u8], _: &mut u8, _: &mut [u8]) -> Result<(), Error> {

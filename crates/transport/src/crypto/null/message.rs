@@ -40,7 +40,7 @@ pub struct Hello<'a> {
 pub struct Answer<'a> {
     /// Its transport parameters.
     pub parameters: &'a [u8],
-    /// Whether the server accepts early data.
+    /// True if the server accepts early data.
     pub early_data: bool,
     /// The application protocol; none: empty.
     pub alpn: &'a [u8],

@@ -3,18 +3,17 @@
 //! who asks with an [`InsecureNullCrypto`]. Whoever sees a packet can read it and make others.
 //!
 //! * `keys.rs`: a checksum in the place of the AEAD tag;
+//! * `suite.rs`: the same for tokens, so that no crypto provider is needed;
 //! * `handshake.rs`: who says what when; `message.rs`: how.
 
 mod handshake;
 mod keys;
 mod message;
+mod suite;
 #[cfg(test)]
 mod tests;
 
-use rustls::crypto::CryptoProvider;
 use rustls::quic::Suite;
-
-use crate::connection::{StartError, initial_suite};
 
 pub(crate) use handshake::Handshake;
 pub(crate) use keys::Generations;
@@ -38,30 +37,26 @@ pub struct InsecureNullCrypto {
     /// A client's: what an earlier connection left behind
     /// ([`crate::Connection::insecure_null_session`]); with it early data can be sent.
     pub session: Option<NullSession>,
-    /// For stateless reset tokens alone.
-    suite: Suite,
+    /// So that none is made but by its name.
+    _only_by_name: (),
 }
 
 impl InsecureNullCrypto {
-    /// One without protocols, and sizes as usual. Stateless reset tokens and those of Retry packets are
-    /// made by `provider` as ever.
-    ///
-    /// # Errors
-    /// [`StartError::NoInitialSuite`].
-    pub fn for_simulation_only(
-        provider: &CryptoProvider,
-    ) -> Result<InsecureNullCrypto, StartError> {
-        Ok(InsecureNullCrypto {
+    /// One without protocols, and sizes as usual. It needs no crypto provider: stateless reset tokens and those of
+    /// Retry packets are checksums, too.
+    pub fn for_simulation_only() -> InsecureNullCrypto {
+        InsecureNullCrypto {
             alpn_protocols: Vec::new(),
             sizes: HandshakeSizes::default(),
             early_data: false,
             session: None,
-            suite: initial_suite(provider)?,
-        })
+            _only_by_name: (),
+        }
     }
 
+    /// The suite that tokens are made with.
     pub(crate) fn suite(&self) -> Suite {
-        self.suite
+        suite::suite()
     }
 }
 

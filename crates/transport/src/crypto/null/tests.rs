@@ -82,8 +82,7 @@ fn messages_are_read_as_they_were_written_and_have_their_size() {
 }
 
 fn crypto() -> Arc<InsecureNullCrypto> {
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    Arc::new(InsecureNullCrypto::for_simulation_only(&provider).unwrap())
+    Arc::new(InsecureNullCrypto::for_simulation_only())
 }
 
 #[test]

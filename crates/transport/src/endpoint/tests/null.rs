@@ -7,7 +7,7 @@ use crate::crypto::null::InsecureNullCrypto;
 const NULL: KnownVersion = KnownVersion::NullCrypto;
 
 fn config() -> InsecureNullConfig {
-    InsecureNullConfig::new(InsecureNullCrypto::for_simulation_only(&provider()).unwrap())
+    InsecureNullConfig::new(InsecureNullCrypto::for_simulation_only())
 }
 
 fn pair() -> Pair {

@@ -408,7 +408,7 @@ impl Streams {
         self.streams.len()
     }
 
-    /// Whether there are no streams.
+    /// True if there are no streams.
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }

@@ -24,7 +24,7 @@ impl Streams {
         }
     }
 
-    /// Whether a stream has data to send that the peer's limits allow.
+    /// True if a stream has data to send that the peer's limits allow.
     pub(crate) fn wants_to_send(&self) -> bool {
         let room = self.send_window.room();
         self.queue.values().flatten().any(|id| {
@@ -102,7 +102,7 @@ impl Streams {
         half.map_or(0, |half| half.copy(offset, buffer))
     }
 
-    /// Whether a control frame may be due.
+    /// True if a control frame may be due.
     pub fn has_control(&self) -> bool {
         !self.resets.is_empty()
             || !self.stops.is_empty()

@@ -1,8 +1,9 @@
 //! Validation of a path's address (RFC 9000 s.8): whether the peer is there, the challenges sent to find out, and the
-//! limit on what may be sent before.
+//! limit on what may be sent before. The rest of a connection asks the [`Path`] whose it is.
 
 use std::time::Duration;
 
+use super::Path;
 use crate::Timestamp;
 
 /// Most bytes to send to an address not yet validated, as a multiple of those received from it (RFC 9000 s.8.1).
@@ -17,7 +18,7 @@ struct Challenge {
     data: [u8; 8],
     /// Time at which the challenge is given up.
     until: Timestamp,
-    /// Whether it is to be sent now.
+    /// True if it is to be sent now.
     due: bool,
     /// Time at which to send the challenge again; none: not again.
     again: Option<Timestamp>,
@@ -27,7 +28,7 @@ struct Challenge {
 
 /// Validation of one path, in both directions. Nothing else of the path is known here.
 #[derive(Debug)]
-pub(super) struct Validation {
+pub(in crate::connection) struct Validation {
     /// The peer has answered from there.
     validated: bool,
     /// Somebody else may have named the address, to have it flooded; not so those that we chose.
@@ -41,27 +42,27 @@ pub(super) struct Validation {
 
 impl Validation {
     /// Validation of an address that is known to be the peer's, or, if it is not, that somebody else may have named.
-    pub(super) fn new(validated: bool) -> Validation {
+    pub(in crate::connection) fn new(validated: bool) -> Validation {
         let limited = !validated;
         Validation { validated, limited, challenge: None, response: None, received: 0, sent: 0 }
     }
 
     /// Validation of an address that we chose: as much may be sent as the window lets go, although it is not validated
     /// yet.
-    pub(super) fn of_our_choice() -> Validation {
+    pub(in crate::connection) fn of_our_choice() -> Validation {
         Validation { limited: false, ..Validation::new(false) }
     }
 
-    pub(super) fn is_validated(&self) -> bool {
+    fn is_validated(&self) -> bool {
         self.validated
     }
 
     /// The peer has proved to be there by something else than a PATH_RESPONSE.
-    pub(super) fn on_proof(&mut self) {
+    fn on_proof(&mut self) {
         self.validated = true;
     }
 
-    pub(super) fn on_received(&mut self, bytes: usize) {
+    fn on_received(&mut self, bytes: usize) {
         self.received += bytes as u64;
     }
 
@@ -77,23 +78,23 @@ impl Validation {
 
     /// Asks whether the peer is there, or asks anew with other data. It is given up after `patience`, counted from
     /// the first time.
-    pub(super) fn ask(&mut self, now: Timestamp, data: [u8; 8], patience: Duration) {
+    fn ask(&mut self, now: Timestamp, data: [u8; 8], patience: Duration) {
         let until = self.challenge.map_or(now + patience, |old| old.until);
         self.challenge = Some(Challenge { data, until, due: true, again: None, sent: 0 });
     }
 
-    /// Whether an answer is awaited, or a challenge is to be sent.
-    pub(super) fn is_asking(&self) -> bool {
+    /// True if an answer is awaited, or a challenge is to be sent.
+    fn is_asking(&self) -> bool {
         self.challenge.is_some()
     }
 
     /// Data of the PATH_CHALLENGE that is to be sent now.
-    pub(super) fn challenge(&self) -> Option<[u8; 8]> {
+    fn challenge(&self) -> Option<[u8; 8]> {
         self.challenge.filter(|asked| asked.due).map(|asked| asked.data)
     }
 
     /// The PATH_CHALLENGE was sent. It goes again after `pause`, then twice as long, and so on.
-    pub(super) fn on_challenge_sent(&mut self, now: Timestamp, pause: Duration) {
+    fn on_challenge_sent(&mut self, now: Timestamp, pause: Duration) {
         if let Some(asked) = &mut self.challenge {
             asked.again = Some(now + pause * (1 << asked.sent.min(MAX_DOUBLINGS)));
             asked.due = false;
@@ -102,7 +103,7 @@ impl Validation {
     }
 
     /// PATH_RESPONSE came; returns whether it is the answer to what was asked here, which validates the path.
-    pub(super) fn on_response(&mut self, data: [u8; 8]) -> bool {
+    fn on_response(&mut self, data: [u8; 8]) -> bool {
         let answered = self.challenge.is_some_and(|asked| asked.sent > 0 && asked.data == data);
         if answered {
             (self.challenge, self.validated) = (None, true);
@@ -111,13 +112,13 @@ impl Validation {
     }
 
     /// Time at which a PATH_CHALLENGE is to be sent again or given up; none: none is pending.
-    pub(super) fn timer(&self) -> Option<Timestamp> {
+    fn timer(&self) -> Option<Timestamp> {
         let asked = self.challenge?;
         Some(asked.again.filter(|_| !asked.due).map_or(asked.until, |at| at.min(asked.until)))
     }
 
     /// A moment of [`Validation::timer`] may have come; returns whether the question is given up now.
-    pub(super) fn on_timer(&mut self, now: Timestamp) -> bool {
+    fn on_timer(&mut self, now: Timestamp) -> bool {
         let Some(asked) = &mut self.challenge else { return false };
         if asked.until <= now {
             self.challenge = None;
@@ -131,22 +132,96 @@ impl Validation {
     }
 
     /// PATH_CHALLENGE came, and is to be answered.
-    pub(super) fn answer(&mut self, data: [u8; 8]) {
+    fn answer(&mut self, data: [u8; 8]) {
         self.response = Some(data);
     }
 
     /// Data of the PATH_RESPONSE that is to be sent now.
-    pub(super) fn response(&self) -> Option<[u8; 8]> {
+    fn response(&self) -> Option<[u8; 8]> {
         self.response
     }
 
-    pub(super) fn on_response_sent(&mut self) {
+    fn on_response_sent(&mut self) {
         self.response = None;
     }
 
-    /// Whether a PATH_CHALLENGE or PATH_RESPONSE waits.
+    /// True if a PATH_CHALLENGE or PATH_RESPONSE waits.
     pub(super) fn has_frames(&self) -> bool {
         self.response.is_some() || self.challenge().is_some()
+    }
+}
+
+/// What the rest of a connection asks and tells a path of its validation.
+impl Path {
+    /// True if the peer has proved to be at the path's address.
+    pub(in crate::connection) fn is_validated(&self) -> bool {
+        self.validation.is_validated()
+    }
+
+    /// The peer has proved to be there by something else than a PATH_RESPONSE.
+    pub(in crate::connection) fn on_proof(&mut self) {
+        self.validation.on_proof();
+    }
+
+    /// A datagram of so many bytes came from the path's address.
+    pub(in crate::connection) fn on_datagram_received(&mut self, bytes: usize) {
+        self.validation.on_received(bytes);
+    }
+
+    /// Bytes that may be sent before the address is validated; none: no limit.
+    pub(in crate::connection) fn credit(&self) -> Option<u64> {
+        self.validation.credit()
+    }
+
+    /// Asks whether the peer is there, or asks anew with other data. It is given up after `patience`, counted from
+    /// the first time.
+    pub(in crate::connection) fn ask(&mut self, now: Timestamp, data: [u8; 8], patience: Duration) {
+        self.validation.ask(now, data, patience);
+    }
+
+    /// True if an answer is awaited, or a challenge is to be sent.
+    pub(in crate::connection) fn is_asking(&self) -> bool {
+        self.validation.is_asking()
+    }
+
+    /// Data of the PATH_CHALLENGE that is to be sent now.
+    pub(in crate::connection) fn challenge(&self) -> Option<[u8; 8]> {
+        self.validation.challenge()
+    }
+
+    /// The PATH_CHALLENGE was sent. It goes again after `pause`, then twice as long, and so on.
+    pub(in crate::connection) fn on_challenge_sent(&mut self, now: Timestamp, pause: Duration) {
+        self.validation.on_challenge_sent(now, pause);
+    }
+
+    /// PATH_RESPONSE came; returns true if it is the answer to what was asked here, which validates the path.
+    pub(in crate::connection) fn on_path_response(&mut self, data: [u8; 8]) -> bool {
+        self.validation.on_response(data)
+    }
+
+    /// Time at which a PATH_CHALLENGE is to be sent again or given up; none: none is pending.
+    pub(in crate::connection) fn challenge_timer(&self) -> Option<Timestamp> {
+        self.validation.timer()
+    }
+
+    /// A moment of [`Path::challenge_timer`] may have come; returns true if the question is given up now.
+    pub(in crate::connection) fn on_challenge_timer(&mut self, now: Timestamp) -> bool {
+        self.validation.on_timer(now)
+    }
+
+    /// PATH_CHALLENGE came, and is to be answered.
+    pub(in crate::connection) fn answer(&mut self, data: [u8; 8]) {
+        self.validation.answer(data);
+    }
+
+    /// Data of the PATH_RESPONSE that is to be sent now.
+    pub(in crate::connection) fn response(&self) -> Option<[u8; 8]> {
+        self.validation.response()
+    }
+
+    /// The PATH_RESPONSE was sent.
+    pub(in crate::connection) fn on_response_sent(&mut self) {
+        self.validation.on_response_sent();
     }
 }
 

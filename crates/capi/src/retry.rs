@@ -1,0 +1,356 @@
+//! Retry tokens that a gateway made, and connection IDs that prove themselves. They need no gateway, no
+//! kernel and no privileges: only the ring.
+
+use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::slice;
+
+use equic_token::{
+    Clock, ConnectionId, IdError, IdFormat, IdGenerator, KeyRing, RetryToken, RingError, SealError,
+    TokenError,
+};
+use libc::{sockaddr, socklen_t};
+
+use crate::arguments::{give, handle, peer};
+use crate::error::{Failure, Result, boundary, equic_error};
+use equic_error::*;
+
+/// The clock by which Retry tokens expire.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum equic_clock {
+    /// CLOCK_MONOTONIC: gateway and servers share a machine.
+    EQUIC_CLOCK_MONOTONIC = 0,
+    /// Time since 1970: gateway and servers are on machines whose clocks agree to two seconds.
+    EQUIC_CLOCK_UNIX = 1,
+}
+
+/// Keys that a gateway and the servers behind it share. Whoever has them can make tokens and connection IDs.
+pub struct equic_ring(KeyRing);
+
+/// Makes the connection IDs of one server process. Two processes need server IDs of their own.
+pub struct equic_ids(IdGenerator);
+
+/// What a server has to tell a client that brought a Retry token (RFC 9000 s.7.3). The bytes behind a
+/// length are zero.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct equic_retry_proof {
+    /// The transport parameter original_destination_connection_id.
+    pub original_dcid: [u8; 20],
+    /// The transport parameter retry_source_connection_id: the packet's Destination Connection ID.
+    pub retry_scid: [u8; 20],
+    /// Bytes of `original_dcid`.
+    pub original_dcid_len: u8,
+    /// Bytes of `retry_scid`.
+    pub retry_scid_len: u8,
+}
+
+impl From<TokenError> for Failure {
+    fn from(error: TokenError) -> Failure {
+        let code = match error {
+            TokenError::NewToken => EQUIC_ERROR_NEW_TOKEN,
+            TokenError::Malformed => EQUIC_ERROR_PROOF_MALFORMED,
+            TokenError::UnknownEpoch => EQUIC_ERROR_PROOF_UNKNOWN_KEY,
+            TokenError::Forged => EQUIC_ERROR_PROOF_FORGED,
+            TokenError::Expired => EQUIC_ERROR_PROOF_EXPIRED,
+            TokenError::Early => EQUIC_ERROR_PROOF_EARLY,
+        };
+        Failure::new(code, error.to_string())
+    }
+}
+
+impl From<IdError> for Failure {
+    fn from(error: IdError) -> Failure {
+        let code = match error {
+            IdError::Format => EQUIC_ERROR_INVALID_ARGUMENT,
+            IdError::Malformed => EQUIC_ERROR_PROOF_MALFORMED,
+            IdError::UnknownEpoch => EQUIC_ERROR_PROOF_UNKNOWN_KEY,
+            IdError::Forged => EQUIC_ERROR_PROOF_FORGED,
+            IdError::Random => EQUIC_ERROR_SYSTEM,
+        };
+        Failure::new(code, error.to_string())
+    }
+}
+
+impl From<RingError> for Failure {
+    fn from(error: RingError) -> Failure {
+        let code = match error {
+            RingError::Random => EQUIC_ERROR_SYSTEM,
+            _ => EQUIC_ERROR_INVALID_ARGUMENT,
+        };
+        Failure::new(code, error.to_string())
+    }
+}
+
+impl From<SealError> for Failure {
+    fn from(error: SealError) -> Failure {
+        Failure::argument(error.to_string())
+    }
+}
+
+/// Bytes of the caller's.
+///
+/// # Safety
+/// `bytes` is NULL, or points to `length` readable bytes that live for `'a`.
+unsafe fn bytes_at<'a>(bytes: *const u8, length: usize, name: &str) -> Result<&'a [u8]> {
+    if length == 0 {
+        return Ok(&[]);
+    }
+    if bytes.is_null() || length > isize::MAX as usize {
+        return Err(Failure::argument(format!("`{name}` is NULL or endless")));
+    }
+    // SAFETY: not NULL and not too long; the caller's promise.
+    Ok(unsafe { slice::from_raw_parts(bytes, length) })
+}
+
+/// # Safety
+/// As [`bytes_at`].
+unsafe fn id_at(bytes: *const u8, length: usize, name: &str) -> Result<ConnectionId> {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { bytes_at(bytes, length, name) }?;
+    ConnectionId::new(bytes).map_err(|_| Failure::argument(format!("`{name}` has over 20 bytes")))
+}
+
+/// Puts a handle where the caller wants it, and NULL if there is none.
+///
+/// # Safety
+/// `place` is NULL or valid for a write.
+unsafe fn give_handle<T>(place: *mut *mut T, make: impl FnOnce() -> Result<T>) -> Result<()> {
+    if place.is_null() {
+        return Err(Failure::argument("the place for the handle is NULL"));
+    }
+    // SAFETY: not NULL; the caller's promise.
+    unsafe { place.write(std::ptr::null_mut()) };
+    let made = Box::into_raw(Box::new(make()?));
+    // SAFETY: as above.
+    unsafe { place.write(made) };
+    Ok(())
+}
+
+/// Makes a ring with one key, by a clock (enum equic_clock), for whoever makes Retry packets: a gateway has its own, and hands it out.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_ring_generate(
+    clock: c_int,
+    ring: *mut *mut equic_ring,
+) -> equic_error {
+    let make = || {
+        let clock = if clock == equic_clock::EQUIC_CLOCK_MONOTONIC as c_int {
+            Clock::Monotonic
+        } else if clock == equic_clock::EQUIC_CLOCK_UNIX as c_int {
+            Clock::Unix
+        } else {
+            return Err(Failure::argument(format!("no clock has the number {clock}")));
+        };
+        Ok(equic_ring(KeyRing::generate(clock)?))
+    };
+    // SAFETY: the contract of the API.
+    boundary(|| unsafe { give_handle(ring, make) })
+}
+
+/// Reads a ring of 128 bytes that a gateway handed out (docs/retry.md s.2). EQUIC_ERROR_INVALID_ARGUMENT if
+/// it is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_ring_read(
+    bytes: *const u8,
+    length: usize,
+    ring: *mut *mut equic_ring,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        unsafe {
+            give_handle(ring, || {
+                Ok(equic_ring(KeyRing::from_bytes(bytes_at(bytes, length, "bytes")?)?))
+            })
+        }
+    })
+}
+
+/// Writes a ring as 128 bytes, for others to read. They are a secret.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_ring_write(
+    ring: *const equic_ring,
+    bytes: *mut u8,
+    length: usize,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let ring = unsafe { handle(ring, "ring") }?;
+        if bytes.is_null() || length < KeyRing::LEN {
+            return Err(Failure::argument("a ring needs room for 128 bytes"));
+        }
+        let content = ring.0.to_bytes();
+        // SAFETY: there is room for as many; the contract of the API.
+        unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), bytes, KeyRing::LEN) };
+        Ok(())
+    })
+}
+
+/// Releases a ring and overwrites its keys. NULL is ignored.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_ring_free(ring: *mut equic_ring) {
+    if !ring.is_null() {
+        // SAFETY: the contract of the API: one of ours, for the last time.
+        drop(unsafe { Box::from_raw(ring) });
+    }
+}
+
+/// Checks the token of an Initial packet that came from `client` with the Destination Connection ID `dcid`, by
+/// the clock of the ring. With EQUIC_OK the client's address is validated, and `proof` has what the server's
+/// transport parameters need. Otherwise it is not, and `proof` is left alone:
+/// EQUIC_ERROR_NEW_TOKEN: the token is of a NEW_TOKEN frame, and the server's to judge;
+/// EQUIC_ERROR_PROOF_MALFORMED, _UNKNOWN_KEY, _FORGED, _EXPIRED, _EARLY: the server may close with INVALID_TOKEN.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_retry_verify(
+    ring: *const equic_ring,
+    client: *const sockaddr,
+    client_len: socklen_t,
+    dcid: *const u8,
+    dcid_len: usize,
+    token: *const u8,
+    token_len: usize,
+    proof: *mut equic_retry_proof,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let (ring, client, dcid, token) = unsafe {
+            (
+                &handle(ring, "ring")?.0,
+                peer(client, client_len)?,
+                bytes_at(dcid, dcid_len, "dcid")?,
+                bytes_at(token, token_len, "token")?,
+            )
+        };
+        let token = RetryToken::open(ring, ring.now(), client, dcid, token)?;
+        // SAFETY: the contract of the API.
+        unsafe { give(proof, told(&token)) };
+        Ok(())
+    })
+}
+
+fn told(token: &RetryToken) -> equic_retry_proof {
+    let mut proof = equic_retry_proof::default();
+    let (original, retry) = (token.original.as_bytes(), token.retry_source.as_bytes());
+    proof.original_dcid[..original.len()].copy_from_slice(original);
+    proof.retry_scid[..retry.len()].copy_from_slice(retry);
+    // At most 20 each.
+    (proof.original_dcid_len, proof.retry_scid_len) = (original.len() as u8, retry.len() as u8);
+    proof
+}
+
+/// Makes the token of a Retry packet, of 80 bytes, for a server that sends Retry packets itself:
+/// `original_dcid` is that of the client's packet, `retry_scid` the Source Connection ID of the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_retry_seal(
+    ring: *const equic_ring,
+    client: *const sockaddr,
+    client_len: socklen_t,
+    original_dcid: *const u8,
+    original_dcid_len: usize,
+    retry_scid: *const u8,
+    retry_scid_len: usize,
+    token: *mut u8,
+    token_room: usize,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let (ring, client, original, retry): (_, SocketAddr, _, _) = unsafe {
+            (
+                &handle(ring, "ring")?.0,
+                peer(client, client_len)?,
+                id_at(original_dcid, original_dcid_len, "original_dcid")?,
+                id_at(retry_scid, retry_scid_len, "retry_scid")?,
+            )
+        };
+        if token.is_null() || token_room < RetryToken::LEN {
+            return Err(Failure::argument("a Retry token needs room for 80 bytes"));
+        }
+        let sealed = RetryToken::new(client, original, retry, ring.now()).seal(ring)?;
+        // SAFETY: there is room for as many; the contract of the API.
+        unsafe { std::ptr::copy_nonoverlapping(sealed.as_ptr(), token, sealed.len()) };
+        Ok(())
+    })
+}
+
+/// Makes a generator of connection IDs of `length` bytes, 8 to 20, that say `server_id`, 0 to 8 bytes. At least
+/// eight bytes are for what else is in an ID. It takes a copy of the ring.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_ids_new(
+    ring: *const equic_ring,
+    length: usize,
+    server_id: *const u8,
+    server_id_len: usize,
+    ids: *mut *mut equic_ids,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        unsafe {
+            give_handle(ids, || {
+                let server_id = bytes_at(server_id, server_id_len, "server_id")?;
+                let ring = handle(ring, "ring")?.0.clone();
+                let format = IdFormat::new(length, server_id.len())?;
+                Ok(equic_ids(IdGenerator::new(format, server_id, ring)?))
+            })
+        }
+    })
+}
+
+/// Writes a connection ID that was not given out before; `length` has to be that of `equic_ids_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_ids_generate(
+    ids: *const equic_ids,
+    id: *mut u8,
+    length: usize,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let ids = unsafe { handle(ids, "ids") }?;
+        let expected = ids.0.format().len();
+        if id.is_null() || length != expected {
+            return Err(Failure::argument(format!("the connection IDs have {expected} bytes")));
+        }
+        let made = ids.0.generate();
+        // SAFETY: there is room for as many; the contract of the API.
+        unsafe { std::ptr::copy_nonoverlapping(made.as_bytes().as_ptr(), id, expected) };
+        Ok(())
+    })
+}
+
+/// Checks that a server of this service made a connection ID: EQUIC_OK, EQUIC_ERROR_PROOF_MALFORMED,
+/// EQUIC_ERROR_PROOF_UNKNOWN_KEY (from before a restart, or too old) or EQUIC_ERROR_PROOF_FORGED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_ids_check(
+    ids: *const equic_ids,
+    id: *const u8,
+    length: usize,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let (ids, id) = unsafe { (handle(ids, "ids")?, bytes_at(id, length, "id")?) };
+        ids.0.open(id)?;
+        Ok(())
+    })
+}
+
+/// Takes a ring whose keys were rotated: IDs are made with its current key from now on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_ids_set_ring(
+    ids: *const equic_ids,
+    ring: *const equic_ring,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let (ids, ring) = unsafe { (handle(ids, "ids")?, handle(ring, "ring")?) };
+        ids.0.set_ring(ring.0.clone());
+        Ok(())
+    })
+}
+
+/// Releases a generator. NULL is ignored.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_ids_free(ids: *mut equic_ids) {
+    if !ids.is_null() {
+        // SAFETY: the contract of the API: one of ours, for the last time.
+        drop(unsafe { Box::from_raw(ids) });
+    }
+}

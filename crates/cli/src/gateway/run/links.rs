@@ -1,0 +1,124 @@
+//! What happens to interfaces, as the kernel tells it: rtnetlink(7), group RTMGRP_LINK.
+//!
+//! A message says that it is time to look, and which interfaces have gone. What there is now is asked
+//! elsewhere, so a message that is lost (ENOBUFS) or says more than this reads does no harm.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use nix::libc;
+use nix::sys::socket::{
+    AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recvfrom, socket,
+};
+use tokio::io::unix::AsyncFd;
+
+/// Size of nlmsghdr (netlink(7)) and of ifinfomsg (rtnetlink(7)).
+const HEADER: usize = 16;
+const INTERFACE: usize = 16;
+/// Greatest number of messages that are read at a time: the rest waits for the next one.
+const MOST: usize = 10_000;
+
+/// A socket that hears of interfaces of this network namespace. Takes no privilege.
+pub(super) struct Links {
+    socket: AsyncFd<OwnedFd>,
+}
+
+impl Links {
+    /// Listens from now on; inside a runtime.
+    pub(super) fn open() -> io::Result<Links> {
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let netlink = AddressFamily::Netlink;
+        let socket = socket(netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, libc::RTMGRP_LINK as u32))?;
+        Ok(Links { socket: AsyncFd::new(socket)? })
+    }
+
+    /// Waits until there is something to [`Links::hear`].
+    pub(super) async fn ready(&self) {
+        match self.socket.readable().await {
+            // Before reading, and all is read: what comes in between makes it ready again.
+            Ok(mut guard) => guard.clear_ready(),
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Reads what there is: numbers of interfaces that have gone since the last time.
+    pub(super) fn hear(&self) -> BTreeSet<u32> {
+        let (mut gone, mut buffer) = (BTreeSet::new(), vec![0; 32 << 10]);
+        for _ in 0..MOST {
+            match recvfrom::<NetlinkAddr>(self.socket.get_ref().as_raw_fd(), &mut buffer) {
+                // Number 0 is the kernel.
+                Ok((length, Some(from))) if from.pid() == 0 => {
+                    gone.extend(vanished(&buffer[..length.min(buffer.len())]));
+                }
+                Ok(_) | Err(nix::Error::ENOBUFS | nix::Error::EINTR) => {}
+                Err(_) => break,
+            }
+        }
+        gone
+    }
+}
+
+/// Numbers of the interfaces that messages say are deleted.
+fn vanished(mut messages: &[u8]) -> Vec<u32> {
+    let mut gone = Vec::new();
+    while let Some(header) = messages.first_chunk::<HEADER>() {
+        let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let kind = u16::from_ne_bytes([header[4], header[5]]);
+        let Some(body) = messages.get(HEADER..length) else { break };
+        // Of a bridge's port (AF_BRIDGE) it means that the bridge has lost it.
+        if kind == libc::RTM_DELLINK
+            && let Some(body) = body.first_chunk::<INTERFACE>()
+            && i32::from(body[0]) == libc::AF_UNSPEC
+        {
+            gone.push(u32::from_ne_bytes([body[4], body[5], body[6], body[7]]));
+        }
+        messages = messages.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u16, family: u8, index: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend(36u32.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend([0; 10]);
+        bytes.extend([family, 0, 0, 0]);
+        bytes.extend(index.to_ne_bytes());
+        bytes.extend([0; 8]);
+        // An attribute.
+        bytes.extend([4, 0, 1, 0]);
+        bytes
+    }
+
+    #[test]
+    fn deleted_interfaces_are_read_out_of_messages() {
+        let (new, deleted) = (libc::RTM_NEWLINK, libc::RTM_DELLINK);
+        let bridge = u8::try_from(libc::AF_BRIDGE).unwrap();
+        let all = [
+            message(new, 0, 5),
+            message(deleted, 0, 6),
+            message(deleted, bridge, 7),
+            message(deleted, 0, 8),
+        ]
+        .concat();
+        assert_eq!(vanished(&all), [6, 8]);
+        for length in 0..all.len() {
+            assert!(vanished(&all[..length]).len() <= 2, "cut at {length}");
+        }
+    }
+
+    #[test]
+    fn messages_that_lie_about_their_length_are_not_read() {
+        for length in [0u32, 1, 15, 16, 20, 31, 37, u32::MAX] {
+            let mut bytes = message(libc::RTM_DELLINK, 0, 6);
+            bytes[..4].copy_from_slice(&length.to_ne_bytes());
+            assert_eq!(vanished(&bytes), [0u32; 0], "{length}");
+        }
+    }
+}

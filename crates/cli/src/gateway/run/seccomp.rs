@@ -1,0 +1,280 @@
+//! The system calls that a gateway's process may make once it is set up: seccomp(2), by an allow-list.
+//!
+//! What is not on it fails with EPERM and ends nothing: a gateway that is ended protects nobody.
+//! docs/decisions/0039-seccomp.md says why these.
+
+use std::collections::BTreeMap;
+
+use nix::libc;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, apply_filter_all_threads,
+};
+
+use crate::failure::{Done, Failure};
+
+/// Calls that are fine with any arguments.
+const ALLOWED: &[libc::c_long] = &[
+    // Memory, but for what could make it executable.
+    libc::SYS_brk,
+    libc::SYS_madvise,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    // Descriptors.
+    libc::SYS_close,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+    libc::SYS_fcntl,
+    libc::SYS_ioctl,
+    libc::SYS_lseek,
+    libc::SYS_pipe2,
+    libc::SYS_ppoll,
+    libc::SYS_pread64,
+    libc::SYS_pselect6,
+    libc::SYS_pwrite64,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    // Files: the configuration, /proc, lists, the state of bans, pins, the socket's name.
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_fdatasync,
+    libc::SYS_flock,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_fsync,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_mkdirat,
+    libc::SYS_newfstatat,
+    libc::SYS_openat,
+    libc::SYS_readlinkat,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_statfs,
+    libc::SYS_statx,
+    libc::SYS_unlinkat,
+    // Sockets, but for their making.
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_getpeername,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_listen,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_socketpair,
+    // Threads, time and signals of this process.
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_futex,
+    libc::SYS_gettid,
+    libc::SYS_gettimeofday,
+    libc::SYS_membarrier,
+    libc::SYS_nanosleep,
+    libc::SYS_prctl,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_set_robust_list,
+    libc::SYS_sigaltstack,
+    libc::SYS_tgkill,
+    // What it is and where it runs.
+    libc::SYS_capget,
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_getrandom,
+    libc::SYS_getuid,
+    libc::SYS_prlimit64,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
+];
+
+/// Calls of the same kinds that newer architectures no longer have.
+#[cfg(target_arch = "x86_64")]
+const OLD: &[libc::c_long] = &[
+    libc::SYS_access,
+    libc::SYS_dup2,
+    libc::SYS_epoll_wait,
+    libc::SYS_getrlimit,
+    libc::SYS_lstat,
+    libc::SYS_mkdir,
+    libc::SYS_open,
+    libc::SYS_poll,
+    libc::SYS_readlink,
+    libc::SYS_rename,
+    libc::SYS_rmdir,
+    libc::SYS_select,
+    libc::SYS_stat,
+    libc::SYS_time,
+    libc::SYS_unlink,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD: &[libc::c_long] = &[];
+
+/// Families of sockets: the gateway's own, Prometheus's, and the kernel's news of interfaces.
+const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
+/// Commands of bpf(2) by the numbers of `enum bpf_cmd` in linux/bpf.h: for maps (but to freeze them),
+/// pins, links and what the kernel says of each. Not to load programs or types (5, 18), to run a program
+/// (10) or to attach in any other way than by a link (8, 9, 17).
+const BPF: [u64; 25] =
+    [0, 1, 2, 3, 4, 6, 7, 11, 12, 13, 14, 15, 16, 19, 20, 21, 23, 24, 25, 26, 27, 28, 30, 31, 34];
+
+/// From now on and for good, this process's threads may make these calls alone.
+///
+/// # Errors
+/// The kernel or the architecture has no filters.
+pub(super) fn restrict() -> Done {
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::because("cannot restrict system calls", error)
+            .mend("`--no-seccomp` goes without that")
+    };
+    for program in filters().map_err(|e| failed(&e))? {
+        apply_filter_all_threads(&program).map_err(|e| failed(&e))?;
+    }
+    Ok(())
+}
+
+/// The filters, the innermost first: the strictest answer of all counts.
+fn filters() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    let errno = |number: i32| SeccompAction::Errno(number.unsigned_abs());
+    // Its arguments lie where a filter cannot look: without it, libc takes clone(2).
+    let no_clone3 = SeccompFilter::new(
+        BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
+        SeccompAction::Allow,
+        errno(libc::ENOSYS),
+        arch,
+    )?;
+    let allowed = SeccompFilter::new(rules()?, errno(libc::EPERM), SeccompAction::Allow, arch)?;
+    Ok([no_clone3.try_into()?, allowed.try_into()?])
+}
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+fn rules() -> Result<Rules, seccompiler::BackendError> {
+    use SeccompCmpOp::{Eq, MaskedEq};
+    let any = ALLOWED.iter().chain(OLD).chain(&[libc::SYS_clone3]);
+    let mut rules: Rules = any.map(|call| (*call, Vec::new())).collect();
+    // One condition on one argument, of which the lower 32 bits count.
+    let when = |argument: u8, operation: SeccompCmpOp, value: u64| {
+        let length = SeccompCmpArgLen::Dword;
+        SeccompRule::new(vec![SeccompCondition::new(argument, length, operation, value)?])
+    };
+    let without =
+        |argument: u8, flag: libc::c_int| when(argument, MaskedEq(flag.unsigned_abs().into()), 0);
+    // New threads, and no new processes.
+    let thread: u64 = libc::CLONE_THREAD.unsigned_abs().into();
+    rules.insert(libc::SYS_clone, vec![when(0, MaskedEq(thread), thread)?]);
+    // Memory is writable or executable, and stays what it is: libraries can be loaded, code not made.
+    let either = vec![without(2, libc::PROT_EXEC)?, without(2, libc::PROT_WRITE)?];
+    rules.insert(libc::SYS_mmap, either);
+    rules.insert(libc::SYS_mprotect, vec![without(2, libc::PROT_EXEC)?]);
+    let families = FAMILIES.map(|family| when(0, Eq, family.unsigned_abs().into()));
+    rules.insert(libc::SYS_socket, families.into_iter().collect::<Result<_, _>>()?);
+    let commands = BPF.map(|command| when(0, Eq, command));
+    rules.insert(libc::SYS_bpf, commands.into_iter().collect::<Result<_, _>>()?);
+    Ok(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Error;
+
+    use super::*;
+
+    fn call(number: libc::c_long, arguments: [libc::c_long; 4]) -> Result<libc::c_long, i32> {
+        let [a, b, c, d] = arguments;
+        // SAFETY: the calls below are refused, or take numbers and null pointers, which harm nobody.
+        let returned = unsafe { libc::syscall(number, a, b, c, d, 0, 0) };
+        if returned >= 0 {
+            Ok(returned)
+        } else {
+            Err(Error::last_os_error().raw_os_error().unwrap())
+        }
+    }
+
+    /// Runs something in a thread that has the filters; the other threads of the tests go on without.
+    fn restricted<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        let work = || {
+            nix::sys::prctl::set_no_new_privs().unwrap();
+            for program in filters().unwrap() {
+                seccompiler::apply_filter(&program).unwrap();
+            }
+            work()
+        };
+        std::thread::spawn(work).join().expect("it does not panic")
+    }
+
+    #[test]
+    fn what_a_gateway_has_no_use_for_is_refused() {
+        let (path, map) = (c"/bin/true".as_ptr() as libc::c_long, libc::MAP_PRIVATE);
+        let anonymous = libc::c_long::from(map | libc::MAP_ANONYMOUS);
+        let (read_write, execute) = (libc::PROT_READ | libc::PROT_WRITE, libc::PROT_EXEC);
+        let forbidden: Vec<(&str, libc::c_long, [libc::c_long; 4])> = vec![
+            ("execve", libc::SYS_execve, [path, 0, 0, 0]),
+            ("execveat", libc::SYS_execveat, [libc::AT_FDCWD.into(), path, 0, 0]),
+            ("fork", libc::SYS_clone, [libc::SIGCHLD.into(), 0, 0, 0]),
+            ("ptrace", libc::SYS_ptrace, [libc::PTRACE_TRACEME.into(), 0, 0, 0]),
+            ("mount", libc::SYS_mount, [path, path, path, 0]),
+            ("setuid", libc::SYS_setuid, [0; 4]),
+            ("kill", libc::SYS_kill, [0; 4]),
+            ("packet socket", libc::SYS_socket, [17, libc::SOCK_RAW.into(), 0, 0]),
+            ("program load", libc::SYS_bpf, [5, 0, 0, 0]),
+            ("types load", libc::SYS_bpf, [18, 0, 0, 0]),
+            ("test run", libc::SYS_bpf, [10, 0, 0, 0]),
+            ("W^X", libc::SYS_mmap, [0, 4096, (read_write | execute).into(), anonymous]),
+        ];
+        for (what, number, arguments) in forbidden {
+            let answer = restricted(move || call(number, arguments));
+            assert_eq!(answer, Err(libc::EPERM), "{what}");
+        }
+        assert_eq!(restricted(|| call(libc::SYS_clone3, [0; 4])), Err(libc::ENOSYS));
+        let error = restricted(|| std::process::Command::new("/bin/true").status());
+        assert!(error.is_err(), "{error:?}");
+    }
+
+    #[test]
+    fn what_a_gateway_does_is_allowed() {
+        restricted(|| {
+            let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+            assert!(!text.is_empty());
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("a"), "b").unwrap();
+            std::fs::rename(folder.path().join("a"), folder.path().join("c")).unwrap();
+            folder.close().unwrap();
+            assert_eq!(std::thread::spawn(|| 7).join().unwrap(), 7);
+            std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            nix::net::if_::if_nametoindex("lo").unwrap();
+            // No attributes: what the kernel says of that, and not EPERM.
+            let map = call(libc::SYS_bpf, [0, 0, 0, 0]);
+            assert_ne!(map, Err(libc::ENOSYS));
+            nix::unistd::User::from_name("root").unwrap().unwrap();
+        });
+    }
+}

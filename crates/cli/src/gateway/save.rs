@@ -1,0 +1,285 @@
+//! `equic gateway set --save`: live changes, written back into the configuration file.
+//!
+//! The file is edited, not written anew: comments, order and spaces stay (crate `toml_edit`). It is
+//! replaced in one step, and only if it is the text that the gateway goes by: a process that reads a
+//! configuration leaves a fingerprint of it with the gateway.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use equic_gateway::{Change, Config, Control, Setting, SettingValue};
+use nix::fcntl::{Flock, FlockArg};
+use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
+
+use crate::failure::{Done, Failure};
+
+/// A number that two texts hardly share; never 0. (FNV-1a; nobody gains by forging it who could not
+/// write the file.)
+pub(super) fn fingerprint(text: &[u8]) -> u64 {
+    let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    hash.max(1)
+}
+
+/// Fingerprint of a file; none if it cannot be read.
+pub(super) fn fingerprint_of(path: &Path) -> Option<u64> {
+    std::fs::read(path).ok().map(|text| fingerprint(&text))
+}
+
+/// A configuration file about to be replaced. Dropped before [`Saving::finish`], it leaves nothing.
+pub(super) struct Saving {
+    path: PathBuf,
+    temporary: PathBuf,
+    before: u64,
+    after: u64,
+    done: bool,
+    // Two that save at once: the second is told.
+    _alone: Flock<File>,
+}
+
+impl Saving {
+    /// Writes the changed text beside the file. Nothing is in force yet, in the file or live.
+    pub(super) fn prepare(control: &Control, settings: &[Setting]) -> Done<Saving> {
+        let path = file_of(control)?;
+        let cannot = |why: &dyn std::fmt::Display| {
+            let what = format!("nothing was changed: cannot save to {}", path.display());
+            Failure::because(what, why)
+        };
+        let temporary = beside(&path);
+        let alone = alone(&temporary).map_err(|error| cannot(&error))?;
+        // From here on it is removed again, whatever happens.
+        let mut saving = Saving {
+            path: path.clone(),
+            temporary,
+            before: 0,
+            after: 0,
+            done: false,
+            _alone: alone,
+        };
+        let text = std::fs::read_to_string(&path).map_err(|error| cannot(&error))?;
+        saving.before = fingerprint(text.as_bytes());
+        if control.noted_config() != Some(saving.before) {
+            return Err(changed(&path));
+        }
+        let edited = edit(&text, settings).map_err(|failure| cannot(&failure))?;
+        saving.after = fingerprint(edited.as_bytes());
+        saving.write(&edited).map_err(|error| cannot(&error))?;
+        Ok(saving)
+    }
+
+    fn write(&self, text: &str) -> std::io::Result<()> {
+        let old = std::fs::metadata(&self.path)?;
+        let mut file: &File = &self._alone;
+        file.set_len(0)?;
+        file.write_all(text.as_bytes())?;
+        std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid()))?;
+        file.set_permissions(std::fs::Permissions::from_mode(old.mode() & 0o7777))?;
+        file.sync_all()
+    }
+
+    /// Puts the changed file in the place of the old one, and says which file that is.
+    pub(super) fn finish(mut self, control: &Control) -> Done<PathBuf> {
+        if fingerprint_of(&self.path) != Some(self.before) {
+            return Err(Failure::new(format!(
+                "{} was changed by somebody meanwhile: the settings are in force, and not saved",
+                self.path.display()
+            )));
+        }
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let renamed = std::fs::rename(&self.temporary, &self.path);
+        self.done = renamed.is_ok();
+        renamed.and_then(|()| File::open(folder)?.sync_all()).map_err(|error| {
+            let what =
+                format!("the settings are in force, and not saved to {}", self.path.display());
+            Failure::because(what, error)
+        })?;
+        control.note_config(self.after);
+        Ok(self.path.clone())
+    }
+}
+
+impl Drop for Saving {
+    fn drop(&mut self) {
+        if !self.done {
+            // Nobody needs it; if it stays, the next one removes it.
+            let _ = std::fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+/// The file that a gateway goes by, where symbolic links lead to.
+fn file_of(control: &Control) -> Done<PathBuf> {
+    let report = control.report().filter(equic_gateway::Report::is_alive);
+    let named = report.and_then(|report| Some((report.pid, report.config?)));
+    let Some((pid, path)) = named else {
+        return Err(Failure::new(
+            "nothing was changed: this gateway goes by no configuration file",
+        )
+        .mend(
+            "--save writes into the file of `equic gateway run --config FILE`, while that runs",
+        ));
+    };
+    // As that process sees it.
+    let from = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+    let path = from.join(path);
+    path.canonicalize().map_err(|error| {
+        Failure::because(format_args!("nothing was changed: cannot find {}", path.display()), error)
+    })
+}
+
+fn changed(path: &Path) -> Failure {
+    Failure::new(format!(
+        "nothing was changed: {} is not what the gateway has read, somebody has changed it since",
+        path.display()
+    ))
+    .mend("`equic gateway reload` puts the file into force; then set again")
+}
+
+/// Opens the file to write to, which nobody else has then. One that a killed process left is used again.
+fn alone(temporary: &Path) -> std::io::Result<Flock<File>> {
+    let busy = || std::io::Error::other("another process is saving to it: try again");
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(nix::libc::O_NOFOLLOW)
+        .open(temporary)?;
+    let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| busy())?;
+    let (held, there) = (file.metadata()?, std::fs::metadata(temporary)?);
+    // Whoever had it before may have put it in its place meanwhile.
+    if (held.dev(), held.ino()) != (there.dev(), there.ino()) {
+        return Err(busy());
+    }
+    if held.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(std::io::Error::other("somebody else's file is in the way"));
+    }
+    Ok(file)
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.equic-new"))
+}
+
+/// The text with the settings changed, and nothing else.
+fn edit(text: &str, settings: &[Setting]) -> Done<String> {
+    let mut wanted = Config::parse(text)?;
+    let mut document: DocumentMut =
+        text.parse().map_err(|error| Failure::because("TOML", error))?;
+    for setting in settings {
+        for change in wanted.set(setting)? {
+            let table = table_of(&mut document, change.service.as_deref())
+                .ok_or_else(|| Failure::new("the file has no table for it"))?;
+            put(table, &change);
+        }
+    }
+    let edited = document.to_string();
+    // What is written is what was meant, or it is not written.
+    if Config::parse(&edited)? != wanted {
+        return Err(Failure::new(
+            "the file is written in a way that cannot be edited: change it by hand",
+        ));
+    }
+    Ok(edited)
+}
+
+/// The table of a service, or of the gateway; that one is made if it is not there.
+fn table_of<'a>(
+    document: &'a mut DocumentMut,
+    service: Option<&str>,
+) -> Option<&'a mut dyn TableLike> {
+    let Some(service) = service else {
+        return document.entry("gateway").or_insert(Item::Table(Table::new())).as_table_like_mut();
+    };
+    let named = |table: &dyn TableLike| {
+        table.get("name").and_then(Item::as_str).is_some_and(|name| name == service)
+    };
+    match document.get_mut("service")? {
+        Item::ArrayOfTables(tables) => {
+            let found = tables.iter_mut().find(|table| named(&**table));
+            found.map(|table| table as &mut dyn TableLike)
+        }
+        Item::Value(Value::Array(tables)) => {
+            let mut tables = tables.iter_mut().filter_map(Value::as_inline_table_mut);
+            let found = tables.find(|table| named(&**table));
+            found.map(|table| table as &mut dyn TableLike)
+        }
+        _ => None,
+    }
+}
+
+/// Changes a value in its place, with the comment behind it, or adds it.
+fn put(table: &mut dyn TableLike, change: &Change) {
+    let mut new = match &change.new_value {
+        SettingValue::Flag(on) => Value::from(*on),
+        SettingValue::Number(number) => Value::from(i64::try_from(*number).unwrap_or(i64::MAX)),
+        _ => Value::from(change.new.as_str()),
+    };
+    match table.get_mut(change.key).and_then(Item::as_value_mut) {
+        Some(old) => {
+            *new.decor_mut() = old.decor().clone();
+            *old = new;
+        }
+        None => drop(table.insert(change.key, Item::Value(new))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edited(text: &str, settings: &[&str]) -> Done<String> {
+        let settings: Vec<Setting> =
+            settings.iter().map(|pair| Setting::parse_pair(pair).unwrap()).collect();
+        edit(text, &settings)
+    }
+
+    const FILE: &str = "# Ours.
+deny = [ \"192.0.2.0/24\" ] # them
+
+[gateway]
+name = 'edge'   # quoted otherwise
+
+[[service]]
+name = \"web\"
+listen = [\"443\"]
+max_connections = 100 # since the attack
+# The end.
+
+[[service]]
+name = \"dns\"
+listen = [\"853\"]
+";
+
+    #[test]
+    fn only_what_is_set_changes() {
+        let text = edited(FILE, &["web.max_connections=7", "dry_run=on", "lease=2s"]).unwrap();
+        let wanted = FILE
+            .replace("max_connections = 100 #", "max_connections = 7 #")
+            .replace("otherwise\n", "otherwise\ndry_run = true\nlease = \"2s\"\n");
+        assert_eq!(text, wanted);
+        let all = edited(FILE, &["new_per_source=20/s burst 40"]).unwrap();
+        assert_eq!(all.matches("new_per_source = \"20/s burst 40\"").count(), 2, "{all}");
+        assert_eq!(edited(FILE, &["web.max_connections=100"]).unwrap(), FILE);
+    }
+
+    #[test]
+    fn tables_in_a_line_are_edited_too() {
+        let text = "service = [{ name = \"web\", listen = [\"443\"], dry_run = true }]\n";
+        let wanted = text.replace("true", "false");
+        assert_eq!(edited(text, &["web.dry_run=off"]).unwrap(), wanted);
+        let with = edited(text, &["lease=3s"]).unwrap();
+        assert_eq!(with, format!("{text}\n[gateway]\nlease = \"3s\"\n"));
+    }
+
+    #[test]
+    fn what_cannot_be_edited_is_refused() {
+        assert!(edited(FILE, &["mail.max_connections=7"]).is_err());
+        assert!(edited("service = 1", &["max_connections=7"]).is_err());
+        assert!(edited("[", &["max_connections=7"]).is_err());
+    }
+}

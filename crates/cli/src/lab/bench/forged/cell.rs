@@ -1,0 +1,203 @@
+//! One measurement: an arm under a flood of one rate, once.
+
+use std::time::{Duration, Instant};
+
+use equic_endpoint::load::{Outcome, Sample};
+use equic_lab::Lab;
+use equic_lab::flood::FloodReport;
+use equic_lab::measure::{NetCounters, ProcessCpu};
+use equic_report::stats;
+use serde::{Deserialize, Serialize};
+
+use super::super::cell::{LEAD, LOOK};
+use super::super::guard::{self, Guard};
+use super::super::plan::{ATTACKER, BYSTANDER, CLIENT};
+use super::plan::{Arm, Plan};
+use crate::failure::{Done, Failure};
+use crate::part::{PATIENCE, Part, Seat, now};
+
+/// Datagrams at the server after which the established connections are at work.
+const AT_WORK: u64 = 1_000;
+
+/// Results of one measurement.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(in super::super) struct Cell {
+    pub round: usize,
+    pub arm: Arm,
+    /// Initials a second that were ordered; null is all that the CPU could send.
+    pub flood_pps: Option<u64>,
+    /// Initials a second that were sent.
+    pub sent_pps: f64,
+    /// Newcomers, and those among them that got their answer.
+    pub newcomers: u64,
+    pub newcomers_served: u64,
+    /// Durations of these, milliseconds, from the first packet of the handshake to the last byte; null:
+    /// there were none.
+    pub newcomer_median_ms: Option<f64>,
+    pub newcomer_p99_ms: Option<f64>,
+    /// Bytes a second to the connections that were there before the flood, and their requests that failed.
+    pub established_bytes_per_s: f64,
+    pub established_failures: u64,
+    /// CPU time of the server, per cent of one CPU.
+    pub server_cpu_percent: f64,
+    /// Datagrams that reached the server's socket, and those that found its buffer full.
+    pub datagrams: u64,
+    pub socket_full: u64,
+    /// Packets the gateway or nftables dropped.
+    pub dropped: Option<u64>,
+}
+
+/// The lab and the plan that every measurement needs.
+pub(super) struct Stage<'a> {
+    pub lab: &'a Lab,
+    pub plan: &'a Plan,
+}
+
+impl Stage<'_> {
+    /// Measures an arm once.
+    pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Done<Cell> {
+        let (lab, plan) = (self.lab, self.plan);
+        let guard = self.guard(arm)?;
+        let seat = Seat { host: lab.server(), cpu: plan.server_cpu, nice: false };
+        let mut server = Part::start("server", &seat, &plan.server(arm, lab))?;
+        let pin = server.ready()?["fingerprint"].as_str().unwrap_or_default().to_owned();
+        let mut established = self.established(&mut server, &pin)?;
+        let target = match arm {
+            Arm::Elsewhere => lab.client(BYSTANDER),
+            _ => lab.server(),
+        };
+        let seat = Seat { host: lab.client(ATTACKER), cpu: plan.flood_cpu, nice: false };
+        let mut flood = guard::flood(&seat, target, &plan.flood(target, pps, round as u64 + 1))?;
+        let arrived = Instant::now();
+        while arrived.elapsed() < LEAD {
+            look(&mut [&mut server, &mut flood, &mut established])?;
+        }
+
+        let before = (NetCounters::of(lab.server())?, ProcessCpu::of(server.pid()));
+        let begun = now()?;
+        let host = lab.client(CLIENT);
+        let seat = Seat { host, cpu: plan.server_cpu, nice: false };
+        let args = plan.newcomers(host, lab.server(), &pin);
+        let mut newcomers = Part::start("newcomers", &seat, &args)?;
+        let limit = Instant::now() + Duration::from_secs_f64(plan.seconds) + PATIENCE;
+        while !newcomers.ended() && Instant::now() < limit {
+            look(&mut [&mut server, &mut flood, &mut established])?;
+        }
+        let seconds = now()? - begun;
+        let newcomers = newcomers.finish()?.samples;
+        let cpu = ProcessCpu::of(server.pid()).zip(before.1);
+        let net = NetCounters::of(lab.server())?;
+        let dropped = guard.dropped()?;
+
+        flood.stop();
+        let flood: FloodReport = guard::reported(&flood.finish()?, "report")?;
+        established.stop();
+        let established = established.finish()?.samples;
+        server.stop();
+        server.finish()?;
+        guard.finish()?;
+        let cpu = cpu.map_or(0.0, |(after, before)| after.seconds() - before.seconds());
+        let grown = |read: fn(&NetCounters) -> u64| read(&net).saturating_sub(read(&before.0));
+        let served: stats::Sample =
+            newcomers.iter().filter(well).map(|sample| sample.duration_ms).collect();
+        let (bytes, failures) = within(&established, begun, begun + seconds);
+        Ok(Cell {
+            round,
+            arm,
+            flood_pps: pps,
+            sent_pps: flood.pps,
+            newcomers: newcomers.len() as u64,
+            newcomers_served: served.len() as u64,
+            newcomer_median_ms: served.median(),
+            newcomer_p99_ms: served.nearest_rank(99.0),
+            established_bytes_per_s: bytes as f64 / seconds,
+            established_failures: failures,
+            server_cpu_percent: 100.0 * cpu / seconds,
+            datagrams: grown(|net| net.udp4.in_datagrams),
+            socket_full: grown(|net| net.udp4.rcvbuf_errors),
+            dropped,
+        })
+    }
+
+    fn guard(&self, arm: Arm) -> Done<Guard> {
+        let (lab, plan) = (self.lab, self.plan);
+        match arm {
+            Arm::Gateway => Guard::gateway(lab.server(), plan.flood_cpu, &plan.gateway(lab)),
+            Arm::Nftables => Guard::nftables(lab.server(), &plan.rules(false)),
+            Arm::NftablesInAll => Guard::nftables(lab.server(), &plan.rules(true)),
+            Arm::Elsewhere | Arm::Nothing | Arm::ServerRetry => Ok(Guard::Nobody),
+        }
+    }
+
+    /// Starts the connections that are there before the flood, and waits until they are at work.
+    fn established(&self, server: &mut Part, pin: &str) -> Done<Part> {
+        let (lab, plan) = (self.lab, self.plan);
+        let seat = Seat { host: lab.client(CLIENT), cpu: plan.server_cpu, nice: false };
+        let datagrams = || NetCounters::of(lab.server()).map(|net| net.udp4.in_datagrams);
+        let before = datagrams()?;
+        let args = plan.established(lab.server(), pin);
+        let mut part = Part::start("established connections", &seat, &args)?;
+        let deadline = Instant::now() + PATIENCE;
+        while datagrams()?.saturating_sub(before) < AT_WORK {
+            look(&mut [server, &mut part])?;
+            if Instant::now() >= deadline {
+                return Err(Failure::new("the connections before the flood got no answers"));
+            }
+        }
+        Ok(part)
+    }
+}
+
+/// Listens to parts that must not end, and waits a little.
+fn look(parts: &mut [&mut Part]) -> Done {
+    for part in parts {
+        part.look(false)?;
+    }
+    std::thread::sleep(LOOK);
+    Ok(())
+}
+
+fn well(sample: &&Sample) -> bool {
+    sample.outcome == Outcome::Ok
+}
+
+/// Bytes of requests that went well and failures among those that ended between two times (seconds of
+/// CLOCK_MONOTONIC).
+fn within(samples: &[Sample], from: f64, to: f64) -> (u64, u64) {
+    let ended =
+        |sample: &&Sample| (from..=to).contains(&((sample.start_ms + sample.duration_ms) / 1000.0));
+    let (mut bytes, mut failures) = (0, 0);
+    for sample in samples.iter().filter(ended) {
+        match sample.outcome {
+            Outcome::Ok => bytes += sample.bytes,
+            _ => failures += 1,
+        }
+    }
+    (bytes, failures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goodput_is_of_what_ended_meanwhile() {
+        let sample = |start_ms: f64, duration_ms: f64, outcome: Outcome| Sample {
+            start_ms,
+            duration_ms,
+            client: 0,
+            handshake_ms: None,
+            outcome,
+            bytes: 100,
+        };
+        let samples = [
+            sample(500.0, 100.0, Outcome::Ok),
+            sample(900.0, 200.0, Outcome::Ok),
+            sample(1500.0, 100.0, Outcome::Ok),
+            sample(1500.0, 400.0, Outcome::Timeout),
+            sample(1900.0, 200.0, Outcome::Timeout),
+        ];
+        assert_eq!(within(&samples, 1.0, 2.0), (200, 1));
+        assert_eq!(within(&samples, 3.0, 4.0), (0, 0));
+    }
+}

@@ -1,0 +1,61 @@
+//! The result as a table.
+
+use equic_report::number;
+use equic_report::table::{Cell, Column, Table};
+
+use super::super::show::{figure, ratio};
+use super::plan::{Arm, Plan};
+use super::result::Row;
+
+pub(in super::super) fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new([
+        Column::text("flood"),
+        Column::text("protected by"),
+        Column::number("sent").unit("packets/s"),
+        Column::number("newcomers served").unit("%"),
+        Column::number("95 % interval").unit("%"),
+        Column::number("median").unit("ms"),
+        Column::number("p99").unit("ms"),
+        Column::number("established").unit("MB/s"),
+        Column::number("of baseline").unit("%"),
+        Column::number("95 % interval").unit("%"),
+        Column::number("server CPU").unit("%"),
+    ])
+    .title("Newcomers and established connections under Initials from forged sources");
+    for row in rows {
+        let flood = match (row.arm, row.flood_pps) {
+            (Arm::Elsewhere, Some(pps)) => number::si(pps as f64, "packets/s"),
+            (Arm::Elsewhere, None) => "all it can".to_owned(),
+            _ => String::new(),
+        };
+        let served = ratio(row.served, 100.0, 1);
+        let established = ratio(row.established, 100.0, 1);
+        table.row([
+            flood.into(),
+            Cell::new(row.arm.title()),
+            figure(row.sent_pps, 0).into(),
+            served.0.into(),
+            served.1.into(),
+            figure(row.newcomer_median_ms, 1).into(),
+            figure(row.newcomer_p99_ms, 1).into(),
+            figure(row.established_bytes_per_s.map(|bytes| bytes / 1e6), 1).into(),
+            established.0.into(),
+            established.1.into(),
+            figure(row.server_cpu_percent, 0).into(),
+        ]);
+    }
+    table
+}
+
+/// What one has to know to read the table.
+pub(in super::super) fn note(plan: &Plan) -> String {
+    format!(
+        "{} newcomers a second, each from an address of its own, and {} connections from before the \
+         flood; sources forged out of {}; limits: gateway {} in all, nftables {} Initials a second in all",
+        plan.newcomers_per_s,
+        plan.established,
+        plan.forged,
+        plan.new_per_service,
+        plan.initials_in_all.0
+    )
+}

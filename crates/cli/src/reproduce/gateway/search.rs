@@ -1,0 +1,178 @@
+//! How strong the attack has to be, and how wide the windows of mean rates: found before the arms run.
+//!
+//! The paper's attackers make as many requests as the others. A server of today hardly notices that, and
+//! what a quota is worth cannot be told from an attack that costs nothing. So the attack is doubled until
+//! the arm without a quota loses at least half of its throughput in every trial of a step. Nothing but
+//! that arm is looked at, so no quota is favoured.
+//!
+//! A harmonic mean is 0 as soon as a window has no answer. Windows are therefore twice as wide as the
+//! longest time without an answer to a sequential client that was seen in the trials of the attack that
+//! was chosen: never narrower than the paper's (scaled), and at least [`FEWEST_WINDOWS`] fit the attack.
+
+use equic_endpoint::load::Outcome;
+use serde::{Deserialize, Serialize};
+
+use super::arm::Take;
+use super::plan::{Arm, Plan};
+use super::progress::Progress;
+use super::result::Run;
+use crate::failure::Done;
+
+/// Loss of throughput, as a share, that the attack has to cause in the arm without a quota.
+pub(super) const LOSS: f64 = 0.5;
+/// Windows in the time of the attack, at least.
+const FEWEST_WINDOWS: f64 = 4.0;
+
+/// A trial of the arm without a quota.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct Trial {
+    /// Requests a second answered to sequential clients before the attack (median of windows), and the
+    /// mean under attack.
+    pub before_per_s: f64,
+    pub attacked_per_s: f64,
+    /// Longest time without an answer to any of them, seconds.
+    pub silence_s: f64,
+}
+
+/// An attack that was tried.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Step {
+    /// Requests of an attacker, as a multiple of a sequential client's.
+    pub attack: u32,
+    pub trials: Vec<Trial>,
+}
+
+impl Trial {
+    /// Of a run; a server that answered nothing before the attack is none to be attacked.
+    fn of(run: &Run, take: &Take) -> Trial {
+        Trial {
+            before_per_s: run.legitimate.before_per_s.unwrap_or(0.0),
+            attacked_per_s: run.legitimate.attacked.mean_per_s.unwrap_or(0.0),
+            silence_s: silence(take),
+        }
+    }
+
+    /// Share of the throughput that the attack costs; below 0 if it rose.
+    pub(super) fn loss(&self) -> f64 {
+        if self.before_per_s > 0.0 { 1.0 - self.attacked_per_s / self.before_per_s } else { 0.0 }
+    }
+}
+
+impl Step {
+    /// The least that the attack cost in a trial.
+    pub(super) fn loss(&self) -> f64 {
+        self.trials.iter().map(Trial::loss).fold(f64::INFINITY, f64::min)
+    }
+
+    fn enough(&self) -> bool {
+        !self.trials.is_empty() && self.loss() >= LOSS
+    }
+}
+
+/// Longest time between two answers to sequential clients, from the first to the last of a run.
+fn silence(take: &Take) -> f64 {
+    let answered = take.sequential.iter().flatten().filter(|sample| sample.outcome == Outcome::Ok);
+    let mut times: Vec<f64> =
+        answered.map(|sample| (sample.start_ms + sample.duration_ms) / 1000.0).collect();
+    times.sort_unstable_by(f64::total_cmp);
+    longest_gap(&times)
+}
+
+fn longest_gap(sorted: &[f64]) -> f64 {
+    sorted.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max)
+}
+
+/// Doubles the attack from 1 to `most` until a step is enough. Gives all steps; the last is the one to use.
+fn double(most: u32, mut trials: impl FnMut(u32) -> Done<Vec<Trial>>) -> Done<Vec<Step>> {
+    let mut steps = Vec::new();
+    let mut attack = 1;
+    loop {
+        let step = Step { attack, trials: trials(attack)? };
+        let enough = step.enough();
+        steps.push(step);
+        if enough || attack >= most {
+            return Ok(steps);
+        }
+        attack = attack.saturating_mul(2).min(most);
+    }
+}
+
+/// Width of the windows of mean rates, in seconds.
+fn mean_window(plan: &Plan, trials: &[Trial]) -> f64 {
+    let silence = trials.iter().map(|trial| trial.silence_s).fold(0.0, f64::max);
+    // In this order: the paper's is the least even where that leaves fewer windows.
+    (2.0 * silence).min(plan.attack_s / FEWEST_WINDOWS).max(plan.window_s)
+}
+
+/// The plan with the attack and the windows that a search on this lab finds.
+pub(super) fn search(
+    plan: Plan,
+    most: u32,
+    trials: u32,
+    play: &mut dyn FnMut(&Plan) -> Done<Take>,
+    progress: &Progress,
+) -> Done<Plan> {
+    let steps = double(most, |attack| {
+        let plan = plan.clone().attacked(attack);
+        let trial = |number| {
+            progress.trial(attack);
+            let take = play(&plan)?;
+            Ok(Trial::of(&Run::new(Arm::None, number, &plan, &take), &take))
+        };
+        let trials = (0..trials).map(trial).collect::<Done<Vec<Trial>>>()?;
+        progress.tried(&Step { attack, trials: trials.clone() })?;
+        Ok(trials)
+    })?;
+    let last = steps.last();
+    let attack = last.map_or(1, |step| step.attack);
+    let window = mean_window(&plan, last.map_or(&[], |step| &step.trials));
+    Ok(Plan { search: steps, mean_window_s: Some(window), ..plan.attacked(attack) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Args;
+    use super::*;
+
+    fn trial(attacked_per_s: f64) -> Trial {
+        Trial { before_per_s: 100.0, attacked_per_s, silence_s: 0.1 }
+    }
+
+    #[test]
+    fn the_attack_doubles_until_half_is_lost_in_every_trial() {
+        // 80 and 60 left; then 40, but 55 in the second trial; then 45 and 50.
+        let left = [(1, [80.0, 60.0]), (2, [40.0, 55.0]), (4, [45.0, 50.0]), (8, [1.0, 1.0])];
+        let play = |attack| {
+            let (_, left) = left.iter().find(|(of, _)| *of == attack).unwrap();
+            Ok(left.map(trial).to_vec())
+        };
+        let steps = double(32, play).unwrap();
+        assert_eq!(steps.iter().map(|step| step.attack).collect::<Vec<_>>(), [1, 2, 4]);
+        assert!((steps[2].loss() - 0.5).abs() < 1e-9 && !steps[1].enough());
+        // It ends at the most that is allowed, whether that is a power of 2 or not.
+        let steps = double(6, |_| Ok(vec![trial(90.0)])).unwrap();
+        assert_eq!(steps.iter().map(|step| step.attack).collect::<Vec<_>>(), [1, 2, 4, 6]);
+        // Neither no trial nor a server that was down before is a loss.
+        let down = Trial { before_per_s: 0.0, attacked_per_s: 0.0, silence_s: 0.0 };
+        assert!(!Step { attack: 1, trials: Vec::new() }.enough());
+        assert!(!Step { attack: 1, trials: vec![down] }.enough());
+    }
+
+    #[test]
+    fn windows_hold_the_longest_silence_twice_and_the_attack_some_of_them() {
+        let plan = Plan::new(&Args::default(), 1).unwrap().pace(30.0);
+        assert!((plan.window_s - 1.0).abs() < 1e-9 && (plan.attack_s - 16.0).abs() < 1e-9);
+        let of = |silences: &[f64]| {
+            let trials: Vec<Trial> =
+                silences.iter().map(|s| Trial { silence_s: *s, ..trial(50.0) }).collect();
+            mean_window(&plan, &trials)
+        };
+        for (silences, expected) in
+            [(&[0.2, 0.3][..], 1.0), (&[0.9, 1.2], 2.4), (&[0.1, 9.0], 4.0), (&[], 1.0)]
+        {
+            assert!((of(silences) - expected).abs() < 1e-9, "{silences:?}: {}", of(silences));
+        }
+        assert!((longest_gap(&[1.0, 1.5, 3.5, 4.0]) - 2.0).abs() < 1e-9);
+        assert!(longest_gap(&[1.0]).abs() < 1e-9);
+    }
+}

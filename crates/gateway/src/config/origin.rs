@@ -1,0 +1,569 @@
+//! Prefixes of autonomous systems and countries, out of tables that others publish.
+//!
+//! Read are CSV with a header (MaxMind's GeoLite2 blocks, and what has such columns), rows of ranges
+//! without one (iptoasn.com by tabs, DB-IP lite by commas), and the registries' delegation files
+//! ("delegated-...-extended"). Which it is, the first line says. No data comes with this library.
+//!
+//! The files come from elsewhere: a bad line makes the whole of a file refused, with the line's number,
+//! and what is kept in memory is bounded by the lists that the gateway can have.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
+use serde::{Deserialize, Serialize};
+
+use super::listfile::{read_list, read_text};
+use super::{ConfigError, Problem, parse_prefix};
+
+/// A list file: every line of it is a prefix, or it is a table to choose from.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
+pub struct ListFile {
+    /// Path of the file.
+    pub file: PathBuf,
+    /// Numbers of the autonomous systems whose prefixes are meant; beside `country`, both are.
+    pub asn: Vec<u32>,
+    /// Two-letter codes (ISO 3166-1) of the countries whose prefixes are meant.
+    pub country: Vec<String>,
+    /// A second file that says which country a `geoname_id` is: GeoLite2's locations.
+    pub locations: Option<PathBuf>,
+}
+
+/// As it stands in a configuration: a path alone where that is all there is.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Path(PathBuf),
+    Table {
+        file: PathBuf,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        asn: Vec<u32>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        country: Vec<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        locations: Option<PathBuf>,
+    },
+}
+
+impl From<Written> for ListFile {
+    fn from(written: Written) -> ListFile {
+        match written {
+            Written::Path(file) => ListFile { file, ..ListFile::default() },
+            Written::Table { file, asn, country, locations } => {
+                ListFile { file, asn, country, locations }
+            }
+        }
+    }
+}
+
+impl From<ListFile> for Written {
+    fn from(list: ListFile) -> Written {
+        let ListFile { file, asn, country, locations } = list;
+        if asn.is_empty() && country.is_empty() && locations.is_none() {
+            return Written::Path(file);
+        }
+        Written::Table { file, asn, country, locations }
+    }
+}
+
+/// Most prefixes that a table is read into: as many as both families can have on the lists.
+const MOST: usize = 2 << 22;
+/// Longest line that is read.
+const LONGEST_LINE: usize = 4_096;
+/// Most columns that are looked at.
+const COLUMNS: usize = 64;
+/// Most locations that are kept.
+const LOCATIONS: usize = 1 << 20;
+/// Bad lines after which a file is not read further.
+const BAD: usize = 1_000;
+
+impl ListFile {
+    /// A file with a prefix a line.
+    pub fn plain(file: impl Into<PathBuf>) -> ListFile {
+        ListFile { file: file.into(), ..ListFile::default() }
+    }
+
+    /// What is wrong with the description of a table; the file is not looked at.
+    ///
+    /// # Errors
+    /// A message for a person.
+    pub fn check(&self) -> Result<(), String> {
+        if self.file.as_os_str().is_empty() {
+            return Err("names no file: write file = \"...\"".to_owned());
+        }
+        if self.is_plain() {
+            return Err(
+                "says neither `asn` nor `country`: a list of prefixes is a path alone".to_owned()
+            );
+        }
+        match self.country.iter().find(|text| code(text).is_none()) {
+            Some(text) => Err(bad(text, "the code of a country, two letters (ISO 3166-1)")),
+            None => Ok(()),
+        }
+    }
+
+    /// True if every line is a prefix, and all of them are meant.
+    pub fn is_plain(&self) -> bool {
+        self.asn.is_empty() && self.country.is_empty()
+    }
+
+    /// Reads the prefixes that are meant, adjacent ones put together.
+    ///
+    /// # Errors
+    /// [`ConfigError::Problems`] with every bad line; when nothing in the file is meant; when a file
+    /// cannot be read.
+    pub fn read(&self) -> Result<Vec<IpNet>, ConfigError> {
+        if self.is_plain() {
+            return read_list(&self.file);
+        }
+        let locations = self.locations.as_ref().map(|path| Ok((path, read_text(path)?)));
+        let locations = locations.transpose()?;
+        let known = match &locations {
+            Some((path, text)) => parse_locations(text).map_err(|error| error.in_file(path))?,
+            None => HashMap::new(),
+        };
+        let text = read_text(&self.file)?;
+        self.choose(&text, &known).map_err(|error| error.in_file(&self.file))
+    }
+
+    /// As [`ListFile::read`], from texts instead of files.
+    ///
+    /// # Errors
+    /// As [`ListFile::read`], but for files.
+    pub fn parse(&self, text: &[u8], locations: Option<&[u8]>) -> Result<Vec<IpNet>, ConfigError> {
+        let known = locations.map_or_else(|| Ok(HashMap::new()), parse_locations)?;
+        self.choose(text, &known)
+    }
+
+    fn choose(&self, text: &[u8], known: &Locations) -> Result<Vec<IpNet>, ConfigError> {
+        let mut lines = Lines::of(text);
+        let mut found = Vec::new();
+        let mut layout = None;
+        while let Some((number, line)) = lines.next() {
+            let done = match &layout {
+                None => Layout::of(line).and_then(|(read, is_header)| {
+                    self.can_choose(&read, known)?;
+                    let first =
+                        if is_header { Ok(()) } else { self.row(&read, line, known, &mut found) };
+                    layout = Some(read);
+                    first
+                }),
+                Some(layout) => self.row(layout, line, known, &mut found),
+            };
+            if let Err(message) = done {
+                lines.complain(number, message);
+                if layout.is_none() || lines.problems.len() >= BAD {
+                    break;
+                }
+            }
+            if found.len() > MOST {
+                lines.complain(number, format!("more than {MOST} prefixes are meant so far"));
+                break;
+            }
+        }
+        lines.done()?;
+        if found.is_empty() {
+            let message = format!("nothing in it is of {}", self.meant());
+            return Err(ConfigError::problems(None, vec![Problem::of("", message)]));
+        }
+        Ok(IpNet::aggregate(&found))
+    }
+
+    /// AS numbers and countries, for a person.
+    fn meant(&self) -> String {
+        let systems = self.asn.iter().map(|number| format!("AS{number}"));
+        let all: Vec<String> = systems.chain(self.country.iter().cloned()).collect();
+        all.join(", ")
+    }
+
+    fn can_choose(&self, layout: &Layout, known: &Locations) -> Result<(), String> {
+        if !self.asn.is_empty() && !layout.says_asn() {
+            return Err("the file does not say AS numbers".to_owned());
+        }
+        if !self.country.is_empty() && !layout.says_country() {
+            return Err("the file does not say countries".to_owned());
+        }
+        if !self.country.is_empty() && layout.needs_locations() && known.is_empty() {
+            return Err(
+                "the file says countries by geoname_id: give `locations` as well, for example \
+                        GeoLite2-Country-Locations-en.csv"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Takes a row's prefixes if they are meant.
+    fn row(
+        &self,
+        layout: &Layout,
+        line: &str,
+        known: &Locations,
+        found: &mut Vec<IpNet>,
+    ) -> Result<(), String> {
+        let Some(row) = layout.row(line, known)? else { return Ok(()) };
+        let asn = row.asn.is_some_and(|asn| self.asn.contains(&asn));
+        let country = row.country.is_some_and(|code| {
+            self.country.iter().any(|wanted| wanted.as_bytes().eq_ignore_ascii_case(&code))
+        });
+        match row.place {
+            Place::Net(net) if asn || country => found.push(net),
+            Place::Range(first, last) => {
+                let nets = range(first, last)?;
+                found.extend(nets.filter(|_| asn || country));
+            }
+            Place::Net(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// The text's lines, and what is wrong with them.
+struct Lines<'a> {
+    rest: std::iter::Enumerate<std::slice::Split<'a, u8, fn(&u8) -> bool>>,
+    problems: Vec<Problem>,
+}
+
+impl<'a> Lines<'a> {
+    fn of(text: &'a [u8]) -> Lines<'a> {
+        // A mark of the byte order is no part of the first line.
+        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+        let is_end: fn(&u8) -> bool = |byte| *byte == b'\n';
+        Lines { rest: text.split(is_end).enumerate(), problems: Vec::new() }
+    }
+
+    /// The next line that says something, with its number from 1.
+    fn next(&mut self) -> Option<(usize, &'a str)> {
+        loop {
+            let (index, line) = self.rest.next()?;
+            let line = line.trim_ascii_end();
+            if line.is_empty() || line.starts_with(b"#") {
+                continue;
+            }
+            if self.problems.len() >= BAD {
+                return None;
+            }
+            match std::str::from_utf8(line) {
+                Ok(line) if line.len() <= LONGEST_LINE => return Some((index + 1, line)),
+                Ok(_) => self.complain(index + 1, format!("is longer than {LONGEST_LINE} bytes")),
+                Err(_) => self.complain(index + 1, "is not UTF-8".to_owned()),
+            }
+        }
+    }
+
+    fn complain(&mut self, line: usize, message: String) {
+        self.problems.push(Problem { line, column: 1, key: String::new(), message });
+    }
+
+    fn done(self) -> Result<(), ConfigError> {
+        if self.problems.is_empty() {
+            return Ok(());
+        }
+        Err(ConfigError::problems(None, self.problems))
+    }
+}
+
+/// Two letters.
+type Country = [u8; 2];
+/// Countries by `geoname_id`.
+type Locations = HashMap<u32, Country>;
+
+enum Place {
+    Net(IpNet),
+    Range(IpAddr, IpAddr),
+}
+
+struct Row {
+    place: Place,
+    asn: Option<u32>,
+    country: Option<Country>,
+}
+
+/// Where a file says what.
+#[derive(Debug, PartialEq, Eq)]
+enum Layout {
+    /// Separated by commas, by the names in the header.
+    Header(Columns),
+    /// First and last address, then an AS number and a country, or one of them.
+    Ranges { separator: char, asn: Option<usize>, country: Option<usize> },
+    /// A registry's: `registry|cc|type|start|value|date|status`.
+    Delegated,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Columns {
+    net: Option<usize>,
+    range: Option<(usize, usize)>,
+    asn: Option<usize>,
+    country: Option<usize>,
+    geoname: Vec<usize>,
+}
+
+impl Layout {
+    /// From the first line; true if that is a header.
+    fn of(line: &str) -> Result<(Layout, bool), String> {
+        const UNKNOWN: &str = "this is no table of prefixes that is known: CSV with a header, ranges by \
+                               tabs or commas, or a registry's delegations (docs/operator.md)";
+        if line.contains('|') {
+            return Ok((Layout::Delegated, false));
+        }
+        let separator = if line.contains('\t') { '\t' } else { ',' };
+        let fields = split(line, separator)?;
+        let is_address = |text: &&str| text.parse::<IpAddr>().is_ok();
+        if fields.len() >= 3 && fields[..2].iter().all(is_address) {
+            let number = |at: usize| fields.get(at).is_some_and(|text| text.parse::<u32>().is_ok());
+            let layout = match number(2) {
+                true => {
+                    let country = fields.get(3).and_then(|text| code(text)).map(|_| 3);
+                    // iptoasn.com writes "None" for what is not routed.
+                    let country = country.or((separator == '\t' && fields.len() >= 4).then_some(3));
+                    Layout::Ranges { separator, asn: Some(2), country }
+                }
+                false => Layout::Ranges { separator, asn: None, country: Some(2) },
+            };
+            return Ok((layout, false));
+        }
+        let named = |names: &[&str]| {
+            fields.iter().position(|field| names.contains(&field.to_ascii_lowercase().as_str()))
+        };
+        let columns = Columns {
+            net: named(&["network", "prefix", "cidr", "ip_prefix"]),
+            range: named(&["start_ip", "ip_from", "range_start", "first_ip"]).zip(named(&[
+                "end_ip",
+                "ip_to",
+                "range_end",
+                "last_ip",
+            ])),
+            asn: named(&["autonomous_system_number", "asn", "as", "as_number"]),
+            country: named(&["country_iso_code", "country_code", "country", "cc"]),
+            geoname: ["geoname_id", "registered_country_geoname_id"]
+                .iter()
+                .filter_map(|name| named(&[name]))
+                .collect(),
+        };
+        if separator != ',' || (columns.net.is_none() && columns.range.is_none()) {
+            return Err(UNKNOWN.to_owned());
+        }
+        Ok((Layout::Header(columns), true))
+    }
+
+    fn says_asn(&self) -> bool {
+        match self {
+            Layout::Header(columns) => columns.asn.is_some(),
+            Layout::Ranges { asn, .. } => asn.is_some(),
+            Layout::Delegated => false,
+        }
+    }
+
+    fn says_country(&self) -> bool {
+        match self {
+            Layout::Header(columns) => columns.country.is_some() || !columns.geoname.is_empty(),
+            Layout::Ranges { country, .. } => country.is_some(),
+            Layout::Delegated => true,
+        }
+    }
+
+    fn needs_locations(&self) -> bool {
+        matches!(self, Layout::Header(columns) if columns.country.is_none())
+    }
+
+    /// Reads a row; none if it is about no prefix.
+    fn row(&self, line: &str, known: &Locations) -> Result<Option<Row>, String> {
+        match self {
+            Layout::Header(columns) => columns.row(&split(line, ',')?, known).map(Some),
+            Layout::Ranges { separator, asn, country } => {
+                let fields = split(line, *separator)?;
+                let place = Place::Range(address(&fields, 0)?, address(&fields, 1)?);
+                let asn = asn.map(|at| number(&fields, at)).transpose()?;
+                let country = country.map(|at| field(&fields, at)).transpose()?.and_then(code);
+                Ok(Some(Row { place, asn, country }))
+            }
+            Layout::Delegated => delegated(line),
+        }
+    }
+}
+
+impl Columns {
+    fn row(&self, fields: &[&str], known: &Locations) -> Result<Row, String> {
+        let place = match (self.net, self.range) {
+            (Some(at), _) => {
+                Place::Net(parse_prefix(field(fields, at)?).map_err(|error| error.to_string())?)
+            }
+            (None, Some((first, last))) => {
+                Place::Range(address(fields, first)?, address(fields, last)?)
+            }
+            (None, None) => return Err("there is no prefix".to_owned()),
+        };
+        let asn = match self.asn.map(|at| field(fields, at)).transpose()? {
+            None | Some("") => None,
+            Some(text) => Some(as_number(text)?),
+        };
+        let country = match self.country {
+            Some(at) => code(field(fields, at)?),
+            None => {
+                let mut country = None;
+                for at in &self.geoname {
+                    let text = field(fields, *at)?;
+                    if country.is_none() && !text.is_empty() {
+                        let id = text.parse().map_err(|_| bad(text, "a geoname_id"))?;
+                        country = known.get(&id).copied();
+                    }
+                }
+                country
+            }
+        };
+        Ok(Row { place, asn, country })
+    }
+}
+
+/// A row of a registry: IPv4 with a number of addresses, IPv6 with a length.
+fn delegated(line: &str) -> Result<Option<Row>, String> {
+    let mut fields = line.split('|');
+    let mut next = || fields.next().unwrap_or_default();
+    let (_, country, kind, start, value) = (next(), next(), next(), next(), next());
+    // Its first line, sums, and AS numbers, which it does not say prefixes of.
+    if !matches!(kind, "ipv4" | "ipv6") || start == "*" {
+        return Ok(None);
+    }
+    let first: IpAddr = start.parse().map_err(|_| bad(start, "an address"))?;
+    let place = match first {
+        IpAddr::V4(first) if kind == "ipv4" => {
+            let count: u32 = value.parse().map_err(|_| bad(value, "a number of addresses"))?;
+            let last = count.checked_sub(1).and_then(|count| first.to_bits().checked_add(count));
+            let last = last.ok_or_else(|| bad(value, "a number of addresses from there"))?;
+            Place::Range(first.into(), IpAddr::V4(last.into()))
+        }
+        IpAddr::V6(_) if kind == "ipv6" => {
+            let net =
+                parse_prefix(&format!("{start}/{value}")).map_err(|error| error.to_string())?;
+            Place::Net(net)
+        }
+        _ => return Err(bad(start, kind)),
+    };
+    Ok(Some(Row { place, asn: None, country: code(country) }))
+}
+
+/// The countries of GeoLite2's locations.
+fn parse_locations(text: &[u8]) -> Result<Locations, ConfigError> {
+    let (mut lines, mut known) = (Lines::of(text), Locations::new());
+    let mut columns = None;
+    while let Some((number, line)) = lines.next() {
+        let done = split(line, ',').and_then(|fields| match columns {
+            None => {
+                let named = |name| fields.iter().position(|field| *field == name);
+                columns = named("geoname_id").zip(named("country_iso_code"));
+                let wrong = "no header with `geoname_id` and `country_iso_code`";
+                columns.map(drop).ok_or_else(|| wrong.to_owned())
+            }
+            Some((id, country)) => {
+                let id = field(&fields, id)?;
+                let id: u32 = id.parse().map_err(|_| bad(id, "a geoname_id"))?;
+                if let Some(country) = code(field(&fields, country)?) {
+                    known.insert(id, country);
+                }
+                Ok(())
+            }
+        });
+        if let Err(message) = done {
+            lines.complain(number, message);
+        }
+        if known.len() > LOCATIONS {
+            lines.complain(number, format!("more than {LOCATIONS} locations"));
+        }
+        if columns.is_none() || known.len() > LOCATIONS {
+            break;
+        }
+    }
+    lines.done().map(|()| known)
+}
+
+/// The fields of a line; those in quotes without them, and with doubled quotes left as they are.
+fn split(line: &str, separator: char) -> Result<Vec<&str>, String> {
+    let (mut fields, mut rest) = (Vec::new(), line);
+    loop {
+        if fields.len() >= COLUMNS {
+            return Err(format!("has more than {COLUMNS} columns"));
+        }
+        let (field, after) = match rest.strip_prefix('"').filter(|_| separator == ',') {
+            Some(quoted) => {
+                let end = closing(quoted).ok_or("a quote is not closed")?;
+                (&quoted[..end], &quoted[end + 1..])
+            }
+            None => rest.split_at(rest.find(separator).unwrap_or(rest.len())),
+        };
+        fields.push(field.trim());
+        match after.strip_prefix(separator) {
+            Some(next) => rest = next,
+            None if after.is_empty() => return Ok(fields),
+            None => return Err("there is text behind a closing quote".to_owned()),
+        }
+    }
+}
+
+/// Place of the quote that closes a field; two in a row are one in the field.
+fn closing(quoted: &str) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        let at = from + quoted[from..].find('"')?;
+        if !quoted[at + 1..].starts_with('"') {
+            return Some(at);
+        }
+        from = at + 2;
+    }
+}
+
+fn field<'a>(fields: &[&'a str], at: usize) -> Result<&'a str, String> {
+    fields
+        .get(at)
+        .copied()
+        .ok_or_else(|| format!("has {} columns, not {} or more", fields.len(), at + 1))
+}
+
+fn address(fields: &[&str], at: usize) -> Result<IpAddr, String> {
+    let text = field(fields, at)?;
+    text.parse().map_err(|_| bad(text, "an address"))
+}
+
+fn number(fields: &[&str], at: usize) -> Result<u32, String> {
+    as_number(field(fields, at)?)
+}
+
+/// With or without `AS` in front.
+fn as_number(text: &str) -> Result<u32, String> {
+    let digits = text.get(..2).filter(|start| start.eq_ignore_ascii_case("AS"));
+    let digits = digits.map_or(text, |_| &text[2..]);
+    digits.parse().map_err(|_| bad(text, "an AS number"))
+}
+
+/// A country's two letters; none for everything else, such as an empty field.
+fn code(text: &str) -> Option<Country> {
+    let letters: Country = text.as_bytes().try_into().ok()?;
+    letters
+        .iter()
+        .all(u8::is_ascii_alphabetic)
+        .then(|| letters.map(|byte| byte.to_ascii_uppercase()))
+}
+
+/// The prefixes that make up a range: at most 62 of IPv4, 254 of IPv6.
+fn range(first: IpAddr, last: IpAddr) -> Result<Box<dyn Iterator<Item = IpNet>>, String> {
+    match (first, last) {
+        (IpAddr::V4(first), IpAddr::V4(last)) if first <= last => {
+            Ok(Box::new(Ipv4Subnets::new(first, last, 0).map(IpNet::V4)))
+        }
+        (IpAddr::V6(first), IpAddr::V6(last)) if first <= last => {
+            Ok(Box::new(Ipv6Subnets::new(first, last, 0).map(IpNet::V6)))
+        }
+        _ => Err(format!("{first} to {last} is no range")),
+    }
+}
+
+fn bad(text: &str, what: &str) -> String {
+    let shown: String = text.chars().take(64).collect();
+    format!("`{shown}` is not {what}")
+}
+
+#[cfg(test)]
+#[path = "origin_tests.rs"]
+mod tests;

@@ -1,0 +1,127 @@
+//! Who changed what, while it runs: settings and lists, by whichever process.
+//!
+//! Other processes change a gateway by storing into its maps, and the kernel tells nobody. So every
+//! [`Control`] that is not the gateway's own process's writes down what it changes in a ring of a map
+//! that is bound to the program; `equic gateway run` tells of what is new there. Whoever may write to the
+//! maps at all may also leave it out or lie: it is a log among those who are trusted. Servers at the
+//! socket do not get this map.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use super::Control;
+use crate::abi;
+use crate::config::from_c_name;
+use crate::sys;
+use crate::sys::region::{Shared, atomic};
+
+/// One change by another process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AuditEntry {
+    /// Counts the changes since the gateway was loaded.
+    pub number: u64,
+    /// Time of the change, in milliseconds of Unix time.
+    pub time_ms: u64,
+    /// The process that made it, in its pid namespace.
+    pub pid: u32,
+    /// The process's name.
+    pub process: String,
+    /// The process's effective user.
+    pub uid: u32,
+    /// The user that logged in, before `sudo` and the like (`/proc/self/loginuid`); none: unknown.
+    pub login: Option<u32>,
+    /// The change, for a person.
+    pub what: String,
+}
+
+/// Number of changes that are remembered.
+const ENTRIES: u64 = abi::EQUIC_AUDIT_ENTRIES as u64;
+
+impl Control {
+    /// Writes down that this process does something to a gateway of another process; `what` is cut to
+    /// what there is room for. What the methods of this type change, they write down themselves.
+    pub fn note(&self, what: &str) {
+        let (Some(memory), None) = (&self.maps.audit, self.own.upgrade()) else { return };
+        let pointer = memory.pointer();
+        let number = atomic!(AtomicU64, pointer, next).fetch_add(1, Relaxed);
+        let at = (number % ENTRIES) as usize;
+        atomic!(AtomicU64, pointer, entry[at].sequence).store(0, Relaxed);
+        fence(Release);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let (what, process) = (printable(what), printable(&sys::process_name()));
+        let length = what.len().min(room());
+        atomic!(AtomicU64, pointer, entry[at].time_ms).store(time, Relaxed);
+        atomic!(AtomicU32, pointer, entry[at].pid).store(std::process::id(), Relaxed);
+        atomic!(AtomicU32, pointer, entry[at].uid).store(sys::user_id(), Relaxed);
+        let login = sys::login_id().unwrap_or(u32::MAX);
+        atomic!(AtomicU32, pointer, entry[at].login).store(login, Relaxed);
+        atomic!(AtomicU32, pointer, entry[at].length).store(length as u32, Relaxed);
+        let name = process.bytes().chain(std::iter::repeat(0));
+        for (index, byte) in name.take(15).enumerate() {
+            atomic!(AtomicU8, pointer, entry[at].process[index]).store(byte, Relaxed);
+        }
+        for (index, byte) in what.bytes().take(length).enumerate() {
+            atomic!(AtomicU8, pointer, entry[at].text[index]).store(byte, Relaxed);
+        }
+        atomic!(AtomicU64, pointer, entry[at].sequence).store(number + 1, Release);
+    }
+
+    /// The changes by other processes from number `from` on, as far as they are remembered, and the
+    /// number to ask for next.
+    pub fn audit(&self, from: u64) -> (Vec<AuditEntry>, u64) {
+        let Some(memory) = &self.maps.audit else { return (Vec::new(), from) };
+        let next = atomic!(AtomicU64, memory.pointer(), next).load(Acquire);
+        let mut entries = Vec::new();
+        let mut number = from.clamp(next.saturating_sub(ENTRIES), next);
+        while number < next {
+            match read(memory, number) {
+                Some(entry) => entries.push(entry),
+                // It is being written; of a writer that died, it is given up when others follow.
+                None if next - number < ENTRIES / 2 => break,
+                None => {}
+            }
+            number += 1;
+        }
+        (entries, number)
+    }
+}
+
+fn room() -> usize {
+    abi::equic_audit_entry::default().text.len()
+}
+
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c == ' ' || c.is_ascii_graphic() { c } else { '?' }).collect()
+}
+
+/// An entry that is whole.
+fn read(memory: &Shared<abi::equic_audit>, number: u64) -> Option<AuditEntry> {
+    let (pointer, at) = (memory.pointer(), (number % ENTRIES) as usize);
+    let sequence = atomic!(AtomicU64, pointer, entry[at].sequence);
+    if sequence.load(Acquire) != number + 1 {
+        return None;
+    }
+    let name: Vec<std::ffi::c_char> = (0..15)
+        .map(|index| atomic!(AtomicU8, pointer, entry[at].process[index]).load(Relaxed) as _)
+        .collect();
+    let length = atomic!(AtomicU32, pointer, entry[at].length).load(Relaxed) as usize;
+    let text: Vec<u8> = (0..length.min(room()))
+        .map(|index| atomic!(AtomicU8, pointer, entry[at].text[index]).load(Relaxed))
+        .collect();
+    let login = atomic!(AtomicU32, pointer, entry[at].login).load(Relaxed);
+    let entry = AuditEntry {
+        number,
+        time_ms: atomic!(AtomicU64, pointer, entry[at].time_ms).load(Relaxed),
+        pid: atomic!(AtomicU32, pointer, entry[at].pid).load(Relaxed),
+        process: printable(&from_c_name(&name)),
+        uid: atomic!(AtomicU32, pointer, entry[at].uid).load(Relaxed),
+        login: (login != u32::MAX).then_some(login),
+        what: printable(&String::from_utf8_lossy(&text)),
+    };
+    fence(Acquire);
+    (sequence.load(Relaxed) == number + 1).then_some(entry)
+}

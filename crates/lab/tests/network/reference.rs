@@ -1,0 +1,54 @@
+//! The programs that `make bench-gateway` compares with do what they are measured for.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::common;
+use equic_lab::flood::frame::udp_frame;
+
+#[path = "../../benches/gateway/reference.rs"]
+mod programs;
+
+use programs::{CALLS, Program, Programs, XDP_DROP, XDP_PASS};
+
+const LOOKING_UP: [Program; 3] = [Program::Reference, Program::NoCalls, Program::MoreCalls];
+
+fn frame(source: IpAddr, target: &str) -> Vec<u8> {
+    let target: SocketAddr = target.parse().unwrap();
+    udp_frame([2; 6], [4; 6], (source, 50_000).into(), target, &[0x5a; 100]).unwrap()
+}
+
+#[test]
+fn a_known_source_is_dropped_and_nobody_else() {
+    if !common::root("a_known_source_is_dropped_and_nobody_else") {
+        return;
+    }
+    for (known, other, target) in [
+        ("198.51.100.7", "198.51.100.8", "192.0.2.1:443"),
+        ("2001:db8::7", "2001:db8::8", "[2001:db8::1]:443"),
+    ] {
+        let known: IpAddr = known.parse().unwrap();
+        let programs = Programs::load(known).unwrap();
+        let verdict = |which, frame: &[u8]| programs.run(which, frame, 1).unwrap().0;
+        let (theirs, others) = (frame(known, target), frame(other.parse().unwrap(), target));
+        for which in LOOKING_UP {
+            assert_eq!(verdict(which, &theirs), XDP_DROP, "{which:?} of {known}");
+            assert_eq!(verdict(which, &others), XDP_PASS, "{which:?} of {other}");
+            // The same source with a protocol that is not UDP: of IPv4 at 14 + 9, of IPv6 at 14 + 6.
+            let mut tcp = theirs.clone();
+            tcp[if known.is_ipv4() { 23 } else { 20 }] = 6;
+            assert_eq!(verdict(which, &tcp), XDP_PASS, "{which:?} of TCP");
+        }
+        assert_eq!(verdict(Program::Null, &theirs), XDP_PASS);
+    }
+}
+
+/// Number of BPF-to-BPF calls that the compiler left in the object's programs.
+#[test]
+fn the_calls_that_are_measured_are_there() {
+    let path = concat!(env!("OUT_DIR"), "/reference.bpf.o");
+    let file = std::fs::read(path).unwrap();
+    // BPF_JMP | BPF_CALL with BPF_PSEUDO_CALL as source register (RFC 9669 s.4.3): a function of the
+    // program's own; little endian, destination register 0.
+    let calls = file.as_chunks::<8>().0.iter().filter(|insn| insn[..4] == [0x85, 0x10, 0, 0]);
+    assert_eq!(calls.count() as u32, CALLS);
+}

@@ -1,0 +1,73 @@
+//! A server behind a gateway that retries its clients: the handshake is complete only if the server's
+//! transport parameters say what the token says (RFC 9000 s.7.3).
+
+#[path = "../../token/tests/support/gateway.rs"]
+mod gateway;
+#[path = "../examples/retry_offload.rs"]
+#[allow(dead_code, unreachable_pub, reason = "its main serves")]
+mod server;
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use equic_quic::{ClientConfig, ConnectError, Endpoint, VarInt};
+use equic_token::{Clock, IdFormat, IdGenerator, KeyRing};
+use gateway::Gateway;
+
+fn serving(ring: KeyRing, format: IdFormat) -> (Endpoint, ClientConfig) {
+    let server_id = vec![7; format.server_id_len()];
+    let ids = IdGenerator::new(format, &server_id, ring.clone()).unwrap();
+    let (server, client) = server::serve("127.0.0.1:0".parse().unwrap(), ring, ids).unwrap();
+    tokio::spawn({
+        let server = server.clone();
+        async move {
+            while let Some(incoming) = server.accept().await {
+                tokio::spawn(server::echo(incoming));
+            }
+        }
+    });
+    (server, client)
+}
+
+#[tokio::test]
+async fn a_server_takes_the_gateway_s_tokens_and_makes_ids_that_prove_themselves() {
+    let ring = KeyRing::generate(Clock::Monotonic).unwrap();
+    let format = IdFormat::new(12, 1).unwrap();
+    let (server, config) = serving(ring.clone(), format);
+    let gateway = Gateway::start(&ring, Some(format), server.local_addr().unwrap());
+    let client = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    let connect = || client.connect_with(&config, gateway.address, server::local::NAME);
+    for _ in 0..3 {
+        let connection = connect().unwrap().await.expect("the handshake is complete");
+        let (mut send, mut receive) = connection.open_bi().await.unwrap();
+        send.write_all(&[5; 10_000]).await.unwrap();
+        send.finish().unwrap();
+        let answer = receive.read_to_end(1 << 20).await.unwrap();
+        assert_eq!(answer[0], 1, "the server knows that the address is validated");
+        assert_eq!(answer[1..], [5; 10_000]);
+        connection.close(VarInt::ZERO, "done");
+    }
+    client.wait_idle().await;
+    let counts = &gateway.counts;
+    assert!(counts.retries.load(SeqCst) >= 1 && counts.proved.load(SeqCst) >= 1);
+    assert!(counts.ids.load(SeqCst) > 3, "short headers had IDs that prove themselves");
+    assert_eq!(counts.forged_ids.load(SeqCst), 0);
+    drop(gateway);
+    // Straight to the server, without a Retry packet: nothing was lost.
+    let direct = client.connect_with(&config, server.local_addr().unwrap(), server::local::NAME);
+    let direct: Result<_, ConnectError> = direct;
+    direct.unwrap().await.expect("it serves without the gateway, too");
+}
+
+/// The server was given another ring of the same epoch than the gateway: the token is a forged one there.
+#[tokio::test]
+async fn a_token_of_another_ring_is_refused() {
+    use equic_token::{Epoch, Key};
+    let ring =
+        |key| KeyRing::new(Clock::Monotonic, Epoch::new(1).unwrap(), Key::from_bytes([key; 16]));
+    let (server, config) = serving(ring(2), IdFormat::new(8, 0).unwrap());
+    let gateway = Gateway::start(&ring(1), None, server.local_addr().unwrap());
+    let client = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    let connecting = client.connect_with(&config, gateway.address, server::local::NAME).unwrap();
+    let error = connecting.await.err().expect("it is told INVALID_TOKEN");
+    assert!(error.to_string().to_lowercase().contains("token"), "{error}");
+}

@@ -1,0 +1,99 @@
+//! Traces that a description names: each is read once, from beside the description or from what was kept of it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use equic_sim::{MAX_TRACE_TEXT, Trace};
+
+/// The most traces of one description, whose text together has at most [`MAX_TRACE_TEXT`] bytes.
+const MOST: usize = 1_000;
+
+/// Texts of traces by the names that a description has for them.
+pub type TraceTexts = BTreeMap<String, String>;
+
+/// Where traces come from.
+enum Source {
+    /// From files: names are paths that begin in this directory.
+    Folder(PathBuf),
+    /// From these texts.
+    Kept(TraceTexts),
+}
+
+/// Traces of one description.
+pub(crate) struct Traces {
+    source: Source,
+    read: BTreeMap<String, Result<Arc<Trace>, String>>,
+    texts: TraceTexts,
+    /// Bytes of all texts.
+    bytes: usize,
+}
+
+impl Traces {
+    /// Traces whose paths begin in this directory.
+    pub(crate) fn beside(folder: &Path) -> Traces {
+        Traces::new(Source::Folder(folder.to_owned()))
+    }
+
+    /// Traces that were kept.
+    pub(crate) fn kept(texts: TraceTexts) -> Traces {
+        Traces::new(Source::Kept(texts))
+    }
+
+    fn new(source: Source) -> Traces {
+        Traces { source, read: BTreeMap::new(), texts: TraceTexts::new(), bytes: 0 }
+    }
+
+    /// Texts of the traces that were read, by name.
+    pub(crate) fn into_texts(self) -> TraceTexts {
+        self.texts
+    }
+
+    /// The trace of this name, or what is wrong with it.
+    pub(crate) fn find(&mut self, name: &str) -> Result<Arc<Trace>, String> {
+        if let Some(read) = self.read.get(name) {
+            return read.clone();
+        }
+        if self.read.len() == MOST {
+            return Err(format!("a description has at most {MOST} traces"));
+        }
+        let read = self.load(name);
+        self.read.insert(name.to_owned(), read.clone());
+        read
+    }
+
+    fn load(&mut self, name: &str) -> Result<Arc<Trace>, String> {
+        let left = MAX_TRACE_TEXT - self.bytes;
+        let text = match &self.source {
+            Source::Folder(folder) => text_of(&folder.join(name), left)?,
+            Source::Kept(texts) => {
+                let kept = texts.get(name).ok_or_else(|| "this trace was not kept".to_owned())?;
+                kept.clone().into_bytes()
+            }
+        };
+        if text.len() > left {
+            return Err(format!("traces of a description have at most {MAX_TRACE_TEXT} bytes"));
+        }
+        let trace = Trace::parse(&text).map_err(|error| format!("{name}: {error}"))?;
+        // It is digits and line feeds.
+        let text = String::from_utf8(text).map_err(|error| error.to_string())?;
+        self.bytes += text.len();
+        self.texts.insert(name.to_owned(), text);
+        Ok(Arc::new(trace))
+    }
+}
+
+/// Content of a file, or a byte more than so many of it.
+fn text_of(path: &Path, most: usize) -> Result<Vec<u8>, String> {
+    let told = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
+    // Not opened before it is known: of a pipe nobody may ever hear.
+    if !std::fs::metadata(path).map_err(told)?.is_file() {
+        return Err(format!("{} is not a file", path.display()));
+    }
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(told)?;
+    file.take(most as u64 + 1).read_to_end(&mut text).map_err(told)?;
+    Ok(text)
+}

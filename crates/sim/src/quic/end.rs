@@ -1,0 +1,215 @@
+//! One end of a connection, without an application; and how the packets of both are protected.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use equic_transport::null::InsecureNullConfig;
+use equic_transport::qlog::ReferenceTime;
+use equic_transport::{
+    Arrival, Connection, ConnectionId, EcnCodepoint, StartError, Stats, Timestamp,
+};
+use equic_wire::packet::LongInvariant;
+
+#[cfg(feature = "tls")]
+use super::tls;
+use super::{FileHeader, Logs};
+use crate::agent::{Datagram, Transmit};
+use crate::packet::{Address, Ecn, FlowId};
+use crate::time::Time;
+
+/// Addresses of the simulation as those of the Internet: the node within 10.0.0.0/8.
+pub(super) fn socket_address(address: Address) -> SocketAddr {
+    let [_, a, b, c] = address.node.0.to_be_bytes();
+    SocketAddr::from((Ipv4Addr::new(10, a, b, c), address.port))
+}
+
+pub(super) fn timestamp(time: Time) -> Timestamp {
+    Timestamp::from_nanos(time.as_nanos())
+}
+
+/// Configuration of one end.
+#[derive(Clone)]
+pub(super) enum Config {
+    /// Without protection.
+    Null(InsecureNullConfig),
+    /// With TLS.
+    #[cfg(feature = "tls")]
+    Tls(tls::Config),
+}
+
+impl Config {
+    pub(super) fn connect(
+        &self,
+        now: Timestamp,
+        remote: SocketAddr,
+        seed: [u8; 32],
+    ) -> Result<Connection, StartError> {
+        match self {
+            Config::Null(config) => Connection::connect_insecure_null(now, config, remote, seed),
+            #[cfg(feature = "tls")]
+            Config::Tls(config) => config.connect(now, remote, seed),
+        }
+    }
+
+    /// The connection that a client's first datagram begins; none: it begins none.
+    pub(super) fn accept(
+        &self,
+        now: Timestamp,
+        first: &[u8],
+        remote: SocketAddr,
+        seed: [u8; 32],
+    ) -> Option<Result<Connection, StartError>> {
+        let header = LongInvariant::parse(first).ok()?;
+        let original = ConnectionId::new(header.dcid).ok()?;
+        let client = ConnectionId::new(header.scid).ok()?;
+        match self {
+            Config::Null(config) => {
+                Some(Connection::accept_insecure_null(now, config, original, client, remote, seed))
+            }
+            #[cfg(feature = "tls")]
+            Config::Tls(config) => {
+                let version = header.version.known()?;
+                Some(config.accept(now, version, (original, client), remote, seed))
+            }
+        }
+    }
+
+    /// Random numbers for the handshake of this end, which has them from this seed.
+    #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "TLS alone draws any"))]
+    pub(super) fn random(&self, seed: [u8; 32]) -> Random {
+        match self {
+            Config::Null(_) => Random::None,
+            #[cfg(feature = "tls")]
+            Config::Tls(_) => Random::Tls(tls::Random::new(seed)),
+        }
+    }
+}
+
+/// Source of what TLS draws by chance at one end.
+pub(super) enum Random {
+    /// Nothing draws: all that is by chance without protection is by the connection's seed.
+    None,
+    /// Numbers by the run's seed.
+    #[cfg(feature = "tls")]
+    Tls(tls::Random),
+}
+
+impl Random {
+    /// Does this with the numbers at hand.
+    pub(super) fn with<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        match self {
+            Random::None => work(),
+            #[cfg(feature = "tls")]
+            Random::Tls(random) => random.with(work),
+        }
+    }
+}
+
+/// One end of a connection, without an application.
+pub(super) struct QuicEnd {
+    config: Config,
+    pub(super) connection: Option<Box<Connection>>,
+    random: Random,
+    logs: Option<Logs>,
+    seed: [u8; 32],
+    local: SocketAddr,
+    remote: SocketAddr,
+    peer: Address,
+    pub(super) flow: FlowId,
+}
+
+impl QuicEnd {
+    pub(super) fn new(
+        config: Config,
+        (own, peer): (Address, Address),
+        flow: FlowId,
+        seed: [u8; 32],
+        logs: Option<Logs>,
+    ) -> QuicEnd {
+        QuicEnd {
+            random: config.random(seed),
+            config,
+            connection: None,
+            logs,
+            seed,
+            local: socket_address(own),
+            remote: socket_address(peer),
+            peer,
+            flow,
+        }
+    }
+
+    fn begin(&mut self, mut connection: Connection) {
+        if let Some(logs) = &self.logs {
+            let header = FileHeader {
+                title: None,
+                vantage_name: Some("equic-sim".to_owned()),
+                vantage: connection.side(),
+                odcid: connection.original_dcid(),
+                reference_time: ReferenceTime::Monotonic {
+                    zero: Timestamp::START,
+                    wall_clock: None,
+                },
+            };
+            logs.begin(&mut connection, &header);
+        }
+        self.connection = Some(Box::new(connection));
+    }
+
+    /// Begins a client's handshake.
+    pub(super) fn connect(&mut self, now: Time) -> Result<(), String> {
+        let QuicEnd { config, random, remote, seed, .. } = self;
+        let made = random.with(|| config.connect(timestamp(now), *remote, *seed));
+        self.begin(made.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    /// Takes the connection that a client's first datagram begins, if it is one.
+    pub(super) fn accept(&mut self, now: Time, first: &[u8]) -> Result<(), String> {
+        let QuicEnd { config, random, remote, seed, .. } = self;
+        match random.with(|| config.accept(timestamp(now), first, *remote, *seed)) {
+            None => {}
+            Some(made) => self.begin(made.map_err(|error| error.to_string())?),
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>) {
+        let Some(connection) = &mut self.connection else { return };
+        let ecn = match datagram.ecn {
+            Ecn::NotEct => EcnCodepoint::NotEct,
+            Ecn::Ect1 => EcnCodepoint::Ect1,
+            Ecn::Ect0 => EcnCodepoint::Ect0,
+            Ecn::Ce => EcnCodepoint::Ce,
+        };
+        let arrival = Arrival { remote: self.remote, local: Some(self.local.ip()), ecn };
+        let now = timestamp(now);
+        self.random.with(|| connection.handle_datagram(now, arrival, datagram.payload));
+    }
+
+    pub(super) fn on_timer(&mut self, now: Time) {
+        if let Some(connection) = &mut self.connection {
+            self.random.with(|| connection.handle_timeout(timestamp(now)));
+        }
+    }
+
+    pub(super) fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        let connection = self.connection.as_mut()?;
+        let sent = self.random.with(|| connection.poll_transmit(timestamp(now), buffer))?;
+        let ecn = match sent.ecn {
+            EcnCodepoint::NotEct => Ecn::NotEct,
+            EcnCodepoint::Ect1 => Ecn::Ect1,
+            EcnCodepoint::Ect0 => Ecn::Ect0,
+            EcnCodepoint::Ce => Ecn::Ce,
+        };
+        Some(Transmit { ecn, ..Transmit::udp(self.peer, self.flow, sent.size) })
+    }
+
+    pub(super) fn next_timer(&mut self) -> Option<Time> {
+        let timeout = self.connection.as_mut()?.poll_timeout()?;
+        Some(Time::from_nanos(timeout.as_nanos()))
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        self.connection.as_ref().map(|connection| connection.stats()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,69 @@
+//! The transport with TLS in virtual time: with the feature `tls`.
+
+mod common;
+
+use std::time::Duration;
+
+use equic_sim::quic::{Bulk, BulkIds, BulkReceiver, Protection, Resumption, bulk};
+use equic_sim::{Direction, End, Simulation, Time, simple};
+
+/// A transfer with TLS over a link that loses packets.
+fn play(resumption: Resumption, seed: u64) -> (Simulation, BulkIds) {
+    let link = Direction::new(10_000_000, Duration::from_millis(50)).loss_percent(1.0);
+    let named = simple(link);
+    let mut run = Simulation::new(named.topology, seed).expect("there can be such a network");
+    run.sum_up();
+    let transfer = Bulk { protection: Protection::Tls, resumption, ..Bulk::new(200_000) };
+    let ids = bulk(&mut run, named.clients[0], named.servers[0], &transfer).expect("it can be");
+    run.run(Time::from_secs(1_000)).expect("time goes on");
+    let outcome = run.agent::<BulkReceiver>(ids.receiver).expect("it is the receiver").outcome();
+    assert_eq!((outcome.failure.as_deref(), outcome.bytes), (None, 200_000));
+    (run, ids)
+}
+
+const ALL: [Resumption; 3] = [Resumption::None, Resumption::Session, Resumption::EarlyData];
+
+/// Keys, signatures and ciphertext are by the seed: no byte is by chance.
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    for resumption in ALL {
+        let sum = |seed| play(resumption, seed).0.digest();
+        assert!(sum(1).is_some());
+        assert_eq!(sum(1), sum(1), "{resumption:?}");
+        assert_ne!(sum(1), sum(2), "{resumption:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_in_another_process() {
+    let test = "the_same_seed_gives_the_same_bytes_in_another_process";
+    common::same_in_another_process(test, &["None", "Session", "EarlyData"], |name| {
+        let resumption = ALL.into_iter().find(|one| format!("{one:?}") == name);
+        play(resumption.expect("it is one of them"), 3).0
+    });
+}
+
+/// Two runs whose events take turns on one thread do not draw each other's numbers.
+#[test]
+fn runs_do_not_disturb_each_other() {
+    let alone = play(Resumption::None, 5).0.digest();
+    let named = simple(Direction::new(10_000_000, Duration::from_millis(50)).loss_percent(1.0));
+    let transfer = Bulk { protection: Protection::Tls, ..Bulk::new(200_000) };
+    let mut runs: Vec<Simulation> = [5, 6]
+        .map(|seed| {
+            let mut run = Simulation::new(named.topology.clone(), seed).unwrap();
+            run.sum_up();
+            bulk(&mut run, named.clients[0], named.servers[0], &transfer).unwrap();
+            run
+        })
+        .into();
+    // In turns through the handshakes, and then to the end, beyond which `alone` did not go either.
+    let mut over = [false; 2];
+    for millis in (0..1_000).step_by(7).chain([1_000_000]) {
+        for (run, over) in runs.iter_mut().zip(&mut over) {
+            *over = *over || run.run(Time::from_millis(millis)).unwrap() == End::Finished;
+        }
+    }
+    assert_eq!(over, [true; 2]);
+    assert_eq!(runs[0].digest(), alone);
+}

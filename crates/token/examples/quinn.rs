@@ -1,0 +1,146 @@
+//! A quinn server behind a gateway that answers with Retry and knows connection IDs by their check:
+//! what the two hooks of quinn need. `docs/servers.md` says what is behind it.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use equic_token::{IdGenerator, KeyRing, RetryToken};
+use quinn::crypto::{AeadKey, CryptoError, HandshakeTokenKey};
+use quinn::{ConnectionId, ConnectionIdGenerator, EndpointConfig, ServerConfig};
+
+/// The ring, replaced when its keys are rotated.
+type Ring = Arc<RwLock<KeyRing>>;
+
+// -- eQUIC
+/// Opens a gateway's tokens, and leaves all others to `own`.
+struct RetryKey {
+    ring: Ring,
+    own: Arc<dyn HandshakeTokenKey>,
+}
+
+struct RetryOpener {
+    ring: Ring,
+    own: Box<dyn AeadKey>,
+    /// The token's last 16 bytes, which quinn takes for its nonce.
+    end: Vec<u8>,
+}
+
+impl HandshakeTokenKey for RetryKey {
+    fn aead_from_hkdf(&self, end: &[u8]) -> Box<dyn AeadKey> {
+        let own = self.own.aead_from_hkdf(end);
+        Box::new(RetryOpener { ring: Arc::clone(&self.ring), own, end: end.to_vec() })
+    }
+}
+
+impl AeadKey for RetryOpener {
+    fn seal(&self, data: &mut Vec<u8>, additional_data: &[u8]) -> Result<(), CryptoError> {
+        self.own.seal(data, additional_data)
+    }
+
+    fn open<'a>(&self, data: &'a mut [u8], more: &[u8]) -> Result<&'a mut [u8], CryptoError> {
+        let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+        let token = [&*data, &self.end].concat();
+        let Ok(token) = RetryToken::authenticate(&ring, ring.now(), &token) else {
+            return self.own.open(data, more);
+        };
+        let content = as_quinn_has_it(&token);
+        let data = data.get_mut(..content.len()).ok_or(CryptoError)?;
+        data.copy_from_slice(&content);
+        Ok(data)
+    }
+}
+
+/// What is inside quinn's own Retry tokens: kind, address, port, original ID, time in seconds. quinn compares
+/// the address; the time is now, as the token's own has been looked at.
+fn as_quinn_has_it(token: &RetryToken) -> Vec<u8> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (kind, ip) = match token.client.ip() {
+        std::net::IpAddr::V4(v4) => (0, v4.octets().to_vec()),
+        std::net::IpAddr::V6(v6) => (1, v6.octets().to_vec()),
+    };
+    let id = token.original.as_bytes();
+    let (port, now) = (token.client.port().to_be_bytes(), now.to_be_bytes());
+    [&[0, kind], &ip[..], &port, &[id.len() as u8], id, &now].concat()
+}
+
+struct ProvingIds(IdGenerator);
+
+impl ConnectionIdGenerator for ProvingIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        ConnectionId::new(self.0.generate().as_bytes())
+    }
+
+    fn cid_len(&self) -> usize {
+        self.0.format().len()
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Puts a server behind the gateway whose ring it is; `own` is the key of the server's own tokens.
+pub(crate) fn behind_gateway(
+    server: &mut ServerConfig,
+    endpoint: &mut EndpointConfig,
+    ring: &Ring,
+    own: Arc<dyn HandshakeTokenKey>,
+    ids: &IdGenerator,
+) {
+    server.token_key(Arc::new(RetryKey { ring: Arc::clone(ring), own }));
+    let ids = ids.clone();
+    endpoint.cid_generator(move || Box::new(ProvingIds(ids.clone())));
+}
+// --
+
+/// The address to serve at, and a file with the ring as the gateway handed it out.
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(address), Some(ring)) = (arguments.next(), arguments.next()) else {
+        return Err("usage: quinn ADDRESS RING-FILE".into());
+    };
+    let ring = KeyRing::from_bytes(&std::fs::read(ring)?)?;
+    let format = equic_token::IdFormat::new(8, 0)?;
+    let ids = IdGenerator::new(format, &[], ring.clone())?;
+    let (endpoint, _) = serve(address.parse()?, ring, &ids)?;
+    while let Some(incoming) = endpoint.accept().await {
+        tokio::spawn(echo(incoming));
+    }
+    Ok(())
+}
+
+/// A server with a certificate of its own making, and that certificate.
+pub(crate) fn serve(
+    address: std::net::SocketAddr,
+    ring: KeyRing,
+    ids: &IdGenerator,
+) -> Result<(quinn::Endpoint, rustls::pki_types::CertificateDer<'static>), Box<dyn std::error::Error>>
+{
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let mut config = ServerConfig::with_single_cert(vec![made.cert.der().clone()], key.into())?;
+    let mut endpoint = EndpointConfig::default();
+    let mut secret = [0; 64];
+    aws_lc_rs::rand::fill(&mut secret).map_err(|_| "no random numbers")?;
+    let own = aws_lc_rs::hkdf::Salt::new(aws_lc_rs::hkdf::HKDF_SHA256, &[]).extract(&secret);
+    let ring = Arc::new(RwLock::new(ring));
+    behind_gateway(&mut config, &mut endpoint, &ring, Arc::new(own), ids);
+    let socket = std::net::UdpSocket::bind(address)?;
+    let runtime = Arc::new(quinn::TokioRuntime);
+    let endpoint = quinn::Endpoint::new(endpoint, Some(config), socket, runtime)?;
+    Ok((endpoint, made.cert.der().clone()))
+}
+
+/// Gives back what comes on each stream, and says whether the client's address was validated.
+pub(crate) async fn echo(incoming: quinn::Incoming) {
+    let proved = incoming.remote_address_validated();
+    let Ok(connection) = incoming.await else { return };
+    while let Ok((mut send, mut receive)) = connection.accept_bi().await {
+        let Ok(data) = receive.read_to_end(1 << 20).await else { return };
+        let said = [&[u8::from(proved)], &data[..]].concat();
+        if send.write_all(&said).await.is_ok() {
+            let _ = send.finish();
+        }
+    }
+}

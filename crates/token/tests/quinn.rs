@@ -1,0 +1,78 @@
+//! A quinn server behind a gateway: its clients are retried in front of it, and the handshake is complete
+//! only if the server's transport parameters say what the token says (RFC 9000 s.7.3).
+
+#[path = "support/gateway.rs"]
+mod gateway;
+#[path = "../examples/quinn.rs"]
+#[allow(dead_code, reason = "its main serves")]
+mod server;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use equic_token::{Clock, IdFormat, IdGenerator, KeyRing};
+use gateway::Gateway;
+
+#[tokio::test]
+async fn a_quinn_server_takes_the_gateway_s_tokens() {
+    let ring = KeyRing::generate(Clock::Monotonic).unwrap();
+    let format = IdFormat::new(12, 1).unwrap();
+    let ids = IdGenerator::new(format, &[7], ring.clone()).unwrap();
+    let (server, certificate) =
+        server::serve("127.0.0.1:0".parse().unwrap(), ring.clone(), &ids).unwrap();
+    let gateway = Gateway::start(&ring, Some(format), server.local_addr().unwrap());
+    let accepting = tokio::spawn({
+        let server = server.clone();
+        async move {
+            while let Some(incoming) = server.accept().await {
+                tokio::spawn(server::echo(incoming));
+            }
+        }
+    });
+
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    let config = quinn::ClientConfig::with_root_certificates(Arc::new(roots)).unwrap();
+    let client = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    for _ in 0..3 {
+        let connecting = client.connect_with(config.clone(), gateway.address, "localhost").unwrap();
+        let connection = connecting.await.expect("the handshake is complete");
+        let (mut send, mut receive) = connection.open_bi().await.unwrap();
+        send.write_all(&[5; 10_000]).await.unwrap();
+        send.finish().unwrap();
+        let answer = receive.read_to_end(1 << 20).await.unwrap();
+        assert_eq!(answer[0], 1, "the server knows that the address is validated");
+        assert_eq!(answer[1..], [5; 10_000]);
+        connection.close(0u8.into(), b"");
+    }
+    client.wait_idle().await;
+    let counts = &gateway.counts;
+    assert!(counts.retries.load(SeqCst) >= 3 && counts.proved.load(SeqCst) >= 3);
+    assert!(counts.ids.load(SeqCst) > 3, "short headers had IDs that prove themselves");
+    assert_eq!((counts.refused.load(SeqCst), counts.forged_ids.load(SeqCst)), (0, 0));
+    accepting.abort();
+}
+
+/// The server was given another ring than the gateway: it takes the token for none, so the client, which was
+/// retried, misses the transport parameters and gives up.
+#[tokio::test]
+async fn without_the_ring_no_handshake_is_complete() {
+    let ring = KeyRing::generate(Clock::Monotonic).unwrap();
+    let other = KeyRing::generate(Clock::Monotonic).unwrap();
+    let ids = IdGenerator::new(IdFormat::new(8, 0).unwrap(), &[], other.clone()).unwrap();
+    let (server, certificate) = server::serve("127.0.0.1:0".parse().unwrap(), other, &ids).unwrap();
+    let gateway = Gateway::start(&ring, None, server.local_addr().unwrap());
+    let accepting = tokio::spawn(async move {
+        while let Some(incoming) = server.accept().await {
+            tokio::spawn(server::echo(incoming));
+        }
+    });
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    let config = quinn::ClientConfig::with_root_certificates(Arc::new(roots)).unwrap();
+    let client = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    let connecting = client.connect_with(config, gateway.address, "localhost").unwrap();
+    let error = connecting.await.expect_err("the parameters are missing");
+    assert!(matches!(error, quinn::ConnectionError::TransportError(_)), "{error}");
+    accepting.abort();
+}

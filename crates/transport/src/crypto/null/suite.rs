@@ -1,0 +1,246 @@
+//! A cipher suite that protects nothing, so that a side without protection needs no crypto provider for its tokens:
+//! checksums in the place of HMAC and of AEAD.
+//!
+//! Only `InsecureNullCrypto` has it. Its number is none that TLS knows, and its records cannot be encrypted, so that no
+//! handshake of TLS could agree on it.
+
+use rustls::crypto::CipherSuiteCommon;
+use rustls::crypto::cipher::{
+    AeadKey, InboundOpaqueMessage, InboundPlainMessage, Iv, MessageDecrypter, MessageEncrypter,
+    OutboundOpaqueMessage, OutboundPlainMessage, Tls13AeadAlgorithm, UnsupportedOperationError,
+};
+use rustls::crypto::hash::{Context, Hash, HashAlgorithm, Output};
+use rustls::crypto::hmac::Tag;
+use rustls::crypto::tls13::{Hkdf, HkdfExpander, OkmBlock, OutputLengthError};
+use rustls::quic::{Algorithm, HeaderProtectionKey, PacketKey, Suite};
+use rustls::{CipherSuite, ConnectionTrafficSecrets, Error, Tls13CipherSuite};
+
+use super::keys::{Bare, KEYED_LEN, NullKey, keyed};
+
+/// Bytes of a key, as AES-128 has them.
+const KEY_LEN: usize = 16;
+
+static SUITE: Tls13CipherSuite = Tls13CipherSuite {
+    common: CipherSuiteCommon {
+        // Reserved by RFC 8701, so that it will never be one.
+        suite: CipherSuite::Unknown(0x0a0a),
+        hash_provider: &Null,
+        confidentiality_limit: 0,
+    },
+    hkdf_provider: &Null,
+    aead_alg: &Null,
+    quic: Some(&Null),
+};
+
+/// The suite, for tokens alone.
+pub(super) fn suite() -> Suite {
+    Suite { suite: &SUITE, quic: &Null }
+}
+
+/// All algorithms of the suite.
+#[derive(Clone, Copy)]
+struct Null;
+
+impl Hash for Null {
+    fn start(&self) -> Box<dyn Context> {
+        Box::new(Bytes(Vec::new()))
+    }
+
+    fn hash(&self, data: &[u8]) -> Output {
+        Output::new(&keyed(&[], data))
+    }
+
+    fn output_len(&self) -> usize {
+        KEYED_LEN
+    }
+
+    fn algorithm(&self) -> HashAlgorithm {
+        HashAlgorithm::NONE
+    }
+}
+
+/// What is to be hashed.
+struct Bytes(Vec<u8>);
+
+impl Context for Bytes {
+    fn fork_finish(&self) -> Output {
+        Null.hash(&self.0)
+    }
+
+    fn fork(&self) -> Box<dyn Context> {
+        Box::new(Bytes(self.0.clone()))
+    }
+
+    fn finish(self: Box<Self>) -> Output {
+        self.fork_finish()
+    }
+
+    fn update(&mut self, data: &[u8]) {
+        self.0.extend_from_slice(data);
+    }
+}
+
+impl Hkdf for Null {
+    fn extract_from_zero_ikm(&self, salt: Option<&[u8]>) -> Box<dyn HkdfExpander> {
+        self.extract_from_secret(salt, &[0; KEYED_LEN])
+    }
+
+    fn extract_from_secret(&self, salt: Option<&[u8]>, secret: &[u8]) -> Box<dyn HkdfExpander> {
+        Box::new(Expander(keyed(salt.unwrap_or_default(), secret)))
+    }
+
+    fn expander_for_okm(&self, okm: &OkmBlock) -> Box<dyn HkdfExpander> {
+        Box::new(Expander(keyed(&[], okm.as_ref())))
+    }
+
+    fn hmac_sign(&self, key: &OkmBlock, message: &[u8]) -> Tag {
+        Tag::new(&keyed(key.as_ref(), message))
+    }
+}
+
+/// Makes one key of another.
+struct Expander([u8; KEYED_LEN]);
+
+impl Expander {
+    /// The block of the output with this number.
+    fn block(&self, info: &[&[u8]], number: usize) -> [u8; KEYED_LEN] {
+        let mut message = info.concat();
+        message.extend_from_slice(&number.to_le_bytes());
+        keyed(&self.0, &message)
+    }
+}
+
+impl HkdfExpander for Expander {
+    fn expand_slice(&self, info: &[&[u8]], output: &mut [u8]) -> Result<(), OutputLengthError> {
+        for (number, part) in output.chunks_mut(KEYED_LEN).enumerate() {
+            let block = self.block(info, number);
+            part.iter_mut().zip(block).for_each(|(byte, made)| *byte = made);
+        }
+        Ok(())
+    }
+
+    fn expand_block(&self, info: &[&[u8]]) -> OkmBlock {
+        OkmBlock::new(&self.block(info, 0))
+    }
+
+    fn hash_len(&self) -> usize {
+        KEYED_LEN
+    }
+}
+
+impl Algorithm for Null {
+    fn packet_key(&self, key: AeadKey, _: Iv) -> Box<dyn PacketKey> {
+        Box::new(NullKey::of(key.as_ref()))
+    }
+
+    fn header_protection_key(&self, _: AeadKey) -> Box<dyn HeaderProtectionKey> {
+        Box::new(Bare)
+    }
+
+    fn aead_key_len(&self) -> usize {
+        KEY_LEN
+    }
+}
+
+/// Records of TLS are not to be had.
+impl Tls13AeadAlgorithm for Null {
+    fn encrypter(&self, _: AeadKey, _: Iv) -> Box<dyn MessageEncrypter> {
+        Box::new(Null)
+    }
+
+    fn decrypter(&self, _: AeadKey, _: Iv) -> Box<dyn MessageDecrypter> {
+        Box::new(Null)
+    }
+
+    fn key_len(&self) -> usize {
+        KEY_LEN
+    }
+
+    fn extract_keys(
+        &self,
+        _: AeadKey,
+        _: Iv,
+    ) -> Result<ConnectionTrafficSecrets, UnsupportedOperationError> {
+        Err(UnsupportedOperationError)
+    }
+}
+
+impl MessageEncrypter for Null {
+    fn encrypt(
+        &mut self,
+        _: OutboundPlainMessage<'_>,
+        _: u64,
+    ) -> Result<OutboundOpaqueMessage, Error> {
+        Err(Error::EncryptError)
+    }
+
+    fn encrypted_payload_len(&self, payload_len: usize) -> usize {
+        payload_len
+    }
+}
+
+impl MessageDecrypter for Null {
+    fn decrypt<'a>(
+        &mut self,
+        _: InboundOpaqueMessage<'a>,
+        _: u64,
+    ) -> Result<InboundPlainMessage<'a>, Error> {
+        Err(Error::DecryptError)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::Side;
+    use rustls::quic::Version;
+
+    use super::*;
+
+    #[test]
+    fn what_differs_in_a_byte_has_another_sum() {
+        let sum = |key: &[u8], message: &[u8]| keyed(key, message);
+        let usual = sum(b"key", b"message");
+        assert_eq!(usual, sum(b"key", b"message"));
+        for other in [sum(b"kez", b"message"), sum(b"key", b"messagf"), sum(b"", b"keymessage")] {
+            assert_ne!(usual, other);
+        }
+        let signed = Null.hmac_sign(&OkmBlock::new(b"key"), b"message");
+        assert_eq!(signed.as_ref(), &usual[..]);
+        assert_ne!(usual[..16], usual[16..], "both halves say something");
+    }
+
+    #[test]
+    fn what_one_key_seals_no_other_opens() {
+        let keys = |id: &[u8]| suite().keys(id, Side::Server, Version::V1);
+        let (one, other) = (keys(b"one"), keys(b"two"));
+        let mut bytes = b"content".to_vec();
+        let tag = one.local.packet.encrypt_in_place(0, b"salt", &mut bytes).unwrap();
+        bytes.extend_from_slice(tag.as_ref());
+        for (keys, header, opens) in
+            [(&one, &b"salt"[..], true), (&one, b"salu", false), (&other, b"salt", false)]
+        {
+            let mut copy = bytes.clone();
+            let opened = keys.local.packet.decrypt_in_place(0, header, &mut copy);
+            assert_eq!(opened.is_ok(), opens);
+        }
+        let back = keys(b"one").remote;
+        assert!(back.packet.decrypt_in_place(0, b"salt", &mut bytes).is_err(), "a way each");
+    }
+
+    /// Whatever TLS were configured with it, it would send nothing.
+    #[test]
+    fn tls_cannot_use_it() {
+        assert!(
+            !rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES
+                .iter()
+                .any(|known| known.suite() == SUITE.common.suite)
+        );
+        let (key, iv) = (AeadKey::from([0; 32]), Iv::from([0; 12]));
+        let plain = OutboundPlainMessage {
+            typ: rustls::ContentType::ApplicationData,
+            version: rustls::ProtocolVersion::TLSv1_3,
+            payload: rustls::crypto::cipher::OutboundChunks::Single(b"secret"),
+        };
+        assert!(SUITE.aead_alg.encrypter(key, iv).encrypt(plain, 0).is_err());
+    }
+}
