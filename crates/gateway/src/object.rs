@@ -213,7 +213,7 @@ fn collect(source: &ObjectSource, object: &Object, kept: &Kept) -> Result<Loaded
         .ok_or_else(|| source.bad(format!("it has no program `{}`", crate::PROGRAM_NAME)))?;
     let program = program.as_fd().try_clone_to_owned().map_err(failed)?;
     let id = ids::program_info(program.as_fd()).map_err(failed)?.id;
-    let tie = |map: std::io::Result<OwnedFd>| {
+    let tie = |map: io::Result<OwnedFd>| {
         map.and_then(|map| ids::bind(program.as_fd(), map.as_fd()).map(|()| map)).map_err(failed)
     };
     let bound = |name: &str, size: usize| tie(create_mappable_array(name, size, 1));
