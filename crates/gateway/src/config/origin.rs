@@ -220,9 +220,12 @@ impl ListFile {
     }
 }
 
+/// What is between the line ends of a text.
+type Split<'a> = std::slice::Split<'a, u8, fn(&u8) -> bool>;
+
 /// The text's lines, and what is wrong with them.
 struct Lines<'a> {
-    rest: std::iter::Enumerate<std::slice::Split<'a, u8, fn(&u8) -> bool>>,
+    rest: std::iter::Enumerate<Split<'a>>,
     problems: Vec<Problem>,
 }
 
