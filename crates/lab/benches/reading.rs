@@ -44,7 +44,7 @@ const READINGS: [Reading; 7] = [
     ("status (metrics)", |control| control.status().map(|status| drop(black_box(status)))),
     ("servers", |control| control.ledgers().map(|ledgers| drop(black_box(ledgers)))),
     ("who is listed", |control| {
-        control.listed(IpNet::from(address(7))).map(|entry| drop(black_box(entry)))
+        control.listed(IpNet::from(address(7))).map(|entry| _ = black_box(entry))
     }),
     ("a copy to ask (explain)", |control| {
         control.snapshot(ObjectSource::Embedded).map(|copy| drop(black_box(copy)))

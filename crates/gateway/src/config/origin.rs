@@ -220,7 +220,7 @@ impl ListFile {
     }
 }
 
-/// What is between the line ends of a text.
+/// A text, line by line.
 type Split<'a> = std::slice::Split<'a, u8, fn(&u8) -> bool>;
 
 /// The text's lines, and what is wrong with them.

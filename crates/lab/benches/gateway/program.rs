@@ -255,12 +255,13 @@ pub(crate) struct Costs {
 }
 
 fn references(bases: &[Bases], rng: &mut SmallRng) -> Result<Vec<Row>> {
-    let rows: [(&str, fn(&Bases) -> f64); 3] = [
+    type Read = fn(&Bases) -> f64;
+    let rows: [(&str, Read); 3] = [
         ("reference: parse, look the source up, drop", |bases| bases.reference),
         ("reference without a call", |bases| bases.no_calls),
         ("reference with 16 calls more", |bases| bases.more_calls),
     ];
-    let row = |(what, read): (&'static str, fn(&Bases) -> f64)| {
+    let row = |(what, read): (&'static str, Read)| {
         let rounds: Vec<Round> = bases
             .iter()
             .map(|bases| Round { null: bases.null, reference: bases.reference, ours: read(bases) })

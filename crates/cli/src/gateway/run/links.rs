@@ -31,7 +31,8 @@ impl Links {
         let netlink = AddressFamily::Netlink;
         let socket = socket(netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, libc::RTMGRP_LINK as u32))?;
-        Ok(Links { socket: AsyncFd::new(socket)? })
+        // SAFETY: an OwnedFd owns its descriptor, and the one in AsyncFd is neither replaced nor closed.
+        Ok(Links { socket: unsafe { AsyncFd::register(socket) }? })
     }
 
     /// Waits until there is something to [`Links::hear`].
