@@ -39,9 +39,10 @@ INLINE bool drops(__u32 reason)
 
 /* The UDP payload, and what QUIC it holds. */
 struct quic {
-	__u32 off;     /* of the payload in the frame */
-	__u32 len;     /* of the payload, by the UDP header */
-	__u32 avail;   /* what of it is in this packet: less than len in a first fragment only */
+	__u32 off;   /* of the payload in the frame */
+	__u32 len;   /* of the payload, by the UDP header */
+	__u32 avail; /* what of it is in this packet: less than len in a first fragment only */
+	/* From here on it is zero until it is read. */
 	__u32 version; /* host order; 0 for short headers */
 	__u8 first_byte;
 	bool token;	    /* the Initial carries one */
@@ -52,7 +53,8 @@ struct quic {
 };
 
 /* One packet, as far as it is known. It is in memory of the CPU's own (maps.h), for the stack is
- * small. The context is not in it: the verifier forgets what is in a map. */
+ * small; what another packet has left there is not cleaned away before somebody looks at it. The
+ * context is not in it: the verifier forgets what is in a map. */
 struct packet {
 	__u64 now;    /* to the tick, a few milliseconds: enough for all but rates, and cheap */
 	__u64 exact;  /* to the nanosecond; 0 until a rate asks for it */

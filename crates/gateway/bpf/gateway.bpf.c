@@ -22,15 +22,12 @@
  */
 #include "act.h"
 
-/* Memory for this packet, as if it were on the stack. */
-INLINE struct packet *new_packet(void)
+/* Takes what the packet before this one has left behind, once it is clear that somebody will look:
+ * most packets of a busy host are to no service. */
+INLINE void clean(struct packet *p)
 {
-	__u32 zero = 0;
-	struct packet *p = bpf_map_lookup_elem(&scratch, &zero);
-
-	if (p)
-		__builtin_memset(p, 0, offsetof(struct packet, head));
-	return p;
+	p->exact = 0;
+	__builtin_memset(&p->quic.version, 0, sizeof(p->quic) - offsetof(struct quic, version));
 }
 
 /* A later fragment follows what was decided of its first one. */
@@ -48,6 +45,8 @@ static __noinline int later_fragment(struct xdp_md *ctx, struct packet *p)
 	first = bpf_map_lookup_elem(&fragments, &key);
 	if (!first || first->service >= EQUIC_MAX_SERVICES)
 		return XDP_PASS;
+	clean(p);
+	p->sport = p->dport = 0;
 	p->service = first->service;
 	p->now = time_now();
 	service = &services[first->service & (EQUIC_MAX_SERVICES - 1)];
@@ -77,6 +76,7 @@ INLINE int to_service(struct xdp_md *ctx, struct packet *p, enum parsed parsed)
 	service = &services[index];
 	if (!(service->flags & EQUIC_SERVICE_ENABLED))
 		return XDP_PASS;
+	clean(p);
 	p->service = index;
 	p->now = time_now();
 	source_of(p, &source);
@@ -93,7 +93,8 @@ INLINE int to_service(struct xdp_md *ctx, struct packet *p, enum parsed parsed)
 SEC("xdp.frags")
 int equic_gateway(struct xdp_md *ctx)
 {
-	struct packet *p = new_packet();
+	__u32 zero = 0;
+	struct packet *p = bpf_map_lookup_elem(&scratch, &zero);
 	enum parsed parsed;
 
 	if (!p)
