@@ -23,7 +23,7 @@
 /* Another CPU may have stored `then` after this one read its clock. */
 #define SINCE(now, then) ((now) > (then) ? (now) - (then) : 0)
 
-/* Which reasons drop, as a bit mask. */
+/* A bit for each reason that drops. */
 #define DROP_BIT(name, text, drops, meaning) | ((drops) ? 1u << EQUIC_REASON_##name : 0)
 #define DROP_MASK			     (0u EQUIC_REASONS(DROP_BIT))
 _Static_assert(EQUIC_REASON_COUNT <= EQUIC_REASONS_MAX, "counter table too small");

@@ -133,7 +133,7 @@ const ASKS: &str = "
         return EQUIC_DONE;
     }";
 
-/// Whether there was an answer, and which.
+/// The answer: 1 if there was one, and its value.
 fn ask(network: &mut Network, hook: HookId) -> [u64; 2] {
     network.connection(End::Client).unwrap().tell_hook(hook, b"").unwrap();
     network.pass(Duration::from_millis(1)).unwrap();
