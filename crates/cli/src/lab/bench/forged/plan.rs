@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::super::Args;
 use super::super::plan::{POOL, PORT, RECEIVE_BUFFER, SPARE, milliseconds, words};
-use crate::failure::Done;
 
 /// Prefix that the forged addresses are from: 2^23 of them, and none of the lab's.
 const FORGED: &str = "10.128.0.0/9";
