@@ -282,7 +282,7 @@ fn a_plugin_that_fails_is_taken_off_and_the_response_comes() {
 fn the_bench_says_what_a_plugin_costs() {
     let cost = ["plugin", "bench", "--rounds", "2", "--bytes", "500000", "--only", "fec-xor"];
     let shown = equic(&[&cost[..], &["--json"]].concat()).json();
-    let rows = shown["data"]["plugins"].as_array().unwrap();
+    let rows = shown["plugins"].as_array().unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0]["name"], "fec-xor");
     for measure in ["goodput", "cpu"] {

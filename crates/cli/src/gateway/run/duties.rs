@@ -114,7 +114,7 @@ impl<'a> Duties<'a> {
         let gone = self.watched.links.as_ref().map(Links::hear).unwrap_or_default();
         self.interfaces.look(self.gateway, &self.control, &gone, journal);
         self.interfaces.tell(&mut self.health, journal);
-        self.publish();
+        self.publish(journal);
         if self.interfaces.all_detached() {
             Some("detached from every interface, by another process")
         } else if self.source.once && self.interfaces.none_attached() {
@@ -144,7 +144,7 @@ impl<'a> Duties<'a> {
         self.health.note(journal, "metrics", Level::Warning, failing.as_deref());
         let trouble = journal.trouble();
         self.health.note(journal, "output", Level::Warning, trouble.as_deref());
-        self.publish();
+        self.publish(journal);
         why
     }
 
@@ -218,7 +218,7 @@ impl<'a> Duties<'a> {
         }
     }
 
-    fn publish(&mut self) {
+    fn publish(&mut self, journal: &Journal) {
         let mut report = Report {
             config: self.source.file.clone(),
             conditions: self.health.conditions(),
@@ -236,7 +236,10 @@ impl<'a> Duties<'a> {
             self.published = Some((report.clone(), Instant::now()));
             report.written_ms = unix_ms();
             if let Err(error) = self.control.publish(&report) {
-                crate::output::notice(format_args!("cannot say how it is: {error}"));
+                journal.warning(
+                    format_args!("cannot say how it is: {error}"),
+                    || json!({ "event": "trouble", "about": "report", "what": error.to_string() }),
+                );
             }
         }
     }

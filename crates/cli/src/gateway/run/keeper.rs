@@ -9,7 +9,7 @@ use serde_json::json;
 use super::duties::Duties;
 use super::handover;
 use crate::gateway::attach::Running;
-use crate::output::{self, Journal};
+use crate::output::Journal;
 use crate::signals::Signals;
 
 /// Time between two removals of dead servers' counts and expired list entries.
@@ -113,7 +113,10 @@ impl Keeper<'_> {
             // Once, not five times a second.
             Err(error) if !self.sweeping_fails => {
                 self.sweeping_fails = true;
-                output::notice(format_args!("cannot clean up after ended servers: {error}"));
+                self.journal.warning(
+                    format_args!("cannot clean up after ended servers: {error}"),
+                    || json!({ "event": "trouble", "about": "servers", "what": error.to_string() }),
+                );
             }
             Err(_) => {}
         }
@@ -124,7 +127,10 @@ impl Keeper<'_> {
         match events.poll(Duration::ZERO) {
             Ok(heard) => heard.iter().for_each(|event| say(&self.journal, event)),
             Err(error) => {
-                output::notice(format_args!("no more events: {error}"));
+                self.journal.warning(
+                    format_args!("no more events: {error}"),
+                    || json!({ "event": "trouble", "about": "events", "what": error.to_string() }),
+                );
                 self.events = None;
             }
         }

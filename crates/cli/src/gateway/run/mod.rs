@@ -110,9 +110,12 @@ pub(super) fn run(args: &Args) -> Done {
         // So that nothing happens to an interface unheard.
         let links = Links::open()
             .inspect_err(|error| {
-                output::notice(format_args!(
-                    "the kernel does not tell of interfaces ({error}): they are looked at every so often"
-                ));
+                journal.warning(
+                    format_args!(
+                        "the kernel does not tell of interfaces ({error}): they are looked at every so often"
+                    ),
+                    || json!({ "event": "trouble", "about": "interfaces", "what": error.to_string() }),
+                );
             })
             .ok();
         let running = args.attachment.start_to_keep(&config)?;
