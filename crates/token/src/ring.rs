@@ -6,6 +6,8 @@ use std::fmt;
 use std::hash::Hasher;
 use std::time::Duration;
 
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 use siphasher::sip::SipHasher24;
@@ -100,12 +102,13 @@ impl Clock {
     /// Time by this clock, in milliseconds.
     pub fn now(self) -> u64 {
         let id = match self {
-            Clock::Monotonic => rustix::time::ClockId::Monotonic,
-            Clock::Unix => rustix::time::ClockId::Realtime,
+            Clock::Monotonic => ClockId::CLOCK_MONOTONIC,
+            Clock::Unix => ClockId::CLOCK_REALTIME,
         };
-        let time = rustix::time::clock_gettime(id);
+        // Linux has both clocks. At time 0 no token would hold.
+        let time = clock_gettime(id).unwrap_or(TimeSpec::new(0, 0));
         let part = |value: i64| u64::try_from(value).unwrap_or(0);
-        part(time.tv_sec).saturating_mul(1000).saturating_add(part(time.tv_nsec) / 1_000_000)
+        part(time.tv_sec()).saturating_mul(1000).saturating_add(part(time.tv_nsec()) / 1_000_000)
     }
 }
 
