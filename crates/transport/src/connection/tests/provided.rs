@@ -64,8 +64,7 @@ fn asks(connection: &mut Connection, name: &'static str, budget: u64) -> (Option
     });
     connection.tell_hook(id, b"").unwrap();
     connection.detach(id).unwrap();
-    let answer = *answer.lock().unwrap();
-    answer
+    *answer.lock().unwrap()
 }
 
 fn connected() -> Network {
