@@ -25,8 +25,10 @@ pub use message::{Answer, Hello, Malformed, Message};
 ///
 /// Everything about it is public knowledge, the peer is whoever says so, and every datagram can be
 /// read and forged. Its version is `equic_wire::Version::NULL_CRYPTO` and no other, so that nobody who
-/// speaks QUIC takes it for that.
+/// speaks QUIC takes it for that. It is made by
+/// [`InsecureNullCrypto::for_simulation_only`] alone, so that the name is read where it is made.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct InsecureNullCrypto {
     /// Application protocols (ALPN), best first; a server takes the first that the client has, too.
     pub alpn_protocols: Vec<Vec<u8>>,
@@ -37,8 +39,6 @@ pub struct InsecureNullCrypto {
     /// A client's: what an earlier connection left behind
     /// ([`crate::Connection::insecure_null_session`]); with it early data can be sent.
     pub session: Option<NullSession>,
-    /// So that none is made but by its name.
-    _only_by_name: (),
 }
 
 impl InsecureNullCrypto {
@@ -50,7 +50,6 @@ impl InsecureNullCrypto {
             sizes: HandshakeSizes::default(),
             early_data: false,
             session: None,
-            _only_by_name: (),
         }
     }
 
