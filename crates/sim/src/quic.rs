@@ -329,10 +329,12 @@ impl Agent for BulkSender {
     }
 
     fn on_timer(&mut self, now: Time) {
-        if self.end.connection.is_none() && self.failure.is_none() && now >= self.start {
-            if let Err(reason) = self.end.connect(now) {
-                self.failure = Some(reason);
-            }
+        if self.end.connection.is_none()
+            && self.failure.is_none()
+            && now >= self.start
+            && let Err(reason) = self.end.connect(now)
+        {
+            self.failure = Some(reason);
         }
         self.end.on_timer(now);
         self.work(now);
