@@ -111,8 +111,9 @@ impl Gateway {
         gateway.control.begin_keys()?;
         let both = [ListAction::Deny, ListAction::Allow];
         gateway.control.replace(Origin::Config, &both, &listed)?;
-        let swept = !options.test_clock && !options.explain && !options.unswept;
-        if swept { gateway.sweeping(config) } else { Ok(gateway) }
+        // Others are to try packets on.
+        let lives = !options.test_clock && !options.explain;
+        if lives { gateway.looked_after(config, options) } else { Ok(gateway) }
     }
 
     pub(crate) fn of(loaded: Loaded) -> Gateway {
@@ -133,9 +134,11 @@ impl Gateway {
         }
     }
 
-    /// With a thread that cleans up, and one that rotates keys.
-    pub(crate) fn sweeping(mut self, config: &Config) -> Result<Gateway> {
-        self.sweeper = Some(sweeper(self.control.clone())?);
+    /// With a thread that rotates keys, and one that cleans up unless the caller does.
+    pub(crate) fn looked_after(mut self, config: &Config, options: LoadOptions) -> Result<Gateway> {
+        if !options.unswept {
+            self.sweeper = Some(sweeper(self.control.clone())?);
+        }
         let file = config.gateway.retry_keys.as_ref().map(PathBuf::from);
         self.keys = Some(keys::rotating(self.control.clone(), file)?);
         Ok(self)

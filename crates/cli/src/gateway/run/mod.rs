@@ -69,6 +69,9 @@ pub(crate) struct Args {
     /// interface the kernel tells at once
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     look_every: Option<Duration>,
+    /// Write the keys of Retry tokens to this file, for servers (`equic serve --retry-keys`)
+    #[arg(long, value_name = "FILE")]
+    retry_keys: Option<String>,
     /// Answer Prometheus on http://ADDR:PORT/metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
@@ -160,6 +163,9 @@ fn configure(args: &Args) -> Done<Config> {
         config.gateway.interfaces.clone_from(&args.interface);
     }
     config.gateway.metrics = args.metrics.or(config.gateway.metrics);
+    if args.retry_keys.is_some() {
+        config.gateway.retry_keys.clone_from(&args.retry_keys);
+    }
     config.gateway.wait |= args.wait;
     args.attachment.apply(&mut config);
     args.handover.apply(&mut config)?;
