@@ -21,9 +21,6 @@ pub(crate) struct Limits {
     /// New connections of all sources together
     #[arg(long, value_name = "RATE")]
     new_per_service: Option<Rate>,
-    /// Clients that have to prove their address by the token of a Retry packet: `never`, `always`
-    #[arg(long)]
-    retry: Option<Retry>,
     /// Retry packets that the gateway sends in the server's name, to all sources together
     #[arg(long, value_name = "RATE")]
     answers_per_service: Option<Rate>,
@@ -62,7 +59,6 @@ impl Limits {
         set(&mut service.max_connections, self.max_connections);
         set(&mut service.new_per_source, self.new_per_source);
         set(&mut service.new_per_service, self.new_per_service);
-        set(&mut service.retry, self.retry);
         set(&mut service.answers_per_service, self.answers_per_service);
         set(&mut service.packets_per_source, self.packets_per_source);
         set(&mut service.bytes_per_source, self.bytes_per_source);
