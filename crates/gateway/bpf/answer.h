@@ -225,9 +225,12 @@ static __noinline int send_answer(struct xdp_md *ctx, const struct packet *p)
 	if (!a)
 		return XDP_DROP;
 	start = a->start & 63;
-	len = a->len & 255;
+	/* Verifiers before Linux 6.13 learn nothing from len != 0, but see that this is not 0. */
+	len = a->len - 1;
+	OPAQUE(len);
+	len = (len & 255) + 1;
 	less = p->l2_len + len - bpf_xdp_get_buff_len(ctx);
-	if (!len || len > sizeof(a->bytes) - 63 || less > 0 || bpf_xdp_adjust_tail(ctx, less))
+	if (less > 0 || bpf_xdp_adjust_tail(ctx, less))
 		return XDP_DROP;
 	eth = at(ctx, 0, sizeof(*eth));
 	if (!eth)

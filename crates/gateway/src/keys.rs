@@ -48,16 +48,7 @@ impl Control {
     /// # Errors
     /// As [`Control::key_ring`]; the system gave no random numbers.
     pub fn rotate_keys(&self) -> Result<Rotation> {
-        let mut ring = self.key_ring()?;
-        let failed = |error| failed("rotating the keys", error);
-        let step = if ring.announced() {
-            Rotation::Advanced(ring.advance().map_err(failed)?)
-        } else {
-            let key = Key::random().map_err(failed)?;
-            Rotation::Announced(ring.announce(key).map_err(failed)?)
-        };
-        self.set_key_ring(&ring);
-        Ok(step)
+        turn(self.key_ring()?, None, |ring| self.set_key_ring(ring))
     }
 
     /// Gives the program another ring, so that it never sees an epoch before its key.
@@ -124,24 +115,67 @@ pub(crate) fn rotating(control: Control, file: Option<PathBuf>) -> Result<Period
         if !std::mem::replace(&mut due, true) {
             return EVERY;
         }
-        let step = control.rotate_keys();
-        let written = match (&step, &file) {
-            (Ok(_), Some(path)) => control.key_ring().and_then(|ring| write_key_ring(path, &ring)),
-            _ => Ok(()),
-        };
-        match (step, written) {
-            (Ok(Rotation::Announced(epoch)), Ok(())) => {
-                tracing::debug!(epoch = epoch.number(), "a new key is known");
-                SETTLING
-            }
-            (Ok(Rotation::Advanced(epoch)), Ok(())) => {
+        let step = control
+            .key_ring()
+            .and_then(|ring| turn(ring, file.as_deref(), |ring| control.set_key_ring(ring)));
+        match step {
+            Ok(Rotation::Announced(_)) => SETTLING,
+            Ok(Rotation::Advanced(epoch)) => {
                 tracing::debug!(epoch = epoch.number(), "a new key is used");
                 EVERY
             }
-            (Err(error), _) | (_, Err(error)) => {
-                tracing::warn!(%error, "the keys of Retry tokens were not rotated");
+            Err(error) => {
+                tracing::warn!(%error, "the keys of Retry tokens stay as they are");
                 SETTLING
             }
         }
     })
+}
+
+/// Takes the next step of a rotation. Servers can know of it before it is in force: when the file cannot be
+/// written, all stays as it is.
+fn turn(
+    mut ring: KeyRing,
+    file: Option<&Path>,
+    put_in_force: impl FnOnce(&KeyRing),
+) -> Result<Rotation> {
+    let failed = |error| failed("rotating the keys", error);
+    let step = if ring.announced() {
+        Rotation::Advanced(ring.advance().map_err(failed)?)
+    } else {
+        let key = Key::random().map_err(failed)?;
+        Rotation::Announced(ring.announce(key).map_err(failed)?)
+    };
+    if let Some(path) = file {
+        write_key_ring(path, &ring)?;
+    }
+    put_in_force(&ring);
+    Ok(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Servers that do not know a key would turn away everybody who has a token of it.
+    #[test]
+    fn a_key_that_servers_cannot_read_is_not_used() {
+        let mut ring = KeyRing::generate(Clock::Monotonic).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (path, missing) = (folder.path().join("keys"), folder.path().join("missing/keys"));
+        for number in 0..4 {
+            let refused = turn(ring.clone(), Some(&missing), |_| panic!("nobody can know it"));
+            assert!(refused.is_err());
+            let before = ring.epoch();
+            let step = turn(ring.clone(), Some(&path), |next| {
+                assert_eq!(*std::fs::read(&path).unwrap(), *next.to_bytes());
+                ring = next.clone();
+            });
+            let wanted = match number % 2 {
+                0 => Rotation::Announced(before.next()),
+                _ => Rotation::Advanced(before.next()),
+            };
+            assert_eq!(step.unwrap(), wanted);
+        }
+    }
 }
