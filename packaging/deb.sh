@@ -20,7 +20,7 @@ root=$work/root
 make --no-print-directory --silent install DESTDIR="$root" PREFIX=/usr LIBDIR="$libdir" \
 	ZSHDIR=/usr/share/zsh/vendor-completions PROFILE="${PROFILE:-release}" >/dev/null
 
-strip --remove-section=.comment "$root/usr/bin/equic" "$root/usr/bin/equic-sim"
+strip --remove-section=.comment "$root"/usr/bin/*
 strip --strip-unneeded --remove-section=.comment "$root$libdir/libequic.so.$version"
 strip --strip-debug --enable-deterministic-archives "$root$libdir/libequic.a"
 gzip -9n "$root"/usr/share/man/man1/*.1 "$root/usr/share/doc/equic/CHANGELOG.md"
@@ -43,7 +43,7 @@ gzip -9nc "$work/changelog" >"$doc/changelog.gz"
 # Which packages its libraries are in.
 mkdir "$work/debian"
 printf 'Source: equic\nPackage: equic\nArchitecture: any\n' >"$work/debian/control"
-depends=$(cd "$work" && dpkg-shlibdeps -O "root/usr/bin/equic" "root/usr/bin/equic-sim" "root$libdir/libequic.so.$version" 2>"$work/shlibdeps.log" |
+depends=$(cd "$work" && dpkg-shlibdeps -O root/usr/bin/* "root$libdir/libequic.so.$version" 2>"$work/shlibdeps.log" |
 	sed -n 's/^shlibs:Depends=//p') || true
 [ -n "$depends" ] || { cat "$work/shlibdeps.log" >&2; echo "deb: which libraries does it need?" >&2; exit 1; }
 
@@ -56,7 +56,7 @@ Architecture: $architecture
 Maintainer: $maintainer
 Installed-Size: $(du -sk --exclude=DEBIAN "$root" | cut -f 1)
 Depends: $depends
-Suggests: libelf-dev, zlib1g-dev
+Suggests: clang (>= 1:16), libelf-dev, zlib1g-dev
 Section: net
 Priority: optional
 Homepage: https://github.com/equic/equic
@@ -66,8 +66,9 @@ Description: XDP gateway for QUIC servers
  packets and bytes, lists with expiry, bans.
  .
  This package has the command equic with its simulator equic-sim, the C
- library libequic with its header, man pages, and the service equic-gateway,
- which is not enabled before /etc/equic/equic.toml names an interface and you
+ library libequic with its header, plugins for QUIC connections in C with the
+ header that they are compiled with (by clang, with equic plugin build), man
+ pages, and the service equic-gateway, which is not enabled before /etc/equic/equic.toml names an interface and you
  enable it.
 END
 echo /etc/equic/equic.toml >"$control/conffiles"

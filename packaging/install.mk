@@ -18,6 +18,9 @@ TARGET ?= $(if $(CARGO_TARGET_DIR),$(abspath $(CARGO_TARGET_DIR)),$(CURDIR)/targ
 PROFILE ?= release
 built := $(TARGET)/$(PROFILE)
 docs := $(wildcard docs/*.md) docs/equic.example.toml CHANGELOG.md LICENSE LICENSE-APACHE LICENSE-MIT
+# With it, `equic plugin check` looks for proofs. It takes minutes to compile (`make prove`): installed if it is there.
+prove := $(wildcard $(built)/equic-prove)
+plugins := $(patsubst plugins/%/plugin.toml,%,$(wildcard plugins/*/plugin.toml))
 capi := $(MAKE) --no-print-directory -C crates/capi PREFIX=$(PREFIX) LIBDIR=$(LIBDIR) \
 	INCLUDEDIR=$(INCLUDEDIR) TARGET=$(TARGET) PROFILE=$(PROFILE) DESTDIR=$(DESTDIR)
 
@@ -36,8 +39,14 @@ man: is-built ## the man pages, into out/man
 install: is-built ## commands, library, man pages, completions, service: into DESTDIR and PREFIX
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(DOCDIR)/grafana $(UNITDIR) \
 		$(BASHDIR) $(ZSHDIR) $(FISHDIR) $(SYSCONFDIR)/equic)
-	install -m 755 $(built)/equic $(built)/equic-sim $(DESTDIR)$(BINDIR)/
+	install -m 755 $(built)/equic $(built)/equic-sim $(prove) $(DESTDIR)$(BINDIR)/
 	$(capi) install
+	install -m 644 plugins/sdk/equic_plugin.h $(DESTDIR)$(INCLUDEDIR)/
+	for plugin in $(plugins); do \
+		install -d $(DESTDIR)$(DATADIR)/equic/plugins/$$plugin && \
+		install -m 644 plugins/$$plugin/$$plugin.c plugins/$$plugin/plugin.toml \
+			$(DESTDIR)$(DATADIR)/equic/plugins/$$plugin/ || exit 1; \
+	done
 	$(built)/equic man --out $(DESTDIR)$(MANDIR)/man1
 	$(built)/equic completions bash >$(DESTDIR)$(BASHDIR)/equic
 	$(built)/equic completions zsh >$(DESTDIR)$(ZSHDIR)/_equic
@@ -51,10 +60,12 @@ install: is-built ## commands, library, man pages, completions, service: into DE
 
 uninstall: ## remove that again, but for the configuration
 	$(capi) uninstall
-	rm -f $(addprefix $(DESTDIR),$(BINDIR)/equic $(BINDIR)/equic-sim $(UNITDIR)/equic-gateway.service \
+	rm -f $(addprefix $(DESTDIR),$(BINDIR)/equic $(BINDIR)/equic-sim $(BINDIR)/equic-prove \
+		$(INCLUDEDIR)/equic_plugin.h $(UNITDIR)/equic-gateway.service \
 		$(BASHDIR)/equic $(ZSHDIR)/_equic $(FISHDIR)/equic.fish)
 	rm -f $(DESTDIR)$(MANDIR)/man1/equic.1 $(DESTDIR)$(MANDIR)/man1/equic-*.1
-	rm -rf $(DESTDIR)$(DOCDIR)
+	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DATADIR)/equic/plugins
+	rmdir --ignore-fail-on-non-empty $(DESTDIR)$(DATADIR)/equic || true
 
-deb: setup build ## a Debian package, into out/
+deb: setup build prove ## a Debian package, into out/
 	@packaging/deb.sh

@@ -33,7 +33,16 @@ installs_what_it_says() {
 	(cd "$work/tree" && find . ! -type d -printf '%P\n' | grep -v -e '/man1/' -e '^usr/local/share/doc/' | LC_ALL=C sort) >"$work/files"
 	local so=${version%.*}
 	[ "${version%%.*}" = 0 ] || so=${version%%.*}
-	LC_ALL=C sort >"$work/wanted" <<-END
+	local built=${CARGO_TARGET_DIR:-target}/$PROFILE plugin
+	{
+		# Where it was built.
+		[ ! -e "$built/equic-prove" ] || echo usr/local/bin/equic-prove
+		for plugin in plugins/*/plugin.toml; do
+			plugin=$(basename "$(dirname "$plugin")")
+			echo "usr/local/share/equic/plugins/$plugin/$plugin.c"
+			echo "usr/local/share/equic/plugins/$plugin/plugin.toml"
+		done
+		cat <<-END
 		etc/equic/equic.toml
 		usr/local/bin/equic
 		usr/local/bin/equic-sim
@@ -48,7 +57,9 @@ installs_what_it_says() {
 		usr/local/share/bash-completion/completions/equic
 		usr/local/share/fish/vendor_completions.d/equic.fish
 		usr/local/share/zsh/site-functions/_equic
-	END
+		usr/local/include/equic_plugin.h
+		END
+	} | LC_ALL=C sort >"$work/wanted"
 	diff "$work/wanted" "$work/files" || fail install "other files than wanted (<)"
 	for file in man/man1/equic.1 man/man1/equic-gateway-run.1 doc/equic/equic.example.toml doc/equic/guide.md; do
 		test -s "$work/tree/usr/local/share/$file" || fail install "no $file"
@@ -56,6 +67,26 @@ installs_what_it_says() {
 	[ "$("$work/tree/usr/local/bin/equic" --version)" = "equic $version" ] || fail install "--version"
 	"$work/tree/usr/local/bin/equic" sim run simple --seeds 1 --json | grep -q '"equic.sim.run/1"' || fail install "equic sim"
 	ok install
+}
+
+# From the command and what is installed beside it, with clang and nothing of this tree.
+builds_plugins() {
+	local equic=$work/tree/usr/local/bin/equic share=$work/tree/usr/local/share/equic/plugins
+	(cd / && "$equic" plugin new "$work/seldom" && "$equic" plugin build "$work/seldom" &&
+		"$equic" plugin check "$work/seldom/seldom.qplug") >"$work/plugin" 2>&1 ||
+		{ cat "$work/plugin"; fail plugins "new, build, check"; }
+	grep -q "would run as one's own plugin" "$work/plugin" || { cat "$work/plugin"; fail plugins "check"; }
+	if [ -e "$work/tree/usr/local/bin/equic-prove" ]; then
+		grep -q 'proved to keep within its memory' "$work/plugin" || { cat "$work/plugin"; fail plugins "no proof"; }
+	fi
+	for plugin in "$share"/*; do
+		(cd / && "$equic" plugin build "$plugin" -o "$work/one.qplug") >"$work/plugin" 2>&1 ||
+			{ cat "$work/plugin"; fail plugins "$(basename "$plugin")"; }
+	done
+	# With the header as it is installed, without the command.
+	"${CLANG:-$(command -v clang-19 clang | head -n 1)}" -target bpf -O2 -mcpu=v3 -I "$work/tree/usr/local/include" \
+		-c "$share/reno/reno.c" -o "$work/reno.o" || fail plugins "the header"
+	ok plugins
 }
 
 # A program that was built by pkg-config alone asks for the library by its SONAME and finds it.
@@ -238,6 +269,7 @@ works_under_its_restrictions() {
 
 installs_what_it_says
 builds_a_c_program
+builds_plugins
 uninstalls_all
 makes_a_package
 package_lives_and_goes

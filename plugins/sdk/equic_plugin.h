@@ -78,6 +78,13 @@ static equic_u64 (*const equic_get_of)(equic_u64 field, equic_u64 part) __attrib
  * Returns 1; 0: too many requests wait. */
 static equic_u64 (*const equic_process_payload)(equic_u64 number, const void *payload, equic_u64 length) __attribute__((unused)) = (void *)9;
 
+/* Calls an operation that another plugin provides: the one at this place of the manifest's calls,
+ * counted from 0. words are its inputs, and behind them room for its outputs: length bytes in all.
+ * Returns 1; 0: no such plugin is attached, it runs already, it failed, or it may take more
+ * instructions than this call has left; the outputs are zeros then. What it takes counts here,
+ * too. */
+static equic_u64 (*const equic_call)(equic_u64 call, equic_u64 *words, equic_u64 length) __attribute__((unused)) = (void *)10;
+
 /* Fields: what `equic_get` reads; what each path has for itself is the active path's. */
 enum equic_field {
 	EQUIC_SMOOTHED_RTT = 1, /* Smoothed round-trip time (RFC 9002 s.5.3). It may be set, to a minute at most. */
@@ -978,6 +985,25 @@ struct equic_path_removed {
 struct equic_application_wrote {
 	struct {
 		equic_u64 bytes; /* a number of bytes */
+	} in;
+};
+
+/* WriteParameters (RFC 9000 s.7.4.2): The hook may declare transport parameters of its own, encoded
+ * one behind the other: numbers from 0x40 up that the transport does not know, eight of them at
+ * most. It is said when the hook is attached before the first packet, to a hook that no other
+ * brought; a session of TLS that the client would have resumed may be used up by that. A buffer to
+ * write goes with it. */
+struct equic_write_parameters {
+	struct {
+		equic_u64 length; /* a number of bytes */
+	} out;
+};
+
+/* PeerParameter (RFC 9000 s.7.4.2): The peer declared a transport parameter with a number that this
+ * hook wrote: the bytes are its value. Bytes to read go with it. */
+struct equic_peer_parameter {
+	struct {
+		equic_u64 parameter; /* number of a transport parameter */
 	} in;
 };
 

@@ -535,7 +535,8 @@ void equic_set_port(struct equic_t *equic, uint16_t port);
  * is let in, and with it everything of the source is lost. By default, at the limit (`>=`) what would
  * open one more is dropped: the source holds as many as the limit, and they go on.
  */
-void equic_set_limit(struct equic_t *equic, uint32_t limit);
+void equic_set_limit(struct equic_t *equic,
+                     uint32_t limit);
 
 /**
  * Sets what happens to a source at its limit (enum equic_policy). Without it: EQUIC_POLICY from the
@@ -577,7 +578,8 @@ void equic_unload(struct equic_t *equic);
  * paper's function returns nothing, and its programs need not look; one that does closes the connection,
  * and calls `equic_dec_counter` for it as for any other. (0 with EQUIC_POLICY_STRICT, and in a dry run.)
  */
-int equic_inc_counter(struct equic_t *equic, const struct sockaddr *peer);
+int equic_inc_counter(struct equic_t *equic,
+                      const struct sockaddr *peer);
 
 /**
  * Counts one connection of `peer` less. Otherwise as `equic_inc_counter`.

@@ -23,7 +23,7 @@
 /* Another CPU may have stored `then` after this one read its clock. */
 #define SINCE(now, then) ((now) > (then) ? (now) - (then) : 0)
 
-/* Which reasons drop, and which are answered, as bit masks. */
+/* A bit for each reason that drops, and for each that is answered. */
 #define DOES_BIT(name, what, does)	      | ((does) == (what) ? 1ull << EQUIC_REASON_##name : 0)
 #define DROP_BIT(name, text, does, meaning)   DOES_BIT(name, EQUIC_DOES_DROP, does)
 #define ANSWER_BIT(name, text, does, meaning) DOES_BIT(name, EQUIC_DOES_ANSWER, does)

@@ -55,7 +55,7 @@ fn every_way_to_change_a_list_is_counted_and_told() {
         assert!(control.ban(net("192.0.2.7"), Duration::from_secs(900), 1).unwrap());
         assert!(control.ban(net("192.0.2.7"), Duration::from_secs(900), 2).unwrap());
         same(2, 2, 1, 0, 1);
-        // What the kernel refuses is not counted.
+        // An entry that the kernel refuses is not counted.
         let full = other.deny(net("192.0.2.99"), None).unwrap_err();
         assert!(matches!(full, Error::ListFull { .. }), "{full}");
         same(2, 2, 1, 0, 1);
@@ -84,7 +84,7 @@ fn every_way_to_change_a_list_is_counted_and_told() {
         let changes = control.list_changes(&mut mark);
         assert_eq!((changes.numbers, changes.each.len()), ([1, 0, 0, 3], 4));
 
-        // What expires is swept, and told of.
+        // An entry that expires is swept, and told of.
         control.deny(net("203.0.113.0/24"), Some(Duration::from_millis(1))).unwrap();
         support::await_that("it is swept", || control.list_counts().unwrap().deny_v4 == 0);
         same(0, 1, 0, 0, 0);

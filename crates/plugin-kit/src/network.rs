@@ -1,6 +1,6 @@
 //! Two connections in one thread and virtual time, over a link.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -71,6 +71,10 @@ struct Side {
     confirmed: bool,
     closed: Option<CloseReason>,
     failed: Vec<(HookId, HookError)>,
+    /// Datagrams that it has sent.
+    sent: u64,
+    /// Numbers of datagrams of its that are lost, whatever the link does.
+    lost: BTreeSet<u64>,
     told: Vec<(HookId, Vec<u8>)>,
 }
 
@@ -195,6 +199,8 @@ impl Network {
                 confirmed: false,
                 closed: None,
                 failed: Vec::new(),
+                sent: 0,
+                lost: BTreeSet::new(),
                 told: Vec::new(),
             })
         };
@@ -228,6 +234,13 @@ impl Network {
     /// counts as time in the queue.
     pub fn mark_above(&mut self, wait: Duration) {
         self.mark = Some(wait);
+    }
+
+    /// Loses datagrams that an end sends, whatever the link does: 0 is the next one.
+    pub fn lose(&mut self, from: End, datagrams: &[u64]) {
+        let side = self.side(from);
+        let next = side.sent;
+        side.lost.extend(datagrams.iter().map(|number| next + number));
     }
 
     /// The time since the start.
@@ -399,6 +412,11 @@ impl Network {
                 side.endpoint.handle_id_change(*handle, change);
             }
             let Some(sent) = sent else { break };
+            let number = side.sent;
+            side.sent += 1;
+            if side.lost.remove(&number) {
+                continue;
+            }
             let port = &mut self.ports[usize::from(from == End::Client)];
             let started = now.since(Timestamp::START);
             let verdict = port.send(started, sent.size);

@@ -1,6 +1,7 @@
 //! The plugins of this source tree: C and manifest, as they are in `plugins/`, compiled into this crate.
 
 use equic_plugin::{Bundle, Origin, Plugin, Policy, SigningKey, decide, pack};
+use equic_transport::congestion::Algorithm;
 
 use crate::clang::compile_text;
 use crate::network::End;
@@ -21,7 +22,7 @@ pub struct Source {
 fn ends(name: &str) -> &'static [End] {
     match name {
         "ack-delay" => &[End::Client],
-        "ecn" | "fec-xor" | "messages" => &[End::Client, End::Server],
+        "ecn" | "fec-rlc" | "fec-xor" | "messages" => &[End::Client, End::Server],
         _ => &[End::Server],
     }
 }
@@ -43,6 +44,7 @@ tree![
     "cap",
     "cubic",
     "ecn",
+    "fec-rlc",
     "fec-xor",
     "messages",
     "monitor",
@@ -62,6 +64,16 @@ impl Source {
     /// Ends that it is for, where a server sends to a client.
     pub fn ends(&self) -> &'static [End] {
         ends(self.name)
+    }
+
+    /// The connection's own congestion controller that the plugin is compared with: for controllers one of the same kind.
+    /// `attached`: the one that it is attached over, whose window can be set.
+    pub(crate) fn counterpart(&self, attached: bool) -> Algorithm {
+        match self.name {
+            "reno" => Algorithm::NewReno,
+            "rate" if !attached => Algorithm::Bbr,
+            _ => Algorithm::Cubic,
+        }
     }
 
     /// Lines of its C, comments and empty ones among them.

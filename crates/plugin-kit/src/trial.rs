@@ -10,13 +10,16 @@ use equic_plugin::exchange::{Progress, Push};
 use equic_transport::TransportConfig;
 use equic_transport::congestion::Algorithm;
 
-use crate::network::{End, Network, sent_hash};
+use crate::network::{End, sent_hash};
 use crate::pair::{Pair, TrialError, key, policy};
 use crate::tree::Source;
 
 mod application;
+mod cost;
+mod repair;
 
 use application::{messages, nagle, priorities};
+pub use cost::{Way, bulk};
 
 /// Virtual time for one transfer.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -149,6 +152,24 @@ pub const TRIALS: &[Trial] = &[
         pushed: false,
         run: messages,
     },
+    Trial {
+        plugin: "fec-xor",
+        scenario: "answers of 7 kB by a server, five on each connection or until one has a loss; round trip 40 ms, 3 % of \
+                   packets lost",
+        measure: "answers later by a round trip",
+        unit: "%",
+        pushed: false,
+        run: repair::xor,
+    },
+    Trial {
+        plugin: "fec-rlc",
+        scenario: "answers of 7 kB by a server, five on each connection or until one has a loss; round trip 40 ms, 8 % of \
+                   packets lost",
+        measure: "answers later by a round trip",
+        unit: "%",
+        pushed: false,
+        run: repair::rlc,
+    },
 ];
 
 impl Trial {
@@ -171,32 +192,6 @@ impl Trial {
         let (without, with) = (run(None, None)?, run(push, own)?);
         Ok(Compared { trial: *self, bundle: bundle.len(), without, with })
     }
-}
-
-/// Sends so many bytes from a server to a client over a path without limits, with a plugin of the ends' own or without:
-/// for measurements of what the plugin costs.
-///
-/// # Errors
-/// The plugin is not attached, or fails; the transfer is not complete.
-pub fn bulk(plugin: Option<(&Plugin, &[End])>, seed: u64, bytes: u64) -> Result<(), TrialError> {
-    let link = Link { delay: milliseconds(1), ..Link::default() };
-    let mut network =
-        Network::new(&link, TransportConfig::default(), seed).map_err(TrialError::of)?;
-    network.connect().map_err(TrialError::of)?;
-    if let Some((plugin, ends)) = plugin {
-        for end in ends {
-            let connection = network.connection(*end);
-            let connection = connection.ok_or_else(|| TrialError::of("there is no connection"))?;
-            plugin.attach(connection).map_err(TrialError::of)?;
-        }
-    }
-    network.transfer(End::Server, bytes, PATIENCE).map_err(TrialError::of)?;
-    for end in [End::Client, End::Server] {
-        if let Some((_, error)) = network.failures(end).pop() {
-            return Err(TrialError::of(error));
-        }
-    }
-    Ok(())
 }
 
 impl Setup {

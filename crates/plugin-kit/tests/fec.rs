@@ -9,57 +9,122 @@ use equic_net::{Chance, Link};
 use equic_plugin::Plugin;
 use equic_plugin_kit::{End, Network};
 
+/// Sums of answers over a path that loses packets.
+struct Answers {
+    /// Answers that came a round trip or more after the quickest.
+    late: u64,
+    lost: u64,
+    recovered: u64,
+}
+
 /// Answers over a path that loses packets, on each connection until one is lost: the window, which heeds losses either way,
-/// would tell in those after it. What arrives is what was sent (the transfer compares), and of the losses half as many at
-/// most have an answer wait for a round trip more.
+/// would tell in those after it.
+fn answers(percent: f64, plugin: Option<&Plugin>) -> Answers {
+    let seed = seed();
+    let link = Link { drop: Chance::percent(percent), ..link() };
+    let (mut times, mut lost, mut recovered) = (Vec::new(), 0, 0);
+    for number in 0..60 {
+        let mut network = network(&link, seed + number);
+        for end in [End::Server, End::Client] {
+            if let Some(plugin) = plugin {
+                attach(&mut network, end, plugin);
+            }
+        }
+        let lost_now =
+            |network: &mut Network| network.connection(End::Server).unwrap().stats().packets_lost;
+        let before = lost_now(&mut network);
+        for _ in 0..5 {
+            times.push(download(&mut network, 9_000));
+            network.pass(Duration::from_millis(300)).unwrap();
+            if lost_now(&mut network) > before {
+                break;
+            }
+        }
+        assert_none_failed(&mut network);
+        lost += lost_now(&mut network) - before;
+        recovered += network.connection(End::Client).unwrap().stats().packets_recovered;
+    }
+    let usual = *times.iter().min().unwrap();
+    let late = times.iter().filter(|time| **time > usual + link.delay).count() as u64;
+    println!("{} answers, {late} late, {lost} lost, {recovered} recovered", times.len());
+    Answers { late, lost, recovered }
+}
+
+/// What arrives is what was sent (the transfer compares), and of the losses half as many at most have an answer wait for a
+/// round trip more.
 #[test]
 fn losses_are_mended_before_anything_is_sent_again() {
-    let seed = seed();
-    let link = Link { drop: Chance::percent(3.0), ..link() };
-    let run = |plugin: Option<&Plugin>| {
-        let (mut times, mut lost, mut recovered) = (Vec::new(), 0, 0);
-        for number in 0..60 {
-            let mut network = network(&link, seed + number);
-            for end in [End::Server, End::Client] {
-                if let Some(plugin) = plugin {
-                    attach(&mut network, end, plugin);
-                }
-            }
-            let lost_now = |network: &mut Network| {
-                network.connection(End::Server).unwrap().stats().packets_lost
-            };
-            let before = lost_now(&mut network);
-            for _ in 0..5 {
-                times.push(download(&mut network, 9_000));
-                network.pass(Duration::from_millis(300)).unwrap();
-                if lost_now(&mut network) > before {
-                    break;
-                }
-            }
-            assert_none_failed(&mut network);
-            lost += lost_now(&mut network) - before;
-            recovered += network.connection(End::Client).unwrap().stats().packets_recovered;
-        }
-        let usual = *times.iter().min().unwrap();
-        let late = times.iter().filter(|time| **time > usual + link.delay).count() as u64;
-        println!("{} answers, {late} late, {lost} lost, {recovered} recovered", times.len());
-        (late, lost, recovered)
-    };
-    let (late, lost, none) = run(None);
-    let (mended, lost_too, recovered) = run(Some(&of_the_tree("fec-xor")));
+    let without = answers(3.0, None);
+    assert_eq!(without.recovered, 0);
+    for name in ["fec-xor", "fec-rlc"] {
+        let with = answers(3.0, Some(&of_the_tree(name)));
+        let (lost, lost_too) = (without.lost, with.lost);
+        assert!(lost > 20 && lost_too > 20, "losses are still told: {lost}, {lost_too}");
+        assert!(3 * with.recovered > lost_too, "{name}: {} of {lost_too}", with.recovered);
+        assert!(2 * with.late * lost < without.late * lost_too, "{name}: {} late", with.late);
+    }
+}
+
+/// Of an answer of six or seven packets these are lost: time of the answer, packets put together, and packets that the sender gave up
+/// as lost.
+fn answer_without(name: &str, packets: &[u64]) -> (Duration, u64, u64) {
+    let plugin = of_the_tree(name);
+    let mut network = network(&link(), seed());
+    for end in [End::Server, End::Client] {
+        attach(&mut network, end, &plugin);
+    }
+    network.pass(Duration::from_secs(1)).unwrap();
+    network.lose(End::Server, packets);
+    // These packets, and two repair frames, fill no window.
+    let took = download(&mut network, 7_000);
+    assert_none_failed(&mut network);
+    network.pass(Duration::from_secs(1)).unwrap();
+    let recovered = network.connection(End::Client).unwrap().stats().packets_recovered;
+    (took, recovered, network.connection(End::Server).unwrap().stats().packets_lost)
+}
+
+/// Two packets of a window are lost: XOR cannot tell them apart, two sums with factors of their own can. The answer is not
+/// late by that, and the sender's controller hears of both losses.
+#[test]
+fn two_losses_in_a_window_are_told_apart() {
+    let (usual, none, _) = answer_without("fec-rlc", &[]);
     assert_eq!(none, 0);
-    assert!(lost > 20 && lost_too > 20, "losses are still told: {lost}, {lost_too}");
-    assert!(3 * recovered > lost_too, "{recovered} of {lost_too} are mended");
-    assert!(2 * mended * lost < late * lost_too, "{late} of {lost}, {mended} of {lost_too} late");
+    for pair in [[0, 1], [1, 2], [0, 5], [3, 4], [1, 4]] {
+        let (took, recovered, lost) = answer_without("fec-rlc", &pair);
+        assert_eq!(recovered, 2, "{pair:?}");
+        assert!(took < usual + link().delay, "{pair:?}: {took:?} of {usual:?}");
+        assert!(lost >= 2, "{pair:?}: {lost}");
+        let (took, recovered, _) = answer_without("fec-xor", &pair);
+        assert_eq!(recovered, 0, "{pair:?}");
+        assert!(took > usual + link().delay, "{pair:?}: {took:?} of {usual:?}");
+    }
+    // Three are too many for two sums.
+    let (_, recovered, _) = answer_without("fec-rlc", &[1, 2, 4]);
+    assert_eq!(recovered, 0);
+}
+
+/// In a long transfer two losses are told apart by sums that come eight packets after each other.
+#[test]
+fn losses_in_neighbouring_groups_are_mended() {
+    let plugin = of_the_tree("fec-rlc");
+    let mut network = network(&link(), seed());
+    for end in [End::Server, End::Client] {
+        attach(&mut network, end, &plugin);
+    }
+    network.lose(End::Server, &[60, 64, 120, 131]);
+    download(&mut network, 1_000_000);
+    assert_none_failed(&mut network);
+    let recovered = network.connection(End::Client).unwrap().stats().packets_recovered;
+    assert!(recovered >= 3, "{recovered}");
 }
 
 /// Without losses nothing is recovered, and what is sent more is the repair frames.
 #[test]
 fn repair_frames_cost_an_eighth() {
-    let run = |plugin: bool| {
+    let run = |plugin: Option<&str>| {
         let mut network = network(&link(), seed());
-        if plugin {
-            let plugin = of_the_tree("fec-xor");
+        if let Some(name) = plugin {
+            let plugin = of_the_tree(name);
             attach(&mut network, End::Server, &plugin);
             attach(&mut network, End::Client, &plugin);
         }
@@ -69,9 +134,12 @@ fn repair_frames_cost_an_eighth() {
         assert_eq!(network.connection(End::Client).unwrap().stats().packets_recovered, 0);
         network.connection(End::Server).unwrap().stats().bytes_sent - before
     };
-    let (usual, more) = (run(false), run(true));
-    println!("{usual} bytes without, {more} with it");
-    assert!((1.10..1.25).contains(&(more as f64 / usual as f64)), "{usual} and {more}");
+    let usual = run(None);
+    for name in ["fec-xor", "fec-rlc"] {
+        let more = run(Some(name));
+        println!("{usual} bytes without, {more} with {name}");
+        assert!((1.10..1.25).contains(&(more as f64 / usual as f64)), "{name}: {usual}, {more}");
+    }
 }
 
 /// What cannot have been sent ends the plugin, and not the connection; nothing in it closes the connection either.

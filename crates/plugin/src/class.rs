@@ -184,6 +184,9 @@ const REPLACING: &[(Operation, Class)] = &{
         (O::PathAdded, Choose),
         (O::PathRemoved, Choose),
         (O::ApplicationWrote, Tune),
+        // A peer's plugin comes after the handshake.
+        (O::WriteParameters, Payload),
+        (O::PeerParameter, Payload),
     ]
 };
 
@@ -215,7 +218,7 @@ pub fn class_of(operation: Operation, anchor: Anchor, own_frame: bool) -> Class 
             _ if NOT_TO_BE_SEEN.contains(&operation) => Class::Never,
             Carries::Words => Class::Observe,
             Carries::Frame => of_frames(Class::Frames),
-            Carries::Bytes => Class::Payload,
+            Carries::Bytes | Carries::Buffer => Class::Payload,
         },
     }
 }

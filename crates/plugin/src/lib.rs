@@ -32,7 +32,9 @@ pub use bundle::{
 };
 pub use class::{Class, Origin, Requires, class_of, class_of_setting};
 pub use key::{KeyError, PublicKey, SigningKey};
-pub use manifest::{ABI, Anchor, Frame, Manifest, ManifestError, Operation, Unfit, Version};
+pub use manifest::{
+    ABI, Anchor, Calls, Frame, Manifest, ManifestError, Operation, Provides, Unfit, Version,
+};
 pub use policy::{Author, Granted, Limits, Policy, PolicyError, Refusal, decide};
 pub use runtime::{Allowance, Answer, DEFAULT, DONE, Plugin, PluginError, Trace, Traced};
 pub use sdk::{HelperInfo, header, helpers};

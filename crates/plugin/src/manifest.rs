@@ -23,6 +23,10 @@ const MAX_AUTHOR: usize = 128;
 const MAX_OPERATIONS: usize = 32;
 /// Frame types of a plugin.
 const MAX_FRAMES: usize = 8;
+/// Operations that a plugin provides, and those of others that it calls.
+const MAX_PROVIDED: usize = 16;
+/// Input words of such an operation, and output words.
+pub(crate) const MAX_WORDS: usize = 8;
 /// The largest value of a variable-length integer (RFC 9000 s.16).
 const MAX_VARINT: u64 = (1 << 62) - 1;
 /// Types below are for the IETF to give (RFC 9000 s.22.1.1 and s.22.4).
@@ -109,6 +113,9 @@ pub enum Unfit {
         "of {0}: `default` goes with `replace`, and with operations that decide something in words"
     )]
     NoDefault(String),
+    /// Not an operation of a plugin.
+    #[error("names {0}: an operation that a plugin provides is PLUGIN.NAME")]
+    Own(String),
     /// A frame type of the IETF's.
     #[error("is a type from 0x40 up, which is not for the IETF to give")]
     Reserved,
@@ -174,6 +181,30 @@ pub struct Operation {
     pub function: String,
 }
 
+/// An operation that a plugin provides for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provides {
+    /// Its name, as C has it: for others it is `PLUGIN.NAME`.
+    pub name: String,
+    /// Name of the function in the object.
+    pub function: String,
+    /// Number of input words.
+    pub inputs: usize,
+    /// Number of output words.
+    pub outputs: usize,
+}
+
+/// An operation of another plugin that a plugin calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Calls {
+    /// Its name: `PLUGIN.NAME`.
+    pub operation: String,
+    /// Number of input words.
+    pub inputs: usize,
+    /// Number of output words.
+    pub outputs: usize,
+}
+
 /// A frame type of a plugin's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -203,6 +234,10 @@ pub struct Manifest {
     pub capabilities: BTreeSet<Class>,
     /// Functions and where they are attached.
     pub operations: Vec<Operation>,
+    /// Operations that it provides for other plugins.
+    pub provides: Vec<Provides>,
+    /// Operations of other plugins that it calls, by their place here.
+    pub calls: Vec<Calls>,
     /// Frame types of its own.
     pub frames: Vec<Frame>,
     /// Fields that it reads.
@@ -234,7 +269,12 @@ struct File {
     reads: Vec<String>,
     #[serde(default)]
     sets: Vec<String>,
+    #[serde(default)]
     operations: Vec<Attached>,
+    #[serde(default)]
+    provides: Vec<Provided>,
+    #[serde(default)]
+    calls: Vec<Called>,
     #[serde(default)]
     frames: Vec<Frame>,
 }
@@ -248,6 +288,23 @@ struct Attached {
     frame: Option<u64>,
     #[serde(default)]
     default: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Provided {
+    name: String,
+    function: String,
+    inputs: u64,
+    outputs: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Called {
+    operation: String,
+    inputs: u64,
+    outputs: u64,
 }
 
 fn value(key: &str, unfit: Unfit) -> ManifestError {
@@ -337,7 +394,9 @@ fn read(file: File) -> Result<Manifest, ManifestError> {
         abi: file.abi,
         code: code.ok_or_else(|| value("code", Unfit::Hash))?,
         capabilities,
-        operations: operations(file.operations)?,
+        operations: operations(file.operations, file.provides.is_empty())?,
+        provides: provides(file.provides)?,
+        calls: calls(file.calls)?,
         frames,
         reads: fields("reads", &file.reads, |_| true)?,
         sets: fields("sets", &file.sets, |field| class_of_setting(field).is_some())?,
@@ -370,9 +429,9 @@ fn time(text: &str) -> Result<u64, ManifestError> {
     time.duration_since(UNIX_EPOCH).map(|since| since.as_secs()).map_err(|_| unfit())
 }
 
-fn operations(attached: Vec<Attached>) -> Result<Vec<Operation>, ManifestError> {
+fn operations(attached: Vec<Attached>, needed: bool) -> Result<Vec<Operation>, ManifestError> {
     let wrong = |unfit| value("operations", unfit);
-    if attached.is_empty() {
+    if attached.is_empty() && needed {
         return Err(wrong(Unfit::Empty));
     }
     if attached.len() > MAX_OPERATIONS {
@@ -400,7 +459,7 @@ fn operations(attached: Vec<Attached>) -> Result<Vec<Operation>, ManifestError> 
             if one.default && !(one.anchor == Anchor::Replace && operation.offers_default()) {
                 return Err(wrong(Unfit::NoDefault(name())));
             }
-            let function = function(one.function)?;
+            let function = c_name("function", one.function)?;
             let Attached { anchor, frame, default, .. } = one;
             Ok(Operation { operation, anchor, frame, default, function })
         })
@@ -408,10 +467,51 @@ fn operations(attached: Vec<Attached>) -> Result<Vec<Operation>, ManifestError> 
 }
 
 /// A name as C has it.
-fn function(text: String) -> Result<String, ManifestError> {
+fn c_name(key: &str, text: String) -> Result<String, ManifestError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let fits = (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(allowed);
-    if fits { Ok(text) } else { Err(value("function", Unfit::Name(MAX_NAME))) }
+    if fits { Ok(text) } else { Err(value(key, Unfit::Name(MAX_NAME))) }
+}
+
+/// A number of words.
+fn words(key: &str, number: u64) -> Result<usize, ManifestError> {
+    let number = usize::try_from(number).ok().filter(|number| *number <= MAX_WORDS);
+    number.ok_or_else(|| value(key, Unfit::Range(0, MAX_WORDS as u64)))
+}
+
+fn provides(provided: Vec<Provided>) -> Result<Vec<Provides>, ManifestError> {
+    if provided.len() > MAX_PROVIDED {
+        return Err(value("provides", Unfit::Many(MAX_PROVIDED)));
+    }
+    let mut seen = BTreeSet::new();
+    let provided = provided.into_iter().map(|one| {
+        let name = c_name("name", one.name)?;
+        if !seen.insert(name.clone()) {
+            return Err(value("provides", Unfit::Twice(name)));
+        }
+        Ok(Provides {
+            name,
+            function: c_name("function", one.function)?,
+            inputs: words("inputs", one.inputs)?,
+            outputs: words("outputs", one.outputs)?,
+        })
+    });
+    provided.collect()
+}
+
+fn calls(called: Vec<Called>) -> Result<Vec<Calls>, ManifestError> {
+    if called.len() > MAX_PROVIDED {
+        return Err(value("calls", Unfit::Many(MAX_PROVIDED)));
+    }
+    let called = called.into_iter().map(|one| {
+        let name = || value("calls", Unfit::Own(shown(&one.operation)));
+        let (plugin, operation) = one.operation.rsplit_once('.').ok_or_else(name)?;
+        identifier("operation", plugin.to_owned())?;
+        c_name("operation", operation.to_owned())?;
+        let (inputs, outputs) = (words("inputs", one.inputs)?, words("outputs", one.outputs)?);
+        Ok(Calls { operation: one.operation, inputs, outputs })
+    });
+    called.collect()
 }
 
 fn frames(frames: Vec<Frame>) -> Result<Vec<Frame>, ManifestError> {

@@ -119,6 +119,7 @@ fn structure(text: &mut String, operation: &Description) {
     let bytes = match operation.carries {
         Carries::Words => "",
         Carries::Bytes => " Bytes to read go with it.",
+        Carries::Buffer => " A buffer to write goes with it.",
         Carries::Frame => " It is there for each frame type.",
     };
     let name = operation.name;

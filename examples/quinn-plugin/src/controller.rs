@@ -28,6 +28,7 @@ impl ControllerFactory for Controllers {
             datagram_size,
             smoothed_rtt: nanoseconds(INITIAL_RTT),
             min_rtt: nanoseconds(INITIAL_RTT),
+            latest_rtt: nanoseconds(INITIAL_RTT),
         };
         let control = match self.plugin.program.instantiate() {
             Ok(machine) => Control::Plugin(Mutex::new(machine)),
@@ -163,6 +164,7 @@ impl Controller for Bytecode {
         }
         self.path.smoothed_rtt = nanoseconds(rtt.get());
         self.path.min_rtt = nanoseconds(rtt.min());
+        self.path.latest_rtt = nanoseconds(now.saturating_duration_since(sent));
         let words = [0, bytes, self.path.in_flight, u64::from(app_limited)];
         self.ask(now, Operation::CongestionAcked, &words);
         self.path.in_flight = self.path.in_flight.saturating_sub(bytes);

@@ -64,6 +64,7 @@ fn read(path: &Path, field: Field) -> Option<u64> {
         Field::BytesInFlight => path.in_flight,
         Field::SmoothedRtt => path.smoothed_rtt,
         Field::MinRtt => path.min_rtt,
+        Field::LatestRtt => path.latest_rtt,
         _ => return None,
     })
 }
@@ -77,6 +78,7 @@ pub(crate) fn can_be_read(field: Field) -> bool {
         datagram_size: 0,
         smoothed_rtt: 0,
         min_rtt: 0,
+        latest_rtt: 0,
     };
     read(&nothing, field).is_some()
 }

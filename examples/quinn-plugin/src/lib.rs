@@ -37,6 +37,10 @@ use host::{Abi, WORDS};
 const OPERATIONS: [Operation; 3] =
     [Operation::CongestionSent, Operation::CongestionAcked, Operation::CongestionEvent];
 
+/// Operations that quinn never comes to, since it does not look for what they tell of: a plugin may be attached there, as on
+/// a path where that does not happen.
+const NEVER_ASKED: [Operation; 1] = [Operation::SpuriousLoss];
+
 /// Reason for which a plugin does not become a controller.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -96,6 +100,8 @@ pub struct Path {
     pub smoothed_rtt: u64,
     /// Least round-trip time.
     pub min_rtt: u64,
+    /// Round-trip time of the packet that was acknowledged last, with what the peer waited.
+    pub latest_rtt: u64,
 }
 
 type Listener = Arc<dyn Fn(&Asked) + Send + Sync>;
@@ -152,10 +158,13 @@ impl Controllers {
         }
         let mut functions = [Functions::default(); OPERATIONS.len()];
         for one in &manifest.operations {
-            let place = OPERATIONS.iter().position(|known| *known == one.operation);
-            let place = place.ok_or(Error::Operation(one.operation))?;
             let entry = program.entry(&one.function);
             let entry = entry.ok_or_else(|| Error::NoFunction(one.function.clone()))?;
+            if NEVER_ASKED.contains(&one.operation) {
+                continue;
+            }
+            let place = OPERATIONS.iter().position(|known| *known == one.operation);
+            let place = place.ok_or(Error::Operation(one.operation))?;
             functions[place][at(one.anchor)] = Some(entry);
         }
         let words = free.offset;

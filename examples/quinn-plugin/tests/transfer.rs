@@ -102,6 +102,37 @@ async fn reno_of_the_tree_governs_a_connection_of_quinn() {
     assert_eq!(done.window, asked.last().unwrap().after.window);
 }
 
+/// The object of `plugins/cubic`, with slow start by HyStart++: a loss takes the window to seven tenths, once for a flight,
+/// and it grows again from there. What it has for losses that were none is never asked for.
+#[tokio::test]
+async fn cubic_of_the_tree_governs_a_connection_of_quinn() {
+    let (controllers, asked) = listened(&of_the_tree("cubic"));
+    let done = transfer(controllers, 4_000_000, Some(200)).await;
+    assert!(done.dropped > 0, "the relay loses packets");
+    let asked = asked.lock().unwrap();
+    let of = |operation| asked.iter().filter(move |one| one.operation == operation);
+    assert!(asked.iter().all(|one| one.failed.is_none()));
+    assert!(of(Operation::CongestionAcked).count() > 1000);
+    let mut reductions = 0;
+    for one in of(Operation::CongestionEvent) {
+        let (before, after) = (one.before.window, one.after.window);
+        if after == before {
+            continue;
+        }
+        let seven_tenths = (before * 7 / 10).max(2 * one.before.datagram_size);
+        assert!(after.abs_diff(seven_tenths) <= 1, "{one:?}");
+        assert_eq!(one.after.threshold, after, "{one:?}");
+        reductions += 1;
+    }
+    assert!(reductions > 0, "a loss reduces the window");
+    let avoids = |one: &&Asked| one.before.window >= one.before.threshold;
+    let grows = |one: &&Asked| one.after.window > one.before.window;
+    let avoiding: Vec<&Asked> = of(Operation::CongestionAcked).filter(avoids).collect();
+    assert!(avoiding.iter().filter(|one| grows(one)).count() > 0, "it grows again");
+    assert!(avoiding.iter().all(|one| one.after.window >= one.before.window));
+    assert_eq!(done.window, asked.last().unwrap().after.window);
+}
+
 /// What the bytecode sets is what bounds the bytes in flight: another program, another bound.
 #[tokio::test]
 async fn the_window_of_the_bytecode_holds_quinn_back() {
@@ -179,11 +210,11 @@ fn what_quinn_has_not_is_refused() {
     let more = manifest.replace("\"SmoothedRtt\"]", "\"SmoothedRtt\", \"PtoCount\"]");
     let error = Controllers::load(&bundle(&more, &reno)).unwrap_err();
     assert!(matches!(error, Error::Field(Field::PtoCount)), "{error}");
-    let elsewhere = manifest.replace("\"CongestionEvent\"", "\"SpuriousLoss\"");
+    let elsewhere = manifest.replace("\"CongestionEvent\"", "\"PersistentCongestion\"");
     let error = Controllers::load(&bundle(&elsewhere, &reno)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "quinn does not ask for SpuriousLoss: this plugin is not only a congestion controller"
+        "quinn does not ask for PersistentCongestion: this plugin is not only a congestion controller"
     );
     assert!(matches!(Controllers::load(b"no bundle"), Err(Error::Bundle(_))));
 }

@@ -1,7 +1,7 @@
 //! `equic plugin bench`: the plugins of the tree side by side: how large they are, what they are good for, what they cost.
 
 use equic_plugin_kit::tree::{Source, TREE};
-use equic_plugin_kit::trial::{TRIALS, bulk};
+use equic_plugin_kit::trial::{TRIALS, Way, bulk};
 use equic_report::number::{self, MISSING};
 use equic_report::stats::Sample;
 use equic_report::stats::effect::{Ratio, ratio_95};
@@ -17,18 +17,23 @@ use crate::output;
 /// Schema of the output with `--json`.
 const SCHEMA: &str = "equic.plugin.bench/1";
 
-/// Bytes of a transfer whose cost is measured.
-const BYTES: u64 = 20_000_000;
-
 /// Shows the plugins of the source tree side by side: lines of C, bytes, and what each changes on a connection in virtual
-/// time where it is meant to help. With --rounds also the CPU time that a transfer takes more with it; for figures
-/// that mean something the machine must be quiet, and the command built with --release. It needs clang.
+/// time where it is meant to help. With --rounds also what it costs elsewhere, with 95 % intervals: the goodput of a
+/// bottleneck, in virtual time, and the CPU time of a transfer; for CPU times that mean something the machine must be
+/// quiet, and the command built with --release. It needs clang.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Measure CPU time in so many rounds, each with and without each plugin, in turns; 0: not at all
+    /// Show this plugin alone; it may be given more than once
+    #[arg(long, value_name = "NAME", value_parser = named)]
+    only: Vec<&'static str>,
+    /// Measure goodput and CPU time in so many rounds, each with and without each plugin, in turns; 0: not at all
     #[arg(long, value_name = "N", default_value = "0",
         value_parser = clap::value_parser!(u32).range(0..=1000))]
     rounds: u32,
+    /// Bytes of each transfer by which goodput and CPU time are measured
+    #[arg(long, value_name = "N", default_value = "20000000",
+        value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+    bytes: u64,
     /// Seed of what the paths do by chance: losses and jitter
     #[arg(long, value_name = "N", default_value = "17")]
     seed: u64,
@@ -44,6 +49,8 @@ pub(crate) struct Args {
 struct Data {
     seed: u64,
     rounds: u32,
+    /// Bytes of each transfer by which goodput and CPU time were measured.
+    bytes: u64,
     plugins: Vec<Row>,
 }
 
@@ -58,8 +65,19 @@ struct Row {
     code_bytes: usize,
     /// Trial in which it helps; none: it changes nothing that is measured here.
     gain: Option<Gain>,
+    /// Goodput through a bottleneck with the plugin, divided by that without it; none: not measured.
+    goodput: Option<Ratio>,
     /// CPU time of both ends for a transfer with the plugin, divided by that without it; none: not measured.
     cpu: Option<Ratio>,
+}
+
+/// The name of a plugin of the tree.
+fn named(name: &str) -> Result<&'static str, String> {
+    let found = TREE.iter().find(|source| source.name == name);
+    found.map(|source| source.name).ok_or_else(|| {
+        let names: Vec<&str> = TREE.iter().map(|source| source.name).collect();
+        format!("the plugins of the tree are {}", names.join(", "))
+    })
 }
 
 #[derive(Serialize)]
@@ -91,6 +109,7 @@ fn row(source: &Source, seed: u64) -> Done<Row> {
         // An instruction of eBPF has eight bytes (RFC 9669 s.3).
         code_bytes: 8 * plugin.instructions(),
         gain,
+        goodput: None,
         cpu: None,
     })
 }
@@ -103,22 +122,39 @@ fn cpu(work: impl FnOnce() -> Done) -> Done<f64> {
     Ok((time()? - begun).as_secs_f64())
 }
 
-/// CPU time with a plugin over that without it, in turns: what else the machine does strikes both.
-fn cost(source: &Source, rounds: u32, seed: u64) -> Done<Option<Ratio>> {
+/// Goodput and CPU time with a plugin over those without it, in turns: what else the machine does strikes both.
+fn cost(source: &Source, rounds: u32, seed: u64, bytes: u64) -> Done<[Option<Ratio>; 2]> {
     let failed = |error| Failure::because(source.name, error);
     let plugin = source.load().map_err(failed)?;
-    let (mut without, mut with) = (Vec::new(), Vec::new());
+    let (mut times, mut cpus) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     for round in 0..rounds {
         // The first of two is not always the same one.
         for turn in [round % 2 == 0, round % 2 != 0] {
-            let attached = turn.then(|| (&plugin, source.ends()));
-            let took = cpu(|| bulk(attached, seed, BYTES).map_err(failed))?;
-            if turn { with.push(took) } else { without.push(took) }
+            let attached = turn.then_some(&plugin);
+            let seed = seed.wrapping_add(round.into());
+            let took = bulk(source, attached, Way::Bottleneck, seed, bytes).map_err(failed)?;
+            times[usize::from(turn)].push(took.as_secs_f64());
+            let run = || bulk(source, attached, Way::Unlimited, seed, bytes).map_err(failed);
+            cpus[usize::from(turn)].push(cpu(|| run().map(|_| ()))?);
         }
     }
-    let (without, with): (Sample, Sample) =
-        (without.into_iter().collect(), with.into_iter().collect());
-    Ok(ratio_95(&without, &with, &mut StdRng::seed_from_u64(seed)))
+    let sample = |values: Vec<f64>| values.into_iter().collect::<Sample>();
+    let ([time, time_with], [cpu, cpu_with]) = (times.map(sample), cpus.map(sample));
+    let rng = &mut StdRng::seed_from_u64(seed);
+    // Of the same bytes: goodput is one over the time.
+    Ok([ratio_95(&time_with, &time, rng), ratio_95(&cpu, &cpu_with, rng)])
+}
+
+/// A ratio as a change in percent, with its interval.
+fn change(ratio: Option<Ratio>) -> Cell {
+    let percent = |ratio: f64| format!("{:+.1}", 100.0 * (ratio - 1.0));
+    ratio.map_or_else(
+        || Cell::new(MISSING),
+        |ratio| {
+            let (low, high) = (percent(ratio.interval.low), percent(ratio.interval.high));
+            Cell::new(format!("{} % ({low} to {high})", percent(ratio.value)))
+        },
+    )
 }
 
 fn table(data: &Data) -> Table {
@@ -133,7 +169,7 @@ fn table(data: &Data) -> Table {
         Column::number("change"),
     ];
     if data.rounds > 0 {
-        columns.push(Column::number("CPU time"));
+        columns.extend([Column::number("goodput"), Column::number("CPU time")]);
     }
     let mut table = Table::new(columns);
     for row in &data.plugins {
@@ -151,14 +187,7 @@ fn table(data: &Data) -> Table {
             gain(&|gain| number::change(gain.without, gain.with)),
         ];
         if data.rounds > 0 {
-            let percent = |ratio: f64| format!("{:+.1}", 100.0 * (ratio - 1.0));
-            cells.push(row.cpu.map_or_else(
-                || Cell::new(MISSING),
-                |cpu| {
-                    let (low, high) = (percent(cpu.interval.low), percent(cpu.interval.high));
-                    Cell::new(format!("{} % ({low} to {high})", percent(cpu.value)))
-                },
-            ));
+            cells.extend([change(row.goodput), change(row.cpu)]);
         }
         table.row(cells);
     }
@@ -167,14 +196,14 @@ fn table(data: &Data) -> Table {
 
 pub(super) fn run(args: &Args) -> Done {
     let mut plugins = Vec::new();
-    for source in TREE {
+    for source in TREE.iter().filter(|one| args.only.is_empty() || args.only.contains(&one.name)) {
         let mut row = row(source, args.seed)?;
         if args.rounds > 0 {
-            row.cpu = cost(source, args.rounds, args.seed)?;
+            [row.goodput, row.cpu] = cost(source, args.rounds, args.seed, args.bytes)?;
         }
         plugins.push(row);
     }
-    let data = Data { seed: args.seed, rounds: args.rounds, plugins };
+    let data = Data { seed: args.seed, rounds: args.rounds, bytes: args.bytes, plugins };
     if args.json {
         return output::json(SCHEMA, data);
     }

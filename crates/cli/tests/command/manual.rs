@@ -72,8 +72,9 @@ fn a_synopsis_names_what_options_take() {
     let synopsis = |command: &[&str]| {
         let page = equic(&[&["man"], command].concat()).ok();
         let lines = page.lines().skip_while(|line| *line != ".SH SYNOPSIS").skip(1);
-        let text: String = lines.take_while(|line| !line.starts_with(".SH")).collect();
-        // Without fonts and escapes.
+        let lines = lines.take_while(|line| !line.starts_with(".SH"));
+        // Without what a formatter is told, fonts and escapes.
+        let text: String = lines.filter(|line| !line.starts_with('.')).collect();
         ["\\fB", "\\fI", "\\fR"]
             .iter()
             .fold(text, |text, font| text.replace(font, ""))

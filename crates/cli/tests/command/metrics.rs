@@ -442,7 +442,7 @@ fn scrapes_need_no_privilege_and_a_failing_one_is_told() {
     // One packet, so that the kernel has something to say of the program's runs.
     let target = format!("{}:443", v4(server));
     let one = flood("garbage", &target, &["--packets", "5", "--duration", "20s"]);
-    equic_in(lab.client(1), &strs(&one)).ok();
+    equic_in(lab.client(0), &strs(&one)).ok();
     let scrape = || get(server, OF_RUN, "/metrics").expect("it answers");
     let answer = scrape();
     assert_eq!(answer.status, 200, "{answer:?}");

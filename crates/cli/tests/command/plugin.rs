@@ -277,6 +277,68 @@ fn a_plugin_that_fails_is_taken_off_and_the_response_comes() {
     assert!(none.code == Some(1) && none.stderr.contains("cannot read nothing.qplug"), "{none:?}");
 }
 
+/// Goodput and CPU time with and without a plugin, each as a ratio with its interval.
+#[test]
+fn the_bench_says_what_a_plugin_costs() {
+    let cost = ["plugin", "bench", "--rounds", "2", "--bytes", "500000", "--only", "fec-xor"];
+    let shown = equic(&[&cost[..], &["--json"]].concat()).json();
+    let rows = shown["data"]["plugins"].as_array().unwrap();
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0]["name"], "fec-xor");
+    for measure in ["goodput", "cpu"] {
+        let ratio = &rows[0][measure];
+        let number =
+            |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{measure}: {rows:?}"));
+        let (low, high) = (number(&ratio["interval"]["low"]), number(&ratio["interval"]["high"]));
+        let value = number(&ratio["value"]);
+        assert!(0.0 < low && low <= value && value <= high, "{measure}: {ratio}");
+    }
+    // Repair frames take their part of a bottleneck, in virtual time: on every machine the same.
+    let goodput = rows[0]["goodput"]["value"].as_f64().unwrap();
+    assert!((0.75..0.99).contains(&goodput), "{goodput}");
+    let table = equic(&cost).ok();
+    assert!(table.contains("goodput") && table.contains("CPU time"), "{table}");
+    let unknown = equic(&["plugin", "bench", "--only", "nothing"]);
+    assert!(unknown.code == Some(2) && unknown.stderr.contains("fec-rlc"), "{unknown:?}");
+}
+
+/// A plugin of one's own declares a transport parameter in the handshake, and hears of the peer's.
+#[test]
+fn a_plugin_declares_a_transport_parameter() {
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = "capabilities = [\"payload\"]
+[[operations]]
+operation = \"WriteParameters\"
+anchor = \"replace\"
+function = \"declares\"
+[[operations]]
+operation = \"PeerParameter\"
+anchor = \"replace\"
+function = \"hears\"
+";
+    // The one that hears of the other's fails, which is reported.
+    let source = "
+        equic_u64 declares(struct equic_write_parameters *call, equic_u8 *bytes)
+        {
+            bytes[0] = 0x52;
+            bytes[1] = 0x34;
+            bytes[2] = 0;
+            call->out.length = 3;
+            return EQUIC_DONE;
+        }
+        equic_u64 hears(struct equic_peer_parameter *call)
+        {
+            return call->in.parameter;
+        }";
+    let declares = plugin(folder.path(), "declares", manifest, source);
+    let alone = fetch(&[], &["--plugin", &declares], 20_000);
+    assert!(!alone.stderr.contains("PeerParameter"), "{alone:?}");
+    assert_eq!(alone.json()["bytes"], 20_000);
+    let both = fetch(&["--plugin", &declares], &["--plugin", &declares], 20_000);
+    assert!(both.stderr.contains("PeerParameter: it returned 0x1234"), "{both:?}");
+    assert_eq!(both.json()["bytes"], 20_000);
+}
+
 /// The whole demo, short: every plugin helps, whatever means harm comes to nothing, and all data is whole.
 #[test]
 fn the_demo_shows_what_it_says() {

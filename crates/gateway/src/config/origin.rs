@@ -284,7 +284,7 @@ struct Row {
     country: Option<Country>,
 }
 
-/// Where a file says what.
+/// Form of a file: how its fields are separated, and which of them are addresses, numbers and countries.
 #[derive(Debug, PartialEq, Eq)]
 enum Layout {
     /// Separated by commas, by the names in the header.

@@ -39,7 +39,7 @@ pub struct ListCounts {
     pub bans: u64,
 }
 
-/// What became of a list entry.
+/// Kinds of changes of a list entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ListEvent {

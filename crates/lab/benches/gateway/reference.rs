@@ -63,7 +63,7 @@ impl Programs {
     /// Runs one of them `repeat` times on a frame: its verdict, and the mean time of a run.
     ///
     /// # Errors
-    /// When the kernel does not run it.
+    /// If the kernel does not run it.
     pub(crate) fn run(&self, which: Program, frame: &[u8], repeat: u32) -> Result<(u32, Duration)> {
         let name = match which {
             Program::Null => return run(self.null.as_raw_fd(), frame, repeat),

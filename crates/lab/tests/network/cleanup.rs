@@ -139,7 +139,8 @@ fn sweep_removes_labs_of_the_dead_only() {
 
     send(&owner, nix::sys::signal::Signal::SIGKILL);
     common::eventually("the child dies with its owner", || !runs(child));
-    // The owner is a zombie until we wait for it: dead all the same.
+    // The owner is a zombie until we wait for it, once all its threads are gone: dead all the same.
+    common::eventually("the owner ends", || !runs(owner.id()));
     let sweep = Lab::sweep().unwrap();
     owner.wait().unwrap();
     assert!(sweep.removed.contains(&id), "{sweep:?}");

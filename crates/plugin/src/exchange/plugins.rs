@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use equic_transport::operation::{
     AttachError, Call, Decision, Hook, HookError, HookEvent, HookId, Host, Operation, OwnFrame,
-    Point,
+    Point, Provided, ProvidedCall,
 };
 
 use super::config::{Loaded, PluginId};
@@ -215,6 +215,19 @@ impl Hook for Bounded {
 
     fn on_event(&mut self, host: &mut Host<'_>, event: &HookEvent) -> Result<(), HookError> {
         self.plugin.on_event(host, event)
+    }
+
+    fn provides(&self) -> bool {
+        self.plugin.provides()
+    }
+
+    fn provide(
+        &mut self,
+        host: &mut Host<'_>,
+        call: &ProvidedCall<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Provided, HookError> {
+        self.plugin.provide(host, call, outputs)
     }
 
     fn memory(&self) -> usize {

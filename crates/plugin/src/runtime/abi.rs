@@ -148,6 +148,18 @@ pub(crate) const HELPERS: &[Helper] = &[
         cost: 500,
         class: Some(Class::Payload),
     },
+    Helper {
+        number: 10,
+        name: "equic_call",
+        result: "equic_u64",
+        parameters: "equic_u64 call, equic_u64 *words, equic_u64 length",
+        does: "Calls an operation that another plugin provides: the one at this place of the manifest's `calls`, \
+               counted from 0. `words` are its inputs, and behind them room for its outputs: `length` bytes in all. \
+               Returns 1; 0: no such plugin is attached, it runs already, it failed, or it may take more \
+               instructions than this call has left; the outputs are zeros then. What it takes counts here, too.",
+        cost: 100,
+        class: None,
+    },
 ];
 
 /// The field with this number.

@@ -50,7 +50,7 @@ pub(super) fn clamp(
 mod tests {
     use std::collections::BTreeMap;
 
-    use equic_transport::operation::Denied;
+    use equic_transport::operation::{Denied, ProvidedCall};
 
     use super::*;
     use crate::policy::Granted;
@@ -87,11 +87,20 @@ mod tests {
         }
 
         fn set_timer(&mut self, _: Option<u64>) {}
+
+        fn call(&mut self, _: &ProvidedCall<'_>, _: &mut [u64]) -> Option<u64> {
+            None
+        }
     }
 
     /// Moment of a plugin's timer that asks for `answer`, after so many probe timeouts.
     fn timer(answer: u64, count: u64, loss_time: u64, class: Class) -> u64 {
-        let rights = Rights { reads: 0, sets: 0, granted: Granted::of([class].into_iter()) };
+        let rights = Rights {
+            reads: 0,
+            sets: 0,
+            calls: Vec::new(),
+            granted: Granted::of([class].into_iter()),
+        };
         let fields = Fields(BTreeMap::from([
             (Field::PtoCount as u16, count),
             (Field::SmoothedRtt as u16, 10),

@@ -1,21 +1,22 @@
 //! Helpers: functions of the host that bytecode may call. One that a plugin has no class for is not in its table, so
 //! bytecode that calls it is not loaded; a field that it did not declare ends the call, and with it the plugin.
 
-use equic_transport::operation::{Denied, Field};
+use equic_transport::operation::{Denied, Field, ProvidedCall};
 use equic_vm::{Caller, HelperError, Helpers, Region};
 
 use super::abi::{Abi, HELPERS, field};
 use super::trace::printable;
 use super::view::Context;
 use crate::class::{Class, class_of_setting};
-use crate::manifest::Manifest;
+use crate::manifest::{MAX_WORDS, Manifest};
 use crate::policy::Granted;
 
 /// Bytes of a line of the log that are kept.
 const MAX_LINE: u64 = 256;
 
 /// Reason for which a function that looks on may not call a helper.
-const LOOKS_ON: &str = "a function that is called before or after changes nothing";
+const LOOKS_ON: &str =
+    "a function that is called before or after, or by another plugin, changes nothing";
 
 /// The helpers that a plugin has.
 pub(super) fn table(manifest: &Manifest, granted: &Granted) -> Helpers<Abi> {
@@ -24,6 +25,7 @@ pub(super) fn table(manifest: &Manifest, granted: &Granted) -> Helpers<Abi> {
         let declared = match helper.name {
             "equic_get" | "equic_get_of" => !manifest.reads.is_empty(),
             "equic_set" => !manifest.sets.is_empty(),
+            "equic_call" => !manifest.calls.is_empty(),
             _ => true,
         };
         if !declared || helper.class.is_some_and(|class| !granted.has(class)) {
@@ -40,6 +42,7 @@ pub(super) fn table(manifest: &Manifest, granted: &Granted) -> Helpers<Abi> {
             "equic_set_timer" => helpers.add(number, name, cost, set_timer),
             "equic_queue_frame" => helpers.add(number, name, cost, queue_frame),
             "equic_process_payload" => helpers.add(number, name, cost, process_payload),
+            "equic_call" => helpers.add(number, name, cost, call),
             _ => unreachable!("a test makes the whole table"),
         };
         debug_assert!(added.is_ok(), "{name}");
@@ -163,6 +166,33 @@ fn process_payload(
     }
 }
 
+/// Calls an operation of another plugin. 1: it has answered; 0: it has not.
+fn call(caller: &mut Call<'_, '_>, at: u64, words: Region) -> Result<u64, HelperError> {
+    let calls = &caller.data.rights.calls;
+    let wanted = usize::try_from(at).ok().and_then(|at| calls.get(at)).ok_or_else(|| {
+        HelperError::failed(format!("{at} is none of the manifest's {} `calls`", calls.len()))
+    })?;
+    let length = 8 * (wanted.inputs + wanted.outputs) as u64;
+    if words.len != length {
+        let what = format!("{} takes {length} bytes of words, not {}", wanted.operation, words.len);
+        return Err(HelperError::failed(what));
+    }
+    let (mut inputs, mut outputs) = ([0; MAX_WORDS], [0; MAX_WORDS]);
+    let (inputs, outputs) = (&mut inputs[..wanted.inputs], &mut outputs[..wanted.outputs]);
+    for (word, at) in inputs.iter_mut().zip((words.offset..).step_by(8)) {
+        *word = caller.memory.read_u64(at)?;
+    }
+    let budget = caller.budget();
+    let made = ProvidedCall { name: &wanted.operation, inputs, budget };
+    let used = caller.data.connection.call(&made, outputs);
+    let from = words.offset + 8 * wanted.inputs as u64;
+    for (word, at) in outputs.iter().zip((from..).step_by(8)) {
+        caller.memory.write_u64(at, *word)?;
+    }
+    caller.charge(used.unwrap_or(0))?;
+    Ok(used.is_some().into())
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -182,7 +212,8 @@ mod tests {
         };
         let all =
             "capabilities = [\"observe\", \"tune\", \"frames\", \"raise\", \"choose\", \"payload\"]
-            reads = [\"MinRtt\"]\nsets = [\"SmoothedRtt\"]";
+            reads = [\"MinRtt\"]\nsets = [\"SmoothedRtt\"]
+            [[calls]]\noperation = \"other.one\"\ninputs = 1\noutputs = 1";
         let made = |more: &str| {
             let manifest = manifest(more);
             let granted = Granted::of(manifest.capabilities.iter().copied());
@@ -194,9 +225,14 @@ mod tests {
         for helper in HELPERS {
             assert!(everything.contains(helper.name), "{}", helper.name);
         }
-        for name in
-            ["equic_get", "equic_get_of", "equic_set", "equic_queue_frame", "equic_process_payload"]
-        {
+        for name in [
+            "equic_get",
+            "equic_get_of",
+            "equic_set",
+            "equic_queue_frame",
+            "equic_process_payload",
+            "equic_call",
+        ] {
             assert!(!nothing.contains(&format!("\"{name}\"")), "{name}");
         }
     }

@@ -3,7 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use equic_transport::operation::{Bytes, Call, Decision, Hook, HookError, Host, Operation};
+use equic_transport::operation::{
+    Bytes, Call, Decision, Hook, HookError, Host, Operation, Provided, ProvidedCall,
+};
 use equic_vm::{Entry, HelperError, Region, Trap};
 
 use super::abi::{Abi, DEFAULT, DONE, MAX_BYTES, WORDS};
@@ -234,6 +236,42 @@ impl Hook for Instance {
         outputs: &[u64],
     ) -> Result<(), HookError> {
         self.look(Anchor::After, host, call, outputs)
+    }
+
+    fn provides(&self) -> bool {
+        !self.plugin.inner.provided.is_empty()
+    }
+
+    /// Runs a function that the plugin provides. It computes, and changes nothing of the connection, whatever its classes
+    /// are: nobody knows from where it is called.
+    fn provide(
+        &mut self,
+        host: &mut Host<'_>,
+        call: &ProvidedCall<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Provided, HookError> {
+        let inner = self.plugin.inner.clone();
+        let found = inner.provided.iter().find(|one| {
+            let words = (one.inputs, one.outputs) == (call.inputs.len(), outputs.len());
+            words && one.name == call.name
+        });
+        let Some(one) = found.filter(|_| inner.manifest.steps <= call.budget) else {
+            return Ok(Provided::Nothing);
+        };
+        // It runs as at an operation with these words and no bytes, whose name the message must not have.
+        let operation = Operation::HookMessage;
+        let asked = Call { operation, parameter: 0, inputs: call.inputs, bytes: Bytes::None };
+        let ran = self.run(one.entry, true, host, &asked, outputs);
+        let ran = ran.map_err(|error| {
+            let why = error.0.split_once(": ").map_or(&*error.0, |(_, why)| why);
+            HookError(format!("{}: {why}", one.name))
+        })?;
+        let from = inner.area + 8 * call.inputs.len() as u64;
+        let memory = self.machine.memory();
+        for (output, at) in outputs.iter_mut().zip((from..).step_by(8)) {
+            *output = memory.read_u64(at).map_err(failed)?;
+        }
+        Ok(Provided::Done(ran.steps))
     }
 
     /// Its sandbox. The code is shared with other connections.

@@ -27,7 +27,7 @@ use thiserror::Error;
 use crate::bundle::Bundle;
 use crate::class::Class;
 use crate::exchange::Loaded;
-use crate::manifest::{Anchor, Manifest};
+use crate::manifest::{Anchor, Calls, Manifest};
 use crate::policy::Granted;
 
 use abi::Abi;
@@ -107,6 +107,8 @@ struct Rights {
     /// A bit for each field, by its number.
     reads: u128,
     sets: u128,
+    /// Operations of other plugins that it may call.
+    calls: Vec<Calls>,
     granted: Granted,
 }
 
@@ -137,8 +139,20 @@ struct Inner {
     functions: Vec<Functions>,
     /// Functions at operations that are there for each frame type; a few.
     of_frames: Vec<((Operation, u64), Functions)>,
+    /// Operations that it provides for other plugins.
+    provided: Vec<Provided>,
     /// Offset in the sandbox of the call's words.
     area: u64,
+}
+
+/// An operation that a plugin provides for others.
+#[derive(Debug)]
+struct Provided {
+    /// Name by which others call it.
+    name: String,
+    inputs: usize,
+    outputs: usize,
+    entry: Entry,
 }
 
 /// A plugin that was loaded: checked, compiled, and held to what it was granted. Clones share it.
@@ -198,10 +212,18 @@ impl Plugin {
         let rights = Rights {
             reads: set(&manifest.reads),
             sets: set(&manifest.sets),
+            calls: manifest.calls.clone(),
             granted: granted.clone(),
         };
         let area = free.offset;
-        let inner = Inner { manifest, program, rights, functions, of_frames, area };
+        let provided = manifest.provides.iter().map(|one| {
+            let entry = program.entry(&one.function);
+            let entry = entry.ok_or_else(|| PluginError::NoFunction(one.function.clone()))?;
+            let name = format!("{}.{}", manifest.name, one.name);
+            Ok(Provided { name, inputs: one.inputs, outputs: one.outputs, entry })
+        });
+        let provided = provided.collect::<Result<Vec<Provided>, PluginError>>()?;
+        let inner = Inner { manifest, program, rights, functions, of_frames, provided, area };
         Ok(Plugin { inner: Arc::new(inner) })
     }
 

@@ -1,7 +1,7 @@
 //! The connection as helpers see it while a function runs, and the plugin's rights there.
 
 use equic_transport::Timestamp;
-use equic_transport::operation::{Denied, Field, Host};
+use equic_transport::operation::{Denied, Field, Host, ProvidedCall};
 
 use super::Rights;
 use super::trace::Trace;
@@ -17,6 +17,7 @@ pub(super) trait Connection {
     fn process_payload(&mut self, number: u64, payload: &[u8]) -> Result<(), Denied>;
     fn tell(&mut self, message: &[u8]) -> Result<(), Denied>;
     fn set_timer(&mut self, at: Option<u64>);
+    fn call(&mut self, call: &ProvidedCall<'_>, outputs: &mut [u64]) -> Option<u64>;
 }
 
 impl Connection for Host<'_> {
@@ -50,6 +51,10 @@ impl Connection for Host<'_> {
 
     fn set_timer(&mut self, at: Option<u64>) {
         Host::set_timer(self, at.map(Timestamp::from_nanos));
+    }
+
+    fn call(&mut self, call: &ProvidedCall<'_>, outputs: &mut [u64]) -> Option<u64> {
+        Host::call(self, call, outputs)
     }
 }
 

@@ -14,7 +14,7 @@ const MOST: usize = 1_000;
 /// Texts of traces by the names that a description has for them.
 pub type TraceTexts = BTreeMap<String, String>;
 
-/// Where traces come from.
+/// The place that traces are read from.
 enum Source {
     /// From files: names are paths that begin in this directory.
     Folder(PathBuf),

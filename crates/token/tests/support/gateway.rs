@@ -12,7 +12,7 @@ use std::time::Duration;
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use equic_token::{ConnectionId, IdFormat, IdGenerator, KeyRing, RetryToken};
 
-/// What came through, in packets.
+/// Packets that came through, by kind.
 #[derive(Default)]
 pub(crate) struct Counts {
     /// Retry packets.
@@ -29,7 +29,7 @@ pub(crate) struct Counts {
 
 /// Runs until it is dropped.
 pub(crate) struct Gateway {
-    /// Where clients find it.
+    /// Address that clients send to.
     pub(crate) address: SocketAddr,
     pub(crate) counts: Arc<Counts>,
     stop: Arc<AtomicBool>,

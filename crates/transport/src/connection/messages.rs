@@ -58,7 +58,13 @@ impl Connection {
     }
 
     /// Calls one hook, wherever it is attached to the operation. Its answer does not matter.
-    fn call_one(&mut self, id: HookId, operation: Operation, inputs: &[u64], bytes: Bytes<'_>) {
+    pub(super) fn call_one(
+        &mut self,
+        id: HookId,
+        operation: Operation,
+        inputs: &[u64],
+        bytes: Bytes<'_>,
+    ) {
         let mut call = Call { operation, parameter: 0, inputs, bytes };
         let Some(place) = self.hooks.place(id) else { return };
         let points = self.hooks.points(place, operation);

@@ -57,6 +57,7 @@ mod migration;
 #[cfg(feature = "null-crypto")]
 mod null;
 mod operate;
+mod own_parameters;
 mod packet_builder;
 pub(crate) mod packet_keys;
 mod packet_numbers;

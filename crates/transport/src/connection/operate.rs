@@ -17,7 +17,7 @@ use super::view::View;
 use super::{Connection, Event};
 use crate::operation::{
     AttachError, Attached, Bytes, Call, Callees, Decision, Hook, HookError, HookId, Hooks, Host,
-    Operation, OwnFrame, Point, Watchers, Words,
+    Operation, OwnFrame, Point, Table, Watchers, Words,
 };
 
 /// Puts an error into a place of its own, so that what a hook returns fits into a register once it is looked at: to
@@ -73,6 +73,10 @@ impl Connection {
             && let Err(error) = self.init_opaque_data(place)
         {
             self.take_off(id, error);
+        }
+        if by.is_none() && points.iter().any(|point| point.operation == Operation::WriteParameters)
+        {
+            self.ask_for_parameters(id);
         }
         Ok(id)
     }
@@ -480,9 +484,30 @@ impl Connection {
         run: impl FnOnce(&mut dyn Hook, &mut Host<'_>) -> R,
     ) -> Option<R> {
         let mut table = self.hooks.take()?;
+        if table.provides() {
+            return self.call_among(table, place, run);
+        }
         let outcome = table.get_mut(place).map(|Attached { hook, own, .. }| {
             run(&mut **hook, &mut Host::new(View { connection: self, own }))
         });
+        self.hooks.put_back(table);
+        outcome
+    }
+
+    /// As [`Connection::call_at`], where hooks define operations that others call: those are lent to the one that is called.
+    #[cold]
+    #[inline(never)]
+    fn call_among<R>(
+        &mut self,
+        mut table: Box<Table>,
+        place: usize,
+        run: impl FnOnce(&mut dyn Hook, &mut Host<'_>) -> R,
+    ) -> Option<R> {
+        self.extensions.lent = table.lend(place);
+        let outcome = table.get_mut(place).map(|Attached { hook, own, .. }| {
+            run(&mut **hook, &mut Host::new(View { connection: self, own }))
+        });
+        table.take_back(std::mem::take(&mut self.extensions.lent));
         self.hooks.put_back(table);
         outcome
     }

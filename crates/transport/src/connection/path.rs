@@ -63,6 +63,8 @@ pub(super) struct Path {
     usage: WindowUsage,
     /// Bytes in flight, of all spaces.
     in_flight: u64,
+    /// Of these, bytes of packets with nothing but frames of hooks that other hooks brought.
+    of_brought: u64,
     mtu: MtuDiscovery,
     ecn: EcnValidation,
     backoff: Backoff,
@@ -97,6 +99,7 @@ impl Path {
             delivery_rate: 0,
             usage: WindowUsage::default(),
             in_flight: 0,
+            of_brought: 0,
             mtu: config.start_discovery(),
             ecn: if config.ecn { EcnValidation::default() } else { EcnValidation::disabled() },
             backoff: Backoff::default(),
@@ -179,10 +182,19 @@ impl Path {
         self.in_flight
     }
 
-    /// A packet of so many bytes leaves that counts toward bytes in flight. The mark is for when it is acknowledged.
-    pub(super) fn on_packet_sent(&mut self, now: Timestamp, bytes: u64) -> DeliveryMark {
+    /// A packet of so many bytes leaves that counts toward bytes in flight; `brought`: for hooks alone that other hooks
+    /// brought. The mark is for when it is acknowledged.
+    pub(super) fn on_packet_sent(
+        &mut self,
+        now: Timestamp,
+        bytes: u64,
+        brought: bool,
+    ) -> DeliveryMark {
         let delivery = self.rates.on_sent(now, bytes, self.in_flight);
         self.in_flight += bytes;
+        if brought {
+            self.of_brought += bytes;
+        }
         self.pacer.on_sent(bytes);
         delivery
     }
@@ -195,6 +207,17 @@ impl Path {
     /// A packet of so many bytes is in flight no more.
     pub(super) fn landed(&mut self, bytes: u64) {
         self.in_flight -= bytes.min(self.in_flight);
+    }
+
+    /// As [`Path::landed`], of a packet of application data.
+    fn packet_landed(&mut self, packet: &SentPacket<Sent>) {
+        if packet.in_flight {
+            let bytes = u64::from(packet.size);
+            self.landed(bytes);
+            if packet.content.brought {
+                self.of_brought -= bytes.min(self.of_brought);
+            }
+        }
     }
 
     /// Earliest time at which a datagram of this size may leave at this rate; none: now.
@@ -211,9 +234,14 @@ impl Path {
         self.paced_until = until;
     }
 
-    /// The window has no room for a datagram.
+    /// The window has no room for a datagram. If most of what fills it is frames of hooks that other hooks brought, such
+    /// as a peer's plugins, that is no use of it: no hook of theirs sends its way to a larger window (RFC 9002 s.7.8).
     pub(super) fn on_window_full(&mut self, now: Timestamp) {
-        self.usage.on_full(now);
+        if 2 * self.of_brought > self.in_flight {
+            self.usage.on_underused(now);
+        } else {
+            self.usage.on_full(now);
+        }
     }
 
     /// Something else than the window or the pace holds the sender back.
@@ -358,9 +386,7 @@ impl Path {
 
     /// A packet that was sent on this path is acknowledged.
     pub(super) fn on_packet_acked(&mut self, packet: &SentPacket<Sent>) {
-        if packet.in_flight {
-            self.landed(packet.size.into());
-        }
+        self.packet_landed(packet);
         if !packet.mtu_probe {
             self.mtu.on_acked(packet.size, packet.time_sent);
         }
@@ -369,9 +395,7 @@ impl Path {
     /// A packet that was sent on this path is lost.
     pub(super) fn on_packet_lost(&mut self, now: Timestamp, packet: &SentPacket<Sent>) {
         let size = packet.size;
-        if packet.in_flight {
-            self.landed(size.into());
-        }
+        self.packet_landed(packet);
         if packet.mtu_probe {
             return;
         }

@@ -1,6 +1,6 @@
 //! Requests of hooks that are carried out between calls of operations, and the answers to them.
 
-use super::{Connection, ConnectionError};
+use super::{Connection, ConnectionError, Event};
 use crate::operation::{HookError, HookEvent, HookId, Request};
 
 /// Requests that are carried out in a row: a hook that asks for another with each does not stop the connection.
@@ -39,6 +39,12 @@ impl Connection {
                         let what = format!("what it recovered of packet {number}: {why}");
                         self.take_off(by, HookError(what));
                     }
+                }
+                Request::TakeOff { hook, error } => {
+                    // Its place is empty already.
+                    self.extensions.on_failed(hook, &error);
+                    self.detach(hook);
+                    self.events.push_back(Event::HookFailed(hook, error));
                 }
                 Request::Failed { to, hook, error } => {
                     self.give(to, &HookEvent::Failed { hook, error });

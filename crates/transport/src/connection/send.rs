@@ -297,6 +297,11 @@ impl Connection {
             || self.streams_go()
     }
 
+    /// True if the application has data to send.
+    pub(super) fn application_waits(&self) -> bool {
+        self.streams_go() || self.datagrams.wants_to_send()
+    }
+
     /// True if stream data waits that no hook holds back.
     pub(super) fn streams_go(&self) -> bool {
         self.streams.wants_to_send() && !self.extensions.holds_streams(self.now)
@@ -349,7 +354,7 @@ impl Connection {
             eliciting,
             in_flight,
             mtu_probe: allowance.mtu_probe,
-            content: Sent { frames: packet.into_frames(), marked, path: key },
+            content: Sent::new(packet.into_frames(), marked, key),
         };
         let input = (id, number, size, eliciting, key);
         // A hook's answer changes nothing: what was sent counts.
@@ -462,8 +467,14 @@ impl Connection {
         let key = kind.content.path;
         let mut delivery = DeliveryMark::default();
         if kind.in_flight {
+            let idle = kind.content.brought && !self.application_waits();
             let path = &mut self.paths[key];
-            delivery = path.on_packet_sent(now, bytes);
+            if idle {
+                // RFC 9002 s.7.8: window and rate say nothing of what the application would send.
+                path.on_underused(now);
+                path.on_app_limited();
+            }
+            delivery = path.on_packet_sent(now, bytes, kind.content.brought);
             let input = (key, bytes, path.in_flight());
             if self.begin_act(Operation::CongestionSent, input) {
                 self.paths[key].on_congestion_sent(now, bytes);

@@ -119,6 +119,21 @@ pub(super) enum SentFrame {
     Extension(Extension),
 }
 
+impl SentFrame {
+    /// True if a packet of these frames would not have been sent but for hooks that other hooks brought.
+    pub(super) fn are_brought(frames: &[SentFrame]) -> bool {
+        let mut brought = false;
+        for frame in frames {
+            match frame {
+                SentFrame::Extension(one) if one.brought => brought = true,
+                SentFrame::Ack(_) | SentFrame::Ping => {}
+                _ => return false,
+            }
+        }
+        brought
+    }
+}
+
 /// A packet in flight.
 #[derive(Debug, Clone)]
 pub(super) struct Sent {
@@ -127,6 +142,15 @@ pub(super) struct Sent {
     pub marked: bool,
     /// Path that the packet was sent on.
     pub path: PathKey,
+    /// Nothing but frames of hooks that other hooks brought makes it count as in flight.
+    pub brought: bool,
+}
+
+impl Sent {
+    pub(super) fn new(frames: Vec<SentFrame>, marked: bool, path: PathKey) -> Sent {
+        let brought = SentFrame::are_brought(&frames);
+        Sent { frames, marked, path, brought }
+    }
 }
 
 pub(super) struct Space {

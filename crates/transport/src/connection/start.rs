@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use equic_wire::params::{ParameterId, RawParameter};
+use equic_wire::params::{ParameterId, RawParameter, RawParameters};
 use equic_wire::{ConnectionId, KnownVersion, Side, VarInt, Version, Writer};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore};
@@ -161,6 +161,27 @@ impl Start {
             rng.fill_bytes(&mut value);
             append(&mut self.declared, ParameterId(VarInt::new(id).unwrap_or(VarInt::MAX)), &value);
         }
+    }
+
+    /// Whether TLS has neither been given nor has given anything that the peer knows of: a server waits for the
+    /// ClientHello, and a client has sent no packet.
+    pub(crate) fn is_unheard(&self, side: Side, packets_sent: u64) -> bool {
+        match side {
+            Side::Client => packets_sent == 0,
+            Side::Server => self.hello.as_ref().is_some_and(Vec::is_empty),
+        }
+    }
+
+    /// Whether a transport parameter of this number is declared.
+    pub(crate) fn declares(&self, id: ParameterId) -> bool {
+        let mut declared = RawParameters::new(&self.declared);
+        id == ParameterId::VERSION_INFORMATION
+            || declared.any(|one| one.is_ok_and(|one| one.id == id))
+    }
+
+    /// Declares one more transport parameter, in sessions of TLS that are begun from now on.
+    pub(crate) fn declare_also(&mut self, parameter: RawParameter<'_>) {
+        append(&mut self.declared, parameter.id, parameter.value);
     }
 
     /// Our transport parameters but for version_information, encoded.

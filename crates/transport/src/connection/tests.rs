@@ -19,7 +19,9 @@ mod network;
 #[cfg(feature = "null-crypto")]
 mod null;
 mod operations;
+mod own_parameters;
 mod paper;
+mod provided;
 #[cfg(feature = "qlog")]
 mod qlog;
 mod recovered;

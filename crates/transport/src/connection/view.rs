@@ -44,6 +44,11 @@ impl View<'_> {
         &mut self.connection.extensions
     }
 
+    /// The same connection, as another hook sees it.
+    pub(crate) fn of<'b>(&'b mut self, own: &'b Own) -> View<'b> {
+        View { connection: self.connection, own }
+    }
+
     /// Sets a field; returns whether it can be set.
     pub(crate) fn set(&mut self, field: Field, value: u64) -> bool {
         let path = self.connection.path_mut();
@@ -91,9 +96,7 @@ impl View<'_> {
             Field::LargestAcked => {
                 connection.spaces[SpaceId::DATA].loss.largest_acked().unwrap_or(NONE)
             }
-            Field::ApplicationWaits => {
-                u64::from(connection.streams_go() || connection.datagrams.wants_to_send())
-            }
+            Field::ApplicationWaits => u64::from(connection.application_waits()),
             Field::PeerMaxAckDelay => {
                 connection.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay()))
             }

@@ -181,7 +181,7 @@ impl Connection {
             return silent;
         }
         if brought {
-            let contended = self.streams_go() || self.datagrams.wants_to_send();
+            let contended = self.application_waits();
             self.extensions.share.begin_packet(writer.remaining(), contended);
         }
         // Those that wait now: a hook may queue another while it writes one.

@@ -10,6 +10,8 @@ pub enum Carries {
     Words,
     /// Bytes to read.
     Bytes,
+    /// A buffer to write.
+    Buffer,
     /// One operation for each frame type; bytes to read or write where the inputs say so.
     Frame,
 }
@@ -316,6 +318,14 @@ operations! {
     /// The application has written so many bytes to streams since this was said last. It is said before the next
     /// datagram is made.
     ApplicationWrote = 110, "RFC 9000 s.2.2", Words(bytes) -> ();
+
+    // Transport parameters of a hook's own: that one alone is called.
+    /// The hook may declare transport parameters of its own, encoded one behind the other: numbers from 0x40 up that the
+    /// transport does not know, eight of them at most. It is said when the hook is attached before the first packet, to a
+    /// hook that no other brought; a session of TLS that the client would have resumed may be used up by that.
+    WriteParameters = 111, "RFC 9000 s.7.4.2", Buffer() -> (length);
+    /// The peer declared a transport parameter with a number that this hook wrote: the bytes are its value.
+    PeerParameter = 112, "RFC 9000 s.7.4.2", Bytes(parameter) -> ();
 }
 
 impl Operation {

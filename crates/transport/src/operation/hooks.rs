@@ -184,7 +184,8 @@ impl Hooks {
         self.next += 1;
         let own = Own { id, frames: frames.to_vec(), brought };
         let table = self.table.get_or_insert_default();
-        table.push(Attached { hook, own, points: points.to_vec() });
+        let provides = hook.provides();
+        table.push(Attached { hook, own, points: points.to_vec(), provides });
         self.mark();
         Ok(id)
     }

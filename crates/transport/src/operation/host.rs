@@ -7,7 +7,7 @@ use equic_wire::TransportErrorCode;
 use super::messages::{MAX_MESSAGE, Messages};
 use super::requests::{Hold, MAX_PAYLOAD, MAX_REQUESTS, Request};
 use super::share::Share;
-use super::{Hook, HookId, OwnFrame, Point};
+use super::{Hook, HookId, Lent, Own, OwnFrame, Point};
 use crate::Timestamp;
 use crate::connection::View;
 
@@ -186,6 +186,12 @@ pub(crate) struct Extensions {
     pub(super) brought: Vec<(HookId, HookId)>,
     /// A hook that holds stream data back.
     pub(super) hold: Option<Hold>,
+    /// Calls from hook to hook that are being made, one in the other.
+    pub(super) depth: u32,
+    /// Hooks that the one that is called may call, by place.
+    pub(crate) lent: Vec<Option<Lent>>,
+    /// Numbers of transport parameters that hooks wrote, and the hooks.
+    pub(super) declared: Vec<(HookId, u64)>,
     /// Numbers of packets whose payload hooks have put together, the latest; at most 64.
     pub(super) recovered: VecDeque<u64>,
     pub(crate) messages: Messages,
@@ -198,6 +204,16 @@ impl Extensions {
 
     fn waiting(&mut self, brought: bool) -> &mut VecDeque<Extension> {
         if brought { &mut self.waiting_of_brought } else { &mut self.waiting }
+    }
+
+    /// A hook has written a transport parameter of this number.
+    pub(crate) fn on_declared(&mut self, hook: HookId, parameter: u64) {
+        self.declared.push((hook, parameter));
+    }
+
+    /// The hook that wrote a transport parameter of this number.
+    pub(crate) fn declared_by(&self, parameter: u64) -> Option<HookId> {
+        self.declared.iter().find(|(_, own)| *own == parameter).map(|(hook, _)| *hook)
     }
 
     /// Frames that wait, of hooks that other hooks brought or of the others.
@@ -226,6 +242,7 @@ impl Extensions {
     pub(crate) fn forget(&mut self, hook: HookId) {
         self.waiting.retain(|one| one.hook != hook);
         self.waiting_of_brought.retain(|one| one.hook != hook);
+        self.declared.retain(|(own, _)| *own != hook);
         self.skipped = self.skipped.take().filter(|(by, _)| *by != hook);
         self.forget_requests(hook);
         self.messages.forget(hook);
@@ -397,5 +414,47 @@ impl<'a> Host<'a> {
 
     fn request(&mut self, request: Request) -> Result<(), Denied> {
         self.view.extensions().request(request)
+    }
+
+    // For calls from hook to hook: `provided.rs`.
+
+    pub(super) fn is_brought(&self) -> bool {
+        self.view.own().brought
+    }
+
+    /// Places that hooks may be lent from.
+    pub(super) fn places(&mut self) -> usize {
+        self.view.extensions().lent.len()
+    }
+
+    /// The hook of a place, to be called, if it may be and was brought, or was not.
+    pub(super) fn borrow(&mut self, place: usize, brought: bool) -> Option<Lent> {
+        self.view.extensions().lent.get_mut(place)?.take_if(|lent| lent.own.brought == brought)
+    }
+
+    pub(super) fn give_back(&mut self, place: usize, callee: Lent) {
+        if let Some(there) = self.view.extensions().lent.get_mut(place) {
+            *there = Some(callee);
+        }
+    }
+
+    /// Calls that this one is in, from hook to hook.
+    pub(super) fn depth(&mut self) -> u32 {
+        self.view.extensions().depth
+    }
+
+    /// The connection as another hook sees it, in a call from hook to hook.
+    pub(super) fn deeper<'b>(&'b mut self, own: &'b Own) -> Host<'b> {
+        self.view.extensions().depth += 1;
+        Host::new(self.view.of(own))
+    }
+
+    pub(super) fn shallower(&mut self) {
+        self.view.extensions().depth -= 1;
+    }
+
+    /// A request that has to be carried out, however many wait: once for each hook.
+    pub(super) fn request_always(&mut self, request: Request) {
+        self.view.extensions().requests.push_back(request);
     }
 }

@@ -47,6 +47,7 @@ macro_rules! meaning {
     (number) => { "`number`: packet number" };
     (obey) => { "`obey`: 1 or 0" };
     (packets) => { "`packets`: a number of packets" };
+    (parameter) => { "`parameter`: number of a transport parameter" };
     (path) => { "`path`: number of the path" };
     (persistent) => { "`persistent`: 1 or 0" };
     (probe) => { "`probe`: 1 if the packet is probed, 0: it is lost" };
@@ -89,6 +90,9 @@ macro_rules! carried {
     };
     (Bytes) => {
         "\nBytes to read go with it."
+    };
+    (Buffer) => {
+        "\nA buffer to write goes with it."
     };
     (Frame) => {
         "\nIt is an operation for each frame type."

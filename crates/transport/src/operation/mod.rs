@@ -5,8 +5,8 @@
 //! list, and the page that the author of a plugin reads.
 //!
 //! A [`Hook`] is attached to some of them with [`Connection::attach`]: it looks on before or after,
-//! or does it itself. Nothing that a hook can ask of its [`Host`] calls an operation: there is no
-//! recursion. A hook that fails is taken off, and the default runs.
+//! or does it itself. Nothing that a hook can ask of its [`Host`] calls an operation of the connection; it may call one
+//! that another hook defines ([`Host::call`]), and that one no hook that runs: there is no recursion. A hook that fails is taken off, and the default runs.
 //!
 //! Frames that a hook sends are of types that it declared ([`Connection::attach_with_frames`]); it writes no
 //! others. What it answers is held within bounds, so that no answer brings a connection to a halt or has it
@@ -19,6 +19,7 @@
 //! * `words.rs`: typed values as words and back;
 //! * `host.rs`, `messages.rs`: the connection as a hook sees it, and requests of hooks;
 //! * `requests.rs`: requests that are carried out between calls: hooks that a hook brings, and the end;
+//! * `provided.rs`: operations that a hook defines and another calls;
 //! * `share.rs`: the part of packets that frames of hooks get which other hooks brought.
 //!
 //! The operations are called, and their defaults written, in the folder `connection`.
@@ -33,6 +34,7 @@ mod host;
 mod meaning;
 mod messages;
 mod point;
+mod provided;
 mod requests;
 mod share;
 mod table;
@@ -46,9 +48,10 @@ pub use host::{Denied, Field, Host};
 pub(crate) use host::{Extension, Extensions};
 pub(crate) use messages::MAX_MESSAGE;
 pub use point::{AttachError, OwnFrame, Point};
+pub use provided::{Provided, ProvidedCall};
 pub use requests::HookEvent;
 pub(crate) use requests::Request;
-pub(crate) use table::{Attached, Own};
+pub(crate) use table::{Attached, Lent, Own, Table};
 pub(crate) use words::{Word, Words};
 
 /// The bytes of a call.
@@ -152,6 +155,27 @@ pub trait Hook: Send {
     ) -> Result<(), HookError> {
         let _ = (host, call, outputs);
         Ok(())
+    }
+
+    /// True if it defines operations that other hooks may call. It is asked when the hook is attached.
+    fn provides(&self) -> bool {
+        false
+    }
+
+    /// Runs an operation of its own that another hook calls ([`Host::call`]), if it says that it [`provides`](Hook::provides)
+    /// some. `outputs` has as many words as that one wants,
+    /// and zeros in them.
+    ///
+    /// # Errors
+    /// It is broken, and taken off; the other goes on without an answer.
+    fn provide(
+        &mut self,
+        host: &mut Host<'_>,
+        call: &ProvidedCall<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Provided, HookError> {
+        let _ = (host, call, outputs);
+        Ok(Provided::Nothing)
     }
 
     /// Takes in an event about another hook that this one brought ([`Host::attach`]).

@@ -58,6 +58,11 @@ pub(crate) enum Request {
         number: u64,
         payload: Vec<u8>,
     },
+    /// Takes off a hook that failed in a call of another.
+    TakeOff {
+        hook: HookId,
+        error: HookError,
+    },
     /// Tells the hook that brought another of its failure.
     Failed {
         to: HookId,
@@ -92,6 +97,7 @@ impl Request {
             | Request::Detach { by, .. }
             | Request::Close { by, .. }
             | Request::Process { by, .. } => *by,
+            Request::TakeOff { hook, .. } => *hook,
             Request::Failed { to, .. } => *to,
         }
     }
@@ -104,6 +110,7 @@ impl fmt::Debug for Request {
             Request::Detach { .. } => "Detach",
             Request::Close { .. } => "Close",
             Request::Process { .. } => "Process",
+            Request::TakeOff { .. } => "TakeOff",
             Request::Failed { .. } => "Failed",
         };
         f.debug_struct(name).field("by", &self.by()).finish_non_exhaustive()

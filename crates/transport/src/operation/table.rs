@@ -5,6 +5,7 @@
 //! an entry for each operation, and a sorted list for what is for single frame types.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use equic_wire::VarInt;
 use equic_wire::frame::FrameType;
@@ -29,7 +30,26 @@ pub(crate) struct Attached {
     pub(crate) hook: Box<dyn Hook>,
     pub(crate) own: Own,
     pub(super) points: Vec<Point>,
+    /// It defines operations that other hooks call.
+    pub(super) provides: bool,
 }
+
+/// A hook that is out of the table, for the one that is called to call it.
+pub(crate) struct Lent {
+    pub(crate) hook: Box<dyn Hook>,
+    pub(crate) own: Own,
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lent").field("own", &self.own).finish_non_exhaustive()
+    }
+}
+
+/// Stands in the place of a hook that is lent, or that failed while it was and is about to be taken off.
+struct Absent;
+
+impl Hook for Absent {}
 
 /// Numbers of the parts of a list of hooks, of those called before, in the operation's place, and after.
 pub(super) const BEFORE: usize = 0;
@@ -64,6 +84,8 @@ pub(crate) struct Table {
     dispatch: Dispatch,
     /// In the order in which they were attached; at most [`MAX_HOOKS`](super::hooks::MAX_HOOKS).
     attached: Vec<Attached>,
+    /// One of them defines operations that others call.
+    provides: bool,
 }
 
 impl Table {
@@ -118,6 +140,34 @@ impl Table {
         self.attached.get_mut(place)
     }
 
+    /// True if a hook defines operations that others call.
+    #[inline(always)]
+    pub(crate) fn provides(&self) -> bool {
+        self.provides
+    }
+
+    /// Hands out the hooks that define operations, each at its place, for the one at `caller` to call.
+    pub(crate) fn lend(&mut self, caller: usize) -> Vec<Option<Lent>> {
+        let lend = |(place, one): (usize, &mut Attached)| {
+            let wanted = one.provides && place != caller;
+            wanted.then(|| {
+                let (id, brought) = (one.own.id, one.own.brought);
+                let own = std::mem::replace(&mut one.own, Own { id, frames: Vec::new(), brought });
+                Lent { hook: std::mem::replace(&mut one.hook, Box::new(Absent)), own }
+            })
+        };
+        self.attached.iter_mut().enumerate().map(lend).collect()
+    }
+
+    /// Takes back those that are left: one that failed is not among them, and stays absent.
+    pub(crate) fn take_back(&mut self, lent: Vec<Option<Lent>>) {
+        for (one, lent) in self.attached.iter_mut().zip(lent) {
+            if let Some(Lent { hook, own }) = lent {
+                (one.hook, one.own) = (hook, own);
+            }
+        }
+    }
+
     /// Adds a hook behind all others.
     pub(super) fn push(&mut self, attached: Attached) {
         self.attached.push(attached);
@@ -166,6 +216,7 @@ impl Table {
         }
         dispatch.by_type = by_type.into_iter().collect();
         self.dispatch = dispatch;
+        self.provides = self.attached.iter().any(|one| one.provides);
     }
 
     /// Whom a call goes to, of this frame type, or of those that nobody named.

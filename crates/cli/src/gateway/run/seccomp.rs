@@ -100,7 +100,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_set_robust_list,
     libc::SYS_sigaltstack,
     libc::SYS_tgkill,
-    // What it is and where it runs.
+    // Asking for its own identity, privileges, and the machine it runs on.
     libc::SYS_capget,
     libc::SYS_getegid,
     libc::SYS_geteuid,

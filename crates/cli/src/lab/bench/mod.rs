@@ -84,20 +84,21 @@ fn carry_out(args: &Args) -> Done {
         .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
     let machine = Machine::read()?;
     // Threads, and parts that are not told otherwise, stay off the server's CPU.
-    pin_thread(&[two_cpus()?[1]])?;
+    let cpus = two_cpus()?;
+    pin_thread(&[cpus[1]])?;
     // What killed runs left behind; whatever cannot be removed is not in the way.
     let _ = Lab::sweep();
     let lab = Lab::builder("bench").clients(HOSTS).build()?;
     let envelope = Envelope { created, machine };
     if args.forged {
-        let bench = forged::measure(args, &lab)?;
+        let bench = forged::measure(args, cpus, &lab)?;
         lab.close()?;
         let report = envelope.report(forged::SCHEMA, bench)?;
         report.write(args.out.join("forged.json"))?;
         let data = &report.data;
         return tell(args, &report, &forged::table(&data.rows), &forged::note(&data.plan));
     }
-    let plan = Plan::new(args)?;
+    let plan = Plan::new(args, cpus);
     let cells = measure(&plan, &lab)?;
     lab.close()?;
     let report = envelope.report(SCHEMA, Bench::new(plan, cells))?;

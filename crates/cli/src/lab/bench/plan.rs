@@ -91,11 +91,11 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(args: &Args) -> Done<Plan> {
-        let [server_cpu, flood_cpu] = two_cpus()?;
+    /// `cpus`: for the server, and for the flood.
+    pub(super) fn new(args: &Args, [server_cpu, flood_cpu]: [usize; 2]) -> Plan {
         let (rounds, seconds) = if args.quick { (2, 1.5) } else { (7, 3.0) };
         let rates = if args.quick { vec![None] } else { vec![Some(50_000), Some(200_000), None] };
-        Ok(Plan {
+        Plan {
             rounds: args.rounds.map_or(rounds, usize::from),
             seconds: args.seconds.map_or(seconds, f64::from),
             flood_pps: match &args.flood[..] {
@@ -112,7 +112,7 @@ impl Plan {
             server_cpu,
             flood_cpu,
             seed: args.seed,
-        })
+        }
     }
 
     /// Measurements in all.

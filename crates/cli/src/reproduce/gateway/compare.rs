@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(Verdict::of(-0.65, &ours(-0.9, -0.8)), Verdict::More);
         assert_eq!(Verdict::of(-0.65, &ours(-0.2, -0.1)), Verdict::Less);
         assert_eq!(Verdict::of(-0.65, &ours(0.1, 0.2)), Verdict::Contradicted);
-        // What a reader sees of them.
+        // The words that the report prints.
         assert_eq!(Verdict::of(0.3, &ours(0.1, 0.2)).short(), "holds");
         assert_eq!(Verdict::of(0.3, &ours(-0.1, 0.2)).short(), "not shown");
         assert_eq!(Verdict::of(0.3, &of(0.2, 0.4, FEWEST - 1)).short(), "not shown");

@@ -63,6 +63,7 @@ impl Connection {
         #[cfg(feature = "qlog")]
         self.log_parameters(&parameters);
         self.peer = Some(Peer::new(&parameters));
+        self.tell_parameters(&bytes);
     }
 }
 

@@ -24,16 +24,16 @@ fn packet(size: u16, in_flight: bool, mtu_probe: bool) -> SentPacket<Sent> {
         in_flight,
         mtu_probe,
         delivery: DeliveryMark::default(),
-        content: Sent { frames: Vec::new(), marked: false, path: PathKey(0) },
+        content: Sent { frames: Vec::new(), marked: false, path: PathKey(0), brought: false },
     }
 }
 
 #[test]
 fn what_is_sent_is_in_flight_until_it_is_acknowledged_or_lost() {
     let mut path = path();
-    path.on_packet_sent(at(0), 1200);
-    path.on_packet_sent(at(0), 1000);
-    path.on_packet_sent(at(0), 800);
+    path.on_packet_sent(at(0), 1200, false);
+    path.on_packet_sent(at(0), 1000, false);
+    path.on_packet_sent(at(0), 800, false);
     assert_eq!(path.in_flight(), 3000);
     path.on_packet_acked(&packet(1200, true, false));
     path.on_packet_acked(&packet(50, false, false));
@@ -49,7 +49,7 @@ fn what_is_sent_is_in_flight_until_it_is_acknowledged_or_lost() {
 fn acknowledgements_tell_the_rate_of_delivery() {
     let mut path = path();
     assert_eq!(path.delivery_rate(), 0);
-    let mark = path.on_packet_sent(at(0), 1000);
+    let mark = path.on_packet_sent(at(0), 1000, false);
     path.update_rtt(at(10), 10 * MS, Duration::ZERO);
     let sample = path.sample_rate(at(10), std::iter::once((at(0), 1000, mark)));
     assert!(sample.is_some());
@@ -184,6 +184,20 @@ fn a_window_that_was_not_used_up_is_limited_by_the_application() {
     assert!(path.is_app_limited(at(5)) && !path.is_app_limited(at(11)));
     path.on_window_full(at(12));
     assert!(!path.is_app_limited(at(12)));
+}
+
+#[test]
+fn a_window_full_of_frames_of_brought_hooks_is_not_used() {
+    let mut path = path();
+    path.on_packet_sent(at(10), 700, true);
+    path.on_packet_sent(at(10), 600, false);
+    path.on_window_full(at(11));
+    assert!(path.is_app_limited(at(10)), "most of it is theirs");
+    let mut lost = packet(700, true, false);
+    lost.content.brought = true;
+    path.on_packet_lost(at(12), &lost);
+    path.on_window_full(at(13));
+    assert!(!path.is_app_limited(at(13)), "what is lost fills no window");
 }
 
 #[test]

@@ -201,7 +201,12 @@ impl Connection {
                 in_flight: true,
                 mtu_probe: false,
                 delivery: crate::recovery::DeliveryMark::default(),
-                content: space::Sent { frames: Vec::new(), marked: false, path: key },
+                content: space::Sent {
+                    frames: Vec::new(),
+                    marked: false,
+                    path: key,
+                    brought: false,
+                },
             },
         );
         buffer

@@ -85,6 +85,30 @@ fn their_frames_leave_the_application_its_share() {
     }
 }
 
+/// A hook that sends without end while the application has nothing to send shows nothing of what the path carries for that:
+/// the window stays as it was, though it is full.
+#[test]
+fn their_frames_do_not_raise_the_window_of_an_idle_connection() {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    skips(network.server_mut());
+    network.pass(Duration::from_millis(500));
+    let window = |network: &Network| network.client.path().controller().window();
+    let (before, sent) = (window(&network), network.client.stats().bytes_sent);
+    let (id, _) = brings(&mut network.client, move |host, _| {
+        host.attach(0, floods(1100, &Arc::default()), points(), vec![OwnFrame::new(STAMP)])
+            .unwrap();
+    });
+    network.client.tell_hook(id, b"").unwrap();
+    network.pass(Duration::from_secs(5));
+    let sent = network.client.stats().bytes_sent - sent;
+    assert!(sent > 20 * before, "it fills the window: {sent} bytes, {before} of window");
+    assert!(window(&network) <= before, "{} from {before}", window(&network));
+    // What the application sends beside it counts as ever.
+    echo(&mut network, 2_000_000);
+    assert!(window(&network) > 2 * before, "{} from {before}", window(&network));
+}
+
 /// What the peer may send depends on MAX_DATA frames of a client that has nothing to send itself.
 #[test]
 fn their_frames_do_not_keep_the_peer_from_sending() {

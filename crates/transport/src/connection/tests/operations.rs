@@ -249,8 +249,13 @@ fn every_operation_is_called_and_can_be_watched() {
 
     handshake::watch_beginnings(&calls);
     let calls = calls.lock().unwrap();
-    // Those that a single hook asks for have tests of their own: messages.rs.
-    let asked_for = [Operation::HookTimer, Operation::HookMessage];
+    // Those that a single hook asks for have tests of their own: messages.rs, own_parameters.rs.
+    let asked_for = [
+        Operation::HookTimer,
+        Operation::HookMessage,
+        Operation::WriteParameters,
+        Operation::PeerParameter,
+    ];
     let missed = Operation::ALL.iter().filter(|one| !calls.contains_key(one));
     let missed: Vec<_> = missed.filter(|one| !asked_for.contains(one)).collect();
     assert!(missed.is_empty(), "never called: {missed:?}");

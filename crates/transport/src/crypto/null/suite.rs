@@ -59,7 +59,7 @@ impl Hash for Null {
     }
 }
 
-/// What is to be hashed.
+/// Bytes that are hashed at the end.
 struct Bytes(Vec<u8>);
 
 impl Context for Bytes {

@@ -31,8 +31,8 @@ pub(super) use show::{note, table};
 pub(super) const SCHEMA: &str = "equic.lab.bench.forged/1";
 
 /// Measures every arm at every rate, again and again in random order.
-pub(super) fn measure(args: &Args, lab: &Lab) -> Done<Bench> {
-    let plan = Plan::new(args)?;
+pub(super) fn measure(args: &Args, cpus: [usize; 2], lab: &Lab) -> Done<Bench> {
+    let plan = Plan::new(args, cpus);
     let progress = Progress::new(plan.cells());
     let mut rng = SmallRng::seed_from_u64(plan.seed);
     let stage = Stage { lab, plan: &plan };

@@ -7,8 +7,7 @@ use equic_lab::{Lab, Namespace};
 use serde::{Deserialize, Serialize};
 
 use super::super::Args;
-use super::super::plan::{POOL, PORT, RECEIVE_BUFFER, SPARE, milliseconds, two_cpus, words};
-use crate::failure::Done;
+use super::super::plan::{POOL, PORT, RECEIVE_BUFFER, SPARE, milliseconds, words};
 
 /// Prefix that the forged addresses are from: 2^23 of them, and none of the lab's.
 const FORGED: &str = "10.128.0.0/9";
@@ -93,12 +92,12 @@ pub(in super::super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(args: &Args) -> Done<Plan> {
-        let [server_cpu, flood_cpu] = two_cpus()?;
+    /// `cpus`: for the server, and for the flood.
+    pub(super) fn new(args: &Args, [server_cpu, flood_cpu]: [usize; 2]) -> Plan {
         let (rounds, seconds) = if args.quick { (2, 1.5) } else { (7, 4.0) };
         let rates =
             if args.quick { vec![Some(20_000)] } else { vec![Some(2_000), Some(20_000), None] };
-        Ok(Plan {
+        Plan {
             rounds: args.rounds.map_or(rounds, usize::from),
             seconds: args.seconds.map_or(seconds, f64::from),
             flood_pps: match &args.flood[..] {
@@ -117,7 +116,7 @@ impl Plan {
             server_cpu,
             flood_cpu,
             seed: args.seed,
-        })
+        }
     }
 
     /// Measurements in all.

@@ -1,0 +1,65 @@
+//! The cost of a plugin to a transfer that it is not meant to help.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use equic_net::{Chance, Link};
+use equic_plugin::Plugin;
+use equic_transport::TransportConfig;
+
+use super::{PATIENCE, bottleneck, milliseconds};
+use crate::network::{End, Network};
+use crate::pair::TrialError;
+use crate::tree::Source;
+
+/// The path of a transfer whose cost is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// No limit but the CPU: what it takes is CPU time.
+    Unlimited,
+    /// A bottleneck of 20 Mbit/s with a queue of 100 ms, a round trip of 40 ms, and a packet of 10,000 lost: what it takes is
+    /// the time of the transfer, in virtual time.
+    Bottleneck,
+}
+
+impl Way {
+    fn link(self) -> Link {
+        match self {
+            Way::Unlimited => Link { delay: milliseconds(1), ..Link::default() },
+            Way::Bottleneck => Link { drop: Chance::percent(0.01), ..bottleneck(20, 20, 100) },
+        }
+    }
+}
+
+/// Sends so many bytes from a server to a client, with a plugin of the tree at the ends that it is for, or without it (none):
+/// for measurements of what the plugin costs. Where the plugin is a congestion controller, the connection's own is of the
+/// same kind, so that the bytecode is all that differs. Returns the time of the transfer.
+///
+/// # Errors
+/// The plugin is not attached, or fails; the transfer is not complete.
+pub fn bulk(
+    source: &Source,
+    plugin: Option<&Plugin>,
+    way: Way,
+    seed: u64,
+    bytes: u64,
+) -> Result<Duration, TrialError> {
+    let congestion = Arc::new(source.counterpart(plugin.is_some()));
+    let config = TransportConfig { congestion, ..TransportConfig::default() };
+    let mut network = Network::new(&way.link(), config, seed).map_err(TrialError::of)?;
+    network.connect().map_err(TrialError::of)?;
+    if let Some(plugin) = plugin {
+        for end in source.ends() {
+            let connection = network.connection(*end);
+            let connection = connection.ok_or_else(|| TrialError::of("there is no connection"))?;
+            plugin.attach(connection).map_err(TrialError::of)?;
+        }
+    }
+    let took = network.transfer(End::Server, bytes, PATIENCE).map_err(TrialError::of)?;
+    for end in [End::Client, End::Server] {
+        if let Some((_, error)) = network.failures(end).pop() {
+            return Err(TrialError::of(error));
+        }
+    }
+    Ok(took)
+}

@@ -1,0 +1,75 @@
+//! Trials of forward error correction, which the application has at both ends.
+
+use std::time::Duration;
+
+use equic_net::{Chance, Link};
+use equic_transport::TransportConfig;
+
+use super::{PATIENCE, Run, Setup, milliseconds};
+use crate::network::{End, Network, sent_hash};
+use crate::pair::TrialError;
+
+/// Bytes of an answer: seven packets, which the first window takes with their repair frames.
+const ANSWER: u64 = 7_000;
+
+/// Answers of a connection at most.
+const ANSWERS: usize = 5;
+
+/// Packets that the server gave up as lost.
+fn lost(network: &mut Network) -> Result<u64, TrialError> {
+    let server = network.connection(End::Server);
+    let server = server.ok_or_else(|| TrialError::of("there is no connection"))?;
+    Ok(server.stats().packets_lost)
+}
+
+/// Late answers, in percent, on a path that loses so many packets of a hundred. A connection ends with its first loss: the
+/// window heeds it with the plugin and without, and would tell in the answers after it.
+fn answers(setup: &Setup, percent: f64) -> Result<Run, TrialError> {
+    let drop = Chance::percent(percent);
+    let link = Link { delay: milliseconds(20), drop, ..Link::default() };
+    let mut run = Run { value: 0.0, times: Vec::new(), lost: 0, intact: true };
+    for number in 0..(200 / setup.part).max(60) {
+        let one = Setup { push: None, own: None, seed: setup.seed + number, part: 1 };
+        let mut network = one.connect(&link, &TransportConfig::default())?.network;
+        if let Some(plugin) = &setup.own {
+            for end in [End::Server, End::Client] {
+                let connection = network.connection(end);
+                let connection =
+                    connection.ok_or_else(|| TrialError::of("there is no connection"))?;
+                plugin.attach(connection).map_err(TrialError::of)?;
+            }
+        }
+        let before = lost(&mut network)?;
+        for _ in 0..ANSWERS {
+            let carried = network.transfer_hashed(End::Server, ANSWER, PATIENCE);
+            let carried = carried.map_err(TrialError::of)?;
+            run.times.push(carried.took.as_secs_f64() * 1e3);
+            run.intact &= carried.sha256 == sent_hash(ANSWER);
+            // Losses are known by then.
+            network.pass(Duration::from_millis(300)).map_err(TrialError::of)?;
+            if lost(&mut network)? > before {
+                break;
+            }
+        }
+        run.lost += lost(&mut network)? - before;
+        for end in [End::Client, End::Server] {
+            if let Some((_, error)) = network.failures(end).pop() {
+                return Err(TrialError::of(error));
+            }
+        }
+    }
+    let usual = run.times.iter().copied().fold(f64::INFINITY, f64::min);
+    let late = run.times.iter().filter(|time| **time > usual + 20.0).count();
+    run.value = 100.0 * late as f64 / run.times.len() as f64;
+    Ok(run)
+}
+
+/// Losses that are mostly alone.
+pub(super) fn xor(setup: &Setup) -> Result<Run, TrialError> {
+    answers(setup, 3.0)
+}
+
+/// Losses that often come by twos.
+pub(super) fn rlc(setup: &Setup) -> Result<Run, TrialError> {
+    answers(setup, 8.0)
+}

@@ -1,0 +1,220 @@
+//! What plugins add that the transport does not have: transport parameters of their own, and operations that one provides and
+//! another calls.
+
+mod common;
+
+use std::path::Path;
+use std::time::Duration;
+
+use common::{assert_none_failed, download, link, load, network, object, seed};
+use equic_plugin::{Plugin, PluginError};
+use equic_plugin_kit::{Beginning, End, Network};
+use equic_transport::operation::HookId;
+use equic_transport::{Connection, TransportConfig};
+
+/// A plugin of this name, steps and manifest behind the usual lines.
+fn plugin(name: &str, steps: u64, manifest: &str, text: &str) -> Result<Plugin, PluginError> {
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("own-{name}.c"));
+    std::fs::write(&source, format!("#include <equic_plugin.h>\n{text}")).unwrap();
+    let manifest = format!(
+        "name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 1\nsteps = {steps}\n{manifest}"
+    );
+    load(&manifest, &object(&source, &format!("own-{name}")))
+}
+
+const PARAMETERS: &str = r#"
+capabilities = ["observe", "payload"]
+reads = ["Side"]
+
+[[operations]]
+operation = "WriteParameters"
+anchor = "replace"
+function = "write"
+
+[[operations]]
+operation = "PeerParameter"
+anchor = "after"
+function = "heard"
+"#;
+
+/// A parameter with number 0x1234, whose value is 40 and the side; the peer's is told to the application.
+const WRITES: &str = "
+    equic_u64 write(struct equic_write_parameters *call, equic_u8 *bytes)
+    {
+        bytes[0] = 0x52;
+        bytes[1] = 0x34;
+        bytes[2] = 1;
+        bytes[3] = 40 + equic_get(EQUIC_SIDE);
+        call->out.length = NUMBER;
+        return EQUIC_DONE;
+    }
+    equic_u64 heard(struct equic_peer_parameter *call, const equic_u8 *bytes, equic_u64 length)
+    {
+        if (call->in.parameter == 0x1234)
+            equic_tell(bytes, length);
+        return 0;
+    }";
+
+/// A client and a server with a plugin from before the first packet on.
+fn between(client: &Plugin, server: Option<&Plugin>) -> Network {
+    let end = |plugin: Option<&Plugin>| {
+        let mut beginning = Beginning::new(TransportConfig::default());
+        if let Some(plugin) = plugin.cloned() {
+            beginning.prepare = Some(Box::new(move |connection: &mut Connection| {
+                plugin.attach(connection).unwrap();
+            }));
+        }
+        beginning
+    };
+    let mut network = Network::between(&link(), end(Some(client)), end(server), seed()).unwrap();
+    network.connect().unwrap();
+    network
+}
+
+#[test]
+fn transport_parameters_of_a_plugins_own() {
+    let text = WRITES.replace("NUMBER", "4");
+    let writes = plugin("parameters", 1000, PARAMETERS, &text).unwrap();
+    let mut both = between(&writes, Some(&writes));
+    let said = |network: &mut Network, end| -> Vec<Vec<u8>> {
+        network.messages(end).into_iter().map(|(_, message)| message).collect()
+    };
+    assert_eq!(said(&mut both, End::Client), [[41]], "the server's");
+    assert_eq!(said(&mut both, End::Server), [[40]], "the client's");
+    download(&mut both, 100_000);
+    assert_none_failed(&mut both);
+    // A peer that knows nothing of it.
+    let mut one = between(&writes, None);
+    download(&mut one, 100_000);
+    assert!(said(&mut one, End::Client).is_empty());
+    assert_none_failed(&mut one);
+    // What is no parameter ends the plugin, and no connection.
+    let text = WRITES.replace("NUMBER", "3");
+    let cut = plugin("cut-parameters", 1000, PARAMETERS, &text).unwrap();
+    let mut network = between(&cut, Some(&writes));
+    download(&mut network, 100_000);
+    let failed = network.failures(End::Client);
+    assert!(failed[0].1.0.contains("what it wrote are no parameters"), "{failed:?}");
+    assert!(said(&mut network, End::Server).is_empty());
+}
+
+const PROVIDES: &str = "
+capabilities = []
+
+[[provides]]
+name = \"double\"
+function = \"twice\"
+inputs = 1
+outputs = 1
+";
+
+const CALLS: &str = r#"
+capabilities = ["tune"]
+
+[[calls]]
+operation = "meter.double"
+inputs = 1
+outputs = 1
+
+[[operations]]
+operation = "HookMessage"
+anchor = "replace"
+function = "run"
+"#;
+
+/// Asks for twice 21; tells the application whether there was an answer, and which.
+const ASKS: &str = "
+    equic_u64 run(void)
+    {
+        equic_u64 words[] = {21, 5};
+
+        words[0] = equic_call(0, words, sizeof(words));
+        equic_tell(words, sizeof(words));
+        return EQUIC_DONE;
+    }";
+
+/// The answer: 1 if there was one, and its value.
+fn ask(network: &mut Network, hook: HookId) -> [u64; 2] {
+    network.connection(End::Client).unwrap().tell_hook(hook, b"").unwrap();
+    network.pass(Duration::from_millis(1)).unwrap();
+    let said = network.messages(End::Client);
+    let words = |at: usize| u64::from_le_bytes(said[0].1[at..at + 8].try_into().unwrap());
+    [words(0), words(8)]
+}
+
+#[test]
+fn a_plugin_calls_what_another_provides() {
+    let twice = "equic_u64 twice(equic_u64 *words) { words[1] = 2 * words[0]; return 0; }";
+    let meter = plugin("meter", 500, PROVIDES, twice).unwrap();
+    let caller = plugin("caller", 1000, CALLS, ASKS).unwrap();
+    let mut network = network(&link(), seed());
+    let hook = caller.attach(network.connection(End::Client).unwrap()).unwrap();
+    assert_eq!(ask(&mut network, hook), [0, 0], "nobody provides it");
+    let provider = meter.attach(network.connection(End::Client).unwrap()).unwrap();
+    assert_eq!(ask(&mut network, hook), [1, 42]);
+    assert_eq!(ask(&mut network, hook), [1, 42], "and again");
+    network.connection(End::Client).unwrap().detach(provider).unwrap();
+    assert_eq!(ask(&mut network, hook), [0, 0]);
+    // What it may take has to fit into what the caller has left.
+    let large = plugin("meter", 2000, PROVIDES, twice).unwrap();
+    let provider = large.attach(network.connection(End::Client).unwrap()).unwrap();
+    assert_eq!(ask(&mut network, hook), [0, 0]);
+    network.connection(End::Client).unwrap().detach(provider).unwrap();
+    // Other words are another operation.
+    let other = PROVIDES.replace("inputs = 1", "inputs = 2");
+    let other = plugin("meter", 500, &other, twice).unwrap();
+    other.attach(network.connection(End::Client).unwrap()).unwrap();
+    assert_eq!(ask(&mut network, hook), [0, 0]);
+    assert_none_failed(&mut network);
+}
+
+#[test]
+fn a_plugin_that_fails_in_a_call_is_taken_off_alone() {
+    let endless =
+        "equic_u64 twice(equic_u64 *words) { for (words[1] = 7;;) __asm__ volatile(\"\"); }";
+    let meter = plugin("meter-endless", 500, PROVIDES, endless);
+    assert!(meter.is_ok());
+    let meter = plugin("meter", 500, PROVIDES, endless).unwrap();
+    let caller = plugin("caller-of-endless", 1000, CALLS, ASKS).unwrap();
+    let mut network = network(&link(), seed());
+    let hook = caller.attach(network.connection(End::Client).unwrap()).unwrap();
+    let broken = meter.attach(network.connection(End::Client).unwrap()).unwrap();
+    assert_eq!(ask(&mut network, hook), [0, 0], "nothing of what it wrote");
+    download(&mut network, 50_000);
+    let failed = network.failures(End::Client);
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert_eq!(failed[0].0, broken);
+    let why = &failed[0].1.0;
+    assert!(why.contains("meter.double") && why.contains("the budget is used up"), "{why}");
+    assert_eq!(ask(&mut network, hook), [0, 0], "the caller goes on");
+}
+
+/// A plugin that provides something sets no field there, whatever its classes are; and calls itself never.
+#[test]
+fn what_is_provided_computes_and_no_more() {
+    let manifest = PROVIDES.replace(
+        "capabilities = []",
+        "capabilities = [\"observe\", \"raise\"]\nsets = [\"SmoothedRtt\"]",
+    );
+    let sets = "equic_u64 twice(void) { return equic_set(EQUIC_SMOOTHED_RTT, 1); }";
+    let meter = plugin("meter", 500, &manifest, sets).unwrap();
+    let caller = plugin("caller-of-setter", 1000, CALLS, ASKS).unwrap();
+    let mut network = network(&link(), seed());
+    let hook = caller.attach(network.connection(End::Client).unwrap()).unwrap();
+    meter.attach(network.connection(End::Client).unwrap()).unwrap();
+    assert_eq!(ask(&mut network, hook), [0, 0]);
+    download(&mut network, 50_000);
+    let failed = network.failures(End::Client);
+    assert!(failed[0].1.0.contains("changes nothing"), "{failed:?}");
+    // It provides what it calls itself.
+    let both = format!(
+        "{CALLS}\n[[provides]]\nname = \"double\"\nfunction = \"run\"\ninputs = 1\noutputs = 1\n"
+    );
+    let itself = plugin("meter", 1000, &both, ASKS).unwrap();
+    let hook = itself.attach(network.connection(End::Client).unwrap()).unwrap();
+    assert_eq!(ask(&mut network, hook), [0, 0]);
+    // A place of `calls` that there is not.
+    let far = plugin("far", 1000, CALLS, &ASKS.replace("equic_call(0", "equic_call(1")).unwrap();
+    let hook = far.attach(network.connection(End::Client).unwrap()).unwrap();
+    assert!(network.connection(End::Client).unwrap().tell_hook(hook, b"").is_err());
+}

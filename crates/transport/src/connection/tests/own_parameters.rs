@@ -1,0 +1,117 @@
+//! Transport parameters of hooks' own.
+
+use std::sync::{Arc, Mutex};
+
+use super::early::{early_configs, visit};
+use super::operations::doing;
+use super::requests::brings;
+use super::*;
+use crate::operation::{Bytes, Decision, Hook, Operation, Point};
+
+const POINTS: [Point; 2] =
+    [Point::replace(Operation::WriteParameters), Point::replace(Operation::PeerParameter)];
+
+/// Numbers and values that hooks heard of.
+type Heard = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
+
+/// A hook that writes these bytes as its parameters, and remembers the peer's.
+fn writes(bytes: Vec<u8>, heard: &Heard) -> Box<dyn Hook> {
+    let heard = heard.clone();
+    doing(move |_, call, outputs| {
+        match (call.operation, &mut call.bytes) {
+            (Operation::WriteParameters, Bytes::Out(room)) => {
+                if let Some(room) = room.get_mut(..bytes.len()) {
+                    room.copy_from_slice(&bytes);
+                }
+                outputs[0] = bytes.len() as u64;
+            }
+            (Operation::PeerParameter, bytes) => {
+                heard.lock().unwrap().push((call.inputs[0], bytes.as_slice().to_vec()));
+            }
+            other => panic!("{other:?}"),
+        }
+        Ok(Decision::Done)
+    })
+}
+
+/// A parameter with a number of two bytes.
+fn parameter(number: u16, value: &[u8]) -> Vec<u8> {
+    [&(0x4000 | number).to_be_bytes()[..], &[value.len() as u8], value].concat()
+}
+
+#[test]
+fn both_ends_write_parameters_and_hear_the_peers() {
+    let (at_client, at_server) = (Heard::default(), Heard::default());
+    let mut network = Network::new(1, Faults::none());
+    let ours = [parameter(0x1234, b"client"), parameter(0x1236, b"")].concat();
+    network.client.attach(writes(ours, &at_client), &POINTS).unwrap();
+    // Another hook, of another number: it hears of its own alone.
+    let other = Heard::default();
+    let (told, theirs) = (at_server.clone(), parameter(0x1234, b"server"));
+    network.client.attach(writes(parameter(0x1777, b"x"), &other), &POINTS).unwrap();
+    network.on_server = Some(Box::new(move |server| {
+        server.attach(writes(theirs, &told), &POINTS).unwrap();
+    }));
+    network.connect();
+    echo(&mut network, 100_000);
+    assert_eq!(*at_client.lock().unwrap(), [(0x1234, b"server".to_vec())]);
+    assert_eq!(*at_server.lock().unwrap(), [(0x1234, b"client".to_vec())]);
+    assert!(other.lock().unwrap().is_empty());
+    assert!(network.failed.is_empty());
+}
+
+/// Whatever a hook writes that is not its own costs it its place, and nothing of it is declared.
+#[test]
+fn what_is_not_its_own_is_refused() {
+    let known = vec![0x04, 1, 0];
+    let standard = parameter(0x3e, b"")[..].to_vec();
+    let reserved = parameter(31 * 10 + 27, b"");
+    let twice = parameter(0x1234, b"").repeat(2);
+    let many = (0..9).flat_map(|at| parameter(0x1300 + at, b"")).collect();
+    let cut = parameter(0x1234, b"abc")[..4].to_vec();
+    let good_and_bad = [parameter(0x1234, b""), known.clone()].concat();
+    for bytes in [known, standard, reserved, twice, many, cut, good_and_bad, vec![0; 257]] {
+        let heard = Heard::default();
+        let mut network = Network::new(1, Faults::none());
+        let before = network.client.start.declared().len();
+        network.client.attach(writes(bytes.clone(), &heard), &POINTS).unwrap();
+        assert_eq!(network.client.start.declared().len(), before, "{bytes:x?}");
+        network.connect();
+        assert_eq!(network.failed.len(), 1, "{bytes:x?}");
+    }
+}
+
+/// After the first packet, and of a hook that another brought, nothing is asked for.
+#[test]
+fn it_is_too_late_once_the_peer_has_heard() {
+    let heard = Heard::default();
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    let before = network.client.start.declared().len();
+    network.client.attach(writes(parameter(0x1234, b""), &heard), &POINTS).unwrap();
+    assert_eq!(network.client.start.declared().len(), before);
+    let mut network = Network::new(1, Faults::none());
+    let brought = heard.clone();
+    let (id, _) = brings(&mut network.client, move |host, _| {
+        let hook = writes(parameter(0x1234, b""), &brought);
+        host.attach(0, hook, POINTS.to_vec(), Vec::new()).unwrap();
+    });
+    network.client.tell_hook(id, b"").unwrap();
+    assert_eq!(network.client.start.declared().len(), before, "a peer's plugin declares nothing");
+    network.connect();
+    assert!(heard.lock().unwrap().is_empty());
+}
+
+/// A client that could send early data still connects, and what it writes before the handshake arrives once.
+#[test]
+fn a_session_of_tls_that_is_begun_anew_still_connects() {
+    let (client, server) = early_configs();
+    visit(&client, &server);
+    let heard = Heard::default();
+    let mut network = Network::between(1, Faults::none(), &client, server);
+    let points = &POINTS;
+    network.client.attach(writes(parameter(0x1234, b"early"), &heard), points).unwrap();
+    network.connect();
+    echo(&mut network, 50_000);
+    assert!(network.failed.is_empty());
+}

@@ -1,0 +1,144 @@
+//! Operations that a hook defines and another calls.
+
+use std::sync::{Arc, Mutex};
+
+use super::requests::brings;
+use super::*;
+use crate::operation::{Hook, HookError, HookId, Host, Operation, Point, Provided, ProvidedCall};
+
+/// A hook that defines an operation: the sum of its inputs, and of what `next` says to it.
+struct Sums {
+    name: &'static str,
+    next: Option<&'static str>,
+    fails: bool,
+}
+
+impl Hook for Sums {
+    fn provides(&self) -> bool {
+        true
+    }
+
+    fn provide(
+        &mut self,
+        host: &mut Host<'_>,
+        call: &ProvidedCall<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Provided, HookError> {
+        if call.name != self.name || outputs.len() != 1 || call.budget < 10 {
+            return Ok(Provided::Nothing);
+        }
+        if self.fails {
+            outputs[0] = 77;
+            return Err(HookError("broken".to_owned()));
+        }
+        outputs[0] = call.inputs.iter().sum();
+        let mut used = 10;
+        if let Some(next) = self.next {
+            let mut more = [0];
+            let budget = call.budget - 10;
+            let next = ProvidedCall { name: next, inputs: call.inputs, budget };
+            // None: the sum is that of nothing.
+            used += host.call(&next, &mut more).unwrap_or(0);
+            outputs[0] += 1000 + more[0];
+        }
+        Ok(Provided::Done(used))
+    }
+}
+
+fn sums(name: &'static str, next: Option<&'static str>) -> Box<Sums> {
+    Box::new(Sums { name, next, fails: false })
+}
+
+fn attach(connection: &mut Connection, hook: Box<Sums>) -> HookId {
+    connection.attach(hook, &[Point::observe(Operation::AckPolicy)]).unwrap()
+}
+
+/// Answer to a call of an operation with these inputs, by a hook that gets a message.
+fn asks(connection: &mut Connection, name: &'static str, budget: u64) -> (Option<u64>, u64) {
+    let answer = Arc::new(Mutex::new((None, 0)));
+    let told = answer.clone();
+    let (id, _) = brings(connection, move |host, _| {
+        let mut outputs = [5];
+        let used = host.call(&ProvidedCall { name, inputs: &[3, 4], budget }, &mut outputs);
+        *told.lock().unwrap() = (used, outputs[0]);
+    });
+    connection.tell_hook(id, b"").unwrap();
+    connection.detach(id).unwrap();
+    let answer = *answer.lock().unwrap();
+    answer
+}
+
+fn connected() -> Network {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    network
+}
+
+#[test]
+fn a_hook_calls_what_another_defines() {
+    let mut network = connected();
+    let client = &mut network.client;
+    assert_eq!(asks(client, "sum", 100), (None, 0), "nobody has it");
+    let id = attach(client, sums("sum", None));
+    assert_eq!(asks(client, "sum", 100), (Some(10), 7));
+    assert_eq!(asks(client, "other", 100), (None, 0));
+    assert_eq!(asks(client, "sum", 9), (None, 0), "the budget is too small");
+    // The one that was attached first has it.
+    attach(client, sums("sum", Some("none")));
+    assert_eq!(asks(client, "sum", 100), (Some(10), 7));
+    client.detach(id).unwrap();
+    assert_eq!(asks(client, "sum", 100), (Some(10), 1007));
+}
+
+#[test]
+fn calls_end() {
+    // In a circle: who runs is not called.
+    let mut network = connected();
+    let client = &mut network.client;
+    attach(client, sums("a", Some("b")));
+    attach(client, sums("b", Some("a")));
+    assert_eq!(asks(client, "a", 100), (Some(20), 7 + 1000 + 7 + 1000));
+    // In a row: four calls, and the fifth is none.
+    let mut network = connected();
+    let client = &mut network.client;
+    for (name, next) in [("1", "2"), ("2", "3"), ("3", "4"), ("4", "5"), ("5", "6")] {
+        attach(client, sums(name, Some(next)));
+    }
+    assert_eq!(asks(client, "1", 100), (Some(40), 4 * 1007));
+    assert_eq!(asks(client, "2", 100), (Some(40), 4 * 1007), "the depth is counted anew");
+    assert_eq!(asks(client, "1", 25), (Some(20), 2 * 1007), "within the budget of the first");
+}
+
+#[test]
+fn who_fails_in_a_call_is_taken_off_alone() {
+    let mut network = connected();
+    let client = &mut network.client;
+    let caller = attach(client, sums("caller", Some("broken")));
+    let broken = Box::new(Sums { name: "broken", next: None, fails: true });
+    let broken = attach(client, broken);
+    assert_eq!(asks(client, "caller", 100), (Some(10), 1007), "nothing of what it wrote counts");
+    let failed = std::iter::from_fn(|| client.poll_event()).filter_map(|event| match event {
+        Event::HookFailed(id, error) => Some((id, error.0)),
+        _ => None,
+    });
+    assert_eq!(failed.collect::<Vec<_>>(), [(broken, "broken".to_owned())]);
+    assert!(client.detach(broken).is_none());
+    assert_eq!(asks(client, "caller", 100), (Some(10), 1007));
+    assert!(client.detach(caller).is_some());
+    echo(&mut network, 10_000);
+}
+
+/// A peer's plugin does not get at the application's own, nor these at a peer's.
+#[test]
+fn hooks_that_were_brought_are_apart() {
+    let mut network = connected();
+    let client = &mut network.client;
+    let (id, _) = brings(client, |host, _| {
+        let points = vec![Point::observe(Operation::AckPolicy)];
+        host.attach(0, sums("theirs", Some("ours")), points, Vec::new()).unwrap();
+    });
+    client.tell_hook(id, b"").unwrap();
+    attach(client, sums("ours", Some("theirs")));
+    assert_eq!(asks(client, "theirs", 100), (None, 0));
+    assert_eq!(asks(client, "ours", 100), (Some(10), 1007), "without theirs");
+}
