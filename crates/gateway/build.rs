@@ -161,7 +161,7 @@ fn generate_reasons(clang: &str, bpf: &Path, out: &Path) -> Result<(), String> {
     let unit = out.join("reasons.c");
     write(
         &unit,
-        "#include \"abi.h\"\n#define REASON(name, text, drops, meaning) @REASON name drops text @ meaning @END\n\
+        "#include \"abi.h\"\n#define REASON(name, text, does, meaning) @REASON name does text @ meaning @END\n\
          EQUIC_REASONS(REASON)\n",
     )?;
     let mut command = Command::new(clang);
@@ -178,13 +178,18 @@ fn generate_reasons(clang: &str, bpf: &Path, out: &Path) -> Result<(), String> {
         let (left, meaning) = fields.split_once('@').ok_or_else(bad)?;
         let mut words = left.split_whitespace();
         let name = camel_case(words.next().ok_or_else(bad)?);
-        let drops = words.next().ok_or_else(bad)? == "1";
+        let does = match words.next().ok_or_else(bad)? {
+            "0" => "Pass",
+            "1" => "Drop",
+            "2" => "Answer",
+            _ => return Err(bad()),
+        };
         let label = literals(&words.collect::<Vec<_>>().join(" "));
         let meaning = literals(meaning);
         let _ = writeln!(variants, "    /// `{label}`: {meaning}.\n    {name} = {index},");
         let _ = writeln!(
             table,
-            "    Row {{ reason: Reason::{name}, name: {label:?}, drops: {drops}, meaning: {meaning:?} }},"
+            "    Row {{ reason: Reason::{name}, name: {label:?}, does: Does::{does}, meaning: {meaning:?} }},"
         );
     }
     let text = format!(

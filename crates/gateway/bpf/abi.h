@@ -15,13 +15,13 @@
 #include <linux/types.h>
 
 #define EQUIC_ABI_MAGIC	  0x43495551u /* "QUIC" in memory on a little-endian machine */
-#define EQUIC_ABI_VERSION 5u
+#define EQUIC_ABI_VERSION 6u
 
 #define EQUIC_MAX_SERVICES   64u
 #define EQUIC_MAX_OWNERS     16u /* processes that feed one gateway at a time */
 #define EQUIC_CID_MAX	     20u /* RFC 9000 s.17.2 */
 #define EQUIC_SLOTS	     8u	 /* per ledger bucket */
-#define EQUIC_REASONS_MAX    32u /* room in the counter table, per service */
+#define EQUIC_REASONS_MAX    64u /* room in the counter table, per service */
 #define EQUIC_HANDSHAKE_CIDS 3u	 /* first, after Retry, chosen by the server (RFC 9000 s.7.2) */
 #define EQUIC_HANDSHAKE_PACKETS                                                                    \
 	64u /* datagrams with an Initial that one attempt can carry: retransmissions, large hellos \
@@ -31,7 +31,8 @@
 #define EQUIC_NO_SERVICE 0xffffu
 
 /*
- * Every verdict has a reason: X(NAME, "name", drops, "what it means").
+ * Every verdict has a reason: X(NAME, "name", does, "what it means"), where `does` is what becomes
+ * of the packet: a number of enum equic_does.
  * The order is the wire order of counters and events: append, never insert.
  */
 #define EQUIC_REASONS(X)                                                                           \
@@ -80,14 +81,27 @@
 	  "policy underway: opens a connection, and handshakes under way take the places left")    \
 	X(BAD_SOURCE, "bad_source", 1,                                                             \
 	  "the source address is nobody's: mapped, multicast, unspecified, or loopback on a "      \
-	  "network")
+	  "network")                                                                               \
+	X(PROVED, "proved", 0,                                                                     \
+	  "Initial that opens a connection, with a token that proves its address")                 \
+	X(RETRY_SENT, "retry_sent", 2,                                                             \
+	  "Initial without a token that holds, answered with a Retry packet (RFC 9000 s.8.1.2)")   \
+	X(BAD_TOKEN, "bad_token", 1,                                                               \
+	  "Initial with a token of the gateway's that does not hold: forged, another's, or old")   \
+	X(UNPROVED, "unproved", 1, "Initial without a token that holds, which cannot be answered") \
+	X(RATE_ANSWERS, "rate_answers", 1, "too many answers a second for the service")
 
 enum equic_reason {
-#define EQUIC_REASON_ENUM(name, text, drops, meaning) EQUIC_REASON_##name,
+#define EQUIC_REASON_ENUM(name, text, does, meaning) EQUIC_REASON_##name,
 	EQUIC_REASONS(EQUIC_REASON_ENUM)
 #undef EQUIC_REASON_ENUM
 		EQUIC_REASON_COUNT
 };
+
+enum equic_does { EQUIC_DOES_PASS = 0, EQUIC_DOES_DROP = 1, EQUIC_DOES_ANSWER = 2 };
+
+/* Which Initials of versions 1 and 2 have to bring a token that proves their address. */
+enum equic_retry { EQUIC_RETRY_NEVER = 0, EQUIC_RETRY_ALWAYS = 1 };
 
 enum equic_policy {
 	EQUIC_POLICY_NEW = 0,	   /* at the limit, refuse what opens a connection */
@@ -124,13 +138,15 @@ struct equic_service {
 	__u32 max_connections; /* per source; 0: no quota */
 	__u8 policy;	       /* enum equic_policy */
 	__u8 fragments;	       /* enum equic_fragments */
-	__u16 reserved;
+	__u8 retry;	       /* enum equic_retry */
+	__u8 reserved;
 	struct equic_rate new_per_source;
 	struct equic_rate new_per_service;
 	struct equic_rate packets_per_source;
 	struct equic_rate bytes_per_source; /* UDP payload bytes */
-	__u64 handshake_ns;		    /* how long a handshake that was let in may take */
-	char name[32];			    /* NUL-terminated */
+	struct equic_rate answers_per_service;
+	__u64 handshake_ns; /* how long a handshake that was let in may take */
+	char name[32];	    /* NUL-terminated */
 };
 
 /*
@@ -275,7 +291,8 @@ struct equic_load {
 	__u8 explain;		/* write struct equic_explain */
 	__u8 drop_deep_headers; /* more headers than can be walked: drop, not pass */
 	__u8 loopback;		/* with `explain`: packets come as on the loopback interface */
-	__u32 counted_reasons;	/* bit mask: what equic_source_state.refused counts */
+	__u32 counted_reasons;	/* bit mask: what equic_source_state.refused counts, of the first 32
+				 */
 };
 
 enum equic_member_flags {
@@ -318,6 +335,12 @@ struct equic_control {
  */
 struct equic_service_rates {
 	__u64 new_tat[EQUIC_MAX_SERVICES];
+	__u64 answers_tat[EQUIC_MAX_SERVICES];
+};
+
+/* The key ring in .data.ring: docs/retry.md s.2. Written by user space, and a secret. */
+struct equic_ring {
+	__u64 words[16];
 };
 
 /* What is counted beside verdicts: elements EQUIC_TALLY_BASE + tally of `counters`. */
@@ -440,7 +463,7 @@ struct equic_explain {
 
 #define EQUIC_ASSERT_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
 EQUIC_ASSERT_SIZE(equic_rate, 16);
-EQUIC_ASSERT_SIZE(equic_service, 120);
+EQUIC_ASSERT_SIZE(equic_service, 136);
 EQUIC_ASSERT_SIZE(equic_listener, 20);
 EQUIC_ASSERT_SIZE(equic_ports, 131072);
 EQUIC_ASSERT_SIZE(equic_source, 20);

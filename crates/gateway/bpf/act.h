@@ -8,20 +8,24 @@
 
 /* What is done with a packet. Why, the reason says; in a dry run a packet with a reason to drop it
  * passes. */
-enum action { ACTION_PASS, ACTION_DROP };
+enum action { ACTION_PASS, ACTION_DROP, ACTION_ANSWER };
 
 INLINE enum action action_of(__u32 reason, volatile struct equic_service *service)
 {
 	bool dry = control.dry_run || (service->flags & EQUIC_SERVICE_DRY_RUN);
 
-	return drops(reason) && !dry ? ACTION_DROP : ACTION_PASS;
+	if (dry)
+		return ACTION_PASS;
+	if (answers_it(reason))
+		return ACTION_ANSWER;
+	return drops(reason) ? ACTION_DROP : ACTION_PASS;
 }
 
 /* Counts the verdict and tells of it. */
 INLINE void record(struct xdp_md *ctx, const struct packet *p, const struct equic_source *source,
 		   struct equic_source_state *state, __u32 reason, enum action action)
 {
-	bool dropped = action == ACTION_DROP;
+	bool dropped = action != ACTION_PASS;
 
 	count(p, reason, dropped);
 	account(state, p, reason, drops(reason));
@@ -31,8 +35,10 @@ INLINE void record(struct xdp_md *ctx, const struct packet *p, const struct equi
 		explain_verdict(p, source, reason, dropped);
 }
 
-INLINE int carry_out(enum action action)
+INLINE int carry_out(struct xdp_md *ctx, const struct packet *p, enum action action)
 {
+	if (action == ACTION_ANSWER)
+		return send_answer(ctx, p);
 	return action == ACTION_DROP ? XDP_DROP : XDP_PASS;
 }
 

@@ -9,6 +9,7 @@
 #ifndef EQUIC_ADMIT_H
 #define EQUIC_ADMIT_H
 
+#include "answer.h"
 #include "lists.h"
 #include "places.h"
 
@@ -45,29 +46,39 @@ INLINE void handshake_key(const struct packet *p, struct equic_handshake_key *ke
 	key->family = p->family;
 }
 
-/* Does the packet belong to this attempt, that was let in? Learns the connection ID that the server
- * chose, once (twice after a Retry). */
-INLINE bool under_way(const struct packet *p, struct equic_handshake *attempt, __u64 allowed_ns)
+/* Number of the packet's connection ID in an attempt that was let in and may be under way; or of
+ * the free place for it: for the ID that the server chose there is one, after a Retry two. Else
+ * EQUIC_HANDSHAKE_CIDS. */
+INLINE __u32 place_in(const struct packet *p, const struct equic_handshake *attempt,
+		      __u64 allowed_ns)
 {
-	__u32 room = p->quic.token ? EQUIC_HANDSHAKE_CIDS : EQUIC_HANDSHAKE_CIDS - 1;
+	__u32 room = p->quic.token_len ? EQUIC_HANDSHAKE_CIDS : EQUIC_HANDSHAKE_CIDS - 1;
 	__u32 known;
 
 	if (SINCE(p->now, attempt->started_ns) > allowed_ns)
-		return false;
+		return EQUIC_HANDSHAKE_CIDS;
 	/* Or whoever was let in once could send that packet as often as it likes. */
 	if (attempt->packets >= EQUIC_HANDSHAKE_PACKETS)
-		return false;
+		return EQUIC_HANDSHAKE_CIDS;
 	known = attempt->count;
 	for (__u32 i = 0; i < EQUIC_HANDSHAKE_CIDS; i++) {
-		if (i < known && same_cid(&attempt->dcid[i], &p->quic.dcid)) {
-			attempt->packets++;
-			return true;
-		}
+		if (i < known && same_cid(&attempt->dcid[i], &p->quic.dcid))
+			return i;
 	}
-	if (known >= room || known >= EQUIC_HANDSHAKE_CIDS)
+	return known < room ? known : EQUIC_HANDSHAKE_CIDS;
+}
+
+/* Does the packet belong to this attempt? Learns its connection ID, where there is room. */
+INLINE bool under_way(const struct packet *p, struct equic_handshake *attempt, __u64 allowed_ns)
+{
+	__u32 place = place_in(p, attempt, allowed_ns);
+
+	if (place >= EQUIC_HANDSHAKE_CIDS)
 		return false;
-	attempt->dcid[known] = p->quic.dcid;
-	attempt->count = known + 1;
+	if (place >= attempt->count) {
+		attempt->dcid[place] = p->quic.dcid;
+		attempt->count = place + 1;
+	}
 	attempt->packets++;
 	return true;
 }
@@ -153,6 +164,8 @@ INLINE __u32 judge_opening(struct packet *p, volatile struct equic_service *serv
 		state->let_in_ns = p->now;
 		state->let_in = 1;
 	}
+	if (p->proved)
+		return EQUIC_REASON_PROVED;
 	return p->quic.known_version ? EQUIC_REASON_NEW : EQUIC_REASON_NEW_VERSION;
 }
 
@@ -174,7 +187,7 @@ INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_s
 				return EQUIC_REASON_RATE_BYTES;
 		}
 	}
-	reason = classify(ctx, &p->quic, service->flags);
+	reason = p->classified ? p->kind : classify(ctx, &p->quic, service->flags);
 	if (reason != REASON_NONE)
 		return reason;
 	if (!p->quic.opening)
@@ -199,6 +212,42 @@ INLINE __u32 refused_at_sight(struct xdp_md *ctx, const struct packet *p, enum p
 	return listed == LISTED_DENY ? EQUIC_REASON_DENIED : REASON_NONE;
 }
 
+/* True if nobody can be answered who sent to the packet's destination: it is a group's address. */
+INLINE bool to_many(const struct packet *p)
+{
+	return p->family == 4 ? (__u8)(p->dst[1] >> 32) >= 0xe0 : (__u8)p->dst[0] == 0xff;
+}
+
+/* An Initial to a service that wants proof of addresses (docs/policy.md s.8): REASON_NONE if it has
+ * brought some, or belongs to an attempt that has. What has not is charged to no source. */
+INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
+			   volatile struct equic_service *service)
+{
+	struct equic_handshake *attempt = find_attempt(p);
+
+	if (attempt && place_in(p, attempt, service->handshake_ns) < EQUIC_HANDSHAKE_CIDS)
+		return REASON_NONE;
+	if (p->quic.dcid.len < QUIC_MIN_DCID)
+		return EQUIC_REASON_SHORT_DCID;
+	if (p->quic.token_len) {
+		enum equic_proof proof = check_token(ctx, p);
+
+		p->proved = proof == EQUIC_PROOF_OK;
+		if (p->proved)
+			return REASON_NONE;
+		/* A client that has a Retry's token takes no second Retry (RFC 9000 s.17.2.5.2). A
+		 * token that is none of ours may be of a NEW_TOKEN frame. */
+		if (proof != EQUIC_PROOF_NEW_TOKEN && proof != EQUIC_PROOF_MALFORMED)
+			return EQUIC_REASON_BAD_TOKEN;
+	}
+	if (p->first_fragment || to_many(p))
+		return EQUIC_REASON_UNPROVED;
+	if (!within(&service->answers_per_service,
+		    &rates.answers_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p))
+		return EQUIC_REASON_RATE_ANSWERS;
+	return make_retry(p) ? EQUIC_REASON_RETRY_SENT : EQUIC_REASON_UNPROVED;
+}
+
 /* The reason for what becomes of a packet to a service; `*found` is its source's entry, if it has
  * one. */
 INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
@@ -213,8 +262,16 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		*found = bpf_map_lookup_elem(&sources, source);
 		return reason;
 	}
+	if (service->retry && !exempt) {
+		p->kind = classify(ctx, &p->quic, service->flags);
+		p->classified = true;
+		if (p->kind == REASON_NONE && p->quic.opening && p->quic.known_version)
+			reason = ask_for_proof(ctx, p, service);
+		if (reason != REASON_NONE)
+			return reason;
+	}
 	*found = source_state(source, p->now);
-	reason = judge(ctx, p, service, source, *found, exempt) & 31;
+	reason = judge(ctx, p, service, source, *found, exempt) & 63;
 	return exempt && !drops(reason) ? EQUIC_REASON_ALLOWED : reason;
 }
 

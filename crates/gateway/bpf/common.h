@@ -23,14 +23,22 @@
 /* Another CPU may have stored `then` after this one read its clock. */
 #define SINCE(now, then) ((now) > (then) ? (now) - (then) : 0)
 
-/* A bit for each reason that drops. */
-#define DROP_BIT(name, text, drops, meaning) | ((drops) ? 1u << EQUIC_REASON_##name : 0)
-#define DROP_MASK			     (0u EQUIC_REASONS(DROP_BIT))
+/* A bit for each reason that drops, and for each that is answered. */
+#define DOES_BIT(name, what, does)	      | ((does) == (what) ? 1ull << EQUIC_REASON_##name : 0)
+#define DROP_BIT(name, text, does, meaning)   DOES_BIT(name, EQUIC_DOES_DROP, does)
+#define ANSWER_BIT(name, text, does, meaning) DOES_BIT(name, EQUIC_DOES_ANSWER, does)
+#define DROP_MASK			      (0ull EQUIC_REASONS(DROP_BIT))
+#define ANSWER_MASK_OF_REASONS		      (0ull EQUIC_REASONS(ANSWER_BIT))
 _Static_assert(EQUIC_REASON_COUNT <= EQUIC_REASONS_MAX, "counter table too small");
 
 INLINE bool drops(__u32 reason)
 {
-	return DROP_MASK >> (reason & 31) & 1;
+	return DROP_MASK >> (reason & 63) & 1;
+}
+
+INLINE bool answers_it(__u32 reason)
+{
+	return ANSWER_MASK_OF_REASONS >> (reason & 63) & 1;
 }
 
 /* The upper address word of ::ffff:a.b.c.d, without the address. */
@@ -45,7 +53,8 @@ struct quic {
 	/* From here on it is zero until it is read. */
 	__u32 version; /* host order; 0 for short headers */
 	__u8 first_byte;
-	bool token;	    /* the Initial carries one */
+	__u32 token_off;    /* of the Initial's token in the payload */
+	__u32 token_len;    /* 0: none */
 	bool opening;	    /* it would open a connection */
 	bool known_version; /* 1 or 2 */
 	struct equic_cid dcid;
@@ -67,6 +76,10 @@ struct packet {
 	bool first_fragment;
 	__u32 frag_id;
 	__u8 frag_protocol; /* IPv4 Protocol; Next Header of the IPv6 Fragment header */
+	bool classified;    /* `kind` is what classify() said */
+	bool proved;	    /* its token holds: somebody receives at the source address */
+	__u32 kind;
+	__u32 l2_len; /* Ethernet header and VLAN tags */
 	struct quic quic;
 	__u64 head[5]; /* room for a header that is not in the frame's linear part */
 };

@@ -15,6 +15,9 @@
  *   classify.h  which service, which source, which kind of packet
  *   lists.h     deny and allow lists
  *   ledger.h    connections of a source
+ *   proof.h     Retry tokens: made and checked
+ *   ghash.h     the integrity tag of Retry packets
+ *   answer.h    packets in the server's name
  *   places.h    handshakes under way that count towards a quota
  *   admit.h     the decision: a reason
  *   stats.h     counters, events, explanations
@@ -27,6 +30,7 @@
 INLINE void clean(struct packet *p)
 {
 	p->exact = 0;
+	p->classified = p->proved = false;
 	__builtin_memset(&p->quic.version, 0, sizeof(p->quic) - offsetof(struct quic, version));
 }
 
@@ -59,7 +63,7 @@ static __noinline int later_fragment(struct xdp_md *ctx, struct packet *p)
 	state = bpf_map_lookup_elem(&sources, &source);
 	action = action_of(reason, service);
 	record(ctx, p, &source, state, reason, action);
-	return carry_out(action);
+	return carry_out(ctx, p, action);
 }
 
 INLINE int to_service(struct xdp_md *ctx, struct packet *p, enum parsed parsed)
@@ -86,8 +90,8 @@ INLINE int to_service(struct xdp_md *ctx, struct packet *p, enum parsed parsed)
 	action = action_of(reason, service);
 	record(ctx, p, &source, state, reason, action);
 	if (p->first_fragment && service->fragments != EQUIC_FRAGMENTS_PASS)
-		remember_fragment(p, action == ACTION_DROP);
-	return carry_out(action);
+		remember_fragment(p, action != ACTION_PASS);
+	return carry_out(ctx, p, action);
 }
 
 SEC("xdp.frags")

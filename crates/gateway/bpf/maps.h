@@ -8,6 +8,7 @@
 #define EQUIC_MAPS_H
 
 #include "common.h"
+#include "proof.h"
 
 /* What listens at any address, by port: one look, for the packets of everybody else too. */
 struct {
@@ -146,6 +147,9 @@ volatile struct equic_service services[EQUIC_MAX_SERVICES] SEC(".data.services")
 
 /* Written by the program on every new connection: kept away from what is only read. */
 struct equic_service_rates rates SEC(".data.rates");
+
+/* Keys of tokens (docs/retry.md s.2), written by user space. */
+struct equic_proof_ring ring SEC(".data.ring");
 
 /* The time of the kernel's current tick. */
 #define CLOCK_TAG 0xffffull

@@ -255,6 +255,7 @@ INLINE enum parsed parse(struct xdp_md *ctx, struct packet *p)
 	 * interfaces for them. */
 	if (type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD))
 		return PARSED_DEEP;
+	p->l2_len = off;
 	if (type == bpf_htons(ETH_P_IP))
 		result = parse_ipv4(ctx, p, off, &l4, &l4_len);
 	else if (type == bpf_htons(ETH_P_IPV6))

@@ -23,8 +23,9 @@ struct long_header {
 	__u32 next; /* offset, from the start of the payload, of the packet behind this one */
 	__u8 first_byte;
 	__u8 type; /* enum quic_type; of versions 1 and 2 only */
-	bool token;
 	bool known_version;
+	__u32 token_off;
+	__u32 token_len;
 	struct equic_cid dcid;
 	struct equic_cid scid;
 };
@@ -175,7 +176,8 @@ INLINE __u32 parse_lengths(struct xdp_md *ctx, const struct quic *q, struct long
 			return EQUIC_REASON_TRUNCATED;
 		if (value > q->len || off + value > q->len)
 			return EQUIC_REASON_BAD_LENGTH;
-		h->token = value > 0;
+		h->token_off = off;
+		h->token_len = value;
 		off += value;
 	}
 	off = read_varint(ctx, q, off, &value);
@@ -274,7 +276,8 @@ __noinline __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags)
 		q->scid = h.scid;
 	}
 	q->opening = true;
-	q->token = h.token;
+	q->token_off = h.token_off;
+	q->token_len = h.token_len;
 	return REASON_NONE;
 }
 

@@ -72,7 +72,7 @@ INLINE void account(struct equic_source_state *state, const struct packet *p, __
 	__sync_fetch_and_add(&state->bytes, p->quic.len);
 	if (drops)
 		__sync_fetch_and_add(&state->drops, 1);
-	if (load.counted_reasons >> (reason & 31) & 1)
+	if (reason < 32 && load.counted_reasons >> (reason & 31) & 1)
 		__sync_fetch_and_add(&state->refused, 1);
 	state->last_ns = p->now;
 	state->last_reason = reason;

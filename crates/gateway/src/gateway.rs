@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::abi;
 use crate::config::{Config, Mode, c_name, nanos};
 use crate::control::{Control, Interface, ListAction, Origin};
 use crate::error::{Error, Result};
+use crate::keys;
 use crate::ledger::membership::Membership;
 use crate::ledger::{Ledger, services_of};
 use crate::object::{self, Loaded, ObjectSource, Plan};
@@ -68,6 +70,7 @@ pub struct Gateway {
     pub(crate) pins: Option<Pins>,
     // After the links: nothing is swept or counted for a program that is gone.
     sweeper: Option<Periodic>,
+    keys: Option<Periodic>,
     ledger: Mutex<Option<Ledger>>,
     copied: Option<Membership>,
     judging: Mutex<()>,
@@ -105,10 +108,12 @@ impl Gateway {
         let loaded = object::load(&object, &plan)?;
         fill(&loaded, config)?;
         let gateway = Gateway::of(loaded);
+        gateway.control.begin_keys()?;
         let both = [ListAction::Deny, ListAction::Allow];
         gateway.control.replace(Origin::Config, &both, &listed)?;
-        let swept = !options.test_clock && !options.explain && !options.unswept;
-        if swept { gateway.sweeping() } else { Ok(gateway) }
+        // Others are to try packets on.
+        let lives = !options.test_clock && !options.explain;
+        if lives { gateway.looked_after(config, options) } else { Ok(gateway) }
     }
 
     pub(crate) fn of(loaded: Loaded) -> Gateway {
@@ -120,6 +125,7 @@ impl Gateway {
             links,
             pins: None,
             sweeper: None,
+            keys: None,
             ledger: Mutex::default(),
             copied: None,
             judging: Mutex::default(),
@@ -128,9 +134,13 @@ impl Gateway {
         }
     }
 
-    /// With a thread that cleans up.
-    pub(crate) fn sweeping(mut self) -> Result<Gateway> {
-        self.sweeper = Some(sweeper(self.control.clone())?);
+    /// With a thread that rotates keys, and one that cleans up unless the caller does.
+    pub(crate) fn looked_after(mut self, config: &Config, options: LoadOptions) -> Result<Gateway> {
+        if !options.unswept {
+            self.sweeper = Some(sweeper(self.control.clone())?);
+        }
+        let file = config.gateway.retry_keys.as_ref().map(PathBuf::from);
+        self.keys = Some(keys::rotating(self.control.clone(), file)?);
         Ok(self)
     }
 

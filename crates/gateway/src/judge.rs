@@ -22,6 +22,8 @@ pub enum Action {
     Drop,
     /// The packet goes on to the kernel.
     Pass,
+    /// Another packet goes back to where this one came from.
+    Answer,
     /// Anything else; this program never says it.
     Other(u32),
 }
@@ -49,7 +51,7 @@ pub struct Judgement {
 pub struct Verdict {
     /// Reason for the decision.
     pub reason: Reason,
-    /// Whether the packet was dropped; not when the reason drops but the run is dry.
+    /// True if the packet does not get to the server, dropped or answered; not when the reason drops but the run is dry.
     pub dropped: bool,
     /// The service's name.
     pub service: String,
@@ -132,6 +134,7 @@ impl Gateway {
             libbpf_sys::XDP_ABORTED => Action::Aborted,
             libbpf_sys::XDP_DROP => Action::Drop,
             libbpf_sys::XDP_PASS => Action::Pass,
+            libbpf_sys::XDP_TX => Action::Answer,
             other => Action::Other(other),
         };
         Ok(TestRun { action, duration: Duration::from_nanos(options.duration.into()) })

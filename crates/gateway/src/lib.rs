@@ -30,6 +30,7 @@ pub mod reason;
 
 mod gateway;
 mod judge;
+mod keys;
 mod listeners;
 mod maps;
 mod object;
@@ -41,8 +42,8 @@ mod sys;
 
 pub use config::{
     BanConfig, Config, ConfigError, Fragments, GatewayConfig, Key, ListFile, Listen, Mode, Policy,
-    Problem, Proof, ServiceConfig, Setting, SettingValue, SocketConfig, parse_list, parse_prefix,
-    read_list,
+    Problem, Proof, Retry, ServiceConfig, Setting, SettingValue, SocketConfig, parse_list,
+    parse_prefix, read_list,
 };
 pub use control::{
     AuditEntry, BanTotals, Change, Condition, Control, CounterRow, Event, Events, Found, Interface,
@@ -55,6 +56,7 @@ pub use error::{Error, Result};
 pub use gateway::{Attached, Gateway, LoadOptions};
 pub use ipnet::IpNet;
 pub use judge::{Action, Judgement, TestRun, Verdict};
+pub use keys::{Rotation, write_key_ring};
 pub use ledger::event::JoinEvent;
 pub use ledger::{Guard, Ledger, Opened, Service};
 pub use object::{ObjectSource, embedded_object};

@@ -20,6 +20,8 @@ pub(crate) struct Maps {
     pub(crate) services: Arc<Shared<Services>>,
     pub(crate) services_map: OwnedFd,
     pub(crate) rates: Shared<abi::equic_service_rates>,
+    /// A secret: it is not to be printed.
+    pub(crate) ring: Shared<abi::equic_ring>,
     pub(crate) explain: Shared<abi::equic_explain>,
     pub(crate) ports: Shared<abi::equic_ports>,
     pub(crate) listeners: Map<abi::equic_listener, u32>,
@@ -47,10 +49,11 @@ pub(crate) const NOTES: &str = "equic_notes";
 pub(crate) const AUDIT: &str = "equic_audit";
 
 /// The names of the maps that user space needs. `.rodata` has the object's name in front of it.
-pub(crate) const NAMES: [&str; 14] = [
+pub(crate) const NAMES: [&str; 15] = [
     ".data.control",
     ".data.services",
     ".data.rates",
+    ".data.ring",
     ".data.explain",
     ".rodata",
     "ports",
@@ -109,6 +112,7 @@ impl Maps {
             services: Arc::new(shared(&services).map_err(wrong(".data.services"))?),
             services_map: services,
             rates: shared(&take(".data.rates")?).map_err(wrong(".data.rates"))?,
+            ring: shared(&take(".data.ring")?).map_err(wrong(".data.ring"))?,
             explain: shared(&take(".data.explain")?).map_err(wrong(".data.explain"))?,
             ports: shared(&take("ports")?).map_err(wrong("ports"))?,
             listeners: Map::new(take("listeners")?).map_err(wrong("listeners"))?,

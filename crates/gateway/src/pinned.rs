@@ -333,7 +333,7 @@ fn take_over(
     // Last: from here on the other one knows that it may go.
     control.own();
     let taken = TakenOver { owner, program_before: old.id, replaced: !same, servers };
-    Ok((if options.unswept { gateway } else { gateway.sweeping()? }, taken))
+    Ok((gateway.looked_after(config, options)?, taken))
 }
 
 /// The links that hold, with whether they are native; names of those that do not are removed.

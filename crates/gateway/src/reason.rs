@@ -8,8 +8,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 struct Row {
     reason: Reason,
     name: &'static str,
-    drops: bool,
+    does: Does,
     meaning: &'static str,
+}
+
+#[derive(PartialEq, Eq)]
+enum Does {
+    Pass,
+    Drop,
+    Answer,
 }
 
 include!(concat!(env!("OUT_DIR"), "/reasons.rs"));
@@ -37,7 +44,22 @@ impl Reason {
 
     /// Whether a packet judged so is dropped (in a dry run: would be).
     pub fn drops(self) -> bool {
-        TABLE[self as usize].drops
+        TABLE[self as usize].does == Does::Drop
+    }
+
+    /// True if a packet judged so is answered in the server's name and goes no further (in a dry run: would
+    /// be).
+    pub fn answers(self) -> bool {
+        TABLE[self as usize].does == Does::Answer
+    }
+
+    /// What becomes of a packet judged so, but for dry runs: `pass`, `drop` or `answer`.
+    pub fn verdict(self) -> &'static str {
+        match TABLE[self as usize].does {
+            Does::Pass => "pass",
+            Does::Drop => "drop",
+            Does::Answer => "answer",
+        }
     }
 
     /// Meaning of the reason, in one line.
@@ -95,6 +117,9 @@ mod tests {
         assert_eq!(Reason::BadUdp.number(), crate::abi::EQUIC_REASON_BAD_UDP);
         assert_eq!(Reason::QuotaStrict.name(), "quota_strict");
         assert!(Reason::Quota.drops() && !Reason::New.drops());
+        assert!(Reason::RetrySent.answers() && !Reason::RetrySent.drops());
+        let verdicts = [Reason::New, Reason::Quota, Reason::RetrySent].map(Reason::verdict);
+        assert_eq!(verdicts, ["pass", "drop", "answer"]);
         assert_eq!(
             Reason::BadLength.meaning(),
             "a Token Length or Length field runs past the datagram, or leaves no room for a packet"

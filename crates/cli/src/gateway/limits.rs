@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use equic_gateway::{Fragments, Policy, Rate, ServiceConfig, parse_duration};
+use equic_gateway::{Fragments, Policy, Rate, Retry, ServiceConfig, parse_duration};
 
 /// One flag per key of `[[service]]` that limits something.
 #[derive(Args)]
@@ -21,6 +21,9 @@ pub(crate) struct Limits {
     /// New connections of all sources together
     #[arg(long, value_name = "RATE")]
     new_per_service: Option<Rate>,
+    /// Retry packets that the gateway sends in the server's name, to all sources together
+    #[arg(long, value_name = "RATE")]
+    answers_per_service: Option<Rate>,
     /// Packets per source
     #[arg(long, value_name = "RATE")]
     packets_per_source: Option<Rate>,
@@ -56,6 +59,7 @@ impl Limits {
         set(&mut service.max_connections, self.max_connections);
         set(&mut service.new_per_source, self.new_per_source);
         set(&mut service.new_per_service, self.new_per_service);
+        set(&mut service.answers_per_service, self.answers_per_service);
         set(&mut service.packets_per_source, self.packets_per_source);
         set(&mut service.bytes_per_source, self.bytes_per_source);
         set(&mut service.handshake_timeout, self.handshake_timeout);
@@ -82,6 +86,9 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
         if !rate.is_off() {
             parts.push(format!("{rate} {what}"));
         }
+    }
+    if service.retry == Retry::Always {
+        parts.push("Retry for everybody".to_owned());
     }
     if parts.is_empty() {
         parts.push("no limits: only malformed packets are dropped".to_owned());

@@ -18,14 +18,14 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Done {
     if args.json {
         let reasons: Vec<_> = Reason::all()
-            .map(|r| json!({ "reason": r, "drops": r.drops(), "meaning": r.meaning() }))
+            .map(|r| json!({ "reason": r, "drops": r.drops(), "verdict": r.verdict(), "meaning": r.meaning() }))
             .collect();
         return output::json("equic.gateway.reasons/1", json!({ "reasons": reasons }));
     }
     let mut table =
         Table::new([Column::text("reason"), Column::text("verdict"), Column::text("meaning")]);
     for reason in Reason::all() {
-        let verdict = if reason.drops() { "drop" } else { "pass" };
+        let verdict = reason.verdict();
         table.row([reason.name(), verdict, reason.meaning()]);
     }
     output::table(&table)

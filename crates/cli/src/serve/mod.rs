@@ -6,6 +6,7 @@
 
 mod admission;
 mod feed;
+mod retry;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -59,6 +60,10 @@ pub(crate) struct Args {
     /// Have every client prove its address first, by a Retry packet
     #[arg(long)]
     retry: bool,
+    /// Keys with which a gateway in front of it has clients prove their addresses (`retry_keys` there): the
+    /// tokens of its Retry packets hold here
+    #[arg(long, value_name = "FILE")]
+    retry_keys: Option<PathBuf>,
     /// Let clients that come back ask before the handshake is complete (0-RTT): whoever records a GET or
     /// HEAD can have it answered once more, others get 425
     #[arg(long)]
@@ -246,6 +251,9 @@ fn config(
         None => Arc::new(NoQuota),
     };
     config.retry = args.retry;
+    if let Some(path) = &args.retry_keys {
+        config.retry_tokens = Some(Arc::new(retry::GatewayKeys::read(path)?));
+    }
     config.early_data = args.early_data;
     config.upgrade_to_v2 = args.upgrade_to_v2;
     config.sockets = usize::from(args.workers);

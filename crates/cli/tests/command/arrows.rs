@@ -59,6 +59,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-interop",
             "equic-bench",
             "equic-bench-contract",
+            "equic-token",
             "equic-transport",
             "equic-wire",
             "libequic",

@@ -27,6 +27,7 @@ fn every_key_is_in_the_example() {
     let socket = SocketConfig { owner: some(), group: some(), ..SocketConfig::default() };
     let gateway = GatewayConfig {
         pin: some(),
+        retry_keys: some(),
         socket: Some(SocketConfig::default()),
         ..GatewayConfig::default()
     };
@@ -58,6 +59,7 @@ fn what_is_called_a_default_is_one() {
         ..SocketConfig::default()
     };
     let gateway = GatewayConfig {
+        retry_keys: Some("/run/equic/retry.keys".to_owned()),
         interfaces: vec!["eth0".to_owned()],
         pin: Some("/sys/fs/bpf/equic/equic".to_owned()),
         socket: Some(socket),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_quic::QlogFolder;
+use equic_quic::{QlogFolder, RetryTokens};
 use http::{Method, StatusCode};
 
 use crate::admission::{Admission, NoQuota};
@@ -68,6 +68,9 @@ pub struct ServerConfig {
     /// True if every client whom the admission lets in has to prove its address first, by a Retry
     /// (RFC 9000 s.8.1.2): another round trip, and no state for forged addresses.
     pub retry: bool,
+    /// Judges the Retry tokens of somebody in front of the server, who has clients prove their addresses in
+    /// its name; none: all tokens are the server's own.
+    pub retry_tokens: Option<Arc<dyn RetryTokens>>,
     /// Congestion control of what is sent.
     pub congestion: Congestion,
     /// True if clients that begin in version 1 and say that they would rather speak version 2 are
@@ -98,6 +101,7 @@ impl ServerConfig {
             sockets: 1,
             early_data: false,
             retry: false,
+            retry_tokens: None,
             congestion: Congestion::default(),
             upgrade_to_v2: false,
             key_log: None,

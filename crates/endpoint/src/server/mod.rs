@@ -164,11 +164,12 @@ impl Server {
         let receive_buffer = SockRef::from(&sockets[0]).recv_buffer_size().map_err(bind_error)?;
         let address = sockets[0].local_addr().map_err(bind_error)?;
         let send_memory = SendMemory::new(config.limits.send_memory);
-        let settings = quic::EndpointConfig {
+        let mut settings = quic::EndpointConfig {
             qlog: config.qlog,
             send_memory: send_memory.clone(),
             ..tls::endpoint()?
         };
+        settings.core.retry_tokens = config.retry_tokens;
         let endpoint = Endpoint::new(settings, Some(quic), sockets).map_err(bind_error)?;
         let handshakes = config.limits.max_handshakes.min(Semaphore::MAX_PERMITS);
         let threshold = config.limits.retry_threshold.map(|some| some.min(handshakes / 2));

@@ -64,7 +64,9 @@ impl Default for BanConfig {
 impl BanConfig {
     /// The counted reasons as the program takes them: bit `n` for reason `n`.
     pub(crate) fn mask(&self) -> u32 {
-        self.reasons.iter().fold(0, |mask, reason| mask | 1 << reason.number())
+        // Those behind the first 32 are refused by the check of the configuration: nobody is charged.
+        let bit = |reason: &Reason| 1_u32.checked_shl(reason.number()).unwrap_or(0);
+        self.reasons.iter().fold(0, |mask, reason| mask | bit(reason))
     }
 
     /// Whether each of the counted reasons proves by itself that the source holds connections.

@@ -181,6 +181,13 @@ fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
         note("reasons", Err("without reasons nobody is ever banned: leave out [ban]".to_owned()));
     }
     for reason in &ban.reasons {
+        use crate::Reason::{BadToken, RateAnswers, Unproved};
+        if matches!(reason, BadToken | RateAnswers | Unproved) {
+            note(
+                "reasons",
+                Err(format!("`{reason}` is charged to nobody, whose address is not proved")),
+            );
+        }
         if !reason.drops() || *reason == crate::Reason::Denied {
             let what = if reason.drops() { "is what a ban leads to" } else { "is no refusal" };
             note("reasons", Err(format!("`{reason}` {what}: it cannot count towards one")));

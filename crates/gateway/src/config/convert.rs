@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::{Config, Fragments, GatewayConfig, Policy, ServiceConfig};
+use super::{Config, Fragments, GatewayConfig, Policy, Retry, ServiceConfig};
 use crate::abi;
 use crate::quantity::Rate;
 
@@ -102,7 +102,12 @@ impl ServiceConfig {
                 Fragments::Follow => abi::EQUIC_FRAGMENTS_FOLLOW,
                 Fragments::Drop => abi::EQUIC_FRAGMENTS_DROP,
             } as u8,
+            retry: match self.retry {
+                Retry::Never => abi::EQUIC_RETRY_NEVER,
+                Retry::Always => abi::EQUIC_RETRY_ALWAYS,
+            } as u8,
             reserved: 0,
+            answers_per_service: self.answers_per_service.to_abi(),
             new_per_source: self.new_per_source.to_abi(),
             new_per_service: self.new_per_service.to_abi(),
             packets_per_source: self.packets_per_source.to_abi(),
@@ -128,6 +133,11 @@ pub(crate) fn service_from_abi(service: &abi::equic_service) -> ServiceConfig {
             abi::EQUIC_FRAGMENTS_DROP => Fragments::Drop,
             _ => Fragments::Pass,
         },
+        retry: match u32::from(service.retry) {
+            abi::EQUIC_RETRY_ALWAYS => Retry::Always,
+            _ => Retry::Never,
+        },
+        answers_per_service: Rate::from_abi(service.answers_per_service),
         new_per_source: Rate::from_abi(service.new_per_source),
         new_per_service: Rate::from_abi(service.new_per_service),
         packets_per_source: Rate::from_abi(service.packets_per_source),

@@ -22,6 +22,8 @@ pub enum Key {
     Enabled,
     Policy,
     MaxConnections,
+    Retry,
+    AnswersPerService,
     NewPerSource,
     NewPerService,
     PacketsPerSource,
@@ -36,10 +38,12 @@ pub enum Key {
     Events,
 }
 
-const KEYS: [(Key, &str); 15] = [
+const KEYS: [(Key, &str); 17] = [
     (Key::Enabled, "enabled"),
     (Key::Policy, "policy"),
     (Key::MaxConnections, "max_connections"),
+    (Key::Retry, "retry"),
+    (Key::AnswersPerService, "answers_per_service"),
     (Key::NewPerSource, "new_per_source"),
     (Key::NewPerService, "new_per_service"),
     (Key::PacketsPerSource, "packets_per_source"),
@@ -76,6 +80,8 @@ impl Key {
             Key::Enabled => service.enabled.to_string(),
             Key::Policy => service.policy.to_string(),
             Key::MaxConnections => service.max_connections.to_string(),
+            Key::Retry => service.retry.to_string(),
+            Key::AnswersPerService => service.answers_per_service.to_string(),
             Key::NewPerSource => service.new_per_source.to_string(),
             Key::NewPerService => service.new_per_service.to_string(),
             Key::PacketsPerSource => service.packets_per_source.to_string(),
@@ -97,6 +103,7 @@ impl Key {
             Key::MaxConnections => SettingValue::Number(service.max_connections.into()),
             Key::NewPerSource => service.new_per_source.into(),
             Key::NewPerService => service.new_per_service.into(),
+            Key::AnswersPerService => service.answers_per_service.into(),
             Key::PacketsPerSource => service.packets_per_source.into(),
             Key::BytesPerSource => service.bytes_per_source.into(),
             Key::HandshakeTimeout => service.handshake_timeout.into(),
@@ -104,7 +111,7 @@ impl Key {
             Key::RequireFixedBit => SettingValue::Flag(service.require_fixed_bit),
             Key::RefuseUnknownVersions => SettingValue::Flag(service.refuse_unknown_versions),
             Key::AlsoClient => SettingValue::Flag(service.also_client),
-            Key::Policy | Key::Fragments | Key::Lease | Key::Events => {
+            Key::Policy | Key::Retry | Key::Fragments | Key::Lease | Key::Events => {
                 SettingValue::Name(self.show(service))
             }
         }
@@ -263,6 +270,8 @@ impl Setting {
                 let number = if self.value == "off" { 0 } else { self.number()? };
                 service.max_connections = number;
             }
+            Key::Retry => service.retry = self.read()?,
+            Key::AnswersPerService => service.answers_per_service = self.read()?,
             Key::NewPerSource => service.new_per_source = self.read()?,
             Key::NewPerService => service.new_per_service = self.read()?,
             Key::PacketsPerSource => service.packets_per_source = self.read()?,

@@ -39,7 +39,7 @@ pub use origin::ListFile;
 pub use problem::{ConfigError, Problem};
 pub use socket::SocketConfig;
 pub(crate) use types::canonical_prefix;
-pub use types::{Fragments, Listen, Mode, Policy, Proof, parse_prefix};
+pub use types::{Fragments, Listen, Mode, Policy, Proof, Retry, parse_prefix};
 
 /// A whole gateway.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -100,6 +100,9 @@ pub struct GatewayConfig {
     /// Drop, rather than pass, packets with more VLAN tags or IPv6 extension headers than can be walked:
     /// the host might deliver them.
     pub drop_deep_headers: bool,
+    /// File to which the keys of Retry tokens are written, for servers to read; none: nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_keys: Option<String>,
     /// Address at which `equic gateway run` answers Prometheus; none: nowhere.
     #[serde(with = "types::or_off")]
     pub metrics: Option<SocketAddr>,
@@ -129,6 +132,7 @@ impl Default for GatewayConfig {
             lease: Duration::from_secs(1),
             events: Rate::per_second(100, 100),
             drop_deep_headers: true,
+            retry_keys: None,
             metrics: None,
             pin: None,
             socket: None,
@@ -151,6 +155,10 @@ pub struct ServiceConfig {
     pub policy: Policy,
     /// Simultaneous connections per source; 0: no quota.
     pub max_connections: u32,
+    /// Clients that have to prove their address first.
+    pub retry: Retry,
+    /// Answers of the gateway in the server's name.
+    pub answers_per_service: Rate,
     /// New connections per source.
     pub new_per_source: Rate,
     /// New connections of all sources together.
@@ -189,6 +197,8 @@ impl Default for ServiceConfig {
             enabled: true,
             policy: Policy::New,
             max_connections: 0,
+            retry: Retry::Never,
+            answers_per_service: Rate::per_second(100_000, 100_000),
             new_per_source: Rate::OFF,
             new_per_service: Rate::OFF,
             packets_per_source: Rate::OFF,

@@ -129,6 +129,7 @@ impl Reader<'_> {
             "lease" => gateway.lease, duration;
             "events" => gateway.events, plain;
             "drop_deep_headers" => gateway.drop_deep_headers, plain;
+            "retry_keys" => gateway.retry_keys, optional;
             "metrics" => gateway.metrics, or_off;
             "pin" => gateway.pin, optional;
             "socket" => gateway.socket, socket;
@@ -230,6 +231,8 @@ impl Reader<'_> {
             "enabled" => service.enabled, plain;
             "policy" => service.policy, plain;
             "max_connections" => service.max_connections, plain;
+            "retry" => service.retry, plain;
+            "answers_per_service" => service.answers_per_service, plain;
             "new_per_source" => service.new_per_source, plain;
             "new_per_service" => service.new_per_service, plain;
             "packets_per_source" => service.packets_per_source, plain;

@@ -100,6 +100,19 @@ named!(
     Underway = "underway"
 );
 
+/// Clients that have to prove their address, with the token of a Retry packet, before they open a
+/// connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Retry {
+    /// None: the server may ask by itself.
+    #[default]
+    Never,
+    /// All: the gateway answers in the server's name, and the server takes the gateway's tokens.
+    Always,
+}
+
+named!(Retry, "`never` or `always`", Never = "never", Always = "always");
+
 /// Treatment of the later IP fragments of a datagram to a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Fragments {

@@ -45,7 +45,9 @@ impl Control {
     /// Reasons of the refusals that the program counts, as it was loaded.
     pub fn counted_reasons(&self) -> Vec<Reason> {
         let mask = self.maps.load.counted_reasons;
-        Reason::all().filter(|reason| mask >> reason.number() & 1 == 1).collect()
+        Reason::all()
+            .filter(|reason| mask.checked_shr(reason.number()).unwrap_or(0) & 1 == 1)
+            .collect()
     }
 
     /// Number of packets refused for counted reasons, of all sources together: while this stays,
@@ -55,7 +57,8 @@ impl Control {
     /// The kernel's error if a call fails.
     pub fn refused_in_all(&self) -> Result<u64> {
         let mask = self.maps.load.counted_reasons;
-        let counted = |row: &&super::CounterRow| mask >> row.reason.number() & 1 == 1;
+        let counted =
+            |row: &&super::CounterRow| mask.checked_shr(row.reason.number()).unwrap_or(0) & 1 == 1;
         Ok(self.counters()?.iter().filter(counted).map(|row| row.packets).sum())
     }
 

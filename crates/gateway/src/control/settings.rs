@@ -147,6 +147,10 @@ impl Control {
                 flags.fetch_and(!(old.flags & !new.flags), Relaxed);
             }
             Key::Policy => atomic!(AtomicU8, live, policy).store(new.policy, Relaxed),
+            Key::Retry => atomic!(AtomicU8, live, retry).store(new.retry, Relaxed),
+            Key::AnswersPerService => {
+                store_rate!(live, answers_per_service, new.answers_per_service);
+            }
             Key::Fragments => atomic!(AtomicU8, live, fragments).store(new.fragments, Relaxed),
             Key::MaxConnections => {
                 atomic!(AtomicU32, live, max_connections).store(new.max_connections, Relaxed);

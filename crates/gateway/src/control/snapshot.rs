@@ -69,6 +69,7 @@ impl Control {
         });
         to.maps.services.copy_from(&maps.services);
         to.maps.rates.copy_from(&maps.rates);
+        to.maps.ring.copy_from(&maps.ring);
         to.maps.ports.copy_from(&maps.ports);
         for (key, value) in maps.listeners.entries().map_err(reading("the listeners"))? {
             to.maps.listeners.put(&key, &value).map_err(writing)?;

@@ -15,6 +15,16 @@ pub enum QuotaPolicy {
     Underway,
 }
 
+/// Initials of versions 1 and 2 that have to bring proof of their address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RetryPolicy {
+    /// None.
+    #[default]
+    Never,
+    /// All; what has none is answered with a Retry packet.
+    Always,
+}
+
 /// Treatment of later fragments of datagrams to a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FragmentPolicy {
@@ -48,6 +58,10 @@ pub struct Service {
     pub policy: QuotaPolicy,
     /// Treatment of later fragments.
     pub fragments: FragmentPolicy,
+    /// Initials that have to prove their address.
+    pub retry: RetryPolicy,
+    /// Answers that the gateway gives in the server's name.
+    pub answers_per_service: Rate,
     /// New connections from one source.
     pub new_per_source: Rate,
     /// New connections from all sources together.
@@ -73,6 +87,8 @@ impl Default for Service {
             max_connections: 0,
             policy: QuotaPolicy::New,
             fragments: FragmentPolicy::Pass,
+            retry: RetryPolicy::Never,
+            answers_per_service: Rate::OFF,
             new_per_source: Rate::OFF,
             new_per_service: Rate::OFF,
             packets_per_source: Rate::OFF,

@@ -1,13 +1,14 @@
 //! The steps of policy.md section 2, in order, and the state they keep.
 
 use super::acl::{Acl, AclAction};
-use super::address_bytes;
-use super::config::{Config, FragmentPolicy, Listener, QuotaPolicy, Service};
+use super::config::{Config, FragmentPolicy, Listener, QuotaPolicy, RetryPolicy, Service};
 use super::frame::{Datagram, FragmentKey, Frame, LaterFragment, parse};
 use super::quic::{Class, ConnectionId, Opening, Payload, Rules, classify};
+use super::{address_bytes, answer};
 use crate::reason::Reason;
+use equic_token::{KeyRing, RetryToken, TokenError};
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Destination Connection IDs a handshake has: the client's choice and the server's, and with a
 /// Retry between them one more (RFC 9000 s.7.2).
@@ -25,7 +26,7 @@ pub struct Verdict {
     pub service: usize,
     /// Reason for the verdict.
     pub reason: Reason,
-    /// Whether the packet is dropped; never in a dry run.
+    /// True if the packet does not get to the server: dropped or answered; never in a dry run.
     pub dropped: bool,
 }
 
@@ -175,6 +176,18 @@ struct Handshake {
     dcids: Vec<ConnectionId>,
 }
 
+impl Handshake {
+    /// True if it can still be under way, and the packet's Destination Connection ID is one of its own, or
+    /// there is room for it.
+    fn has_place(&self, opening: &Opening, handshake_ns: u64, now: u64) -> bool {
+        if now.saturating_sub(self.started_ns) > handshake_ns || self.packets == HANDSHAKE_PACKETS {
+            return false;
+        }
+        let room = if opening.token_len > 0 { HANDSHAKE_CIDS_WITH_TOKEN } else { HANDSHAKE_CIDS };
+        self.dcids.contains(&opening.dcid) || self.dcids.len() < room
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Fragmented {
     service: usize,
@@ -190,12 +203,17 @@ pub struct Model {
     pub acl: Acl,
     /// The ledgers of the servers that feed the gateway.
     pub ledgers: Vec<Ledger>,
+    /// The keys of Retry tokens; without, nobody can prove an address.
+    pub ring: Option<KeyRing>,
     /// One source for all that share a cell of the ledgers (section 7); none: no two do.
     pub cell: Option<fn(&SourceKey) -> SourceKey>,
     sources: HashMap<SourceKey, SourceState>,
     handshakes: HashMap<HandshakeKey, Handshake>,
     fragments: HashMap<FragmentKey, Fragmented>,
     new_per_service: HashMap<usize, u64>,
+    answers_per_service: HashMap<usize, u64>,
+    /// The frame that was sent back for the last one judged.
+    answer: Option<Vec<u8>>,
     counters: HashMap<(usize, Reason), Counter>,
     tallies: Tallies,
 }
@@ -208,6 +226,7 @@ impl Model {
 
     /// Judges the frame that arrives at `now` (nanoseconds; never earlier than the frame before).
     pub fn judge(&mut self, frame: &[u8], now: u64) -> Outcome {
+        self.answer = None;
         match parse(frame) {
             Frame::Foreign => Outcome::Foreign,
             Frame::DeepHeaders => {
@@ -216,8 +235,13 @@ impl Model {
                 Outcome::DeepHeaders { dropped }
             }
             Frame::LaterFragment(fragment) => self.judge_later_fragment(&fragment, now),
-            Frame::Datagram(datagram) => self.judge_datagram(&datagram, now),
+            Frame::Datagram(datagram) => self.judge_datagram(frame, &datagram, now),
         }
+    }
+
+    /// The frame that is sent back in place of the last one that was judged.
+    pub fn answer(&self) -> Option<&[u8]> {
+        self.answer.as_deref()
     }
 
     /// Every source seen.
@@ -292,7 +316,8 @@ impl Model {
     }
 
     fn conclude(&mut self, number: usize, reason: Reason, bytes: u64, dry_run: bool) -> Verdict {
-        let dropped = reason.drops() && !dry_run && !self.config.dry_run;
+        let kept = reason.drops() || reason.answers();
+        let dropped = kept && !dry_run && !self.config.dry_run;
         let counter = self.counters.entry((number, reason)).or_default();
         counter.packets += 1;
         counter.bytes += bytes;
@@ -317,15 +342,18 @@ impl Model {
         Outcome::Service(self.conclude(first.service, reason, bytes, service.dry_run))
     }
 
-    fn judge_datagram(&mut self, datagram: &Datagram<'_>, now: u64) -> Outcome {
+    fn judge_datagram(&mut self, frame: &[u8], datagram: &Datagram<'_>, now: u64) -> Outcome {
         let Some((number, service)) = self.find_service(datagram.dst, datagram.dport) else {
             return Outcome::Foreign;
         };
-        let reason = self.decide(number, &service, datagram, now);
+        let (reason, unproved) = self.decide(number, &service, frame, datagram, now);
         // A UDP length that is not to be trusted is not counted either.
         let bytes = datagram.payload.map_or(datagram.ip_payload_len, |p| p.length) as u64;
-        self.record(self.source_key(datagram.src, number as u32), reason, bytes, now);
+        if !unproved {
+            self.record(self.source_key(datagram.src, number as u32), reason, bytes, now);
+        }
         let verdict = self.conclude(number, reason, bytes, service.dry_run);
+        self.answer.take_if(|_| !verdict.dropped);
         if let Some(key) = datagram.first_fragment
             && service.fragments != FragmentPolicy::Pass
         {
@@ -371,23 +399,101 @@ impl Model {
         })
     }
 
-    fn decide(&mut self, number: usize, service: &Service, d: &Datagram<'_>, now: u64) -> Reason {
+    /// The reason, and whether the packet is one that nothing is charged for to its source, since
+    /// anybody may have sent it.
+    fn decide(
+        &mut self,
+        number: usize,
+        service: &Service,
+        frame: &[u8],
+        d: &Datagram<'_>,
+        now: u64,
+    ) -> (Reason, bool) {
         let Some(payload) = d.payload else {
-            return Reason::BadUdp;
+            return (Reason::BadUdp, false);
         };
         if is_nobody(d.src, self.config.on_loopback) {
-            return Reason::BadSource;
+            return (Reason::BadSource, false);
         }
         let exempt = match self.acl.look_up(d.src, now) {
-            Some(AclAction::Deny) => return Reason::Denied,
+            Some(AclAction::Deny) => return (Reason::Denied, false),
             Some(AclAction::Allow) => true,
             None => false,
         };
+        let mut proved = false;
+        if service.retry == RetryPolicy::Always
+            && !exempt
+            && let Ok(Class::Opening(opening)) = classify(payload, &rules(service))
+            && opening.is_initial()
+        {
+            match self.ask_for_proof(number, service, frame, d, &opening, now) {
+                Ok(brought) => proved = brought,
+                Err(reason) => return (reason, true),
+            }
+        }
         let reason = (!exempt)
             .then(|| self.refuse_source(number, service, d, payload, now))
             .flatten()
             .unwrap_or_else(|| self.decide_quic(number, service, d, payload, exempt, now));
-        if exempt && !reason.drops() { Reason::Allowed } else { reason }
+        let reason = match reason {
+            _ if exempt && !reason.drops() => Reason::Allowed,
+            Reason::New if proved => Reason::Proved,
+            other => other,
+        };
+        (reason, false)
+    }
+
+    /// Section 8: whether an Initial brought proof of its address, which one of an attempt that was let in
+    /// need not; or what becomes of it.
+    fn ask_for_proof(
+        &mut self,
+        number: usize,
+        service: &Service,
+        frame: &[u8],
+        d: &Datagram<'_>,
+        opening: &Opening,
+        now: u64,
+    ) -> Result<bool, Reason> {
+        let key = HandshakeKey { addr: d.src, port: d.sport, service: number, scid: opening.scid };
+        let attempt = self.handshakes.get(&key);
+        if attempt.is_some_and(|one| one.has_place(opening, service.handshake_ns, now)) {
+            return Ok(false);
+        }
+        if opening.dcid.as_bytes().len() < MIN_OPENING_DCID {
+            return Err(Reason::ShortDcid);
+        }
+        let now_ms = now / 1_000_000;
+        if opening.token_len > 0 {
+            match self.open_token(d, opening, now_ms) {
+                Ok(_) => return Ok(true),
+                Err(TokenError::NewToken | TokenError::Malformed) => {}
+                Err(_) => return Err(Reason::BadToken),
+            }
+        }
+        if d.first_fragment.is_some() || is_group(d.dst) {
+            return Err(Reason::Unproved);
+        }
+        let tat = self.answers_per_service.entry(number).or_insert(0);
+        if !service.answers_per_service.charge(tat, 1, now) {
+            return Err(Reason::RateAnswers);
+        }
+        let ring = self.ring.as_ref();
+        self.answer = ring.and_then(|ring| answer::retry(frame, d, opening, ring, now_ms));
+        Err(if self.answer.is_some() { Reason::RetrySent } else { Reason::Unproved })
+    }
+
+    fn open_token(
+        &self,
+        d: &Datagram<'_>,
+        opening: &Opening,
+        now_ms: u64,
+    ) -> Result<RetryToken, TokenError> {
+        let payload = d.payload.map_or(&[][..], |payload| payload.data);
+        let token = payload.get(opening.token_at..opening.token_at + opening.token_len);
+        let token = token.ok_or(TokenError::Malformed)?;
+        let ring = self.ring.as_ref().ok_or(TokenError::UnknownEpoch)?;
+        let client = SocketAddr::new(d.src, d.sport);
+        RetryToken::open(ring, now_ms, client, opening.dcid.as_bytes(), token)
     }
 
     /// Steps 3 and 4: the strict quota, and the rates of packets and bytes.
@@ -424,12 +530,7 @@ impl Model {
         exempt: bool,
         now: u64,
     ) -> Reason {
-        let rules = Rules {
-            require_fixed_bit: service.require_fixed_bit,
-            refuse_unknown_versions: service.refuse_unknown_versions,
-            also_client: service.also_client,
-        };
-        let opening = match classify(payload, &rules) {
+        let opening = match classify(payload, &rules(service)) {
             Err(malformed) => return malformed,
             Ok(Class::Short) => return Reason::Established,
             Ok(Class::Other) => return Reason::Handshake,
@@ -474,20 +575,12 @@ impl Model {
         let Some(handshake) = self.handshakes.get_mut(key) else {
             return false;
         };
-        if now.saturating_sub(handshake.started_ns) > handshake_ns
-            || handshake.packets == HANDSHAKE_PACKETS
-        {
+        if !handshake.has_place(opening, handshake_ns, now) {
             return false;
         }
-        if handshake.dcids.contains(&opening.dcid) {
-            handshake.packets += 1;
-            return true;
+        if !handshake.dcids.contains(&opening.dcid) {
+            handshake.dcids.push(opening.dcid);
         }
-        let room = if opening.has_token { HANDSHAKE_CIDS_WITH_TOKEN } else { HANDSHAKE_CIDS };
-        if handshake.dcids.len() >= room {
-            return false;
-        }
-        handshake.dcids.push(opening.dcid);
         handshake.packets += 1;
         true
     }
@@ -526,6 +619,22 @@ impl Model {
             return Some(Reason::RateNewService);
         }
         None
+    }
+}
+
+fn rules(service: &Service) -> Rules {
+    Rules {
+        require_fixed_bit: service.require_fixed_bit,
+        refuse_unknown_versions: service.refuse_unknown_versions,
+        also_client: service.also_client,
+    }
+}
+
+/// True if packets to this address may be to many, so that none of them can answer.
+fn is_group(dst: IpAddr) -> bool {
+    match dst {
+        IpAddr::V4(addr) => addr.octets()[0] >= 224,
+        IpAddr::V6(addr) => addr.is_multicast(),
     }
 }
 

@@ -56,8 +56,10 @@ pub struct Opening {
     pub dcid: ConnectionId,
     /// Source Connection ID, cut to 20 bytes.
     pub scid: ConnectionId,
-    /// It is a version 1 or 2 Initial with a token.
-    pub has_token: bool,
+    /// Offset in the payload of the token that a version 1 or 2 Initial carries.
+    pub token_at: usize,
+    /// Length of that token, in bytes; 0: there is none.
+    pub token_len: usize,
 }
 
 impl Opening {
@@ -107,7 +109,7 @@ pub fn classify(payload: Payload<'_>, rules: &Rules) -> Result<Class, Reason> {
         } else if payload.length < MIN_INITIAL_DATAGRAM {
             Err(Reason::SmallVersion)
         } else {
-            Ok(Class::Opening(opening(&header, false)))
+            Ok(Class::Opening(opening(&header, Token::NONE)))
         };
     };
     if fixed_bit_missing {
@@ -116,7 +118,7 @@ pub fn classify(payload: Payload<'_>, rules: &Rules) -> Result<Class, Reason> {
     let small = payload.length < MIN_INITIAL_DATAGRAM;
     let packet = parse_known(version, &header, behind, small)?;
     match packet.kind {
-        Kind::Initial { has_token } => Ok(Class::Opening(opening(&header, has_token))),
+        Kind::Initial(token) => Ok(Class::Opening(opening(&header, token.in_a(payload.length)))),
         Kind::Retry if rules.also_client => Ok(Class::Other),
         Kind::Retry => Err(Reason::Retry),
         Kind::Other => Ok(coalesced(version, packet.behind, payload.length)),
@@ -134,8 +136,8 @@ fn coalesced(version: KnownVersion, mut behind: Payload<'_>, datagram_len: usize
             break;
         }
         match parse_known(version, &header, rest, false) {
-            Ok(Packet { kind: Kind::Initial { has_token }, .. }) => {
-                return Class::Opening(opening(&header, has_token));
+            Ok(Packet { kind: Kind::Initial(token), .. }) => {
+                return Class::Opening(opening(&header, token.in_a(datagram_len)));
             }
             Ok(Packet { kind: Kind::Other, behind: next }) => behind = next,
             Ok(Packet { kind: Kind::Retry, .. }) | Err(_) => break,
@@ -146,9 +148,25 @@ fn coalesced(version: KnownVersion, mut behind: Payload<'_>, datagram_len: usize
 
 #[derive(Clone, Copy)]
 enum Kind {
-    Initial { has_token: bool },
+    Initial(Token),
     Other,
     Retry,
+}
+
+/// The place of a token: its length, and the bytes of the datagram from its first one on.
+#[derive(Clone, Copy)]
+struct Token {
+    length: usize,
+    and_behind: usize,
+}
+
+impl Token {
+    const NONE: (usize, usize) = (0, 0);
+
+    /// Offset and length in a datagram of so many bytes.
+    fn in_a(self, datagram_len: usize) -> (usize, usize) {
+        (datagram_len - self.and_behind, self.length)
+    }
 }
 
 /// A long-header packet of version 1 or 2, and what comes behind it in the datagram.
@@ -164,12 +182,13 @@ fn long_header(payload: Payload<'_>) -> Option<(LongInvariant<'_>, Payload<'_>)>
     Some((header, behind))
 }
 
-fn opening(header: &LongInvariant<'_>, has_token: bool) -> Opening {
+fn opening(header: &LongInvariant<'_>, (token_at, token_len): (usize, usize)) -> Opening {
     Opening {
         version: header.version,
         dcid: ConnectionId::cut(header.dcid),
         scid: ConnectionId::cut(header.scid),
-        has_token,
+        token_at,
+        token_len,
     }
 }
 
@@ -190,7 +209,8 @@ fn parse_known<'a>(
             }
             let (token_len, token) = varint(behind).ok_or(Reason::Truncated)?;
             let behind = token.behind(token_len).ok_or(Reason::BadLength)?;
-            (Kind::Initial { has_token: token_len > 0 }, behind)
+            let place = Token { length: token_len, and_behind: token.length };
+            (Kind::Initial(place), behind)
         }
         LongPacketType::Retry => return Ok(Packet { kind: Kind::Retry, behind }),
         LongPacketType::ZeroRtt | LongPacketType::Handshake => (Kind::Other, behind),

@@ -1,11 +1,11 @@
 //! The real XDP program, run by BPF_PROG_TEST_RUN under a clock of the test's.
 
-use super::script::Step;
+use super::script::{Step, ring};
 use super::subject::{Report, Seen, SourceReport, Subject};
 use equic_gateway::abi;
 use equic_gateway::model::{
-    AclAction, Config, Counter, FragmentPolicy, Listener, QuotaPolicy, Rate, Service, SourceKey,
-    address_bytes,
+    AclAction, Config, Counter, FragmentPolicy, Listener, QuotaPolicy, Rate, RetryPolicy, Service,
+    SourceKey, address_bytes,
 };
 use equic_gateway::reason::Reason;
 use libbpf_rs::libbpf_sys;
@@ -18,6 +18,9 @@ use std::sync::{Mutex, PoisonError};
 const XDP_ABORTED: u32 = 0;
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
+const XDP_TX: u32 = 3;
+/// More than any frame of the tests.
+const LONGEST: usize = 70_000;
 /// Few, so that sources share buckets and end up in their second one.
 const LEDGER_BUCKETS: u32 = 8;
 const LEDGERS: usize = 3;
@@ -54,6 +57,7 @@ pub(crate) struct Loaded {
     shared_control: Mapped<abi::equic_control>,
     shared_explain: Mapped<abi::equic_explain>,
     explained: u32,
+    out: Vec<u8>,
 }
 
 /// A section of the program's global data, in this process's memory: a look-up and an update for
@@ -186,8 +190,16 @@ impl Loaded {
         let shared_control = Mapped::of(section("control"));
         let shared_explain = Mapped::of(section("explain"));
         let control = shared_control.read();
-        let loaded =
-            Loaded { object, maps, ledgers, control, shared_control, shared_explain, explained: 0 };
+        let loaded = Loaded {
+            object,
+            maps,
+            ledgers,
+            control,
+            shared_control,
+            shared_explain,
+            explained: 0,
+            out: Vec::new(),
+        };
         for (i, ledger) in loaded.ledgers.iter().enumerate() {
             let fd = ledger.as_fd().as_raw_fd() as u32;
             let slot = i as u32;
@@ -252,6 +264,7 @@ impl Loaded {
         self.control.dry_run = config.dry_run.into();
         self.shared_control.write(self.control);
         self.write_data("rates", bytes_of(&abi::equic_service_rates::default()));
+        self.write_data("ring", &*ring().to_bytes());
         self.write_services(&config.services);
         self.write_listeners(&config.listeners);
     }
@@ -323,20 +336,31 @@ impl Loaded {
         self.control.clock_ns = now;
         self.shared_control.write(self.control);
         let program = self.object.progs_mut().next().expect("the object has a program");
-        let input = ProgramInput { data_in: Some(frame), ..Default::default() };
-        let output = program.test_run(input);
-        let action = output.expect("BPF_PROG_TEST_RUN").return_value;
+        self.out.resize(LONGEST, 0);
+        let input = ProgramInput {
+            data_in: Some(frame),
+            data_out: Some(&mut self.out),
+            ..Default::default()
+        };
+        let output = program.test_run(input).expect("BPF_PROG_TEST_RUN");
+        let (action, left) = (output.return_value, output.data.unwrap_or_default());
         assert_ne!(action, XDP_ABORTED, "XDP_ABORTED\n{}", super::script::hexdump(frame));
-        assert!(matches!(action, XDP_DROP | XDP_PASS), "action {action}");
+        assert!(matches!(action, XDP_DROP | XDP_PASS | XDP_TX), "action {action}");
+        let answer = (action == XDP_TX).then(|| left.to_vec());
+        if let Some(answer) = &answer {
+            assert!(answer.len() <= frame.len(), "more comes back than came");
+        } else {
+            assert!(left == frame, "a packet that is not answered is changed");
+        }
         let explain = self.shared_explain.read();
         let judged = explain.packets != self.explained;
         self.explained = explain.packets;
-        let dropped = action == XDP_DROP;
+        let dropped = action != XDP_PASS;
         if judged {
             assert_eq!(dropped, explain.dropped != 0, "explain contradicts the action");
         }
         let verdict = judged.then(|| (explain.service as usize, reason(explain.reason)));
-        Seen { dropped, verdict }
+        Seen { dropped, answer, verdict }
     }
 
     fn list(&mut self, addr: IpAddr, prefix_len: u8, entry: Option<abi::equic_acl_entry>) {
@@ -533,6 +557,11 @@ fn service_abi(service: &Service) -> abi::equic_service {
             FragmentPolicy::Follow => abi::EQUIC_FRAGMENTS_FOLLOW,
             FragmentPolicy::Drop => abi::EQUIC_FRAGMENTS_DROP,
         } as u8,
+        retry: match service.retry {
+            RetryPolicy::Never => abi::EQUIC_RETRY_NEVER,
+            RetryPolicy::Always => abi::EQUIC_RETRY_ALWAYS,
+        } as u8,
+        answers_per_service: rate_abi(service.answers_per_service),
         new_per_source: rate_abi(service.new_per_source),
         new_per_service: rate_abi(service.new_per_service),
         packets_per_source: rate_abi(service.packets_per_source),

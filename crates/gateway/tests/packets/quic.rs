@@ -116,6 +116,12 @@ impl Long {
         self
     }
 
+    /// With this token.
+    pub(crate) fn with_token(mut self, token: &[u8]) -> Self {
+        self.token = token.to_vec();
+        self
+    }
+
     /// Forces the Token Length field.
     pub(crate) fn token_len(mut self, len: u64) -> Self {
         self.token_len = Some(len);

@@ -5,10 +5,11 @@
 
 use super::frame::{self, Packet, udp_between};
 use super::quic::{self, Long};
-use super::script::{START, Script, Step, case};
+use super::script::{START, Script, Step, case, ring};
 use equic_gateway::model::{
-    AclAction, AclEntry, Config, FragmentPolicy, Listener, QuotaPolicy, Rate, Service,
+    AclAction, AclEntry, Config, FragmentPolicy, Listener, QuotaPolicy, Rate, RetryPolicy, Service,
 };
+use equic_token::{ConnectionId, RetryToken};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -74,11 +75,13 @@ pub(crate) fn cases(default: u64) -> u64 {
 /// The source of everything random.
 pub(crate) struct Random {
     rng: StdRng,
+    /// Source of the packet in the making.
+    client: Option<SocketAddr>,
 }
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Random { rng: StdRng::seed_from_u64(seed) }
+        Random { rng: StdRng::seed_from_u64(seed), client: None }
     }
 
     fn chance(&mut self, percent: u32) -> bool {
@@ -149,6 +152,8 @@ impl Random {
                 FragmentPolicy::Follow,
                 FragmentPolicy::Drop,
             ]),
+            retry: self.pick(&[RetryPolicy::Never, RetryPolicy::Never, RetryPolicy::Always]),
+            answers_per_service: self.rate(30, 1..6),
             new_per_source: self.rate(40, 1..6),
             new_per_service: self.rate(20, 1..10),
             packets_per_source: self.rate(20, 1..30),
@@ -295,6 +300,8 @@ impl Random {
             .collect();
         let from = SocketAddr::new(source, self.pick(&[1000, 1000, 1001]));
         let to = SocketAddr::new(self.pick(&servers), self.pick(&[443, 443, 443, 443, 8443, 53]));
+        // Some tokens are another's.
+        self.client = if self.chance(90) { Some(from) } else { None };
         let payload = self.payload();
         let mut packet = udp_between(from, to, payload);
         if self.chance(15) {
@@ -386,8 +393,8 @@ impl Random {
         if self.chance(20) {
             packet = packet.v2();
         }
-        if self.chance(20) {
-            packet = packet.token(self.pick(&[1, 16, 200]));
+        if self.chance(40) {
+            packet = self.token(packet);
         }
         packet.fill(self.pick(&[1199, 1200, 1200, 1200, 1250, 1452])).build()
     }
@@ -417,8 +424,8 @@ impl Random {
         if self.chance(40) {
             packet = packet.version(version);
         }
-        if self.chance(20) {
-            packet = packet.token(self.pick(&[1, 16, 63, 64, 200]));
+        if self.chance(30) {
+            packet = self.token(packet);
         }
         if self.chance(4) {
             packet = packet.token_len(self.pick(&[0, 1, 1100, 5000, (1 << 62) - 1]));
@@ -436,6 +443,24 @@ impl Random {
             packet = packet.wide_varints();
         }
         packet
+    }
+
+    /// The packet with a token: bytes, or one of the ring's, which holds for some time and some packets.
+    fn token(&mut self, packet: Long) -> Long {
+        if self.chance(25) {
+            return packet.token(self.pick(&[1, 16, 63, 64, 80, 200]));
+        }
+        let somebody = || SocketAddr::new(IpAddr::from([192, 0, 2, 99]), 1);
+        let client = self.client.unwrap_or_else(somebody);
+        let id = |bytes: &[u8]| ConnectionId::new(bytes).unwrap_or(ConnectionId::EMPTY);
+        let issued = START / MILLISECOND + self.rng.random_range(0..20) * 500;
+        let retry = if self.chance(90) { id(&packet.dcid) } else { id(&self.cid()) };
+        let token = RetryToken::new(client, id(&[1; 9]), retry, issued).seal(&ring());
+        let Ok(mut token) = token.map(Vec::from) else { return packet };
+        if self.chance(15) {
+            self.mutate(&mut token, 0);
+        }
+        packet.with_token(&token)
     }
 
     fn cid(&mut self) -> Vec<u8> {

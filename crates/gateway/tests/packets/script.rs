@@ -4,6 +4,7 @@ use super::frame::Packet;
 use super::subject::{Seen, Subject};
 use equic_gateway::model::{AclAction, AclEntry, Config, Listener, Service};
 use equic_gateway::reason::Reason;
+use equic_token::{Clock, Epoch, Key, KeyRing};
 use std::net::{IpAddr, SocketAddr};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -53,6 +54,12 @@ pub(crate) enum Step {
     ForgetHandshakes,
 }
 
+/// Keys of tokens.
+pub(crate) fn ring() -> KeyRing {
+    let epoch = Epoch::new(2).expect("a number under 7");
+    KeyRing::new(Clock::Monotonic, epoch, Key::from_bytes([7; Key::LEN]))
+}
+
 /// Outcome that a row of a table expects of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
@@ -68,11 +75,12 @@ pub(crate) enum Expected {
 
 impl From<Reason> for Expected {
     fn from(reason: Reason) -> Self {
-        Expected::Verdict(reason, reason.drops())
+        Expected::Verdict(reason, reason.drops() || reason.answers())
     }
 }
 
 impl Expected {
+    /// All but the answer.
     pub(crate) fn seen(self) -> Seen {
         let (dropped, verdict) = match self {
             Expected::Verdict(reason, dropped) => (dropped, Some((0, reason))),
@@ -80,7 +88,7 @@ impl Expected {
             Expected::Untouched => (false, None),
             Expected::Deep => (true, None),
         };
-        Seen { dropped, verdict }
+        Seen { dropped, verdict, answer: None }
     }
 }
 
@@ -90,6 +98,8 @@ pub(crate) struct Script {
     pub what: String,
     pub config: Config,
     pub steps: Vec<(Step, Option<Expected>)>,
+    /// Frames that are sent back, each with the number of its step.
+    pub answers: Vec<(usize, Vec<u8>)>,
 }
 
 /// Service 0 listens on port 443 of every address, both families.
@@ -102,7 +112,7 @@ pub(crate) fn case(what: &str) -> Script {
         lease_ns: 3_600 * SECOND,
         ..Config::default()
     };
-    Script { what: what.to_owned(), config, steps: Vec::new() }
+    Script { what: what.to_owned(), config, steps: Vec::new(), answers: Vec::new() }
 }
 
 impl Script {
@@ -126,6 +136,12 @@ impl Script {
     /// Changes the initial configuration.
     pub(crate) fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
         change(&mut self.config);
+        self
+    }
+
+    /// Says that the last packet is answered with this frame.
+    pub(crate) fn answered(mut self, frame: Vec<u8>) -> Self {
+        self.answers.push((self.steps.len() - 1, frame));
         self
     }
 
@@ -224,18 +240,28 @@ impl Script {
     /// Plays the script; says where and how the subject did not do what was expected.
     pub(crate) fn check(&self, name: &str, subject: &mut dyn Subject) -> Vec<String> {
         let mut wrong = Vec::new();
-        let mut index = 0;
+        let (mut index, mut number) = (0, 0);
         self.play(subject, |step, expected, seen| {
             if let (Step::Packet(frame), Some(expected), Some(seen)) = (step, expected, seen) {
-                if seen != expected.seen() {
+                let is_answer = |(_, reason): (usize, Reason)| reason.answers();
+                let answers = seen.dropped && seen.verdict.is_some_and(is_answer);
+                let wanted = self.answers.iter().find(|(at, _)| *at == number);
+                let answered = seen.answer.is_some() == answers
+                    && wanted.is_none_or(|(_, wanted)| seen.answer.as_ref() == Some(wanted));
+                if !answered || (Seen { answer: None, ..seen.clone() }) != expected.seen() {
                     wrong.push(format!(
-                        "{}: {name}, packet {index}: expected {expected:?}, got {seen:?}\n{}",
+                        "{}: {name}, packet {index}: expected {expected:?}{}, got {seen:?}\n{}",
                         self.what,
+                        wanted.map_or(String::new(), |(_, frame)| format!(
+                            " answered with\n{}",
+                            hexdump(frame)
+                        )),
                         hexdump(frame)
                     ));
                 }
                 index += 1;
             }
+            number += 1;
         });
         wrong
     }

@@ -1,16 +1,30 @@
 //! Subjects that can be played a script: the reference model, or the real program.
 
-use super::script::Step;
+use super::script::{Step, hexdump, ring};
 use equic_gateway::model::{Config, Counter, Ledger, Model, Outcome, SourceKey, Tallies};
 use equic_gateway::reason::Reason;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Outcome of one packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
+    /// It does not get to the server: dropped or answered.
     pub dropped: bool,
+    /// The frame that is sent back.
+    pub answer: Option<Vec<u8>>,
     /// Service and reason, if it was to a service.
     pub verdict: Option<(usize, Reason)>,
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, {}", self.verdict, if self.dropped { "dropped" } else { "passed" })?;
+        match &self.answer {
+            Some(answer) => write!(f, ", answered with\n{}", hexdump(answer)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// State of a source, without the buckets.
@@ -44,6 +58,7 @@ impl Subject for Model {
     fn reset(&mut self, config: &Config) {
         *self = Model::new(config.clone());
         self.cell = Some(super::program::cell);
+        self.ring = Some(ring());
     }
 
     fn step(&mut self, step: &Step, now: u64) -> Option<Seen> {
@@ -51,7 +66,8 @@ impl Subject for Model {
             Step::Packet(frame) => {
                 let outcome: Outcome = self.judge(frame, now);
                 let verdict = outcome.verdict().map(|v| (v.service, v.reason));
-                return Some(Seen { dropped: outcome.dropped(), verdict });
+                let answer = self.answer().map(<[u8]>::to_vec);
+                return Some(Seen { dropped: outcome.dropped(), answer, verdict });
             }
             Step::Wait(_) => {}
             Step::List { addr, prefix_len, entry: Some(entry) } => {

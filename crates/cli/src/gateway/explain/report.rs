@@ -48,6 +48,7 @@ impl<'a> Judged<'a> {
             verdict: match judgement.action {
                 Action::Drop => "drop",
                 Action::Pass => "pass",
+                Action::Answer => "answer",
                 Action::Aborted => "aborted",
                 Action::Other(_) => "other",
             },

@@ -119,7 +119,7 @@ fn services(all: &mut Families, services: &[ServiceStatus]) {
         let family = all.counter(name, help);
         for service in services {
             for reason in Reason::all().filter(|reason| reason.drops() || !drops_only) {
-                let verdict = if reason.drops() { "drop" } else { "pass" };
+                let verdict = reason.verdict();
                 let service_and_reason = [
                     ("service", service.config.name.as_str()),
                     ("reason", reason.name()),
@@ -176,6 +176,7 @@ fn limits(all: &mut Families, services: &[ServiceStatus]) {
             ("new_per_service", config.new_per_service),
             ("packets_per_source", config.packets_per_source),
             ("bytes_per_source", config.bytes_per_source),
+            ("answers_per_service", config.answers_per_service),
         ]
         .into_iter()
         .filter(|(_, rate)| !rate.is_off())

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use equic_gateway::{Config, Listen, ServiceConfig, parse_duration};
+use equic_gateway::{Config, Listen, Retry, ServiceConfig, parse_duration};
 use serde_json::json;
 
 use super::attach::{Attachment, Running};
@@ -69,6 +69,13 @@ pub(crate) struct Args {
     /// interface the kernel tells at once
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     look_every: Option<Duration>,
+    /// Clients that have to prove their address by the token of a Retry packet, which the gateway sends:
+    /// `never` or `always`. The server has to know the gateway's keys
+    #[arg(long, value_name = "WHO", conflicts_with = "config", requires = "retry_keys")]
+    retry: Option<Retry>,
+    /// Write the keys of Retry tokens to this file, for servers (`equic serve --retry-keys`)
+    #[arg(long, value_name = "FILE")]
+    retry_keys: Option<String>,
     /// Answer Prometheus on http://ADDR:PORT/metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
@@ -156,6 +163,7 @@ fn configure(args: &Args) -> Done<Config> {
                 ..ServiceConfig::default()
             };
             args.limits.apply(&mut service);
+            service.retry = args.retry.unwrap_or_default();
             Config { services: vec![service], ..Config::default() }
         }
     };
@@ -163,6 +171,9 @@ fn configure(args: &Args) -> Done<Config> {
         config.gateway.interfaces.clone_from(&args.interface);
     }
     config.gateway.metrics = args.metrics.or(config.gateway.metrics);
+    if args.retry_keys.is_some() {
+        config.gateway.retry_keys.clone_from(&args.retry_keys);
+    }
     config.gateway.wait |= args.wait;
     args.attachment.apply(&mut config);
     args.handover.apply(&mut config)?;

@@ -9,6 +9,7 @@ mod handshakes;
 mod limits;
 mod lists;
 mod quic;
+mod retry;
 mod services;
 
 use super::frame::{Packet, udp};
@@ -38,6 +39,7 @@ pub(crate) fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
         ("quotas", limits::quota_rows()),
         ("rates", limits::rate_rows()),
         ("live", limits::live_rows()),
+        ("retry", retry::rows()),
     ]
 }
 

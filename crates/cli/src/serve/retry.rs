@@ -1,0 +1,105 @@
+//! Retry tokens of a gateway in front of the server: it writes its keys to a file (`retry_keys`), which is
+//! read again when a token is of a key that is not known yet.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+
+use equic_quic::{ConnectionId, RetryTokens, RetryVerdict};
+use equic_token::{KeyRing, RetryToken, TokenError};
+use zeroize::Zeroizing;
+
+use crate::failure::{Done, Failure};
+
+/// The keys, as they were in the file when it was read last.
+pub(super) struct GatewayKeys {
+    path: PathBuf,
+    ring: RwLock<KeyRing>,
+}
+
+impl GatewayKeys {
+    /// Reads the file for the first time.
+    pub(super) fn read(path: &Path) -> Done<GatewayKeys> {
+        let ring = read_ring(path).map_err(|why| {
+            Failure::because(format_args!("cannot take keys from {}", path.display()), why)
+                .mend("`equic gateway run --retry-keys FILE` writes it; only its owner may read it")
+        })?;
+        Ok(GatewayKeys { path: path.to_owned(), ring: RwLock::new(ring) })
+    }
+
+    fn judge(
+        &self,
+        remote: SocketAddr,
+        dcid: &[u8],
+        token: &[u8],
+    ) -> Result<RetryToken, TokenError> {
+        let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+        RetryToken::open(&ring, ring.now(), remote, dcid, token)
+    }
+}
+
+impl RetryTokens for GatewayKeys {
+    fn open(&self, remote: SocketAddr, dcid: ConnectionId, token: &[u8]) -> RetryVerdict {
+        let mut judged = self.judge(remote, dcid.as_bytes(), token);
+        // Of a key that was announced since, or of a gateway that was started anew. Tokens of keys that
+        // nobody knows do not pass the gateway, so this is rare.
+        if matches!(judged, Err(TokenError::UnknownEpoch | TokenError::Forged))
+            && let Ok(ring) = read_ring(&self.path)
+        {
+            *self.ring.write().unwrap_or_else(PoisonError::into_inner) = ring;
+            judged = self.judge(remote, dcid.as_bytes(), token);
+        }
+        match judged {
+            Ok(token) => RetryVerdict::Proof(token.original),
+            // This server's own tokens are of another length.
+            Err(TokenError::NewToken | TokenError::Malformed) => RetryVerdict::Other,
+            Err(_) => RetryVerdict::Invalid,
+        }
+    }
+}
+
+fn read_ring(path: &Path) -> Result<KeyRing, String> {
+    let bytes = Zeroizing::new(fs::read(path).map_err(|error| error.to_string())?);
+    KeyRing::from_bytes(&bytes).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use equic_token::{Clock, Epoch, Key};
+
+    #[test]
+    fn the_file_is_read_again_for_keys_that_are_not_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        let ring = |key| {
+            KeyRing::new(Clock::Monotonic, Epoch::new(1).unwrap(), Key::from_bytes([key; 16]))
+        };
+        let remote: SocketAddr = "192.0.2.1:1000".parse().unwrap();
+        let id = |byte| ConnectionId::new(&[byte; 8]).unwrap();
+        let token =
+            |ring: &KeyRing| RetryToken::new(remote, id(1), id(2), ring.now()).seal(ring).unwrap();
+        assert!(GatewayKeys::read(&path).is_err());
+        equic_gateway::write_key_ring(&path, &ring(5)).unwrap();
+        let keys = GatewayKeys::read(&path).unwrap();
+        let open = |token: &[u8]| keys.open(remote, id(2), token);
+        assert!(
+            matches!(open(&token(&ring(5))), RetryVerdict::Proof(original) if original == id(1))
+        );
+        assert!(matches!(open(&token(&ring(6))), RetryVerdict::Invalid));
+        equic_gateway::write_key_ring(&path, &ring(6)).unwrap();
+        assert!(matches!(open(&token(&ring(6))), RetryVerdict::Proof(_)));
+        let mut next = ring(6);
+        next.announce(Key::from_bytes([7; 16])).unwrap();
+        next.advance().unwrap();
+        equic_gateway::write_key_ring(&path, &next).unwrap();
+        assert!(matches!(open(&token(&next)), RetryVerdict::Proof(_)));
+        assert!(matches!(open(&token(&ring(6))), RetryVerdict::Proof(_)), "the key before");
+        // Without the file, what is known holds on.
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(open(&token(&next)), RetryVerdict::Proof(_)));
+        assert!(matches!(open(&token(&ring(8))), RetryVerdict::Invalid));
+        assert!(matches!(open(b"of the server's own"), RetryVerdict::Other));
+    }
+}

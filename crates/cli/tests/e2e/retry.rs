@@ -1,0 +1,65 @@
+//! Clients prove their addresses to the gateway, which answers in the server's name.
+
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::common::eventually;
+use crate::stage::Stage;
+
+/// Opening Initials of version 1, without tokens and all different.
+fn initial(number: u32) -> Vec<u8> {
+    let mut packet = vec![0xc3, 0, 0, 0, 1, 8];
+    packet.extend([number.to_be_bytes(), number.to_be_bytes()].concat());
+    packet.push(4);
+    packet.extend(number.to_be_bytes());
+    packet.push(0);
+    let length = 1200 - packet.len() - 2;
+    packet.extend((0x4000 | length as u16).to_be_bytes());
+    packet.resize(1200, 0);
+    packet
+}
+
+#[test]
+fn clients_prove_their_addresses_to_the_gateway() {
+    let Some(stage) = Stage::new("retry", 2) else { return };
+    let folder = tempfile::tempdir().expect("a directory");
+    let keys = folder.path().join("keys");
+    let keys = keys.to_str().expect("UTF-8");
+    // So few new connections that a flood would take all of them.
+    let gateway = ["--retry", "always", "--retry-keys", keys, "--new-per-service", "1/s burst 3"];
+    // What a program behind a veth sends back arrives where another program is before it, or in this mode.
+    let _gateway = stage.gateway(&[&gateway[..], &["--mode", "generic"]].concat());
+    let mode = std::fs::metadata(keys).expect("the gateway wrote it").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let server = stage.serve(&["--retry-keys", keys]);
+
+    let (host, other) = (stage.host(0), stage.host(1));
+    host.peer(host.v4()).connect().fetch(100_000);
+    let (answered, proved) = (stage.verdict("retry_sent"), stage.verdict("proved"));
+    assert!(answered.packets >= 1 && answered.dropped == answered.packets, "{answered:?}");
+    assert_eq!((proved.packets, stage.verdict("new").packets), (1, 0));
+    host.peer(host.v6()).connect().fetch(100_000);
+    assert_eq!(stage.verdict("proved").packets, 2);
+
+    // Somebody sends Initials as fast as it goes and looks at no answer: nothing is left of it but answers,
+    // and a newcomer gets in.
+    let target = stage.target(other.v4());
+    other.run(async move {
+        let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        for number in 0..5_000 {
+            // Full buffers are no reason to stop.
+            let _ = socket.send_to(&initial(number), target);
+        }
+    });
+    eventually("answers", || (stage.verdict("retry_sent").packets > 1_000).then_some(()));
+    assert_eq!(stage.verdict("proved").packets, 2);
+    assert!(stage.source(other.v4()).is_empty(), "nothing is kept of who has proved nothing");
+    other.peer(other.v4()).connect().fetch(100_000);
+    assert_eq!(stage.verdict("proved").packets, 3);
+
+    // Not asked for any more: it goes on without.
+    stage.equic(&["set", "retry=never", "new_per_service=off"]).ok();
+    host.peer(host.v4()).connect().fetch(1_000);
+    assert_eq!((stage.verdict("proved").packets, stage.verdict("new").packets), (3, 1));
+    drop(server);
+}

@@ -1,0 +1,181 @@
+//! Keys of Retry tokens (docs/retry.md s.2): in the program's map, in a file for servers, and their rotation.
+//!
+//! A ring is made when a gateway is loaded. A gateway that takes over another's maps goes on with its ring,
+//! so that what was answered before still opens connections after.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use equic_token::{Clock, Epoch, Key, KeyRing, RingError};
+
+use crate::abi;
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::periodic::Periodic;
+use crate::sys::region::atomic;
+
+/// Time for which tokens are made with one key.
+const EVERY: Duration = Duration::from_secs(12 * 3_600);
+/// Time between the announcement of a key and its use: servers read the file again meanwhile.
+const SETTLING: Duration = Duration::from_secs(60);
+
+/// A step of a rotation of keys; two make a whole one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rotation {
+    /// The key of this epoch is known from now on, and not used yet.
+    Announced(Epoch),
+    /// Tokens are made with the key of this epoch from now on.
+    Advanced(Epoch),
+}
+
+impl Control {
+    /// The ring that the program makes and checks Retry tokens with. Who has it can make tokens.
+    ///
+    /// # Errors
+    /// What is in the program's map is no ring.
+    pub fn key_ring(&self) -> Result<KeyRing> {
+        let words = self.maps().ring.read().words;
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        KeyRing::from_bytes(&bytes).map_err(|error| failed("reading the key ring", error))
+    }
+
+    /// Takes the next step of a rotation: announces a new key, or uses the one announced. Tokens made before
+    /// still hold.
+    ///
+    /// # Errors
+    /// As [`Control::key_ring`]; the system gave no random numbers.
+    pub fn rotate_keys(&self) -> Result<Rotation> {
+        turn(self.key_ring()?, None, |ring| self.set_key_ring(ring))
+    }
+
+    /// Gives the program another ring, so that it never sees an epoch before its key.
+    pub fn set_key_ring(&self, ring: &KeyRing) {
+        let bytes = ring.to_bytes();
+        let to = self.maps().ring.pointer();
+        let mut words = bytes
+            .chunks_exact(8)
+            .map(|word| word.try_into().map(u64::from_ne_bytes).unwrap_or_default());
+        let (first, second) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
+        for (index, word) in words.enumerate().filter(|(_, word)| *word != 0) {
+            // A key that is not known stays where it is until there is another: nobody looks at it.
+            atomic!(AtomicU64, to, words[index + 2])
+                .store(word, std::sync::atomic::Ordering::Relaxed);
+        }
+        atomic!(AtomicU64, to, words[1]).store(second, std::sync::atomic::Ordering::Relaxed);
+        // Magic, version, clock, current and known epochs, all at once.
+        atomic!(AtomicU64, to, words[0]).store(first, std::sync::atomic::Ordering::Release);
+    }
+
+    /// A ring of its own, unless there is one.
+    pub(crate) fn begin_keys(&self) -> Result<()> {
+        if self.maps().ring.read() != abi::equic_ring::default() {
+            return self.key_ring().map(drop);
+        }
+        let ring = KeyRing::generate(Clock::Monotonic);
+        self.set_key_ring(&ring.map_err(|error| failed("making keys", error))?);
+        Ok(())
+    }
+}
+
+fn failed(what: &str, error: RingError) -> Error {
+    Error::system(what.to_owned(), io::Error::other(error))
+}
+
+/// Writes a ring for servers to read: whoever reads the file can make tokens, so only its owner may. The
+/// file is there whole or not at all.
+///
+/// # Errors
+/// The system's, when the file cannot be written.
+pub fn write_key_ring(path: &Path, ring: &KeyRing) -> Result<()> {
+    let fresh = PathBuf::from(format!("{}.new", path.display()));
+    let failed = |error| Error::system(format!("writing `{}`", path.display()), error);
+    match std::fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    // Nothing that is there is written to, wherever a link leads.
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut file = options.open(&fresh).map_err(failed)?;
+    file.write_all(&*ring.to_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+    std::fs::rename(&fresh, path).map_err(failed)
+}
+
+/// Rotates keys from now on, and keeps the file up to date.
+pub(crate) fn rotating(control: Control, file: Option<PathBuf>) -> Result<Periodic> {
+    if let Some(path) = &file {
+        write_key_ring(path, &control.key_ring()?)?;
+    }
+    let mut due = false;
+    Periodic::start("equic-keys", move || {
+        // The first time is now, and the keys are new.
+        if !std::mem::replace(&mut due, true) {
+            return EVERY;
+        }
+        let step = control
+            .key_ring()
+            .and_then(|ring| turn(ring, file.as_deref(), |ring| control.set_key_ring(ring)));
+        match step {
+            Ok(Rotation::Announced(_)) => SETTLING,
+            Ok(Rotation::Advanced(epoch)) => {
+                tracing::debug!(epoch = epoch.number(), "a new key is used");
+                EVERY
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the keys of Retry tokens stay as they are");
+                SETTLING
+            }
+        }
+    })
+}
+
+/// Takes the next step of a rotation. Servers can know of it before it is in force: when the file cannot be
+/// written, all stays as it is.
+fn turn(
+    mut ring: KeyRing,
+    file: Option<&Path>,
+    put_in_force: impl FnOnce(&KeyRing),
+) -> Result<Rotation> {
+    let failed = |error| failed("rotating the keys", error);
+    let step = if ring.announced() {
+        Rotation::Advanced(ring.advance().map_err(failed)?)
+    } else {
+        let key = Key::random().map_err(failed)?;
+        Rotation::Announced(ring.announce(key).map_err(failed)?)
+    };
+    if let Some(path) = file {
+        write_key_ring(path, &ring)?;
+    }
+    put_in_force(&ring);
+    Ok(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Servers that do not know a key would turn away everybody who has a token of it.
+    #[test]
+    fn a_key_that_servers_cannot_read_is_not_used() {
+        let mut ring = KeyRing::generate(Clock::Monotonic).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (path, missing) = (folder.path().join("keys"), folder.path().join("missing/keys"));
+        for number in 0..4 {
+            let refused = turn(ring.clone(), Some(&missing), |_| panic!("nobody can know it"));
+            assert!(refused.is_err());
+            let before = ring.epoch();
+            let step = turn(ring.clone(), Some(&path), |next| {
+                assert_eq!(*std::fs::read(&path).unwrap(), *next.to_bytes());
+                ring = next.clone();
+            });
+            let wanted = match number % 2 {
+                0 => Rotation::Announced(before.next()),
+                _ => Rotation::Advanced(before.next()),
+            };
+            assert_eq!(step.unwrap(), wanted);
+        }
+    }
+}

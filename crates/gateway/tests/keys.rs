@@ -1,0 +1,125 @@
+//! Keys of Retry tokens on a loaded gateway: where they are, and their rotation. Needs root.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use equic_gateway::{
+    Action, Gateway, LoadOptions, ObjectSource, Reason, Retry, Rotation, write_key_ring,
+};
+use equic_token::{ConnectionId, KeyRing, RetryToken};
+use support::{config, in_namespace, udp};
+
+const CLIENT: &str = "192.0.2.1:4000";
+
+/// An Initial to an ID, with a token; its Source Connection ID is the number.
+fn initial(number: u32, dcid: &[u8], token: &[u8]) -> Vec<u8> {
+    let mut quic = vec![0xc3, 0, 0, 0, 1, dcid.len() as u8];
+    quic.extend(dcid);
+    quic.push(4);
+    quic.extend(number.to_be_bytes());
+    quic.extend((0x4000 | token.len() as u16).to_be_bytes());
+    quic.extend(token);
+    let length = 1200 - quic.len() - 2;
+    quic.extend((0x4000 | length as u16).to_be_bytes());
+    quic.resize(1200, 0);
+    udp(CLIENT.parse().unwrap(), support::SERVER_V4.parse().unwrap(), &quic)
+}
+
+/// A gateway that asks everybody for proof, with a clock that stands.
+fn asking(what: &str) -> Gateway {
+    let mut config = config(what);
+    config.services[0].retry = Retry::Always;
+    Gateway::load_with(&config, ObjectSource::Embedded, LoadOptions::explain()).unwrap()
+}
+
+/// A token that the ring made now, for an ID.
+fn token(ring: &KeyRing, id: &[u8; 8]) -> Vec<u8> {
+    let [original, id] = [&[1; 8], id].map(|id| ConnectionId::new(id).unwrap());
+    let token = RetryToken::new(CLIENT.parse().unwrap(), original, id, ring.now());
+    token.seal(ring).unwrap().to_vec()
+}
+
+fn reason(gateway: &Gateway, frame: &[u8]) -> Reason {
+    gateway.judge(frame).unwrap().verdict.expect("it is to the service").reason
+}
+
+#[test]
+fn keys_are_rotated_without_a_gap() {
+    in_namespace(|| {
+        let gateway = asking("rotation");
+        let control = gateway.control();
+        let first = control.key_ring().unwrap();
+        let mut tokens = vec![token(&first, &[2; 8])];
+        let mut number = 0;
+        let mut judge = |id: &[u8; 8], token: &[u8]| {
+            number += 1;
+            reason(&gateway, &initial(number, id, token))
+        };
+        assert_eq!(judge(&[2; 8], &tokens[0]), Reason::Proved);
+        assert_eq!(judge(&[3; 8], &tokens[0]), Reason::BadToken);
+        for turn in 1..6 {
+            let epoch = control.key_ring().unwrap().epoch();
+            assert_eq!(control.rotate_keys().unwrap(), Rotation::Announced(epoch.next()));
+            // Servers have it by now, and it is not used.
+            assert_eq!(control.key_ring().unwrap().epoch(), epoch);
+            assert_eq!(
+                judge(&[2; 8], &token(&control.key_ring().unwrap(), &[2; 8])),
+                Reason::Proved
+            );
+            assert_eq!(control.rotate_keys().unwrap(), Rotation::Advanced(epoch.next()));
+            tokens.push(token(&control.key_ring().unwrap(), &[2; 8]));
+            for token in &tokens {
+                assert_eq!(judge(&[2; 8], token), Reason::Proved, "turn {turn}");
+            }
+        }
+        // Once more, and the first key is forgotten.
+        control.rotate_keys().unwrap();
+        assert_eq!(judge(&[2; 8], &tokens[0]), Reason::BadToken);
+        assert_eq!(judge(&[2; 8], &tokens[1]), Reason::Proved);
+    });
+}
+
+#[test]
+fn each_gateway_has_its_own_keys() {
+    in_namespace(|| {
+        let (one, other) = (asking("one"), asking("other"));
+        let ring = one.control().key_ring().unwrap();
+        assert_eq!(reason(&one, &initial(1, &[2; 8], &token(&ring, &[2; 8]))), Reason::Proved);
+        let seen = reason(&other, &initial(1, &[2; 8], &token(&ring, &[2; 8])));
+        assert_eq!(seen, Reason::BadToken);
+        // A copy to try packets on has the same.
+        let copy = one.control().snapshot(ObjectSource::Embedded).unwrap();
+        assert_eq!(reason(&copy, &initial(2, &[2; 8], &token(&ring, &[2; 8]))), Reason::Proved);
+        let judged = copy.judge(&initial(3, &[2; 8], &[])).unwrap();
+        let verdict = judged.verdict.expect("it is to the service");
+        assert_eq!((judged.action, verdict.reason), (Action::Answer, Reason::RetrySent));
+    });
+}
+
+#[test]
+fn who_reads_the_file_can_check_tokens() {
+    in_namespace(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        let mut config = config("file");
+        config.gateway.retry_keys = Some(path.to_str().unwrap().to_owned());
+        let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
+        let read = || KeyRing::from_bytes(&std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!(read().to_bytes(), gateway.control().key_ring().unwrap().to_bytes());
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        // What somebody put in its way is replaced, and where it leads nothing is written.
+        let victim = folder.path().join("victim");
+        std::fs::write(&victim, "precious").unwrap();
+        for name in ["keys", "keys.new"] {
+            let _ = std::fs::remove_file(folder.path().join(name));
+            std::os::unix::fs::symlink(&victim, folder.path().join(name)).unwrap();
+        }
+        let ring = gateway.control().key_ring().unwrap();
+        write_key_ring(&path, &ring).unwrap();
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+        assert!(!std::fs::symlink_metadata(&path).unwrap().is_symlink());
+        assert_eq!(read().to_bytes(), ring.to_bytes());
+        assert!(write_key_ring(&folder.path().join("missing/keys"), &ring).is_err());
+    });
+}
