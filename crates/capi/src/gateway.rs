@@ -30,7 +30,7 @@ pub(crate) struct Inner {
 }
 
 pub(crate) enum Kind {
-    Owned(Gateway),
+    Owned(Box<Gateway>),
     /// With a handle of the gateway the ledger was in when it was asked last.
     Joined(Mutex<Control>, Ledger),
     /// At its socket, where it can be fed and nothing else.
@@ -105,7 +105,7 @@ unsafe fn open(
         let socket = config.gateway.socket.is_some();
         let _host =
             socket.then(|| SocketHost::start(loaded.control(), &config, false)).transpose()?;
-        let kind = Kind::Owned(loaded);
+        let kind = Kind::Owned(Box::new(loaded));
         let (interfaces, mode) = (config.gateway.interfaces, config.gateway.mode);
         let inner = Inner { _host, kind, interfaces, mode };
         // SAFETY: as above.
