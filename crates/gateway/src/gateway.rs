@@ -31,7 +31,8 @@ pub struct LoadOptions {
     pub explain: bool,
     /// Seed of the ledger's hash; none: random.
     pub seed: Option<u64>,
-    /// No thread that cleans up after dead servers: the caller does ([`Control::sweep`]).
+    /// No thread that cleans up after dead servers, nor one that rotates keys: the caller does the one
+    /// ([`Control::sweep`]) and begins the other ([`Gateway::rotate_keys`]).
     pub unswept: bool,
 }
 
@@ -70,7 +71,9 @@ pub struct Gateway {
     pub(crate) pins: Option<Pins>,
     // After the links: nothing is swept or counted for a program that is gone.
     sweeper: Option<Periodic>,
-    keys: Option<Periodic>,
+    keys: Mutex<Option<Periodic>>,
+    /// File for servers that the keys of Retry tokens are written to.
+    key_file: Option<PathBuf>,
     ledger: Mutex<Option<Ledger>>,
     copied: Option<Membership>,
     judging: Mutex<()>,
@@ -125,7 +128,8 @@ impl Gateway {
             links,
             pins: None,
             sweeper: None,
-            keys: None,
+            keys: Mutex::default(),
+            key_file: None,
             ledger: Mutex::default(),
             copied: None,
             judging: Mutex::default(),
@@ -134,14 +138,30 @@ impl Gateway {
         }
     }
 
-    /// With a thread that rotates keys, and one that cleans up unless the caller does.
+    /// With a thread that rotates keys and one that cleans up, unless the caller sees to that.
     pub(crate) fn looked_after(mut self, config: &Config, options: LoadOptions) -> Result<Gateway> {
+        self.key_file = config.gateway.retry_keys.as_ref().map(PathBuf::from);
+        if let Some(path) = &self.key_file {
+            keys::write_key_ring(path, &self.control.key_ring()?)?;
+        }
         if !options.unswept {
             self.sweeper = Some(sweeper(self.control.clone())?);
+            self.rotate_keys()?;
         }
-        let file = config.gateway.retry_keys.as_ref().map(PathBuf::from);
-        self.keys = Some(keys::rotating(self.control.clone(), file)?);
         Ok(self)
+    }
+
+    /// Rotates the keys of Retry tokens from now on, in a thread of its own; a gateway that is loaded without
+    /// [`LoadOptions::unswept`] does. Capabilities belong to threads: who gives some up does so before.
+    ///
+    /// # Errors
+    /// The system's, if there can be no thread.
+    pub fn rotate_keys(&self) -> Result<()> {
+        let mut keys = lock(&self.keys);
+        if keys.is_none() {
+            *keys = Some(keys::rotating(self.control.clone(), self.key_file.clone())?);
+        }
+        Ok(())
     }
 
     /// With links that were there already.

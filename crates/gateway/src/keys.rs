@@ -104,11 +104,8 @@ pub fn write_key_ring(path: &Path, ring: &KeyRing) -> Result<()> {
     std::fs::rename(&fresh, path).map_err(failed)
 }
 
-/// Rotates keys from now on, and keeps the file up to date.
+/// Rotates keys from now on, and keeps the file up to date, which has those of now.
 pub(crate) fn rotating(control: Control, file: Option<PathBuf>) -> Result<Periodic> {
-    if let Some(path) = &file {
-        write_key_ring(path, &control.key_ring()?)?;
-    }
     let mut due = false;
     Periodic::start("equic-keys", move || {
         // The first time is now, and the keys are new.

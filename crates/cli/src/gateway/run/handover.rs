@@ -65,6 +65,7 @@ impl Handover {
         if !self.no_seccomp {
             seccomp::restrict()?;
         }
+        running.gateway.rotate_keys()?;
         Ok(prepared.map(|prepared| prepared.start()).transpose()?)
     }
 }
