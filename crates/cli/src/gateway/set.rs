@@ -5,7 +5,7 @@ use equic_report::table::{Column, Table};
 use serde_json::json;
 
 use super::Target;
-use super::save::Saving;
+use super::save::{Saved, Saving};
 use crate::failure::Done;
 use crate::output;
 
@@ -47,6 +47,10 @@ pub(super) fn run(args: &Args) -> Done {
         changes.extend(control.apply(setting)?);
     }
     let saved = saving.map(|saving| saving.finish(&control)).transpose()?;
+    if let Some(doubt) = saved.as_ref().and_then(Saved::doubt) {
+        output::notice(doubt);
+    }
+    let saved = saved.map(|saved| saved.path);
     if args.json {
         return output::json("equic.gateway.set/1", json!({ "changes": changes, "saved": saved }));
     }
