@@ -135,9 +135,9 @@ const OLD: &[libc::c_long] = &[];
 /// Families of sockets: the gateway's own, Prometheus's, and the kernel's news of interfaces.
 const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// Requests of ioctl(2) that reach beyond this process: input typed into a terminal, the terminal's own
-/// commands, and signals to somebody else when a descriptor is ready.
-const IOCTL_REFUSED: [u64; 4] = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64, 0x8901, 0x8902];
+/// Requests of ioctl(2) that reach beyond this process: input typed into a terminal (TIOCSTI), the terminal's
+/// own commands (TIOCLINUX), and signals to somebody else when a descriptor is ready (FIOSETOWN, SIOCSPGRP).
+const IOCTL_REFUSED: [u64; 4] = [0x5412, 0x541c, 0x8901, 0x8902];
 
 /// Commands of fcntl(2) that have the kernel send signals, of any number and to any process of this user:
 /// F_SETOWN, F_SETSIG, F_SETOWN_EX.
@@ -263,7 +263,7 @@ mod tests {
             ("kill", libc::SYS_kill, [0; 4]),
             ("signal to another process", libc::SYS_tgkill, [1, 1, 0, 0]),
             ("limits of another process", libc::SYS_prlimit64, [1, limit, 0, 0]),
-            ("input of the terminal", libc::SYS_ioctl, [0, libc::TIOCSTI as libc::c_long, path, 0]),
+            ("input of the terminal", libc::SYS_ioctl, [0, 0x5412, path, 0]),
             ("owner of a descriptor", libc::SYS_ioctl, [0, 0x8901, 0, 0]),
             ("signal of a descriptor", libc::SYS_fcntl, [0, 10, 0, 0]),
             // The kernel looks at the lower half of the number alone.
