@@ -248,6 +248,11 @@ impl Extensions {
         self.messages.forget(hook);
     }
 
+    /// The hook that others were lent to has been called.
+    pub(crate) fn end_lending(&mut self) {
+        (self.lent, self.depth) = (Vec::new(), 0);
+    }
+
     pub(crate) fn put_back(&mut self, extension: Extension) {
         self.waiting(extension.brought).push_front(extension);
     }
