@@ -7,7 +7,7 @@ use equic_wire::TransportErrorCode;
 use super::messages::{MAX_MESSAGE, Messages};
 use super::requests::{Hold, MAX_PAYLOAD, MAX_REQUESTS, Request};
 use super::share::Share;
-use super::{Hook, HookId, Lent, Own, OwnFrame, Point};
+use super::{Hook, HookError, HookId, Lent, Own, OwnFrame, Point};
 use crate::Timestamp;
 use crate::connection::View;
 
@@ -458,8 +458,8 @@ impl<'a> Host<'a> {
         self.view.extensions().depth -= 1;
     }
 
-    /// A request that has to be carried out, however many wait: once for each hook.
-    pub(super) fn request_always(&mut self, request: Request) {
-        self.view.extensions().requests.push_back(request);
+    /// A hook has failed while it was called by another, and is to be taken off.
+    pub(super) fn failed(&mut self, hook: HookId, error: HookError) {
+        self.view.extensions().request_take_off(hook, error);
     }
 }

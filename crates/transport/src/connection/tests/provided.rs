@@ -3,6 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
+use equic_wire::TransportErrorCode;
+
 use super::requests::brings;
 use super::*;
 use crate::operation::{Hook, HookError, HookId, Host, Operation, Point, Provided, ProvidedCall};
@@ -32,6 +34,7 @@ impl Hook for Sums {
         assert!(!self.panics, "as a defect of the hook would");
         if self.fails {
             outputs[0] = 77;
+            host.close(TransportErrorCode::INTERNAL_ERROR, "by a hook that failed").unwrap();
             return Err(HookError("broken".to_owned()));
         }
         outputs[0] = call.inputs.iter().sum();
@@ -124,6 +127,7 @@ fn who_fails_in_a_call_is_taken_off_alone() {
         _ => None,
     });
     assert_eq!(failed.collect::<Vec<_>>(), [(broken, "broken".to_owned())]);
+    assert!(!client.closing.is_closed(), "nothing that it asked for is done");
     assert!(client.detach(broken).is_none());
     assert_eq!(asks(client, "caller", 100), (Some(10), 1007));
     assert!(client.detach(caller).is_some());
