@@ -5,8 +5,8 @@
 //! several rates, in random order, again and again; the baseline is the same flood sent to the
 //! bystander, so that only what reaches the server differs.
 //!
-//! * `plan`: what is chosen, and the command lines of the parts; `cell`: one measurement; `guard`: what
-//!   protects the server;
+//! * `plan`: what is chosen, and the command lines of the parts; `rounds`: the order of the measurements;
+//!   `cell`: one measurement; `guard`: what protects the server;
 //! * `result`: ratios and their intervals; `show`: table and progress;
 //! * `forged`: the same for a flood from forged sources, with measures and arms of its own.
 
@@ -15,6 +15,7 @@ mod forged;
 mod guard;
 mod plan;
 mod result;
+mod rounds;
 mod show;
 
 use std::path::PathBuf;
@@ -23,18 +24,15 @@ use std::time::SystemTime;
 use equic_lab::{Lab, pin_thread};
 use equic_report::schema::{Machine, Report, Timestamp};
 use equic_report::table::{Style, Table};
-use rand::SeedableRng as _;
-use rand::rngs::SmallRng;
-use rand::seq::SliceRandom as _;
 use serde::Serialize;
 
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::part::until_interrupted;
-use cell::{Cell, Stage};
-use plan::{Arm, HOSTS, Plan, two_cpus};
+use cell::Stage;
+use plan::{HOSTS, Plan, two_cpus};
 use result::Bench;
-use show::Progress;
+use rounds::measure_all;
 
 /// The schema of the result.
 const SCHEMA: &str = "equic.lab.bench/1";
@@ -99,7 +97,10 @@ fn carry_out(args: &Args) -> Done {
         return tell(args, &report, &forged::table(&data.rows), &forged::note(&data.plan));
     }
     let plan = Plan::new(args, cpus);
-    let cells = measure(&plan, &lab)?;
+    let stage = Stage { lab: &lab, plan: &plan };
+    let cells = measure_all(&plan.flood_pps, plan.rounds, plan.seed, |round, arm, pps| {
+        stage.measure(round, arm, pps)
+    })?;
     lab.close()?;
     let report = envelope.report(SCHEMA, Bench::new(plan, cells))?;
     report.write(args.out.join("flood.json"))?;
@@ -139,22 +140,4 @@ fn check(args: &Args) -> Done {
     std::fs::create_dir_all(&args.out).map_err(|error| {
         Failure::because(format_args!("cannot make the folder {}", args.out.display()), error)
     })
-}
-
-fn measure(plan: &Plan, lab: &Lab) -> Done<Vec<Cell>> {
-    let progress = Progress::new(plan.cells());
-    let mut rng = SmallRng::seed_from_u64(plan.seed);
-    let stage = Stage { lab, plan };
-    let mut cells = Vec::with_capacity(plan.cells());
-    let mut order: Vec<(Option<u64>, Arm)> =
-        plan.flood_pps.iter().flat_map(|pps| Arm::ALL.map(|arm| (*pps, arm))).collect();
-    for round in 0..plan.rounds {
-        order.shuffle(&mut rng);
-        for &(pps, arm) in &order {
-            progress.begin(arm.title(), pps);
-            cells.push(stage.measure(round, arm, pps)?);
-            progress.done();
-        }
-    }
-    Ok(cells)
 }

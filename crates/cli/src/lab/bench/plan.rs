@@ -7,6 +7,7 @@ use equic_lab::{Lab, Namespace};
 use serde::{Deserialize, Serialize};
 
 use super::Args;
+use super::rounds::Arms;
 use crate::failure::{Done, Failure};
 use crate::part::allowed_cpus;
 
@@ -44,11 +45,11 @@ pub(super) enum Arm {
     Nothing,
 }
 
-impl Arm {
-    pub(super) const ALL: [Arm; 5] =
-        [Arm::Elsewhere, Arm::Gateway, Arm::Nftables, Arm::UserSpace, Arm::Nothing];
+impl Arms for Arm {
+    const ALL: &'static [Arm] =
+        &[Arm::Elsewhere, Arm::Gateway, Arm::Nftables, Arm::UserSpace, Arm::Nothing];
 
-    pub(super) fn title(self) -> &'static str {
+    fn title(self) -> &'static str {
         match self {
             Arm::Elsewhere => "flood elsewhere (baseline)",
             Arm::Gateway => "eQUIC gateway",
@@ -113,11 +114,6 @@ impl Plan {
             flood_cpu,
             seed: args.seed,
         }
-    }
-
-    /// Measurements in all.
-    pub(super) fn cells(&self) -> usize {
-        self.rounds * self.flood_pps.len() * Arm::ALL.len()
     }
 
     /// `equic serve`, for an arm; `gateway` is the name of the one to feed.

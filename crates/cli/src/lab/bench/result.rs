@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::Cell;
 use super::plan::{Arm, Plan};
+use super::rounds::Arms as _;
 
 /// At least so much of the baseline's requests is what the gateway is to leave.
 pub(super) const AIM_THROUGHPUT: f64 = 0.99;
@@ -56,7 +57,7 @@ impl Bench {
         let mut rng = SmallRng::seed_from_u64(plan.seed);
         let mut rows = Vec::new();
         for pps in &plan.flood_pps {
-            rows.extend(Arm::ALL.map(|arm| row(&cells, arm, *pps, &mut rng)));
+            rows.extend(Arm::ALL.iter().map(|arm| row(&cells, *arm, *pps, &mut rng)));
         }
         Bench { plan, rows, cells }
     }

@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::plan::Arm;
 use super::result::{AIM_P99, AIM_THROUGHPUT, Ratio, Row};
+use super::rounds::Arms as _;
 
 pub(super) fn table(rows: &[Row]) -> Table {
     let mut table = Table::new([

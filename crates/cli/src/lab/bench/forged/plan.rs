@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::Args;
 use super::super::plan::{POOL, PORT, RECEIVE_BUFFER, SPARE, milliseconds, words};
+use super::super::rounds::Arms;
 
 /// Prefix that the forged addresses are from: 2^23 of them, and none of the lab's.
 const FORGED: &str = "10.128.0.0/9";
@@ -34,8 +35,8 @@ pub(in super::super) enum Arm {
     Gateway,
 }
 
-impl Arm {
-    pub(super) const ALL: [Arm; 6] = [
+impl Arms for Arm {
+    const ALL: &'static [Arm] = &[
         Arm::Elsewhere,
         Arm::Nothing,
         Arm::Nftables,
@@ -44,7 +45,7 @@ impl Arm {
         Arm::Gateway,
     ];
 
-    pub(super) fn title(self) -> &'static str {
+    fn title(self) -> &'static str {
         match self {
             Arm::Elsewhere => "flood elsewhere (baseline)",
             Arm::Nothing => "nothing",
@@ -117,11 +118,6 @@ impl Plan {
             flood_cpu,
             seed: args.seed,
         }
-    }
-
-    /// Measurements in all.
-    pub(super) fn cells(&self) -> usize {
-        self.rounds * self.flood_pps.len() * Arm::ALL.len()
     }
 
     /// `equic serve`, for an arm; a gateway is called like the lab.

@@ -8,6 +8,7 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
 use super::super::result::Ratio;
+use super::super::rounds::Arms as _;
 use super::cell::Cell;
 use super::plan::{Arm, Plan};
 
@@ -46,7 +47,7 @@ impl Bench {
         let mut rng = SmallRng::seed_from_u64(plan.seed);
         let mut rows = Vec::new();
         for pps in &plan.flood_pps {
-            rows.extend(Arm::ALL.map(|arm| row(&cells, arm, *pps, &mut rng)));
+            rows.extend(Arm::ALL.iter().map(|arm| row(&cells, *arm, *pps, &mut rng)));
         }
         Bench { plan, rows, cells }
     }

@@ -3,6 +3,7 @@
 use equic_report::number;
 use equic_report::table::{Cell, Column, Table};
 
+use super::super::rounds::Arms as _;
 use super::super::show::{figure, ratio};
 use super::plan::{Arm, Plan};
 use super::result::Row;
