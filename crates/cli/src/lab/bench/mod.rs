@@ -6,7 +6,7 @@
 //! bystander, so that only what reaches the server differs.
 //!
 //! * `plan`: what is chosen, and the command lines of the parts; `rounds`: the order of the measurements;
-//!   `cell`: one measurement; `guard`: what protects the server;
+//!   `cell`: one measurement, made of `steps`; `guard`: what protects the server;
 //! * `result`: ratios and their intervals; `show`: table and progress;
 //! * `forged`: the same for a flood from forged sources, with measures and arms of its own.
 
@@ -17,6 +17,7 @@ mod plan;
 mod result;
 mod rounds;
 mod show;
+mod steps;
 
 use std::path::PathBuf;
 use std::time::SystemTime;

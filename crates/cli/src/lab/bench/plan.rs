@@ -48,6 +48,7 @@ pub(super) enum Arm {
 impl Arms for Arm {
     const ALL: &'static [Arm] =
         &[Arm::Elsewhere, Arm::Gateway, Arm::Nftables, Arm::UserSpace, Arm::Nothing];
+    const BASELINE: Arm = Arm::Elsewhere;
 
     fn title(self) -> &'static str {
         match self {

@@ -44,6 +44,7 @@ impl Arms for Arm {
         Arm::ServerRetry,
         Arm::Gateway,
     ];
+    const BASELINE: Arm = Arm::Elsewhere;
 
     fn title(self) -> &'static str {
         match self {
