@@ -7,7 +7,7 @@
 //!
 //! * `plan`: what is chosen, and the command lines of the parts; `rounds`: the order of the measurements;
 //!   `cell`: one measurement, made of `steps`; `guard`: what protects the server;
-//! * `result`: ratios and their intervals; `show`: table and progress;
+//! * `rows`, `result`: ratios and their intervals; `show`: table and progress;
 //! * `forged`: the same for a flood from forged sources, with measures and arms of its own.
 
 mod cell;
@@ -16,6 +16,7 @@ mod guard;
 mod plan;
 mod result;
 mod rounds;
+mod rows;
 mod show;
 mod steps;
 

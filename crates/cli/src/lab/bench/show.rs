@@ -8,8 +8,9 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::plan::Arm;
-use super::result::{AIM_P99, AIM_THROUGHPUT, Ratio, Row};
+use super::result::{AIM_P99, AIM_THROUGHPUT, Row};
 use super::rounds::Arms as _;
+use super::rows::Ratio;
 
 pub(super) fn table(rows: &[Row]) -> Table {
     let mut table = Table::new([
