@@ -74,6 +74,14 @@ pub(crate) struct Args {
     markdown: bool,
 }
 
+impl Args {
+    /// Rates of the flood that were asked for, or else these. A rate is a number of Initials a second;
+    /// none: all that a CPU can send.
+    fn rates(&self, usual: Vec<Option<u64>>) -> Vec<Option<u64>> {
+        if self.flood.is_empty() { usual } else { self.flood.iter().copied().map(Some).collect() }
+    }
+}
+
 pub(super) fn run(args: &Args) -> Done {
     until_interrupted(|| carry_out(args))
 }

@@ -100,10 +100,7 @@ impl Plan {
         Plan {
             rounds: args.rounds.map_or(rounds, usize::from),
             seconds: args.seconds.map_or(seconds, f64::from),
-            flood_pps: match &args.flood[..] {
-                [] => rates,
-                chosen => chosen.iter().map(|pps| Some(*pps)).collect(),
-            },
+            flood_pps: args.rates(rates),
             connections: 8,
             bytes_per_request: 10_000,
             timeout_ms: 2_000,

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::plan::Arm;
 use super::result::{AIM_P99, AIM_THROUGHPUT, Row};
-use super::rounds::Arms as _;
+use super::rounds::Arms;
 use super::rows::Ratio;
 
 pub(super) fn table(rows: &[Row]) -> Table {
@@ -28,11 +28,6 @@ pub(super) fn table(rows: &[Row]) -> Table {
     ])
     .title("Legitimate HTTP/3 requests under a flood of Initials");
     for row in rows {
-        let flood = match (row.arm, row.flood_pps) {
-            (Arm::Elsewhere, Some(pps)) => number::si(pps as f64, "packets/s"),
-            (Arm::Elsewhere, None) => "all it can".to_owned(),
-            _ => String::new(),
-        };
         let throughput = ratio(row.throughput, 100.0, 1);
         let p99 = ratio(row.p99, 1.0, 2);
         let aimed = row.arm == Arm::Gateway;
@@ -43,7 +38,7 @@ pub(super) fn table(rows: &[Row]) -> Table {
         };
         let failed = 100.0 * row.failures as f64 / row.requests.max(1) as f64;
         table.row([
-            flood.into(),
+            flood(row.arm, row.flood_pps).into(),
             Cell::new(row.arm.title()),
             figure(row.sent_pps, 0).into(),
             figure(row.requests_per_s, 0).into(),
@@ -65,6 +60,16 @@ pub(super) fn aim() -> String {
         "aim for the gateway: at least {:.0} % of the baseline's requests, p99 at most {AIM_P99} times",
         100.0 * AIM_THROUGHPUT
     )
+}
+
+/// The first column: a rate stands in the row of its first arm alone.
+pub(super) fn flood<A: Arms>(arm: A, pps: Option<u64>) -> String {
+    if arm == A::BASELINE { rate(pps) } else { String::new() }
+}
+
+/// Words for the rate of a flood.
+fn rate(pps: Option<u64>) -> String {
+    pps.map_or_else(|| "all it can".to_owned(), |pps| number::si(pps as f64, "packets/s"))
 }
 
 pub(super) fn figure(value: Option<f64>, digits: usize) -> String {
@@ -98,9 +103,7 @@ impl Progress {
 
     pub(super) fn begin(&self, arm: &str, pps: Option<u64>) {
         if let Some(bar) = &self.0 {
-            let flood = pps
-                .map_or_else(|| "all it can".to_owned(), |pps| number::si(pps as f64, "packets/s"));
-            bar.set_message(format!("{arm}, flood {flood}"));
+            bar.set_message(format!("{arm}, flood {}", rate(pps)));
         }
     }
 

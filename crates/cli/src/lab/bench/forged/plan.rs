@@ -102,10 +102,7 @@ impl Plan {
         Plan {
             rounds: args.rounds.map_or(rounds, usize::from),
             seconds: args.seconds.map_or(seconds, f64::from),
-            flood_pps: match &args.flood[..] {
-                [] => rates,
-                chosen => chosen.iter().map(|pps| Some(*pps)).collect(),
-            },
+            flood_pps: args.rates(rates),
             forged: FORGED.to_owned(),
             newcomers_per_s: NEWCOMERS,
             established: 4,
