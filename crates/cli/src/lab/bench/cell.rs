@@ -62,15 +62,15 @@ impl Stage<'_> {
         let begun = Instant::now();
         let mut client = Part::start("client", &seat, &plan.client(lab.server(), &pin))?;
         let patience = Duration::from_secs_f64(plan.seconds) + PATIENCE;
-        // A client that is late is told of by `finish`.
+        // Should the client not have ended by then, `finish` fails and says so.
         steps::watch(&mut [&mut server, &mut flood], patience, || Ok(client.ended()))?;
-        let summary: Summary = steps::reported(&client.finish()?, "summary")?;
+        let summary: Summary = client.finish()?.reported("summary")?;
         let seconds = begun.elapsed().as_secs_f64();
         let work = Counters::read(lab, &server)?.since(&before, seconds);
         let dropped = guard.dropped()?;
 
         flood.stop();
-        let flood: FloodReport = steps::reported(&flood.finish()?, "report")?;
+        let flood: FloodReport = flood.finish()?.reported("report")?;
         server.stop();
         server.finish()?;
         guard.finish()?;

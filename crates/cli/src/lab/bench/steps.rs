@@ -1,18 +1,16 @@
-//! Steps of a measurement, whatever the flood is made of: its parts are started, watched and asked for
-//! their results, and the use of the server's host is counted.
+//! Steps of a measurement, whatever the flood is made of: its parts are started, and watched, and
+//! the work of the server is counted.
 
 use std::time::{Duration, Instant};
 
 use equic_lab::measure::{NetCounters, ProcessCpu};
 use equic_lab::plan::IFNAME;
 use equic_lab::{Lab, Namespace};
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::plan::{ATTACKER, BYSTANDER};
 use super::rounds::Arms;
 use crate::failure::{Done, Failure};
-use crate::part::{Ended, PATIENCE, Part, Seat};
+use crate::part::{PATIENCE, Part, Seat};
 
 /// Time between two looks at the parts' output.
 const LOOK: Duration = Duration::from_millis(20);
@@ -41,7 +39,8 @@ pub(super) fn flood(lab: &Lab, cpu: usize, target: &Namespace, args: &[String]) 
     let before = received(target)?;
     let arrived = || Ok(received(target)?.saturating_sub(before) >= ARRIVED);
     if !watch(&mut [&mut flood], PATIENCE, arrived)? {
-        return Err(Failure::new("the flood did not arrive"));
+        let seconds = PATIENCE.as_secs();
+        return Err(Failure::new(format!("the flood did not arrive within {seconds} s")));
     }
     Ok(flood)
 }
@@ -74,15 +73,6 @@ pub(super) fn watch(
         std::thread::sleep(LOOK);
     }
     Ok(true)
-}
-
-/// The value under this name in a part's last line.
-pub(super) fn reported<T: DeserializeOwned>(ended: &Ended, name: &str) -> Done<T> {
-    let missing = || Failure::new(format!("a part ended without its {name} ({})", ended.status));
-    let (_, done) = ended.event("done").ok_or_else(missing)?;
-    let value: Value = done[name].clone();
-    serde_json::from_value(value)
-        .map_err(|error| Failure::because(format_args!("the {name} is not understood"), error))
 }
 
 /// Counters of the server and its host at one time.

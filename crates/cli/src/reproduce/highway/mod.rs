@@ -54,7 +54,7 @@ pub(crate) struct Args {
     /// Only these implementations
     #[arg(long = "impl", value_name = "NAME", value_delimiter = ',')]
     implementations: Vec<String>,
-    /// Of the order of the cells
+    /// Seed of the order of the cells
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     /// A small one: 3 rounds of 200 MB, in about seven minutes
@@ -76,7 +76,7 @@ fn amount(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "write a number of bytes such as 1000000, 100M or 2GiB".to_owned())
 }
 
-/// Carries it out.
+/// Carries out the experiment.
 pub(super) fn run(args: &Args) -> Done {
     check_fonts()?;
     if let Some(stored) = &args.plot_only {
@@ -97,7 +97,7 @@ pub(super) fn run(args: &Args) -> Done {
     let settings = settings(args, &raw)?;
     let created = Timestamp::new(SystemTime::now())
         .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
-    let (stop, quiet) = (part::until_signal()?, args.told.is_document());
+    let (stop, quiet) = (super::until_signal()?, args.told.is_document());
     let mut parts = Vec::new();
     for part in Part::ALL {
         if let Some(done) = part.carry_out(&settings, &raw, quiet, &stop)? {

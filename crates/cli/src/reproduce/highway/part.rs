@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use equic_bench::doctor::copies;
@@ -143,17 +142,6 @@ impl Part {
         let (started, ended) = (summary.started, summary.ended);
         Ok(Some(Measured { part: self, command: line, started, ended, rows: summary.rows }))
     }
-}
-
-/// A flag that signals set.
-pub(super) fn until_signal() -> Done<Arc<AtomicBool>> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::because("cannot watch for signals", error))?;
-    }
-    Ok(stop)
 }
 
 /// Waits for a run, and hands a signal on to it.

@@ -67,7 +67,7 @@ pub(crate) struct Args {
     plot_only: Option<PathBuf>,
 }
 
-/// Carries it out.
+/// Carries out the experiment.
 pub(super) fn run(args: &Args) -> Done {
     check_fonts()?;
     super::make_folder(&args.out)?;
@@ -85,10 +85,10 @@ pub(super) fn run(args: &Args) -> Done {
     };
     let parts = if args.parts.is_empty() { Part::ALL.to_vec() } else { args.parts.clone() };
     let scale = Scale { size, seeds: args.seeds, parts };
-    let stop = part::until_signal()?;
+    let stop = super::until_signal()?;
     let mut parts = Vec::new();
     for part in Part::ALL {
-        // It may have come when no sweep was there to hear of it.
+        // The signal may have come while there was no sweep that it could be handed on to.
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::new("interrupted").mend("the same command goes on from there"));
         }

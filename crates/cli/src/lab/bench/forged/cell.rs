@@ -73,7 +73,7 @@ impl Stage<'_> {
         let mut newcomers = Part::start("newcomers", &seat, &args)?;
         let patience = Duration::from_secs_f64(plan.seconds) + PATIENCE;
         let others = &mut [&mut server, &mut flood, &mut established];
-        // Newcomers that are late are told of by `finish`.
+        // Should the newcomers not have ended by then, `finish` fails and says so.
         steps::watch(others, patience, || Ok(newcomers.ended()))?;
         let seconds = now()? - begun;
         let newcomers = newcomers.finish()?.samples;
@@ -81,7 +81,7 @@ impl Stage<'_> {
         let dropped = guard.dropped()?;
 
         flood.stop();
-        let flood: FloodReport = steps::reported(&flood.finish()?, "report")?;
+        let flood: FloodReport = flood.finish()?.reported("report")?;
         established.stop();
         let established = established.finish()?.samples;
         server.stop();
@@ -128,12 +128,15 @@ impl Stage<'_> {
         let mut part = Part::start("established connections", &seat, &args)?;
         let at_work = || Ok(datagrams()?.saturating_sub(before) >= AT_WORK);
         if !steps::watch(&mut [server, &mut part], PATIENCE, at_work)? {
-            return Err(Failure::new("the connections before the flood got no answers"));
+            let what = "the connections before the flood got no answers";
+            let seconds = PATIENCE.as_secs();
+            return Err(Failure::new(format!("{what} within {seconds} s")));
         }
         Ok(part)
     }
 }
 
+/// True for a newcomer that got its answer.
 fn well(sample: &&Sample) -> bool {
     sample.outcome == Outcome::Ok
 }
