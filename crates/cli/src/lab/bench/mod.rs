@@ -94,7 +94,7 @@ fn carry_out(args: &Args) -> Done {
     // Threads, and parts that are not told otherwise, stay off the server's CPU.
     let cpus = two_cpus()?;
     pin_thread(&[cpus[1]])?;
-    // What killed runs left behind; whatever cannot be removed is not in the way.
+    // Labs that killed runs left behind. One that cannot be removed does no harm.
     let _ = Lab::sweep();
     let lab = Lab::builder("bench").clients(HOSTS).build()?;
     let envelope = Envelope { created, machine };
@@ -117,7 +117,7 @@ fn carry_out(args: &Args) -> Done {
     tell(args, &report, &show::table(&report.data.rows), &show::aim())
 }
 
-/// When and where something was measured, taken before it was.
+/// Time and machine of a measurement, read before it begins.
 struct Envelope {
     created: Timestamp,
     machine: Machine,

@@ -8,18 +8,18 @@ use super::cell::Cell;
 use super::plan::{Arm, Plan};
 use super::rows::{Group, Measured, Ratio, rows};
 
-/// At least so much of the baseline's requests is what the gateway is to leave.
+/// Aim for the gateway: the least share of the baseline's requests that it leaves.
 pub(super) const AIM_THROUGHPUT: f64 = 0.99;
-/// At most so many times the baseline's 99th percentile.
+/// Aim for the gateway: the 99th percentile at most, as a multiple of the baseline's.
 pub(super) const AIM_P99: f64 = 1.1;
 
 /// `data` of schema equic.lab.bench/1.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Bench {
     pub plan: Plan,
-    /// One for each rate and arm.
+    /// A row for each rate and arm.
     pub rows: Vec<Row>,
-    /// Everything that was measured, in the order it was.
+    /// All measurements, in the order in which they were taken.
     pub cells: Vec<Cell>,
 }
 

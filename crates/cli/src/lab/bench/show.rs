@@ -72,10 +72,12 @@ fn rate(pps: Option<u64>) -> String {
     pps.map_or_else(|| "all it can".to_owned(), |pps| number::si(pps as f64, "packets/s"))
 }
 
+/// A figure with so many digits behind the point.
 pub(super) fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| number::MISSING.to_owned(), |value| format!("{value:.digits$}"))
 }
 
+/// A ratio and its interval, each multiplied by `scale`: 100 for per cent.
 pub(super) fn ratio(ratio: Option<Ratio>, scale: f64, digits: usize) -> (String, String) {
     let Some(Ratio { median, interval }) = ratio else { return Default::default() };
     let text = |value: f64| format!("{:.digits$}", scale * value);
@@ -86,12 +88,12 @@ pub(super) fn ratio(ratio: Option<Ratio>, scale: f64, digits: usize) -> (String,
 pub(super) struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    /// Of so many measurements.
+    /// A bar for so many measurements.
     pub(super) fn new(cells: usize) -> Progress {
         Progress(std::io::stderr().is_terminal().then(|| {
             let target = ProgressDrawTarget::stderr();
             let bar = ProgressBar::with_draw_target(Some(cells as u64), target);
-            // It is a constant, and the default looks fine too.
+            // The template is a constant; if it is wrong, the default style does, too.
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {eta:>4}  {msg}")
             {
                 bar.set_style(style);

@@ -1,4 +1,4 @@
-//! Steps of a measurement, whatever the flood is made of: its parts are started, and watched, and
+//! Steps of a measurement, whatever the flood is made of: its parts are started and watched, and
 //! the work of the server is counted.
 
 use std::time::{Duration, Instant};

@@ -150,7 +150,7 @@ pub(super) fn measure(stage: &Stage<'_>, arm: Arm, cast: &Cast) -> Done<Block> {
         Arm::KernelStrict | Arm::KernelNew => after.dropped - before.dropped,
         Arm::None | Arm::UserEarly => after.delivered - before.delivered,
     };
-    // What overflowed the server's socket was no attempt it turned away.
+    // What overflows the server's socket never reaches the early arm, so that arm has no least share.
     let share = if arm == Arm::UserEarly { 0.0 } else { SHARE };
     if attempts == 0 || (attempts as f64) < share * sent as f64 {
         return Err(Failure::new(format!("only {attempts} of {sent} attempts were turned away")));

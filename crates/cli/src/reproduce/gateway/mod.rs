@@ -67,7 +67,7 @@ pub(crate) struct Args {
     /// attacker, as a multiple of the others'
     #[arg(long, value_name = "TIMES", default_value = "32", value_parser = clap::value_parser!(u32).range(1..=1000))]
     most_attack: u32,
-    /// Of the runs' order and of the intervals; without it, a new one
+    /// Seed of the runs' order and of the intervals; without it, a new one
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// A small one: 2 runs of some seconds each, in some minutes
@@ -97,7 +97,7 @@ fn carry_out(args: &Args) -> Done {
         )
         .mend("run `sudo equic reproduce gateway`"));
     }
-    // What would fail after minutes should fail at once.
+    // These checks come first, so that the experiment does not fail after minutes.
     let raw = args.out.join("raw");
     super::make_folder(&raw)?;
     check_fonts()?;
@@ -107,7 +107,7 @@ fn carry_out(args: &Args) -> Done {
     let plan = Plan::new(args, args.seed.unwrap_or_else(|| rand::random::<u32>().into()))?;
     // Threads, and parts that are not told otherwise, stay off the server's CPU.
     pin_thread(&[plan.other_cpu])?;
-    // What killed experiments left behind; whatever cannot be removed is not in the way.
+    // Labs that killed experiments left behind. One that cannot be removed does no harm.
     let _ = Lab::sweep();
     let decisions = block::decisions()?;
     let statistics = BpfStatistics::enable()?;
@@ -134,7 +134,7 @@ fn carry_out(args: &Args) -> Done {
     tell(args, &report)
 }
 
-/// All arms, once a round, in random order.
+/// Plays every arm once a round, each round in another random order.
 fn play(stage: &Stage<'_>, raw: &Path) -> Done<Vec<Run>> {
     let mut rng = StdRng::seed_from_u64(stage.plan.seed);
     let mut runs = Vec::new();

@@ -15,9 +15,9 @@ use crate::output;
 
 /// Advice after an interruption.
 const AGAIN: &str = "the same with --resume goes on with it";
-/// QUIC.
+/// QUIC implementations that are measured.
 const QUIC: [&str; 6] = ["equic", "quinn", "quiche", "s2n-quic", "tquic", "quic-go"];
-/// The same where AES has to be switched off: quinn on a library that can be told so.
+/// QUIC implementations in which AES instructions can be switched off: quinn with a library that has a switch.
 const SWITCHABLE: [&str; 6] = ["equic", "quinn-aws-lc", "quiche", "s2n-quic", "tquic", "quic-go"];
 
 /// Setting that a part of the experiment varies.
@@ -30,7 +30,7 @@ pub(super) enum Part {
     Aes,
 }
 
-/// A name among those that are chosen of whom no part knows, and all that are known.
+/// A chosen name that no part knows, if there is one, and all names that are known.
 pub(super) fn unknown(chosen: &[String]) -> Option<(&str, Vec<&'static str>)> {
     let mut known: Vec<&'static str> =
         Part::ALL.into_iter().flat_map(|part| part.names(&[])).collect();
@@ -119,7 +119,7 @@ impl Part {
         quiet: bool,
         stop: &AtomicBool,
     ) -> Done<Option<Measured>> {
-        // It may have come when no run was there to hear of it.
+        // The signal may have come while there was no run that it could be handed on to.
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::new("interrupted").mend(AGAIN));
         }
@@ -128,7 +128,7 @@ impl Part {
         output::notice(format_args!("{}: {line}", self.title()));
         let folder = raw.join(self.name());
         let equic = std::env::current_exe()
-            .map_err(|error| Failure::because("this program does not find itself", error))?;
+            .map_err(|error| Failure::because("cannot find the file of this program", error))?;
         let mut command = Command::new(equic);
         if folder.join(plan::FILE).exists() {
             command.args(["bench", "run", "--resume"]).arg(&folder);

@@ -23,7 +23,7 @@ const MOST_ADDRESSES: usize = 240;
 pub(in super::super) enum Arm {
     /// The flood goes to somebody else: what the others are compared with.
     Elsewhere,
-    /// Nobody.
+    /// No protection.
     Nothing,
     /// nftables: a rate of Initials for each source.
     Nftables,
@@ -58,7 +58,7 @@ impl Arms for Arm {
     }
 }
 
-/// Everything that was chosen; part of the result.
+/// Choices for the comparison; part of the result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in super::super) struct Plan {
     /// Number of rounds, in each of which everything is measured once.
@@ -125,7 +125,7 @@ impl Plan {
         args.extend(words(&["--receive-buffer", RECEIVE_BUFFER]));
         args.extend(match arm {
             Arm::ServerRetry => words(&["--retry"]),
-            // What stands before the server is compared, not what it does itself.
+            // Protections in front of the server are compared, so the server's own Retry is off.
             Arm::Gateway => words(&["--retry-threshold", "off", "--gateway", lab.id()]),
             Arm::Elsewhere | Arm::Nothing | Arm::Nftables | Arm::NftablesInAll => {
                 words(&["--retry-threshold", "off"])
@@ -167,7 +167,7 @@ impl Plan {
     /// `equic lab load well`: newcomers at a steady pace, whatever becomes of those before, each from the
     /// next address of its host.
     pub(super) fn newcomers(&self, host: &Namespace, server: &Namespace, pin: &str) -> Vec<String> {
-        // Those that come, and those that wait for the last of them.
+        // An address for each newcomer that comes before the last of them has its answer, or has failed.
         let most = self.newcomers_per_s * (self.seconds + f64::from(self.timeout_ms) / 1000.0);
         // The cast saturates.
         let addresses = (most.ceil() as usize).clamp(1, MOST_ADDRESSES);

@@ -14,9 +14,9 @@ use super::plan::{Arm, Plan};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in super::super) struct Bench {
     pub plan: Plan,
-    /// One for each rate and arm.
+    /// A row for each rate and arm.
     pub rows: Vec<Row>,
-    /// Everything that was measured, in the order it was.
+    /// All measurements, in the order in which they were taken.
     pub cells: Vec<Cell>,
 }
 

@@ -42,7 +42,7 @@ pub(in super::super) fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// What one has to know to read the table.
+/// Loads, sources and limits, for the line below the table.
 pub(in super::super) fn note(plan: &Plan) -> String {
     format!(
         "{} newcomers a second, each from an address of its own, and {} connections from before the \
