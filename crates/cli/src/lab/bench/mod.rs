@@ -21,13 +21,13 @@ mod show;
 mod steps;
 
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use equic_lab::{Lab, pin_thread};
-use equic_report::schema::{Machine, Report, Timestamp};
+use equic_report::schema::Report;
 use equic_report::table::{Style, Table};
 use serde::Serialize;
 
+use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::part::until_interrupted;
@@ -88,16 +88,13 @@ pub(super) fn run(args: &Args) -> Done {
 
 fn carry_out(args: &Args) -> Done {
     check(args)?;
-    let created = Timestamp::new(SystemTime::now())
-        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
-    let machine = Machine::read()?;
+    let envelope = Envelope::now()?;
     // Threads, and parts that are not told otherwise, stay off the server's CPU.
     let cpus = two_cpus()?;
     pin_thread(&[cpus[1]])?;
     // Labs that killed runs left behind. One that cannot be removed does no harm.
     let _ = Lab::sweep();
     let lab = Lab::builder("bench").clients(HOSTS).build()?;
-    let envelope = Envelope { created, machine };
     if args.forged {
         let bench = forged::measure(args, cpus, &lab)?;
         lab.close()?;
@@ -115,20 +112,6 @@ fn carry_out(args: &Args) -> Done {
     let report = envelope.report(SCHEMA, Bench::new(plan, cells))?;
     report.write(args.out.join("flood.json"))?;
     tell(args, &report, &show::table(&report.data.rows), &show::aim())
-}
-
-/// Time and machine of a measurement, read before it begins.
-struct Envelope {
-    created: Timestamp,
-    machine: Machine,
-}
-
-impl Envelope {
-    fn report<T: Serialize>(self, schema: &str, data: T) -> Done<Report<T>> {
-        let command = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
-        let Envelope { created, machine } = self;
-        Ok(Report { schema: schema.parse()?, created, machine, command, data })
-    }
 }
 
 fn tell<T: Serialize>(args: &Args, report: &Report<T>, table: &Table, note: &str) -> Done {

@@ -20,13 +20,12 @@ mod show;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use equic_endpoint::load::Sample;
 use equic_lab::measure::BpfStatistics;
 use equic_lab::{Lab, pin_thread};
 use equic_report::plot::check_fonts;
-use equic_report::schema::{Machine, Report, Timestamp};
+use equic_report::schema::Report;
 use equic_report::table::Style;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -36,6 +35,7 @@ use rand::seq::SliceRandom as _;
 use serde::Serialize;
 
 use super::Told;
+use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::part::until_interrupted;
@@ -101,9 +101,7 @@ fn carry_out(args: &Args) -> Done {
     let raw = args.out.join("raw");
     super::make_folder(&raw)?;
     check_fonts()?;
-    let created = Timestamp::new(SystemTime::now())
-        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
-    let machine = Machine::read()?;
+    let envelope = Envelope::now()?;
     let plan = Plan::new(args, args.seed.unwrap_or_else(|| rand::random::<u32>().into()))?;
     // Threads, and parts that are not told otherwise, stay off the server's CPU.
     pin_thread(&[plan.other_cpu])?;
@@ -123,13 +121,7 @@ fn carry_out(args: &Args) -> Done {
     let runs = play(&Stage { lab: &lab, plan: &plan, progress: &progress }, &raw)?;
     drop((progress, statistics));
     lab.close()?;
-    let report = Report {
-        schema: SCHEMA.parse()?,
-        created,
-        machine,
-        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-        data: Experiment { plan, decisions, runs },
-    };
+    let report = envelope.report(SCHEMA, Experiment { plan, decisions, runs })?;
     report.write_compact(args.out.join("result.json"))?;
     tell(args, &report)
 }

@@ -14,14 +14,14 @@ mod show;
 mod verdict;
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use equic_bench::doctor::copies;
 use equic_report::plot::check_fonts;
-use equic_report::schema::{Machine, Report, Timestamp};
+use equic_report::schema::Report;
 use equic_report::table::Style;
 
 use super::Told;
+use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 use data::{Highway, Settings};
@@ -95,8 +95,7 @@ pub(super) fn run(args: &Args) -> Done {
     let raw = args.raw.clone().unwrap_or_else(|| args.out.join("runs"));
     super::make_folder(&raw)?;
     let settings = settings(args, &raw)?;
-    let created = Timestamp::new(SystemTime::now())
-        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
+    let envelope = Envelope::now()?;
     let (stop, quiet) = (super::until_signal()?, args.told.is_document());
     let mut parts = Vec::new();
     for part in Part::ALL {
@@ -104,13 +103,7 @@ pub(super) fn run(args: &Args) -> Done {
             parts.push(done);
         }
     }
-    let report = Report {
-        schema: SCHEMA.parse()?,
-        created,
-        machine: Machine::read()?,
-        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-        data: Highway { settings, parts },
-    };
+    let report = envelope.report(SCHEMA, Highway { settings, parts })?;
     report.write_compact(args.out.join("result.json"))?;
     tell(args, &report)
 }

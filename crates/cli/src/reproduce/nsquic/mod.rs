@@ -15,13 +15,13 @@ mod verdict;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
 
 use equic_report::plot::check_fonts;
-use equic_report::schema::{Machine, Report, Timestamp};
+use equic_report::schema::Report;
 use equic_report::table::Style;
 
 use super::Told;
+use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 use data::NsQuic;
@@ -76,8 +76,7 @@ pub(super) fn run(args: &Args) -> Done {
     }
     let raw = args.raw.clone().unwrap_or_else(|| args.out.join("sweeps"));
     super::make_folder(&raw)?;
-    let created = Timestamp::new(SystemTime::now())
-        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
+    let envelope = Envelope::now()?;
     let size = match (args.quick, args.medium) {
         (true, _) => Size::Quick,
         (_, true) => Size::Medium,
@@ -94,13 +93,7 @@ pub(super) fn run(args: &Args) -> Done {
         }
         parts.extend(part.carry_out(&scale, &raw, args.threads, &stop)?);
     }
-    let report = Report {
-        schema: SCHEMA.parse()?,
-        created,
-        machine: Machine::read()?,
-        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-        data: NsQuic { scale, parts },
-    };
+    let report = envelope.report(SCHEMA, NsQuic { scale, parts })?;
     if args.gzip {
         super::write_compressed(&report, &args.out)?;
     } else {
