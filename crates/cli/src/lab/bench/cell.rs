@@ -5,18 +5,13 @@ use std::time::{Duration, Instant};
 use equic_endpoint::load::Summary;
 use equic_lab::Lab;
 use equic_lab::flood::FloodReport;
-use equic_lab::measure::{NetCounters, ProcessCpu};
 use serde::{Deserialize, Serialize};
 
-use super::guard::{self, Guard};
-use super::plan::{ATTACKER, Arm, BYSTANDER, CLIENT, Plan};
+use super::guard::Guard;
+use super::plan::{ATTACKER, Arm, CLIENT, Plan};
+use super::steps::{self, Counters};
 use crate::failure::Done;
 use crate::part::{PATIENCE, Part, Seat};
-
-/// Time between two looks at the parts' output.
-pub(super) const LOOK: Duration = Duration::from_millis(20);
-/// Time for which the flood is there before the client comes: what a rate lets in at once is through by then.
-pub(super) const LEAD: Duration = Duration::from_secs(1);
 
 /// Results of one measurement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -55,47 +50,30 @@ impl Stage<'_> {
     pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Done<Cell> {
         let (lab, plan) = (self.lab, self.plan);
         let guard = self.guard(arm)?;
-        let seat = Seat { host: lab.server(), cpu: plan.server_cpu, nice: false };
-        let mut server = Part::start("server", &seat, &plan.server(arm, lab, lab.id()))?;
-        let pin = server.ready()?["fingerprint"].as_str().unwrap_or_default().to_owned();
-        let target = match arm {
-            Arm::Elsewhere => lab.client(BYSTANDER),
-            _ => lab.server(),
-        };
-        let attacker = lab.client(ATTACKER);
-        let args = plan.flood(attacker, target, pps, round as u64 + 1);
-        let seat = Seat { host: attacker, cpu: plan.flood_cpu, nice: false };
-        let mut flood = guard::flood(&seat, target, &args)?;
+        let (mut server, pin) =
+            steps::server(lab, plan.server_cpu, &plan.server(arm, lab, lab.id()))?;
+        let target = steps::target(lab, arm);
+        let args = plan.flood(lab.client(ATTACKER), target, pps, round as u64 + 1);
+        let mut flood = steps::flood(lab, plan.flood_cpu, target, &args)?;
+        steps::lead(&mut [&mut server, &mut flood])?;
 
-        let arrived = Instant::now();
-        while arrived.elapsed() < LEAD {
-            server.look(false)?;
-            flood.look(false)?;
-            std::thread::sleep(LOOK);
-        }
-        let before = (NetCounters::of(lab.server())?, ProcessCpu::of(server.pid()));
+        let before = Counters::read(lab, &server)?;
         let seat = Seat { host: lab.client(CLIENT), cpu: plan.server_cpu, nice: false };
         let begun = Instant::now();
         let mut client = Part::start("client", &seat, &plan.client(lab.server(), &pin))?;
         let patience = Duration::from_secs_f64(plan.seconds) + PATIENCE;
-        while !client.ended() && begun.elapsed() < patience {
-            server.look(false)?;
-            flood.look(false)?;
-            std::thread::sleep(LOOK);
-        }
-        let summary: Summary = guard::reported(&client.finish()?, "summary")?;
+        // Should the client not have ended by then, `finish` fails and says so.
+        steps::watch(&mut [&mut server, &mut flood], patience, || Ok(client.ended()))?;
+        let summary: Summary = client.finish()?.reported("summary")?;
         let seconds = begun.elapsed().as_secs_f64();
-        let cpu = ProcessCpu::of(server.pid()).zip(before.1);
-        let net = NetCounters::of(lab.server())?;
+        let work = Counters::read(lab, &server)?.since(&before, seconds);
         let dropped = guard.dropped()?;
 
         flood.stop();
-        let flood: FloodReport = guard::reported(&flood.finish()?, "report")?;
+        let flood: FloodReport = flood.finish()?.reported("report")?;
         server.stop();
         server.finish()?;
         guard.finish()?;
-        let cpu = cpu.map_or(0.0, |(after, before)| after.seconds() - before.seconds());
-        let grown = |read: fn(&NetCounters) -> u64| read(&net).saturating_sub(read(&before.0));
         Ok(Cell {
             round,
             arm,
@@ -106,9 +84,9 @@ impl Stage<'_> {
             p99_ms: summary.p99_ms,
             requests: summary.requests,
             failures: summary.failures(),
-            server_cpu_percent: 100.0 * cpu / seconds,
-            datagrams: grown(|net| net.udp4.in_datagrams),
-            socket_full: grown(|net| net.udp4.rcvbuf_errors),
+            server_cpu_percent: work.cpu_percent,
+            datagrams: work.datagrams,
+            socket_full: work.socket_full,
             dropped,
         })
     }
