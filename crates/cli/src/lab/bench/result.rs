@@ -4,9 +4,9 @@ use equic_report::stats::{RESAMPLES, Sample};
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
-use super::cell::Cell;
+use super::cell::{Cell, Clients};
 use super::plan::{Arm, Plan};
-use super::rows::{Group, Measured, Ratio, rows};
+use super::rows::{Group, Ratio, rows};
 
 /// Aim for the gateway: the least share of the baseline's requests that it leaves.
 pub(super) const AIM_THROUGHPUT: f64 = 0.99;
@@ -51,15 +51,7 @@ impl Bench {
     }
 }
 
-impl Measured for Cell {
-    type Arm = Arm;
-
-    fn place(&self) -> (usize, Arm, Option<u64>) {
-        (self.round, self.arm, self.flood_pps)
-    }
-}
-
-fn row(group: &Group<'_, Cell>, rng: &mut SmallRng) -> Row {
+fn row(group: &Group<'_, Arm, Clients>, rng: &mut SmallRng) -> Row {
     let mut against = |read: fn(&Cell) -> Option<f64>| {
         let ratios = group.pairs().filter_map(|(base, cell)| Some(read(cell)? / read(base)?));
         let ratios: Sample = ratios.collect();
@@ -68,17 +60,19 @@ fn row(group: &Group<'_, Cell>, rng: &mut SmallRng) -> Row {
     };
     let (throughput, p99) = match group.arm {
         Arm::Elsewhere => (None, None),
-        _ => (against(|cell| Some(cell.requests_per_s)), against(|cell| cell.p99_ms)),
+        _ => {
+            (against(|cell| Some(cell.clients.requests_per_s)), against(|cell| cell.clients.p99_ms))
+        }
     };
     Row {
         arm: group.arm,
         flood_pps: group.flood_pps,
         sent_pps: group.median(|cell| Some(cell.sent_pps)),
-        requests_per_s: group.median(|cell| Some(cell.requests_per_s)),
-        p99_ms: group.median(|cell| cell.p99_ms),
-        server_cpu_percent: group.median(|cell| Some(cell.server_cpu_percent)),
-        failures: group.cells().map(|cell| cell.failures).sum(),
-        requests: group.cells().map(|cell| cell.requests).sum(),
+        requests_per_s: group.median(|cell| Some(cell.clients.requests_per_s)),
+        p99_ms: group.median(|cell| cell.clients.p99_ms),
+        server_cpu_percent: group.median(|cell| Some(cell.server.cpu_percent)),
+        failures: group.cells().map(|cell| cell.clients.failures).sum(),
+        requests: group.cells().map(|cell| cell.clients.requests).sum(),
         throughput,
         p99,
     }
@@ -88,6 +82,7 @@ fn row(group: &Group<'_, Cell>, rng: &mut SmallRng) -> Row {
 mod tests {
     use rand::SeedableRng as _;
 
+    use super::super::steps::Work;
     use super::*;
 
     fn cell(round: usize, arm: Arm, rps: f64, p99_ms: Option<f64>) -> Cell {
@@ -96,14 +91,14 @@ mod tests {
             arm,
             flood_pps: None,
             sent_pps: 1e6,
-            requests_per_s: rps,
-            median_ms: p99_ms,
-            p99_ms,
-            requests: 10,
-            failures: u64::from(p99_ms.is_none()),
-            server_cpu_percent: 50.0,
-            datagrams: 0,
-            socket_full: 0,
+            clients: Clients {
+                requests_per_s: rps,
+                median_ms: p99_ms,
+                p99_ms,
+                requests: 10,
+                failures: u64::from(p99_ms.is_none()),
+            },
+            server: Work { cpu_percent: 50.0, datagrams: 0, socket_full: 0 },
             dropped: None,
         }
     }
