@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::{Cell, Clients};
 use super::plan::{Arm, Plan};
-use super::rows::{Group, Ratio, rows};
+use super::rows::{self, Group, Ratio};
 
 /// Aim for the gateway: the least share of the baseline's requests that it leaves.
 pub(super) const AIM_THROUGHPUT: f64 = 0.99;
@@ -14,23 +14,14 @@ pub(super) const AIM_THROUGHPUT: f64 = 0.99;
 pub(super) const AIM_P99: f64 = 1.1;
 
 /// `data` of schema equic.lab.bench/1.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Bench {
-    pub plan: Plan,
-    /// A row for each rate and arm.
-    pub rows: Vec<Row>,
-    /// All measurements, in the order in which they were taken.
-    pub cells: Vec<Cell>,
-}
+pub(super) type Bench = rows::Bench<Plan, Arm, Clients, Figures>;
+/// A row of the table.
+pub(super) type Row = rows::Row<Arm, Figures>;
 
-/// An arm under a flood of one rate, over all rounds.
+/// Figures of an arm under a flood of one rate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Row {
-    pub arm: Arm,
-    /// Initials a second that were ordered; null is all that the CPU could send.
-    pub flood_pps: Option<u64>,
+pub(super) struct Figures {
     /// Medians over the rounds.
-    pub sent_pps: Option<f64>,
     pub requests_per_s: Option<f64>,
     pub p99_ms: Option<f64>,
     pub server_cpu_percent: Option<f64>,
@@ -46,12 +37,12 @@ pub(super) struct Row {
 
 impl Bench {
     pub(super) fn new(plan: Plan, cells: Vec<Cell>) -> Bench {
-        let rows = rows(&cells, &plan.flood_pps, plan.seed, row);
+        let rows = rows::rows(&cells, &plan.flood_pps, plan.seed, figures);
         Bench { plan, rows, cells }
     }
 }
 
-fn row(group: &Group<'_, Arm, Clients>, rng: &mut SmallRng) -> Row {
+fn figures(group: &Group<'_, Arm, Clients>, rng: &mut SmallRng) -> Figures {
     let mut against = |read: fn(&Cell) -> Option<f64>| {
         let ratios = group.pairs().filter_map(|(base, cell)| Some(read(cell)? / read(base)?));
         let ratios: Sample = ratios.collect();
@@ -64,10 +55,7 @@ fn row(group: &Group<'_, Arm, Clients>, rng: &mut SmallRng) -> Row {
             (against(|cell| Some(cell.clients.requests_per_s)), against(|cell| cell.clients.p99_ms))
         }
     };
-    Row {
-        arm: group.arm,
-        flood_pps: group.flood_pps,
-        sent_pps: group.median(|cell| Some(cell.sent_pps)),
+    Figures {
         requests_per_s: group.median(|cell| Some(cell.clients.requests_per_s)),
         p99_ms: group.median(|cell| cell.clients.p99_ms),
         server_cpu_percent: group.median(|cell| Some(cell.server.cpu_percent)),
@@ -111,7 +99,7 @@ mod tests {
             cells.push(cell(round, Arm::Elsewhere, speed, Some(1.0)));
             cells.push(cell(round, Arm::Gateway, speed / 2.0, Some(3.0)));
         }
-        let row = row(&Group::of(&cells, Arm::Gateway, None), &mut SmallRng::seed_from_u64(1));
+        let row = figures(&Group::of(&cells, Arm::Gateway, None), &mut SmallRng::seed_from_u64(1));
         let throughput = row.throughput.unwrap();
         assert_eq!((throughput.median, row.p99.unwrap().median), (0.5, 3.0));
         assert_eq!((throughput.interval.low, throughput.interval.high), (0.5, 0.5));
@@ -121,7 +109,7 @@ mod tests {
     #[test]
     fn an_arm_in_which_nothing_goes_well_has_no_percentile() {
         let cells = [cell(0, Arm::Elsewhere, 100.0, Some(1.0)), cell(0, Arm::Nothing, 0.0, None)];
-        let row = row(&Group::of(&cells, Arm::Nothing, None), &mut SmallRng::seed_from_u64(1));
+        let row = figures(&Group::of(&cells, Arm::Nothing, None), &mut SmallRng::seed_from_u64(1));
         assert_eq!((row.throughput.unwrap().median, row.failures), (0.0, 1));
         assert!(row.p99.is_none() && row.p99_ms.is_none());
     }

@@ -15,11 +15,34 @@ pub(super) struct Ratio {
     pub interval: Interval,
 }
 
+/// Result of a comparison by a plan `P`, with arms `A`; `C` is what the clients got in a measurement, `F` what
+/// that comes to over all rounds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Bench<P, A, C, F> {
+    pub plan: P,
+    /// A row for each rate and arm.
+    pub rows: Vec<Row<A, F>>,
+    /// All measurements, in the order in which they were taken.
+    pub cells: Vec<Cell<A, C>>,
+}
+
+/// An arm under a flood of one rate, over all rounds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Row<A, F> {
+    pub arm: A,
+    /// Initials a second that were ordered; null is all that the CPU could send.
+    pub flood_pps: Option<u64>,
+    /// Initials a second that were sent, median over the rounds.
+    pub sent_pps: Option<f64>,
+    #[serde(flatten)]
+    pub figures: F,
+}
+
 /// The measurements that a row is made of: those of an arm under a flood of one rate, in all rounds.
 pub(super) struct Group<'a, A, C> {
     cells: &'a [Cell<A, C>],
     pub arm: A,
-    pub flood_pps: Option<u64>,
+    flood_pps: Option<u64>,
 }
 
 impl<'a, A: Arms, C> Group<'a, A, C> {
@@ -50,13 +73,18 @@ impl<'a, A: Arms, C> Group<'a, A, C> {
 }
 
 /// A row for each rate and arm. The seed is that of the intervals' bootstrap.
-pub(super) fn rows<A: Arms, C, R>(
+pub(super) fn rows<A: Arms, C, F>(
     cells: &[Cell<A, C>],
     rates: &[Option<u64>],
     seed: u64,
-    row: fn(&Group<'_, A, C>, &mut SmallRng) -> R,
-) -> Vec<R> {
+    figures: fn(&Group<'_, A, C>, &mut SmallRng) -> F,
+) -> Vec<Row<A, F>> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let places = rates.iter().flat_map(|pps| A::ALL.iter().map(|arm| (*arm, *pps)));
-    places.map(|(arm, pps)| row(&Group::of(cells, arm, pps), &mut rng)).collect()
+    let row = |(arm, flood_pps)| {
+        let group = Group::of(cells, arm, flood_pps);
+        let sent_pps = group.median(|cell| Some(cell.sent_pps));
+        Row { arm, flood_pps, sent_pps, figures: figures(&group, &mut rng) }
+    };
+    places.map(row).collect()
 }

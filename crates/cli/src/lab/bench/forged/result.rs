@@ -6,28 +6,19 @@ use equic_report::stats::{RESAMPLES, Sample};
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
-use super::super::rows::{Group, Ratio, rows};
+use super::super::rows::{self, Group, Ratio};
 use super::cell::{Cell, Clients};
 use super::plan::{Arm, Plan};
 
 /// `data` of schema equic.lab.bench.forged/1.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in super::super) struct Bench {
-    pub plan: Plan,
-    /// A row for each rate and arm.
-    pub rows: Vec<Row>,
-    /// All measurements, in the order in which they were taken.
-    pub cells: Vec<Cell>,
-}
+pub(in super::super) type Bench = rows::Bench<Plan, Arm, Clients, Figures>;
+/// A row of the table.
+pub(in super::super) type Row = rows::Row<Arm, Figures>;
 
-/// An arm under a flood of one rate, over all rounds.
+/// Figures of an arm under a flood of one rate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in super::super) struct Row {
-    pub arm: Arm,
-    /// Initials a second that were ordered; null is all that the CPU could send.
-    pub flood_pps: Option<u64>,
+pub(in super::super) struct Figures {
     /// Medians over the rounds.
-    pub sent_pps: Option<f64>,
     pub newcomer_median_ms: Option<f64>,
     pub newcomer_p99_ms: Option<f64>,
     pub established_bytes_per_s: Option<f64>,
@@ -42,12 +33,12 @@ pub(in super::super) struct Row {
 
 impl Bench {
     pub(super) fn new(plan: Plan, cells: Vec<Cell>) -> Bench {
-        let rows = rows(&cells, &plan.flood_pps, plan.seed, row);
+        let rows = rows::rows(&cells, &plan.flood_pps, plan.seed, figures);
         Bench { plan, rows, cells }
     }
 }
 
-fn row(group: &Group<'_, Arm, Clients>, rng: &mut SmallRng) -> Row {
+fn figures(group: &Group<'_, Arm, Clients>, rng: &mut SmallRng) -> Figures {
     // A round without newcomers is no number, which a sample leaves out.
     let share = |cell: &Cell| cell.clients.newcomers_served as f64 / cell.clients.newcomers as f64;
     let shares: Sample = group.cells().map(share).collect();
@@ -55,10 +46,7 @@ fn row(group: &Group<'_, Arm, Clients>, rng: &mut SmallRng) -> Row {
     let bytes = |cell: &Cell| cell.clients.established_bytes_per_s;
     let pairs = group.pairs().map(|(base, cell)| (bytes(base), bytes(cell)));
     let established = (group.arm != Arm::Elsewhere).then(|| paired_ratio_95(pairs, rng)).flatten();
-    Row {
-        arm: group.arm,
-        flood_pps: group.flood_pps,
-        sent_pps: group.median(|cell| Some(cell.sent_pps)),
+    Figures {
         newcomer_median_ms: group.median(|cell| cell.clients.newcomer_median_ms),
         newcomer_p99_ms: group.median(|cell| cell.clients.newcomer_p99_ms),
         established_bytes_per_s: group.median(|cell| Some(cell.clients.established_bytes_per_s)),
@@ -104,17 +92,17 @@ mod tests {
             cells.push(cell(round, Arm::Gateway, 10 * round as u64, speed / 2.0));
         }
         let mut rng = SmallRng::seed_from_u64(1);
-        let gateway = row(&Group::of(&cells, Arm::Gateway, None), &mut rng);
+        let gateway = figures(&Group::of(&cells, Arm::Gateway, None), &mut rng);
         let (served, established) = (gateway.served.unwrap(), gateway.established.unwrap());
         assert_eq!((served.median, served.interval.low, served.interval.high), (0.1, 0.0, 0.2));
         assert_eq!((established.median, established.interval.high), (0.5, 0.5));
         assert_eq!((gateway.newcomers, gateway.newcomer_median_ms), (300, Some(3.0)));
-        let base = row(&Group::of(&cells, Arm::Elsewhere, None), &mut rng);
+        let base = figures(&Group::of(&cells, Arm::Elsewhere, None), &mut rng);
         assert!(base.established.is_none() && base.served.unwrap().median == 1.0);
         // An arm that was not measured, and a round in which nobody came, say nothing.
-        assert!(row(&Group::of(&cells, Arm::Nothing, None), &mut rng).served.is_none());
+        assert!(figures(&Group::of(&cells, Arm::Nothing, None), &mut rng).served.is_none());
         let mut nobody = cell(0, Arm::Nothing, 0, 0.0);
         nobody.clients.newcomers = 0;
-        assert!(row(&Group::of(&[nobody], Arm::Nothing, None), &mut rng).served.is_none());
+        assert!(figures(&Group::of(&[nobody], Arm::Nothing, None), &mut rng).served.is_none());
     }
 }
