@@ -3,26 +3,22 @@
 use std::time::{Duration, Instant};
 
 use equic_endpoint::load::Summary;
-use equic_lab::Lab;
 use equic_lab::flood::FloodReport;
 use serde::{Deserialize, Serialize};
 
 use super::guard::Guard;
 use super::plan::{ATTACKER, Arm, CLIENT, Plan};
-use super::steps::{self, Counters};
+use super::steps::{self, Counters, Stage};
 use crate::failure::Done;
 use crate::part::{PATIENCE, Part, Seat};
 
 /// Results of one measurement.
+pub(super) type Cell = steps::Cell<Arm, Clients>;
+
+/// Requests of the legitimate client.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Cell {
-    pub round: usize,
-    pub arm: Arm,
-    /// Initials a second that were ordered; null is all that the CPU could send.
-    pub flood_pps: Option<u64>,
-    /// Initials a second that were sent.
-    pub sent_pps: f64,
-    /// Requests of the legitimate client that went well, a second.
+pub(super) struct Clients {
+    /// Requests that went well, a second.
     pub requests_per_s: f64,
     /// Durations of these, milliseconds; null: there were none.
     pub median_ms: Option<f64>,
@@ -30,22 +26,9 @@ pub(super) struct Cell {
     /// Requests made, and those that failed.
     pub requests: u64,
     pub failures: u64,
-    /// CPU time of the server, per cent of one CPU.
-    pub server_cpu_percent: f64,
-    /// Datagrams that reached the server's socket, and those that found its buffer full.
-    pub datagrams: u64,
-    pub socket_full: u64,
-    /// Packets the gateway or nftables dropped.
-    pub dropped: Option<u64>,
 }
 
-/// The lab and the plan that every measurement needs.
-pub(super) struct Stage<'a> {
-    pub lab: &'a Lab,
-    pub plan: &'a Plan,
-}
-
-impl Stage<'_> {
+impl Stage<'_, Plan> {
     /// Measures an arm once.
     pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Done<Cell> {
         let (lab, plan) = (self.lab, self.plan);
@@ -79,14 +62,14 @@ impl Stage<'_> {
             arm,
             flood_pps: pps,
             sent_pps: flood.pps,
-            requests_per_s: summary.rps,
-            median_ms: summary.median_ms,
-            p99_ms: summary.p99_ms,
-            requests: summary.requests,
-            failures: summary.failures(),
-            server_cpu_percent: work.cpu_percent,
-            datagrams: work.datagrams,
-            socket_full: work.socket_full,
+            clients: Clients {
+                requests_per_s: summary.rps,
+                median_ms: summary.median_ms,
+                p99_ms: summary.p99_ms,
+                requests: summary.requests,
+                failures: summary.failures(),
+            },
+            server: work,
             dropped,
         })
     }

@@ -31,10 +31,10 @@ use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::part::until_interrupted;
-use cell::Stage;
 use plan::{HOSTS, Plan, two_cpus};
 use result::Bench;
 use rounds::measure_all;
+use steps::Stage;
 
 /// The schema of the result.
 const SCHEMA: &str = "equic.lab.bench/1";

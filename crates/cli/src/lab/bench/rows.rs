@@ -6,6 +6,7 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
 use super::rounds::Arms;
+use super::steps::Cell;
 
 /// The median of a ratio over the rounds, and where it lies with 95 % confidence (bootstrap).
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -14,59 +15,76 @@ pub(super) struct Ratio {
     pub interval: Interval,
 }
 
-/// A measurement says what was measured.
-pub(super) trait Measured {
-    type Arm: Arms;
+/// Result of a comparison by a plan `P`, with arms `A`; `C` is what the clients got in a measurement, `F` what
+/// that comes to over all rounds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Bench<P, A, C, F> {
+    pub plan: P,
+    /// A row for each rate and arm.
+    pub rows: Vec<Row<A, F>>,
+    /// All measurements, in the order in which they were taken.
+    pub cells: Vec<Cell<A, C>>,
+}
 
-    /// Round, arm, and Initials a second that were ordered; none: all that the CPU could send.
-    fn place(&self) -> (usize, Self::Arm, Option<u64>);
+/// An arm under a flood of one rate, over all rounds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Row<A, F> {
+    pub arm: A,
+    /// Initials a second that were ordered; null is all that the CPU could send.
+    pub flood_pps: Option<u64>,
+    /// Initials a second that were sent, median over the rounds.
+    pub sent_pps: Option<f64>,
+    #[serde(flatten)]
+    pub figures: F,
 }
 
 /// The measurements that a row is made of: those of an arm under a flood of one rate, in all rounds.
-pub(super) struct Group<'a, C: Measured> {
-    cells: &'a [C],
-    pub arm: C::Arm,
-    pub flood_pps: Option<u64>,
+pub(super) struct Group<'a, A, C> {
+    cells: &'a [Cell<A, C>],
+    pub arm: A,
+    flood_pps: Option<u64>,
 }
 
-impl<'a, C: Measured> Group<'a, C> {
+impl<'a, A: Arms, C> Group<'a, A, C> {
     /// Out of all measurements, those of an arm at a rate.
-    pub(super) fn of(cells: &'a [C], arm: C::Arm, flood_pps: Option<u64>) -> Group<'a, C> {
+    pub(super) fn of(cells: &'a [Cell<A, C>], arm: A, flood_pps: Option<u64>) -> Group<'a, A, C> {
         Group { cells, arm, flood_pps }
     }
 
     /// The measurements.
-    pub(super) fn cells(&self) -> impl Iterator<Item = &'a C> {
-        let (arm, flood_pps) = (self.arm, self.flood_pps);
-        self.cells.iter().filter(move |cell| {
-            let (_, of, at) = cell.place();
-            of == arm && at == flood_pps
-        })
+    pub(super) fn cells(&self) -> impl Iterator<Item = &'a Cell<A, C>> {
+        let (arm, pps) = (self.arm, self.flood_pps);
+        self.cells.iter().filter(move |cell| cell.arm == arm && cell.flood_pps == pps)
     }
 
     /// Each measurement behind the baseline's of the same round; rounds without a baseline are left out.
-    pub(super) fn pairs(&self) -> impl Iterator<Item = (&'a C, &'a C)> {
-        let baseline = Group::of(self.cells, C::Arm::BASELINE, self.flood_pps);
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&'a Cell<A, C>, &'a Cell<A, C>)> {
+        let baseline = Group::of(self.cells, A::BASELINE, self.flood_pps);
         self.cells().filter_map(move |cell| {
-            let base = baseline.cells().find(|base| base.place().0 == cell.place().0)?;
+            let base = baseline.cells().find(|base| base.round == cell.round)?;
             Some((base, cell))
         })
     }
 
     /// Median of a figure over the rounds that have one.
-    pub(super) fn median(&self, figure: fn(&C) -> Option<f64>) -> Option<f64> {
+    pub(super) fn median(&self, figure: fn(&Cell<A, C>) -> Option<f64>) -> Option<f64> {
         self.cells().filter_map(figure).collect::<Sample>().median()
     }
 }
 
 /// A row for each rate and arm. The seed is that of the intervals' bootstrap.
-pub(super) fn rows<C: Measured, R>(
-    cells: &[C],
+pub(super) fn rows<A: Arms, C, F>(
+    cells: &[Cell<A, C>],
     rates: &[Option<u64>],
     seed: u64,
-    row: fn(&Group<'_, C>, &mut SmallRng) -> R,
-) -> Vec<R> {
+    figures: fn(&Group<'_, A, C>, &mut SmallRng) -> F,
+) -> Vec<Row<A, F>> {
     let mut rng = SmallRng::seed_from_u64(seed);
-    let places = rates.iter().flat_map(|pps| C::Arm::ALL.iter().map(|arm| (*arm, *pps)));
-    places.map(|(arm, pps)| row(&Group::of(cells, arm, pps), &mut rng)).collect()
+    let places = rates.iter().flat_map(|pps| A::ALL.iter().map(|arm| (*arm, *pps)));
+    let row = |(arm, flood_pps)| {
+        let group = Group::of(cells, arm, flood_pps);
+        let sent_pps = group.median(|cell| Some(cell.sent_pps));
+        Row { arm, flood_pps, sent_pps, figures: figures(&group, &mut rng) }
+    };
+    places.map(row).collect()
 }

@@ -28,27 +28,27 @@ pub(super) fn table(rows: &[Row]) -> Table {
     ])
     .title("Legitimate HTTP/3 requests under a flood of Initials");
     for row in rows {
-        let throughput = ratio(row.throughput, 100.0, 1);
-        let p99 = ratio(row.p99, 1.0, 2);
+        let throughput = ratio(row.figures.throughput, 100.0, 1);
+        let p99 = ratio(row.figures.p99, 1.0, 2);
         let aimed = row.arm == Arm::Gateway;
         let judged = |text: String, met: Option<bool>| match met.filter(|_| aimed) {
             Some(true) => Cell::new(text).tone(Tone::Good),
             Some(false) => Cell::new(text).tone(Tone::Warning),
             None => Cell::new(text),
         };
-        let failed = 100.0 * row.failures as f64 / row.requests.max(1) as f64;
+        let failed = 100.0 * row.figures.failures as f64 / row.figures.requests.max(1) as f64;
         table.row([
             flood(row.arm, row.flood_pps).into(),
             Cell::new(row.arm.title()),
             figure(row.sent_pps, 0).into(),
-            figure(row.requests_per_s, 0).into(),
-            judged(throughput.0, row.throughput.map(|r| r.median >= AIM_THROUGHPUT)),
+            figure(row.figures.requests_per_s, 0).into(),
+            judged(throughput.0, row.figures.throughput.map(|r| r.median >= AIM_THROUGHPUT)),
             throughput.1.into(),
-            figure(row.p99_ms, 1).into(),
-            judged(p99.0, row.p99.map(|r| r.median <= AIM_P99)),
+            figure(row.figures.p99_ms, 1).into(),
+            judged(p99.0, row.figures.p99.map(|r| r.median <= AIM_P99)),
             p99.1.into(),
             Cell::new(format!("{failed:.1}")),
-            figure(row.server_cpu_percent, 0).into(),
+            figure(row.figures.server_cpu_percent, 0).into(),
         ]);
     }
     table

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use equic_lab::measure::{NetCounters, ProcessCpu};
 use equic_lab::plan::IFNAME;
 use equic_lab::{Lab, Namespace};
+use serde::{Deserialize, Serialize};
 
 use super::plan::{ATTACKER, BYSTANDER};
 use super::rounds::Arms;
@@ -18,6 +19,41 @@ const LOOK: Duration = Duration::from_millis(20);
 const LEAD: Duration = Duration::from_secs(1);
 /// Packets at the target after which the flood is there.
 const ARRIVED: u64 = 1_000;
+
+/// The lab and the plan that every measurement needs.
+pub(super) struct Stage<'a, P> {
+    pub lab: &'a Lab,
+    pub plan: &'a P,
+}
+
+/// Results of one measurement; `C` is what the clients got.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Cell<A, C> {
+    pub round: usize,
+    pub arm: A,
+    /// Initials a second that were ordered; null is all that the CPU could send.
+    pub flood_pps: Option<u64>,
+    /// Initials a second that were sent.
+    pub sent_pps: f64,
+    #[serde(flatten)]
+    pub clients: C,
+    #[serde(flatten)]
+    pub server: Work,
+    /// Packets the gateway or nftables dropped.
+    pub dropped: Option<u64>,
+}
+
+/// Work of the server between two times.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Work {
+    /// CPU time of the server, per cent of one CPU.
+    #[serde(rename = "server_cpu_percent")]
+    pub cpu_percent: f64,
+    /// Datagrams that reached the server's socket.
+    pub datagrams: u64,
+    /// Datagrams that found the buffer of the server's socket full.
+    pub socket_full: u64,
+}
 
 /// Starts the server and waits until it is ready. Gives the fingerprint of its certificate, too.
 pub(super) fn server(lab: &Lab, cpu: usize, args: &[String]) -> Done<(Part, String)> {
@@ -79,16 +115,6 @@ pub(super) fn watch(
 pub(super) struct Counters {
     net: NetCounters,
     cpu: Option<ProcessCpu>,
-}
-
-/// Work of the server between two times.
-pub(super) struct Work {
-    /// CPU time of the server, per cent of one CPU.
-    pub cpu_percent: f64,
-    /// Datagrams that reached the server's socket.
-    pub datagrams: u64,
-    /// Datagrams that found the buffer of the server's socket full.
-    pub socket_full: u64,
 }
 
 impl Counters {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use equic_endpoint::load::{Outcome, Sample};
-use equic_lab::Lab;
 use equic_lab::flood::FloodReport;
 use equic_lab::measure::NetCounters;
 use equic_report::stats;
@@ -11,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::guard::Guard;
 use super::super::plan::CLIENT;
-use super::super::steps::{self, Counters};
+use super::super::steps::{self, Counters, Stage};
 use super::plan::{Arm, Plan};
 use crate::failure::{Done, Failure};
 use crate::part::{PATIENCE, Part, Seat, now};
@@ -20,14 +19,11 @@ use crate::part::{PATIENCE, Part, Seat, now};
 const AT_WORK: u64 = 1_000;
 
 /// Results of one measurement.
+pub(in super::super) type Cell = steps::Cell<Arm, Clients>;
+
+/// Results of the newcomers and of the connections that were there before the flood.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in super::super) struct Cell {
-    pub round: usize,
-    pub arm: Arm,
-    /// Initials a second that were ordered; null is all that the CPU could send.
-    pub flood_pps: Option<u64>,
-    /// Initials a second that were sent.
-    pub sent_pps: f64,
+pub(in super::super) struct Clients {
     /// Newcomers, and those among them that got their answer.
     pub newcomers: u64,
     pub newcomers_served: u64,
@@ -38,22 +34,9 @@ pub(in super::super) struct Cell {
     /// Bytes a second to the connections that were there before the flood, and their requests that failed.
     pub established_bytes_per_s: f64,
     pub established_failures: u64,
-    /// CPU time of the server, per cent of one CPU.
-    pub server_cpu_percent: f64,
-    /// Datagrams that reached the server's socket, and those that found its buffer full.
-    pub datagrams: u64,
-    pub socket_full: u64,
-    /// Packets the gateway or nftables dropped.
-    pub dropped: Option<u64>,
 }
 
-/// The lab and the plan that every measurement needs.
-pub(super) struct Stage<'a> {
-    pub lab: &'a Lab,
-    pub plan: &'a Plan,
-}
-
-impl Stage<'_> {
+impl Stage<'_, Plan> {
     /// Measures an arm once.
     pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Done<Cell> {
         let (lab, plan) = (self.lab, self.plan);
@@ -95,15 +78,15 @@ impl Stage<'_> {
             arm,
             flood_pps: pps,
             sent_pps: flood.pps,
-            newcomers: newcomers.len() as u64,
-            newcomers_served: served.len() as u64,
-            newcomer_median_ms: served.median(),
-            newcomer_p99_ms: served.nearest_rank(99.0),
-            established_bytes_per_s: bytes as f64 / seconds,
-            established_failures: failures,
-            server_cpu_percent: work.cpu_percent,
-            datagrams: work.datagrams,
-            socket_full: work.socket_full,
+            clients: Clients {
+                newcomers: newcomers.len() as u64,
+                newcomers_served: served.len() as u64,
+                newcomer_median_ms: served.median(),
+                newcomer_p99_ms: served.nearest_rank(99.0),
+                established_bytes_per_s: bytes as f64 / seconds,
+                established_failures: failures,
+            },
+            server: work,
             dropped,
         })
     }

@@ -17,8 +17,8 @@ use equic_lab::Lab;
 
 use super::Args;
 use super::rounds::measure_all;
+use super::steps::Stage;
 use crate::failure::Done;
-use cell::Stage;
 pub(super) use plan::Plan;
 pub(super) use result::Bench;
 pub(super) use show::{note, table};

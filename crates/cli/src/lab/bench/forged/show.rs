@@ -23,20 +23,20 @@ pub(in super::super) fn table(rows: &[Row]) -> Table {
     ])
     .title("Newcomers and established connections under Initials from forged sources");
     for row in rows {
-        let served = ratio(row.served, 100.0, 1);
-        let established = ratio(row.established, 100.0, 1);
+        let served = ratio(row.figures.served, 100.0, 1);
+        let established = ratio(row.figures.established, 100.0, 1);
         table.row([
             flood(row.arm, row.flood_pps).into(),
             Cell::new(row.arm.title()),
             figure(row.sent_pps, 0).into(),
             served.0.into(),
             served.1.into(),
-            figure(row.newcomer_median_ms, 1).into(),
-            figure(row.newcomer_p99_ms, 1).into(),
-            figure(row.established_bytes_per_s.map(|bytes| bytes / 1e6), 1).into(),
+            figure(row.figures.newcomer_median_ms, 1).into(),
+            figure(row.figures.newcomer_p99_ms, 1).into(),
+            figure(row.figures.established_bytes_per_s.map(|bytes| bytes / 1e6), 1).into(),
             established.0.into(),
             established.1.into(),
-            figure(row.server_cpu_percent, 0).into(),
+            figure(row.figures.server_cpu_percent, 0).into(),
         ]);
     }
     table
