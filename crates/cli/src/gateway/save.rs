@@ -51,7 +51,7 @@ impl Saving {
         let temporary = beside(&path);
         let owner = std::fs::metadata(&path).map_err(|error| cannot(&error))?.uid();
         let alone = alone(&temporary, owner).map_err(|error| cannot(&error))?;
-        // From here on it is removed again, whatever happens.
+        // From here on the temporary file is removed again, whatever happens.
         let mut saving = Saving {
             path: path.clone(),
             temporary,
@@ -156,7 +156,7 @@ fn file_of(control: &Control) -> Done<PathBuf> {
             "--save writes into the file of `equic gateway run --config FILE`, while that runs",
         ));
     };
-    // As that process sees it.
+    // The path may be relative to the directory of that process.
     let from = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
     let path = from.join(path);
     path.canonicalize().map_err(|error| {
@@ -207,16 +207,20 @@ fn beside(path: &Path) -> PathBuf {
 fn edit(text: &str, settings: &[Setting]) -> Done<String> {
     let mut wanted = Config::parse(text)?;
     let mut document: DocumentMut =
-        text.parse().map_err(|error| Failure::because("TOML", error))?;
+        text.parse().map_err(|error| Failure::because("the file is not TOML", error))?;
     for setting in settings {
         for change in wanted.set(setting)? {
-            let table = table_of(&mut document, change.service.as_deref())
-                .ok_or_else(|| Failure::new("the file has no table for it"))?;
+            let service = change.service.as_deref();
+            let table = table_of(&mut document, service).ok_or_else(|| {
+                let place =
+                    service.map_or("gateway".to_owned(), |name| format!("service `{name}`"));
+                Failure::new(format!("the file has no table of the {place}"))
+            })?;
             put(table, &change);
         }
     }
     let edited = document.to_string();
-    // What is written is what was meant, or it is not written.
+    // A text that does not say what was meant is not written.
     if Config::parse(&edited)? != wanted {
         return Err(Failure::new(
             "the file is written in a way that cannot be edited: change it by hand",
