@@ -40,7 +40,7 @@ pub fn helpers() -> impl Iterator<Item = HelperInfo> {
 pub struct Header {
     /// Name of the file.
     pub name: &'static str,
-    /// What is in it.
+    /// Content of the file, which is C.
     pub text: String,
 }
 

@@ -135,7 +135,7 @@ impl Follower {
     }
 }
 
-/// What a search came to.
+/// Result of looking for the next gateway.
 enum Next {
     /// Nothing to join; some that might be taken for the next gateway.
     None {
