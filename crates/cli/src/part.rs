@@ -197,6 +197,11 @@ impl Part {
         }
     }
 
+    /// Whether it has said that it is ready; of that, [`Part::look`] hears.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.events.iter().any(|(_, value)| value["event"] == "ready")
+    }
+
     /// The requests it has reported since the last call.
     pub(crate) fn take_samples(&mut self) -> Vec<Sample> {
         std::mem::take(&mut self.samples)
@@ -206,6 +211,19 @@ impl Part {
     pub(crate) fn ended(&mut self) -> bool {
         // What cannot be waited for is not there.
         !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Has it yield the CPU to every process that does not, from now on.
+    pub(crate) fn yield_cpu(&self) -> Done {
+        // Of the group, or only the thread of this number would.
+        // SAFETY: a system call on integers. The group is the part's own, which has not been waited for.
+        match unsafe { libc::setpriority(libc::PRIO_PGRP, self.child.id(), 19) } {
+            0 => Ok(()),
+            _ => Err(Failure::because(
+                format_args!("cannot give the {} a lower priority", self.name),
+                std::io::Error::last_os_error(),
+            )),
+        }
     }
 
     /// Asks it to end.

@@ -9,6 +9,7 @@ use equic_lab::measure::{self, CpuTime, NetCounters, ProcessCpu, UdpCounters};
 use equic_lab::{Lab, Namespace};
 use serde_json::Value;
 
+use super::cues::{Crew, Cue, Cues};
 use super::plan::{Arm, CLIENTS, Plan};
 use super::progress::Progress;
 use crate::failure::{Done, Failure};
@@ -18,8 +19,8 @@ use crate::part::{Ended, Part, Seat, now};
 const LOOK: Duration = Duration::from_millis(50);
 /// Seconds between two readings of the counters.
 const TICK: f64 = 0.5;
-/// Seconds that attackers are told to go on beyond what is needed: they are stopped.
-const SPARE: f64 = 30.0;
+/// Seconds that clients and attackers are told to go on beyond what is needed: they are stopped.
+const SPARE: f64 = 60.0;
 /// Between two looks at the attackers' connections: a connection that the server refuses after its
 /// handshake counts for the moment in between.
 const MOMENT: Duration = Duration::from_millis(5);
@@ -78,8 +79,33 @@ struct Cast {
     server: Part,
     pin: String,
     clients: Vec<Part>,
-    parallel: Vec<Part>,
-    floods: Vec<Part>,
+    parallel: Vec<Attacker>,
+    floods: Vec<Attacker>,
+}
+
+/// A part that attacks. Once it is at work, it yields the CPU to the legitimate clients: what these lose shall be the
+/// server's doing. Before that it does not, or on a busy machine it would never begin.
+struct Attacker {
+    part: Part,
+    at_work: bool,
+}
+
+impl Attacker {
+    /// Starts one, which does not know yet that it is at work.
+    fn start(name: String, seat: &Seat<'_>, args: &[String]) -> Done<Attacker> {
+        Ok(Attacker { part: Part::start(name, seat, args)?, at_work: false })
+    }
+
+    /// Hears what it has to say, and gives the requests that it has told of.
+    fn listen(&mut self) -> Done<Vec<Sample>> {
+        self.part.look(false)?;
+        let samples = self.part.take_samples();
+        if !self.at_work && (self.part.is_ready() || !samples.is_empty()) {
+            self.part.yield_cpu()?;
+            self.at_work = true;
+        }
+        Ok(samples)
+    }
 }
 
 impl Stage<'_> {
@@ -120,9 +146,8 @@ impl Stage<'_> {
     /// From the first legitimate client to the end of the attack.
     fn act(&mut self, arm: Arm, cast: &mut Cast) -> Done<Take> {
         let (plan, lab) = (self.plan, self.lab);
-        let seconds = plan.seconds(arm);
         for (number, host) in lab.clients().iter().take(CLIENTS).enumerate() {
-            let args = plan.client(lab.server(), &cast.pin, seconds);
+            let args = plan.client(lab.server(), &cast.pin, plan.seconds(arm) + SPARE);
             let name = format!("legitimate client {number}");
             cast.clients.push(Part::start(name, &self.seat(host), &args)?);
         }
@@ -131,7 +156,7 @@ impl Stage<'_> {
             begun,
             attacked: None,
             flooded: None,
-            over: begun + seconds,
+            over: begun,
             samples: Vec::new(),
             parallel: Vec::new(),
             floods: Vec::new(),
@@ -139,27 +164,29 @@ impl Stage<'_> {
             server: Value::Null,
             gateway: None,
         };
+        let mut cues = Cues::new(arm, plan);
         loop {
             let time = now()? - begun;
-            if arm.attacked() && cast.parallel.is_empty() && time >= plan.lead_s {
-                take.attacked = Some(now()?);
-                self.attack(cast)?;
-            }
-            if arm.attacked() && cast.floods.is_empty() && time >= plan.lead_s + plan.flood_after_s
-            {
-                take.flooded = Some(now()?);
-                self.flood(cast)?;
-            }
             cast.listen(&mut take)?;
-            self.progress.show(&take.samples, now()?, time);
-            if time >= seconds {
-                break;
+            match cues.next(time, cast.parallel(), cast.floods())? {
+                Some(Cue::Parallel) => {
+                    take.attacked = Some(now()?);
+                    self.attack(cast)?;
+                }
+                Some(Cue::Flood) => {
+                    take.flooded = Some(now()?);
+                    self.flood(cast)?;
+                }
+                Some(Cue::Over) => break,
+                None => {}
             }
+            self.progress.show(&take.samples, now()?, time);
+            let left = cues.over.map_or(f64::INFINITY, |over| (over - time).max(0.0));
             let ticks = take.ticks.len() as f64 * TICK;
-            if time >= ticks && seconds - time > TICK / 2.0 {
+            if time >= ticks && left > TICK / 2.0 {
                 take.ticks.push(self.tick(cast, now()?));
             }
-            std::thread::sleep(LOOK.min(Duration::from_secs_f64(seconds - time)));
+            std::thread::sleep(Duration::from_secs_f64(left.min(LOOK.as_secs_f64())));
         }
         take.over = now()?;
         take.ticks.push(self.tick(cast, take.over));
@@ -175,9 +202,8 @@ impl Stage<'_> {
         for (number, host) in self.attackers().enumerate() {
             let seconds = self.plan.attacked_s + SPARE;
             let args = self.plan.parallel(self.lab.server(), &cast.pin, seconds);
-            let seat = Seat { nice: true, ..self.seat(host) };
             let name = format!("parallel clients of attacker {number}");
-            cast.parallel.push(Part::start(name, &seat, &args)?);
+            cast.parallel.push(Attacker::start(name, &self.seat(host), &args)?);
         }
         Ok(())
     }
@@ -186,8 +212,8 @@ impl Stage<'_> {
         for (number, host) in self.attackers().enumerate() {
             let seconds = self.plan.attacked_s + SPARE;
             let args = self.plan.flood(self.lab.server(), number, seconds);
-            let seat = Seat { nice: true, ..self.seat(host) };
-            cast.floods.push(Part::start(format!("flood of attacker {number}"), &seat, &args)?);
+            let name = format!("flood of attacker {number}");
+            cast.floods.push(Attacker::start(name, &self.seat(host), &args)?);
         }
         Ok(())
     }
@@ -223,9 +249,9 @@ impl Stage<'_> {
     fn finish(&self, cast: Cast, take: &mut Take) -> Done {
         // The floods first: once the quotas' places are free, their Initials would get in again, and
         // the server would wait for handshakes that never go on.
-        cast.floods.iter().for_each(Part::stop);
-        for part in cast.floods {
-            let ended = part.finish()?;
+        cast.floods.iter().for_each(|attacker| attacker.part.stop());
+        for attacker in cast.floods {
+            let ended = attacker.part.finish()?;
             if let Some((came, report)) = flood_report(&ended)? {
                 let ago = came.elapsed().as_secs_f64() + report.seconds;
                 // The last of them makes it whole.
@@ -234,10 +260,11 @@ impl Stage<'_> {
                 take.floods.push(report);
             }
         }
-        cast.parallel.iter().for_each(Part::stop);
-        for part in cast.parallel {
-            take.parallel.extend(part.finish()?.samples);
+        cast.parallel.iter().for_each(|attacker| attacker.part.stop());
+        for attacker in cast.parallel {
+            take.parallel.extend(attacker.part.finish()?.samples);
         }
+        cast.clients.iter().for_each(Part::stop);
         for part in cast.clients {
             take.samples.extend(part.finish()?.samples);
         }
@@ -259,6 +286,14 @@ impl Stage<'_> {
 }
 
 impl Cast {
+    fn parallel(&self) -> Crew {
+        Crew::of(self.parallel.iter().map(|attacker| attacker.at_work))
+    }
+
+    fn floods(&self) -> Crew {
+        Crew::of(self.floods.iter().map(|attacker| attacker.at_work))
+    }
+
     /// Hears what everybody has to say; who should be there must be there.
     fn listen(&mut self, take: &mut Take) -> Done {
         self.server.look(false)?;
@@ -269,11 +304,10 @@ impl Cast {
             part.look(true)?;
             take.samples.append(&mut part.take_samples());
         }
-        for part in &mut self.parallel {
-            part.look(false)?;
-            take.parallel.append(&mut part.take_samples());
+        for attacker in &mut self.parallel {
+            take.parallel.append(&mut attacker.listen()?);
         }
-        self.floods.iter_mut().try_for_each(|part| part.look(false))
+        self.floods.iter_mut().try_for_each(|attacker| attacker.listen().map(drop))
     }
 }
 

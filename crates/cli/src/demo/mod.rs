@@ -11,6 +11,7 @@
 
 mod arm;
 mod conclusion;
+mod cues;
 mod drops;
 mod plan;
 mod progress;

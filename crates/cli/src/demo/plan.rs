@@ -72,11 +72,11 @@ impl Arm {
 pub(super) struct Plan {
     /// Length of the arm without an attack, seconds.
     pub alone_s: f64,
-    /// Length of each arm with one, seconds.
+    /// Length of each arm with one, seconds; longer where attackers take long to begin.
     pub attacked_s: f64,
     /// From the beginning of an arm to the parallel clients, seconds.
     pub lead_s: f64,
-    /// From there to the flood, seconds.
+    /// From there to the flood, seconds; longer where the parallel clients take long to begin.
     pub flood_after_s: f64,
     /// Legitimate clients, one source address each.
     pub clients: usize,
@@ -147,6 +147,11 @@ impl Plan {
     /// Length of an arm, in seconds.
     pub(super) fn seconds(&self, arm: Arm) -> f64 {
         if arm.attacked() { self.attacked_s } else { self.alone_s }
+    }
+
+    /// Length of the attack at its full height, in seconds.
+    pub(super) fn window(&self) -> f64 {
+        self.attacked_s - self.lead_s - self.flood_after_s
     }
 
     /// Length of all arms together, in seconds.

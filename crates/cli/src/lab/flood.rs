@@ -73,7 +73,7 @@ pub(crate) struct Common {
     /// The same number sends the same packets
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// JSON lines (schema equic.lab.flood/1): progress once a second, and the result
+    /// JSON lines (schema equic.lab.flood/1): the beginning, progress once a second, and the result
     #[arg(long)]
     json: bool,
 }
@@ -130,6 +130,11 @@ fn origin(common: &Common) -> Origin {
 async fn send(flood: Flood, journal: Journal) -> Done {
     let mut signals = Signals::new()?;
     let stop = Arc::new(AtomicBool::new(false));
+    // What is sent is made: from here on it goes out.
+    journal.entry(
+        format_args!("sending to {}", flood.target),
+        || json!({ "event": "ready", "target": flood.target }),
+    );
     let mut sending = tokio::task::spawn_blocking({
         let stop = Arc::clone(&stop);
         move || {
