@@ -46,11 +46,11 @@ pub use config::{
     parse_prefix, read_list,
 };
 pub use control::{
-    AuditEntry, BanTotals, Change, Condition, Control, CounterRow, Event, Events, Found, Interface,
-    InterfaceReport, LedgerStatus, Level, ListAction, ListChanges, ListCounts, ListEntry,
-    ListEvent, ListMark, Observer, Origin, Overview, Owner, Refusals, RefusedSource, Reload,
-    Replaced, Report, RunStats, ServiceStatus, SortBy, SourceKey, SourceRow, SourceSample, Status,
-    Swept, TableStatus, Tallies,
+    Adaptive, AuditEntry, BanTotals, Change, Condition, Control, CounterRow, Event, Events, Found,
+    Interface, InterfaceReport, LedgerStatus, Level, ListAction, ListChanges, ListCounts,
+    ListEntry, ListEvent, ListMark, Observer, Origin, Overview, Owner, Refusals, RefusedSource,
+    Reload, Replaced, Report, RunStats, ServiceStatus, SortBy, SourceKey, SourceRow, SourceSample,
+    Status, Swept, TableStatus, Tallies,
 };
 pub use error::{Error, Result};
 pub use gateway::{Attached, Gateway, LoadOptions};

@@ -63,3 +63,58 @@ fn clients_prove_their_addresses_to_the_gateway() {
     assert_eq!((stage.verdict("proved").packets, stage.verdict("new").packets), (3, 1));
     drop(server);
 }
+
+/// Calm, then a flood, then calm again: only who comes during the flood has to prove its address.
+#[test]
+fn proof_is_asked_for_while_many_come() {
+    let Some(stage) = Stage::new("adaptive", 2) else { return };
+    let folder = tempfile::tempdir().expect("a directory");
+    let keys = folder.path().join("keys");
+    let keys = keys.to_str().expect("UTF-8");
+    let adaptive = ["--retry", "adaptive", "--retry-above", "20/s", "--retry-hold", "1h"];
+    let rest = ["--retry-keys", keys, "--mode", "generic"];
+    let gateway = stage.gateway(&[&adaptive[..], &rest].concat());
+    let _server = stage.serve(&["--retry-keys", keys]);
+    let (host, other) = (stage.host(0), stage.host(1));
+    let flood = |from: u32| {
+        let target = stage.target(other.v4());
+        other.run(async move {
+            let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+            for number in from..from + 1_000 {
+                let _ = socket.send_to(&initial(number), target);
+            }
+        });
+    };
+    let state = |key: &str| stage.status()["services"][0]["adaptive"][key].clone();
+    let source = other.v4().to_string();
+    let explained = || stage.equic(&["explain", "--json", "--src", &source]).json();
+    let metric = |line: &str| {
+        let text = stage.equic(&["metrics", "--once"]).ok();
+        assert!(text.lines().any(|one| one == line), "no {line} in {text}");
+    };
+
+    host.peer(host.v4()).connect().fetch(1_000);
+    assert_eq!((stage.verdict("new").packets, stage.verdict("retry_sent").packets), (1, 0));
+    assert_eq!((state("asking"), state("began")), (false.into(), 0.into()));
+    assert_eq!(explained()["reason"], "new");
+    metric("equic_service_asking{service=\"quic\"} 0");
+
+    flood(0);
+    assert_eq!(gateway.event("retry")["asking"], true);
+    assert_eq!((state("asking"), state("began")), (true.into(), 1.into()));
+    assert_eq!(explained()["reason"], "retry_sent");
+    metric("equic_service_asking{service=\"quic\"} 1");
+    metric("equic_service_asking_began_total{service=\"quic\"} 1");
+    assert_eq!(stage.verdict("proved").packets, 0);
+    host.peer(host.v4()).connect().fetch(1_000);
+    assert_eq!(stage.verdict("proved").packets, 1);
+
+    // The time of the next one that is too many is a short one.
+    stage.set("retry_hold=1s");
+    flood(1_000);
+    assert_eq!(gateway.event("retry")["asking"], false);
+    let before = stage.verdict("new").packets;
+    host.peer(host.v4()).connect().fetch(1_000);
+    assert_eq!((stage.verdict("new").packets, stage.verdict("proved").packets), (before + 1, 1));
+    assert_eq!((state("asking"), state("began")), (false.into(), 1.into()));
+}

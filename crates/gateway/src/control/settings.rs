@@ -151,6 +151,10 @@ impl Control {
             Key::AnswersPerService => {
                 store_rate!(live, answers_per_service, new.answers_per_service);
             }
+            Key::RetryAbove => store_rate!(live, retry_above, new.retry_above),
+            Key::RetryHold => {
+                atomic!(AtomicU64, live, retry_hold_ns).store(new.retry_hold_ns, Relaxed);
+            }
             Key::Fragments => atomic!(AtomicU8, live, fragments).store(new.fragments, Relaxed),
             Key::MaxConnections => {
                 atomic!(AtomicU32, live, max_connections).store(new.max_connections, Relaxed);

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Control, CounterRow, Interface, Report, Tallies};
+use super::{Adaptive, Control, CounterRow, Interface, Report, Tallies};
 use crate::abi;
 use crate::config::{Config, Listen, ServiceConfig, from_c_name, service_from_abi};
 use crate::error::Result;
@@ -62,6 +62,9 @@ pub struct ServiceStatus {
     /// Its settings, as in the configuration.
     #[serde(flatten)]
     pub config: ServiceConfig,
+    /// With `retry = "adaptive"`: whether it asks for proof of addresses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<Adaptive>,
     /// Packets to it.
     pub packets: u64,
     /// Their UDP payload.
@@ -238,15 +241,18 @@ impl Control {
     }
 
     fn services_with(&self, rows: &[CounterRow]) -> Result<Vec<ServiceStatus>> {
+        let adaptive = self.adaptive();
         let services = self.config()?.services.into_iter().enumerate();
         Ok(services
             .map(|(index, config)| {
+                let adaptive = adaptive.get(index).copied().flatten();
                 let index = index as u32;
                 let verdicts: Vec<CounterRow> =
                     rows.iter().filter(|row| row.service_index == index).cloned().collect();
                 ServiceStatus {
                     index,
                     config,
+                    adaptive,
                     packets: verdicts.iter().map(|row| row.packets).sum(),
                     bytes: verdicts.iter().map(|row| row.bytes).sum(),
                     dropped: verdicts.iter().map(|row| row.dropped).sum(),
