@@ -15,13 +15,13 @@ mkdir -p "$out"
 # Where Go's own packages put it; sudo may not look there.
 case :$PATH: in *:/usr/local/go/bin:*) ;; *) PATH=$PATH:/usr/local/go/bin ;; esac
 
-# With the whole workspace's features, which the build of it has had: nothing is compiled again for these.
-cargo build --profile "$profile" --workspace --lib --example quinn
-make --no-print-directory --silent -C crates/capi install PREFIX="$prefix" lib="$PWD/target/$folder" >/dev/null
-
 # A workspace of its own, with the endpoints of interop/, and its target folder by examples/.cargo/config.toml. Always
 # with all targets of all members: another selection has other features, and AWS-LC would be compiled again.
 (cd examples && cargo build --locked --all-targets)
+
+# With the whole workspace's features, which the build of it has had: nothing is compiled again for these.
+cargo build --profile "$profile" --workspace --lib --example quinn
+make --no-print-directory --silent -C crates/capi install PREFIX="$prefix" lib="$PWD/target/$folder" >/dev/null
 
 export CGO_LDFLAGS="-Wl,-rpath,$prefix/lib"
 export EQUIC_LIBRARY=$prefix/lib/libequic.so

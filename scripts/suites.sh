@@ -1,7 +1,12 @@
 #!/bin/bash
-# Runs suites one after the other, each whatever became of those before it, and says at the end how each
-# went and how long it took. Fails if one of them failed.
+# Runs suites, each whatever became of those before it, and says at the end how each went and how long it took. Fails
+# if one of them failed.
 # Usage: scripts/suites.sh NAME COMMAND [NAME COMMAND ...]     COMMAND: for a shell with -euo pipefail
+#   NAME          one after the other, what it prints as it comes
+#   first:NAME    before all others
+#   beside:NAME   one after the other, but beside those without a mark: what one lane's tests wait for leaves the CPU
+#                 to the other's compilers. What it prints comes when both lanes are done.
+#   after:NAME    when both lanes are done
 set -uo pipefail
 
 if [ $# = 0 ] || [ $(($# % 2)) != 0 ]; then
@@ -10,55 +15,92 @@ if [ $# = 0 ] || [ $(($# % 2)) != 0 ]; then
 fi
 
 suites=$(($# / 2))
-lines=()
-failed=()
-# How long something took, in minutes.
-minutes() { awk -v seconds="$1" 'BEGIN { printf "%5.1f min", seconds / 60 }'; }
-# CPU time of all children that have ended, in seconds: of a busy machine it says more than how long they took.
-# It goes by way of a file: a shell in a pipe would say its own.
-used=$(mktemp)
-trap 'rm -f "$used"' EXIT
-cpu_seconds() {
-	awk 'NR == 2 { split($1 " " $2, t, /[ms ]+/); print int(t[1] * 60 + t[2] + t[3] * 60 + t[4]) }' "$used"
-}
-
-summary() {
-	echo
-	echo "== summary: ${#lines[@]} of $suites suites in $(minutes "$SECONDS" | sed 's/^ *//')"
-	[ ${#lines[@]} = 0 ] || printf '   %s\n' "${lines[@]}"
-	[ ${#failed[@]} = 0 ] || echo "== FAILED: ${failed[*]}"
-}
-
-# What is interrupted ends, and with it all: not one suite after the other.
-interrupted=
-trap 'interrupted=yes' INT TERM HUP
-
+first=() plain=() beside=() after=()
 while [ $# != 0 ]; do
-	name=$1 command=$2
+	case $1 in
+	first:*) first+=("${1#*:}" "$2") ;;
+	beside:*) beside+=("${1#*:}" "$2") ;;
+	after:*) after+=("${1#*:}" "$2") ;;
+	*) plain+=("$1" "$2") ;;
+	esac
 	shift 2
-	echo
-	echo "== $name"
-	begun=$SECONDS
-	times >"$used"
-	cpu=$(cpu_seconds)
-	# A shell of its own: in a function whose status is looked at, -e would mean nothing.
-	code=0
-	bash -euo pipefail -c "$command" || code=$?
-	times >"$used"
-	took="$(minutes $((SECONDS - begun))), CPU $(minutes $(($(cpu_seconds) - cpu)))"
-	if [ -n "$interrupted" ]; then
-		lines+=("stopped $took  $name")
-		failed+=("$name")
-		break
-	elif [ "$code" = 0 ]; then
-		lines+=("ok      $took  $name")
-	else
-		lines+=("FAILED  $took  $name (status $code)")
-		failed+=("$name")
-		echo "== FAILED: $name" >&2
-	fi
 done
 
-summary
-[ -z "$interrupted" ] || exit 130
-[ ${#failed[@]} = 0 ]
+# By way of files, since a lane is a process of its own: a line for each suite that ended, the names of those that
+# failed, what the lane beside printed.
+state=$(mktemp -d)
+: >"$state/lines"
+: >"$state/failed"
+trap 'rm -rf "$state"' EXIT
+
+# How long something took, in minutes.
+minutes() { awk -v seconds="$1" 'BEGIN { printf "%5.1f min", seconds / 60 }'; }
+# CPU time of the children in what `times` has printed, in seconds: of a busy machine it says more than how long they
+# took.
+cpu_seconds() { awk 'NR == 2 { split($1 " " $2, t, /[ms ]+/); print int(t[1] * 60 + t[2] + t[3] * 60 + t[4]) }' "$1"; }
+
+# What is interrupted ends, and with it all: not one suite after the other. The lane beside has a process group of its
+# own, which no key of the terminal reaches.
+side=
+interrupt() {
+	: >"$state/interrupted"
+	[ -z "$side" ] || kill -TERM -- "-$side" 2>/dev/null
+}
+trap interrupt INT TERM HUP
+
+# $1: a file that takes what is printed, or nothing. Then a name and a command for each suite.
+lane() {
+	local into=$1 used=$state/times.$BASHPID name command begun cpu code took
+	shift
+	while [ $# != 0 ] && [ ! -e "$state/interrupted" ]; do
+		name=$1 command=$2
+		shift 2
+		begun=$SECONDS
+		# Not in a pipe or a substitution: those are other shells, whose children are others.
+		times >"$used"
+		cpu=$(cpu_seconds "$used")
+		# A shell of its own: in a function whose status is looked at, -e would mean nothing.
+		code=0
+		if [ -n "$into" ]; then
+			printf '\n== %s begins, beside the others; what it prints comes after them\n' "$name"
+			printf '\n== %s\n' "$name" >>"$into"
+			bash -euo pipefail -c "$command" >>"$into" 2>&1 || code=$?
+		else
+			printf '\n== %s\n' "$name"
+			bash -euo pipefail -c "$command" || code=$?
+		fi
+		times >"$used"
+		took="$(minutes $((SECONDS - begun))), CPU $(minutes $(($(cpu_seconds "$used") - cpu)))"
+		if [ -e "$state/interrupted" ]; then
+			echo "stopped $took  $name" >>"$state/lines"
+			echo "$name" >>"$state/failed"
+		elif [ "$code" = 0 ]; then
+			echo "ok      $took  $name" >>"$state/lines"
+			[ -z "$into" ] || printf '\n== %s is done\n' "$name"
+		else
+			echo "FAILED  $took  $name (status $code)" >>"$state/lines"
+			echo "$name" >>"$state/failed"
+			echo "== FAILED: $name" >&2
+		fi
+	done
+}
+
+lane '' "${first[@]}"
+if [ ${#beside[@]} != 0 ]; then
+	set -m
+	lane "$state/beside" "${beside[@]}" &
+	side=$!
+	set +m
+fi
+lane '' "${plain[@]}"
+# A signal ends waiting, and not what is waited for.
+while [ -n "$side" ] && kill -0 "$side" 2>/dev/null; do wait "$side"; done
+[ ! -e "$state/beside" ] || cat "$state/beside"
+lane '' "${after[@]}"
+
+echo
+echo "== summary: $(wc -l <"$state/lines") of $suites suites in $(minutes "$SECONDS" | sed 's/^ *//')"
+sed 's/^/   /' "$state/lines"
+[ ! -s "$state/failed" ] || echo "== FAILED: $(paste -s -d ' ' "$state/failed")"
+[ ! -e "$state/interrupted" ] || exit 130
+[ ! -s "$state/failed" ]

@@ -4,25 +4,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# A name and a command for each. What is compiled for tests is compiled with the whole workspace: a part of it
-# alone has other features of what it depends on, and all of that would be compiled again.
+# A name and a command for each, with marks that scripts/suites.sh explains. Most of the rust suite's time is waiting,
+# and much of what lies beside it is compiling. Each of them needs no more than is built first, but for those at the end.
 suites=(
-	lint scripts/lint.sh
 	# Unit tests, packet tables, differential, end to end. Network namespaces and XDP programs are shared by
 	# the machine: tests that need them for themselves have a lock. All of it even when some of it fails.
 	rust 'cargo test --release --workspace --no-fail-fast -- --quiet'
-	# Connections without protection, for simulations. Not of the workspace's build, which is what is shipped
-	# (docs/transport.md). equic-cli has no library and none of these tests: it is named for its dependencies, with
-	# whose features rustls, tokio, quinn and 50 more are not compiled again.
-	null-crypto 'cargo test --release -p equic-wire -p equic-transport -p equic-sim -p equic-scenario -p equic-cli --no-fail-fast --lib \
-		--test null_peer --test quic --test tcp --test play --test read --test applications --test memory --test tls --test traces --features \
-		equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/tls -- --quiet'
-	# The simulator, a workspace of its own for the same reason.
-	sim 'cd sim && cargo test --release --locked -- --quiet'
-	# Proofs for authors of plugins, by PREVAIL: a workspace of its own, which nothing else is built with.
-	prove 'cd prove && cargo test --release --locked -- --quiet'
-	# Bytecode compiled for AArch64, under QEMU.
-	aarch64 scripts/aarch64.sh
 	# Example, tests, ASan, valgrind.
 	c-library 'make --no-print-directory -C crates/capi test
 		make --no-print-directory -C crates/vm-capi test'
@@ -30,10 +17,26 @@ suites=(
 	packaging scripts/packaging.sh
 	# The program on Debian's kernels in QEMU.
 	kernels scripts/kernels.sh
+	# What examples and interop need: other people's stacks, in a target folder of their own, so that it waits for
+	# no other build.
+	beside:peers 'scripts/examples.sh build'
+	beside:lint scripts/lint.sh
+	# Connections without protection, for simulations. Not of the workspace's build, which is what is shipped
+	# (docs/transport.md). equic-cli has no library and none of these tests: it is named for its dependencies, with
+	# whose features rustls, tokio, quinn and 50 more are not compiled again.
+	beside:null-crypto 'cargo test --release -p equic-wire -p equic-transport -p equic-sim -p equic-scenario -p equic-cli --no-fail-fast --lib \
+		--test null_peer --test quic --test tcp --test play --test read --test applications --test memory --test tls --test traces --features \
+		equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/tls -- --quiet'
+	# The simulator, a workspace of its own for the same reason.
+	beside:sim 'cd sim && cargo test --release --locked -- --quiet'
+	# Proofs for authors of plugins, by PREVAIL: a workspace of its own, which nothing else is built with.
+	beside:prove 'cd prove && cargo test --release --locked -- --quiet'
+	# Bytecode compiled for AArch64, under QEMU.
+	beside:aarch64 scripts/aarch64.sh
 	# Other people's servers with a quota: quinn, s2n-quic, quiche, quic-go, aioquic, ngtcp2.
-	examples 'scripts/examples.sh test'
+	after:examples 'scripts/examples.sh test'
 	# Ours with quinn, quic-go and aioquic, as clients and as servers.
-	interop 'scripts/interop.sh quick'
+	after:interop 'scripts/interop.sh quick'
 )
 
 wanted=()
@@ -43,12 +46,12 @@ fi
 for name in "$@"; do
 	found=
 	for ((at = 0; at < ${#suites[@]}; at += 2)); do
-		[ "${suites[at]}" != "$name" ] || found=${suites[at + 1]}
+		[ "${suites[at]#*:}" != "$name" ] || found=$at
 	done
 	[ -n "$found" ] || { echo "test: no suite is called $name" >&2; exit 2; }
-	wanted+=("$name" "$found")
+	wanted+=("${suites[@]:found:2}")
 done
 # Everything on one toolchain, what the suites run included.
 RUSTUP_TOOLCHAIN=$(scripts/toolchain.sh)
 export RUSTUP_TOOLCHAIN
-exec scripts/suites.sh build 'make --no-print-directory build' "${wanted[@]}"
+exec scripts/suites.sh first:build 'make --no-print-directory build' "${wanted[@]}"

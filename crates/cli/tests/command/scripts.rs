@@ -42,6 +42,53 @@ fn every_suite_runs_whatever_became_of_those_before_it() {
 }
 
 #[test]
+fn suites_of_two_lanes_wait_for_each_other_at_the_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    // Each suite of a lane can end only when the other lane's has begun: one after the other, they would never.
+    let meet = |mine: &str, other: &str| {
+        format!(
+            "[ -e built ]; mkfifo {mine} 2>/dev/null || :; mkfifo {other} 2>/dev/null || :; \
+             if [ {mine} = left ]; then echo met >left; read -r _ <right; \
+             else read -r _ <left; echo met >right; fi; echo {mine} is over; touch {mine}-over"
+        )
+    };
+    let (left, right) = (meet("left", "right"), meet("right", "left"));
+    let suites = [
+        "after:last",
+        "[ -e left-over ] && [ -e right-over ] && echo at last",
+        "left",
+        &left,
+        "beside:right",
+        &right,
+        "beside:wrong",
+        "false",
+        "first:build",
+        "touch built; echo is built",
+    ];
+    let mut command = script("scripts/suites.sh", &suites);
+    command.current_dir(&folder);
+    let out = finish(command);
+    assert_eq!(out.code, Some(1), "{out:?}");
+    assert!(out.stdout.contains("== summary: 5 of 5 suites"), "{out:?}");
+    assert!(out.stdout.ends_with("== FAILED: wrong\n"), "{out:?}");
+    // Whole suites, in the order in which they are to be read.
+    let at = |line: &str| {
+        out.stdout.find(&format!("\n{line}\n")).unwrap_or_else(|| panic!("{line}: {out:?}"))
+    };
+    let order = [
+        "== build",
+        "is built",
+        "left is over",
+        "== right",
+        "right is over",
+        "== wrong",
+        "at last",
+    ]
+    .map(at);
+    assert!(order.is_sorted(), "{order:?}: {out:?}");
+}
+
+#[test]
 fn nothing_is_skipped_where_ci_is_set() {
     for (value, wanted) in [
         (None, false),
