@@ -303,6 +303,7 @@ struct equic_load {
 
 enum equic_member_flags {
 	EQUIC_MEMBER_SOCKET = 1u << 0, /* the gateway put it there, for a server at its socket */
+	EQUIC_MEMBER_KEYS = 1u << 1,   /* it checks the tokens of the gateway's Retry packets */
 };
 
 /*

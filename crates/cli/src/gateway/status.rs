@@ -175,6 +175,7 @@ fn ledgers(ledgers: &[LedgerStatus]) -> Done {
         Column::number("connections"),
         Column::number("sources"),
         Column::number("opened"),
+        Column::text("tokens"),
         Column::text("state"),
     ])
     .title("\nservers that feed it");
@@ -192,6 +193,7 @@ fn ledgers(ledgers: &[LedgerStatus]) -> Done {
             Cell::new(number::count(ledger.connections)),
             Cell::new(number::count(ledger.sources)),
             Cell::new(number::count(ledger.opened)),
+            Cell::new(if ledger.keys { "checks" } else { "-" }),
             state,
         ]);
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Config, ConfigError, GatewayConfig, ServiceConfig, check};
+use super::{Config, ConfigError, GatewayConfig, Retry, ServiceConfig, check};
 use crate::control::Change;
 use crate::error::similar;
 use crate::ledger::no_such_service;
@@ -244,6 +244,11 @@ impl Setting {
     /// Whether this setting is for the gateway and not for its services.
     pub fn is_for_gateway(&self) -> bool {
         self.key.of_gateway_only() || (self.key == Key::DryRun && self.service.is_none())
+    }
+
+    /// Whether it has clients prove their addresses, at times or always.
+    pub fn asks_for_proof(&self) -> bool {
+        self.key == Key::Retry && self.read::<Retry>().is_ok_and(|retry| retry != Retry::Never)
     }
 
     fn read<T: FromStr>(&self) -> Result<T, ConfigError>
