@@ -95,8 +95,7 @@ fmt: setup ## format Rust and C
 	@scripts/lint.sh --fix
 
 header: ## generate the headers of the C libraries and of plugins again
-	@$(CARGO) run --quiet --release -p equic-plugin --example header > plugins/sdk/equic_plugin.h.new
-	@mv plugins/sdk/equic_plugin.h.new plugins/sdk/equic_plugin.h
+	@$(CARGO) run --quiet --release -p equic-plugin --example header plugins/sdk
 	@$(CARGO) run --quiet --release -p libequic --example header > crates/capi/include/equic.h.new
 	@mv crates/capi/include/equic.h.new crates/capi/include/equic.h
 	@$(CARGO) run --quiet --release -p libequic_vm --example header > crates/vm-capi/include/equic_vm.h.new

@@ -20,6 +20,8 @@ built := $(TARGET)/$(PROFILE)
 docs := $(wildcard docs/*.md) docs/equic.example.toml CHANGELOG.md LICENSE LICENSE-APACHE LICENSE-MIT
 # With it, `equic plugin check` looks for proofs. It takes minutes to compile (`make prove`): installed if it is there.
 prove := $(wildcard $(built)/equic-prove)
+# What plugins are compiled with.
+sdk := $(notdir $(wildcard plugins/sdk/*.h))
 plugins := $(patsubst plugins/%/plugin.toml,%,$(wildcard plugins/*/plugin.toml))
 capi := $(MAKE) --no-print-directory -C crates/capi PREFIX=$(PREFIX) LIBDIR=$(LIBDIR) \
 	INCLUDEDIR=$(INCLUDEDIR) TARGET=$(TARGET) PROFILE=$(PROFILE) DESTDIR=$(DESTDIR)
@@ -41,7 +43,7 @@ install: is-built ## commands, library, man pages, completions, service: into DE
 		$(BASHDIR) $(ZSHDIR) $(FISHDIR) $(SYSCONFDIR)/equic)
 	install -m 755 $(built)/equic $(built)/equic-sim $(prove) $(DESTDIR)$(BINDIR)/
 	$(capi) install
-	install -m 644 plugins/sdk/equic_plugin.h $(DESTDIR)$(INCLUDEDIR)/
+	install -m 644 $(addprefix plugins/sdk/,$(sdk)) $(DESTDIR)$(INCLUDEDIR)/
 	for plugin in $(plugins); do \
 		install -d $(DESTDIR)$(DATADIR)/equic/plugins/$$plugin && \
 		install -m 644 plugins/$$plugin/$$plugin.c plugins/$$plugin/plugin.toml \
@@ -61,7 +63,7 @@ install: is-built ## commands, library, man pages, completions, service: into DE
 uninstall: ## remove that again, but for the configuration
 	$(capi) uninstall
 	rm -f $(addprefix $(DESTDIR),$(BINDIR)/equic $(BINDIR)/equic-sim $(BINDIR)/equic-prove \
-		$(INCLUDEDIR)/equic_plugin.h $(UNITDIR)/equic-gateway.service \
+		$(addprefix $(INCLUDEDIR)/,$(sdk)) $(UNITDIR)/equic-gateway.service \
 		$(BASHDIR)/equic $(ZSHDIR)/_equic $(FISHDIR)/equic.fish)
 	rm -f $(DESTDIR)$(MANDIR)/man1/equic.1 $(DESTDIR)$(MANDIR)/man1/equic-*.1
 	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DATADIR)/equic/plugins

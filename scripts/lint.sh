@@ -45,7 +45,7 @@ RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --exclude libequic_vm
 for script in scripts/*.sh packaging/*.sh packaging/debian/p* .ci/run; do
 	sh -n "$script" 2>/dev/null || bash -n "$script"
 done
-# Headers that are generated are as long as their tables.
-over=$(git ls-files '*.rs' '*.c' '*.h' '*.go' '*.py' ':!crates/*/include/*.h' ':!plugins/sdk/*.h' | xargs wc -l | awk '$2 != "total" && $1 > 1000 { print $2 " has " $1 " lines: split it by what it does" }')
+# Headers of the C libraries are generated, and each is one file for those who include it.
+over=$(git ls-files '*.rs' '*.c' '*.h' '*.go' '*.py' ':!crates/*/include/*.h' | xargs wc -l | awk '$2 != "total" && $1 > 1000 { print $2 " has " $1 " lines: split it by what it does" }')
 [ -z "$over" ] || { echo "$over" >&2; exit 1; }
 echo "lint: clean"

@@ -57,6 +57,7 @@ installs_what_it_says() {
 		usr/local/share/bash-completion/completions/equic
 		usr/local/share/fish/vendor_completions.d/equic.fish
 		usr/local/share/zsh/site-functions/_equic
+		usr/local/include/equic_operations.h
 		usr/local/include/equic_plugin.h
 		END
 	} | LC_ALL=C sort >"$work/wanted"

@@ -16,7 +16,7 @@
 // but those of [Gateway] makes a system call.
 //
 //   - equic.go: gateways; service.go: services and guards; event.go: what is told of a gateway that was
-//     joined; error.go: errors.
+//     joined; retry.go: Retry tokens and connection IDs of a gateway; error.go: errors.
 package equic
 
 /*

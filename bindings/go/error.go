@@ -29,6 +29,14 @@ const (
 	ErrNoSuchService   Code = C.EQUIC_ERROR_NO_SUCH_SERVICE
 	ErrNotFound        Code = C.EQUIC_ERROR_NOT_FOUND
 	ErrClosed          Code = C.EQUIC_ERROR_CLOSED
+	// The token is of a NEW_TOKEN frame, and the server's to judge.
+	ErrNewToken Code = C.EQUIC_ERROR_NEW_TOKEN
+	// Why a token or a connection ID proves nothing.
+	ErrProofMalformed  Code = C.EQUIC_ERROR_PROOF_MALFORMED
+	ErrProofUnknownKey Code = C.EQUIC_ERROR_PROOF_UNKNOWN_KEY
+	ErrProofForged     Code = C.EQUIC_ERROR_PROOF_FORGED
+	ErrProofExpired    Code = C.EQUIC_ERROR_PROOF_EXPIRED
+	ErrProofEarly      Code = C.EQUIC_ERROR_PROOF_EARLY
 )
 
 func (c Code) Error() string { return "equic: " + C.GoString(C.equic_strerror(C.int(c))) }

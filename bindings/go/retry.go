@@ -17,17 +17,6 @@ const (
 	tokenLen = 80
 )
 
-// Why a token or a connection ID proves nothing; [ErrNewToken]: the token is of a NEW_TOKEN frame, and the
-// server's to judge.
-const (
-	ErrNewToken        Code = C.EQUIC_ERROR_NEW_TOKEN
-	ErrProofMalformed  Code = C.EQUIC_ERROR_PROOF_MALFORMED
-	ErrProofUnknownKey Code = C.EQUIC_ERROR_PROOF_UNKNOWN_KEY
-	ErrProofForged     Code = C.EQUIC_ERROR_PROOF_FORGED
-	ErrProofExpired    Code = C.EQUIC_ERROR_PROOF_EXPIRED
-	ErrProofEarly      Code = C.EQUIC_ERROR_PROOF_EARLY
-)
-
 // Ring has the keys that a gateway and the servers behind it share. It needs no gateway in this process
 // and no privileges. Whoever has it can make tokens and connection IDs.
 type Ring struct {
@@ -82,8 +71,8 @@ func (r *Ring) Bytes() ([]byte, error) {
 	return content, err
 }
 
-// Verify checks the token of an Initial packet from client with that Destination Connection ID. An error, of
-// those of this file, says why the client's address is not validated.
+// Verify checks the token of an Initial packet from client with that Destination Connection ID. [ErrNewToken]
+// and the codes that begin with ErrProof say why the client's address is not validated.
 func (r *Ring) Verify(client net.Addr, dcid, token []byte) (RetryProof, error) {
 	defer runtime.KeepAlive(r)
 	address, length, err := native(client)

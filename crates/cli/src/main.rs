@@ -7,11 +7,13 @@
 //! * [`interop`]: do other implementations understand ours, and each other? [`bench`]: how fast are they?
 //! * [`sim`]: simulations, which another program does;
 //! * [`manual`]: man pages and completions, made from the definitions here;
+//! * [`envelope`]: what every result has beside its figures;
 //! * [`output`], [`failure`]: the only places that print, and the exit codes (0 done, 1 failed,
 //!   2 wrong usage).
 
 mod bench;
 mod demo;
+mod envelope;
 mod exchange;
 mod failure;
 mod gateway;

@@ -18,6 +18,7 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::failure::{Done, Failure};
@@ -108,6 +109,14 @@ impl Ended {
     pub(crate) fn event(&self, event: &str) -> Option<(Instant, &Value)> {
         let found = self.events.iter().rev().find(|(_, value)| value["event"] == event);
         found.map(|(at, value)| (*at, value))
+    }
+
+    /// The value under this name in the part's last line.
+    pub(crate) fn reported<T: DeserializeOwned>(&self, name: &str) -> Done<T> {
+        let missing = || Failure::new(format!("a part ended without its {name} ({})", self.status));
+        let (_, done) = self.event("done").ok_or_else(missing)?;
+        serde_json::from_value(done[name].clone())
+            .map_err(|error| Failure::because(format_args!("the {name} is not understood"), error))
     }
 }
 

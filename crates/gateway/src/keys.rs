@@ -3,10 +3,10 @@
 //! A ring is made when a gateway is loaded. A gateway that takes over another's maps goes on with its ring,
 //! so that what was answered before still opens connections after.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,19 +130,18 @@ impl RingAccess {
                 let bytes = first_value(map.as_fd()).map(Zeroizing::new).map_err(|error| {
                     Error::system("reading the gateway's key ring".to_owned(), error)
                 })?;
-                let ring = KeyRing::from_bytes(bytes.get(..LENGTH).unwrap_or_default());
+                let ring = KeyRing::from_bytes(bytes.get(..KeyRing::LEN).unwrap_or_default());
                 ring.map(Some).map_err(|error| failed("reading the key ring", error))
             }
         }
     }
 }
 
-/// Bytes of a ring.
-const LENGTH: usize = size_of::<abi::equic_ring>();
+const _: () = assert!(size_of::<abi::equic_ring>() == KeyRing::LEN);
 
 fn ring_of(shared: &Shared<abi::equic_ring>) -> Result<KeyRing> {
     let words = Zeroizing::new(shared.read().words);
-    let mut bytes = Zeroizing::new([0; LENGTH]);
+    let mut bytes = Zeroizing::new([0; KeyRing::LEN]);
     for (to, word) in bytes.chunks_exact_mut(8).zip(words.iter()) {
         to.copy_from_slice(&word.to_ne_bytes());
     }
@@ -159,6 +158,11 @@ fn failed(what: &str, error: RingError) -> Error {
 /// # Errors
 /// The system's, when the file cannot be written.
 pub fn write_key_ring(path: &Path, ring: &KeyRing) -> Result<()> {
+    write_for(None, path, ring)
+}
+
+/// As [`write_key_ring`], but a file that somebody gave to the servers' user stays that user's.
+fn write_for(readers: Option<&Metadata>, path: &Path, ring: &KeyRing) -> Result<()> {
     let fresh = PathBuf::from(format!("{}.new", path.display()));
     let failed = |error| Error::system(format!("writing `{}`", path.display()), error);
     match std::fs::remove_file(&fresh) {
@@ -169,8 +173,52 @@ pub fn write_key_ring(path: &Path, ring: &KeyRing) -> Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     let mut file = options.open(&fresh).map_err(failed)?;
+    if let Some(readers) = readers {
+        give(&file, readers).map_err(|error| {
+            let (uid, gid) = (readers.uid(), readers.gid());
+            failed(io::Error::other(format!(
+                "it belongs to user {uid} and group {gid} with mode {:o}, and a new file cannot be given to \
+                 them ({error}): run the gateway and the server as one user",
+                readers.mode() & 0o777
+            )))
+        })?;
+    }
     file.write_all(&*ring.to_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
     std::fs::rename(&fresh, path).map_err(failed)
+}
+
+/// Gives a new file the owner, group and mode of another one, if they are not the same already.
+fn give(file: &File, like: &Metadata) -> io::Result<()> {
+    let own = file.metadata()?;
+    if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
+        fchown(file, Some(like.uid()), Some(like.gid()))?;
+    }
+    if own.mode() & 0o777 != like.mode() & 0o777 {
+        file.set_permissions(Permissions::from_mode(like.mode() & 0o777))?;
+    }
+    Ok(())
+}
+
+/// Who may read the file with a ring, if it has just that: what others put in its place says nothing.
+fn readers(path: &Path, ring: &KeyRing) -> Result<Option<Metadata>> {
+    let failed = |error| Error::system(format!("looking at `{}`", path.display()), error);
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let mut file = match options.open(path) {
+        Ok(file) => file,
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ELOOP)) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() || metadata.len() != KeyRing::LEN as u64 {
+        return Ok(None);
+    }
+    // Both are overwritten when they are dropped.
+    let (wanted, mut there) = (ring.to_bytes(), ring.to_bytes());
+    file.read_exact(&mut *there).map_err(failed)?;
+    Ok((*wanted == *there).then_some(metadata))
 }
 
 /// Rotates keys from now on, and keeps the file up to date, which has those of now.
@@ -206,6 +254,7 @@ fn turn(
     put_in_force: impl FnOnce(&KeyRing),
 ) -> Result<Rotation> {
     let failed = |error| failed("rotating the keys", error);
+    let readers = file.map(|path| readers(path, &ring)).transpose()?.flatten();
     let step = if ring.announced() {
         Rotation::Advanced(ring.advance().map_err(failed)?)
     } else {
@@ -213,7 +262,7 @@ fn turn(
         Rotation::Announced(ring.announce(key).map_err(failed)?)
     };
     if let Some(path) = file {
-        write_key_ring(path, &ring)?;
+        write_for(readers.as_ref(), path, &ring)?;
     }
     put_in_force(&ring);
     Ok(step)
@@ -243,5 +292,36 @@ mod tests {
             };
             assert_eq!(step.unwrap(), wanted);
         }
+    }
+
+    /// A server of another user would read the keys of the start for ever, and refuse all new clients
+    /// when the second rotation is over.
+    #[test]
+    fn a_file_that_was_given_to_the_server_stays_the_servers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        let mut ring = KeyRing::generate(Clock::Monotonic).unwrap();
+        let mut rotate = || turn(ring.clone(), Some(&path), |next| ring = next.clone()).unwrap();
+        let of_file = || {
+            let metadata = std::fs::metadata(&path).unwrap();
+            (metadata.uid(), metadata.gid(), metadata.mode() & 0o777)
+        };
+        rotate();
+        let (uid, gid, mode) = of_file();
+        assert_eq!(mode, 0o600);
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        rotate();
+        assert_eq!(of_file(), (uid, gid, 0o640));
+        if uid == 0 {
+            std::os::unix::fs::chown(&path, Some(4242), Some(4343)).unwrap();
+            rotate();
+            assert_eq!(of_file(), (4242, 4343, 0o640));
+        }
+        // Whoever puts a file of their own there does not get the keys.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, [0; KeyRing::LEN]).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+        rotate();
+        assert_eq!(of_file(), (uid, gid, 0o600));
     }
 }

@@ -25,6 +25,13 @@ fn loaded(config: &Config) -> Gateway {
     Gateway::load(config, ObjectSource::Embedded).unwrap()
 }
 
+/// On `veth0`: only a gateway that is attached is followed, and follows.
+fn attached(config: &Config) -> Gateway {
+    let gateway = loaded(config);
+    gateway.attach("veth0", Mode::Native).unwrap();
+    gateway
+}
+
 fn action(gateway: &Gateway, from: &str) -> Action {
     gateway.test_run(&Initial::from(from).next(), None).unwrap().action
 }
@@ -34,7 +41,7 @@ fn the_quota_is_in_force_again_with_what_is_open() {
     in_namespace(|| {
         let mut config = config("follow");
         config.services[0].max_connections = 2;
-        let first = loaded(&config);
+        let first = attached(&config);
         let ledger = Control::open(Some(&config.gateway.name)).unwrap().join("server").unwrap();
         let (events, before) = (heard(&ledger), ledger.program_id());
         let service = ledger.service("quic").unwrap();
@@ -52,7 +59,7 @@ fn the_quota_is_in_force_again_with_what_is_open() {
         other.moved(A.parse().unwrap());
 
         config.gateway.ledger_sources = 64;
-        let second = loaded(&config);
+        let second = attached(&config);
         let joined = events.recv_timeout(PATIENCE).unwrap();
         let JoinEvent::Joined { gateway, unheard, connections, carried, missing } = &joined else {
             panic!("{joined}")
@@ -85,13 +92,36 @@ fn a_killed_gateway_is_followed_too_and_a_service_it_lacks_is_named() {
         assert!(matches!(events.recv_timeout(PATIENCE).unwrap(), JoinEvent::Lost { .. }));
         let mut other = config("another-name");
         other.services[0].name = "web".to_owned();
-        let next = loaded(&other);
-        next.attach("veth0", Mode::Native).unwrap();
+        let next = attached(&other);
         let joined = events.recv_timeout(PATIENCE).unwrap();
         let JoinEvent::Joined { missing, .. } = &joined else { panic!("{joined}") };
         assert_eq!(missing, &["quic"]);
         assert!(joined.to_string().contains("no service `quic`"), "{joined}");
         assert_eq!(next.control().ledgers().unwrap()[0].name, "server");
+    });
+}
+
+#[test]
+fn gateways_of_other_network_namespaces_are_passed_over() {
+    in_namespace(|| {
+        let config = config("twin");
+        let _stranger = attached(&config);
+        let not_there_yet = config.clone();
+        // The interfaces there have the same names and numbers, as those of containers do.
+        in_namespace(move || {
+            let first = attached(&config);
+            let ledger = Control::open(Some("veth0")).unwrap().join("server").unwrap();
+            let events = heard(&ledger);
+            let lost = JoinEvent::Lost { gateway: config.gateway.name.clone() };
+            drop(first);
+            assert_eq!(events.recv_timeout(PATIENCE).unwrap(), lost);
+            // Two that might be meant by the name, and one that is loaded and not there yet.
+            let _not_there_yet = loaded(&not_there_yet);
+            let second = attached(&config);
+            let joined = events.recv_timeout(PATIENCE).unwrap();
+            assert!(matches!(joined, JoinEvent::Joined { .. }), "{joined}");
+            assert_eq!(ledger.program_id(), Some(second.program_id()));
+        });
     });
 }
 
@@ -118,8 +148,7 @@ fn child() {
         "gateway" => {
             let mut config = Config::for_port(4433);
             config.gateway.name = name;
-            let gateway = loaded(&config);
-            gateway.attach("veth0", Mode::Native).unwrap();
+            let _gateway = attached(&config);
             support::say_ready_and_wait();
         }
         "server" => {

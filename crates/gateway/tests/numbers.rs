@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use equic_gateway::{
-    Control, Error, Gateway, IpNet, ListAction, ListCounts, ListEvent, ObjectSource, Origin,
-    parse_prefix,
+    Action, Control, Error, Gateway, IpNet, ListAction, ListCounts, ListEvent, LoadOptions,
+    ObjectSource, Origin, parse_prefix,
 };
 use support::{Initial, config, in_namespace};
 
@@ -162,5 +162,27 @@ fn a_copy_reads_the_lists_and_cannot_change_them() {
         assert!(copy.control().forget(net("203.0.113.0/24")).is_err());
         assert_eq!(control.lists().unwrap().len(), 2);
         assert_eq!(control.list_counts().unwrap().deny_v4, 2);
+    });
+}
+
+/// The numbers are kept by whoever changes a list, and nobody changes it when an entry expires: it is no
+/// longer in force and no longer shown, and is among the numbers until it is swept, as is documented.
+#[test]
+fn an_expired_entry_is_counted_until_it_is_swept() {
+    in_namespace(|| {
+        let options = LoadOptions { test_clock: true, unswept: true, ..LoadOptions::default() };
+        let config = config("expired");
+        let gateway = Gateway::load_with(&config, ObjectSource::Embedded, options).unwrap();
+        let control = gateway.control();
+        let second = Duration::from_secs(1);
+        gateway.set_clock(second);
+        control.deny(net("192.0.2.1"), Some(second)).unwrap();
+        assert_eq!((control.list_counts().unwrap().deny_v4, walked(control).deny_v4), (1, 1));
+        gateway.set_clock(second * 2);
+        let mut initial = Initial::from("192.0.2.1:4000");
+        assert_eq!(gateway.test_run(&initial.next(), None).unwrap().action, Action::Pass);
+        assert_eq!((control.list_counts().unwrap().deny_v4, walked(control).deny_v4), (1, 0));
+        assert_eq!(control.sweep().unwrap().list_entries, 1);
+        assert_eq!(control.list_counts().unwrap(), ListCounts::default());
     });
 }

@@ -8,14 +8,18 @@ mod support;
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use equic_gateway::{
-    Action, Config, Control, Error, Gateway, ListAction, LoadOptions, Mode, ObjectSource, Reason,
-    TakenOver, abi, remove_pinned,
+    Action, Config, Control, Error, Gateway, JoinEvent, ListAction, LoadOptions, Mode,
+    ObjectSource, Reason, TakenOver, abi, remove_pinned,
 };
 use support::{Child, Initial, await_that, config, in_namespace, ip};
 
 const A: &str = "192.0.2.1:4000";
+/// Far longer than it takes.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A BPF file system, for as long as this is alive.
 struct BpfFs {
@@ -296,6 +300,61 @@ fn what_cannot_change_is_named() {
         let (gateway, _) = load(&more, &fs.dir()).unwrap();
         assert_eq!(gateway.control().service_names(), ["quic", "more"]);
         assert_eq!(gateway.control().listeners().unwrap().len(), 4);
+        remove_pinned(fs.dir()).unwrap();
+    });
+}
+
+#[test]
+fn another_version_elsewhere_is_in_nobodys_way() {
+    in_namespace(|| {
+        let fs = BpfFs::mount();
+        left_behind(&config("elsewhere"), &fs.dir());
+        patch_control(&fs.dir(), 4, &99u32.to_ne_bytes());
+        // The interfaces there have the same names and numbers, as those of containers do.
+        in_namespace(|| {
+            let config = config("here");
+            let attached = || {
+                let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
+                gateway.attach("veth0", Mode::Native).unwrap();
+                gateway
+            };
+            let first = attached();
+            let ledger = Control::open(Some("veth0")).unwrap().join("server").unwrap();
+            let (sender, events) = channel();
+            ledger.notify(move |event| drop(sender.send(event.clone())));
+            drop(first);
+            let lost = events.recv_timeout(PATIENCE).unwrap();
+            assert_eq!(lost, JoinEvent::Lost { gateway: config.gateway.name.clone() });
+            let second = attached();
+            let joined = events.recv_timeout(PATIENCE).unwrap();
+            assert!(matches!(joined, JoinEvent::Joined { .. }), "{joined}");
+            assert_eq!(ledger.program_id(), Some(second.program_id()));
+        });
+        remove_pinned(fs.dir()).unwrap();
+    });
+}
+
+#[test]
+fn another_version_in_the_gateways_place_is_told_of() {
+    in_namespace(|| {
+        let fs = BpfFs::mount();
+        let config = config("upgraded");
+        let first = Gateway::load(&config, ObjectSource::Embedded).unwrap();
+        first.attach("veth0", Mode::Native).unwrap();
+        let ledger = Control::open(Some("veth0")).unwrap().join("server").unwrap();
+        let (sender, events) = channel();
+        ledger.notify(move |event| drop(sender.send(event.clone())));
+        drop(first);
+        assert!(matches!(events.recv_timeout(PATIENCE).unwrap(), JoinEvent::Lost { .. }));
+        // Loaded, made one of another release, and only then attached.
+        let (gateway, _) = load(&config, &fs.dir()).unwrap();
+        patch_control(&fs.dir(), 4, &99u32.to_ne_bytes());
+        gateway.attach("veth0", Mode::Native).unwrap();
+        match events.recv_timeout(PATIENCE).unwrap() {
+            JoinEvent::Unreachable { why, .. } => assert!(why.contains("version 99"), "{why}"),
+            other => panic!("{other}"),
+        }
+        drop(gateway);
         remove_pinned(fs.dir()).unwrap();
     });
 }

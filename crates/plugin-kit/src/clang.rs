@@ -50,7 +50,7 @@ fn clang() -> Result<String, BuildError> {
     NAMES.into_iter().find(runs).map(str::to_owned).ok_or(BuildError::NoClang)
 }
 
-/// Compiles a plugin. `include` is the folder of `equic_plugin.h`. Returns the compiler's warnings.
+/// Compiles a plugin. `include` is the folder of the headers ([`equic_plugin::headers`]). Returns the compiler's warnings.
 ///
 /// # Errors
 /// [`BuildError`].
@@ -100,7 +100,7 @@ pub fn compile_text(name: &str, text: &str) -> Result<Vec<u8>, BuildError> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(failed)?;
     let text = text.replace("#include <equic_plugin.h>", "");
-    let source = format!("{}\n# 1 \"{name}.c\"\n{text}", equic_plugin::header());
+    let source = format!("{}\n# 1 \"{name}.c\"\n{text}", equic_plugin::included_headers());
     // Clang reads all of it before it writes anything. If it does not, its messages say why.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(source.as_bytes()));
     let output = child.wait_with_output().map_err(failed)?;

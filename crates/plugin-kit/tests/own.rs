@@ -4,22 +4,28 @@
 mod common;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{assert_none_failed, download, link, load, network, object, seed};
-use equic_plugin::{Plugin, PluginError};
+use equic_plugin::exchange::Loaded;
+use equic_plugin::{Allowance, Plugin, PluginError, Trace, Traced};
 use equic_plugin_kit::{Beginning, End, Network};
 use equic_transport::operation::HookId;
 use equic_transport::{Connection, TransportConfig};
 
 /// A plugin of this name, steps and manifest behind the usual lines.
 fn plugin(name: &str, steps: u64, manifest: &str, text: &str) -> Result<Plugin, PluginError> {
-    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("own-{name}.c"));
+    // Tests run beside one another, and have different plugins of the same name.
+    static BUILT: AtomicU32 = AtomicU32::new(0);
+    let file = format!("own-{}-{name}", BUILT.fetch_add(1, Ordering::Relaxed));
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{file}.c"));
     std::fs::write(&source, format!("#include <equic_plugin.h>\n{text}")).unwrap();
     let manifest = format!(
         "name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 1\nsteps = {steps}\n{manifest}"
     );
-    load(&manifest, &object(&source, &format!("own-{name}")))
+    load(&manifest, &object(&source, &file))
 }
 
 const PARAMETERS: &str = r#"
@@ -189,23 +195,36 @@ fn a_plugin_that_fails_in_a_call_is_taken_off_alone() {
     assert_eq!(ask(&mut network, hook), [0, 0], "the caller goes on");
 }
 
-/// A plugin that provides something sets no field there, whatever its classes are; and calls itself never.
-#[test]
-fn what_is_provided_computes_and_no_more() {
-    let manifest = PROVIDES.replace(
-        "capabilities = []",
-        "capabilities = [\"observe\", \"raise\"]\nsets = [\"SmoothedRtt\"]",
-    );
-    let sets = "equic_u64 twice(void) { return equic_set(EQUIC_SMOOTHED_RTT, 1); }";
-    let meter = plugin("meter", 500, &manifest, sets).unwrap();
-    let caller = plugin("caller-of-setter", 1000, CALLS, ASKS).unwrap();
+/// A plugin that is taken off for this reason when another calls what it provides.
+fn fails_if_called(name: &str, manifest: &str, text: &str, reason: &str) {
+    let meter = plugin("meter", 500, manifest, text).unwrap();
+    let caller = plugin(&format!("caller-of-{name}"), 1000, CALLS, ASKS).unwrap();
     let mut network = network(&link(), seed());
     let hook = caller.attach(network.connection(End::Client).unwrap()).unwrap();
     meter.attach(network.connection(End::Client).unwrap()).unwrap();
     assert_eq!(ask(&mut network, hook), [0, 0]);
     download(&mut network, 50_000);
     let failed = network.failures(End::Client);
-    assert!(failed[0].1.0.contains("changes nothing"), "{failed:?}");
+    assert!(failed.len() == 1 && failed[0].1.0.contains(reason), "{failed:?}");
+}
+
+/// A plugin that provides something sets no field there and sends no frame, whatever its classes are; and calls itself
+/// never.
+#[test]
+fn what_is_provided_computes_and_no_more() {
+    let frames = "[[frames]]\ntype = 0x1f00\nack-eliciting = true\n[[operations]]\noperation = \"ParseFrame\"\n\
+                  anchor = \"replace\"\nfunction = \"parse\"\nframe = 0x1f00\n";
+    let manifest = PROVIDES.replace("capabilities = []", "capabilities = [\"frames\"]") + frames;
+    let sends = "equic_u64 twice(void) { return equic_queue_frame(0x1f00, 0); }
+                 equic_u64 parse(void) { return EQUIC_DEFAULT; }";
+    fails_if_called("sender", &manifest, sends, "sends no frames");
+    let manifest = PROVIDES.replace(
+        "capabilities = []",
+        "capabilities = [\"observe\", \"raise\"]\nsets = [\"SmoothedRtt\"]",
+    );
+    let sets = "equic_u64 twice(void) { return equic_set(EQUIC_SMOOTHED_RTT, 1); }";
+    fails_if_called("setter", &manifest, sets, "changes nothing");
+    let mut network = network(&link(), seed());
     // It provides what it calls itself.
     let both = format!(
         "{CALLS}\n[[provides]]\nname = \"double\"\nfunction = \"run\"\ninputs = 1\noutputs = 1\n"
@@ -217,4 +236,74 @@ fn what_is_provided_computes_and_no_more() {
     let far = plugin("far", 1000, CALLS, &ASKS.replace("equic_call(0", "equic_call(1")).unwrap();
     let hook = far.attach(network.connection(End::Client).unwrap()).unwrap();
     assert!(network.connection(End::Client).unwrap().tell_hook(hook, b"").is_err());
+}
+
+/// Words that are not the caller's memory end the caller, and nobody is called for them.
+#[test]
+fn words_outside_of_the_memory() {
+    let provides = PROVIDES.replace("inputs = 1", "inputs = 0");
+    let tells =
+        "equic_u64 twice(equic_u64 *words) { equic_tell(\"called\", 6); return words[0] = 0; }";
+    let meter = plugin("meter", 500, &provides, tells).unwrap();
+    let calls = CALLS.replace("inputs = 1", "inputs = 0");
+    for (at, length) in [("-1ll", 8), ("-8ll", 8), ("1ll << 40", 8), ("0ll", 16)] {
+        let text = format!(
+            "equic_u64 run(void) {{ return equic_call(0, (equic_u64 *)({at}), {length}); }}"
+        );
+        let caller = plugin("caller-from-outside", 1000, &calls, &text).unwrap();
+        let mut network = network(&link(), seed());
+        let hook = caller.attach(network.connection(End::Client).unwrap()).unwrap();
+        let provider = meter.attach(network.connection(End::Client).unwrap()).unwrap();
+        assert!(network.connection(End::Client).unwrap().tell_hook(hook, b"").is_err(), "{at}");
+        network.pass(Duration::from_millis(1)).unwrap();
+        assert_eq!(network.messages(End::Client), [], "{at}");
+        let failed: Vec<HookId> = network.failures(End::Client).iter().map(|one| one.0).collect();
+        assert!(failed == [hook] && hook != provider, "{at}: {failed:?}");
+    }
+}
+
+/// Steps of calls, as a trace has them.
+#[derive(Clone, Default)]
+struct Steps(Arc<Mutex<Vec<u64>>>);
+
+impl Trace for Steps {
+    fn on_call(&mut self, call: &Traced<'_>) {
+        self.0.lock().unwrap().push(call.steps);
+    }
+
+    fn on_log(&mut self, _line: &str, _value: u64) {}
+}
+
+/// An instruction of a plugin that another has called counts once among those that a peer's plugins have together.
+#[test]
+fn what_is_called_counts_once_in_a_second() {
+    let busy = "equic_u64 twice(equic_u64 *words)
+        { for (volatile int at = 0; at < 1000; at++) {} words[1] = 2 * words[0]; return 0; }";
+    let meter = plugin("meter", 20_000, PROVIDES, busy).unwrap();
+    let caller = plugin("caller-within", 50_000, CALLS, ASKS).unwrap();
+    let mut network = network(&link(), seed());
+    let client = network.connection(End::Client).unwrap();
+    let steps = Steps::default();
+    let hook = caller.attach_traced(client, Box::new(steps.clone())).unwrap();
+    let provider = meter.attach(client).unwrap();
+    client.tell_hook(hook, b"").unwrap();
+    let of_call = steps.0.lock().unwrap()[0];
+    assert!(of_call > 3_000, "{of_call}: what the other used is in it");
+    client.detach(hook).unwrap();
+    client.detach(provider).unwrap();
+    network.pass(Duration::from_millis(1)).unwrap();
+    network.messages(End::Client);
+    // Room for ten calls and for what the callee may take, if it were called once more.
+    let allowance = Arc::new(Allowance::new(10 * of_call + 20_000));
+    let client = network.connection(End::Client).unwrap();
+    let [hook, _] = [&caller, &meter].map(|plugin| {
+        let Loaded { hook, points, frames } = plugin.instantiate_within(allowance.clone()).unwrap();
+        client.attach_with_frames(hook, &points, &frames).unwrap()
+    });
+    // No time passes meanwhile, and gives nothing back.
+    (0..10).for_each(|_| client.tell_hook(hook, b"").unwrap());
+    network.pass(Duration::from_millis(1)).unwrap();
+    let answered = network.messages(End::Client).iter().filter(|(_, said)| said[0] == 1).count();
+    assert_eq!(answered, 10);
+    assert_none_failed(&mut network);
 }

@@ -1,5 +1,12 @@
-//! Prints `plugins/sdk/equic_plugin.h`, as `make header` writes it.
+//! Writes the headers of plugins into a folder, as `make header` does into `plugins/sdk`.
 
-fn main() {
-    print!("{}", equic_plugin::header());
+use std::path::PathBuf;
+
+fn main() -> std::io::Result<()> {
+    let folder = std::env::args_os().nth(1).map(PathBuf::from);
+    let Some(folder) = folder else { return Err(std::io::Error::other("usage: header FOLDER")) };
+    for header in equic_plugin::headers() {
+        std::fs::write(folder.join(header.name), header.text)?;
+    }
+    Ok(())
 }

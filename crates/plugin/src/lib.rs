@@ -37,4 +37,4 @@ pub use manifest::{
 };
 pub use policy::{Author, Granted, Limits, Policy, PolicyError, Refusal, decide};
 pub use runtime::{Allowance, Answer, DEFAULT, DONE, Plugin, PluginError, Trace, Traced};
-pub use sdk::{HelperInfo, header, helpers};
+pub use sdk::{Header, HelperInfo, headers, helpers, included_headers};

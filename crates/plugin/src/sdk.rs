@@ -1,5 +1,5 @@
-//! The header that plugins in C are compiled with, made of the tables: operations and fields of the transport, helpers
-//! of `runtime/abi.rs`. `plugins/sdk/equic_plugin.h` is what this gives; `make header` writes it.
+//! The headers that plugins in C are compiled with, made of the tables: operations and fields of the transport, helpers
+//! of `runtime/abi.rs`. The files in `plugins/sdk` are what this gives; `make header` writes them.
 
 use std::fmt::Write as _;
 
@@ -35,8 +35,35 @@ pub fn helpers() -> impl Iterator<Item = HelperInfo> {
     })
 }
 
-/// Text of `equic_plugin.h`.
-pub fn header() -> String {
+/// A header that plugins in C are compiled with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Name of the file.
+    pub name: &'static str,
+    /// Content of the file, which is C.
+    pub text: String,
+}
+
+/// Line by which `equic_plugin.h` has the other header.
+const INCLUDE: &str = "#include \"equic_operations.h\"\n";
+
+/// The headers that plugins in C are compiled with, to be put into one folder. A plugin includes the first,
+/// `equic_plugin.h`, and that the second.
+pub fn headers() -> [Header; 2] {
+    [
+        Header { name: "equic_plugin.h", text: plugin_header() },
+        Header { name: "equic_operations.h", text: operations_header() },
+    ]
+}
+
+/// What `#include <equic_plugin.h>` stands for, as one text: for a compiler that is given no folder.
+pub fn included_headers() -> String {
+    let [plugin, operations] = headers();
+    plugin.text.replace(INCLUDE, &operations.text)
+}
+
+/// Types, constants, helpers and fields.
+fn plugin_header() -> String {
     let mut text = String::new();
     text.push_str(
         "/* SPDX-License-Identifier: Apache-2.0 OR MIT
@@ -99,7 +126,27 @@ typedef __UINT64_TYPE__ equic_u64;
         let _ =
             writeln!(text, "\tEQUIC_{name} = {}, /* {} */", *field as u16, plain(field.describe()));
     }
-    text.push_str("};\n\n/* Operations. */\n");
+    let _ = write!(text, "}};\n\n/* A structure for each operation. */\n{INCLUDE}\n#endif\n");
+    text
+}
+
+/// A structure for each operation that plugins may be attached to.
+fn operations_header() -> String {
+    let mut text = String::from(
+        "/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * Operations of QUIC connections: for each a structure of the words that a plugin's function is called with, `in` to
+ * read and `out` to write. equic_plugin.h includes this; it says how a function is called.
+ *
+ * Made of the tables of the transport by `make header`.
+ */
+#ifndef EQUIC_PLUGIN_H
+#error \"include equic_plugin.h instead\"
+#endif
+#ifndef EQUIC_OPERATIONS_H
+#define EQUIC_OPERATIONS_H
+",
+    );
     for operation in Operation::ALL.iter().filter(|one| is_for_plugins(**one)) {
         text.push('\n');
         structure(&mut text, &operation.describe());
@@ -198,14 +245,32 @@ fn upper(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
-    fn the_header_is_what_the_tables_give() {
-        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-        let file = file.join("../../plugins/sdk/equic_plugin.h");
-        let written = std::fs::read_to_string(file).unwrap();
-        assert!(written == header(), "run `make header` and commit what it changes");
+    fn headers_are_what_the_tables_give() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/sdk");
+        let entries = std::fs::read_dir(&folder).unwrap();
+        let mut files: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        files.sort();
+        let mut names = headers().map(|header| header.name);
+        names.sort_unstable();
+        assert_eq!(files, names, "a header that nobody writes, or one that is not there");
+        for Header { name, text } in headers() {
+            let written = std::fs::read_to_string(folder.join(name)).unwrap();
+            assert!(written == text, "{name}: run `make header` and commit what it changes");
+        }
+    }
+
+    #[test]
+    fn one_text_has_what_the_files_have() {
+        let [plugin, operations] = headers();
+        let whole = included_headers();
+        assert_eq!(plugin.text.matches(INCLUDE).count(), 1);
+        assert!(!whole.contains(INCLUDE) && whole.contains(&operations.text));
+        assert_eq!(whole.len(), plugin.text.len() - INCLUDE.len() + operations.text.len());
     }
 
     #[test]

@@ -14,7 +14,6 @@ use anyhow::{Context as _, Result};
 use equic_gateway::{Control, Guard, Service}; // eQUIC
 use quiche::h3::{self, NameValue as _};
 use quiche::{ConnectionId, Header, RecvInfo, Type};
-use ring::rand::{SecureRandom as _, SystemRandom};
 
 const ANSWER: &[u8] = b"hello from quiche\n";
 
@@ -163,7 +162,7 @@ impl Client {
     ) -> Result<()> {
         while self.quic.is_established() && self.quic.scids_left() > 0 {
             let (id, mut token) = (connection_id()?, [0; 16]);
-            SystemRandom::new().fill(&mut token).ok().context("no random numbers")?;
+            getrandom::fill(&mut token).context("no random numbers")?;
             self.quic.new_scid(&id, u128::from_be_bytes(token), false)?;
             ids.insert(id, number);
         }
@@ -215,6 +214,6 @@ fn transport() -> Result<quiche::Config> {
 
 fn connection_id() -> Result<ConnectionId<'static>> {
     let mut id = vec![0; quiche::MAX_CONN_ID_LEN];
-    SystemRandom::new().fill(&mut id).ok().context("no random numbers")?;
+    getrandom::fill(&mut id).context("no random numbers")?;
     Ok(ConnectionId::from_vec(id))
 }

@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use anyhow::{Context as _, Result};
 use interop_contract::{Contract, MAX_REQUEST, hq_path};
 use quiche::{Config, Connection, ConnectionId};
-use ring::rand::{SecureRandom as _, SystemRandom};
 
 const BOTH: [&str; 7] =
     ["handshake", "transfer", "retry", "resumption", "zerortt", "http3", "multiconnect"];
@@ -62,7 +61,7 @@ fn log_keys(contract: &Contract, connection: &mut Connection) -> Result<()> {
 
 fn random_id() -> Result<ConnectionId<'static>> {
     let mut id = vec![0; quiche::MAX_CONN_ID_LEN];
-    SystemRandom::new().fill(&mut id).ok().context("no random numbers")?;
+    getrandom::fill(&mut id).context("no random numbers")?;
     Ok(ConnectionId::from_vec(id))
 }
 
@@ -71,7 +70,7 @@ fn spare_ids(connection: &mut Connection) -> Result<Vec<ConnectionId<'static>>> 
     let mut made = Vec::new();
     while connection.is_established() && connection.scids_left() > 0 {
         let (id, mut token) = (random_id()?, [0; 16]);
-        SystemRandom::new().fill(&mut token).ok().context("no random numbers")?;
+        getrandom::fill(&mut token).context("no random numbers")?;
         connection.new_scid(&id, u128::from_be_bytes(token), false)?;
         made.push(id);
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use interop_contract::Contract;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use rustls::crypto::ring::{self, cipher_suite};
+use rustls::crypto::aws_lc_rs::{self, cipher_suite};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -38,7 +38,7 @@ async fn main() -> Result<()> {
 /// Only ChaCha20-Poly1305 if that is the case. Initials are protected by AES all the same (RFC 9001
 /// s.5.2), for which quinn wants a suite apart.
 fn provider(contract: &Contract) -> Arc<rustls::crypto::CryptoProvider> {
-    let mut provider = ring::default_provider();
+    let mut provider = aws_lc_rs::default_provider();
     if contract.is("chacha20") {
         provider.cipher_suites = vec![cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
     }

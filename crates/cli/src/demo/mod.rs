@@ -18,13 +18,13 @@ mod result;
 mod show;
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use equic_lab::{Lab, pin_thread};
 use equic_report::plot::check_fonts;
-use equic_report::schema::{Machine, Report, Timestamp};
+use equic_report::schema::Report;
 use equic_report::table::Style;
 
+use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::part::until_interrupted;
@@ -68,9 +68,7 @@ pub(crate) fn run(args: &Args) -> Done {
 fn carry_out(args: &Args) -> Done {
     check(args)?;
     let plan = Plan::new(args)?;
-    let created = Timestamp::new(SystemTime::now())
-        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
-    let machine = Machine::read()?;
+    let envelope = Envelope::now()?;
     // Threads, and parts that are not told otherwise, stay off the server's CPU.
     pin_thread(&[plan.other_cpu])?;
     // What killed demos left behind; whatever cannot be removed is not in the way.
@@ -84,13 +82,7 @@ fn carry_out(args: &Args) -> Done {
         plan,
         arms,
     };
-    let report = Report {
-        schema: SCHEMA.parse()?,
-        created,
-        machine,
-        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-        data: demo,
-    };
+    let report = envelope.report(SCHEMA, demo)?;
     report.write(args.out.join("demo.json"))?;
     show::write_plot(&report.data, &args.out)?;
     if args.json {

@@ -47,8 +47,8 @@ impl Attachment {
         Ok(Running { gateway, attached, taken: None })
     }
 
-    /// The same for `gateway run`, which sweeps by itself and may be pinned: then what is pinned there
-    /// goes on, with this process looking after it.
+    /// Loads and attaches for `gateway run`, which sweeps by itself. If the gateway is to be pinned and one is
+    /// pinned there already, that one goes on, and this process looks after it.
     pub(crate) fn start_to_keep(&self, config: &Config) -> Done<Running> {
         config.validate().map_err(|error| Failure::usage(error.to_string()))?;
         let object = object(self.object.as_ref());
@@ -123,7 +123,7 @@ impl Attachment {
 pub(crate) struct Running {
     pub gateway: Gateway,
     pub attached: Vec<Attached>,
-    /// Whom it was taken over from.
+    /// The process that it was taken over from; none: it was loaded by this one.
     pub taken: Option<TakenOver>,
 }
 

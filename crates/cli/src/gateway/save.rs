@@ -49,8 +49,9 @@ impl Saving {
             Failure::because(what, why)
         };
         let temporary = beside(&path);
-        let alone = alone(&temporary).map_err(|error| cannot(&error))?;
-        // From here on it is removed again, whatever happens.
+        let owner = std::fs::metadata(&path).map_err(|error| cannot(&error))?.uid();
+        let alone = alone(&temporary, owner).map_err(|error| cannot(&error))?;
+        // From here on the temporary file is removed again, whatever happens.
         let mut saving = Saving {
             path: path.clone(),
             temporary,
@@ -80,24 +81,57 @@ impl Saving {
         file.sync_all()
     }
 
-    /// Puts the changed file in the place of the old one, and says which file that is.
-    pub(super) fn finish(mut self, control: &Control) -> Done<PathBuf> {
+    /// Puts the changed file in the place of the old one.
+    pub(super) fn finish(self, control: &Control) -> Done<Saved> {
+        self.put_in_place(
+            |fingerprint| control.note_config(fingerprint),
+            |folder| File::open(folder)?.sync_all(),
+        )
+    }
+
+    /// The same: `note` is told the fingerprint of the file that is there now, `sync` writes a folder
+    /// to disk.
+    fn put_in_place(
+        mut self,
+        note: impl FnOnce(u64),
+        sync: impl FnOnce(&Path) -> std::io::Result<()>,
+    ) -> Done<Saved> {
         if fingerprint_of(&self.path) != Some(self.before) {
             return Err(Failure::new(format!(
                 "{} was changed by somebody meanwhile: the settings are in force, and not saved",
                 self.path.display()
             )));
         }
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
-        let renamed = std::fs::rename(&self.temporary, &self.path);
-        self.done = renamed.is_ok();
-        renamed.and_then(|()| File::open(folder)?.sync_all()).map_err(|error| {
+        std::fs::rename(&self.temporary, &self.path).map_err(|error| {
             let what =
                 format!("the settings are in force, and not saved to {}", self.path.display());
             Failure::because(what, error)
         })?;
-        control.note_config(self.after);
-        Ok(self.path.clone())
+        self.done = true;
+        // Whatever comes now, this is the file that everybody reads.
+        note(self.after);
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        Ok(Saved { path: self.path.clone(), unsure: sync(folder).err() })
+    }
+}
+
+/// A configuration file that was replaced.
+#[derive(Debug)]
+pub(super) struct Saved {
+    pub(super) path: PathBuf,
+    /// The error by which it is not certain that the new file is still there after a power cut.
+    unsure: Option<std::io::Error>,
+}
+
+impl Saved {
+    /// Sentence about a file that may not last; none if it lasts.
+    pub(super) fn doubt(&self) -> Option<String> {
+        let error = self.unsure.as_ref()?;
+        Some(format!(
+            "the settings are in force and saved to {}; after a power cut the file may be the old one, \
+             for its folder could not be written to disk: {error}",
+            self.path.display()
+        ))
     }
 }
 
@@ -122,7 +156,7 @@ fn file_of(control: &Control) -> Done<PathBuf> {
             "--save writes into the file of `equic gateway run --config FILE`, while that runs",
         ));
     };
-    // As that process sees it.
+    // The path may be relative to the directory of that process.
     let from = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
     let path = from.join(path);
     path.canonicalize().map_err(|error| {
@@ -138,15 +172,17 @@ fn changed(path: &Path) -> Failure {
     .mend("`equic gateway reload` puts the file into force; then set again")
 }
 
-/// Opens the file to write to, which nobody else has then. One that a killed process left is used again.
-fn alone(temporary: &Path) -> std::io::Result<Flock<File>> {
+/// Opens the file to write to, which nobody else has then. One that a killed process left is used again:
+/// that is this user's, or `owner`'s to whom the configuration belongs.
+fn alone(temporary: &Path, owner: u32) -> std::io::Result<Flock<File>> {
     let busy = || std::io::Error::other("another process is saving to it: try again");
     let file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
-        .custom_flags(nix::libc::O_NOFOLLOW)
+        // A pipe in its place is opened at once or not at all.
+        .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
         .open(temporary)?;
     let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| busy())?;
     let (held, there) = (file.metadata()?, std::fs::metadata(temporary)?);
@@ -154,8 +190,10 @@ fn alone(temporary: &Path) -> std::io::Result<Flock<File>> {
     if (held.dev(), held.ino()) != (there.dev(), there.ino()) {
         return Err(busy());
     }
-    if held.uid() != nix::unistd::geteuid().as_raw() {
-        return Err(std::io::Error::other("somebody else's file is in the way"));
+    let ours = [nix::unistd::geteuid().as_raw(), owner].contains(&held.uid());
+    if !ours || held.nlink() != 1 || !held.is_file() {
+        let why = format!("somebody else's file is in the way: {}", temporary.display());
+        return Err(std::io::Error::other(why));
     }
     Ok(file)
 }
@@ -169,16 +207,20 @@ fn beside(path: &Path) -> PathBuf {
 fn edit(text: &str, settings: &[Setting]) -> Done<String> {
     let mut wanted = Config::parse(text)?;
     let mut document: DocumentMut =
-        text.parse().map_err(|error| Failure::because("TOML", error))?;
+        text.parse().map_err(|error| Failure::because("the file is not TOML", error))?;
     for setting in settings {
         for change in wanted.set(setting)? {
-            let table = table_of(&mut document, change.service.as_deref())
-                .ok_or_else(|| Failure::new("the file has no table for it"))?;
+            let service = change.service.as_deref();
+            let table = table_of(&mut document, service).ok_or_else(|| {
+                let place =
+                    service.map_or("gateway".to_owned(), |name| format!("service `{name}`"));
+                Failure::new(format!("the file has no table of the {place}"))
+            })?;
             put(table, &change);
         }
     }
     let edited = document.to_string();
-    // What is written is what was meant, or it is not written.
+    // A text that does not say what was meant is not written.
     if Config::parse(&edited)? != wanted {
         return Err(Failure::new(
             "the file is written in a way that cannot be edited: change it by hand",
@@ -274,6 +316,77 @@ listen = [\"853\"]
         assert_eq!(edited(text, &["web.dry_run=off"]).unwrap(), wanted);
         let with = edited(text, &["lease=3s"]).unwrap();
         assert_eq!(with, format!("{text}\n[gateway]\nlease = \"3s\"\n"));
+    }
+
+    /// A file with `before` in it, about to become `after`.
+    fn saving(folder: &Path, before: &str, after: &str) -> Saving {
+        let path = folder.join("equic.toml");
+        std::fs::write(&path, before).unwrap();
+        let temporary = beside(&path);
+        let alone = alone(&temporary, nix::unistd::geteuid().as_raw()).unwrap();
+        let (before, fingerprint) = (fingerprint(before.as_bytes()), fingerprint(after.as_bytes()));
+        let saving =
+            Saving { path, temporary, before, after: fingerprint, done: false, _alone: alone };
+        saving.write(after).unwrap();
+        saving
+    }
+
+    #[test]
+    fn a_file_in_its_place_is_saved_even_if_its_folder_cannot_be_synced() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut noted = 0;
+        let saved = saving(folder.path(), "old", "new")
+            .put_in_place(
+                |fingerprint| noted = fingerprint,
+                |_| Err(std::io::Error::other("no disk")),
+            )
+            .unwrap();
+        assert_eq!(std::fs::read_to_string(&saved.path).unwrap(), "new");
+        assert_eq!(noted, fingerprint(b"new"), "or the next one to save would be refused");
+        let doubt = saved.doubt().unwrap();
+        assert!(doubt.contains("saved to") && doubt.contains("no disk"), "{doubt}");
+        let saving = saving(folder.path(), "old", "new");
+        assert!(saving.put_in_place(|_| (), |_| Ok(())).unwrap().doubt().is_none());
+    }
+
+    #[test]
+    fn a_file_that_is_not_in_its_place_is_not_saved() {
+        let folder = tempfile::tempdir().unwrap();
+        let saving = saving(folder.path(), "old", "new");
+        std::fs::write(&saving.path, "theirs").unwrap();
+        let (path, temporary) = (saving.path.clone(), saving.temporary.clone());
+        let refused = saving.put_in_place(|_| panic!("not saved"), |_| panic!("not saved"));
+        assert!(refused.unwrap_err().to_string().contains("not saved"));
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "theirs");
+        assert!(!temporary.exists());
+    }
+
+    #[test]
+    fn only_an_own_leftover_is_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let (other, temporary) = (folder.path().join("other"), folder.path().join("new"));
+        let me = nix::unistd::geteuid().as_raw();
+        std::fs::write(&other, "precious").unwrap();
+        std::fs::hard_link(&other, &temporary).unwrap();
+        assert!(alone(&temporary, me).is_err(), "it has another name too");
+        std::fs::remove_file(&temporary).unwrap();
+        std::os::unix::fs::symlink(&other, &temporary).unwrap();
+        assert!(alone(&temporary, me).is_err(), "it is somewhere else");
+        std::fs::remove_file(&temporary).unwrap();
+        nix::unistd::mkfifo(&temporary, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(alone(&temporary, me).is_err(), "a pipe, that nobody reads");
+        std::fs::remove_file(&temporary).unwrap();
+        std::fs::write(&temporary, "left").unwrap();
+        assert!(alone(&temporary, me).is_ok());
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "precious");
+        if me != 0 {
+            eprintln!("SKIPPED: giving files away takes root");
+            return;
+        }
+        // A process that was killed when it had given the file to the configuration's owner.
+        std::os::unix::fs::chown(&temporary, Some(4242), None).unwrap();
+        assert!(alone(&temporary, 4242).is_ok());
+        assert!(alone(&temporary, 4243).is_err());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use equic_report::table::{Column, Table};
 use serde_json::json;
 
 use super::Target;
-use super::save::Saving;
+use super::save::{Saved, Saving};
 use crate::failure::{Done, Failure};
 use crate::output;
 
@@ -53,6 +53,10 @@ pub(super) fn run(args: &Args) -> Done {
         changes.extend(control.apply(setting)?);
     }
     let saved = saving.map(|saving| saving.finish(&control)).transpose()?;
+    if let Some(doubt) = saved.as_ref().and_then(Saved::doubt) {
+        output::notice(doubt);
+    }
+    let saved = saved.map(|saved| saved.path);
     if args.json {
         return output::json("equic.gateway.set/1", json!({ "changes": changes, "saved": saved }));
     }
@@ -68,14 +72,14 @@ pub(super) fn run(args: &Args) -> Done {
     }
 }
 
-/// Says so when clients would have to bring tokens that a server cannot check: they would never get in.
+/// Says so when clients would have to bring tokens that a server may not check: they would never get in.
 fn check_keys(control: &Control, settings: &[Setting]) -> Done {
     for setting in settings.iter().filter(|setting| setting.asks_for_proof()) {
         let named = |name: &String| setting.service.as_ref().is_none_or(|wanted| wanted == name);
         for service in control.service_names().into_iter().filter(named) {
             if let Some(servers) = without_keys(control, &service) {
                 return Err(Failure::because(
-                    format_args!("new clients of `{service}` would get no further than Retry"),
+                    format_args!("new clients of `{service}` may get no further than Retry"),
                     servers,
                 )
                 .mend(
@@ -88,12 +92,15 @@ fn check_keys(control: &Control, settings: &[Setting]) -> Done {
     Ok(())
 }
 
-/// The servers of a service that do not check the gateway's tokens, in words; none: all do.
+/// The servers of a service that have not said that they check the gateway's tokens, in words; none: all have.
 pub(super) fn without_keys(control: &Control, service: &str) -> Option<String> {
     let servers = control.servers_without_keys(service).ok()?;
     let shown = |one: &LedgerStatus| format!("{} (process {})", one.name, one.pid);
     let names: Vec<String> = servers.iter().map(shown).collect();
-    let does = if names.len() == 1 { "does" } else { "do" };
-    (!names.is_empty())
-        .then(|| format!("{} {does} not check the gateway's tokens", names.join(", ")))
+    let not = if names.len() == 1 {
+        "has not said that it checks"
+    } else {
+        "have not said that they check"
+    };
+    (!names.is_empty()).then(|| format!("{} {not} the gateway's tokens", names.join(", ")))
 }

@@ -230,7 +230,7 @@ fn tables(tables: &[TableStatus]) -> Done {
     output::table(&table)
 }
 
-/// Only what occurred.
+/// Prints how often rare things occurred, if they did.
 fn tallies(status: &Status) -> Done {
     let tallies = &status.tallies;
     let overflow: u64 = status.ledgers.iter().map(|ledger| ledger.overflow).sum();
@@ -249,7 +249,7 @@ fn tallies(status: &Status) -> Done {
     Ok(())
 }
 
-/// Says so when a gateway has no service of this name.
+/// Fails if the gateway has no service of this name; the error names those it has.
 pub(crate) fn check_service(control: &Control, name: &str) -> Done {
     let known = control.service_names();
     if known.iter().any(|known| known == name) {

@@ -75,7 +75,9 @@ pub(super) fn run(args: &Args) -> Done {
     let name = name(&manifest_file, &manifest)?;
     let source = folder.join(format!("{name}.c"));
     let work = Folder::new()?;
-    super::write(&work.0.join("equic_plugin.h"), equic_plugin::header().as_bytes())?;
+    for header in equic_plugin::headers() {
+        super::write(&work.0.join(header.name), header.text.as_bytes())?;
+    }
     let object = work.0.join("object.o");
     let warnings = equic_plugin_kit::compile_with(&source, &object, &work.0, args.debug)
         .map_err(|error| Failure::new(error.to_string().trim_end().to_owned()))?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// Makes a folder with a plugin in C that acknowledges seldom, its manifest, and the header that it is compiled with.
+/// Makes a folder with a plugin in C that acknowledges seldom, its manifest, and the headers that it is compiled with.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The folder; its last part is the plugin's name: small letters, digits, - _ .
@@ -26,12 +26,9 @@ pub(super) fn run(args: &Args) -> Done {
     std::fs::create_dir(folder).map_err(|error| {
         Failure::because(format_args!("cannot make {}", folder.display()), error)
     })?;
-    let files = [
-        (format!("{name}.c"), SOURCE.to_owned()),
-        ("plugin.toml".to_owned(), manifest),
-        ("equic_plugin.h".to_owned(), equic_plugin::header()),
-    ];
-    for (file, text) in files {
+    let files = [(format!("{name}.c"), SOURCE.to_owned()), ("plugin.toml".to_owned(), manifest)];
+    let headers = equic_plugin::headers().map(|header| (header.name.to_owned(), header.text));
+    for (file, text) in files.into_iter().chain(headers) {
         super::write(&folder.join(file), text.as_bytes())?;
     }
     output::line(format_args!(

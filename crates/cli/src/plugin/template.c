@@ -1,7 +1,7 @@
 /* Acknowledges seldom: after ten packets, or when the first of them waits for half a round trip. */
 #include <equic_plugin.h>
 
-/* Replaces the operation AckPolicy; equic_plugin.h has its inputs and outputs. */
+/* Replaces the operation AckPolicy; equic_operations.h has its inputs and outputs. */
 equic_u64 policy(struct equic_ack_policy *call)
 {
 	equic_u64 rtt = equic_get(EQUIC_SMOOTHED_RTT);

@@ -12,6 +12,7 @@ mod readme;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ use serde::de::DeserializeOwned;
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// The papers.
+/// The papers whose experiments there are.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     /// The gateway's: quotas in user space and in the kernel, under attack
@@ -73,13 +74,24 @@ impl Told {
     }
 }
 
-/// Carries one out.
+/// Carries out an experiment.
 pub(crate) fn run(command: &Command) -> Done {
     match command {
         Command::Gateway(args) => gateway::run(args),
         Command::Highway(args) => highway::run(args),
         Command::Nsquic(args) => nsquic::run(args),
     }
+}
+
+/// A flag that SIGINT, SIGTERM and SIGHUP set from now on.
+fn until_signal() -> Done<Arc<AtomicBool>> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Failure::because("cannot watch for signals", error))?;
+    }
+    Ok(stop)
 }
 
 /// Time between two looks at a part that is waited for.
@@ -99,7 +111,7 @@ fn wait(
         }
         if stop.load(Ordering::Relaxed) && !told {
             told = true;
-            // It may just have ended.
+            // An error says that the process has just ended.
             let _ = kill(Pid::from_raw(child.id().cast_signed()), signal);
         }
         std::thread::sleep(LOOK);
@@ -169,7 +181,7 @@ fn draw(
                 plot.write_png(out.join(format!("{name}.png")), 1.5)?;
                 written.push(name);
             }
-            // In a small experiment nothing may have been measured for one.
+            // A small experiment may have measured nothing that a plot shows.
             Err(PlotError::Empty(_) | PlotError::NothingPositive(_)) => {}
             Err(error) => return Err(error.into()),
         }

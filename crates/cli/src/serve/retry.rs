@@ -1,8 +1,10 @@
 //! Retry tokens of a gateway in front of the server. Its keys come with the server's place there, or from a
 //! file that it writes (`retry_keys`), which is read again when a token is of a key that is not known yet.
 
-use std::fs;
+use std::fs::OpenOptions;
+use std::io::Read as _;
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{OnceLock, PoisonError, RwLock};
 
@@ -90,8 +92,18 @@ impl RetryTokens for LedgerKeys {
     }
 }
 
+/// Reads the file, which may have been replaced: this is done between packets, so it neither waits for a
+/// pipe's other end nor reads more than there is to a ring.
 fn read_ring(path: &Path) -> Result<KeyRing, String> {
-    let bytes = Zeroizing::new(fs::read(path).map_err(|error| error.to_string())?);
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(nix::libc::O_NONBLOCK);
+    let file = options.open(path).map_err(|error| error.to_string())?;
+    if !file.metadata().map_err(|error| error.to_string())?.is_file() {
+        return Err("it is not a file".to_owned());
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(KeyRing::LEN + 1));
+    let most = KeyRing::LEN as u64 + 1;
+    file.take(most).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     KeyRing::from_bytes(&bytes).map_err(|error| error.to_string())
 }
 
@@ -128,9 +140,35 @@ mod tests {
         assert!(matches!(open(&token(&next)), RetryVerdict::Proof(_)));
         assert!(matches!(open(&token(&ring(6))), RetryVerdict::Proof(_)), "the key before");
         // Without the file, what is known holds on.
-        fs::remove_file(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
         assert!(matches!(open(&token(&next)), RetryVerdict::Proof(_)));
         assert!(matches!(open(&token(&ring(8))), RetryVerdict::Invalid));
         assert!(matches!(open(b"of the server's own"), RetryVerdict::Other));
+    }
+
+    #[test]
+    fn what_is_no_key_file_is_turned_down_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        let refused = |says: &str| {
+            let error = GatewayKeys::read(&path).err().expect("no keys").to_string();
+            assert!(error.contains(says), "{error}");
+        };
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        refused("not a file");
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        refused("not a file");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        refused("128 bytes");
+        let ring = KeyRing::generate(Clock::Monotonic).unwrap();
+        equic_gateway::write_key_ring(&path, &ring).unwrap();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        // A file with a hole: as long as it says, and nothing in it.
+        file.set_len(1 << 40).unwrap();
+        refused("128 bytes");
+        file.set_len(KeyRing::LEN as u64 - 1).unwrap();
+        refused("128 bytes");
     }
 }

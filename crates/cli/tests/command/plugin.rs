@@ -43,6 +43,10 @@ fn from_an_empty_folder_to_a_run() {
     equic(&["plugin", "new", text(&seldom)]).ok();
     let again = equic(&["plugin", "new", text(&seldom)]);
     assert_eq!(again.code, Some(1), "nothing is written over: {again:?}");
+    for header in equic_plugin::headers() {
+        let text = std::fs::read_to_string(seldom.join(header.name)).unwrap();
+        assert!(text == header.text, "{} is for the author's editor", header.name);
+    }
     equic(&["plugin", "build", text(&seldom)]).ok();
     let bundle = seldom.join("seldom.qplug");
     let bundle = text(&bundle);

@@ -13,6 +13,9 @@ use crate::stage::Stage;
 /// Time for which an attempt tries that the kernel is to drop: a few Initials.
 const IN_VAIN: Duration = Duration::from_millis(900);
 
+/// Time for which each attempt of a burst tries: whose Initial the kernel drops is never answered.
+const BURST: Duration = Duration::from_secs(3);
+
 fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
@@ -136,6 +139,32 @@ fn quiche() {
 #[test]
 fn quic_go() {
     scenario(Example::QuicGo);
+}
+
+/// Bursts on a source that is empty, or has room for one or two, or whose connections are just being closed: what
+/// it holds in the end is what was answered, and never more than its quota.
+#[test]
+fn quic_go_under_bursts() {
+    let example = Example::QuicGo;
+    let Some(stage) = Stage::new("go-bursts", 1) else { return };
+    let limit = example.limit();
+    let _gateway = stage.gateway(&["--max-connections", &limit.to_string()]);
+    let _server = example.start(&stage);
+    let clients = Clients::new(&stage, 0, example);
+    let from = address("10.77.1.7");
+
+    let mut open: Vec<Open<'_>> = Vec::new();
+    for room in (1..=limit).cycle().take(2 * limit) {
+        open.drain(..room.min(open.len())).for_each(Open::close);
+        let attempts = clients.attempt(from, 4 * limit, BURST);
+        open.extend(attempts.into_iter().flatten());
+        assert!(open.len() <= limit, "{} were answered: {}", open.len(), stage.status());
+        // Who was turned away, or gave up, leaves nothing behind.
+        stage.await_connections(from, open.len() as u64);
+        open.iter().for_each(Open::assert_alive);
+    }
+    open.into_iter().for_each(Open::close);
+    stage.await_connections(from, 0);
 }
 
 #[test]

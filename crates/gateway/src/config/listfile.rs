@@ -14,13 +14,27 @@ use crate::control::ListAction;
 
 /// A file that is longer is a mistake: the largest lists there can be take less.
 const LONGEST: u64 = 256 << 20;
+/// Most prefixes that a file is read into: as many as both families can have on the lists.
+pub(super) const MOST: usize = 2 << 22;
+/// Bad lines after which a file is not read further.
+pub(super) const BAD: usize = 1_000;
 
-/// Reads the text of a list file.
+/// Reads the text of a list file; a mark of the byte order (U+FEFF) in front is no part of it.
 ///
 /// # Errors
-/// [`ConfigError::Problems`] with every bad line.
+/// [`ConfigError::Problems`] with every bad line, the first 1,000 of them; more than 8,388,608 prefixes,
+/// which is more than the lists can have.
 pub fn parse_list(text: &[u8]) -> Result<Vec<IpNet>, ConfigError> {
+    parse_at_most(MOST, text)
+}
+
+pub(super) fn parse_at_most(most: usize, text: &[u8]) -> Result<Vec<IpNet>, ConfigError> {
     let (mut prefixes, mut problems) = (Vec::new(), Vec::new());
+    let mut complain = |line: usize, message: String| {
+        problems.push(Problem { line, column: 1, key: String::new(), message });
+        problems.len() < BAD
+    };
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
         let line = line.split(|byte| *byte == b'#').next().unwrap_or_default().trim_ascii();
         if line.is_empty() {
@@ -28,20 +42,20 @@ pub fn parse_list(text: &[u8]) -> Result<Vec<IpNet>, ConfigError> {
         }
         // No prefix is longer; what is shown of a line that is stays readable.
         let shown = String::from_utf8_lossy(&line[..line.len().min(64)]);
-        match parse_prefix(&shown) {
-            Ok(prefix) if line.len() <= 64 => prefixes.push(prefix),
-            Ok(_) => problems.push(Problem {
-                line: index + 1,
-                column: 1,
-                key: String::new(),
-                message: format!("`{shown}...` is not an address or prefix"),
-            }),
-            Err(error) => problems.push(Problem {
-                line: index + 1,
-                column: 1,
-                key: String::new(),
-                message: error.to_string(),
-            }),
+        let go_on = match parse_prefix(&shown) {
+            Ok(_) if prefixes.len() >= most => {
+                complain(index + 1, format!("more than {most} prefixes"));
+                false
+            }
+            Ok(prefix) if line.len() <= 64 => {
+                prefixes.push(prefix);
+                true
+            }
+            Ok(_) => complain(index + 1, format!("`{shown}...` is not an address or prefix")),
+            Err(error) => complain(index + 1, error.to_string()),
+        };
+        if !go_on {
+            break;
         }
     }
     if problems.is_empty() { Ok(prefixes) } else { Err(ConfigError::problems(None, problems)) }

@@ -14,7 +14,8 @@ use std::path::PathBuf;
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use serde::{Deserialize, Serialize};
 
-use super::listfile::{read_list, read_text};
+use super::listfile::{BAD, MOST, read_list, read_text};
+use super::types::canonical_prefix;
 use super::{ConfigError, Problem, parse_prefix};
 
 /// A list file: every line of it is a prefix, or it is a table to choose from.
@@ -68,16 +69,12 @@ impl From<ListFile> for Written {
     }
 }
 
-/// Most prefixes that a table is read into: as many as both families can have on the lists.
-const MOST: usize = 2 << 22;
 /// Longest line that is read.
 const LONGEST_LINE: usize = 4_096;
 /// Most columns that are looked at.
 const COLUMNS: usize = 64;
 /// Most locations that are kept.
 const LOCATIONS: usize = 1 << 20;
-/// Bad lines after which a file is not read further.
-const BAD: usize = 1_000;
 
 impl ListFile {
     /// A file with a prefix a line.
@@ -211,7 +208,9 @@ impl ListFile {
         match row.place {
             Place::Net(net) if asn || country => found.push(net),
             Place::Range(first, last) => {
-                let nets = range(first, last)?;
+                // IPv4 addresses in IPv6 ones are IPv4's: two names of one prefix would get past the
+                // comparison of lists.
+                let nets = range(first, last)?.map(canonical_prefix);
                 found.extend(nets.filter(|_| asn || country));
             }
             Place::Net(_) => {}

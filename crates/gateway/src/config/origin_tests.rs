@@ -74,6 +74,9 @@ fn every_format_is_read() {
     );
     let dbip = "1.0.0.0,1.0.0.255,AU\n2001:db8::,2001:db8::ffff,DE\n";
     assert_eq!(nets(&of(&[], &["DE"]), dbip), ["2001:db8::/112"]);
+    // What is IPv4 is on the list of IPv4, however it is written.
+    let mapped = "::ffff:1.0.0.0,::ffff:1.0.0.255,AU\n1.0.1.0,1.0.1.255,AU\n";
+    assert_eq!(nets(&of(&[], &["AU"]), mapped), ["1.0.0.0/23"]);
     let dbip = "\"1.0.0.0\",\"1.0.0.255\",\"64500\",\"Somebody, Inc.\"\n";
     assert_eq!(nets(&of(&[64500], &[]), dbip), ["1.0.0.0/24"]);
     let ipinfo = "start_ip,end_ip,country,asn\n192.0.2.0,192.0.2.255,DE,AS64500\n";

@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::listfile::parse_at_most;
 use crate::config::{
     ConfigError, Key, Listen, Problem, Setting, parse_list, parse_prefix, read_list,
 };
@@ -258,6 +259,17 @@ fn list_files() {
     assert!(lines[0].starts_with("2:1: `1.2.3` is not an address or prefix"), "{lines:?}");
     assert!(lines[1].starts_with("3:1: `10.0.0.1/8`") && lines[1].contains("10.0.0.0/8"));
     assert!(lines[2].starts_with("4:1: ") && lines[3].starts_with("5:1: "), "{lines:?}");
+
+    // As some editors write: a mark of the byte order, and lines that end otherwise.
+    let marked = parse_list(b"\xef\xbb\xbf192.0.2.1\r\n0.0.0.0/0\r\n").unwrap();
+    assert_eq!(marked, [parse_prefix("192.0.2.1").unwrap(), parse_prefix("0.0.0.0/0").unwrap()]);
+    // What is no list at all is not read to its end.
+    let lines = parse_list(&b"x\n".repeat(5_000)).unwrap_err().lines();
+    assert_eq!(lines.len(), 1_000);
+    let text = b"192.0.2.1\n192.0.2.2\n192.0.2.3\n";
+    assert_eq!(parse_at_most(3, text).unwrap().len(), 3);
+    let absurd = parse_at_most(2, text).unwrap_err().to_string();
+    assert_eq!(absurd, "3:1: more than 2 prefixes");
 
     let folder = tempfile::tempdir().unwrap();
     let (deny, allow) = (folder.path().join("deny"), folder.path().join("allow"));

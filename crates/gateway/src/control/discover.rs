@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use serde::Serialize;
 
+use super::chosen::Chosen;
 use super::{Control, reading};
 use crate::config::from_c_name;
 use crate::error::{Error, Result};
@@ -43,9 +44,7 @@ pub struct Interface {
 impl Found {
     /// One line for a person who has to choose.
     pub fn describe(&self) -> String {
-        let interfaces: Vec<String> = self.interfaces.iter().map(Interface::label).collect();
-        let place =
-            if interfaces.is_empty() { "nothing".to_owned() } else { interfaces.join(" and ") };
+        let place = place(&self.interfaces);
         format!("`{}` on {place} (program {}, pid {})", self.name, self.program_id, self.owner_pid)
     }
 
@@ -53,41 +52,15 @@ impl Found {
         self.name == selector || self.is_on(selector) || selector.parse() == Ok(self.program_id)
     }
 
-    fn is_on(&self, interface: &str) -> bool {
+    pub(super) fn is_on(&self, interface: &str) -> bool {
         self.interfaces.iter().any(|there| there.name.as_deref() == Some(interface))
     }
 }
 
-/// Choice of a gateway among those that run: the one that follows it is chosen alike.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Chosen {
-    /// An interface, a name or a program's id; none: the only one there was.
-    selector: Option<String>,
-    pub(crate) name: String,
-    interfaces: Vec<Interface>,
-}
-
-impl Chosen {
-    fn new(selector: Option<&str>, found: &Found) -> Chosen {
-        let (name, interfaces) = (found.name.clone(), found.interfaces.clone());
-        Chosen { selector: selector.map(str::to_owned), name, interfaces }
-    }
-
-    /// Whether a gateway takes the place of the one that was chosen. Where an id was given, or nothing,
-    /// that is one of the same name on one of its interfaces: nobody asked for any other.
-    pub(crate) fn is_followed_by(&self, found: &Found) -> bool {
-        if let Some(selector) = &self.selector
-            && (found.name == *selector || found.is_on(selector))
-        {
-            return true;
-        }
-        let same = |a: &Interface, b: &Interface| {
-            a.ifindex == b.ifindex || (a.name.is_some() && a.name == b.name)
-        };
-        let shared = |there: &Interface| self.interfaces.iter().any(|here| same(here, there));
-        let anywhere = self.interfaces.is_empty() || found.interfaces.is_empty();
-        found.name == self.name && (anywhere || found.interfaces.iter().any(shared))
-    }
+/// The interfaces in words.
+fn place(interfaces: &[Interface]) -> String {
+    let labels: Vec<String> = interfaces.iter().map(Interface::label).collect();
+    if labels.is_empty() { "nothing".to_owned() } else { labels.join(" and ") }
 }
 
 impl Interface {
@@ -105,15 +78,10 @@ impl Control {
     /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`; [`Error::AbiVersion`] when the only gateways
     /// there are belong to another release.
     pub fn find() -> Result<Vec<Found>> {
-        Ok(Control::all()?.into_iter().map(|(found, _)| found).collect())
-    }
-
-    /// The same, with a handle of each.
-    pub(crate) fn all() -> Result<Vec<(Found, Control)>> {
-        let (all, mut strange) = find_each()?;
-        match strange.pop() {
-            Some((_, error)) if all.is_empty() => Err(error),
-            _ => Ok(all),
+        let Running { gateways, mut strangers } = Running::look()?.or_failure()?;
+        match strangers.pop() {
+            Some(stranger) if gateways.is_empty() => Err(stranger.why),
+            _ => Ok(gateways.into_iter().map(|(found, _)| found).collect()),
         }
     }
 
@@ -123,12 +91,12 @@ impl Control {
     /// [`Error::NoGateway`], [`Error::NoSuchGateway`], [`Error::ManyGateways`], and those of
     /// [`Control::find`].
     pub fn open(selector: Option<&str>) -> Result<Control> {
-        let (all, mut strange) = find_each()?;
+        let Running { gateways: all, mut strangers } = Running::look()?.or_failure()?;
         let meant = selector.map_or(all.is_empty().then_some(0), |selector| {
-            strange.iter().position(|(program, _)| is_meant(selector, *program))
+            strangers.iter().position(|stranger| stranger.is_meant(selector))
         });
-        if let Some(index) = meant.filter(|index| *index < strange.len()) {
-            return Err(strange.swap_remove(index).1);
+        if let Some(index) = meant.filter(|index| *index < strangers.len()) {
+            return Err(strangers.swap_remove(index).why);
         }
         if all.is_empty() {
             return Err(Error::NoGateway);
@@ -222,71 +190,70 @@ fn own_links(links: &Mutex<Vec<Link>>) -> std::io::Result<Vec<ids::XdpLink>> {
     looked.filter_map(std::io::Result::transpose).collect()
 }
 
-/// Gateways of another release: the program's id, and what is wrong.
-type Strangers = Vec<(u32, Error)>;
+/// Everything on this machine that is called like a gateway, by program id.
+pub(crate) struct Running {
+    pub(crate) gateways: Vec<(Found, Control)>,
+    pub(crate) strangers: Vec<Stranger>,
+}
 
-/// Every gateway there is.
-fn find_each() -> Result<(Vec<(Found, Control)>, Strangers)> {
-    let programs = ids::programs_named(crate::PROGRAM_NAME)
-        .map_err(|error| Error::system("looking for running gateways", error))?;
-    let (mut all, mut strange) = (Vec::new(), Vec::new());
-    for program in programs {
-        let what = format!("the running gateway (program {})", program.id);
-        match Maps::of_program(&what, &program) {
-            Ok(maps) if maps.load.explain != 0 || maps.load.test_clock != 0 => {}
-            Ok(maps) => {
-                let control = Control::of(maps, program.id);
-                all.push((control.found()?, control));
+/// A gateway that cannot be talked to.
+pub(crate) struct Stranger {
+    pub(crate) program: u32,
+    pub(crate) interfaces: Vec<Interface>,
+    /// The reason; [`Error::AbiVersion`] for one of another release.
+    pub(crate) why: Error,
+}
+
+impl Running {
+    pub(crate) fn look() -> Result<Running> {
+        let programs = ids::programs_named(crate::PROGRAM_NAME)
+            .map_err(|error| Error::system("looking for running gateways", error))?;
+        let (mut gateways, mut strangers) = (Vec::new(), Vec::new());
+        for program in programs {
+            match open_program(&program) {
+                Ok(found) => gateways.extend(found),
+                // It ended between being listed and being looked at, or is not ours.
+                Err(Error::ForeignProgram { .. }) => {}
+                Err(why) => {
+                    let links = ids::xdp_links(program.id).unwrap_or_default();
+                    let on = links.iter().filter(|link| link.ifindex != 0);
+                    let interfaces = on.map(interface_of).collect();
+                    strangers.push(Stranger { program: program.id, interfaces, why });
+                }
             }
-            Err(error @ Error::AbiVersion { .. }) => strange.push((program.id, error)),
-            // It ended between being listed and being looked at, or is not ours.
-            Err(Error::ForeignProgram { .. }) => {}
-            Err(error) => return Err(error),
+        }
+        Ok(Running { gateways, strangers })
+    }
+
+    /// For whoever has to know every gateway of this release: an error where one could not be looked at.
+    fn or_failure(mut self) -> Result<Running> {
+        let other_release = |stranger: &Stranger| matches!(stranger.why, Error::AbiVersion { .. });
+        match self.strangers.iter().position(|stranger| !other_release(stranger)) {
+            Some(index) => Err(self.strangers.swap_remove(index).why),
+            None => Ok(self),
         }
     }
-    Ok((all, strange))
 }
 
-/// Whether a selector (a program's id or an interface's name) means this program, which may be of
-/// another release.
-fn is_meant(selector: &str, program: u32) -> bool {
-    let on = |link: &ids::XdpLink| sys::interface_name(link.ifindex).as_deref() == Some(selector);
-    selector.parse() == Ok(program)
-        || ids::xdp_links(program).is_ok_and(|links| links.iter().any(on))
+impl Stranger {
+    /// Whether a selector (a program's id or an interface's name) means it.
+    fn is_meant(&self, selector: &str) -> bool {
+        selector.parse() == Ok(self.program)
+            || self.interfaces.iter().any(|there| there.name.as_deref() == Some(selector))
+    }
+
+    /// One line for a log.
+    pub(crate) fn describe(&self) -> String {
+        format!("program {} on {} ({})", self.program, place(&self.interfaces), self.why)
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn found(program_id: u32, name: &str, interfaces: &[(u32, Option<&str>)]) -> Found {
-        let interface = |(ifindex, name): &(u32, Option<&str>)| Interface {
-            ifindex: *ifindex,
-            name: name.map(str::to_owned),
-            native: None,
-        };
-        let interfaces = interfaces.iter().map(interface).collect();
-        Found { program_id, name: name.to_owned(), owner_pid: 1, owner_alive: true, interfaces }
+/// The gateway of a program; none if it only explains packets.
+fn open_program(program: &ids::Program) -> Result<Option<(Found, Control)>> {
+    let maps = Maps::of_program(&format!("the running gateway (program {})", program.id), program)?;
+    if maps.load.explain != 0 || maps.load.test_clock != 0 {
+        return Ok(None);
     }
-
-    #[test]
-    fn a_gateway_is_followed_by_one_that_was_asked_for() {
-        let first = found(7, "web", &[(2, Some("eth0"))]);
-        let again = found(8, "web", &[(2, Some("eth0"))]);
-        let renamed = found(8, "front", &[(2, Some("eth0"))]);
-        let moved = found(8, "web", &[(3, Some("eth1"))]);
-        let made_anew = found(8, "web", &[(9, Some("eth0"))]);
-        let elsewhere = found(8, "web", &[(4, None)]);
-        let not_yet = found(8, "web", &[]);
-        let other = found(8, "dns", &[(3, Some("eth1"))]);
-        let all = [&again, &renamed, &moved, &made_anew, &elsewhere, &not_yet, &other];
-        let followed = |selector| {
-            let chosen = Chosen::new(selector, &first);
-            all.map(|found| u8::from(chosen.is_followed_by(found)))
-        };
-        assert_eq!(followed(None), [1, 0, 0, 1, 0, 1, 0], "the only one there was");
-        assert_eq!(followed(Some("7")), [1, 0, 0, 1, 0, 1, 0], "by its id");
-        assert_eq!(followed(Some("web")), [1, 0, 1, 1, 1, 1, 0], "by its name");
-        assert_eq!(followed(Some("eth0")), [1, 1, 0, 1, 0, 1, 0], "by its interface");
-    }
+    let control = Control::of(maps, program.id);
+    Ok(Some((control.found()?, control)))
 }

@@ -57,7 +57,8 @@ impl Control {
     /// When a gateway of another process has ended (and is not pinned), the ledger joins the next one by
     /// itself, with everything that is open, and tells so ([`Ledger::notify`], and the log): one on the
     /// interface or of the name given to [`Control::open`], or else of the same name on one of its
-    /// interfaces. That takes `CAP_SYS_ADMIN`; a server that gives it up joins by a socket
+    /// interfaces. Only a gateway that is attached counts, and in this network namespace, unless the
+    /// first one was attached in another. That takes `CAP_SYS_ADMIN`; a server that gives it up joins by a socket
     /// ([`Ledger::connect`]).
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! process's ([`Control::open`], which needs `CAP_SYS_ADMIN`). Everything the command `equic gateway`
 //! shows or changes goes through it, and everything it returns can be written as JSON.
 //!
-//! * `discover.rs`: finding running gateways, taking them off;
+//! * `discover.rs`: finding running gateways, taking them off; `chosen.rs`: the next one after that;
 //! * `members.rs`: joining with a ledger, removing the ledgers of the dead;
 //! * `status.rs`, `counters.rs`, `sources.rs`: what is going on;
 //! * `settings.rs`, `lists.rs`, `replace.rs` (a whole list at once): what may change while it runs;
@@ -19,6 +19,7 @@
 
 mod adaptive;
 mod audit;
+mod chosen;
 mod count;
 mod counters;
 mod discover;
@@ -52,9 +53,10 @@ use crate::sys::region::atomic;
 
 pub use adaptive::Adaptive;
 pub use audit::AuditEntry;
+pub(crate) use chosen::Chosen;
 pub use count::{ListChanges, ListCounts, ListEvent, ListMark};
 pub use counters::{CounterRow, Tallies};
-pub(crate) use discover::Chosen;
+pub(crate) use discover::Running;
 pub use discover::{Found, Interface};
 pub use events::{Event, Events};
 pub use lists::{ListAction, ListEntry, Origin};

@@ -52,7 +52,8 @@ pub struct Change {
 
 impl Control {
     /// Changes a setting: `max_connections` of every service, `web.max_connections` of one; the
-    /// keys are [`Key`]. The program goes by it with its next packet.
+    /// keys are [`Key`]. The program goes by it with its next packet. Before `retry`, ask
+    /// [`Control::servers_without_keys`]: this does not.
     ///
     /// # Errors
     /// [`crate::Error::Config`] for keys and values that are none, [`crate::Error::NoSuchService`].

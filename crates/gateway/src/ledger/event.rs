@@ -104,6 +104,7 @@ pub(crate) struct Absence {
     since: Option<Instant>,
     lost: bool,
     unreachable: bool,
+    passed_over: bool,
 }
 
 impl Absence {
@@ -124,6 +125,17 @@ impl Absence {
         if !std::mem::replace(&mut self.unreachable, true) {
             let gateway = gateway.to_owned();
             listeners.tell(&JoinEvent::Unreachable { gateway, why });
+        }
+    }
+
+    /// Logs that these are not taken for the next gateway: their owners may think that they are.
+    pub(crate) fn passed_over(&mut self, gateway: &str, others: &[String]) {
+        if !others.is_empty() && !std::mem::replace(&mut self.passed_over, true) {
+            let others = others.join(", ");
+            tracing::warn!(
+                "looking for the gateway that follows `{gateway}`: not on its interfaces or in \
+                 another network namespace, and so passed over: {others}"
+            );
         }
     }
 

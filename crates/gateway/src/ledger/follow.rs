@@ -3,7 +3,9 @@
 //! The process that looks after a gateway is the one to watch: when it has ended, a gateway that is
 //! not pinned is off its interfaces. Then every gateway on this machine is looked at: the same maps
 //! are the same gateway (pinned, or looked after by somebody who cannot be seen from here); one that
-//! matches what was joined once is the next one.
+//! matches what was joined once, in the same place, is the next one. Gateways elsewhere (other network
+//! namespaces, interfaces that nobody asked for) are passed over, whatever they are called and of
+//! whatever release they are: nobody who runs one shall keep this server from joining its own.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use std::time::Duration;
 use super::event::{Absence, JoinEvent};
 use super::seat::{Core, Seat};
 use super::service_names;
-use crate::control::{Chosen, Control};
+use crate::control::{Chosen, Control, Found, Running};
 use crate::error::{Error, Result};
 use crate::keys::TokenKeys;
 use crate::periodic::Periodic;
@@ -31,6 +33,8 @@ struct Follower {
     name: String,
     keys: TokenKeys,
     chosen: Chosen,
+    /// Name of the gateway that is joined: another one may have followed the one that was chosen.
+    gateway: String,
     /// The map with the gateway's control data.
     map: u32,
     pause: Duration,
@@ -45,9 +49,9 @@ pub(crate) fn start(
     chosen: Chosen,
 ) -> Result<Periodic> {
     let map = map_of(control)?;
-    let (core, name) = (Arc::clone(core), name.to_owned());
+    let (core, name, gateway) = (Arc::clone(core), name.to_owned(), chosen.name.clone());
     let absence = Absence::default();
-    let mut follower = Follower { core, name, keys, chosen, map, pause: EAGER, absence };
+    let mut follower = Follower { core, name, keys, chosen, gateway, map, pause: EAGER, absence };
     Periodic::start("equic-follower", move || follower.look())
 }
 
@@ -66,17 +70,20 @@ impl Follower {
         self.absence.begins();
         match self.find() {
             // Somebody looks after it who cannot be seen, or nobody needs to.
-            Ok(Found::Same) => {
+            Ok(Next::Same) => {
                 self.absence.ends();
             }
-            Ok(Found::Next(control)) => match self.join(&control) {
+            Ok(Next::Found(control)) => match self.join(&control) {
                 Ok(()) => {
                     self.rest();
                     return CALM;
                 }
                 Err(error) => self.unreachable(&error),
             },
-            Ok(Found::None) => self.absence.lost(&self.core.listeners, &self.chosen.name),
+            Ok(Next::None { passed_over }) => {
+                self.absence.lost(&self.core.listeners, &self.gateway);
+                self.absence.passed_over(&self.gateway, &passed_over);
+            }
             Err(error) => self.unreachable(&error),
         }
         let longer = (self.pause * 2).min(WEARY);
@@ -90,44 +97,67 @@ impl Follower {
 
     fn unreachable(&mut self, error: &Error) {
         let why = error.to_string();
-        self.absence.unreachable(&self.core.listeners, &self.chosen.name, why);
+        self.absence.unreachable(&self.core.listeners, &self.gateway, why);
     }
 
-    fn find(&self) -> Result<Found> {
-        let mut next = Vec::new();
-        for (found, control) in Control::all()? {
+    fn find(&self) -> Result<Next> {
+        let Running { gateways, strangers } = Running::look()?;
+        let (mut next, mut passed_over) = (Vec::new(), Vec::new());
+        for (found, control) in gateways {
             // One that has just ended may be listed for a moment more.
             if map_of(&control)? == self.map {
                 if !found.interfaces.is_empty() {
-                    return Ok(Found::Same);
+                    return Ok(Next::Same);
                 }
             } else if self.chosen.is_followed_by(&found) {
                 next.push((found, control));
+            } else if self.chosen.resembles(&found) && !found.interfaces.is_empty() {
+                passed_over.push(found.describe());
             }
         }
-        match next.len() {
-            0 => Ok(Found::None),
-            1 => Ok(next.pop().map_or(Found::None, |(_, control)| Found::Next(Box::new(control)))),
-            _ => Err(Error::ManyGateways {
-                running: next.iter().map(|(found, _)| found.describe()).collect(),
-            }),
+        if let Some(control) = only(next, &self.chosen)? {
+            return Ok(Next::Found(Box::new(control)));
         }
+        for stranger in strangers {
+            if self.chosen.is_displaced_by(&stranger.interfaces) {
+                return Err(stranger.why);
+            }
+            passed_over.push(stranger.describe());
+        }
+        Ok(Next::None { passed_over })
     }
 
     /// Moves there, with everything that is open.
     fn join(&mut self, control: &Control) -> Result<()> {
         let (map, seat) = (map_of(control)?, control.seat(&self.name, self.keys)?);
         let event = take_seat(&self.core, seat, &mut self.absence);
-        self.map = map;
+        (self.map, self.gateway) = (map, control.name());
         self.core.listeners.tell(&event);
         Ok(())
     }
 }
 
-enum Found {
-    None,
+/// Result of looking for the next gateway.
+enum Next {
+    /// Nothing to join; some that might be taken for the next gateway.
+    None {
+        passed_over: Vec<String>,
+    },
+    /// The gateway goes on.
     Same,
-    Next(Box<Control>),
+    Found(Box<Control>),
+}
+
+/// The only one of these, or the only one on an interface of the one before.
+fn only(mut next: Vec<(Found, Control)>, chosen: &Chosen) -> Result<Option<Control>> {
+    if next.len() > 1 && next.iter().any(|(found, _)| chosen.shares_with(&found.interfaces)) {
+        next.retain(|(found, _)| chosen.shares_with(&found.interfaces));
+    }
+    if next.len() > 1 {
+        let running = next.iter().map(|(found, _)| found.describe()).collect();
+        return Err(Error::ManyGateways { running });
+    }
+    Ok(next.pop().map(|(_, control)| control))
 }
 
 /// Moves a ledger to its next gateway: what there is to tell.

@@ -5,6 +5,7 @@
 mod common;
 mod hostile;
 mod party;
+mod together;
 
 use std::sync::Arc;
 use std::time::Duration;

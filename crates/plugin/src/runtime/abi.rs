@@ -101,7 +101,8 @@ pub(crate) const HELPERS: &[Helper] = &[
         result: "equic_u64",
         parameters: "equic_u64 type, equic_u64 token",
         does: "Asks for a frame of this type, one of the plugin's own, to be sent: WriteFrame will be called for \
-               it, with `token`. Returns 1; 0: too many wait already.",
+               it, with `token`. Returns 1; 0: too many wait already. Not in a function that another \
+               plugin calls.",
         cost: 50,
         class: Some(Class::Frames),
     },

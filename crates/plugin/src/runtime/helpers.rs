@@ -6,7 +6,7 @@ use equic_vm::{Caller, HelperError, Helpers, Region};
 
 use super::abi::{Abi, HELPERS, field};
 use super::trace::printable;
-use super::view::Context;
+use super::view::{Context, Role};
 use crate::class::{Class, class_of_setting};
 use crate::manifest::{MAX_WORDS, Manifest};
 use crate::policy::Granted;
@@ -82,7 +82,7 @@ fn set(caller: &mut Call<'_, '_>, number: u64, value: u64) -> Result<u64, Helper
     if !data.rights.may_set(field) {
         return Err(HelperError::failed(format!("{field:?} is not among the manifest's `sets`")));
     }
-    if data.looks_on {
+    if data.role != Role::Replaces {
         return Err(HelperError::failed(LOOKS_ON));
     }
     let class = class_of_setting(field).unwrap_or(Class::Never);
@@ -141,6 +141,9 @@ fn set_timer(caller: &mut Call<'_, '_>, at: u64) -> Result<u64, HelperError> {
 
 /// Asks for a frame to be sent. 1: it waits to be sent; 0: too many of the plugin's wait already.
 fn queue_frame(caller: &mut Call<'_, '_>, frame: u64, token: u64) -> Result<u64, HelperError> {
+    if caller.data.role == Role::Provides {
+        return Err(HelperError::failed("a function that another plugin calls sends no frames"));
+    }
     match caller.data.connection.queue_frame(frame, token) {
         Ok(()) => Ok(1),
         Err(Denied::Full) => Ok(0),
@@ -154,7 +157,7 @@ fn process_payload(
     number: u64,
     payload: Region,
 ) -> Result<u64, HelperError> {
-    if caller.data.looks_on {
+    if caller.data.role != Role::Replaces {
         return Err(HelperError::failed(LOOKS_ON));
     }
     caller.charge(payload.len / 8)?;
@@ -177,6 +180,8 @@ fn call(caller: &mut Call<'_, '_>, at: u64, words: Region) -> Result<u64, Helper
         let what = format!("{} takes {length} bytes of words, not {}", wanted.operation, words.len);
         return Err(HelperError::failed(what));
     }
+    // Before anything is done: there is nobody to write the outputs for.
+    caller.memory.read(words)?;
     let (mut inputs, mut outputs) = ([0; MAX_WORDS], [0; MAX_WORDS]);
     let (inputs, outputs) = (&mut inputs[..wanted.inputs], &mut outputs[..wanted.outputs]);
     for (word, at) in inputs.iter_mut().zip((words.offset..).step_by(8)) {
@@ -189,7 +194,9 @@ fn call(caller: &mut Call<'_, '_>, at: u64, words: Region) -> Result<u64, Helper
     for (word, at) in outputs.iter().zip((from..).step_by(8)) {
         caller.memory.write_u64(at, *word)?;
     }
-    caller.charge(used.unwrap_or(0))?;
+    let units = used.unwrap_or(0);
+    caller.data.used_by_others = caller.data.used_by_others.saturating_add(units);
+    caller.charge(units)?;
     Ok(used.is_some().into())
 }
 

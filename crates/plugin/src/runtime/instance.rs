@@ -12,7 +12,7 @@ use super::abi::{Abi, DEFAULT, DONE, MAX_BYTES, WORDS};
 use super::allowance::Allowance;
 use super::clamp::clamp;
 use super::trace::{Answer, Trace, Traced, printable};
-use super::view::Context;
+use super::view::{Context, Role};
 use super::{Inner, Plugin};
 use crate::manifest::Anchor;
 
@@ -55,7 +55,7 @@ impl Instance {
         let Some(entry) = self.plugin.function(call.operation, call.parameter, anchor) else {
             return Ok(());
         };
-        let ran = self.run(entry, true, host, call, outputs);
+        let ran = self.run(entry, Role::LooksOn, host, call, outputs);
         if self.trace.is_some() {
             let told = ran.as_ref().map(|ran| (Answer::Seen, ran.steps));
             self.tell(anchor, host, call, told);
@@ -68,7 +68,7 @@ impl Instance {
     fn run(
         &mut self,
         entry: Entry,
-        looks_on: bool,
+        role: Role,
         host: &mut Host<'_>,
         call: &Call<'_>,
         outputs: &[u64],
@@ -104,13 +104,16 @@ impl Instance {
         let mut context = Context {
             connection: host,
             rights: &inner.rights,
-            looks_on,
+            role,
+            used_by_others: 0,
             trace: self.trace.as_deref_mut(),
         };
         let arguments = [area, at, length, call.parameter, 0];
         let result = self.machine.call(entry, arguments, &mut budget, &mut context);
+        // What others used they have spent themselves.
+        let used_by_others = context.used_by_others;
         if let Some(allowance) = &self.allowance {
-            allowance.spend(given - budget);
+            allowance.spend((given - budget).saturating_sub(used_by_others));
         }
         match result {
             Ok(value) => Ok(Outcome { value, steps: given - budget }),
@@ -214,7 +217,7 @@ impl Hook for Instance {
     ) -> Result<Decision, HookError> {
         let function = self.plugin.function(call.operation, call.parameter, Anchor::Replace);
         let Some(entry) = function else { return Ok(Decision::Default) };
-        let ran = self.run(entry, false, host, call, outputs);
+        let ran = self.run(entry, Role::Replaces, host, call, outputs);
         let (answer, steps) = match ran {
             Ok(ran) => (self.answer(ran.value, host, call, outputs), ran.steps),
             Err(error) => (Err(error), 0),
@@ -261,7 +264,7 @@ impl Hook for Instance {
         // It runs as at an operation with these words and no bytes, whose name the message must not have.
         let operation = Operation::HookMessage;
         let asked = Call { operation, parameter: 0, inputs: call.inputs, bytes: Bytes::None };
-        let ran = self.run(one.entry, true, host, &asked, outputs);
+        let ran = self.run(one.entry, Role::Provides, host, &asked, outputs);
         let ran = ran.map_err(|error| {
             let why = error.0.split_once(": ").map_or(&*error.0, |(_, why)| why);
             HookError(format!("{}: {why}", one.name))

@@ -58,11 +58,23 @@ impl Connection for Host<'_> {
     }
 }
 
+/// Place that a function runs in, which says what it may change of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// In an operation's place: all that the plugin's classes allow.
+    Replaces,
+    /// Before or after an operation: it sets nothing, and may ask for frames to be sent.
+    LooksOn,
+    /// Another plugin has called it: nothing, since that one may have no class for it.
+    Provides,
+}
+
 /// State that helpers work with while a function runs.
 pub(super) struct Context<'h> {
     pub(super) connection: &'h mut (dyn Connection + 'h),
     pub(super) rights: &'h Rights,
-    /// The function looks on: it changes nothing.
-    pub(super) looks_on: bool,
+    pub(super) role: Role,
+    /// Instructions of this call's budget that other plugins used, which it called.
+    pub(super) used_by_others: u64,
     pub(super) trace: Option<&'h mut (dyn Trace + 'static)>,
 }

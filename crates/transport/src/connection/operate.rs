@@ -68,29 +68,13 @@ impl Connection {
             self.extensions.on_brought(id, by);
         }
         // The paper's InitOpaqueData: it is this hook that begins, and it alone.
-        if points.iter().any(|point| point.operation == Operation::InitOpaqueData)
-            && let Some(place) = self.hooks.place(id)
-            && let Err(error) = self.init_opaque_data(place)
-        {
-            self.take_off(id, error);
-        }
+        let side = u64::from(self.side == Side::Server);
+        self.call_one(id, Operation::InitOpaqueData, &[side], Bytes::None);
         if by.is_none() && points.iter().any(|point| point.operation == Operation::WriteParameters)
         {
             self.ask_for_parameters(id);
         }
         Ok(id)
-    }
-
-    fn init_opaque_data(&mut self, place: usize) -> Result<(), HookError> {
-        let inputs = [u64::from(self.side == Side::Server)];
-        let operation = Operation::InitOpaqueData;
-        let mut call = Call { operation, parameter: 0, inputs: &inputs, bytes: Bytes::None };
-        let outcome = self.call_at(place, |hook, host| {
-            hook.before(host, &call)?;
-            hook.replace(host, &mut call, &mut [])?;
-            hook.after(host, &call, &[])
-        });
-        outcome.unwrap_or(Ok(()))
     }
 
     /// Takes a hook off again.
@@ -504,11 +488,22 @@ impl Connection {
         run: impl FnOnce(&mut dyn Hook, &mut Host<'_>) -> R,
     ) -> Option<R> {
         self.extensions.lent = table.lend(place);
+        let lending = Lending(self);
         let outcome = table.get_mut(place).map(|Attached { hook, own, .. }| {
-            run(&mut **hook, &mut Host::new(View { connection: self, own }))
+            run(&mut **hook, &mut Host::new(View { connection: lending.0, own }))
         });
-        table.take_back(std::mem::take(&mut self.extensions.lent));
-        self.hooks.put_back(table);
+        table.take_back(std::mem::take(&mut lending.0.extensions.lent));
+        lending.0.hooks.put_back(table);
         outcome
+    }
+}
+
+/// A connection whose hooks are lent to the one that is called. If that panics, they go with the table, as all hooks do:
+/// none of them is left for a hook to call that is attached later.
+struct Lending<'a>(&'a mut Connection);
+
+impl Drop for Lending<'_> {
+    fn drop(&mut self) {
+        self.0.extensions.end_lending();
     }
 }

@@ -455,6 +455,13 @@ impl Connection {
             return self.skip_frame(now, rest);
         }
         let answer = self.begin_with(Operation::ParseFrame, frame_type, id, Bytes::In(all));
+        let failed = owned && answer.is_none() && self.hooks.owner(frame_type).is_none();
+        if failed && self.extensions.skips(frame_type) {
+            let outcome = self.skip_frame(now, rest);
+            let length = all.len() - rest.len();
+            self.end_with(Operation::ParseFrame, frame_type, id, Bytes::In(all), length);
+            return outcome;
+        }
         let mut reader = Reader::new(all);
         // A frame that the transport knows is not cut elsewhere; a hook may find fault with it.
         let parsed = match answer {

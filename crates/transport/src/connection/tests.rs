@@ -21,6 +21,7 @@ mod null;
 mod operations;
 mod own_parameters;
 mod paper;
+mod parts;
 mod provided;
 #[cfg(feature = "qlog")]
 mod qlog;

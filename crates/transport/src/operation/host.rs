@@ -7,7 +7,7 @@ use equic_wire::TransportErrorCode;
 use super::messages::{MAX_MESSAGE, Messages};
 use super::requests::{Hold, MAX_PAYLOAD, MAX_REQUESTS, Request};
 use super::share::Share;
-use super::{Hook, HookId, Lent, Own, OwnFrame, Point};
+use super::{Hook, HookError, HookId, Lent, Own, OwnFrame, Point};
 use crate::Timestamp;
 use crate::connection::View;
 
@@ -248,6 +248,11 @@ impl Extensions {
         self.messages.forget(hook);
     }
 
+    /// The hook that others were lent to has been called.
+    pub(crate) fn end_lending(&mut self) {
+        (self.lent, self.depth) = (Vec::new(), 0);
+    }
+
     pub(crate) fn put_back(&mut self, extension: Extension) {
         self.waiting(extension.brought).push_front(extension);
     }
@@ -453,8 +458,8 @@ impl<'a> Host<'a> {
         self.view.extensions().depth -= 1;
     }
 
-    /// A request that has to be carried out, however many wait: once for each hook.
-    pub(super) fn request_always(&mut self, request: Request) {
-        self.view.extensions().requests.push_back(request);
+    /// A hook has failed while it was called by another, and is to be taken off.
+    pub(super) fn failed(&mut self, hook: HookId, error: HookError) {
+        self.view.extensions().request_take_off(hook, error);
     }
 }

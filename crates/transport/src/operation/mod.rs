@@ -6,7 +6,8 @@
 //!
 //! A [`Hook`] is attached to some of them with [`Connection::attach`]: it looks on before or after,
 //! or does it itself. Nothing that a hook can ask of its [`Host`] calls an operation of the connection; it may call one
-//! that another hook defines ([`Host::call`]), and that one no hook that runs: there is no recursion. A hook that fails is taken off, and the default runs.
+//! that another hook defines ([`Host::call`]), and that one no hook that runs: there is no recursion. A hook that fails is
+//! taken off, and the default runs. A hook that panics takes all hooks of the connection along.
 //!
 //! Frames that a hook sends are of types that it declared ([`Connection::attach_with_frames`]); it writes no
 //! others. What it answers is held within bounds, so that no answer brings a connection to a halt or has it
@@ -163,8 +164,7 @@ pub trait Hook: Send {
     }
 
     /// Runs an operation of its own that another hook calls ([`Host::call`]), if it says that it [`provides`](Hook::provides)
-    /// some. `outputs` has as many words as that one wants,
-    /// and zeros in them.
+    /// some. `outputs` has as many words as that one wants, and zeros in them.
     ///
     /// # Errors
     /// It is broken, and taken off; the other goes on without an answer.

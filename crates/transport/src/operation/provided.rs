@@ -3,7 +3,6 @@
 //! themselves. So none is ever called by what it calls.
 
 use super::host::Host;
-use super::requests::Request;
 
 /// Calls in calls at most.
 const MAX_DEPTH: u32 = 4;
@@ -56,8 +55,7 @@ impl Host<'_> {
                 Err(error) => {
                     // It is not given back, so nobody calls it any more. To take it off would move the places of those
                     // that are being called.
-                    let hook = callee.own.id;
-                    self.request_always(Request::TakeOff { hook, error });
+                    self.failed(callee.own.id, error);
                     break;
                 }
             }

@@ -129,6 +129,13 @@ impl Extensions {
         Ok(())
     }
 
+    /// Has a hook taken off that has failed, however many requests wait: this comes once for each hook. Nothing that it asked
+    /// for before is done any more.
+    pub(super) fn request_take_off(&mut self, hook: HookId, error: HookError) {
+        self.requests.retain(|request| request.by() != hook);
+        self.requests.push_back(Request::TakeOff { hook, error });
+    }
+
     #[inline]
     pub(crate) fn has_requests(&self) -> bool {
         !self.requests.is_empty()

@@ -9,7 +9,6 @@ mod show;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
 
 use equic_bench::agent::Said;
 use equic_bench::doctor::{self, Finding};
@@ -23,9 +22,9 @@ use equic_bench::{
 };
 use equic_interop::Certificates;
 use equic_lab::Lab;
-use equic_report::schema::Timestamp;
 use serde::Serialize;
 
+use crate::envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 use options::Chosen;
@@ -85,8 +84,7 @@ pub(super) fn run(args: &Args) -> Done {
             Plan::new(plan, &chosen, registry.places())?
         }
     };
-    let created = Timestamp::new(SystemTime::now())
-        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
+    let created = envelope::created()?;
     let folder = match (&args.resume, &args.out) {
         (Some(folder), _) | (None, Some(folder)) => folder.clone(),
         (None, None) => Path::new("out/bench").join(created.as_str().replace(':', "")),
@@ -112,8 +110,7 @@ pub(super) fn run(args: &Args) -> Done {
     let testbed = testbed(&plan, &certificates)?;
     let findings = examine(args, &plan, testbed.as_ref())?;
     if !resumed {
-        let command = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
-        let mut manifest = Manifest::new(&plan, created, command, findings)?;
+        let mut manifest = Manifest::new(&plan, created, envelope::command(), findings)?;
         let machines = testbed.iter().flat_map(|testbed| [&testbed.server, &testbed.client]);
         manifest.testbed = machines.map(|one| (one.name.clone(), one.about.clone())).collect();
         manifest.write(&folder)?;

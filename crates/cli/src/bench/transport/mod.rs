@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::SystemTime;
 
 use equic_bench::cell::{self, Job, Stage};
 use equic_bench::extras::Extras;
@@ -21,9 +20,10 @@ use equic_bench::transport::{Route, Run, cells};
 use equic_bench::{Effective, Implementation, Outcome, Places, Registry, Workload};
 use equic_interop::Certificates;
 use equic_lab::Lab;
-use equic_report::schema::{Machine, Report, Timestamp};
+use equic_report::schema::Report;
 use serde::Serialize;
 
+use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::part::until_interrupted;
@@ -119,9 +119,7 @@ fn carry_out(args: &Args) -> Done {
     for one in &implementations {
         registry.places().built(&one.name, &one.command)?;
     }
-    let created = Timestamp::new(SystemTime::now())
-        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
-    let machine = Machine::read()?;
+    let envelope = Envelope::now()?;
     let certificates = Certificates::write(&args.out.join("certificates"), args.seed)?;
     let lab = if plan.needs_lab() {
         // What killed runs left behind; whatever cannot be removed is not in the way.
@@ -147,9 +145,7 @@ fn carry_out(args: &Args) -> Done {
         runs,
         plan,
     };
-    let command = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let report = Report { schema: SCHEMA.parse()?, created, machine, command, data };
-    finish(args, &report)
+    finish(args, &envelope.report(SCHEMA, data)?)
 }
 
 /// Lab, certificates and places that all cells share.

@@ -10,8 +10,9 @@ use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 
 use crate::failure::{Done, Failure};
 
+/// Bytes that are read at a time, at the start.
 const BUFFER: usize = 64 * 1024;
-/// A block longer than this is not a packet of any network.
+/// Most bytes of a block: longer ones are not packets of any network.
 const LONGEST_BLOCK: usize = 64 * 1024 * 1024;
 
 /// One packet of a capture.

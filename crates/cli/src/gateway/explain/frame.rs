@@ -43,7 +43,7 @@ impl Frame {
         let Some(fragment) = fragment else {
             return vec![self.packet(&udp, None)];
         };
-        // In units of 8 bytes, and never nothing behind the first.
+        // Fragments begin at multiples of 8 bytes; the first has the UDP header at least.
         let split = (udp.len() / 2).next_multiple_of(8).max(8);
         let split = if split >= udp.len() { udp.len() } else { split };
         let offset = u16::try_from(split / 8).unwrap_or(u16::MAX);
@@ -55,7 +55,7 @@ impl Frame {
         }
     }
 
-    /// `fragment`: the offset in units of 8 bytes, and whether more follow.
+    /// An Ethernet frame with this data in it. `fragment`: its offset in units of 8 bytes, and whether more follow.
     fn packet(&self, data: &[u8], fragment: Option<(u16, bool)>) -> Vec<u8> {
         // Locally administered addresses.
         let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
@@ -109,7 +109,7 @@ fn octets(addr: IpAddr) -> [u8; 16] {
     }
 }
 
-/// RFC 1071
+/// Checksum of an IPv4 header (RFC 1071).
 fn checksum(header: &[u8]) -> u16 {
     let mut sum: u32 =
         header.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();

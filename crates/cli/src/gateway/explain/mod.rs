@@ -82,10 +82,10 @@ pub(super) fn run(args: &Args) -> Done {
     }
 }
 
-/// Whom the packets are shown to.
+/// The gateway that judges the packets.
 struct Subject {
     gateway: Gateway,
-    /// Its services, for what the flags leave open.
+    /// Services of the gateway: what the flags leave open is taken from them.
     config: Config,
 }
 
@@ -125,7 +125,7 @@ fn judge_capture(subject: &Subject, path: &Path, mut report: Report) -> Done {
         report.packet(&Judged::captured(&judgement, &packet))
     });
     match read {
-        // What was judged before the damage is worth knowing.
+        // The packets before the damage were judged: their sums are told.
         Err(failed @ Failure::Failed { .. }) if report.packets() > 0 => {
             report.summary()?;
             Err(failed)
@@ -135,7 +135,7 @@ fn judge_capture(subject: &Subject, path: &Path, mut report: Report) -> Done {
     }
 }
 
-/// From the time of a capture to that of the program.
+/// Turns times of a capture into times of the program's clock.
 struct Clock {
     now: Duration,
     /// The first packet's time, and the program's then.

@@ -17,7 +17,7 @@ const SCHEMA: &str = "equic.gateway.explain/1";
 /// One packet and its verdict.
 #[derive(Serialize)]
 pub(super) struct Judged<'a> {
-    /// Its number in a capture.
+    /// Number of the packet in its capture, counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     packet: Option<u64>,
     /// Bytes judged.
@@ -80,13 +80,13 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// Says it all.
+/// Output of `explain`: one answer, or a line for each packet and their sums.
 pub(super) struct Report {
     json: bool,
     only_summary: bool,
     packets: u64,
     cut: u64,
-    /// By the reason's number; packets that are nobody's business last.
+    /// Sums by number of the reason and by verdict; packets to no service are last.
     tally: BTreeMap<(u32, &'static str), Tally>,
 }
 
@@ -143,7 +143,7 @@ impl Report {
         Ok(())
     }
 
-    /// One packet of many.
+    /// Adds a packet of a capture to the sums, and prints its line.
     pub(super) fn packet(&mut self, judged: &Judged<'_>) -> Done {
         self.packets += 1;
         self.cut += u64::from(judged.cut);

@@ -297,7 +297,11 @@ fn tables(all: &mut Families, status: &Status, memory: &mut Memory) {
 
 fn lists(all: &mut Families, control: &Control) -> Done {
     let counts = control.list_counts()?;
-    let family = all.gauge("equic_list_entries", "Entries of the deny and allow lists.");
+    let family = all.gauge(
+        "equic_list_entries",
+        "Entries of the deny and allow lists; one that expired is counted until it is swept, a second \
+         later or where lists are long somewhat more.",
+    );
     for (list, name, count) in [
         ("deny", "ipv4", counts.deny_v4),
         ("deny", "ipv6", counts.deny_v6),

@@ -20,10 +20,13 @@ use tokio::task::JoinHandle;
 
 use super::source::{Health, Source};
 
+/// Most connections at a time: one more ends the oldest.
 const CONNECTIONS: usize = 32;
+/// Longest life of a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause when no connection can be accepted: descriptors may come back.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Most bytes of a request's line and headers.
 const REQUEST_HEAD: usize = 16 * 1024;
 const PLAIN: &str = "text/plain; charset=utf-8";
 const INDEX: &str = "<!doctype html><title>eQUIC gateway</title><h1>eQUIC gateway</h1>\

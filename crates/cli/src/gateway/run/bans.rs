@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const REST: u32 = 10;
 /// Time until a file that could not be written is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
-/// The clock begins here, so that what was before the start has a time.
+/// Nanoseconds that the clock of the bans begins at: so far from 0 that bans of before the start have a time.
 const EPOCH_NS: u64 = 1 << 60;
 
 /// Bans of the gateway's sources, kept and carried out.
@@ -158,7 +158,7 @@ impl BanKeeper {
         // Bans of a gateway in a dry run would begin to bite in the middle when that ends.
         let dry = self.policy.dry_run || control.settings().dry_run;
         if std::mem::replace(&mut self.dry, dry) && !dry {
-            // Those were never on the list.
+            // Bans of the dry run were never on the deny list.
             let active: Vec<IpNet> = self.bans.active().map(|(prefix, ..)| prefix).collect();
             for prefix in active {
                 self.bans.pardon(prefix);
@@ -286,7 +286,7 @@ impl BanKeeper {
                 (Ok(None), Ok(_)) => {
                     self.lift(prefix, "forgotten by an operator", control, journal)
                 }
-                // Tells nothing.
+                // An entry that cannot be read says nothing of the ban.
                 _ => {}
             }
         }
@@ -295,7 +295,7 @@ impl BanKeeper {
     fn lift(&mut self, prefix: IpNet, why: &str, control: &Control, journal: &Journal) {
         let ours = |entry: equic_gateway::ListEntry| entry.origin == Origin::Ban;
         if control.entry(prefix).is_ok_and(|entry| entry.is_some_and(ours)) {
-            // What cannot be removed ends by itself.
+            // An entry that cannot be removed ends by itself.
             let _ = control.forget(prefix);
         }
         self.bans.pardon(prefix);

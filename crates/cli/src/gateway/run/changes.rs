@@ -25,7 +25,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// As it is now.
+    /// The gateway as it is now: only what changes from here on is told.
     pub(super) fn new(control: &Control) -> Changes {
         Changes {
             settings: settings(control),

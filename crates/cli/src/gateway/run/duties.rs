@@ -28,7 +28,7 @@ pub(super) struct Source<'a> {
     pub file: Option<String>,
     /// Reads it.
     pub configure: Configure<'a>,
-    /// To end when the last interface has vanished.
+    /// True if the process ends when the last interface has vanished.
     pub once: bool,
 }
 
@@ -45,7 +45,7 @@ impl Source<'_> {
     }
 }
 
-/// What others do, and is only looked at.
+/// News of what others do, which are asked for at every look.
 pub(super) struct Watched {
     /// Changes by other processes, told from where they were looked at first.
     pub changes: Changes,
@@ -55,7 +55,7 @@ pub(super) struct Watched {
     pub links: Option<Links>,
 }
 
-/// All of it.
+/// Duties of a gateway that runs, and what they remember from one look to the next.
 pub(super) struct Duties<'a> {
     gateway: &'a Gateway,
     control: Control,
@@ -64,8 +64,7 @@ pub(super) struct Duties<'a> {
     interfaces: Interfaces,
     bans: Option<BanKeeper>,
     watched: Watched,
-    /// Others may say here, too, what is not as it should be.
-    pub health: Health,
+    health: Health,
     reload: Option<Reload>,
     published: Option<(Report, Instant)>,
 }
@@ -154,7 +153,7 @@ impl<'a> Duties<'a> {
     /// Reads the configuration again: everything, or nothing and why.
     pub(super) fn read_again(&mut self, journal: &Journal) {
         let number = self.reload.as_ref().map_or(0, |reload| reload.number) + 1;
-        // What others did until now is not of this.
+        // Changes by others are told first, or they would be told as changes by the reload.
         self.watched.changes.look(&self.control, journal, "another process");
         let before = self.source.fingerprint();
         let done = (self.source.configure)().and_then(|mut new| {
@@ -248,14 +247,17 @@ impl<'a> Duties<'a> {
     }
 }
 
-/// Services whose clients have to bring tokens that some server does not check, and which servers.
+/// Services whose clients have to bring tokens that some server may not check, and which servers.
 fn newcomers_lost(control: &Control) -> Option<String> {
     let services = control.services().unwrap_or_default();
     let asking = services.iter().filter(|service| service.retry != Retry::Never);
     let lost: Vec<String> = asking
         .filter_map(|service| {
             let servers = without_keys(control, &service.name)?;
-            Some(format!("service {}: {servers}; its new clients get no further", service.name))
+            Some(format!(
+                "service {}: {servers}: where one does not, new clients get no further",
+                service.name
+            ))
         })
         .collect();
     (!lost.is_empty()).then(|| lost.join("; "))

@@ -61,6 +61,10 @@ impl Handover {
             Some(_) => Some(SocketHost::prepare(control, config, running.taken.is_some())?),
             None => None,
         };
+        if let (Some(user), Some(keys)) = (&self.user, &config.gateway.retry_keys) {
+            // It is that user who will replace it.
+            privileges::give(Path::new(keys), user)?;
+        }
         privileges::drop_all(socket.is_none(), self.user.as_deref())?;
         if !self.no_seccomp {
             seccomp::restrict()?;

@@ -19,7 +19,7 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// It is so, now or still.
+    /// Notes that something is not as it should be. It is told once, and again when level or message change.
     pub(super) fn set(&mut self, journal: &Journal, about: &str, level: Level, message: &str) {
         let since_ms = match self.conditions.get(about) {
             Some(old) if old.message == message && old.level == level => return,
@@ -35,7 +35,7 @@ impl Health {
         self.conditions.insert(about.to_owned(), condition);
     }
 
-    /// It is not so, or no longer.
+    /// Notes that something is as it should be. It is told if it was not until now.
     pub(super) fn clear(&mut self, journal: &Journal, about: &str) {
         if let Some(old) = self.conditions.remove(about) {
             let seconds = unix_ms().saturating_sub(old.since_ms) as f64 / 1e3;
@@ -47,7 +47,8 @@ impl Health {
         }
     }
 
-    /// It is so, or not.
+    /// Notes a message about something, or that there is nothing to say about it: [`Health::set`] or
+    /// [`Health::clear`].
     pub(super) fn note(
         &mut self,
         journal: &Journal,

@@ -24,9 +24,9 @@ enum State {
     Attached { ifindex: u32, native: bool },
     /// There is none of that name.
     Missing,
-    /// Another XDP program is on it.
+    /// Another XDP program is on it: the error that says which.
     Taken(String),
-    /// The driver or the kernel will not have it.
+    /// The driver or the kernel refuses the program: its error.
     Refused(String),
     /// An operator took the program off.
     Detached,
@@ -41,14 +41,14 @@ struct Wanted {
     renamed: Option<String>,
 }
 
-/// All of them.
+/// The interfaces that a gateway is to protect.
 pub(super) struct Interfaces {
     wanted: Vec<Wanted>,
     mode: Mode,
 }
 
 impl Interfaces {
-    /// Those to be protected, some of them attached already.
+    /// Interfaces of these names. The gateway may be attached to some already.
     pub(super) fn new(names: &[String], mode: Mode, gateway: &Gateway) -> Interfaces {
         let attached = gateway.attached();
         let wanted = names.iter().map(|name| {
@@ -93,7 +93,7 @@ impl Interfaces {
         gone: &BTreeSet<u32>,
         journal: &Journal,
     ) {
-        // Who may not look cannot be told apart from nothing to see; the signals still work.
+        // Without the permission to look nothing is known, so nothing is changed.
         let Ok(there) = control.interfaces() else { return };
         for one in &mut self.wanted {
             if let State::Attached { ifindex, .. } = one.state {
@@ -104,7 +104,7 @@ impl Interfaces {
                 }
                 one.lost(ifindex, gone.contains(&ifindex), gateway, journal);
             }
-            // What has just come is not waited for: every moment it is open.
+            // An interface that has just come is not protected yet, so it does not wait for its turn.
             let due = one.state == State::Missing
                 || one.tried.is_none_or(|tried| tried.elapsed() >= AGAIN);
             if one.state != State::Detached && due {
@@ -145,7 +145,7 @@ impl Interfaces {
         }
     }
 
-    /// For the report.
+    /// States of the interfaces, for the report.
     pub(super) fn report(&self) -> Vec<InterfaceReport> {
         self.wanted
             .iter()
@@ -189,7 +189,7 @@ fn name_of(ifindex: u32) -> Option<String> {
 
 impl Wanted {
     fn leave(&mut self, gateway: &Gateway, journal: &Journal) {
-        // It is not there any more, then.
+        // An error says that the link has gone already.
         let _ = gateway.detach(&self.name);
         self.say_detached(journal, "configuration");
     }

@@ -3,6 +3,10 @@
 //! Capabilities belong to threads, so this happens while there is one: before servers are let in,
 //! before anything is swept.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::{OpenOptionsExt as _, fchown};
+use std::path::Path;
+
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::prctl;
 use nix::unistd::{Gid, Uid, User, setgroups, setresgid, setresuid};
@@ -40,6 +44,15 @@ pub(super) fn drop_all(look: bool, user: Option<&str>) -> Done {
     prctl::set_no_new_privs().map_err(|e| failed(&e))
 }
 
+/// Gives a file that root has written to the user that this process is about to become.
+pub(super) fn give(path: &Path, name: &str) -> Done {
+    let (uid, gid) = user(name)?;
+    let open = || OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(path);
+    open().and_then(|file| fchown(file, Some(uid.as_raw()), Some(gid.as_raw()))).map_err(|error| {
+        Failure::because(format_args!("cannot give {} to the user `{name}`", path.display()), error)
+    })
+}
+
 /// The user of a name or number, as `--user` takes it.
 pub(super) fn user(name: &str) -> Done<(Uid, Gid)> {
     let unknown = || {
@@ -66,4 +79,29 @@ fn become_user(name: &str, kept: &CapsHashSet) -> Done {
     setresuid(uid, uid, uid).map_err(|e| failed(&e))?;
     prctl::set_keepcaps(false).map_err(|e| failed(&e))?;
     caps::set(None, CapSet::Effective, kept).map_err(|e| failed(&e))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_given_away_and_no_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("keys"), folder.path().join("link"));
+        std::fs::write(&path, "secret").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let owner = || std::fs::metadata(&path).unwrap().uid();
+        let me = owner();
+        assert!(give(&link, "root").is_err());
+        assert!(give(&path, "no-such-user").is_err());
+        assert_eq!(owner(), me);
+        if me == 0 {
+            let (nobody, _) = user("nobody").unwrap();
+            give(&path, "nobody").unwrap();
+            assert_eq!(owner(), nobody.as_raw());
+        }
+    }
 }

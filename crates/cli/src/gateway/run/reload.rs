@@ -74,7 +74,7 @@ pub(super) fn apply(old: &Config, new: &mut Config, control: &Control) -> Done<R
     let replaced = match control.replace(Origin::Config, &both, &listed) {
         Ok(replaced) => replaced,
         Err(error) => {
-            // Where they were there was room for them.
+            // There is room for the old ones: they were there until now.
             control.listen(&old.services)?;
             return Err(error.into());
         }

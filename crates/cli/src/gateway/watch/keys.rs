@@ -14,7 +14,7 @@ pub(super) const LIFETIMES: [(&str, Option<Duration>); 4] = [
     ("1 hour", Some(Duration::from_secs(3600))),
     ("for ever", None),
 ];
-/// Ten minutes: long enough to think.
+/// The lifetime that a dialog begins with, by its place: ten minutes, long enough to think.
 const USUAL: usize = 1;
 
 /// Panel that the keys act on.
@@ -42,7 +42,7 @@ pub(super) enum Dialog {
 pub(super) enum Act {
     Nothing,
     Quit,
-    /// To the background, as Ctrl-Z does.
+    /// Stop this process until the shell continues it, as Ctrl-Z does.
     Suspend,
     /// Draw everything again.
     Redraw,
@@ -74,7 +74,7 @@ impl Choices {
         self.source.and_then(chosen).unwrap_or(0)
     }
 
-    /// Whom `d`, `a` and `f` would be about.
+    /// Prefix that the keys `d`, `a` and `f` are about; none: nothing is chosen that has one.
     pub(super) fn prefix(
         &self,
         picture: &Picture,
@@ -119,7 +119,7 @@ impl Choices {
         let cancelled = matches!(code, KeyCode::Esc | KeyCode::Char('q' | 'n'));
         let agreed = matches!(code, KeyCode::Enter | KeyCode::Char('y'));
         match dialog {
-            // Any key.
+            // Any key ends the help.
             Dialog::Help => self.dialog = None,
             _ if cancelled => self.dialog = None,
             Dialog::Forget { prefix } if agreed => {

@@ -42,7 +42,7 @@ enum Input {
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    // What is wrong from the start is said without taking the terminal over.
+    // Before the terminal is taken over: an error here is printed as for any command.
     let control = args.target.open()?;
     let (sender, inputs) = sync_channel(8);
     watch_signals(sender.clone())?;
@@ -114,7 +114,7 @@ struct Sampler {
 }
 
 impl Sampler {
-    /// Until nobody listens.
+    /// Reads until nobody takes the samples any more.
     fn run(self, control: Control) {
         let mut reader = Reader::new(control);
         loop {
@@ -128,7 +128,7 @@ impl Sampler {
                 Err(failure) => Input::Gone(failure.to_string()),
             };
             if matches!(input, Input::Gone(_)) {
-                // Its maps go with it.
+                // The old reader is dropped, and with it the maps of the gateway that has ended.
                 if let Ok(control) = self.find() {
                     reader = Reader::new(control.clone());
                     if self.sender.send(Input::Found(control)).is_err() {
@@ -174,7 +174,7 @@ impl Live {
             };
             match first {
                 Ok(input) => {
-                    // All that is there, before the next picture.
+                    // All inputs that wait are taken in before the next picture.
                     for input in std::iter::once(input).chain(inputs.try_iter()) {
                         if self.take(input)? {
                             return Ok(());

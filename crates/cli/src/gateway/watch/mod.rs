@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args) -> Done {
     live::run(args)
 }
 
-/// Without a terminal: text or JSON.
+/// Prints pictures as text or JSON, for which no terminal is needed.
 fn report(args: &Args) -> Done {
     let mut reader = Reader::new(args.target.open()?)?;
     let mut model = Model::default();
@@ -93,11 +93,11 @@ fn report(args: &Args) -> Done {
 
 const SCHEMA: &str = "equic.gateway.watch/1";
 
-/// With what the lists say of each source.
+/// Picture of the model, with the list that each source is on.
 fn picture(model: &Model, sort: Sort, control: &Control) -> Picture {
     let mut picture = model.picture(sort);
     for line in &mut picture.sources {
-        // Who has just gone is on no list; that it has gone is told elsewhere.
+        // A gateway that has just gone has no lists. The next reading tells that it has gone.
         line.listed = control.listed(line.key.prefix).ok().flatten().map(|entry| entry.action);
     }
     picture
@@ -130,7 +130,7 @@ fn lines_of(backend: &TestBackend) -> String {
     text
 }
 
-/// As tables are printed: by the terminal, NO_COLOR and the locale.
+/// Theme like that of tables: by the terminal, NO_COLOR and the locale.
 fn theme() -> Theme {
     let Style { colour, unicode, .. } = Style::stdout();
     Theme { colour, unicode }

@@ -52,7 +52,7 @@ pub(super) struct SourceLine {
     /// The quota; 0: none.
     pub limit: u32,
     pub last_reason: Option<Reason>,
-    /// Filled in by whoever has the gateway at hand.
+    /// The list that the source is on; samples do not have it, `picture` of the parent module fills it in.
     pub listed: Option<ListAction>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct SourceLine {
 pub(super) struct ReasonLine {
     pub reason: Reason,
     pub packets_per_s: f64,
-    /// Of all packets now.
+    /// Share of all packets between the last two samples, 0 to 1.
     pub share: f64,
     pub packets: u64,
     pub dropped: u64,
@@ -85,7 +85,7 @@ pub(super) struct ServerLine {
     pub counts: bool,
 }
 
-/// Everything there is to see.
+/// Contents of the dashboard at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Picture {
     pub name: String,
@@ -103,9 +103,10 @@ pub(super) struct Picture {
     pub passed_per_s: f64,
     /// Packets a second whose verdict was a drop, in a dry run too.
     pub dropped_per_s: f64,
-    /// The same, oldest first.
+    /// Past values of `passed_per_s`, the oldest first.
     #[serde(skip)]
     pub passed_history: Vec<f64>,
+    /// Past values of `dropped_per_s`, the oldest first.
     #[serde(skip)]
     pub dropped_history: Vec<f64>,
     pub reasons: Vec<ReasonLine>,
@@ -217,7 +218,7 @@ impl Model {
         let mut rates = Vec::with_capacity(sources.len());
         for source in sources {
             let counted = (source.since_ns, source.packets, source.bytes, source.drops);
-            // One that was pushed out of the table and came back began again.
+            // A source that was pushed out of the table and came back counts from 0 again.
             let before = self.sources.get(&source.key).filter(|before| before.0 == counted.0);
             let (_, packets, bytes, drops) = before.copied().unwrap_or_default();
             rates.push([

@@ -42,7 +42,7 @@ impl Screen {
                 tell(panic);
             }));
         });
-        // From here on dropping gives back.
+        // From here on the terminal is given back when the screen is dropped.
         let mut screen = Screen {
             terminal: Terminal::new(CrosstermBackend::new(io::stdout())).map_err(failed)?,
         };
@@ -70,7 +70,7 @@ impl Screen {
         self.take_over()
     }
 
-    /// Everything again from the start. (`Terminal::clear` would ask the terminal where its cursor is,
+    /// Clears the screen, so that everything is drawn again. (`Terminal::clear` would ask the terminal where its cursor is,
     /// and wait for an answer that some never give, and that the thread with the keys may take.)
     pub(super) fn redraw(&mut self) -> Done {
         execute!(io::stdout(), Clear(ClearType::All)).map_err(failed)?;

@@ -3,31 +3,22 @@
 use std::time::{Duration, Instant};
 
 use equic_endpoint::load::Summary;
-use equic_lab::Lab;
 use equic_lab::flood::FloodReport;
-use equic_lab::measure::{NetCounters, ProcessCpu};
 use serde::{Deserialize, Serialize};
 
-use super::guard::{self, Guard};
-use super::plan::{ATTACKER, Arm, BYSTANDER, CLIENT, Plan};
+use super::guard::Guard;
+use super::plan::{ATTACKER, Arm, CLIENT, Plan};
+use super::steps::{self, Counters, Stage};
 use crate::failure::Done;
 use crate::part::{PATIENCE, Part, Seat};
 
-/// Time between two looks at the parts' output.
-pub(super) const LOOK: Duration = Duration::from_millis(20);
-/// Time for which the flood is there before the client comes: what a rate lets in at once is through by then.
-pub(super) const LEAD: Duration = Duration::from_secs(1);
-
 /// Results of one measurement.
+pub(super) type Cell = steps::Cell<Arm, Clients>;
+
+/// Requests of the legitimate client.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Cell {
-    pub round: usize,
-    pub arm: Arm,
-    /// Initials a second that were ordered; null is all that the CPU could send.
-    pub flood_pps: Option<u64>,
-    /// Initials a second that were sent.
-    pub sent_pps: f64,
-    /// Requests of the legitimate client that went well, a second.
+pub(super) struct Clients {
+    /// Requests that went well, a second.
     pub requests_per_s: f64,
     /// Durations of these, milliseconds; null: there were none.
     pub median_ms: Option<f64>,
@@ -35,80 +26,50 @@ pub(super) struct Cell {
     /// Requests made, and those that failed.
     pub requests: u64,
     pub failures: u64,
-    /// CPU time of the server, per cent of one CPU.
-    pub server_cpu_percent: f64,
-    /// Datagrams that reached the server's socket, and those that found its buffer full.
-    pub datagrams: u64,
-    pub socket_full: u64,
-    /// Packets the gateway or nftables dropped.
-    pub dropped: Option<u64>,
 }
 
-/// The lab and the plan that every measurement needs.
-pub(super) struct Stage<'a> {
-    pub lab: &'a Lab,
-    pub plan: &'a Plan,
-}
-
-impl Stage<'_> {
+impl Stage<'_, Plan> {
     /// Measures an arm once.
     pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Done<Cell> {
         let (lab, plan) = (self.lab, self.plan);
         let guard = self.guard(arm)?;
-        let seat = Seat { host: lab.server(), cpu: plan.server_cpu, nice: false };
-        let mut server = Part::start("server", &seat, &plan.server(arm, lab, lab.id()))?;
-        let pin = server.ready()?["fingerprint"].as_str().unwrap_or_default().to_owned();
-        let target = match arm {
-            Arm::Elsewhere => lab.client(BYSTANDER),
-            _ => lab.server(),
-        };
-        let attacker = lab.client(ATTACKER);
-        let args = plan.flood(attacker, target, pps, round as u64 + 1);
-        let seat = Seat { host: attacker, cpu: plan.flood_cpu, nice: false };
-        let mut flood = guard::flood(&seat, target, &args)?;
+        let (mut server, pin) =
+            steps::server(lab, plan.server_cpu, &plan.server(arm, lab, lab.id()))?;
+        let target = steps::target(lab, arm);
+        let args = plan.flood(lab.client(ATTACKER), target, pps, round as u64 + 1);
+        let mut flood = steps::flood(lab, plan.flood_cpu, target, &args)?;
+        steps::lead(&mut [&mut server, &mut flood])?;
 
-        let arrived = Instant::now();
-        while arrived.elapsed() < LEAD {
-            server.look(false)?;
-            flood.look(false)?;
-            std::thread::sleep(LOOK);
-        }
-        let before = (NetCounters::of(lab.server())?, ProcessCpu::of(server.pid()));
+        let before = Counters::read(lab, &server)?;
         let seat = Seat { host: lab.client(CLIENT), cpu: plan.server_cpu, nice: false };
         let begun = Instant::now();
         let mut client = Part::start("client", &seat, &plan.client(lab.server(), &pin))?;
         let patience = Duration::from_secs_f64(plan.seconds) + PATIENCE;
-        while !client.ended() && begun.elapsed() < patience {
-            server.look(false)?;
-            flood.look(false)?;
-            std::thread::sleep(LOOK);
-        }
-        let summary: Summary = guard::reported(&client.finish()?, "summary")?;
+        // Should the client not have ended by then, `finish` fails and says so.
+        steps::watch(&mut [&mut server, &mut flood], patience, || Ok(client.ended()))?;
+        let summary: Summary = client.finish()?.reported("summary")?;
         let seconds = begun.elapsed().as_secs_f64();
-        let cpu = ProcessCpu::of(server.pid()).zip(before.1);
-        let net = NetCounters::of(lab.server())?;
+        let work = Counters::read(lab, &server)?.since(&before, seconds);
         let dropped = guard.dropped()?;
 
         flood.stop();
-        let flood: FloodReport = guard::reported(&flood.finish()?, "report")?;
+        let flood: FloodReport = flood.finish()?.reported("report")?;
         server.stop();
         server.finish()?;
         guard.finish()?;
-        let cpu = cpu.map_or(0.0, |(after, before)| after.seconds() - before.seconds());
-        let grown = |read: fn(&NetCounters) -> u64| read(&net).saturating_sub(read(&before.0));
         Ok(Cell {
             round,
             arm,
             flood_pps: pps,
             sent_pps: flood.pps,
-            requests_per_s: summary.rps,
-            median_ms: summary.median_ms,
-            p99_ms: summary.p99_ms,
-            requests: summary.requests,
-            failures: summary.failures(),
-            server_cpu_percent: 100.0 * cpu / seconds,
-            datagrams: grown(|net| net.udp4.in_datagrams),
-            socket_full: grown(|net| net.udp4.rcvbuf_errors),
+            clients: Clients {
+                requests_per_s: summary.rps,
+                median_ms: summary.median_ms,
+                p99_ms: summary.p99_ms,
+                requests: summary.requests,
+                failures: summary.failures(),
+            },
+            server: work,
             dropped,
         })
     }

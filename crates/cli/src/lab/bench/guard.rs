@@ -1,21 +1,12 @@
-//! What stands between the flood and the server, and the flood itself: the same for every measurement.
-
-use std::time::Instant;
+//! Protection between the flood and the server, for every kind of flood.
 
 use equic_gateway::Control;
 use equic_lab::Namespace;
-use equic_lab::measure::NetCounters;
 use equic_lab::nftables::{Filter, Rules};
-use equic_lab::plan::IFNAME;
-use serde_json::Value;
 
-use super::cell::LOOK;
 use super::plan::Plan;
-use crate::failure::{Done, Failure};
-use crate::part::{Ended, PATIENCE, Part, Seat};
-
-/// Packets at the target after which the flood is there.
-const ARRIVED: u64 = 1_000;
+use crate::failure::Done;
+use crate::part::{Part, Seat};
 
 /// Protection between the flood and the server.
 pub(super) enum Guard {
@@ -57,34 +48,4 @@ impl Guard {
         }
         Ok(())
     }
-}
-
-/// Starts a flood, and waits until it arrives at its target.
-pub(super) fn flood(seat: &Seat<'_>, target: &Namespace, args: &[String]) -> Done<Part> {
-    let mut flood = Part::start("flood", seat, args)?;
-    let before = received(target)?;
-    let deadline = Instant::now() + PATIENCE;
-    while received(target)?.saturating_sub(before) < ARRIVED {
-        flood.look(false)?;
-        if Instant::now() >= deadline {
-            return Err(Failure::new("the flood did not arrive"));
-        }
-        std::thread::sleep(LOOK);
-    }
-    Ok(flood)
-}
-
-/// Packets that came to a host's interface, dropped there or not.
-fn received(host: &Namespace) -> Done<u64> {
-    let net = NetCounters::of(host)?;
-    Ok(net.interfaces.get(IFNAME).map_or(0, |interface| interface.rx_packets))
-}
-
-/// The value under this name in a part's last line.
-pub(super) fn reported<T: serde::de::DeserializeOwned>(ended: &Ended, name: &str) -> Done<T> {
-    let missing = || Failure::new(format!("a part ended without its {name} ({})", ended.status));
-    let (_, done) = ended.event("done").ok_or_else(missing)?;
-    let value: Value = done[name].clone();
-    serde_json::from_value(value)
-        .map_err(|error| Failure::because(format_args!("the {name} is not understood"), error))
 }

@@ -5,9 +5,9 @@
 //! several rates, in random order, again and again; the baseline is the same flood sent to the
 //! bystander, so that only what reaches the server differs.
 //!
-//! * `plan`: what is chosen, and the command lines of the parts; `cell`: one measurement; `guard`: what
-//!   protects the server;
-//! * `result`: ratios and their intervals; `show`: table and progress;
+//! * `plan`: what is chosen, and the command lines of the parts; `rounds`: the order of the measurements;
+//!   `cell`: one measurement, made of `steps`; `guard`: what protects the server;
+//! * `rows`, `result`: ratios and their intervals; `show`: table and progress;
 //! * `forged`: the same for a flood from forged sources, with measures and arms of its own.
 
 mod cell;
@@ -15,26 +15,26 @@ mod forged;
 mod guard;
 mod plan;
 mod result;
+mod rounds;
+mod rows;
 mod show;
+mod steps;
 
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use equic_lab::{Lab, pin_thread};
-use equic_report::schema::{Machine, Report, Timestamp};
+use equic_report::schema::Report;
 use equic_report::table::{Style, Table};
-use rand::SeedableRng as _;
-use rand::rngs::SmallRng;
-use rand::seq::SliceRandom as _;
 use serde::Serialize;
 
+use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::part::until_interrupted;
-use cell::{Cell, Stage};
-use plan::{Arm, HOSTS, Plan, two_cpus};
+use plan::{HOSTS, Plan, two_cpus};
 use result::Bench;
-use show::Progress;
+use rounds::measure_all;
+use steps::Stage;
 
 /// The schema of the result.
 const SCHEMA: &str = "equic.lab.bench/1";
@@ -74,22 +74,27 @@ pub(crate) struct Args {
     markdown: bool,
 }
 
+impl Args {
+    /// Rates of the flood that were asked for, or else these. A rate is a number of Initials a second;
+    /// none: all that a CPU can send.
+    fn rates(&self, usual: Vec<Option<u64>>) -> Vec<Option<u64>> {
+        if self.flood.is_empty() { usual } else { self.flood.iter().copied().map(Some).collect() }
+    }
+}
+
 pub(super) fn run(args: &Args) -> Done {
     until_interrupted(|| carry_out(args))
 }
 
 fn carry_out(args: &Args) -> Done {
     check(args)?;
-    let created = Timestamp::new(SystemTime::now())
-        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
-    let machine = Machine::read()?;
+    let envelope = Envelope::now()?;
     // Threads, and parts that are not told otherwise, stay off the server's CPU.
     let cpus = two_cpus()?;
     pin_thread(&[cpus[1]])?;
-    // What killed runs left behind; whatever cannot be removed is not in the way.
+    // Labs that killed runs left behind. One that cannot be removed does no harm.
     let _ = Lab::sweep();
     let lab = Lab::builder("bench").clients(HOSTS).build()?;
-    let envelope = Envelope { created, machine };
     if args.forged {
         let bench = forged::measure(args, cpus, &lab)?;
         lab.close()?;
@@ -99,25 +104,14 @@ fn carry_out(args: &Args) -> Done {
         return tell(args, &report, &forged::table(&data.rows), &forged::note(&data.plan));
     }
     let plan = Plan::new(args, cpus);
-    let cells = measure(&plan, &lab)?;
+    let stage = Stage { lab: &lab, plan: &plan };
+    let cells = measure_all(&plan.flood_pps, plan.rounds, plan.seed, |round, arm, pps| {
+        stage.measure(round, arm, pps)
+    })?;
     lab.close()?;
     let report = envelope.report(SCHEMA, Bench::new(plan, cells))?;
     report.write(args.out.join("flood.json"))?;
     tell(args, &report, &show::table(&report.data.rows), &show::aim())
-}
-
-/// When and where something was measured, taken before it was.
-struct Envelope {
-    created: Timestamp,
-    machine: Machine,
-}
-
-impl Envelope {
-    fn report<T: Serialize>(self, schema: &str, data: T) -> Done<Report<T>> {
-        let command = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
-        let Envelope { created, machine } = self;
-        Ok(Report { schema: schema.parse()?, created, machine, command, data })
-    }
 }
 
 fn tell<T: Serialize>(args: &Args, report: &Report<T>, table: &Table, note: &str) -> Done {
@@ -139,22 +133,4 @@ fn check(args: &Args) -> Done {
     std::fs::create_dir_all(&args.out).map_err(|error| {
         Failure::because(format_args!("cannot make the folder {}", args.out.display()), error)
     })
-}
-
-fn measure(plan: &Plan, lab: &Lab) -> Done<Vec<Cell>> {
-    let progress = Progress::new(plan.cells());
-    let mut rng = SmallRng::seed_from_u64(plan.seed);
-    let stage = Stage { lab, plan };
-    let mut cells = Vec::with_capacity(plan.cells());
-    let mut order: Vec<(Option<u64>, Arm)> =
-        plan.flood_pps.iter().flat_map(|pps| Arm::ALL.map(|arm| (*pps, arm))).collect();
-    for round in 0..plan.rounds {
-        order.shuffle(&mut rng);
-        for &(pps, arm) in &order {
-            progress.begin(arm.title(), pps);
-            cells.push(stage.measure(round, arm, pps)?);
-            progress.done();
-        }
-    }
-    Ok(cells)
 }

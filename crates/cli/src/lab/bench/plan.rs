@@ -7,6 +7,7 @@ use equic_lab::{Lab, Namespace};
 use serde::{Deserialize, Serialize};
 
 use super::Args;
+use super::rounds::Arms;
 use crate::failure::{Done, Failure};
 use crate::part::allowed_cpus;
 
@@ -21,11 +22,11 @@ pub(super) const HOSTS: usize = 3;
 const SOURCES: u8 = 4;
 /// A prefix that every list denies and nobody has, so that the lists are looked at.
 const DENIED: &str = "198.51.100.0/24";
-/// Of the server's socket, in every arm: room for what a rate lets in at once.
+/// Buffer of the server's socket, in every arm: room for what a rate lets in at once.
 pub(super) const RECEIVE_BUFFER: &str = "4MB";
 /// Different Initials of a flood.
 pub(super) const POOL: usize = 4_096;
-/// Seconds that a flood is told to go on beyond what is needed: it is stopped.
+/// Seconds that a flood is told to go on longer than is needed, so that it is there until it is stopped.
 pub(super) const SPARE: f64 = 60.0;
 
 /// Protection of the server.
@@ -40,15 +41,16 @@ pub(super) enum Arm {
     Nftables,
     /// Quotas in the server.
     UserSpace,
-    /// Nobody.
+    /// No protection.
     Nothing,
 }
 
-impl Arm {
-    pub(super) const ALL: [Arm; 5] =
-        [Arm::Elsewhere, Arm::Gateway, Arm::Nftables, Arm::UserSpace, Arm::Nothing];
+impl Arms for Arm {
+    const ALL: &'static [Arm] =
+        &[Arm::Elsewhere, Arm::Gateway, Arm::Nftables, Arm::UserSpace, Arm::Nothing];
+    const BASELINE: Arm = Arm::Elsewhere;
 
-    pub(super) fn title(self) -> &'static str {
+    fn title(self) -> &'static str {
         match self {
             Arm::Elsewhere => "flood elsewhere (baseline)",
             Arm::Gateway => "eQUIC gateway",
@@ -59,7 +61,7 @@ impl Arm {
     }
 }
 
-/// Everything that was chosen; part of the result.
+/// Choices for the comparison; part of the result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Plan {
     /// Number of rounds, in each of which everything is measured once.
@@ -80,7 +82,7 @@ pub(super) struct Plan {
     pub max_connections: u32,
     /// Limit: new connections of a source; in nftables its Initials.
     pub new_per_source: String,
-    /// The same for nftables: Initials at once, of which a connection takes two to three.
+    /// Burst of that limit in nftables, in Initials: a connection takes two to three.
     pub initials_burst: u32,
     /// The CPU of the server and its legitimate client.
     pub server_cpu: usize,
@@ -98,10 +100,7 @@ impl Plan {
         Plan {
             rounds: args.rounds.map_or(rounds, usize::from),
             seconds: args.seconds.map_or(seconds, f64::from),
-            flood_pps: match &args.flood[..] {
-                [] => rates,
-                chosen => chosen.iter().map(|pps| Some(*pps)).collect(),
-            },
+            flood_pps: args.rates(rates),
             connections: 8,
             bytes_per_request: 10_000,
             timeout_ms: 2_000,
@@ -115,16 +114,11 @@ impl Plan {
         }
     }
 
-    /// Measurements in all.
-    pub(super) fn cells(&self) -> usize {
-        self.rounds * self.flood_pps.len() * Arm::ALL.len()
-    }
-
     /// `equic serve`, for an arm; `gateway` is the name of the one to feed.
     pub(super) fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
-        // As measured so far: what stands before the server is compared, not what it does itself.
+        // Protections in front of the server are compared, so the server's own Retry is off.
         args.extend(words(&["--retry-threshold", "off"]));
         args.extend(words(&["--receive-buffer", RECEIVE_BUFFER]));
         match arm {
@@ -203,17 +197,19 @@ pub(super) fn two_cpus() -> Done<[usize; 2]> {
     let cpus = allowed_cpus()?;
     let [server, flood, ..] = cpus[..] else {
         return Err(Failure::new(
-            "one CPU cannot tell what a flood costs the server's: \
-             the benchmark needs two",
-        ));
+            "the benchmark needs two CPUs, one for the flood and one for the server, and there is one",
+        )
+        .mend("run it where `nproc` says 2 or more"));
     };
     Ok([server, flood])
 }
 
+/// Arguments of a command.
 pub(super) fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
+/// A duration as the command line takes it.
 pub(super) fn milliseconds(seconds: f64) -> String {
     format!("{}ms", (seconds * 1000.0).round() as u64)
 }

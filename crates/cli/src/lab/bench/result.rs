@@ -1,36 +1,27 @@
 //! From measurements to figures: each arm against the baseline of the same round and rate.
 
-use equic_report::stats::{Interval, RESAMPLES, Sample};
-use rand::SeedableRng as _;
+use equic_report::stats::{RESAMPLES, Sample};
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
-use super::cell::Cell;
+use super::cell::{Cell, Clients};
 use super::plan::{Arm, Plan};
+use super::rows::{self, Group, Ratio};
 
-/// At least so much of the baseline's requests is what the gateway is to leave.
+/// Aim for the gateway: the least share of the baseline's requests that it leaves.
 pub(super) const AIM_THROUGHPUT: f64 = 0.99;
-/// At most so many times the baseline's 99th percentile.
+/// Aim for the gateway: the 99th percentile at most, as a multiple of the baseline's.
 pub(super) const AIM_P99: f64 = 1.1;
 
 /// `data` of schema equic.lab.bench/1.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Bench {
-    pub plan: Plan,
-    /// One for each rate and arm.
-    pub rows: Vec<Row>,
-    /// Everything that was measured, in the order it was.
-    pub cells: Vec<Cell>,
-}
+pub(super) type Bench = rows::Bench<Plan, Arm, Clients, Figures>;
+/// A row of the table.
+pub(super) type Row = rows::Row<Arm, Figures>;
 
-/// An arm under a flood of one rate, over all rounds.
+/// Figures of an arm under a flood of one rate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Row {
-    pub arm: Arm,
-    /// Initials a second that were ordered; null is all that the CPU could send.
-    pub flood_pps: Option<u64>,
+pub(super) struct Figures {
     /// Medians over the rounds.
-    pub sent_pps: Option<f64>,
     pub requests_per_s: Option<f64>,
     pub p99_ms: Option<f64>,
     pub server_cpu_percent: Option<f64>,
@@ -44,50 +35,32 @@ pub(super) struct Row {
     pub p99: Option<Ratio>,
 }
 
-/// The median of a ratio over the rounds, and where it lies with 95 % confidence (bootstrap).
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Ratio {
-    pub median: f64,
-    pub interval: Interval,
-}
-
 impl Bench {
     pub(super) fn new(plan: Plan, cells: Vec<Cell>) -> Bench {
-        let mut rng = SmallRng::seed_from_u64(plan.seed);
-        let mut rows = Vec::new();
-        for pps in &plan.flood_pps {
-            rows.extend(Arm::ALL.map(|arm| row(&cells, arm, *pps, &mut rng)));
-        }
+        let rows = rows::rows(&cells, &plan.flood_pps, plan.seed, figures);
         Bench { plan, rows, cells }
     }
 }
 
-fn row(cells: &[Cell], arm: Arm, pps: Option<u64>, rng: &mut SmallRng) -> Row {
-    let of = |arm: Arm| cells.iter().filter(move |cell| cell.arm == arm && cell.flood_pps == pps);
-    let median =
-        |read: fn(&Cell) -> Option<f64>| of(arm).filter_map(read).collect::<Sample>().median();
+fn figures(group: &Group<'_, Arm, Clients>, rng: &mut SmallRng) -> Figures {
     let mut against = |read: fn(&Cell) -> Option<f64>| {
-        let ratios = of(arm).filter_map(|cell| {
-            let base = of(Arm::Elsewhere).find(|base| base.round == cell.round)?;
-            Some(read(cell)? / read(base)?)
-        });
+        let ratios = group.pairs().filter_map(|(base, cell)| Some(read(cell)? / read(base)?));
         let ratios: Sample = ratios.collect();
         let interval = ratios.bootstrap_95(rng, RESAMPLES, Sample::median)?;
         Some(Ratio { median: ratios.median()?, interval })
     };
-    let (throughput, p99) = match arm {
+    let (throughput, p99) = match group.arm {
         Arm::Elsewhere => (None, None),
-        _ => (against(|cell| Some(cell.requests_per_s)), against(|cell| cell.p99_ms)),
+        _ => {
+            (against(|cell| Some(cell.clients.requests_per_s)), against(|cell| cell.clients.p99_ms))
+        }
     };
-    Row {
-        arm,
-        flood_pps: pps,
-        sent_pps: median(|cell| Some(cell.sent_pps)),
-        requests_per_s: median(|cell| Some(cell.requests_per_s)),
-        p99_ms: median(|cell| cell.p99_ms),
-        server_cpu_percent: median(|cell| Some(cell.server_cpu_percent)),
-        failures: of(arm).map(|cell| cell.failures).sum(),
-        requests: of(arm).map(|cell| cell.requests).sum(),
+    Figures {
+        requests_per_s: group.median(|cell| Some(cell.clients.requests_per_s)),
+        p99_ms: group.median(|cell| cell.clients.p99_ms),
+        server_cpu_percent: group.median(|cell| Some(cell.server.cpu_percent)),
+        failures: group.cells().map(|cell| cell.clients.failures).sum(),
+        requests: group.cells().map(|cell| cell.clients.requests).sum(),
         throughput,
         p99,
     }
@@ -95,6 +68,9 @@ fn row(cells: &[Cell], arm: Arm, pps: Option<u64>, rng: &mut SmallRng) -> Row {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng as _;
+
+    use super::super::steps::Work;
     use super::*;
 
     fn cell(round: usize, arm: Arm, rps: f64, p99_ms: Option<f64>) -> Cell {
@@ -103,14 +79,14 @@ mod tests {
             arm,
             flood_pps: None,
             sent_pps: 1e6,
-            requests_per_s: rps,
-            median_ms: p99_ms,
-            p99_ms,
-            requests: 10,
-            failures: u64::from(p99_ms.is_none()),
-            server_cpu_percent: 50.0,
-            datagrams: 0,
-            socket_full: 0,
+            clients: Clients {
+                requests_per_s: rps,
+                median_ms: p99_ms,
+                p99_ms,
+                requests: 10,
+                failures: u64::from(p99_ms.is_none()),
+            },
+            server: Work { cpu_percent: 50.0, datagrams: 0, socket_full: 0 },
             dropped: None,
         }
     }
@@ -123,7 +99,7 @@ mod tests {
             cells.push(cell(round, Arm::Elsewhere, speed, Some(1.0)));
             cells.push(cell(round, Arm::Gateway, speed / 2.0, Some(3.0)));
         }
-        let row = row(&cells, Arm::Gateway, None, &mut SmallRng::seed_from_u64(1));
+        let row = figures(&Group::of(&cells, Arm::Gateway, None), &mut SmallRng::seed_from_u64(1));
         let throughput = row.throughput.unwrap();
         assert_eq!((throughput.median, row.p99.unwrap().median), (0.5, 3.0));
         assert_eq!((throughput.interval.low, throughput.interval.high), (0.5, 0.5));
@@ -133,7 +109,7 @@ mod tests {
     #[test]
     fn an_arm_in_which_nothing_goes_well_has_no_percentile() {
         let cells = [cell(0, Arm::Elsewhere, 100.0, Some(1.0)), cell(0, Arm::Nothing, 0.0, None)];
-        let row = row(&cells, Arm::Nothing, None, &mut SmallRng::seed_from_u64(1));
+        let row = figures(&Group::of(&cells, Arm::Nothing, None), &mut SmallRng::seed_from_u64(1));
         assert_eq!((row.throughput.unwrap().median, row.failures), (0.0, 1));
         assert!(row.p99.is_none() && row.p99_ms.is_none());
     }

@@ -9,14 +9,13 @@ mod show;
 pub(super) use show::value;
 
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use equic_plugin_kit::hostile::{ATTACKS, Outcome};
 use equic_plugin_kit::trial::{Compared, TRIALS};
-use equic_report::schema::{Machine, Report, Timestamp};
 use equic_report::table::Style;
 use serde::Serialize;
 
+use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 
@@ -127,8 +126,7 @@ impl Attack {
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    let created = Timestamp::new(SystemTime::now())
-        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
+    let envelope = Envelope::now()?;
     let part = if args.quick { QUICK } else { 1 };
     let mut trials = Vec::new();
     for trial in TRIALS.iter().filter(|trial| trial.pushed) {
@@ -145,13 +143,7 @@ pub(super) fn run(args: &Args) -> Done {
     let nothing = attacks.iter().all(|one| one.intact && one.fate == one.expected);
     let data =
         Data { seed: args.seed, quick: args.quick, trials, attacks, passed: helped && nothing };
-    let report = Report {
-        schema: SCHEMA.parse()?,
-        created,
-        machine: Machine::read()?,
-        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-        data,
-    };
+    let report = envelope.report(SCHEMA, data)?;
     std::fs::create_dir_all(&args.out).map_err(|error| {
         Failure::because(format_args!("cannot make the folder {}", args.out.display()), error)
     })?;

@@ -20,9 +20,9 @@ use crate::part::{Part, Seat, now};
 const LOOK: Duration = Duration::from_millis(20);
 /// Seconds between two readings of the server's counters.
 const TICK: f64 = 0.1;
-/// A run that takes longer than expected by this factor, and [`SPARE`], hangs.
+/// A run hangs if it takes this many times as long as expected, and [`SPARE`] more.
 const FACTOR: f64 = 20.0;
-/// Seconds.
+/// Seconds that even the shortest run may take.
 const SPARE: f64 = 120.0;
 /// The server is quiet when it uses less than this share of its CPU.
 const QUIET: f64 = 0.02;
@@ -67,7 +67,7 @@ pub(super) struct Stage<'a> {
     pub progress: &'a Progress,
 }
 
-/// Everybody who is on stage.
+/// Parts that have been started.
 pub(super) struct Cast {
     pub gateway: Option<(Part, Control, bool)>,
     pub server: Part,
@@ -169,7 +169,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// From the first sequential client to the end of all.
+    /// Plays from the start of the first sequential client until all clients are done.
     fn act(&self, cast: &mut Cast) -> Done<Take> {
         let plan = self.plan;
         let begun = now()?;
@@ -254,7 +254,7 @@ impl Stage<'_> {
         cast.server.stop();
         let ended = cast.server.finish()?;
         let stopped = ended.event("stopped").ok_or_else(|| {
-            Failure::new(format!("the server ended without a word ({})", ended.status))
+            Failure::new(format!("the server ended without its counters ({})", ended.status))
         })?;
         take.server = stopped.1["stats"].clone();
         if let Some((part, _, _)) = cast.gateway {
@@ -266,7 +266,7 @@ impl Stage<'_> {
 }
 
 impl Cast {
-    /// Hears what everybody has to say; who should be there must be there.
+    /// Listens to all parts. Fails if server or gateway have ended, or a client with an error.
     fn listen(&mut self) -> Done {
         self.server.look(false)?;
         if let Some((part, _, _)) = &mut self.gateway {
@@ -311,7 +311,8 @@ impl Machine {
         })
     }
 
-    /// All children have been waited for since.
+    /// CPU time of other processes since `before`, per cent of the machine. All children have to be waited for
+    /// by now: time of one that runs still is taken for that of others.
     fn foreign_percent_since(&self, before: &Machine) -> f64 {
         let foreign = (self.busy_s - before.busy_s) - (self.family_s - before.family_s);
         let all = (self.at - before.at) * self.cpus.max(1) as f64;

@@ -33,7 +33,7 @@ pub(super) const EXTRA: usize = 1;
 /// Repetitions of a decision's measurement, and decisions in each.
 const ROUNDS: usize = 20;
 const REPEAT: u32 = 50_000;
-/// Less of the flood than this turned away: it was not what was measured.
+/// Least share of the attempts that has to be turned away: with less, something else was measured.
 const SHARE: f64 = 0.9;
 /// Longest life of a connection over the quota: far longer than any lives.
 const CLOSED: Duration = Duration::from_secs(1);
@@ -138,10 +138,7 @@ pub(super) fn measure(stage: &Stage<'_>, arm: Arm, cast: &Cast) -> Done<Block> {
         holder.attempts(Duration::from_secs_f64(stage.plan.block_s))?
     } else {
         let flood = Part::start("flood", &stage.seat(host), &stage.plan.flood(stage.lab.server()))?;
-        let ended = flood.finish()?;
-        let (_, done) = ended.event("done").ok_or_else(|| Failure::new("no word of the flood"))?;
-        let report: FloodReport = serde_json::from_value(done["report"].clone())
-            .map_err(|error| Failure::because("the flood's report is not understood", error))?;
+        let report: FloodReport = flood.finish()?.reported("report")?;
         report.sent
     };
     // Whoever is not over the quota any more is let in.
@@ -153,7 +150,7 @@ pub(super) fn measure(stage: &Stage<'_>, arm: Arm, cast: &Cast) -> Done<Block> {
         Arm::KernelStrict | Arm::KernelNew => after.dropped - before.dropped,
         Arm::None | Arm::UserEarly => after.delivered - before.delivered,
     };
-    // What overflowed the server's socket was no attempt it turned away.
+    // What overflows the server's socket never reaches the early arm, so that arm has no least share.
     let share = if arm == Arm::UserEarly { 0.0 } else { SHARE };
     if attempts == 0 || (attempts as f64) < share * sent as f64 {
         return Err(Failure::new(format!("only {attempts} of {sent} attempts were turned away")));
@@ -253,7 +250,7 @@ impl Drop for Holder {
     fn drop(&mut self) {
         drop(self.orders.take());
         if let Some(thread) = self.thread.take() {
-            // It does not panic.
+            // The thread does not panic.
             let _ = thread.join();
         }
     }

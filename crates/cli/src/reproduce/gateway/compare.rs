@@ -17,7 +17,7 @@ pub(super) struct Estimate {
     pub count: usize,
 }
 
-/// Of some values; the seed makes it the same every time.
+/// Estimate from some values; the same seed gives the same interval. None: there are no values.
 pub(super) fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
     let sample = Sample::from(values);
     let mut rng = StdRng::seed_from_u64(seed);
@@ -112,7 +112,7 @@ pub(super) const MEASURED: [Measured; 19] = [
     },
     Measured {
         name: "CPU time to turn an attempt away",
-        unit: "us",
+        unit: "µs",
         of: |r| Some(r.block?.nanoseconds() / 1000.0),
     },
     Measured {
@@ -144,7 +144,7 @@ pub(super) struct Claim {
     pub name: &'static str,
     /// As the paper writes it.
     pub paper: &'static str,
-    /// The same as a change, where it can be one.
+    /// The paper's relative change, such as -0.65 for 65 % less; none: it gives none.
     pub change: Option<f64>,
     pub of: Of,
 }
@@ -307,7 +307,7 @@ pub(super) const FEWEST: usize = 5;
 /// Verdict on a claim by the change of its figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It was measured too few times.
+    /// It was measured in fewer than [`FEWEST`] rounds.
     TooFew,
     /// The same direction, and the paper's size is within the interval.
     Holds,
@@ -315,17 +315,17 @@ pub(super) enum Verdict {
     More,
     /// The same direction, by less.
     Less,
-    /// The interval holds no change at all.
+    /// The interval includes no change at all.
     Open,
     /// The other direction.
     Contradicted,
 }
 
 impl Verdict {
-    /// Of a change that was measured, against the paper's.
+    /// Verdict on the paper's change by the one that was measured.
     pub(super) fn of(paper: f64, ours: &Estimate) -> Verdict {
         let Interval { low, high } = ours.interval;
-        // Everything as if the paper claimed a rise.
+        // A fall is turned into a rise, so that what follows compares rises alone.
         let (paper, low, high) =
             if paper < 0.0 { (-paper, -high, -low) } else { (paper, low, high) };
         if ours.count < FEWEST {
@@ -343,7 +343,7 @@ impl Verdict {
         }
     }
 
-    /// In a table.
+    /// Words for a table.
     pub(super) fn short(self) -> &'static str {
         match self {
             Verdict::Holds | Verdict::More | Verdict::Less => "holds",
@@ -352,7 +352,7 @@ impl Verdict {
         }
     }
 
-    /// In a sentence about a claim.
+    /// Words for a sentence about a claim.
     pub(super) fn words(self) -> &'static str {
         match self {
             Verdict::TooFew => "is not shown: there are too few rounds",

@@ -20,13 +20,12 @@ mod show;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use equic_endpoint::load::Sample;
 use equic_lab::measure::BpfStatistics;
 use equic_lab::{Lab, pin_thread};
 use equic_report::plot::check_fonts;
-use equic_report::schema::{Machine, Report, Timestamp};
+use equic_report::schema::Report;
 use equic_report::table::Style;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -36,6 +35,7 @@ use rand::seq::SliceRandom as _;
 use serde::Serialize;
 
 use super::Told;
+use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::part::until_interrupted;
@@ -67,7 +67,7 @@ pub(crate) struct Args {
     /// attacker, as a multiple of the others'
     #[arg(long, value_name = "TIMES", default_value = "32", value_parser = clap::value_parser!(u32).range(1..=1000))]
     most_attack: u32,
-    /// Of the runs' order and of the intervals; without it, a new one
+    /// Seed of the runs' order and of the intervals; without it, a new one
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// A small one: 2 runs of some seconds each, in some minutes
@@ -97,17 +97,15 @@ fn carry_out(args: &Args) -> Done {
         )
         .mend("run `sudo equic reproduce gateway`"));
     }
-    // What would fail after minutes should fail at once.
+    // These checks come first, so that the experiment does not fail after minutes.
     let raw = args.out.join("raw");
     super::make_folder(&raw)?;
     check_fonts()?;
-    let created = Timestamp::new(SystemTime::now())
-        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
-    let machine = Machine::read()?;
+    let envelope = Envelope::now()?;
     let plan = Plan::new(args, args.seed.unwrap_or_else(|| rand::random::<u32>().into()))?;
     // Threads, and parts that are not told otherwise, stay off the server's CPU.
     pin_thread(&[plan.other_cpu])?;
-    // What killed experiments left behind; whatever cannot be removed is not in the way.
+    // Labs that killed experiments left behind. One that cannot be removed does no harm.
     let _ = Lab::sweep();
     let decisions = block::decisions()?;
     let statistics = BpfStatistics::enable()?;
@@ -123,18 +121,12 @@ fn carry_out(args: &Args) -> Done {
     let runs = play(&Stage { lab: &lab, plan: &plan, progress: &progress }, &raw)?;
     drop((progress, statistics));
     lab.close()?;
-    let report = Report {
-        schema: SCHEMA.parse()?,
-        created,
-        machine,
-        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-        data: Experiment { plan, decisions, runs },
-    };
+    let report = envelope.report(SCHEMA, Experiment { plan, decisions, runs })?;
     report.write_compact(args.out.join("result.json"))?;
     tell(args, &report)
 }
 
-/// All arms, once a round, in random order.
+/// Plays every arm once a round, each round in another random order.
 fn play(stage: &Stage<'_>, raw: &Path) -> Done<Vec<Run>> {
     let mut rng = StdRng::seed_from_u64(stage.plan.seed);
     let mut runs = Vec::new();

@@ -26,12 +26,12 @@ pub(super) const QUOTA: u32 = 5;
 
 /// Requests of each client in the paper.
 const REQUESTS: u32 = 1000;
-/// The same for a look.
+/// Requests of each client with `--quick`.
 const QUICK_REQUESTS: u32 = 200;
 /// Seconds that the sequential clients shall be at work without an attack, at least: there are enough
 /// windows then, each with enough requests, and no timeout is out of proportion.
 const BUSY: f64 = 30.0;
-/// The same for a look.
+/// The same seconds with `--quick`.
 const QUICK_BUSY: f64 = 3.5;
 /// The body of an answer in the paper: 256 KB.
 const BYTES: u64 = 256 * 1024;
@@ -51,7 +51,7 @@ const MOST_SLOTS: f64 = 3000.0;
 /// No timeout is scaled below this: a handshake that loses a packet needs that long.
 const SHORTEST_TIMEOUT: f64 = 2.0;
 
-/// One server under the same load.
+/// Arms of the experiment: the same server under the same load, with a quota of one kind or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Arm {
@@ -68,11 +68,11 @@ pub(super) enum Arm {
 }
 
 impl Arm {
-    /// In the order of the tables.
+    /// All arms, in the order of the tables.
     pub(super) const ALL: [Arm; 5] =
         [Arm::None, Arm::UserLate, Arm::UserEarly, Arm::KernelStrict, Arm::KernelNew];
 
-    /// Above its column, in two lines.
+    /// Heading of the arm's column, in two lines.
     pub(super) fn heading(self) -> &'static str {
         match self {
             Arm::None => "no\nquota",
@@ -83,7 +83,7 @@ impl Arm {
         }
     }
 
-    /// In a plot's legend, and to speak of it.
+    /// Name in legends of plots and in sentences.
     pub(super) fn title(self) -> &'static str {
         match self {
             Arm::None => "no quota",
@@ -108,11 +108,11 @@ impl Arm {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub runs_per_arm: u32,
-    /// Of the order of the arms, the floods and the intervals.
+    /// Seed of the order of the arms, of the floods and of the intervals.
     pub seed: u64,
     pub sequential_clients: usize,
     pub parallel_clients: usize,
-    /// Of a sequential client; of a parallel one [`Plan::requests_per_attacker`].
+    /// Requests of a sequential client; for a parallel one see [`Plan::requests_per_attacker`].
     pub requests_per_client: u32,
     /// Requests of a parallel client, as a multiple of a sequential one's. The paper's attack is 1.
     #[serde(default = "one")]
@@ -142,9 +142,9 @@ pub(super) struct Plan {
     /// Width of the windows that the mean rates are of; the same in results from before there was a search.
     #[serde(default)]
     pub mean_window_s: Option<f64>,
-    /// Of the server's connections.
+    /// Idle timeout of the server's connections, milliseconds.
     pub idle_timeout_ms: u64,
-    /// Of a client's request.
+    /// Time after which a client's request has failed, milliseconds.
     pub timeout_ms: u64,
     /// Seconds for which the cost of a block is measured after each run.
     pub block_s: f64,
@@ -157,7 +157,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Without its times, which follow from a measurement ([`Plan::pace`]).
+    /// A plan with the paper's times: those for this machine follow from a measurement ([`Plan::pace`]).
     pub(super) fn new(args: &Args, seed: u64) -> Done<Plan> {
         let cpus = allowed_cpus()?;
         let server_cpu = cpus.first().copied().unwrap_or(0);
@@ -192,12 +192,12 @@ impl Plan {
         Ok(plan.pace(CALM))
     }
 
-    /// With the number of requests and the times that suit sequential clients that take `calm_s`
+    /// The plan with the number of requests and the times that suit sequential clients that take `calm_s`
     /// without an attack.
     pub(super) fn pace(mut self, mut calm_s: f64) -> Plan {
         if let Some(busy_s) = self.busy_s.filter(|busy_s| calm_s < *busy_s) {
             let requests = f64::from(self.requests_per_client) * busy_s / calm_s;
-            // A round number.
+            // Up to the next multiple of 50: a number that is easily read.
             let requests = (requests / 50.0).ceil() * 50.0;
             calm_s *= requests / f64::from(self.requests_per_client);
             // The cast saturates.
@@ -220,11 +220,11 @@ impl Plan {
         paced.attacked(attack)
     }
 
-    /// With an attack of so many times the requests that the others make, in the same time.
+    /// The plan with an attack of so many times the requests that the others make, in the same time.
     pub(super) fn attacked(self, attack: u32) -> Plan {
         let requests = self.requests_per_client.saturating_mul(attack);
         let rate = f64::from(requests) / self.attack_s;
-        // All that can be under way when nothing is answered, and some.
+        // All that can be under way when nothing is answered, and a fifth more.
         let slots = rate * self.timeout_ms as f64 / 1000.0 * 1.2;
         let slots = slots.ceil().clamp(8.0, MOST_SLOTS) as usize;
         Plan {

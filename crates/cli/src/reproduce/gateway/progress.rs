@@ -16,7 +16,7 @@ use crate::output;
 /// Steps of the bar for a run.
 const STEPS: f64 = 100.0;
 
-/// Shows how far it is.
+/// Shows how far the experiment is.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     /// Whether to print a line for each run.
@@ -36,7 +36,7 @@ impl Progress {
             let steps = f64::from(runs) * STEPS;
             let bar =
                 ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
-            // It is a constant, and the default looks fine too.
+            // The template is a constant; if it is wrong, the default style does, too.
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
                 bar.set_style(style);
             }

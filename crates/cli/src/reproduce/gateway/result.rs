@@ -18,7 +18,7 @@ pub(super) struct Experiment {
     pub plan: Plan,
     /// Cost of a decision alone, measured beside the runs.
     pub decisions: Vec<Decision>,
-    /// In the order they were made.
+    /// Runs, in the order in which they were played.
     pub runs: Vec<Run>,
 }
 
@@ -82,9 +82,9 @@ pub(super) struct Legitimate {
     pub whole: Served,
     /// While the attack lasts.
     pub attacked: Served,
-    /// Median rate before the attack.
+    /// Median rate before the attack, requests a second.
     pub before_per_s: Option<f64>,
-    /// From the attack's beginning until the rate is back; none: it was not, until the end.
+    /// Seconds from the attack's beginning until the rate is back; none: it was not, until the end.
     pub recovery_s: Option<f64>,
     /// Percentiles 0 to 100 of the duration of requests begun while the attack lasted, milliseconds.
     pub percentiles_ms: Vec<f64>,
@@ -107,7 +107,7 @@ pub(super) struct Served {
 /// The server's use of CPU and memory, and its counters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Server {
-    /// CPU time until all clients were done.
+    /// CPU time until all clients were done, seconds.
     pub cpu_s: f64,
     /// Per cent of one CPU, in each interval between two looks since the attack began.
     pub cpu_percent: Vec<f64>,
@@ -138,14 +138,14 @@ pub(super) struct Gateway {
 pub(super) struct Block {
     /// Attempts that were turned away.
     pub attempts: u64,
-    /// CPU time of the server, for each.
+    /// CPU time of the server for each attempt, nanoseconds.
     pub server_ns: f64,
-    /// CPU time of the XDP program, for each.
+    /// CPU time of the XDP program for each attempt, nanoseconds; none: the arm has none.
     pub kernel_ns: Option<f64>,
 }
 
 impl Block {
-    /// Both.
+    /// CPU time of server and XDP program for each attempt, nanoseconds.
     pub(super) fn nanoseconds(&self) -> f64 {
         self.server_ns + self.kernel_ns.unwrap_or(0.0)
     }
@@ -192,7 +192,7 @@ fn short(value: f64) -> f64 {
 }
 
 impl Run {
-    /// Works out the figures.
+    /// Works out the figures of a run.
     pub(super) fn new(arm: Arm, round: u32, plan: &Plan, take: &Take) -> Run {
         let since = |time: f64| time - take.begun;
         let latest = |times: &mut dyn Iterator<Item = f64>| times.fold(take.begun, f64::max);

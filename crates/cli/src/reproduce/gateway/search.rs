@@ -43,7 +43,7 @@ pub(super) struct Step {
 }
 
 impl Trial {
-    /// Of a run; a server that answered nothing before the attack is none to be attacked.
+    /// Figures of a run. Without an answer before the attack the rate is 0, and the attack costs nothing.
     fn of(run: &Run, take: &Take) -> Trial {
         Trial {
             before_per_s: run.legitimate.before_per_s.unwrap_or(0.0),

@@ -101,7 +101,6 @@ fn figures(experiment: &Experiment, intervals: bool) -> Vec<(String, Vec<String>
         )
     };
     let named = |name: &str, unit: &str| {
-        let unit = if unit == "us" { "µs" } else { unit };
         // A rate has its unit in its name.
         if matches!(unit, "" | "/s") { name.to_owned() } else { format!("{name}, {unit}") }
     };

@@ -20,7 +20,7 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// None: there is no round in which both were measured.
+    /// Change from one row to another; none: there is no round in which both were measured.
     pub(super) fn between(from: &Row, to: &Row, seed: u64) -> Option<Change> {
         let before: BTreeMap<i64, f64> =
             from.points.iter().map(|point| (point.round, point.value)).collect();
@@ -35,19 +35,19 @@ impl Change {
         })
     }
 
-    /// `-12 % (-15 to -9)`.
+    /// The change in words, such as `-12 % (-15 to -9)`.
     pub(super) fn words(&self) -> String {
         let percent = |factor: f64| format!("{:+.0}", 100.0 * (factor - 1.0));
         let Interval { low, high } = self.interval;
         format!("{} % ({} to {})", percent(self.median), percent(low), percent(high))
     }
 
-    /// More than by chance, and by at least a hundredth.
+    /// True if the figure rose by more than chance, and by a hundredth at least.
     pub(super) fn is_gain(&self) -> bool {
         self.interval.low > 1.0 && self.median >= 1.01
     }
 
-    /// The same downwards.
+    /// True if the figure fell by more than chance, and by a hundredth at least.
     pub(super) fn is_loss(&self) -> bool {
         self.interval.high < 1.0 && self.median <= 0.99
     }

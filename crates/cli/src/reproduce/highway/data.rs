@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::part::Part;
 
-/// All of it.
+/// `data` of schema equic.reproduce.highway/1.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Highway {
     pub settings: Settings,
@@ -19,9 +19,9 @@ pub(super) struct Settings {
     pub runs: u32,
     /// Bytes of a transfer.
     pub bytes: u64,
-    /// Of the order of the cells.
+    /// Seed of the order of the cells.
     pub seed: u64,
-    /// Only these; empty: all that are built.
+    /// Names of the implementations; empty: all that are built.
     pub implementations: Vec<String>,
     /// More arguments of each run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -30,16 +30,16 @@ pub(super) struct Settings {
     pub tunables: String,
 }
 
-/// A part.
+/// A part that was measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Measured {
     pub part: Part,
-    /// The command that does it alone.
+    /// The command that measures this part alone.
     pub command: String,
     /// Seconds since 1970-01-01 UTC.
     pub started: f64,
     pub ended: f64,
-    /// One for each implementation and setting.
+    /// A row for each implementation and setting.
     pub rows: Vec<Row>,
 }
 

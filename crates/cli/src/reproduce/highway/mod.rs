@@ -14,14 +14,14 @@ mod show;
 mod verdict;
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use equic_bench::doctor::copies;
 use equic_report::plot::check_fonts;
-use equic_report::schema::{Machine, Report, Timestamp};
+use equic_report::schema::Report;
 use equic_report::table::Style;
 
 use super::Told;
+use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 use data::{Highway, Settings};
@@ -54,7 +54,7 @@ pub(crate) struct Args {
     /// Only these implementations
     #[arg(long = "impl", value_name = "NAME", value_delimiter = ',')]
     implementations: Vec<String>,
-    /// Of the order of the cells
+    /// Seed of the order of the cells
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     /// A small one: 3 rounds of 200 MB, in about seven minutes
@@ -76,7 +76,7 @@ fn amount(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "write a number of bytes such as 1000000, 100M or 2GiB".to_owned())
 }
 
-/// Carries it out.
+/// Carries out the experiment.
 pub(super) fn run(args: &Args) -> Done {
     check_fonts()?;
     if let Some(stored) = &args.plot_only {
@@ -95,22 +95,15 @@ pub(super) fn run(args: &Args) -> Done {
     let raw = args.raw.clone().unwrap_or_else(|| args.out.join("runs"));
     super::make_folder(&raw)?;
     let settings = settings(args, &raw)?;
-    let created = Timestamp::new(SystemTime::now())
-        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
-    let (stop, quiet) = (part::until_signal()?, args.told.is_document());
+    let envelope = Envelope::now()?;
+    let (stop, quiet) = (super::until_signal()?, args.told.is_document());
     let mut parts = Vec::new();
     for part in Part::ALL {
         if let Some(done) = part.carry_out(&settings, &raw, quiet, &stop)? {
             parts.push(done);
         }
     }
-    let report = Report {
-        schema: SCHEMA.parse()?,
-        created,
-        machine: Machine::read()?,
-        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-        data: Highway { settings, parts },
-    };
+    let report = envelope.report(SCHEMA, Highway { settings, parts })?;
     report.write_compact(args.out.join("result.json"))?;
     tell(args, &report)
 }

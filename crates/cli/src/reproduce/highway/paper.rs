@@ -20,7 +20,7 @@ const fn claim(part: Part, name: &'static str, from: f64, value: &'static str, t
     Claim { part, name, from, value, to }
 }
 
-/// All of them.
+/// All changes that are compared.
 pub(super) const CLAIMS: [Claim; 6] = [
     claim(Part::Buffers, "lsquic", 2702.0, "1696000", 3242.0),
     claim(Part::Buffers, "quiche", 1675.0, "1696000", 2627.0),
@@ -41,7 +41,7 @@ pub(super) const SPREAD: [(&str, f64); 7] = [
     ("TCP with TLS", 7783.0),
 ];
 
-/// Those of a part.
+/// The paper's changes that a part measures.
 pub(super) fn claims(part: Part) -> impl Iterator<Item = &'static Claim> {
     CLAIMS.iter().filter(move |claim| claim.part == part)
 }

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use equic_bench::doctor::copies;
@@ -16,9 +15,9 @@ use crate::output;
 
 /// Advice after an interruption.
 const AGAIN: &str = "the same with --resume goes on with it";
-/// QUIC.
+/// QUIC implementations that are measured.
 const QUIC: [&str; 6] = ["equic", "quinn", "quiche", "s2n-quic", "tquic", "quic-go"];
-/// The same where AES has to be switched off: quinn on a library that can be told so.
+/// QUIC implementations in which AES instructions can be switched off: quinn with a library that has a switch.
 const SWITCHABLE: [&str; 6] = ["equic", "quinn-aws-lc", "quiche", "s2n-quic", "tquic", "quic-go"];
 
 /// Setting that a part of the experiment varies.
@@ -31,7 +30,7 @@ pub(super) enum Part {
     Aes,
 }
 
-/// A name among those that are chosen of whom no part knows, and all that are known.
+/// A chosen name that no part knows, if there is one, and all names that are known.
 pub(super) fn unknown(chosen: &[String]) -> Option<(&str, Vec<&'static str>)> {
     let mut known: Vec<&'static str> =
         Part::ALL.into_iter().flat_map(|part| part.names(&[])).collect();
@@ -120,7 +119,7 @@ impl Part {
         quiet: bool,
         stop: &AtomicBool,
     ) -> Done<Option<Measured>> {
-        // It may have come when no run was there to hear of it.
+        // The signal may have come while there was no run that it could be handed on to.
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::new("interrupted").mend(AGAIN));
         }
@@ -129,7 +128,7 @@ impl Part {
         output::notice(format_args!("{}: {line}", self.title()));
         let folder = raw.join(self.name());
         let equic = std::env::current_exe()
-            .map_err(|error| Failure::because("this program does not find itself", error))?;
+            .map_err(|error| Failure::because("cannot find the file of this program", error))?;
         let mut command = Command::new(equic);
         if folder.join(plan::FILE).exists() {
             command.args(["bench", "run", "--resume"]).arg(&folder);
@@ -143,17 +142,6 @@ impl Part {
         let (started, ended) = (summary.started, summary.ended);
         Ok(Some(Measured { part: self, command: line, started, ended, rows: summary.rows }))
     }
-}
-
-/// A flag that signals set.
-pub(super) fn until_signal() -> Done<Arc<AtomicBool>> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::because("cannot watch for signals", error))?;
-    }
-    Ok(stop)
 }
 
 /// Waits for a run, and hands a signal on to it.

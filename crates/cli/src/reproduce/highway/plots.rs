@@ -69,7 +69,7 @@ fn switched(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {
     plot.draw()
 }
 
-/// Fastest first, TCP at the end.
+/// Bars of all implementations with offloads on, the fastest first and TCP at the end.
 fn spread(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {
     let median = |name: &str| Some(measured.row(name, "on")?.value?.median);
     let mut names = measured.names();

@@ -17,7 +17,7 @@ use super::verdict::{BUFFERS, changes, verdicts};
 /// Figures of one part.
 const SCALE: Scale = Scale { unit: "Gbit/s", factor: 1e-9, digits: 2 };
 
-/// One for each part, and the paper's figures.
+/// A table for each part, and one of the paper's figures.
 pub(super) fn tables(highway: &Highway) -> Vec<Table> {
     let mut tables: Vec<Table> =
         highway.parts.iter().map(|measured| table(highway, measured)).collect();

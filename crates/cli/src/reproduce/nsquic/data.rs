@@ -12,7 +12,7 @@ use super::part::Part;
 use super::scale::Scale;
 use crate::failure::{Done, Failure};
 
-/// All of it.
+/// `data` of schema equic.reproduce.nsquic/1.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct NsQuic {
     pub scale: Scale,
@@ -38,7 +38,7 @@ pub(super) struct Axis {
     pub of: usize,
 }
 
-/// A cell.
+/// A cell of a grid: a combination of values of its axes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Row {
     /// Values of the axes.

@@ -15,13 +15,13 @@ mod verdict;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
 
 use equic_report::plot::check_fonts;
-use equic_report::schema::{Machine, Report, Timestamp};
+use equic_report::schema::Report;
 use equic_report::table::Style;
 
 use super::Told;
+use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 use data::NsQuic;
@@ -67,7 +67,7 @@ pub(crate) struct Args {
     plot_only: Option<PathBuf>,
 }
 
-/// Carries it out.
+/// Carries out the experiment.
 pub(super) fn run(args: &Args) -> Done {
     check_fonts()?;
     super::make_folder(&args.out)?;
@@ -76,8 +76,7 @@ pub(super) fn run(args: &Args) -> Done {
     }
     let raw = args.raw.clone().unwrap_or_else(|| args.out.join("sweeps"));
     super::make_folder(&raw)?;
-    let created = Timestamp::new(SystemTime::now())
-        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
+    let envelope = Envelope::now()?;
     let size = match (args.quick, args.medium) {
         (true, _) => Size::Quick,
         (_, true) => Size::Medium,
@@ -85,22 +84,16 @@ pub(super) fn run(args: &Args) -> Done {
     };
     let parts = if args.parts.is_empty() { Part::ALL.to_vec() } else { args.parts.clone() };
     let scale = Scale { size, seeds: args.seeds, parts };
-    let stop = part::until_signal()?;
+    let stop = super::until_signal()?;
     let mut parts = Vec::new();
     for part in Part::ALL {
-        // It may have come when no sweep was there to hear of it.
+        // The signal may have come while there was no sweep that it could be handed on to.
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::new("interrupted").mend("the same command goes on from there"));
         }
         parts.extend(part.carry_out(&scale, &raw, args.threads, &stop)?);
     }
-    let report = Report {
-        schema: SCHEMA.parse()?,
-        created,
-        machine: Machine::read()?,
-        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-        data: NsQuic { scale, parts },
-    };
+    let report = envelope.report(SCHEMA, NsQuic { scale, parts })?;
     if args.gzip {
         super::write_compressed(&report, &args.out)?;
     } else {

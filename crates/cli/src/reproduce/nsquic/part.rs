@@ -3,7 +3,6 @@
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use nix::sys::signal::Signal;
@@ -139,17 +138,6 @@ pub(super) struct Grid {
     pub of: usize,
     /// Names of the axes with the values of this grid, and the number of those of the whole one.
     pub axes: Vec<data::Axis>,
-}
-
-/// A flag that signals set.
-pub(super) fn until_signal() -> Done<Arc<AtomicBool>> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::because("cannot watch for signals", error))?;
-    }
-    Ok(stop)
 }
 
 /// Waits for a sweep, and ends it when a signal came.

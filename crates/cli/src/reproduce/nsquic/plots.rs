@@ -10,7 +10,7 @@ use super::part::Part;
 use super::show::arms;
 use crate::failure::Done;
 
-/// Where the lines of a figure go: names of the plot and of its axis, with its unit, and a factor to that.
+/// A figure along an axis of a part's grid: name of its files, and the axis with its title and unit.
 struct Along {
     part: Part,
     name: &'static str,

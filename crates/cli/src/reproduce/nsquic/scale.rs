@@ -15,7 +15,7 @@ pub(super) enum Size {
     Full,
 }
 
-/// Choices for the experiment.
+/// Choices for the experiment: its extent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Scale {
     /// Size that the values of the axes come from.

@@ -8,6 +8,7 @@ pub(super) struct Answer {
     pub figures: String,
 }
 
+/// Answer to the question whether a finding holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
     Yes,
@@ -47,7 +48,7 @@ impl Held {
         }
     }
 
-    /// By a share of cases: nearly all, nearly none.
+    /// Judges by the share of cases in which the finding holds: nearly all, nearly none, or in between.
     pub(super) fn by(share: f64) -> Held {
         match share {
             share if share >= 0.95 => Held::Yes,

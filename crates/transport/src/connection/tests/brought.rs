@@ -137,17 +137,17 @@ fn their_frames_do_not_keep_the_peer_from_sending() {
     });
 }
 
-/// A hook of the client's that fails at the first frame, of a server that sends `count` in one packet.
-fn fails_at_the_first(count: u64, skip: bool) -> Network {
+/// A hook of the client's that fails in an operation of the first frame, of a server that sends `count` in one packet.
+fn fails_at_the_first(operation: Operation, count: u64, skip: bool) -> Network {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let (id, _) = brings(&mut network.client, move |host, _| {
-        let fails = doing(|_, call, outputs| match call.operation {
+        let fails = doing(move |_, call, outputs| match call.operation {
+            one if one == operation => Err(HookError("broken".to_owned())),
             Operation::ParseFrame => {
                 outputs[0] = length(call.bytes.as_slice());
                 Ok(Decision::Done)
             }
-            Operation::ProcessFrame => Err(HookError("broken".to_owned())),
             _ => Ok(Decision::Default),
         });
         host.attach(0, fails, points(), vec![OwnFrame::new(STAMP)]).unwrap();
@@ -177,12 +177,14 @@ fn fails_at_the_first(count: u64, skip: bool) -> Network {
 
 #[test]
 fn frames_behind_the_one_at_which_a_hook_fails_are_skipped() {
-    let mut network = fails_at_the_first(5, true);
-    assert_eq!(network.closed(), [None, None]);
-    echo(&mut network, 10_000);
-    // Nobody has said that they may be skipped.
-    let network = fails_at_the_first(2, false);
-    assert!(network.closed()[0].is_some());
+    for operation in [Operation::ParseFrame, Operation::ProcessFrame] {
+        let mut network = fails_at_the_first(operation, 5, true);
+        assert_eq!(network.closed(), [None, None], "{operation}");
+        echo(&mut network, 10_000);
+        // Nobody has said that they may be skipped.
+        let network = fails_at_the_first(operation, 2, false);
+        assert!(network.closed()[0].is_some(), "{operation}");
+    }
 }
 
 #[test]

@@ -58,6 +58,31 @@ fn a_timer_of_its_own() {
     assert_eq!(ticks.lock().unwrap().len(), before, "who is off has no timer");
 }
 
+/// Who looks on at its own beginning is not asked to stand in for it.
+#[test]
+fn a_hook_begins_where_it_is_attached() {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    let begin = Point::replace(Operation::InitOpaqueData);
+    let others = [
+        Point::observe(Operation::InitOpaqueData),
+        Point { before: true, ..begin },
+        Point { after: true, ..begin },
+        begin,
+    ];
+    for point in others {
+        let asked = Arc::<Mutex<u32>>::default();
+        let counted = asked.clone();
+        let hook = operations::doing(move |_, _, outputs| {
+            *counted.lock().unwrap() += 1;
+            assert!(outputs.is_empty());
+            Ok(Decision::Done)
+        });
+        network.client.attach(hook, &[point]).unwrap();
+        assert_eq!(*asked.lock().unwrap(), u32::from(point.replace), "{point:?}");
+    }
+}
+
 #[test]
 fn a_timer_is_no_sooner_than_it_may_be() {
     let mut network = Network::new(1, Faults::none());

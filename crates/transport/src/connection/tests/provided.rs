@@ -1,6 +1,9 @@
 //! Operations that a hook defines and another calls.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
+
+use equic_wire::TransportErrorCode;
 
 use super::requests::brings;
 use super::*;
@@ -11,6 +14,7 @@ struct Sums {
     name: &'static str,
     next: Option<&'static str>,
     fails: bool,
+    panics: bool,
 }
 
 impl Hook for Sums {
@@ -27,8 +31,10 @@ impl Hook for Sums {
         if call.name != self.name || outputs.len() != 1 || call.budget < 10 {
             return Ok(Provided::Nothing);
         }
+        assert!(!self.panics, "as a defect of the hook would");
         if self.fails {
             outputs[0] = 77;
+            host.close(TransportErrorCode::INTERNAL_ERROR, "by a hook that failed").unwrap();
             return Err(HookError("broken".to_owned()));
         }
         outputs[0] = call.inputs.iter().sum();
@@ -46,7 +52,7 @@ impl Hook for Sums {
 }
 
 fn sums(name: &'static str, next: Option<&'static str>) -> Box<Sums> {
-    Box::new(Sums { name, next, fails: false })
+    Box::new(Sums { name, next, fails: false, panics: false })
 }
 
 fn attach(connection: &mut Connection, hook: Box<Sums>) -> HookId {
@@ -113,7 +119,7 @@ fn who_fails_in_a_call_is_taken_off_alone() {
     let mut network = connected();
     let client = &mut network.client;
     let caller = attach(client, sums("caller", Some("broken")));
-    let broken = Box::new(Sums { name: "broken", next: None, fails: true });
+    let broken = Box::new(Sums { fails: true, ..*sums("broken", None) });
     let broken = attach(client, broken);
     assert_eq!(asks(client, "caller", 100), (Some(10), 1007), "nothing of what it wrote counts");
     let failed = std::iter::from_fn(|| client.poll_event()).filter_map(|event| match event {
@@ -121,9 +127,28 @@ fn who_fails_in_a_call_is_taken_off_alone() {
         _ => None,
     });
     assert_eq!(failed.collect::<Vec<_>>(), [(broken, "broken".to_owned())]);
+    assert!(!client.closing.is_closed(), "nothing that it asked for is done");
     assert!(client.detach(broken).is_none());
     assert_eq!(asks(client, "caller", 100), (Some(10), 1007));
     assert!(client.detach(caller).is_some());
+    echo(&mut network, 10_000);
+}
+
+/// A hook that panics takes all hooks along, those among them that it might have called.
+#[test]
+fn after_a_panic_nobody_is_left_to_be_called() {
+    let mut network = connected();
+    let client = &mut network.client;
+    attach(client, sums("sum", None));
+    attach(client, Box::new(Sums { panics: true, ..*sums("panics", None) }));
+    let asked = AssertUnwindSafe(|| asks(client, "panics", 100));
+    assert!(catch_unwind(asked).is_err());
+    let client = &mut network.client;
+    assert_eq!(asks(client, "sum", 100), (None, 0), "it was lent when the other panicked");
+    for (name, next) in [("1", "2"), ("2", "3"), ("3", "4"), ("4", "5")] {
+        attach(client, sums(name, Some(next)));
+    }
+    assert_eq!(asks(client, "1", 100), (Some(40), 4 * 1007), "the depth is counted anew");
     echo(&mut network, 10_000);
 }
 

@@ -231,7 +231,7 @@ fn sparkline<'a>(scene: &Scene<'_>, history: &[f64], style: Style) -> Sparkline<
 fn curve(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect, passed: bool) {
     let theme = scene.theme;
     let (name, style, now, history) = measure(scene, passed);
-    // Of what is to be seen.
+    // The peak of the part that is visible.
     let seen = history.iter().rev().take(area.width.saturating_sub(2).into());
     let peak = seen.copied().fold(0.0, f64::max);
     let title = Line::from(vec![

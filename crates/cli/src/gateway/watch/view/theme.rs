@@ -41,22 +41,22 @@ impl Theme {
         if self.colour { Style::new().fg(colour) } else { Style::new() }
     }
 
-    /// As it should be.
+    /// Style of what is as it should be.
     pub(crate) fn good(self) -> Style {
         self.fg(Color::Green)
     }
 
-    /// To be looked at.
+    /// Style of what somebody should look at.
     pub(crate) fn warning(self) -> Style {
         self.fg(Color::Yellow)
     }
 
-    /// Dropped, denied, gone.
+    /// Style of what is dropped, denied or gone.
     pub(crate) fn bad(self) -> Style {
         self.fg(Color::Red)
     }
 
-    /// Of little weight.
+    /// Style of what matters little.
     pub(crate) fn faint(self) -> Style {
         self.fg(Color::DarkGray)
     }
@@ -66,7 +66,7 @@ impl Theme {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// Names and keys.
+    /// Style of names and keys.
     pub(crate) fn accent(self) -> Style {
         self.fg(Color::Cyan).add_modifier(Modifier::BOLD)
     }

@@ -1,17 +1,16 @@
 //! One measurement: an arm under a flood of one rate, once.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use equic_endpoint::load::{Outcome, Sample};
-use equic_lab::Lab;
 use equic_lab::flood::FloodReport;
-use equic_lab::measure::{NetCounters, ProcessCpu};
+use equic_lab::measure::NetCounters;
 use equic_report::stats;
 use serde::{Deserialize, Serialize};
 
-use super::super::cell::{LEAD, LOOK};
-use super::super::guard::{self, Guard};
-use super::super::plan::{ATTACKER, BYSTANDER, CLIENT};
+use super::super::guard::Guard;
+use super::super::plan::CLIENT;
+use super::super::steps::{self, Counters, Stage};
 use super::plan::{Arm, Plan};
 use crate::failure::{Done, Failure};
 use crate::part::{PATIENCE, Part, Seat, now};
@@ -20,14 +19,11 @@ use crate::part::{PATIENCE, Part, Seat, now};
 const AT_WORK: u64 = 1_000;
 
 /// Results of one measurement.
+pub(in super::super) type Cell = steps::Cell<Arm, Clients>;
+
+/// Results of the newcomers and of the connections that were there before the flood.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in super::super) struct Cell {
-    pub round: usize,
-    pub arm: Arm,
-    /// Initials a second that were ordered; null is all that the CPU could send.
-    pub flood_pps: Option<u64>,
-    /// Initials a second that were sent.
-    pub sent_pps: f64,
+pub(in super::super) struct Clients {
     /// Newcomers, and those among them that got their answer.
     pub newcomers: u64,
     pub newcomers_served: u64,
@@ -38,66 +34,42 @@ pub(in super::super) struct Cell {
     /// Bytes a second to the connections that were there before the flood, and their requests that failed.
     pub established_bytes_per_s: f64,
     pub established_failures: u64,
-    /// CPU time of the server, per cent of one CPU.
-    pub server_cpu_percent: f64,
-    /// Datagrams that reached the server's socket, and those that found its buffer full.
-    pub datagrams: u64,
-    pub socket_full: u64,
-    /// Packets the gateway or nftables dropped.
-    pub dropped: Option<u64>,
 }
 
-/// The lab and the plan that every measurement needs.
-pub(super) struct Stage<'a> {
-    pub lab: &'a Lab,
-    pub plan: &'a Plan,
-}
-
-impl Stage<'_> {
+impl Stage<'_, Plan> {
     /// Measures an arm once.
     pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Done<Cell> {
         let (lab, plan) = (self.lab, self.plan);
         let guard = self.guard(arm)?;
-        let seat = Seat { host: lab.server(), cpu: plan.server_cpu, nice: false };
-        let mut server = Part::start("server", &seat, &plan.server(arm, lab))?;
-        let pin = server.ready()?["fingerprint"].as_str().unwrap_or_default().to_owned();
+        let (mut server, pin) = steps::server(lab, plan.server_cpu, &plan.server(arm, lab))?;
         let mut established = self.established(&mut server, &pin)?;
-        let target = match arm {
-            Arm::Elsewhere => lab.client(BYSTANDER),
-            _ => lab.server(),
-        };
-        let seat = Seat { host: lab.client(ATTACKER), cpu: plan.flood_cpu, nice: false };
-        let mut flood = guard::flood(&seat, target, &plan.flood(target, pps, round as u64 + 1))?;
-        let arrived = Instant::now();
-        while arrived.elapsed() < LEAD {
-            look(&mut [&mut server, &mut flood, &mut established])?;
-        }
+        let target = steps::target(lab, arm);
+        let args = plan.flood(target, pps, round as u64 + 1);
+        let mut flood = steps::flood(lab, plan.flood_cpu, target, &args)?;
+        steps::lead(&mut [&mut server, &mut flood, &mut established])?;
 
-        let before = (NetCounters::of(lab.server())?, ProcessCpu::of(server.pid()));
+        let before = Counters::read(lab, &server)?;
         let begun = now()?;
         let host = lab.client(CLIENT);
         let seat = Seat { host, cpu: plan.server_cpu, nice: false };
         let args = plan.newcomers(host, lab.server(), &pin);
         let mut newcomers = Part::start("newcomers", &seat, &args)?;
-        let limit = Instant::now() + Duration::from_secs_f64(plan.seconds) + PATIENCE;
-        while !newcomers.ended() && Instant::now() < limit {
-            look(&mut [&mut server, &mut flood, &mut established])?;
-        }
+        let patience = Duration::from_secs_f64(plan.seconds) + PATIENCE;
+        let others = &mut [&mut server, &mut flood, &mut established];
+        // Should the newcomers not have ended by then, `finish` fails and says so.
+        steps::watch(others, patience, || Ok(newcomers.ended()))?;
         let seconds = now()? - begun;
         let newcomers = newcomers.finish()?.samples;
-        let cpu = ProcessCpu::of(server.pid()).zip(before.1);
-        let net = NetCounters::of(lab.server())?;
+        let work = Counters::read(lab, &server)?.since(&before, seconds);
         let dropped = guard.dropped()?;
 
         flood.stop();
-        let flood: FloodReport = guard::reported(&flood.finish()?, "report")?;
+        let flood: FloodReport = flood.finish()?.reported("report")?;
         established.stop();
         let established = established.finish()?.samples;
         server.stop();
         server.finish()?;
         guard.finish()?;
-        let cpu = cpu.map_or(0.0, |(after, before)| after.seconds() - before.seconds());
-        let grown = |read: fn(&NetCounters) -> u64| read(&net).saturating_sub(read(&before.0));
         let served: stats::Sample =
             newcomers.iter().filter(well).map(|sample| sample.duration_ms).collect();
         let (bytes, failures) = within(&established, begun, begun + seconds);
@@ -106,15 +78,15 @@ impl Stage<'_> {
             arm,
             flood_pps: pps,
             sent_pps: flood.pps,
-            newcomers: newcomers.len() as u64,
-            newcomers_served: served.len() as u64,
-            newcomer_median_ms: served.median(),
-            newcomer_p99_ms: served.nearest_rank(99.0),
-            established_bytes_per_s: bytes as f64 / seconds,
-            established_failures: failures,
-            server_cpu_percent: 100.0 * cpu / seconds,
-            datagrams: grown(|net| net.udp4.in_datagrams),
-            socket_full: grown(|net| net.udp4.rcvbuf_errors),
+            clients: Clients {
+                newcomers: newcomers.len() as u64,
+                newcomers_served: served.len() as u64,
+                newcomer_median_ms: served.median(),
+                newcomer_p99_ms: served.nearest_rank(99.0),
+                established_bytes_per_s: bytes as f64 / seconds,
+                established_failures: failures,
+            },
+            server: work,
             dropped,
         })
     }
@@ -137,26 +109,17 @@ impl Stage<'_> {
         let before = datagrams()?;
         let args = plan.established(lab.server(), pin);
         let mut part = Part::start("established connections", &seat, &args)?;
-        let deadline = Instant::now() + PATIENCE;
-        while datagrams()?.saturating_sub(before) < AT_WORK {
-            look(&mut [server, &mut part])?;
-            if Instant::now() >= deadline {
-                return Err(Failure::new("the connections before the flood got no answers"));
-            }
+        let at_work = || Ok(datagrams()?.saturating_sub(before) >= AT_WORK);
+        if !steps::watch(&mut [server, &mut part], PATIENCE, at_work)? {
+            let what = "the connections before the flood got no answers";
+            let seconds = PATIENCE.as_secs();
+            return Err(Failure::new(format!("{what} within {seconds} s")));
         }
         Ok(part)
     }
 }
 
-/// Listens to parts that must not end, and waits a little.
-fn look(parts: &mut [&mut Part]) -> Done {
-    for part in parts {
-        part.look(false)?;
-    }
-    std::thread::sleep(LOOK);
-    Ok(())
-}
-
+/// True for a newcomer that got its answer.
 fn well(sample: &&Sample) -> bool {
     sample.outcome == Outcome::Ok
 }

@@ -14,15 +14,11 @@ mod result;
 mod show;
 
 use equic_lab::Lab;
-use rand::SeedableRng as _;
-use rand::rngs::SmallRng;
-use rand::seq::SliceRandom as _;
 
 use super::Args;
-use super::show::Progress;
+use super::rounds::measure_all;
+use super::steps::Stage;
 use crate::failure::Done;
-use cell::{Cell, Stage};
-use plan::Arm;
 pub(super) use plan::Plan;
 pub(super) use result::Bench;
 pub(super) use show::{note, table};
@@ -33,20 +29,9 @@ pub(super) const SCHEMA: &str = "equic.lab.bench.forged/1";
 /// Measures every arm at every rate, again and again in random order.
 pub(super) fn measure(args: &Args, cpus: [usize; 2], lab: &Lab) -> Done<Bench> {
     let plan = Plan::new(args, cpus);
-    let progress = Progress::new(plan.cells());
-    let mut rng = SmallRng::seed_from_u64(plan.seed);
     let stage = Stage { lab, plan: &plan };
-    let mut cells: Vec<Cell> = Vec::with_capacity(plan.cells());
-    let mut order: Vec<(Option<u64>, Arm)> =
-        plan.flood_pps.iter().flat_map(|pps| Arm::ALL.map(|arm| (*pps, arm))).collect();
-    for round in 0..plan.rounds {
-        order.shuffle(&mut rng);
-        for &(pps, arm) in &order {
-            progress.begin(arm.title(), pps);
-            cells.push(stage.measure(round, arm, pps)?);
-            progress.done();
-        }
-    }
-    drop(progress);
+    let cells = measure_all(&plan.flood_pps, plan.rounds, plan.seed, |round, arm, pps| {
+        stage.measure(round, arm, pps)
+    })?;
     Ok(Bench::new(plan, cells))
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::Args;
 use super::super::plan::{POOL, PORT, RECEIVE_BUFFER, SPARE, milliseconds, words};
+use super::super::rounds::Arms;
 
 /// Prefix that the forged addresses are from: 2^23 of them, and none of the lab's.
 const FORGED: &str = "10.128.0.0/9";
@@ -22,7 +23,7 @@ const MOST_ADDRESSES: usize = 240;
 pub(in super::super) enum Arm {
     /// The flood goes to somebody else: what the others are compared with.
     Elsewhere,
-    /// Nobody.
+    /// No protection.
     Nothing,
     /// nftables: a rate of Initials for each source.
     Nftables,
@@ -34,8 +35,8 @@ pub(in super::super) enum Arm {
     Gateway,
 }
 
-impl Arm {
-    pub(super) const ALL: [Arm; 6] = [
+impl Arms for Arm {
+    const ALL: &'static [Arm] = &[
         Arm::Elsewhere,
         Arm::Nothing,
         Arm::Nftables,
@@ -43,8 +44,9 @@ impl Arm {
         Arm::ServerRetry,
         Arm::Gateway,
     ];
+    const BASELINE: Arm = Arm::Elsewhere;
 
-    pub(super) fn title(self) -> &'static str {
+    fn title(self) -> &'static str {
         match self {
             Arm::Elsewhere => "flood elsewhere (baseline)",
             Arm::Nothing => "nothing",
@@ -56,7 +58,7 @@ impl Arm {
     }
 }
 
-/// Everything that was chosen; part of the result.
+/// Choices for the comparison; part of the result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in super::super) struct Plan {
     /// Number of rounds, in each of which everything is measured once.
@@ -100,10 +102,7 @@ impl Plan {
         Plan {
             rounds: args.rounds.map_or(rounds, usize::from),
             seconds: args.seconds.map_or(seconds, f64::from),
-            flood_pps: match &args.flood[..] {
-                [] => rates,
-                chosen => chosen.iter().map(|pps| Some(*pps)).collect(),
-            },
+            flood_pps: args.rates(rates),
             forged: FORGED.to_owned(),
             newcomers_per_s: NEWCOMERS,
             established: 4,
@@ -119,11 +118,6 @@ impl Plan {
         }
     }
 
-    /// Measurements in all.
-    pub(super) fn cells(&self) -> usize {
-        self.rounds * self.flood_pps.len() * Arm::ALL.len()
-    }
-
     /// `equic serve`, for an arm; a gateway is called like the lab.
     pub(super) fn server(&self, arm: Arm, lab: &Lab) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
@@ -131,7 +125,7 @@ impl Plan {
         args.extend(words(&["--receive-buffer", RECEIVE_BUFFER]));
         args.extend(match arm {
             Arm::ServerRetry => words(&["--retry"]),
-            // What stands before the server is compared, not what it does itself.
+            // Protections in front of the server are compared, so the server's own Retry is off.
             Arm::Gateway => words(&["--retry-threshold", "off", "--gateway", lab.id()]),
             Arm::Elsewhere | Arm::Nothing | Arm::Nftables | Arm::NftablesInAll => {
                 words(&["--retry-threshold", "off"])
@@ -173,7 +167,7 @@ impl Plan {
     /// `equic lab load well`: newcomers at a steady pace, whatever becomes of those before, each from the
     /// next address of its host.
     pub(super) fn newcomers(&self, host: &Namespace, server: &Namespace, pin: &str) -> Vec<String> {
-        // Those that come, and those that wait for the last of them.
+        // An address for each newcomer that comes before the last of them has its answer, or has failed.
         let most = self.newcomers_per_s * (self.seconds + f64::from(self.timeout_ms) / 1000.0);
         // The cast saturates.
         let addresses = (most.ceil() as usize).clamp(1, MOST_ADDRESSES);

@@ -3,32 +3,22 @@
 
 use equic_report::stats::effect::paired_ratio_95;
 use equic_report::stats::{RESAMPLES, Sample};
-use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
-use super::super::result::Ratio;
-use super::cell::Cell;
+use super::super::rows::{self, Group, Ratio};
+use super::cell::{Cell, Clients};
 use super::plan::{Arm, Plan};
 
 /// `data` of schema equic.lab.bench.forged/1.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in super::super) struct Bench {
-    pub plan: Plan,
-    /// One for each rate and arm.
-    pub rows: Vec<Row>,
-    /// Everything that was measured, in the order it was.
-    pub cells: Vec<Cell>,
-}
+pub(in super::super) type Bench = rows::Bench<Plan, Arm, Clients, Figures>;
+/// A row of the table.
+pub(in super::super) type Row = rows::Row<Arm, Figures>;
 
-/// An arm under a flood of one rate, over all rounds.
+/// Figures of an arm under a flood of one rate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in super::super) struct Row {
-    pub arm: Arm,
-    /// Initials a second that were ordered; null is all that the CPU could send.
-    pub flood_pps: Option<u64>,
+pub(in super::super) struct Figures {
     /// Medians over the rounds.
-    pub sent_pps: Option<f64>,
     pub newcomer_median_ms: Option<f64>,
     pub newcomer_p99_ms: Option<f64>,
     pub established_bytes_per_s: Option<f64>,
@@ -43,37 +33,25 @@ pub(in super::super) struct Row {
 
 impl Bench {
     pub(super) fn new(plan: Plan, cells: Vec<Cell>) -> Bench {
-        let mut rng = SmallRng::seed_from_u64(plan.seed);
-        let mut rows = Vec::new();
-        for pps in &plan.flood_pps {
-            rows.extend(Arm::ALL.map(|arm| row(&cells, arm, *pps, &mut rng)));
-        }
+        let rows = rows::rows(&cells, &plan.flood_pps, plan.seed, figures);
         Bench { plan, rows, cells }
     }
 }
 
-fn row(cells: &[Cell], arm: Arm, pps: Option<u64>, rng: &mut SmallRng) -> Row {
-    let of = |arm: Arm| cells.iter().filter(move |cell| cell.arm == arm && cell.flood_pps == pps);
-    let median =
-        |read: fn(&Cell) -> Option<f64>| of(arm).filter_map(read).collect::<Sample>().median();
+fn figures(group: &Group<'_, Arm, Clients>, rng: &mut SmallRng) -> Figures {
     // A round without newcomers is no number, which a sample leaves out.
-    let shares: Sample =
-        of(arm).map(|cell| cell.newcomers_served as f64 / cell.newcomers as f64).collect();
+    let share = |cell: &Cell| cell.clients.newcomers_served as f64 / cell.clients.newcomers as f64;
+    let shares: Sample = group.cells().map(share).collect();
     let served = shares.median().zip(shares.bootstrap_95(rng, RESAMPLES, Sample::median));
-    let pairs = of(arm).filter_map(|cell| {
-        let base = of(Arm::Elsewhere).find(|base| base.round == cell.round)?;
-        Some((base.established_bytes_per_s, cell.established_bytes_per_s))
-    });
-    let established = (arm != Arm::Elsewhere).then(|| paired_ratio_95(pairs, rng)).flatten();
-    Row {
-        arm,
-        flood_pps: pps,
-        sent_pps: median(|cell| Some(cell.sent_pps)),
-        newcomer_median_ms: median(|cell| cell.newcomer_median_ms),
-        newcomer_p99_ms: median(|cell| cell.newcomer_p99_ms),
-        established_bytes_per_s: median(|cell| Some(cell.established_bytes_per_s)),
-        server_cpu_percent: median(|cell| Some(cell.server_cpu_percent)),
-        newcomers: of(arm).map(|cell| cell.newcomers).sum(),
+    let bytes = |cell: &Cell| cell.clients.established_bytes_per_s;
+    let pairs = group.pairs().map(|(base, cell)| (bytes(base), bytes(cell)));
+    let established = (group.arm != Arm::Elsewhere).then(|| paired_ratio_95(pairs, rng)).flatten();
+    Figures {
+        newcomer_median_ms: group.median(|cell| cell.clients.newcomer_median_ms),
+        newcomer_p99_ms: group.median(|cell| cell.clients.newcomer_p99_ms),
+        established_bytes_per_s: group.median(|cell| Some(cell.clients.established_bytes_per_s)),
+        server_cpu_percent: group.median(|cell| Some(cell.server.cpu_percent)),
+        newcomers: group.cells().map(|cell| cell.clients.newcomers).sum(),
         served: served.map(|(median, interval)| Ratio { median, interval }),
         established: established
             .map(|ratio| Ratio { median: ratio.value, interval: ratio.interval }),
@@ -82,6 +60,9 @@ fn row(cells: &[Cell], arm: Arm, pps: Option<u64>, rng: &mut SmallRng) -> Row {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng as _;
+
+    use super::super::super::steps::Work;
     use super::*;
 
     fn cell(round: usize, arm: Arm, served: u64, established: f64) -> Cell {
@@ -90,15 +71,15 @@ mod tests {
             arm,
             flood_pps: None,
             sent_pps: 1e6,
-            newcomers: 100,
-            newcomers_served: served,
-            newcomer_median_ms: (served > 0).then_some(3.0),
-            newcomer_p99_ms: None,
-            established_bytes_per_s: established,
-            established_failures: 0,
-            server_cpu_percent: 50.0,
-            datagrams: 0,
-            socket_full: 0,
+            clients: Clients {
+                newcomers: 100,
+                newcomers_served: served,
+                newcomer_median_ms: (served > 0).then_some(3.0),
+                newcomer_p99_ms: None,
+                established_bytes_per_s: established,
+                established_failures: 0,
+            },
+            server: Work { cpu_percent: 50.0, datagrams: 0, socket_full: 0 },
             dropped: None,
         }
     }
@@ -111,16 +92,17 @@ mod tests {
             cells.push(cell(round, Arm::Gateway, 10 * round as u64, speed / 2.0));
         }
         let mut rng = SmallRng::seed_from_u64(1);
-        let gateway = row(&cells, Arm::Gateway, None, &mut rng);
+        let gateway = figures(&Group::of(&cells, Arm::Gateway, None), &mut rng);
         let (served, established) = (gateway.served.unwrap(), gateway.established.unwrap());
         assert_eq!((served.median, served.interval.low, served.interval.high), (0.1, 0.0, 0.2));
         assert_eq!((established.median, established.interval.high), (0.5, 0.5));
         assert_eq!((gateway.newcomers, gateway.newcomer_median_ms), (300, Some(3.0)));
-        let base = row(&cells, Arm::Elsewhere, None, &mut rng);
+        let base = figures(&Group::of(&cells, Arm::Elsewhere, None), &mut rng);
         assert!(base.established.is_none() && base.served.unwrap().median == 1.0);
         // An arm that was not measured, and a round in which nobody came, say nothing.
-        assert!(row(&cells, Arm::Nothing, None, &mut rng).served.is_none());
-        let nobody = Cell { newcomers: 0, ..cell(0, Arm::Nothing, 0, 0.0) };
-        assert!(row(&[nobody], Arm::Nothing, None, &mut rng).served.is_none());
+        assert!(figures(&Group::of(&cells, Arm::Nothing, None), &mut rng).served.is_none());
+        let mut nobody = cell(0, Arm::Nothing, 0, 0.0);
+        nobody.clients.newcomers = 0;
+        assert!(figures(&Group::of(&[nobody], Arm::Nothing, None), &mut rng).served.is_none());
     }
 }

@@ -1,10 +1,10 @@
 //! The result as a table.
 
-use equic_report::number;
 use equic_report::table::{Cell, Column, Table};
 
-use super::super::show::{figure, ratio};
-use super::plan::{Arm, Plan};
+use super::super::rounds::Arms as _;
+use super::super::show::{figure, flood, ratio};
+use super::plan::Plan;
 use super::result::Row;
 
 pub(in super::super) fn table(rows: &[Row]) -> Table {
@@ -23,31 +23,26 @@ pub(in super::super) fn table(rows: &[Row]) -> Table {
     ])
     .title("Newcomers and established connections under Initials from forged sources");
     for row in rows {
-        let flood = match (row.arm, row.flood_pps) {
-            (Arm::Elsewhere, Some(pps)) => number::si(pps as f64, "packets/s"),
-            (Arm::Elsewhere, None) => "all it can".to_owned(),
-            _ => String::new(),
-        };
-        let served = ratio(row.served, 100.0, 1);
-        let established = ratio(row.established, 100.0, 1);
+        let served = ratio(row.figures.served, 100.0, 1);
+        let established = ratio(row.figures.established, 100.0, 1);
         table.row([
-            flood.into(),
+            flood(row.arm, row.flood_pps).into(),
             Cell::new(row.arm.title()),
             figure(row.sent_pps, 0).into(),
             served.0.into(),
             served.1.into(),
-            figure(row.newcomer_median_ms, 1).into(),
-            figure(row.newcomer_p99_ms, 1).into(),
-            figure(row.established_bytes_per_s.map(|bytes| bytes / 1e6), 1).into(),
+            figure(row.figures.newcomer_median_ms, 1).into(),
+            figure(row.figures.newcomer_p99_ms, 1).into(),
+            figure(row.figures.established_bytes_per_s.map(|bytes| bytes / 1e6), 1).into(),
             established.0.into(),
             established.1.into(),
-            figure(row.server_cpu_percent, 0).into(),
+            figure(row.figures.server_cpu_percent, 0).into(),
         ]);
     }
     table
 }
 
-/// What one has to know to read the table.
+/// Loads, sources and limits, for the line below the table.
 pub(in super::super) fn note(plan: &Plan) -> String {
     format!(
         "{} newcomers a second, each from an address of its own, and {} connections from before the \

@@ -1,0 +1,71 @@
+//! Order of the measurements, for every kind of flood.
+
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom as _;
+
+use super::show::Progress;
+use crate::failure::Done;
+
+/// Arms of a comparison: who protects the server.
+pub(super) trait Arms: Copy + PartialEq + 'static {
+    /// All of them, in the order of the table.
+    const ALL: &'static [Self];
+    /// The one that all others are compared with: the flood is sent to somebody else.
+    const BASELINE: Self;
+
+    /// Name in the table and in the progress bar.
+    fn title(self) -> &'static str;
+}
+
+/// Takes a measurement of every arm at every rate (Initials a second; none: all that the attacker's CPU
+/// can send) in each round. A machine that gets warmer or busier must not look like a property of the
+/// arms that come last, so each round has a random order of its own; the same `seed` gives the same orders.
+pub(super) fn measure_all<A: Arms, C>(
+    rates: &[Option<u64>],
+    rounds: usize,
+    seed: u64,
+    mut measure: impl FnMut(usize, A, Option<u64>) -> Done<C>,
+) -> Done<Vec<C>> {
+    let mut order: Vec<(Option<u64>, A)> =
+        rates.iter().flat_map(|pps| A::ALL.iter().map(|arm| (*pps, *arm))).collect();
+    let progress = Progress::new(rounds * order.len());
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut cells = Vec::with_capacity(rounds * order.len());
+    for round in 0..rounds {
+        order.shuffle(&mut rng);
+        for &(pps, arm) in &order {
+            progress.begin(arm.title(), pps);
+            cells.push(measure(round, arm, pps)?);
+            progress.done();
+        }
+    }
+    Ok(cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::Arm;
+    use super::*;
+
+    fn orders(seed: u64) -> Vec<Vec<(Arm, Option<u64>)>> {
+        let rates = [Some(1_000), None];
+        let cells = measure_all(&rates, 3, seed, |round, arm, pps| Ok((round, (arm, pps))));
+        let cells = cells.unwrap();
+        let of = |round| cells.iter().filter(move |cell| cell.0 == round).map(|cell| cell.1);
+        (0..3).map(|round| of(round).collect()).collect()
+    }
+
+    #[test]
+    fn each_round_has_everything_once_in_an_order_that_the_seed_gives() {
+        let rounds = orders(1);
+        assert_ne!(rounds[0], rounds[1]);
+        assert_eq!(rounds, orders(1));
+        assert_ne!(rounds, orders(2));
+        for mut round in rounds {
+            round.sort_unstable();
+            round.dedup();
+            assert_eq!(round.len(), 2 * Arm::ALL.len());
+        }
+    }
+}

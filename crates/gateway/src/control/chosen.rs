@@ -1,0 +1,131 @@
+//! Which gateway was chosen among those that run, and which one takes its place later.
+
+use super::discover::{Found, Interface};
+
+/// Choice of a gateway among those that run: the one that follows it is chosen alike.
+///
+/// A machine may run gateways that have nothing to do with this one: in containers, which often
+/// bear the same names and whose interfaces have the same numbers, or of another release. So the
+/// next gateway has to be attached, and in this network namespace, unless the one that was chosen
+/// was attached in others only. One that is not attached yet tells neither, and has nothing to
+/// count connections for: it is looked at again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    /// An interface, a name or a program's id; none: the only one there was.
+    selector: Option<String>,
+    pub(crate) name: String,
+    interfaces: Vec<Interface>,
+}
+
+impl Chosen {
+    pub(super) fn new(selector: Option<&str>, found: &Found) -> Chosen {
+        let (name, interfaces) = (found.name.clone(), found.interfaces.clone());
+        Chosen { selector: selector.map(str::to_owned), name, interfaces }
+    }
+
+    /// Whether a gateway takes the place of the one that was chosen.
+    pub(crate) fn is_followed_by(&self, found: &Found) -> bool {
+        self.resembles(found) && self.is_near(&found.interfaces)
+    }
+
+    /// Whether a gateway is what was asked for, wherever it is. Where an id was given, or nothing,
+    /// that is one of the same name on one of its interfaces: nobody asked for any other.
+    pub(crate) fn resembles(&self, found: &Found) -> bool {
+        if let Some(selector) = &self.selector
+            && (found.name == *selector || found.is_on(selector))
+        {
+            return true;
+        }
+        found.name == self.name
+            && (self.interfaces.is_empty()
+                || found.interfaces.is_empty()
+                || self.shares_with(&found.interfaces))
+    }
+
+    /// Whether a gateway of which nothing but its interfaces can be told is in the place of this one.
+    pub(crate) fn is_displaced_by(&self, interfaces: &[Interface]) -> bool {
+        let selected = |there: &Interface| there.name.is_some() && there.name == self.selector;
+        self.is_near(interfaces)
+            && (self.interfaces.is_empty()
+                || self.shares_with(interfaces)
+                || interfaces.iter().any(selected))
+    }
+
+    /// Whether one of these is an interface of the gateway that was chosen.
+    pub(crate) fn shares_with(&self, interfaces: &[Interface]) -> bool {
+        let same = |a: &Interface, b: &Interface| {
+            a.name.is_some() == b.name.is_some()
+                && (a.ifindex == b.ifindex || (a.name.is_some() && a.name == b.name))
+        };
+        interfaces.iter().any(|there| self.interfaces.iter().any(|here| same(here, there)))
+    }
+
+    fn is_near(&self, interfaces: &[Interface]) -> bool {
+        let is_here = |interface: &Interface| interface.name.is_some();
+        let was_here = self.interfaces.is_empty() || self.interfaces.iter().any(is_here);
+        interfaces.iter().any(|there| is_here(there) || !was_here)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(program_id: u32, name: &str, interfaces: &[(u32, Option<&str>)]) -> Found {
+        let interface = |(ifindex, name): &(u32, Option<&str>)| Interface {
+            ifindex: *ifindex,
+            name: name.map(str::to_owned),
+            native: None,
+        };
+        let interfaces = interfaces.iter().map(interface).collect();
+        Found { program_id, name: name.to_owned(), owner_pid: 1, owner_alive: true, interfaces }
+    }
+
+    #[test]
+    fn a_gateway_is_followed_by_one_that_was_asked_for() {
+        let first = found(7, "web", &[(2, Some("eth0"))]);
+        let again = found(8, "web", &[(2, Some("eth0"))]);
+        let renamed = found(8, "front", &[(2, Some("eth0"))]);
+        let moved = found(8, "web", &[(3, Some("eth1"))]);
+        let made_anew = found(8, "web", &[(9, Some("eth0"))]);
+        let elsewhere = found(8, "web", &[(2, None)]);
+        let not_yet = found(8, "web", &[]);
+        let other = found(8, "dns", &[(3, Some("eth1"))]);
+        let all = [&again, &renamed, &moved, &made_anew, &elsewhere, &not_yet, &other];
+        let followed = |selector| {
+            let chosen = Chosen::new(selector, &first);
+            all.map(|found| u8::from(chosen.is_followed_by(found)))
+        };
+        assert_eq!(followed(None), [1, 0, 0, 1, 0, 0, 0], "the only one there was");
+        assert_eq!(followed(Some("7")), [1, 0, 0, 1, 0, 0, 0], "by its id");
+        assert_eq!(followed(Some("web")), [1, 0, 1, 1, 0, 0, 0], "by its name");
+        assert_eq!(followed(Some("eth0")), [1, 1, 0, 1, 0, 0, 0], "by its interface");
+    }
+
+    #[test]
+    fn one_that_was_in_another_network_namespace_is_followed_there() {
+        let first = found(7, "web", &[(2, None)]);
+        let again = found(8, "web", &[(2, None)]);
+        let moved = found(8, "web", &[(4, None)]);
+        let not_yet = found(8, "web", &[]);
+        let followed = |selector| {
+            let chosen = Chosen::new(selector, &first);
+            [&again, &moved, &not_yet].map(|found| u8::from(chosen.is_followed_by(found)))
+        };
+        assert_eq!(followed(Some("7")), [1, 0, 0], "by its id");
+        assert_eq!(followed(Some("web")), [1, 1, 0], "by its name");
+    }
+
+    #[test]
+    fn a_gateway_that_cannot_be_read_is_in_the_way_on_the_same_interface() {
+        let first = found(7, "web", &[(2, Some("eth0"))]);
+        let in_the_way = |selector, interfaces: &[(u32, Option<&str>)]| {
+            Chosen::new(selector, &first).is_displaced_by(&found(8, "", interfaces).interfaces)
+        };
+        assert!(in_the_way(None, &[(2, Some("eth0"))]));
+        assert!(in_the_way(Some("eth1"), &[(3, Some("eth1"))]));
+        assert!(!in_the_way(None, &[(3, Some("eth1"))]), "another interface");
+        assert!(!in_the_way(None, &[(2, None)]), "another network namespace");
+        assert!(!in_the_way(None, &[]), "not attached");
+    }
+}
