@@ -35,9 +35,11 @@ trap 'rm -rf "$state"' EXIT
 
 # How long something took, in minutes.
 minutes() { awk -v seconds="$1" 'BEGIN { printf "%5.1f min", seconds / 60 }'; }
-# CPU time of the children in what `times` has printed, in seconds: of a busy machine it says more than how long they
-# took.
-cpu_seconds() { awk 'NR == 2 { split($1 " " $2, t, /[ms ]+/); print int(t[1] * 60 + t[2] + t[3] * 60 + t[4]) }' "$1"; }
+# CPU time in what a suite's shell has written of its children as it ended, in seconds: of a busy machine it says more than
+# how long they took. Nothing was written where the shell was killed.
+cpu_seconds() {
+	[ ! -s "$1" ] || awk 'NR == 2 { split($1 " " $2, t, /[ms ]+/); print int(t[1] * 60 + t[2] + t[3] * 60 + t[4]) }' "$1"
+}
 
 # What is interrupted ends, and with it all: not one suite after the other. The lane beside has a process group of its
 # own, which no key of the terminal reaches.
@@ -50,27 +52,26 @@ trap interrupt INT TERM HUP
 
 # $1: a file that takes what is printed, or nothing. Then a name and a command for each suite.
 lane() {
-	local into=$1 used=$state/times.$BASHPID name command begun cpu code took
+	local into=$1 used=$state/times.$BASHPID name command begun code took
 	shift
 	while [ $# != 0 ] && [ ! -e "$state/interrupted" ]; do
-		name=$1 command=$2
+		name=$1
+		# A shell of its own: in a function whose status is looked at, -e would mean nothing. And it knows what its
+		# children used, while this one's are also those of the other lane.
+		command="trap 'times >\"\$0\"' EXIT"$'\n'$2
 		shift 2
 		begun=$SECONDS
-		# Not in a pipe or a substitution: those are other shells, whose children are others.
-		times >"$used"
-		cpu=$(cpu_seconds "$used")
-		# A shell of its own: in a function whose status is looked at, -e would mean nothing.
 		code=0
+		: >"$used"
 		if [ -n "$into" ]; then
 			printf '\n== %s begins, beside the others; what it prints comes after them\n' "$name"
 			printf '\n== %s\n' "$name" >>"$into"
-			bash -euo pipefail -c "$command" >>"$into" 2>&1 || code=$?
+			bash -euo pipefail -c "$command" "$used" >>"$into" 2>&1 || code=$?
 		else
 			printf '\n== %s\n' "$name"
-			bash -euo pipefail -c "$command" || code=$?
+			bash -euo pipefail -c "$command" "$used" || code=$?
 		fi
-		times >"$used"
-		took="$(minutes $((SECONDS - begun))), CPU $(minutes $(($(cpu_seconds "$used") - cpu)))"
+		took="$(minutes $((SECONDS - begun))), CPU $(minutes "$(cpu_seconds "$used")")"
 		if [ -e "$state/interrupted" ]; then
 			echo "stopped $took  $name" >>"$state/lines"
 			echo "$name" >>"$state/failed"
