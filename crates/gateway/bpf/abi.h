@@ -15,7 +15,7 @@
 #include <linux/types.h>
 
 #define EQUIC_ABI_MAGIC	  0x43495551u /* "QUIC" in memory on a little-endian machine */
-#define EQUIC_ABI_VERSION 6u
+#define EQUIC_ABI_VERSION 7u
 
 #define EQUIC_MAX_SERVICES   64u
 #define EQUIC_MAX_OWNERS     16u /* processes that feed one gateway at a time */
@@ -101,7 +101,11 @@ enum equic_reason {
 enum equic_does { EQUIC_DOES_PASS = 0, EQUIC_DOES_DROP = 1, EQUIC_DOES_ANSWER = 2 };
 
 /* Which Initials of versions 1 and 2 have to bring a token that proves their address. */
-enum equic_retry { EQUIC_RETRY_NEVER = 0, EQUIC_RETRY_ALWAYS = 1 };
+enum equic_retry {
+	EQUIC_RETRY_NEVER = 0,
+	EQUIC_RETRY_ALWAYS = 1,
+	EQUIC_RETRY_ADAPTIVE = 2, /* while many come: docs/policy.md s.8, "Adaptive" */
+};
 
 enum equic_policy {
 	EQUIC_POLICY_NEW = 0,	   /* at the limit, refuse what opens a connection */
@@ -145,8 +149,10 @@ struct equic_service {
 	struct equic_rate packets_per_source;
 	struct equic_rate bytes_per_source; /* UDP payload bytes */
 	struct equic_rate answers_per_service;
-	__u64 handshake_ns; /* how long a handshake that was let in may take */
-	char name[32];	    /* NUL-terminated */
+	struct equic_rate retry_above; /* EQUIC_RETRY_ADAPTIVE: openings without proof */
+	__u64 retry_hold_ns; /* for how long after the last refusal of retry_above it asks on */
+	__u64 handshake_ns;  /* how long a handshake that was let in may take */
+	char name[32];	     /* NUL-terminated */
 };
 
 /*
@@ -297,6 +303,7 @@ struct equic_load {
 
 enum equic_member_flags {
 	EQUIC_MEMBER_SOCKET = 1u << 0, /* the gateway put it there, for a server at its socket */
+	EQUIC_MEMBER_KEYS = 1u << 1,   /* it checks the tokens of the gateway's Retry packets */
 };
 
 /*
@@ -331,11 +338,20 @@ struct equic_control {
 	struct equic_member members[EQUIC_MAX_OWNERS];
 };
 
-/* The buckets new_per_service: theoretical arrival times, written by the program. In .data.rates.
- */
+/* A service with EQUIC_RETRY_ADAPTIVE: calm, or asking for proof. */
+struct equic_adaptive {
+	__u64 tat;	/* bucket retry_above: theoretical arrival time */
+	__u64 until_ns; /* it asks until then; calm from that moment on */
+	__u64 since_ns; /* when it last began to ask */
+	__u64 began;	/* how often it did */
+};
+
+/* What the program keeps of each service: theoretical arrival times of the buckets new_per_service
+ * and answers_per_service, and adaptive Retry. In .data.rates. */
 struct equic_service_rates {
 	__u64 new_tat[EQUIC_MAX_SERVICES];
 	__u64 answers_tat[EQUIC_MAX_SERVICES];
+	struct equic_adaptive adaptive[EQUIC_MAX_SERVICES];
 };
 
 /* The key ring in .data.ring: docs/retry.md s.2. Written by user space, and a secret. */
@@ -463,7 +479,8 @@ struct equic_explain {
 
 #define EQUIC_ASSERT_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
 EQUIC_ASSERT_SIZE(equic_rate, 16);
-EQUIC_ASSERT_SIZE(equic_service, 136);
+EQUIC_ASSERT_SIZE(equic_service, 160);
+EQUIC_ASSERT_SIZE(equic_adaptive, 32);
 EQUIC_ASSERT_SIZE(equic_listener, 20);
 EQUIC_ASSERT_SIZE(equic_ports, 131072);
 EQUIC_ASSERT_SIZE(equic_source, 20);

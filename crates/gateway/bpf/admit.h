@@ -218,18 +218,41 @@ INLINE bool to_many(const struct packet *p)
 	return p->family == 4 ? (__u8)(p->dst[1] >> 32) >= 0xe0 : (__u8)p->dst[0] == 0xff;
 }
 
+/* Charges for an Initial without proof to a service with adaptive Retry (docs/policy.md s.8): true
+ * if the service asks for proof, from this packet on or since before. */
+static __noinline bool asks_now(struct packet *p)
+{
+	__u32 index = p->service & (EQUIC_MAX_SERVICES - 1);
+	volatile struct equic_service *service = &services[index];
+	struct equic_adaptive *state = &rates.adaptive[index];
+	__u64 until = *(volatile __u64 *)&state->until_ns, next;
+	bool asks = p->now < until;
+
+	/* At twice the price it is calm again at half the rate: it does not sway. */
+	if (within(&service->retry_above, &state->tat, asks ? 2 : 1, p))
+		return asks;
+	next = p->now + service->retry_hold_ns;
+	if (asks && next == until)
+		return true;
+	/* Of CPUs that find the bucket empty at once, one moves the time. */
+	if (__sync_val_compare_and_swap(&state->until_ns, until, next) == until && !asks) {
+		state->since_ns = p->now;
+		__sync_fetch_and_add(&state->began, 1);
+	}
+	return true;
+}
+
 /* An Initial to a service that wants proof of addresses (docs/policy.md s.8): REASON_NONE if it has
  * brought some, or belongs to an attempt that has. What has not is charged to no source. */
 INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 			   volatile struct equic_service *service)
 {
 	struct equic_handshake *attempt = find_attempt(p);
+	bool short_dcid = p->quic.dcid.len < QUIC_MIN_DCID;
 
 	if (attempt && place_in(p, attempt, service->handshake_ns) < EQUIC_HANDSHAKE_CIDS)
 		return REASON_NONE;
-	if (p->quic.dcid.len < QUIC_MIN_DCID)
-		return EQUIC_REASON_SHORT_DCID;
-	if (p->quic.token_len) {
+	if (p->quic.token_len && !short_dcid) {
 		enum equic_proof proof = check_token(ctx, p);
 
 		p->proved = proof == EQUIC_PROOF_OK;
@@ -240,6 +263,10 @@ INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 		if (proof != EQUIC_PROOF_NEW_TOKEN && proof != EQUIC_PROOF_MALFORMED)
 			return EQUIC_REASON_BAD_TOKEN;
 	}
+	if (service->retry == EQUIC_RETRY_ADAPTIVE && !asks_now(p))
+		return REASON_NONE;
+	if (short_dcid)
+		return EQUIC_REASON_SHORT_DCID;
 	if (p->first_fragment || to_many(p))
 		return EQUIC_REASON_UNPROVED;
 	if (!within(&service->answers_per_service,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::abi;
+use crate::control::Adaptive;
 use crate::error::{Error, Result};
 use crate::gateway::Gateway;
 use crate::prefix::source_text;
@@ -63,6 +64,9 @@ pub struct Verdict {
     pub connections: u32,
     /// Handshakes of the source that are under way, where the policy counts them; else 0.
     pub under_way: u32,
+    /// Of a service with adaptive Retry, where it stood when the packet was judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<Adaptive>,
     /// The QUIC version of a long header; none for short headers and what is not QUIC.
     pub version: Option<u32>,
     /// Destination Connection ID, in hex, as far as the program read it.
@@ -158,6 +162,7 @@ impl Gateway {
         maps.explain.write(&abi::equic_explain::default());
         let action = self.test_run(frame, None)?.action;
         let explain = maps.explain.read();
+        let adaptive = self.control().adaptive();
         let reason = Reason::from_number(explain.reason).filter(|_| explain.packets != 0);
         let verdict = reason.map(|reason| Verdict {
             reason,
@@ -167,6 +172,7 @@ impl Gateway {
             source: source_text(explain.source.addr, &maps.load),
             connections: explain.count,
             under_way: explain.under_way,
+            adaptive: adaptive.get(explain.service as usize).copied().flatten(),
             version: (explain.version != 0).then_some(explain.version),
             dcid: hex(&explain.dcid),
             scid: hex(&explain.scid),

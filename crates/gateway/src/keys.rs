@@ -5,17 +5,21 @@
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use equic_token::{Clock, Epoch, Key, KeyRing, RingError};
+use zeroize::Zeroizing;
 
 use crate::abi;
-use crate::control::Control;
+use crate::control::{Control, LedgerStatus};
 use crate::error::{Error, Result};
 use crate::periodic::Periodic;
-use crate::sys::region::atomic;
+use crate::sys::map::first_value;
+use crate::sys::region::{Shared, atomic};
 
 /// Time for which tokens are made with one key.
 const EVERY: Duration = Duration::from_secs(12 * 3_600);
@@ -37,9 +41,22 @@ impl Control {
     /// # Errors
     /// What is in the program's map is no ring.
     pub fn key_ring(&self) -> Result<KeyRing> {
-        let words = self.maps().ring.read().words;
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        KeyRing::from_bytes(&bytes).map_err(|error| failed("reading the key ring", error))
+        ring_of(&self.maps().ring)
+    }
+
+    /// Servers that may serve a service and have not said that they check the tokens of the gateway's Retry
+    /// packets: their clients get no further once they have to bring one. Those that are dead or silent are left
+    /// out.
+    ///
+    /// # Errors
+    /// The kernel's error if a call fails; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    pub fn servers_without_keys(&self, service: &str) -> Result<Vec<LedgerStatus>> {
+        let index = self.service_names().iter().position(|name| name == service);
+        let Some(index) = index else { return Ok(Vec::new()) };
+        let group = self.maps().services.read()[index].group;
+        self.ledgers_where(|record| {
+            record.flags & abi::EQUIC_MEMBER_KEYS == 0 && record.barred >> (group & 63) & 1 == 0
+        })
     }
 
     /// Takes the next step of a rotation: announces a new key, or uses the one announced. Tokens made before
@@ -78,6 +95,57 @@ impl Control {
         self.set_key_ring(&ring.map_err(|error| failed("making keys", error))?);
         Ok(())
     }
+}
+
+/// What a server does about the tokens of a gateway's Retry packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TokenKeys {
+    /// It does not check them.
+    #[default]
+    None,
+    /// It takes the gateway's key ring ([`Ledger::key_ring`](crate::Ledger::key_ring)) and checks them.
+    Take,
+    /// It checks them, and has the ring already: from a file.
+    Own,
+}
+
+/// A server's way to the ring of the gateway that it has joined.
+#[derive(Debug)]
+pub(crate) enum RingAccess {
+    /// None: it has not asked, or may not.
+    None,
+    /// With privileges: the program's own.
+    Shared(Arc<Shared<abi::equic_ring>>),
+    /// From the socket: the program's own, to be read.
+    ReadOnly(OwnedFd),
+}
+
+impl RingAccess {
+    /// The ring as it is now.
+    pub(crate) fn read(&self) -> Result<Option<KeyRing>> {
+        match self {
+            RingAccess::None => Ok(None),
+            RingAccess::Shared(ring) => ring_of(ring).map(Some),
+            RingAccess::ReadOnly(map) => {
+                let bytes = first_value(map.as_fd()).map(Zeroizing::new).map_err(|error| {
+                    Error::system("reading the gateway's key ring".to_owned(), error)
+                })?;
+                let ring = KeyRing::from_bytes(bytes.get(..KeyRing::LEN).unwrap_or_default());
+                ring.map(Some).map_err(|error| failed("reading the key ring", error))
+            }
+        }
+    }
+}
+
+const _: () = assert!(size_of::<abi::equic_ring>() == KeyRing::LEN);
+
+fn ring_of(shared: &Shared<abi::equic_ring>) -> Result<KeyRing> {
+    let words = Zeroizing::new(shared.read().words);
+    let mut bytes = Zeroizing::new([0; KeyRing::LEN]);
+    for (to, word) in bytes.chunks_exact_mut(8).zip(words.iter()) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+    KeyRing::from_bytes(&*bytes).map_err(|error| failed("reading the key ring", error))
 }
 
 fn failed(what: &str, error: RingError) -> Error {

@@ -46,17 +46,17 @@ pub use config::{
     parse_prefix, read_list,
 };
 pub use control::{
-    AuditEntry, BanTotals, Change, Condition, Control, CounterRow, Event, Events, Found, Interface,
-    InterfaceReport, LedgerStatus, Level, ListAction, ListChanges, ListCounts, ListEntry,
-    ListEvent, ListMark, Observer, Origin, Overview, Owner, Refusals, RefusedSource, Reload,
-    Replaced, Report, RunStats, ServiceStatus, SortBy, SourceKey, SourceRow, SourceSample, Status,
-    Swept, TableStatus, Tallies,
+    Adaptive, AuditEntry, BanTotals, Change, Condition, Control, CounterRow, Event, Events, Found,
+    Interface, InterfaceReport, LedgerStatus, Level, ListAction, ListChanges, ListCounts,
+    ListEntry, ListEvent, ListMark, Observer, Origin, Overview, Owner, Refusals, RefusedSource,
+    Reload, Replaced, Report, RunStats, ServiceStatus, SortBy, SourceKey, SourceRow, SourceSample,
+    Status, Swept, TableStatus, Tallies,
 };
 pub use error::{Error, Result};
 pub use gateway::{Attached, Gateway, LoadOptions};
 pub use ipnet::IpNet;
 pub use judge::{Action, Judgement, TestRun, Verdict};
-pub use keys::{Rotation, write_key_ring};
+pub use keys::{Rotation, TokenKeys, write_key_ring};
 pub use ledger::event::JoinEvent;
 pub use ledger::{Guard, Ledger, Opened, Service};
 pub use object::{ObjectSource, embedded_object};

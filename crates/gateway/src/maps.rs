@@ -21,7 +21,8 @@ pub(crate) struct Maps {
     pub(crate) services_map: OwnedFd,
     pub(crate) rates: Shared<abi::equic_service_rates>,
     /// A secret: it is not to be printed.
-    pub(crate) ring: Shared<abi::equic_ring>,
+    pub(crate) ring: Arc<Shared<abi::equic_ring>>,
+    pub(crate) ring_map: OwnedFd,
     pub(crate) explain: Shared<abi::equic_explain>,
     pub(crate) ports: Shared<abi::equic_ports>,
     pub(crate) listeners: Map<abi::equic_listener, u32>,
@@ -103,6 +104,7 @@ impl Maps {
         )?;
         let rodata = take(".rodata")?;
         let services = take(".data.services")?;
+        let ring = take(".data.ring")?;
         let report = take(REPORT).ok();
         let notes_map = take(NOTES).ok();
         Ok(Maps {
@@ -112,7 +114,8 @@ impl Maps {
             services: Arc::new(shared(&services).map_err(wrong(".data.services"))?),
             services_map: services,
             rates: shared(&take(".data.rates")?).map_err(wrong(".data.rates"))?,
-            ring: shared(&take(".data.ring")?).map_err(wrong(".data.ring"))?,
+            ring: Arc::new(shared(&ring).map_err(wrong(".data.ring"))?),
+            ring_map: ring,
             explain: shared(&take(".data.explain")?).map_err(wrong(".data.explain"))?,
             ports: shared(&take("ports")?).map_err(wrong("ports"))?,
             listeners: Map::new(take("listeners")?).map_err(wrong("listeners"))?,

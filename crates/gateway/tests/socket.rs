@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use equic_gateway::{
-    Action, Config, Error, Gateway, Ledger, LedgerStatus, ObjectSource, SocketConfig, SocketHost,
+    Action, Config, Control, Error, Gateway, Ledger, LedgerStatus, ObjectSource, SocketConfig,
+    SocketHost, TokenKeys,
 };
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
@@ -121,6 +122,13 @@ fn request(protocol: u32, abi: u32) -> Vec<u8> {
     bytes
 }
 
+/// It asks for the key ring, too.
+fn with_keys() -> Vec<u8> {
+    let mut bytes = good();
+    bytes[48] = 1;
+    bytes
+}
+
 fn good() -> Vec<u8> {
     request(1, equic_gateway::abi::EQUIC_ABI_VERSION)
 }
@@ -156,6 +164,81 @@ fn a_server_without_privileges_counts_until_it_ends() {
         assert_eq!(action(&gateway, A), Action::Pass);
         drop((service, ledger));
         await_that("the other left", || servers(&gateway).is_empty());
+    });
+}
+
+/// Who asks for it has the ring at every moment, whoever it is; who does not, has it not.
+#[test]
+fn the_key_ring_comes_with_the_place() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (gateway, _host, config) = at_socket("keys", &path, |_| {});
+        let control = gateway.control();
+        let take = Ledger::connect_checking(&path, "takes", TokenKeys::Take).unwrap();
+        let own = Ledger::connect_checking(&path, "has a file", TokenKeys::Own).unwrap();
+        let none = Ledger::connect(&path, "none").unwrap();
+        let privileged = Control::open(Some(&config.gateway.name)).unwrap();
+        let maps = privileged.join_checking("with privileges", TokenKeys::Take).unwrap();
+        let bytes = |ledger: &Ledger| Some(ledger.key_ring().unwrap()?.to_bytes().to_vec());
+        for _ in 0..4 {
+            let ring = Some(control.key_ring().unwrap().to_bytes().to_vec());
+            assert_eq!((bytes(&take), bytes(&maps)), (ring.clone(), ring));
+            assert_eq!((bytes(&own), bytes(&none)), (None, None));
+            control.rotate_keys().unwrap();
+        }
+        let keys: Vec<_> = servers(&gateway).into_iter().map(|one| (one.name, one.keys)).collect();
+        let expected =
+            [("takes", true), ("has a file", true), ("none", false), ("with privileges", true)];
+        assert_eq!(keys, expected.map(|(name, keys)| (name.to_owned(), keys)));
+        let without = || -> Vec<String> {
+            let servers = control.servers_without_keys("quic").unwrap();
+            servers.into_iter().map(|one| one.name).collect()
+        };
+        assert_eq!(without(), ["none"]);
+        drop(none);
+        await_that("it left", || without().is_empty());
+
+        let child = Child::start("checking", path.to_str().unwrap());
+        child.ready();
+        assert!(without().is_empty(), "without privileges, too");
+    });
+}
+
+/// Another gateway has another ring: tokens of the one before hold no longer.
+#[test]
+fn the_next_gateway_s_keys_come_with_the_place_there() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (first, host, _) = at_socket("first-keys", &path, |_| {});
+        let ledger = Ledger::connect_checking(&path, "server", TokenKeys::Take).unwrap();
+        let ring = |gateway: &Gateway| gateway.control().key_ring().unwrap().to_bytes().to_vec();
+        let has = || ledger.key_ring().unwrap().map(|ring| ring.to_bytes().to_vec());
+        let before = ring(&first);
+        assert_eq!(has().as_ref(), Some(&before));
+        drop((host, first));
+        let (second, _host, _) = at_socket("second-keys", &path, |_| {});
+        assert_ne!(ring(&second), before);
+        await_that("it has the next one's", || has() == Some(ring(&second)));
+        await_that("and is known to", || servers(&second).iter().any(|one| one.keys));
+    });
+}
+
+/// The ring holds for all services: who serves some of them could make tokens for the others.
+#[test]
+fn who_serves_some_services_only_is_not_given_the_key_ring() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (gateway, _host, _) = at_socket("tenant-keys", &path, |config| {
+            let mut other = config.services[0].clone();
+            other.name = "other".to_owned();
+            other.listen = vec!["5555".parse().unwrap()];
+            other.users = vec!["root".to_owned()];
+            config.services.push(other);
+        });
+        let child = Child::start("turned down", path.to_str().unwrap());
+        child.ready();
+        let without = |service: &str| gateway.control().servers_without_keys(service).unwrap();
+        assert_eq!((without("quic").len(), without("other").len()), (1, 0));
     });
 }
 
@@ -580,6 +663,11 @@ fn child() {
             ));
             println!("{error}");
         }
+        "checking" | "turned down" => {
+            let ledger = Ledger::connect_checking(&path, "child", TokenKeys::Take).unwrap();
+            assert_eq!(ledger.key_ring().unwrap().is_some(), role == "checking");
+            support::say_ready_and_wait();
+        }
         "prying" => pry(&path),
         "flooder" => flood(&path),
         "liar" => lie(&path),
@@ -598,9 +686,9 @@ fn map(fd: &OwnedFd, protection: i32) -> Option<*mut u8> {
 /// Tries to write what is only to be read.
 fn pry(path: &Path) {
     let raw = Raw::connect(path);
-    raw.say(&good(), &[]);
+    raw.say(&with_keys(), &[]);
     let (status, _, with) = raw.hear().unwrap();
-    assert_eq!((status, with.len()), (0, 5));
+    assert_eq!((status, with.len()), (0, 6));
     assert!(map(&with[0], libc::PROT_READ | libc::PROT_WRITE).is_some(), "its own ledger");
     for fd in &with[1..] {
         assert!(map(fd, libc::PROT_READ | libc::PROT_WRITE).is_none());

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use equic_gateway::{Fragments, Policy, Rate, Retry, ServiceConfig, parse_duration};
+use equic_gateway::{Adaptive, Fragments, Policy, Rate, Retry, ServiceConfig, parse_duration};
+use equic_report::number;
 
 /// One flag per key of `[[service]]` that limits something.
 #[derive(Args)]
@@ -24,6 +25,12 @@ pub(crate) struct Limits {
     /// Retry packets that the gateway sends in the server's name, to all sources together
     #[arg(long, value_name = "RATE")]
     answers_per_service: Option<Rate>,
+    /// With `--retry adaptive`: new connections without proof, beyond which proof is asked for
+    #[arg(long, value_name = "RATE")]
+    retry_above: Option<Rate>,
+    /// How long it is asked for after there were too many
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    retry_hold: Option<Duration>,
     /// Packets per source
     #[arg(long, value_name = "RATE")]
     packets_per_source: Option<Rate>,
@@ -60,6 +67,8 @@ impl Limits {
         set(&mut service.new_per_source, self.new_per_source);
         set(&mut service.new_per_service, self.new_per_service);
         set(&mut service.answers_per_service, self.answers_per_service);
+        set(&mut service.retry_above, self.retry_above);
+        set(&mut service.retry_hold, self.retry_hold);
         set(&mut service.packets_per_source, self.packets_per_source);
         set(&mut service.bytes_per_source, self.bytes_per_source);
         set(&mut service.handshake_timeout, self.handshake_timeout);
@@ -68,6 +77,19 @@ impl Limits {
         service.refuse_unknown_versions |= self.refuse_unknown_versions;
         service.also_client |= self.also_client;
     }
+}
+
+/// Where a service with adaptive Retry stands and why, in a few words.
+pub(crate) fn describe_adaptive(state: &Adaptive, above: Rate) -> String {
+    let seconds = |ms: u64| number::seconds(ms as f64 / 1e3);
+    if !state.asking {
+        return format!("calm: nobody has to prove its address (began to ask: {})", state.began);
+    }
+    format!(
+        "asks for proof since {}, as more than {above} came without; calm in {} if they are no more",
+        seconds(state.asking_for_ms),
+        seconds(state.calm_in_ms),
+    )
 }
 
 /// Limits of a service, in a few words.
@@ -87,8 +109,10 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
             parts.push(format!("{rate} {what}"));
         }
     }
-    if service.retry == Retry::Always {
-        parts.push("Retry for everybody".to_owned());
+    match service.retry {
+        Retry::Never => {}
+        Retry::Always => parts.push("Retry for everybody".to_owned()),
+        Retry::Adaptive => parts.push(format!("Retry above {} new", service.retry_above)),
     }
     if parts.is_empty() {
         parts.push("no limits: only malformed packets are dropped".to_owned());

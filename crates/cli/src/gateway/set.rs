@@ -1,12 +1,12 @@
 //! `equic gateway set`.
 
-use equic_gateway::Setting;
+use equic_gateway::{Control, LedgerStatus, Setting};
 use equic_report::table::{Column, Table};
 use serde_json::json;
 
 use super::Target;
 use super::save::{Saved, Saving};
-use crate::failure::Done;
+use crate::failure::{Done, Failure};
 use crate::output;
 
 /// Changes settings of a running gateway; all are checked before the first one is changed.
@@ -24,6 +24,9 @@ pub(crate) struct Args {
     save: bool,
     #[command(flatten)]
     target: Target,
+    /// Have clients prove their addresses although there are servers that do not check the gateway's tokens
+    #[arg(long)]
+    force: bool,
     /// JSON (schema equic.gateway.set/1)
     #[arg(long)]
     json: bool,
@@ -36,6 +39,9 @@ pub(super) fn run(args: &Args) -> Done {
         if let Some(name) = &setting.service {
             super::status::check_service(&control, name)?;
         }
+    }
+    if !args.force {
+        check_keys(&control, &args.settings)?;
     }
     // All that can fail comes before the first change.
     let saving = match args.save {
@@ -64,4 +70,37 @@ pub(super) fn run(args: &Args) -> Done {
         Some(path) => output::line(format_args!("saved to {}", path.display())),
         None => Ok(()),
     }
+}
+
+/// Says so when clients would have to bring tokens that a server may not check: they would never get in.
+fn check_keys(control: &Control, settings: &[Setting]) -> Done {
+    for setting in settings.iter().filter(|setting| setting.asks_for_proof()) {
+        let named = |name: &String| setting.service.as_ref().is_none_or(|wanted| wanted == name);
+        for service in control.service_names().into_iter().filter(named) {
+            if let Some(servers) = without_keys(control, &service) {
+                return Err(Failure::because(
+                    format_args!("new clients of `{service}` may get no further than Retry"),
+                    servers,
+                )
+                .mend(
+                    "start them with the gateway's keys (`equic serve` takes them from --gateway and \
+                     --gateway-socket), or say --force",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The servers of a service that have not said that they check the gateway's tokens, in words; none: all have.
+pub(super) fn without_keys(control: &Control, service: &str) -> Option<String> {
+    let servers = control.servers_without_keys(service).ok()?;
+    let shown = |one: &LedgerStatus| format!("{} (process {})", one.name, one.pid);
+    let names: Vec<String> = servers.iter().map(shown).collect();
+    let not = if names.len() == 1 {
+        "has not said that it checks"
+    } else {
+        "have not said that they check"
+    };
+    (!names.is_empty()).then(|| format!("{} {not} the gateway's tokens", names.join(", ")))
 }

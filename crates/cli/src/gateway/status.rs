@@ -6,7 +6,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use serde_json::json;
 
 use super::Target;
-use super::limits::describe;
+use super::limits::{describe, describe_adaptive};
 use crate::failure::{Done, Failure};
 use crate::output;
 
@@ -120,6 +120,12 @@ fn show_service(service: &ServiceStatus) -> Done {
         listen.join(", "),
         describe(&service.config)
     );
+    let title = match &service.adaptive {
+        Some(state) => {
+            format!("{title}\n  {}", describe_adaptive(state, service.config.retry_above))
+        }
+        None => title,
+    };
     if service.verdicts.is_empty() {
         return output::line(format_args!("{title}\n  no packets yet"));
     }
@@ -169,6 +175,7 @@ fn ledgers(ledgers: &[LedgerStatus]) -> Done {
         Column::number("connections"),
         Column::number("sources"),
         Column::number("opened"),
+        Column::text("tokens"),
         Column::text("state"),
     ])
     .title("\nservers that feed it");
@@ -186,6 +193,7 @@ fn ledgers(ledgers: &[LedgerStatus]) -> Done {
             Cell::new(number::count(ledger.connections)),
             Cell::new(number::count(ledger.sources)),
             Cell::new(number::count(ledger.opened)),
+            Cell::new(if ledger.keys { "checks" } else { "-" }),
             state,
         ]);
     }

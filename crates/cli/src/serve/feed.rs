@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use equic_gateway::{Config, Control, JoinEvent, Ledger, Listen, Service, ServiceConfig};
+use equic_gateway::{
+    Config, Control, JoinEvent, Ledger, Listen, Service, ServiceConfig, TokenKeys,
+};
 use serde_json::json;
 
 use super::Args;
@@ -57,12 +59,17 @@ impl Feeding {
         }
     }
 
+    /// The ledger in a gateway of another process.
+    pub(super) fn ledger(&self) -> Option<&Ledger> {
+        match &self.through {
+            Through::Own(_) => None,
+            Through::Maps(_, ledger) | Through::Socket(ledger) => Some(ledger),
+        }
+    }
+
     /// Says when the gateway has ended, and when the next one is joined.
     pub(super) fn tell(&self, journal: Journal) {
-        let ledger = match &self.through {
-            Through::Own(_) => return,
-            Through::Maps(_, ledger) | Through::Socket(ledger) => ledger,
-        };
+        let Some(ledger) = self.ledger() else { return };
         ledger.notify(move |event| {
             journal.entry(event, || match event {
                 JoinEvent::Lost { gateway } => {
@@ -96,8 +103,9 @@ pub(super) fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
         let service = own.gateway.ledger()?.service_at(0)?;
         return Ok(Some(Feeding { through: Through::Own(control), service, own: Some(own) }));
     }
+    let keys = if args.retry_keys.is_some() { TokenKeys::Own } else { TokenKeys::Take };
     if let Some(path) = &args.gateway_socket {
-        return Ok(Some(feed_by_socket(path, args.service.as_deref())?));
+        return Ok(Some(feed_by_socket(path, args.service.as_deref(), keys)?));
     }
     let Some(selector) = &args.gateway else {
         return match args.service {
@@ -113,15 +121,15 @@ pub(super) fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
         }
         None => Some(service_at(&control, address)?),
     };
-    let ledger = control.join("equic serve")?;
+    let ledger = control.join_checking("equic serve", keys)?;
     let service = ledger.service_at(index.unwrap_or_default())?;
     Ok(Some(Feeding { through: Through::Maps(control, ledger), service, own: None }))
 }
 
 /// Joins at a gateway's socket. Which address is whose it does not tell, so where there are several
 /// services, one has to be named.
-fn feed_by_socket(path: &Path, service: Option<&str>) -> Done<Feeding> {
-    let ledger = Ledger::connect(path, "equic serve")?;
+fn feed_by_socket(path: &Path, service: Option<&str>, keys: TokenKeys) -> Done<Feeding> {
+    let ledger = Ledger::connect_checking(path, "equic serve", keys)?;
     let service = match (service, ledger.service_names().as_slice()) {
         (Some(name), _) => ledger.service(name)?,
         (None, [_]) => ledger.service_at(0)?,

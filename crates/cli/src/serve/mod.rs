@@ -19,7 +19,7 @@ use equic_endpoint::{
     UserSpaceQuota,
 };
 use equic_gateway::{Rate, parse_duration, parse_size};
-use equic_quic::{QlogFolder, printable};
+use equic_quic::{QlogFolder, RetryTokens, printable};
 use equic_report::number;
 use serde_json::json;
 
@@ -32,6 +32,7 @@ use crate::quic::{QuicArgs, flushed};
 use crate::signals::{Signals, runtime};
 use admission::GatewayAdmission;
 use feed::{Feeding, feed};
+use retry::LedgerKeys;
 
 /// Serves files, `/health` and `/bytes/N` over HTTP/3 until Ctrl-C.
 #[derive(clap::Args)]
@@ -60,8 +61,8 @@ pub(crate) struct Args {
     /// Have every client prove its address first, by a Retry packet
     #[arg(long)]
     retry: bool,
-    /// Keys with which a gateway in front of it has clients prove their addresses (`retry_keys` there): the
-    /// tokens of its Retry packets hold here
+    /// Keys with which a gateway in front of it has clients prove their addresses, from the file that it writes
+    /// (`retry_keys` there). Without it, they come with --gateway and --gateway-socket
     #[arg(long, value_name = "FILE")]
     retry_keys: Option<PathBuf>,
     /// Let clients that come back ask before the handshake is complete (0-RTT): whoever records a GET or
@@ -179,12 +180,19 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
     let bound = Arc::new(GatewayAdmission::default());
     let quota = user_quota(args)?;
     let plugins = plugin_writer(args.json);
-    let config = ServerConfig { qlog, ..config(args, &bound, quota.clone(), &plugins)? };
+    let keys = Arc::new(LedgerKeys::default());
+    let mut config = ServerConfig { qlog, ..config(args, &bound, quota.clone(), &plugins)? };
+    if args.gateway.is_some() || args.gateway_socket.is_some() {
+        config.retry_tokens.get_or_insert_with(|| Arc::clone(&keys) as Arc<dyn RetryTokens>);
+    }
     let server = Server::bind(config)?;
     // Only now: with port 0, this is when the port is known.
     let feeding = feed(args, server.local_addr())?;
     if let Some(feeding) = &feeding {
         bound.bind(feeding.service.clone(), feeding.exempt());
+        if let Some(ledger) = feeding.ledger() {
+            keys.bind(ledger.clone());
+        }
     }
     announce(&server, feeding.as_ref(), &journal);
     if let Some(feeding) = &feeding {
@@ -197,7 +205,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
         .await;
     // The ledger goes before the gateway, and the gateway before anything is said.
     let over_limit = bound.refused();
-    drop((bound, feeding));
+    drop((bound, keys, feeding));
     drop(plugins);
     let stats = stats?;
     let turned_away = stats.refused + stats.ignored + stats.overloaded + stats.refused_late;

@@ -1,13 +1,14 @@
-//! Retry tokens of a gateway in front of the server: it writes its keys to a file (`retry_keys`), which is
-//! read again when a token is of a key that is not known yet.
+//! Retry tokens of a gateway in front of the server. Its keys come with the server's place there, or from a
+//! file that it writes (`retry_keys`), which is read again when a token is of a key that is not known yet.
 
 use std::fs::OpenOptions;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{OnceLock, PoisonError, RwLock};
 
+use equic_gateway::Ledger;
 use equic_quic::{ConnectionId, RetryTokens, RetryVerdict};
 use equic_token::{KeyRing, RetryToken, TokenError};
 use zeroize::Zeroizing;
@@ -52,11 +53,41 @@ impl RetryTokens for GatewayKeys {
             *self.ring.write().unwrap_or_else(PoisonError::into_inner) = ring;
             judged = self.judge(remote, dcid.as_bytes(), token);
         }
-        match judged {
-            Ok(token) => RetryVerdict::Proof(token.original),
-            // This server's own tokens are of another length.
-            Err(TokenError::NewToken | TokenError::Malformed) => RetryVerdict::Other,
-            Err(_) => RetryVerdict::Invalid,
+        verdict(&judged)
+    }
+}
+
+fn verdict(judged: &Result<RetryToken, TokenError>) -> RetryVerdict {
+    match judged {
+        Ok(token) => RetryVerdict::Proof(token.original),
+        // This server's own tokens are of another length.
+        Err(TokenError::NewToken | TokenError::Malformed) => RetryVerdict::Other,
+        Err(_) => RetryVerdict::Invalid,
+    }
+}
+
+/// The keys of the gateway that the server has joined, once it has.
+#[derive(Default)]
+pub(super) struct LedgerKeys(OnceLock<Ledger>);
+
+impl LedgerKeys {
+    /// The gateway is joined.
+    pub(super) fn bind(&self, ledger: Ledger) {
+        // There is one gateway.
+        let _ = self.0.set(ledger);
+    }
+}
+
+impl RetryTokens for LedgerKeys {
+    fn open(&self, remote: SocketAddr, dcid: ConnectionId, token: &[u8]) -> RetryVerdict {
+        let ledger = self.0.get().filter(|_| token.len() == RetryToken::LEN);
+        match ledger.map(Ledger::key_ring) {
+            // It is asked every time: what was retired holds no longer, and the gateway may be another one.
+            Some(Ok(Some(ring))) => {
+                verdict(&RetryToken::open(&ring, ring.now(), remote, dcid.as_bytes(), token))
+            }
+            Some(Err(_)) => RetryVerdict::Invalid,
+            None | Some(Ok(None)) => RetryVerdict::Other,
         }
     }
 }

@@ -223,6 +223,16 @@ pub(super) fn check_limits(service: &ServiceConfig) -> Vec<Wrong> {
     if let Err(message) = range(service.handshake_timeout, timeouts, |v| format_duration(*v)) {
         all.push(("handshake_timeout", message));
     }
+    let holds = Duration::from_secs(1)..=Duration::from_secs(3_600);
+    if let Err(message) = range(service.retry_hold, holds, |v| format_duration(*v)) {
+        all.push(("retry_hold", message));
+    }
+    if !service.retry_above.is_off() && service.retry_above.burst() < 2 {
+        // While it asks, an opening counts twice.
+        let message = "with a burst of 1 every client would be one too many: write 2 or more, for \
+                       example `500/s` or `10/s burst 20`";
+        all.push(("retry_above", message.to_owned()));
+    }
     let bytes = service.bytes_per_source;
     if !bytes.is_off() && bytes.burst() < LARGEST_USUAL_PACKET {
         let message = format!(

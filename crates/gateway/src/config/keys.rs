@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Config, ConfigError, GatewayConfig, ServiceConfig, check};
+use super::{Config, ConfigError, GatewayConfig, Retry, ServiceConfig, check};
 use crate::control::Change;
 use crate::error::similar;
 use crate::ledger::no_such_service;
@@ -24,6 +24,8 @@ pub enum Key {
     MaxConnections,
     Retry,
     AnswersPerService,
+    RetryAbove,
+    RetryHold,
     NewPerSource,
     NewPerService,
     PacketsPerSource,
@@ -38,12 +40,14 @@ pub enum Key {
     Events,
 }
 
-const KEYS: [(Key, &str); 17] = [
+const KEYS: [(Key, &str); 19] = [
     (Key::Enabled, "enabled"),
     (Key::Policy, "policy"),
     (Key::MaxConnections, "max_connections"),
     (Key::Retry, "retry"),
     (Key::AnswersPerService, "answers_per_service"),
+    (Key::RetryAbove, "retry_above"),
+    (Key::RetryHold, "retry_hold"),
     (Key::NewPerSource, "new_per_source"),
     (Key::NewPerService, "new_per_service"),
     (Key::PacketsPerSource, "packets_per_source"),
@@ -82,6 +86,8 @@ impl Key {
             Key::MaxConnections => service.max_connections.to_string(),
             Key::Retry => service.retry.to_string(),
             Key::AnswersPerService => service.answers_per_service.to_string(),
+            Key::RetryAbove => service.retry_above.to_string(),
+            Key::RetryHold => format_duration(service.retry_hold),
             Key::NewPerSource => service.new_per_source.to_string(),
             Key::NewPerService => service.new_per_service.to_string(),
             Key::PacketsPerSource => service.packets_per_source.to_string(),
@@ -104,6 +110,8 @@ impl Key {
             Key::NewPerSource => service.new_per_source.into(),
             Key::NewPerService => service.new_per_service.into(),
             Key::AnswersPerService => service.answers_per_service.into(),
+            Key::RetryAbove => service.retry_above.into(),
+            Key::RetryHold => service.retry_hold.into(),
             Key::PacketsPerSource => service.packets_per_source.into(),
             Key::BytesPerSource => service.bytes_per_source.into(),
             Key::HandshakeTimeout => service.handshake_timeout.into(),
@@ -238,6 +246,11 @@ impl Setting {
         self.key.of_gateway_only() || (self.key == Key::DryRun && self.service.is_none())
     }
 
+    /// Whether it has clients prove their addresses, at times or always.
+    pub fn asks_for_proof(&self) -> bool {
+        self.key == Key::Retry && self.read::<Retry>().is_ok_and(|retry| retry != Retry::Never)
+    }
+
     fn read<T: FromStr>(&self) -> Result<T, ConfigError>
     where
         T::Err: std::fmt::Display,
@@ -272,14 +285,13 @@ impl Setting {
             }
             Key::Retry => service.retry = self.read()?,
             Key::AnswersPerService => service.answers_per_service = self.read()?,
+            Key::RetryAbove => service.retry_above = self.read()?,
+            Key::RetryHold => service.retry_hold = self.duration()?,
             Key::NewPerSource => service.new_per_source = self.read()?,
             Key::NewPerService => service.new_per_service = self.read()?,
             Key::PacketsPerSource => service.packets_per_source = self.read()?,
             Key::BytesPerSource => service.bytes_per_source = self.read()?,
-            Key::HandshakeTimeout => {
-                service.handshake_timeout =
-                    parse_duration(&self.value).map_err(|e| self.invalid(e.to_string()))?;
-            }
+            Key::HandshakeTimeout => service.handshake_timeout = self.duration()?,
             Key::Fragments => service.fragments = self.read()?,
             Key::DryRun => service.dry_run = self.flag()?,
             Key::RequireFixedBit => service.require_fixed_bit = self.flag()?,
@@ -298,7 +310,7 @@ impl Setting {
         match self.key {
             Key::DryRun => gateway.dry_run = self.flag()?,
             Key::Lease => {
-                let lease = parse_duration(&self.value).map_err(|e| self.invalid(e.to_string()))?;
+                let lease = self.duration()?;
                 check::check_lease(lease).map_err(|message| self.invalid(message))?;
                 gateway.lease = lease;
             }
@@ -306,6 +318,10 @@ impl Setting {
             _ => {}
         }
         Ok(())
+    }
+
+    fn duration(&self) -> Result<Duration, ConfigError> {
+        parse_duration(&self.value).map_err(|error| self.invalid(error.to_string()))
     }
 
     fn number(&self) -> Result<u32, ConfigError> {

@@ -159,6 +159,12 @@ pub struct ServiceConfig {
     pub retry: Retry,
     /// Answers of the gateway in the server's name.
     pub answers_per_service: Rate,
+    /// With `retry = "adaptive"`: connections that clients without proof open; with more than these they
+    /// have to bring some.
+    pub retry_above: Rate,
+    /// Time for which proof is asked for after there were too many without; 1s to 1h.
+    #[serde(with = "duration")]
+    pub retry_hold: Duration,
     /// New connections per source.
     pub new_per_source: Rate,
     /// New connections of all sources together.
@@ -199,6 +205,8 @@ impl Default for ServiceConfig {
             max_connections: 0,
             retry: Retry::Never,
             answers_per_service: Rate::per_second(100_000, 100_000),
+            retry_above: Rate::per_second(500, 500),
+            retry_hold: Duration::from_secs(30),
             new_per_source: Rate::OFF,
             new_per_service: Rate::OFF,
             packets_per_source: Rate::OFF,

@@ -233,6 +233,8 @@ impl Reader<'_> {
             "max_connections" => service.max_connections, plain;
             "retry" => service.retry, plain;
             "answers_per_service" => service.answers_per_service, plain;
+            "retry_above" => service.retry_above, plain;
+            "retry_hold" => service.retry_hold, duration;
             "new_per_source" => service.new_per_source, plain;
             "new_per_service" => service.new_per_service, plain;
             "packets_per_source" => service.packets_per_source, plain;

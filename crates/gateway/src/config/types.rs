@@ -109,9 +109,17 @@ pub enum Retry {
     Never,
     /// All: the gateway answers in the server's name, and the server takes the gateway's tokens.
     Always,
+    /// All while more connections are opened than `retry_above` says, and none in calm times.
+    Adaptive,
 }
 
-named!(Retry, "`never` or `always`", Never = "never", Always = "always");
+named!(
+    Retry,
+    "`never`, `always` or `adaptive`",
+    Never = "never",
+    Always = "always",
+    Adaptive = "adaptive"
+);
 
 /// Treatment of the later IP fragments of a datagram to a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -10,6 +10,7 @@ use super::{Control, reading};
 use crate::abi;
 use crate::error::{Error, Result};
 use crate::gateway::lock;
+use crate::keys::{RingAccess, TokenKeys};
 use crate::ledger::membership::{Membership, Places, this_process};
 use crate::ledger::seat::{Seat, Tie};
 use crate::ledger::source::Keying;
@@ -63,15 +64,26 @@ impl Control {
     /// # Errors
     /// [`Error::NoFreeLedger`]; [`Error::NotPermitted`] without `CAP_BPF`.
     pub fn join(&self, name: &str) -> Result<Ledger> {
-        Ledger::joined(self.seat(name)?, name, self, self.chosen.as_deref().cloned())
+        self.join_checking(name, TokenKeys::None)
+    }
+
+    /// As [`Control::join`], for a server that checks the tokens of the gateway's Retry packets: so the gateway
+    /// knows that clients who bring one are served.
+    ///
+    /// # Errors
+    /// As [`Control::join`].
+    pub fn join_checking(&self, name: &str, keys: TokenKeys) -> Result<Ledger> {
+        Ledger::joined(self.seat(name, keys)?, (name, keys), self, self.chosen.as_deref().cloned())
     }
 
     /// A fresh ledger in its place.
-    pub(crate) fn seat(&self, name: &str) -> Result<Seat> {
-        let (membership, memory) = match self.join_with(name, this_process(name)) {
+    pub(crate) fn seat(&self, name: &str, keys: TokenKeys) -> Result<Seat> {
+        let flags = if keys == TokenKeys::None { 0 } else { abi::EQUIC_MEMBER_KEYS };
+        let member = || abi::equic_member { flags, ..this_process(name) };
+        let (membership, memory) = match self.join_with(name, member()) {
             // The dead may take the room.
             Err(Error::NoFreeLedger { .. }) if self.sweep_ledgers()? > 0 => {
-                self.join_with(name, this_process(name))?
+                self.join_with(name, member())?
             }
             other => other?,
         };
@@ -79,7 +91,11 @@ impl Control {
         let table = Table::new(memory, Keying::new(&self.maps.load));
         let (services, control) = (Arc::clone(&self.maps.services), Arc::clone(&self.maps.control));
         let seat = Seat::first(table, services, Some(control), Tie::Place(membership));
-        Ok(Seat { program: Some(self.program), ..seat })
+        let ring = match keys {
+            TokenKeys::Take => RingAccess::Shared(Arc::clone(&self.maps.ring)),
+            TokenKeys::None | TokenKeys::Own => RingAccess::None,
+        };
+        Ok(Seat { program: Some(self.program), ring, ..seat })
     }
 
     /// A ledger without a heartbeat.

@@ -9,6 +9,7 @@
 //! * `status.rs`, `counters.rs`, `sources.rs`: what is going on;
 //! * `settings.rs`, `lists.rs`, `replace.rs` (a whole list at once): what may change while it runs;
 //! * `count.rs`: how long the lists are and what changed in them last, without walking them;
+//! * `adaptive.rs`: services that ask for proof of addresses, or are calm;
 //! * `refusals.rs`: who was refused how often, for bans;
 //! * `audit.rs`: who changed what;
 //! * `report.rs`: what the process that looks after the gateway says about itself;
@@ -16,6 +17,7 @@
 //! * `events.rs`: sampled drops as they happen; `observer.rs`: looking over the reader's shoulder;
 //! * `snapshot.rs`: a copy to try packets on.
 
+mod adaptive;
 mod audit;
 mod chosen;
 mod count;
@@ -49,6 +51,7 @@ use crate::maps::Maps;
 use crate::sys;
 use crate::sys::region::atomic;
 
+pub use adaptive::Adaptive;
 pub use audit::AuditEntry;
 pub(crate) use chosen::Chosen;
 pub use count::{ListChanges, ListCounts, ListEvent, ListMark};

@@ -52,7 +52,8 @@ pub struct Change {
 
 impl Control {
     /// Changes a setting: `max_connections` of every service, `web.max_connections` of one; the
-    /// keys are [`Key`]. The program goes by it with its next packet.
+    /// keys are [`Key`]. The program goes by it with its next packet. Before `retry`, ask
+    /// [`Control::servers_without_keys`]: this does not.
     ///
     /// # Errors
     /// [`crate::Error::Config`] for keys and values that are none, [`crate::Error::NoSuchService`].
@@ -150,6 +151,10 @@ impl Control {
             Key::Retry => atomic!(AtomicU8, live, retry).store(new.retry, Relaxed),
             Key::AnswersPerService => {
                 store_rate!(live, answers_per_service, new.answers_per_service);
+            }
+            Key::RetryAbove => store_rate!(live, retry_above, new.retry_above),
+            Key::RetryHold => {
+                atomic!(AtomicU64, live, retry_hold_ns).store(new.retry_hold_ns, Relaxed);
             }
             Key::Fragments => atomic!(AtomicU8, live, fragments).store(new.fragments, Relaxed),
             Key::MaxConnections => {

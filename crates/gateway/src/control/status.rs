@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Control, CounterRow, Interface, Report, Tallies};
+use super::members::Member;
+use super::{Adaptive, Control, CounterRow, Interface, Report, Tallies};
 use crate::abi;
 use crate::config::{Config, Listen, ServiceConfig, from_c_name, service_from_abi};
 use crate::error::Result;
@@ -62,6 +63,9 @@ pub struct ServiceStatus {
     /// Its settings, as in the configuration.
     #[serde(flatten)]
     pub config: ServiceConfig,
+    /// With `retry = "adaptive"`: whether it asks for proof of addresses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<Adaptive>,
     /// Packets to it.
     pub packets: u64,
     /// Their UDP payload.
@@ -87,6 +91,8 @@ pub struct LedgerStatus {
     pub uid: u32,
     /// Whether the server came by the gateway's socket; pid and uid are then those the kernel told.
     pub socket: bool,
+    /// Whether it has said that it checks the tokens of the gateway's Retry packets.
+    pub keys: bool,
     /// The services it may count for; none: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub services: Option<Vec<String>>,
@@ -169,7 +175,7 @@ impl Control {
     /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn servers(&self) -> Result<Vec<(u32, u32, String)>> {
         let members = self.members()?;
-        let name = |member: &super::members::Member| from_c_name(&member.record.name);
+        let name = |member: &Member| from_c_name(&member.record.name);
         Ok(members.iter().map(|member| (member.slot, member.record.pid, name(member))).collect())
     }
 
@@ -178,8 +184,21 @@ impl Control {
     /// # Errors
     /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn ledgers(&self) -> Result<Vec<LedgerStatus>> {
-        Ok(self
-            .members()?
+        Ok(self.statuses(&self.members()?))
+    }
+
+    /// The servers that live, feed the gateway, and are what is asked for.
+    pub(crate) fn ledgers_where(
+        &self,
+        wanted: impl Fn(&abi::equic_member) -> bool,
+    ) -> Result<Vec<LedgerStatus>> {
+        let mut members = self.members()?;
+        members.retain(|member| member.alive && member.counts && wanted(&member.record));
+        Ok(self.statuses(&members))
+    }
+
+    fn statuses(&self, members: &[Member]) -> Vec<LedgerStatus> {
+        members
             .iter()
             .map(|member| LedgerStatus {
                 slot: member.slot,
@@ -187,6 +206,7 @@ impl Control {
                 pid: member.record.pid,
                 uid: member.record.uid,
                 socket: member.record.flags & abi::EQUIC_MEMBER_SOCKET != 0,
+                keys: member.record.flags & abi::EQUIC_MEMBER_KEYS != 0,
                 services: self.permitted(member.record.barred),
                 alive: member.alive,
                 counts: member.counts,
@@ -197,7 +217,7 @@ impl Control {
                 opened: member.header.opened.min(1 << 48),
                 overflow: member.header.overflow.min(1 << 48),
             })
-            .collect())
+            .collect()
     }
 
     /// The services of all quota groups but these; none: all services.
@@ -238,15 +258,18 @@ impl Control {
     }
 
     fn services_with(&self, rows: &[CounterRow]) -> Result<Vec<ServiceStatus>> {
+        let adaptive = self.adaptive();
         let services = self.config()?.services.into_iter().enumerate();
         Ok(services
             .map(|(index, config)| {
+                let adaptive = adaptive.get(index).copied().flatten();
                 let index = index as u32;
                 let verdicts: Vec<CounterRow> =
                     rows.iter().filter(|row| row.service_index == index).cloned().collect();
                 ServiceStatus {
                     index,
                     config,
+                    adaptive,
                     packets: verdicts.iter().map(|row| row.packets).sum(),
                     bytes: verdicts.iter().map(|row| row.bytes).sum(),
                     dropped: verdicts.iter().map(|row| row.dropped).sum(),

@@ -16,6 +16,7 @@ use super::seat::{Core, Seat};
 use super::service_names;
 use crate::control::{Chosen, Control, Found, Running};
 use crate::error::{Error, Result};
+use crate::keys::TokenKeys;
 use crate::periodic::Periodic;
 use crate::sys::ids;
 
@@ -30,6 +31,7 @@ struct Follower {
     core: Arc<Core>,
     /// Name of the ledger in `status`.
     name: String,
+    keys: TokenKeys,
     chosen: Chosen,
     /// Name of the gateway that is joined: another one may have followed the one that was chosen.
     gateway: String,
@@ -42,14 +44,14 @@ struct Follower {
 /// Watches the gateway that `control` is a handle of, in a thread of its own.
 pub(crate) fn start(
     core: &Arc<Core>,
-    name: &str,
+    (name, keys): (&str, TokenKeys),
     control: &Control,
     chosen: Chosen,
 ) -> Result<Periodic> {
     let map = map_of(control)?;
     let (core, name, gateway) = (Arc::clone(core), name.to_owned(), chosen.name.clone());
     let absence = Absence::default();
-    let mut follower = Follower { core, name, chosen, gateway, map, pause: EAGER, absence };
+    let mut follower = Follower { core, name, keys, chosen, gateway, map, pause: EAGER, absence };
     Periodic::start("equic-follower", move || follower.look())
 }
 
@@ -127,7 +129,7 @@ impl Follower {
 
     /// Moves there, with everything that is open.
     fn join(&mut self, control: &Control) -> Result<()> {
-        let (map, seat) = (map_of(control)?, control.seat(&self.name)?);
+        let (map, seat) = (map_of(control)?, control.seat(&self.name, self.keys)?);
         let event = take_seat(&self.core, seat, &mut self.absence);
         (self.map, self.gateway) = (map, control.name());
         self.core.listeners.tell(&event);

@@ -24,6 +24,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use equic_token::KeyRing;
+
 use self::event::JoinEvent;
 use self::membership::this_process;
 use self::seat::{Core, Number, Seat, Tie};
@@ -33,7 +35,9 @@ use crate::abi;
 use crate::config::{Config, c_name, from_c_name};
 use crate::control::{Chosen, Control};
 use crate::error::{Error, Result, similar};
+use crate::keys::TokenKeys;
 use crate::periodic::Periodic;
+use crate::socket::client::Who;
 use crate::sys;
 use crate::sys::region::{Shared, atomic};
 
@@ -94,13 +98,14 @@ impl Ledger {
     /// chosen, by which the next one will be.
     pub(crate) fn joined(
         seat: Seat,
-        name: &str,
+        (name, keys): (&str, TokenKeys),
         control: &Control,
         chosen: Option<Chosen>,
     ) -> Result<Ledger> {
         let core = Arc::new(Core::new(seat));
         let _heartbeat = Some(heartbeat(&core)?);
-        let follow = |chosen| follow::start(&core, name, control, chosen).map(Follower::Place);
+        let follow =
+            |chosen| follow::start(&core, (name, keys), control, chosen).map(Follower::Place);
         let _follower = chosen.map(follow).transpose()?;
         Ok(Ledger { inner: Arc::new(Inner { _heartbeat, _follower, core }) })
     }
@@ -116,10 +121,23 @@ impl Ledger {
     /// [`Error::NoGatewaySocket`] when nobody listens there; [`Error::SocketRefused`] with the
     /// gateway's reason; [`Error::AbiVersion`]; [`Error::System`].
     pub fn connect(path: impl AsRef<std::path::Path>, name: &str) -> Result<Ledger> {
-        let (path, name) = (path.as_ref().to_owned(), name.to_owned());
-        let core = Arc::new(Core::new(crate::socket::client::join(&path, &name)?));
+        Ledger::connect_checking(path, name, TokenKeys::None)
+    }
+
+    /// As [`Ledger::connect`], for a server that checks the tokens of the gateway's Retry packets. Asked for its
+    /// key ring, the gateway gives it to users that may serve all its services ([`Ledger::key_ring`]).
+    ///
+    /// # Errors
+    /// As [`Ledger::connect`].
+    pub fn connect_checking(
+        path: impl AsRef<std::path::Path>,
+        name: &str,
+        keys: TokenKeys,
+    ) -> Result<Ledger> {
+        let who = Who { path: path.as_ref().to_owned(), name: name.to_owned(), keys };
+        let core = Arc::new(Core::new(crate::socket::client::join(&who)?));
         let heartbeat = heartbeat(&core)?;
-        let link = crate::socket::client::Keeper::start(path, name, Arc::clone(&core))?;
+        let link = crate::socket::client::Keeper::start(who, Arc::clone(&core))?;
         let _follower = Some(Follower::Socket(link));
         let inner = Inner { _heartbeat: Some(heartbeat), _follower, core };
         Ok(Ledger { inner: Arc::new(inner) })
@@ -131,6 +149,17 @@ impl Ledger {
     /// drop the last handle of this ledger.
     pub fn notify(&self, listener: impl Fn(&JoinEvent) + Send + Sync + 'static) {
         self.inner.core.listeners.set(Arc::new(listener));
+    }
+
+    /// The key ring that the gateway's Retry packets are made with, as it is this moment: keys that were added
+    /// since are in it, and those that were retired are not. Read it for every token, or when one is of a
+    /// key that is not known; it takes a system call. None if the server has not taken it
+    /// ([`TokenKeys::Take`]), or may not have it. Who has it can make tokens.
+    ///
+    /// # Errors
+    /// [`Error::System`] when it cannot be read.
+    pub fn key_ring(&self) -> Result<Option<KeyRing>> {
+        self.seat().ring.read()
     }
 
     /// The kernel's id of the gateway's program when it was joined: another one after the move to

@@ -20,6 +20,7 @@ use super::table::{Held, Table};
 use crate::abi;
 use crate::config::from_c_name;
 use crate::gateway::lock;
+use crate::keys::RingAccess;
 use crate::socket::client::Lists;
 use crate::sys;
 use crate::sys::map::first_value_as;
@@ -69,6 +70,8 @@ pub(crate) struct Seat {
     /// None in memory.
     pub(crate) control: Option<Arc<Shared<abi::equic_control>>>,
     pub(crate) tie: Tie,
+    /// The keys of the gateway's tokens, if this server asked for them and has them.
+    pub(crate) ring: RingAccess,
     /// The kernel's id of the gateway's program; none where nobody tells.
     pub(crate) program: Option<u32>,
 }
@@ -108,7 +111,16 @@ impl Seat {
         control: Option<Arc<Shared<abi::equic_control>>>,
         tie: Tie,
     ) -> Seat {
-        Seat { generation: 0, carried_from: 0, table, services, control, tie, program: None }
+        Seat {
+            generation: 0,
+            carried_from: 0,
+            table,
+            services,
+            control,
+            tie,
+            ring: RingAccess::None,
+            program: None,
+        }
     }
 
     /// The name of the gateway; empty in memory.

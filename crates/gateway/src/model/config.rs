@@ -23,6 +23,8 @@ pub enum RetryPolicy {
     Never,
     /// All; what has none is answered with a Retry packet.
     Always,
+    /// All while more come than `retry_above` says; else none.
+    Adaptive,
 }
 
 /// Treatment of later fragments of datagrams to a service.
@@ -62,6 +64,10 @@ pub struct Service {
     pub retry: RetryPolicy,
     /// Answers that the gateway gives in the server's name.
     pub answers_per_service: Rate,
+    /// Openings without proof from which on the service asks for some, if it is adaptive.
+    pub retry_above: Rate,
+    /// Nanoseconds that it asks after the last one that was too much.
+    pub retry_hold_ns: u64,
     /// New connections from one source.
     pub new_per_source: Rate,
     /// New connections from all sources together.
@@ -89,6 +95,8 @@ impl Default for Service {
             fragments: FragmentPolicy::Pass,
             retry: RetryPolicy::Never,
             answers_per_service: Rate::OFF,
+            retry_above: Rate::OFF,
+            retry_hold_ns: 30_000_000_000,
             new_per_source: Rate::OFF,
             new_per_service: Rate::OFF,
             packets_per_source: Rate::OFF,

@@ -161,6 +161,15 @@ impl Attempts {
     }
 }
 
+/// Where a service with adaptive Retry stands (section 8).
+#[derive(Clone, Copy, Debug, Default)]
+struct Adaptive {
+    /// Openings that nobody stands for.
+    tat: u64,
+    asking_until_ns: u64,
+    began: u64,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct HandshakeKey {
     addr: IpAddr,
@@ -212,6 +221,7 @@ pub struct Model {
     fragments: HashMap<FragmentKey, Fragmented>,
     new_per_service: HashMap<usize, u64>,
     answers_per_service: HashMap<usize, u64>,
+    adaptive: HashMap<usize, Adaptive>,
     /// The frame that was sent back for the last one judged.
     answer: Option<Vec<u8>>,
     counters: HashMap<(usize, Reason), Counter>,
@@ -247,6 +257,12 @@ impl Model {
     /// Every source seen.
     pub fn sources(&self) -> &HashMap<SourceKey, SourceState> {
         &self.sources
+    }
+
+    /// Of a service with adaptive Retry: how often it has begun to ask for proof, and the time until which it
+    /// does, in nanoseconds.
+    pub fn asking(&self, service: usize) -> (u64, u64) {
+        self.adaptive.get(&service).map_or((0, 0), |state| (state.began, state.asking_until_ns))
     }
 
     /// Counts of verdicts, by service and reason.
@@ -421,7 +437,7 @@ impl Model {
             None => false,
         };
         let mut proved = false;
-        if service.retry == RetryPolicy::Always
+        if service.retry != RetryPolicy::Never
             && !exempt
             && let Ok(Class::Opening(opening)) = classify(payload, &rules(service))
             && opening.is_initial()
@@ -459,16 +475,20 @@ impl Model {
         if attempt.is_some_and(|one| one.has_place(opening, service.handshake_ns, now)) {
             return Ok(false);
         }
-        if opening.dcid.as_bytes().len() < MIN_OPENING_DCID {
-            return Err(Reason::ShortDcid);
-        }
+        let short = opening.dcid.as_bytes().len() < MIN_OPENING_DCID;
         let now_ms = now / 1_000_000;
-        if opening.token_len > 0 {
+        if opening.token_len > 0 && !short {
             match self.open_token(d, opening, now_ms) {
                 Ok(_) => return Ok(true),
                 Err(TokenError::NewToken | TokenError::Malformed) => {}
                 Err(_) => return Err(Reason::BadToken),
             }
+        }
+        if service.retry == RetryPolicy::Adaptive && !self.asks(number, service, now) {
+            return Ok(false);
+        }
+        if short {
+            return Err(Reason::ShortDcid);
         }
         if d.first_fragment.is_some() || is_group(d.dst) {
             return Err(Reason::Unproved);
@@ -480,6 +500,18 @@ impl Model {
         let ring = self.ring.as_ref();
         self.answer = ring.and_then(|ring| answer::retry(frame, d, opening, ring, now_ms));
         Err(if self.answer.is_some() { Reason::RetrySent } else { Reason::Unproved })
+    }
+
+    /// Whether an adaptive service asks for proof, now that one more opening came without.
+    fn asks(&mut self, number: usize, service: &Service, now: u64) -> bool {
+        let state = self.adaptive.entry(number).or_default();
+        let asked = now < state.asking_until_ns;
+        if service.retry_above.charge(&mut state.tat, if asked { 2 } else { 1 }, now) {
+            return asked;
+        }
+        state.asking_until_ns = now + service.retry_hold_ns;
+        state.began += u64::from(!asked);
+        true
     }
 
     fn open_token(

@@ -13,6 +13,7 @@ use super::protocol::{ANSWER, Answer, Bad, DESCRIPTORS, PROTOCOL, Request, Statu
 use crate::abi;
 use crate::error::{Error, Result};
 use crate::gateway::lock;
+use crate::keys::{RingAccess, TokenKeys};
 use crate::ledger::event::{Absence, JoinEvent};
 use crate::ledger::follow::take_seat;
 use crate::ledger::open_connections;
@@ -75,11 +76,22 @@ enum Given {
     Kept(OwnedFd),
 }
 
+/// Where a server joins, and as whom.
+#[derive(Debug, Clone)]
+pub(crate) struct Who {
+    /// The socket.
+    pub(crate) path: PathBuf,
+    /// Name of the ledger in `status`.
+    pub(crate) name: String,
+    pub(crate) keys: TokenKeys,
+}
+
 /// Joins for the first time.
-pub(crate) fn join(path: &Path, name: &str) -> Result<Seat> {
+pub(crate) fn join(who: &Who) -> Result<Seat> {
+    let path = &who.path;
     let until = Instant::now() + INSIST;
     loop {
-        match ask(path, name, 0) {
+        match ask(who, 0) {
             Err(Error::SocketRefused { busy: true, .. }) if Instant::now() < until => {
                 std::thread::sleep(EAGER);
             }
@@ -110,11 +122,13 @@ fn dial(path: &Path) -> Result<OwnedFd> {
     })
 }
 
-fn ask(path: &Path, name: &str, ledger: u32) -> Result<Given> {
+fn ask(who: &Who, ledger: u32) -> Result<Given> {
+    let path = &who.path;
     let failed =
         |error| Error::system(format!("talking to the gateway at `{}`", path.display()), error);
     let link = dial(path)?;
-    unix::ask(&link, &Request { ledger, name: name.to_owned() }.to_bytes()).map_err(failed)?;
+    let request = Request { ledger, name: who.name.clone(), keys: who.keys };
+    unix::ask(&link, &request.to_bytes()).map_err(failed)?;
     let mut buffer = [0; ANSWER + 1];
     let (length, with) = match unix::receive(&link, &mut buffer) {
         // It was closed before the request was read, with an answer on the way.
@@ -150,8 +164,9 @@ fn ask(path: &Path, name: &str, ledger: u32) -> Result<Given> {
 
 /// Makes a seat of what came along. The gateway is trusted with what it says, and still nothing it
 /// says can make this process read or write outside of a mapping.
-fn seat(path: &Path, answer: &Answer, with: Vec<OwnedFd>, link: OwnedFd) -> Result<Seat> {
+fn seat(path: &Path, answer: &Answer, mut with: Vec<OwnedFd>, link: OwnedFd) -> Result<Seat> {
     let failed = |error| Error::system("mapping what the gateway sent", error);
+    let ring = if with.len() > DESCRIPTORS { with.pop() } else { None };
     let Ok([ledger, control, services, acl4, acl6]) = <[OwnedFd; DESCRIPTORS]>::try_from(with)
     else {
         return Err(strange(path, "not as many descriptors as there should be"));
@@ -168,6 +183,11 @@ fn seat(path: &Path, answer: &Answer, with: Vec<OwnedFd>, link: OwnedFd) -> Resu
     if !fits
         || size(&control)? != size_of::<abi::equic_control>()
         || size(&services)? != size_of::<crate::ledger::Services>()
+        || ring
+            .as_ref()
+            .map(size)
+            .transpose()?
+            .is_some_and(|size| size != size_of::<abi::equic_ring>())
     {
         return Err(strange(path, "its maps have other sizes"));
     }
@@ -183,7 +203,8 @@ fn seat(path: &Path, answer: &Answer, with: Vec<OwnedFd>, link: OwnedFd) -> Resu
         settings: [control, services],
     };
     let table = Table::new(Arc::new(memory), keying);
-    let seat = Seat::first(table, copies, Some(copied), Tie::Socket(tie));
+    let ring = ring.map_or(RingAccess::None, RingAccess::ReadOnly);
+    let seat = Seat { ring, ..Seat::first(table, copies, Some(copied), Tie::Socket(tie)) };
     seat.refresh();
     Ok(seat)
 }
@@ -197,7 +218,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub(crate) fn start(path: PathBuf, name: String, core: Arc<Core>) -> Result<Keeper> {
+    pub(crate) fn start(who: Who, core: Arc<Core>) -> Result<Keeper> {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopping, watched) = (Arc::clone(&stop), Arc::clone(&core));
         let (mut pause, mut absence) = (EAGER, Absence::default());
@@ -208,7 +229,7 @@ impl Keeper {
                 return Duration::ZERO;
             }
             absence.begins();
-            match again(&path, &name, &watched, &mut absence) {
+            match again(&who, &watched, &mut absence) {
                 Ok(()) => {
                     pause = EAGER;
                     Duration::ZERO
@@ -247,12 +268,12 @@ fn link_of(core: &Core) -> Option<Arc<OwnedFd>> {
 }
 
 /// Joins the gateway that is there now, with what is open.
-fn again(path: &Path, name: &str, core: &Core, absence: &mut Absence) -> Result<()> {
+fn again(who: &Who, core: &Core, absence: &mut Absence) -> Result<()> {
     let ledger = match &core.seat().tie {
         Tie::Socket(tie) => tie.ledger,
         _ => 0,
     };
-    match ask(path, name, ledger)? {
+    match ask(who, ledger)? {
         Given::Kept(link) => {
             if let Tie::Socket(tie) = &core.seat().tie {
                 *lock(&tie.link) = Arc::new(link);

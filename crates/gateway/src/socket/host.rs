@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::gateway::lock;
+use crate::keys::TokenKeys;
 use crate::ledger::membership::{Membership, member_name};
 use crate::ledger::table::Memory;
 use crate::periodic::Periodic;
@@ -84,6 +85,8 @@ struct State {
     rules: Rules,
     /// Descriptors that every server gets to read: control data, services, lists.
     shared: [OwnedFd; 4],
+    /// The key ring, to be read: for servers that ask for it and may have it.
+    ring: OwnedFd,
     waiting: Vec<Waiting>,
     sessions: Vec<Session>,
     /// Places that servers of the gateway's last process have, until those servers are back.
@@ -161,6 +164,7 @@ impl SocketHost {
             acl4.map_err(failed)?,
             acl6.map_err(failed)?,
         ];
+        let ring = ids::read_only(maps.ring_map.as_fd()).map_err(failed)?;
         let inherited = control.inherited()?;
         let inherited = inherited
             .into_iter()
@@ -173,6 +177,7 @@ impl SocketHost {
             control: control.clone(),
             rules,
             shared,
+            ring,
             waiting: Vec::new(),
             sessions: Vec::new(),
             inherited,
@@ -366,12 +371,15 @@ impl State {
         if self.sessions.len() >= self.rules.servers {
             return Err((Status::Busy, format!("all {} places are taken", self.rules.servers)));
         }
+        let gives = request.keys == TokenKeys::Take && self.rules.gives_keys(peer.uid);
+        let checks =
+            if gives || request.keys == TokenKeys::Own { abi::EQUIC_MEMBER_KEYS } else { 0 };
         let member = abi::equic_member {
             pid: peer.pid,
             uid: peer.uid,
             start_ticks: sys::start_ticks(peer.pid).unwrap_or(0),
             barred: !groups,
-            flags: abi::EQUIC_MEMBER_SOCKET,
+            flags: abi::EQUIC_MEMBER_SOCKET | checks,
             name: member_name(&request.name),
             ..abi::equic_member::default()
         };
@@ -391,7 +399,8 @@ impl State {
             message: String::new(),
         };
         let [settings, services, acl4, acl6] = self.shared.each_ref().map(AsFd::as_fd);
-        let with = [membership.ledger(), settings, services, acl4, acl6];
+        let mut with = vec![membership.ledger(), settings, services, acl4, acl6];
+        with.extend(gives.then(|| self.ring.as_fd()));
         if unix::tell(&one.link, &answer.to_bytes(), &with).is_err() {
             return Err((Status::Busy, "it did not listen".to_owned()));
         }

@@ -3,6 +3,7 @@
 
 use crate::abi;
 use crate::config::{c_name, from_c_name};
+use crate::keys::TokenKeys;
 
 /// Version of this protocol.
 pub(crate) const PROTOCOL: u32 = 1;
@@ -10,7 +11,8 @@ pub(crate) const PROTOCOL: u32 = 1;
 pub(crate) const REQUEST: usize = 64;
 /// Bytes of an answer.
 pub(crate) const ANSWER: usize = 256;
-/// Descriptors with [`Status::Seat`]: ledger; control data, services, IPv4 list, IPv6 list.
+/// Descriptors with [`Status::Seat`]: ledger; control data, services, IPv4 list, IPv6 list. Behind them, for
+/// servers that ask for it and may have it, the key ring.
 pub(crate) const DESCRIPTORS: usize = 5;
 
 /// A server asks for a place.
@@ -20,6 +22,8 @@ pub(crate) struct Request {
     pub(crate) ledger: u32,
     /// The server's name for itself.
     pub(crate) name: String,
+    /// What it does about the gateway's tokens.
+    pub(crate) keys: TokenKeys,
 }
 
 /// Status of the gateway's answer.
@@ -95,13 +99,25 @@ impl Request {
         head(&mut bytes);
         bytes.extend(self.ledger.to_ne_bytes());
         text::<32>(&mut bytes, &self.name);
+        let keys: u32 = match self.keys {
+            TokenKeys::None => 0,
+            TokenKeys::Take => 1,
+            TokenKeys::Own => 2,
+        };
+        bytes.extend(keys.to_ne_bytes());
         bytes.resize(REQUEST, 0);
         bytes
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Request, Bad> {
         check(bytes, REQUEST)?;
-        Ok(Request { ledger: word(bytes, 12), name: read_text(&bytes[16..48]) })
+        let keys = match word(bytes, 48) {
+            0 => TokenKeys::None,
+            1 => TokenKeys::Take,
+            2 => TokenKeys::Own,
+            _ => return Err(Bad::Foreign),
+        };
+        Ok(Request { ledger: word(bytes, 12), name: read_text(&bytes[16..48]), keys })
     }
 }
 
@@ -152,8 +168,10 @@ mod tests {
 
     #[test]
     fn messages_come_back_as_they_were() {
-        let request = Request { ledger: 77, name: "a server".to_owned() };
-        assert_eq!(Request::parse(&request.to_bytes()), Ok(request));
+        for keys in [TokenKeys::None, TokenKeys::Take, TokenKeys::Own] {
+            let request = Request { ledger: 77, name: "a server".to_owned(), keys };
+            assert_eq!(Request::parse(&request.to_bytes()), Ok(request));
+        }
         let load = abi::equic_load { seed: 5, ledger_mask: 127, ..abi::equic_load::default() };
         let answer =
             Answer { status: Status::Seat, ledger: 9, load, message: "welcome".to_owned() };
@@ -167,12 +185,16 @@ mod tests {
 
     #[test]
     fn what_is_none_is_turned_down() {
-        let good = Request { ledger: 0, name: "\u{1b}[2J\u{20ac}".repeat(9) }.to_bytes();
+        let (name, keys) = ("\u{1b}[2J\u{20ac}".repeat(9), TokenKeys::None);
+        let good = Request { ledger: 0, name, keys }.to_bytes();
         assert!(!Request::parse(&good).unwrap().name.contains('\u{1b}'));
         for length in 0..REQUEST {
             assert_eq!(Request::parse(&good[..length]), Err(Bad::Foreign), "{length}");
         }
         assert_eq!(Request::parse(&[&good[..], &[0]].concat()), Err(Bad::Foreign));
+        let mut other = good.clone();
+        other[48] = 3;
+        assert_eq!(Request::parse(&other), Err(Bad::Foreign));
         let mut other = good.clone();
         other[8] = 99;
         // Of whatever length: another version may have another one.

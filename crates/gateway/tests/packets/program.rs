@@ -26,7 +26,7 @@ const LEDGER_BUCKETS: u32 = 8;
 const LEDGERS: usize = 3;
 const LEDGER_SEED: u64 = 0x0123_4567_89ab_cdef;
 /// Services the tests use; the counters of the others stay zero.
-const SERVICES: usize = 4;
+pub(crate) const SERVICES: usize = 4;
 
 /// Settings that are fixed when the program is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -560,8 +560,11 @@ fn service_abi(service: &Service) -> abi::equic_service {
         retry: match service.retry {
             RetryPolicy::Never => abi::EQUIC_RETRY_NEVER,
             RetryPolicy::Always => abi::EQUIC_RETRY_ALWAYS,
+            RetryPolicy::Adaptive => abi::EQUIC_RETRY_ADAPTIVE,
         } as u8,
         answers_per_service: rate_abi(service.answers_per_service),
+        retry_above: rate_abi(service.retry_above),
+        retry_hold_ns: service.retry_hold_ns,
         new_per_source: rate_abi(service.new_per_source),
         new_per_service: rate_abi(service.new_per_service),
         packets_per_source: rate_abi(service.packets_per_source),
@@ -657,6 +660,9 @@ impl Program {
             };
             report.sources.insert(key, source);
         }
+        let rates = loaded.mapped_rates().read();
+        let adaptive = rates.adaptive.iter().take(SERVICES);
+        report.asking = adaptive.map(|state| (state.began, state.until_ns)).collect();
         report.tallies.sources_created = loaded.tally(abi::EQUIC_TALLY_SOURCES_CREATED);
         report.tallies.handshakes_created = loaded.tally(abi::EQUIC_TALLY_HANDSHAKES_CREATED);
         report.tallies.deep_headers = loaded.tally(abi::EQUIC_TALLY_DEEP_HEADERS);

@@ -44,6 +44,8 @@ pub(crate) struct Report {
     pub counters: BTreeMap<(usize, Reason), Counter>,
     pub sources: BTreeMap<SourceKey, SourceReport>,
     pub tallies: Tallies,
+    /// How often each service has begun to ask for proof, and the time until which it asks.
+    pub asking: Vec<(u64, u64)>,
 }
 
 pub(crate) trait Subject {
@@ -112,6 +114,7 @@ impl Subject for Model {
             counters: self.counters().iter().map(|(key, counter)| (*key, *counter)).collect(),
             sources: self.sources().iter().map(|(key, state)| (*key, source(state))).collect(),
             tallies: self.tallies(),
+            asking: (0..super::program::SERVICES).map(|service| self.asking(service)).collect(),
         }
     }
 }

@@ -125,6 +125,10 @@ impl Report {
         if details.under_way > 0 {
             rows.push(("under way", format!("{} handshakes of the source", details.under_way)));
         }
+        if let Some(state) = &details.adaptive {
+            let state = if state.asking { "asks for proof of addresses" } else { "is calm" };
+            rows.push(("retry", format!("adaptive: the service {state}")));
+        }
         if let Some(version) = details.version {
             rows.push(("version", format!("{version:#010x}")));
         }

@@ -166,6 +166,26 @@ fn services(all: &mut Families, services: &[ServiceStatus]) {
         |service| service.config.max_connections.into(),
     );
     limits(all, services);
+    adaptive(all, services);
+}
+
+fn adaptive(all: &mut Families, services: &[ServiceStatus]) {
+    let adapting = || {
+        let state =
+            |service: &ServiceStatus| Some((service.config.name.clone(), service.adaptive?));
+        services.iter().filter_map(state)
+    };
+    let asking = all.gauge(
+        "equic_service_asking",
+        "Whether a service with adaptive Retry asks for proof of addresses: 1 or 0.",
+    );
+    for (name, state) in adapting() {
+        asking.add(&[("service", &name)], flag(state.asking));
+    }
+    let began = all.counter("equic_service_asking_began_total", "How often it began to ask.");
+    for (name, state) in adapting() {
+        began.add(&[("service", &name)], state.began as f64);
+    }
 }
 
 fn limits(all: &mut Families, services: &[ServiceStatus]) {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use equic_gateway::{Control, ListEvent, ListMark};
+use equic_gateway::{Adaptive, Control, ListEvent, ListMark};
 use nix::unistd::{Uid, User};
 use serde_json::{Value, json};
 
@@ -20,6 +20,8 @@ pub(super) struct Changes {
     servers: BTreeMap<(u32, u32), String>,
     /// Number of the next change that its process writes down.
     audited: u64,
+    /// Services with adaptive Retry.
+    adaptive: BTreeMap<String, Adaptive>,
 }
 
 impl Changes {
@@ -30,6 +32,7 @@ impl Changes {
             lists: control.list_mark(),
             servers: servers(control).unwrap_or_default(),
             audited: control.audit(0).1,
+            adaptive: adaptive(control),
         }
     }
 
@@ -39,6 +42,7 @@ impl Changes {
         self.look_at_settings(control, journal, by);
         self.look_at_servers(control, journal);
         self.look_at_lists(control, journal);
+        self.look_at_adaptive(control, journal);
     }
 
     /// The lists were changed by this process, which has told of it.
@@ -86,6 +90,37 @@ impl Changes {
             );
         }
         self.settings = now;
+    }
+
+    /// Tells which services began to ask for proof of addresses, and which are calm again. One that did both
+    /// since the last look is told of, too.
+    fn look_at_adaptive(&mut self, control: &Control, journal: &Journal) {
+        let now = adaptive(control);
+        for (service, state) in &now {
+            let Some(was) = self.adaptive.get(service) else { continue };
+            let began = state.began != was.began;
+            let tell = |asking: bool| {
+                let what = if asking {
+                    "asks clients for proof of their addresses: too many come without"
+                } else {
+                    "is calm again: nobody has to prove an address"
+                };
+                journal.entry(
+                    format_args!("service {service} {what}"),
+                    || json!({ "event": "retry", "service": service, "asking": asking, "began": state.began }),
+                );
+            };
+            if was.asking && (began || !state.asking) {
+                tell(false);
+            }
+            if began {
+                tell(true);
+                if !state.asking {
+                    tell(false);
+                }
+            }
+        }
+        self.adaptive = now;
     }
 
     fn look_at_servers(&mut self, control: &Control, journal: &Journal) {
@@ -166,6 +201,13 @@ fn settings(control: &Control) -> BTreeMap<String, Value> {
         }
     }
     all
+}
+
+/// Services with adaptive Retry, by name.
+fn adaptive(control: &Control) -> BTreeMap<String, Adaptive> {
+    let states = control.adaptive();
+    let names = control.service_names();
+    names.into_iter().zip(states).filter_map(|(name, state)| Some((name, state?))).collect()
 }
 
 fn servers(control: &Control) -> Option<BTreeMap<(u32, u32), String>> {

@@ -4,7 +4,7 @@
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use equic_gateway::{Config, Control, Gateway, Level, Reload, Report};
+use equic_gateway::{Config, Control, Gateway, Level, Reload, Report, Retry};
 use serde_json::json;
 
 use super::bans::BanKeeper;
@@ -16,6 +16,7 @@ use super::reload;
 use crate::failure::Done;
 use crate::gateway::metrics::Trouble;
 use crate::gateway::save::fingerprint_of;
+use crate::gateway::set::without_keys;
 use crate::output::Journal;
 
 /// Reads the configuration as it is now, with what the command line lays over it.
@@ -141,6 +142,8 @@ impl<'a> Duties<'a> {
         let failing = self.watched.scrapes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let failing = failing.map(|why| format!("scrapes fail: {why}"));
         self.health.note(journal, "metrics", Level::Warning, failing.as_deref());
+        let lost = newcomers_lost(&self.control);
+        self.health.note(journal, "retry", Level::Warning, lost.as_deref());
         let trouble = journal.trouble();
         self.health.note(journal, "output", Level::Warning, trouble.as_deref());
         self.publish(journal);
@@ -242,4 +245,20 @@ impl<'a> Duties<'a> {
             }
         }
     }
+}
+
+/// Services whose clients have to bring tokens that some server may not check, and which servers.
+fn newcomers_lost(control: &Control) -> Option<String> {
+    let services = control.services().unwrap_or_default();
+    let asking = services.iter().filter(|service| service.retry != Retry::Never);
+    let lost: Vec<String> = asking
+        .filter_map(|service| {
+            let servers = without_keys(control, &service.name)?;
+            Some(format!(
+                "service {}: {servers}: where one does not, new clients get no further",
+                service.name
+            ))
+        })
+        .collect();
+    (!lost.is_empty()).then(|| lost.join("; "))
 }

@@ -70,10 +70,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     look_every: Option<Duration>,
     /// Clients that have to prove their address by the token of a Retry packet, which the gateway sends:
-    /// `never` or `always`. The server has to know the gateway's keys
-    #[arg(long, value_name = "WHO", conflicts_with = "config", requires = "retry_keys")]
+    /// `never`, `always`, or `adaptive`: while more come than --retry-above says. The server has to know the
+    /// gateway's keys
+    #[arg(long, value_name = "WHO", conflicts_with = "config")]
     retry: Option<Retry>,
-    /// Write the keys of Retry tokens to this file, for servers (`equic serve --retry-keys`)
+    /// Write the keys of Retry tokens to this file, for servers that do not take them as they join
+    /// (`equic serve --retry-keys`)
     #[arg(long, value_name = "FILE")]
     retry_keys: Option<String>,
     /// Answer Prometheus on http://ADDR:PORT/metrics

@@ -5,11 +5,12 @@ use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use equic_gateway::{Event, ListAction, Reason, SourceKey, SourceSample};
+use equic_gateway::{Adaptive, Event, ListAction, Reason, ServiceConfig, SourceKey, SourceSample};
 use equic_report::number;
 use serde::Serialize;
 
 use super::sample::Sample;
+use crate::gateway::limits::{describe, describe_adaptive};
 
 /// Number of past rates that are kept: more than a terminal has columns.
 const HISTORY: usize = 512;
@@ -243,7 +244,12 @@ impl Model {
             uptime_s: last.overview.uptime_s,
             dry_run: last.overview.dry_run || last.services.iter().all(|service| service.dry_run),
             interfaces: last.interfaces.iter().map(interface).collect(),
-            services: last.services.iter().map(service).collect(),
+            services: last
+                .services
+                .iter()
+                .enumerate()
+                .map(|(index, one)| service(one, last.adaptive.get(index).and_then(Option::as_ref)))
+                .collect(),
             servers: last
                 .ledgers
                 .iter()
@@ -335,10 +341,12 @@ fn interface(interface: &equic_gateway::Interface) -> String {
     format!("{} {mode}", interface.label())
 }
 
-fn service(service: &equic_gateway::ServiceConfig) -> String {
+fn service(service: &ServiceConfig, adaptive: Option<&Adaptive>) -> String {
     let listen: Vec<String> = service.listen.iter().map(ToString::to_string).collect();
-    let limits = super::super::limits::describe(service);
-    format!("{} on {}: {limits}", service.name, listen.join(", "))
+    let limits = describe(service);
+    let state = adaptive.map(|state| describe_adaptive(state, service.retry_above));
+    let state = state.map_or_else(String::new, |state| format!("; {state}"));
+    format!("{} on {}: {limits}{state}", service.name, listen.join(", "))
 }
 
 impl Sort {

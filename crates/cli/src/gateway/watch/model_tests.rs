@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use equic_gateway::{CounterRow, Interface, Overview, Owner, ServiceConfig, SourceKey};
+use equic_gateway::{Adaptive, CounterRow, Interface, Overview, Owner, ServiceConfig, SourceKey};
 
 use super::super::sample::Sample;
 use super::*;
@@ -24,6 +24,7 @@ pub(crate) fn sample(at: u64) -> Sample {
             native: Some(true),
         }],
         services: vec![ServiceConfig { listen, max_connections: 10, ..service }],
+        adaptive: Vec::new(),
         ledgers: Vec::new(),
         counters: Vec::new(),
         sources: Vec::new(),
@@ -217,4 +218,18 @@ fn drops_of_a_kind_share_a_line() {
         .collect();
     model.push(Sample { events, ..sample(101) });
     assert_eq!(model.picture(Sort::Packets).events.len(), EVENTS);
+}
+
+#[test]
+fn it_says_whether_a_service_asks_for_proof_and_why() {
+    let with = |state: Option<Adaptive>| {
+        let mut model = Model::default();
+        model.push(Sample { adaptive: vec![state], ..sample(100) });
+        model.picture(Sort::Packets).services.concat()
+    };
+    let asking = Adaptive { asking: true, asking_for_ms: 12_000, calm_in_ms: 30_000, began: 1 };
+    let calm = Adaptive { asking: false, asking_for_ms: 0, calm_in_ms: 0, began: 1 };
+    assert!(with(Some(asking)).contains("as more than 500/s came without"));
+    assert!(with(Some(calm)).contains("calm"));
+    assert!(!with(None).contains("calm"));
 }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use equic_gateway::{
-    Control, CounterRow, Event, Interface, LedgerStatus, Observer, Overview, ServiceConfig,
-    SourceSample,
+    Adaptive, Control, CounterRow, Event, Interface, LedgerStatus, Observer, Overview,
+    ServiceConfig, SourceSample,
 };
 use nix::time::{ClockId, clock_gettime};
 
@@ -17,6 +17,8 @@ pub(super) struct Sample {
     pub overview: Overview,
     pub interfaces: Vec<Interface>,
     pub services: Vec<ServiceConfig>,
+    /// Of the services with adaptive Retry, where each stands.
+    pub adaptive: Vec<Option<Adaptive>>,
     pub ledgers: Vec<LedgerStatus>,
     pub counters: Vec<CounterRow>,
     pub sources: Vec<SourceSample>,
@@ -56,6 +58,7 @@ impl Reader {
             overview: control.overview(),
             interfaces: control.interfaces()?,
             services: control.services()?,
+            adaptive: control.adaptive(),
             ledgers: control.ledgers()?,
             sources,
             events,

@@ -26,6 +26,7 @@ fn attacked() -> Picture {
             pid: 4,
             uid: 0,
             socket: false,
+            keys: false,
             services: None,
             alive: true,
             counts: true,

@@ -2,6 +2,7 @@
 //!
 //! Every row is played to the model and to the real program by `tests/data_plane/tables.rs`.
 
+mod adaptive;
 mod coalesced;
 mod fragments;
 mod frames;
@@ -40,6 +41,7 @@ pub(crate) fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
         ("rates", limits::rate_rows()),
         ("live", limits::live_rows()),
         ("retry", retry::rows()),
+        ("adaptive", adaptive::rows()),
     ]
 }
 

@@ -9,13 +9,13 @@ use equic_gateway::reason::Reason::*;
 use equic_token::{Clock, ConnectionId, Epoch, Key, KeyRing, RetryToken};
 
 const MILLISECOND: u64 = 1_000_000;
-const START_MS: u64 = START / MILLISECOND;
+pub(super) const START_MS: u64 = START / MILLISECOND;
 /// The ID that a Retry packet gave the client.
 const RETRY_ID: [u8; 8] = [0x8e; 8];
 
 /// The answers to `full()` over IPv4, and to version 2 over IPv6 with two VLAN tags: worked out elsewhere,
 /// with another implementation of AES-GCM and SipHash.
-const RETRY_V1: &str = "\
+pub(super) const RETRY_V1: &str = "\
     0200000000020200000000010800450000900000400040116e5b0a000001c000020101bb03e8007cbd2ff00000000105\
     500102030408f292de48af1afe0a08d001020304050607000000000000000000000000120000000f4240040003e80000\
     0000000000000000ffffc0000201f292de48af1afe0a00000000000000000000000008000000cf62a313edae7c97ac0c\
@@ -26,7 +26,7 @@ const RETRY_V2: &str = "\
     050607000000000000000000000000120000000f4240060003e820010db8000000000000000000000001964a22b97d5b\
     5adb00000000000000000000000008000000eb25c44077d44b8c2b07eff0d1dbcfd3895d461d69e1392e";
 
-fn bytes(hex: &str) -> Vec<u8> {
+pub(super) fn bytes(hex: &str) -> Vec<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).expect("a digit") as u8;
     hex.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
@@ -42,17 +42,17 @@ fn token_of(ring: &KeyRing, client: &str, id: &[u8], issued: u64) -> Vec<u8> {
     RetryToken::new(client.parse().unwrap(), original, id, issued).seal(ring).unwrap().to_vec()
 }
 
-fn token(client: &str, issued: u64) -> Vec<u8> {
+pub(super) fn token(client: &str, issued: u64) -> Vec<u8> {
     token_of(&ring(), client, &RETRY_ID, issued)
 }
 
 /// An Initial that brings a token to the ID of the Retry.
-fn bringing(token: &[u8]) -> Vec<u8> {
+pub(super) fn bringing(token: &[u8]) -> Vec<u8> {
     initial().dcid(&RETRY_ID).with_token(token).fill(1200).build()
 }
 
 /// The Initial of a client that has proved its address, with the `n`th SCID.
-fn proved(n: u8) -> Vec<u8> {
+pub(super) fn proved(n: u8) -> Vec<u8> {
     let token = token(C4, START_MS);
     initial().dcid(&RETRY_ID).scid(&[n; 5]).with_token(&token).fill(1200).build()
 }
