@@ -159,7 +159,7 @@ impl Random {
                 RetryPolicy::Always,
                 RetryPolicy::Adaptive,
             ]),
-            answers_per_service: self.rate(30, 1..6),
+            answers_per_service: self.rate(60, 1..6),
             retry_above: self.rate(80, 1..6),
             retry_hold_ns: self.pick(&[0, 1, SECOND, 10 * SECOND]),
             new_per_source: self.rate(40, 1..6),
