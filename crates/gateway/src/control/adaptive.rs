@@ -9,13 +9,13 @@ use crate::sys;
 /// State of a service with `retry = "adaptive"`: it is calm, or it asks clients for proof of their addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Adaptive {
-    /// Whether it asks.
+    /// True while the service asks for proof.
     pub asking: bool,
     /// Milliseconds since it began to; 0 while it is calm.
     pub asking_for_ms: u64,
     /// Milliseconds until it is calm, unless too many come again; 0 while it is.
     pub calm_in_ms: u64,
-    /// How often it has begun to ask.
+    /// Number of times that it began to ask.
     pub began: u64,
 }
 

@@ -76,7 +76,7 @@ enum Given {
     Kept(OwnedFd),
 }
 
-/// Where a server joins, and as whom.
+/// Socket at which a server joins, and its name there.
 #[derive(Debug, Clone)]
 pub(crate) struct Who {
     /// The socket.

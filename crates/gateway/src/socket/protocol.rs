@@ -22,7 +22,7 @@ pub(crate) struct Request {
     pub(crate) ledger: u32,
     /// The server's name for itself.
     pub(crate) name: String,
-    /// What it does about the gateway's tokens.
+    /// The server's way with the gateway's tokens.
     pub(crate) keys: TokenKeys,
 }
 
