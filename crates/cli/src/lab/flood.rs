@@ -130,15 +130,17 @@ fn origin(common: &Common) -> Origin {
 async fn send(flood: Flood, journal: Journal) -> Done {
     let mut signals = Signals::new()?;
     let stop = Arc::new(AtomicBool::new(false));
-    // What is sent is made: from here on it goes out.
-    journal.entry(
-        format_args!("sending to {}", flood.target),
-        || json!({ "event": "ready", "target": flood.target }),
-    );
     let mut sending = tokio::task::spawn_blocking({
         let stop = Arc::clone(&stop);
         move || {
+            let mut begun = false;
             let result = flood.run(&stop, &mut |progress| {
+                if !std::mem::replace(&mut begun, true) {
+                    return journal.entry(
+                        format_args!("sending to {}", flood.target),
+                        || json!({ "event": "ready", "target": flood.target }),
+                    );
+                }
                 journal.entry(
                     format_args!("{:>4.0} s  {}", progress.seconds, packets(progress.pps)),
                     || json!({ "event": "progress", "progress": progress }),

@@ -121,7 +121,7 @@ pub struct FloodReport {
     pub last_error: Option<String>,
 }
 
-/// Progress of a flood, once a second.
+/// Progress of a flood: when its first packets are sent, then once a second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Progress {
     /// Seconds since the flood began.
@@ -130,13 +130,13 @@ pub struct Progress {
     pub sent: u64,
     /// Packets failed so far.
     pub errors: u64,
-    /// Packets sent per second since the last call.
+    /// Packets sent per second since the last call; 0 in the first.
     pub pps: f64,
 }
 
 impl Flood {
     /// Sends until a limit is reached or `stop` is set (looked at every 50 ms at least), and calls
-    /// `progress` about once a second.
+    /// `progress` when the first packets are sent, then about once a second.
     ///
     /// # Errors
     /// The refusals of [`FloodError`], before anything is sent. Single packets that fail are
@@ -172,6 +172,14 @@ impl Flood {
             }
             let batch = emitter.send(payload.take(due)?);
             pacer.spend(batch.sent + batch.errors);
+            if count.sent == 0 && batch.sent > 0 {
+                progress(&Progress {
+                    seconds: elapsed.as_secs_f64(),
+                    sent: batch.sent,
+                    errors: count.errors,
+                    pps: 0.0,
+                });
+            }
             count.add(batch);
             if count.sent == 0 && count.errors >= HOPELESS {
                 let source = count.last_error.unwrap_or_else(|| std::io::ErrorKind::Other.into());

@@ -203,11 +203,15 @@ fn floods_stop_when_told_and_tell_how_they_are() {
     let sampler = Sampler::start(Duration::from_millis(100), &[lab.server().clone()]).unwrap();
     let mut progress = |now: &equic_lab::flood::Progress| {
         told.push(*now);
-        stop.store(told.len() == 2, Ordering::Relaxed);
+        stop.store(told.len() == 3, Ordering::Relaxed);
     };
     let report = lab.client(0).run(|| flood.run(&stop, &mut progress)).unwrap().unwrap();
-    assert_eq!(told.len(), 2);
-    assert!(told[0].sent > 0 && told[0].sent < told[1].sent && told[1].sent <= report.sent);
+    // As it begins, and then by the second.
+    assert_eq!(told.len(), 3);
+    assert!(told[0].sent > 0 && told[1].seconds >= 1.0 && told[2].seconds >= 2.0, "{told:?}");
+    assert!(
+        told[0].sent < told[1].sent && told[1].sent < told[2].sent && told[2].sent <= report.sent
+    );
     // Never faster than ordered, whatever the machine is busy with.
     assert!(report.sent as f64 <= 500.0 * report.seconds + 64.0, "{report:?}");
     let series = sampler.stop();
