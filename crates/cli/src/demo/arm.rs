@@ -147,7 +147,9 @@ impl Stage<'_> {
     fn act(&mut self, arm: Arm, cast: &mut Cast) -> Done<Take> {
         let (plan, lab) = (self.plan, self.lab);
         for (number, host) in lab.clients().iter().take(CLIENTS).enumerate() {
-            let args = plan.client(lab.server(), &cast.pin, plan.seconds(arm) + SPARE);
+            // As long as the longest arm: an attack that comes as late as it may, and lasts as planned.
+            let seconds = plan.seconds(arm) + plan.window() + SPARE;
+            let args = plan.client(lab.server(), &cast.pin, seconds);
             let name = format!("legitimate client {number}");
             cast.clients.push(Part::start(name, &self.seat(host), &args)?);
         }

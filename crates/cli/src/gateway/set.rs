@@ -77,7 +77,12 @@ fn check_keys(control: &Control, settings: &[Setting]) -> Done {
     for setting in settings.iter().filter(|setting| setting.asks_for_proof()) {
         let named = |name: &String| setting.service.as_ref().is_none_or(|wanted| wanted == name);
         for service in control.service_names().into_iter().filter(named) {
-            if let Some(servers) = without_keys(control, &service) {
+            // Where it cannot be told, they may all be lost.
+            let servers = without_keys(control, &service).map_err(|error| {
+                Failure::because("cannot tell whether servers check the gateway's tokens", error)
+                    .mend("as root it can be told; --force is for those who know")
+            })?;
+            if let Some(servers) = servers {
                 return Err(Failure::because(
                     format_args!("new clients of `{service}` may get no further than Retry"),
                     servers,
@@ -93,8 +98,11 @@ fn check_keys(control: &Control, settings: &[Setting]) -> Done {
 }
 
 /// The servers of a service that have not said that they check the gateway's tokens, in words; none: all have.
-pub(super) fn without_keys(control: &Control, service: &str) -> Option<String> {
-    let servers = control.servers_without_keys(service).ok()?;
+pub(super) fn without_keys(
+    control: &Control,
+    service: &str,
+) -> Result<Option<String>, equic_gateway::Error> {
+    let servers = control.servers_without_keys(service)?;
     let shown = |one: &LedgerStatus| format!("{} (process {})", one.name, one.pid);
     let names: Vec<String> = servers.iter().map(shown).collect();
     let not = if names.len() == 1 {
@@ -102,5 +110,5 @@ pub(super) fn without_keys(control: &Control, service: &str) -> Option<String> {
     } else {
         "have not said that they check"
     };
-    (!names.is_empty()).then(|| format!("{} {not} the gateway's tokens", names.join(", ")))
+    Ok((!names.is_empty()).then(|| format!("{} {not} the gateway's tokens", names.join(", "))))
 }

@@ -253,7 +253,8 @@ fn newcomers_lost(control: &Control) -> Option<String> {
     let asking = services.iter().filter(|service| service.retry != Retry::Never);
     let lost: Vec<String> = asking
         .filter_map(|service| {
-            let servers = without_keys(control, &service.name)?;
+            // A warning is for what is known.
+            let servers = without_keys(control, &service.name).ok().flatten()?;
             Some(format!(
                 "service {}: {servers}: where one does not, new clients get no further",
                 service.name
