@@ -107,14 +107,19 @@ fn send_one_way(network: &mut Network, length: usize) {
     let id = network.client.open(Direction::Unidirectional).expect("streams are allowed");
     let (mut written, mut read, mut finished) = (0, 0, false);
     let mut server = None;
-    let mut buffer = vec![0; 64 * 1024];
+    let (mut outgoing, mut buffer) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
+    // What of `outgoing` is still to be written. Made once: little of it may be taken at a time.
+    let mut left = 0..0;
     network.run_until(Duration::from_secs(600), |client, end| {
         while written < length {
-            let count = (length - written).min(buffer.len());
-            for (at, byte) in buffer[..count].iter_mut().enumerate() {
-                *byte = self::byte(written + at);
+            if left.is_empty() {
+                left = 0..(length - written).min(outgoing.len());
+                for (at, byte) in outgoing[left.clone()].iter_mut().enumerate() {
+                    *byte = self::byte(written + at);
+                }
             }
-            let Ok(count) = client.write(id, &buffer[..count]) else { break };
+            let Ok(count) = client.write(id, &outgoing[left.clone()]) else { break };
+            left.start += count;
             written += count;
             if written == length {
                 client.streams().finish(id).unwrap();
