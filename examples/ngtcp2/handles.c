@@ -59,10 +59,7 @@ static ssize_t on_token(const struct sockaddr *peer, socklen_t length,
 int main(int argc, char **argv)
 {
 	const struct server_callbacks callbacks = {
-		on_new_conn,
-		on_conn_moved,
-		on_conn_closed,
-		on_token, /* eQUIC Retry */
+		on_new_conn, on_conn_moved, on_conn_closed, on_token, /* eQUIC Retry */
 	};
 	equic_gateway *gateway; /* eQUIC */
 
@@ -72,8 +69,7 @@ int main(int argc, char **argv)
 	}
 	/* -- eQUIC: the gateway goes on without this server. */
 	if (equic_gateway_join_checking(argv[2], "ngtcp2", EQUIC_TOKEN_KEYS_TAKE, &gateway) ||
-	    equic_gateway_ring(gateway, &ring) ||
-	    equic_gateway_service(gateway, NULL, &service)) {
+	    equic_gateway_ring(gateway, &ring) || equic_gateway_service(gateway, NULL, &service)) {
 		fprintf(stderr, "serve-ngtcp2: %s\n", equic_last_error_message());
 		return 1;
 	}

@@ -40,7 +40,7 @@ typedef ngtcp2_connection_close_error ngtcp2_ccerr;
 #define ngtcp2_ccerr_set_application_error ngtcp2_connection_close_error_set_application_error
 #define ngtcp2_ccerr_set_liberr		   ngtcp2_connection_close_error_set_transport_error_liberr
 #else
-#define FALLBACK_PATH const ngtcp2_path *fallback __attribute__((unused)),
+#define FALLBACK_PATH	 const ngtcp2_path *fallback __attribute__((unused)),
 #define TOKEN(of)	 (of)->token
 #define TOKEN_LENGTH(of) (of)->tokenlen
 #endif

@@ -825,8 +825,8 @@ static void who_has_not_asked_has_no_ring(void)
 	CHECK(!joined);
 	CHECK_ERROR(equic_gateway_join_checking("c-test", NULL, -1, &joined), refused,
 		    "equic_token_keys");
-	CHECK_ERROR(equic_gateway_join_checking("c-test", NULL, EQUIC_TOKEN_KEYS_TAKE, NULL), refused,
-		    "NULL");
+	CHECK_ERROR(equic_gateway_join_checking("c-test", NULL, EQUIC_TOKEN_KEYS_TAKE, NULL),
+		    refused, "NULL");
 	CHECK_ERROR(equic_gateway_connect_checking("/tmp", NULL, 3, &joined), refused,
 		    "equic_token_keys");
 	CHECK_ERROR(equic_gateway_ring(NULL, &ring), refused, "NULL");
