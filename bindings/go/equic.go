@@ -163,12 +163,46 @@ func Join(selector, name string) (*Gateway, error) {
 // JoinWith is [Join] with a function that is told, with a line for a log, what becomes of the gateway. It
 // is called from a thread of the library, and must not close the gateway.
 func JoinWith(selector, name string, tell func(JoinEvent, string)) (*Gateway, error) {
+	return JoinChecking(selector, name, TokenKeysNone, tell)
+}
+
+// TokenKeys is what a server does about the tokens of a gateway's Retry packets.
+type TokenKeys int
+
+const (
+	// TokenKeysNone: it does not check them.
+	TokenKeysNone TokenKeys = C.EQUIC_TOKEN_KEYS_NONE
+	// TokenKeysTake: it takes the gateway's key ring ([Gateway.Ring]) and checks them.
+	TokenKeysTake TokenKeys = C.EQUIC_TOKEN_KEYS_TAKE
+	// TokenKeysOwn: it checks them, and has the ring already: from a file.
+	TokenKeysOwn TokenKeys = C.EQUIC_TOKEN_KEYS_OWN
+)
+
+// JoinChecking is [JoinWith] for a server that checks the tokens of the gateway's Retry packets. The gateway
+// refuses to be set to Retry while a server has not said so, as its clients would get no further.
+func JoinChecking(selector, name string, keys TokenKeys, tell func(JoinEvent, string)) (*Gateway, error) {
 	var texts texts
 	defer texts.free()
 	which, who := texts.add(selector), texts.add(name)
-	gateway, err := made(func(handle **C.equic_gateway) C.enum_equic_error {
-		return C.equic_gateway_join(which, who, handle)
+	return followed(tell, func(handle **C.equic_gateway) C.enum_equic_error {
+		return C.equic_gateway_join_checking(which, who, C.int(keys), handle)
 	})
+}
+
+// ConnectChecking joins the gateway behind a Unix socket (`equic gateway run --socket PATH`), which takes no
+// privileges. Otherwise as [JoinChecking]; settings, lists and counters are out of reach. The gateway gives its key
+// ring to users who may serve all its services; others join without it.
+func ConnectChecking(path, name string, keys TokenKeys, tell func(JoinEvent, string)) (*Gateway, error) {
+	var texts texts
+	defer texts.free()
+	where, who := texts.add(path), texts.add(name)
+	return followed(tell, func(handle **C.equic_gateway) C.enum_equic_error {
+		return C.equic_gateway_connect_checking(where, who, C.int(keys), handle)
+	})
+}
+
+func followed(tell func(JoinEvent, string), join func(**C.equic_gateway) C.enum_equic_error) (*Gateway, error) {
+	gateway, err := made(join)
 	if err != nil {
 		return nil, err
 	}

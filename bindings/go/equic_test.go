@@ -187,6 +187,53 @@ func TestJoin(t *testing.T) {
 	guard.Close()
 }
 
+func TestServersTakeTheKeysAsTheyJoin(t *testing.T) {
+	owner, _ := gateway(t)
+	defer owner.Close()
+	ring, err := owner.Ring()
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := ring.Seal(udp("192.0.2.1:4711"), original, retried)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell := func(JoinEvent, string) {}
+	name := fmt.Sprintf("go-%d", os.Getpid())
+	joined, err := JoinChecking(name, "checks", TokenKeysTake, tell)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, err := joined.Ring()
+	if err != nil {
+		t.Fatal(err)
+	}
+	proof, err := taken.Verify(udp("192.0.2.1:4711"), retried, token)
+	if err != nil || string(proof.OriginalDCID) != string(original) || string(proof.RetrySCID) != string(retried) {
+		t.Fatal(proof, err)
+	}
+	if _, err := taken.Verify(udp("192.0.2.2:4711"), retried, token); !errors.Is(err, ErrProofForged) {
+		t.Error(err)
+	}
+	joined.Close()
+	if _, err := taken.Verify(udp("192.0.2.1:4711"), retried, token); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	for _, keys := range []TokenKeys{TokenKeysNone, TokenKeysOwn} {
+		joined, err := JoinChecking(name, "", keys, tell)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := joined.Ring(); !errors.Is(err, ErrNotFound) {
+			t.Error(keys, err)
+		}
+		joined.Close()
+	}
+	if _, err := ConnectChecking("/nonexistent/equic.sock", "", TokenKeysTake, tell); !errors.Is(err, ErrNoGateway) {
+		t.Error(err)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	gateway, service := gateway(t)
 	for _, address := range []net.Addr{nil, &net.UDPAddr{}, &net.UnixAddr{Name: "/tmp/socket"}} {

@@ -17,8 +17,9 @@ const (
 	tokenLen = 80
 )
 
-// Ring has the keys that a gateway and the servers behind it share. It needs no gateway in this process
-// and no privileges. Whoever has it can make tokens and connection IDs.
+// Ring has the keys that a gateway and the servers behind it share: those of a gateway, as they are at every
+// call ([Gateway.Ring]), or a copy, which needs no gateway in this process and no privileges. Whoever has it can
+// make tokens and connection IDs.
 type Ring struct {
 	handle *C.equic_ring
 }
@@ -50,6 +51,17 @@ func ReadRing(content []byte) (*Ring, error) {
 	return newRing(func(handle **C.equic_ring) C.enum_equic_error {
 		data, length := bytes(content)
 		return C.equic_ring_read(data, length, handle)
+	})
+}
+
+// Ring is the key ring of a gateway that was joined with [TokenKeysTake], or that this process loaded. Every call
+// goes by the keys that the gateway has at that moment, until the gateway is closed. [ErrNotFound] if the gateway was
+// not asked for it, or has not given it.
+func (g *Gateway) Ring() (*Ring, error) {
+	g.lock.RLock()
+	defer g.lock.RUnlock()
+	return newRing(func(handle **C.equic_ring) C.enum_equic_error {
+		return C.equic_gateway_ring(g.handle, handle)
 	})
 }
 

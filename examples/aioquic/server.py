@@ -8,6 +8,7 @@ It answers every HTTP/3 request with a line of text.
 """
 
 import asyncio
+import contextlib
 import datetime
 import socket
 import sys
@@ -15,10 +16,12 @@ import sys
 import equic  # eQUIC
 from aioquic.asyncio import QuicConnectionProtocol
 from aioquic.asyncio.server import QuicServer
+from aioquic.buffer import Buffer
 from aioquic.h3.connection import H3_ALPN, ErrorCode, H3Connection
 from aioquic.h3.events import HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, QuicEvent
+from aioquic.quic.packet import pull_quic_header
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -59,6 +62,35 @@ class Protocol(QuicConnectionProtocol):
         self.transmit()
 
 
+# -- eQUIC Retry: who brings a token was sent a Retry packet by the gateway. aioquic asks for the original
+# Destination Connection ID where it would open a token of its own, and tells the client the rest itself.
+class Tokens:
+    def __init__(self, ring: equic.Ring) -> None:
+        self.ring = ring
+
+    def validate_token(self, *, address, destination_cid: bytes, token: bytes, now: float) -> bytes:
+        try:
+            return self.ring.verify(address, destination_cid, token).original_dcid
+        except equic.Error as error:
+            raise ValueError(str(error)) from error
+
+
+class Server(QuicServer):
+    tokens: Tokens
+
+    def datagram_received(self, data: bytes, addr) -> None:
+        self._retry = None
+        with contextlib.suppress(ValueError):  # aioquic drops what it cannot read
+            length = self._configuration.connection_id_length
+            token = pull_quic_header(Buffer(data=data), host_cid_length=length).token
+            if b"" < token[:1] < b"\x80":  # others would be of NEW_TOKEN frames, which this server sends none of
+                self._retry = self.tokens
+        super().datagram_received(data, addr)
+
+
+# --
+
+
 def configuration() -> QuicConfiguration:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
@@ -81,11 +113,13 @@ def configuration() -> QuicConfiguration:
 
 async def main(port: int, gateway: str) -> None:
     global service  # eQUIC
-    service = equic.join(gateway, "aioquic").service()  # eQUIC
+    joined = equic.join(gateway, "aioquic", keys=equic.TokenKeys.TAKE)  # eQUIC
+    service = joined.service()  # eQUIC
+    Server.tokens = Tokens(joined.ring())  # eQUIC Retry
     listening = dual(port)
     config = configuration()
     await asyncio.get_running_loop().create_datagram_endpoint(
-        lambda: QuicServer(configuration=config, create_protocol=Protocol), sock=listening
+        lambda: Server(configuration=config, create_protocol=Protocol), sock=listening
     )
     print("listening on", *listening.getsockname()[:2], flush=True)
     await asyncio.Event().wait()

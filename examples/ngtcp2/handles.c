@@ -9,6 +9,7 @@
 #include "server.h"
 #include <equic.h> /* eQUIC */
 #include <stdio.h>
+#include <string.h>
 
 /* -- eQUIC: counted from the end of the handshake until closed, where the client is. */
 static equic_service *service;
@@ -34,9 +35,32 @@ static void on_conn_closed(void *context)
 }
 /* -- */
 
+/* -- eQUIC Retry: who brings a token was sent a Retry packet by the gateway. */
+static equic_ring *ring;
+
+static ssize_t on_token(const struct sockaddr *peer, socklen_t length,
+			const struct initial_token *token, uint8_t *original)
+{
+	equic_retry_proof proof;
+
+	switch (equic_retry_verify(ring, peer, length, token->dcid, token->dcid_length,
+				   token->bytes, token->length, &proof)) {
+	case EQUIC_OK:
+		memcpy(original, proof.original_dcid, proof.original_dcid_len);
+		return proof.original_dcid_len;
+	case EQUIC_ERROR_NEW_TOKEN: /* this server sends none */
+		return 0;
+	default:
+		return -1;
+	}
+}
+/* -- */
+
 int main(int argc, char **argv)
 {
-	const struct server_callbacks callbacks = {on_new_conn, on_conn_moved, on_conn_closed};
+	const struct server_callbacks callbacks = {
+		on_new_conn, on_conn_moved, on_conn_closed, on_token, /* eQUIC Retry */
+	};
 	equic_gateway *gateway; /* eQUIC */
 
 	if (argc != 3) {
@@ -44,8 +68,8 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	/* -- eQUIC: the gateway goes on without this server. */
-	if (equic_gateway_join(argv[2], "ngtcp2", &gateway) != EQUIC_OK ||
-	    equic_gateway_service(gateway, NULL, &service) != EQUIC_OK) {
+	if (equic_gateway_join_checking(argv[2], "ngtcp2", EQUIC_TOKEN_KEYS_TAKE, &gateway) ||
+	    equic_gateway_ring(gateway, &ring) || equic_gateway_service(gateway, NULL, &service)) {
 		fprintf(stderr, "serve-ngtcp2: %s\n", equic_last_error_message());
 		return 1;
 	}

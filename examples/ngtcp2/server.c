@@ -34,11 +34,15 @@
 /* What is called otherwise, or takes less, before ngtcp2 1.0. */
 #if NGTCP2_VERSION_NUM < 0x010000
 #define FALLBACK_PATH
+#define TOKEN(of)	 (of)->token.base
+#define TOKEN_LENGTH(of) (of)->token.len
 typedef ngtcp2_connection_close_error ngtcp2_ccerr;
 #define ngtcp2_ccerr_set_application_error ngtcp2_connection_close_error_set_application_error
 #define ngtcp2_ccerr_set_liberr		   ngtcp2_connection_close_error_set_transport_error_liberr
 #else
-#define FALLBACK_PATH const ngtcp2_path *fallback __attribute__((unused)),
+#define FALLBACK_PATH	 const ngtcp2_path *fallback __attribute__((unused)),
+#define TOKEN(of)	 (of)->token
+#define TOKEN_LENGTH(of) (of)->tokenlen
 #endif
 
 /* Bytes that came on a stream and are not acknowledged as echoed. */
@@ -280,6 +284,29 @@ static void end(struct connection *connection)
 	free(connection);
 }
 
+/* -- eQUIC Retry: what a client compares with what it was sent (RFC 9000 s.7.3). */
+static int retried(const ngtcp2_pkt_hd *header, const ngtcp2_path *path, ngtcp2_settings *settings,
+		   ngtcp2_transport_params *parameters)
+{
+	const struct initial_token token = {TOKEN(header), header->dcid.data, TOKEN_LENGTH(header),
+					    header->dcid.datalen};
+	uint8_t original[NGTCP2_MAX_CIDLEN];
+	ssize_t length = 0;
+
+	if (token.length > 0 && server.callbacks->on_token)
+		length = server.callbacks->on_token(path->remote.addr, path->remote.addrlen, &token,
+						    original);
+	if (length > 0) {
+		ngtcp2_cid_init(&parameters->original_dcid, original, (size_t)length);
+		parameters->retry_scid = header->dcid;
+		parameters->retry_scid_present = 1;
+		TOKEN(settings) = TOKEN(header);
+		TOKEN_LENGTH(settings) = TOKEN_LENGTH(header);
+	}
+	return length < 0 ? -1 : 0;
+}
+/* -- */
+
 static struct connection *begin(const ngtcp2_pkt_hd *header, const ngtcp2_path *path)
 {
 	static const ngtcp2_callbacks callbacks = {
@@ -322,6 +349,10 @@ static struct connection *begin(const ngtcp2_pkt_hd *header, const ngtcp2_path *
 	parameters.initial_max_stream_data_bidi_remote = STREAM_WINDOW;
 	parameters.initial_max_data = 4 * STREAM_WINDOW;
 	random_bytes(id.data, id.datalen, NULL);
+	if (retried(header, path, &settings, &parameters) != 0) { /* eQUIC Retry */
+		free(connection);
+		return NULL;
+	}
 	if (ngtcp2_conn_server_new(&connection->quic, &header->scid, &id, path, header->version,
 				   &callbacks, &settings, &parameters, NULL, connection) != 0) {
 		free(connection);

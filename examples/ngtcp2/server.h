@@ -6,7 +6,14 @@
 #ifndef SERVER_H
 #define SERVER_H
 
+#include <stdint.h>
 #include <sys/socket.h>
+#include <sys/types.h>
+
+struct initial_token {
+	const uint8_t *bytes, *dcid;
+	size_t length, dcid_length;
+};
 
 struct server_callbacks {
 	/*
@@ -19,6 +26,14 @@ struct server_callbacks {
 	void (*on_conn_moved)(void *context, const struct sockaddr *peer, socklen_t length);
 	/* The connection is closed, by either side or because nothing came for too long. */
 	void (*on_conn_closed)(void *context);
+	/*
+	 * A client's Initial packet has a token. If the client was sent a Retry packet, the
+	 * Destination Connection ID of its first packet is written to `original`, where there is
+	 * room for 20 bytes, and its length returned. 0: the token is to be ignored; -1: the packet
+	 * is. NULL: all tokens are ignored.
+	 */
+	ssize_t (*on_token)(const struct sockaddr *peer, socklen_t length,
+			    const struct initial_token *token, uint8_t *original);
 };
 
 /* Listens on a UDP port of all addresses. Returns only if it cannot. */

@@ -15,7 +15,7 @@ Everything may be called from any thread; after a fork, join again.
 * _gateway.py: gateways; _service.py: services and guards; _retry.py: Retry tokens, connection IDs; _library.py: the C functions, errors.
 """
 
-from ._gateway import Gateway, JoinEvent, Mode, Policy, connect, join, load, load_config
+from ._gateway import Gateway, JoinEvent, Mode, Policy, TokenKeys, connect, join, load, load_config
 from ._library import Code, Error, version
 from ._retry import Clock, ConnectionIds, RetryProof, Ring
 from ._service import Address, Counts, Guard, Service
@@ -35,6 +35,7 @@ __all__ = [
     "RetryProof",
     "Ring",
     "Service",
+    "TokenKeys",
     "connect",
     "join",
     "load",

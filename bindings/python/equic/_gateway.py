@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from ._library import Code, Error, JoinCallback, Options, library, optional
+from ._retry import Ring
 from ._service import Service
 
 
@@ -41,6 +42,17 @@ class Mode(enum.IntEnum):
     AUTO = 1
     NATIVE = 2
     GENERIC = 3
+
+
+class TokenKeys(enum.IntEnum):
+    """What a server does about the tokens of a gateway's Retry packets."""
+
+    NONE = 0
+    """It does not check them."""
+    TAKE = 1
+    """It takes the gateway's key ring (Gateway.ring) and checks them."""
+    OWN = 2
+    """It checks them, and has the ring already: from a file."""
 
 
 def load(
@@ -84,6 +96,7 @@ def join(
     selector: str | None = None,
     name: str | None = None,
     on_event: Callable[[JoinEvent, str], None] | None = None,
+    keys: TokenKeys = TokenKeys.NONE,
 ) -> Gateway:
     """Joins a gateway that another process runs, chosen by interface, name or program id; None: the
     only one there is. `name` is what `equic gateway status` calls this process. Needs CAP_SYS_ADMIN.
@@ -91,18 +104,24 @@ def join(
     When that gateway ends, the next one is joined by itself, with every connection that is open.
     `on_event` is told of both with a line for a log, in a thread of the library's, where it must not
     close the gateway; without it, they are warnings of the logger "equic".
+
+    `keys` says whether this server checks the tokens of the gateway's Retry packets: the gateway
+    refuses to be set to Retry while a server has not said so, as its clients would get no further.
     """
-    return _followed(_made(library.equic_gateway_join, optional(selector), optional(name)), on_event)
+    made = _made(library.equic_gateway_join_checking, optional(selector), optional(name), keys)
+    return _followed(made, on_event)
 
 
 def connect(
     path: str,
     name: str | None = None,
     on_event: Callable[[JoinEvent, str], None] | None = None,
+    keys: TokenKeys = TokenKeys.NONE,
 ) -> Gateway:
     """Joins the gateway behind a Unix socket (`equic gateway run --socket PATH`), which takes no
-    privileges. Otherwise as `join`; settings, lists and counters are out of reach."""
-    made = _made(library.equic_gateway_connect, path.encode(), optional(name))
+    privileges. Otherwise as `join`; settings, lists and counters are out of reach. The gateway gives
+    its key ring to users who may serve all its services; others join without it."""
+    made = _made(library.equic_gateway_connect_checking, path.encode(), optional(name), keys)
     return _followed(made, on_event)
 
 
@@ -161,6 +180,16 @@ class Gateway:
         handle = c_void_p()
         self._call(library.equic_gateway_service, optional(name), byref(handle))
         return Service(handle)
+
+    def ring(self) -> Ring:
+        """The key ring of a gateway that was joined with TokenKeys.TAKE, or loaded by this process. Every
+        call goes by the keys that the gateway has at that moment, until the gateway is closed.
+
+        Raises Error with Code.NOT_FOUND if the gateway was not asked for it, or has not given it.
+        """
+        handle = c_void_p()
+        self._call(library.equic_gateway_ring, byref(handle))
+        return Ring._of(handle)
 
     def set(self, key: str, value: str) -> None:
         """Changes a setting while the gateway runs, as `equic gateway set KEY=VALUE` does."""

@@ -1,5 +1,5 @@
-"""Retry tokens that a gateway made, and connection IDs that prove themselves (docs/retry.md). They need no
-gateway in this process, and no privileges: only the ring that the gateway hands out."""
+"""Retry tokens that a gateway made, and connection IDs that prove themselves (docs/retry.md). They need only
+the ring of the gateway: Gateway.ring, or a copy, which needs no gateway in this process and no privileges."""
 
 from __future__ import annotations
 
@@ -41,13 +41,17 @@ class Ring:
         weakref.finalize(self, library.equic_ring_free, handle)
 
     @classmethod
+    def _of(cls, handle: c_void_p) -> Ring:
+        ring = cls.__new__(cls)
+        ring._take(handle)
+        return ring
+
+    @classmethod
     def generate(cls, clock: Clock = Clock.MONOTONIC) -> Ring:
         """A ring with one key, for whoever makes Retry packets."""
         handle = c_void_p()
         library.equic_ring_generate(clock, byref(handle))
-        ring = cls.__new__(cls)
-        ring._take(handle)
-        return ring
+        return cls._of(handle)
 
     def __bytes__(self) -> bytes:
         """The ring for others to read: a secret."""

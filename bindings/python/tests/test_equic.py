@@ -86,6 +86,20 @@ class Program(Case):
             self.assertEqual(joined.service().count(("192.0.2.1", 1)), 1)
         guard.close()
 
+    def test_servers_take_the_keys_as_they_join(self) -> None:
+        token = self.gateway.ring().seal(("192.0.2.1", 4711), b"original1", b"retried.")
+        with equic.join(NAME, "checks", keys=equic.TokenKeys.TAKE) as joined:
+            ring = joined.ring()
+            proof = ring.verify(("192.0.2.1", 4711), b"retried.", token)
+            self.assertEqual(proof, (b"original1", b"retried."))
+            with self.failing(equic.Code.PROOF_FORGED):
+                ring.verify(("192.0.2.2", 4711), b"retried.", token)
+        with self.failing(equic.Code.CLOSED):
+            ring.verify(("192.0.2.1", 4711), b"retried.", token)
+        for keys in (equic.TokenKeys.NONE, equic.TokenKeys.OWN):
+            with equic.join(NAME, keys=keys) as joined, self.failing(equic.Code.NOT_FOUND):
+                joined.ring()
+
 
 def packet(kind: bytes) -> bytes:
     """An Initial that a gateway takes for one, of a connection of its own."""

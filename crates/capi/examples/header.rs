@@ -49,9 +49,16 @@ const TOP: &str = r#"/*
  *        equic_opened(service, peer, peer_len, &connection, NULL, NULL);
  *        equic_connection_closed(connection);
  *
- * Retry tokens that a gateway made are checked with its ring: equic_ring_read, equic_retry_verify.
- * Connection IDs that prove themselves: equic_ids_new, equic_ids_generate. Neither needs a gateway in
- * this process, nor privileges.
+ * A server behind a gateway that answers with Retry packets says so as it joins, and checks the token of
+ * every Initial packet that has one; the rest of the keys is the library's:
+ *
+ *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE, &gateway);
+ *        equic_gateway_ring(gateway, &ring);
+ *        ...
+ *        equic_retry_verify(ring, peer, peer_len, dcid, dcid_len, token, token_len, &proof);
+ *
+ * A ring can be read from a file, too (equic_ring_read), which needs no gateway in this process and no
+ * privileges. Connection IDs that prove themselves: equic_ids_new, equic_ids_generate.
  *
  * Pointers. NULL is an error (or ignored, where it says so), never a crash. Any other pointer must
  * be what its type says and live during the call: text NUL-terminated UTF-8; a sockaddr with as
@@ -114,9 +121,10 @@ pub(crate) fn generate(folder: &Path) -> Result<cbindgen::Bindings, cbindgen::Er
         ..Config::default()
     };
     config.export.rename.insert("sockaddr".to_owned(), "struct sockaddr".to_owned());
-    config.export.include = ["equic_policy", "equic_mode", "equic_join_event", "equic_clock"]
-        .map(str::to_owned)
-        .to_vec();
+    config.export.include =
+        ["equic_policy", "equic_mode", "equic_join_event", "equic_clock", "equic_token_keys"]
+            .map(str::to_owned)
+            .to_vec();
     config.function.sort_by = Some(cbindgen::SortKey::None);
     Builder::new().with_crate(folder).with_config(config).generate()
 }

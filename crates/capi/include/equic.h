@@ -41,9 +41,16 @@
  *        equic_opened(service, peer, peer_len, &connection, NULL, NULL);
  *        equic_connection_closed(connection);
  *
- * Retry tokens that a gateway made are checked with its ring: equic_ring_read, equic_retry_verify.
- * Connection IDs that prove themselves: equic_ids_new, equic_ids_generate. Neither needs a gateway in
- * this process, nor privileges.
+ * A server behind a gateway that answers with Retry packets says so as it joins, and checks the token of
+ * every Initial packet that has one; the rest of the keys is the library's:
+ *
+ *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE, &gateway);
+ *        equic_gateway_ring(gateway, &ring);
+ *        ...
+ *        equic_retry_verify(ring, peer, peer_len, dcid, dcid_len, token, token_len, &proof);
+ *
+ * A ring can be read from a file, too (equic_ring_read), which needs no gateway in this process and no
+ * privileges. Connection IDs that prove themselves: equic_ids_new, equic_ids_generate.
  *
  * Pointers. NULL is an error (or ignored, where it says so), never a crash. Any other pointer must
  * be what its type says and live during the call: text NUL-terminated UTF-8; a sockaddr with as
@@ -299,6 +306,24 @@ typedef enum equic_clock {
          */
         EQUIC_CLOCK_UNIX = 1,
 } equic_clock;
+
+/**
+ * What a server does about the tokens of a gateway's Retry packets.
+ */
+typedef enum equic_token_keys {
+        /**
+         * It does not check them.
+         */
+        EQUIC_TOKEN_KEYS_NONE = 0,
+        /**
+         * It takes the gateway's key ring (`equic_gateway_ring`) and checks them.
+         */
+        EQUIC_TOKEN_KEYS_TAKE = 1,
+        /**
+         * It checks them, and has the ring already: from a file.
+         */
+        EQUIC_TOKEN_KEYS_OWN = 2,
+} equic_token_keys;
 
 /**
  * One open connection, which counts for its source until `equic_connection_closed`.
@@ -647,6 +672,16 @@ enum equic_error equic_gateway_join(const char *selector,
                                     struct equic_gateway **gateway);
 
 /**
+ * As `equic_gateway_join`, for a server that checks the tokens of the gateway's Retry packets with
+ * `equic_retry_verify`: `keys` is an enum equic_token_keys. The gateway refuses to be set to Retry while a server
+ * has not said so, as its clients would get no further.
+ */
+enum equic_error equic_gateway_join_checking(const char *selector,
+                                             const char *name,
+                                             int keys,
+                                             struct equic_gateway **gateway);
+
+/**
  * Joins the gateway behind a Unix socket (`equic gateway run --socket PATH`), to feed it. Takes no
  * privileges at all. When that gateway ends, the next one at the same path is joined by itself, with
  * every connection that is open; services and connections stay valid. Settings, lists and counters
@@ -658,6 +693,16 @@ enum equic_error equic_gateway_join(const char *selector,
 enum equic_error equic_gateway_connect(const char *path,
                                        const char *name,
                                        struct equic_gateway **gateway);
+
+/**
+ * As `equic_gateway_connect`, for a server that checks the tokens of the gateway's Retry packets with
+ * `equic_retry_verify`: `keys` is an enum equic_token_keys. The gateway gives its ring to users who may serve all
+ * its services; others join without it, and `equic_gateway_ring` says so.
+ */
+enum equic_error equic_gateway_connect_checking(const char *path,
+                                                const char *name,
+                                                int keys,
+                                                struct equic_gateway **gateway);
 
 /**
  * Has `callback` called, from a thread of the library, when a gateway that was joined has ended and
@@ -850,7 +895,19 @@ enum equic_error equic_ring_read(const uint8_t *bytes,
                                  struct equic_ring **ring);
 
 /**
- * Writes a ring as 128 bytes, for others to read. They are a secret.
+ * The key ring of a gateway that was joined with EQUIC_TOKEN_KEYS_TAKE, or that this process loaded. It is
+ * not a copy: every call with it goes by the keys that the gateway has at that moment, or the next gateway once
+ * that one is joined, so that nobody has to follow their rotation. Checking a token then takes a system call. After
+ * `equic_gateway_close` it gives EQUIC_ERROR_CLOSED, and is still to be released with `equic_ring_free`.
+ *
+ * EQUIC_ERROR_NOT_FOUND if the gateway was joined without asking for its ring, or has not given it: it is for
+ * users who may serve all services. On failure *ring is NULL.
+ */
+enum equic_error equic_gateway_ring(const struct equic_gateway *gateway,
+                                    struct equic_ring **ring);
+
+/**
+ * Writes a ring as 128 bytes, as it is now, for others to read. They are a secret.
  */
 enum equic_error equic_ring_write(const struct equic_ring *ring, uint8_t *bytes, size_t length);
 
@@ -864,7 +921,9 @@ void equic_ring_free(struct equic_ring *ring);
  * the clock of the ring. With EQUIC_OK the client's address is validated, and `proof` has what the server's
  * transport parameters need. Otherwise it is not, and `proof` is left alone:
  * EQUIC_ERROR_NEW_TOKEN: the token is of a NEW_TOKEN frame, and the server's to judge;
- * EQUIC_ERROR_PROOF_MALFORMED, _UNKNOWN_KEY, _FORGED, _EXPIRED, _EARLY: the server may close with INVALID_TOKEN.
+ * EQUIC_ERROR_PROOF_MALFORMED, _UNKNOWN_KEY, _FORGED, _EXPIRED, _EARLY: the server may close with INVALID_TOKEN;
+ * EQUIC_ERROR_CLOSED, EQUIC_ERROR_SYSTEM: the ring is a gateway's (`equic_gateway_ring`) and cannot be read.
+ * A packet without a token is not to be checked: the gateway did not ask its client for one.
  */
 enum equic_error equic_retry_verify(const struct equic_ring *ring,
                                     const struct sockaddr *client,

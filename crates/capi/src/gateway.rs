@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ::equic_gateway::{
     Attached, Config, Control, Gateway, JoinEvent, Ledger, Mode, ObjectSource, SocketHost,
+    TokenKeys,
 };
+use equic_token::KeyRing;
 
 use crate::arguments::{give, handle, optional_text, text};
 use crate::error::{Failure, Result, boundary, boundary_or, c_text, equic_error};
@@ -68,6 +70,22 @@ impl Inner {
         match &self.kind {
             Kind::Owned(gateway) => Ok(gateway.ledger()?),
             Kind::Joined(_, ledger) | Kind::Connected(ledger) => Ok(ledger.clone()),
+        }
+    }
+
+    /// The ring of the gateway's Retry tokens, as it is now.
+    pub(crate) fn key_ring(&self) -> Result<KeyRing> {
+        match &self.kind {
+            Kind::Owned(gateway) => Ok(gateway.control().key_ring()?),
+            Kind::Joined(_, ledger) | Kind::Connected(ledger) => {
+                ledger.key_ring()?.ok_or_else(|| {
+                    Failure::new(
+                        equic_error::EQUIC_ERROR_NOT_FOUND,
+                        "this process does not have the gateway's key ring: join with \
+                         EQUIC_TOKEN_KEYS_TAKE, as a user who may serve all services",
+                    )
+                })
+            }
         }
     }
 
@@ -165,19 +183,78 @@ pub unsafe extern "C" fn equic_gateway_join(
     name: *const c_char,
     gateway: *mut *mut equic_gateway,
 ) -> equic_error {
+    let none = equic_token_keys::EQUIC_TOKEN_KEYS_NONE as c_int;
+    // SAFETY: the contract of the API.
+    unsafe { equic_gateway_join_checking(selector, name, none, gateway) }
+}
+
+/// What a server does about the tokens of a gateway's Retry packets.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum equic_token_keys {
+    /// It does not check them.
+    EQUIC_TOKEN_KEYS_NONE = 0,
+    /// It takes the gateway's key ring (`equic_gateway_ring`) and checks them.
+    EQUIC_TOKEN_KEYS_TAKE = 1,
+    /// It checks them, and has the ring already: from a file.
+    EQUIC_TOKEN_KEYS_OWN = 2,
+}
+
+/// The number of an `equic_token_keys`.
+fn token_keys(number: c_int) -> Result<TokenKeys> {
+    use equic_token_keys::*;
+    [
+        (EQUIC_TOKEN_KEYS_NONE, TokenKeys::None),
+        (EQUIC_TOKEN_KEYS_TAKE, TokenKeys::Take),
+        (EQUIC_TOKEN_KEYS_OWN, TokenKeys::Own),
+    ]
+    .into_iter()
+    .find(|(code, _)| *code as c_int == number)
+    .map(|(_, keys)| keys)
+    .ok_or_else(|| Failure::argument(format!("no enum equic_token_keys has the number {number}")))
+}
+
+/// As `equic_gateway_join`, for a server that checks the tokens of the gateway's Retry packets with
+/// `equic_retry_verify`: `keys` is an enum equic_token_keys. The gateway refuses to be set to Retry while a server
+/// has not said so, as its clients would get no further.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_gateway_join_checking(
+    selector: *const c_char,
+    name: *const c_char,
+    keys: c_int,
+    gateway: *mut *mut equic_gateway,
+) -> equic_error {
+    // SAFETY: the contract of the API, here and below.
+    unsafe {
+        joined(gateway, name, keys, |name, keys| {
+            // SAFETY: as above.
+            let control = Control::open(optional_text(selector, "selector")?)?;
+            let ledger = control.join_checking(name, keys)?;
+            Ok(Kind::Joined(Mutex::new(control), ledger))
+        })
+    }
+}
+
+/// Joins a gateway of another process, by `join`.
+///
+/// # Safety
+/// `gateway` is NULL or valid for a write, `name` NULL or a string of C.
+unsafe fn joined(
+    gateway: *mut *mut equic_gateway,
+    name: *const c_char,
+    keys: c_int,
+    join: impl FnOnce(&str, TokenKeys) -> Result<Kind>,
+) -> equic_error {
     boundary(|| {
         if gateway.is_null() {
             return Err(Failure::argument("`gateway` is NULL"));
         }
-        // SAFETY: not NULL; the contract of the API, here and below.
+        // SAFETY: not NULL; the caller's promise, here and below.
         unsafe { gateway.write(std::ptr::null_mut()) };
         // SAFETY: as above.
-        let (selector, name) =
-            unsafe { (optional_text(selector, "selector")?, optional_text(name, "name")?) };
-        let control = Control::open(selector)?;
+        let name = unsafe { optional_text(name, "name") }?;
         let name = name.map_or_else(|| std::process::id().to_string(), str::to_owned);
-        let ledger = control.join(&name)?;
-        let inner = Inner::feeding(Kind::Joined(Mutex::new(control), ledger));
+        let inner = Inner::feeding(join(&name, token_keys(keys)?)?);
         // SAFETY: as above.
         unsafe { give(gateway, Box::into_raw(Box::new(equic_gateway { inner: Arc::new(inner) }))) };
         Ok(())
@@ -197,21 +274,28 @@ pub unsafe extern "C" fn equic_gateway_connect(
     name: *const c_char,
     gateway: *mut *mut equic_gateway,
 ) -> equic_error {
-    boundary(|| {
-        if gateway.is_null() {
-            return Err(Failure::argument("`gateway` is NULL"));
-        }
-        // SAFETY: not NULL; the contract of the API, here and below.
-        unsafe { gateway.write(std::ptr::null_mut()) };
-        // SAFETY: as above.
-        let (path, name) = unsafe { (text(path, "path")?, optional_text(name, "name")?) };
-        let name = name.map_or_else(|| std::process::id().to_string(), str::to_owned);
-        let ledger = Ledger::connect(path, &name)?;
-        let inner = Inner::feeding(Kind::Connected(ledger));
-        // SAFETY: as above.
-        unsafe { give(gateway, Box::into_raw(Box::new(equic_gateway { inner: Arc::new(inner) }))) };
-        Ok(())
-    })
+    let none = equic_token_keys::EQUIC_TOKEN_KEYS_NONE as c_int;
+    // SAFETY: the contract of the API.
+    unsafe { equic_gateway_connect_checking(path, name, none, gateway) }
+}
+
+/// As `equic_gateway_connect`, for a server that checks the tokens of the gateway's Retry packets with
+/// `equic_retry_verify`: `keys` is an enum equic_token_keys. The gateway gives its ring to users who may serve all
+/// its services; others join without it, and `equic_gateway_ring` says so.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_gateway_connect_checking(
+    path: *const c_char,
+    name: *const c_char,
+    keys: c_int,
+    gateway: *mut *mut equic_gateway,
+) -> equic_error {
+    // SAFETY: the contract of the API, here and below.
+    unsafe {
+        joined(gateway, name, keys, |name, keys| {
+            // SAFETY: as above.
+            Ok(Kind::Connected(Ledger::connect_checking(text(path, "path")?, name, keys)?))
+        })
+    }
 }
 
 /// What `equic_gateway_notify` tells.

@@ -3,7 +3,7 @@
 //! Two APIs over the crate `equic-gateway`, both described in the generated header `include/equic.h`:
 //! * the paper's, `equic_t`: `paper/mod.rs`. It prints to stderr and ends the process on errors;
 //! * handles and error codes, which does neither: `gateway.rs` (start there), `options.rs`,
-//!   `control.rs`, `service.rs`, `counters.rs`; and `retry.rs`, which needs no gateway.
+//!   `control.rs`, `service.rs`, `counters.rs`, `retry.rs`.
 //!
 //! Below both: `error.rs` (codes, messages, the boundary no panic crosses) and `arguments.rs` (what
 //! C hands in, checked). `examples/header.rs` prints the header, `tests/header.rs` compares it with

@@ -1,9 +1,11 @@
-//! Retry tokens that a gateway made, and connection IDs that prove themselves. They need no gateway, no
-//! kernel and no privileges: only the ring.
+//! Retry tokens that a gateway made, and connection IDs that prove themselves. They need only the ring: that of
+//! a gateway that was joined, or a copy, which needs no gateway, no kernel and no privileges.
 
+use std::borrow::Cow;
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::slice;
+use std::sync::{Arc, Weak};
 
 use equic_token::{
     Clock, ConnectionId, IdError, IdFormat, IdGenerator, KeyRing, RetryToken, RingError, SealError,
@@ -13,6 +15,7 @@ use libc::{sockaddr, socklen_t};
 
 use crate::arguments::{give, handle, peer};
 use crate::error::{Failure, Result, boundary, equic_error};
+use crate::gateway::{Inner, equic_gateway};
 use equic_error::*;
 
 /// The clock by which Retry tokens expire.
@@ -26,7 +29,29 @@ pub enum equic_clock {
 }
 
 /// Keys that a gateway and the servers behind it share. Whoever has them can make tokens and connection IDs.
-pub struct equic_ring(KeyRing);
+pub struct equic_ring(Keys);
+
+enum Keys {
+    /// A ring that was made or read here, and changes no more.
+    Copy(KeyRing),
+    /// The ring of a gateway, as it is whenever it is asked for.
+    Of(Weak<Inner>),
+}
+
+impl equic_ring {
+    /// The keys as they are now.
+    fn keys(&self) -> Result<Cow<'_, KeyRing>> {
+        match &self.0 {
+            Keys::Copy(ring) => Ok(Cow::Borrowed(ring)),
+            Keys::Of(gateway) => {
+                let gateway = gateway.upgrade().ok_or_else(|| {
+                    Failure::new(EQUIC_ERROR_CLOSED, "the gateway whose ring this is was closed")
+                })?;
+                gateway.key_ring().map(Cow::Owned)
+            }
+        }
+    }
+}
 
 /// Makes the connection IDs of one server process. Two processes need server IDs of their own.
 pub struct equic_ids(IdGenerator);
@@ -142,7 +167,7 @@ pub unsafe extern "C" fn equic_ring_generate(
         } else {
             return Err(Failure::argument(format!("no clock has the number {clock}")));
         };
-        Ok(equic_ring(KeyRing::generate(clock)?))
+        Ok(equic_ring(Keys::Copy(KeyRing::generate(clock)?)))
     };
     // SAFETY: the contract of the API.
     boundary(|| unsafe { give_handle(ring, make) })
@@ -160,13 +185,38 @@ pub unsafe extern "C" fn equic_ring_read(
         // SAFETY: the contract of the API.
         unsafe {
             give_handle(ring, || {
-                Ok(equic_ring(KeyRing::from_bytes(bytes_at(bytes, length, "bytes")?)?))
+                let ring = KeyRing::from_bytes(bytes_at(bytes, length, "bytes")?)?;
+                Ok(equic_ring(Keys::Copy(ring)))
             })
         }
     })
 }
 
-/// Writes a ring as 128 bytes, for others to read. They are a secret.
+/// The key ring of a gateway that was joined with EQUIC_TOKEN_KEYS_TAKE, or that this process loaded. It is
+/// not a copy: every call with it goes by the keys that the gateway has at that moment, or the next gateway once
+/// that one is joined, so that nobody has to follow their rotation. Checking a token then takes a system call. After
+/// `equic_gateway_close` it gives EQUIC_ERROR_CLOSED, and is still to be released with `equic_ring_free`.
+///
+/// EQUIC_ERROR_NOT_FOUND if the gateway was joined without asking for its ring, or has not given it: it is for
+/// users who may serve all services. On failure *ring is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_gateway_ring(
+    gateway: *const equic_gateway,
+    ring: *mut *mut equic_ring,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        unsafe {
+            give_handle(ring, || {
+                let gateway = &handle(gateway, "gateway")?.inner;
+                gateway.key_ring()?;
+                Ok(equic_ring(Keys::Of(Arc::downgrade(gateway))))
+            })
+        }
+    })
+}
+
+/// Writes a ring as 128 bytes, as it is now, for others to read. They are a secret.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_ring_write(
     ring: *const equic_ring,
@@ -179,7 +229,7 @@ pub unsafe extern "C" fn equic_ring_write(
         if bytes.is_null() || length < KeyRing::LEN {
             return Err(Failure::argument("a ring needs room for 128 bytes"));
         }
-        let content = ring.0.to_bytes();
+        let content = ring.keys()?.to_bytes();
         // SAFETY: there is room for as many; the contract of the API.
         unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), bytes, KeyRing::LEN) };
         Ok(())
@@ -199,7 +249,9 @@ pub unsafe extern "C" fn equic_ring_free(ring: *mut equic_ring) {
 /// the clock of the ring. With EQUIC_OK the client's address is validated, and `proof` has what the server's
 /// transport parameters need. Otherwise it is not, and `proof` is left alone:
 /// EQUIC_ERROR_NEW_TOKEN: the token is of a NEW_TOKEN frame, and the server's to judge;
-/// EQUIC_ERROR_PROOF_MALFORMED, _UNKNOWN_KEY, _FORGED, _EXPIRED, _EARLY: the server may close with INVALID_TOKEN.
+/// EQUIC_ERROR_PROOF_MALFORMED, _UNKNOWN_KEY, _FORGED, _EXPIRED, _EARLY: the server may close with INVALID_TOKEN;
+/// EQUIC_ERROR_CLOSED, EQUIC_ERROR_SYSTEM: the ring is a gateway's (`equic_gateway_ring`) and cannot be read.
+/// A packet without a token is not to be checked: the gateway did not ask its client for one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_retry_verify(
     ring: *const equic_ring,
@@ -215,13 +267,13 @@ pub unsafe extern "C" fn equic_retry_verify(
         // SAFETY: the contract of the API.
         let (ring, client, dcid, token) = unsafe {
             (
-                &handle(ring, "ring")?.0,
+                handle(ring, "ring")?.keys()?,
                 peer(client, client_len)?,
                 bytes_at(dcid, dcid_len, "dcid")?,
                 bytes_at(token, token_len, "token")?,
             )
         };
-        let token = RetryToken::open(ring, ring.now(), client, dcid, token)?;
+        let token = RetryToken::open(&ring, ring.now(), client, dcid, token)?;
         // SAFETY: the contract of the API.
         unsafe { give(proof, told(&token)) };
         Ok(())
@@ -256,7 +308,7 @@ pub unsafe extern "C" fn equic_retry_seal(
         // SAFETY: the contract of the API.
         let (ring, client, original, retry): (_, SocketAddr, _, _) = unsafe {
             (
-                &handle(ring, "ring")?.0,
+                handle(ring, "ring")?.keys()?,
                 peer(client, client_len)?,
                 id_at(original_dcid, original_dcid_len, "original_dcid")?,
                 id_at(retry_scid, retry_scid_len, "retry_scid")?,
@@ -265,7 +317,7 @@ pub unsafe extern "C" fn equic_retry_seal(
         if token.is_null() || token_room < RetryToken::LEN {
             return Err(Failure::argument("a Retry token needs room for 80 bytes"));
         }
-        let sealed = RetryToken::new(client, original, retry, ring.now()).seal(ring)?;
+        let sealed = RetryToken::new(client, original, retry, ring.now()).seal(&ring)?;
         // SAFETY: there is room for as many; the contract of the API.
         unsafe { std::ptr::copy_nonoverlapping(sealed.as_ptr(), token, sealed.len()) };
         Ok(())
@@ -287,7 +339,7 @@ pub unsafe extern "C" fn equic_ids_new(
         unsafe {
             give_handle(ids, || {
                 let server_id = bytes_at(server_id, server_id_len, "server_id")?;
-                let ring = handle(ring, "ring")?.0.clone();
+                let ring = handle(ring, "ring")?.keys()?.into_owned();
                 let format = IdFormat::new(length, server_id.len())?;
                 Ok(equic_ids(IdGenerator::new(format, server_id, ring)?))
             })
@@ -341,7 +393,7 @@ pub unsafe extern "C" fn equic_ids_set_ring(
     boundary(|| {
         // SAFETY: the contract of the API.
         let (ids, ring) = unsafe { (handle(ids, "ids")?, handle(ring, "ring")?) };
-        ids.0.set_ring(ring.0.clone());
+        ids.0.set_ring(ring.keys()?.into_owned());
         Ok(())
     })
 }

@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use equic_gateway::{Control, Guard, Service}; // eQUIC
+use equic_gateway::{Ledger, TokenKeys}; // eQUIC Retry
+use equic_token::{RetryToken, TokenError}; // eQUIC Retry
 use quiche::h3::{self, NameValue as _};
-use quiche::{ConnectionId, Header, RecvInfo, Type};
+use quiche::{ConnectionId, Header, RecvInfo, RetryConnectionIds, Type};
 
 const ANSWER: &[u8] = b"hello from quiche\n";
 
@@ -33,6 +35,7 @@ struct Server {
     ids: HashMap<ConnectionId<'static>, u64>,
     next: u64,
     service: Service, // eQUIC
+    gateway: Ledger,  // eQUIC Retry
 }
 
 fn main() -> Result<()> {
@@ -40,7 +43,10 @@ fn main() -> Result<()> {
     let (Some(port), Some(gateway)) = (arguments.next(), arguments.next()) else {
         anyhow::bail!("usage: serve-quiche PORT GATEWAY");
     };
-    let service = Control::open(Some(&gateway))?.join("quiche")?.service_at(0)?; // eQUIC
+    // -- eQUIC: the gateway goes on without this server, which checks the tokens of its Retry packets.
+    let gateway = Control::open(Some(&gateway))?.join_checking("quiche", TokenKeys::Take)?;
+    let service = gateway.service_at(0)?;
+    // --
 
     let socket = UdpSocket::bind(format!("[::]:{port}"))?;
     let local = socket.local_addr()?;
@@ -56,6 +62,7 @@ fn main() -> Result<()> {
         ids,
         next: 0,
         service, // eQUIC
+        gateway, // eQUIC Retry
     };
     let mut packet = [0; 65_535];
     loop {
@@ -120,7 +127,17 @@ impl Server {
         }
         // --
         let own = connection_id()?;
-        let quic = quiche::accept(&own, None, self.local, from, &mut self.quic)?;
+        let retried = self.retried(header, from)?; // eQUIC Retry
+        let quic = match &retried {
+            // -- eQUIC Retry: what the client compares with what it was sent (RFC 9000 s.7.3).
+            Some(original) => {
+                let (original_destination_cid, retry_source_cid) = (original, &header.dcid);
+                let ids = RetryConnectionIds { original_destination_cid, retry_source_cid };
+                quiche::accept_with_retry(&own, ids, self.local, from, &mut self.quic)?
+            }
+            // --
+            None => quiche::accept(&own, None, self.local, from, &mut self.quic)?,
+        };
         self.next += 1;
         self.ids.insert(own, self.next);
         self.ids.insert(header.dcid.clone().into_owned(), self.next);
@@ -134,6 +151,21 @@ impl Server {
         );
         Ok(Some(self.next))
     }
+
+    // -- eQUIC Retry: the ID to which the client's first packet went, if the gateway answered that with a Retry.
+    fn retried(&self, header: &Header, from: SocketAddr) -> Result<Option<ConnectionId<'static>>> {
+        let Some(token) = header.token.as_deref().filter(|token| !token.is_empty()) else {
+            return Ok(None);
+        };
+        let ring = self.gateway.key_ring()?.context("the gateway keeps its keys to itself")?;
+        match RetryToken::open(&ring, ring.now(), from, &header.dcid, token) {
+            Ok(proof) => Ok(Some(ConnectionId::from_vec(proof.original.as_bytes().to_vec()))),
+            // Of a NEW_TOKEN frame, which this server sends none of.
+            Err(TokenError::NewToken) => Ok(None),
+            Err(forged) => Err(forged.into()),
+        }
+    }
+    // --
 
     /// Sends what is due, and forgets who is gone.
     fn send(&mut self) {

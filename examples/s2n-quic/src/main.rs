@@ -6,12 +6,19 @@
 //!
 //! It answers every bidirectional stream with what came in on it (ALPN `echo`).
 
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
 use equic_gateway::{Control, Guard, Service}; // eQUIC
+use equic_gateway::{Ledger, TokenKeys}; // eQUIC Retry
+use equic_token::RetryToken; // eQUIC Retry
+use s2n_quic::provider::address_token::{Context, Format, Provider};
 use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter, Outcome};
 use s2n_quic::provider::event::events::{ActivePathUpdated, ConnectionClosed};
 use s2n_quic::provider::event::{ConnectionInfo as Info, ConnectionMeta as Meta, Subscriber};
 use s2n_quic::provider::tls::rustls;
 use s2n_quic::{Connection, Server};
+use s2n_quic_core::connection::{InitialId, LocalId};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -39,13 +46,46 @@ impl Subscriber for Quota {
 }
 // --
 
+// -- eQUIC Retry: who brings a token was sent a Retry packet by the gateway. s2n-quic takes the original
+// Destination Connection ID from here and the other from the packet, where the gateway has compared it.
+struct Tokens(Ledger);
+
+impl Format for Tokens {
+    const TOKEN_LEN: usize = RetryToken::LEN;
+
+    fn validate_token(&mut self, from: &mut Context<'_>, token: &[u8]) -> Option<InitialId> {
+        let ring = self.0.key_ring().ok()??;
+        let proof = RetryToken::authenticate(&ring, ring.now(), token).ok()?;
+        let from = SocketAddr::from(&from.remote_address);
+        // On a socket for both families an IPv4 client has a mapped address.
+        let brought = SocketAddr::new(from.ip().to_canonical(), from.port()) == proof.client;
+        brought.then(|| InitialId::try_from_bytes(proof.original.as_bytes()))?
+    }
+    fn generate_retry_token(&mut self, _: &mut Context, _: &InitialId, _: &mut [u8]) -> Option<()> {
+        None
+    }
+    fn generate_new_token(&mut self, _: &mut Context, _: &LocalId, _: &mut [u8]) -> Option<()> {
+        None
+    }
+}
+
+impl Provider for Tokens {
+    type Format = Self;
+    type Error = Infallible;
+    fn start(self) -> std::result::Result<Self, Infallible> {
+        Ok(self)
+    }
+}
+// --
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let (Some(port), Some(gateway)) = (arguments.next(), arguments.next()) else {
         return Err("usage: serve-s2n-quic PORT GATEWAY".into());
     };
-    let service = Control::open(Some(&gateway))?.join("s2n-quic")?.service_at(0)?; // eQUIC
+    let gateway = Control::open(Some(&gateway))?.join_checking("s2n-quic", TokenKeys::Take)?; // eQUIC Retry
+    let service = gateway.service_at(0)?; // eQUIC
 
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()])?;
     let tls = rustls::Server::builder()
@@ -57,6 +97,7 @@ async fn main() -> Result<()> {
         .with_io(format!("[::]:{port}").as_str())?
         .with_endpoint_limits(Quota(service.clone()))? // eQUIC
         .with_event(Quota(service.clone()))? // eQUIC
+        .with_address_token(Tokens(gateway))? // eQUIC Retry
         .start()?;
     println!("listening on {}", server.local_addr()?);
     while let Some(connection) = server.accept().await {

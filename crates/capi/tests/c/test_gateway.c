@@ -492,6 +492,28 @@ static void processes_share_a_gateway(void)
 }
 
 /* A process with a gateway on eth0. */
+enum { TOKEN = 80, RING = 128 };
+
+static const uint8_t ORIGINAL[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+static const uint8_t RETRY[] = {9, 8, 7, 6, 5, 4, 3, 2};
+
+static enum equic_error seal_for(const equic_ring *ring, const char *address, uint8_t *token)
+{
+	struct peer peer = peer_of(address);
+
+	return equic_retry_seal(ring, &peer.address.any, peer.length, ORIGINAL, sizeof(ORIGINAL),
+				RETRY, sizeof(RETRY), token, TOKEN);
+}
+
+static enum equic_error verify_for(const equic_ring *ring, const char *address,
+				   const uint8_t *token, equic_retry_proof *proof)
+{
+	struct peer peer = peer_of(address);
+
+	return equic_retry_verify(ring, &peer.address.any, peer.length, RETRY, sizeof(RETRY), token,
+				  TOKEN, proof);
+}
+
 static pid_t start_owner(void)
 {
 	char answer;
@@ -557,6 +579,8 @@ static void the_next_gateway_is_joined(void)
 	equic_connection *one, *two;
 	equic_gateway *gateway;
 	equic_service *service;
+	equic_ring *ring, *gone;
+	uint8_t token[TOKEN], copy[RING];
 	int here, ends[2];
 	pid_t owner;
 
@@ -564,7 +588,10 @@ static void the_next_gateway_is_joined(void)
 	here = listen_here();
 	CHECK(pipe(ends) == 0);
 	owner = start_owner();
-	CHECK_OK(equic_gateway_join("eth0", "server", &gateway));
+	CHECK_OK(equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE, &gateway));
+	CHECK_OK(equic_gateway_ring(gateway, &ring));
+	CHECK_OK(seal_for(ring, "10.0.0.2", token));
+	CHECK_OK(equic_ring_write(ring, copy, RING));
 	CHECK_ERROR(equic_gateway_notify(gateway, NULL, NULL), EQUIC_ERROR_INVALID_ARGUMENT,
 		    "`callback` is NULL");
 	CHECK_OK(equic_gateway_notify(gateway, heard, &ends[1]));
@@ -585,6 +612,14 @@ static void the_next_gateway_is_joined(void)
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 3);
 	one = open_connection(service, "10.0.0.2", 2, 0);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 0);
+	/* The ring is the next one's, and no copy changes. */
+	CHECK(verify_for(ring, "10.0.0.2", token, NULL) != EQUIC_OK);
+	CHECK_OK(equic_ring_read(copy, RING, &gone));
+	CHECK_OK(verify_for(gone, "10.0.0.2", token, NULL));
+	CHECK_OK(seal_for(ring, "10.0.0.2", token));
+	CHECK_OK(verify_for(ring, "10.0.0.2", token, NULL));
+	equic_ring_free(gone);
+	equic_ring_free(ring);
 	/* Settings and lists are the next one's. */
 	CHECK_OK(equic_set(gateway, "max_connections", "3"));
 	CHECK_INT(equic_service_limit(service), 3);
@@ -662,17 +697,20 @@ static bool connects(const void *argument)
 {
 	const struct at_socket *at = argument;
 
-	return equic_gateway_connect(at->path, "c server", at->gateway) == EQUIC_OK;
+	return equic_gateway_connect_checking(at->path, "c server", EQUIC_TOKEN_KEYS_TAKE,
+					      at->gateway) == EQUIC_OK;
 }
 
 /* A server as nobody, in a process of its own, which waits for its gateway. */
-static void unprivileged_server(const char *path)
+static void unprivileged_server(const char *path, int tell)
 {
 	equic_gateway *gateway;
 	struct at_socket at = {path, &gateway};
 	equic_service *service;
 	equic_connection *connection;
 	struct peer peer = peer_of("192.0.2.7");
+	equic_ring *ring;
+	uint8_t token[TOKEN];
 	uint32_t flags;
 
 	CHECK(setgroups(0, NULL) == 0 && setgid(65534) == 0 && setuid(65534) == 0);
@@ -682,6 +720,12 @@ static void unprivileged_server(const char *path)
 	CHECK_OK(equic_opened(service, &peer.address.any, peer.length, &connection, NULL, &flags));
 	CHECK_INT(flags, 0);
 	CHECK_INT(count_of(service, "192.0.2.7"), 1);
+	/* It has the gateway's keys: what is made with them here, the gateway takes. */
+	CHECK_OK(equic_gateway_ring(gateway, &ring));
+	CHECK_OK(seal_for(ring, "192.0.2.7", token));
+	CHECK_OK(verify_for(ring, "192.0.2.7", token, NULL));
+	CHECK(write(tell, token, TOKEN) == TOKEN);
+	equic_ring_free(ring);
 	/* It feeds the gateway, and that is all. */
 	CHECK_ERROR(equic_set(gateway, "max_connections", "9"), EQUIC_ERROR_NOT_OWNER, "socket");
 	CHECK_ERROR(equic_deny(gateway, "192.0.2.1", 0), EQUIC_ERROR_NOT_OWNER, "socket");
@@ -697,10 +741,13 @@ static void a_server_without_privileges(void)
 {
 	char directory[] = "/tmp/equic-c-XXXXXX", path[64], text[512];
 	equic_gateway *gateway;
-	int status;
+	equic_ring *ring;
+	uint8_t token[TOKEN];
+	int status, ends[2];
 	pid_t server;
 
 	network_make();
+	CHECK(pipe(ends) == 0);
 	CHECK(mkdtemp(directory) && chmod(directory, 0755) == 0);
 	snprintf(path, sizeof(path), "%s/sock", directory);
 	snprintf(text, sizeof(text),
@@ -713,15 +760,78 @@ static void a_server_without_privileges(void)
 	server = fork();
 	CHECK(server >= 0);
 	if (server == 0) {
-		unprivileged_server(path);
+		unprivileged_server(path, ends[1]);
 		exit(0);
 	}
 	CHECK_OK(equic_gateway_open_config(text, &gateway));
 	CHECK(waitpid(server, &status, 0) == server);
 	CHECK_INT(exit_code(status), 0);
+	CHECK(read(ends[0], token, TOKEN) == TOKEN);
+	CHECK_OK(equic_gateway_ring(gateway, &ring));
+	CHECK_OK(verify_for(ring, "192.0.2.7", token, NULL));
+	equic_ring_free(ring);
 	equic_gateway_close(gateway);
 	CHECK(access(path, F_OK) != 0);
 	CHECK(rmdir(directory) == 0);
+}
+
+static void servers_take_the_keys_as_they_join(void)
+{
+	struct opened opened = open_with(2);
+	equic_gateway *joined = (equic_gateway *)8;
+	equic_ring *gateways, *ring = (equic_ring *)8;
+	equic_retry_proof proof = {0};
+	uint8_t token[TOKEN], copies[2][RING];
+
+	CHECK_OK(equic_gateway_ring(opened.gateway, &gateways));
+	CHECK_OK(seal_for(gateways, "192.0.2.7", token));
+	CHECK_OK(equic_gateway_join_checking("c-test", "takes", EQUIC_TOKEN_KEYS_TAKE, &joined));
+	CHECK_OK(equic_gateway_ring(joined, &ring));
+	CHECK_OK(verify_for(ring, "192.0.2.7", token, &proof));
+	CHECK_INT(proof.original_dcid_len, sizeof(ORIGINAL));
+	CHECK(!memcmp(proof.original_dcid, ORIGINAL, sizeof(ORIGINAL)));
+	CHECK_INT(proof.retry_scid_len, sizeof(RETRY));
+	CHECK(!memcmp(proof.retry_scid, RETRY, sizeof(RETRY)));
+	CHECK_ERROR(verify_for(ring, "192.0.2.8", token, &proof), EQUIC_ERROR_PROOF_FORGED,
+		    "not made for this client");
+	CHECK_OK(equic_ring_write(gateways, copies[0], RING));
+	CHECK_OK(equic_ring_write(ring, copies[1], RING));
+	CHECK(!memcmp(copies[0], copies[1], RING));
+	/* It is the gateway's, which this process has left. */
+	equic_gateway_close(joined);
+	CHECK_ERROR(verify_for(ring, "192.0.2.7", token, NULL), EQUIC_ERROR_CLOSED, "closed");
+	equic_ring_free(ring);
+	CHECK_OK(verify_for(gateways, "192.0.2.7", token, NULL));
+	equic_ring_free(gateways);
+	close_all(opened);
+}
+
+static void who_has_not_asked_has_no_ring(void)
+{
+	const enum equic_error refused = EQUIC_ERROR_INVALID_ARGUMENT;
+	struct opened opened = open_with(2);
+	equic_gateway *joined = (equic_gateway *)8;
+	equic_ring *ring = (equic_ring *)8;
+
+	for (int keys = EQUIC_TOKEN_KEYS_NONE; keys <= EQUIC_TOKEN_KEYS_OWN; keys += 2) {
+		CHECK_OK(equic_gateway_join_checking("c-test", NULL, keys, &joined));
+		CHECK_ERROR(equic_gateway_ring(joined, &ring), EQUIC_ERROR_NOT_FOUND,
+			    "EQUIC_TOKEN_KEYS_TAKE");
+		CHECK(!ring);
+		equic_gateway_close(joined);
+	}
+	CHECK_ERROR(equic_gateway_join_checking("c-test", NULL, 3, &joined), refused,
+		    "equic_token_keys");
+	CHECK(!joined);
+	CHECK_ERROR(equic_gateway_join_checking("c-test", NULL, -1, &joined), refused,
+		    "equic_token_keys");
+	CHECK_ERROR(equic_gateway_join_checking("c-test", NULL, EQUIC_TOKEN_KEYS_TAKE, NULL),
+		    refused, "NULL");
+	CHECK_ERROR(equic_gateway_connect_checking("/tmp", NULL, 3, &joined), refused,
+		    "equic_token_keys");
+	CHECK_ERROR(equic_gateway_ring(NULL, &ring), refused, "NULL");
+	CHECK_ERROR(equic_gateway_ring(opened.gateway, NULL), refused, "NULL");
+	close_all(opened);
 }
 
 static const struct test TESTS[] = {
@@ -737,6 +847,8 @@ static const struct test TESTS[] = {
 	{"lists_and_counters", lists_and_counters, true},
 	{"processes_share_a_gateway", processes_share_a_gateway, true},
 	{"the_next_gateway_is_joined", the_next_gateway_is_joined, true},
+	{"servers_take_the_keys_as_they_join", servers_take_the_keys_as_they_join, true},
+	{"who_has_not_asked_has_no_ring", who_has_not_asked_has_no_ring, true},
 	{"wrong_objects", wrong_objects, true},
 	{"quota_example", quota_example, true},
 	{"no_gateway_at_the_socket", no_gateway_at_the_socket, false},

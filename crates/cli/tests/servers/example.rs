@@ -80,6 +80,11 @@ impl Example {
         matches!(self, Quinn | S2nQuic | Ngtcp2 | Ngtcp2Paper)
     }
 
+    /// Whether the example checks the tokens of a gateway's Retry packets.
+    pub(crate) fn checks_tokens(self) -> bool {
+        matches!(self, S2nQuic | Quiche | Aioquic | Ngtcp2)
+    }
+
     /// Starts it in the lab on port 443, and waits until it listens.
     pub(crate) fn start(self, stage: &Stage) -> Server {
         let program = match self {

@@ -1,20 +1,42 @@
 //! Count of an example's lines about eQUIC: lines between `-- eQUIC` and `--`, and lines that end
-//! in `eQUIC`. Nothing about it may stand elsewhere.
+//! in `eQUIC`. Those about the tokens of a gateway's Retry packets have `eQUIC Retry` instead. Nothing about either may
+//! stand elsewhere.
 
 use std::fs;
 
-use crate::example::ALL;
+use crate::example::{ALL, Example};
 
-/// Every example has fewer.
+/// Every example has fewer about its quota.
 const LIMIT: usize = 30;
+/// Every example that checks tokens has fewer about them.
+const RETRY_LIMIT: usize = 40;
+
+/// An example's lines.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Lines<'a> {
+    /// About the quota.
+    about: Vec<&'a str>,
+    /// About the tokens of Retry packets.
+    retry: Vec<&'a str>,
+    rest: Vec<&'a str>,
+}
 
 #[test]
 fn every_example_needs_fewer_than_thirty() {
     for example in ALL {
         let text = fs::read_to_string(example.source()).expect("an example");
-        let (about, rest) = split(&text);
+        let Lines { about, retry, rest } = split(&text);
         assert!(!about.is_empty(), "{example:?} has no marked lines");
         assert!(about.len() < LIMIT, "{example:?} has {}:\n{}", about.len(), about.join("\n"));
+        let hooks = match example {
+            // The loop that its user writes, where a token is taken from a packet.
+            Example::Ngtcp2 => fs::read_to_string(example.source().with_file_name("server.c")),
+            _ => Ok(String::new()),
+        };
+        let hooks = hooks.expect("the rest of the example");
+        let retry = [retry, split(&hooks).retry].concat();
+        assert_eq!(!retry.is_empty(), example.checks_tokens(), "{example:?}: {retry:?}");
+        assert!(retry.len() < RETRY_LIMIT, "{example:?}: {}:\n{}", retry.len(), retry.join("\n"));
         for line in rest {
             let line = line.to_lowercase();
             let about = [
@@ -33,9 +55,17 @@ fn every_example_needs_fewer_than_thirty() {
     }
 }
 
-/// Code lines about eQUIC, and all other code lines; no comments, no blank lines.
-fn split(text: &str) -> (Vec<&str>, Vec<&str>) {
-    let (mut about, mut rest, mut inside, mut quoted) = (Vec::new(), Vec::new(), false, false);
+/// What the lines between two marks are about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Quota,
+    Retry,
+    Rest,
+}
+
+/// Code lines by what they are about; no comments, no blank lines.
+fn split(text: &str) -> Lines<'_> {
+    let (mut lines, mut part, mut quoted) = (Lines::default(), Part::Rest, false);
     let mut block = false;
     for line in text.lines() {
         let code = line.trim();
@@ -55,19 +85,28 @@ fn split(text: &str) -> (Vec<&str>, Vec<&str>) {
         }
         if let Some(comment) = comment(code) {
             match comment {
-                "--" => inside = false,
-                comment if comment.starts_with("-- eQUIC") => inside = true,
+                "--" => part = Part::Rest,
+                comment if comment.starts_with("-- eQUIC Retry") => part = Part::Retry,
+                comment if comment.starts_with("-- eQUIC") => part = Part::Quota,
                 _ => {}
             }
         } else if code.is_empty() || quoted {
-        } else if inside || code.ends_with("eQUIC") || code.ends_with("eQUIC */") {
-            about.push(line);
         } else {
-            rest.push(line);
+            let end = code.trim_end_matches(" */");
+            let of_its_own = match part {
+                Part::Rest if end.ends_with("eQUIC") => Part::Quota,
+                Part::Rest if end.ends_with("eQUIC Retry") => Part::Retry,
+                part => part,
+            };
+            match of_its_own {
+                Part::Quota => lines.about.push(line),
+                Part::Retry => lines.retry.push(line),
+                Part::Rest => lines.rest.push(line),
+            }
         }
     }
-    assert!(!inside, "a marked part does not end");
-    (about, rest)
+    assert!(part == Part::Rest, "a marked part does not end");
+    lines
 }
 
 /// A line that is nothing but a comment, without its signs.
@@ -80,13 +119,17 @@ fn comment(code: &str) -> Option<&str> {
 
 #[test]
 fn what_is_counted() {
+    let same = |text, about: &[&str], retry: &[&str], rest: &[&str]| {
+        let [about, retry, rest] = [about, retry, rest].map(<[&str]>::to_vec);
+        assert_eq!(split(text), Lines { about, retry, rest });
+    };
     let text = "//! guard\nuse x; // eQUIC\n\n// -- eQUIC: why\na\n// more\nb\n// --\nc\n";
-    assert_eq!(split(text), (vec!["use x; // eQUIC", "a", "b"], vec!["c"]));
+    same(text, &["use x; // eQUIC", "a", "b"], &[], &["c"]);
+    let text = "use x; // eQUIC Retry\n// -- eQUIC Retry: why\na\nb // eQUIC\n// --\nc\n";
+    same(text, &[], &["use x; // eQUIC Retry", "a", "b // eQUIC"], &["c"]);
     let text = "\"\"\"one\nguard\n\"\"\"\nimport y  # eQUIC\n# -- eQUIC\nd\n# --\n";
-    assert_eq!(split(text), (vec!["import y  # eQUIC", "d"], vec![]));
-    let text = "/* one\n * guard\n */\n#include <e.h> /* eQUIC */\n#include <f.h>\n/* -- eQUIC: why */\ng();\n/* -- */\nh(); /* why */\n";
-    assert_eq!(
-        split(text),
-        (vec!["#include <e.h> /* eQUIC */", "g();"], vec!["#include <f.h>", "h(); /* why */"])
-    );
+    same(text, &["import y  # eQUIC", "d"], &[], &[]);
+    let text = "/* one\n * guard\n */\n#include <e.h> /* eQUIC */\n#include <f.h>\n/* -- eQUIC: why */\ng();\n/* -- */\nh(); /* why */\ni(); /* eQUIC Retry */\n";
+    let (quota, retry) = (["#include <e.h> /* eQUIC */", "g();"], ["i(); /* eQUIC Retry */"]);
+    same(text, &quota, &retry, &["#include <f.h>", "h(); /* why */"]);
 }

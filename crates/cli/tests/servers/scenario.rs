@@ -121,6 +121,76 @@ fn race(stage: &Stage, clients: &Clients<'_>, from: IpAddr, limit: usize) {
     stage.await_connections(from, 0);
 }
 
+/// Behind a gateway that has every client prove its address: the handshake is complete only if the server's
+/// transport parameters say what the token says (RFC 9000 s.7.3), so who opens a connection shows that its token was
+/// checked. With the keys of whichever gateway there is, and for clients that bring no token, too.
+fn behind_retry(example: Example) {
+    let Some(stage) = Stage::new(&format!("retry-{}", example.name()), 1) else { return };
+    let setting = example.limit().to_string();
+    // What a program behind a veth sends back arrives in this mode.
+    let options = ["--mode", "generic", "--max-connections", &setting, "--retry", "always"];
+    let mut gateway = stage.gateway(&options);
+    let _server = example.start(&stage);
+    let ledgers = stage.status()["ledgers"].clone();
+    assert_eq!(ledgers[0]["keys"], true, "the server says that it checks tokens: {ledgers}");
+    let (clients, host) = (Clients::new(&stage, 0, example), stage.host(0));
+    let counts = || (stage.verdict("proved").packets, stage.verdict("new").packets);
+
+    let first = clients.open(host.v4());
+    first.assert_alive();
+    stage.await_connections(host.v4(), 1);
+    assert_eq!(counts(), (1, 0), "{}", stage.status());
+    assert!(stage.verdict("retry_sent").packets >= 1);
+
+    // The next gateway has other keys, and the server takes them as it joins.
+    gateway.signal(Signal::SIGKILL);
+    gateway.wait();
+    let _gateway = stage.gateway(&options);
+    stage.await_connections(host.v4(), 1);
+    let second = clients.open(host.v4());
+    assert_eq!(counts(), (1, 0), "{}", stage.status());
+
+    // Nobody has to prove anything: the same server takes who brings no token.
+    stage.set("retry=never");
+    let third = clients.open(host.v4());
+    assert_eq!(counts(), (1, 1), "{}", stage.status());
+    stage.await_connections(host.v4(), 3);
+    [first, second, third].iter().for_each(Open::assert_alive);
+}
+
+#[test]
+fn s2n_quic_behind_retry() {
+    behind_retry(Example::S2nQuic);
+}
+
+#[test]
+fn quiche_behind_retry() {
+    behind_retry(Example::Quiche);
+}
+
+#[test]
+fn aioquic_behind_retry() {
+    behind_retry(Example::Aioquic);
+}
+
+#[test]
+fn ngtcp2_behind_retry() {
+    behind_retry(Example::Ngtcp2);
+}
+
+/// quic-go opens tokens itself and lets nobody else: nobody may ask its clients for one without saying that this
+/// is meant.
+#[test]
+fn quic_go_is_not_put_behind_retry() {
+    let example = Example::QuicGo;
+    let Some(stage) = Stage::new("retry-quic-go", 1) else { return };
+    let _gateway = stage.gateway(&["--mode", "generic"]);
+    let _server = example.start(&stage);
+    let refused = stage.equic(&["set", "retry=always"]);
+    assert!(refused.stderr.contains("quic-go"), "{}", refused.stderr);
+    assert_eq!(stage.status()["services"][0]["retry"], "never");
+}
+
 #[test]
 fn quinn() {
     scenario(Example::Quinn);
