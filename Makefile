@@ -95,10 +95,10 @@ fmt: setup ## format Rust and C
 	@scripts/lint.sh --fix
 
 header: ## generate the headers of the C libraries and of plugins again
-	@$(CARGO) run --quiet --release -p equic-plugin --example header plugins/sdk
-	@$(CARGO) run --quiet --release -p libequic --example header > crates/capi/include/equic.h.new
+	@$(CARGO) run --quiet --release -p equic-plugin --example plugin_headers plugins/sdk
+	@$(CARGO) run --quiet --release -p libequic --example equic_header > crates/capi/include/equic.h.new
 	@mv crates/capi/include/equic.h.new crates/capi/include/equic.h
-	@$(CARGO) run --quiet --release -p libequic_vm --example header > crates/vm-capi/include/equic_vm.h.new
+	@$(CARGO) run --quiet --release -p libequic_vm --example equic_vm_header > crates/vm-capi/include/equic_vm.h.new
 	@mv crates/vm-capi/include/equic_vm.h.new crates/vm-capi/include/equic_vm.h
 
 clean: ## remove what was built

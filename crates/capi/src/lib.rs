@@ -6,12 +6,12 @@
 //!   `control.rs`, `service.rs`, `counters.rs`, `retry.rs`.
 //!
 //! Below both: `error.rs` (codes, messages, the boundary no panic crosses) and `arguments.rs` (what
-//! C hands in, checked). `examples/header.rs` prints the header, `tests/header.rs` compares it with
+//! C hands in, checked). `examples/equic_header.rs` prints the header, `tests/header.rs` compares it with
 //! the committed one; the tests in C are in `tests/c/`, run by the Makefile here.
 #![allow(non_camel_case_types, reason = "types and error codes carry their C names")]
 #![allow(
     clippy::missing_safety_doc,
-    reason = "what callers must keep is said once, for all functions, at the top of the header: examples/header.rs"
+    reason = "what callers must keep is said once, for all functions, at the top of the header: examples/equic_header.rs"
 )]
 
 mod arguments;

@@ -3,7 +3,7 @@
 
 #[path = "support/gateway.rs"]
 mod gateway;
-#[path = "../examples/quinn.rs"]
+#[path = "../examples/quinn_tokens.rs"]
 #[allow(dead_code, reason = "its main serves")]
 mod server;
 

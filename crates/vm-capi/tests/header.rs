@@ -1,6 +1,6 @@
 //! The committed header is the one this crate generates.
 
-#[path = "../examples/header.rs"]
+#[path = "../examples/equic_vm_header.rs"]
 #[allow(dead_code, reason = "its main prints the header")]
 mod header;
 
