@@ -83,7 +83,7 @@ fn fields<'a>(text: &'a str, name: &str) -> Option<Vec<&'a str>> {
         let rest = line.split_once(&format!("struct {name}")).map(|(_, rest)| rest);
         rest.is_some_and(|rest| rest.ends_with('{') && rest.starts_with([' ', '<']))
     };
-    let start = lines.iter().position(|line| is_it(line))?;
+    let start = lines.iter().position(is_it)?;
     let fields = lines[start + 1..].iter().take_while(|line| !line.starts_with('}'));
     Some(fields.map(|line| line.trim()).filter(|line| !line.starts_with(['/', '#'])).collect())
 }
