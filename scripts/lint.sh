@@ -38,6 +38,8 @@ cargo clippy --release --workspace --all-targets -- -D warnings
 # equic-cli for its dependencies, as in scripts/test.sh.
 cargo clippy --release -p equic-wire -p equic-transport -p equic-sim -p equic-scenario -p equic-cli --all-targets --features \
 	equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/tls -- -D warnings
+# Without logs and without a crypto provider, for programs that bring their own.
+cargo clippy --release -p equic-transport -p equic-quic --no-default-features --lib -- -D warnings
 (cd sim && cargo clippy --release --locked --all-targets -- -D warnings)
 (cd prove && cargo clippy --release --locked --all-targets -- -D warnings)
 # libequic_vm's page is its header; rustdoc's would overwrite that of the crate equic-vm, whose name it has.

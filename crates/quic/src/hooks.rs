@@ -115,7 +115,7 @@ pub(crate) struct Begun(());
 
 #[cfg(not(feature = "qlog"))]
 impl Begun {
-    pub fn release(self) {}
+    pub(crate) fn release(self) {}
 }
 
 impl Shared {

@@ -3,6 +3,7 @@
 mod coming;
 mod common;
 mod early;
+mod errors;
 mod events;
 mod foreign;
 mod hooks;

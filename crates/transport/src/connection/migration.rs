@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use equic_wire::{ConnectionId, Side};
 use rand::{Rng, RngCore};
 
-use super::path::{Path, Validation};
+use super::path::{AddressOrigin, Path};
 use super::paths::{MAX_PATHS, PathKey};
 use super::{Arrival, Connection, Event};
 use crate::Timestamp;
@@ -116,12 +116,12 @@ impl Connection {
     fn add_path(&mut self, now: Timestamp, remote: SocketAddr, local: Option<IpAddr>) -> PathKey {
         let key = self.paths.next_key();
         let seed = self.rng.random();
-        let validation = match self.side {
-            Side::Client => Validation::of_our_choice(),
-            Side::Server => Validation::new(false),
+        let origin = match self.side {
+            Side::Client => AddressOrigin::Chosen,
+            Side::Server => AddressOrigin::Claimed,
         };
         let addresses = (remote, local);
-        let mut path = Path::new(now, key, addresses, &self.config, seed, validation);
+        let mut path = Path::new(now, key, addresses, &self.config, seed, origin);
         path.restart_ecn(self.path(), self.config.ecn);
         if let Some(peer) = &self.peer {
             path.on_peer_limit(peer.max_udp_payload_size());

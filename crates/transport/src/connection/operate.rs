@@ -487,12 +487,12 @@ impl Connection {
         place: usize,
         run: impl FnOnce(&mut dyn Hook, &mut Host<'_>) -> R,
     ) -> Option<R> {
-        self.extensions.lent = table.lend(place);
+        self.extensions.lend(table.lend(place));
         let lending = Lending(self);
         let outcome = table.get_mut(place).map(|Attached { hook, own, .. }| {
             run(&mut **hook, &mut Host::new(View { connection: lending.0, own }))
         });
-        table.take_back(std::mem::take(&mut lending.0.extensions.lent));
+        table.take_back(lending.0.extensions.take_lent());
         lending.0.hooks.put_back(table);
         outcome
     }

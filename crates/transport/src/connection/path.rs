@@ -22,7 +22,8 @@ use crate::path::{EcnValidation, MtuDiscovery};
 use crate::received::EcnCounts;
 use crate::recovery::{DeliveryMark, RttEstimator, SentPacket};
 
-pub(super) use validation::Validation;
+pub(super) use validation::AddressOrigin;
+use validation::Validation;
 
 /// A datagram that would be smaller is not worth sending.
 const LEAST: u64 = 64;
@@ -85,7 +86,7 @@ impl Path {
         (remote, local): (SocketAddr, Option<IpAddr>),
         config: &TransportConfig,
         seed: u64,
-        validation: Validation,
+        origin: AddressOrigin,
     ) -> Path {
         Path {
             key,
@@ -104,7 +105,7 @@ impl Path {
             ecn: if config.ecn { EcnValidation::default() } else { EcnValidation::disabled() },
             backoff: Backoff::default(),
             paced_until: None,
-            validation,
+            validation: Validation::new(origin),
             remote_id: 0,
             hook_window: None,
             hold: None,

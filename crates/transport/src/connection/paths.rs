@@ -149,13 +149,13 @@ mod tests {
     use super::*;
     use crate::Timestamp;
     use crate::connection::config::TransportConfig;
-    use crate::connection::path::Validation;
+    use crate::connection::path::AddressOrigin;
 
     fn path(key: PathKey, host: u8, validated: bool) -> Path {
         let addresses = (remote(host), local(host));
-        let validation = Validation::new(validated);
+        let origin = if validated { AddressOrigin::Known } else { AddressOrigin::Claimed };
         let config = TransportConfig::default();
-        Path::new(Timestamp::START, key, addresses, &config, 1, validation)
+        Path::new(Timestamp::START, key, addresses, &config, 1, origin)
     }
 
     fn remote(host: u8) -> SocketAddr {

@@ -189,7 +189,7 @@ pub(crate) struct Extensions {
     /// Calls from hook to hook that are being made, one in the other.
     pub(super) depth: u32,
     /// Hooks that the one that is called may call, by place.
-    pub(crate) lent: Vec<Option<Lent>>,
+    lent: Vec<Option<Lent>>,
     /// Numbers of transport parameters that hooks wrote, and the hooks.
     pub(super) declared: Vec<(HookId, u64)>,
     /// Numbers of packets whose payload hooks have put together, the latest; at most 64.
@@ -248,7 +248,17 @@ impl Extensions {
         self.messages.forget(hook);
     }
 
-    /// The hook that others were lent to has been called.
+    /// A hook is about to be called that may call these.
+    pub(crate) fn lend(&mut self, lent: Vec<Option<Lent>>) {
+        self.lent = lent;
+    }
+
+    /// The hook has been called: those of them that have not failed.
+    pub(crate) fn take_lent(&mut self) -> Vec<Option<Lent>> {
+        std::mem::take(&mut self.lent)
+    }
+
+    /// The hook that others were lent to has been called, or has panicked.
     pub(crate) fn end_lending(&mut self) {
         (self.lent, self.depth) = (Vec::new(), 0);
     }

@@ -21,8 +21,8 @@ use crate::connection::connection_ids::ConnectionIds;
 use crate::connection::datagrams::Datagrams;
 use crate::connection::early::Early;
 use crate::connection::packet_keys::PacketKeys;
+use crate::connection::path::AddressOrigin;
 use crate::connection::path::Path;
-use crate::connection::path::Validation;
 use crate::connection::paths::{PathKey, Paths};
 use crate::connection::space::{SpaceId, Spaces};
 use crate::connection::start::{Serve, Start};
@@ -180,14 +180,8 @@ impl Connection {
         mut rng: StdRng,
     ) -> Connection {
         let seed = rng.random();
-        let path = Path::new(
-            now,
-            PathKey(0),
-            (remote, None),
-            &config,
-            seed,
-            Validation::new(ids.validated),
-        );
+        let origin = if ids.validated { AddressOrigin::Known } else { AddressOrigin::Claimed };
+        let path = Path::new(now, PathKey(0), (remote, None), &config, seed, origin);
         Connection {
             side,
             version: start.original(),

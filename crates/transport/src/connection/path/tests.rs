@@ -6,14 +6,14 @@ fn at(ms: u32) -> Timestamp {
     Timestamp::START + MS * ms
 }
 
-fn of(key: u32, validation: Validation) -> Path {
+fn of(key: u32, origin: AddressOrigin) -> Path {
     let remote = "192.0.2.1:443".parse().unwrap();
     let config = TransportConfig::default();
-    Path::new(at(0), PathKey(key), (remote, None), &config, 1, validation)
+    Path::new(at(0), PathKey(key), (remote, None), &config, 1, origin)
 }
 
 fn path() -> Path {
-    of(0, Validation::new(true))
+    of(0, AddressOrigin::Known)
 }
 
 fn packet(size: u16, in_flight: bool, mtu_probe: bool) -> SentPacket<Sent> {
@@ -109,7 +109,7 @@ fn an_address_of_ours_is_learnt_once() {
 #[test]
 fn nothing_is_sent_for_less_credit_than_a_datagram_needs() {
     for (key, received) in [(0, 400), (1, 22)] {
-        let mut path = of(key, Validation::new(false));
+        let mut path = of(key, AddressOrigin::Claimed);
         path.on_datagram_received(received - 1);
         assert!(!path.may_send(), "path {key}");
         path.on_datagram_received(1);
@@ -123,7 +123,7 @@ fn nothing_is_sent_for_less_credit_than_a_datagram_needs() {
 
 #[test]
 fn a_path_asks_until_the_answer_comes_and_is_validated_then() {
-    let mut path = of(1, Validation::of_our_choice());
+    let mut path = of(1, AddressOrigin::Chosen);
     assert_eq!((path.is_validated(), path.credit()), (false, None));
     path.ask(at(0), [1; 8], 300 * MS);
     assert!(path.is_asking() && path.may_probe());
@@ -140,7 +140,7 @@ fn a_path_asks_until_the_answer_comes_and_is_validated_then() {
 
 #[test]
 fn a_path_from_which_no_answer_comes_asks_no_more() {
-    let mut path = of(1, Validation::of_our_choice());
+    let mut path = of(1, AddressOrigin::Chosen);
     path.ask(at(0), [1; 8], 300 * MS);
     path.on_challenge_sent(at(0), 400 * MS);
     assert_eq!(path.challenge_timer(), Some(at(300)));
@@ -152,7 +152,7 @@ fn a_path_from_which_no_answer_comes_asks_no_more() {
 
 #[test]
 fn a_question_of_the_peer_is_answered_once_and_proves_nothing() {
-    let mut path = of(1, Validation::new(false));
+    let mut path = of(1, AddressOrigin::Claimed);
     path.on_datagram_received(100);
     path.answer([7; 8]);
     assert_eq!((path.response(), path.may_probe()), (Some([7; 8]), true));

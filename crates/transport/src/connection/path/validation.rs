@@ -26,9 +26,21 @@ struct Challenge {
     sent: u32,
 }
 
-/// Validation of one path, in both directions. Nothing else of the path is known here.
+/// Where a path's address is known from, on which depends what may be sent there before the peer has answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::connection) enum AddressOrigin {
+    /// The peer is there: it has proved so, by a token, or it is the server that a client connects to.
+    Known,
+    /// Packets came from there: somebody else may have named the address, to have it flooded.
+    Claimed,
+    /// We chose it: as much may be sent as the window lets go, although the peer has not answered yet.
+    Chosen,
+}
+
+/// Validation of one path, in both directions. Nothing else of the path is known here, and nobody but the path knows
+/// of it.
 #[derive(Debug)]
-pub(in crate::connection) struct Validation {
+pub(super) struct Validation {
     /// The peer has answered from there.
     validated: bool,
     /// Somebody else may have named the address, to have it flooded; not so those that we chose.
@@ -41,16 +53,10 @@ pub(in crate::connection) struct Validation {
 }
 
 impl Validation {
-    /// Validation of an address that is known to be the peer's, or, if it is not, that somebody else may have named.
-    pub(in crate::connection) fn new(validated: bool) -> Validation {
-        let limited = !validated;
+    pub(super) fn new(origin: AddressOrigin) -> Validation {
+        let validated = origin == AddressOrigin::Known;
+        let limited = origin == AddressOrigin::Claimed;
         Validation { validated, limited, challenge: None, response: None, received: 0, sent: 0 }
-    }
-
-    /// Validation of an address that we chose: as much may be sent as the window lets go, although it is not validated
-    /// yet.
-    pub(in crate::connection) fn of_our_choice() -> Validation {
-        Validation { limited: false, ..Validation::new(false) }
     }
 
     fn is_validated(&self) -> bool {
@@ -238,7 +244,7 @@ mod tests {
 
     #[test]
     fn three_times_what_came_may_be_sent_until_the_peer_proves_to_be_there() {
-        let mut path = Validation::new(false);
+        let mut path = Validation::new(AddressOrigin::Claimed);
         assert_eq!(path.credit(), Some(0));
         path.on_received(1200);
         path.on_sent(1300);
@@ -247,14 +253,14 @@ mod tests {
         assert_eq!(path.credit(), Some(0), "never less than nothing");
         path.on_proof();
         assert_eq!((path.credit(), path.is_validated()), (None, true));
-        assert_eq!(Validation::new(true).credit(), None);
-        let chosen = Validation::of_our_choice();
+        assert_eq!(Validation::new(AddressOrigin::Known).credit(), None);
+        let chosen = Validation::new(AddressOrigin::Chosen);
         assert_eq!((chosen.credit(), chosen.is_validated()), (None, false));
     }
 
     #[test]
     fn a_challenge_goes_again_ever_more_seldom_until_it_is_given_up() {
-        let mut path = Validation::of_our_choice();
+        let mut path = Validation::new(AddressOrigin::Chosen);
         path.ask(at(0), [1; 8], PATIENCE);
         assert_eq!((path.challenge(), path.timer()), (Some([1; 8]), Some(at(3000))));
         let mut now = 0;
@@ -274,7 +280,7 @@ mod tests {
 
     #[test]
     fn to_ask_anew_does_not_make_it_last_longer() {
-        let mut path = Validation::of_our_choice();
+        let mut path = Validation::new(AddressOrigin::Chosen);
         path.ask(at(0), [1; 8], PATIENCE);
         path.on_challenge_sent(at(0), PAUSE);
         path.ask(at(2900), [2; 8], PATIENCE);
@@ -284,7 +290,7 @@ mod tests {
 
     #[test]
     fn only_the_answer_to_what_was_sent_validates() {
-        let mut path = Validation::new(false);
+        let mut path = Validation::new(AddressOrigin::Claimed);
         assert!(!path.on_response([0; 8]));
         path.ask(at(0), [1; 8], PATIENCE);
         assert!(!path.on_response([1; 8]), "who knows it before it is sent has guessed");
@@ -296,7 +302,7 @@ mod tests {
 
     #[test]
     fn the_last_question_of_the_peer_is_answered() {
-        let mut path = Validation::new(true);
+        let mut path = Validation::new(AddressOrigin::Known);
         path.answer([1; 8]);
         path.answer([2; 8]);
         assert_eq!((path.response(), path.has_frames()), (Some([2; 8]), true));

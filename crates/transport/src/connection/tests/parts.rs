@@ -68,3 +68,65 @@ fn files_of_the_table_are_there() {
         }
     }
 }
+
+/// Parts that hold others, which have rows of their own or are named in the text below the table; those may be open.
+const HOLDERS: [(&str, &[&str]); 3] = [
+    ("Space", &["received", "loss", "crypto_in", "crypto_out", "numbers"]),
+    ("ConnectionIds", &["local", "remote"]),
+    ("Extensions", &["share", "messages"]),
+];
+
+/// The fields of a struct, if the text has it.
+fn fields<'a>(text: &'a str, name: &str) -> Option<Vec<&'a str>> {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_it = |line: &&str| {
+        let rest = line.split_once(&format!("struct {name}")).map(|(_, rest)| rest);
+        rest.is_some_and(|rest| rest.ends_with('{') && rest.starts_with([' ', '<']))
+    };
+    let start = lines.iter().position(is_it)?;
+    let fields = lines[start + 1..].iter().take_while(|line| !line.starts_with('}'));
+    Some(fields.map(|line| line.trim()).filter(|line| !line.starts_with(['/', '#'])).collect())
+}
+
+/// Texts of a file, or of all that are in a folder.
+fn texts(path: &Path) -> Vec<String> {
+    if path.is_dir() {
+        let entries = std::fs::read_dir(path).unwrap();
+        return entries.flat_map(|entry| texts(&entry.unwrap().path())).collect();
+    }
+    vec![std::fs::read_to_string(path).unwrap()]
+}
+
+#[test]
+fn fields_of_parts_are_private() {
+    let mut seen = 0;
+    for row in rows() {
+        let names = quoted(&row[1]);
+        let (files, parts): (Vec<&str>, Vec<&str>) =
+            names.into_iter().partition(|name| name.contains(['.', '/']));
+        let texts: Vec<String> =
+            files.into_iter().flat_map(found).flat_map(|p| texts(&p)).collect();
+        for part in parts {
+            // What a program reads or sets, what others implement, and the answer of `ProbeTimer`.
+            if ["Event", "Stats", "TransportConfig", "Controller", "LossTimer"].contains(&part) {
+                continue;
+            }
+            let fields = texts.iter().find_map(|text| fields(text, part));
+            let Some(fields) = fields else {
+                let is_enum = texts.iter().any(|text| text.contains(&format!("enum {part} {{")));
+                assert!(is_enum, "no {part} in the files of its row: {row:?}");
+                continue;
+            };
+            let open = HOLDERS.iter().find(|(holder, _)| *holder == part);
+            let open = open.map_or(&[][..], |(_, fields)| fields);
+            for field in fields.iter().filter(|field| field.starts_with("pub")) {
+                let name = field.split_once(": ").unwrap().0.rsplit(' ').next().unwrap();
+                // Of `operation/`, which is one part in several files.
+                let inside = part == "Extensions" && field.starts_with("pub(super)");
+                assert!(inside || open.contains(&name), "{part} has an open field: {field}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 25, "{seen}");
+}

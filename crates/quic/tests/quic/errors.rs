@@ -1,0 +1,42 @@
+//! Every error that a program can be given is one.
+
+use std::error::Error;
+
+use equic_quic::operation::{AttachError, Denied, HookError};
+use equic_quic::{
+    AcceptError, ConfigError, ConnectError, ConnectionError, DatagramError, ExportError, ReadError,
+    ReadToEndError, StartError, TellError, WriteError,
+};
+
+/// A program returns them with `?` from a task, too.
+fn is_error<E: Error + Send + Sync + 'static>() -> &'static str {
+    std::any::type_name::<E>().rsplit("::").next().unwrap()
+}
+
+#[test]
+fn every_error_is_an_error() {
+    let errors = [
+        is_error::<AcceptError>(),
+        is_error::<ConfigError>(),
+        is_error::<ConnectError>(),
+        is_error::<ConnectionError>(),
+        is_error::<DatagramError>(),
+        is_error::<ExportError>(),
+        is_error::<ReadError>(),
+        is_error::<ReadToEndError>(),
+        is_error::<StartError>(),
+        is_error::<TellError>(),
+        is_error::<WriteError>(),
+    ];
+    let root = include_str!("../../src/lib.rs");
+    let (_, exported) = root.split_once("\npub use ").unwrap();
+    let names = exported.split(|char: char| !char.is_alphanumeric());
+    let names: Vec<&str> = names.filter(|name| name.ends_with("Error")).collect();
+    assert_eq!(names.len(), errors.len(), "{names:?}");
+    for name in names {
+        assert!(errors.contains(&name), "{name} is not tried here");
+    }
+    is_error::<AttachError>();
+    is_error::<Denied>();
+    is_error::<HookError>();
+}

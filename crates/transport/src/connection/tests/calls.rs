@@ -1,0 +1,136 @@
+//! The ways of a datagram and of a STREAM frame in `docs/transport.md` are those of the code.
+
+use std::path::{Path, PathBuf};
+
+/// The one call that goes through a way again: packets that came before their keys are taken as others are.
+const AGAIN: [(&str, &str); 1] = [("replay_waiting", "handle_packet")];
+
+/// A function as a list names it: `function`, which is `Connection`'s, or `Type::function`.
+#[derive(Debug)]
+struct Named {
+    owner: String,
+    name: String,
+    /// File that the list says it is in.
+    file: Option<String>,
+}
+
+/// Functions of the list that begins with this line, in its order.
+fn way(title: &str) -> Vec<Named> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/transport.md");
+    let text = std::fs::read_to_string(file).unwrap();
+    let (_, list) = text.split_once(&format!("\n{title}\n\n")).expect("the list is there");
+    let (list, _) = list.split_once("\n\n").unwrap();
+    let list = list.split_whitespace().collect::<Vec<&str>>().join(" ");
+    // Between backticks every second one.
+    let parts: Vec<&str> = list.split('`').collect();
+    let mut named: Vec<Named> = Vec::new();
+    for at in (1..parts.len()).step_by(2) {
+        let (before, code) = (parts[at - 1], parts[at]);
+        if code.ends_with(".rs") {
+            let last = named.last_mut().filter(|_| before == " (");
+            last.expect("a file is that of the function before it").file = Some(code.to_owned());
+            continue;
+        }
+        let (owner, name) = code.split_once("::").unwrap_or(("Connection", code));
+        // Operations are in camel case, and no functions.
+        if name.chars().all(|char| char.is_ascii_lowercase() || char == '_') {
+            let (owner, name) = (owner.to_owned(), name.to_owned());
+            named.push(Named { owner, name, file: None });
+        }
+    }
+    named
+}
+
+/// All sources but tests.
+fn sources(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name.starts_with("tests") || name == "testing.rs" {
+            continue;
+        }
+        if path.is_dir() {
+            sources(&path, found);
+        } else {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
+            found.push((path, code));
+        }
+    }
+}
+
+/// File and text of a function, from the line with `fn` to its end: formatted code ends it with a brace below its beginning.
+fn body<'a>(sources: &'a [(PathBuf, String)], named: &Named) -> (&'a Path, String) {
+    let mut bodies = Vec::new();
+    for (path, text) in sources {
+        let mut ours = false;
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            if line.starts_with("impl") {
+                let (_, of) = line.rsplit_once(" for ").unwrap_or(line.split_once(' ').unwrap());
+                let of = of.trim_start_matches(|char: char| !char.is_ascii_uppercase());
+                ours = of.starts_with(&named.owner)
+                    && !of[named.owner.len()..].starts_with(char::is_alphanumeric)
+                    || line.contains(&format!("> {}<", named.owner));
+            }
+            let head = format!("fn {}", named.name);
+            let found = line.split_once(&head).filter(|(before, after)| {
+                after.starts_with(['(', '<']) && !before.trim_start().starts_with("//")
+            });
+            if ours && found.is_some() {
+                let rest = lines.by_ref().take_while(|line| *line != "    }");
+                let whole = std::iter::once(line).chain(rest).collect::<Vec<&str>>().join("\n");
+                bodies.push((path.as_path(), whole));
+            }
+        }
+    }
+    assert_eq!(bodies.len(), 1, "functions that could be {named:?}");
+    bodies.remove(0)
+}
+
+/// True if a function of `Connection`'s or of one of its parts calls the other.
+fn calls(body: &str, callee: &Named) -> bool {
+    // Not where it is defined, and where a call is set on two lines it is still one.
+    let code: String = body.lines().skip(1).flat_map(|line| line.split_whitespace()).collect();
+    let name = &callee.name;
+    match callee.owner.as_str() {
+        "Connection" => code.contains(&format!("self.{name}(")),
+        owner => {
+            let method = format!(".{name}(");
+            let mut found = code.match_indices(&method);
+            // A method of the connection's may have the same name.
+            found.any(|(at, _)| !code[..at].ends_with("self"))
+                || code.contains(&format!("{owner}::{name}("))
+        }
+    }
+}
+
+fn check(title: &str, least: usize) {
+    let mut files = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    let way = way(title);
+    assert!(way.len() >= least, "{title} {way:?}");
+    let bodies: Vec<(&Path, String)> = way.iter().map(|named| body(&files, named)).collect();
+    for (at, (named, (path, text))) in way.iter().zip(&bodies).enumerate() {
+        let says = named.file.as_ref();
+        assert!(says.is_none_or(|file| path.ends_with(file)), "{named:?} is in {path:?}");
+        let from_outside = text.lines().next().unwrap().trim_start().starts_with("pub fn");
+        let called = bodies[..at].iter().any(|(_, before)| calls(before, named));
+        assert!(called || from_outside, "nothing before it calls {named:?}");
+        // What a part does is called from many places, and `write` is a name of many.
+        for earlier in way[..at].iter().filter(|earlier| earlier.owner == "Connection") {
+            let again = AGAIN.contains(&(&named.name, &earlier.name));
+            assert!(again || !calls(text, earlier), "{named:?} calls {earlier:?}, back up");
+        }
+    }
+}
+
+#[test]
+fn a_datagrams_way_in_is_as_documented() {
+    check("**A datagram's way in:**", 18);
+}
+
+#[test]
+fn a_stream_frames_way_out_is_as_documented() {
+    check("**A STREAM frame's way out:**", 18);
+}

@@ -1,0 +1,61 @@
+//! The three changes in `CONTRIBUTING.md`, step by step: the files and tests that the tables name are there.
+
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Parts of a text in backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Texts of all sources in a folder.
+fn sources(folder: &Path, texts: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, texts);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            texts.push(std::fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn what_the_three_changes_touch_is_there() {
+    let text = std::fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let mut texts = Vec::new();
+    for name in ["wire", "transport", "plugin"] {
+        sources(&root().join("crates").join(name), &mut texts);
+    }
+    for (title, least) in
+        [("### A frame (", 15), ("### An operation (", 6), ("### A transport parameter (", 10)]
+    {
+        let (_, section) = text.split_once(title).expect(title);
+        let rows = section.lines().skip(1).skip_while(|line| !line.starts_with("|---"));
+        let rows: Vec<&str> = rows.skip(1).take_while(|line| line.starts_with('|')).collect();
+        assert!(rows.len() >= least, "{title} {rows:?}");
+        for row in rows {
+            let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+            assert_eq!(cells.len(), 3, "{row}");
+            let mut folder = PathBuf::new();
+            for name in quoted(cells[0]).filter(|name| name.contains(['/', '.'])) {
+                // A name alone is that of a file beside the one before it.
+                let places =
+                    ["crates", "crates/transport/src"].map(|base| root().join(base).join(name));
+                let mut places = places.into_iter().chain([folder.join(name)]);
+                let there = places.find(|path| path.exists());
+                let there = there.unwrap_or_else(|| panic!("there is no {name}: {row}"));
+                folder = there.parent().unwrap().to_owned();
+            }
+            for name in quoted(cells[2]) {
+                let is_test = name.contains('_') && !name.contains(['/', '.']);
+                let head = format!("fn {name}(");
+                let found = texts.iter().any(|text| text.contains(&head));
+                assert!(!is_test || found, "there is no test {name}: {row}");
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What a program sees of this crate: a list that fits one screen, in which every error is one.
+
+use std::error::Error;
+
+use equic_transport::congestion::UnknownAlgorithm;
+use equic_transport::operation::{AttachError, Denied, HookError};
+use equic_transport::{
+    AcceptError, CloseReason, ConnectionError, DatagramError, ExportError, MigrateError,
+    StartError, StreamError, TellError, WriteError,
+};
+
+/// Items on the front page of the crate's documentation, a line each: more do not fit a screen.
+const ONE_SCREEN: usize = 56;
+
+const ROOT: &str = include_str!("../src/lib.rs");
+
+/// What the crate's root exports, by name.
+fn exported() -> Vec<String> {
+    let mut names = Vec::new();
+    for statement in ROOT.split("\npub use ").skip(1) {
+        let (statement, _) = statement.split_once(';').unwrap();
+        let list = match statement.split_once('{') {
+            Some((_, list)) => list.trim_end_matches('}'),
+            None => statement.rsplit("::").next().unwrap(),
+        };
+        let list = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+        names.extend(list.map(str::to_owned));
+    }
+    names
+}
+
+#[test]
+fn the_front_page_fits_one_screen() {
+    let modules: Vec<&str> =
+        ROOT.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    // The second is behind a feature that no program has on, and `qlog` behind one that all have.
+    assert_eq!(modules, ["congestion", "null", "operation", "qlog"]);
+    let exported = exported();
+    assert!(exported.len() > 30 && exported.iter().any(|name| name == "Connection"));
+    let items = modules.len() + exported.len();
+    assert!(items <= ONE_SCREEN, "{items} items: {modules:?} {exported:?}");
+    let other = ROOT.lines().find(|line| {
+        line.starts_with("pub ") && !line.starts_with("pub use ") && !line.starts_with("pub mod ")
+    });
+    assert_eq!(other, None, "the root defines nothing itself");
+}
+
+/// A program returns them with `?` from a task, too.
+fn is_error<E: Error + Send + Sync + 'static>() -> &'static str {
+    std::any::type_name::<E>().rsplit("::").next().unwrap()
+}
+
+#[test]
+fn every_error_is_an_error() {
+    let errors = [
+        is_error::<AcceptError>(),
+        is_error::<CloseReason>(),
+        is_error::<ConnectionError>(),
+        is_error::<DatagramError>(),
+        is_error::<ExportError>(),
+        is_error::<MigrateError>(),
+        is_error::<StartError>(),
+        is_error::<StreamError>(),
+        is_error::<TellError>(),
+        is_error::<WriteError>(),
+    ];
+    for name in exported().iter().filter(|name| name.ends_with("Error")) {
+        assert!(errors.contains(&name.as_str()), "{name} is not tried here");
+    }
+    is_error::<AttachError>();
+    is_error::<Denied>();
+    is_error::<HookError>();
+    is_error::<UnknownAlgorithm>();
+}
