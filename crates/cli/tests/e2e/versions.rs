@@ -103,7 +103,8 @@ fn the_server_sees_nothing_of_unknown_versions() {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
         socket.send_to(&packet, server).expect("it is sent");
     });
-    assert_eq!(seen_so_far(host, host.v4(), server, &socket).len(), 1);
+    let mut buffer = [0; 2000];
+    assert_eq!(socket.recv(&mut buffer).expect("it comes"), 1200);
     assert_eq!(stage.verdict("new_version").packets, 1);
 }
 
