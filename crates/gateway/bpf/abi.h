@@ -73,7 +73,7 @@
 	X(FIXED_BIT, "fixed_bit", 1,                                                               \
 	  "Fixed Bit is zero and the service requires it (RFC 9000 s.17.2)")                       \
 	X(UNKNOWN_VERSION, "unknown_version", 1,                                                   \
-	  "a version that the service does not take, and that is not answered")                                       \
+	  "a version that the service does not take, and that is not answered")                    \
 	X(LATER_FRAGMENT, "later_fragment", 1,                                                     \
 	  "later IP fragment that the fragment policy refuses")                                    \
 	X(BAD_UDP, "bad_udp", 1, "UDP length contradicts the IP length")                           \

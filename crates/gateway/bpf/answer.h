@@ -3,8 +3,8 @@
  * Answers that the program gives in the server's place (docs/policy.md s.8). An answer is put
  * together in memory of the CPU's own while the packet is judged, and takes the packet's place when
  * the verdict stands: the Ethernet header with its VLAN tags stays, with its addresses swapped, and
- * what is behind it is new. An answer is shorter than any packet that is answered. What comes before
- * QUIC, and Retry, is here; Version Negotiation is in negotiate.h.
+ * what is behind it is new. An answer is shorter than any packet that is answered. What comes
+ * before QUIC, and Retry, is here; Version Negotiation is in negotiate.h.
  */
 #ifndef EQUIC_ANSWER_H
 #define EQUIC_ANSWER_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Version Negotiation packets (docs/policy.md s.9). Versions that this program does not know may have
- * connection IDs of up to 255 bytes (RFC 8999 s.5.1), and get them back whole.
+ * Version Negotiation packets (docs/policy.md s.9). Versions that this program does not know may
+ * have connection IDs of up to 255 bytes (RFC 8999 s.5.1), and get them back whole.
  */
 #ifndef EQUIC_NEGOTIATE_H
 #define EQUIC_NEGOTIATE_H
@@ -41,8 +41,8 @@ INLINE __u32 put_version(struct answer *a, __u32 off, __u32 version)
 	return off + sizeof(version);
 }
 
-/* A version that nobody takes, and not the packet's own: a client that finds its version in the list
- * discards it (RFC 9000 s.6.2). */
+/* A version that nobody takes, and not the packet's own: a client that finds its version in the
+ * list discards it (RFC 9000 s.6.2). */
 INLINE __u32 reserved_version(const struct packet *p)
 {
 	__u32 version = bpf_ntohl(*(const __be32 *)p->quic.dcid.bytes);
