@@ -15,7 +15,7 @@
 #include <linux/types.h>
 
 #define EQUIC_ABI_MAGIC	  0x43495551u /* "QUIC" in memory on a little-endian machine */
-#define EQUIC_ABI_VERSION 7u
+#define EQUIC_ABI_VERSION 8u
 
 #define EQUIC_MAX_SERVICES   64u
 #define EQUIC_MAX_OWNERS     16u /* processes that feed one gateway at a time */
@@ -73,7 +73,7 @@
 	X(FIXED_BIT, "fixed_bit", 1,                                                               \
 	  "Fixed Bit is zero and the service requires it (RFC 9000 s.17.2)")                       \
 	X(UNKNOWN_VERSION, "unknown_version", 1,                                                   \
-	  "the service refuses versions other than 1 and 2")                                       \
+	  "a version that the service does not take, and that is not answered")                    \
 	X(LATER_FRAGMENT, "later_fragment", 1,                                                     \
 	  "later IP fragment that the fragment policy refuses")                                    \
 	X(BAD_UDP, "bad_udp", 1, "UDP length contradicts the IP length")                           \
@@ -89,7 +89,10 @@
 	X(BAD_TOKEN, "bad_token", 1,                                                               \
 	  "Initial with a token of the gateway's that does not hold: forged, another's, or old")   \
 	X(UNPROVED, "unproved", 1, "Initial without a token that holds, which cannot be answered") \
-	X(RATE_ANSWERS, "rate_answers", 1, "too many answers a second for the service")
+	X(RATE_ANSWERS, "rate_answers", 1, "too many answers a second for the service")            \
+	X(VERSION_NEGOTIATION_SENT, "version_negotiation_sent", 2,                                 \
+	  "a version that the service does not take, answered with the ones that it takes "        \
+	  "(RFC 9000 s.6.1)")
 
 enum equic_reason {
 #define EQUIC_REASON_ENUM(name, text, does, meaning) EQUIC_REASON_##name,
@@ -105,6 +108,13 @@ enum equic_retry {
 	EQUIC_RETRY_NEVER = 0,
 	EQUIC_RETRY_ALWAYS = 1,
 	EQUIC_RETRY_ADAPTIVE = 2, /* while many come: docs/policy.md s.8, "Adaptive" */
+};
+
+/* Versions that a service takes; the others are unknown ones. */
+enum equic_versions {
+	EQUIC_VERSIONS_1_AND_2 = 0,
+	EQUIC_VERSIONS_1 = 1,
+	EQUIC_VERSIONS_2 = 2,
 };
 
 enum equic_policy {
@@ -127,6 +137,8 @@ enum equic_service_flags {
 	EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS = 1u << 3,
 	EQUIC_SERVICE_ALSO_CLIENT = 1u
 				    << 4, /* the port dials out too: Retry and VN are legitimate */
+	EQUIC_SERVICE_VERSION_NEGOTIATION = 1u << 5, /* answers unknown versions: docs/policy.md s.9
+						      */
 };
 
 /* Generic cell rate algorithm: a token bucket in one word. Off while cost_ns is 0. */
@@ -143,7 +155,7 @@ struct equic_service {
 	__u8 policy;	       /* enum equic_policy */
 	__u8 fragments;	       /* enum equic_fragments */
 	__u8 retry;	       /* enum equic_retry */
-	__u8 reserved;
+	__u8 versions;	       /* enum equic_versions */
 	struct equic_rate new_per_source;
 	struct equic_rate new_per_service;
 	struct equic_rate packets_per_source;

@@ -11,6 +11,7 @@
 
 #include "answer.h"
 #include "lists.h"
+#include "negotiate.h"
 #include "places.h"
 
 static __noinline struct equic_source_state *new_source(const struct equic_source *key, __u64 now)
@@ -187,7 +188,7 @@ INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_s
 				return EQUIC_REASON_RATE_BYTES;
 		}
 	}
-	reason = p->classified ? p->kind : classify(ctx, &p->quic, service->flags);
+	reason = p->classified ? p->kind : classify(ctx, &p->quic, service);
 	if (reason != REASON_NONE)
 		return reason;
 	if (!p->quic.opening)
@@ -275,13 +276,28 @@ INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 	return make_retry(p) ? EQUIC_REASON_RETRY_SENT : EQUIC_REASON_UNPROVED;
 }
 
+/* An opening of a version that the service does not take (docs/policy.md s.9). It is charged to no
+ * source. */
+static __noinline __u32 negotiate(struct xdp_md *ctx, struct packet *p)
+{
+	__u32 index = p->service & (EQUIC_MAX_SERVICES - 1);
+	volatile struct equic_service *service = &services[index];
+
+	if (p->first_fragment || to_many(p))
+		return EQUIC_REASON_UNKNOWN_VERSION;
+	if (!within(&service->answers_per_service, &rates.answers_tat[index], 1, p))
+		return EQUIC_REASON_RATE_ANSWERS;
+	return make_negotiation(ctx, p, service->versions) ? EQUIC_REASON_VERSION_NEGOTIATION_SENT
+							   : EQUIC_REASON_UNKNOWN_VERSION;
+}
+
 /* The reason for what becomes of a packet to a service; `*found` is its source's entry, if it has
  * one. */
 INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		   volatile struct equic_service *service, const struct equic_source *source,
 		   struct equic_source_state **found)
 {
-	bool exempt = false;
+	bool exempt = false, asks, negotiates;
 	__u32 reason = refused_at_sight(ctx, p, parsed, &exempt);
 
 	if (reason != REASON_NONE) {
@@ -289,11 +305,17 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		*found = bpf_map_lookup_elem(&sources, source);
 		return reason;
 	}
-	if (service->retry && !exempt) {
-		p->kind = classify(ctx, &p->quic, service->flags);
+	asks = service->retry && !exempt;
+	negotiates = service->flags & EQUIC_SERVICE_VERSION_NEGOTIATION;
+	if (asks || negotiates) {
+		p->kind = classify(ctx, &p->quic, service);
 		p->classified = true;
-		if (p->kind == REASON_NONE && p->quic.opening && p->quic.known_version)
-			reason = ask_for_proof(ctx, p, service);
+		if (p->kind == REASON_NONE && p->quic.opening) {
+			if (!p->quic.known_version)
+				reason = negotiates ? negotiate(ctx, p) : REASON_NONE;
+			else if (asks)
+				reason = ask_for_proof(ctx, p, service);
+		}
 		if (reason != REASON_NONE)
 			return reason;
 	}

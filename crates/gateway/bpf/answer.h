@@ -3,7 +3,8 @@
  * Answers that the program gives in the server's place (docs/policy.md s.8). An answer is put
  * together in memory of the CPU's own while the packet is judged, and takes the packet's place when
  * the verdict stands: the Ethernet header with its VLAN tags stays, with its addresses swapped, and
- * what is behind it is new. An answer is shorter than any packet that is answered.
+ * what is behind it is new. An answer is shorter than any packet that is answered. What comes
+ * before QUIC, and Retry, is here; Version Negotiation is in negotiate.h.
  */
 #ifndef EQUIC_ANSWER_H
 #define EQUIC_ANSWER_H
@@ -29,9 +30,15 @@
 #define ANSWER_IP4  (ANSWER_UDP - sizeof(struct iphdr))
 #define ANSWER_IP6  (ANSWER_UDP - sizeof(struct ipv6hdr))
 #define ANSWER_MASK 127u
+/* Up to where a Retry packet may reach. */
+#define ANSWER_RETRY 256
+/* No answer is as long, but a mask is what the verifier understands. */
+#define ANSWER_LONGEST 1024
+/* How much of an answer is summed first: the kernel takes up to 512 bytes at once. */
+#define ANSWER_SUM 256
 
 struct answer {
-	__u8 bytes[256];
+	__u8 bytes[ANSWER_QUIC + ANSWER_LONGEST];
 	__u32 start; /* of the IP header in `bytes` */
 	__u32 len;   /* from there on */
 	struct equic_proof_token token;
@@ -130,6 +137,19 @@ INLINE __u16 folded(__u32 sum)
 	return ~sum;
 }
 
+/* Adds the whole words of up to 764 bytes to a checksum. */
+INLINE __u32 bytes_summed(const void *from, __u32 len, __u32 sum)
+{
+	OPAQUE(len);
+	len &= 0x3fc;
+	if (len < ANSWER_SUM)
+		return bpf_csum_diff(NULL, 0, (__be32 *)from, len, sum);
+	sum = bpf_csum_diff(NULL, 0, (__be32 *)from, ANSWER_SUM, sum);
+	len -= ANSWER_SUM;
+	OPAQUE(len);
+	return bpf_csum_diff(NULL, 0, (__be32 *)(from + ANSWER_SUM), len & 0x1fc, sum);
+}
+
 /* The headers in front of `len` bytes of QUIC, and both checksums. */
 static __noinline void put_headers(const struct packet *p, struct answer *a, __u32 len)
 {
@@ -144,7 +164,7 @@ static __noinline void put_headers(const struct packet *p, struct answer *a, __u
 	sum = bpf_csum_diff(NULL, 0, (__be32 *)p->src, sizeof(p->src) + sizeof(p->dst),
 			    bpf_htons(udp_len) + bpf_htons(IPPROTO_UDP));
 	/* Behind the packet there are zeros. */
-	sum = bpf_csum_diff(NULL, 0, (__be32 *)udp, (udp_len + 3) & 0xfc, sum);
+	sum = bytes_summed(udp, udp_len + 3, sum);
 	udp->check = folded(sum);
 	if (!udp->check)
 		udp->check = 0xffff;
@@ -191,7 +211,7 @@ static __noinline bool make_retry(const struct packet *p)
 
 	if (!a || scid_len > EQUIC_CID_MAX || dcid_len > EQUIC_CID_MAX || !seal_token(p, a, &id))
 		return false;
-	__builtin_memset(a->bytes, 0, sizeof(a->bytes));
+	__builtin_memset(a->bytes, 0, ANSWER_RETRY);
 	/* The tag is also over the client's first choice of an ID (RFC 9001 s.5.8). */
 	pseudo = FROM_QUIC(0) - 1 - dcid_len;
 	put_cid(a, pseudo + 1, &p->quic.dcid);
@@ -228,7 +248,7 @@ static __noinline int send_answer(struct xdp_md *ctx, const struct packet *p)
 	/* Verifiers before Linux 6.13 learn nothing from len != 0, but see that this is not 0. */
 	len = a->len - 1;
 	OPAQUE(len);
-	len = (len & 255) + 1;
+	len = (len & (ANSWER_LONGEST - 1)) + 1;
 	less = p->l2_len + len - bpf_xdp_get_buff_len(ctx);
 	if (less > 0 || bpf_xdp_adjust_tail(ctx, less))
 		return XDP_DROP;

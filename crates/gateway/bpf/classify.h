@@ -85,8 +85,9 @@ INLINE bool bad_source(struct xdp_md *ctx, const struct packet *p)
 
 /* What kind of QUIC packet is this? Returns a reason that ends the matter, or REASON_NONE for
  * long headers that the policy has to look at. */
-INLINE __u32 classify(struct xdp_md *ctx, struct quic *q, __u32 flags)
+INLINE __u32 classify(struct xdp_md *ctx, struct quic *q, volatile struct equic_service *service)
 {
+	__u32 flags = service->flags;
 	__u8 *first;
 
 	if (!q->len)
@@ -99,7 +100,7 @@ INLINE __u32 classify(struct xdp_md *ctx, struct quic *q, __u32 flags)
 	else if (bpf_xdp_load_bytes(ctx, q->off, &q->first_byte, 1))
 		return EQUIC_REASON_TRUNCATED;
 	if (q->first_byte & QUIC_LONG)
-		return parse_long(ctx, q, flags);
+		return parse_long(ctx, q, flags, service->versions);
 	if ((flags & EQUIC_SERVICE_REQUIRE_FIXED_BIT) && !(q->first_byte & QUIC_FIXED))
 		return EQUIC_REASON_FIXED_BIT;
 	return q->len < QUIC_MIN_SHORT ? EQUIC_REASON_TINY_SHORT : EQUIC_REASON_ESTABLISHED;

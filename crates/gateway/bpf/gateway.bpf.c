@@ -18,6 +18,7 @@
  *   proof.h     Retry tokens: made and checked
  *   ghash.h     the integrity tag of Retry packets
  *   answer.h    packets in the server's name
+ *   negotiate.h Version Negotiation packets
  *   places.h    handshakes under way that count towards a quota
  *   admit.h     the decision: a reason
  *   stats.h     counters, events, explanations

@@ -230,10 +230,18 @@ INLINE bool coalesced_initial(struct xdp_md *ctx, const struct quic *q, struct l
 	return h->next == FOUND;
 }
 
+/* Is it a version that the service takes, by its enum equic_versions? */
+INLINE bool is_taken(const struct long_header *h, __u32 versions)
+{
+	if (h->version == QUIC_V1)
+		return versions != EQUIC_VERSIONS_2;
+	return h->known_version && versions != EQUIC_VERSIONS_1;
+}
+
 /* A datagram that starts with a long header. Returns a drop reason, or REASON_NONE with q->opening,
  * version and IDs filled in. A global function: the verifier reads it once, for any payload, and
  * not once for each way that leads here. */
-__noinline __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags)
+__noinline __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags, __u32 versions)
 {
 	struct long_header h = {};
 	__u32 reason;
@@ -249,8 +257,9 @@ __noinline __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags)
 	if (!h.version)
 		return flags & EQUIC_SERVICE_ALSO_CLIENT ? REASON_NONE
 							 : EQUIC_REASON_VERSION_NEGOTIATION;
-	if (!h.known_version) {
-		if (flags & EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS)
+	if (!is_taken(&h, versions)) {
+		if ((flags & EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS) &&
+		    !(flags & EQUIC_SERVICE_VERSION_NEGOTIATION))
 			return EQUIC_REASON_UNKNOWN_VERSION;
 		if (q->len < QUIC_MIN_DATAGRAM)
 			return EQUIC_REASON_SMALL_VERSION;

@@ -42,8 +42,8 @@ mod sys;
 
 pub use config::{
     BanConfig, Config, ConfigError, Fragments, GatewayConfig, Key, ListFile, Listen, Mode, Policy,
-    Problem, Proof, Retry, ServiceConfig, Setting, SettingValue, SocketConfig, parse_list,
-    parse_prefix, read_list,
+    Problem, Proof, Retry, ServiceConfig, Setting, SettingValue, SocketConfig, Versions,
+    parse_list, parse_prefix, read_list,
 };
 pub use control::{
     Adaptive, AuditEntry, BanTotals, Change, Condition, Control, CounterRow, Event, Events, Found,

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use equic_gateway::{Adaptive, Fragments, Policy, Rate, Retry, ServiceConfig, parse_duration};
+use equic_gateway::{
+    Adaptive, Fragments, Policy, Rate, Retry, ServiceConfig, Versions, parse_duration,
+};
 use equic_report::number;
 
 /// One flag per key of `[[service]]` that limits something.
@@ -22,7 +24,7 @@ pub(crate) struct Limits {
     /// New connections of all sources together
     #[arg(long, value_name = "RATE")]
     new_per_service: Option<Rate>,
-    /// Retry packets that the gateway sends in the server's name, to all sources together
+    /// Answers that the gateway gives in the server's name, to all sources together
     #[arg(long, value_name = "RATE")]
     answers_per_service: Option<Rate>,
     /// With `--retry adaptive`: new connections without proof, beyond which proof is asked for
@@ -46,9 +48,15 @@ pub(crate) struct Limits {
     /// Drop packets whose Fixed Bit is zero
     #[arg(long)]
     require_fixed_bit: bool,
-    /// Drop QUIC versions other than 1 and 2
+    /// Versions of QUIC that the server takes: `1`, `2` or `1,2`
+    #[arg(long, value_name = "VERSIONS")]
+    versions: Option<Versions>,
+    /// Drop other QUIC versions
     #[arg(long)]
     refuse_unknown_versions: bool,
+    /// Answer other QUIC versions with Version Negotiation in the server's name
+    #[arg(long)]
+    version_negotiation: bool,
     /// The port dials out too: Retry and Version Negotiation are legitimate
     #[arg(long)]
     also_client: bool,
@@ -74,7 +82,9 @@ impl Limits {
         set(&mut service.handshake_timeout, self.handshake_timeout);
         set(&mut service.fragments, self.fragments);
         service.require_fixed_bit |= self.require_fixed_bit;
+        set(&mut service.versions, self.versions);
         service.refuse_unknown_versions |= self.refuse_unknown_versions;
+        service.version_negotiation |= self.version_negotiation;
         service.also_client |= self.also_client;
     }
 }
@@ -113,6 +123,9 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
         Retry::Never => {}
         Retry::Always => parts.push("Retry for everybody".to_owned()),
         Retry::Adaptive => parts.push(format!("Retry above {} new", service.retry_above)),
+    }
+    if service.version_negotiation {
+        parts.push(format!("Version Negotiation for all but {}", service.versions));
     }
     if parts.is_empty() {
         parts.push("no limits: only malformed packets are dropped".to_owned());

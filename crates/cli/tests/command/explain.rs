@@ -31,6 +31,12 @@ name = "rehearsal"
 listen = ["446"]
 max_connections = 1
 dry_run = true
+
+[[service]]
+name = "told"
+listen = ["447"]
+versions = "1"
+version_negotiation = true
 "#;
 
 fn config() -> tempfile::NamedTempFile {
@@ -87,6 +93,9 @@ fn flags_describe_packets() {
         ),
         ("--src 192.0.2.9 --dport 445 --retry", "pass", "handshake"),
         ("--src 192.0.2.9 --dport 446 --connections 1", "pass", "quota"),
+        ("--src 192.0.2.9 --dport 447", "pass", "new"),
+        ("--src 192.0.2.9 --dport 447 --quic-version 2", "answer", "version_negotiation_sent"),
+        ("--src 2001:db8::9 --dport 447 --quic-version 0x1a", "answer", "version_negotiation_sent"),
     ];
     for (flags, verdict, reason) in cases {
         let said = explain(config.path(), flags);

@@ -3,7 +3,7 @@
 //!
 //! Start at [`stage`] (a lab, its gateway and server, its hosts as QUIC clients) and [`attack`].
 //! Then, by what is shown: [`quota`], [`handshake`], [`migration`], [`crash`], [`flood`], [`live`]
-//! (changes while it runs, dry run, strict), [`retry`] (proof of addresses), [`bans`], [`handover`] (takeovers, servers without
+//! (changes while it runs, dry run, strict), [`retry`] (proof of addresses), [`versions`] (of QUIC), [`bans`], [`handover`] (takeovers, servers without
 //! privileges), [`bystander`] (traffic that is none of its business),
 //! [`wiring`] (interfaces, services, servers; other XDP programs, made by [`foreign`]).
 //!
@@ -25,4 +25,5 @@ mod migration;
 mod quota;
 mod retry;
 mod stage;
+mod versions;
 mod wiring;

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::{Config, Fragments, GatewayConfig, Policy, Retry, ServiceConfig};
+use super::{Config, Fragments, GatewayConfig, Policy, Retry, ServiceConfig, Versions};
 use crate::abi;
 use crate::quantity::Rate;
 
@@ -74,11 +74,12 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// The field of a configuration that a flag stands for.
 type Field = fn(&mut ServiceConfig) -> &mut bool;
 
-const FLAGS: [(u32, Field); 5] = [
+const FLAGS: [(u32, Field); 6] = [
     (abi::EQUIC_SERVICE_ENABLED, |s| &mut s.enabled),
     (abi::EQUIC_SERVICE_DRY_RUN, |s| &mut s.dry_run),
     (abi::EQUIC_SERVICE_REQUIRE_FIXED_BIT, |s| &mut s.require_fixed_bit),
     (abi::EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS, |s| &mut s.refuse_unknown_versions),
+    (abi::EQUIC_SERVICE_VERSION_NEGOTIATION, |s| &mut s.version_negotiation),
     (abi::EQUIC_SERVICE_ALSO_CLIENT, |s| &mut s.also_client),
 ];
 
@@ -107,7 +108,11 @@ impl ServiceConfig {
                 Retry::Always => abi::EQUIC_RETRY_ALWAYS,
                 Retry::Adaptive => abi::EQUIC_RETRY_ADAPTIVE,
             } as u8,
-            reserved: 0,
+            versions: match self.versions {
+                Versions::Both => abi::EQUIC_VERSIONS_1_AND_2,
+                Versions::V1 => abi::EQUIC_VERSIONS_1,
+                Versions::V2 => abi::EQUIC_VERSIONS_2,
+            } as u8,
             answers_per_service: self.answers_per_service.to_abi(),
             retry_above: self.retry_above.to_abi(),
             retry_hold_ns: nanos(self.retry_hold),
@@ -140,6 +145,11 @@ pub(crate) fn service_from_abi(service: &abi::equic_service) -> ServiceConfig {
             abi::EQUIC_RETRY_ALWAYS => Retry::Always,
             abi::EQUIC_RETRY_ADAPTIVE => Retry::Adaptive,
             _ => Retry::Never,
+        },
+        versions: match u32::from(service.versions) {
+            abi::EQUIC_VERSIONS_1 => Versions::V1,
+            abi::EQUIC_VERSIONS_2 => Versions::V2,
+            _ => Versions::Both,
         },
         answers_per_service: Rate::from_abi(service.answers_per_service),
         retry_above: Rate::from_abi(service.retry_above),

@@ -34,13 +34,15 @@ pub enum Key {
     Fragments,
     DryRun,
     RequireFixedBit,
+    Versions,
     RefuseUnknownVersions,
+    VersionNegotiation,
     AlsoClient,
     Lease,
     Events,
 }
 
-const KEYS: [(Key, &str); 19] = [
+const KEYS: [(Key, &str); 21] = [
     (Key::Enabled, "enabled"),
     (Key::Policy, "policy"),
     (Key::MaxConnections, "max_connections"),
@@ -56,7 +58,9 @@ const KEYS: [(Key, &str); 19] = [
     (Key::Fragments, "fragments"),
     (Key::DryRun, "dry_run"),
     (Key::RequireFixedBit, "require_fixed_bit"),
+    (Key::Versions, "versions"),
     (Key::RefuseUnknownVersions, "refuse_unknown_versions"),
+    (Key::VersionNegotiation, "version_negotiation"),
     (Key::AlsoClient, "also_client"),
     (Key::Lease, "lease"),
     (Key::Events, "events"),
@@ -96,7 +100,9 @@ impl Key {
             Key::Fragments => service.fragments.to_string(),
             Key::DryRun => service.dry_run.to_string(),
             Key::RequireFixedBit => service.require_fixed_bit.to_string(),
+            Key::Versions => service.versions.to_string(),
             Key::RefuseUnknownVersions => service.refuse_unknown_versions.to_string(),
+            Key::VersionNegotiation => service.version_negotiation.to_string(),
             Key::AlsoClient => service.also_client.to_string(),
             Key::Lease | Key::Events => String::new(),
         }
@@ -118,10 +124,14 @@ impl Key {
             Key::DryRun => SettingValue::Flag(service.dry_run),
             Key::RequireFixedBit => SettingValue::Flag(service.require_fixed_bit),
             Key::RefuseUnknownVersions => SettingValue::Flag(service.refuse_unknown_versions),
+            Key::VersionNegotiation => SettingValue::Flag(service.version_negotiation),
             Key::AlsoClient => SettingValue::Flag(service.also_client),
-            Key::Policy | Key::Retry | Key::Fragments | Key::Lease | Key::Events => {
-                SettingValue::Name(self.show(service))
-            }
+            Key::Policy
+            | Key::Retry
+            | Key::Fragments
+            | Key::Versions
+            | Key::Lease
+            | Key::Events => SettingValue::Name(self.show(service)),
         }
     }
 
@@ -295,7 +305,9 @@ impl Setting {
             Key::Fragments => service.fragments = self.read()?,
             Key::DryRun => service.dry_run = self.flag()?,
             Key::RequireFixedBit => service.require_fixed_bit = self.flag()?,
+            Key::Versions => service.versions = self.read()?,
             Key::RefuseUnknownVersions => service.refuse_unknown_versions = self.flag()?,
+            Key::VersionNegotiation => service.version_negotiation = self.flag()?,
             Key::AlsoClient => service.also_client = self.flag()?,
             Key::Lease | Key::Events => {}
         }

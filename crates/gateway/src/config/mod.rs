@@ -39,7 +39,7 @@ pub use origin::ListFile;
 pub use problem::{ConfigError, Problem};
 pub use socket::SocketConfig;
 pub(crate) use types::canonical_prefix;
-pub use types::{Fragments, Listen, Mode, Policy, Proof, Retry, parse_prefix};
+pub use types::{Fragments, Listen, Mode, Policy, Proof, Retry, Versions, parse_prefix};
 
 /// A whole gateway.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -182,8 +182,12 @@ pub struct ServiceConfig {
     pub dry_run: bool,
     /// Drop packets whose Fixed Bit is zero (leave off if the server greases it, RFC 9287).
     pub require_fixed_bit: bool,
-    /// Drop versions other than 1 and 2 (the server then cannot answer with Version Negotiation).
+    /// Versions of QUIC that the server takes: the others are unknown ones.
+    pub versions: Versions,
+    /// Drop unknown versions (the server then cannot answer with Version Negotiation).
     pub refuse_unknown_versions: bool,
+    /// Answer unknown versions with Version Negotiation in the server's name, which sees none of it.
+    pub version_negotiation: bool,
     /// The port dials out too: Retry and Version Negotiation packets are legitimate.
     pub also_client: bool,
     /// Services with the same group count a source's connections together; none: on its own.
@@ -215,7 +219,9 @@ impl Default for ServiceConfig {
             fragments: Fragments::Pass,
             dry_run: false,
             require_fixed_bit: false,
+            versions: Versions::Both,
             refuse_unknown_versions: false,
+            version_negotiation: false,
             also_client: false,
             group: None,
             users: Vec::new(),

@@ -243,6 +243,8 @@ impl Reader<'_> {
             "fragments" => service.fragments, plain;
             "dry_run" => service.dry_run, plain;
             "require_fixed_bit" => service.require_fixed_bit, plain;
+            "versions" => service.versions, plain;
+            "version_negotiation" => service.version_negotiation, plain;
             "refuse_unknown_versions" => service.refuse_unknown_versions, plain;
             "also_client" => service.also_client, plain;
             "group" => service.group, optional;

@@ -52,7 +52,9 @@ handshake_timeout = "5s"
 fragments = "follow"
 dry_run = true
 require_fixed_bit = true
+versions = "1"
 refuse_unknown_versions = true
+version_negotiation = true
 also_client = true
 group = "all"
 
@@ -95,6 +97,16 @@ fn services_survive_the_kernel() {
         let service = ServiceConfig { policy, ..ServiceConfig::default() };
         assert_eq!(service_from_abi(&service.to_abi(0)).policy, policy);
     }
+    for versions in [Versions::Both, Versions::V1, Versions::V2] {
+        let service = ServiceConfig { versions, ..ServiceConfig::default() };
+        assert_eq!(service_from_abi(&service.to_abi(0)).versions, versions);
+        let setting = Setting::parse("versions", versions.name()).unwrap();
+        let mut changed = ServiceConfig::default();
+        setting.apply(&mut changed).unwrap();
+        assert_eq!(changed, service);
+    }
+    let wrong = Setting::parse("versions", "3").unwrap_err().to_string();
+    assert!(wrong.contains("`1`, `2` or `1,2`"), "{wrong}");
 }
 
 #[test]

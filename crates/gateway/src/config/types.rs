@@ -121,6 +121,20 @@ named!(
     Adaptive = "adaptive"
 );
 
+/// Versions of QUIC that a service takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Versions {
+    /// Version 1 (RFC 9000) and version 2 (RFC 9369).
+    #[default]
+    Both,
+    /// Version 1 only.
+    V1,
+    /// Version 2 only.
+    V2,
+}
+
+named!(Versions, "`1`, `2` or `1,2`", Both = "1,2", V1 = "1", V2 = "2");
+
 /// Treatment of the later IP fragments of a datagram to a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Fragments {

@@ -141,6 +141,7 @@ impl Control {
             | Key::DryRun
             | Key::RequireFixedBit
             | Key::RefuseUnknownVersions
+            | Key::VersionNegotiation
             | Key::AlsoClient => {
                 // Only the bits that change: another process may be changing others.
                 let flags = atomic!(AtomicU32, live, flags);
@@ -148,6 +149,7 @@ impl Control {
                 flags.fetch_and(!(old.flags & !new.flags), Relaxed);
             }
             Key::Policy => atomic!(AtomicU8, live, policy).store(new.policy, Relaxed),
+            Key::Versions => atomic!(AtomicU8, live, versions).store(new.versions, Relaxed),
             Key::Retry => atomic!(AtomicU8, live, retry).store(new.retry, Relaxed),
             Key::AnswersPerService => {
                 store_rate!(live, answers_per_service, new.answers_per_service);

@@ -1,11 +1,13 @@
-//! Answers in the server's name (policy.md section 8), byte by byte, on paper as it were: no tables, no
+//! Answers in the server's name (policy.md sections 8 and 9), byte by byte, on paper as it were: no tables, no
 //! carry tricks. The program has to send exactly these.
 
 use super::address_bytes;
+use super::config::TakenVersions;
 use super::frame::Datagram;
 use super::quic::{ConnectionId, Opening};
 use equic_token::{KeyRing, RetryToken};
 use equic_wire::KnownVersion;
+use equic_wire::packet::LongInvariant;
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
@@ -45,6 +47,33 @@ pub(super) fn retry(
     }
     packet.extend(token);
     packet.extend(integrity_tag(version, opening.dcid.as_bytes(), &packet));
+    Some(answer(frame, datagram, &packet))
+}
+
+/// The frame with a Version Negotiation packet that answers one of a version that is not taken.
+pub(super) fn version_negotiation(
+    frame: &[u8],
+    datagram: &Datagram<'_>,
+    versions: TakenVersions,
+) -> Option<Vec<u8>> {
+    let header = LongInvariant::parse(datagram.payload?.data).ok()?;
+    let mut packet = vec![0xc0, 0, 0, 0, 0];
+    for id in [header.scid, header.dcid] {
+        packet.push(id.len() as u8);
+        packet.extend(id);
+    }
+    let taken: &[u32] = match versions {
+        TakenVersions::Both => &[1, 0x6b33_43cf],
+        TakenVersions::V1 => &[1],
+        TakenVersions::V2 => &[0x6b33_43cf],
+    };
+    packet.extend(taken.iter().flat_map(|version| version.to_be_bytes()));
+    let byte = |at: usize| header.dcid.get(at).unwrap_or(&0) & 0xf0 | 0x0a;
+    let mut reserved = [byte(0), byte(1), byte(2), byte(3)];
+    if reserved == header.version.0.to_be_bytes() {
+        reserved = reserved.map(|byte| byte ^ 0xf0);
+    }
+    packet.extend(reserved);
     Some(answer(frame, datagram, &packet))
 }
 

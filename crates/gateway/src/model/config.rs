@@ -27,6 +27,18 @@ pub enum RetryPolicy {
     Adaptive,
 }
 
+/// Versions of QUIC that a service takes; every other one is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TakenVersions {
+    /// Version 1 (RFC 9000) and version 2 (RFC 9369).
+    #[default]
+    Both,
+    /// Version 1 only.
+    V1,
+    /// Version 2 only.
+    V2,
+}
+
 /// Treatment of later fragments of datagrams to a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FragmentPolicy {
@@ -48,8 +60,12 @@ pub struct Service {
     pub dry_run: bool,
     /// Drop packets with a zero Fixed Bit (off for clients that grease it, RFC 9287).
     pub require_fixed_bit: bool,
-    /// Drop versions other than 1 and 2.
+    /// Versions that the service takes.
+    pub versions: TakenVersions,
+    /// Drop the others.
     pub refuse_unknown_versions: bool,
+    /// Answer them with Version Negotiation packets.
+    pub version_negotiation: bool,
     /// The port dials out too: Retry and Version Negotiation packets are legitimate.
     pub also_client: bool,
     /// Quota group: services of one group count a source together.
@@ -87,7 +103,9 @@ impl Default for Service {
             enabled: true,
             dry_run: false,
             require_fixed_bit: false,
+            versions: TakenVersions::Both,
             refuse_unknown_versions: false,
+            version_negotiation: false,
             also_client: false,
             group: 0,
             max_connections: 0,

@@ -436,11 +436,17 @@ impl Model {
             Some(AclAction::Allow) => true,
             None => false,
         };
+        if service.version_negotiation
+            && let Ok(Class::Opening(opening)) = classify(payload, &rules(service))
+            && !opening.is_initial
+        {
+            return (self.negotiate(number, service, frame, d, now), true);
+        }
         let mut proved = false;
         if service.retry != RetryPolicy::Never
             && !exempt
             && let Ok(Class::Opening(opening)) = classify(payload, &rules(service))
-            && opening.is_initial()
+            && opening.is_initial
         {
             match self.ask_for_proof(number, service, frame, d, &opening, now) {
                 Ok(brought) => proved = brought,
@@ -457,6 +463,26 @@ impl Model {
             other => other,
         };
         (reason, false)
+    }
+
+    /// Section 9: what becomes of an opening of a version that the service does not take.
+    fn negotiate(
+        &mut self,
+        number: usize,
+        service: &Service,
+        frame: &[u8],
+        d: &Datagram<'_>,
+        now: u64,
+    ) -> Reason {
+        if d.first_fragment.is_some() || is_group(d.dst) {
+            return Reason::UnknownVersion;
+        }
+        let tat = self.answers_per_service.entry(number).or_insert(0);
+        if !service.answers_per_service.charge(tat, 1, now) {
+            return Reason::RateAnswers;
+        }
+        self.answer = answer::version_negotiation(frame, d, service.versions);
+        Reason::VersionNegotiationSent
     }
 
     /// Section 8: whether an Initial brought proof of its address, which one of an attempt that was let in
@@ -575,7 +601,7 @@ impl Model {
         }
         let state = self.ensure_source(self.source_key(addr, number as u32), now);
         let forgotten = |at: u64| now.saturating_sub(at) <= service.handshake_ns;
-        if opening.is_initial()
+        if opening.is_initial
             && opening.dcid.as_bytes().len() < MIN_OPENING_DCID
             && !state.let_in_ns.is_some_and(forgotten)
         {
@@ -593,7 +619,7 @@ impl Model {
         if self.handshakes.insert(key, fresh).is_none() {
             self.tallies.handshakes_created += 1;
         }
-        if opening.is_initial() { Reason::New } else { Reason::NewVersion }
+        if opening.is_initial { Reason::New } else { Reason::NewVersion }
     }
 
     /// Step 6.1; learns the Destination Connection ID if there is room for it.
@@ -657,7 +683,9 @@ impl Model {
 fn rules(service: &Service) -> Rules {
     Rules {
         require_fixed_bit: service.require_fixed_bit,
+        versions: service.versions,
         refuse_unknown_versions: service.refuse_unknown_versions,
+        version_negotiation: service.version_negotiation,
         also_client: service.also_client,
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Start at [`Model::judge`]. `frame` finds the UDP datagram in a frame (policy.md section 1),
 //! `quic` classifies its payload (section 3), `judge` takes the steps of section 2 in order, `rate`
-//! is the token bucket (section 4), `acl` the lists, `answer` what is sent back (section 8), and `config` what an operator sets. The tables of the model are unbounded: nothing is ever evicted from them.
+//! is the token bucket (section 4), `acl` the lists, `answer` what is sent back (sections 8 and 9), and `config` what an operator sets. The tables of the model are unbounded: nothing is ever evicted from them.
 
 mod acl;
 mod answer;
@@ -20,7 +20,9 @@ mod rate;
 mod tests;
 
 pub use acl::{Acl, AclAction, AclEntry};
-pub use config::{Config, FragmentPolicy, Listener, QuotaPolicy, RetryPolicy, Service};
+pub use config::{
+    Config, FragmentPolicy, Listener, QuotaPolicy, RetryPolicy, Service, TakenVersions,
+};
 pub use frame::{
     Datagram, FragmentKey, Frame, LaterFragment, MAX_EXTENSION_HEADERS, parse as parse_frame,
 };

@@ -3,6 +3,7 @@
 //! Headers and integers are read by `equic_wire`; what is here is what the policy makes of them, on a
 //! payload of which the frame may hold only the beginning.
 
+use super::config::TakenVersions;
 use crate::reason::Reason;
 use equic_wire::packet::{
     FIXED_BIT, LongInvariant, LongPacketType, MIN_INITIAL_DATAGRAM, MIN_PROTECTED_LEN,
@@ -41,10 +42,25 @@ impl<'a> Payload<'a> {
 pub struct Rules {
     /// A zero Fixed Bit is malformed.
     pub require_fixed_bit: bool,
-    /// So is a version other than 1 and 2.
+    /// Versions that are known to the service.
+    pub versions: TakenVersions,
+    /// Any other version is malformed, unless it is answered.
     pub refuse_unknown_versions: bool,
+    /// Other versions are answered.
+    pub version_negotiation: bool,
     /// Retry and Version Negotiation are not.
     pub also_client: bool,
+}
+
+impl Rules {
+    /// The version, if the service takes it.
+    fn taken(&self, version: Version) -> Option<KnownVersion> {
+        version.known().filter(|version| match self.versions {
+            TakenVersions::Both => true,
+            TakenVersions::V1 => *version == KnownVersion::V1,
+            TakenVersions::V2 => *version == KnownVersion::V2,
+        })
+    }
 }
 
 /// A packet that may open a connection.
@@ -60,13 +76,8 @@ pub struct Opening {
     pub token_at: usize,
     /// Length of that token, in bytes; 0: there is none.
     pub token_len: usize,
-}
-
-impl Opening {
     /// Whether the packet is an Initial, and not a long header of an unknown version.
-    pub fn is_initial(&self) -> bool {
-        self.version.known().is_some()
-    }
+    pub is_initial: bool,
 }
 
 /// The class of a well-formed datagram.
@@ -103,13 +114,13 @@ pub fn classify(payload: Payload<'_>, rules: &Rules) -> Result<Class, Reason> {
     if header.version == Version::NEGOTIATION {
         return if rules.also_client { Ok(Class::Other) } else { Err(Reason::VersionNegotiation) };
     }
-    let Some(version) = header.version.known() else {
-        return if rules.refuse_unknown_versions {
+    let Some(version) = rules.taken(header.version) else {
+        return if rules.refuse_unknown_versions && !rules.version_negotiation {
             Err(Reason::UnknownVersion)
         } else if payload.length < MIN_INITIAL_DATAGRAM {
             Err(Reason::SmallVersion)
         } else {
-            Ok(Class::Opening(opening(&header, Token::NONE)))
+            Ok(Class::Opening(Opening { is_initial: false, ..opening(&header, Token::NONE) }))
         };
     };
     if fixed_bit_missing {
@@ -189,6 +200,7 @@ fn opening(header: &LongInvariant<'_>, (token_at, token_len): (usize, usize)) ->
         scid: ConnectionId::cut(header.scid),
         token_at,
         token_len,
+        is_initial: true,
     }
 }
 

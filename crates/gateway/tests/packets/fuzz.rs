@@ -59,7 +59,7 @@ pub(crate) fn decode(input: &[u8]) -> (u8, Vec<Record>) {
 }
 
 /// The configurations that are not random.
-const NAMED: u8 = 6;
+const NAMED: u8 = 7;
 
 /// The configuration a number stands for.
 fn script(config: u8) -> Script {
@@ -82,6 +82,8 @@ fn script(config: u8) -> Script {
         5 => case("handshakes under way take the places").service(|service| {
             (service.max_connections, service.policy) = (1, QuotaPolicy::Underway);
         }),
+        6 => case("unknown versions are answered")
+            .service(|service| service.version_negotiation = true),
         seed => Script {
             config: Random::new(seed.into()).config(),
             ..case(&format!("configuration {seed}"))

@@ -5,7 +5,7 @@ use super::subject::{Report, Seen, SourceReport, Subject};
 use equic_gateway::abi;
 use equic_gateway::model::{
     AclAction, Config, Counter, FragmentPolicy, Listener, QuotaPolicy, Rate, RetryPolicy, Service,
-    SourceKey, address_bytes,
+    SourceKey, TakenVersions, address_bytes,
 };
 use equic_gateway::reason::Reason;
 use libbpf_rs::libbpf_sys;
@@ -544,6 +544,7 @@ fn service_abi(service: &Service) -> abi::equic_service {
             | flag(service.dry_run, abi::EQUIC_SERVICE_DRY_RUN)
             | flag(service.require_fixed_bit, abi::EQUIC_SERVICE_REQUIRE_FIXED_BIT)
             | flag(service.refuse_unknown_versions, abi::EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS)
+            | flag(service.version_negotiation, abi::EQUIC_SERVICE_VERSION_NEGOTIATION)
             | flag(service.also_client, abi::EQUIC_SERVICE_ALSO_CLIENT),
         group: service.group,
         max_connections: service.max_connections,
@@ -561,6 +562,11 @@ fn service_abi(service: &Service) -> abi::equic_service {
             RetryPolicy::Never => abi::EQUIC_RETRY_NEVER,
             RetryPolicy::Always => abi::EQUIC_RETRY_ALWAYS,
             RetryPolicy::Adaptive => abi::EQUIC_RETRY_ADAPTIVE,
+        } as u8,
+        versions: match service.versions {
+            TakenVersions::Both => abi::EQUIC_VERSIONS_1_AND_2,
+            TakenVersions::V1 => abi::EQUIC_VERSIONS_1,
+            TakenVersions::V2 => abi::EQUIC_VERSIONS_2,
         } as u8,
         answers_per_service: rate_abi(service.answers_per_service),
         retry_above: rate_abi(service.retry_above),

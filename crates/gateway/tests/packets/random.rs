@@ -8,6 +8,7 @@ use super::quic::{self, Long};
 use super::script::{START, Script, Step, case, ring};
 use equic_gateway::model::{
     AclAction, AclEntry, Config, FragmentPolicy, Listener, QuotaPolicy, Rate, RetryPolicy, Service,
+    TakenVersions,
 };
 use equic_token::{ConnectionId, RetryToken};
 use rand::rngs::StdRng;
@@ -17,6 +18,9 @@ use std::net::{IpAddr, SocketAddr};
 
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLISECOND;
+
+/// A reserved version that could come out of some of the connection IDs.
+const RESERVED: u32 = 0xdada_dada;
 
 const SOURCES: [&str; 17] = [
     "192.0.2.1",
@@ -136,7 +140,15 @@ impl Random {
             enabled: self.chance(95),
             dry_run: self.chance(8),
             require_fixed_bit: self.chance(30),
+            versions: self.pick(&[
+                TakenVersions::Both,
+                TakenVersions::Both,
+                TakenVersions::Both,
+                TakenVersions::V1,
+                TakenVersions::V2,
+            ]),
             refuse_unknown_versions: self.chance(25),
+            version_negotiation: self.chance(40),
             also_client: self.chance(20),
             group: self.pick(&[0, 0, 1]),
             max_connections: self.pick(&[0, 1, 2, 5]),
@@ -382,7 +394,10 @@ impl Random {
                 let len = self.rng.random_range(0..100);
                 self.bytes(len)
             }
-            92..97 => self.long().version(quic::UNKNOWN).build(),
+            92..97 => {
+                let version = self.pick(&[quic::UNKNOWN, RESERVED]);
+                self.long().version(version).fill(self.pick(&[100, 1200, 1452])).build()
+            }
             _ => self.long().fill(self.pick(&[1400, 3000, 8000])).build(),
         };
         if self.chance(12) {
@@ -429,8 +444,16 @@ impl Random {
         };
         packet.dcid = self.cid();
         packet.scid = self.scid();
-        let version =
-            self.pick(&[quic::V1, quic::V1, quic::V1, quic::V1, quic::V2, quic::UNKNOWN, 0]);
+        let version = self.pick(&[
+            quic::V1,
+            quic::V1,
+            quic::V1,
+            quic::V1,
+            quic::V2,
+            quic::UNKNOWN,
+            RESERVED,
+            0,
+        ]);
         if self.chance(40) {
             packet = packet.version(version);
         }

@@ -28,15 +28,19 @@ const SECOND: &str = "soak1";
 const SPOOFED6: &str = "2001:db8::/32";
 const SPOOFED4: &str = "198.18.0.0/21";
 /// Settings that are changed live, in turn. None may hurt the connections that are open.
-const SETTINGS: [(&str, &str); 8] = [
+const SETTINGS: [(&str, &str); 12] = [
     ("max_connections", "8"),
     ("new_per_source", "5/s burst 10"),
     ("packets_per_source", "100000/s burst 10000"),
+    ("version_negotiation", "on"),
     ("max_connections", "64"),
+    ("versions", "1"),
     ("dry_run", "on"),
     ("dry_run", "off"),
     ("new_per_source", "50/s burst 50"),
+    ("versions", "1,2"),
     ("packets_per_source", "off"),
+    ("version_negotiation", "off"),
 ];
 
 /// Number of times that each thing happened.

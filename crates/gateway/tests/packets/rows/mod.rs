@@ -9,6 +9,7 @@ mod frames;
 mod handshakes;
 mod limits;
 mod lists;
+mod negotiation;
 mod quic;
 mod retry;
 mod services;
@@ -42,6 +43,7 @@ pub(crate) fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
         ("live", limits::live_rows()),
         ("retry", retry::rows()),
         ("adaptive", adaptive::rows()),
+        ("negotiation", negotiation::rows()),
     ]
 }
 
