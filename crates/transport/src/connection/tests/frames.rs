@@ -3,10 +3,14 @@
 use std::sync::{Arc, Mutex};
 
 use equic_wire::TransportErrorCode;
+use rustls::pki_types::ServerName;
 
 use super::early::{early_configs, visit};
-use super::operations::{STAMP, Stamps, always, doing, queue, stamp_length, with_stamps};
+use super::operations::{Post, STAMP, Stamps, always, doing, queue, stamp_length, with_stamps};
 use super::*;
+use crate::cid::{IdSource, RESET_KEY_LEN, RandomIds, ResetKey};
+use crate::connection::handshake::initial_suite;
+use crate::connection::start::Start;
 use crate::operation::{
     AttachError, Bytes, Decision, Denied, HookError, HookId, Operation, OwnFrame, Point,
 };
@@ -308,6 +312,33 @@ fn own_frames_wait_for_1_rtt_keys() {
     network.pass(Duration::from_millis(100));
     assert_eq!(post.lock().unwrap().taken, [0, 1, 2]);
     assert_eq!(network.closed(), [None, None]);
+}
+
+/// Not even where an early packet has as much room as one with a short header, because its sender has no connection ID.
+#[test]
+fn own_frames_are_in_no_early_packet() {
+    let (client, server) = early_configs();
+    visit(&client, &server);
+    let suite = initial_suite(client.tls.crypto_provider()).unwrap();
+    let key = ResetKey::new(&suite, [3; RESET_KEY_LEN]);
+    let source = IdSource::new(Arc::new(RandomIds::new(0)), key);
+    let start = Start::client(&client, suite, ServerName::try_from("equic.test").unwrap());
+    let (now, remote) = (Timestamp::START, "192.0.2.1:443".parse().unwrap());
+    let mut client =
+        Connection::connect_with(now, &client.transport, start, remote, source, [1; 32]).unwrap();
+    assert!(client.is_early());
+    let post = Arc::<Mutex<Post>>::default();
+    post.lock().unwrap().waiting.extend(0..3);
+    Stamps::attach(&mut client, &post);
+    let id = client.open(Direction::Unidirectional).unwrap();
+    client.write(id, &[7; 5000]).unwrap();
+    let (mut early, mut buffer) = (0, [0; 1500]);
+    while client.poll_transmit(now, &mut buffer).is_some() {
+        // A long header of type 0-RTT (RFC 9000 s.17.2).
+        early += usize::from(buffer[0] & 0xb0 == 0x90);
+    }
+    assert!(early > 2, "{early} datagrams of early data alone");
+    assert_eq!(client.extensions.len(false), 3, "all of them wait");
 }
 
 /// Hooks are stricter than the RFC, never less; where frames end is not theirs to say.
