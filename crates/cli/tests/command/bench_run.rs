@@ -119,7 +119,7 @@ fn words_of_programs_are_escaped() {
     command.args(["bench", "report", "--json"]).arg(scene.out());
     let json = finish(command).ok();
     for printed in [&ran.stdout, &ran.stderr, &json] {
-        let drives = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        let drives = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
         assert!(!printed.contains(drives), "{printed:?}");
     }
     assert!(json.contains("\\u202eall is well"), "{json}");
