@@ -92,6 +92,11 @@ fails)
 	exit 1
 	;;
 unsupported) exit 127 ;;
+shouts)
+	# What its peer said would clear the screen, turn the line around and ring.
+	printf '\033[2J\342\200\256all is well\a\n' >&2
+	exit 1
+	;;
 hangs)
 	# One that would outlive its parent.
 	sleep 300 &

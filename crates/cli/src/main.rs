@@ -12,6 +12,9 @@
 //!   2 wrong usage).
 
 mod bench;
+#[cfg(test)]
+#[path = "../../gateway/tests/support/ci.rs"]
+mod ci;
 mod demo;
 mod envelope;
 mod exchange;

@@ -30,9 +30,10 @@ pub(crate) fn bytes(bytes: &[u8]) -> Done {
     }
 }
 
-/// Writes a line.
+/// Writes a line, or several. What is in it that a terminal would act on is escaped: names, reasons and other programs'
+/// words may be a peer's.
 pub(crate) fn line(line: impl Display) -> Done {
-    text(format_args!("{line}\n"))
+    text(format_args!("{}\n", escaped(&line.to_string())))
 }
 
 /// Writes a table, in colours where they are wanted.
@@ -78,6 +79,11 @@ fn shown(json: &str) -> String {
     shown
 }
 
+/// Writes a JSON document that is there as text already.
+pub(crate) fn document(json: &str) -> Done {
+    text(shown(json))
+}
+
 fn no_json(schema: &str, error: &serde_json::Error) -> Failure {
     Failure::because(format_args!("{schema} has no JSON form"), error)
 }
@@ -89,8 +95,9 @@ pub(crate) fn notice(message: impl Display) {
     let _ = writeln!(io::stderr().lock(), "equic: {shown}");
 }
 
-/// The text with everything escaped that a terminal would act on, but for the ends of lines.
-fn escaped(text: &str) -> String {
+/// The text with everything escaped that a terminal would act on, but for the ends of lines. For what a progress bar
+/// prints, too, which does not go through here.
+pub(crate) fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         if matches!(character, '\n' | '\\') || is_printable(character) {

@@ -1,5 +1,5 @@
 //! Checks for malformed requests and responses (RFC 9114 s.4.1.2) that `h3` lets pass, as far as
-//! what it hands on shows them. The rest is checked before `h3`: see `quic/h3/fields.rs`.
+//! what it hands on shows them. The rest is checked before `h3`: see `http3/fields.rs`.
 
 use http::{HeaderMap, Method, Request, Uri, header};
 

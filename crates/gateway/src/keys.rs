@@ -316,6 +316,9 @@ mod tests {
             std::os::unix::fs::chown(&path, Some(4242), Some(4343)).unwrap();
             rotate();
             assert_eq!(of_file(), (4242, 4343, 0o640));
+        } else {
+            assert!(!crate::ci::in_ci(), "giving files away takes root");
+            eprintln!("SKIPPED: giving files away takes root");
         }
         // Whoever puts a file of their own there does not get the keys.
         std::fs::remove_file(&path).unwrap();

@@ -28,6 +28,9 @@ pub mod model;
 pub mod quantity;
 pub mod reason;
 
+#[cfg(test)]
+#[path = "../tests/support/ci.rs"]
+mod ci;
 mod gateway;
 mod judge;
 mod keys;

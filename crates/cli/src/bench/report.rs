@@ -26,7 +26,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Done {
     let summary = result::write(&args.dir)?;
     if args.json {
-        return output::line(serde_json::to_string_pretty(&summary)?);
+        return output::document(&(serde_json::to_string_pretty(&summary)? + "\n"));
     }
     tables(&result::tables(&summary), args.markdown)?;
     if summary.cut {

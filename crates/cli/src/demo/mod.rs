@@ -87,7 +87,7 @@ fn carry_out(args: &Args) -> Done {
     report.write(args.out.join("demo.json"))?;
     show::write_plot(&report.data, &args.out)?;
     if args.json {
-        return output::text(report.to_json()?);
+        return output::document(&report.to_json()?);
     }
     tell(&report, &args.out)
 }

@@ -74,7 +74,7 @@ impl Progress {
             requests(result.legitimate.requests_per_s)
         );
         match &self.bar {
-            Some(bar) => bar.println(line),
+            Some(bar) => bar.println(output::escaped(&line)),
             None if self.lines => output::line(line)?,
             None => {}
         }

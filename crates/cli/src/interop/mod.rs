@@ -191,7 +191,7 @@ fn finish(args: &Args, matrix: &Matrix, times: Times, settings: &Settings, stopp
         Failure::because(format_args!("cannot write {}", path.display()), error)
     })?;
     if args.json {
-        output::text(&text)?;
+        output::document(&text)?;
     } else {
         show::matrix(matrix)?;
         output::line(format_args!("\nResult: {}", path.display()))?;

@@ -68,7 +68,7 @@ impl Progress {
             Some(bar) => {
                 bar.inc(1);
                 if outcome.verdict == Verdict::Failed {
-                    bar.println(line.trim_end());
+                    bar.println(output::escaped(line.trim_end()));
                 }
                 Ok(())
             }

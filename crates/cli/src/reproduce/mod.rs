@@ -66,7 +66,7 @@ impl Told {
             readme::update(file, &markdown)?;
         }
         if self.json {
-            output::text(report.to_json()?)?;
+            output::document(&report.to_json()?)?;
         } else if self.markdown {
             output::text(markdown)?;
         }

@@ -107,6 +107,25 @@ fn every_kind_of_failure_is_a_row() {
     }
 }
 
+/// Other programs' words, which may be their peers', drive no terminal: not while it runs, not in the report, and not
+/// as JSON, which says them all the same.
+#[test]
+fn words_of_programs_are_escaped() {
+    let scene = Scene::new(&json!({ "shouts": liar("shouts") }));
+    let args = ["--self", "--runs", "1", "--no-warmup", "--path", "loopback"];
+    let ran = finish(scene.bench(&args));
+    assert!(ran.stdout.contains("\\u{1b}[2J\\u{202e}all is well\\u{7}"), "{ran:?}");
+    let mut command = Command::new(EQUIC);
+    command.args(["bench", "report", "--json"]).arg(scene.out());
+    let json = finish(command).ok();
+    for printed in [&ran.stdout, &ran.stderr, &json] {
+        let drives = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!printed.contains(drives), "{printed:?}");
+    }
+    assert!(json.contains("\\u202eall is well"), "{json}");
+    assert!(scene.samples()[0]["why"].as_str().unwrap().contains("\u{202e}all is well"));
+}
+
 #[test]
 fn a_disturbed_attempt_is_made_again_and_then_is_no_figure() {
     let scene = Scene::new(&json!({ "honest": liar("honest") }));

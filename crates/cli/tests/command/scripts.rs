@@ -108,6 +108,38 @@ fn nothing_is_skipped_where_ci_is_set() {
     }
 }
 
+/// Every test that says it was skipped has asked whether it may be, in every crate.
+#[test]
+fn no_test_is_skipped_without_asking() {
+    let mut folders = vec![std::path::PathBuf::from(ROOT).join("crates")];
+    let (mut asked, mut wrong) = (0, Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            // This file tells of others' words.
+            if path.extension() != Some(OsStr::new("rs")) || path.ends_with("command/scripts.rs") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let lines: Vec<&str> = text.lines().collect();
+            for (at, line) in lines.iter().enumerate() {
+                let says = line.contains('"') && line.contains("SKIPPED");
+                let around = &lines[at.saturating_sub(3)..lines.len().min(at + 3)];
+                if says && around.iter().any(|line| line.contains("in_ci()")) {
+                    asked += 1;
+                } else if says {
+                    wrong.push(format!("{}:{}", path.display(), at + 1));
+                }
+            }
+        }
+    }
+    assert!(asked >= 7 && wrong.is_empty(), "{asked} ask, these do not: {wrong:#?}");
+}
+
 /// Programs `rustc`, `cargo` and `rustup` of a machine whose toolchains say these versions. The first is what
 /// they are without a `+NAME`.
 fn machine(toolchains: &[(&str, &str)]) -> tempfile::TempDir {

@@ -368,4 +368,9 @@ fn a_low_limit_of_descriptors_is_raised() {
 fn a_threshold_is_a_number_or_off() {
     let wrong = equic(&["serve", "--retry-threshold", "some"]);
     assert!(wrong.code == Some(2) && wrong.stderr.contains("`off`"), "{wrong:?}");
+    // Nobody has to ask for it: forged Initials shut no server out that was started without a word about them.
+    let help = equic(&["serve", "--help"]).ok();
+    let (_, option) = help.split_once("--retry-threshold <N>").expect("it is an option");
+    let (_, default) = option.split_once("[default: ").expect("it has a default");
+    assert!(default.starts_with("100]"), "{default:.40}");
 }

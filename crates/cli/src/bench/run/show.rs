@@ -129,7 +129,7 @@ impl Progress {
         match &self.bar {
             Some(bar) => {
                 if matches!(record.end, End::Failed { .. }) {
-                    bar.println(line);
+                    bar.println(output::escaped(&line));
                 }
                 Ok(())
             }

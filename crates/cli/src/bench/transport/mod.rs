@@ -218,7 +218,7 @@ fn finish(args: &Args, report: &Report<Bench>) -> Done {
     let path = args.out.join("result.json");
     report.write(&path)?;
     if args.json {
-        return output::text(report.to_json()?);
+        return output::document(&report.to_json()?);
     }
     show::tables(&report.data.rows, args.markdown)?;
     show::effective(&report.data.effective, args.markdown)?;

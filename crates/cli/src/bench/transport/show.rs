@@ -225,7 +225,7 @@ impl Progress {
             Some(bar) => {
                 bar.inc(1);
                 if matches!(outcome, Outcome::Failed { .. }) {
-                    bar.println(line);
+                    bar.println(output::escaped(&line));
                 }
                 Ok(())
             }

@@ -116,7 +116,7 @@ fn carry_out(args: &Args) -> Done {
 
 fn tell<T: Serialize>(args: &Args, report: &Report<T>, table: &Table, note: &str) -> Done {
     if args.json {
-        return output::text(report.to_json()?);
+        return output::document(&report.to_json()?);
     }
     let table = if args.markdown { table.markdown() } else { table.render(Style::stdout()) };
     output::text(format_args!("{table}\n{note}\n{}\n", report.machine))

@@ -150,7 +150,7 @@ pub(super) fn run(args: &Args) -> Done {
     report.write(args.out.join("plugins.json"))?;
     show::write_plots(&report.data, &args.out)?;
     if args.json {
-        output::text(report.to_json()?)?;
+        output::document(&report.to_json()?)?;
     } else {
         tell(&report.data, args)?;
     }

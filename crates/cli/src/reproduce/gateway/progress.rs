@@ -117,7 +117,7 @@ impl Progress {
 
     fn tell(&self, line: String) -> Done {
         match &self.bar {
-            Some(bar) => bar.println(line),
+            Some(bar) => bar.println(output::escaped(&line)),
             None if self.lines => output::line(line)?,
             None => {}
         }

@@ -3,10 +3,14 @@
 use std::sync::{Arc, Mutex};
 
 use equic_wire::TransportErrorCode;
+use rustls::pki_types::ServerName;
 
 use super::early::{early_configs, visit};
-use super::operations::{STAMP, Stamps, always, doing, queue, stamp_length, with_stamps};
+use super::operations::{Post, STAMP, Stamps, always, doing, queue, stamp_length, with_stamps};
 use super::*;
+use crate::cid::{IdSource, RESET_KEY_LEN, RandomIds, ResetKey};
+use crate::connection::handshake::initial_suite;
+use crate::connection::start::Start;
 use crate::operation::{
     AttachError, Bytes, Decision, Denied, HookError, HookId, Operation, OwnFrame, Point,
 };
@@ -195,6 +199,56 @@ fn every_frame_that_is_queued_is_written() {
     assert!(taken.iter().copied().eq(0..400), "{} of 400: {taken:?}", taken.len());
 }
 
+/// A frame for which a packet has too little room left waits for the next one.
+#[test]
+fn a_frame_without_room_goes_into_the_next_packet() {
+    const LONG: usize = 300;
+    let parse = |bytes: &[u8]| if bytes.len() < LONG { 0 } else { LONG as u64 };
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let arrived = taken.clone();
+    let mut network = Network::new(12, Faults::none());
+    network.on_server = Some(Box::new(move |server| {
+        let hook = doing(move |_, call, outputs| {
+            let bytes = call.bytes.as_slice();
+            outputs[0] = match call.operation {
+                Operation::ParseFrame => parse(bytes),
+                _ => {
+                    arrived.lock().unwrap().push(bytes[2]);
+                    1
+                }
+            };
+            Ok(Decision::Done)
+        });
+        server.attach_with_frames(hook, &Stamps::POINTS[2..4], &[OwnFrame::new(STAMP)]).unwrap();
+    }));
+    network.connect();
+    let mut begun = false;
+    let hook = doing(move |host, call, outputs| {
+        let token = call.inputs.get(1).map_or(0, |token| *token as u8);
+        match (call.operation, &mut call.bytes) {
+            (Operation::SelectPath, _) => {
+                let count = if std::mem::replace(&mut begun, true) { 0 } else { 20 };
+                (0..count).for_each(|token| host.queue_frame(STAMP, token).unwrap());
+                return Ok(Decision::Default);
+            }
+            (Operation::WriteFrame, Bytes::Out(room)) if room.len() >= LONG => {
+                room[..LONG].fill(7);
+                room[..3].copy_from_slice(&[0x6f, 0x5a, token]);
+                outputs[0] = LONG as u64;
+            }
+            (Operation::WriteFrame, _) => outputs[0] = 0,
+            (_, bytes) => outputs[0] = parse(bytes.as_slice()),
+        }
+        Ok(Decision::Done)
+    });
+    let points = &Stamps::POINTS[..3];
+    network.client.attach_with_frames(hook, points, &[OwnFrame::new(STAMP)]).unwrap();
+    network.pass(Duration::from_millis(500));
+    let mut taken = taken.lock().unwrap().clone();
+    taken.sort_unstable();
+    assert!(taken.iter().copied().eq(0..20), "{} of 20: {taken:?}", taken.len());
+}
+
 /// Acknowledged or lost, and that once, whatever probes repeat.
 #[test]
 fn what_became_of_a_frame_is_said_once() {
@@ -257,7 +311,7 @@ fn a_silent_frame_is_not_acknowledged() {
             client.path().in_flight() + server.path().in_flight() == 0
         });
         let acks = network.server().stats().acks_sent;
-        let post = Arc::<Mutex<operations::Post>>::default();
+        let post = Arc::<Mutex<Post>>::default();
         post.lock().unwrap().waiting.push(1);
         let hook = Box::new(Stamps(post.clone()));
         network.client.attach_with_frames(hook, &Stamps::POINTS, &[own]).unwrap();
@@ -308,6 +362,33 @@ fn own_frames_wait_for_1_rtt_keys() {
     network.pass(Duration::from_millis(100));
     assert_eq!(post.lock().unwrap().taken, [0, 1, 2]);
     assert_eq!(network.closed(), [None, None]);
+}
+
+/// Not even where an early packet has as much room as one with a short header, because its sender has no connection ID.
+#[test]
+fn own_frames_are_in_no_early_packet() {
+    let (client, server) = early_configs();
+    visit(&client, &server);
+    let suite = initial_suite(client.tls.crypto_provider()).unwrap();
+    let key = ResetKey::new(&suite, [3; RESET_KEY_LEN]);
+    let source = IdSource::new(Arc::new(RandomIds::new(0)), key);
+    let start = Start::client(&client, suite, ServerName::try_from("equic.test").unwrap());
+    let (now, remote) = (Timestamp::START, "192.0.2.1:443".parse().unwrap());
+    let mut client =
+        Connection::connect_with(now, &client.transport, start, remote, source, [1; 32]).unwrap();
+    assert!(client.is_early());
+    let post = Arc::<Mutex<Post>>::default();
+    post.lock().unwrap().waiting.extend(0..3);
+    Stamps::attach(&mut client, &post);
+    let id = client.open(Direction::Unidirectional).unwrap();
+    client.write(id, &[7; 5000]).unwrap();
+    let (mut early, mut buffer) = (0, [0; 1500]);
+    while client.poll_transmit(now, &mut buffer).is_some() {
+        // A long header of type 0-RTT (RFC 9000 s.17.2).
+        early += usize::from(buffer[0] & 0xb0 == 0x90);
+    }
+    assert!(early > 2, "{early} datagrams of early data alone");
+    assert_eq!(client.extensions.len(false), 3, "all of them wait");
 }
 
 /// Hooks are stricter than the RFC, never less; where frames end is not theirs to say.
