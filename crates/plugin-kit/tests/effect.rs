@@ -223,7 +223,8 @@ fn a_monitor_tells_figures() {
 /// A client that moves has two paths, and figures of each: those of the new one begin with the move.
 #[test]
 fn a_monitor_tells_figures_of_each_path() {
-    let mut network = network(&bottleneck(10_000_000, 40), seed());
+    // The old path goes when the new one is validated, after a round trip.
+    let mut network = network(&Link { delay: Duration::from_millis(150), ..link() }, seed());
     attach(&mut network, End::Client, &of_the_tree("monitor"));
     network.transfer(End::Client, 1_000_000, Duration::from_secs(60)).unwrap();
     let figures = |network: &mut Network| -> Vec<[u64; 9]> {

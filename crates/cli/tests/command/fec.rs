@@ -48,7 +48,8 @@ fn fetched(plugin: Option<&str>) -> (u64, Counts) {
     let front = relay.fronts()[0].to_string();
     let (url, to) = (format!("https://{address}/file"), folder.path().join("got"));
     let pin = ready["fingerprint"].as_str().unwrap();
-    let get = ["get", "--json", "--pin", pin, "--connect", &front, "-o", to.to_str().unwrap(), &url];
+    let get =
+        ["get", "--json", "--pin", pin, "--connect", &front, "-o", to.to_str().unwrap(), &url];
     let got: Value = equic(&[&get, &plugin[..]].concat()).json();
     assert_eq!((&got["status"], &got["bytes"]), (&200.into(), &BYTES.into()), "{got}");
     assert!(std::fs::read(to).unwrap() == content, "other bytes came than were sent");

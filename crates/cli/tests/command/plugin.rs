@@ -110,7 +110,8 @@ fn bundles_are_listed() {
     equic(&["plugin", "sign", &reno, "--key", &at("ann.key")]).ok();
     let list = ["plugin", "list", text(folder.path())];
     let shown = equic(&list).ok();
-    for words in ["cap ", "reno ", "1.0.0", "observe, tune, raise", key.as_str(), "server/reno.qplug"]
+    for words in
+        ["cap ", "reno ", "1.0.0", "observe, tune, raise", key.as_str(), "server/reno.qplug"]
     {
         assert!(shown.contains(words), "{words}: {shown}");
     }
