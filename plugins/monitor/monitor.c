@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Figures of a connection, every 100 milliseconds, to the application: for each path a message of 72
- * bytes, nine numbers in the byte order of the machine. */
+ * Figures of a connection, every 100 milliseconds, to the application: for each path a message of
+ * 72 bytes, nine numbers in the byte order of the machine. */
 #include <equic_plugin.h>
 
 /* Paths at a time whose figures are told; of more, those with the largest numbers are left out. */
