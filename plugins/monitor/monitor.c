@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Figures of a connection, every 100 milliseconds, to the application: a message of 64 bytes, eight
- * numbers in the byte order of the machine. */
+ * Figures of a connection, every 100 milliseconds, to the application: for each path a message of 72
+ * bytes, nine numbers in the byte order of the machine. */
 #include <equic_plugin.h>
+
+/* Paths at a time whose figures are told; of more, those with the largest numbers are left out. */
+#define PATHS 8
 
 static const equic_u64 interval = 100 * EQUIC_MILLISECOND;
 
-static struct {
+static struct figures {
 	equic_u64 now;
 	equic_u64 smoothed_rtt;
 	/* The largest sample since the message before. */
@@ -14,10 +17,24 @@ static struct {
 	equic_u64 samples;
 	equic_u64 window;
 	equic_u64 in_flight;
+	/* By the whole connection. */
 	equic_u64 bytes_sent;
 	/* Packets given up as lost since the message before. */
 	equic_u64 lost;
-} figures;
+	equic_u64 path;
+} paths[PATHS];
+
+/* Figures of a path. Numbers of paths are never used again: another path's figures are void. */
+static struct figures *of_path(equic_u64 path)
+{
+	struct figures *figures = &paths[path & (PATHS - 1)];
+
+	if (figures->path != path) {
+		figures->largest_rtt = figures->samples = figures->lost = 0;
+		figures->path = path;
+	}
+	return figures;
+}
 
 equic_u64 start(void)
 {
@@ -27,28 +44,41 @@ equic_u64 start(void)
 
 equic_u64 on_rtt(struct equic_update_rtt *call)
 {
-	figures.samples++;
-	if (call->in.sample > figures.largest_rtt)
-		figures.largest_rtt = call->in.sample;
+	struct figures *figures = of_path(call->in.path);
+
+	figures->samples++;
+	if (call->in.sample > figures->largest_rtt)
+		figures->largest_rtt = call->in.sample;
 	return 0;
 }
 
-equic_u64 on_lost(void)
+equic_u64 on_lost(struct equic_packet_lost *call)
 {
-	figures.lost++;
+	of_path(call->in.path)->lost++;
 	return 0;
 }
 
 equic_u64 on_timer(void)
 {
-	figures.now = equic_now();
-	figures.smoothed_rtt = equic_get(EQUIC_SMOOTHED_RTT);
-	figures.window = equic_get(EQUIC_CONGESTION_WINDOW);
-	figures.in_flight = equic_get(EQUIC_BYTES_IN_FLIGHT);
-	figures.bytes_sent = equic_get(EQUIC_BYTES_SENT);
-	/* If the application takes no messages, these figures go on with the next one. */
-	if (equic_tell(&figures, sizeof(figures)))
-		figures.largest_rtt = figures.samples = figures.lost = 0;
-	equic_set_timer(figures.now + interval);
+	equic_u64 path = 0;
+
+	for (equic_u64 count = 0; count < PATHS; count++) {
+		struct figures *figures;
+
+		path = equic_get_of(EQUIC_NEXT_PATH, path);
+		if (path == EQUIC_NONE)
+			break;
+		figures = of_path(path);
+		figures->now = equic_now();
+		figures->smoothed_rtt = equic_get_of(EQUIC_SMOOTHED_RTT, path);
+		figures->window = equic_get_of(EQUIC_CONGESTION_WINDOW, path);
+		figures->in_flight = equic_get_of(EQUIC_BYTES_IN_FLIGHT, path);
+		figures->bytes_sent = equic_get(EQUIC_BYTES_SENT);
+		/* If the application takes no messages, these figures go on with the next one. */
+		if (equic_tell(figures, sizeof(*figures)))
+			figures->largest_rtt = figures->samples = figures->lost = 0;
+		path++;
+	}
+	equic_set_timer(equic_now() + interval);
 	return 0;
 }

@@ -87,6 +87,8 @@ struct Fetched<'a> {
     total_ms: Option<f64>,
     /// The server took the request in 0-RTT packets.
     early: bool,
+    /// Packets of the connection so far that did not come, and whose payload a plugin has put together from others.
+    packets_recovered: u64,
 }
 
 /// Longest wait for what becomes of plugins, after the last body.
@@ -237,6 +239,7 @@ impl Job {
             first_byte_ms: ms(timing.first_byte),
             total_ms: timing.total.map(ms),
             early: response.connection().early_data() == EarlyData::Accepted,
+            packets_recovered: response.connection().stats().packets_recovered,
         };
         if self.json {
             output::json_line("equic.get/1", &fetched)?;

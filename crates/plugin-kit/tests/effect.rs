@@ -11,9 +11,9 @@ use common::{
     of_the_tree, seed,
 };
 use equic_net::{Chance, Link};
-use equic_plugin_kit::End;
-use equic_transport::TransportConfig;
+use equic_plugin_kit::{End, Network};
 use equic_transport::congestion::Algorithm;
+use equic_transport::{Timestamp, TransportConfig};
 
 #[test]
 fn a_cap_holds_window_and_pace() {
@@ -218,6 +218,35 @@ fn a_monitor_tells_figures() {
     let rtt = Duration::from_nanos(told.last().unwrap()[1]);
     assert!((40..100).contains(&rtt.as_millis()), "{rtt:?}");
     assert!(told.last().unwrap()[6] > 3_000_000, "bytes sent");
+}
+
+/// A client that moves has two paths, and figures of each: those of the new one begin with the move.
+#[test]
+fn a_monitor_tells_figures_of_each_path() {
+    // The old path goes when the new one is validated, after a round trip.
+    let mut network = network(&Link { delay: Duration::from_millis(150), ..link() }, seed());
+    attach(&mut network, End::Client, &of_the_tree("monitor"));
+    network.transfer(End::Client, 1_000_000, Duration::from_secs(60)).unwrap();
+    let figures = |network: &mut Network| -> Vec<[u64; 9]> {
+        let word = |word: &[u8]| u64::from_le_bytes(word.try_into().unwrap());
+        let all = network.messages(End::Client);
+        let words = |message: &[u8]| message.chunks_exact(8).map(word).collect::<Vec<u64>>();
+        all.iter().map(|(_, message)| words(message).try_into().unwrap()).collect()
+    };
+    let before = figures(&mut network);
+    let old = before[0][8];
+    assert!(before.iter().all(|one| one[8] == old), "{before:?}");
+    let now = Timestamp::START + network.elapsed();
+    network.connection(End::Client).unwrap().migrate(now, None).unwrap();
+    network.transfer(End::Client, 1_000_000, Duration::from_secs(60)).unwrap();
+    assert_none_failed(&mut network);
+    let after = figures(&mut network);
+    let new: Vec<&[u64; 9]> = after.iter().filter(|one| one[8] != old).collect();
+    let samples = |all: &[&[u64; 9]]| all.iter().map(|one| one[3]).sum::<u64>();
+    assert!(samples(&new) > 50, "{after:?}");
+    // Two paths at one moment: a message for each.
+    let both = after.iter().any(|one| one[8] == old && new.iter().any(|new| new[0] == one[0]));
+    assert!(both, "{after:?}");
 }
 
 /// Frames of a plugin's own, between two plugins: what one queued the other one gets.

@@ -36,5 +36,7 @@ pub use manifest::{
     ABI, Anchor, Calls, Frame, Manifest, ManifestError, Operation, Provides, Unfit, Version,
 };
 pub use policy::{Author, Granted, Limits, Policy, PolicyError, Refusal, decide};
-pub use runtime::{Allowance, Answer, DEFAULT, DONE, Plugin, PluginError, Trace, Traced};
+pub use runtime::{
+    Allowance, Answer, DEFAULT, DONE, MAX_OF_PEERS, Plugin, PluginError, Trace, Traced,
+};
 pub use sdk::{Header, HelperInfo, headers, helpers, included_headers};

@@ -82,4 +82,5 @@ pub use elf::ElfError;
 pub use helper::{Argument, Caller, HelperFn, Helpers, Host, RegisterError};
 pub use memory::{DATA_START, Memory, Region, STACK, STACK_FRAME};
 pub use program::{Config, Engine, Entry, Instance, LoadError, Program};
+pub use sandbox::MAX_INSTANCES;
 pub use trap::{HelperError, Trap, TrapKind};

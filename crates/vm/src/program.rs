@@ -189,6 +189,9 @@ impl<H: Host> Program<H> {
     }
 
     /// An instance: memory of its own, with the variables' first values.
+    ///
+    /// # Errors
+    /// The system has no memory for it, or the process has [`MAX_INSTANCES`](crate::MAX_INSTANCES).
     pub fn instantiate(&self) -> io::Result<Instance<H>> {
         let mut sandbox = Sandbox::new(self.inner.memory)?;
         put_image(&self.inner, &mut sandbox);

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::memory::SLACK;
 
@@ -13,12 +14,41 @@ const GUARD: usize = 64 << 10;
 /// Bytes after the sandbox that are mapped with it, for `SLACK`: a page, of whatever size up to this.
 const TAIL: usize = 64 << 10;
 
+/// Instances of programs in a process at a time. The memory of each is three of the kernel's memory areas, of which a process has 65,530 unless it
+/// is set otherwise (`vm.max_map_count`). Where these are used up no allocator gets memory any more, and the process is
+/// aborted: whoever could have many programs run would decide about that.
+pub const MAX_INSTANCES: usize = 12_288;
+
+/// A place among the instances of the process. It is free again when this is dropped.
+#[derive(Debug)]
+struct Place;
+
+/// Places that are taken.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+impl Place {
+    fn take() -> io::Result<Place> {
+        let next = |taken| (taken < MAX_INSTANCES).then_some(taken + 1);
+        let taken = TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let full = || format!("this process has {MAX_INSTANCES} instances of programs already");
+        taken.map(|_| Place).map_err(|_| io::Error::new(io::ErrorKind::OutOfMemory, full()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        TAKEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Mapped memory.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     mapping: NonNull<u8>,
     /// Bytes between the guards that programs address.
     size: usize,
+    /// Given back after the memory, as fields are dropped after `drop` has run.
+    _place: Place,
 }
 
 // SAFETY: the mapping belongs to this value alone and is not tied to the thread that made it.
@@ -28,7 +58,11 @@ unsafe impl Sync for Sandbox {}
 
 impl Sandbox {
     /// Maps `size` bytes of zeros, a power of two and of whole pages.
+    ///
+    /// # Errors
+    /// The system has no memory; or the process has [`MAX_INSTANCES`].
     pub(crate) fn new(size: usize) -> io::Result<Sandbox> {
+        let place = Place::take()?;
         let whole = whole(size);
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use.
         let mapping = unsafe {
@@ -45,7 +79,7 @@ impl Sandbox {
             return Err(io::Error::last_os_error());
         }
         let mapping = NonNull::new(mapping.cast::<u8>()).ok_or_else(io::Error::last_os_error)?;
-        let sandbox = Sandbox { mapping, size };
+        let sandbox = Sandbox { mapping, size, _place: place };
         // SAFETY: the range is within the mapping that was just made, and nothing refers to it yet.
         let changed = unsafe {
             libc::mprotect(

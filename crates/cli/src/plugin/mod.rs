@@ -1,7 +1,7 @@
 //! `equic plugin`: from C to a plugin on a connection.
 //!
 //! * [`mod@new`]: a folder with a plugin to begin with; [`build`]: C to a bundle;
-//! * [`inspect`]: what is in a bundle, and whether it would run: `check`, with [`proof`];
+//! * [`inspect`]: what is in a bundle, and whether it would run: `check`, with [`proof`]; [`list`]: bundles in folders;
 //! * [`keys`]: keys of authors, and signatures;
 //! * [`log`]: transparency logs, and what watches them;
 //! * [`play`]: a plugin between two connections in memory;
@@ -12,6 +12,7 @@ mod build;
 mod demo;
 mod inspect;
 mod keys;
+mod list;
 mod log;
 mod new;
 mod play;
@@ -38,6 +39,8 @@ pub(crate) enum Command {
     Check(inspect::CheckArgs),
     /// Show what a bundle declares, and who signed it
     Inspect(inspect::Args),
+    /// List the bundles that are in folders, such as a plugin cache
+    List(list::Args),
     /// Play a plugin between two connections in memory, and show its calls
     Run(play::Args),
     /// Push plugins to a client that has never seen them: where they help, and where they mean harm
@@ -62,6 +65,7 @@ pub(crate) fn run(command: &Command) -> Done {
         Command::Pack(args) => build::pack(args),
         Command::Check(args) => inspect::check(args),
         Command::Inspect(args) => inspect::run(args),
+        Command::List(args) => list::run(args),
         Command::Run(args) => play::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(args),

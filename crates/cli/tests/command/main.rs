@@ -18,6 +18,8 @@ mod config;
 mod daemon;
 mod exchange;
 mod explain;
+mod fec;
+mod first_plugin;
 mod gateway;
 mod help;
 mod interop;

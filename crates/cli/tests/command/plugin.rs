@@ -95,6 +95,43 @@ fn signed_bundles_and_policies() {
     assert!(broken.code == Some(1) && broken.stderr.contains("hash"), "{broken:?}");
 }
 
+/// Files and folders of bundles, with one that is cut among them; a link out of the folder is not followed.
+#[test]
+fn bundles_are_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let elsewhere = tempfile::tempdir().unwrap();
+    of_the_tree("nagle", elsewhere.path());
+    std::os::unix::fs::symlink(elsewhere.path(), at("link")).unwrap();
+    std::fs::create_dir(at("server")).unwrap();
+    let reno = of_the_tree("reno", &folder.path().join("server"));
+    let cap = of_the_tree("cap", folder.path());
+    let key = equic(&["plugin", "key", &at("ann.key")]).ok().trim().to_owned();
+    equic(&["plugin", "sign", &reno, "--key", &at("ann.key")]).ok();
+    let list = ["plugin", "list", text(folder.path())];
+    let shown = equic(&list).ok();
+    for words in
+        ["cap ", "reno ", "1.0.0", "observe, tune, raise", key.as_str(), "server/reno.qplug"]
+    {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    assert!(!shown.contains("nagle"), "{shown}");
+    let json = [&list[..], &["--json"]].concat();
+    let rows = equic(&json).json();
+    assert_eq!(rows["schema"], "equic.plugin.list/1");
+    let of = |at: usize, key: &str| rows["plugins"][at]["bundle"][key].clone();
+    assert_eq!((of(0, "name"), of(0, "signed_by")), ("cap".into(), Value::Null));
+    assert_eq!((of(1, "name"), of(1, "signed_by")), ("reno".into(), key.into()));
+    // One that is cut is no bundle; the others are listed all the same.
+    let whole = std::fs::read(&cap).unwrap();
+    std::fs::write(&cap, &whole[..whole.len() - 1]).unwrap();
+    let out = equic(&list);
+    assert_eq!(out.code, Some(1), "{out:?}");
+    assert!(out.stdout.contains("reno ") && out.stderr.contains("cap.qplug"), "{out:?}");
+    let nowhere = equic(&["plugin", "list", &at("nowhere")]);
+    assert!(nowhere.code == Some(1) && nowhere.stderr.contains("cannot read"), "{nowhere:?}");
+}
+
 /// A bundle into a log, past a policy that wants it there, and the log before a monitor: honest, then cut.
 #[test]
 fn logs_and_what_watches_them() {

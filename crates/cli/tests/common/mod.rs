@@ -144,6 +144,19 @@ impl Running {
         }
     }
 
+    /// Waits for the next line that is no JSON and begins so, passing over others.
+    pub(crate) fn line(&self, begins: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(Value::String(line)) if line.starts_with(begins) => return line,
+                Ok(_) => {}
+                Err(error) => panic!("no line `{begins}` came: {error}"),
+            }
+        }
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -244,6 +244,11 @@ impl Connection {
     pub fn rtt(&self) -> Duration {
         self.shared.quic.rtt()
     }
+
+    /// Counters of the QUIC connection.
+    pub fn stats(&self) -> quic::Stats {
+        self.shared.quic.stats()
+    }
 }
 
 /// Durations of the parts of an exchange.

@@ -10,13 +10,13 @@ mod together;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{bottleneck, link, object, seed};
+use common::{bottleneck, link, object, plugins, seed};
 use equic_plugin::exchange::{ExchangeConfig, MemoryCache, PluginId, Progress, Push, Status};
 use equic_plugin::{Origin, Policy, pack};
 use equic_plugin_kit::{Beginning, End, Network};
 use equic_transport::{Connection, TransportConfig};
 use hostile::rudely;
-use party::{Party, big, lossy, policy, push, pushing, settle};
+use party::{Party, big, built, lossy, policy, push, pushing, settle};
 
 #[test]
 fn bytecode_that_the_server_pushes_changes_the_clients_acknowledgements() {
@@ -159,6 +159,55 @@ fn replaced_in_the_middle() {
     assert!(client.has(&over) && server.has(&over), "{:?}", server.progress());
     assert_eq!(client.progress().last(), Some(&Progress::Active));
     network.transfer(End::Server, 100_000, Duration::from_secs(60)).unwrap();
+}
+
+/// `plugins/cap` with this name and another pace, in bytes a second.
+fn cap_of(name: &str, rate: &str) -> Arc<Push> {
+    built(name, || {
+        let folder = plugins().join("cap");
+        let read = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
+        let text = read("cap.c").replace("= 30000;", "= 400000;").replace("= 500000;", rate);
+        let source = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
+        std::fs::write(&source, text).unwrap();
+        let manifest = read("plugin.toml").replace("\"cap\"", &format!("\"{name}\""));
+        pack(&manifest, &object(&source, name), None).unwrap()
+    })
+}
+
+/// A cap that is pushed in the middle of a connection, replaced twice and taken off: each time the client sends as fast
+/// as the plugin lets it that is there then.
+#[test]
+fn a_cap_is_pushed_replaced_twice_and_taken_off() {
+    let seed = seed();
+    let wide = bottleneck(40_000_000, 100);
+    let (mut network, server, client) = pushing(&wide, seed, |_| {}, |_| {});
+    let rate = |network: &mut Network, bytes: u64| {
+        let took = network.transfer(End::Client, bytes, Duration::from_secs(60)).unwrap();
+        bytes as f64 / took.as_secs_f64()
+    };
+    let mut rates = vec![rate(&mut network, 4_000_000)];
+    let mut before = None;
+    for (number, cap) in [("cap-a", "= 500000;"), ("cap-b", "= 1500000;"), ("cap-c", "= 200000;")]
+        .into_iter()
+        .enumerate()
+    {
+        let next = cap_of(cap.0, cap.1);
+        server.ask(&mut network, End::Server, |handle| handle.offer(next, before));
+        network.pass(Duration::from_millis(500)).unwrap();
+        assert_eq!(client.progress().last(), Some(&Progress::Active), "{}", cap.0);
+        before = Some(PluginId { by: Origin::Own, number: number as u64 });
+        rates.push(rate(&mut network, 800_000));
+    }
+    let last = before.unwrap();
+    server.ask(&mut network, End::Server, |handle| assert!(handle.detach(last)));
+    network.pass(Duration::from_millis(500)).unwrap();
+    rates.push(rate(&mut network, 4_000_000));
+    println!("{rates:.0?} bytes a second");
+    for (rate, most) in rates[1..4].iter().zip([500_000.0, 1_500_000.0, 200_000.0]) {
+        assert!((0.5 * most..1.05 * most).contains(rate), "{rates:?}");
+    }
+    assert!(rates[0] > 2_000_000.0 && rates[4] > 2_000_000.0, "without it: {rates:?}");
+    assert!(network.failures(End::Client).is_empty());
 }
 
 #[test]

@@ -11,6 +11,7 @@ use equic_vm::{Entry, HelperError, Region, Trap};
 use super::abi::{Abi, DEFAULT, DONE, MAX_BYTES, WORDS};
 use super::allowance::Allowance;
 use super::clamp::clamp;
+use super::places::Place;
 use super::trace::{Answer, Trace, Traced, printable};
 use super::view::{Context, Role};
 use super::{Inner, Plugin};
@@ -26,6 +27,8 @@ pub(super) struct Instance {
     trace: Option<Box<dyn Trace>>,
     /// Instructions that it shares with other plugins; none: each call is bounded, but not their number.
     allowance: Option<Arc<Allowance>>,
+    /// A peer's plugin takes a place in the process.
+    _place: Option<Place>,
 }
 
 /// Result of a function, and the instructions that it ran.
@@ -40,8 +43,9 @@ impl Instance {
         trace: Option<Box<dyn Trace>>,
         allowance: Option<Arc<Allowance>>,
     ) -> io::Result<Instance> {
+        let place = allowance.as_ref().map(|_| Place::take()).transpose()?;
         let machine = plugin.inner.program.instantiate()?;
-        Ok(Instance { plugin: plugin.clone(), machine, trace, allowance })
+        Ok(Instance { plugin: plugin.clone(), machine, trace, allowance, _place: place })
     }
 
     /// Runs a function that looks on.

@@ -5,6 +5,7 @@
 //! * `abi.rs`: the interface to bytecode: a call's arguments, the place of its words and bytes, the helpers;
 //! * `instance.rs`: a plugin on one connection, as the transport's `Hook`;
 //! * `helpers.rs`: functions of the host that bytecode may call; `view.rs`: the connection as they see it;
+//! * `places.rs`: how many plugins of peers a process has;
 //! * `clamp.rs`: answers that are more than a plugin's classes allow;
 //! * `trace.rs`: every call, for developers of plugins.
 
@@ -13,6 +14,7 @@ mod allowance;
 mod clamp;
 mod helpers;
 mod instance;
+mod places;
 mod trace;
 mod view;
 
@@ -35,6 +37,7 @@ pub(crate) use abi::HELPERS;
 pub use abi::{DEFAULT, DONE};
 pub use allowance::Allowance;
 use instance::Instance;
+pub use places::MAX_OF_PEERS;
 pub use trace::{Answer, Trace, Traced};
 
 /// Reason for which a plugin cannot run on a connection.
@@ -272,11 +275,11 @@ impl Plugin {
         self.instantiate_with(None, None)
     }
 
-    /// As [`Plugin::instantiate`], of a plugin that takes its instructions from `allowance`: if they are used up, it
-    /// has failed.
+    /// As [`Plugin::instantiate`], of a peer's plugin, which takes its instructions from `allowance`: if they are used up,
+    /// it has failed.
     ///
     /// # Errors
-    /// [`PluginError::Memory`].
+    /// [`PluginError::Memory`], and so it is if the peers of this process have [`MAX_OF_PEERS`] plugins.
     pub fn instantiate_within(&self, allowance: Arc<Allowance>) -> Result<Loaded, PluginError> {
         self.instantiate_with(None, Some(allowance))
     }

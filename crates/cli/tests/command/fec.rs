@@ -1,0 +1,85 @@
+//! Forward error correction as bytecode at both ends of connections over sockets, through a relay that loses datagrams.
+
+use std::path::Path;
+use std::process::Command;
+
+use equic_lab::relay::{Config, Counts, Relay};
+use equic_net::Link;
+use serde_json::Value;
+
+use crate::common::{EQUIC, ROOT, Running, equic};
+
+/// Datagrams from the server that the relay loses, by their number: each far from the one before, so no window of
+/// packets that one repair frame covers has two of them. The first of them comes after the handshake.
+const LOST: [u64; 10] = [21, 44, 67, 90, 113, 136, 159, 182, 205, 228];
+
+/// Bytes of the file: more than 228 datagrams take, without repair frames too.
+const BYTES: usize = 400_000;
+
+/// A plugin of the tree, built by the command.
+fn built(name: &str, folder: &Path) -> String {
+    let bundle = folder.join(format!("{name}.qplug"));
+    let bundle = bundle.to_str().expect("the path is UTF-8");
+    equic(&["plugin", "build", &format!("{ROOT}/plugins/{name}"), "-o", bundle]).ok();
+    bundle.to_owned()
+}
+
+/// A file from a server through the relay, with the plugin at both ends, if there is one: packets that the client's end
+/// put together, and the relay's counts. What was fetched is what the server has.
+fn fetched(plugin: Option<&str>) -> (u64, Counts) {
+    let folder = tempfile::tempdir().unwrap();
+    let content: Vec<u8> = (0..BYTES as u32).map(|at| (at ^ at >> 8 ^ at >> 15) as u8).collect();
+    std::fs::create_dir(folder.path().join("root")).unwrap();
+    std::fs::write(folder.path().join("root/file"), &content).unwrap();
+    let root = folder.path().join("root");
+    let bundle = plugin.map(|name| built(name, folder.path()));
+    let plugin: Vec<&str> = bundle.iter().flat_map(|bundle| ["--plugin", bundle]).collect();
+
+    let serve = ["serve", "--json", "--listen", "127.0.0.1:0", "--root", root.to_str().unwrap()];
+    let server = Running::start(Command::new(EQUIC), &[&serve, &plugin[..]].concat());
+    let ready = server.event("ready");
+    let address = ready["address"].as_str().unwrap();
+    let relay = Relay::start(Config {
+        to_client: Link { drop_list: LOST.to_vec(), ..Link::default() },
+        ..Config::new("127.0.0.1:0".parse().unwrap(), address.parse().unwrap())
+    });
+    let relay = relay.expect("the relay starts");
+
+    let front = relay.fronts()[0].to_string();
+    let (url, to) = (format!("https://{address}/file"), folder.path().join("got"));
+    let pin = ready["fingerprint"].as_str().unwrap();
+    let get =
+        ["get", "--json", "--pin", pin, "--connect", &front, "-o", to.to_str().unwrap(), &url];
+    let got: Value = equic(&[&get, &plugin[..]].concat()).json();
+    assert_eq!((&got["status"], &got["bytes"]), (&200.into(), &BYTES.into()), "{got}");
+    assert!(std::fs::read(to).unwrap() == content, "other bytes came than were sent");
+    assert!(server.terminate().success());
+    let counts = relay.stop().expect("the relay has gone on to the end").counts;
+    (got["packets_recovered"].as_u64().expect("it is counted"), counts)
+}
+
+fn lost(counts: &Counts) -> u64 {
+    counts.to_client.fates.get("dropped").copied().unwrap_or(0)
+}
+
+#[test]
+fn a_client_without_the_plugin_recovers_nothing() {
+    let (recovered, counts) = fetched(None);
+    assert_eq!((recovered, lost(&counts)), (0, LOST.len() as u64), "{counts:?}");
+}
+
+/// Where the machine is so busy that sockets lose datagrams, too, fewer are put together: more than half are there even
+/// then.
+#[test]
+fn lost_datagrams_are_put_together_by_xor() {
+    let (recovered, counts) = fetched(Some("fec-xor"));
+    assert_eq!(lost(&counts), LOST.len() as u64, "{counts:?}");
+    assert!(recovered > LOST.len() as u64 / 2, "{recovered} recovered, {counts:?}");
+}
+
+#[test]
+fn lost_datagrams_are_put_together_by_random_linear_codes() {
+    let (recovered, counts) = fetched(Some("fec-rlc"));
+    assert_eq!(lost(&counts), LOST.len() as u64, "{counts:?}");
+    assert!(recovered > LOST.len() as u64 / 2, "{recovered} recovered, {counts:?}");
+}

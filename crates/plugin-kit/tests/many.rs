@@ -1,0 +1,27 @@
+//! Plugins of peers that a process may have, over all its connections. A program of its own, since it takes all of them.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{at, of_text};
+use equic_plugin::exchange::Loaded;
+use equic_plugin::{Allowance, MAX_OF_PEERS, PluginError};
+
+/// Peers that come in any number take no place of the owner's plugins, and none of what the rest of the process needs.
+#[test]
+fn peers_of_a_process_have_so_many_plugins_together() {
+    let text = "equic_u64 run(void) { return EQUIC_DEFAULT; }";
+    let lines = at("memory = 16384\ncapabilities = [\"tune\"]", "AckPolicy", "replace");
+    let plugin = of_text("many", &lines, text).unwrap();
+    // Each connection has an allowance of its own.
+    let of_a_peer = || plugin.instantiate_within(Arc::new(Allowance::new(1_000)));
+    let mut all: Vec<Loaded> = (0..MAX_OF_PEERS).map(|_| of_a_peer().unwrap()).collect();
+    let Err(PluginError::Memory(error)) = of_a_peer() else { panic!("one more than there may be") };
+    assert!(error.to_string().contains("8192 plugins already"), "{error}");
+    let own = plugin.instantiate();
+    assert!(own.is_ok(), "the owner's plugins have places of their own");
+    all.pop();
+    all.push(of_a_peer().unwrap_or_else(|error| panic!("one has gone: {error}")));
+    assert!(of_a_peer().is_err());
+}
