@@ -14,7 +14,7 @@ const ONE_SCREEN: usize = 56;
 
 const ROOT: &str = include_str!("../src/lib.rs");
 
-/// What the crate's root exports, by name.
+/// Names that the root of the crate exports.
 fn exported() -> Vec<String> {
     let mut names = Vec::new();
     for statement in ROOT.split("\npub use ").skip(1) {

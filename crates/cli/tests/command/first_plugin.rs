@@ -30,7 +30,7 @@ struct Reader<'a> {
     host: &'a Namespace,
     folder: &'a Path,
     server: Option<Running>,
-    /// What a server has printed of itself.
+    /// Text that a server printed about itself.
     fingerprint: String,
 }
 
