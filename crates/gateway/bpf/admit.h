@@ -10,6 +10,7 @@
 #define EQUIC_ADMIT_H
 
 #include "answer.h"
+#include "ids.h"
 #include "lists.h"
 #include "places.h"
 
@@ -289,10 +290,13 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		*found = bpf_map_lookup_elem(&sources, source);
 		return reason;
 	}
-	if (service->retry && !exempt) {
+	if (!exempt && (service->retry || service->flags & EQUIC_SERVICE_CHECK_IDS)) {
 		p->kind = classify(ctx, &p->quic, service->flags);
 		p->classified = true;
-		if (p->kind == REASON_NONE && p->quic.opening && p->quic.known_version)
+		if (service->flags & EQUIC_SERVICE_CHECK_IDS)
+			reason = check_id(ctx, p, source, service->group);
+		if (service->retry && p->kind == REASON_NONE && p->quic.opening &&
+		    p->quic.known_version)
 			reason = ask_for_proof(ctx, p, service);
 		if (reason != REASON_NONE)
 			return reason;

@@ -36,11 +36,12 @@ pub enum Key {
     RequireFixedBit,
     RefuseUnknownVersions,
     AlsoClient,
+    CheckIds,
     Lease,
     Events,
 }
 
-const KEYS: [(Key, &str); 19] = [
+const KEYS: [(Key, &str); 20] = [
     (Key::Enabled, "enabled"),
     (Key::Policy, "policy"),
     (Key::MaxConnections, "max_connections"),
@@ -58,6 +59,7 @@ const KEYS: [(Key, &str); 19] = [
     (Key::RequireFixedBit, "require_fixed_bit"),
     (Key::RefuseUnknownVersions, "refuse_unknown_versions"),
     (Key::AlsoClient, "also_client"),
+    (Key::CheckIds, "check_ids"),
     (Key::Lease, "lease"),
     (Key::Events, "events"),
 ];
@@ -98,6 +100,7 @@ impl Key {
             Key::RequireFixedBit => service.require_fixed_bit.to_string(),
             Key::RefuseUnknownVersions => service.refuse_unknown_versions.to_string(),
             Key::AlsoClient => service.also_client.to_string(),
+            Key::CheckIds => service.check_ids.to_string(),
             Key::Lease | Key::Events => String::new(),
         }
     }
@@ -119,6 +122,7 @@ impl Key {
             Key::RequireFixedBit => SettingValue::Flag(service.require_fixed_bit),
             Key::RefuseUnknownVersions => SettingValue::Flag(service.refuse_unknown_versions),
             Key::AlsoClient => SettingValue::Flag(service.also_client),
+            Key::CheckIds => SettingValue::Flag(service.check_ids),
             Key::Policy | Key::Retry | Key::Fragments | Key::Lease | Key::Events => {
                 SettingValue::Name(self.show(service))
             }
@@ -251,6 +255,11 @@ impl Setting {
         self.key == Key::Retry && self.read::<Retry>().is_ok_and(|retry| retry != Retry::Never)
     }
 
+    /// Whether it has packets dropped whose connection IDs no server of the service has made.
+    pub fn checks_ids(&self) -> bool {
+        self.key == Key::CheckIds && self.flag().is_ok_and(|on| on)
+    }
+
     fn read<T: FromStr>(&self) -> Result<T, ConfigError>
     where
         T::Err: std::fmt::Display,
@@ -297,6 +306,7 @@ impl Setting {
             Key::RequireFixedBit => service.require_fixed_bit = self.flag()?,
             Key::RefuseUnknownVersions => service.refuse_unknown_versions = self.flag()?,
             Key::AlsoClient => service.also_client = self.flag()?,
+            Key::CheckIds => service.check_ids = self.flag()?,
             Key::Lease | Key::Events => {}
         }
         match check::check_limits(service).into_iter().next() {

@@ -186,6 +186,9 @@ pub struct ServiceConfig {
     pub refuse_unknown_versions: bool,
     /// The port dials out too: Retry and Version Negotiation packets are legitimate.
     pub also_client: bool,
+    /// Drop packets of open connections whose connection ID no server of the service has made: for servers
+    /// that make such IDs.
+    pub check_ids: bool,
     /// Services with the same group count a source's connections together; none: on its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
@@ -217,6 +220,7 @@ impl Default for ServiceConfig {
             require_fixed_bit: false,
             refuse_unknown_versions: false,
             also_client: false,
+            check_ids: false,
             group: None,
             users: Vec::new(),
         }

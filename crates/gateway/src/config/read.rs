@@ -245,6 +245,7 @@ impl Reader<'_> {
             "require_fixed_bit" => service.require_fixed_bit, plain;
             "refuse_unknown_versions" => service.refuse_unknown_versions, plain;
             "also_client" => service.also_client, plain;
+            "check_ids" => service.check_ids, plain;
             "group" => service.group, optional;
             "users" => service.users, list;
         );

@@ -52,6 +52,8 @@ pub struct Service {
     pub refuse_unknown_versions: bool,
     /// The port dials out too: Retry and Version Negotiation packets are legitimate.
     pub also_client: bool,
+    /// Drop packets to connection IDs that prove nothing.
+    pub check_ids: bool,
     /// Quota group: services of one group count a source together.
     pub group: u32,
     /// Connections a source may hold; 0: any number.
@@ -89,6 +91,7 @@ impl Default for Service {
             require_fixed_bit: false,
             refuse_unknown_versions: false,
             also_client: false,
+            check_ids: false,
             group: 0,
             max_connections: 0,
             policy: QuotaPolicy::New,

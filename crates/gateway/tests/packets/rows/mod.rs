@@ -7,6 +7,7 @@ mod coalesced;
 mod fragments;
 mod frames;
 mod handshakes;
+mod ids;
 mod limits;
 mod lists;
 mod quic;
@@ -42,6 +43,7 @@ pub(crate) fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
         ("live", limits::live_rows()),
         ("retry", retry::rows()),
         ("adaptive", adaptive::rows()),
+        ("ids", ids::rows()),
     ]
 }
 
