@@ -52,6 +52,10 @@ pub(crate) struct Limits {
     /// The port dials out too: Retry and Version Negotiation are legitimate
     #[arg(long)]
     also_client: bool,
+    /// Drop packets to connection IDs that no server of the service has made; the servers have to make them
+    /// with the gateway's keys
+    #[arg(long)]
+    check_ids: bool,
 }
 
 impl Limits {
@@ -76,6 +80,7 @@ impl Limits {
         service.require_fixed_bit |= self.require_fixed_bit;
         service.refuse_unknown_versions |= self.refuse_unknown_versions;
         service.also_client |= self.also_client;
+        service.check_ids |= self.check_ids;
     }
 }
 
@@ -113,6 +118,9 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
         Retry::Never => {}
         Retry::Always => parts.push("Retry for everybody".to_owned()),
         Retry::Adaptive => parts.push(format!("Retry above {} new", service.retry_above)),
+    }
+    if service.check_ids {
+        parts.push("connection IDs are checked".to_owned());
     }
     if parts.is_empty() {
         parts.push("no limits: only malformed packets are dropped".to_owned());
