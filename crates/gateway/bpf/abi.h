@@ -130,7 +130,7 @@ enum equic_service_flags {
 	EQUIC_SERVICE_REQUIRE_FIXED_BIT = 1u << 2,
 	EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS = 1u << 3,
 	EQUIC_SERVICE_ALSO_CLIENT = 1u
-				    << 4, /* the port dials out too: Retry and VN are legitimate */
+				    << 4,  /* the port dials out too: Retry and VN are legitimate */
 	EQUIC_SERVICE_CHECK_IDS = 1u << 5, /* connection IDs have to prove themselves */
 };
 

@@ -9,7 +9,7 @@
 
 #define ROTATION_OF(first_byte) ((first_byte) >> 5)
 
-/* A short header does not say how long its connection ID is. False if the ID is not in the frame. */
+/* A short header says no length of its connection ID. False if the ID is not in the frame. */
 INLINE bool read_short_id(struct xdp_md *ctx, struct quic *q)
 {
 	__u64 *words = (__u64 *)&q->dcid;
