@@ -29,6 +29,8 @@
 #define EQUIC_RATE_SHIFT                                                                           \
 	20u /* equic_rate.cost_ns is a fixed-point number with this many fraction bits */
 #define EQUIC_NO_SERVICE 0xffffu
+#define EQUIC_ID_LEN	 12u /* bytes of the connection IDs of services with CHECK_IDS */
+#define EQUIC_ID_SERVER	 2u  /* of these, server ID (docs/retry.md s.4) */
 
 /*
  * Every verdict has a reason: X(NAME, "name", does, "what it means"), where `does` is what becomes
@@ -92,7 +94,9 @@
 	X(RATE_ANSWERS, "rate_answers", 1, "too many answers a second for the service")            \
 	X(VERSION_NEGOTIATION_SENT, "version_negotiation_sent", 2,                                 \
 	  "a version that the service does not take, answered with the ones that it takes "        \
-	  "(RFC 9000 s.6.1)")
+	  "(RFC 9000 s.6.1)")                                                                      \
+	X(FORGED_ID, "forged_id", 1,                                                               \
+	  "packet to a connection ID that no server of the service has made")
 
 enum equic_reason {
 #define EQUIC_REASON_ENUM(name, text, does, meaning) EQUIC_REASON_##name,
@@ -137,8 +141,9 @@ enum equic_service_flags {
 	EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS = 1u << 3,
 	EQUIC_SERVICE_ALSO_CLIENT = 1u
 				    << 4, /* the port dials out too: Retry and VN are legitimate */
-	EQUIC_SERVICE_VERSION_NEGOTIATION = 1u << 5, /* answers unknown versions: docs/policy.md s.9
-						      */
+	EQUIC_SERVICE_VERSION_NEGOTIATION = 1u
+					    << 5, /* answers unknown versions: docs/policy.md s.9 */
+	EQUIC_SERVICE_CHECK_IDS = 1u << 6,	  /* connection IDs have to prove themselves */
 };
 
 /* Generic cell rate algorithm: a token bucket in one word. Off while cost_ns is 0. */
@@ -316,6 +321,7 @@ struct equic_load {
 enum equic_member_flags {
 	EQUIC_MEMBER_SOCKET = 1u << 0, /* the gateway put it there, for a server at its socket */
 	EQUIC_MEMBER_KEYS = 1u << 1,   /* it checks the tokens of the gateway's Retry packets */
+	EQUIC_MEMBER_IDS = 1u << 2,    /* its connection IDs prove themselves */
 };
 
 /*

@@ -10,6 +10,7 @@
 #define EQUIC_ADMIT_H
 
 #include "answer.h"
+#include "ids.h"
 #include "lists.h"
 #include "negotiate.h"
 #include "places.h"
@@ -297,7 +298,7 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		   volatile struct equic_service *service, const struct equic_source *source,
 		   struct equic_source_state **found)
 {
-	bool exempt = false, asks, negotiates;
+	bool exempt = false, asks, checks, negotiates;
 	__u32 reason = refused_at_sight(ctx, p, parsed, &exempt);
 
 	if (reason != REASON_NONE) {
@@ -306,11 +307,14 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		return reason;
 	}
 	asks = service->retry && !exempt;
+	checks = service->flags & EQUIC_SERVICE_CHECK_IDS && !exempt;
 	negotiates = service->flags & EQUIC_SERVICE_VERSION_NEGOTIATION;
-	if (asks || negotiates) {
+	if (asks || checks || negotiates) {
 		p->kind = classify(ctx, &p->quic, service);
 		p->classified = true;
-		if (p->kind == REASON_NONE && p->quic.opening) {
+		if (checks)
+			reason = check_id(ctx, p, source, service->group);
+		if (reason == REASON_NONE && p->kind == REASON_NONE && p->quic.opening) {
 			if (!p->quic.known_version)
 				reason = negotiates ? negotiate(ctx, p) : REASON_NONE;
 			else if (asks)

@@ -57,6 +57,7 @@ struct quic {
 	__u32 token_len;    /* 0: none */
 	bool opening;	    /* it would open a connection */
 	bool known_version; /* 1 or 2 */
+	bool handshake;	    /* it is a Handshake packet, or begins with one, and opens nothing */
 	struct equic_cid dcid;
 	struct equic_cid scid;
 };

@@ -17,6 +17,7 @@
  *   ledger.h    connections of a source
  *   proof.h     Retry tokens: made and checked
  *   ghash.h     the integrity tag of Retry packets
+ *   ids.h       connection IDs that prove themselves
  *   answer.h    packets in the server's name
  *   negotiate.h Version Negotiation packets
  *   places.h    handshakes under way that count towards a quota

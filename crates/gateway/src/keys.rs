@@ -51,12 +51,26 @@ impl Control {
     /// # Errors
     /// The kernel's error if a call fails; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn servers_without_keys(&self, service: &str) -> Result<Vec<LedgerStatus>> {
+        self.servers_without(abi::EQUIC_MEMBER_KEYS, service)
+    }
+
+    fn servers_without(&self, flag: u32, service: &str) -> Result<Vec<LedgerStatus>> {
         let index = self.service_names().iter().position(|name| name == service);
         let Some(index) = index else { return Ok(Vec::new()) };
         let group = self.maps().services.read()[index].group;
         self.ledgers_where(|record| {
-            record.flags & abi::EQUIC_MEMBER_KEYS == 0 && record.barred >> (group & 63) & 1 == 0
+            record.flags & flag == 0 && record.barred >> (group & 63) & 1 == 0
         })
+    }
+
+    /// Servers that may serve a service and have not said that their connection IDs prove themselves: with
+    /// `check_ids` their clients get no further than their first packet. Those that are dead or silent are left
+    /// out.
+    ///
+    /// # Errors
+    /// As [`Control::servers_without_keys`].
+    pub fn servers_without_ids(&self, service: &str) -> Result<Vec<LedgerStatus>> {
+        self.servers_without(abi::EQUIC_MEMBER_IDS, service)
     }
 
     /// Takes the next step of a rotation: announces a new key, or uses the one announced. Tokens made before
@@ -105,8 +119,30 @@ pub enum TokenKeys {
     None,
     /// It takes the gateway's key ring ([`Ledger::key_ring`](crate::Ledger::key_ring)) and checks them.
     Take,
+    /// As [`TokenKeys::Take`], and all its connection IDs are made with the ring ([`equic_token::IdGenerator`],
+    /// of [`ID_FORMAT`]): the gateway may check them (`check_ids`).
+    TakeForIds,
     /// It checks them, and has the ring already: from a file.
     Own,
+}
+
+/// Length of the connection IDs that a gateway checks, and of the server ID in them, in bytes.
+pub const ID_FORMAT: (usize, usize) = (abi::EQUIC_ID_LEN as usize, abi::EQUIC_ID_SERVER as usize);
+
+impl TokenKeys {
+    /// Whether the server wants the ring.
+    pub(crate) fn takes(self) -> bool {
+        matches!(self, TokenKeys::Take | TokenKeys::TakeForIds)
+    }
+
+    /// What the server says of itself by it (`enum equic_member_flags`), if it is given what it wants.
+    pub(crate) fn flags(self) -> u32 {
+        match self {
+            TokenKeys::None => 0,
+            TokenKeys::Take | TokenKeys::Own => abi::EQUIC_MEMBER_KEYS,
+            TokenKeys::TakeForIds => abi::EQUIC_MEMBER_KEYS | abi::EQUIC_MEMBER_IDS,
+        }
+    }
 }
 
 /// A server's way to the ring of the gateway that it has joined.

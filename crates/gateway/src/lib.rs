@@ -59,7 +59,7 @@ pub use error::{Error, Result};
 pub use gateway::{Attached, Gateway, LoadOptions};
 pub use ipnet::IpNet;
 pub use judge::{Action, Judgement, TestRun, Verdict};
-pub use keys::{Rotation, TokenKeys, write_key_ring};
+pub use keys::{ID_FORMAT, Rotation, TokenKeys, write_key_ring};
 pub use ledger::event::JoinEvent;
 pub use ledger::{Guard, Ledger, Opened, Service};
 pub use object::{ObjectSource, embedded_object};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use equic_transport::{EndpointConfig as CoreConfig, PreferredAddresses};
+use equic_transport::{ConnectionIdGenerator, EndpointConfig as CoreConfig, PreferredAddresses};
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -245,12 +245,25 @@ impl ServerConfig {
     }
 }
 
+/// Makes the connection IDs of an endpoint whose sockets share a port. A client that moves is brought back to its
+/// connection's socket by the number in the ID.
+pub trait SocketIdGenerator: Send + Sync {
+    /// The generator of the socket with this number. Its IDs have the number at
+    /// [`SocketIdGenerator::number_at`].
+    fn of_socket(&self, number: u8) -> Arc<dyn ConnectionIdGenerator>;
+
+    /// Offset, in every ID, of the byte that is the socket's number.
+    fn number_at(&self) -> usize;
+}
+
 /// Configuration of an endpoint, given when it is made.
 #[derive(Clone)]
 pub struct EndpointConfig {
     /// Connection IDs, tokens, stateless resets, and limits on attempts. Its `ids` are replaced where
-    /// there are several sockets.
+    /// there are several sockets, and by `ids`.
     pub core: CoreConfig,
+    /// Makes the connection IDs of all sockets; none: those of `core`, or random ones that name their socket.
+    pub ids: Option<Arc<dyn SocketIdGenerator>>,
     /// UDP generic receive offload: faster, for up to half a megabyte of buffers a socket.
     pub receive_offload: bool,
     /// UDP generic segmentation offload, where the kernel has it.
@@ -288,6 +301,7 @@ impl EndpointConfig {
             CoreConfig::new(provider).map_err(|error| ConfigError::Provider(error.to_string()))?;
         Ok(EndpointConfig {
             core,
+            ids: None,
             receive_offload: true,
             send_offload: true,
             #[cfg(feature = "qlog")]

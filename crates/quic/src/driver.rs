@@ -32,8 +32,8 @@ const CONNECTIONS: usize = 256;
 
 pub(crate) struct Driver {
     pub(crate) socket: Arc<Socket>,
-    /// All of the endpoint, this one among them; which one a connection ID belongs to is its first
-    /// byte. Alone: empty.
+    /// All of the endpoint, this one among them; which one a connection ID belongs to is one of
+    /// its bytes (`Shared::number_at`). Alone: empty.
     siblings: Vec<Arc<Socket>>,
     index: usize,
     buffers: Buffers,
@@ -279,8 +279,8 @@ impl Route<'_> {
     /// The socket whose connection a 1-RTT packet is for, if it is another: the client has moved, or
     /// the system distributes anew.
     fn sibling(&self, datagram: &[u8]) -> Option<&Arc<Socket>> {
-        let [first, index, ..] = datagram else { return None };
-        let index = usize::from(*index);
+        let first = datagram.first()?;
+        let index = usize::from(*datagram.get(1 + self.socket.shared.number_at)?);
         // A long header's ID may be the client's choice.
         let is_other = first & 0x80 == 0 && index != self.index;
         self.siblings.get(index).filter(|_| is_other)

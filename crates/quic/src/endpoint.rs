@@ -156,9 +156,11 @@ impl Endpoint {
             keeps_tokens: config.keep_tokens,
             heeds_unreachable: config.heed_unreachable,
             send_memory: config.send_memory,
+            number_at: config.ids.as_ref().map_or(0, |ids| ids.number_at()),
         });
         let (start, several) = (Instant::now(), sockets.len() > 1);
         let offloads = Offloads { receive: config.receive_offload, send: config.send_offload };
+        let ids = config.ids;
         let mut config = config.core;
         config.warm_up();
         // A token of one socket is good on all.
@@ -169,7 +171,9 @@ impl Endpoint {
         for (index, socket) in (0..=u8::MAX).zip(sockets) {
             let udp = Udp::new(socket, offloads, server.is_some())?;
             let mut config = config.clone();
-            if several {
+            if let Some(ids) = &ids {
+                config.ids = ids.of_socket(index);
+            } else if several {
                 config.ids = Arc::new(SocketIds { index, random: RandomIds::default() });
             }
             let core = server.as_ref().map(ServerConfig::core);

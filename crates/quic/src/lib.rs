@@ -70,7 +70,9 @@ mod tokens;
 mod udp;
 mod unreachable;
 
-pub use config::{ClientConfig, ConfigError, EndpointConfig, ServerConfig, default_provider};
+pub use config::{
+    ClientConfig, ConfigError, EndpointConfig, ServerConfig, SocketIdGenerator, default_provider,
+};
 pub use connection::{Connecting, Connection};
 pub use early::EarlyData;
 pub use endpoint::Endpoint;

@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     /// See [`EndpointConfig::heed_unreachable`](crate::EndpointConfig::heed_unreachable).
     pub heeds_unreachable: bool,
     pub send_memory: SendMemory,
+    /// Offset in connection IDs of the number of their socket.
+    pub number_at: usize,
 }
 
 /// Attempts that the application has not looked at. At most `max_incoming` of each socket.

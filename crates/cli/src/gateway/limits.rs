@@ -60,6 +60,10 @@ pub(crate) struct Limits {
     /// The port dials out too: Retry and Version Negotiation are legitimate
     #[arg(long)]
     also_client: bool,
+    /// Drop packets to connection IDs that no server of the service has made; the servers have to make them
+    /// with the gateway's keys
+    #[arg(long)]
+    check_ids: bool,
 }
 
 impl Limits {
@@ -86,6 +90,7 @@ impl Limits {
         service.refuse_unknown_versions |= self.refuse_unknown_versions;
         service.version_negotiation |= self.version_negotiation;
         service.also_client |= self.also_client;
+        service.check_ids |= self.check_ids;
     }
 }
 
@@ -126,6 +131,9 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
     }
     if service.version_negotiation {
         parts.push(format!("Version Negotiation for all but {}", service.versions));
+    }
+    if service.check_ids {
+        parts.push("connection IDs are checked".to_owned());
     }
     if parts.is_empty() {
         parts.push("no limits: only malformed packets are dropped".to_owned());

@@ -150,6 +150,18 @@ fn doubts(config: &Config) -> Vec<String> {
                 service.name
             ));
         }
+        let confined = config.services.iter().any(|service| !service.users.is_empty());
+        if service.check_ids && (config.gateway.socket.is_none() || confined) {
+            let why = match config.gateway.socket {
+                None => "without [gateway.socket] only servers with CAP_SYS_ADMIN can take them",
+                Some(_) => "users who may serve only some of the services are not given them",
+            };
+            doubts.push(format!(
+                "service.{}.check_ids: clients of servers that do not make their connection IDs with the \
+                 gateway's keys are cut off, and {why}: check with `equic gateway status` that all do",
+                service.name
+            ));
+        }
         for user in service.users.iter().filter(|user| no_such_user(user)) {
             doubts.push(format!("service.{}.users: there is no user `{user}` here", service.name));
         }

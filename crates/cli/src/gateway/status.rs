@@ -176,6 +176,7 @@ fn ledgers(ledgers: &[LedgerStatus]) -> Done {
         Column::number("sources"),
         Column::number("opened"),
         Column::text("tokens"),
+        Column::text("ids"),
         Column::text("state"),
     ])
     .title("\nservers that feed it");
@@ -194,6 +195,7 @@ fn ledgers(ledgers: &[LedgerStatus]) -> Done {
             Cell::new(number::count(ledger.sources)),
             Cell::new(number::count(ledger.opened)),
             Cell::new(if ledger.keys { "checks" } else { "-" }),
+            Cell::new(if ledger.ids { "proven" } else { "-" }),
             state,
         ]);
     }

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::Args;
 use super::admission::Exemptions;
+use super::ids::KeySource;
 use crate::failure::{Done, Failure};
 use crate::gateway::attach::Running;
 use crate::gateway::status::check_service;
@@ -67,6 +68,14 @@ impl Feeding {
         }
     }
 
+    /// The way to the gateway's key ring.
+    pub(super) fn keys(&self) -> KeySource {
+        match &self.through {
+            Through::Own(control) => KeySource::Own(control.clone()),
+            Through::Maps(_, ledger) | Through::Socket(ledger) => KeySource::Ledger(ledger.clone()),
+        }
+    }
+
     /// Says when the gateway has ended, and when the next one is joined.
     pub(super) fn tell(&self, journal: Journal) {
         let Some(ledger) = self.ledger() else { return };
@@ -103,7 +112,7 @@ pub(super) fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
         let service = own.gateway.ledger()?.service_at(0)?;
         return Ok(Some(Feeding { through: Through::Own(control), service, own: Some(own) }));
     }
-    let keys = if args.retry_keys.is_some() { TokenKeys::Own } else { TokenKeys::Take };
+    let keys = if args.retry_keys.is_some() { TokenKeys::Own } else { TokenKeys::TakeForIds };
     if let Some(path) = &args.gateway_socket {
         return Ok(Some(feed_by_socket(path, args.service.as_deref(), keys)?));
     }

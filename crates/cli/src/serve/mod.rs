@@ -6,6 +6,7 @@
 
 mod admission;
 mod feed;
+mod ids;
 mod retry;
 
 use std::net::SocketAddr;
@@ -32,6 +33,7 @@ use crate::quic::{QuicArgs, flushed};
 use crate::signals::{Signals, runtime};
 use admission::GatewayAdmission;
 use feed::{Feeding, feed};
+use ids::GatewayIds;
 use retry::LedgerKeys;
 
 /// Serves files, `/health` and `/bytes/N` over HTTP/3 until Ctrl-C.
@@ -185,11 +187,16 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
     if args.gateway.is_some() || args.gateway_socket.is_some() {
         config.retry_tokens.get_or_insert_with(|| Arc::clone(&keys) as Arc<dyn RetryTokens>);
     }
+    let ids = GatewayIds::default();
+    if args.gateway.is_some() || args.gateway_socket.is_some() || !args.attach.is_empty() {
+        config.ids = Some(Arc::new(ids.clone()));
+    }
     let server = Server::bind(config)?;
     // Only now: with port 0, this is when the port is known.
     let feeding = feed(args, server.local_addr())?;
     if let Some(feeding) = &feeding {
         bound.bind(feeding.service.clone(), feeding.exempt());
+        ids.bind(feeding.keys());
         if let Some(ledger) = feeding.ledger() {
             keys.bind(ledger.clone());
         }
@@ -205,7 +212,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
         .await;
     // The ledger goes before the gateway, and the gateway before anything is said.
     let over_limit = bound.refused();
-    drop((bound, keys, feeding));
+    drop((bound, keys, ids, feeding));
     drop(plugins);
     let stats = stats?;
     let turned_away = stats.refused + stats.ignored + stats.overloaded + stats.refused_late;

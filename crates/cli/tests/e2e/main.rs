@@ -3,7 +3,8 @@
 //!
 //! Start at [`stage`] (a lab, its gateway and server, its hosts as QUIC clients) and [`attack`].
 //! Then, by what is shown: [`quota`], [`handshake`], [`migration`], [`crash`], [`flood`], [`live`]
-//! (changes while it runs, dry run, strict), [`retry`] (proof of addresses), [`versions`] (of QUIC), [`bans`], [`handover`] (takeovers, servers without
+//! (changes while it runs, dry run, strict), [`retry`] (proof of addresses), [`ids`] (connection
+//! IDs that prove themselves), [`versions`] (of QUIC), [`bans`], [`handover`] (takeovers, servers without
 //! privileges), [`bystander`] (traffic that is none of its business),
 //! [`wiring`] (interfaces, services, servers; other XDP programs, made by [`foreign`]).
 //!
@@ -20,6 +21,7 @@ mod flood;
 mod foreign;
 mod handover;
 mod handshake;
+mod ids;
 mod live;
 mod migration;
 mod quota;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_quic::{QlogFolder, RetryTokens};
+use equic_quic::{QlogFolder, RetryTokens, SocketIdGenerator};
 use http::{Method, StatusCode};
 
 use crate::admission::{Admission, NoQuota};
@@ -71,6 +71,8 @@ pub struct ServerConfig {
     /// Judges the Retry tokens of somebody in front of the server, who has clients prove their addresses in
     /// its name; none: all tokens are the server's own.
     pub retry_tokens: Option<Arc<dyn RetryTokens>>,
+    /// Makes the server's connection IDs; none: they are random.
+    pub ids: Option<Arc<dyn SocketIdGenerator>>,
     /// Congestion control of what is sent.
     pub congestion: Congestion,
     /// True if clients that begin in version 1 and say that they would rather speak version 2 are
@@ -102,6 +104,7 @@ impl ServerConfig {
             early_data: false,
             retry: false,
             retry_tokens: None,
+            ids: None,
             congestion: Congestion::default(),
             upgrade_to_v2: false,
             key_log: None,

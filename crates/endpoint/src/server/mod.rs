@@ -167,6 +167,7 @@ impl Server {
         let mut settings = quic::EndpointConfig {
             qlog: config.qlog,
             send_memory: send_memory.clone(),
+            ids: config.ids,
             ..tls::endpoint()?
         };
         settings.core.retry_tokens = config.retry_tokens;

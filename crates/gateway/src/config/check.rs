@@ -181,8 +181,8 @@ fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
         note("reasons", Err("without reasons nobody is ever banned: leave out [ban]".to_owned()));
     }
     for reason in &ban.reasons {
-        use crate::Reason::{BadToken, RateAnswers, Unproved};
-        if matches!(reason, BadToken | RateAnswers | Unproved) {
+        use crate::Reason::{BadToken, ForgedId, RateAnswers, Unproved};
+        if matches!(reason, BadToken | ForgedId | RateAnswers | Unproved) {
             note(
                 "reasons",
                 Err(format!("`{reason}` is charged to nobody, whose address is not proved")),

@@ -38,11 +38,12 @@ pub enum Key {
     RefuseUnknownVersions,
     VersionNegotiation,
     AlsoClient,
+    CheckIds,
     Lease,
     Events,
 }
 
-const KEYS: [(Key, &str); 21] = [
+const KEYS: [(Key, &str); 22] = [
     (Key::Enabled, "enabled"),
     (Key::Policy, "policy"),
     (Key::MaxConnections, "max_connections"),
@@ -62,6 +63,7 @@ const KEYS: [(Key, &str); 21] = [
     (Key::RefuseUnknownVersions, "refuse_unknown_versions"),
     (Key::VersionNegotiation, "version_negotiation"),
     (Key::AlsoClient, "also_client"),
+    (Key::CheckIds, "check_ids"),
     (Key::Lease, "lease"),
     (Key::Events, "events"),
 ];
@@ -104,6 +106,7 @@ impl Key {
             Key::RefuseUnknownVersions => service.refuse_unknown_versions.to_string(),
             Key::VersionNegotiation => service.version_negotiation.to_string(),
             Key::AlsoClient => service.also_client.to_string(),
+            Key::CheckIds => service.check_ids.to_string(),
             Key::Lease | Key::Events => String::new(),
         }
     }
@@ -126,6 +129,7 @@ impl Key {
             Key::RefuseUnknownVersions => SettingValue::Flag(service.refuse_unknown_versions),
             Key::VersionNegotiation => SettingValue::Flag(service.version_negotiation),
             Key::AlsoClient => SettingValue::Flag(service.also_client),
+            Key::CheckIds => SettingValue::Flag(service.check_ids),
             Key::Policy
             | Key::Retry
             | Key::Fragments
@@ -261,6 +265,11 @@ impl Setting {
         self.key == Key::Retry && self.read::<Retry>().is_ok_and(|retry| retry != Retry::Never)
     }
 
+    /// Whether it has packets dropped whose connection IDs no server of the service has made.
+    pub fn checks_ids(&self) -> bool {
+        self.key == Key::CheckIds && self.flag().is_ok_and(|on| on)
+    }
+
     fn read<T: FromStr>(&self) -> Result<T, ConfigError>
     where
         T::Err: std::fmt::Display,
@@ -309,6 +318,7 @@ impl Setting {
             Key::RefuseUnknownVersions => service.refuse_unknown_versions = self.flag()?,
             Key::VersionNegotiation => service.version_negotiation = self.flag()?,
             Key::AlsoClient => service.also_client = self.flag()?,
+            Key::CheckIds => service.check_ids = self.flag()?,
             Key::Lease | Key::Events => {}
         }
         match check::check_limits(service).into_iter().next() {

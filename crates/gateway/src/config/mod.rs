@@ -190,6 +190,9 @@ pub struct ServiceConfig {
     pub version_negotiation: bool,
     /// The port dials out too: Retry and Version Negotiation packets are legitimate.
     pub also_client: bool,
+    /// Drop packets of open connections whose connection ID no server of the service has made: for servers
+    /// that make such IDs.
+    pub check_ids: bool,
     /// Services with the same group count a source's connections together; none: on its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
@@ -223,6 +226,7 @@ impl Default for ServiceConfig {
             refuse_unknown_versions: false,
             version_negotiation: false,
             also_client: false,
+            check_ids: false,
             group: None,
             users: Vec::new(),
         }

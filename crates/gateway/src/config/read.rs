@@ -247,6 +247,7 @@ impl Reader<'_> {
             "version_negotiation" => service.version_negotiation, plain;
             "refuse_unknown_versions" => service.refuse_unknown_versions, plain;
             "also_client" => service.also_client, plain;
+            "check_ids" => service.check_ids, plain;
             "group" => service.group, optional;
             "users" => service.users, list;
         );

@@ -78,8 +78,7 @@ impl Control {
 
     /// A fresh ledger in its place.
     pub(crate) fn seat(&self, name: &str, keys: TokenKeys) -> Result<Seat> {
-        let flags = if keys == TokenKeys::None { 0 } else { abi::EQUIC_MEMBER_KEYS };
-        let member = || abi::equic_member { flags, ..this_process(name) };
+        let member = || abi::equic_member { flags: keys.flags(), ..this_process(name) };
         let (membership, memory) = match self.join_with(name, member()) {
             // The dead may take the room.
             Err(Error::NoFreeLedger { .. }) if self.sweep_ledgers()? > 0 => {
@@ -92,8 +91,8 @@ impl Control {
         let (services, control) = (Arc::clone(&self.maps.services), Arc::clone(&self.maps.control));
         let seat = Seat::first(table, services, Some(control), Tie::Place(membership));
         let ring = match keys {
-            TokenKeys::Take => RingAccess::Shared(Arc::clone(&self.maps.ring)),
-            TokenKeys::None | TokenKeys::Own => RingAccess::None,
+            keys if keys.takes() => RingAccess::Shared(Arc::clone(&self.maps.ring)),
+            _ => RingAccess::None,
         };
         Ok(Seat { program: Some(self.program), ring, ..seat })
     }

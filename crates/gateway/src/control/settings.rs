@@ -53,7 +53,7 @@ pub struct Change {
 impl Control {
     /// Changes a setting: `max_connections` of every service, `web.max_connections` of one; the
     /// keys are [`Key`]. The program goes by it with its next packet. Before `retry`, ask
-    /// [`Control::servers_without_keys`]: this does not.
+    /// [`Control::servers_without_keys`], and before `check_ids`, [`Control::servers_without_ids`]: this does not.
     ///
     /// # Errors
     /// [`crate::Error::Config`] for keys and values that are none, [`crate::Error::NoSuchService`].
@@ -142,7 +142,8 @@ impl Control {
             | Key::RequireFixedBit
             | Key::RefuseUnknownVersions
             | Key::VersionNegotiation
-            | Key::AlsoClient => {
+            | Key::AlsoClient
+            | Key::CheckIds => {
                 // Only the bits that change: another process may be changing others.
                 let flags = atomic!(AtomicU32, live, flags);
                 flags.fetch_or(new.flags & !old.flags, Relaxed);

@@ -93,6 +93,8 @@ pub struct LedgerStatus {
     pub socket: bool,
     /// Whether it has said that it checks the tokens of the gateway's Retry packets.
     pub keys: bool,
+    /// Whether it has said that its connection IDs prove themselves.
+    pub ids: bool,
     /// The services it may count for; none: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub services: Option<Vec<String>>,
@@ -207,6 +209,7 @@ impl Control {
                 uid: member.record.uid,
                 socket: member.record.flags & abi::EQUIC_MEMBER_SOCKET != 0,
                 keys: member.record.flags & abi::EQUIC_MEMBER_KEYS != 0,
+                ids: member.record.flags & abi::EQUIC_MEMBER_IDS != 0,
                 services: self.permitted(member.record.barred),
                 alive: member.alive,
                 counts: member.counts,

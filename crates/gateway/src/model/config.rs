@@ -68,6 +68,8 @@ pub struct Service {
     pub version_negotiation: bool,
     /// The port dials out too: Retry and Version Negotiation packets are legitimate.
     pub also_client: bool,
+    /// Drop packets to connection IDs that prove nothing.
+    pub check_ids: bool,
     /// Quota group: services of one group count a source together.
     pub group: u32,
     /// Connections a source may hold; 0: any number.
@@ -107,6 +109,7 @@ impl Default for Service {
             refuse_unknown_versions: false,
             version_negotiation: false,
             also_client: false,
+            check_ids: false,
             group: 0,
             max_connections: 0,
             policy: QuotaPolicy::New,

@@ -4,7 +4,7 @@ use super::acl::{Acl, AclAction};
 use super::config::{Config, FragmentPolicy, Listener, QuotaPolicy, RetryPolicy, Service};
 use super::frame::{Datagram, FragmentKey, Frame, LaterFragment, parse};
 use super::quic::{Class, ConnectionId, Opening, Payload, Rules, classify};
-use super::{address_bytes, answer};
+use super::{address_bytes, answer, ids};
 use crate::reason::Reason;
 use equic_token::{KeyRing, RetryToken, TokenError};
 use std::collections::HashMap;
@@ -442,6 +442,9 @@ impl Model {
         {
             return (self.negotiate(number, service, frame, d, now), true);
         }
+        if service.check_ids && !exempt && self.is_forged_id(service, d.src, payload, now) {
+            return (Reason::ForgedId, true);
+        }
         let mut proved = false;
         if service.retry != RetryPolicy::Never
             && !exempt
@@ -483,6 +486,20 @@ impl Model {
         }
         self.answer = answer::version_negotiation(frame, d, service.versions);
         Reason::VersionNegotiationSent
+    }
+
+    /// Section 10: whether the packet goes to an ID that no server of the service can have made.
+    fn is_forged_id(&self, service: &Service, src: IpAddr, payload: Payload<'_>, now: u64) -> bool {
+        let id = match classify(payload, &rules(service)) {
+            Ok(Class::Short) => ids::of_short(payload.data).unwrap_or_default(),
+            Ok(Class::Handshake(dcid)) => dcid,
+            _ => return false,
+        };
+        match ids::judge(self.ring.as_ref(), id.as_bytes()) {
+            ids::Proof::Made => false,
+            ids::Proof::Before => self.connections(&self.source_key(src, service.group), now) == 0,
+            ids::Proof::None => true,
+        }
     }
 
     /// Section 8: whether an Initial brought proof of its address, which one of an attempt that was let in
@@ -591,7 +608,7 @@ impl Model {
         let opening = match classify(payload, &rules(service)) {
             Err(malformed) => return malformed,
             Ok(Class::Short) => return Reason::Established,
-            Ok(Class::Other) => return Reason::Handshake,
+            Ok(Class::Handshake(_) | Class::Other) => return Reason::Handshake,
             Ok(Class::Opening(opening)) => opening,
         };
         let (addr, port) = (d.src, d.sport);

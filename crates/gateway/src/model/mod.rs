@@ -7,12 +7,15 @@
 //!
 //! Start at [`Model::judge`]. `frame` finds the UDP datagram in a frame (policy.md section 1),
 //! `quic` classifies its payload (section 3), `judge` takes the steps of section 2 in order, `rate`
-//! is the token bucket (section 4), `acl` the lists, `answer` what is sent back (sections 8 and 9), and `config` what an operator sets. The tables of the model are unbounded: nothing is ever evicted from them.
+//! is the token bucket (section 4), `acl` the lists, `answer` what is sent back (sections 8 and 9), `ids` the
+//! connection IDs (section 10), and `config` what an operator sets. The tables of the model are unbounded: nothing is ever
+//! evicted from them.
 
 mod acl;
 mod answer;
 mod config;
 mod frame;
+mod ids;
 mod judge;
 mod quic;
 mod rate;

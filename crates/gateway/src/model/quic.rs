@@ -85,7 +85,9 @@ pub struct Opening {
 pub enum Class {
     /// Short header.
     Short,
-    /// Handshake or 0-RTT; a client's Retry or Version Negotiation.
+    /// Handshake packet, to this Destination Connection ID.
+    Handshake(ConnectionId),
+    /// 0-RTT; a client's Retry or Version Negotiation.
     Other,
     /// Initial, or any long header of an unknown version.
     Opening(Opening),
@@ -132,8 +134,17 @@ pub fn classify(payload: Payload<'_>, rules: &Rules) -> Result<Class, Reason> {
         Kind::Initial(token) => Ok(Class::Opening(opening(&header, token.in_a(payload.length)))),
         Kind::Retry if rules.also_client => Ok(Class::Other),
         Kind::Retry => Err(Reason::Retry),
-        Kind::Other => Ok(coalesced(version, packet.behind, payload.length)),
+        Kind::Other => Ok(match coalesced(version, packet.behind, payload.length) {
+            Class::Other if is_handshake(version, header.first_byte) => {
+                Class::Handshake(ConnectionId::cut(header.dcid))
+            }
+            class => class,
+        }),
     }
+}
+
+fn is_handshake(version: KnownVersion, first_byte: u8) -> bool {
+    matches!(LongPacketType::of_first_byte(version, first_byte), LongPacketType::Handshake)
 }
 
 /// Looks for an Initial behind a 0-RTT or Handshake packet (RFC 9000 s.12.2).

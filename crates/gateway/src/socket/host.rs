@@ -371,15 +371,14 @@ impl State {
         if self.sessions.len() >= self.rules.servers {
             return Err((Status::Busy, format!("all {} places are taken", self.rules.servers)));
         }
-        let gives = request.keys == TokenKeys::Take && self.rules.gives_keys(peer.uid);
-        let checks =
-            if gives || request.keys == TokenKeys::Own { abi::EQUIC_MEMBER_KEYS } else { 0 };
+        let gives = request.keys.takes() && self.rules.gives_keys(peer.uid);
+        let able = if gives || request.keys == TokenKeys::Own { request.keys.flags() } else { 0 };
         let member = abi::equic_member {
             pid: peer.pid,
             uid: peer.uid,
             start_ticks: sys::start_ticks(peer.pid).unwrap_or(0),
             barred: !groups,
-            flags: abi::EQUIC_MEMBER_SOCKET | checks,
+            flags: abi::EQUIC_MEMBER_SOCKET | able,
             name: member_name(&request.name),
             ..abi::equic_member::default()
         };

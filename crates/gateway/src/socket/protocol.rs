@@ -103,6 +103,7 @@ impl Request {
             TokenKeys::None => 0,
             TokenKeys::Take => 1,
             TokenKeys::Own => 2,
+            TokenKeys::TakeForIds => 3,
         };
         bytes.extend(keys.to_ne_bytes());
         bytes.resize(REQUEST, 0);
@@ -115,6 +116,7 @@ impl Request {
             0 => TokenKeys::None,
             1 => TokenKeys::Take,
             2 => TokenKeys::Own,
+            3 => TokenKeys::TakeForIds,
             _ => return Err(Bad::Foreign),
         };
         Ok(Request { ledger: word(bytes, 12), name: read_text(&bytes[16..48]), keys })
@@ -168,7 +170,8 @@ mod tests {
 
     #[test]
     fn messages_come_back_as_they_were() {
-        for keys in [TokenKeys::None, TokenKeys::Take, TokenKeys::Own] {
+        let all = [TokenKeys::None, TokenKeys::Take, TokenKeys::Own, TokenKeys::TakeForIds];
+        for keys in all {
             let request = Request { ledger: 77, name: "a server".to_owned(), keys };
             assert_eq!(Request::parse(&request.to_bytes()), Ok(request));
         }
@@ -193,7 +196,7 @@ mod tests {
         }
         assert_eq!(Request::parse(&[&good[..], &[0]].concat()), Err(Bad::Foreign));
         let mut other = good.clone();
-        other[48] = 3;
+        other[48] = 4;
         assert_eq!(Request::parse(&other), Err(Bad::Foreign));
         let mut other = good.clone();
         other[8] = 99;

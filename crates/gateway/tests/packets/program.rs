@@ -545,7 +545,8 @@ fn service_abi(service: &Service) -> abi::equic_service {
             | flag(service.require_fixed_bit, abi::EQUIC_SERVICE_REQUIRE_FIXED_BIT)
             | flag(service.refuse_unknown_versions, abi::EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS)
             | flag(service.version_negotiation, abi::EQUIC_SERVICE_VERSION_NEGOTIATION)
-            | flag(service.also_client, abi::EQUIC_SERVICE_ALSO_CLIENT),
+            | flag(service.also_client, abi::EQUIC_SERVICE_ALSO_CLIENT)
+            | flag(service.check_ids, abi::EQUIC_SERVICE_CHECK_IDS),
         group: service.group,
         max_connections: service.max_connections,
         policy: match service.policy {

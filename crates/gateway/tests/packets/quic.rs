@@ -76,6 +76,14 @@ pub(crate) fn short(len: usize) -> Vec<u8> {
     packet
 }
 
+/// A short-header packet of `len` bytes to an ID.
+pub(crate) fn short_to(id: &[u8], len: usize) -> Vec<u8> {
+    let mut packet = vec![0x41];
+    packet.extend(id);
+    packet.resize(len, 0x11);
+    packet
+}
+
 /// A Version Negotiation packet.
 pub(crate) fn version_negotiation() -> Vec<u8> {
     let mut packet = vec![0x80, 0, 0, 0, 0, 4, 1, 2, 3, 4, 0];

@@ -10,7 +10,7 @@ use equic_gateway::model::{
     AclAction, AclEntry, Config, FragmentPolicy, Listener, QuotaPolicy, Rate, RetryPolicy, Service,
     TakenVersions,
 };
-use equic_token::{ConnectionId, RetryToken};
+use equic_token::{Clock, ConnectionId, Epoch, IdFormat, Key, KeyRing, RetryToken};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -150,6 +150,7 @@ impl Random {
             refuse_unknown_versions: self.chance(25),
             version_negotiation: self.chance(40),
             also_client: self.chance(20),
+            check_ids: self.chance(40),
             group: self.pick(&[0, 0, 1]),
             max_connections: self.pick(&[0, 1, 2, 5]),
             policy: self.pick(&[
@@ -388,7 +389,11 @@ impl Random {
         let mut payload = match self.rng.random_range(0..100) {
             0..45 => self.initial(),
             45..75 => self.coalesced(),
-            75..85 => quic::short(self.pick(&[0, 1, 20, 21, 22, 500])),
+            75..80 => quic::short(self.pick(&[0, 1, 20, 21, 22, 500])),
+            80..85 => {
+                let id = self.made_id();
+                quic::short_to(&id, self.pick(&[13, 20, 21, 22, 500, 8000]))
+            }
             85..87 => quic::version_negotiation(),
             87..92 => {
                 let len = self.rng.random_range(0..100);
@@ -442,7 +447,7 @@ impl Random {
             65..95 => quic::zero_rtt(),
             _ => quic::retry(),
         };
-        packet.dcid = self.cid();
+        packet.dcid = if self.chance(30) { self.made_id() } else { self.cid() };
         packet.scid = self.scid();
         let version = self.pick(&[
             quic::V1,
@@ -494,6 +499,28 @@ impl Random {
             self.mutate(&mut token, 0);
         }
         packet.with_token(&token)
+    }
+
+    /// An ID that a server made: with the ring, with another key of its rotation, or of another rotation. Some
+    /// were changed on the way.
+    fn made_id(&mut self) -> Vec<u8> {
+        let another = |epoch| {
+            let epoch = Epoch::new(epoch).expect("a number under 7");
+            KeyRing::new(Clock::Monotonic, epoch, Key::from_bytes([8; Key::LEN]))
+        };
+        let ring = match self.rng.random_range(0..10) {
+            0..6 => ring(),
+            6 => another(2),
+            epoch => another(epoch - 4),
+        };
+        let format = IdFormat::new(12, 2).expect("it is a format");
+        let id = format.seal(&ring, &[0, self.pick(&[0, 1])], self.rng.random_range(0..4));
+        let mut id = id.expect("the server's ID is as long as it has to be").as_bytes().to_vec();
+        if self.chance(15) {
+            let at = self.rng.random_range(0..id.len());
+            id[at] ^= 1 << self.rng.random_range(0..8);
+        }
+        id
     }
 
     fn cid(&mut self) -> Vec<u8> {

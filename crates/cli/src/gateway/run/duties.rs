@@ -16,7 +16,7 @@ use super::reload;
 use crate::failure::Done;
 use crate::gateway::metrics::Trouble;
 use crate::gateway::save::fingerprint_of;
-use crate::gateway::set::without_keys;
+use crate::gateway::set::{without_ids, without_keys};
 use crate::output::Journal;
 
 /// Reads the configuration as it is now, with what the command line lays over it.
@@ -144,6 +144,8 @@ impl<'a> Duties<'a> {
         self.health.note(journal, "metrics", Level::Warning, failing.as_deref());
         let lost = newcomers_lost(&self.control);
         self.health.note(journal, "retry", Level::Warning, lost.as_deref());
+        let cut_off = cut_off(&self.control);
+        self.health.note(journal, "ids", Level::Warning, cut_off.as_deref());
         let trouble = journal.trouble();
         self.health.note(journal, "output", Level::Warning, trouble.as_deref());
         self.publish(journal);
@@ -259,6 +261,22 @@ fn newcomers_lost(control: &Control) -> Option<String> {
                 "service {}: {servers}: where one does not, new clients get no further",
                 service.name
             ))
+        })
+        .collect();
+    (!lost.is_empty()).then(|| lost.join("; "))
+}
+
+/// Services whose connection IDs are checked although some server may make others, and which servers.
+fn cut_off(control: &Control) -> Option<String> {
+    let services = control.services().unwrap_or_default();
+    let lost: Vec<String> = services
+        .iter()
+        .filter(|service| service.check_ids)
+        .filter_map(|service| {
+            // A warning is for what is known.
+            let servers = without_ids(control, &service.name).ok().flatten()?;
+            let name = &service.name;
+            Some(format!("service {name}: {servers}: where one does not, its clients are cut off"))
         })
         .collect();
     (!lost.is_empty()).then(|| lost.join("; "))

@@ -27,6 +27,7 @@ fn attacked() -> Picture {
             uid: 0,
             socket: false,
             keys: false,
+            ids: false,
             services: None,
             alive: true,
             counts: true,

@@ -7,6 +7,7 @@ mod coalesced;
 mod fragments;
 mod frames;
 mod handshakes;
+mod ids;
 mod limits;
 mod lists;
 mod negotiation;
@@ -44,6 +45,7 @@ pub(crate) fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
         ("retry", retry::rows()),
         ("adaptive", adaptive::rows()),
         ("negotiation", negotiation::rows()),
+        ("ids", ids::rows()),
     ]
 }
 

@@ -1,0 +1,118 @@
+//! Connection IDs that prove themselves: what goes to others does not reach the server.
+
+use std::net::UdpSocket;
+
+use equic_gateway::{Control, Ledger, TokenKeys};
+
+use crate::stage::{Host, Stage};
+
+const FORGED: u64 = 500;
+
+/// Sends short headers whose connection IDs somebody made up.
+fn forge(stage: &Stage, host: &Host) {
+    let target = stage.target(host.v4());
+    host.run(async move {
+        let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        for number in 0..FORGED {
+            let mut packet = vec![0x41];
+            // Length and rotation are those of an ID.
+            packet.push((number as u8 % 7) << 5 | 11);
+            packet.extend([number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(); 6].concat());
+            // Full buffers are no reason to stop.
+            let _ = socket.send_to(&packet, target);
+        }
+    });
+}
+
+#[test]
+fn forged_ids_are_dropped_and_connections_go_on() {
+    let Some(stage) = Stage::with("ids", |lab| lab.clients(2)) else { return };
+    let _gateway = stage.gateway(&["--check-ids"]);
+    let _server = stage.serve(&["--workers", "3", "--migration-settle", "100ms"]);
+    assert_eq!(stage.status()["ledgers"][0]["ids"], true);
+    let (host, other) = (stage.host(0), stage.host(1));
+    let forged = || stage.verdict("forged_id");
+
+    let mover = host.peer("10.77.1.1".parse().expect("an address"));
+    let link = mover.connect();
+    link.fetch(1_000_000);
+    host.peer(host.v6()).connect().fetch(100_000);
+    assert_eq!(forged().packets, 0, "{}", stage.status());
+
+    forge(&stage, other);
+    crate::common::eventually("drops", || (forged().packets > FORGED / 2).then_some(()));
+    let drops = forged();
+    assert_eq!(drops.packets, drops.dropped);
+    assert!(stage.source(other.v4()).is_empty(), "nothing is kept of them");
+
+    // A client that moves goes on with another ID, which came in a NEW_CONNECTION_ID frame; and its packets come
+    // to another of the server's sockets.
+    let before = forged().packets;
+    for last in [99, 98, 97] {
+        mover.rebind(std::net::IpAddr::from([10, 77, 1, last]));
+        link.fetch(100_000);
+        stage.await_connections(format!("10.77.1.{last}"), 1);
+    }
+    assert_eq!(forged().packets, before, "{}", stage.status());
+
+    // Keys change while it downloads: nothing is lost, for who is there and for who comes.
+    let control = Control::open(Some(&stage.name)).expect("root may look");
+    let rotate = || {
+        for _ in 0..2 {
+            control.rotate_keys().expect("keys");
+        }
+    };
+    let mut download = link.download();
+    let mut links = Vec::new();
+    for _ in 0..5 {
+        download.read(100_000);
+        rotate();
+        download.read(100_000);
+        links.push(other.peer(other.v4()).connect());
+    }
+    links.iter().for_each(|link| link.fetch(10_000));
+    drop(download);
+    // Its key is gone, but the gateway knows that its source has a connection.
+    rotate();
+    link.fetch(10_000);
+    assert_eq!(forged().packets, before, "{}", stage.status());
+    // Now its rotation has another key: the ID was made with the ring, and with no other.
+    rotate();
+    assert!(!link.answers(), "{}", stage.status());
+    assert!(forged().packets > before);
+    mover.connect().fetch(10_000);
+}
+
+/// Nobody has IDs checked that a server does not make without saying so.
+#[test]
+fn servers_that_make_no_such_ids_are_told_of() {
+    let Some(stage) = Stage::new("noids", 1) else { return };
+    let folder = tempfile::tempdir().expect("a directory");
+    let socket = folder.path().join("sock");
+    let socket = socket.to_str().expect("UTF-8");
+    let gateway = stage.gateway(&["--socket", socket]);
+    let host = stage.host(0);
+    let server = stage.serve(&[]);
+    let link = host.peer(host.v4()).connect();
+    // Its IDs were made with the keys before anybody checked them.
+    stage.set("check_ids=true");
+    link.fetch(10_000);
+    assert_eq!(stage.verdict("forged_id").packets, 0);
+    stage.set("check_ids=false");
+
+    let mute = Ledger::connect_checking(socket, "mute", TokenKeys::Take).expect("root may join");
+    let refused = stage.equic(&["set", "check_ids=true"]);
+    assert!(refused.stderr.contains("mute"), "{}", refused.stderr);
+    assert_eq!(stage.status()["services"][0]["check_ids"], false);
+    stage.equic(&["set", "check_ids=true", "--force"]).ok();
+    let condition = gateway.event("condition");
+    assert_eq!(condition["about"], "ids");
+    assert!(condition["what"].as_str().is_some_and(|what| what.contains("mute")), "{condition}");
+    drop(mute);
+    assert_eq!(gateway.event("recovered")["about"], "ids");
+    let made = Ledger::connect_checking(socket, "maker", TokenKeys::TakeForIds).expect("joined");
+    assert!(made.key_ring().expect("it can be read").is_some());
+    stage.set("check_ids=true");
+    link.fetch(10_000);
+    drop((made, link, server));
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Did a server of the service make the connection ID that a packet goes to (docs/policy.md s.10)?
+ */
+#ifndef EQUIC_IDS_H
+#define EQUIC_IDS_H
+
+#include "ledger.h"
+#include "proof.h"
+#include "quic.h"
+
+#define ROTATION_OF(first_byte) ((first_byte) >> 5)
+
+/* A short header says no length of its connection ID. False if the ID is not in the frame. */
+INLINE bool read_short_id(struct xdp_md *ctx, struct quic *q)
+{
+	__u64 *words = (__u64 *)&q->dcid;
+	__u8 *id;
+
+	_Static_assert(EQUIC_ID_LEN == 12, "a word and a half");
+	if (1 + EQUIC_ID_LEN > q->avail)
+		return false;
+	id = at(ctx, q->off + 1, EQUIC_ID_LEN);
+	words[2] = (__u64)EQUIC_ID_LEN << 32;
+	if (!id)
+		return !bpf_xdp_load_bytes(ctx, q->off + 1, q->dcid.bytes, EQUIC_ID_LEN);
+	words[0] = *(__u64 *)id;
+	words[1] = *(__u32 *)(id + 8);
+	return true;
+}
+
+/* For a packet whose connection ID must be a server's choice: EQUIC_REASON_FORGED_ID, unless the ID
+ * proves itself. REASON_NONE for all others. */
+static __noinline __u32 check_id(struct xdp_md *ctx, struct packet *p,
+				 const struct equic_source *source, __u32 group)
+{
+	const struct equic_proof_id_format format = {EQUIC_ID_LEN, EQUIC_ID_SERVER};
+	enum equic_proof proof;
+
+	if (p->kind == EQUIC_REASON_ESTABLISHED) {
+		if (!read_short_id(ctx, &p->quic))
+			return EQUIC_REASON_FORGED_ID;
+	} else if (p->kind != REASON_NONE || !p->quic.handshake) {
+		return REASON_NONE;
+	}
+	proof = equic_proof_id_open(&ring, &format, &p->quic.dcid, NULL);
+	if (proof == EQUIC_PROOF_OK)
+		return REASON_NONE;
+	/* It may be of a connection from before the ring. Then its source holds one. */
+	if (proof == EQUIC_PROOF_UNKNOWN_EPOCH &&
+	    ROTATION_OF(p->quic.dcid.bytes[0]) < EQUIC_PROOF_EPOCHS &&
+	    connections_of(source, group, p->now))
+		return REASON_NONE;
+	return EQUIC_REASON_FORGED_ID;
+}
+
+#endif
