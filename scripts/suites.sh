@@ -44,9 +44,11 @@ cpu_seconds() {
 # What is interrupted ends, and with it all: not one suite after the other. The lane beside has a process group of its
 # own, which no key of the terminal reaches.
 side=
+# By the shell's own list: the number may be another process's as soon as it has ended.
+is_beside() { [ -n "$(jobs -pr)" ]; }
 interrupt() {
 	: >"$state/interrupted"
-	[ -z "$side" ] || kill -TERM -- "-$side" 2>/dev/null
+	! is_beside || kill -TERM -- "-$side" 2>/dev/null
 }
 trap interrupt INT TERM HUP
 
@@ -95,7 +97,7 @@ if [ ${#beside[@]} != 0 ]; then
 fi
 lane '' "${plain[@]}"
 # A signal ends waiting, and not what is waited for.
-while [ -n "$side" ] && kill -0 "$side" 2>/dev/null; do wait "$side"; done
+while is_beside; do wait "$side"; done
 [ ! -e "$state/beside" ] || cat "$state/beside"
 lane '' "${after[@]}"
 

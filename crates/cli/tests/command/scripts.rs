@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use crate::common::{ROOT, ci, finish};
+use crate::common::{ROOT, ci, finish, root};
 
 fn script(path: &str, args: &[&str]) -> Command {
     let mut command = Command::new(format!("{ROOT}/{path}"));
@@ -86,6 +86,31 @@ fn suites_of_two_lanes_wait_for_each_other_at_the_ends() {
     ]
     .map(at);
     assert!(order.is_sorted(), "{order:?}: {out:?}");
+}
+
+#[test]
+fn a_lane_that_has_ended_is_not_waited_for_in_whoever_has_its_number() {
+    if !root("a_lane_that_has_ended_is_not_waited_for_in_whoever_has_its_number") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // A namespace of process numbers, where the next one can be chosen.
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+    command.arg(format!("{ROOT}/scripts/suites.sh"));
+    command.args(["beside:early", "echo $PPID >number"]);
+    let reuse = "until [ -s number ] && ! kill -0 $(cat number) 2>/dev/null; do sleep 0.01; done
+        taken=
+        until [ \"$taken\" = $(cat number) ]; do
+            [ -z \"$taken\" ] || kill $taken
+            echo $(($(cat number) - 1)) >/proc/sys/kernel/ns_last_pid
+            sleep 3600 >/dev/null 2>&1 &
+            taken=$!
+        done";
+    command.args(["late", reuse]).current_dir(&folder);
+    let out = finish(command);
+    assert_eq!(out.code, Some(0), "{out:?}");
+    assert!(out.stdout.contains("== summary: 2 of 2 suites"), "{out:?}");
 }
 
 #[test]
