@@ -1,7 +1,8 @@
 #!/bin/bash
 # Servers on other people's QUIC stacks (docs/servers.md): builds them and the bindings, and tests them
 # against real clients. What is built lies in target/servers.
-# Usage: scripts/examples.sh [build|test] [PROFILE]     PROFILE: of the workspace's own part, by default release
+# Usage: scripts/examples.sh [build|check|test] [PROFILE]     check: builds and lints; PROFILE: of the workspace's own part, by
+#   default release
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -53,6 +54,11 @@ if [ "$(cat "$venv/made-of" 2>/dev/null)" != "$wanted" ]; then
 	"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "$out/python"
 	echo "$wanted" >"$venv/made-of"
 fi
+[ "$what" != build ] || exit 0
+
+unformatted=$(gofmt -l bindings/go examples/quic-go)
+[ -z "$unformatted" ] || { echo "examples: not formatted (gofmt -w): $unformatted" >&2; exit 1; }
+(cd examples && cargo fmt --all --check && cargo clippy --locked --all-targets -- -D warnings)
 [ "$what" = test ] || exit 0
 
 # pandas and matplotlib, for the lines of Python in docs/bench-results.md.
@@ -64,9 +70,6 @@ if ! cmp -s examples/samples/requirements.txt "$plots/made-of"; then
 	cp examples/samples/requirements.txt "$plots/made-of"
 fi
 
-unformatted=$(gofmt -l bindings/go examples/quic-go)
-[ -z "$unformatted" ] || { echo "examples: not formatted (gofmt -w): $unformatted" >&2; exit 1; }
-(cd examples && cargo fmt --all --check && cargo clippy --locked --all-targets -- -D warnings)
 cargo clippy --profile "$profile" --workspace --test servers -- -D warnings
 
 # The bindings, each in a network namespace that goes with it.

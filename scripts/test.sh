@@ -10,16 +10,11 @@ suites=(
 	# Unit tests, packet tables, differential, end to end. Network namespaces and XDP programs are shared by
 	# the machine: tests that need them for themselves have a lock. All of it even when some of it fails.
 	rust 'cargo test --release --workspace --no-fail-fast -- --quiet'
-	# Example, tests, ASan, valgrind.
-	c-library 'make --no-print-directory -C crates/capi test
-		make --no-print-directory -C crates/vm-capi test'
 	# What is installed, the Debian package, the service.
 	packaging scripts/packaging.sh
-	# The program on Debian's kernels in QEMU.
-	kernels scripts/kernels.sh
 	# What examples and interop need: other people's stacks, in a target folder of their own, so that it waits for
 	# no other build.
-	beside:peers 'scripts/examples.sh build'
+	beside:peers 'scripts/examples.sh check'
 	beside:lint scripts/lint.sh
 	# Connections without protection, for simulations. Not of the workspace's build, which is what is shipped
 	# (docs/transport.md). equic-cli has no library and none of these tests: it is named for its dependencies, with
@@ -33,6 +28,11 @@ suites=(
 	beside:prove 'cd prove && cargo test --release --locked -- --quiet'
 	# Bytecode compiled for AArch64, under QEMU.
 	beside:aarch64 scripts/aarch64.sh
+	# The program on Debian's kernels in QEMU.
+	beside:kernels scripts/kernels.sh
+	# Example, tests, ASan, valgrind.
+	beside:c-library 'make --no-print-directory -C crates/capi test
+		make --no-print-directory -C crates/vm-capi test'
 	# Other people's servers with a quota: quinn, s2n-quic, quiche, quic-go, aioquic, ngtcp2.
 	after:examples 'scripts/examples.sh test'
 	# Ours with quinn, quic-go and aioquic, as clients and as servers.
