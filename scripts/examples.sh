@@ -1,8 +1,8 @@
 #!/bin/bash
 # Servers on other people's QUIC stacks (docs/servers.md): builds them and the bindings, and tests them
 # against real clients. What is built lies in target/servers.
-# Usage: scripts/examples.sh [build|check|test] [PROFILE]     check: builds and lints; PROFILE: of the workspace's own part, by
-#   default release
+# Usage: scripts/examples.sh [build|check|test] [PROFILE]     check: builds and lints
+#   PROFILE: of the workspace's own part, by default release
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
