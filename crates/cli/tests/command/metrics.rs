@@ -190,7 +190,10 @@ fn prometheus_scrapes_board_and_alerts_work() {
         let up = targets.iter().filter(|target| target["health"] == "up").count();
         (targets.len() == 2 && up == 2).then_some(())
     });
-    assert_eq!(prometheus.values("equic_up"), [1.0, 1.0]);
+    // What a scrape has brought can be asked for a moment after the target is up.
+    eventually("both say that they are up", || {
+        (prometheus.values("equic_up") == [1.0, 1.0]).then_some(())
+    });
 
     // So many packets, and no more: the counters say the same to the packet.
     let target = format!("{}:443", v4(server));

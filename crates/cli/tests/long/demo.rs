@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::common::{EQUIC, eventually, finish, root, unique};
+use crate::common::{EQUIC, PATIENCE, eventually, finish, finish_within, root, unique};
 use crate::marked::{assert_nothing_left, lab_of, marked, number, processes, requests};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -28,7 +28,7 @@ fn the_demo_shows_what_it_should_and_leaves_nothing() {
     }
     let _alone = crate::alone();
     let (mark, out) = (unique("demo-whole"), tempfile::tempdir().unwrap());
-    let report = finish(demo(&mark, out.path())).json();
+    let report = finish_within(demo(&mark, out.path()), 10 * PATIENCE).json();
     assert_eq!(report["schema"], "equic.demo/1");
     let written = std::fs::read_to_string(out.path().join("demo.json")).unwrap();
     assert_eq!(serde_json::from_str::<Value>(&written).unwrap(), report);

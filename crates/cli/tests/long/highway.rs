@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::{EQUIC, ROOT, eventually, finish, root};
+use crate::common::{EQUIC, PATIENCE, ROOT, eventually, finish, finish_within, root};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -31,7 +31,8 @@ fn all_parts_are_measured_drawn_and_told() {
     let readme = folder.path().join("README.md");
     std::fs::write(&readme, "kept\n<!-- results: begin -->\n<!-- results: end -->\n").unwrap();
     let into = ["--json", "--readme", readme.to_str().unwrap()];
-    let report = finish(highway(&out, &[&SMALL[..], &into, &CALM].concat())).json();
+    let command = highway(&out, &[&SMALL[..], &into, &CALM].concat());
+    let report = finish_within(command, 10 * PATIENCE).json();
     assert_eq!(report["schema"], "equic.reproduce.highway/1");
     let parts = report["data"]["parts"].as_array().unwrap();
     let names: Vec<&str> = parts.iter().map(|part| part["part"].as_str().unwrap()).collect();
@@ -65,7 +66,7 @@ fn all_parts_are_measured_drawn_and_told() {
         assert_eq!(read(&out, "svg").unwrap(), read(&again, "svg").unwrap(), "{plot}");
     }
     // A second experiment in its place would mix with it.
-    let second = finish(highway(&out, &SMALL));
+    let second = finish_within(highway(&out, &SMALL), 10 * PATIENCE);
     assert_eq!(second.code, Some(1));
     assert!(second.stderr.contains("--resume"), "{}", second.stderr);
 }
@@ -93,7 +94,7 @@ fn an_interrupted_one_is_gone_on_with() {
     assert!(labs.iter().all(|lab| Path::new(&format!("/proc/{}", lab.pid)).exists()), "{labs:?}");
 
     let before = std::fs::read_to_string(&samples).unwrap();
-    let report = finish(highway(&out, &["--resume", "--json"])).json();
+    let report = finish_within(highway(&out, &["--resume", "--json"]), 10 * PATIENCE).json();
     let parts = report["data"]["parts"].as_array().unwrap();
     assert_eq!(parts.len(), PARTS.len());
     assert_eq!(parts[0]["rows"][0]["points"].as_array().unwrap().len(), 2);
