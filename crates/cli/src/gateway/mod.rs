@@ -2,7 +2,7 @@
 //!
 //! `run` loads, attaches and looks after one ([`mod@run`], over [`attach`] and [`limits`]); everything
 //! else opens one that runs, in whatever process, through [`Target`]: [`status`], [`sources`],
-//! [`lists`], [`set`], [`reload`], [`detach`], and the dashboard [`watch`]. [`metrics`] tells
+//! [`lists`], [`set`] (over [`needs`]), [`reload`], [`detach`], and the dashboard [`watch`]. [`metrics`] tells
 //! Prometheus; [`explain`] asks the real program about packets.
 
 pub(crate) mod attach;
@@ -11,6 +11,7 @@ mod explain;
 pub(crate) mod limits;
 mod lists;
 mod metrics;
+mod needs;
 mod reasons;
 mod reload;
 mod run;

@@ -4,7 +4,7 @@
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use equic_gateway::{Config, Control, Gateway, Level, Reload, Report, Retry};
+use equic_gateway::{Config, Control, Gateway, Level, Reload, Report};
 use serde_json::json;
 
 use super::bans::BanKeeper;
@@ -15,8 +15,8 @@ use super::links::Links;
 use super::reload;
 use crate::failure::Done;
 use crate::gateway::metrics::Trouble;
+use crate::gateway::needs::NEEDS;
 use crate::gateway::save::fingerprint_of;
-use crate::gateway::set::{without_ids, without_keys};
 use crate::output::Journal;
 
 /// Reads the configuration as it is now, with what the command line lays over it.
@@ -142,10 +142,10 @@ impl<'a> Duties<'a> {
         let failing = self.watched.scrapes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let failing = failing.map(|why| format!("scrapes fail: {why}"));
         self.health.note(journal, "metrics", Level::Warning, failing.as_deref());
-        let lost = newcomers_lost(&self.control);
-        self.health.note(journal, "retry", Level::Warning, lost.as_deref());
-        let cut_off = cut_off(&self.control);
-        self.health.note(journal, "ids", Level::Warning, cut_off.as_deref());
+        for need in &NEEDS {
+            let unmet = need.unmet(&self.control);
+            self.health.note(journal, need.about, Level::Warning, unmet.as_deref());
+        }
         let trouble = journal.trouble();
         self.health.note(journal, "output", Level::Warning, trouble.as_deref());
         self.publish(journal);
@@ -247,37 +247,4 @@ impl<'a> Duties<'a> {
             }
         }
     }
-}
-
-/// Services whose clients have to bring tokens that some server may not check, and which servers.
-fn newcomers_lost(control: &Control) -> Option<String> {
-    let services = control.services().unwrap_or_default();
-    let asking = services.iter().filter(|service| service.retry != Retry::Never);
-    let lost: Vec<String> = asking
-        .filter_map(|service| {
-            // A warning is for what is known.
-            let servers = without_keys(control, &service.name).ok().flatten()?;
-            Some(format!(
-                "service {}: {servers}: where one does not, new clients get no further",
-                service.name
-            ))
-        })
-        .collect();
-    (!lost.is_empty()).then(|| lost.join("; "))
-}
-
-/// Services whose connection IDs are checked although some server may make others, and which servers.
-fn cut_off(control: &Control) -> Option<String> {
-    let services = control.services().unwrap_or_default();
-    let lost: Vec<String> = services
-        .iter()
-        .filter(|service| service.check_ids)
-        .filter_map(|service| {
-            // A warning is for what is known.
-            let servers = without_ids(control, &service.name).ok().flatten()?;
-            let name = &service.name;
-            Some(format!("service {name}: {servers}: where one does not, its clients are cut off"))
-        })
-        .collect();
-    (!lost.is_empty()).then(|| lost.join("; "))
 }

@@ -1,0 +1,102 @@
+//! Settings of a service that need something of its servers, or their clients are lost. `equic gateway set` refuses
+//! them, and a gateway that has them warns, where a server has not said that it does its part.
+
+use equic_gateway::{Control, Error, LedgerStatus, Retry, ServiceConfig, Setting};
+
+use crate::failure::{Done, Failure};
+
+/// A setting that demands something of servers, and the words that say so.
+pub(super) struct Need {
+    /// Subject of the warnings of a running gateway.
+    pub about: &'static str,
+    /// Whether a change makes the setting.
+    is_made_by: fn(&Setting) -> bool,
+    /// Whether a service has it.
+    is_of: fn(&ServiceConfig) -> bool,
+    /// The servers of a service that have not said that they do their part.
+    missing: fn(&Control, &str) -> Result<Vec<LedgerStatus>, Error>,
+    /// Their part, for one server and for several.
+    verbs: [&'static str; 2],
+    what: &'static str,
+    /// The question that has to be answered before the setting is made.
+    question: &'static str,
+    /// The fate of the clients of such a server.
+    lost: &'static str,
+    /// The danger to clients of the service with this name.
+    may_be_lost: fn(&str) -> String,
+    mend: &'static str,
+}
+
+pub(super) const NEEDS: [Need; 2] = [
+    Need {
+        about: "retry",
+        is_made_by: Setting::asks_for_proof,
+        is_of: |service| service.retry != Retry::Never,
+        missing: Control::servers_without_keys,
+        verbs: ["has not said that it checks", "have not said that they check"],
+        what: "the gateway's tokens",
+        question: "whether servers check the gateway's tokens",
+        lost: "new clients get no further",
+        may_be_lost: |service| format!("new clients of `{service}` may get no further than Retry"),
+        mend: "start them with the gateway's keys (`equic serve` takes them from --gateway and \
+               --gateway-socket), or say --force",
+    },
+    Need {
+        about: "ids",
+        is_made_by: Setting::checks_ids,
+        is_of: |service| service.check_ids,
+        missing: Control::servers_without_ids,
+        verbs: ["has not said that it makes", "have not said that they make"],
+        what: "connection IDs with the gateway's keys",
+        question: "whether servers make IDs that can be checked",
+        lost: "its clients are cut off",
+        may_be_lost: |service| format!("clients of `{service}` may be cut off"),
+        mend: "`equic serve --gateway` and --gateway-socket make such IDs; or say --force",
+    },
+];
+
+impl Need {
+    /// The servers of a service that have not said that they do their part, in words; none: all have.
+    fn missing(&self, control: &Control, service: &str) -> Result<Option<String>, Error> {
+        let servers = (self.missing)(control, service)?;
+        let shown = |one: &LedgerStatus| format!("{} (process {})", one.name, one.pid);
+        let names: Vec<String> = servers.iter().map(shown).collect();
+        let [one, several] = self.verbs;
+        let not = if names.len() == 1 { one } else { several };
+        Ok((!names.is_empty()).then(|| format!("{} {not} {}", names.join(", "), self.what)))
+    }
+
+    /// Fails if one of the settings would be made of a service that has such servers.
+    pub(super) fn check(&self, control: &Control, settings: &[Setting]) -> Done {
+        for setting in settings.iter().filter(|setting| (self.is_made_by)(setting)) {
+            let named = |name: &String| setting.service.as_ref().is_none_or(|one| one == name);
+            for service in control.service_names().into_iter().filter(named) {
+                // Where it cannot be told, they may all be lost.
+                let servers = self.missing(control, &service).map_err(|error| {
+                    Failure::because(format_args!("cannot tell {}", self.question), error)
+                        .mend("as root it can be told; --force is for those who know")
+                })?;
+                if let Some(servers) = servers {
+                    let lost = (self.may_be_lost)(&service);
+                    return Err(Failure::because(lost, servers).mend(self.mend));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Services that have the setting although some server may not do its part, and which servers; none: there are
+    /// no such services.
+    pub(super) fn unmet(&self, control: &Control) -> Option<String> {
+        let services = control.services().unwrap_or_default();
+        let having = services.iter().filter(|service| (self.is_of)(service));
+        let lost: Vec<String> = having
+            .filter_map(|ServiceConfig { name, .. }| {
+                // A warning is for what is known.
+                let servers = self.missing(control, name).ok().flatten()?;
+                Some(format!("service {name}: {servers}: where one does not, {}", self.lost))
+            })
+            .collect();
+        (!lost.is_empty()).then(|| lost.join("; "))
+    }
+}
