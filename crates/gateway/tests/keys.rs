@@ -3,6 +3,7 @@
 mod support;
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
 
 use equic_gateway::{
     Action, Gateway, LoadOptions, ObjectSource, Reason, Retry, Rotation, write_key_ring,
@@ -11,6 +12,10 @@ use equic_token::{ConnectionId, KeyRing, RetryToken};
 use support::{config, in_namespace, udp};
 
 const CLIENT: &str = "192.0.2.1:4000";
+
+/// Moment at which the clocks of all gateways here stand, and in which tokens are made: a second gateway may be long in
+/// loading.
+const NOW: Duration = Duration::from_secs(1000);
 
 /// An Initial to an ID, with a token; its Source Connection ID is the number.
 fn initial(number: u32, dcid: &[u8], token: &[u8]) -> Vec<u8> {
@@ -30,13 +35,17 @@ fn initial(number: u32, dcid: &[u8], token: &[u8]) -> Vec<u8> {
 fn asking(what: &str) -> Gateway {
     let mut config = config(what);
     config.services[0].retry = Retry::Always;
-    Gateway::load_with(&config, ObjectSource::Embedded, LoadOptions::explain()).unwrap()
+    let options = LoadOptions::explain();
+    let gateway = Gateway::load_with(&config, ObjectSource::Embedded, options).unwrap();
+    gateway.set_clock(NOW);
+    gateway
 }
 
-/// A token that the ring made now, for an ID.
+/// A token that the ring made at [`NOW`], for an ID.
 fn token(ring: &KeyRing, id: &[u8; 8]) -> Vec<u8> {
     let [original, id] = [&[1; 8], id].map(|id| ConnectionId::new(id).unwrap());
-    let token = RetryToken::new(CLIENT.parse().unwrap(), original, id, ring.now());
+    let now = NOW.as_millis().try_into().unwrap();
+    let token = RetryToken::new(CLIENT.parse().unwrap(), original, id, now);
     token.seal(ring).unwrap().to_vec()
 }
 
@@ -90,6 +99,7 @@ fn each_gateway_has_its_own_keys() {
         assert_eq!(seen, Reason::BadToken);
         // A copy to try packets on has the same.
         let copy = one.control().snapshot(ObjectSource::Embedded).unwrap();
+        copy.set_clock(NOW);
         assert_eq!(reason(&copy, &initial(2, &[2; 8], &token(&ring, &[2; 8]))), Reason::Proved);
         let judged = copy.judge(&initial(3, &[2; 8], &[])).unwrap();
         let verdict = judged.verdict.expect("it is to the service");
