@@ -266,9 +266,26 @@ fn exemptions_are_seen_through_the_socket() {
     });
 }
 
+/// Mounts a BPF file system as operators are told to, for this thread and its children.
+fn mount_as_printed() {
+    let guide = include_str!("../../../docs/operator.md");
+    let (_, line) = guide.split_once("Needs a BPF file system: `").unwrap();
+    let (command, _) = line.split_once('`').unwrap();
+    // SAFETY: this thread, which ends with the test, gets mounts of its own; the strings are
+    // NUL-terminated.
+    unsafe {
+        assert_eq!(libc::unshare(libc::CLONE_NEWNS), 0);
+        let (none, all) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+        assert_eq!(libc::mount(none, c"/".as_ptr(), none, all, none.cast()), 0);
+    }
+    let mounted = std::process::Command::new("sh").args(["-c", command]).status().unwrap();
+    assert!(mounted.success(), "{command}");
+}
+
 #[test]
 fn what_a_server_gets_it_cannot_turn_against_the_gateway() {
     in_namespace(|| {
+        mount_as_printed();
         let (_dir, path) = place();
         let (gateway, _host, _) = at_socket("rights", &path, |_| {});
         let child = Child::start("prying", path.to_str().unwrap());
@@ -710,6 +727,11 @@ fn pry(path: &Path) {
             .write(true)
             .open(format!("/proc/self/fd/{}", fd.as_raw_fd()));
         assert!(again.is_err(), "nor can it be opened again for writing");
+        // Where it had a name, it could: by that name it is opened for whoever may write to the file.
+        let name = std::ffi::CString::new(format!("/sys/fs/bpf/pried{}", fd.as_raw_fd())).unwrap();
+        // SAFETY: the name is NUL-terminated and lives through the call.
+        let pinned = unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), name.as_ptr()) };
+        assert!(pinned == -libc::EACCES || pinned == -libc::EPERM, "it has a name: {pinned}");
     }
     println!("HARMLESS");
 }
