@@ -192,7 +192,7 @@ fn the_key_ring_comes_with_the_place() {
         assert_eq!(keys, expected.map(|(name, keys)| (name.to_owned(), keys)));
         let without = || -> Vec<String> {
             let servers = control.servers_without_keys("quic").unwrap();
-            servers.into_iter().map(|one| one.name).collect()
+            servers.into_iter().map(|(_, _, name)| name).collect()
         };
         assert_eq!(without(), ["none"]);
         drop(none);
@@ -201,6 +201,46 @@ fn the_key_ring_comes_with_the_place() {
         let child = Child::start("checking", path.to_str().unwrap());
         child.ready();
         assert!(without().is_empty(), "without privileges, too");
+    });
+}
+
+/// Takes CAP_SYS_ADMIN from this thread, as a gateway with a socket gives it up.
+fn give_up_sys_admin() {
+    const CAP_SYS_ADMIN: u32 = 1 << 21;
+    /// Of capget(2): version 3, which has two words of each set.
+    const VERSION: u32 = 0x2008_0522;
+    let mut header = [VERSION, 0];
+    // Effective, permitted and inheritable ones, of the lower 32 and then of the upper.
+    let mut sets = [0u32; 6];
+    // SAFETY: a header and two sets of three words, as this version has them, which live through the calls.
+    unsafe {
+        let (header, sets) = (header.as_mut_ptr(), sets.as_mut_ptr());
+        assert_eq!(libc::syscall(libc::SYS_capget, header, sets), 0);
+        *sets &= !CAP_SYS_ADMIN;
+        assert_eq!(libc::syscall(libc::SYS_capset, header, sets), 0);
+    }
+}
+
+/// Servers that joined with privileges are not passed over by a gateway that has given up its own: who would be cut off
+/// is to be told of.
+#[test]
+fn servers_without_keys_are_known_without_looking_into_their_ledgers() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (_gateway, _host, config) = at_socket("unseen", &path, |_| {});
+        let privileged = Control::open(Some(&config.gateway.name)).unwrap();
+        let join = |name: &str, keys| privileged.join_checking(name, keys).unwrap();
+        let (takes, none) = (join("takes", TokenKeys::Take), join("none", TokenKeys::None));
+        // Nobody has looked into a ledger by it.
+        let control = Control::open(Some(&config.gateway.name)).unwrap();
+        give_up_sys_admin();
+        assert!(control.ledgers().unwrap().is_empty(), "it may not look");
+        let without = || control.servers_without_keys("quic").unwrap();
+        assert_eq!(without(), [(1, std::process::id(), "none".to_owned())]);
+        let without_ids = control.servers_without_ids("quic").unwrap();
+        assert_eq!(without_ids.len(), 2, "{without_ids:?}");
+        drop((takes, none));
+        assert!(without().is_empty());
     });
 }
 
