@@ -216,7 +216,7 @@ works_under_its_restrictions() {
 	ip -n "$namespace" link set packaging0 up
 	: >"$work/err"
 	# The pins go with this mount, and it with the process.
-	local begin='mount --make-rprivate / && mount -t bpf bpf "$0/bpf" && mount -t tmpfs tmpfs "$0/sockets" &&
+	local begin='mount --make-rprivate / && mount -t bpf -o mode=0700 bpf "$0/bpf" && mount -t tmpfs tmpfs "$0/sockets" &&
 		mount -o bind,remount,ro / && echo $$ >&3 && exec "$@" 3>&-'
 	# shellcheck disable=SC2086 # arguments are words
 	nsenter --net="/run/netns/$namespace" unshare --mount sh -c "$begin" "$work" \

@@ -15,7 +15,7 @@ use equic_token::{Clock, Epoch, Key, KeyRing, RingError};
 use zeroize::Zeroizing;
 
 use crate::abi;
-use crate::control::{Control, LedgerStatus};
+use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::periodic::Periodic;
 use crate::sys::map::first_value;
@@ -45,31 +45,31 @@ impl Control {
     }
 
     /// Servers that may serve a service and have not said that they check the tokens of the gateway's Retry
-    /// packets: their clients get no further once they have to bring one. Those that are dead or silent are left
-    /// out.
+    /// packets, by place, process id and name: their clients get no further once they have to bring one. Those that
+    /// are dead or silent are left out; of those whose ledger this process may not look into, the dead.
     ///
     /// # Errors
-    /// The kernel's error if a call fails; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
-    pub fn servers_without_keys(&self, service: &str) -> Result<Vec<LedgerStatus>> {
+    /// The kernel's error if a call fails.
+    pub fn servers_without_keys(&self, service: &str) -> Result<Vec<(u32, u32, String)>> {
         self.servers_without(abi::EQUIC_MEMBER_KEYS, service)
     }
 
-    fn servers_without(&self, flag: u32, service: &str) -> Result<Vec<LedgerStatus>> {
+    fn servers_without(&self, flag: u32, service: &str) -> Result<Vec<(u32, u32, String)>> {
         let index = self.service_names().iter().position(|name| name == service);
         let Some(index) = index else { return Ok(Vec::new()) };
         let group = self.maps().services.read()[index].group;
-        self.ledgers_where(|record| {
+        self.servers_where(|record| {
             record.flags & flag == 0 && record.barred >> (group & 63) & 1 == 0
         })
     }
 
     /// Servers that may serve a service and have not said that their connection IDs prove themselves: with
-    /// `check_ids` their clients get no further than their first packet. Those that are dead or silent are left
-    /// out.
+    /// `check_ids` their clients get no further than their first packet. Who is left out is as with
+    /// [`Control::servers_without_keys`].
     ///
     /// # Errors
     /// As [`Control::servers_without_keys`].
-    pub fn servers_without_ids(&self, service: &str) -> Result<Vec<LedgerStatus>> {
+    pub fn servers_without_ids(&self, service: &str) -> Result<Vec<(u32, u32, String)>> {
         self.servers_without(abi::EQUIC_MEMBER_IDS, service)
     }
 

@@ -86,8 +86,8 @@ impl Pins {
         let base = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
         if !pin::is_bpffs(base).map_err(|error| pins.io(&error))? {
             return Err(pins.failed(format!(
-                "no BPF file system is mounted at `{0}`: `mount -t bpf bpf {0}` (under `ip netns exec` \
-                 the one of /sys/fs/bpf is hidden: use `nsenter --net=/run/netns/NAME`)",
+                "no BPF file system is mounted at `{0}`: `mount -t bpf -o mode=0700 bpf {0}` (under `ip netns \
+                 exec` the one of /sys/fs/bpf is hidden: use `nsenter --net=/run/netns/NAME`)",
                 base.display()
             )));
         }

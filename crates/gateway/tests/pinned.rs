@@ -404,7 +404,7 @@ fn damage_and_strangers_are_told_apart() {
         let plain = tempfile::tempdir().unwrap();
         let config = config("damage");
         let error = load(&config, &plain.path().join("gateway")).unwrap_err().to_string();
-        assert!(error.contains("mount -t bpf bpf"), "{error}");
+        assert!(error.contains("mount -t bpf -o mode=0700 bpf"), "{error}");
         assert!(plain.path().read_dir().unwrap().next().is_none(), "nothing was made");
 
         let fs = BpfFs::mount();

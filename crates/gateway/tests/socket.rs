@@ -192,7 +192,7 @@ fn the_key_ring_comes_with_the_place() {
         assert_eq!(keys, expected.map(|(name, keys)| (name.to_owned(), keys)));
         let without = || -> Vec<String> {
             let servers = control.servers_without_keys("quic").unwrap();
-            servers.into_iter().map(|one| one.name).collect()
+            servers.into_iter().map(|(_, _, name)| name).collect()
         };
         assert_eq!(without(), ["none"]);
         drop(none);
@@ -201,6 +201,46 @@ fn the_key_ring_comes_with_the_place() {
         let child = Child::start("checking", path.to_str().unwrap());
         child.ready();
         assert!(without().is_empty(), "without privileges, too");
+    });
+}
+
+/// Takes CAP_SYS_ADMIN from this thread, as a gateway with a socket gives it up.
+fn give_up_sys_admin() {
+    const CAP_SYS_ADMIN: u32 = 1 << 21;
+    /// Of capget(2): version 3, which has two words of each set.
+    const VERSION: u32 = 0x2008_0522;
+    let mut header = [VERSION, 0];
+    // Effective, permitted and inheritable ones, of the lower 32 and then of the upper.
+    let mut sets = [0u32; 6];
+    // SAFETY: a header and two sets of three words, as this version has them, which live through the calls.
+    unsafe {
+        let (header, sets) = (header.as_mut_ptr(), sets.as_mut_ptr());
+        assert_eq!(libc::syscall(libc::SYS_capget, header, sets), 0);
+        *sets &= !CAP_SYS_ADMIN;
+        assert_eq!(libc::syscall(libc::SYS_capset, header, sets), 0);
+    }
+}
+
+/// Servers that joined with privileges are not passed over by a gateway that has given up its own: who would be cut off
+/// is to be told of.
+#[test]
+fn servers_without_keys_are_known_without_looking_into_their_ledgers() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (_gateway, _host, config) = at_socket("unseen", &path, |_| {});
+        let privileged = Control::open(Some(&config.gateway.name)).unwrap();
+        let join = |name: &str, keys| privileged.join_checking(name, keys).unwrap();
+        let (takes, none) = (join("takes", TokenKeys::Take), join("none", TokenKeys::None));
+        // Nobody has looked into a ledger by it.
+        let control = Control::open(Some(&config.gateway.name)).unwrap();
+        give_up_sys_admin();
+        assert!(control.ledgers().unwrap().is_empty(), "it may not look");
+        let without = || control.servers_without_keys("quic").unwrap();
+        assert_eq!(without(), [(1, std::process::id(), "none".to_owned())]);
+        let without_ids = control.servers_without_ids("quic").unwrap();
+        assert_eq!(without_ids.len(), 2, "{without_ids:?}");
+        drop((takes, none));
+        assert!(without().is_empty());
     });
 }
 
@@ -266,9 +306,26 @@ fn exemptions_are_seen_through_the_socket() {
     });
 }
 
+/// Mounts a BPF file system as operators are told to, for this thread and its children.
+fn mount_as_printed() {
+    let guide = include_str!("../../../docs/operator.md");
+    let (_, line) = guide.split_once("Needs a BPF file system: `").unwrap();
+    let (command, _) = line.split_once('`').unwrap();
+    // SAFETY: this thread, which ends with the test, gets mounts of its own; the strings are
+    // NUL-terminated.
+    unsafe {
+        assert_eq!(libc::unshare(libc::CLONE_NEWNS), 0);
+        let (none, all) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+        assert_eq!(libc::mount(none, c"/".as_ptr(), none, all, none.cast()), 0);
+    }
+    let mounted = std::process::Command::new("sh").args(["-c", command]).status().unwrap();
+    assert!(mounted.success(), "{command}");
+}
+
 #[test]
 fn what_a_server_gets_it_cannot_turn_against_the_gateway() {
     in_namespace(|| {
+        mount_as_printed();
         let (_dir, path) = place();
         let (gateway, _host, _) = at_socket("rights", &path, |_| {});
         let child = Child::start("prying", path.to_str().unwrap());
@@ -710,6 +767,11 @@ fn pry(path: &Path) {
             .write(true)
             .open(format!("/proc/self/fd/{}", fd.as_raw_fd()));
         assert!(again.is_err(), "nor can it be opened again for writing");
+        // Where it had a name, it could: by that name it is opened for whoever may write to the file.
+        let name = std::ffi::CString::new(format!("/sys/fs/bpf/pried{}", fd.as_raw_fd())).unwrap();
+        // SAFETY: the name is NUL-terminated and lives through the call.
+        let pinned = unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), name.as_ptr()) };
+        assert!(pinned == -libc::EACCES || pinned == -libc::EPERM, "it has a name: {pinned}");
     }
     println!("HARMLESS");
 }

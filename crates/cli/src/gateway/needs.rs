@@ -1,9 +1,12 @@
 //! Settings of a service that need something of its servers, or their clients are lost. `equic gateway set` refuses
 //! them, and a gateway that has them warns, where a server has not said that it does its part.
 
-use equic_gateway::{Control, Error, LedgerStatus, Retry, ServiceConfig, Setting};
+use equic_gateway::{Control, Error, Retry, ServiceConfig, Setting};
 
 use crate::failure::{Done, Failure};
+
+/// A server: its place, process id and name.
+type Server = (u32, u32, String);
 
 /// A setting that demands something of servers, and the words that say so.
 pub(super) struct Need {
@@ -14,7 +17,7 @@ pub(super) struct Need {
     /// Whether a service has it.
     is_of: fn(&ServiceConfig) -> bool,
     /// The servers of a service that have not said that they do their part.
-    missing: fn(&Control, &str) -> Result<Vec<LedgerStatus>, Error>,
+    missing: fn(&Control, &str) -> Result<Vec<Server>, Error>,
     /// Their part, for one server and for several.
     verbs: [&'static str; 2],
     what: &'static str,
@@ -59,8 +62,8 @@ impl Need {
     /// The servers of a service that have not said that they do their part, in words; none: all have.
     fn missing(&self, control: &Control, service: &str) -> Result<Option<String>, Error> {
         let servers = (self.missing)(control, service)?;
-        let shown = |one: &LedgerStatus| format!("{} (process {})", one.name, one.pid);
-        let names: Vec<String> = servers.iter().map(shown).collect();
+        let names: Vec<String> =
+            servers.iter().map(|(_, pid, name)| format!("{name} (process {pid})")).collect();
         let [one, several] = self.verbs;
         let not = if names.len() == 1 { one } else { several };
         Ok((!names.is_empty()).then(|| format!("{} {not} {}", names.join(", "), self.what)))

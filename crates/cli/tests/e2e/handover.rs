@@ -226,7 +226,7 @@ fn pins_that_do_not_fit_are_refused_and_stay() {
     let other = run(&[&args[..], &["--name", "another"]].concat());
     assert!(other.stderr.contains("it is called"), "{other:?}");
     let nowhere = run(&["-i", "eth0", "-p", "443", "--pin", "/run/equic-no-bpffs/x"]);
-    assert!(nowhere.stderr.contains("mount -t bpf bpf"), "{nowhere:?}");
+    assert!(nowhere.stderr.contains("mount -t bpf -o mode=0700 bpf"), "{nowhere:?}");
     assert_eq!(stage.program_on("eth0"), program);
     crate::common::equic_in(stage.lab.server(), &["gateway", "detach", "--pin", &pin]).ok();
     assert!(stage.program_on("eth0").is_none() && !Path::new(&pin).exists());

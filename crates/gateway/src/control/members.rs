@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::{Control, reading};
 use crate::abi;
+use crate::config::from_c_name;
 use crate::error::{Error, Result};
 use crate::gateway::lock;
 use crate::keys::{RingAccess, TokenKeys};
@@ -145,6 +146,28 @@ impl Control {
         }
         lock(&self.state).ledgers.retain(|id, _| members.iter().any(|member| member.id == *id));
         Ok(members)
+    }
+
+    /// The servers that live, feed the gateway, and are what is asked for: place, process id and name. Whether they
+    /// are, their entries say: a gateway that has given up `CAP_SYS_ADMIN` has to know of servers, too, whose ledger it
+    /// may not look into.
+    pub(crate) fn servers_where(
+        &self,
+        wanted: impl Fn(&abi::equic_member) -> bool,
+    ) -> Result<Vec<(u32, u32, String)>> {
+        let failed = reading("the ledgers");
+        let members = self.members()?;
+        let silent = |id| members.iter().any(|member| member.id == id && !member.counts);
+        let places = self.places().map_err(&failed)?;
+        let mut found = Vec::new();
+        for (slot, id) in places.taken().map_err(&failed)? {
+            let Some(record) = id.and_then(|id| places.member(slot, id)) else { continue };
+            let lives = sys::alive(record.pid, record.start_ticks) && !silent(record.ledger);
+            if lives && wanted(&record) {
+                found.push((slot, record.pid, from_c_name(&record.name)));
+            }
+        }
+        Ok(found)
     }
 
     /// A ledger, mapped; None if it is gone.

@@ -189,16 +189,6 @@ impl Control {
         Ok(self.statuses(&self.members()?))
     }
 
-    /// The servers that live, feed the gateway, and are what is asked for.
-    pub(crate) fn ledgers_where(
-        &self,
-        wanted: impl Fn(&abi::equic_member) -> bool,
-    ) -> Result<Vec<LedgerStatus>> {
-        let mut members = self.members()?;
-        members.retain(|member| member.alive && member.counts && wanted(&member.record));
-        Ok(self.statuses(&members))
-    }
-
     fn statuses(&self, members: &[Member]) -> Vec<LedgerStatus> {
         members
             .iter()

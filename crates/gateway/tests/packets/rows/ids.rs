@@ -112,6 +112,8 @@ fn long_headers() -> Vec<Script> {
             .packet(other_lengths(20), ForgedId)
             .packet(v4(to(&[&id(1)[..], &[0]].concat()).build()), ForgedId),
         checking("0-RTT goes to the client's choice").packet(v4(zero_rtt().build()), Handshake),
+        checking("and what is behind it is not looked at")
+            .packet(v4([zero_rtt().build(), short(30)].concat()), Handshake),
         checking("an Initial too, at first, and to the server's ID later")
             .packet(v4(full()), New)
             .packet(v4(initial().dcid(&id(1)).fill(1200).build()), Underway),
@@ -181,6 +183,11 @@ fn charges() -> Vec<Script> {
         )
         .packet(v4(short_to(&id(1), 30)), Established)
         .packet(v4(short_to(&id(1), 30)), RatePackets),
+        checking("what goes on for its source's connections is charged to it, whoever sent it")
+            .service(|service| service.packets_per_source = Rate::per_second(1, 1))
+            .connections(0, "192.0.2.1", 1)
+            .packet(v4(short_to(&id_of(&another_ring(1), 1), 30)), Established)
+            .packet(v4(short_to(&id(1), 30)), RatePackets),
         checking("an ID of a server's does not lift a limit: it proves no address")
             .service(|service| {
                 (service.max_connections, service.policy) = (1, QuotaPolicy::Strict);
