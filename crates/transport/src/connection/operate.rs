@@ -9,7 +9,10 @@
 //! ```
 //! Of what acts rather than decides, [`Connection::begin_act`] says whether the default is to act. What has a
 //! value for its default is one call, to [`Connection::decide`], and what has no default at all is one to
-//! [`Connection::notify`]. Where nobody is attached each of these is a test of one bit.
+//! [`Connection::notify`]. Where nobody is attached each of these is a test of one bit, and the code that calls hooks lies
+//! apart from what runs then ([`cold_path`]): most connections have none.
+
+use std::hint::cold_path;
 
 use equic_wire::Side;
 
@@ -105,6 +108,7 @@ impl Connection {
         if !self.hooks.is_begun(operation) {
             return None;
         }
+        cold_path();
         self.begin_words(operation, input)
     }
 
@@ -120,7 +124,9 @@ impl Connection {
         if !self.hooks.is_begun(operation) {
             return None;
         }
+        cold_path();
         if self.hooks.is_asked(operation) {
+            cold_path();
             let usual = usual(self);
             return self.begin_asked(operation, input, usual);
         }
@@ -139,6 +145,7 @@ impl Connection {
         if !self.hooks.is_begun(operation) {
             return None;
         }
+        cold_path();
         self.begin_bytes(operation, frame_type, input, bytes)
     }
 
@@ -154,6 +161,7 @@ impl Connection {
     #[inline]
     pub(super) fn end<I: Words, O: Words>(&mut self, operation: Operation, input: I, output: O) {
         if self.hooks.is_ended(operation) {
+            cold_path();
             self.end_words(operation, input, output);
         }
     }
@@ -169,6 +177,7 @@ impl Connection {
         output: O,
     ) {
         if self.hooks.is_ended(operation) {
+            cold_path();
             self.end_bytes(operation, frame_type, input, bytes, output);
         }
     }
@@ -196,6 +205,7 @@ impl Connection {
         if !self.hooks.is_hooked(operation) {
             return usual;
         }
+        cold_path();
         let output = self.begin_from(operation, input, |_| usual).unwrap_or(usual);
         self.end(operation, input, output);
         output
@@ -213,6 +223,7 @@ impl Connection {
         if !self.hooks.is_hooked(operation) {
             return usual;
         }
+        cold_path();
         let answer = self.begin_with(operation, 0, input, Bytes::In(bytes));
         let output = answer.unwrap_or(usual);
         self.end_with(operation, 0, input, Bytes::In(bytes), output);
