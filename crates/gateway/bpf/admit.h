@@ -93,6 +93,17 @@ static __noinline struct equic_handshake *find_attempt(const struct packet *p)
 	return bpf_map_lookup_elem(&handshakes, &key);
 }
 
+/* A 0-RTT packet goes to the client's own choice, which proves nothing: EQUIC_REASON_FORGED_ID, unless its
+ * client is in the middle of an attempt. */
+static __noinline __u32 check_early(const struct packet *p, volatile struct equic_service *service)
+{
+	struct equic_handshake *attempt = find_attempt(p);
+
+	if (attempt && SINCE(p->now, attempt->started_ns) <= service->handshake_ns)
+		return REASON_NONE;
+	return EQUIC_REASON_FORGED_ID;
+}
+
 /* Remembers an attempt; in the entry of an older one with the same key, where there is one. */
 static __noinline void let_in(const struct packet *p, struct equic_handshake *older)
 {
@@ -313,7 +324,9 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		p->kind = classify(ctx, &p->quic, service);
 		p->classified = true;
 		if (checks)
-			reason = check_id(ctx, p, source, service->group);
+			reason = p->kind == REASON_NONE && p->quic.early
+					 ? check_early(p, service)
+					 : check_id(ctx, p, source, service->group);
 		if (reason == REASON_NONE && p->kind == REASON_NONE && p->quic.opening) {
 			if (!p->quic.known_version)
 				reason = negotiates ? negotiate(ctx, p) : REASON_NONE;

@@ -58,6 +58,7 @@ struct quic {
 	bool opening;	    /* it would open a connection */
 	bool known_version; /* 1 or 2 */
 	bool handshake;	    /* it is a Handshake packet, or begins with one, and opens nothing */
+	bool early;	    /* the same of 0-RTT packets */
 	struct equic_cid dcid;
 	struct equic_cid scid;
 };

@@ -280,9 +280,11 @@ __noinline __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags, __u
 		return reason;
 	if (h.type != QUIC_INITIAL) {
 		q->handshake = h.type == QUIC_HANDSHAKE;
+		q->early = !q->handshake;
 		if (q->len < QUIC_MIN_DATAGRAM || !coalesced_initial(ctx, q, &h))
 			return REASON_NONE;
 		q->handshake = false;
+		q->early = false;
 		q->dcid = h.dcid;
 		q->scid = h.scid;
 	}

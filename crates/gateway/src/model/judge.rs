@@ -442,7 +442,7 @@ impl Model {
         {
             return (self.negotiate(number, service, frame, d, now), true);
         }
-        if service.check_ids && !exempt && self.is_forged_id(service, d.src, payload, now) {
+        if service.check_ids && !exempt && self.is_forged_id(number, service, d, payload, now) {
             return (Reason::ForgedId, true);
         }
         let mut proved = false;
@@ -488,16 +488,34 @@ impl Model {
         Reason::VersionNegotiationSent
     }
 
-    /// Section 10: whether the packet goes to an ID that no server of the service can have made.
-    fn is_forged_id(&self, service: &Service, src: IpAddr, payload: Payload<'_>, now: u64) -> bool {
+    /// Section 10: whether the packet goes to an ID that no server of the service can have made, or is 0-RTT of nobody
+    /// who is opening a connection.
+    fn is_forged_id(
+        &self,
+        number: usize,
+        service: &Service,
+        d: &Datagram<'_>,
+        payload: Payload<'_>,
+        now: u64,
+    ) -> bool {
         let id = match classify(payload, &rules(service)) {
             Ok(Class::Short) => ids::of_short(payload.data).unwrap_or_default(),
             Ok(Class::Handshake(dcid)) => dcid,
+            Ok(Class::Early(scid)) => {
+                let (addr, port) = (d.src, d.sport);
+                let attempt =
+                    self.handshakes.get(&HandshakeKey { addr, port, service: number, scid });
+                return attempt.is_none_or(|attempt| {
+                    now.saturating_sub(attempt.started_ns) > service.handshake_ns
+                });
+            }
             _ => return false,
         };
         match ids::judge(self.ring.as_ref(), id.as_bytes()) {
             ids::Proof::Made => false,
-            ids::Proof::Before => self.connections(&self.source_key(src, service.group), now) == 0,
+            ids::Proof::Before => {
+                self.connections(&self.source_key(d.src, service.group), now) == 0
+            }
             ids::Proof::None => true,
         }
     }
@@ -608,7 +626,7 @@ impl Model {
         let opening = match classify(payload, &rules(service)) {
             Err(malformed) => return malformed,
             Ok(Class::Short) => return Reason::Established,
-            Ok(Class::Handshake(_) | Class::Other) => return Reason::Handshake,
+            Ok(Class::Handshake(_) | Class::Early(_) | Class::Other) => return Reason::Handshake,
             Ok(Class::Opening(opening)) => opening,
         };
         let (addr, port) = (d.src, d.sport);

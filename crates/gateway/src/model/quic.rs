@@ -87,7 +87,9 @@ pub enum Class {
     Short,
     /// Handshake packet, to this Destination Connection ID.
     Handshake(ConnectionId),
-    /// 0-RTT; a client's Retry or Version Negotiation.
+    /// 0-RTT packet, from this Source Connection ID.
+    Early(ConnectionId),
+    /// A client's Retry or Version Negotiation.
     Other,
     /// Initial, or any long header of an unknown version.
     Opening(Opening),
@@ -138,6 +140,7 @@ pub fn classify(payload: Payload<'_>, rules: &Rules) -> Result<Class, Reason> {
             Class::Other if is_handshake(version, header.first_byte) => {
                 Class::Handshake(ConnectionId::cut(header.dcid))
             }
+            Class::Other => Class::Early(ConnectionId::cut(header.scid)),
             class => class,
         }),
     }

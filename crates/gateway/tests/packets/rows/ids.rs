@@ -111,8 +111,26 @@ fn long_headers() -> Vec<Script> {
             .packet(other_lengths(13), ForgedId)
             .packet(other_lengths(20), ForgedId)
             .packet(v4(to(&[&id(1)[..], &[0]].concat()).build()), ForgedId),
-        checking("0-RTT goes to the client's choice").packet(v4(zero_rtt().build()), Handshake),
-        checking("and what is behind it is not looked at")
+        checking("0-RTT goes to the client's choice, and belongs to an opening")
+            .packet(v4(zero_rtt().build()), ForgedId)
+            .packet(v4(full()), New)
+            .packet(v4(zero_rtt().build()), Handshake)
+            .packet(v4(zero_rtt().dcid(&id(1)).build()), Handshake),
+        checking("of the same client: its address, port and ID")
+            .packet(v4(full()), New)
+            .packet(v4(zero_rtt().scid(&[7; 8]).build()), ForgedId)
+            .packet(udp("192.0.2.1:1", S4, zero_rtt().build()), ForgedId)
+            .packet(udp("192.0.2.2:1000", S4, zero_rtt().build()), ForgedId),
+        checking("while a handshake takes")
+            .service(|service| service.handshake_ns = SECOND)
+            .packet(v4(full()), New)
+            .wait(SECOND)
+            .packet(v4(zero_rtt().build()), Handshake)
+            .wait(SECOND)
+            .packet(v4(zero_rtt().build()), ForgedId),
+        checking("what is behind it is not looked at")
+            .packet(v4([zero_rtt().build(), short(30)].concat()), ForgedId)
+            .packet(v4(full()), New)
             .packet(v4([zero_rtt().build(), short(30)].concat()), Handshake),
         checking("an Initial too, at first, and to the server's ID later")
             .packet(v4(full()), New)
