@@ -213,7 +213,7 @@ mod tests {
         let manifest = |more: &str| {
             let text = format!(
                 "code = \"sha256:{}\"\nname = \"x\"\nversion = \"1.0.0\"\nauthor = \"x\"\nabi = 2\nsteps = 1\n{more}
-                 [[operations]]\noperation = \"InitOpaqueData\"\nanchor = \"replace\"\nfunction = \"f\"",
+                 [[operations]]\noperation = \"AckPolicy\"\nanchor = \"replace\"\nfunction = \"f\"",
                 "0".repeat(64)
             );
             Manifest::parse(text.as_bytes()).unwrap()
