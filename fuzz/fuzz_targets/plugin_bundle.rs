@@ -68,7 +68,7 @@ fuzz_target!(|data: &[u8]| {
 /// A proof that nobody signed proves nothing, whatever its lengths and hashes.
 fn stapled(proof: &[u8]) {
     let key = SigningKey::from_seed(&[7; 32]).unwrap();
-    let manifest = "name = \"x\"\nversion = \"1.0.0\"\nauthor = \"x\"\nabi = 1\nsteps = 1
+    let manifest = "name = \"x\"\nversion = \"1.0.0\"\nauthor = \"x\"\nabi = 2\nsteps = 1
         capabilities = [\"observe\"]\n[[operations]]\noperation = \"UpdateRtt\"\nanchor = \"after\"\nfunction = \"f\"";
     let mut bytes = pack(manifest, b"code", Some(&key)).unwrap();
     let Some((hashes, proof)) = proof.split_first() else { return };

@@ -1,13 +1,15 @@
 //! A peer that says anything in the exchange of plugins: nothing panics, and what it can have kept is bounded.
 //!
-//! The input is a sequence of frames, each with two bytes of length before it; the first byte says which of the known
-//! bundles the other end offers, too. The rest of it, taken as transport parameter, is read as well.
+//! The input is a sequence of frames, each with two bytes of length before it. The bits of the first byte say whether the
+//! peer speaks the exchange, which side it is, whether this end has a cache, and with how much of its manifest a sound plugin
+//! is offered before. All of it, taken as transport parameter, is read as well.
 #![no_main]
 
 use std::sync::{Arc, OnceLock};
 
 use equic_plugin::exchange::{
-    Accepted, Action, Exchange, ExchangeConfig, Frame, Kind, Loaded, Parameter, PluginId, Push,
+    Accepted, Action, Exchange, ExchangeConfig, Frame, Kind, Loaded, MemoryCache, Offer, Parameter,
+    PluginId, Push,
 };
 use equic_plugin::{Origin, Policy, pack};
 use equic_transport::operation::Hook;
@@ -22,19 +24,45 @@ fn load(_: &Accepted<'_>) -> Result<Loaded, String> {
     Ok(Loaded { hook: Box::new(Nothing), points: Vec::new(), frames: Vec::new() })
 }
 
-const MANIFEST: &str = "name = \"a\"\nversion = \"1.0.0\"\nauthor = \"A\"\nabi = 1\nsteps = 1000\n\
+const MANIFEST: &str = "name = \"a\"\nversion = \"1.0.0\"\nauthor = \"A\"\nabi = 2\nsteps = 1000\n\
     capabilities = [\"observe\"]\n[[operations]]\noperation = \"UpdateRtt\"\nanchor = \"after\"\nfunction = \"f\"\n";
 
-fn config() -> Arc<ExchangeConfig> {
-    static CONFIG: OnceLock<Arc<ExchangeConfig>> = OnceLock::new();
-    let config = CONFIG.get_or_init(|| {
-        let mut config = ExchangeConfig::new(load);
-        config.policy = Policy::parse("anyone = [\"observe\"]").ok();
-        let bundle = pack(MANIFEST, b"code", None).expect("it is a plugin");
-        config.push = vec![Arc::new(Push::new(&bundle).expect("it is a bundle"))];
-        Arc::new(config)
+fn bundle() -> &'static [u8] {
+    static BUNDLE: OnceLock<Vec<u8>> = OnceLock::new();
+    BUNDLE.get_or_init(|| pack(MANIFEST, b"code", None).expect("it is a plugin"))
+}
+
+/// The configuration of an end, with a cache or without.
+fn config(cached: bool) -> Arc<ExchangeConfig> {
+    static CONFIGS: OnceLock<[Arc<ExchangeConfig>; 2]> = OnceLock::new();
+    let configs = CONFIGS.get_or_init(|| {
+        [false, true].map(|cached| {
+            let mut config = ExchangeConfig::new(load);
+            config.policy = Policy::parse("anyone = [\"observe\", \"frames\"]").ok();
+            config.push = vec![Arc::new(Push::new(bundle()).expect("it is a bundle"))];
+            config.cache = if cached { Some(Arc::new(MemoryCache::new(0))) } else { None };
+            Arc::new(config)
+        })
     });
-    config.clone()
+    configs[usize::from(cached)].clone()
+}
+
+/// An offer of the known bundle, as plugin 0, that carries so much of its preamble.
+fn offer(carried: usize) -> Vec<u8> {
+    let push = Push::new(bundle()).expect("it is a bundle");
+    let preamble = bundle().len() - b"code".len();
+    let offer = Frame::Offer(Offer {
+        plugin: 0,
+        hash: *push.hash(),
+        size: bundle().len() as u64,
+        preamble: preamble as u64,
+        replaces: None,
+        frame_types: Vec::new(),
+        carried: bundle()[..carried.min(preamble)].to_vec(),
+    });
+    let mut room = [0; 1200];
+    let length = offer.write(&mut room).expect("it has room");
+    room[..length].to_vec()
 }
 
 /// The parameters of a peer that takes plugins.
@@ -50,9 +78,10 @@ fuzz_target!(|data: &[u8]| {
         // Classes that a peer's plugin never gets are not written.
         let again = Parameter::read(&parameter.write(None)).expect("what is written is read");
         assert_eq!((again.abi, again.budgets), (parameter.abi, parameter.budgets));
+        assert_eq!(again.carried, parameter.carried);
     }
     let Some((first, mut rest)) = data.split_first() else { return };
-    let config = config();
+    let config = config(first & 4 != 0);
     let mut end = Exchange::new(config.clone());
     if first & 2 != 0 {
         end.set_side(Side::Server);
@@ -60,6 +89,11 @@ fuzz_target!(|data: &[u8]| {
     if first % 2 == 0 {
         end.handle_parameters(&parameters(&config)).expect("they are ours");
         end.handle_confirmed();
+        if first & 8 != 0 {
+            // To an end with a cache it may carry nothing.
+            let carried = if first & 4 != 0 { 0 } else { usize::from(first >> 4) * 40 };
+            end.handle_frame(&offer(carried)).expect("it is a sound offer");
+        }
     }
     while let Some((length, more)) = rest.split_first_chunk::<2>() {
         let length = usize::from(u16::from_be_bytes(*length)).min(more.len());

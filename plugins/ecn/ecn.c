@@ -47,11 +47,11 @@ equic_u64 mark(struct equic_mark_ecn *call)
 equic_u64 on_packet(struct equic_record_packet *call)
 {
 	if (call->in.ecn != CE)
-		return 0;
+		return EQUIC_DEFAULT;
 	state.marked++;
 	if (!state.queued)
 		state.queued = equic_queue_frame(TYPE, 0);
-	return 0;
+	return EQUIC_DEFAULT;
 }
 
 equic_u64 write(struct equic_write_frame *call, equic_u8 *bytes, equic_u64 room)

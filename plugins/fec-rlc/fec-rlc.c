@@ -90,7 +90,7 @@ u64 on_sent(struct equic_protect_packet *call, const equic_u8 *bytes, u64 length
 
 	repairs = 0;
 	if (!covered || length > LONGEST)
-		return 0;
+		return EQUIC_DEFAULT;
 	keep(&work, number, bytes, length);
 	for (u64 key = current + 1; key < current + 3; key++) {
 		struct sum *sum = &sums[key & 3];
@@ -102,10 +102,10 @@ u64 on_sent(struct equic_protect_packet *call, const equic_u8 *bytes, u64 length
 		sum->used = work.used > sum->used ? work.used : sum->used;
 	}
 	if (++count < GROUP && !last)
-		return 0;
+		return EQUIC_DEFAULT;
 	for (count = last + 1; count; count--)
 		equic_queue_frame(REPAIR, ++current);
-	return 0;
+	return EQUIC_DEFAULT;
 }
 
 u64 write_repair(struct equic_write_frame *call, u64 *frame, u64 room)

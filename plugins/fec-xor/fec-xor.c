@@ -95,10 +95,10 @@ equic_u64 on_sent(struct equic_protect_packet *call, const equic_u8 *bytes, equi
 	equic_u64 covered = eliciting && !repairs, number = call->in.number;
 
 	if (call->in.space < APPLICATION)
-		return 0;
+		return EQUIC_DEFAULT;
 	repairs = 0;
 	if (!covered || length < SHORTEST || length > LONGEST)
-		return 0;
+		return EQUIC_DEFAULT;
 	if (!group->count || number - group->first >= SPAN) {
 		group->first = number;
 		group->count = group->mask = group->lengths = group->longest = 0;
@@ -110,11 +110,11 @@ equic_u64 on_sent(struct equic_protect_packet *call, const equic_u8 *bytes, equi
 	if (length > group->longest)
 		group->longest = length;
 	if (++group->count < GROUP && equic_get(EQUIC_BYTES_UNSENT))
-		return 0;
+		return EQUIC_DEFAULT;
 	if (equic_queue_frame(REPAIR, current))
 		current++;
 	groups[current & 1].count = 0;
-	return 0;
+	return EQUIC_DEFAULT;
 }
 
 equic_u64 write_repair(struct equic_write_frame *call, equic_u8 *bytes, equic_u64 room)

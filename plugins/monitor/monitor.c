@@ -39,7 +39,7 @@ static struct figures *of_path(equic_u64 path)
 equic_u64 start(void)
 {
 	equic_set_timer(equic_now() + interval);
-	return 0;
+	return EQUIC_DONE;
 }
 
 equic_u64 on_rtt(struct equic_update_rtt *call)
@@ -80,5 +80,5 @@ equic_u64 on_timer(void)
 		path++;
 	}
 	equic_set_timer(equic_now() + interval);
-	return 0;
+	return EQUIC_DONE;
 }

@@ -13,8 +13,9 @@
  *     equic_u64 parse(struct equic_parse_frame *call, const equic_u8 *bytes, equic_u64 length, equic_u64 type)
  *
  * In an operation's place it returns EQUIC_DONE with `call->out` written, or EQUIC_DEFAULT. With `default = true` in
- * the manifest `call->out` holds what the default answers, or the plugin that was attached before it. Before and after one
- * what it returns does not matter, and what it writes changes nothing.
+ * the manifest `call->out` holds what the default answers, or the plugin that was attached before it, and
+ * `equic_call_default` brings that back. Before and after one what it returns does not matter, and what it writes changes
+ * nothing.
  */
 #ifndef EQUIC_PLUGIN_H
 #define EQUIC_PLUGIN_H
@@ -25,7 +26,7 @@ typedef __UINT32_TYPE__ equic_u32;
 typedef __UINT64_TYPE__ equic_u64;
 
 /* `abi` of the manifest. */
-#define EQUIC_ABI 1
+#define EQUIC_ABI 2
 
 /* Returned in an operation's place. */
 #define EQUIC_DEFAULT 0
@@ -55,8 +56,7 @@ static equic_u64 (*const equic_now)(void) __attribute__((unused)) = (void *)3;
 static equic_u64 (*const equic_log)(const void *text, equic_u64 length, equic_u64 value) __attribute__((unused)) = (void *)4;
 
 /* Asks for a frame of this type, one of the plugin's own, to be sent: WriteFrame will be called for
- * it, with token. Returns 1; 0: too many wait already. Not in a function that another plugin
- * calls. */
+ * it, with token. In an operation's place. Returns 1; 0: too many wait already. */
 static equic_u64 (*const equic_queue_frame)(equic_u64 type, equic_u64 token) __attribute__((unused)) = (void *)5;
 
 /* Tells the application something, in 1,024 bytes at most. Returns 1; 0: it has not taken the
@@ -64,7 +64,7 @@ static equic_u64 (*const equic_queue_frame)(equic_u64 type, equic_u64 token) __a
 static equic_u64 (*const equic_tell)(const void *message, equic_u64 length) __attribute__((unused)) = (void *)6;
 
 /* Has HookTimer called at this moment, once, and no sooner than in 10 milliseconds; EQUIC_NONE: not
- * at all. A plugin has one timer. */
+ * at all. A plugin has one timer. In an operation's place, be it InitOpaqueData or HookTimer. */
 static equic_u64 (*const equic_set_timer)(equic_u64 at) __attribute__((unused)) = (void *)7;
 
 /* Reads a field, one of the manifest's reads, of one part of the connection: what a path has, of
@@ -85,6 +85,12 @@ static equic_u64 (*const equic_process_payload)(equic_u64 number, const void *pa
  * instructions than this call has left; the outputs are zeros then. What it takes counts here,
  * too. */
 static equic_u64 (*const equic_call)(equic_u64 call, equic_u64 *words, equic_u64 length) __attribute__((unused)) = (void *)10;
+
+/* What the default answers, or the plugin that was attached before: writes it to call->out,
+ * whatever the function has written there, and returns its first word. Only of operations that the
+ * manifest attaches with default = true: the default is asked before the function is called, once,
+ * whether or not this is. */
+static equic_u64 (*const equic_call_default)(void) __attribute__((unused)) = (void *)11;
 
 /* Fields: what `equic_get` reads; what each path has for itself is the active path's. */
 enum equic_field {

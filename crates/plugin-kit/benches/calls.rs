@@ -49,7 +49,7 @@ impl Hook for Nothing {
 fn plugin(object: &[u8], function: &str, operation: Operation, anchor: &str) -> Plugin {
     let name = operation.describe().name;
     let manifest = format!(
-        "name = \"nothing\"\nversion = \"1.0.0\"\nauthor = \"A benchmark\"\nabi = 1\nsteps = 1000\n\
+        "name = \"nothing\"\nversion = \"1.0.0\"\nauthor = \"A benchmark\"\nabi = 2\nsteps = 1000\n\
          capabilities = [\"observe\", \"tune\"]\nreads = [\"SmoothedRtt\"]\n\
          [[operations]]\noperation = \"{name}\"\nanchor = \"{anchor}\"\nfunction = \"{function}\"\n"
     );

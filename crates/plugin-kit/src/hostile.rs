@@ -212,7 +212,7 @@ impl Attack {
         let code = format!("#include <equic_plugin.h>\n{}", self.code);
         let object = compile_text(&name, &code).map_err(TrialError::of)?;
         let manifest = format!(
-            "name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"An attacker\"\nabi = 1\nsteps = 10000\n{}",
+            "name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"An attacker\"\nabi = 2\nsteps = 10000\n{}",
             self.manifest
         );
         let stranger = SigningKey::from_seed(&[9; 32]).map_err(TrialError::of)?;

@@ -94,7 +94,7 @@ const TEXT: &str = "
 fn plugin(name: &str, classes: &[Class], operations: &[Operation]) -> Plugin {
     let names: Vec<String> = classes.iter().map(|class| format!("\"{class}\"")).collect();
     let mut manifest = format!(
-        "name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"An attacker\"\nabi = 1\nsteps = 10000\n\
+        "name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"An attacker\"\nabi = 2\nsteps = 10000\n\
          capabilities = [{}]\nsets = [\"CongestionWindow\", \"SlowStartThreshold\"]\n",
         names.join(", ")
     );

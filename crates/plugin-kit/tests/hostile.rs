@@ -102,13 +102,69 @@ fn what_is_not_declared_is_not_there() {
     assert!(why.contains("no function `run`"), "{why}");
 }
 
+/// Helpers that change the connection, or have it do something, with lines of a manifest that has what they take.
+const CHANGES: [(&str, &str, &str); 4] = [
+    (
+        "equic_set",
+        "equic_set(EQUIC_SMOOTHED_RTT, 1)",
+        "capabilities = [\"observe\", \"raise\"]\nsets = [\"SmoothedRtt\"]",
+    ),
+    (
+        "equic_queue_frame",
+        "equic_queue_frame(0x1f00, 1)",
+        "capabilities = [\"observe\", \"frames\"]\nframes = [{ type = 0x1f00, ack-eliciting = true }]",
+    ),
+    ("equic_set_timer", "equic_set_timer(0)", "capabilities = [\"observe\"]"),
+    (
+        "equic_process_payload",
+        "equic_process_payload(1, (void *)64, 1)",
+        "capabilities = [\"observe\", \"payload\"]",
+    ),
+];
+
+/// Helpers that read, compute, or tell somebody something.
+const READS: [(&str, &str); 7] = [
+    ("equic_get", "equic_get(EQUIC_MIN_RTT)"),
+    ("equic_now", "equic_now()"),
+    ("equic_log", "equic_log((void *)64, 1, 1)"),
+    ("equic_tell", "equic_tell((void *)64, 1)"),
+    ("equic_get_of", "equic_get_of(EQUIC_MIN_RTT, 0)"),
+    ("equic_call", "equic_call(0, (equic_u64 *)64, 0)"),
+    // Of no use there, as there is no default to ask for: it is refused for that.
+    ("equic_call_default", "0"),
+];
+
 #[test]
 fn who_looks_on_changes_nothing() {
-    let sets = "capabilities = [\"observe\", \"raise\"]\nsets = [\"SmoothedRtt\"]";
-    let text = "equic_u64 run(void) { return equic_set(EQUIC_SMOOTHED_RTT, 1); }";
-    for anchor in ["before", "after"] {
-        let why = taken_off("setter", &at(sets, "UpdateRtt", anchor), text);
-        assert!(why.contains("changes nothing"), "{why}");
+    for (helper, call, lines) in CHANGES {
+        let plain = format!("equic_u64 run(void) {{ return {call}; }}");
+        // Behind a branch that is never taken, in a function that is called.
+        let hidden = format!(
+            "static volatile int never;
+             static __attribute__((noinline)) equic_u64 inner(void) {{ return never ? {call} : 0; }}
+             equic_u64 run(void) {{ return inner(); }}"
+        );
+        for (anchor, text) in
+            ["before", "after"].into_iter().flat_map(|at| [(at, &plain), (at, &hidden)])
+        {
+            let why = refused(&format!("looks-{helper}"), &at(lines, "UpdateRtt", anchor), text);
+            assert!(why.contains("`run` calls") && why.contains(helper), "{anchor}: {why}");
+        }
+        let provides = "[[provides]]\nname = \"it\"\nfunction = \"run\"\ninputs = 0\noutputs = 0\n";
+        let why = refused(&format!("provides-{helper}"), &format!("{lines}\n{provides}"), &plain);
+        assert!(why.contains("`run` calls") && why.contains(helper), "provided: {why}");
+    }
+    let lines = "capabilities = [\"observe\"]\nreads = [\"MinRtt\"]\n\
+                 calls = [{ operation = \"other.it\", inputs = 0, outputs = 0 }]";
+    for (helper, call) in READS {
+        let text = format!("equic_u64 run(void) {{ return {call}; }}");
+        for anchor in ["before", "after"] {
+            contained(&format!("reads-{helper}"), &at(lines, "UpdateRtt", anchor), &text);
+        }
+    }
+    let known: Vec<&str> = CHANGES.iter().map(|one| one.0).chain(READS.map(|one| one.0)).collect();
+    for helper in equic_plugin::helpers() {
+        assert!(known.contains(&helper.name), "{}: does it change the connection?", helper.name);
     }
     // Outputs and result of a function that looks on count for nothing.
     let text = "equic_u64 run(equic_u64 *words) { words[0] = words[1] = words[2] = 0; return 7; }";
@@ -168,18 +224,17 @@ fn the_least_that_can_be() {
 
 #[test]
 fn more_messages_and_timers_than_anybody_takes() {
-    let observe = r#"capabilities = ["observe"]"#;
     let text = "
         equic_u64 run(void)
         {
             static char message[1024];
             for (int i = 0; i < 10 && equic_tell(message, sizeof(message)); i++)
                 equic_set_timer(0);
-            return 0;
+            return EQUIC_DEFAULT;
         }";
     let timer =
-        "[[operations]]\noperation = \"HookTimer\"\nanchor = \"after\"\nfunction = \"run\"\n";
-    let manifest = [at(observe, "CongestionWindow", "after").as_str(), timer].concat();
+        "[[operations]]\noperation = \"HookTimer\"\nanchor = \"replace\"\nfunction = \"run\"\n";
+    let manifest = [at(TUNE, "CongestionWindow", "replace").as_str(), timer].concat();
     contained("talks", &manifest, text);
     let why = taken_off(
         "shouts",

@@ -5,6 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{assert_none_failed, at, attach, download, link, network, of_text, of_the_tree, seed};
+use equic_plugin::Plugin;
 use equic_plugin_kit::{End, Network};
 use equic_transport::Direction;
 
@@ -64,17 +65,8 @@ fn fields_of_streams_and_paths() {
     assert_eq!(told.len(), 2);
 }
 
-/// Two plugins each take 20 bytes off what the default answers, the second off the answer of the first.
-#[test]
-fn the_defaults_answer_is_given_and_handed_on() {
-    let less = at("capabilities = [\"tune\"]", "DatagramSize", "replace") + "default = true\n";
-    let text = r#"
-        equic_u64 run(struct equic_datagram_size *call)
-        {
-            call->out.bytes -= 20;
-            return EQUIC_DONE;
-        }"#;
-    let less = of_text("less", &less, text).unwrap();
+/// A plugin that tells the largest datagram that is sent.
+fn largest_datagram(name: &str) -> Plugin {
     let looks = at("capabilities = [\"observe\"]", "DatagramSize", "after");
     let text = r#"
         static equic_u64 largest;
@@ -87,7 +79,21 @@ fn the_defaults_answer_is_given_and_handed_on() {
             }
             return 0;
         }"#;
-    let looks = of_text("looks", &looks, text).unwrap();
+    of_text(name, &looks, text).unwrap()
+}
+
+/// Two plugins each take 20 bytes off what the default answers, the second off the answer of the first.
+#[test]
+fn the_defaults_answer_is_given_and_handed_on() {
+    let less = at("capabilities = [\"tune\"]", "DatagramSize", "replace") + "default = true\n";
+    let text = r#"
+        equic_u64 run(struct equic_datagram_size *call)
+        {
+            call->out.bytes -= 20;
+            return EQUIC_DONE;
+        }"#;
+    let less = of_text("less", &less, text).unwrap();
+    let looks = largest_datagram("looks");
     let mut network = network(&link(), seed());
     for plugin in [&less, &looks, &less] {
         attach(&mut network, End::Server, plugin);
@@ -96,6 +102,57 @@ fn the_defaults_answer_is_given_and_handed_on() {
     assert_none_failed(&mut network);
     let mtu = network.connection(End::Server).unwrap().current_mtu();
     assert_eq!(told(&mut network).last().unwrap()[0], u64::from(mtu) - 40);
+}
+
+/// What the default answers comes back, whatever the function has written over it.
+#[test]
+fn the_defaults_answer_can_be_asked_for_again() {
+    let manifest = |anchor: &str, default: &str| {
+        let of = |operation: &str, function: &str| {
+            format!(
+                "[[operations]]\noperation = \"{operation}\"\nanchor = \"{anchor}\"\n{default}function = \"{function}\"\n"
+            )
+        };
+        let capabilities = "capabilities = [\"observe\", \"tune\"]\n";
+        [capabilities, &of("DatagramSize", "size"), &of("AckPolicy", "policy")].concat()
+    };
+    // Anything but DONE and DEFAULT ends the plugin.
+    let text = r#"
+        equic_u64 size(struct equic_datagram_size *call)
+        {
+            equic_u64 usual = call->out.bytes;
+
+            call->out.bytes = 7;
+            if (equic_call_default() != usual || call->out.bytes != usual)
+                return 99;
+            call->out.bytes = usual - 20;
+            return EQUIC_DONE;
+        }
+        equic_u64 policy(struct equic_ack_policy *call)
+        {
+            equic_u64 threshold = call->out.threshold, delay = call->out.max_delay, late = call->out.reordering;
+
+            call->out.threshold = call->out.max_delay = call->out.reordering = 99;
+            if (equic_call_default() != threshold || call->out.threshold != threshold)
+                return 99;
+            return call->out.max_delay == delay && call->out.reordering == late ? EQUIC_DONE : 99;
+        }"#;
+    let plugin = of_text("again", &manifest("replace", "default = true\n"), text).unwrap();
+    let mut network = network(&link(), seed());
+    for plugin in [&plugin, &largest_datagram("looks-again"), &plugin] {
+        attach(&mut network, End::Server, plugin);
+    }
+    download(&mut network, 1_000_000);
+    assert_none_failed(&mut network);
+    let mtu = network.connection(End::Server).unwrap().current_mtu();
+    assert_eq!(told(&mut network).last().unwrap()[0], u64::from(mtu) - 40);
+    // Where the manifest does not ask for it, the object is not loaded.
+    for (anchor, default) in [("replace", ""), ("after", "")] {
+        let why =
+            of_text("again-without", &manifest(anchor, default), text).unwrap_err().to_string();
+        assert!(why.contains("`size` calls equic_call_default"), "{why}");
+        assert!(why.contains("default = true"), "{why}");
+    }
 }
 
 /// Of two caps the lower one holds, whichever was attached last; without it the other.

@@ -6,20 +6,15 @@ use thiserror::Error;
 
 use crate::key::{KEY, PublicKey, SIGNATURE, SigningKey, hex};
 use crate::manifest::{Manifest, ManifestError};
-use crate::transparency::{HeadError, MAX_STAPLE, Staple, staple_length};
-
-/// The first eight bytes; the last of them is the format's version.
-const MAGIC: [u8; 8] = *b"\x89QPLUG\n\x01";
-/// Magic, lengths of manifest (2) and object (4), whether it is signed (1), and 1 more than the hashes of its staple, or 0
-/// if it has none (1).
-const HEADER: usize = 16;
+use crate::preamble::{HEADER, Header, MAGIC, MAX_PREAMBLE, Preamble};
+use crate::transparency::{HeadError, MAX_STAPLE, Staple};
 
 /// Bytes of a manifest at most.
 pub const MAX_MANIFEST: usize = 8 << 10;
 /// Bytes of an object at most. A policy may want less.
 pub const MAX_CODE: usize = 1 << 20;
 /// Bytes of a bundle at most.
-pub const MAX_BUNDLE: usize = HEADER + KEY + SIGNATURE + MAX_MANIFEST + MAX_CODE + MAX_STAPLE;
+pub const MAX_BUNDLE: usize = MAX_PREAMBLE + MAX_CODE + MAX_STAPLE;
 
 /// Reason for which bytes are refused as a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -37,6 +32,14 @@ pub enum BundleError {
         /// Bytes that the header speaks of.
         expected: usize,
         /// Bytes that there are.
+        found: usize,
+    },
+    /// What stands before the object has another length than it was said to have.
+    #[error("{found} bytes stand before the object, and the bundle's header says {expected}")]
+    Preamble {
+        /// Bytes that the header speaks of.
+        expected: usize,
+        /// Bytes that there are, or were said to be.
         found: usize,
     },
     /// The signature is not that of this manifest by this key.
@@ -62,11 +65,8 @@ pub enum BundleError {
 /// it may run is [`crate::decide`]'s to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle<'b> {
-    manifest: Manifest,
-    text: &'b [u8],
+    preamble: Preamble<'b>,
     code: &'b [u8],
-    /// Author and signature.
-    signed: Option<(PublicKey, &'b [u8; SIGNATURE])>,
     staple: Option<Staple>,
 }
 
@@ -74,60 +74,51 @@ impl<'b> Bundle<'b> {
     /// Bytes that a bundle has which begins like this, for who receives one piece by piece: nothing while fewer
     /// than 16 bytes are there.
     pub fn length(beginning: &[u8]) -> Result<Option<usize>, BundleError> {
-        let Some(header) = beginning.first_chunk::<HEADER>() else {
+        if beginning.len() < HEADER {
             let known = beginning.len().min(MAGIC.len());
             return if beginning[..known] == MAGIC[..known] {
                 Ok(None)
             } else {
                 Err(BundleError::Magic)
             };
-        };
-        Header::read(header).map(|header| Some(header.total()))
+        }
+        Header::read(beginning).map(|header| Some(header.total()))
     }
 
     /// Reads a bundle. It takes time and memory in proportion to `bytes`, of which [`MAX_BUNDLE`] are the most.
     pub fn parse(bytes: &'b [u8]) -> Result<Bundle<'b>, BundleError> {
-        let (header, rest) = bytes.split_first_chunk::<HEADER>().ok_or(BundleError::Magic)?;
-        let header = Header::read(header)?;
-        if bytes.len() != header.total() {
-            return Err(BundleError::Length { expected: header.total(), found: bytes.len() });
-        }
-        let (signed, rest) = rest.split_at(header.signature());
-        let (text, rest) = rest.split_at(header.manifest);
+        let header = Header::read(bytes)?;
+        // One that is cut within its preamble has another length than its header says.
+        let (front, rest) = bytes.split_at(header.preamble().min(bytes.len()));
+        let preamble = Preamble::parse(front, bytes.len())?;
         let (code, stapled) = rest.split_at(header.code);
-        // The cheapest first: nothing is parsed that somebody else signed.
-        let signed = match signed.split_first_chunk::<KEY>() {
-            Some((key, signature)) => {
-                let key = PublicKey::from_bytes(*key);
-                let signature: Option<&[u8; SIGNATURE]> = signature.try_into().ok();
-                let signature = signature.filter(|signature| key.signed(text, signature));
-                Some((key, signature.ok_or(BundleError::Signature(key))?))
-            }
-            None => None,
-        };
-        let staple = match signed {
+        let staple = match preamble.signed {
             Some((author, signature)) if !stapled.is_empty() => {
-                let staple = Staple::parse(stapled, author, signature, text);
+                let staple = Staple::parse(stapled, author, signature, preamble.text);
                 Some(staple.map_err(BundleError::Staple)?)
             }
             _ => None,
         };
-        let manifest = Manifest::parse(text)?;
-        let found = sha256(code);
-        if found != manifest.code {
-            return Err(BundleError::Hash { expected: hex(&manifest.code), found: hex(&found) });
+        let (found, expected) = (sha256(code), preamble.manifest.code);
+        if found != expected {
+            return Err(BundleError::Hash { expected: hex(&expected), found: hex(&found) });
         }
-        Ok(Bundle { manifest, text, code, signed, staple })
+        Ok(Bundle { preamble, code, staple })
     }
 
     /// The manifest: what the bundle's plugin declares.
     pub fn manifest(&self) -> &Manifest {
-        &self.manifest
+        &self.preamble.manifest
+    }
+
+    /// What stands before the object.
+    pub(crate) fn preamble(&self) -> &Preamble<'b> {
+        &self.preamble
     }
 
     /// The manifest as its author wrote it.
     pub fn text(&self) -> &'b [u8] {
-        self.text
+        self.preamble.text
     }
 
     /// The object: ELF, as clang made it. It has been compared with the manifest and not looked into.
@@ -137,67 +128,17 @@ impl<'b> Bundle<'b> {
 
     /// Public key that the signature belongs to; none if the bundle is not signed.
     pub fn author(&self) -> Option<PublicKey> {
-        self.signed.map(|(author, _)| author)
+        self.preamble.author()
     }
 
     /// The signature, which is that of the author.
     pub(crate) fn signature(&self) -> Option<&'b [u8; SIGNATURE]> {
-        self.signed.map(|(_, signature)| signature)
+        self.preamble.signed.map(|(_, signature)| signature)
     }
 
     /// The proof that it is in a log, which was checked; none if the bundle has none.
     pub fn staple(&self) -> Option<&Staple> {
         self.staple.as_ref()
-    }
-}
-
-struct Header {
-    manifest: usize,
-    code: usize,
-    signed: bool,
-    /// Bytes of the staple; 0: there is none.
-    staple: usize,
-}
-
-impl Header {
-    fn read(bytes: &[u8; HEADER]) -> Result<Header, BundleError> {
-        let [m0, m1, m2, m3, m4, m5, m6, m7, t0, t1, c0, c1, c2, c3, signed, hashes] = *bytes;
-        if [m0, m1, m2, m3, m4, m5, m6, m7] != MAGIC {
-            return Err(BundleError::Magic);
-        }
-        let manifest = usize::from(u16::from_be_bytes([t0, t1]));
-        let code = u32::from_be_bytes([c0, c1, c2, c3]);
-        let code =
-            usize::try_from(code).map_err(|_| BundleError::Header("the object is too long"))?;
-        if !(1..=MAX_MANIFEST).contains(&manifest) {
-            return Err(BundleError::Header("the manifest is empty or too long"));
-        }
-        if !(1..=MAX_CODE).contains(&code) {
-            return Err(BundleError::Header("the object is empty or too long"));
-        }
-        if signed > 1 {
-            return Err(BundleError::Header("a flag that version 1 does not have"));
-        }
-        let staple = match (hashes.checked_sub(1), signed) {
-            (None, _) => 0,
-            (Some(_), 0) => {
-                return Err(BundleError::Header(
-                    "a proof that it is in a log, without a signature",
-                ));
-            }
-            (Some(hashes), _) => {
-                staple_length(hashes).ok_or(BundleError::Header("a proof that is too long"))?
-            }
-        };
-        Ok(Header { manifest, code, signed: signed == 1, staple })
-    }
-
-    fn signature(&self) -> usize {
-        if self.signed { KEY + SIGNATURE } else { 0 }
-    }
-
-    fn total(&self) -> usize {
-        HEADER + self.signature() + self.manifest + self.code + self.staple
     }
 }
 
@@ -232,7 +173,7 @@ pub fn pack(manifest: &str, code: &[u8], key: Option<&SigningKey>) -> Result<Vec
 /// The same bundle, signed by this key, whoever signed it before. A proof that it is in a log, which was of the former
 /// signature, is gone.
 pub fn sign(bundle: &Bundle<'_>, key: &SigningKey) -> Vec<u8> {
-    assemble(bundle.text, bundle.code, Some(key))
+    assemble(bundle.text(), bundle.code, Some(key))
 }
 
 /// The same bundle with the proof that it is in a log, in place of another one.
@@ -240,15 +181,15 @@ pub fn sign(bundle: &Bundle<'_>, key: &SigningKey) -> Vec<u8> {
 /// # Errors
 /// [`BundleError::Staple`] if the proof is not of this bundle, [`BundleError::Header`] if nobody signed it.
 pub fn staple(bundle: &Bundle<'_>, staple: &Staple) -> Result<Vec<u8>, BundleError> {
-    let Some((author, signature)) = bundle.signed else {
+    let Some((author, signature)) = bundle.preamble.signed else {
         return Err(BundleError::Header("a proof that it is in a log, without a signature"));
     };
     let (hashes, proof) = staple.write();
-    Staple::parse(&proof, author, signature, bundle.text).map_err(BundleError::Staple)?;
-    let mut bytes = header(bundle.text, bundle.code, true, hashes + 1);
+    Staple::parse(&proof, author, signature, bundle.text()).map_err(BundleError::Staple)?;
+    let mut bytes = header(bundle.text(), bundle.code, true, hashes + 1);
     bytes.extend_from_slice(author.as_bytes());
     bytes.extend_from_slice(signature);
-    bytes.extend_from_slice(bundle.text);
+    bytes.extend_from_slice(bundle.text());
     bytes.extend_from_slice(bundle.code);
     bytes.extend_from_slice(&proof);
     Ok(bytes)

@@ -89,7 +89,7 @@ pub enum Requires {
 
 /// What an operation is when a plugin runs in its default's place. What is not in here is nobody's.
 const REPLACING: &[(Operation, Class)] = &{
-    use Class::{Choose, Frames, Never, Payload, Raise, Tune};
+    use Class::{Choose, Frames, Never, Observe, Payload, Raise, Tune};
     use Operation as O;
     [
         (O::HandleDatagram, Payload),
@@ -157,7 +157,8 @@ const REPLACING: &[(Operation, Class)] = &{
         (O::FollowPeer, Choose),
         (O::ChallengePath, Choose),
         (O::PathValidated, Choose),
-        (O::InitOpaqueData, Tune),
+        // It is said to this plugin alone, as is its timer: nothing of the connection is replaced.
+        (O::InitOpaqueData, Observe),
         (O::ReadParameters, Never),
         (O::KeysReady, Never),
         (O::DiscardKeys, Never),
@@ -177,7 +178,7 @@ const REPLACING: &[(Operation, Class)] = &{
         (O::RequestAckFrequency, Tune),
         (O::ObeyAckFrequency, Tune),
         (O::KeepAlive, Never),
-        (O::HookTimer, Tune),
+        (O::HookTimer, Observe),
         (O::HookMessage, Tune),
         (O::ProtectPacket, Payload),
         (O::KeepRoom, Tune),

@@ -23,6 +23,7 @@ pub mod exchange;
 mod key;
 mod manifest;
 mod policy;
+mod preamble;
 mod runtime;
 mod sdk;
 pub mod transparency;

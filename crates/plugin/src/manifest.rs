@@ -13,7 +13,7 @@ use crate::class::{Class, class_of, class_of_setting};
 use crate::key::unhex;
 
 /// The interface between bytecode and connection that this crate has.
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 
 /// Bytes of a name.
 const MAX_NAME: usize = 64;

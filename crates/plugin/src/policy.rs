@@ -9,6 +9,7 @@ use crate::bundle::Bundle;
 use crate::class::{Class, Origin, Requires};
 use crate::key::PublicKey;
 use crate::manifest::{ABI, Manifest};
+use crate::preamble::Preamble;
 
 /// Bytes of a policy's text.
 const MAX_POLICY: usize = 64 << 10;
@@ -306,7 +307,28 @@ pub fn decide(
     policy: &Policy,
     now: u64,
 ) -> Result<Granted, Refusal> {
-    let manifest = bundle.manifest();
+    let in_log = |log| bundle.staple().is_some_and(|staple| staple.head().log() == log);
+    decide_by(bundle.preamble(), in_log, origin, policy, now)
+}
+
+/// As [`decide`], of a peer's plugin whose object is not there yet. All is judged but which log it is in: the proof of that
+/// stands behind the object, and here it counts that there is one.
+pub(crate) fn decide_early(
+    preamble: &Preamble<'_>,
+    policy: &Policy,
+    now: u64,
+) -> Result<Granted, Refusal> {
+    decide_by(preamble, |_| preamble.has_staple(), Origin::Peer, policy, now)
+}
+
+fn decide_by(
+    preamble: &Preamble<'_>,
+    in_log: impl Fn(PublicKey) -> bool,
+    origin: Origin,
+    policy: &Policy,
+    now: u64,
+) -> Result<Granted, Refusal> {
+    let (manifest, author) = (&preamble.manifest, preamble.author());
     if manifest.abi != ABI {
         return Err(Refusal::Abi(manifest.abi));
     }
@@ -316,27 +338,30 @@ pub fn decide(
         return Err(Refusal::Expired(expires));
     }
     if let Origin::Peer = origin {
-        accepted(bundle, policy)?;
-        sizes(manifest, bundle.code().len(), &policy.limits)?;
+        accepted(author, in_log, policy)?;
+        sizes(manifest, preamble.header.code, &policy.limits)?;
         if let Some(own) = manifest.frames.iter().find(|own| !own.ack_eliciting) {
             return Err(Refusal::Silent(own.frame_type));
         }
     }
     for (what, class) in manifest.uses() {
-        granted(what, class, bundle.author(), origin, policy)?;
+        granted(what, class, author, origin, policy)?;
     }
     // What it declares and does not use is held to the same.
     for class in &manifest.capabilities {
-        granted("its manifest".to_owned(), *class, bundle.author(), origin, policy)?;
+        granted("its manifest".to_owned(), *class, author, origin, policy)?;
     }
     Ok(Granted { classes: manifest.capabilities.clone() })
 }
 
-fn accepted(bundle: &Bundle<'_>, policy: &Policy) -> Result<(), Refusal> {
-    let author = bundle.author();
+fn accepted(
+    author: Option<PublicKey>,
+    in_log: impl Fn(PublicKey) -> bool,
+    policy: &Policy,
+) -> Result<(), Refusal> {
     let named = policy.author(author);
     if let Some(Author { name, log: Some(log), .. }) = named
-        && bundle.staple().is_none_or(|staple| staple.head().log() != *log)
+        && !in_log(*log)
     {
         return Err(Refusal::NotLogged { author: name.clone(), log: *log });
     }

@@ -81,8 +81,9 @@ fn plugin_header() -> String {
  *     equic_u64 parse(struct equic_parse_frame *call, const equic_u8 *bytes, equic_u64 length, equic_u64 type)
  *
  * In an operation's place it returns EQUIC_DONE with `call->out` written, or EQUIC_DEFAULT. With `default = true` in
- * the manifest `call->out` holds what the default answers, or the plugin that was attached before it. Before and after one
- * what it returns does not matter, and what it writes changes nothing.
+ * the manifest `call->out` holds what the default answers, or the plugin that was attached before it, and
+ * `equic_call_default` brings that back. Before and after one what it returns does not matter, and what it writes changes
+ * nothing.
  */
 #ifndef EQUIC_PLUGIN_H
 #define EQUIC_PLUGIN_H

@@ -145,9 +145,9 @@ fn what_a_manifest_may_not_say() {
     let rows = [
         (with("colour = 1", ""), "unknown field"),
         (with("", "colour = 1"), "unknown field"),
-        (with("abi = 1", ""), "duplicate key"),
-        (replaced("abi = 1\n", ""), "missing field"),
-        (replaced("abi = 1", "abi = -1"), "invalid value"),
+        (with("abi = 2", ""), "duplicate key"),
+        (replaced("abi = 2\n", ""), "missing field"),
+        (replaced("abi = 2", "abi = -1"), "invalid value"),
         (replaced("\"example\"", "\"Example\""), "`name`"),
         (replaced("\"example\"", "\"../example\""), "`name`"),
         (replaced("\"example\"", "\"\""), "`name`"),

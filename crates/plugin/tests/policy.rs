@@ -156,9 +156,9 @@ fn time_size_and_abi() {
     for origin in [Origin::Peer, Origin::Own] {
         assert_eq!(decide(&bundle, origin, &anyone, NOW), Err(Refusal::Expired(NOW)));
     }
-    let other = observes().replace("abi = 1", "abi = 2");
+    let other = observes().replace("abi = 2", "abi = 1");
     for origin in [Origin::Peer, Origin::Own] {
-        assert_eq!(of(origin, &anyone, &other, None), Err(Refusal::Abi(2)));
+        assert_eq!(of(origin, &anyone, &other, None), Err(Refusal::Abi(1)));
     }
 }
 

@@ -2,6 +2,8 @@
 //! what the compilers and the interpreter build on, and nothing about memory or termination: the masks and the
 //! budget see to those while the program runs.
 
+use std::collections::BTreeSet;
+
 use thiserror::Error;
 
 use crate::decode::decode;
@@ -128,6 +130,26 @@ impl Checked {
     pub(crate) fn function_at(&self, start: u32) -> Function {
         let after = self.functions.partition_point(|function| function.start <= start);
         self.functions[after - 1]
+    }
+
+    /// Places of the helpers that are called in the function that begins at `start`, and in all that it calls. Jumps stay
+    /// within a function, so there is no other way to a call.
+    pub(crate) fn helpers_from(&self, start: u32) -> BTreeSet<u32> {
+        let (mut seen, mut places, mut open) = (BTreeSet::new(), BTreeSet::new(), vec![start]);
+        while let Some(start) = open.pop() {
+            if !seen.insert(start) {
+                continue;
+            }
+            let Function { start, end, .. } = self.function_at(start);
+            for op in &self.ops[start as usize..end as usize] {
+                match *op {
+                    Op::Helper { helper } => _ = places.insert(helper),
+                    Op::Call { target, .. } => open.push(target),
+                    _ => {}
+                }
+            }
+        }
+        places
     }
 }
 

@@ -151,6 +151,15 @@ impl<H: Host> Program<H> {
         Some(Entry { place: place as u32 })
     }
 
+    /// Names of the helpers that an entry calls, itself or by the functions that it calls. It is not looked at whether a
+    /// call is ever come to: every one that is in their code counts.
+    pub fn helpers_of(&self, entry: Entry) -> Vec<&str> {
+        let Inner { checked, helpers, entries, .. } = &*self.inner;
+        let Some(function) = entries.get(entry.place as usize) else { return Vec::new() };
+        let places = checked.helpers_from(function.start);
+        places.into_iter().map(|place| helpers.get(place).name.as_str()).collect()
+    }
+
     /// The names of the entries, in the order of their code.
     pub fn entries(&self) -> impl Iterator<Item = &str> {
         let global = self.inner.names.iter().filter(|function| function.global);

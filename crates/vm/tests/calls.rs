@@ -160,3 +160,27 @@ fn the_hosts_accesses_are_checked() {
     assert_eq!(memory.read_u64(size - 8), Ok(7));
     assert!(memory.write_u64(size - 7, 7).is_err());
 }
+
+/// A helper counts where it is in the code of an entry or of what that calls, whether or not it is ever come to; and not where
+/// another entry calls it.
+#[test]
+fn the_helpers_of_an_entry() {
+    let mut helpers = Helpers::<()>::new();
+    for (number, name) in [(1, "one"), (2, "two"), (3, "three")] {
+        helpers.add(number, name, 1, |_: &mut Caller<'_, ()>, a: u64| Ok(a)).unwrap();
+    }
+    let text = "long one(long), two(long), three(long);
+        static __attribute__((noinline)) long deep(long a) { return two(a) + 1; }
+        static __attribute__((noinline)) long inner(long a) { return deep(a) * 3; }
+        long outer(long a) { return inner(a) + 5; }
+        long both(long a) { return a == 7 ? one(a) : inner(a); }
+        long none(long a) { return a; }
+        long other(long a) { return three(a); }";
+    let elf = clang::object_of(text, "helpers-of");
+    let program = Program::load(&elf, Arc::new(helpers), &config(ENGINES[0])).unwrap();
+    let of = |name: &str| program.helpers_of(program.entry(name).unwrap());
+    assert_eq!(of("outer"), ["two"]);
+    assert_eq!(of("both"), ["one", "two"]);
+    assert_eq!(of("none"), [] as [&str; 0]);
+    assert_eq!(of("other"), ["three"]);
+}

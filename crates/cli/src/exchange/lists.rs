@@ -85,7 +85,7 @@ fn bundle(file: &Path) -> Done<Arc<Push>> {
 mod tests {
     use super::*;
 
-    const MANIFEST: &str = "version = \"1.0.0\"\nauthor = \"A\"\nabi = 1\nsteps = 1000\n\
+    const MANIFEST: &str = "version = \"1.0.0\"\nauthor = \"A\"\nabi = 2\nsteps = 1000\n\
         capabilities = [\"observe\"]\n[[operations]]\noperation = \"UpdateRtt\"\nanchor = \"after\"\nfunction = \"f\"\n";
 
     #[test]

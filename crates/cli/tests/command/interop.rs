@@ -28,7 +28,7 @@ impl Files {
         let folder = tempfile::tempdir().unwrap();
         Certificates::write(&folder.path().join("certificates"), 1).unwrap();
         let certificates = folder.path().join("certificates/usual");
-        let manifest = "name = \"any\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 1\nsteps = 1000\n\
+        let manifest = "name = \"any\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 2\nsteps = 1000\n\
             capabilities = [\"observe\"]\n[[operations]]\noperation = \"UpdateRtt\"\nanchor = \"after\"\nfunction = \"f\"\n";
         let plugin = folder.path().join("any.qplug");
         fs::write(&plugin, equic_plugin::pack(manifest, &[7; 5000], None).unwrap()).unwrap();

@@ -21,7 +21,7 @@ fn plugin(folder: &Path, name: &str, manifest: &str, source: &str) -> String {
     )
     .unwrap();
     let manifest = format!(
-        "name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 1\nsteps = 1000\n{manifest}"
+        "name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 2\nsteps = 1000\n{manifest}"
     );
     std::fs::write(folder.join("plugin.toml"), manifest).unwrap();
     let built = equic(&["plugin", "build", text(&folder)]).ok();

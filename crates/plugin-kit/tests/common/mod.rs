@@ -50,7 +50,7 @@ pub(crate) fn of_text(name: &str, manifest: &str, text: &str) -> Result<Plugin, 
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
     std::fs::write(&source, format!("#include <equic_plugin.h>\n{text}")).unwrap();
     let manifest = format!(
-        "name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 1\nsteps = 10000\n{manifest}"
+        "name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 2\nsteps = 10000\n{manifest}"
     );
     load(&manifest, &object(&source, name))
 }

@@ -6,6 +6,7 @@ mod common;
 mod hostile;
 mod party;
 mod together;
+mod types;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,6 +116,52 @@ fn a_second_connection_fetches_nothing() {
     assert!(second + 20_000 < first, "{first} bytes, then {second}");
 }
 
+/// A plugin of 20,000 bytes that the policy refuses by what its manifest says: nothing of it is asked for, with a manifest
+/// in the offer, and with one that is sent on its own because the client has a cache.
+#[test]
+fn what_is_refused_costs_a_manifest_and_no_code() {
+    let seed = seed();
+    let policies = [
+        "anyone = [\"tune\"]",
+        "anyone = [\"observe\"]\n[limits]\ncode = 10000",
+        "anyone = [\"observe\"]\n[limits]\nsteps = 10",
+    ];
+    let sent = |policy: &str, cached: bool| {
+        let policy = Policy::parse(policy).unwrap();
+        let (mut network, server, client) = pushing(
+            &link(),
+            seed,
+            |config| config.push = vec![big(1)],
+            |config| {
+                config.policy = Some(policy);
+                config.cache =
+                    if cached { Some(Arc::new(MemoryCache::new(1 << 20))) } else { None };
+            },
+        );
+        settle(&mut network, &server);
+        let sent = network.connection(End::Server).unwrap().stats().bytes_sent;
+        network.transfer(End::Server, 100_000, Duration::from_secs(60)).unwrap();
+        (sent, server.progress(), client.progress())
+    };
+    for (policy, cached) in policies[1..].iter().flat_map(|one| [(one, false), (one, true)]) {
+        let (bytes, server, client) = sent(policy, cached);
+        // The handshake is the most of it.
+        assert!(bytes < 8_000, "{bytes} bytes: {policy}");
+        for progress in [server, client] {
+            let [Progress::Offered, Progress::Over(Status::TooLarge, _)] = &progress[..] else {
+                panic!("{policy}: {progress:?}")
+            };
+        }
+    }
+    // What the client declares says already that nobody gets this class: it is not even offered.
+    let (server, server_end) = Party::new(|config| config.push = vec![big(1)]);
+    let none = Policy::parse(policies[0]).unwrap();
+    let (_, client_end) = Party::new(|config| config.policy = Some(none));
+    let mut network = Network::between(&link(), client_end, server_end, seed).unwrap();
+    network.connect().unwrap();
+    assert!(matches!(server.progress()[..], [Progress::NotOffered(_)]));
+}
+
 /// Whether the client's end ran when the first data of the server's was there, and when that was.
 fn first_data(seed: u64, hold: Duration, answers: bool) -> (bool, Duration) {
     let (server, server_end) = Party::new(|config| {
@@ -217,7 +264,7 @@ fn a_plugin_that_fails_is_taken_off_and_the_server_hears_of_it() {
         { (void)call; for (volatile int at = 0;; at++) {} return EQUIC_DONE; }";
     let source = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("endless.c");
     std::fs::write(&source, text).unwrap();
-    let manifest = "name = \"endless\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 1\nsteps = 1000\n\
+    let manifest = "name = \"endless\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 2\nsteps = 1000\n\
         capabilities = [\"observe\"]\n[[operations]]\noperation = \"UpdateRtt\"\nanchor = \"after\"\nfunction = \"run\"\n";
     let bytes = pack(manifest, &object(&source, "endless"), None).unwrap();
     let push = Arc::new(Push::new(&bytes).unwrap());
@@ -241,7 +288,7 @@ fn plugins_of_a_peer_share_the_instructions_of_a_second() {
         { (void)call; for (volatile int at = 0; at < 5000; at++) {} return EQUIC_DONE; }";
     let source = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("busy.c");
     std::fs::write(&source, text).unwrap();
-    let manifest = "name = \"busy\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 1\nsteps = 100000\n\
+    let manifest = "name = \"busy\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 2\nsteps = 100000\n\
         capabilities = [\"observe\"]\n[[operations]]\noperation = \"UpdateRtt\"\nanchor = \"after\"\nfunction = \"run\"\n";
     let bytes = pack(manifest, &object(&source, "busy"), None).unwrap();
     let push = Arc::new(Push::new(&bytes).unwrap());

@@ -137,7 +137,7 @@ pub(crate) fn noisy(number: u8) -> Vec<u8> {
     std::fs::write(&source, text).unwrap();
     let code = object(&source, &name);
     let manifest = format!(
-        "name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 1\nsteps = 1000\nmemory = 65536\n\
+        "name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 2\nsteps = 1000\nmemory = 65536\n\
          capabilities = [\"observe\"]\n[[operations]]\noperation = \"UpdateRtt\"\nanchor = \"after\"\nfunction = \"run\"\n"
     );
     pack(&manifest, &code, Some(&key())).unwrap()

@@ -15,7 +15,7 @@ fn plugin(name: &str, manifest: &str, text: &str) -> Arc<Push> {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("together-{name}.c"));
     std::fs::write(&source, format!("#include <equic_plugin.h>\n{text}")).unwrap();
     let manifest =
-        format!("name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 1\n{manifest}");
+        format!("name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 2\n{manifest}");
     let code = object(&source, &format!("together-{name}"));
     Arc::new(Push::new(&pack(&manifest, &code, None).unwrap()).unwrap())
 }

@@ -116,16 +116,8 @@ impl Load for Bytecode {
     }
 
     fn load(&self, plugin: &Accepted<'_>) -> Result<Loaded, String> {
-        let declared = plugin.bundle.manifest().frames.iter().map(|frame| frame.frame_type);
-        // Bytecode writes the types of its frames itself.
-        if !declared.eq(plugin.frame_types.iter().copied()) {
-            return Err("its frame types are not those that it was written with".to_owned());
-        }
         let loaded = self.plugin(plugin)?;
-        let instance = match plugin.allowance {
-            Some(allowance) => loaded.instantiate_within(allowance.clone()),
-            None => loaded.instantiate(),
-        };
+        let instance = loaded.instantiate_as(plugin.frame_types, plugin.allowance.cloned());
         instance.map_err(|error| error.to_string())
     }
 }

@@ -72,6 +72,8 @@ where
 pub struct Push {
     pub(super) bytes: Arc<[u8]>,
     pub(super) hash: [u8; 32],
+    /// Bytes before the object.
+    pub(super) preamble: usize,
     pub(super) manifest: Manifest,
     pub(super) both: bool,
 }
@@ -82,14 +84,18 @@ impl Push {
     /// # Errors
     /// They are no bundle.
     pub fn new(bundle: &[u8]) -> Result<Push, BundleError> {
-        let manifest = Bundle::parse(bundle)?.manifest().clone();
-        Ok(Push { bytes: bundle.into(), hash: sha256(bundle), manifest, both: false })
+        let read = Bundle::parse(bundle)?;
+        let preamble = read.preamble().header.preamble();
+        let manifest = read.manifest().clone();
+        Ok(Push { bytes: bundle.into(), hash: sha256(bundle), preamble, manifest, both: false })
     }
 
     /// The same offer with these bytes instead, whatever they are: for tests of what peers make of a bundle that is none.
     #[must_use]
     pub fn with_bytes(self, bytes: &[u8]) -> Push {
-        Push { bytes: bytes.into(), hash: sha256(bytes), ..self }
+        // There may be fewer of them than the preamble had.
+        let preamble = self.preamble.min(bytes.len().saturating_sub(1));
+        Push { bytes: bytes.into(), hash: sha256(bytes), preamble, ..self }
     }
 
     /// The same plugin runs at this end, too, from when the peer says that it runs there.
@@ -227,10 +233,15 @@ impl ExchangeConfig {
         }
     }
 
+    /// What the endpoint declares. It does not say whether anything is in the cache: that would tell who the endpoint is.
+    pub(super) fn declared(&self) -> Parameter {
+        Parameter::of(self.policy.as_ref(), self.budgets, self.cache.is_some())
+    }
+
     /// The transport parameter that the endpoint declares, for
     /// [`TransportConfig::extra_parameters`](equic_transport::TransportConfig::extra_parameters).
     pub fn parameter(&self) -> (u64, Vec<u8>) {
-        let parameter = Parameter::of(self.policy.as_ref(), self.budgets);
+        let parameter = self.declared();
         (super::parameter::PARAMETER, parameter.write(Some((0x2a, b"grease"))))
     }
 }

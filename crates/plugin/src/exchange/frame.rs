@@ -14,8 +14,8 @@ pub const MAX_REASON: usize = 200;
 /// Most frame types that an offer allots.
 pub(crate) const MAX_TYPES: usize = 8;
 
-/// Frame types below are for the IETF to give (RFC 9000 s.22.1.1).
-const FIRST_PRIVATE: u64 = 0x40;
+/// Most bytes of a bundle's preamble that an OFFER carries, so that the frame fits into a packet of 1,200 bytes.
+pub const MAX_CARRIED: usize = 1024;
 
 /// Most bytes of what stands before the data of a DATA frame: type, length, plugin ID, offset.
 pub(crate) const DATA_HEAD: usize = 4 + 2 + 2 + 4;
@@ -63,10 +63,14 @@ pub struct Offer {
     pub hash: [u8; 32],
     /// Bytes of the bundle.
     pub size: u64,
+    /// Bytes of its preamble, which stands before its object: header, signature, manifest.
+    pub preamble: u64,
     /// Plugin ID of the plugin that this one is to take the place of; none: of no other.
     pub replaces: Option<u64>,
     /// Frame types on the wire, one for each that the manifest has, in its order.
     pub frame_types: Vec<u64>,
+    /// The beginning of the preamble, or all of it, as far as the peer lets an offer carry it.
+    pub carried: Vec<u8>,
 }
 
 /// Outcome of an offer.
@@ -271,7 +275,7 @@ impl<'a> Frame<'a> {
     pub fn write(&self, room: &mut [u8]) -> Result<usize, BufferFull> {
         let mut writer = Writer::new(room);
         writer.varint(varint(self.kind().frame_type()))?;
-        // The most bytes of a frame but for data; then as many as are left.
+        // The most bytes of a frame but for data, and for what an offer carries, which stand behind all else.
         let mut space = [0; 512];
         let mut body = Writer::new(&mut space);
         let mut data: &[u8] = &[];
@@ -280,11 +284,14 @@ impl<'a> Frame<'a> {
                 body.varint(varint(offer.plugin))?;
                 body.bytes(&offer.hash)?;
                 body.varint(varint(offer.size))?;
+                body.varint(varint(offer.preamble))?;
                 body.varint(varint(offer.replaces.map_or(0, |plugin| plugin + 1)))?;
                 body.varint(varint(offer.frame_types.len() as u64))?;
                 for frame_type in &offer.frame_types {
                     body.varint(varint(*frame_type))?;
                 }
+                body.varint(varint(offer.carried.len() as u64))?;
+                data = &offer.carried;
             }
             Frame::Want { plugin, limit } => {
                 body.varint(varint(*plugin))?;
@@ -318,6 +325,7 @@ fn offer(plugin: u64, reader: &mut Reader<'_>) -> Result<Offer, Violation> {
     let cut = |_: UnexpectedEnd| Violation::Cut;
     let hash = *reader.array::<32>().map_err(cut)?;
     let size = reader.varint().map_err(cut)?.get();
+    let preamble = reader.varint().map_err(cut)?.get();
     let replaces = reader.varint().map_err(cut)?.get().checked_sub(1);
     if replaces.is_some_and(|other| other >= MAX_OFFERS || other == plugin) {
         return Err(Violation::PluginId(replaces.unwrap_or(plugin)));
@@ -326,14 +334,13 @@ fn offer(plugin: u64, reader: &mut Reader<'_>) -> Result<Offer, Violation> {
     let count = usize::try_from(count).ok().filter(|count| *count <= MAX_TYPES);
     let mut frame_types = Vec::with_capacity(MAX_TYPES);
     for _ in 0..count.ok_or(Violation::TooManyTypes)? {
-        let frame_type = reader.varint().map_err(cut)?.get();
-        let taken = Kind::of(frame_type).is_some() || frame_types.contains(&frame_type);
-        if frame_type < FIRST_PRIVATE || taken {
-            return Err(Violation::AllottedType(frame_type));
-        }
-        frame_types.push(frame_type);
+        frame_types.push(reader.varint().map_err(cut)?.get());
     }
-    Ok(Offer { plugin, hash, size, replaces, frame_types })
+    let carried = reader.varint_bytes().map_err(cut)?.to_vec();
+    if carried.len() > MAX_CARRIED || carried.len() as u64 > preamble {
+        return Err(Violation::Carried(plugin));
+    }
+    Ok(Offer { plugin, hash, size, preamble, replaces, frame_types, carried })
 }
 
 /// Skips options, which may stand behind the fields of a frame or of the parameter: numbers with values, none of which

@@ -194,6 +194,9 @@ impl Hook for ExchangeHook {
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
         let Some(kind) = Kind::of(call.parameter) else { return Ok(Decision::Default) };
+        if (call.operation, kind) == (Operation::ProcessFrame, Kind::Offer) {
+            self.shared.lock().set_taken(host.frame_types());
+        }
         let (token, mut outcome) = (call.inputs.get(1).copied(), Ok(()));
         let mut answer = 1;
         match (call.operation, &mut call.bytes) {
@@ -232,6 +235,7 @@ impl Hook for ExchangeHook {
         call: &Call<'_>,
         _outputs: &[u64],
     ) -> Result<(), HookError> {
+        self.shared.lock().set_taken(host.frame_types());
         let outcome = match call.operation {
             Operation::ReadParameters => {
                 let mut exchange = self.shared.lock();

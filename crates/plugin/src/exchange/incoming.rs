@@ -3,41 +3,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use equic_wire::Side;
+
 use super::config::{Accepted, ExchangeConfig, Loaded, Progress};
 use super::frame::{Frame, Kind, MAX_REASON, Offer, Status};
 use super::ids::Ids;
+use super::offered::{Fetching, Offered, Refused, State, corrupt, refused};
 use super::parameter::Parameter;
-use super::pieces::Pieces;
+use super::pieces::{Contradiction, Pieces};
+use super::types;
 use super::violation::Violation;
-use crate::bundle::{Bundle, sha256};
+use crate::bundle::{Bundle, BundleError, sha256};
 use crate::class::Origin;
 use crate::manifest::Version;
-use crate::policy::{Refusal, decide};
+use crate::policy::{decide, decide_early};
+use crate::preamble::{MAX_PREAMBLE, Preamble};
 use crate::runtime::Allowance;
-
-/// An offer that is not over.
-#[derive(Debug)]
-struct Offered {
-    offer: Offer,
-    /// Bytes of the bundle.
-    size: usize,
-    state: State,
-    name: Option<(String, Version)>,
-    /// Seconds after 1970 at which the plugin expires; none: never, or its manifest was not read yet.
-    expires: Option<u64>,
-}
-
-#[derive(Debug)]
-enum State {
-    /// Bytes that were asked for, and those that came.
-    Fetching {
-        limit: usize,
-        pieces: Option<Pieces>,
-    },
-    /// It was handed over to be attached.
-    Attaching,
-    Active,
-}
 
 /// Consequence of a frame, for the part that runs plugins.
 pub(super) enum Outcome {
@@ -82,33 +63,47 @@ impl Incoming {
     /// Bytes kept of bundles that are on their way.
     pub(super) fn memory(&self) -> usize {
         let pieces = self.offers.values().map(|offered| match &offered.state {
-            State::Fetching { pieces: Some(_), .. } => offered.size + offered.size / 8,
+            State::Fetching(Fetching { pieces: Some(pieces), .. }) => pieces.memory(),
             _ => 0,
         });
         pieces.sum()
     }
 
-    /// Takes in OFFER. `taken` are frame types that offers of this side keep from the peer.
+    /// Takes in OFFER, by the peer, which is `side`. `taken` are frame types that others have.
     pub(super) fn on_offer(
         &mut self,
-        offer: Offer,
-        (ours, taken): (&Parameter, &[u64]),
+        mut offer: Offer,
+        (ours, side, taken): (&Parameter, Side, &[u64]),
         config: &ExchangeConfig,
         out: &mut Vec<Outcome>,
     ) -> Result<(), Violation> {
         let plugin = offer.plugin;
+        let carried = std::mem::take(&mut offer.carried);
+        if carried.len() as u64 > ours.carried {
+            return Err(Violation::Carried(plugin));
+        }
         if self.over.contains(plugin) {
             return Ok(());
         }
         if let Some(known) = self.offers.get(&plugin) {
             // Once more, because the peer thinks that it was lost.
-            return if known.offer == offer { Ok(()) } else { Err(Violation::OfferTwice(plugin)) };
+            let same = known.offer == offer && known.carried == carried.len();
+            return if same { Ok(()) } else { Err(Violation::OfferTwice(plugin)) };
         }
-        let size = usize::try_from(offer.size).unwrap_or(usize::MAX);
+        let bytes = |number| usize::try_from(number).unwrap_or(usize::MAX);
+        let (size, preamble) = (bytes(offer.size), bytes(offer.preamble));
         let hash = offer.hash;
-        let refusal = self.refusal(&offer, ours, taken);
-        let state = State::Fetching { limit: 0, pieces: None };
-        self.offers.insert(plugin, Offered { offer, size, state, name: None, expires: None });
+        let refusal = self.refusal(&offer, ours, side, taken);
+        let offered = Offered {
+            offer,
+            carried: carried.len(),
+            size,
+            preamble,
+            state: State::Fetching(Fetching::default()),
+            name: None,
+            expires: None,
+        };
+        self.offers.insert(plugin, offered);
         out.push(Outcome::Progress(plugin, Progress::Offered));
         if let Some((status, why)) = refusal {
             self.end(plugin, status, why, out);
@@ -120,14 +115,24 @@ impl Incoming {
             Some(bytes) => {
                 out.push(Outcome::Progress(plugin, Progress::Cached));
                 self.judge(plugin, &bytes, config, out);
+                Ok(())
             }
-            None => self.ask(plugin, config.window),
+            None if carried.is_empty() => {
+                self.ask(plugin, config.window);
+                Ok(())
+            }
+            None => self.take_in(plugin, 0, &carried, config, out),
         }
-        Ok(())
     }
 
-    /// Reason for which an offer is refused before anything of it is fetched.
-    fn refusal(&self, offer: &Offer, ours: &Parameter, taken: &[u64]) -> Option<(Status, String)> {
+    /// Reason for which an offer is refused before anything of it is read or fetched.
+    fn refusal(
+        &self,
+        offer: &Offer,
+        ours: &Parameter,
+        side: Side,
+        taken: &[u64],
+    ) -> Option<Refused> {
         let budgets = ours.budgets;
         if budgets.plugins == 0 {
             return Some((Status::Refused, "no plugins are taken here".to_owned()));
@@ -145,16 +150,18 @@ impl Incoming {
         if total - freed + offer.size > budgets.total {
             return too_large(format!("{} bytes are taken at a time", budgets.total));
         }
-        let others = self.offers.iter().filter(|(plugin, _)| Some(**plugin) != offer.replaces);
-        let of_others = others.flat_map(|(_, offered)| &offered.offer.frame_types);
-        let mut taken = of_others.chain(taken);
-        let clash = taken.find(|one| offer.frame_types.contains(one))?;
-        Some((Status::FrameTypes, format!("another offer has frame type {clash:#x}")))
-    }
-
-    /// Frame types of all offers that are not over.
-    pub(super) fn types(&self) -> impl Iterator<Item = u64> + '_ {
-        self.offers.values().flat_map(|offered| &offered.offer.frame_types).copied()
+        let (size, preamble) = (offer.size, offer.preamble);
+        if preamble == 0 || preamble > MAX_PREAMBLE as u64 || preamble >= size {
+            let why = format!("no bundle of {size} bytes has {preamble} before its object");
+            return Some((Status::Corrupt, why));
+        }
+        let others = || self.offers.iter().filter(|(plugin, _)| Some(**plugin) != offer.replaces);
+        let in_use = |one| {
+            let mut of_others = others().flat_map(|(_, offered)| &offered.offer.frame_types);
+            taken.contains(&one) || of_others.any(|other| *other == one)
+        };
+        let allotted = types::check(&offer.frame_types, side, in_use);
+        allotted.err().map(|why| (Status::FrameTypes, why.to_string()))
     }
 
     /// Plugins that run, with the seconds after 1970 at which they expire.
@@ -195,16 +202,17 @@ impl Incoming {
         None
     }
 
-    /// Gives the peer credit, if it needs any.
+    /// Gives the peer credit, if it needs any: for the preamble, and for more only once that is accepted.
     fn ask(&mut self, plugin: u64, window: u64) {
         let Some(offered) = self.offers.get_mut(&plugin) else { return };
-        let State::Fetching { limit, pieces } = &mut offered.state else { return };
-        let came = pieces.as_ref().map_or(0, Pieces::count);
+        let State::Fetching(fetching) = &mut offered.state else { return };
+        let came = fetching.pieces.as_ref().map_or(0, Pieces::count);
         let window = usize::try_from(window).unwrap_or(usize::MAX).max(1);
+        let wanted = if fetching.accepted { offered.size } else { offered.preamble };
         // More is asked for once half of what was asked for is there.
-        if *limit < offered.size && *limit - came <= window / 2 {
-            *limit = offered.size.min(came.saturating_add(window));
-            self.wants_due.insert(plugin, *limit);
+        if fetching.limit < wanted && fetching.limit.saturating_sub(came) <= window / 2 {
+            fetching.limit = wanted.min(came.saturating_add(window));
+            self.wants_due.insert(plugin, fetching.limit);
         }
     }
 
@@ -219,20 +227,43 @@ impl Incoming {
         if self.over.contains(plugin) {
             return Ok(());
         }
-        let offered = self.offers.get_mut(&plugin).ok_or(Violation::NotOffered(plugin))?;
-        let size = offered.size;
-        let State::Fetching { limit, pieces } = &mut offered.state else {
+        let offered = self.offers.get(&plugin).ok_or(Violation::NotOffered(plugin))?;
+        let State::Fetching(fetching) = &offered.state else {
             // A piece of a bundle that is whole already.
             return Ok(());
         };
         let offset = usize::try_from(offset).map_err(|_| Violation::BeyondCredit(plugin))?;
-        if offset.checked_add(data.len()).is_none_or(|end| end > *limit) {
+        if offset.checked_add(data.len()).is_none_or(|end| end > fetching.limit) {
             return Err(Violation::BeyondCredit(plugin));
         }
-        let pieces = pieces.get_or_insert_with(|| Pieces::new(size));
-        pieces.insert(offset, data).map_err(|_| Violation::Contradiction(plugin))?;
+        self.take_in(plugin, offset, data, config, out)
+    }
+
+    /// Takes in bytes of a bundle, from its OFFER or from DATA, and judges what is whole by that.
+    fn take_in(
+        &mut self,
+        plugin: u64,
+        offset: usize,
+        data: &[u8],
+        config: &ExchangeConfig,
+        out: &mut Vec<Outcome>,
+    ) -> Result<(), Violation> {
+        let Some(offered) = self.offers.get_mut(&plugin) else { return Ok(()) };
+        let State::Fetching(fetching) = &mut offered.state else { return Ok(()) };
+        let room = if fetching.accepted { offered.size } else { offered.preamble };
+        let pieces = fetching.pieces.get_or_insert_with(|| Pieces::new(room));
+        match pieces.insert(offset, data) {
+            Ok(()) => {}
+            Err(Contradiction(at)) if at < offered.carried => {
+                let why = "its manifest is not the one that the offer carried";
+                self.end(plugin, Status::Corrupt, why.to_owned(), out);
+                return Ok(());
+            }
+            Err(Contradiction(_)) => return Err(Violation::Contradiction(plugin)),
+        }
         match pieces.take() {
-            Some(bytes) => {
+            None => self.ask(plugin, config.window),
+            Some(bytes) if fetching.accepted => {
                 out.push(Outcome::Progress(plugin, Progress::Fetched));
                 if sha256(&bytes) == offered.offer.hash {
                     self.judge(plugin, &bytes.into(), config, out);
@@ -241,9 +272,37 @@ impl Incoming {
                     self.end(plugin, Status::Corrupt, why.to_owned(), out);
                 }
             }
-            None => self.ask(plugin, config.window),
+            Some(preamble) => self.judge_early(plugin, &preamble, config, out),
         }
         Ok(())
+    }
+
+    /// Decides by the preamble alone whether the plugin may run: only if it may the rest is asked for. That the preamble is
+    /// the bundle's, its hash says in the end.
+    fn judge_early(
+        &mut self,
+        plugin: u64,
+        bytes: &[u8],
+        config: &ExchangeConfig,
+        out: &mut Vec<Outcome>,
+    ) {
+        let Some(offered) = self.offers.get_mut(&plugin) else { return };
+        let policy = config.policy.clone().unwrap_or_default();
+        let judged = Preamble::parse(bytes, offered.size).map_err(corrupt).and_then(|preamble| {
+            offered.read(&preamble.manifest);
+            decide_early(&preamble, &policy, (config.clock)()).map_err(refused)?;
+            offered.has_types_for(&preamble.manifest)
+        });
+        if let Err((status, why)) = judged {
+            return self.end(plugin, status, why, out);
+        }
+        let mut pieces = Pieces::new(offered.size);
+        // Nothing else is in there yet.
+        let _ = pieces.insert(0, bytes);
+        if let State::Fetching(fetching) = &mut offered.state {
+            (fetching.accepted, fetching.pieces) = (true, Some(pieces));
+        }
+        self.ask(plugin, config.window);
     }
 
     /// Decides whether the bundle that was offered, which is there now, may run; if it may, makes its hook.
@@ -269,30 +328,19 @@ impl Incoming {
         plugin: u64,
         bytes: &Arc<[u8]>,
         config: &ExchangeConfig,
-    ) -> Result<Loaded, (Status, String)> {
+    ) -> Result<Loaded, Refused> {
         let gone = || (Status::Failed, "it is gone".to_owned());
         let offered = self.offers.get_mut(&plugin).ok_or_else(gone)?;
-        let bundle = Bundle::parse(bytes).map_err(|error| (Status::Corrupt, error.to_string()))?;
-        let manifest = bundle.manifest();
-        offered.name = Some((manifest.name.clone(), manifest.version));
-        offered.expires = manifest.expires;
-        let policy = config.policy.clone().unwrap_or_default();
-        let granted =
-            decide(&bundle, Origin::Peer, &policy, (config.clock)()).map_err(|refusal| {
-                let status = match refusal {
-                    Refusal::Abi(_) => Status::Unsupported,
-                    Refusal::TooLarge { .. } => Status::TooLarge,
-                    Refusal::Expired(_) => Status::Expired,
-                    _ => Status::Refused,
-                };
-                (status, refusal.to_string())
-            })?;
-        let frame_types = &offered.offer.frame_types;
-        let (has, allotted) = (manifest.frames.len(), frame_types.len());
-        if has != allotted {
-            let why = format!("{allotted} frame types are allotted, and it has {has}");
-            return Err((Status::FrameTypes, why));
+        let bundle = Bundle::parse(bytes).map_err(corrupt)?;
+        let preamble = bundle.preamble();
+        if preamble.header.preamble() != offered.preamble {
+            let (expected, found) = (preamble.header.preamble(), offered.preamble);
+            return Err(corrupt(BundleError::Preamble { expected, found }));
         }
+        offered.read(bundle.manifest());
+        let policy = config.policy.clone().unwrap_or_default();
+        let granted = decide(&bundle, Origin::Peer, &policy, (config.clock)()).map_err(refused)?;
+        offered.has_types_for(bundle.manifest())?;
         // Only what may run is worth keeping.
         if let Some(cache) = &config.cache {
             cache.put(&offered.offer.hash, bytes);
@@ -302,7 +350,7 @@ impl Incoming {
             bundle: &bundle,
             hash: &offered.offer.hash,
             granted: &granted,
-            frame_types,
+            frame_types: &offered.offer.frame_types,
             origin: Origin::Peer,
             allowance: Some(self.allowance.get_or_insert_with(allowance)),
         };
@@ -409,10 +457,10 @@ impl Incoming {
         match sent {
             Sent::Want(plugin, lost) => {
                 let Some(offered) = self.offers.get(&plugin) else { return };
-                if let State::Fetching { limit, .. } = offered.state
-                    && limit == lost
+                if let State::Fetching(fetching) = &offered.state
+                    && fetching.limit == lost
                 {
-                    self.wants_due.insert(plugin, limit);
+                    self.wants_due.insert(plugin, lost);
                 }
             }
             Sent::Status(plugin, status, reason) => {

@@ -10,6 +10,7 @@ use super::frame::{Frame, Kind, Status};
 use super::incoming::{self, Incoming, Outcome};
 use super::outgoing::{self, News, Outgoing};
 use super::parameter::Parameter;
+use super::types;
 use super::violation::Violation;
 use crate::bundle::Bundle;
 use crate::class::Origin;
@@ -74,6 +75,8 @@ pub struct Exchange {
     /// Offers that wait for the handshake, with what they replace.
     waiting: VecDeque<(Arc<Push>, Option<PluginId>)>,
     actions: VecDeque<Action>,
+    /// Frame types that others on the connection have.
+    foreign: Vec<u64>,
     /// One frame without meaning is sent, so that peers that do not skip it are found.
     grease_due: bool,
 }
@@ -81,7 +84,7 @@ pub struct Exchange {
 impl Exchange {
     /// The exchange of a new connection, at its client; see [`Exchange::set_side`].
     pub fn new(config: Arc<ExchangeConfig>) -> Exchange {
-        let ours = Parameter::of(config.policy.as_ref(), config.budgets);
+        let ours = config.declared();
         let waiting = config.push.iter().map(|push| (push.clone(), None)).collect();
         Exchange {
             config,
@@ -93,14 +96,19 @@ impl Exchange {
             incoming: Incoming::default(),
             waiting,
             actions: VecDeque::new(),
+            foreign: Vec::new(),
             grease_due: false,
         }
     }
 
-    /// Says on which side of the connection this end is. Where two offers cross that allot the same frame type, the
-    /// server's goes on.
+    /// Says on which side of the connection this end is: each side has frame types of its own to allot.
     pub fn set_side(&mut self, side: Side) {
         self.side = side;
+    }
+
+    /// Says which frame types hooks of the connection have that are not the exchange's: no offer of either side allots them.
+    pub fn set_taken(&mut self, frame_types: Vec<u64>) {
+        self.foreign = frame_types;
     }
 
     /// The peer's transport parameters, all of them (RFC 9000 s.18).
@@ -134,8 +142,8 @@ impl Exchange {
         let mut out = Vec::new();
         match frame {
             Frame::Offer(offer) => {
-                let taken = self.outgoing.reserved(self.side);
-                self.incoming.on_offer(offer, (&self.ours, &taken), &self.config, &mut out)?;
+                let about = (&self.ours, !self.side, &*self.foreign);
+                self.incoming.on_offer(offer, about, &self.config, &mut out)?;
             }
             Frame::Data { plugin, offset, data } => {
                 self.incoming.on_data(plugin, offset, data, &self.config, &mut out)?;
@@ -281,18 +289,14 @@ impl Exchange {
         }
         while let Some((push, replaces)) = self.waiting.pop_front() {
             let replaces = replaces.filter(|id| id.by == Origin::Own).map(|id| id.number);
-            let frame_types: Vec<u64> =
+            let named: Vec<u64> =
                 push.manifest.frames.iter().map(|frame| frame.frame_type).collect();
-            let types: &Vec<u64> = &frame_types;
-            let clash = self.outgoing.clashes(types, replaces)
-                || self.incoming.types().any(|one| types.contains(&one));
-            let offered = match &self.peer {
-                Peer::Speaks(_) if clash => {
-                    Err("another plugin of this connection has its frame types".to_owned())
-                }
-                Peer::Speaks(peer) => {
+            let in_use = |one| self.foreign.contains(&one) || self.outgoing.has_had(one, replaces);
+            let offered = match (&self.peer, types::choose(&named, self.side, in_use)) {
+                (Peer::Speaks(peer), Some(frame_types)) => {
                     self.outgoing.offer(push.clone(), frame_types, replaces, peer)
                 }
+                (Peer::Speaks(_), None) => Err("no frame types are left for it".to_owned()),
                 _ => Err("the peer does not know plugins".to_owned()),
             };
             match offered {

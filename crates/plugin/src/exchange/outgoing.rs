@@ -4,10 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use equic_wire::Side;
-
 use super::config::Push;
-use super::frame::{DATA_HEAD, Frame, Kind, MAX_OFFERS, Offer, Status};
+use super::frame::{DATA_HEAD, Frame, Kind, MAX_CARRIED, MAX_OFFERS, MAX_TYPES, Offer, Status};
 use super::ids::Ids;
 use super::parameter::Parameter;
 use super::violation::Violation;
@@ -18,9 +16,11 @@ struct Offered {
     push: Arc<Push>,
     replaces: Option<u64>,
     frame_types: Vec<u64>,
+    /// Bytes that the OFFER carries: always the same, however often it is sent.
+    carried: usize,
     /// Bytes that the peer asked for.
     limit: usize,
-    /// Bytes that were sent once.
+    /// Bytes that were sent once, those in the OFFER among them.
     sent: usize,
     /// Ranges of those that were lost.
     lost: Vec<Range<usize>>,
@@ -62,6 +62,8 @@ pub(super) struct Outgoing {
     /// Offers to be sent, or sent again.
     offers_due: BTreeSet<u64>,
     detaches_due: BTreeSet<u64>,
+    /// Frame types of all offers, those among them that are over.
+    allotted: BTreeSet<u64>,
 }
 
 impl Outgoing {
@@ -89,16 +91,22 @@ impl Outgoing {
         let plugin = self.next;
         self.next += 1;
         let replaces = replaces.filter(|_| replaced.is_some());
+        // With all that stands before it the frame leaves room for an acknowledgement in a packet of 1,200 bytes.
+        let most = MAX_CARRIED - 8 * frame_types.len().min(MAX_TYPES);
+        let most = usize::try_from(peer.carried).map_or(most, |theirs| theirs.min(most));
+        let carried = push.preamble.min(most);
         let offered = Offered {
             push,
             replaces,
             frame_types,
+            carried,
             limit: 0,
-            sent: 0,
+            sent: carried,
             lost: Vec::new(),
             active: false,
             detaching: false,
         };
+        self.allotted.extend(&offered.frame_types);
         self.offers.insert(plugin, offered);
         self.offers_due.insert(plugin);
         Ok(plugin)
@@ -189,18 +197,13 @@ impl Outgoing {
         self.offers.get(&plugin).is_some_and(|offered| offered.push.both)
     }
 
-    /// Whether an offer that is not over, but for `replaced`, allots one of these frame types.
-    pub(super) fn clashes(&self, frame_types: &[u64], replaced: Option<u64>) -> bool {
-        let others = self.offers.iter().filter(|(plugin, _)| Some(**plugin) != replaced);
-        let mut types = others.flat_map(|(_, offered)| &offered.frame_types);
-        types.any(|one| frame_types.contains(one))
-    }
-
-    /// Frame types of offers that a peer's offer has to stand back behind: those of plugins that run; at a server those
-    /// of all its offers.
-    pub(super) fn reserved(&self, side: Side) -> Vec<u64> {
-        let held = |offered: &&Offered| offered.active || side == Side::Server;
-        self.offers.values().filter(held).flat_map(|one| &one.frame_types).copied().collect()
+    /// Whether an offer allots this frame type, or did: frames of a plugin that is gone may still be under way. Only who
+    /// takes a plugin's place, that of `replaced`, may have those that it has.
+    pub(super) fn has_had(&self, frame_type: u64, replaced: Option<u64>) -> bool {
+        if replaced.is_some_and(|other| self.frame_types(other).contains(&frame_type)) {
+            return false;
+        }
+        self.allotted.contains(&frame_type)
     }
 
     /// Frame types of all offers that are not over.
@@ -236,8 +239,10 @@ impl Outgoing {
                     plugin,
                     hash: offered.push.hash,
                     size: offered.push.bytes.len() as u64,
+                    preamble: offered.push.preamble as u64,
                     replaces: offered.replaces,
                     frame_types: offered.frame_types.clone(),
+                    carried: offered.push.bytes.get(..offered.carried)?.to_vec(),
                 });
                 let length = frame.write(room).ok()?;
                 self.offers_due.remove(&plugin);

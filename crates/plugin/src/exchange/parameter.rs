@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use equic_wire::params::RawParameters;
 use equic_wire::{Reader, Writer};
 
-use super::frame::{MAX_OFFERS, options, varint};
+use super::frame::{MAX_CARRIED, MAX_OFFERS, options, varint};
 use super::violation::Violation;
 use crate::bundle::MAX_BUNDLE;
 use crate::class::Class;
@@ -13,7 +13,7 @@ use crate::manifest::ABI;
 use crate::policy::Policy;
 
 /// Number of the transport parameter.
-pub const PARAMETER: u64 = 0x2f50_4c00;
+pub const PARAMETER: u64 = 0x2f50_4c02;
 
 /// Version of the catalogue of operations and fields. It grows when an operation or field is added.
 pub(super) const CATALOGUE: u64 = 2;
@@ -51,14 +51,19 @@ pub struct Parameter {
     pub budgets: Budgets,
     /// Classes that somebody's plugins are granted.
     pub classes: BTreeSet<Class>,
+    /// Bytes of a bundle's preamble that an OFFER to the endpoint may carry, [`MAX_CARRIED`] at most; zero: an offer is a
+    /// hash, and its manifest is sent if it is asked for.
+    pub carried: u64,
 }
 
 impl Parameter {
-    /// The parameter of an endpoint that takes plugins under this policy; without one it takes none.
-    pub fn of(policy: Option<&Policy>, budgets: Budgets) -> Parameter {
+    /// The parameter of an endpoint that takes plugins under this policy; without one it takes none. `cached`: it keeps
+    /// bundles, so that a hash may be all that it needs of one.
+    pub fn of(policy: Option<&Policy>, budgets: Budgets, cached: bool) -> Parameter {
         let classes: BTreeSet<Class> = policy.map(Policy::granted_to_somebody).unwrap_or_default();
         let budgets = if classes.is_empty() { Budgets::NONE } else { budgets };
-        Parameter { abi: ABI.into(), catalogue: CATALOGUE, budgets, classes }
+        let carried = if cached || classes.is_empty() { 0 } else { MAX_CARRIED as u64 };
+        Parameter { abi: ABI.into(), catalogue: CATALOGUE, budgets, classes, carried }
     }
 
     /// The value on the wire. `grease` is the number and value of an option without meaning.
@@ -67,8 +72,8 @@ impl Parameter {
         let mut writer = Writer::new(&mut bytes);
         let classes = self.classes.iter().fold(0, |bits, class| bits | bit(*class));
         let Budgets { size, total, plugins } = self.budgets;
-        for value in [self.abi, self.catalogue, size, total, plugins, classes] {
-            // 48 bytes at most.
+        for value in [self.abi, self.catalogue, size, total, plugins, classes, self.carried] {
+            // 56 bytes at most.
             let _ = writer.varint(varint(value));
         }
         if let Some((n, value)) = grease {
@@ -90,14 +95,17 @@ impl Parameter {
         let mut next = || reader.varint().map(equic_wire::VarInt::get).map_err(|_| Violation::Cut);
         let (abi, catalogue) = (next()?, next()?);
         let budgets = Budgets { size: next()?, total: next()?, plugins: next()? };
-        let classes = next()?;
+        let (classes, carried) = (next()?, next()?);
         options(&mut reader)?;
         if budgets.size > MAX_BUNDLE as u64 || budgets.plugins > MAX_OFFERS {
             return Err(Violation::Parameter("a budget is larger than there can be"));
         }
+        if carried > MAX_CARRIED as u64 {
+            return Err(Violation::Parameter("an offer carries less of a preamble than that"));
+        }
         let classes =
             Class::ALL.iter().copied().filter(|class| classes & bit(*class) != 0).collect();
-        Ok(Parameter { abi, catalogue, budgets, classes })
+        Ok(Parameter { abi, catalogue, budgets, classes, carried })
     }
 
     /// The parameter among all that a peer declared; none: it does not know the exchange.

@@ -1,4 +1,4 @@
-//! A bundle that comes in pieces, in any order. The memory is that of the bundle and an eighth of it, whatever the
+//! A bundle, or its preamble, that comes in pieces, in any order. The memory is that of the bytes and an eighth of them, whatever the
 //! pieces are like; the time of a piece is in proportion to its length.
 
 /// A bundle of which the pieces come in any order.
@@ -11,9 +11,9 @@ pub(super) struct Pieces {
     count: usize,
 }
 
-/// A piece differs from what came before.
+/// A piece differs from what came before, first at this place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Contradiction;
+pub(super) struct Contradiction(pub(super) usize);
 
 impl Pieces {
     pub(super) fn new(size: usize) -> Pieces {
@@ -29,10 +29,15 @@ impl Pieces {
                 self.bytes[at] = *byte;
                 self.count += 1;
             } else if self.bytes[at] != *byte {
-                return Err(Contradiction);
+                return Err(Contradiction(at));
             }
         }
         Ok(())
+    }
+
+    /// Bytes of memory that it takes, which are there from the first piece on.
+    pub(super) fn memory(&self) -> usize {
+        self.bytes.len() + 8 * self.there.len()
     }
 
     /// Bytes that are there.
@@ -60,7 +65,7 @@ mod tests {
         }
         pieces.insert(0, &whole[..10]).unwrap();
         assert_eq!(pieces.count(), 200);
-        assert_eq!(pieces.insert(5, &[5, 6, 8]), Err(Contradiction));
+        assert_eq!(pieces.insert(5, &[5, 6, 8]), Err(Contradiction(7)));
         assert_eq!(pieces.take(), Some(whole));
     }
 }

@@ -22,9 +22,9 @@ pub enum Violation {
     /// An offer with more frame types than there can be.
     #[error("an offer allots too many frame types")]
     TooManyTypes,
-    /// An offer allots a frame type twice, or one that is somebody else's.
-    #[error("an offer allots frame type {0:#x}, which is taken or not private")]
-    AllottedType(u64),
+    /// An offer carries more of a bundle than its preamble, or than the accepter lets offers carry.
+    #[error("the offer of plugin {0} carries more than it may")]
+    Carried(u64),
     /// A reason that is not UTF-8, or too long.
     #[error("the reason of a STATUS frame is not UTF-8 or too long")]
     Reason,

@@ -53,6 +53,8 @@ pub(crate) struct Helper {
     pub(crate) cost: u32,
     /// Class without which a plugin does not have the helper, whatever else it has.
     pub(super) class: Option<Class>,
+    /// It changes something of the connection, or has it do something: for functions in an operation's place alone.
+    pub(super) changes: bool,
 }
 
 /// All helpers, by number.
@@ -65,6 +67,7 @@ pub(crate) const HELPERS: &[Helper] = &[
         does: "Reads a field, one of the manifest's `reads`.",
         cost: 10,
         class: Some(Class::Observe),
+        changes: false,
     },
     Helper {
         number: 2,
@@ -75,6 +78,7 @@ pub(crate) const HELPERS: &[Helper] = &[
                then: it is held within bounds.",
         cost: 20,
         class: None,
+        changes: true,
     },
     Helper {
         number: 3,
@@ -84,6 +88,7 @@ pub(crate) const HELPERS: &[Helper] = &[
         does: "The moment of the call, in nanoseconds on the connection's clock.",
         cost: 5,
         class: None,
+        changes: false,
     },
     Helper {
         number: 4,
@@ -94,6 +99,7 @@ pub(crate) const HELPERS: &[Helper] = &[
                sees it.",
         cost: 50,
         class: None,
+        changes: false,
     },
     Helper {
         number: 5,
@@ -101,10 +107,10 @@ pub(crate) const HELPERS: &[Helper] = &[
         result: "equic_u64",
         parameters: "equic_u64 type, equic_u64 token",
         does: "Asks for a frame of this type, one of the plugin's own, to be sent: WriteFrame will be called for \
-               it, with `token`. Returns 1; 0: too many wait already. Not in a function that another \
-               plugin calls.",
+               it, with `token`. In an operation's place. Returns 1; 0: too many wait already.",
         cost: 50,
         class: Some(Class::Frames),
+        changes: true,
     },
     Helper {
         number: 6,
@@ -115,6 +121,7 @@ pub(crate) const HELPERS: &[Helper] = &[
                before.",
         cost: 100,
         class: None,
+        changes: false,
     },
     Helper {
         number: 7,
@@ -122,9 +129,10 @@ pub(crate) const HELPERS: &[Helper] = &[
         result: "equic_u64",
         parameters: "equic_u64 at",
         does: "Has HookTimer called at this moment, once, and no sooner than in 10 milliseconds; EQUIC_NONE: not at \
-               all. A plugin has one timer.",
+               all. A plugin has one timer. In an operation's place, be it InitOpaqueData or HookTimer.",
         cost: 50,
         class: None,
+        changes: true,
     },
     Helper {
         number: 8,
@@ -136,6 +144,7 @@ pub(crate) const HELPERS: &[Helper] = &[
                number on. EQUIC_NONE: there is no such path or stream, or the field is the whole connection's.",
         cost: 15,
         class: Some(Class::Observe),
+        changes: false,
     },
     Helper {
         number: 9,
@@ -148,6 +157,7 @@ pub(crate) const HELPERS: &[Helper] = &[
                requests wait.",
         cost: 500,
         class: Some(Class::Payload),
+        changes: true,
     },
     Helper {
         number: 10,
@@ -160,6 +170,20 @@ pub(crate) const HELPERS: &[Helper] = &[
                instructions than this call has left; the outputs are zeros then. What it takes counts here, too.",
         cost: 100,
         class: None,
+        changes: false,
+    },
+    Helper {
+        number: 11,
+        name: "equic_call_default",
+        result: "equic_u64",
+        parameters: "void",
+        does: "What the default answers, or the plugin that was attached before: writes it to `call->out`, whatever \
+               the function has written there, and returns its first word. Only of operations that the manifest \
+               attaches with `default = true`: the default is asked before the function is called, once, whether \
+               or not this is.",
+        cost: 10,
+        class: None,
+        changes: false,
     },
 ];
 

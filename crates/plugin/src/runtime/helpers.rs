@@ -6,17 +6,13 @@ use equic_vm::{Caller, HelperError, Helpers, Region};
 
 use super::abi::{Abi, HELPERS, field};
 use super::trace::printable;
-use super::view::{Context, Role};
+use super::view::{Context, Given};
 use crate::class::{Class, class_of_setting};
 use crate::manifest::{MAX_WORDS, Manifest};
 use crate::policy::Granted;
 
 /// Bytes of a line of the log that are kept.
 const MAX_LINE: u64 = 256;
-
-/// Reason for which a function that looks on may not call a helper.
-const LOOKS_ON: &str =
-    "a function that is called before or after, or by another plugin, changes nothing";
 
 /// The helpers that a plugin has.
 pub(super) fn table(manifest: &Manifest, granted: &Granted) -> Helpers<Abi> {
@@ -43,6 +39,7 @@ pub(super) fn table(manifest: &Manifest, granted: &Granted) -> Helpers<Abi> {
             "equic_queue_frame" => helpers.add(number, name, cost, queue_frame),
             "equic_process_payload" => helpers.add(number, name, cost, process_payload),
             "equic_call" => helpers.add(number, name, cost, call),
+            "equic_call_default" => helpers.add(number, name, cost, call_default),
             _ => unreachable!("a test makes the whole table"),
         };
         debug_assert!(added.is_ok(), "{name}");
@@ -67,13 +64,13 @@ fn readable(caller: &Call<'_, '_>, number: u64) -> Result<Field, HelperError> {
 
 fn get(caller: &mut Call<'_, '_>, number: u64) -> Result<u64, HelperError> {
     let field = readable(caller, number)?;
-    Ok(caller.data.connection.get(field))
+    Ok(caller.data.connection().get(field))
 }
 
 /// Reads a field of one path or stream.
 fn get_of(caller: &mut Call<'_, '_>, number: u64, part: u64) -> Result<u64, HelperError> {
     let field = readable(caller, number)?;
-    Ok(caller.data.connection.get_of(field, part).unwrap_or(u64::MAX))
+    Ok(caller.data.connection().get_of(field, part).unwrap_or(u64::MAX))
 }
 
 fn set(caller: &mut Call<'_, '_>, number: u64, value: u64) -> Result<u64, HelperError> {
@@ -82,9 +79,6 @@ fn set(caller: &mut Call<'_, '_>, number: u64, value: u64) -> Result<u64, Helper
     if !data.rights.may_set(field) {
         return Err(HelperError::failed(format!("{field:?} is not among the manifest's `sets`")));
     }
-    if data.role != Role::Replaces {
-        return Err(HelperError::failed(LOOKS_ON));
-    }
     let class = class_of_setting(field).unwrap_or(Class::Never);
     if !data.rights.has(class) {
         return Err(HelperError::failed(format!("setting {field:?} takes `{class}`")));
@@ -92,21 +86,22 @@ fn set(caller: &mut Call<'_, '_>, number: u64, value: u64) -> Result<u64, Helper
     let value = match field {
         // Lower than it is, or the same: to raise it takes the class `raise`.
         Field::CongestionWindow if !data.rights.has(Class::Raise) => {
-            value.min(data.connection.get(Field::ControllerWindow))
+            value.min(data.connection().get(Field::ControllerWindow))
         }
         Field::SlowStartThreshold if !data.rights.has(Class::Raise) => {
-            value.min(data.connection.get(field))
+            value.min(data.connection().get(field))
         }
         _ => value,
     };
-    match data.connection.set(field, value) {
-        Ok(()) => Ok(data.connection.get(field)),
+    let connection = data.change()?;
+    match connection.set(field, value) {
+        Ok(()) => Ok(connection.get(field)),
         Err(denied) => Err(HelperError::failed(denied.to_string())),
     }
 }
 
 fn now(caller: &mut Call<'_, '_>) -> Result<u64, HelperError> {
-    Ok(caller.data.connection.now())
+    Ok(caller.data.connection().now())
 }
 
 fn log(caller: &mut Call<'_, '_>, text: Region, value: u64) -> Result<u64, HelperError> {
@@ -127,7 +122,7 @@ fn log(caller: &mut Call<'_, '_>, text: Region, value: u64) -> Result<u64, Helpe
 fn tell(caller: &mut Call<'_, '_>, message: Region) -> Result<u64, HelperError> {
     caller.charge(message.len / 8)?;
     let message = caller.memory.read(message)?;
-    match caller.data.connection.tell(message) {
+    match caller.data.tell(message) {
         Ok(()) => Ok(1),
         Err(Denied::Full) => Ok(0),
         Err(denied) => Err(HelperError::failed(denied.to_string())),
@@ -135,16 +130,15 @@ fn tell(caller: &mut Call<'_, '_>, message: Region) -> Result<u64, HelperError> 
 }
 
 fn set_timer(caller: &mut Call<'_, '_>, at: u64) -> Result<u64, HelperError> {
-    caller.data.connection.set_timer((at != u64::MAX).then_some(at));
+    caller.data.change()?.set_timer((at != u64::MAX).then_some(at));
     Ok(0)
 }
 
 /// Asks for a frame to be sent. 1: it waits to be sent; 0: too many of the plugin's wait already.
 fn queue_frame(caller: &mut Call<'_, '_>, frame: u64, token: u64) -> Result<u64, HelperError> {
-    if caller.data.role == Role::Provides {
-        return Err(HelperError::failed("a function that another plugin calls sends no frames"));
-    }
-    match caller.data.connection.queue_frame(frame, token) {
+    let denied = || HelperError::failed(Denied::FrameType.to_string());
+    let frame = caller.data.on_the_wire(frame).ok_or_else(denied)?;
+    match caller.data.change()?.queue_frame(frame, token) {
         Ok(()) => Ok(1),
         Err(Denied::Full) => Ok(0),
         Err(denied) => Err(HelperError::failed(denied.to_string())),
@@ -157,12 +151,9 @@ fn process_payload(
     number: u64,
     payload: Region,
 ) -> Result<u64, HelperError> {
-    if caller.data.role != Role::Replaces {
-        return Err(HelperError::failed(LOOKS_ON));
-    }
     caller.charge(payload.len / 8)?;
     let payload = caller.memory.read(payload)?;
-    match caller.data.connection.process_payload(number, payload) {
+    match caller.data.change()?.process_payload(number, payload) {
         Ok(()) => Ok(1),
         Err(Denied::TooMany) => Ok(0),
         Err(denied) => Err(HelperError::failed(denied.to_string())),
@@ -189,7 +180,7 @@ fn call(caller: &mut Call<'_, '_>, at: u64, words: Region) -> Result<u64, Helper
     }
     let budget = caller.budget();
     let made = ProvidedCall { name: &wanted.operation, inputs, budget };
-    let used = caller.data.connection.call(&made, outputs);
+    let used = caller.data.call(&made, outputs);
     let from = words.offset + 8 * wanted.inputs as u64;
     for (word, at) in outputs.iter().zip((from..).step_by(8)) {
         caller.memory.write_u64(at, *word)?;
@@ -198,6 +189,16 @@ fn call(caller: &mut Call<'_, '_>, at: u64, words: Region) -> Result<u64, Helper
     caller.data.used_by_others = caller.data.used_by_others.saturating_add(units);
     caller.charge(units)?;
     Ok(used.is_some().into())
+}
+
+/// Writes the outputs once more as the function was given them: what the default answers. That was asked before the
+/// function was called, since the default may call operations, and so this plugin, and the connection is lent to it now.
+fn call_default(caller: &mut Call<'_, '_>) -> Result<u64, HelperError> {
+    let Given { outputs, at } = caller.data.given;
+    for (word, at) in outputs.iter().zip((at..).step_by(8)) {
+        caller.memory.write_u64(at, *word)?;
+    }
+    Ok(outputs.first().copied().unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -211,8 +212,8 @@ mod tests {
     fn every_helper_is_made() {
         let manifest = |more: &str| {
             let text = format!(
-                "code = \"sha256:{}\"\nname = \"x\"\nversion = \"1.0.0\"\nauthor = \"x\"\nabi = 1\nsteps = 1\n{more}
-                 [[operations]]\noperation = \"InitOpaqueData\"\nanchor = \"replace\"\nfunction = \"f\"",
+                "code = \"sha256:{}\"\nname = \"x\"\nversion = \"1.0.0\"\nauthor = \"x\"\nabi = 2\nsteps = 1\n{more}
+                 [[operations]]\noperation = \"AckPolicy\"\nanchor = \"replace\"\nfunction = \"f\"",
                 "0".repeat(64)
             );
             Manifest::parse(text.as_bytes()).unwrap()

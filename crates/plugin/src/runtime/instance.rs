@@ -9,11 +9,12 @@ use equic_transport::operation::{
 use equic_vm::{Entry, HelperError, Region, Trap};
 
 use super::abi::{Abi, DEFAULT, DONE, MAX_BYTES, WORDS};
+use super::allotted::{Allotted, FrameTypes};
 use super::allowance::Allowance;
 use super::clamp::clamp;
 use super::places::Place;
 use super::trace::{Answer, Trace, Traced, printable};
-use super::view::{Context, Role};
+use super::view::{Context, Given, Role};
 use super::{Inner, Plugin};
 use crate::manifest::Anchor;
 
@@ -27,6 +28,8 @@ pub(super) struct Instance {
     trace: Option<Box<dyn Trace>>,
     /// Instructions that it shares with other plugins; none: each call is bounded, but not their number.
     allowance: Option<Arc<Allowance>>,
+    /// Its frame types on the wire; none: they are as in its manifest.
+    allotted: Option<Allotted>,
     /// A peer's plugin takes a place in the process.
     _place: Option<Place>,
 }
@@ -42,14 +45,33 @@ impl Instance {
         plugin: &Plugin,
         trace: Option<Box<dyn Trace>>,
         allowance: Option<Arc<Allowance>>,
+        allotted: Option<Allotted>,
     ) -> io::Result<Instance> {
         let place = allowance.as_ref().map(|_| Place::take()).transpose()?;
         let machine = plugin.inner.program.instantiate()?;
-        Ok(Instance { plugin: plugin.clone(), machine, trace, allowance, _place: place })
+        Ok(Instance { plugin: plugin.clone(), machine, trace, allowance, allotted, _place: place })
     }
 
     /// Runs a function that looks on.
     fn look(
+        &mut self,
+        anchor: Anchor,
+        host: &mut Host<'_>,
+        call: &Call<'_>,
+        outputs: &[u64],
+    ) -> Result<(), HookError> {
+        let Some(types) = self.allotted.as_ref().and_then(|allotted| allotted.of(call)) else {
+            return self.look_named(anchor, host, call, outputs);
+        };
+        let seen = types.seen(&call.bytes);
+        let bytes = seen.as_ref().map_or(Bytes::None, |(bytes, _)| Bytes::In(bytes));
+        let (operation, inputs) = (call.operation, call.inputs);
+        let named = Call { operation, parameter: types.named, inputs, bytes };
+        self.look_named(anchor, host, &named, outputs)
+    }
+
+    /// As [`Instance::look`], of a call with the frame type that the plugin names.
+    fn look_named(
         &mut self,
         anchor: Anchor,
         host: &mut Host<'_>,
@@ -105,13 +127,10 @@ impl Instance {
                 (area + WORDS, length as u64)
             }
         };
-        let mut context = Context {
-            connection: host,
-            rights: &inner.rights,
-            role,
-            used_by_others: 0,
-            trace: self.trace.as_deref_mut(),
-        };
+        let trace = self.trace.as_deref_mut();
+        let defaults = Given { outputs, at: area + 8 * call.inputs.len() as u64 };
+        let (rights, allotted) = (&inner.rights, self.allotted.as_ref());
+        let mut context = Context::new(host, role, rights, defaults, allotted, trace);
         let arguments = [area, at, length, call.parameter, 0];
         let result = self.machine.call(entry, arguments, &mut budget, &mut context);
         // What others used they have spent themselves.
@@ -124,6 +143,67 @@ impl Instance {
             Err(trap) if given < steps => Err(used_up(call.operation, &trap)),
             Err(trap) => Err(trapped(call.operation, &trap)),
         }
+    }
+
+    /// Runs a function in an operation's place. The call has the frame type that the plugin names.
+    #[inline]
+    fn replace_named(
+        &mut self,
+        host: &mut Host<'_>,
+        call: &mut Call<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Decision, HookError> {
+        let function = self.plugin.function(call.operation, call.parameter, Anchor::Replace);
+        let Some(entry) = function else { return Ok(Decision::Default) };
+        let ran = self.run(entry, Role::Replaces, host, call, outputs);
+        let (answer, steps) = match ran {
+            Ok(ran) => (self.answer(ran.value, host, call, outputs), ran.steps),
+            Err(error) => (Err(error), 0),
+        };
+        if self.trace.is_some() {
+            let told = answer.as_ref().map(|answer| match answer {
+                Decision::Done => (Answer::Done(outputs), steps),
+                Decision::Default => (Answer::Default, steps),
+            });
+            self.tell(Anchor::Replace, host, call, told);
+        }
+        answer
+    }
+
+    /// As [`Instance::replace_named`], of a frame that has another type on the wire.
+    #[cold]
+    fn replace_allotted(
+        &mut self,
+        types: FrameTypes,
+        host: &mut Host<'_>,
+        call: &mut Call<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Decision, HookError> {
+        let (operation, inputs, parameter) = (call.operation, call.inputs, types.named);
+        if let Bytes::Out(buffer) = &mut call.bytes {
+            let mut room = vec![0; types.room(buffer.len()).min(MAX_BYTES as usize)];
+            let mut named = Call { operation, parameter, inputs, bytes: Bytes::Out(&mut room) };
+            let decision = self.replace_named(host, &mut named, outputs)?;
+            // The first output is how many bytes it wrote, which are no more than there was room for.
+            if let (Decision::Done, Some(length)) = (decision, outputs.first_mut())
+                && *length > 0
+            {
+                let written = room.get(..*length as usize).unwrap_or(&room);
+                *length = types.write(written, buffer)? as u64;
+            }
+            return Ok(decision);
+        }
+        let seen = types.seen(&call.bytes);
+        let bytes = seen.as_ref().map_or(Bytes::None, |(bytes, _)| Bytes::In(bytes));
+        let mut named = Call { operation, parameter, inputs, bytes };
+        let decision = self.replace_named(host, &mut named, outputs)?;
+        if let (Operation::ParseFrame, Some((_, more)), Some(length)) =
+            (operation, &seen, outputs.first_mut())
+            && *length > 0
+        {
+            *length = length.saturating_add_signed(-(*more as i64));
+        }
+        Ok(decision)
     }
 
     /// Takes the answer of a function in a default's place.
@@ -219,21 +299,10 @@ impl Hook for Instance {
         call: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
-        let function = self.plugin.function(call.operation, call.parameter, Anchor::Replace);
-        let Some(entry) = function else { return Ok(Decision::Default) };
-        let ran = self.run(entry, Role::Replaces, host, call, outputs);
-        let (answer, steps) = match ran {
-            Ok(ran) => (self.answer(ran.value, host, call, outputs), ran.steps),
-            Err(error) => (Err(error), 0),
-        };
-        if self.trace.is_some() {
-            let told = answer.as_ref().map(|answer| match answer {
-                Decision::Done => (Answer::Done(outputs), steps),
-                Decision::Default => (Answer::Default, steps),
-            });
-            self.tell(Anchor::Replace, host, call, told);
+        match self.allotted.as_ref().and_then(|allotted| allotted.of(call)) {
+            Some(types) => self.replace_allotted(types, host, call, outputs),
+            None => self.replace_named(host, call, outputs),
         }
-        answer
     }
 
     fn after(
@@ -268,7 +337,7 @@ impl Hook for Instance {
         // It runs as at an operation with these words and no bytes, whose name the message must not have.
         let operation = Operation::HookMessage;
         let asked = Call { operation, parameter: 0, inputs: call.inputs, bytes: Bytes::None };
-        let ran = self.run(one.entry, Role::Provides, host, &asked, outputs);
+        let ran = self.run(one.entry, Role::LooksOn, host, &asked, outputs);
         let ran = ran.map_err(|error| {
             let why = error.0.split_once(": ").map_or(&*error.0, |(_, why)| why);
             HookError(format!("{}: {why}", one.name))

@@ -1,6 +1,7 @@
 //! Bytecode on the operations of one connection.
 //!
 //! * [`Plugin`], here: a bundle that was loaded, and where its functions belong; connections share it;
+//! * `allotted.rs`: its frame types under other numbers on the wire;
 //! * `allowance.rs`: instructions in a second that the plugins of a connection have together;
 //! * `abi.rs`: the interface to bytecode: a call's arguments, the place of its words and bytes, the helpers;
 //! * `instance.rs`: a plugin on one connection, as the transport's `Hook`;
@@ -10,6 +11,7 @@
 //! * `trace.rs`: every call, for developers of plugins.
 
 mod abi;
+mod allotted;
 mod allowance;
 mod clamp;
 mod helpers;
@@ -35,6 +37,7 @@ use crate::policy::Granted;
 use abi::Abi;
 pub(crate) use abi::HELPERS;
 pub use abi::{DEFAULT, DONE};
+use allotted::Allotted;
 pub use allowance::Allowance;
 use instance::Instance;
 pub use places::MAX_OF_PEERS;
@@ -68,6 +71,23 @@ pub enum PluginError {
         /// Class that it needs.
         class: Class,
     },
+    /// A function that looks on, or that other plugins call, calls a helper that changes the connection.
+    #[error(
+        "`{function}` calls {helper}, which changes the connection, and is attached before or after an operation, or \
+         provided for other plugins: attach it as `replace`, and have it return EQUIC_DEFAULT"
+    )]
+    LooksOn {
+        /// Name of the function.
+        function: String,
+        /// Name of the helper.
+        helper: String,
+    },
+    /// A function asks for the default's answer, and the manifest does not.
+    #[error(
+        "`{0}` calls equic_call_default, and is attached without `default = true`: add that to the operation in the \
+         manifest"
+    )]
+    NoDefault(String),
     /// The connection has no place for it.
     #[error(transparent)]
     Attach(#[from] AttachError),
@@ -127,6 +147,30 @@ impl Rights {
     fn has(&self, class: Class) -> bool {
         self.granted.has(class)
     }
+}
+
+/// Looks for helpers in a function that change the connection: it may have none of them, not even where it never calls
+/// it. So what looks on is read-only before it runs.
+fn looks_on(program: &Program<Abi>, function: &str, entry: Entry) -> Result<(), PluginError> {
+    let changes = |name: &&str| HELPERS.iter().any(|one| one.changes && one.name == *name);
+    match program.helpers_of(entry).into_iter().find(changes) {
+        Some(helper) => {
+            Err(PluginError::LooksOn { function: function.to_owned(), helper: helper.to_owned() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Looks for the helper in a function that has the default's answer, where that is not asked for.
+fn asks_no_default(
+    program: &Program<Abi>,
+    function: &str,
+    entry: Entry,
+) -> Result<(), PluginError> {
+    if program.helpers_of(entry).contains(&"equic_call_default") {
+        return Err(PluginError::NoDefault(function.to_owned()));
+    }
+    Ok(())
 }
 
 fn bit(field: Field) -> u128 {
@@ -190,6 +234,12 @@ impl Plugin {
         for one in &manifest.operations {
             let entry = program.entry(&one.function);
             let entry = entry.ok_or_else(|| PluginError::NoFunction(one.function.clone()))?;
+            if one.anchor != Anchor::Replace {
+                looks_on(&program, &one.function, entry)?;
+            }
+            if !one.default {
+                asks_no_default(&program, &one.function, entry)?;
+            }
             let number = usize::from(one.operation.describe().id);
             let slot = match one.frame {
                 Some(frame) => {
@@ -222,6 +272,8 @@ impl Plugin {
         let provided = manifest.provides.iter().map(|one| {
             let entry = program.entry(&one.function);
             let entry = entry.ok_or_else(|| PluginError::NoFunction(one.function.clone()))?;
+            looks_on(&program, &one.function, entry)?;
+            asks_no_default(&program, &one.function, entry)?;
             let name = format!("{}.{}", manifest.name, one.name);
             Ok(Provided { name, inputs: one.inputs, outputs: one.outputs, entry })
         });
@@ -272,7 +324,7 @@ impl Plugin {
     /// # Errors
     /// [`PluginError::Memory`].
     pub fn instantiate(&self) -> Result<Loaded, PluginError> {
-        self.instantiate_with(None, None)
+        self.instantiate_with(None, None, &[])
     }
 
     /// As [`Plugin::instantiate`], of a peer's plugin, which takes its instructions from `allowance`: if they are used up,
@@ -281,7 +333,17 @@ impl Plugin {
     /// # Errors
     /// [`PluginError::Memory`], and so it is if the peers of this process have [`MAX_OF_PEERS`] plugins.
     pub fn instantiate_within(&self, allowance: Arc<Allowance>) -> Result<Loaded, PluginError> {
-        self.instantiate_with(None, Some(allowance))
+        self.instantiate_with(None, Some(allowance), &[])
+    }
+
+    /// As [`Plugin::instantiate`] or, with an allowance, [`Plugin::instantiate_within`], of a plugin whose frame types are
+    /// these on the wire, one for each of the manifest.
+    pub(crate) fn instantiate_as(
+        &self,
+        frame_types: &[u64],
+        allowance: Option<Arc<Allowance>>,
+    ) -> Result<Loaded, PluginError> {
+        self.instantiate_with(None, allowance, frame_types)
     }
 
     fn attach_with(
@@ -289,7 +351,7 @@ impl Plugin {
         connection: &mut Connection,
         trace: Option<Box<dyn Trace>>,
     ) -> Result<HookId, PluginError> {
-        let Loaded { hook, points, frames } = self.instantiate_with(trace, None)?;
+        let Loaded { hook, points, frames } = self.instantiate_with(trace, None, &[])?;
         Ok(connection.attach_with_frames(hook, &points, &frames)?)
     }
 
@@ -297,19 +359,26 @@ impl Plugin {
         &self,
         trace: Option<Box<dyn Trace>>,
         allowance: Option<Arc<Allowance>>,
+        frame_types: &[u64],
     ) -> Result<Loaded, PluginError> {
-        let instance = Instance::new(self, trace, allowance)?;
-        Ok(Loaded { hook: Box::new(instance), points: self.points(), frames: self.frames() })
+        let allotted = Allotted::new(&self.inner.manifest.frames, frame_types);
+        let wire = |named| allotted.wire(named).unwrap_or(named);
+        let (points, frames) = (self.points(wire), self.frames(wire));
+        let allotted = Some(allotted).filter(Allotted::differ);
+        let instance = Instance::new(self, trace, allowance, allotted)?;
+        Ok(Loaded { hook: Box::new(instance), points, frames })
     }
 
-    fn frames(&self) -> Vec<OwnFrame> {
-        let frames = self.inner.manifest.frames.iter();
-        let frames = frames
-            .map(|own| OwnFrame { frame_type: own.frame_type, ack_eliciting: own.ack_eliciting });
+    /// Its frame types; `wire` has the number on the wire.
+    fn frames(&self, wire: impl Fn(u64) -> u64) -> Vec<OwnFrame> {
+        let frames = self.inner.manifest.frames.iter().map(|own| OwnFrame {
+            frame_type: wire(own.frame_type),
+            ack_eliciting: own.ack_eliciting,
+        });
         frames.collect()
     }
 
-    fn points(&self) -> Vec<Point> {
+    fn points(&self, wire: impl Fn(u64) -> u64) -> Vec<Point> {
         let of = |functions: &Functions, operation, frame_type| Point {
             operation,
             frame_type,
@@ -325,7 +394,7 @@ impl Plugin {
         });
         let of_frames = inner.of_frames.iter();
         let of_frames = of_frames
-            .map(|((operation, frame), functions)| of(functions, *operation, Some(*frame)));
+            .map(|((operation, frame), functions)| of(functions, *operation, Some(wire(*frame))));
         simple.chain(of_frames).filter(|one| one.before || one.replace || one.after).collect()
     }
 

@@ -2,9 +2,15 @@
 
 use equic_transport::Timestamp;
 use equic_transport::operation::{Denied, Field, Host, ProvidedCall};
+use equic_vm::HelperError;
 
 use super::Rights;
+use super::allotted::Allotted;
 use super::trace::Trace;
+
+/// Reason for which a function that looks on may not call a helper.
+const LOOKS_ON: &str =
+    "a function that is called before or after, or by another plugin, changes nothing";
 
 /// A connection, as helpers need it.
 pub(super) trait Connection {
@@ -63,18 +69,71 @@ impl Connection for Host<'_> {
 pub(super) enum Role {
     /// In an operation's place: all that the plugin's classes allow.
     Replaces,
-    /// Before or after an operation: it sets nothing, and may ask for frames to be sent.
+    /// Before or after an operation, or called by another plugin: nothing.
     LooksOn,
-    /// Another plugin has called it: nothing, since that one may have no class for it.
-    Provides,
+}
+
+/// Outputs of a call as its function was given them, and where they stand in the sandbox.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Given<'h> {
+    pub(super) outputs: &'h [u64],
+    pub(super) at: u64,
 }
 
 /// State that helpers work with while a function runs.
 pub(super) struct Context<'h> {
-    pub(super) connection: &'h mut (dyn Connection + 'h),
+    /// Not for helpers: what a function may do with it depends on its role.
+    connection: &'h mut (dyn Connection + 'h),
+    role: Role,
     pub(super) rights: &'h Rights,
-    pub(super) role: Role,
+    pub(super) given: Given<'h>,
+    /// The plugin's frame types on the wire; none: they are as in its manifest.
+    allotted: Option<&'h Allotted>,
     /// Instructions of this call's budget that other plugins used, which it called.
     pub(super) used_by_others: u64,
     pub(super) trace: Option<&'h mut (dyn Trace + 'static)>,
+}
+
+impl<'h> Context<'h> {
+    pub(super) fn new(
+        connection: &'h mut (dyn Connection + 'h),
+        role: Role,
+        rights: &'h Rights,
+        given: Given<'h>,
+        allotted: Option<&'h Allotted>,
+        trace: Option<&'h mut (dyn Trace + 'static)>,
+    ) -> Context<'h> {
+        Context { connection, role, rights, given, allotted, used_by_others: 0, trace }
+    }
+
+    /// The number on the wire of a frame type that the plugin names; none: it is none of its own.
+    pub(super) fn on_the_wire(&self, named: u64) -> Option<u64> {
+        self.allotted.map_or(Some(named), |allotted| allotted.wire(named))
+    }
+
+    /// The connection, to be read.
+    pub(super) fn connection(&self) -> &dyn Connection {
+        self.connection
+    }
+
+    /// The connection, to be changed: the only way for a helper to do so.
+    ///
+    /// # Errors
+    /// The function looks on. An object with such a call is not loaded, so this is the second line.
+    pub(super) fn change(&mut self) -> Result<&mut (dyn Connection + 'h), HelperError> {
+        match self.role {
+            Role::Replaces => Ok(self.connection),
+            Role::LooksOn => Err(HelperError::failed(LOOKS_ON)),
+        }
+    }
+
+    /// Tells the application something, which changes nothing of the connection.
+    pub(super) fn tell(&mut self, message: &[u8]) -> Result<(), Denied> {
+        self.connection.tell(message)
+    }
+
+    /// Calls a function of another plugin, which looks on whatever the role of this one is.
+    pub(super) fn call(&mut self, call: &ProvidedCall<'_>, outputs: &mut [u64]) -> Option<u64> {
+        self.connection.call(call, outputs)
+    }
 }

@@ -12,7 +12,7 @@ pub(crate) fn manifest(capabilities: &str, top: &str, end: &str) -> String {
 name = "example"
 version = "1.2.3"
 author = "Ann Author"
-abi = 1
+abi = 2
 steps = 1000
 capabilities = [{capabilities}]
 {top}

@@ -1,7 +1,7 @@
 //! Frames and the transport parameter, as bytes.
 
 use equic_plugin::exchange::{
-    Budgets, Frame, Kind, MAX_REASON, Offer, Parameter, Status, Violation,
+    Budgets, Frame, Kind, MAX_CARRIED, MAX_REASON, Offer, Parameter, Status, Violation,
 };
 use equic_plugin::{Class, Policy};
 
@@ -12,8 +12,15 @@ fn written(frame: &Frame<'_>) -> Vec<u8> {
 }
 
 fn offer() -> Offer {
-    let frame_types = vec![0x1f00, 0x2f01_0203];
-    Offer { plugin: 7, hash: [0xab; 32], size: 4321, replaces: Some(3), frame_types }
+    Offer {
+        plugin: 7,
+        hash: [0xab; 32],
+        size: 4321,
+        preamble: 500,
+        replaces: Some(3),
+        frame_types: vec![0x1f00, 0x2f01_0203],
+        carried: b"abc".to_vec(),
+    }
 }
 
 #[test]
@@ -28,8 +35,8 @@ fn as_the_document_has_them() {
     assert_eq!(written(&Frame::Detach { plugin: 5 }), b"\xaf\x50\x4c\x04\x01\x05");
     assert_eq!(written(&Frame::Reserved), b"\xaf\x50\x4c\x05\x00");
     let offer = written(&Frame::Offer(offer()));
-    assert_eq!(offer[..6], *b"\xaf\x50\x4c\x00\x2b\x07");
-    assert_eq!(offer[38..], *b"\x50\xe1\x04\x02\x5f\x00\xaf\x01\x02\x03");
+    assert_eq!(offer[..6], *b"\xaf\x50\x4c\x00\x31\x07");
+    assert_eq!(offer[38..], *b"\x50\xe1\x41\xf4\x04\x02\x5f\x00\xaf\x01\x02\x03\x03abc");
 }
 
 #[test]
@@ -37,6 +44,8 @@ fn there_and_back() {
     let frames = [
         Frame::Offer(offer()),
         Frame::Offer(Offer { replaces: None, frame_types: vec![], ..offer() }),
+        Frame::Offer(Offer { carried: vec![], ..offer() }),
+        Frame::Offer(Offer { preamble: 8000, carried: vec![7; MAX_CARRIED], ..offer() }),
         Frame::Want { plugin: 255, limit: (1 << 62) - 1 },
         Frame::Data { plugin: 0, offset: 1 << 40, data: &[7; 1000] },
         Frame::Data { plugin: 0, offset: 0, data: &[] },
@@ -75,15 +84,20 @@ fn what_cannot_be_is_named() {
     assert_eq!(read(Kind::Status, &[0, 1, 1, 0xff]), Err(Violation::Reason));
     let long = [&[0, 1, 0x40, MAX_REASON as u8 + 1][..], &[b'a'; MAX_REASON + 1]].concat();
     assert_eq!(read(Kind::Status, &long), Err(Violation::Reason));
-    let offer = |rest: &[u8]| read(Kind::Offer, &[&[1][..], &[0; 32], &[5], rest].concat());
-    assert_eq!(offer(&[0, 0]), Ok(Kind::Offer));
-    assert_eq!(offer(&[2, 0]), Err(Violation::PluginId(1)), "it would replace itself");
-    assert_eq!(offer(&[0x41, 0x01, 0]), Err(Violation::PluginId(256)));
+    let offer = |rest: &[u8]| read(Kind::Offer, &[&[1][..], &[0; 32], &[5, 3], rest].concat());
+    assert_eq!(offer(&[0, 0, 0]), Ok(Kind::Offer));
+    assert_eq!(offer(&[0, 0, 3, 1, 2, 3]), Ok(Kind::Offer));
+    assert_eq!(offer(&[2, 0, 0]), Err(Violation::PluginId(1)), "it would replace itself");
+    assert_eq!(offer(&[0x41, 0x01, 0, 0]), Err(Violation::PluginId(256)));
     assert_eq!(offer(&[0, 9]), Err(Violation::TooManyTypes));
-    assert_eq!(offer(&[0, 1, 0x3f]), Err(Violation::AllottedType(0x3f)));
-    assert_eq!(offer(&[0, 2, 0x5f, 0, 0x5f, 0]), Err(Violation::AllottedType(0x1f00)));
-    let ours = [0, 1, 0xaf, 0x50, 0x4c, 2];
-    assert_eq!(offer(&ours), Err(Violation::AllottedType(Kind::Data.frame_type())));
+    assert_eq!(offer(&[0, 0, 4, 1, 2, 3, 4]), Err(Violation::Carried(1)), "more than the preamble");
+    assert_eq!(offer(&[0, 0, 4, 1, 2, 3]), Err(Violation::Cut));
+    let mut much = [&[1][..], &[0; 32], &[0x60, 0, 0x60, 0, 0, 0, 0x44, 1]].concat();
+    much.extend([0; MAX_CARRIED + 1]);
+    let mut bytes = b"\xaf\x50\x4c\x00\x44".to_vec();
+    bytes.push((much.len() - 0x400) as u8);
+    bytes.extend(much);
+    assert_eq!(Frame::read(&bytes), Err(Violation::Carried(1)), "more than fits");
     assert_eq!(Frame::read(&[0x1f, 0]), Err(Violation::FrameType(0x1f)));
 }
 
@@ -101,9 +115,10 @@ fn what_has_no_meaning_yet_is_skipped() {
 #[test]
 fn the_parameter() {
     let policy = "anyone = [\"observe\"]\n";
-    let parameter = Parameter::of(Some(&Policy::parse(policy).unwrap()), Budgets::default());
+    let policy = Policy::parse(policy).unwrap();
+    let parameter = Parameter::of(Some(&policy), Budgets::default(), false);
     let bytes = parameter.write(None);
-    let expected = [1, 2, 0x80, 1, 0, 0, 0x80, 4, 0, 0, 16, 1];
+    let expected = [2, 2, 0x80, 1, 0, 0, 0x80, 4, 0, 0, 16, 1, 0x44, 0];
     assert_eq!(bytes, expected);
     assert_eq!(Parameter::read(&bytes), Ok(parameter.clone()));
     // Without meaning: an option, classes of later versions.
@@ -112,15 +127,20 @@ fn the_parameter() {
     assert_eq!(Parameter::read(&greased), Ok(parameter.clone()));
     let mut classes = bytes.clone();
     classes[11] = 0x21;
-    assert_eq!(Parameter::read(&classes), Ok(parameter));
+    assert_eq!(Parameter::read(&classes), Ok(parameter.clone()));
     for cut in 0..bytes.len() {
         assert_eq!(Parameter::read(&bytes[..cut]), Err(Violation::Cut));
     }
-    let many = [1, 1, 0x80, 1, 0, 0, 0x80, 4, 0, 0, 0x41, 0x01, 1];
+    let many = [2, 2, 0x80, 1, 0, 0, 0x80, 4, 0, 0, 0x41, 0x01, 1, 0];
     assert!(matches!(Parameter::read(&many), Err(Violation::Parameter(_))));
+    let much = [2, 2, 0x80, 1, 0, 0, 0x80, 4, 0, 0, 16, 1, 0x44, 1];
+    assert!(matches!(Parameter::read(&much), Err(Violation::Parameter(_))));
+    // With a cache a hash may be all that is needed.
+    let cached = Parameter::of(Some(&policy), Budgets::default(), true);
+    assert_eq!((parameter.carried, cached.carried), (MAX_CARRIED as u64, 0));
     // An endpoint that grants nothing takes nothing.
-    let none = Parameter::of(Some(&Policy::default()), Budgets::default());
-    assert_eq!((none.budgets, none.classes.len()), (Budgets::NONE, 0));
+    let none = Parameter::of(Some(&Policy::default()), Budgets::default(), false);
+    assert_eq!((none.budgets, none.classes.len(), none.carried), (Budgets::NONE, 0, 0));
     let all = Class::ALL.iter().copied().collect();
     let all = Parameter { classes: all, ..none };
     assert!(!Parameter::read(&all.write(None)).unwrap().classes.contains(&Class::Payload));

@@ -33,7 +33,33 @@ pub(crate) fn offer(plugin: u64, bytes: &[u8]) -> Offer {
     use aws_lc_rs::digest::{SHA256, digest};
     let mut hash = [0; 32];
     hash.copy_from_slice(digest(&SHA256, bytes).as_ref());
-    Offer { plugin, hash, size: bytes.len() as u64, replaces: None, frame_types: Vec::new() }
+    Offer {
+        plugin,
+        hash,
+        size: bytes.len() as u64,
+        preamble: preamble(bytes) as u64,
+        replaces: None,
+        frame_types: Vec::new(),
+        carried: Vec::new(),
+    }
+}
+
+/// Bytes before the object: header, and as its flag and length say key, signature and manifest. Of what is no bundle, some.
+pub(crate) fn preamble(bytes: &[u8]) -> usize {
+    let length = match bytes {
+        [0x89, _, _, _, _, _, _, _, high, low, _, _, _, _, signed, ..] => {
+            16 + 96 * usize::from(*signed) + usize::from(*high) * 256 + usize::from(*low)
+        }
+        _ => 112,
+    };
+    length.min(bytes.len().saturating_sub(1))
+}
+
+/// Hands over a whole bundle, as it is asked for: the preamble, then the rest.
+pub(crate) fn give(end: &mut End, plugin: u64, bytes: &[u8]) {
+    let (preamble, rest) = bytes.split_at(preamble(bytes));
+    hand(end, &data(plugin, 0, preamble)).unwrap();
+    hand(end, &data(plugin, preamble.len() as u64, rest)).unwrap();
 }
 
 pub(crate) fn data(plugin: u64, offset: u64, data: &[u8]) -> Frame<'_> {
@@ -71,7 +97,7 @@ fn frames_before_the_parameter() {
     assert_eq!(said(&mut end.exchange), [] as [Vec<u8>; 0], "nor is anything sent to it");
     // A parameter that is cut.
     let mut end = End::new(taking(|_| {}));
-    let cut = [0xaf, 0x50, 0x4c, 0x00, 1, 1];
+    let cut = [0xaf, 0x50, 0x4c, 0x02, 1, 1];
     assert_eq!(end.exchange.handle_parameters(&cut), Err(Violation::Cut));
 }
 
@@ -81,7 +107,7 @@ fn a_wrong_hash() {
     let (one, other) = (bundle(1, 100), bundle(2, 100));
     assert_eq!(one.len(), other.len());
     hand(&mut end, &Frame::Offer(offer(0, &one))).unwrap();
-    hand(&mut end, &data(0, 0, &other)).unwrap();
+    give(&mut end, 0, &other);
     assert_eq!((end.attached.len(), last_status(&end)), (0, Some(Status::Corrupt)));
 }
 
@@ -89,7 +115,7 @@ fn a_wrong_hash() {
 fn offered(bytes: &[u8]) -> Option<Status> {
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, bytes))).unwrap();
-    hand(&mut end, &data(0, 0, bytes)).unwrap();
+    give(&mut end, 0, bytes);
     assert_eq!((end.attached.len(), end.exchange.memory()), (0, 0));
     last_status(&end)
 }
@@ -133,7 +159,8 @@ fn ten_thousand_different_ones() {
     let mut outcome = Ok(());
     for plugin in 0..10_000u64 {
         // None of these bundles is ever sent whole.
-        let one = Offer { size: 60_000, ..offer(plugin, &plugin.to_be_bytes()) };
+        let one = offer(plugin, &plugin.to_be_bytes());
+        let one = Offer { size: 60_000, preamble: 8_000, ..one };
         outcome = hand(&mut end, &Frame::Offer(one));
         if outcome.is_err() {
             break;
@@ -150,7 +177,7 @@ fn ten_thousand_different_ones() {
     for plugin in 0..256 {
         let bytes = bundle(plugin, 10);
         hand(&mut end, &Frame::Offer(offer(plugin, &bytes))).unwrap();
-        hand(&mut end, &data(plugin, 0, &bytes)).unwrap();
+        give(&mut end, plugin, &bytes);
     }
     assert_eq!(end.attached.len(), 16);
 }
@@ -160,6 +187,7 @@ fn data_that_overlaps_and_contradicts() {
     let bytes = bundle(1, 2000);
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
+    hand(&mut end, &data(0, 0, &bytes[..preamble(&bytes)])).unwrap();
     for at in (0..bytes.len()).rev().step_by(3) {
         // Thousands of pieces, overlapping.
         let piece = &bytes[at..(at + 5).min(bytes.len())];
@@ -179,8 +207,15 @@ fn data_beyond_what_was_asked_for() {
     let bytes = bundle(1, 2000);
     let mut end = victim_of(taking(|config| config.window = 1000));
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
-    assert_eq!(hand(&mut end, &data(0, 999, b"x")), Ok(()));
-    assert_eq!(hand(&mut end, &data(0, 1000, b"x")), Err(Violation::BeyondCredit(0)));
+    let code = preamble(&bytes);
+    hand(&mut end, &data(0, 0, &bytes[..code])).unwrap();
+    let last = code + 999;
+    assert_eq!(hand(&mut end, &data(0, last as u64, &bytes[last..=last])), Ok(()));
+    assert_eq!(hand(&mut end, &data(0, last as u64 + 1, b"x")), Err(Violation::BeyondCredit(0)));
+    // Code, before the manifest was judged.
+    let mut end = victim();
+    hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
+    assert_eq!(hand(&mut end, &data(0, code as u64, b"x")), Err(Violation::BeyondCredit(0)));
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
     let far = data(0, (1 << 62) - 1, &bytes);
@@ -200,10 +235,11 @@ fn offers_that_contradict() {
     // Seventeen that each take the place of the same one.
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
-    hand(&mut end, &data(0, 0, &bytes)).unwrap();
+    give(&mut end, 0, &bytes);
     for plugin in 1..200 {
         let hash = [plugin as u8; 32];
-        let one = Offer { hash, size: 60_000, replaces: Some(0), ..offer(plugin, b"") };
+        let (size, preamble, replaces) = (60_000, 8_000, Some(0));
+        let one = Offer { hash, size, preamble, replaces, ..offer(plugin, b"") };
         hand(&mut end, &Frame::Offer(one)).unwrap();
         let _ = hand(&mut end, &data(plugin, 0, b"x"));
         assert!(end.exchange.memory() <= (320 << 10) * 9 / 8);
@@ -254,7 +290,7 @@ fn storms_of_detach() {
     // DETACH of a plugin that runs, again and again.
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
-    hand(&mut end, &data(0, 0, &bytes)).unwrap();
+    give(&mut end, 0, &bytes);
     for _ in 0..1000 {
         hand(&mut end, &Frame::Detach { plugin: 0 }).unwrap();
     }
@@ -265,7 +301,13 @@ fn storms_of_detach() {
 fn taken_off_while_it_is_attached() {
     let bytes = bundle(1, 100);
     let mut end = victim();
-    let frames = [Frame::Offer(offer(0, &bytes)), data(0, 0, &bytes), Frame::Detach { plugin: 0 }];
+    let (preamble, code) = bytes.split_at(preamble(&bytes));
+    let frames = [
+        Frame::Offer(offer(0, &bytes)),
+        data(0, 0, preamble),
+        data(0, preamble.len() as u64, code),
+        Frame::Detach { plugin: 0 },
+    ];
     for frame in frames {
         let mut room = vec![0; 2000];
         let length = frame.write(&mut room).unwrap();
@@ -292,6 +334,6 @@ fn who_takes_nothing_keeps_nothing() {
     let mut end = victim_of(config(|_| {}));
     let bytes = bundle(1, 100);
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
-    hand(&mut end, &data(0, 0, &bytes)).unwrap();
+    give(&mut end, 0, &bytes);
     assert_eq!((last_status(&end), end.exchange.memory()), (Some(Status::Refused), 0));
 }

@@ -2,8 +2,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod early;
 mod formats;
 mod hostile;
 mod machine;
 mod pair;
 mod rules;
+mod types;

@@ -7,6 +7,7 @@ use equic_plugin::exchange::{
 };
 use equic_plugin::{Policy, pack};
 use equic_transport::operation::Hook;
+use equic_wire::Side;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -107,12 +108,15 @@ pub(crate) struct Pair {
     pub(crate) ends: [End; 2],
     rng: StdRng,
     loss: f64,
-    /// Bytes of DATA frames that were sent.
+    /// Bytes of DATA frames that were sent, and of OFFER frames.
     pub(crate) data: usize,
+    pub(crate) offers: usize,
+    /// WANT frames that were sent.
+    pub(crate) wants: usize,
 }
 
 impl Pair {
-    /// Two ends whose handshake is confirmed.
+    /// Two ends whose handshake is confirmed: a server and a client.
     pub(crate) fn new(
         seed: u64,
         loss: f64,
@@ -122,11 +126,12 @@ impl Pair {
         println!("seed {seed}");
         let parameters = [declared(&second.0), declared(&first.0)];
         let mut ends = [End::new(first), End::new(second)];
+        ends[0].exchange.set_side(Side::Server);
         for (end, parameters) in ends.iter_mut().zip(parameters) {
             end.exchange.handle_parameters(&parameters).unwrap();
             end.exchange.handle_confirmed();
         }
-        Pair { ends, rng: StdRng::seed_from_u64(seed), loss, data: 0 }
+        Pair { ends, rng: StdRng::seed_from_u64(seed), loss, data: 0, offers: 0, wants: 0 }
     }
 
     /// Passes frames until nobody has any more.
@@ -136,10 +141,17 @@ impl Pair {
             for (at, end) in self.ends.iter_mut().enumerate() {
                 end.act();
                 for kind in Kind::ALL {
-                    let mut room = [0; 1100];
-                    let most = self.rng.random_range(300..=room.len());
+                    let mut room = [0; 1150];
+                    // An offer goes into one frame; nothing else is of a length that matters.
+                    let least = if kind == Kind::Offer { room.len() } else { 300 };
+                    let most = self.rng.random_range(least..=room.len());
                     if let Some((length, sent)) = end.exchange.write(kind, &mut room[..most]) {
-                        self.data += if kind == Kind::Data { length } else { 0 };
+                        match kind {
+                            Kind::Data => self.data += length,
+                            Kind::Offer => self.offers += length,
+                            Kind::Want => self.wants += 1,
+                            _ => {}
+                        }
                         flying.push((at, room[..length].to_vec(), sent));
                     }
                 }

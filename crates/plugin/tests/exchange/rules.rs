@@ -5,15 +5,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use equic_plugin::Origin;
 use equic_plugin::exchange::{
     Accepted, Cache, ExchangeConfig, Frame, Kind, Load, Loaded, MemoryCache, Offer, PluginId,
     Progress, Push, Status,
 };
-use equic_plugin::{Origin, Policy};
-use equic_wire::Side;
 
 use crate::common::{key, manifest};
-use crate::hostile::{data, hand, last_status, offer, said, victim, victim_of};
+use crate::hostile::{data, give, hand, last_status, offer, preamble, said, victim, victim_of};
 use crate::pair::{End, Pair, bundle, config, load, progress, push, taking};
 
 fn id(by: Origin, number: u64) -> PluginId {
@@ -42,24 +41,24 @@ fn a_plugin_that_overtakes_the_one_whose_place_it_takes() {
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &first))).unwrap();
     hand(&mut end, &replacing(1, 0, &second)).unwrap();
-    hand(&mut end, &data(1, 0, &second)).unwrap();
-    hand(&mut end, &data(0, 0, &first)).unwrap();
+    give(&mut end, 1, &second);
+    give(&mut end, 0, &first);
     assert_eq!(end.attached, [id(Origin::Peer, 1)]);
     assert_eq!(statuses(&mut end), both);
     // The second runs before the first is offered.
     let mut end = victim();
     hand(&mut end, &replacing(1, 0, &second)).unwrap();
-    hand(&mut end, &data(1, 0, &second)).unwrap();
+    give(&mut end, 1, &second);
     hand(&mut end, &Frame::Offer(offer(0, &first))).unwrap();
-    hand(&mut end, &data(0, 0, &first)).unwrap();
+    give(&mut end, 0, &first);
     assert_eq!(end.attached, [id(Origin::Peer, 1)]);
     assert_eq!(statuses(&mut end), both);
     // One that is refused takes nobody's place.
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &first))).unwrap();
     hand(&mut end, &replacing(1, 0, b"no bundle")).unwrap();
-    hand(&mut end, &data(1, 0, b"no bundle")).unwrap();
-    hand(&mut end, &data(0, 0, &first)).unwrap();
+    give(&mut end, 1, b"no bundle");
+    give(&mut end, 0, &first);
     assert_eq!(end.attached, [id(Origin::Peer, 0)]);
 }
 
@@ -68,11 +67,11 @@ fn a_plugin_that_overtakes_two() {
     let bundles: Vec<Vec<u8>> = (0..3).map(|number| bundle(number, 100)).collect();
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &bundles[0]))).unwrap();
-    hand(&mut end, &data(0, 0, &bundles[0])).unwrap();
+    give(&mut end, 0, &bundles[0]);
     assert_eq!(end.attached, [id(Origin::Peer, 0)]);
     hand(&mut end, &replacing(1, 0, &bundles[1])).unwrap();
     hand(&mut end, &replacing(2, 1, &bundles[2])).unwrap();
-    hand(&mut end, &data(2, 0, &bundles[2])).unwrap();
+    give(&mut end, 2, &bundles[2]);
     assert_eq!(end.attached, [id(Origin::Peer, 2)]);
     let gone = [(0, Status::Detached), (1, Status::Detached), (2, Status::Active)];
     assert_eq!(statuses(&mut end), gone);
@@ -80,7 +79,7 @@ fn a_plugin_that_overtakes_two() {
     let mut end = victim();
     hand(&mut end, &replacing(0, 1, &bundles[0])).unwrap();
     hand(&mut end, &replacing(1, 0, &bundles[1])).unwrap();
-    hand(&mut end, &data(0, 0, &bundles[0])).unwrap();
+    give(&mut end, 0, &bundles[0]);
     assert_eq!(end.attached, [id(Origin::Peer, 0)]);
 }
 
@@ -112,64 +111,6 @@ fn this_end_of_a_plugin_is_off_before_the_peer_answers() {
     let active = Frame::Status { plugin: 0, status: Status::Active, reason: "" };
     hand(end, &active).unwrap();
     assert_eq!(end.attached, []);
-}
-
-/// A bundle with a frame type of its own.
-fn with_frame(number: u64) -> Vec<u8> {
-    let frame = "[[frames]]\ntype = 0x1f00\nack-eliciting = true\n";
-    let manifest = manifest(
-        "\"observe\", \"frames\"",
-        &format!("expires = \"{}-01-01T00:00:00Z\"", 2100 + number),
-        frame,
-    );
-    equic_plugin::pack(&manifest, b"code", Some(&key(7))).unwrap()
-}
-
-fn frames_for_all(config: &mut ExchangeConfig) {
-    config.policy = Policy::parse("anyone = [\"observe\", \"frames\"]").ok();
-}
-
-#[test]
-fn offers_with_the_same_frame_type_that_cross() {
-    for (seed, same) in (0..40).flat_map(|seed| [(seed, false), (seed, true)]) {
-        let end = |number| {
-            taking(|config| {
-                frames_for_all(config);
-                let bundle = with_frame(if same { 0 } else { number });
-                config.push = vec![Arc::new(Push::new(&bundle).unwrap().at_both_ends())];
-            })
-        };
-        let mut pair = Pair::new(seed, 0.3, end(0), end(1));
-        pair.ends[1].exchange.set_side(Side::Server);
-        pair.run();
-        // One of the two runs, at both ends.
-        let [client, server] = &pair.ends;
-        let of_server = [vec![id(Origin::Peer, 0)], vec![id(Origin::Own, 0)]];
-        assert_eq!([client.attached.clone(), server.attached.clone()], of_server, "seed {seed}");
-        let refused = |one: &Progress| matches!(one, Progress::Over(Status::FrameTypes, _));
-        assert!(progress(&client.heard).iter().any(refused), "seed {seed}");
-        // What is taken is not offered.
-        pair.ends[0].exchange.offer(Arc::new(Push::new(&with_frame(7)).unwrap()), None);
-        let last = progress(&pair.ends[0].heard).pop();
-        assert!(matches!(last, Some(Progress::NotOffered(_))), "{last:?}");
-    }
-}
-
-#[test]
-fn two_offers_of_a_peer_with_the_same_frame_type() {
-    let mut end = victim_of(taking(frames_for_all));
-    let with = |plugin, replaces, bytes: &[u8]| {
-        Frame::Offer(Offer { replaces, frame_types: vec![0x1f00], ..offer(plugin, bytes) })
-    };
-    let bundles: Vec<Vec<u8>> = (0..3).map(with_frame).collect();
-    hand(&mut end, &with(0, None, &bundles[0])).unwrap();
-    hand(&mut end, &with(1, None, &bundles[1])).unwrap();
-    assert_eq!(last_status(&end), Some(Status::FrameTypes), "before anything is fetched");
-    hand(&mut end, &data(0, 0, &bundles[0])).unwrap();
-    // It may have the type of the one whose place it takes.
-    hand(&mut end, &with(2, Some(0), &bundles[2])).unwrap();
-    hand(&mut end, &data(2, 0, &bundles[2])).unwrap();
-    assert_eq!(end.attached, [id(Origin::Peer, 2)]);
 }
 
 #[test]
@@ -241,7 +182,7 @@ fn a_peer_has_no_more_compiled_than_it_may() {
         let bytes = bundle(plugin, 1000);
         let replaces = plugin.checked_sub(1);
         hand(&mut end, &Frame::Offer(Offer { replaces, ..offer(plugin, &bytes) })).unwrap();
-        hand(&mut end, &data(plugin, 0, &bytes)).unwrap();
+        give(&mut end, plugin, &bytes);
     }
     assert_eq!(loader.compiled.load(Ordering::Relaxed), 5);
     assert_eq!(last_status(&end), Some(Status::TooLarge));
@@ -264,7 +205,7 @@ fn ten_thousand_whole_bundles_of_many_connections() {
             let bytes = bundle(1000 * connection + plugin, 100);
             let replaces = plugin.checked_sub(1);
             hand(&mut end, &Frame::Offer(Offer { replaces, ..offer(plugin, &bytes) })).unwrap();
-            hand(&mut end, &data(plugin, 0, &bytes)).unwrap();
+            give(&mut end, plugin, &bytes);
             hashes.push(offer(plugin, &bytes).hash);
             assert!(end.exchange.memory() <= 64 << 10);
         }
@@ -289,7 +230,9 @@ fn a_peer_that_leaves_in_the_middle() {
     for plugin in 0..4 {
         let bytes = bundle(plugin, 10_000);
         hand(&mut end, &Frame::Offer(offer(plugin, &bytes))).unwrap();
-        hand(&mut end, &data(plugin, 5, &bytes[5..200])).unwrap();
+        let code = preamble(&bytes);
+        hand(&mut end, &data(plugin, 0, &bytes[..code])).unwrap();
+        hand(&mut end, &data(plugin, code as u64 + 5, &bytes[code + 5..code + 200])).unwrap();
     }
     let mut room = [0; 1200];
     assert!(end.exchange.write(Kind::Offer, &mut room).is_some());

@@ -67,8 +67,9 @@ impl Connection {
         by: Option<HookId>,
     ) -> Result<HookId, AttachError> {
         let id = self.hooks.attach(hook, points, frames, by.is_some())?;
-        if let Some(by) = by {
-            self.extensions.on_brought(id, by);
+        match by {
+            Some(by) => self.extensions.on_brought(id, by),
+            None => self.extensions.on_attached(id, frames),
         }
         // The paper's InitOpaqueData: it is this hook that begins, and it alone.
         let side = u64::from(self.side == Side::Server);

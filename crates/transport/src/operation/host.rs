@@ -184,6 +184,8 @@ pub(crate) struct Extensions {
     pub(super) requests: VecDeque<Request>,
     /// Hooks that other hooks brought, and those that did.
     pub(super) brought: Vec<(HookId, HookId)>,
+    /// Frame types of hooks that were attached from outside, with the hooks.
+    owned: Vec<(HookId, u64)>,
     /// A hook that holds stream data back.
     pub(super) hold: Option<Hold>,
     /// Calls from hook to hook that are being made, one in the other.
@@ -204,6 +206,11 @@ impl Extensions {
 
     fn waiting(&mut self, brought: bool) -> &mut VecDeque<Extension> {
         if brought { &mut self.waiting_of_brought } else { &mut self.waiting }
+    }
+
+    /// A hook was attached from outside that has these frame types.
+    pub(crate) fn on_attached(&mut self, hook: HookId, frames: &[OwnFrame]) {
+        self.owned.extend(frames.iter().map(|own| (hook, own.frame_type)));
     }
 
     /// A hook has written a transport parameter of this number.
@@ -243,6 +250,7 @@ impl Extensions {
         self.waiting.retain(|one| one.hook != hook);
         self.waiting_of_brought.retain(|one| one.hook != hook);
         self.declared.retain(|(own, _)| *own != hook);
+        self.owned.retain(|(own, _)| *own != hook);
         self.skipped = self.skipped.take().filter(|(by, _)| *by != hook);
         self.forget_requests(hook);
         self.messages.forget(hook);
@@ -337,6 +345,14 @@ impl<'a> Host<'a> {
         }
         waiting.push_back(Extension { hook, frame_type, token, eliciting, brought });
         Ok(())
+    }
+
+    /// Frame types of other hooks that were attached from outside. Those of hooks that hooks brought ([`Host::attach`]) are
+    /// not among them: who brought them knows them.
+    pub fn frame_types(&mut self) -> Vec<u64> {
+        let hook = self.hook();
+        let owned = self.view.extensions().owned.iter();
+        owned.filter(|(own, _)| *own != hook).map(|(_, frame_type)| *frame_type).collect()
     }
 
     /// Has frames of these types skipped, 256 types at most, wherever no hook owns them: they begin with the type and

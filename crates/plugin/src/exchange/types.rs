@@ -1,0 +1,143 @@
+//! Frame types of plugins on the wire: which ones an offer may allot, and which ones this endpoint allots.
+//!
+//! A plugin names its frame types in its manifest; what stands for them on the wire its offerer chooses, for one
+//! connection. A client allots even numbers and a server odd ones, so offers that cross do not collide.
+
+use equic_wire::frame::FrameType;
+use equic_wire::{Side, VarInt};
+use thiserror::Error;
+
+use super::frame::Kind;
+
+/// Frame types below are for the IETF to give (RFC 9000 s.22.1.1).
+const FIRST_PRIVATE: u64 = 0x40;
+
+/// Reason for which an offer's frame types are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum NotAllotted {
+    /// A number that the IETF gives.
+    #[error("frame type {0:#x} is not a private one: those begin at 0x40")]
+    Reserved(u64),
+    /// A frame type of QUIC or of an extension that the transport knows.
+    #[error("frame type {0:#x} is the transport's own")]
+    Known(u64),
+    /// A frame type of the exchange.
+    #[error("frame type {0:#x} is the exchange's own")]
+    Exchange(u64),
+    /// A number that is the other side's to allot.
+    #[error(
+        "frame type {0:#x} is not its side's to allot: a client has even ones, a server odd ones"
+    )]
+    OtherSide(u64),
+    /// The same offer has it twice.
+    #[error("frame type {0:#x} is allotted twice")]
+    Twice(u64),
+    /// Another plugin of the connection has it.
+    #[error("frame type {0:#x} is in use on the connection")]
+    InUse(u64),
+}
+
+/// Whether an offer by `side` may allot these types; `in_use` are those that others have.
+pub(super) fn check(
+    types: &[u64],
+    side: Side,
+    in_use: impl Fn(u64) -> bool,
+) -> Result<(), NotAllotted> {
+    for (at, one) in types.iter().copied().enumerate() {
+        free(one, side)?;
+        if types[..at].contains(&one) {
+            return Err(NotAllotted::Twice(one));
+        }
+        if in_use(one) {
+            return Err(NotAllotted::InUse(one));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a number may be allotted by `side` at all.
+fn free(one: u64, side: Side) -> Result<(), NotAllotted> {
+    if one < FIRST_PRIVATE {
+        return Err(NotAllotted::Reserved(one));
+    }
+    if VarInt::new(one).map_or(true, |one| FrameType(one).is_known()) {
+        return Err(NotAllotted::Known(one));
+    }
+    if Kind::of(one).is_some() {
+        return Err(NotAllotted::Exchange(one));
+    }
+    if one % 2 != u64::from(side == Side::Server) {
+        return Err(NotAllotted::OtherSide(one));
+    }
+    Ok(())
+}
+
+/// Types to allot for those that a manifest names: the same where they may be, else others of the same length on the wire.
+/// None: all of that length are taken, of which there are more than a connection has offers for.
+pub(super) fn choose(named: &[u64], side: Side, in_use: impl Fn(u64) -> bool) -> Option<Vec<u64>> {
+    let mut chosen: Vec<u64> = Vec::with_capacity(named.len());
+    for name in named {
+        let (low, high) = of_one_length(*name);
+        let first = name & !1 | u64::from(side == Side::Server);
+        let mut all = (first..=high).step_by(2).chain((low..first).rev());
+        let one =
+            all.find(|one| free(*one, side).is_ok() && !chosen.contains(one) && !in_use(*one))?;
+        chosen.push(one);
+    }
+    Some(chosen)
+}
+
+/// The least and the largest number that take as many bytes as this one (RFC 9000 s.16), of those that may be allotted.
+fn of_one_length(number: u64) -> (u64, u64) {
+    match number {
+        ..=0x3fff => (FIRST_PRIVATE, 0x3fff),
+        0x4000..=0x3fff_ffff => (0x4000, 0x3fff_ffff),
+        _ => (0x4000_0000, (1 << 62) - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const NOBODY: fn(u64) -> bool = |_| false;
+
+    #[test]
+    fn what_may_not_be_allotted_has_a_name() {
+        use NotAllotted::{Exchange, InUse, Known, OtherSide, Reserved, Twice};
+        let by_server = |types: &[u64]| check(types, Side::Server, |one| one == 0x1f09);
+        assert_eq!(by_server(&[0x1f01, 0x1f03]), Ok(()));
+        assert_eq!(by_server(&[0x3f]), Err(Reserved(0x3f)));
+        // ACK_FREQUENCY, which the transport has.
+        assert_eq!(by_server(&[0xaf]), Err(Known(0xaf)));
+        assert_eq!(by_server(&[1 << 62 | 1]), Err(Known(1 << 62 | 1)));
+        let data = Kind::Data.frame_type();
+        assert_eq!(by_server(&[data]), Err(Exchange(data)));
+        assert_eq!(by_server(&[0x1f00]), Err(OtherSide(0x1f00)));
+        assert_eq!(check(&[0x1f01], Side::Client, NOBODY), Err(OtherSide(0x1f01)));
+        assert_eq!(by_server(&[0x1f01, 0x1f01]), Err(Twice(0x1f01)));
+        assert_eq!(by_server(&[0x1f01, 0x1f09]), Err(InUse(0x1f09)));
+    }
+
+    #[test]
+    fn what_is_chosen_may_be_allotted() {
+        let mut taken = BTreeSet::new();
+        for round in 0..100 {
+            let side = if round % 2 == 0 { Side::Client } else { Side::Server };
+            let named = [0x1f00, 0xae, 0x3fff, 0x4000, 0x2f50_4c00, (1 << 62) - 1, 0x40];
+            let chosen = choose(&named, side, |one| taken.contains(&one)).unwrap();
+            assert_eq!(check(&chosen, side, |one| taken.contains(&one)), Ok(()));
+            for (one, name) in chosen.iter().zip(named) {
+                let length = |number| VarInt::new(number).unwrap().encoded_len();
+                assert_eq!(length(*one), length(name), "{one:#x} for {name:#x}");
+            }
+            taken.extend(chosen);
+        }
+        let named = choose(&[0x1f00], Side::Client, NOBODY).unwrap();
+        assert_eq!(named, [0x1f00], "as it is named, where it can be");
+        assert_eq!(choose(&[0x1f00], Side::Client, |one| one < 0x4000), None);
+    }
+}

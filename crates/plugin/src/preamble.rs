@@ -1,0 +1,119 @@
+//! What stands in a bundle before its object: the header with all lengths, the author's key and signature, the manifest. It
+//! is judged before anything of the object is there, by who receives a bundle piece by piece.
+
+use crate::bundle::{BundleError, MAX_CODE, MAX_MANIFEST};
+use crate::key::{KEY, PublicKey, SIGNATURE};
+use crate::manifest::Manifest;
+use crate::transparency::staple_length;
+
+/// The first eight bytes; the last of them is the format's version.
+pub(crate) const MAGIC: [u8; 8] = *b"\x89QPLUG\n\x01";
+/// Magic, lengths of manifest (2) and object (4), whether it is signed (1), and 1 more than the hashes of its staple, or 0
+/// if it has none (1).
+pub(crate) const HEADER: usize = 16;
+
+/// Bytes of a preamble at most.
+pub(crate) const MAX_PREAMBLE: usize = HEADER + KEY + SIGNATURE + MAX_MANIFEST;
+
+/// The header of a bundle: the lengths of its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    manifest: usize,
+    pub(crate) code: usize,
+    signed: bool,
+    /// Bytes of the staple; 0: there is none.
+    staple: usize,
+}
+
+impl Header {
+    /// Reads the header that a bundle begins with.
+    pub(crate) fn read(bundle: &[u8]) -> Result<Header, BundleError> {
+        let bytes: &[u8; HEADER] = bundle.first_chunk().ok_or(BundleError::Magic)?;
+        let [m0, m1, m2, m3, m4, m5, m6, m7, t0, t1, c0, c1, c2, c3, signed, hashes] = *bytes;
+        if [m0, m1, m2, m3, m4, m5, m6, m7] != MAGIC {
+            return Err(BundleError::Magic);
+        }
+        let manifest = usize::from(u16::from_be_bytes([t0, t1]));
+        let code = u32::from_be_bytes([c0, c1, c2, c3]);
+        let code =
+            usize::try_from(code).map_err(|_| BundleError::Header("the object is too long"))?;
+        if !(1..=MAX_MANIFEST).contains(&manifest) {
+            return Err(BundleError::Header("the manifest is empty or too long"));
+        }
+        if !(1..=MAX_CODE).contains(&code) {
+            return Err(BundleError::Header("the object is empty or too long"));
+        }
+        if signed > 1 {
+            return Err(BundleError::Header("a flag that version 1 does not have"));
+        }
+        let staple = match (hashes.checked_sub(1), signed) {
+            (None, _) => 0,
+            (Some(_), 0) => {
+                return Err(BundleError::Header(
+                    "a proof that it is in a log, without a signature",
+                ));
+            }
+            (Some(hashes), _) => {
+                staple_length(hashes).ok_or(BundleError::Header("a proof that is too long"))?
+            }
+        };
+        Ok(Header { manifest, code, signed: signed == 1, staple })
+    }
+
+    /// Bytes before the object.
+    pub(crate) fn preamble(&self) -> usize {
+        HEADER + if self.signed { KEY + SIGNATURE } else { 0 } + self.manifest
+    }
+
+    /// Bytes of the bundle.
+    pub(crate) fn total(&self) -> usize {
+        self.preamble() + self.code + self.staple
+    }
+}
+
+/// A preamble that was read: its lengths can be, its signature, if it has one, is that of its manifest, and that is sound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Preamble<'b> {
+    pub(crate) header: Header,
+    pub(crate) manifest: Manifest,
+    /// The manifest as its author wrote it.
+    pub(crate) text: &'b [u8],
+    /// Author and signature.
+    pub(crate) signed: Option<(PublicKey, &'b [u8; SIGNATURE])>,
+}
+
+impl<'b> Preamble<'b> {
+    /// Reads a whole preamble, of a bundle of `size` bytes.
+    pub(crate) fn parse(bytes: &'b [u8], size: usize) -> Result<Preamble<'b>, BundleError> {
+        let header = Header::read(bytes)?;
+        if size != header.total() {
+            return Err(BundleError::Length { expected: header.total(), found: size });
+        }
+        if bytes.len() != header.preamble() {
+            return Err(BundleError::Preamble { expected: header.preamble(), found: bytes.len() });
+        }
+        let signature = if header.signed { KEY + SIGNATURE } else { 0 };
+        let (signed, text) = bytes[HEADER..].split_at(signature);
+        // The cheapest first: nothing is parsed that somebody else signed.
+        let signed = match signed.split_first_chunk::<KEY>() {
+            Some((key, signature)) => {
+                let key = PublicKey::from_bytes(*key);
+                let signature: Option<&[u8; SIGNATURE]> = signature.try_into().ok();
+                let signature = signature.filter(|signature| key.signed(text, signature));
+                Some((key, signature.ok_or(BundleError::Signature(key))?))
+            }
+            None => None,
+        };
+        Ok(Preamble { header, manifest: Manifest::parse(text)?, text, signed })
+    }
+
+    /// Public key that the signature belongs to; none if nobody signed it.
+    pub(crate) fn author(&self) -> Option<PublicKey> {
+        self.signed.map(|(author, _)| author)
+    }
+
+    /// Whether a staple stands behind the object. What it proves is not known before that is there.
+    pub(crate) fn has_staple(&self) -> bool {
+        self.header.staple > 0
+    }
+}

@@ -1,0 +1,131 @@
+//! Frame types of a plugin under other numbers: bytecode knows those that its manifest names, the wire of a connection those
+//! that the offer allotted. Here one becomes the other, in calls and at the beginning of frames.
+
+use equic_transport::operation::{Bytes, Call, HookError};
+use equic_wire::{Reader, VarInt, Writer};
+
+use crate::manifest::Frame;
+
+/// A frame type under its two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FrameTypes {
+    /// As the plugin names it.
+    pub(super) named: u64,
+    /// As it is on the wire.
+    pub(super) wire: u64,
+}
+
+/// Frame types of a plugin on a connection, in the order of its manifest.
+#[derive(Clone, Debug)]
+pub(super) struct Allotted(Vec<FrameTypes>);
+
+impl Allotted {
+    /// Those of a manifest, with the types that an offer allots.
+    pub(super) fn new(frames: &[Frame], wire: &[u64]) -> Allotted {
+        let pairs = frames.iter().zip(wire);
+        Allotted(
+            pairs.map(|(own, wire)| FrameTypes { named: own.frame_type, wire: *wire }).collect(),
+        )
+    }
+
+    /// Whether any has another number on the wire than in the manifest.
+    pub(super) fn differ(&self) -> bool {
+        self.0.iter().any(|one| one.named != one.wire)
+    }
+
+    /// The number on the wire of a type that the plugin names; none: it is none of its own.
+    pub(super) fn wire(&self, named: u64) -> Option<u64> {
+        self.0.iter().find(|one| one.named == named).map(|one| one.wire)
+    }
+
+    /// The type that a call is about; none: the call is about none of the plugin's own.
+    pub(super) fn of(&self, call: &Call<'_>) -> Option<FrameTypes> {
+        self.0.iter().find(|one| one.wire == call.parameter).copied()
+    }
+}
+
+impl FrameTypes {
+    /// The bytes of a call for the plugin to see, with the frame under the type that the plugin names; and how many bytes
+    /// more they are than those on the wire.
+    pub(super) fn seen(self, bytes: &Bytes<'_>) -> Option<(Vec<u8>, isize)> {
+        match bytes {
+            Bytes::None => None,
+            Bytes::In(frame) => Some(self.named_in(frame)),
+            // Who looks on sees an empty buffer.
+            Bytes::Out(buffer) => Some((vec![0; buffer.len()], 0)),
+        }
+    }
+
+    fn named_in(self, frame: &[u8]) -> (Vec<u8>, isize) {
+        let mut reader = Reader::new(frame);
+        if reader.varint().map(VarInt::get) != Ok(self.wire) {
+            // Not a frame of this type, whatever it is.
+            return (frame.to_vec(), 0);
+        }
+        let mut head = [0; 8];
+        let mut writer = Writer::new(&mut head);
+        // Eight bytes are enough for any.
+        let _ = writer.varint(varint(self.named));
+        let seen = [writer.written(), reader.rest()].concat();
+        let more = seen.len() as isize - frame.len() as isize;
+        (seen, more)
+    }
+
+    /// Room that the plugin has for a frame where there are so many bytes on the wire.
+    pub(super) fn room(self, bytes: usize) -> usize {
+        let longer =
+            varint(self.wire).encoded_len().saturating_sub(varint(self.named).encoded_len());
+        bytes.saturating_sub(longer)
+    }
+
+    /// Writes a frame that the plugin wrote as it is on the wire; returns its length there.
+    ///
+    /// # Errors
+    /// It is not of the type that was asked for.
+    pub(super) fn write(self, written: &[u8], buffer: &mut [u8]) -> Result<usize, HookError> {
+        let mut reader = Reader::new(written);
+        let found = reader.varint().map(VarInt::get);
+        let wrong =
+            || HookError(format!("what it wrote is not one frame of type {:#x}", self.named));
+        if found != Ok(self.named) {
+            return Err(wrong());
+        }
+        let mut writer = Writer::new(buffer);
+        writer.varint(varint(self.wire)).map_err(|_| wrong())?;
+        writer.bytes(reader.rest()).map_err(|_| wrong())?;
+        Ok(writer.position())
+    }
+}
+
+fn varint(value: u64) -> VarInt {
+    VarInt::new(value).unwrap_or(VarInt::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_there_and_back() {
+        for (named, wire) in
+            [(0x1f00, 0x1f03), (0x1f00, 0x4001), (0x2f50_0000, 0x41), (0x40, 1 << 40)]
+        {
+            let types = FrameTypes { named, wire };
+            let mut space = [0; 64];
+            let mut writer = Writer::new(&mut space);
+            writer.varint(varint(named)).unwrap();
+            writer.bytes(b"\x05hello").unwrap();
+            let written = writer.written().to_vec();
+            let mut packet = vec![0; written.len() + 8];
+            let length = types.write(&written, &mut packet).unwrap();
+            assert!(types.room(length) <= written.len());
+            let more = written.len() as isize - length as isize;
+            assert_eq!(types.seen(&Bytes::In(&packet[..length])), Some((written.clone(), more)));
+            // No room, another type, and nothing at all.
+            assert!(types.write(&written, &mut packet[..length - 1]).is_err());
+            assert!(types.write(b"\x41\x05hello", &mut packet[..]).is_err());
+            assert!(types.write(b"", &mut packet).is_err());
+            assert_eq!(types.seen(&Bytes::In(b"\x01")), Some((b"\x01".to_vec(), 0)));
+        }
+    }
+}

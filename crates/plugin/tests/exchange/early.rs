@@ -1,0 +1,256 @@
+//! Manifests before code: what the policy does not let run is refused by what its offer carries, or by the part of its bundle
+//! that is asked for first; and a manifest is only as good as the hash.
+
+use std::sync::Arc;
+
+use equic_plugin::exchange::{
+    Cache, ExchangeConfig, Frame, MAX_CARRIED, MemoryCache, Offer, Progress, Push, Status,
+    Violation,
+};
+use equic_plugin::{MAX_MANIFEST, Policy, pack};
+
+use crate::common::{CODE, key, manifest, operation};
+use crate::hostile::{data, give, hand, last_status, offer, preamble, said, victim_of};
+use crate::pair::{End, Pair, bundle, config, progress, push, taking};
+
+/// An offer that carries so many bytes of the bundle.
+fn carrying(plugin: u64, bytes: &[u8], carried: usize) -> Offer {
+    Offer { carried: bytes[..carried].to_vec(), ..offer(plugin, bytes) }
+}
+
+/// Limits of the WANT frames that the end sends now.
+fn wanted(end: &mut End) -> Vec<u64> {
+    let limit = |bytes: &Vec<u8>| match Frame::read(bytes).unwrap().0 {
+        Frame::Want { limit, .. } => Some(limit),
+        _ => None,
+    };
+    said(&mut end.exchange).iter().filter_map(limit).collect()
+}
+
+/// A bundle that the policy refuses, and the status that it ends with.
+fn refused() -> Vec<(&'static str, Vec<u8>, Status, &'static str)> {
+    let of = |classes: &str, top: &str, end: &str, author| {
+        let manifest = manifest(classes, top, end);
+        pack(&manifest, CODE, author).unwrap_or_else(|error| panic!("{error}\n{manifest}"))
+    };
+    let (ann, bob) = (key(7), key(8));
+    let observe = "\"observe\"";
+    let abi = manifest(observe, "", "").replace("abi = 2", "abi = 3");
+    let frames = "[[frames]]\ntype = 0x1f00\nack-eliciting = false\n";
+    vec![
+        ("author", of("\"observe\", \"tune\"", "", "", Some(&bob)), Status::Refused, "`tune`"),
+        ("nobody", of("\"observe\", \"raise\"", "", "", None), Status::Refused, "`raise`"),
+        ("class", of("\"observe\", \"payload\"", "", "", Some(&ann)), Status::Refused, "`payload`"),
+        (
+            "operation",
+            of("\"observe\", \"choose\"", "", &operation("SelectPath", "replace"), Some(&ann)),
+            Status::Refused,
+            "SelectPath",
+        ),
+        (
+            "size",
+            pack(&manifest(observe, "", ""), &[7; 6000], Some(&ann)).unwrap(),
+            Status::TooLarge,
+            "object is 6000",
+        ),
+        ("memory", of(observe, "memory = 1048576", "", Some(&ann)), Status::TooLarge, "memory is"),
+        ("ABI", pack(&abi, CODE, Some(&ann)).unwrap(), Status::Unsupported, "ABI 3"),
+        (
+            "expired",
+            of(observe, "expires = \"2020-01-01T00:00:00Z\"", "", Some(&ann)),
+            Status::Expired,
+            "expired",
+        ),
+        (
+            "frames",
+            of("\"observe\", \"frames\"", "", frames, Some(&ann)),
+            Status::Refused,
+            "ack-eliciting",
+        ),
+        (
+            "types",
+            of(observe, "", "", Some(&ann)),
+            Status::FrameTypes,
+            "1 frame types are allotted",
+        ),
+    ]
+}
+
+fn strict(config: &mut ExchangeConfig) {
+    let key = key(7).public();
+    let text = format!(
+        "anyone = [\"observe\", \"frames\"]\n[limits]\ncode = 5000\n\
+         [[author]]\nname = \"ann\"\nkey = \"{key}\"\nclasses = [\"observe\", \"tune\", \"frames\"]\n"
+    );
+    config.policy = Some(Policy::parse(&text).unwrap());
+}
+
+#[test]
+fn what_the_policy_refuses_is_refused_before_a_byte_of_code() {
+    for (what, bytes, status, why) in refused() {
+        let frame_types =
+            if what == "types" || what == "frames" { vec![0x1f01] } else { Vec::new() };
+        let code = preamble(&bytes);
+        // The offer carries all of the preamble, a part of it, or nothing.
+        for carried in [code, 100, 0] {
+            let mut end = victim_of(taking(strict));
+            let offer = Offer { frame_types: frame_types.clone(), ..carrying(0, &bytes, carried) };
+            hand(&mut end, &Frame::Offer(offer)).unwrap();
+            if carried < code {
+                assert_eq!(wanted(&mut end), [code as u64], "{what}: the preamble and no more");
+                assert_eq!(last_status(&end), None);
+                hand(&mut end, &data(0, carried as u64, &bytes[carried..code])).unwrap();
+            }
+            assert_eq!(wanted(&mut end), [] as [u64; 0], "{what}");
+            let Some(Progress::Over(found, said)) = progress(&end.heard).pop() else {
+                panic!("{what}: {:?}", progress(&end.heard))
+            };
+            assert!(found == status && said.contains(why), "{what}: {found}: {said}");
+            assert_eq!(end.exchange.memory(), 0, "{what}");
+            let update = end.heard.lock().unwrap().pop().unwrap();
+            assert!(update.name.is_some(), "{what}: its manifest was read");
+        }
+    }
+}
+
+#[test]
+fn what_the_policy_lets_run_is_asked_for_once_its_manifest_is_there() {
+    let bytes = bundle(1, 2000);
+    let code = preamble(&bytes);
+    for carried in [code, 100, 0] {
+        let mut end = victim_of(taking(|_| {}));
+        hand(&mut end, &Frame::Offer(carrying(0, &bytes, carried))).unwrap();
+        assert!(
+            end.exchange.memory() <= code * 9 / 8 + 8 || carried == code,
+            "no room for code yet"
+        );
+        if carried < code {
+            assert_eq!(wanted(&mut end), [code as u64]);
+            hand(&mut end, &data(0, carried as u64, &bytes[carried..code])).unwrap();
+        }
+        assert_eq!(wanted(&mut end), [bytes.len() as u64]);
+        hand(&mut end, &data(0, code as u64, &bytes[code..])).unwrap();
+        assert_eq!(end.attached.len(), 1);
+    }
+}
+
+/// Without a cache the offer carries the manifest; with one it is a hash, and so it is all there is to send of a bundle
+/// that is known.
+#[test]
+fn a_bundle_that_is_known_costs_its_hash() {
+    let cache = Arc::new(MemoryCache::new(1 << 20));
+    let visit = |push: Arc<Push>, cache: Option<Arc<dyn Cache>>| {
+        let pushing = config(|config| config.push = vec![push]);
+        let mut pair = Pair::new(3, 0.0, pushing, taking(|config| config.cache = cache));
+        pair.run();
+        assert_eq!(pair.ends[1].attached.len(), 1);
+        (pair.offers, pair.wants, pair.data)
+    };
+    let size = bundle(1, 5000).len();
+    let code = preamble(&bundle(1, 5000));
+    let (offers, wants, data) = visit(push(1, 5000), None);
+    assert!(offers > code && data < size - code + 200, "{offers} and {data} of {size}");
+    assert_eq!(wants, 1, "only for the code");
+    let (offers, wants, data) = visit(push(1, 5000), Some(cache.clone()));
+    assert!(offers < 50 && data > size, "{offers} and {data} of {size}");
+    assert_eq!(wants, 2, "for the manifest, and for the code");
+    let (offers, wants, data) = visit(push(1, 5000), Some(cache.clone()));
+    assert!((32..50).contains(&offers), "{offers} bytes of offers");
+    assert_eq!((wants, data), (0, 0));
+    // A manifest that no packet has room for, as long as there are any: the rest of it is asked for.
+    let of = |padding: usize| {
+        let manifest = manifest("\"observe\"", &"#".repeat(padding), "");
+        pack(&manifest, CODE, Some(&key(7))).unwrap()
+    };
+    let longest = of(1 + 16 + 96 + MAX_MANIFEST - preamble(&of(1)));
+    assert_eq!(preamble(&longest), 16 + 96 + MAX_MANIFEST);
+    let (offers, wants, _) = visit(Arc::new(Push::new(&longest).unwrap()), None);
+    assert!((MAX_CARRIED..MAX_CARRIED + 50).contains(&offers), "{offers}");
+    assert_eq!(wants, 2);
+}
+
+/// What the OFFER carries is not believed: it is a part of the bundle, and that has the hash.
+#[test]
+fn a_manifest_that_is_not_the_bundles() {
+    // What runs here, and what does not: `tune` is for Ann.
+    let modest = pack(&manifest("\"observe\"", "", ""), CODE, Some(&key(8))).unwrap();
+    let greedy = manifest("\"observe\", \"tune\"", "", "");
+    let greedy = pack(&greedy, CODE, Some(&key(8))).unwrap();
+    let (front, back) = (preamble(&modest), preamble(&greedy));
+    let status = |end: &End| match progress(&end.heard).pop() {
+        Some(Progress::Over(status, why)) => (status, why),
+        other => panic!("{other:?}"),
+    };
+    // The hash is the greedy one's; the manifest and the lengths are the other's.
+    let hash = offer(0, &greedy).hash;
+    let mut end = victim_of(taking(strict));
+    hand(&mut end, &Frame::Offer(Offer { hash, ..carrying(0, &modest, front) })).unwrap();
+    assert_eq!(wanted(&mut end), [modest.len() as u64]);
+    hand(&mut end, &data(0, front as u64, &modest[front..])).unwrap();
+    let (found, why) = status(&end);
+    assert!(found == Status::Corrupt && why.contains("does not have the hash"), "{why}");
+    // Then the real manifest, where the other was.
+    let mut end = victim_of(taking(strict));
+    hand(&mut end, &Frame::Offer(Offer { hash, ..carrying(0, &modest, front) })).unwrap();
+    hand(&mut end, &data(0, 0, &greedy[..front])).unwrap();
+    let (found, why) = status(&end);
+    assert!(
+        found == Status::Corrupt && why.contains("not the one that the offer carried"),
+        "{why}"
+    );
+    // The lengths are the greedy one's.
+    let mut end = victim_of(taking(strict));
+    let lies = Offer { carried: modest[..front].to_vec(), ..offer(0, &greedy) };
+    assert_eq!(lies.preamble, back as u64);
+    hand(&mut end, &Frame::Offer(lies)).unwrap();
+    hand(&mut end, &data(0, front as u64, &greedy[front..back])).unwrap();
+    let (found, why) = status(&end);
+    assert!(found == Status::Corrupt && why.contains("where its header says"), "{why}");
+    // The right bundle, and a preamble of another length: fetched, and from the cache.
+    let cache = Arc::new(MemoryCache::new(1 << 20));
+    for cached in [false, true] {
+        let mut end = victim_of(taking(|config| {
+            config.cache = cached.then(|| cache.clone() as Arc<dyn Cache>);
+        }));
+        if cached {
+            cache.put(&offer(0, &modest).hash, &modest.clone().into());
+        }
+        let lies = Offer { preamble: front as u64 - 1, ..offer(0, &modest) };
+        hand(&mut end, &Frame::Offer(lies)).unwrap();
+        hand(&mut end, &data(0, 0, &modest[..front - 1])).unwrap_or_default();
+        let (found, why) = status(&end);
+        assert!(found == Status::Corrupt && why.contains("stand before the object"), "{why}");
+    }
+    // And the connections live: the same end takes another plugin.
+    let mut end = victim_of(taking(strict));
+    hand(&mut end, &Frame::Offer(Offer { hash, ..carrying(0, &modest, front) })).unwrap();
+    hand(&mut end, &data(0, front as u64, &modest[front..])).unwrap();
+    hand(&mut end, &Frame::Offer(carrying(1, &modest, front))).unwrap();
+    give(&mut end, 1, &modest);
+    assert_eq!(end.attached.len(), 1);
+}
+
+#[test]
+fn no_more_is_carried_than_the_accepter_lets() {
+    let bytes = bundle(1, 100);
+    let code = preamble(&bytes);
+    // An end with a cache wants hashes.
+    let cache = Arc::new(MemoryCache::new(1 << 20));
+    let mut end = victim_of(taking(|config| config.cache = Some(cache)));
+    let one = Frame::Offer(carrying(0, &bytes, 1));
+    assert_eq!(hand(&mut end, &one), Err(Violation::Carried(0)));
+    // Lengths of preambles that cannot be.
+    for length in [0, bytes.len() as u64, 8400, 1 << 40] {
+        let mut end = victim_of(taking(|_| {}));
+        let one = Offer { preamble: length, ..offer(0, &bytes) };
+        hand(&mut end, &Frame::Offer(one)).unwrap();
+        assert_eq!((last_status(&end), wanted(&mut end).len()), (Some(Status::Corrupt), 0));
+    }
+    // The same offer again is the same, and one that carries another length is not.
+    let mut end = victim_of(taking(|_| {}));
+    for _ in 0..3 {
+        hand(&mut end, &Frame::Offer(carrying(0, &bytes, code))).unwrap();
+    }
+    let other = hand(&mut end, &Frame::Offer(carrying(0, &bytes, code - 1)));
+    assert_eq!(other, Err(Violation::OfferTwice(0)));
+}

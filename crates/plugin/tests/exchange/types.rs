@@ -1,0 +1,151 @@
+//! Frame types that offers allot: plugins that name the same run beside one another, and what may not be allotted is
+//! refused before anything is fetched.
+
+use std::sync::{Arc, Mutex};
+
+use equic_plugin::exchange::{
+    Accepted, ExchangeConfig, Frame, Kind, Offer, PluginId, Progress, Push, Status,
+};
+use equic_plugin::{Origin, Policy};
+
+use crate::common::{key, manifest};
+use crate::hostile::{give, hand, last_status, offer, victim_of};
+use crate::pair::{Heard, Pair, load, progress, taking};
+
+fn id(by: Origin, number: u64) -> PluginId {
+    PluginId { by, number }
+}
+
+/// A bundle with two frame types of its own, whose manifest differs by its number.
+fn with_frames(number: u64) -> Vec<u8> {
+    let frames = "[[frames]]\ntype = 0x1f00\nack-eliciting = true\n\
+                  [[frames]]\ntype = 0x41\nack-eliciting = true\n";
+    let manifest = manifest(
+        "\"observe\", \"frames\"",
+        &format!("expires = \"{}-01-01T00:00:00Z\"", 2100 + number),
+        frames,
+    );
+    equic_plugin::pack(&manifest, b"code", Some(&key(7))).unwrap()
+}
+
+fn push(number: u64) -> Arc<Push> {
+    Arc::new(Push::new(&with_frames(number)).unwrap().at_both_ends())
+}
+
+/// Which side's plugin an end has loaded, and its frame types on the wire.
+type Allotted = Arc<Mutex<Vec<(Origin, Vec<u64>)>>>;
+
+/// An end that takes such plugins, and pushes some.
+fn end(push: Vec<Arc<Push>>) -> ((ExchangeConfig, Heard), Allotted) {
+    let allotted = Allotted::default();
+    let loaded = allotted.clone();
+    let config = taking(|config| {
+        config.policy = Policy::parse("anyone = [\"observe\", \"frames\"]").ok();
+        config.push = push;
+        config.load = Arc::new(move |plugin: &Accepted<'_>| {
+            loaded.lock().unwrap().push((plugin.origin, plugin.frame_types.to_vec()));
+            load(plugin)
+        });
+    });
+    (config, allotted)
+}
+
+/// Of each plugin that runs, the types at the end that offered it and at the other: sorted.
+fn types(of: &Allotted, by: Origin) -> Vec<Vec<u64>> {
+    let all = of.lock().unwrap();
+    let mut types: Vec<Vec<u64>> =
+        all.iter().filter(|(origin, _)| *origin == by).map(|(_, types)| types.clone()).collect();
+    types.sort();
+    types
+}
+
+#[test]
+fn plugins_that_name_the_same_types_run_beside_one_another() {
+    for seed in 0..40 {
+        let ((server, servers), (client, clients)) =
+            (end((0..3).map(push).collect()), end((3..6).map(push).collect()));
+        let mut pair = Pair::new(seed, 0.3, server, client);
+        pair.run();
+        for end in &mut pair.ends {
+            end.attached.sort();
+            let all = [Origin::Own, Origin::Peer]
+                .into_iter()
+                .flat_map(|by| (0..3).map(move |n| id(by, n)));
+            assert_eq!(end.attached, all.collect::<Vec<_>>(), "seed {seed}");
+        }
+        // Both ends have each plugin under the same types, which no other has.
+        for (ours, theirs) in [(&servers, &clients), (&clients, &servers)] {
+            assert_eq!(types(ours, Origin::Own), types(theirs, Origin::Peer), "seed {seed}");
+        }
+        let all = [types(&servers, Origin::Own), types(&clients, Origin::Own)].concat().concat();
+        let mut different = all.clone();
+        different.sort_unstable();
+        different.dedup();
+        assert_eq!((all.len(), different.len()), (12, 12), "{all:#x?}");
+        assert!(
+            types(&clients, Origin::Own).contains(&vec![0x1f00, 0x40]),
+            "named, where it can be"
+        );
+        // One more, in the place of another: that one's types are free for it, but for nobody else.
+        pair.ends[0].exchange.offer(push(7), Some(id(Origin::Own, 1)));
+        pair.run();
+        assert!(pair.ends[1].attached.contains(&id(Origin::Peer, 3)), "seed {seed}");
+        pair.ends[0].exchange.detach(id(Origin::Own, 0));
+        pair.run();
+        pair.ends[0].exchange.offer(push(8), None);
+        pair.run();
+        let last = servers.lock().unwrap().last().cloned().unwrap();
+        assert!(last.1.iter().all(|one| !all.contains(one)), "frames of the old may be under way");
+    }
+}
+
+#[test]
+fn what_may_not_be_allotted_is_refused_before_anything_is_fetched() {
+    let bytes = with_frames(0);
+    let with = |plugin, types: &[u64]| {
+        Frame::Offer(Offer { frame_types: types.to_vec(), ..offer(plugin, &bytes) })
+    };
+    let data = Kind::Data.frame_type();
+    let rows: [(&[u64], &str); 8] = [
+        (&[0x1f01, 0x06], "0x6 is not a private one"),
+        (&[0x1f01, 0xaf], "0xaf is the transport's own"),
+        (&[0x1f01, data], "is the exchange's own"),
+        (&[0x1f01, 0x1f00], "0x1f00 is not its side's to allot"),
+        (&[0x1f01, 0x1f01], "0x1f01 is allotted twice"),
+        (&[0x1f11, 0x1f01], "0x1f11 is in use"),
+        (&[0x1f01, 0x1f0b], "0x1f0b is in use"),
+        (&[0x1f01], "1 frame types are allotted, and it has 2"),
+    ];
+    for (types, why) in rows {
+        let (config, _) = end(Vec::new());
+        let mut victim = victim_of(config);
+        victim.exchange.set_taken(vec![0x1f0b]);
+        hand(&mut victim, &with(0, &[0x1f11, 0x1f13])).unwrap();
+        give(&mut victim, 0, &bytes);
+        assert_eq!(victim.attached, [id(Origin::Peer, 0)]);
+        hand(&mut victim, &with(1, types)).unwrap();
+        if types.len() == 2 {
+            assert_eq!(last_status(&victim), Some(Status::FrameTypes), "at once: {why}");
+        }
+        give(&mut victim, 1, &bytes);
+        assert_eq!((victim.attached.len(), victim.exchange.memory()), (1, 0), "{why}");
+        let Some(Progress::Over(Status::FrameTypes, said)) = progress(&victim.heard).pop() else {
+            panic!("{why}: {:?}", progress(&victim.heard))
+        };
+        assert!(said.contains(why), "{said}");
+        // The connection lives, and another plugin comes.
+        hand(&mut victim, &with(2, &[0x1f01, 0x41])).unwrap();
+        give(&mut victim, 2, &bytes);
+        assert_eq!(victim.attached.len(), 2);
+    }
+}
+
+#[test]
+fn what_others_on_the_connection_have_is_not_allotted() {
+    let ((server, servers), (client, _)) = (end(Vec::new()), end(Vec::new()));
+    let mut pair = Pair::new(1, 0.0, server, client);
+    pair.ends[0].exchange.set_taken(vec![0x1f01, 0x1f03, 0x41]);
+    pair.ends[0].exchange.offer(push(0), None);
+    pair.run();
+    assert_eq!(types(&servers, Origin::Own), [[0x1f05, 0x43]]);
+}
