@@ -44,7 +44,7 @@ root:
 		exit 1; \
 	fi
 
-demo: root setup build ## an attack on an HTTP/3 server, stopped in the kernel (about a minute)
+demo: root setup build ## attacks on an HTTP/3 server, stopped in the kernel (a minute and a half)
 	@target/release/equic demo --out out/demo
 
 .PHONY: demo-plugins

@@ -1,6 +1,6 @@
-//! Playing one arm: who is started when, what is counted meanwhile, and how it ends.
+//! Playing one arm: who is started when, and what is counted meanwhile.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use equic_endpoint::load::Sample;
 use equic_gateway::{Control, SortBy, Status};
@@ -9,11 +9,13 @@ use equic_lab::measure::{self, CpuTime, NetCounters, ProcessCpu, UdpCounters};
 use equic_lab::{Lab, Namespace};
 use serde_json::Value;
 
-use super::cues::{Crew, Cue, Cues};
-use super::plan::{Arm, CLIENTS, Plan};
+use super::arms::Arm;
+use super::cast::{Attacker, Cast, Guard};
+use super::cues::{Cue, Cues};
+use super::plan::{ATTACKERS, CLIENTS, Plan};
 use super::progress::Progress;
-use crate::failure::{Done, Failure};
-use crate::part::{Ended, Part, Seat, now};
+use crate::failure::Done;
+use crate::part::{Part, Seat, now};
 
 /// Time between two looks at the parts' output.
 const LOOK: Duration = Duration::from_millis(50);
@@ -39,6 +41,8 @@ pub(super) struct Take {
     pub samples: Vec<Sample>,
     /// Requests of the attackers' parallel clients: the first on each connection.
     pub parallel: Vec<Sample>,
+    /// Requests of the newcomers: the only one of each.
+    pub newcomers: Vec<Sample>,
     /// Reports of the floods, one for each attacker.
     pub floods: Vec<FloodReport>,
     /// Counters along the way; the last at `over`.
@@ -62,6 +66,8 @@ pub(super) struct Tick {
     pub udp: UdpCounters,
     /// Packets the gateway has dropped.
     pub dropped: u64,
+    /// Packets it has answered.
+    pub answered: u64,
     /// Connections of all attackers, as the gateway counts them.
     pub attackers: Option<u64>,
 }
@@ -73,48 +79,13 @@ pub(super) struct Stage<'a> {
     pub progress: &'a mut Progress,
 }
 
-/// Everybody who is on stage.
-struct Cast {
-    gateway: Option<(Part, Control, bool)>,
-    server: Part,
-    pin: String,
-    clients: Vec<Part>,
-    parallel: Vec<Attacker>,
-    floods: Vec<Attacker>,
-}
-
-/// A part that attacks. Once it is at work, it yields the CPU to the legitimate clients: what these lose shall be the
-/// server's doing. Before that it does not, or on a busy machine it would never begin.
-struct Attacker {
-    part: Part,
-    at_work: bool,
-}
-
-impl Attacker {
-    /// Starts one, which does not know yet that it is at work.
-    fn start(name: String, seat: &Seat<'_>, args: &[String]) -> Done<Attacker> {
-        Ok(Attacker { part: Part::start(name, seat, args)?, at_work: false })
-    }
-
-    /// Hears what it has to say, and gives the requests that it has told of.
-    fn listen(&mut self) -> Done<Vec<Sample>> {
-        self.part.look(false)?;
-        let samples = self.part.take_samples();
-        if !self.at_work && (self.part.is_ready() || !samples.is_empty()) {
-            self.part.yield_cpu()?;
-            self.at_work = true;
-        }
-        Ok(samples)
-    }
-}
-
 impl Stage<'_> {
     /// Plays an arm from the start of its server to its end.
     pub(super) fn play(&mut self, arm: Arm) -> Done<Take> {
         self.progress.begin(arm);
         let mut cast = self.prepare(arm)?;
         let mut take = self.act(arm, &mut cast)?;
-        self.finish(cast, &mut take)?;
+        cast.finish(&mut take)?;
         Ok(take)
     }
 
@@ -126,21 +97,20 @@ impl Stage<'_> {
     fn prepare(&self, arm: Arm) -> Done<Cast> {
         let host = self.lab.server();
         let mut gateway = None;
-        if arm == Arm::Gateway {
-            let args = self.plan.gateway(self.lab.id());
+        if arm.guarded() {
+            let args = self.plan.gateway(arm, self.lab.id());
             let mut part = Part::start("gateway", &self.seat(host), &args)?;
             let ready = part.ready()?;
             let native = ready["interfaces"][0]["native"].as_bool().unwrap_or(false);
             let control = Control::open(Some(&ready["program_id"].to_string()))?;
-            gateway = Some((part, control, native));
+            gateway = Some(Guard { part, control, native });
         }
         let seat = Seat { host, cpu: self.plan.server_cpu, nice: false };
         let args = self.plan.server(arm, self.lab, self.lab.id());
         let mut server = Part::start("server", &seat, &args)?;
         let ready = server.ready()?;
         let pin = ready["fingerprint"].as_str().unwrap_or_default().to_owned();
-        let (clients, parallel, floods) = Default::default();
-        Ok(Cast { gateway, server, pin, clients, parallel, floods })
+        Ok(Cast::new(gateway, server, pin))
     }
 
     /// From the first legitimate client to the end of the attack.
@@ -148,7 +118,7 @@ impl Stage<'_> {
         let (plan, lab) = (self.plan, self.lab);
         for (number, host) in lab.clients().iter().take(CLIENTS).enumerate() {
             // As long as the longest arm: an attack that comes as late as it may, and lasts as planned.
-            let seconds = plan.seconds(arm) + plan.window() + SPARE;
+            let seconds = 2.0 * plan.seconds(arm) + SPARE;
             let args = plan.client(lab.server(), &cast.pin, seconds);
             let name = format!("legitimate client {number}");
             cast.clients.push(Part::start(name, &self.seat(host), &args)?);
@@ -161,6 +131,7 @@ impl Stage<'_> {
             over: begun,
             samples: Vec::new(),
             parallel: Vec::new(),
+            newcomers: Vec::new(),
             floods: Vec::new(),
             ticks: vec![self.tick(cast, begun)],
             server: Value::Null,
@@ -170,19 +141,20 @@ impl Stage<'_> {
         loop {
             let time = now()? - begun;
             cast.listen(&mut take)?;
-            match cues.next(time, cast.parallel(), cast.floods())? {
+            match cues.next(time, cast.seen())? {
                 Some(Cue::Parallel) => {
                     take.attacked = Some(now()?);
                     self.attack(cast)?;
                 }
                 Some(Cue::Flood) => {
                     take.flooded = Some(now()?);
-                    self.flood(cast)?;
+                    self.flood(arm, cast)?;
                 }
+                Some(Cue::Newcomers) => self.welcome(cast)?,
                 Some(Cue::Over) => break,
                 None => {}
             }
-            self.progress.show(&take.samples, now()?, time);
+            self.progress.show(&take, now()?, time);
             let left = cues.over.map_or(f64::INFINITY, |over| (over - time).max(0.0));
             let ticks = take.ticks.len() as f64 * TICK;
             if time >= ticks && left > TICK / 2.0 {
@@ -196,7 +168,7 @@ impl Stage<'_> {
     }
 
     fn attackers(&self) -> impl Iterator<Item = &Namespace> {
-        self.lab.clients().iter().skip(CLIENTS)
+        self.lab.clients().iter().skip(CLIENTS).take(ATTACKERS)
     }
 
     /// The paper's attackers: connections by the hundred, held open.
@@ -210,13 +182,21 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn flood(&self, cast: &mut Cast) -> Done {
+    fn flood(&self, arm: Arm, cast: &mut Cast) -> Done {
         for (number, host) in self.attackers().enumerate() {
-            let seconds = self.plan.attacked_s + SPARE;
-            let args = self.plan.flood(self.lab.server(), number, seconds);
+            let seconds = self.plan.seconds(arm) + SPARE;
+            let args = self.plan.flood(arm, self.lab.server(), number, seconds);
             let name = format!("flood of attacker {number}");
             cast.floods.push(Attacker::start(name, &self.seat(host), &args)?);
         }
+        Ok(())
+    }
+
+    /// Those whom the server has never seen, from a host of their own.
+    fn welcome(&self, cast: &mut Cast) -> Done {
+        let host = self.lab.client(CLIENTS + ATTACKERS);
+        let args = self.plan.newcomers(host, self.lab.server(), &cast.pin);
+        cast.newcomers = Some(Part::start("newcomers", &self.seat(host), &args)?);
         Ok(())
     }
 
@@ -225,16 +205,20 @@ impl Stage<'_> {
         let sample = measure::Sample::take(&[], &[]);
         let cpu = sample.cpus.get(self.plan.server_cpu).copied().unwrap_or_default();
         let net = NetCounters::of(self.lab.server()).unwrap_or_default();
-        let (mut dropped, mut attackers) = (0, None);
-        if let Some((_, control, _)) = &cast.gateway {
+        let (mut dropped, mut answered, mut attackers) = (0, 0, None);
+        if let Some(Guard { control, .. }) = &cast.gateway {
             let rows = control.counters().unwrap_or_default();
-            dropped = rows.iter().map(|row| row.dropped).sum();
+            // What is answered goes no further and counts as dropped, too.
+            let (answers, rest): (Vec<_>, Vec<_>) =
+                rows.iter().partition(|row| row.reason.answers());
+            answered = answers.iter().map(|row| row.dropped).sum();
+            dropped = rest.iter().map(|row| row.dropped).sum();
             let first = self.connections(control);
             std::thread::sleep(MOMENT);
             attackers = Some(first.min(self.connections(control)));
         }
         let server = ProcessCpu::of(cast.server.pid()).unwrap_or_default();
-        Tick { at, server, cpu, udp: net.udp4, dropped, attackers }
+        Tick { at, server, cpu, udp: net.udp4, dropped, answered, attackers }
     }
 
     /// Connections of all attackers, as the gateway counts them.
@@ -246,77 +230,4 @@ impl Stage<'_> {
         };
         self.attackers().map(|host| u64::from(of(host))).sum()
     }
-
-    /// The attackers stop, the clients finish what they began, then server and gateway end.
-    fn finish(&self, cast: Cast, take: &mut Take) -> Done {
-        // The floods first: once the quotas' places are free, their Initials would get in again, and
-        // the server would wait for handshakes that never go on.
-        cast.floods.iter().for_each(|attacker| attacker.part.stop());
-        for attacker in cast.floods {
-            let ended = attacker.part.finish()?;
-            if let Some((came, report)) = flood_report(&ended)? {
-                let ago = came.elapsed().as_secs_f64() + report.seconds;
-                // The last of them makes it whole.
-                let begun = now()? - ago;
-                take.flooded = Some(take.flooded.map_or(begun, |flooded| flooded.max(begun)));
-                take.floods.push(report);
-            }
-        }
-        cast.parallel.iter().for_each(|attacker| attacker.part.stop());
-        for attacker in cast.parallel {
-            take.parallel.extend(attacker.part.finish()?.samples);
-        }
-        cast.clients.iter().for_each(Part::stop);
-        for part in cast.clients {
-            take.samples.extend(part.finish()?.samples);
-        }
-        if let Some((_, control, native)) = &cast.gateway {
-            take.gateway = Some((control.status()?, *native));
-        }
-        cast.server.stop();
-        let ended = cast.server.finish()?;
-        let stopped = ended.event("stopped").ok_or_else(|| {
-            Failure::new(format!("the server ended without a word ({})", ended.status))
-        })?;
-        take.server = stopped.1.clone();
-        if let Some((part, _, _)) = cast.gateway {
-            part.stop();
-            part.finish()?;
-        }
-        Ok(())
-    }
-}
-
-impl Cast {
-    fn parallel(&self) -> Crew {
-        Crew::of(self.parallel.iter().map(|attacker| attacker.at_work))
-    }
-
-    fn floods(&self) -> Crew {
-        Crew::of(self.floods.iter().map(|attacker| attacker.at_work))
-    }
-
-    /// Hears what everybody has to say; who should be there must be there.
-    fn listen(&mut self, take: &mut Take) -> Done {
-        self.server.look(false)?;
-        if let Some((part, _, _)) = &mut self.gateway {
-            part.look(false)?;
-        }
-        for part in &mut self.clients {
-            part.look(true)?;
-            take.samples.append(&mut part.take_samples());
-        }
-        for attacker in &mut self.parallel {
-            take.parallel.append(&mut attacker.listen()?);
-        }
-        self.floods.iter_mut().try_for_each(|attacker| attacker.listen().map(drop))
-    }
-}
-
-/// None if it was stopped before it had begun.
-fn flood_report(ended: &Ended) -> Done<Option<(Instant, FloodReport)>> {
-    let Some((came, done)) = ended.event("done") else { return Ok(None) };
-    let report = serde_json::from_value(done["report"].clone())
-        .map_err(|error| Failure::because("the flood's report is not understood", error))?;
-    Ok(Some((came, report)))
 }

@@ -1,14 +1,15 @@
-//! One sentence that says what happened: worked out from the figures, whatever they are.
+//! One sentence that says what happened under quotas: worked out from the figures, whatever they are.
 
 use equic_report::number;
 
-use super::plan::{Arm, Plan};
+use super::arms::Arm;
+use super::plan::Plan;
 use super::result::ArmResult;
 
 /// More than this much of the undisturbed figure is no loss worth a word.
-const UNHURT: f64 = 0.95;
+pub(super) const UNHURT: f64 = 0.95;
 /// The gateway is better than the others if it is by this factor.
-const BETTER: f64 = 1.05;
+pub(super) const BETTER: f64 = 1.05;
 
 /// The figures the sentence is about: requests of legitimate clients, a second.
 #[derive(Clone, Copy)]
@@ -19,7 +20,7 @@ struct Figures {
     gateway: f64,
 }
 
-/// Conclusion of the demo in one sentence.
+/// Conclusion of the arms with quotas in one sentence.
 pub(super) fn conclude(plan: &Plan, arms: &[ArmResult]) -> String {
     let of = |wanted: Arm| arms.iter().find(|result| result.arm == wanted);
     let rate = |wanted: Arm| of(wanted).map_or(0.0, |result| result.legitimate.requests_per_s);
@@ -29,17 +30,21 @@ pub(super) fn conclude(plan: &Plan, arms: &[ArmResult]) -> String {
         user_space: rate(Arm::UserSpace),
         gateway: rate(Arm::Gateway),
     };
-    let floods: Vec<f64> =
-        arms.iter().filter_map(|arm| arm.attack.as_ref()).map(|attack| attack.flood_pps).collect();
     let gateway = of(Arm::Gateway);
     let dropped = gateway.map_or(0, |result| result.dropped("kernel"));
     let attack = format!(
         "Under {} Initials/s and {} parallel clients of {} attackers",
-        range(&floods),
+        floods(arms),
         number::count(u64::from(plan.connections_per_attacker) * plan.attackers as u64),
         plan.attackers,
     );
     sentence(&attack, plan.clients, figures, dropped)
+}
+
+/// Initials a second of the floods of all arms.
+pub(super) fn floods(arms: &[ArmResult]) -> String {
+    let attacks = arms.iter().filter_map(|arm| arm.attack.as_ref());
+    range(&attacks.map(|attack| attack.flood_pps).collect::<Vec<_>>())
 }
 
 /// One figure where all are nearly the same, else the least and the most.

@@ -1,9 +1,14 @@
 //! What comes next in an arm, and when. On a busy machine attackers take long to begin: each step waits
 //! for the one before, or an arm would be over before its attack.
 
-use super::plan::{Arm, Plan};
+use super::arms::Arm;
+use super::plan::Plan;
 use crate::failure::{Done, Failure};
 use crate::part::PATIENCE;
+
+/// A gateway that asks for proof under a flood does so within this time, in seconds; one that does not is not waited
+/// for any longer, since the flood may be too weak.
+const NOTICE: f64 = 2.0;
 
 /// Next thing to do in an arm.
 #[derive(Debug, PartialEq, Eq)]
@@ -12,19 +17,24 @@ pub(super) enum Cue {
     Parallel,
     /// The floods are to begin.
     Flood,
+    /// The newcomers are to begin.
+    Newcomers,
     /// The arm is over.
     Over,
 }
 
-/// Attackers of one kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Those of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Crew {
     /// None was started.
+    #[default]
     Absent,
     /// Some have not begun.
     Coming,
     /// All are at work.
     There,
+    /// All have ended.
+    Gone,
 }
 
 impl Crew {
@@ -38,75 +48,136 @@ impl Crew {
     }
 }
 
-/// Times of what comes next, in seconds since the arm began.
+/// Everybody on stage, at one look.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Seen {
+    pub parallel: Crew,
+    pub floods: Crew,
+    pub newcomers: Crew,
+    /// Whether a gateway that asks for proof of addresses does so; where there is none, it is not waited for.
+    pub guarded: bool,
+}
+
+/// Times of what comes next, in seconds since the arm began; none while that is not known, or never.
 pub(super) struct Cues {
-    parallel: f64,
+    parallel: Option<f64>,
     flood_after: f64,
     window: f64,
-    /// Time by which the attack has to be there.
+    /// Whether newcomers come.
+    forged: bool,
+    /// Time by which all has to be there, and newcomers have to be gone.
     latest: f64,
-    /// None until the parallel clients are at work.
     flood: Option<f64>,
-    /// End of the arm; none until the floods are at work.
+    /// Time from which on all floods were there.
+    flooded: Option<f64>,
+    newcomers: Option<f64>,
+    /// End of the arm.
     pub(super) over: Option<f64>,
 }
 
 impl Cues {
     pub(super) fn new(arm: Arm, plan: &Plan) -> Cues {
-        let attacked = arm.attacked();
-        Cues {
-            parallel: if attacked { plan.lead_s } else { f64::INFINITY },
+        let mut cues = Cues {
+            parallel: None,
             flood_after: plan.flood_after_s,
             window: plan.window(),
+            forged: arm.forged(),
             latest: plan.seconds(arm) + PATIENCE.as_secs_f64(),
             flood: None,
-            over: (!attacked).then(|| plan.seconds(arm)),
+            flooded: None,
+            newcomers: None,
+            over: None,
+        };
+        match (arm.forged(), arm.attacked()) {
+            (false, false) => cues.over = Some(plan.seconds(arm)),
+            (false, true) => cues.parallel = Some(plan.lead_s),
+            (true, false) => cues.newcomers = Some(plan.newcomers_lead_s),
+            (true, true) => cues.flood = Some(plan.newcomers_lead_s),
         }
+        cues
     }
 
     /// What is to be done at this time, if anything is.
     ///
     /// # Errors
-    /// The attack is not there long after it should be.
-    pub(super) fn next(&mut self, time: f64, parallel: Crew, floods: Crew) -> Done<Option<Cue>> {
-        if self.flood.is_none() && parallel == Crew::There {
-            self.flood = Some(time.max(self.parallel + self.flood_after));
+    /// The attack is not there, or newcomers are not gone, long after they should be.
+    pub(super) fn next(&mut self, time: f64, seen: Seen) -> Done<Option<Cue>> {
+        if let Some(parallel) = self.parallel
+            && seen.parallel == Crew::There
+        {
+            self.flood.get_or_insert(time.max(parallel + self.flood_after));
         }
-        if self.over.is_none() && floods == Crew::There {
-            self.over = Some(time + self.window);
+        if seen.floods == Crew::There {
+            let flooded = *self.flooded.get_or_insert(time);
+            if !self.forged {
+                self.over.get_or_insert(time + self.window);
+            } else if seen.guarded || time >= flooded + NOTICE {
+                self.newcomers.get_or_insert(time);
+            }
+        }
+        if seen.newcomers == Crew::Gone {
+            self.over.get_or_insert(time);
         }
         let due = |at: Option<f64>| at.is_some_and(|at| time >= at);
-        if parallel == Crew::Absent && time >= self.parallel {
-            return Ok(Some(Cue::Parallel));
-        }
-        if floods == Crew::Absent && due(self.flood) {
-            return Ok(Some(Cue::Flood));
+        for (crew, at, cue) in [
+            (seen.parallel, self.parallel, Cue::Parallel),
+            (seen.floods, self.flood, Cue::Flood),
+            (seen.newcomers, self.newcomers, Cue::Newcomers),
+        ] {
+            if crew == Crew::Absent && due(at) {
+                return Ok(Some(cue));
+            }
         }
         if self.over.is_none() && time >= self.latest {
-            let seconds = PATIENCE.as_secs();
-            let text = format!("the attack is not there {seconds} s after the arm should be over");
-            return Err(
-                Failure::new(text).mend("the machine is busy: wait, or give more --seconds")
-            );
+            return Err(self.late(seen));
         }
         Ok(due(self.over).then_some(Cue::Over))
+    }
+
+    fn late(&self, seen: Seen) -> Failure {
+        let what = match seen.newcomers {
+            Crew::Absent => "the attack is not there",
+            _ => "newcomers are still on their way",
+        };
+        let seconds = PATIENCE.as_secs();
+        Failure::new(format!("{what} {seconds} s after the arm should be over"))
+            .mend("the machine is busy: wait, or give more --seconds")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Crew::{Absent, Coming, Gone, There};
 
-    fn cues() -> Cues {
-        let (flood, over) = (None, None);
-        Cues { parallel: 2.0, flood_after: 1.0, window: 10.0, latest: 43.0, flood, over }
+    /// Cues of an arm that is attacked by parallel clients and a flood from their addresses.
+    fn held() -> Cues {
+        Cues {
+            parallel: Some(2.0),
+            flood_after: 1.0,
+            window: 10.0,
+            forged: false,
+            latest: 43.0,
+            flood: None,
+            flooded: None,
+            newcomers: None,
+            over: None,
+        }
+    }
+
+    /// Cues of an arm that is attacked from forged sources.
+    fn forged() -> Cues {
+        Cues { parallel: None, forged: true, flood: Some(2.0), ..held() }
+    }
+
+    fn both(parallel: Crew, floods: Crew) -> Seen {
+        Seen { parallel, floods, ..Seen::default() }
     }
 
     #[test]
     fn attackers_that_begin_at_once_come_when_they_are_planned() {
-        use Crew::{Absent, There};
-        let mut cues = cues();
-        let mut next = |time, parallel, floods| cues.next(time, parallel, floods).unwrap();
+        let mut cues = held();
+        let mut next = |time, parallel, floods| cues.next(time, both(parallel, floods)).unwrap();
         assert_eq!(next(1.9, Absent, Absent), None);
         assert_eq!(next(2.0, Absent, Absent), Some(Cue::Parallel));
         assert_eq!(next(2.1, There, Absent), None);
@@ -118,9 +189,8 @@ mod tests {
 
     #[test]
     fn each_step_waits_for_the_one_before() {
-        use Crew::{Absent, Coming, There};
-        let mut cues = cues();
-        let mut next = |time, parallel, floods| cues.next(time, parallel, floods).unwrap();
+        let mut cues = held();
+        let mut next = |time, parallel, floods| cues.next(time, both(parallel, floods)).unwrap();
         assert_eq!(next(2.0, Absent, Absent), Some(Cue::Parallel));
         assert_eq!(next(8.0, Coming, Absent), None);
         assert_eq!(next(9.0, There, Absent), Some(Cue::Flood));
@@ -132,18 +202,59 @@ mod tests {
 
     #[test]
     fn an_attack_that_never_comes_is_an_error() {
-        let mut absent = cues();
-        assert_eq!(absent.next(42.9, Crew::Coming, Crew::Absent).unwrap(), None);
-        assert!(absent.next(43.0, Crew::Coming, Crew::Absent).is_err());
-        let mut late = cues();
-        assert_eq!(late.next(40.0, Crew::There, Crew::There).unwrap(), None);
-        assert_eq!(late.next(43.0, Crew::There, Crew::There).unwrap(), None, "it is there");
+        let mut absent = held();
+        assert_eq!(absent.next(42.9, both(Coming, Absent)).unwrap(), None);
+        assert!(absent.next(43.0, both(Coming, Absent)).is_err());
+        let mut late = held();
+        assert_eq!(late.next(40.0, both(There, There)).unwrap(), None);
+        assert_eq!(late.next(43.0, both(There, There)).unwrap(), None, "it is there");
+        let error = forged().next(43.0, both(Absent, Coming)).unwrap_err().to_string();
+        assert!(error.contains("the attack is not there"), "{error}");
     }
 
     #[test]
     fn an_arm_without_an_attack_is_over_by_the_clock() {
-        let mut cues = Cues { parallel: f64::INFINITY, over: Some(5.0), ..cues() };
-        assert_eq!(cues.next(4.9, Crew::Absent, Crew::Absent).unwrap(), None);
-        assert_eq!(cues.next(5.0, Crew::Absent, Crew::Absent).unwrap(), Some(Cue::Over));
+        let mut cues = Cues { parallel: None, over: Some(5.0), ..held() };
+        assert_eq!(cues.next(4.9, Seen::default()).unwrap(), None);
+        assert_eq!(cues.next(5.0, Seen::default()).unwrap(), Some(Cue::Over));
+    }
+
+    #[test]
+    fn newcomers_come_under_the_whole_flood_and_end_the_arm() {
+        let mut cues = forged();
+        let mut next = |time, floods, newcomers, guarded| {
+            cues.next(time, Seen { floods, newcomers, guarded, ..Seen::default() }).unwrap()
+        };
+        assert_eq!(next(1.9, Absent, Absent, true), None);
+        assert_eq!(next(2.0, Absent, Absent, true), Some(Cue::Flood));
+        assert_eq!(next(3.0, Coming, Absent, true), None);
+        assert_eq!(next(4.0, There, Absent, true), Some(Cue::Newcomers));
+        assert_eq!(next(4.1, There, There, true), None);
+        assert_eq!(next(20.0, There, There, true), None, "however long they take");
+        assert_eq!(next(20.1, There, Gone, true), Some(Cue::Over));
+    }
+
+    #[test]
+    fn newcomers_wait_until_the_gateway_asks_but_not_for_ever() {
+        for (asks_at, comes) in [(5.0, 5.0), (99.0, 4.0 + NOTICE)] {
+            let mut cues = forged();
+            let seen = |time| Seen { floods: There, guarded: time >= asks_at, ..Seen::default() };
+            assert_eq!(cues.next(4.0, seen(4.0)).unwrap(), None);
+            assert_eq!(cues.next(comes - 0.1, seen(comes - 0.1)).unwrap(), None);
+            assert_eq!(cues.next(comes, seen(comes)).unwrap(), Some(Cue::Newcomers));
+        }
+    }
+
+    #[test]
+    fn newcomers_without_an_attack_come_by_the_clock_and_those_who_stay_are_an_error() {
+        let calm = || Cues { flood: None, newcomers: Some(1.0), ..forged() };
+        let of = |newcomers| Seen { newcomers, guarded: true, ..Seen::default() };
+        let mut cues = calm();
+        assert_eq!(cues.next(0.9, of(Absent)).unwrap(), None);
+        assert_eq!(cues.next(1.0, of(Absent)).unwrap(), Some(Cue::Newcomers));
+        assert_eq!(cues.next(42.9, of(There)).unwrap(), None);
+        let error = cues.next(43.0, of(There)).unwrap_err().to_string();
+        assert!(error.contains("newcomers are still on their way"), "{error}");
+        assert_eq!(calm().next(43.0, of(Gone)).unwrap(), Some(Cue::Over));
     }
 }

@@ -19,7 +19,9 @@ pub(super) struct Dropped {
 pub(super) fn drops(take: &Take) -> Vec<Dropped> {
     let mut drops = Vec::new();
     let services = take.gateway.iter().flat_map(|(status, _)| &status.services);
-    for row in services.flat_map(|service| &service.verdicts).filter(|row| row.dropped > 0) {
+    let verdicts = services.flat_map(|service| &service.verdicts);
+    // What is answered counts as dropped there, but nobody is turned away by it.
+    for row in verdicts.filter(|row| row.dropped > 0 && !row.reason.answers()) {
         drops.push(Dropped {
             place: "kernel",
             reason: row.reason.name().to_owned(),

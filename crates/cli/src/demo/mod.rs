@@ -1,19 +1,27 @@
-//! `equic demo`: an attack on a real HTTP/3 server, four times.
+//! `equic demo`: attacks on a real HTTP/3 server, each four times.
 //!
-//! A lab of a server, four legitimate clients and two attackers; four arms ([`plan::Arm`]): the
-//! clients alone, then under attack without protection, with quotas in the server, and with the same
-//! quotas in the gateway. [`carry_out`] is the whole of it.
+//! A lab of a server, four legitimate clients, two attackers, and a host that newcomers come from. Eight arms
+//! ([`arms::Arm`]): the clients alone, then under attack without protection, with quotas in the server, and with the
+//! same quotas in the gateway; then newcomers without an attack, and under Initials from forged sources without
+//! protection, with Retry by the server, and with Retry by the gateway. [`carry_out`] is the whole of it.
 //!
-//! * `plan`: what is chosen, and the command lines of the parts, which are children of this process
-//!   running this same command ([`crate::part`]); `arm`: playing one arm.
-//! * `result`: the figures; `drops`: what was stopped where; `conclusion`: the sentence; `show`: table,
-//!   notes and plot; `progress`: how far it is.
+//! * `plan`: what is chosen; `commands`: the command lines of the parts, which are children of this process
+//!   running this same command ([`crate::part`]); `arm`: playing one arm, with `cues` for what comes when and `cast` for
+//!   who takes part.
+//! * `result`: the figures, those of `newcomers` apart; `drops`: what was stopped where; `conclusion` and `forged`: the
+//!   sentences; `show`: tables and notes; `plot`; `progress`: how far it is.
 
 mod arm;
+mod arms;
+mod cast;
+mod commands;
 mod conclusion;
 mod cues;
 mod drops;
+mod forged;
+mod newcomers;
 mod plan;
+mod plot;
 mod progress;
 mod result;
 mod show;
@@ -29,21 +37,22 @@ use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::part::until_interrupted;
-use plan::{ATTACKERS, Arm, CLIENTS, Plan};
+use arms::Arm;
+use plan::{ATTACKERS, CLIENTS, Plan};
 use progress::Progress;
-use result::{ArmResult, Demo};
+use result::{ArmResult, Demo, Forged};
 
 /// The schema of the result.
 const SCHEMA: &str = "equic.demo/1";
 
-/// Attacks an HTTP/3 server in a lab on this machine: without protection, with quotas in the server,
-/// and with the gateway. Takes about a minute.
+/// Attacks an HTTP/3 server in a lab on this machine, from real and then from forged addresses: without protection, with
+/// what the server does itself, and with the gateway. Takes about a minute and a half.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where demo.json, demo.svg and demo.png go
+    /// Where demo.json, demo.svg and newcomers.svg (and .png) go
     #[arg(long, value_name = "DIR", default_value = "out/demo")]
     out: PathBuf,
-    /// Seconds of traffic in all, instead of 50
+    /// Seconds of traffic in all, instead of 75
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(8..=3600))]
     seconds: Option<u16>,
     /// A short one, to see that everything works
@@ -74,18 +83,23 @@ fn carry_out(args: &Args) -> Done {
     pin_thread(&[plan.other_cpu])?;
     // What killed demos left behind; whatever cannot be removed is not in the way.
     let _ = Lab::sweep();
-    let lab = Lab::builder("demo").clients(CLIENTS + ATTACKERS).build()?;
-    let arms = play(&plan, &lab, args.json)?;
+    // One host more, for the newcomers.
+    let lab = Lab::builder("demo").clients(CLIENTS + ATTACKERS + 1).build()?;
+    let mut progress = Progress::new(&plan, args.json);
+    let arms = play(&Arm::QUOTAS, &plan, &lab, &mut progress)?;
+    let forged = play(&Arm::FORGED, &plan, &lab, &mut progress)?;
+    drop(progress);
     lab.close()?;
     let demo = Demo {
-        notes: show::notes(&plan, &arms),
+        notes: show::notes(&plan, &arms, &forged),
         conclusion: conclusion::conclude(&plan, &arms),
+        forged: Forged { conclusion: forged::conclude(&forged), arms: forged },
         plan,
         arms,
     };
     let report = envelope.report(SCHEMA, demo)?;
     report.write(args.out.join("demo.json"))?;
-    show::write_plot(&report.data, &args.out)?;
+    plot::write(&report.data, &args.out)?;
     if args.json {
         return output::document(&report.to_json()?);
     }
@@ -106,15 +120,15 @@ fn check(args: &Args) -> Done {
     Ok(check_fonts()?)
 }
 
-fn play(plan: &Plan, lab: &Lab, json: bool) -> Done<Vec<ArmResult>> {
-    let mut progress = Progress::new(plan, json);
+/// Plays arms, one behind the other.
+fn play(arms: &[Arm], plan: &Plan, lab: &Lab, progress: &mut Progress) -> Done<Vec<ArmResult>> {
     let mut results = Vec::new();
     let mut start = 0.0;
-    for arm in Arm::ALL {
-        let take = arm::Stage { lab, plan, progress: &mut progress }.play(arm)?;
-        let result = ArmResult::new(arm, plan, take, start);
+    for arm in arms {
+        let take = arm::Stage { lab, plan, progress }.play(*arm)?;
+        let result = ArmResult::new(*arm, plan, take, start);
         start += result.seconds;
-        progress.done(&result, plan.seconds(arm))?;
+        progress.done(&result, plan.seconds(*arm))?;
         results.push(result);
     }
     Ok(results)
@@ -123,10 +137,15 @@ fn play(plan: &Plan, lab: &Lab, json: bool) -> Done<Vec<ArmResult>> {
 fn tell(report: &Report<Demo>, out: &Path) -> Done {
     let (demo, width) = (&report.data, Style::stdout().width);
     output::line(format_args!("\n{}", report.machine))?;
-    output::table(&show::table(&demo.arms))?;
+    output::table(&show::quotas(&demo.arms))?;
+    output::table(&show::forged(&demo.forged.arms))?;
     for note in &demo.notes {
         output::line(output::wrapped(&format!("* {note}"), width, "  "))?;
     }
-    output::line(format_args!("Written: {0}/demo.json, demo.svg, demo.png", out.display()))?;
-    output::line(format_args!("\n{}", output::wrapped(&demo.conclusion, width, "")))
+    let files = "demo.json, demo.svg, demo.png, newcomers.svg, newcomers.png";
+    output::line(format_args!("Written: {}/{files}", out.display()))?;
+    for conclusion in [&demo.conclusion, &demo.forged.conclusion] {
+        output::line(format_args!("\n{}", output::wrapped(conclusion, width, "")))?;
+    }
+    Ok(())
 }

@@ -1,10 +1,9 @@
-//! Plan of the demo: the arms, their length and the attack's strength, and the command lines of its parts.
+//! Plan of the demo: how long each arm is, how strong the attacks are, and who takes part.
 
-use equic_lab::plan::IFNAME;
-use equic_lab::{Lab, Namespace};
 use serde::Serialize;
 
 use super::Args;
+use super::arms::Arm;
 use crate::failure::Done;
 use crate::part::allowed_cpus;
 
@@ -12,60 +11,25 @@ use crate::part::allowed_cpus;
 pub(super) const CLIENTS: usize = 4;
 /// Attackers: one source address each.
 pub(super) const ATTACKERS: usize = 2;
-/// Port that the server listens at.
-const PORT: u16 = 443;
 /// Connections each legitimate client has at a time.
 const SLOTS: usize = 2;
 /// Traffic in all arms together, in seconds, unless the user says otherwise.
-const SECONDS: f64 = 50.0;
+const SECONDS: f64 = 75.0;
 /// The same for a look, or a test.
-const QUICK_SECONDS: f64 = 8.0;
-/// The part of it that goes to the arm without an attack; the others share the rest.
+const QUICK_SECONDS: f64 = 12.0;
+/// The part of it that goes to the attack by forged sources, and the calm before it.
+const FORGED: f64 = 1.0 / 3.0;
+/// The part of the rest that goes to the arm without an attack; the others share what is left.
 const ALONE: f64 = 0.16;
-
-/// One part of the experiment, with a server of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Arm {
-    /// Legitimate clients, and nobody else.
-    Alone,
-    /// The attack on a server that takes everybody.
-    Unprotected,
-    /// The attack on a server that enforces limits itself.
-    UserSpace,
-    /// The attack on a server that feeds a gateway with the same limits.
-    Gateway,
-}
-
-impl Arm {
-    /// In the order they are played.
-    pub(super) const ALL: [Arm; 4] = [Arm::Alone, Arm::Unprotected, Arm::UserSpace, Arm::Gateway];
-
-    /// Above its column of the table, in two lines.
-    pub(super) fn heading(self) -> &'static str {
-        match self {
-            Arm::Alone => "no\nattack",
-            Arm::Unprotected => "no\nprotection",
-            Arm::UserSpace => "quotas in\nthe server",
-            Arm::Gateway => "eQUIC\ngateway",
-        }
-    }
-
-    /// For the plot, and to speak of it.
-    pub(super) fn title(self) -> &'static str {
-        match self {
-            Arm::Alone => "legitimate clients alone",
-            Arm::Unprotected => "attack, no protection",
-            Arm::UserSpace => "attack, quotas in the server",
-            Arm::Gateway => "attack, eQUIC gateway",
-        }
-    }
-
-    /// Whether the attackers take part in this arm.
-    pub(super) fn attacked(self) -> bool {
-        self != Arm::Alone
-    }
-}
+/// The part of the time for forged sources that each of the four arms has, until the last newcomer has come. What
+/// is left is for those who wait for an answer in vain.
+const TURN: f64 = 0.19;
+/// Newcomers a second.
+const NEWCOMERS_PER_S: f64 = 30.0;
+/// However short an arm is, so many newcomers come in it.
+const FEWEST_NEWCOMERS: u32 = 10;
+/// Most addresses that newcomers come from; after these the first comes again. A client of a lab has a /24.
+const MOST_ADDRESSES: u32 = 240;
 
 /// Everything that was chosen; part of the result.
 #[derive(Debug, Clone, Serialize)]
@@ -78,6 +42,16 @@ pub(super) struct Plan {
     pub lead_s: f64,
     /// From there to the flood, seconds; longer where the parallel clients take long to begin.
     pub flood_after_s: f64,
+    /// In an arm with newcomers: from its beginning to the flood, or, without an attack, to the first of them, seconds.
+    pub newcomers_lead_s: f64,
+    /// Time in which they come, seconds.
+    pub newcomers_s: f64,
+    /// Newcomers in each of these arms: one connection with one request each.
+    pub newcomers: u32,
+    /// Newcomers a second, whatever becomes of those before.
+    pub newcomers_per_s: f64,
+    /// Addresses that they come from.
+    pub newcomers_addresses: u32,
     /// Legitimate clients, one source address each.
     pub clients: usize,
     /// Connections a legitimate client has at a time.
@@ -98,6 +72,12 @@ pub(super) struct Plan {
     pub flood_pps: u64,
     /// Different Initials each attacker has.
     pub flood_pool: usize,
+    /// Prefix that forged sources are out of; none of the lab's addresses is in it.
+    pub forged: &'static str,
+    /// Against forged sources: the gateway asks for proof of addresses while more connections are opened without it.
+    pub retry_above: &'static str,
+    /// Its answers, in all.
+    pub answers_per_service: &'static str,
     /// Limit: connections of a source at a time.
     pub max_connections: u32,
     /// Limit: new connections of a source.
@@ -115,17 +95,28 @@ impl Plan {
             (None, true) => QUICK_SECONDS,
             (None, false) => SECONDS,
         };
-        let attacked_s = total * (1.0 - ALONE) / 3.0;
+        let quotas_s = total * (1.0 - FORGED);
+        let attacked_s = quotas_s * (1.0 - ALONE) / 3.0;
         let lead_s = (attacked_s * 0.15).min(2.0);
         // Time for the parallel clients to get what they can.
         let flood_after_s = (attacked_s * 0.25).min(1.0);
+        let turn_s = total * FORGED * TURN;
+        let newcomers_lead_s = (turn_s * 0.16).min(2.0);
+        let newcomers_s = turn_s - newcomers_lead_s;
+        // The cast saturates.
+        let newcomers = ((newcomers_s * NEWCOMERS_PER_S).round() as u32).max(FEWEST_NEWCOMERS);
         let cpus = allowed_cpus()?;
         let server_cpu = cpus.first().copied().unwrap_or(0);
         Ok(Plan {
-            alone_s: total * ALONE,
+            alone_s: quotas_s * ALONE,
             attacked_s,
             lead_s,
             flood_after_s,
+            newcomers_lead_s,
+            newcomers_s,
+            newcomers,
+            newcomers_per_s: NEWCOMERS_PER_S,
+            newcomers_addresses: newcomers.min(MOST_ADDRESSES),
             clients: CLIENTS,
             connections_per_client: SLOTS,
             requests_per_connection: 8,
@@ -137,6 +128,10 @@ impl Plan {
             flood_pps: args.flood,
             // Making one takes some microseconds, and a short demo has no time for many.
             flood_pool: if args.quick { 4_000 } else { 20_000 },
+            forged: "10.128.0.0/9",
+            retry_above: "500/s",
+            // The server's own answers have no limit either.
+            answers_per_service: "off",
             max_connections: 32,
             new_per_source: "100/s burst 40",
             server_cpu,
@@ -144,128 +139,29 @@ impl Plan {
         })
     }
 
-    /// Length of an arm, in seconds.
-    pub(super) fn seconds(&self, arm: Arm) -> f64 {
-        if arm.attacked() { self.attacked_s } else { self.alone_s }
+    /// Time within which a request is answered or has failed, in seconds.
+    fn timeout_s(&self) -> f64 {
+        f64::from(self.timeout_ms) / 1000.0
     }
 
-    /// Length of the attack at its full height, in seconds.
+    /// Length of an arm, in seconds.
+    pub(super) fn seconds(&self, arm: Arm) -> f64 {
+        match (arm.forged(), arm.attacked()) {
+            (false, false) => self.alone_s,
+            (false, true) => self.attacked_s,
+            (true, false) => self.newcomers_lead_s + self.newcomers_s,
+            // The last newcomer may have to wait.
+            (true, true) => self.newcomers_lead_s + self.newcomers_s + self.timeout_s(),
+        }
+    }
+
+    /// Length of the attack at its full height, in seconds, where no newcomers come.
     pub(super) fn window(&self) -> f64 {
         self.attacked_s - self.lead_s - self.flood_after_s
     }
 
     /// Length of all arms together, in seconds.
     pub(super) fn total(&self) -> f64 {
-        Arm::ALL.iter().map(|arm| self.seconds(*arm)).sum()
+        Arm::all().map(|arm| self.seconds(arm)).sum()
     }
-
-    /// `equic serve`, for an arm; `gateway` is the name of the one to feed.
-    pub(super) fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
-        let listen = format!("{}:{PORT}", lab.server().ipv4);
-        let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
-        // As measured so far: what stands before the server is compared, not what it does itself.
-        args.extend(words(&["--retry-threshold", "off"]));
-        match arm {
-            Arm::Alone | Arm::Unprotected => {}
-            // Ignoring is the least a server can do, and what the gateway does.
-            Arm::UserSpace => args.extend(words(&[
-                "--user-quota",
-                &self.max_connections.to_string(),
-                "--user-rate",
-                self.new_per_source,
-                "--user-at-limit",
-                "ignore",
-            ])),
-            Arm::Gateway => args.extend(words(&["--gateway", gateway])),
-        }
-        args
-    }
-
-    /// `equic gateway run`, called `name`.
-    pub(super) fn gateway(&self, name: &str) -> Vec<String> {
-        words(&[
-            "gateway",
-            "run",
-            "--json",
-            "--interface",
-            IFNAME,
-            "--port",
-            &PORT.to_string(),
-            "--name",
-            name,
-            "--max-connections",
-            &self.max_connections.to_string(),
-            "--new-per-source",
-            self.new_per_source,
-        ])
-    }
-
-    /// `equic lab load well`, for `seconds`.
-    pub(super) fn client(&self, server: &Namespace, pin: &str, seconds: f64) -> Vec<String> {
-        let mut args = words(&["lab", "load", "well", &self.url(server), "--pin", pin]);
-        args.extend(words(&[
-            "--clients",
-            &self.connections_per_client.to_string(),
-            "--requests",
-            &self.requests_per_connection.to_string(),
-            "--think",
-            &format!("{}ms", self.think_ms),
-            "--timeout",
-            &format!("{}ms", self.timeout_ms),
-            "--duration",
-            &milliseconds(seconds),
-        ]));
-        args.extend(words(&SAMPLED));
-        args
-    }
-
-    /// `equic lab load parallel`: the paper's attackers.
-    pub(super) fn parallel(&self, server: &Namespace, pin: &str, seconds: f64) -> Vec<String> {
-        let mut args = words(&["lab", "load", "parallel", &self.url(server), "--pin", pin]);
-        args.extend(words(&[
-            "--connections",
-            &self.connections_per_attacker.to_string(),
-            "--duration",
-            &milliseconds(seconds),
-        ]));
-        args.extend(words(&SAMPLED));
-        args
-    }
-
-    /// `equic lab flood initial`, of one attacker.
-    pub(super) fn flood(&self, server: &Namespace, attacker: usize, seconds: f64) -> Vec<String> {
-        let target = format!("{}:{PORT}", server.ipv4);
-        let pps = (self.flood_pps / self.attackers as u64).max(1);
-        words(&[
-            "lab",
-            "flood",
-            "initial",
-            "--json",
-            "--target",
-            &target,
-            "--pps",
-            &pps.to_string(),
-            "--pool",
-            &self.flood_pool.to_string(),
-            "--seed",
-            &(attacker + 1).to_string(),
-            "--duration",
-            &milliseconds(seconds),
-        ])
-    }
-
-    fn url(&self, server: &Namespace) -> String {
-        format!("https://{}:{PORT}/bytes/{}", server.ipv4, self.bytes_per_request)
-    }
-}
-
-/// Every request as a line on standard output, and the summary behind them.
-const SAMPLED: [&str; 5] = ["--threads", "1", "--samples", "/dev/stdout", "--json"];
-
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
-}
-
-fn milliseconds(seconds: f64) -> String {
-    format!("{}ms", (seconds * 1000.0).round() as u64)
 }

@@ -4,10 +4,13 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use equic_endpoint::load::{Outcome, Sample};
+use equic_report::number;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::arm::Take;
+use super::arms::Arm;
 use super::conclusion::exact;
-use super::plan::{Arm, Plan};
+use super::plan::Plan;
 use super::result::ArmResult;
 use crate::failure::Done;
 use crate::output;
@@ -52,27 +55,34 @@ impl Progress {
     }
 
     /// An arm is on: `time` seconds since it began, `now` on the samples' clock.
-    pub(super) fn show(&self, samples: &[Sample], now: f64, time: f64) {
+    pub(super) fn show(&self, take: &Take, now: f64, time: f64) {
         let Some(bar) = &self.bar else { return };
         bar.set_position(((self.before + time) * STEPS) as u64);
         // They come nearly in the order in which they ended.
-        let recent = samples.iter().rev().take_while(|sample| ended(sample) > now - 2.0 * RECENT);
+        let samples = take.samples.iter().rev();
+        let recent = samples.take_while(|sample| ended(sample) > now - 2.0 * RECENT);
         let ok = recent
             .filter(|sample| ended(sample) > now - RECENT && sample.outcome == Outcome::Ok)
             .count() as f64;
-        bar.set_message(format!("{}: {}", self.arm.title(), requests(ok / RECENT)));
+        let mut message = format!("{}: {}", self.arm.title(), requests(ok / RECENT));
+        if !take.newcomers.is_empty() {
+            let got_in = take.newcomers.iter().filter(|sample| sample.outcome == Outcome::Ok);
+            message += ", ";
+            message += &newcomers(got_in.count() as u64, take.newcomers.len() as u64);
+        }
+        bar.set_message(message);
     }
 
     /// An arm is over, and this is what it came to.
     pub(super) fn done(&mut self, result: &ArmResult, seconds: f64) -> Done {
         self.before += seconds;
-        let number = Arm::ALL.iter().position(|arm| *arm == result.arm).unwrap_or(0) + 1;
-        let line = format!(
-            "{number}/{} {}: legitimate clients got {}",
-            Arm::ALL.len(),
-            result.title,
-            requests(result.legitimate.requests_per_s)
-        );
+        let number = Arm::all().position(|arm| arm == result.arm).unwrap_or(0) + 1;
+        let got = format!("legitimate clients got {}", requests(result.legitimate.requests_per_s));
+        let got = match &result.newcomers {
+            None => got,
+            Some(sum) => format!("{}; {got}", newcomers(sum.got_in, sum.tried)),
+        };
+        let line = format!("{number}/{} {}: {got}", Arm::all().len(), result.title);
         match &self.bar {
             Some(bar) => bar.println(output::escaped(&line)),
             None if self.lines => output::line(line)?,
@@ -96,4 +106,8 @@ fn ended(sample: &Sample) -> f64 {
 
 fn requests(per_second: f64) -> String {
     format!("{} requests/s", exact(per_second))
+}
+
+fn newcomers(got_in: u64, tried: u64) -> String {
+    format!("{} of {} newcomers got in", number::count(got_in), number::count(tried))
 }

@@ -1,26 +1,39 @@
 //! The result: what one arm came to in figures, and the whole as it is written to `demo.json`.
 
 use equic_endpoint::load::{Outcome, Sample};
-use equic_gateway::Status;
+use equic_gateway::{Reason, Status};
 use equic_lab::flood::FloodReport;
 use equic_report::stats;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::arm::{Take, Tick};
+use super::arms::Arm;
 use super::drops::{Dropped, drops};
-use super::plan::{Arm, Plan};
+use super::newcomers::Newcomers;
+use super::plan::Plan;
 
 /// `data` of schema equic.demo/1.
 #[derive(Serialize)]
 pub(super) struct Demo {
     /// Choices for the demo.
     pub plan: Plan,
-    /// The arms, in the order they were played.
+    /// The arms of the attack that quotas stop, in the order they were played.
     pub arms: Vec<ArmResult>,
+    /// The attack by forged sources, which was played after it.
+    pub forged: Forged,
     /// Notes that a reader of the figures needs.
     pub notes: Vec<String>,
-    /// Conclusion in one sentence.
+    /// Conclusion of `arms` in one sentence.
+    pub conclusion: String,
+}
+
+/// The attack by forged sources.
+#[derive(Serialize)]
+pub(super) struct Forged {
+    /// The arms, in the order they were played.
+    pub arms: Vec<ArmResult>,
+    /// Conclusion of what newcomers had of them.
     pub conclusion: String,
 }
 
@@ -33,13 +46,18 @@ pub(super) struct ArmResult {
     pub start_s: f64,
     /// Length of the arm, seconds.
     pub seconds: f64,
-    /// Time at which the attackers' parallel clients began; none without an attack.
+    /// Time at which the attack began: with parallel clients, where there are any; none without an attack.
     pub attack_s: Option<f64>,
     /// Time at which the whole flood was there; none without an attack.
     pub flood_s: Option<f64>,
-    /// The time the figures of `legitimate` and `server` are of: the attack at its full height.
+    /// The time the figures of `legitimate` and `server` are of: the attack at its full height. With newcomers: from the
+    /// first of them to the end of the last.
     pub window_s: [f64; 2],
     pub legitimate: Legitimate,
+    /// Results of the newcomers; none in arms without any.
+    pub newcomers: Option<Newcomers>,
+    /// Retry packets by which clients were asked for proof of their addresses, of the whole arm.
+    pub retries: Retries,
     pub server: Server,
     pub attack: Option<Attack>,
     /// Packets and attempts that did not get to be a connection, and the reasons; of the whole arm.
@@ -76,6 +94,15 @@ impl Legitimate {
     pub(super) fn failures(&self) -> u64 {
         self.refused + self.timeouts + self.errors
     }
+}
+
+/// Retry packets, by who sent them.
+#[derive(Serialize)]
+pub(super) struct Retries {
+    pub server: u64,
+    pub gateway: u64,
+    /// Connections that were let in by the gateway because they brought the token of its Retry packet.
+    pub gateway_proved: u64,
 }
 
 /// The server's use of CPU and its counts.
@@ -132,6 +159,8 @@ pub(super) struct Interval {
     pub socket_full: u64,
     /// Packets the gateway dropped.
     pub gateway_dropped: u64,
+    /// Packets it answered.
+    pub gateway_answered: u64,
 }
 
 fn ended(sample: &Sample) -> f64 {
@@ -150,7 +179,9 @@ impl ArmResult {
 
     /// Works out the figures; `start` is where the arm begins on the plot's axis.
     pub(super) fn new(arm: Arm, plan: &Plan, take: Take, start: f64) -> ArmResult {
-        let from = take.flooded.or(take.attacked).unwrap_or(take.begun + plan.lead_s);
+        let came = take.newcomers.iter().map(|sample| sample.start_ms / 1000.0);
+        let came = came.min_by(f64::total_cmp);
+        let from = came.or(take.flooded).or(take.attacked).unwrap_or(take.begun + plan.lead_s);
         // A flood that never began leaves the window where it was to begin.
         let from = from.min(take.over - 0.1).max(take.begun);
         let since = |time: f64| time - take.begun;
@@ -162,10 +193,12 @@ impl ArmResult {
             title: arm.title(),
             start_s: start,
             seconds: since(take.over),
-            attack_s: take.attacked.map(since),
+            attack_s: take.attacked.or(take.flooded).map(since),
             flood_s: take.flooded.map(since),
             window_s: [since(from), since(take.over)],
             legitimate: legitimate(&take.samples, from, take.over),
+            newcomers: arm.forged().then(|| Newcomers::new(&take.newcomers, take.begun)),
+            retries: retries(&take),
             server: server(&take, from),
             attack: arm.attacked().then(|| attack(&take)),
             drops,
@@ -205,6 +238,19 @@ fn legitimate(samples: &[Sample], from: f64, to: f64) -> Legitimate {
     sum.p99_ms = durations.nearest_rank(99.0);
     sum.max_ms = durations.max();
     sum
+}
+
+fn retries(take: &Take) -> Retries {
+    let gateway = |reason: Reason| {
+        let services = take.gateway.iter().flat_map(|(status, _)| &status.services);
+        let rows = services.flat_map(|service| &service.verdicts);
+        rows.filter(|row| row.reason == reason).map(|row| row.packets).sum()
+    };
+    Retries {
+        server: take.server["stats"]["retried"].as_u64().unwrap_or(0),
+        gateway: gateway(Reason::RetrySent),
+        gateway_proved: gateway(Reason::Proved),
+    }
 }
 
 fn server(take: &Take, from: f64) -> Server {
@@ -256,5 +302,6 @@ fn interval(take: &Take, before: &Tick, after: &Tick) -> Interval {
         datagrams: after.udp.in_datagrams.saturating_sub(before.udp.in_datagrams),
         socket_full: after.udp.rcvbuf_errors.saturating_sub(before.udp.rcvbuf_errors),
         gateway_dropped: after.dropped.saturating_sub(before.dropped),
+        gateway_answered: after.answered.saturating_sub(before.answered),
     }
 }

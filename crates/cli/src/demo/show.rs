@@ -1,20 +1,14 @@
-//! The result for a person: two tables, what has to be known to read them, and the plot.
-
-use std::path::Path;
+//! The result for a person: two tables, and what has to be known to read them.
 
 use equic_report::number::{self, MISSING};
-use equic_report::plot::{Axis, LinePlot, Phase, PlotError, Series, Shade, Svg};
 use equic_report::table::{Cell, Column, Table, Tone};
-use equic_report::timeline;
 
+use super::arms::Arm;
 use super::conclusion::exact;
-use super::plan::{Arm, Plan};
-use super::result::{ArmResult, Demo};
+use super::newcomers::Newcomers;
+use super::plan::Plan;
+use super::result::ArmResult;
 
-/// Windows of the plot: this many in all, but none shorter than [`SHORTEST`].
-const WINDOWS: f64 = 120.0;
-/// Seconds.
-const SHORTEST: f64 = 0.2;
 /// Places where packets and attempts can be stopped, from the network to the application.
 const PLACES: [(&str, &str); 3] = [
     ("kernel", "dropped by the gateway"),
@@ -24,54 +18,131 @@ const PLACES: [(&str, &str); 3] = [
 /// Other work on the server's CPU above this share (per cent) is worth a note.
 const DISTURBED: f64 = 10.0;
 
-/// One column for each arm: what legitimate clients had, what it cost, and what was dropped why.
-pub(super) fn table(arms: &[ArmResult]) -> Table {
-    let columns = arms.iter().map(|result| Column::number(result.arm.heading()));
-    let mut table = Table::new([Column::text("")].into_iter().chain(columns));
-    let mut row = |name: &str, cell: &dyn Fn(&ArmResult) -> Cell| {
-        table.row([Cell::new(name)].into_iter().chain(arms.iter().map(cell)));
-    };
-    let alone = arms.iter().find(|result| result.arm == Arm::Alone);
-    let alone = alone.map_or(0.0, |result| result.legitimate.requests_per_s);
-    row("legitimate requests/s", &|result| {
-        let rate = result.legitimate.requests_per_s;
-        let tone = match result.arm {
-            Arm::Alone => Tone::Strong,
-            _ if rate >= 0.9 * alone => Tone::Good,
-            _ if rate >= 0.5 * alone => Tone::Warning,
-            _ => Tone::Bad,
-        };
-        Cell::new(exact(rate)).tone(tone)
-    });
-    let ms = |ms: Option<f64>| ms.map_or_else(nothing, |ms| number::seconds(ms / 1000.0).into());
-    row("  median duration", &|result| ms(result.legitimate.median_ms));
-    row("  p99 duration", &|result| ms(result.legitimate.p99_ms));
-    row("  failed requests", &|result| {
-        let legitimate = &result.legitimate;
-        number::percent_of(legitimate.failures(), legitimate.requests).into()
-    });
-    row("server CPU", &|result| number::percent(result.server.cpu_percent / 100.0).into());
-    row("attackers' connections", &|result| {
-        result.attack.as_ref().map_or_else(nothing, |a| number::count(a.accepted).into())
-    });
-    row("flood, Initials/s", &|result| {
-        result.attack.as_ref().map_or_else(nothing, |a| number::si(a.flood_pps, "").into())
-    });
-    for (place, title) in PLACES {
-        let sum = |result: &ArmResult| result.dropped(place);
-        if arms.iter().all(|result| sum(result) == 0) {
-            continue;
-        }
-        let count = |count: u64| if count > 0 { number::count(count).into() } else { nothing() };
-        row(title, &|result| count(sum(result)));
-        for reason in reasons(arms, place) {
-            row(&format!("  {reason}"), &|result| {
-                let found = result.drops.iter().find(|d| (d.place, &*d.reason) == (place, reason));
-                count(found.map_or(0, |dropped| dropped.count)).tone(Tone::Faint)
-            });
+/// A table with one column for each arm, that is being made.
+struct Rows<'a> {
+    arms: &'a [ArmResult],
+    table: Table,
+}
+
+impl<'a> Rows<'a> {
+    fn new(title: &str, arms: &'a [ArmResult]) -> Rows<'a> {
+        let columns = arms.iter().map(|result| Column::number(result.arm.heading()));
+        let table = Table::new([Column::text("")].into_iter().chain(columns)).title(title);
+        Rows { arms, table }
+    }
+
+    fn row(&mut self, name: &str, cell: &dyn Fn(&ArmResult) -> Cell) {
+        self.table.row([Cell::new(name)].into_iter().chain(self.arms.iter().map(cell)));
+    }
+
+    /// What newcomers had of it; nothing where none came.
+    fn newcomers(&mut self, name: &str, cell: &dyn Fn(&Newcomers) -> Cell) {
+        self.row(name, &|result| result.newcomers.as_ref().map_or_else(nothing, cell));
+    }
+
+    /// The rate of legitimate requests, beside that of an arm without an attack.
+    fn requests(&mut self, calm: Arm) {
+        let calm = self.arms.iter().find(|result| result.arm == calm);
+        let calm = calm.map_or(0.0, |result| result.legitimate.requests_per_s);
+        self.row("legitimate requests/s", &|result| {
+            let rate = result.legitimate.requests_per_s;
+            Cell::new(exact(rate)).tone(tone(result.arm, rate, calm))
+        });
+    }
+
+    /// Requests that failed, and the server's CPU.
+    fn failures_and_cpu(&mut self) {
+        self.row("  failed requests", &|result| {
+            let legitimate = &result.legitimate;
+            number::percent_of(legitimate.failures(), legitimate.requests).into()
+        });
+        self.row("server CPU", &|result| number::percent(result.server.cpu_percent / 100.0).into());
+    }
+
+    /// What was stopped where, and why.
+    fn drops(&mut self) {
+        let arms = self.arms;
+        for (place, title) in PLACES {
+            let sum = |result: &ArmResult| result.dropped(place);
+            if arms.iter().all(|result| sum(result) == 0) {
+                continue;
+            }
+            self.row(title, &|result| count(sum(result)));
+            for reason in reasons(arms, place) {
+                self.row(&format!("  {reason}"), &|result| {
+                    let mut drops = result.drops.iter();
+                    let found = drops.find(|d| (d.place, &*d.reason) == (place, reason));
+                    count(found.map_or(0, |dropped| dropped.count)).tone(Tone::Faint)
+                });
+            }
         }
     }
-    table
+}
+
+/// One column for each arm: what legitimate clients had, what it cost, and what was dropped why.
+pub(super) fn quotas(arms: &[ArmResult]) -> Table {
+    let mut rows = Rows::new("From the attackers' own addresses", arms);
+    rows.requests(Arm::Alone);
+    rows.row("  median duration", &|result| ms(result.legitimate.median_ms));
+    rows.row("  p99 duration", &|result| ms(result.legitimate.p99_ms));
+    rows.failures_and_cpu();
+    rows.row("attackers' connections", &|result| {
+        result.attack.as_ref().map_or_else(nothing, |a| number::count(a.accepted).into())
+    });
+    rows.row("flood, Initials/s", &flood);
+    rows.drops();
+    rows.table
+}
+
+/// One column for each arm: how many newcomers got in and how fast, and what became of everybody else.
+pub(super) fn forged(arms: &[ArmResult]) -> Table {
+    let mut rows = Rows::new("\nFrom forged addresses", arms);
+    let calm = arms.iter().find(|result| result.arm == Arm::Calm);
+    let calm = calm.and_then(|result| result.newcomers.as_ref()).map_or(0.0, Newcomers::share);
+    rows.row("newcomers that got in", &|result| {
+        result.newcomers.as_ref().map_or_else(nothing, |newcomers| {
+            let text = number::percent_of(newcomers.got_in, newcomers.tried);
+            Cell::new(text).tone(tone(result.arm, newcomers.share(), calm))
+        })
+    });
+    let of = |part: String, whole: String| Cell::new(format!("{part} of {whole}"));
+    rows.newcomers("  of those that tried", &|newcomers| {
+        of(number::count(newcomers.got_in), number::count(newcomers.tried))
+    });
+    rows.newcomers("  a second", &|newcomers| {
+        of(exact(newcomers.got_in_per_s), exact(newcomers.tried_per_s))
+    });
+    rows.newcomers("  median to connect", &|newcomers| ms(newcomers.connect_median_ms));
+    rows.newcomers("  p99 to connect", &|newcomers| ms(newcomers.connect_p99_ms));
+    rows.requests(Arm::Calm);
+    rows.failures_and_cpu();
+    rows.row("flood, Initials/s", &flood);
+    rows.row("Retry by the server", &|result| count(result.retries.server));
+    rows.row("Retry by the gateway", &|result| count(result.retries.gateway));
+    rows.drops();
+    rows.table
+}
+
+/// Tone of a figure of an arm, beside the same without an attack.
+fn tone(arm: Arm, figure: f64, calm: f64) -> Tone {
+    match arm {
+        Arm::Alone | Arm::Calm => Tone::Strong,
+        _ if figure >= 0.9 * calm => Tone::Good,
+        _ if figure >= 0.5 * calm => Tone::Warning,
+        _ => Tone::Bad,
+    }
+}
+
+fn ms(ms: Option<f64>) -> Cell {
+    ms.map_or_else(nothing, |ms| number::seconds(ms / 1000.0).into())
+}
+
+fn count(count: u64) -> Cell {
+    if count > 0 { number::count(count).into() } else { nothing() }
+}
+
+fn flood(result: &ArmResult) -> Cell {
+    result.attack.as_ref().map_or_else(nothing, |a| number::si(a.flood_pps, "").into())
 }
 
 fn nothing() -> Cell {
@@ -90,15 +161,15 @@ fn reasons<'a>(arms: &'a [ArmResult], place: &str) -> Vec<&'a str> {
 }
 
 /// Notes that a reader of the figures needs.
-pub(super) fn notes(plan: &Plan, arms: &[ArmResult]) -> Vec<String> {
+pub(super) fn notes(plan: &Plan, arms: &[ArmResult], forged: &[ArmResult]) -> Vec<String> {
     let mut notes = vec![
         format!(
-            "The flood's Initials are valid and unspoofed: {} different ones from each attacker, over \
+            "The first flood's Initials are valid and unspoofed: {} different ones from each attacker, over \
              and over. The parallel clients are real HTTP/3 and hold what they get.",
             number::count(plan.flood_pool as u64)
         ),
-        "Figures are of the time from the flood's first Initials to the end of an arm; each arm has \
-         a fresh server. Failures: of the requests begun in that time, those refused or without an \
+        "Figures are of the time from the flood's first Initials, or the first newcomer, to the end of an arm; each \
+         arm has a fresh server. Failures: of the requests begun in that time, those refused or without an \
          answer. Durations are of those that went well."
             .to_owned(),
         format!(
@@ -107,6 +178,7 @@ pub(super) fn notes(plan: &Plan, arms: &[ArmResult]) -> Vec<String> {
             plan.max_connections, plan.new_per_source
         ),
     ];
+    notes.extend(notes_on_forged(plan, forged));
     notes.push(if plan.server_cpu == plan.other_cpu {
         "There is only one CPU here, so everybody takes it from everybody: the arms show less than \
          on two."
@@ -129,7 +201,7 @@ pub(super) fn notes(plan: &Plan, arms: &[ArmResult]) -> Vec<String> {
                 .to_owned(),
         );
     }
-    for result in arms {
+    for result in arms.iter().chain(forged) {
         let server = &result.server;
         let others = server.cpu_busy_percent - server.cpu_percent - server.cpu_softirq_percent;
         if others > DISTURBED && plan.server_cpu != plan.other_cpu {
@@ -143,59 +215,37 @@ pub(super) fn notes(plan: &Plan, arms: &[ArmResult]) -> Vec<String> {
     notes
 }
 
-/// Legitimate requests over time, the arms one behind the other.
-pub(super) fn plot(demo: &Demo) -> Result<Svg, PlotError> {
-    let end = demo.arms.last().map_or(0.0, |last| last.start_s + last.seconds);
-    // Round figures: tenths of a second.
-    let width = ((end / WINDOWS * 10.0).ceil() / 10.0).max(SHORTEST);
-    let plan = &demo.plan;
-    let mut plot = LinePlot::new(
-        "Requests answered to legitimate clients",
-        Axis::new("time", "s"),
-        Axis::new("requests", "/s"),
-    )
-    .subtitle(format!(
-        "{} clients; {} attackers with {} parallel clients each and {} Initials/s in all; white: no attack; \
-         windows of {}",
-        plan.clients,
-        plan.attackers,
-        plan.connections_per_attacker,
-        number::si(plan.flood_pps as f64, ""),
-        number::seconds(width),
-    ));
-    let mut points: Vec<(f64, f64)> = Vec::new();
-    for result in &demo.arms {
-        let (start, stop) = (result.start_s, result.start_s + result.seconds);
-        let shade = match result.arm {
-            Arm::Alone => Shade::None,
-            Arm::Unprotected => Shade::Alarm,
-            Arm::UserSpace => Shade::Caution,
-            Arm::Gateway => Shade::Safe,
-        };
-        let attack = result.attack_s.map_or(start, |attack| start + attack);
-        if attack > start {
-            plot = plot.phase(Phase::new("", start, attack));
-        }
-        plot = plot.phase(Phase::new(result.title, attack, stop).shade(shade));
-        // Whole windows only: a rate over the last few milliseconds would be anything.
-        let whole = (result.seconds / width).floor() * width;
-        let rates = timeline::rate(&result.completions, 0.0, whole, width);
-        points.extend(rates.unwrap_or_default().into_iter().map(|(at, rate)| (start + at, rate)));
-        // Servers change here: no line from one to the next.
-        points.push((stop, f64::NAN));
+/// Those that the attack by forged sources needs besides.
+fn notes_on_forged(plan: &Plan, arms: &[ArmResult]) -> Vec<String> {
+    let mut notes = vec![
+        format!(
+            "The second flood has the same Initials, each from a random address out of {}: a limit by source says \
+             nothing of them, and nobody reads the answers.",
+            plan.forged
+        ),
+        format!(
+            "Newcomers are real HTTP/3 clients that the server has not seen: {} in each arm, {} a second whatever \
+             becomes of those before, with a socket and a connection of their own, from {} addresses. They come when \
+             the whole flood is there. Who has no answer within {} has not got in. Legitimate clients go on as before.",
+            number::count(plan.newcomers.into()),
+            plan.newcomers_per_s,
+            plan.newcomers_addresses,
+            number::seconds(f64::from(plan.timeout_ms) / 1000.0),
+        ),
+        format!(
+            "Retry by the server is `equic serve` as it comes: from 100 handshakes under way on it has clients prove \
+             their addresses. In every other arm that is off (--retry-threshold off). The gateway has the limits from \
+             above and `retry = \"adaptive\"`: above {} without proof it answers Initials itself, in any number \
+             (answers_per_service = \"{}\").",
+            plan.retry_above, plan.answers_per_service
+        ),
+    ];
+    if arms.iter().any(|result| result.gateway_native == Some(false)) {
+        notes.push(
+            "To answer, the gateway is attached in generic mode, where packets cost more than in a driver: on veth, \
+             what a program in the driver sends back is lost."
+                .to_owned(),
+        );
     }
-    let alone = demo.arms.iter().find(|result| result.arm == Arm::Alone);
-    plot = plot.series(Series::new("requests answered", points));
-    if let Some(alone) = alone {
-        let level = alone.legitimate.requests_per_s;
-        plot = plot.series(Series::new("without an attack", [(0.0, level), (end, level)]));
-    }
-    plot.draw()
-}
-
-/// Writes the two plot files.
-pub(super) fn write_plot(demo: &Demo, out: &Path) -> Result<(), PlotError> {
-    let plot = plot(demo)?;
-    plot.write_svg(out.join("demo.svg"))?;
-    plot.write_png(out.join("demo.png"), 1.5)
+    notes
 }

@@ -103,25 +103,36 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
     }
 }
 
+/// Time that samples wait in a buffer at most, as long as more come.
+const FLUSH: Duration = Duration::from_millis(250);
+
 /// Writes the samples as JSON lines.
 #[derive(Debug)]
-pub struct JsonLines<W: io::Write>(io::BufWriter<W>);
+pub struct JsonLines<W: io::Write> {
+    out: io::BufWriter<W>,
+    flushed: Instant,
+}
 
 impl<W: io::Write> JsonLines<W> {
-    /// Writes to `writer`, through a buffer.
+    /// Writes to `writer`, through a buffer that does not keep samples for long: who reads along sees them soon.
     pub fn new(writer: W) -> Self {
-        Self(io::BufWriter::new(writer))
+        Self { out: io::BufWriter::new(writer), flushed: Instant::now() }
     }
 }
 
 impl<W: io::Write + Send> Sink for JsonLines<W> {
     fn sample(&mut self, sample: &Sample) -> io::Result<()> {
-        serde_json::to_writer(&mut self.0, sample)?;
-        io::Write::write_all(&mut self.0, b"\n")
+        serde_json::to_writer(&mut self.out, sample)?;
+        io::Write::write_all(&mut self.out, b"\n")?;
+        if self.flushed.elapsed() >= FLUSH {
+            io::Write::flush(&mut self.out)?;
+            self.flushed = Instant::now();
+        }
+        Ok(())
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        io::Write::flush(&mut self.0)
+        io::Write::flush(&mut self.out)
     }
 }
 
@@ -163,6 +174,26 @@ pub(super) fn ms(duration: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sample_does_not_wait_until_the_buffer_is_full() {
+        let mut bytes = Vec::new();
+        let mut lines = JsonLines::new(&mut bytes);
+        let sample = Sample {
+            start_ms: 1.0,
+            duration_ms: 1.0,
+            client: 0,
+            handshake_ms: None,
+            outcome: Outcome::Timeout,
+            bytes: 0,
+        };
+        lines.sample(&sample).unwrap();
+        // As if the first had come a while ago.
+        lines.flushed = Instant::now().checked_sub(FLUSH).expect("the machine is up for longer");
+        lines.sample(&sample).unwrap();
+        let written = lines.out.get_ref().iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!(written, 2);
+    }
 
     #[test]
     fn samples_are_flat_json() {

@@ -1,0 +1,158 @@
+//! Everybody who is on stage in an arm: listened to, and sent away in order.
+
+use std::time::Instant;
+
+use equic_endpoint::load::Sample;
+use equic_gateway::Control;
+use equic_lab::flood::FloodReport;
+
+use super::arm::Take;
+use super::cues::{Crew, Seen};
+use crate::failure::{Done, Failure};
+use crate::part::{Ended, Part, Seat, now};
+
+/// Everybody who is on stage.
+pub(super) struct Cast {
+    pub gateway: Option<Guard>,
+    pub server: Part,
+    /// Fingerprint of the server's certificate.
+    pub pin: String,
+    pub clients: Vec<Part>,
+    pub parallel: Vec<Attacker>,
+    pub floods: Vec<Attacker>,
+    /// All newcomers are one part.
+    pub newcomers: Option<Part>,
+}
+
+/// A gateway that runs.
+pub(super) struct Guard {
+    pub part: Part,
+    pub control: Control,
+    /// Whether it is attached in the driver.
+    pub native: bool,
+}
+
+impl Guard {
+    /// False while it would ask for proof of addresses if more came, and does not yet.
+    fn asks(&self) -> bool {
+        self.control.adaptive().iter().flatten().all(|state| state.asking)
+    }
+}
+
+/// A part that attacks. Once it is at work, it yields the CPU to the legitimate clients: what these lose shall be the
+/// server's doing. Before that it does not, or on a busy machine it would never begin.
+pub(super) struct Attacker {
+    part: Part,
+    at_work: bool,
+}
+
+impl Attacker {
+    /// Starts one, which does not know yet that it is at work.
+    pub(super) fn start(name: String, seat: &Seat<'_>, args: &[String]) -> Done<Attacker> {
+        Ok(Attacker { part: Part::start(name, seat, args)?, at_work: false })
+    }
+
+    /// Hears what it has to say, and gives the requests that it has told of.
+    fn listen(&mut self) -> Done<Vec<Sample>> {
+        self.part.look(false)?;
+        let samples = self.part.take_samples();
+        if !self.at_work && (self.part.is_ready() || !samples.is_empty()) {
+            self.part.yield_cpu()?;
+            self.at_work = true;
+        }
+        Ok(samples)
+    }
+}
+
+impl Cast {
+    /// A server and the gateway before it, and nobody else yet.
+    pub(super) fn new(gateway: Option<Guard>, server: Part, pin: String) -> Cast {
+        let (clients, parallel, floods) = Default::default();
+        Cast { gateway, server, pin, clients, parallel, floods, newcomers: None }
+    }
+
+    /// Who is there, at this moment.
+    pub(super) fn seen(&mut self) -> Seen {
+        let newcomers = self
+            .newcomers
+            .as_mut()
+            .map_or(Crew::Absent, |part| if part.ended() { Crew::Gone } else { Crew::There });
+        Seen {
+            parallel: Crew::of(self.parallel.iter().map(|attacker| attacker.at_work)),
+            floods: Crew::of(self.floods.iter().map(|attacker| attacker.at_work)),
+            newcomers,
+            guarded: self.gateway.as_ref().is_none_or(Guard::asks),
+        }
+    }
+
+    /// Hears what everybody has to say; who should be there must be there.
+    pub(super) fn listen(&mut self, take: &mut Take) -> Done {
+        self.server.look(false)?;
+        if let Some(gateway) = &mut self.gateway {
+            gateway.part.look(false)?;
+        }
+        for part in &mut self.clients {
+            part.look(true)?;
+            take.samples.append(&mut part.take_samples());
+        }
+        for attacker in &mut self.parallel {
+            take.parallel.append(&mut attacker.listen()?);
+        }
+        if let Some(part) = &mut self.newcomers {
+            part.look(true)?;
+            take.newcomers.append(&mut part.take_samples());
+        }
+        self.floods.iter_mut().try_for_each(|attacker| attacker.listen().map(drop))
+    }
+
+    /// The attackers stop, the clients finish what they began, then server and gateway end.
+    pub(super) fn finish(self, take: &mut Take) -> Done {
+        // The floods first: once the quotas' places are free, their Initials would get in again, and
+        // the server would wait for handshakes that never go on.
+        self.floods.iter().for_each(|attacker| attacker.part.stop());
+        for attacker in self.floods {
+            let ended = attacker.part.finish()?;
+            if let Some((came, report)) = flood_report(&ended)? {
+                let ago = came.elapsed().as_secs_f64() + report.seconds;
+                // The last of them makes it whole.
+                let begun = now()? - ago;
+                take.flooded = Some(take.flooded.map_or(begun, |flooded| flooded.max(begun)));
+                take.floods.push(report);
+            }
+        }
+        self.parallel.iter().for_each(|attacker| attacker.part.stop());
+        for attacker in self.parallel {
+            take.parallel.extend(attacker.part.finish()?.samples);
+        }
+        self.clients.iter().for_each(Part::stop);
+        for part in self.clients {
+            take.samples.extend(part.finish()?.samples);
+        }
+        if let Some(part) = self.newcomers {
+            // They have ended; what they said last may not have been heard yet.
+            take.newcomers.extend(part.finish()?.samples);
+        }
+        if let Some(gateway) = &self.gateway {
+            take.gateway = Some((gateway.control.status()?, gateway.native));
+        }
+        self.server.stop();
+        let ended = self.server.finish()?;
+        let stopped = ended.event("stopped").ok_or_else(|| {
+            Failure::new(format!("the server ended without a word ({})", ended.status))
+        })?;
+        take.server = stopped.1.clone();
+        if let Some(gateway) = self.gateway {
+            gateway.part.stop();
+            gateway.part.finish()?;
+        }
+        Ok(())
+    }
+}
+
+/// None if it was stopped before it had begun.
+fn flood_report(ended: &Ended) -> Done<Option<(Instant, FloodReport)>> {
+    let Some((came, done)) = ended.event("done") else { return Ok(None) };
+    let report = serde_json::from_value(done["report"].clone())
+        .map_err(|error| Failure::because("the flood's report is not understood", error))?;
+    Ok(Some((came, report)))
+}

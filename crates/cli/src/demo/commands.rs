@@ -1,0 +1,148 @@
+//! Command lines of the demo's parts, which are this same command with other arguments.
+
+use equic_lab::plan::IFNAME;
+use equic_lab::{Lab, Namespace};
+
+use super::arms::Arm;
+use super::plan::Plan;
+
+/// Port that the server listens at.
+const PORT: u16 = 443;
+
+impl Plan {
+    /// `equic serve`, for an arm; `gateway` is the name of the one to feed.
+    pub(super) fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
+        let listen = format!("{}:{PORT}", lab.server().ipv4);
+        let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
+        // In one arm the server is as it comes, with Retry from so many handshakes under way on as is its default. In the
+        // others what stands before the server is compared, not what it does itself.
+        if arm != Arm::ForgedServerRetry {
+            args.extend(words(&["--retry-threshold", "off"]));
+        }
+        match arm {
+            Arm::Alone | Arm::Unprotected => {}
+            Arm::Calm | Arm::ForgedUnprotected | Arm::ForgedServerRetry => {}
+            // Ignoring is the least a server can do, and what the gateway does.
+            Arm::UserSpace => args.extend(words(&[
+                "--user-quota",
+                &self.max_connections.to_string(),
+                "--user-rate",
+                self.new_per_source,
+                "--user-at-limit",
+                "ignore",
+            ])),
+            // The keys of the gateway's tokens come with the server's place there.
+            Arm::Gateway | Arm::ForgedGateway => args.extend(words(&["--gateway", gateway])),
+        }
+        args
+    }
+
+    /// `equic gateway run`, called `name`.
+    pub(super) fn gateway(&self, arm: Arm, name: &str) -> Vec<String> {
+        let (port, most) = (PORT.to_string(), self.max_connections.to_string());
+        let mut args = words(&["gateway", "run", "--json", "--interface", IFNAME, "--port", &port]);
+        args.extend(words(&["--name", name, "--max-connections", &most]));
+        args.extend(words(&["--new-per-source", self.new_per_source]));
+        if arm.forged() {
+            args.extend(words(&["--retry", "adaptive", "--retry-above", self.retry_above]));
+            args.extend(words(&["--answers-per-service", self.answers_per_service]));
+            // On veth, what a program in the driver sends back is lost unless the other end has one, too.
+            args.extend(words(&["--mode", "generic"]));
+        }
+        args
+    }
+
+    /// `equic lab load well`, for `seconds`.
+    pub(super) fn client(&self, server: &Namespace, pin: &str, seconds: f64) -> Vec<String> {
+        let mut args = words(&["lab", "load", "well", &self.url(server), "--pin", pin]);
+        args.extend(words(&[
+            "--clients",
+            &self.connections_per_client.to_string(),
+            "--requests",
+            &self.requests_per_connection.to_string(),
+            "--think",
+            &format!("{}ms", self.think_ms),
+            "--timeout",
+            &format!("{}ms", self.timeout_ms),
+            "--duration",
+            &milliseconds(seconds),
+        ]));
+        args.extend(words(&SAMPLED));
+        args
+    }
+
+    /// `equic lab load well`: newcomers at a steady pace, whatever becomes of those before, each with a socket and an
+    /// address of its own. It ends by itself when the last of them has its answer, or has failed.
+    pub(super) fn newcomers(&self, host: &Namespace, server: &Namespace, pin: &str) -> Vec<String> {
+        let mut args = words(&["lab", "load", "well", &self.url(server), "--pin", pin]);
+        args.extend(words(&[
+            "--clients",
+            &self.newcomers_addresses.to_string(),
+            "--requests",
+            "1",
+            "--count",
+            &self.newcomers.to_string(),
+            "--rate",
+            &self.newcomers_per_s.to_string(),
+            "--retry-pause",
+            "0s",
+            "--timeout",
+            &format!("{}ms", self.timeout_ms),
+        ]));
+        let [a, b, c, _] = host.ipv4.octets();
+        // From .2 on: .1 is the host's own.
+        for last in (2..=u8::MAX).take(self.newcomers_addresses as usize) {
+            args.extend(words(&["--from", &format!("{a}.{b}.{c}.{last}")]));
+        }
+        args.extend(words(&SAMPLED));
+        args
+    }
+
+    /// `equic lab load parallel`: the paper's attackers.
+    pub(super) fn parallel(&self, server: &Namespace, pin: &str, seconds: f64) -> Vec<String> {
+        let mut args = words(&["lab", "load", "parallel", &self.url(server), "--pin", pin]);
+        args.extend(words(&[
+            "--connections",
+            &self.connections_per_attacker.to_string(),
+            "--duration",
+            &milliseconds(seconds),
+        ]));
+        args.extend(words(&SAMPLED));
+        args
+    }
+
+    /// `equic lab flood initial`, of one attacker.
+    pub(super) fn flood(
+        &self,
+        arm: Arm,
+        server: &Namespace,
+        attacker: usize,
+        seconds: f64,
+    ) -> Vec<String> {
+        let target = format!("{}:{PORT}", server.ipv4);
+        let pps = (self.flood_pps / self.attackers as u64).max(1);
+        let mut args = words(&["lab", "flood", "initial", "--json", "--target", &target]);
+        args.extend(words(&["--pps", &pps.to_string(), "--pool", &self.flood_pool.to_string()]));
+        args.extend(words(&["--seed", &(attacker + 1).to_string()]));
+        args.extend(words(&["--duration", &milliseconds(seconds)]));
+        if arm.forged() {
+            args.extend(words(&["--spoof", self.forged]));
+        }
+        args
+    }
+
+    fn url(&self, server: &Namespace) -> String {
+        format!("https://{}:{PORT}/bytes/{}", server.ipv4, self.bytes_per_request)
+    }
+}
+
+/// Every request as a line on standard output, and the summary behind them.
+const SAMPLED: [&str; 5] = ["--threads", "1", "--samples", "/dev/stdout", "--json"];
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn milliseconds(seconds: f64) -> String {
+    format!("{}ms", (seconds * 1000.0).round() as u64)
+}

@@ -1,0 +1,125 @@
+//! The plots: what legitimate clients had over time, and what newcomers had.
+
+use std::path::Path;
+
+use equic_report::number;
+use equic_report::plot::{Axis, LinePlot, Phase, PlotError, Series, Shade, Svg};
+use equic_report::timeline;
+
+use super::arms::Arm;
+use super::plan::Plan;
+use super::result::{ArmResult, Demo};
+
+/// Windows of a plot: this many in all, but none shorter than [`SHORTEST`].
+const WINDOWS: f64 = 120.0;
+/// Seconds.
+const SHORTEST: f64 = 0.2;
+/// Newcomers in a window, at least: with fewer, chance is most of what would be seen.
+const NEWCOMERS: f64 = 15.0;
+
+/// Writes the files.
+pub(super) fn write(demo: &Demo, out: &Path) -> Result<(), PlotError> {
+    let plots = [
+        (requests(&demo.plan, &demo.arms)?, "demo"),
+        (newcomers(&demo.plan, &demo.forged.arms)?, "newcomers"),
+    ];
+    for (plot, name) in plots {
+        plot.write_svg(out.join(format!("{name}.svg")))?;
+        plot.write_png(out.join(format!("{name}.png")), 1.5)?;
+    }
+    Ok(())
+}
+
+/// The phases of a plot: each arm, and within it the time before the attack.
+fn phases(mut plot: LinePlot, arms: &[ArmResult]) -> LinePlot {
+    for result in arms {
+        let (start, stop) = (result.start_s, result.start_s + result.seconds);
+        let shade = match result.arm {
+            Arm::Alone | Arm::Calm => Shade::None,
+            Arm::Unprotected | Arm::ForgedUnprotected => Shade::Alarm,
+            Arm::UserSpace | Arm::ForgedServerRetry => Shade::Caution,
+            Arm::Gateway | Arm::ForgedGateway => Shade::Safe,
+        };
+        let attack = result.attack_s.map_or(start, |attack| start + attack);
+        if attack > start {
+            plot = plot.phase(Phase::new("", start, attack));
+        }
+        plot = plot.phase(Phase::new(result.title, attack, stop).shade(shade));
+    }
+    plot
+}
+
+/// Legitimate requests over time, the arms one behind the other.
+fn requests(plan: &Plan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
+    let end = arms.last().map_or(0.0, |last| last.start_s + last.seconds);
+    // Round figures: tenths of a second.
+    let width = ((end / WINDOWS * 10.0).ceil() / 10.0).max(SHORTEST);
+    let plot = LinePlot::new(
+        "Requests answered to legitimate clients",
+        Axis::new("time", "s"),
+        Axis::new("requests", "/s"),
+    )
+    .subtitle(format!(
+        "{} clients; {} attackers with {} parallel clients each and {} Initials/s in all; white: no attack; \
+         windows of {}",
+        plan.clients,
+        plan.attackers,
+        plan.connections_per_attacker,
+        number::si(plan.flood_pps as f64, ""),
+        number::seconds(width),
+    ));
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    for result in arms {
+        let (start, stop) = (result.start_s, result.start_s + result.seconds);
+        // Whole windows only: a rate over the last few milliseconds would be anything.
+        let whole = (result.seconds / width).floor() * width;
+        let rates = timeline::rate(&result.completions, 0.0, whole, width);
+        points.extend(rates.unwrap_or_default().into_iter().map(|(at, rate)| (start + at, rate)));
+        // Servers change here: no line from one to the next.
+        points.push((stop, f64::NAN));
+    }
+    let alone = arms.iter().find(|result| result.arm == Arm::Alone);
+    let mut plot = phases(plot, arms).series(Series::new("requests answered", points));
+    if let Some(alone) = alone {
+        let level = alone.legitimate.requests_per_s;
+        plot = plot.series(Series::new("without an attack", [(0.0, level), (end, level)]));
+    }
+    plot.draw()
+}
+
+/// Newcomers over time, by when they tried, the arms one behind the other.
+fn newcomers(plan: &Plan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
+    let width = (NEWCOMERS / plan.newcomers_per_s).max(SHORTEST);
+    let plot = LinePlot::new(
+        "Newcomers that got in, under Initials from forged sources",
+        Axis::new("time", "s"),
+        Axis::new("newcomers", "/s"),
+    )
+    .subtitle(format!(
+        "{} newcomers a second, by when they tried; {} Initials/s ordered, each from a random source of {}; white: no attack; \
+         windows of about {}",
+        plan.newcomers_per_s,
+        number::si(plan.flood_pps as f64, ""),
+        plan.forged,
+        number::seconds(width),
+    ));
+    let (mut tried, mut got_in) = (Vec::new(), Vec::new());
+    for result in arms {
+        let Some(newcomers) = &result.newcomers else { continue };
+        let Some((from, to)) = newcomers.span() else { continue };
+        for (points, all) in [(&mut tried, true), (&mut got_in, false)] {
+            let counted = newcomers.tries.iter().filter(|(_, went_well)| all || *went_well);
+            let times: Vec<f64> = counted.map(|(at, _)| *at).collect();
+            // Windows of the same length: chance is most of what a shorter last one would show.
+            let exact = (to - from) / ((to - from) / width).round().max(1.0);
+            for (at, rate) in timeline::rate(&times, from, to, exact).unwrap_or_default() {
+                let middle = result.start_s + at;
+                points.extend([(middle - exact / 2.0, rate), (middle + exact / 2.0, rate)]);
+            }
+            // Servers change here: no line from one to the next.
+            points.push((result.start_s + result.seconds, f64::NAN));
+        }
+    }
+    let plot = phases(plot, arms).series(Series::new("got in", got_in));
+    plot.series(Series::new("tried", tried)).draw()
+}
