@@ -464,13 +464,13 @@ fn what_is_kept_of_compiled_plugins_is_bounded() {
         let push = Push::new(&bytes).unwrap();
         let bundle = equic_plugin::Bundle::parse(&bytes).unwrap();
         let policy = Policy::default();
-        let granted = equic_plugin::decide(&bundle, equic_plugin::Origin::Own, &policy, 0).unwrap();
+        let granted = equic_plugin::decide(&bundle, Origin::Own, &policy, 0).unwrap();
         let plugin = Accepted {
             bundle: &bundle,
             hash: push.hash(),
             granted: &granted,
             frame_types: &[],
-            origin: equic_plugin::Origin::Own,
+            origin: Origin::Own,
             allowance: None,
         };
         assert!(!loader.is_ready(&plugin));
