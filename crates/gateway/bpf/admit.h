@@ -93,8 +93,8 @@ static __noinline struct equic_handshake *find_attempt(const struct packet *p)
 	return bpf_map_lookup_elem(&handshakes, &key);
 }
 
-/* A 0-RTT packet goes to the client's own choice, which proves nothing: EQUIC_REASON_FORGED_ID, unless its
- * client is in the middle of an attempt. */
+/* A 0-RTT packet goes to the client's own choice, which proves nothing: EQUIC_REASON_FORGED_ID,
+ * unless its client is in the middle of an attempt. */
 static __noinline __u32 check_early(const struct packet *p, volatile struct equic_service *service)
 {
 	struct equic_handshake *attempt = find_attempt(p);

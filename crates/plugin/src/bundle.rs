@@ -111,7 +111,7 @@ impl<'b> Bundle<'b> {
         &self.preamble.manifest
     }
 
-    /// What stands before the object.
+    /// Header, signature and manifest: the bytes before the object.
     pub(crate) fn preamble(&self) -> &Preamble<'b> {
         &self.preamble
     }

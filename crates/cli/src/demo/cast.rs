@@ -71,7 +71,7 @@ impl Cast {
         Cast { gateway, server, pin, clients, parallel, floods, newcomers: None }
     }
 
-    /// Who is there, at this moment.
+    /// Clients, attackers and newcomers that are there at this moment.
     pub(super) fn seen(&mut self) -> Seen {
         let newcomers = self
             .newcomers

@@ -63,7 +63,7 @@ pub(super) struct Cues {
     parallel: Option<f64>,
     flood_after: f64,
     window: f64,
-    /// Whether newcomers come.
+    /// True if newcomers come in this arm.
     forged: bool,
     /// Time by which all has to be there, and newcomers have to be gone.
     latest: f64,
