@@ -59,7 +59,7 @@ impl<'a> Rows<'a> {
         self.row("server CPU", &|result| number::percent(result.server.cpu_percent / 100.0).into());
     }
 
-    /// Prints how many packets were stopped, by place and reason.
+    /// Rows with how many packets were stopped, by place and reason.
     fn drops(&mut self) {
         let arms = self.arms;
         for (place, title) in PLACES {
