@@ -9,10 +9,7 @@
 //! ```
 //! Of what acts rather than decides, [`Connection::begin_act`] says whether the default is to act. What has a
 //! value for its default is one call, to [`Connection::decide`], and what has no default at all is one to
-//! [`Connection::notify`]. Where nobody is attached each of these is a test of one bit, and the code that calls hooks lies
-//! apart from what runs then ([`cold_path`]): most connections have none.
-
-use std::hint::cold_path;
+//! [`Connection::notify`]. Where nobody is attached each of these is a test of one bit.
 
 use equic_wire::Side;
 
@@ -109,7 +106,6 @@ impl Connection {
         if !self.hooks.is_begun(operation) {
             return None;
         }
-        cold_path();
         self.begin_words(operation, input)
     }
 
@@ -125,9 +121,7 @@ impl Connection {
         if !self.hooks.is_begun(operation) {
             return None;
         }
-        cold_path();
         if self.hooks.is_asked(operation) {
-            cold_path();
             let usual = usual(self);
             return self.begin_asked(operation, input, usual);
         }
@@ -146,7 +140,6 @@ impl Connection {
         if !self.hooks.is_begun(operation) {
             return None;
         }
-        cold_path();
         self.begin_bytes(operation, frame_type, input, bytes)
     }
 
@@ -162,7 +155,6 @@ impl Connection {
     #[inline]
     pub(super) fn end<I: Words, O: Words>(&mut self, operation: Operation, input: I, output: O) {
         if self.hooks.is_ended(operation) {
-            cold_path();
             self.end_words(operation, input, output);
         }
     }
@@ -178,7 +170,6 @@ impl Connection {
         output: O,
     ) {
         if self.hooks.is_ended(operation) {
-            cold_path();
             self.end_bytes(operation, frame_type, input, bytes, output);
         }
     }
@@ -206,7 +197,6 @@ impl Connection {
         if !self.hooks.is_hooked(operation) {
             return usual;
         }
-        cold_path();
         let output = self.begin_from(operation, input, |_| usual).unwrap_or(usual);
         self.end(operation, input, output);
         output
@@ -224,7 +214,6 @@ impl Connection {
         if !self.hooks.is_hooked(operation) {
             return usual;
         }
-        cold_path();
         let answer = self.begin_with(operation, 0, input, Bytes::In(bytes));
         let output = answer.unwrap_or(usual);
         self.end_with(operation, 0, input, Bytes::In(bytes), output);

@@ -26,8 +26,6 @@ pub(crate) struct Hooks {
     begun: u128,
     /// A bit for each operation that has hooks after it.
     ended: u128,
-    /// A bit for each operation that has hooks at all: one word to look at where there are mostly none.
-    hooked: u128,
     /// A bit for each operation whose default a hook in its place wants to be given.
     asked: u128,
     /// None: no hook is attached, or one is being called. Whoever panics in a call takes all hooks along.
@@ -41,7 +39,8 @@ impl Hooks {
     #[inline]
     pub(crate) fn is_hooked(&self, operation: Operation) -> bool {
         // Without the table at all, for a benchmark to compare with.
-        !cfg!(feature = "bench-without-operations") && self.hooked & operation.bit() != 0
+        !cfg!(feature = "bench-without-operations")
+            && (self.begun | self.ended) & operation.bit() != 0
     }
 
     /// True if anybody is called before the operation, or in its place.
@@ -64,7 +63,7 @@ impl Hooks {
 
     /// True if no hook is attached to anything.
     pub(crate) fn is_empty(&self) -> bool {
-        self.hooked == 0
+        self.begun | self.ended == 0
     }
 
     /// Whom a call of the operation goes to; `parameter` is its frame type, where it has one.
@@ -223,7 +222,6 @@ impl Hooks {
         let bits = |wanted| self.table.as_ref().map_or(0, |table| table.bits(wanted));
         self.begun = bits(|point| point.before || point.replace);
         self.ended = bits(|point| point.after);
-        self.hooked = self.begun | self.ended;
         self.asked = bits(asks);
     }
 }
