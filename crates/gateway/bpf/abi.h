@@ -96,7 +96,8 @@
 	  "a version that the service does not take, answered with the ones that it takes "        \
 	  "(RFC 9000 s.6.1)")                                                                      \
 	X(FORGED_ID, "forged_id", 1,                                                               \
-	  "packet to a connection ID that no server of the service has made")
+	  "packet to a connection ID that no server of the service has made, or 0-RTT of a "       \
+	  "client that is opening no connection")
 
 enum equic_reason {
 #define EQUIC_REASON_ENUM(name, text, does, meaning) EQUIC_REASON_##name,
