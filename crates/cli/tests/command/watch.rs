@@ -254,6 +254,38 @@ fn an_attacker_is_seen_and_denied() {
     assert_eq!(watch.ends(), 0);
 }
 
+/// A key and a new size that come together, which a terminal reader that takes one and forgets the other would lose:
+/// the key until the next one is pressed.
+#[test]
+fn no_key_is_lost_when_the_terminal_is_resized() {
+    let Some(lab) = lab("cli-resized", 1) else { return };
+    let name = &unique("resized");
+    let _gateway = gateway(lab.server(), name);
+    let mut watch = Session::start(name, (120, 36), &[], false);
+    watch.taken();
+    watch.shows(&[name.as_str(), "? help", "q quit"]);
+    for round in 0..20_u16 {
+        // While it is stopped, both arrive, in either order.
+        watch.signal(Signal::SIGSTOP);
+        if round % 4 < 2 {
+            watch.press("?");
+            watch.resize(100 + round, 36);
+        } else {
+            watch.resize(100 + round, 36);
+            watch.press("?");
+        }
+        watch.signal(Signal::SIGCONT);
+        if round % 2 == 0 {
+            watch.shows(&["exempt from limits", "reading the gateway took"]);
+        } else {
+            watch.lacks("exempt from limits");
+            watch.shows(&["? help", "q quit"]);
+        }
+    }
+    watch.press("q");
+    assert_eq!(watch.ends(), 0);
+}
+
 #[test]
 fn the_terminal_is_given_back_whatever_ends_it() {
     let Some(lab) = lab("cli-terminal", 1) else { return };

@@ -335,7 +335,7 @@ mod tests {
             values: vec!["100 KB".to_owned(), "1 MB".to_owned()],
             of: 6,
         }];
-        let scale = Scale { size: Size::Quick, seeds: None, parts: vec![part] };
+        let scale = Scale { size: Size::Quick, seeds: None, large_seeds: None, parts: vec![part] };
         NsQuic { scale, parts: vec![Measured { part, runs: 1, of: 2, axes, rows }] }
     }
 

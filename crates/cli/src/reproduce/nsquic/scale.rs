@@ -22,6 +22,9 @@ pub(super) struct Scale {
     pub size: Size,
     /// Seeds of each cell, in place of those of the size.
     pub seeds: Option<u64>,
+    /// Seeds of each cell of the two grids of 210 MB, in place of either.
+    #[serde(default)]
+    pub large_seeds: Option<u64>,
     /// Parts that are played.
     pub parts: Vec<Part>,
 }
@@ -70,7 +73,9 @@ impl Scale {
             (Size::Medium, Part::Fairness | Part::Within | Part::Imc17) => (Some(10), &[]),
             (Size::Medium, _) => (None, &[]),
         };
-        Some((self.seeds.or(seeds), kept))
+        let large = matches!(part, Part::SimpleLarge | Part::DumbbellLarge);
+        let chosen = self.large_seeds.filter(|_| large).or(self.seeds);
+        Some((chosen.or(seeds), kept))
     }
 
     /// The grid of a part; none: it is left out.
@@ -122,7 +127,7 @@ mod tests {
     #[test]
     fn every_size_keeps_values_that_there_are() {
         for size in [Size::Quick, Size::Medium, Size::Full] {
-            let scale = Scale { size, seeds: None, parts: Part::ALL.to_vec() };
+            let scale = Scale { size, seeds: None, large_seeds: None, parts: Part::ALL.to_vec() };
             for part in Part::ALL {
                 let Some((_, kept)) = scale.of(part) else { continue };
                 let grid = scale.grid(part).unwrap();
@@ -139,7 +144,8 @@ mod tests {
 
     #[test]
     fn the_whole_grid_is_that_of_the_thesis() {
-        let scale = Scale { size: Size::Full, seeds: None, parts: Part::ALL.to_vec() };
+        let scale =
+            Scale { size: Size::Full, seeds: None, large_seeds: None, parts: Part::ALL.to_vec() };
         let count = |part| scale.grid(part).unwrap().runs;
         // Six sizes and the largest, six rates, five delays, five rates of loss, ten arms, 30 seeds.
         assert_eq!(count(Part::Simple) + count(Part::SimpleLarge), 7 * 6 * 5 * 5 * 10 * 30);
@@ -147,5 +153,8 @@ mod tests {
         let seeds = Scale { seeds: Some(2), parts: vec![Part::Errors], ..scale };
         assert_eq!(seeds.grid(Part::Errors).unwrap().runs, 2 * 5 * 10 * 2);
         assert!(seeds.grid(Part::Simple).is_none());
+        let large = Scale { seeds: None, large_seeds: Some(3), parts: Part::ALL.to_vec(), ..seeds };
+        assert_eq!(large.grid(Part::SimpleLarge).unwrap().runs, 3 * 6 * 5 * 5 * 10);
+        assert_eq!(large.grid(Part::Simple).unwrap().runs, 6 * 6 * 5 * 5 * 10 * 30);
     }
 }
