@@ -40,6 +40,9 @@ cargo clippy --release -p equic-wire -p equic-transport -p equic-sim -p equic-sc
 	equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/tls -- -D warnings
 # Without logs and without a crypto provider, for programs that bring their own.
 cargo clippy --release -p equic-transport -p equic-quic --no-default-features --lib -- -D warnings
+# With ring alone. `beside:ring` in scripts/test.sh runs it.
+cargo clippy --release -p equic-transport -p equic-quic --no-default-features --features \
+	equic-transport/ring,equic-quic/ring --lib -- -D warnings
 (cd sim && cargo clippy --release --locked --all-targets -- -D warnings)
 (cd prove && cargo clippy --release --locked --all-targets -- -D warnings)
 # libequic_vm's page is its header; rustdoc's would overwrite that of the crate equic-vm, whose name it has.

@@ -22,6 +22,9 @@ suites=(
 	beside:null-crypto 'cargo test --release -p equic-wire -p equic-transport -p equic-sim -p equic-scenario -p equic-cli --no-fail-fast --lib \
 		--test null_peer --test quic --test tcp --test play --test read --test applications --test memory --test tls --test traces --features \
 		equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/tls -- --quiet'
+	# Over sockets with the other crypto provider.
+	beside:ring 'cargo test --release -p equic-quic --no-default-features --features ring,qlog,platform-roots \
+		--test ring --test examples --test quic -- --quiet'
 	# The simulator, a workspace of its own for the same reason.
 	beside:sim 'cd sim && cargo test --release --locked -- --quiet'
 	# Proofs for authors of plugins, by PREVAIL: a workspace of its own, which nothing else is built with.

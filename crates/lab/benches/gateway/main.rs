@@ -8,6 +8,7 @@
 //!
 //! `--quick`, `--markdown`, `--json`: as there. The result is in out/bench-gateway/program.json too.
 
+mod packets;
 mod program;
 mod reference;
 

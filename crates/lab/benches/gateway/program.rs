@@ -4,20 +4,15 @@
 use std::time::Duration;
 
 use equic_gateway::{Config, Gateway, Guard, ObjectSource};
-use equic_lab::flood::frame::udp_frame;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
-use rand::{RngCore, SeedableRng};
 use serde::Serialize;
 
+use crate::packets::{self, SOURCE};
 use crate::reference::{CALLS, Program, Programs, XDP_DROP};
 use crate::{Figure, Result};
 
 const REPEAT: u32 = 20_000;
-/// Attempts that each open a connection; each is run once, as a second run would be under way.
-const OPENINGS: usize = 2_000;
-const SOURCE: &str = "198.51.100.7:50000";
-const SERVICE: &str = "192.0.2.1:443";
 
 /// Everything on, with room enough that no bucket refuses.
 const FEATURES: [(&str, &str); 5] = [
@@ -35,10 +30,17 @@ struct Path {
     /// At most so many times the reference's time.
     aim: Option<f64>,
     gateway: Gateway,
+    /// One that is run again and again, or several that are run once each: a second run would be under way, or would
+    /// be of the answer, which the program writes over the packet.
     frames: Vec<Vec<u8>>,
+    /// Makes those of the next round, from a seed.
+    next: Option<Next>,
     _held: Vec<Guard>,
     rounds: Vec<Round>,
 }
+
+/// Makes packets from a seed.
+type Next = Box<dyn Fn(u64) -> Result<Vec<Vec<u8>>>>;
 
 /// Nanoseconds per packet in one round, of a path and of what it is compared with.
 #[derive(Clone, Copy)]
@@ -54,14 +56,32 @@ impl Path {
         expected: Option<&'static str>,
         aim: Option<f64>,
         settings: &[(&str, &str)],
-        frames: Vec<Vec<u8>>,
+        frame: Vec<u8>,
     ) -> Result<Path> {
         let gateway = Gateway::load(&Config::for_port(443), ObjectSource::Embedded)?;
         for (key, value) in settings {
             gateway.control().set(key, value)?;
         }
         let (held, rounds) = (Vec::new(), Vec::new());
-        Ok(Path { what, expected, aim, gateway, frames, _held: held, rounds })
+        let frames = vec![frame];
+        Ok(Path { what, expected, aim, gateway, frames, next: None, _held: held, rounds })
+    }
+
+    /// With packets of its own for every run.
+    fn each_new(self, next: fn(u64) -> Vec<Vec<u8>>) -> Result<Path> {
+        self.each(Box::new(move |seed| Ok(next(seed))))
+    }
+
+    /// As [`Path::each_new`], each with a token of the gateway's own ring.
+    fn each_with_token(self) -> Result<Path> {
+        let ring = self.gateway.control().key_ring()?;
+        self.each(Box::new(move |seed| packets::with_tokens(&ring, seed)))
+    }
+
+    fn each(mut self, next: Next) -> Result<Path> {
+        self.frames = next(1)?;
+        self.next = Some(next);
+        Ok(self)
     }
 
     fn holding(mut self, connections: usize) -> Result<Path> {
@@ -73,7 +93,7 @@ impl Path {
 
     /// Measures the path, and just before it what it is compared with.
     fn round(&mut self, programs: &Programs) -> Result<()> {
-        let repeat = if self.frames.len() > 1 { 1 } else { REPEAT };
+        let repeat = if self.next.is_some() { 1 } else { REPEAT };
         let (mut null, mut reference, mut ours) = Default::default();
         for frame in &self.frames {
             null += programs.run(Program::Null, frame, repeat)?.1;
@@ -82,9 +102,9 @@ impl Path {
         }
         let each = |time: Duration| time.as_secs_f64() * 1e9 / self.frames.len() as f64;
         let round = Round { null: each(null), reference: each(reference), ours: each(ours) };
-        if self.frames.len() > 1 {
-            // The next round's attempts have to be new again.
-            self.frames = openings(u64::from(ours.subsec_nanos()));
+        if let Some(next) = &self.next {
+            // Attempts have to be new again.
+            self.frames = next(u64::from(ours.subsec_nanos()))?;
         }
         self.rounds.push(round);
         Ok(())
@@ -114,77 +134,100 @@ fn dropping(programs: &Programs, which: Program, frame: &[u8], repeat: u32) -> R
     }
 }
 
-fn frame_of(datagram: &[u8], source: &str) -> Vec<u8> {
-    let (source, target) = (source.parse().expect("constant"), SERVICE.parse().expect("constant"));
-    udp_frame([2; 6], [4; 6], source, target, datagram).expect("one family, 1200 bytes")
-}
-
-fn short_header() -> Vec<u8> {
-    let mut datagram = vec![0x5a; 1200];
-    datagram[0] = 0x40;
-    datagram
-}
-
-/// A version 1 Initial as the program sees one; its payload would not decrypt.
-fn initial(scid: u64, dcid: u64) -> Vec<u8> {
-    let mut datagram = vec![0xc0, 0, 0, 0, 1, 8];
-    datagram.extend(dcid.to_be_bytes());
-    datagram.push(8);
-    datagram.extend(scid.to_be_bytes());
-    datagram.extend([0, 0x44, 0x00]);
-    datagram.resize(1200, 0x5a);
-    datagram
-}
-
-fn openings(seed: u64) -> Vec<Vec<u8>> {
-    let mut rng = SmallRng::seed_from_u64(seed);
-    (0..OPENINGS).map(|_| frame_of(&initial(rng.next_u64(), rng.next_u64()), SOURCE)).collect()
-}
-
+/// Ways through the program to a service that nothing is asked of but what `settings` says.
 fn paths() -> Result<Vec<Path>> {
-    let one = |datagram: Vec<u8>| vec![frame_of(&datagram, SOURCE)];
-    let elsewhere = vec![
-        udp_frame([2; 6], [4; 6], SOURCE.parse()?, "192.0.2.1:53".parse()?, &[0; 1200])
-            .ok_or("one family")?,
-    ];
-
-    // A source that opened nothing for that long is not looked up among the handshakes: the state a
-    // flood over the quota is in once it lasts.
     let limit = [("max_connections", "4"), ("handshake_timeout", "100ms")];
     let strict = [("max_connections", "4"), ("policy", "strict")];
     let denied =
-        Path::new("denied source", Some("denied"), Some(2.5), &FEATURES, one(short_header()))?;
+        Path::new("denied source", Some("denied"), Some(2.5), &FEATURES, packets::short_header())?;
     denied.gateway.control().deny("198.51.100.0/24".parse()?, None)?;
     let all = Path::new(
         "established, every feature on",
         Some("established"),
-        Some(4.0),
+        None,
         &FEATURES,
-        one(short_header()),
+        packets::short_header(),
     )?;
     all.gateway.control().deny("203.0.113.0/24".parse()?, None)?;
-    Ok(vec![
-        Path::new("not to a service", None, None, &[], elsewhere)?,
-        Path::new("established, no limits", Some("established"), None, &[], one(short_header()))?,
+    let mut paths = vec![
+        Path::new("not to a service", None, None, &[], packets::elsewhere())?,
+        Path::new(
+            "established, no limits",
+            Some("established"),
+            None,
+            &[],
+            packets::short_header(),
+        )?,
         all,
         denied,
-        Path::new("over quota, policy new", Some("quota"), Some(2.5), &limit, one(initial(1, 2)))?
-            .holding(5)?,
+        // A source that opened nothing for that long is not looked up among the handshakes: the state a
+        // flood over the quota is in once it lasts.
+        Path::new(
+            "over quota, policy new",
+            Some("quota"),
+            Some(2.5),
+            &limit,
+            packets::initial(1, 2),
+        )?
+        .holding(5)?,
         Path::new(
             "over quota, policy strict",
             Some("quota_strict"),
             Some(2.5),
             &strict,
-            one(short_header()),
+            packets::short_header(),
         )?
         .holding(5)?,
+        Path::new("new connection, through all buckets", Some("new"), None, &FEATURES, Vec::new())?
+            .each_new(packets::openings)?,
+    ];
+    paths.extend(proving()?);
+    Ok(paths)
+}
+
+/// Those on which addresses and connection IDs prove themselves, and those that are answered.
+fn proving() -> Result<Vec<Path>> {
+    let ids = [&FEATURES[..], &[("check_ids", "true")]].concat();
+    let retry = [&FEATURES[..], &[("retry", "always"), ("answers_per_service", "off")]].concat();
+    let versions =
+        [&FEATURES[..], &[("version_negotiation", "true"), ("answers_per_service", "off")]]
+            .concat();
+    let mut all = Path::new(
+        "established, every feature and ID check",
+        Some("established"),
+        Some(4.0),
+        &ids,
+        Vec::new(),
+    )?;
+    all.gateway.control().deny("203.0.113.0/24".parse()?, None)?;
+    all.frames = vec![packets::to_proven_id(&all.gateway.control().key_ring()?)?];
+    let mut id = Path::new("forged short header", Some("forged_id"), Some(3.0), &ids, Vec::new())?;
+    id.frames = vec![packets::forged(&id.gateway.control().key_ring()?)?];
+    let mut forged =
+        Path::new("token that does not hold", Some("bad_token"), Some(6.0), &retry, Vec::new())?;
+    forged.frames = vec![packets::with_forged_token(&forged.gateway.control().key_ring()?)?];
+    Ok(vec![
+        all,
+        id,
+        forged,
         Path::new(
-            "new connection, through all buckets",
-            Some("new"),
-            None,
-            &FEATURES,
-            openings(1),
-        )?,
+            "token that holds, connection let in",
+            Some("proved"),
+            Some(6.0),
+            &retry,
+            vec![],
+        )?
+        .each_with_token()?,
+        Path::new("Retry made", Some("retry_sent"), Some(12.0), &retry, vec![])?
+            .each_new(packets::openings)?,
+        Path::new(
+            "Version Negotiation made",
+            Some("version_negotiation_sent"),
+            Some(6.0),
+            &versions,
+            Vec::new(),
+        )?
+        .each_new(packets::of_unknown_version)?,
     ])
 }
 
@@ -276,7 +319,7 @@ pub(crate) fn measure(rounds: usize, rng: &mut SmallRng, tell: &dyn Fn(usize)) -
     let source: std::net::SocketAddr = SOURCE.parse()?;
     let programs = Programs::load(source.ip())?;
     let (mut paths, mut bases) = (paths()?, Vec::new());
-    let frame = frame_of(&short_header(), SOURCE);
+    let frame = packets::short_header();
     // One number more than there are paths: the turn of the reference's variants.
     let mut order: Vec<usize> = (0..=paths.len()).collect();
     for round in 0..rounds {

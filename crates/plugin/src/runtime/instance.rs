@@ -104,10 +104,9 @@ impl Instance {
         let mut memory = self.machine.memory();
         let words = call.inputs.len() + outputs.len();
         let room = memory.write(Region::new(area, 8 * words as u64)).map_err(failed)?;
-        let values = call.inputs.iter().chain(outputs);
-        for (place, word) in room.chunks_exact_mut(8).zip(values) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
+        let (inputs, behind) = room.split_at_mut(8 * call.inputs.len());
+        write_words(inputs, call.inputs);
+        write_words(behind, outputs);
         let steps = inner.manifest.steps;
         let allowed = self.allowance.as_ref().map_or(steps, |all| all.left(host.now().as_nanos()));
         let given = steps.min(allowed);
@@ -223,10 +222,9 @@ impl Instance {
         let memory = self.machine.memory();
         let from = area + 8 * call.inputs.len() as u64;
         let words = memory.read(Region::new(from, 8 * outputs.len() as u64)).map_err(failed)?;
-        for (output, word) in outputs.iter_mut().zip(words.chunks_exact(8)) {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(word);
-            *output = u64::from_le_bytes(bytes);
+        let (words, _) = words.as_chunks::<8>();
+        for (output, word) in outputs.iter_mut().zip(words) {
+            *output = u64::from_le_bytes(*word);
         }
         if let Bytes::Out(buffer) = &mut call.bytes {
             // The first output is how many bytes it wrote.
@@ -263,6 +261,15 @@ impl Instance {
             answer,
             steps,
         });
+    }
+}
+
+/// Writes words as programs read them.
+#[inline]
+fn write_words(room: &mut [u8], words: &[u64]) {
+    let (places, _) = room.as_chunks_mut::<8>();
+    for (place, word) in places.iter_mut().zip(words) {
+        *place = word.to_le_bytes();
     }
 }
 

@@ -1,0 +1,13 @@
+//! ring in AWS-LC's place. The other tests are of whichever of the two this crate is built with.
+
+use equic_quic::rustls::crypto::ring;
+
+#[test]
+fn ring_is_what_is_used_where_it_is_all_there_is() {
+    let used = equic_quic::default_provider().unwrap();
+    let names = |random: &dyn std::fmt::Debug| format!("{random:?}");
+    let (ring, other) =
+        (ring::default_provider(), equic_quic::rustls::crypto::aws_lc_rs::default_provider());
+    assert_eq!(names(&used.key_provider), names(&ring.key_provider));
+    assert_ne!(names(&used.key_provider), names(&other.key_provider));
+}
