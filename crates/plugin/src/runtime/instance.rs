@@ -103,10 +103,12 @@ impl Instance {
         let area = inner.area;
         let mut memory = self.machine.memory();
         let words = call.inputs.len() + outputs.len();
-        let room = memory.write(Region::new(area, 8 * words as u64)).map_err(failed)?;
-        let (inputs, behind) = room.split_at_mut(8 * call.inputs.len());
-        write_words(inputs, call.inputs);
-        write_words(behind, outputs);
+        if words > 0 {
+            let room = memory.write(Region::new(area, 8 * words as u64)).map_err(failed)?;
+            let (inputs, behind) = room.split_at_mut(8 * call.inputs.len());
+            write_words(inputs, call.inputs);
+            write_words(behind, outputs);
+        }
         let steps = inner.manifest.steps;
         let allowed = self.allowance.as_ref().map_or(steps, |all| all.left(host.now().as_nanos()));
         let given = steps.min(allowed);
