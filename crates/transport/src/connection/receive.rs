@@ -444,8 +444,9 @@ impl Connection {
         rest: &mut &[u8],
     ) -> Option<bool> {
         let (id, frame_type, all) = (found.space, kind.0.get(), *rest);
-        let owned = !kind.is_known() && self.hooks.owner(frame_type).is_some();
-        let skipped = !kind.is_known() && !owned && self.extensions.skips(frame_type);
+        let foreign = !kind.is_known();
+        let owned = foreign && self.hooks.owner(frame_type).is_some();
+        let skipped = foreign && !owned && self.extensions.skips(frame_type);
         if (owned || skipped) && found.kind != PacketType::OneRtt {
             let code = TransportErrorCode::PROTOCOL_VIOLATION;
             self.fail(now, code, "an extension's frame outside of 1-RTT packets");
