@@ -8,6 +8,7 @@ use equic_wire::{TransportErrorCode, VarInt, Writer};
 
 use super::Connection;
 use super::config::TransportConfig;
+use super::presence::MayBeAttached;
 use super::space::{SentFrame, SpaceId};
 use crate::Timestamp;
 use crate::operation::Operation;
@@ -75,7 +76,7 @@ impl Connection {
         }
         let path = self.path();
         let (key, datagram) = (path.key(), u64::from(path.mtu()).max(1));
-        let packets = self.window(key) / datagram;
+        let packets = self.window(MayBeAttached, key) / datagram;
         let declared = self.peer.map_or(least, |peer| peer.declared_max_ack_delay());
         let threshold = (packets / ACKS_PER_WINDOW).clamp(1, MAX_THRESHOLD);
         // At least once a round trip (s.7.1), never later than it would by itself.

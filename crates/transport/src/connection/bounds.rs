@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Connection;
 use super::path::Path;
 use super::paths::PathKey;
+use super::presence::Presence;
 use super::space::SpaceId;
 use crate::Timestamp;
 use crate::operation::Operation;
@@ -33,45 +34,47 @@ impl Connection {
     }
 
     /// The congestion window of a path, as whoever is attached to it wants it.
-    pub(super) fn window(&mut self, key: PathKey) -> u64 {
-        let answer: Option<u64> = self.begin_from(Operation::CongestionWindow, key, |connection| {
-            connection.paths[key].controller().window()
-        });
+    pub(super) fn window(&mut self, hooks: impl Presence, key: PathKey) -> u64 {
+        let answer: Option<u64> =
+            hooks.begin_from(self, Operation::CongestionWindow, key, |connection| {
+                connection.paths[key].controller().window()
+            });
         let path = &mut self.paths[key];
         let least = LEAST_DATAGRAMS * u64::from(path.mtu());
         path.set_hook_window(answer.map(|window| window.max(least)));
         let window = path.window();
-        self.end(Operation::CongestionWindow, key, window);
+        hooks.end(self, Operation::CongestionWindow, key, window);
         window
     }
 
     /// Size in bytes of datagrams that need not be as large as `mtu`.
-    pub(super) fn datagram_size(&mut self, key: PathKey, mtu: u16) -> usize {
-        let size = match self.begin_from(Operation::DatagramSize, key, |_| mtu) {
+    pub(super) fn datagram_size(&mut self, hooks: impl Presence, key: PathKey, mtu: u16) -> usize {
+        let size = match hooks.begin_from(self, Operation::DatagramSize, key, |_| mtu) {
             // RFC 9000 s.14: every path takes the least; s.14.2: none is sent more than it is known to take.
             Some(size) => size.clamp(BASE_SIZE, mtu.max(BASE_SIZE)),
             None => mtu,
         };
-        self.end(Operation::DatagramSize, key, size);
+        hooks.end(self, Operation::DatagramSize, key, size);
         usize::from(size)
     }
 
     /// Bytes of a packet that STREAM frames leave free, of those that are left.
-    pub(super) fn kept_room(&mut self, id: SpaceId, room: usize) -> usize {
-        let kept = self.decide(Operation::KeepRoom, (id, room), 0);
+    pub(super) fn kept_room(&mut self, hooks: impl Presence, id: SpaceId, room: usize) -> usize {
+        let kept = hooks.decide(self, Operation::KeepRoom, (id, room), 0);
         kept.min(MAX_KEPT).min(room / 4)
     }
 
-    pub(super) fn pacing_rate(&mut self, key: PathKey) -> u64 {
-        let answer: Option<u64> = self.begin_from(Operation::PacingRate, key, |connection| {
-            connection.paths[key].pacing_rate().as_bytes_per_second() as u64
-        });
+    pub(super) fn pacing_rate(&mut self, hooks: impl Presence, key: PathKey) -> u64 {
+        let answer: Option<u64> =
+            hooks.begin_from(self, Operation::PacingRate, key, |connection| {
+                connection.paths[key].pacing_rate().as_bytes_per_second() as u64
+            });
         let path = &self.paths[key];
         let rate = match answer {
             Some(rate) => rate.max(LEAST_DATAGRAMS * u64::from(path.mtu())),
             None => path.pacing_rate().as_bytes_per_second() as u64,
         };
-        self.end(Operation::PacingRate, key, rate);
+        hooks.end(self, Operation::PacingRate, key, rate);
         rate
     }
 

@@ -8,6 +8,7 @@ use rand::{Rng, RngCore};
 
 use super::path::{AddressOrigin, Path};
 use super::paths::{MAX_PATHS, PathKey};
+use super::presence::MayBeAttached;
 use super::{Arrival, Connection, Event};
 use crate::Timestamp;
 use crate::operation::Operation;
@@ -209,7 +210,7 @@ impl Connection {
         if !answer || self.paths.get(key).is_none() {
             return;
         }
-        let window = self.window(key);
+        let window = self.window(MayBeAttached, key);
         let path = &mut self.paths[key];
         if path.in_flight() <= window.saturating_add(BEYOND_WINDOW) {
             path.answer(data);

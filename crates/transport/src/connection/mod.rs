@@ -64,6 +64,7 @@ mod packet_numbers;
 mod path;
 mod paths;
 mod peer;
+mod presence;
 mod receive;
 mod requests;
 mod retry;

@@ -9,7 +9,8 @@
 //! ```
 //! Of what acts rather than decides, [`Connection::begin_act`] says whether the default is to act. What has a
 //! value for its default is one call, to [`Connection::decide`], and what has no default at all is one to
-//! [`Connection::notify`]. Where nobody is attached each of these is a test of one bit.
+//! [`Connection::notify`]. Where nobody is attached each of these is a test of one bit. What runs for every packet calls them
+//! through a [`Presence`](super::presence::Presence), by the same names: where the connection has no hooks at all, there is no test.
 
 use equic_wire::Side;
 

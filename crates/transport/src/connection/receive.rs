@@ -11,6 +11,7 @@ use rustls::quic::PacketKey;
 use super::close::CloseReason;
 use super::migration::From;
 use super::paths::PathKey;
+use super::presence::{MayBeAttached, NoneAttached, Presence};
 use super::space::SpaceId;
 use super::waiting::Readiness;
 use super::{Arrival, Connection};
@@ -98,13 +99,23 @@ impl Connection {
         self.now = now;
         #[cfg(feature = "qlog")]
         self.log_datagram_received(arrival.ecn, datagram);
-        self.take_datagram(now, arrival, datagram);
+        if self.hooks.is_empty() {
+            self.take_datagram(NoneAttached, now, arrival, datagram);
+        } else {
+            self.take_datagram(MayBeAttached, now, arrival, datagram);
+        }
         self.run_requests();
         #[cfg(feature = "qlog")]
         self.log_changes();
     }
 
-    fn take_datagram(&mut self, now: Timestamp, arrival: Arrival, datagram: &mut [u8]) {
+    fn take_datagram(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        arrival: Arrival,
+        datagram: &mut [u8],
+    ) {
         let ecn = arrival.ecn;
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += datagram.len() as u64;
@@ -121,7 +132,7 @@ impl Connection {
             }
             From::New(..) => self.path().key(),
         };
-        if !self.decide_on(Operation::HandleDatagram, (key, ecn), datagram, true) {
+        if !hooks.decide_on(self, Operation::HandleDatagram, (key, ecn), datagram, true) {
             return;
         }
         if self.closing.is_closed() {
@@ -135,7 +146,7 @@ impl Connection {
             let more = !rest.is_empty();
             at += found.skip + found.len;
             let whole = (&mut from, size);
-            opened |= self.handle_packet(now, ecn, found, whole, packet);
+            opened |= self.handle_packet(hooks, now, ecn, found, whole, packet);
             if !more || self.closing.is_drained() {
                 break;
             }
@@ -219,6 +230,7 @@ impl Connection {
     /// Processes a packet; returns whether it proved to be the peer's.
     pub(super) fn handle_packet(
         &mut self,
+        hooks: impl Presence,
         now: Timestamp,
         ecn: EcnCodepoint,
         found: Found,
@@ -239,7 +251,8 @@ impl Connection {
         }
         let ours = ours && readiness == Readiness::Ready;
         let found = &found;
-        let Some(opened) = ours.then(|| self.open_packet(now, found, packet)).flatten() else {
+        let Some(opened) = ours.then(|| self.open_packet(hooks, now, found, packet)).flatten()
+        else {
             let trigger = match (ours, self.keys.has(found.space)) {
                 (false, _) => "connection_unknown",
                 (true, false) => "key_unavailable",
@@ -251,7 +264,7 @@ impl Connection {
         let input = (found.space, opened.number);
         // RFC 9000 s.12.3: whatever a hook says, none is taken twice.
         let duplicate = self.spaces[found.space].received.is_duplicate(opened.number);
-        if self.decide(Operation::IsDuplicate, input, duplicate) || duplicate {
+        if hooks.decide(self, Operation::IsDuplicate, input, duplicate) || duplicate {
             self.drop_packet(Some(found.kind), found.len, "duplicate");
             return true;
         }
@@ -269,14 +282,14 @@ impl Connection {
         #[cfg(feature = "qlog")]
         self.log_received(path, number, packet, payload);
         let input = (found.space, number, path, ecn);
-        self.notify_on(Operation::AfterPacketRead, input, payload);
+        hooks.notify_on(self, Operation::AfterPacketRead, input, payload);
         let input = (found.space, number, path);
-        let answer = self.begin_with(Operation::ParseFrames, 0, input, Bytes::In(payload));
+        let answer = hooks.begin_with(self, Operation::ParseFrames, 0, input, Bytes::In(payload));
         let accepted = match answer {
             Some(accepted) => accepted,
-            None => self.handle_payload(now, ecn, found, (number, path), payload),
+            None => self.handle_payload(hooks, now, ecn, found, (number, path), payload),
         };
-        self.end_with(Operation::ParseFrames, 0, input, Bytes::In(payload), accepted);
+        hooks.end_with(self, Operation::ParseFrames, 0, input, Bytes::In(payload), accepted);
         if !accepted {
             // As if it had been lost: the peer will send it again.
             self.drop_packet(Some(found.kind), found.len, "rejected");
@@ -294,7 +307,13 @@ impl Connection {
     }
 
     /// Removes header and packet protection; none: it is to be dropped.
-    fn open_packet(&mut self, now: Timestamp, found: &Found, packet: &mut [u8]) -> Option<Opened> {
+    fn open_packet(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        found: &Found,
+        packet: &mut [u8],
+    ) -> Option<Opened> {
         // RFC 9001 s.6.6: no packet more.
         if self.forgeries.is_spent() {
             return None;
@@ -318,7 +337,7 @@ impl Connection {
         let input = (found.space, truncated.bits(), length, largest);
         let usual = truncated.restore(largest.and_then(PacketNumber::new));
         let usual = usual.map(PacketNumber::get);
-        let number = self.decide(Operation::RestorePacketNumber, input, usual)?;
+        let number = hooks.decide(self, Operation::RestorePacketNumber, input, usual)?;
         let retain = now + self.path().rtt().pto_base() * 3;
         let (head, payload) = packet.split_at_mut(header.header_len());
         let limits = self.config.key_limits;
@@ -380,6 +399,7 @@ impl Connection {
     /// False: the packet is to be treated as lost.
     fn handle_payload(
         &mut self,
+        hooks: impl Presence,
         now: Timestamp,
         ecn: EcnCodepoint,
         found: &Found,
@@ -401,7 +421,8 @@ impl Connection {
                     return true;
                 }
             };
-            let Some(accepted) = self.handle_one(now, found, (number, path), kind, &mut rest)
+            let Some(accepted) =
+                self.handle_one(hooks, now, found, (number, path), kind, &mut rest)
             else {
                 return true;
             };
@@ -415,16 +436,16 @@ impl Connection {
             }
         }
         let input = (id, number, eliciting);
-        self.notify(Operation::AfterParseFrames, input);
+        hooks.notify(self, Operation::AfterParseFrames, input);
         let largest = self.spaces[id].received.largest();
         if !probing && largest.is_none_or(|(largest, _)| number > largest) {
             self.on_peer_packet(now, path);
         }
         let input = (id, number, eliciting, ecn);
         // A hook's answer changes nothing: what is not remembered would be taken twice.
-        self.begin_act(Operation::RecordPacket, input);
-        self.record_packet(now, id, number, eliciting, ecn);
-        self.end(Operation::RecordPacket, input, ());
+        hooks.begin_act(self, Operation::RecordPacket, input);
+        self.record_packet(hooks, now, id, number, eliciting, ecn);
+        hooks.end(self, Operation::RecordPacket, input, ());
         true
     }
 
@@ -437,6 +458,7 @@ impl Connection {
     /// The frame at the start of `rest`, which is moved on; none: the connection has failed.
     fn handle_one(
         &mut self,
+        hooks: impl Presence,
         now: Timestamp,
         found: &Found,
         (number, path): (u64, PathKey),
@@ -455,12 +477,12 @@ impl Connection {
         if skipped {
             return self.skip_frame(now, rest);
         }
-        let answer = self.begin_with(Operation::ParseFrame, frame_type, id, Bytes::In(all));
+        let answer = hooks.begin_with(self, Operation::ParseFrame, frame_type, id, Bytes::In(all));
         let failed = owned && answer.is_none() && self.hooks.owner(frame_type).is_none();
         if failed && self.extensions.skips(frame_type) {
             let outcome = self.skip_frame(now, rest);
             let length = all.len() - rest.len();
-            self.end_with(Operation::ParseFrame, frame_type, id, Bytes::In(all), length);
+            hooks.end_with(self, Operation::ParseFrame, frame_type, id, Bytes::In(all), length);
             return outcome;
         }
         let mut reader = Reader::new(all);
@@ -475,7 +497,7 @@ impl Connection {
             Some(Err(_)) | None => 0,
         };
         let told = answer.unwrap_or(own_length);
-        self.end_with(Operation::ParseFrame, frame_type, id, Bytes::In(all), told);
+        hooks.end_with(self, Operation::ParseFrame, frame_type, id, Bytes::In(all), told);
         let length = if parsed.is_some() { own_length } else { told };
         let frame = match parsed {
             None if length > 0 && length <= all.len() => None,
@@ -494,16 +516,17 @@ impl Connection {
         *rest = others;
         // A hook may forbid what the RFC allows, and allows nothing else.
         let lawful = kind.allowed_in(found.kind) != Some(false) && kind.may_be_sent_by(!self.side);
-        let answer = self.begin_with(Operation::CheckFrame, frame_type, id, Bytes::None);
+        let answer = hooks.begin_with(self, Operation::CheckFrame, frame_type, id, Bytes::None);
         let allowed = answer.unwrap_or(lawful);
-        self.end_with(Operation::CheckFrame, frame_type, id, Bytes::None, allowed);
+        hooks.end_with(self, Operation::CheckFrame, frame_type, id, Bytes::None, allowed);
         if !(allowed && lawful) {
             let code = TransportErrorCode::PROTOCOL_VIOLATION;
             self.fail(now, code, "a frame where it may not be");
             return None;
         }
         let input = (id, number, path);
-        let answer = self.begin_with(Operation::ProcessFrame, frame_type, input, Bytes::In(bytes));
+        let answer =
+            hooks.begin_with(self, Operation::ProcessFrame, frame_type, input, Bytes::In(bytes));
         let accepted = match (answer, frame) {
             (Some(accepted), _) => accepted,
             // The application has it already: a hook has put the packet together before it came.
@@ -513,7 +536,14 @@ impl Connection {
             // skipped. An extension that fails takes no connection with it.
             (None, None) => true,
         };
-        self.end_with(Operation::ProcessFrame, frame_type, input, Bytes::In(bytes), accepted);
+        hooks.end_with(
+            self,
+            Operation::ProcessFrame,
+            frame_type,
+            input,
+            Bytes::In(bytes),
+            accepted,
+        );
         Some(accepted)
     }
 
@@ -531,19 +561,20 @@ impl Connection {
 
     fn record_packet(
         &mut self,
+        hooks: impl Presence,
         now: Timestamp,
         id: SpaceId,
         number: u64,
         eliciting: bool,
         ecn: EcnCodepoint,
     ) {
-        let policy = self.ack_policy(id);
+        let policy = self.ack_policy(hooks, id);
         if !self.keys.is_discarded(id) {
             self.space(id).received.on_received(now, number, eliciting, ecn, &policy);
         }
     }
 
-    fn ack_policy(&mut self, id: SpaceId) -> AckPolicy {
+    fn ack_policy(&mut self, hooks: impl Presence, id: SpaceId) -> AckPolicy {
         let usual = if id.is_data() { self.acks.policy() } else { AckPolicy::IMMEDIATE };
         let words = |policy: AckPolicy| {
             (policy.ack_eliciting_threshold, policy.max_ack_delay, policy.reordering_threshold)
@@ -553,11 +584,11 @@ impl Connection {
             max_ack_delay,
             reordering_threshold,
         };
-        let chosen = match self.begin_from(Operation::AckPolicy, id, |_| words(usual)) {
+        let chosen = match hooks.begin_from(self, Operation::AckPolicy, id, |_| words(usual)) {
             Some(answer) => Connection::bound_ack_policy(&usual, policy(answer)),
             None => usual,
         };
-        self.end(Operation::AckPolicy, id, words(chosen));
+        hooks.end(self, Operation::AckPolicy, id, words(chosen));
         chosen
     }
 }

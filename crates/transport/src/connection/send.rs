@@ -7,6 +7,7 @@ use rand::Rng;
 use super::close::Closing;
 use super::packet_builder::{BuiltPacket, Header, PacketBuilder, Padding};
 use super::paths::PathKey;
+use super::presence::{MayBeAttached, NoneAttached, Presence};
 use super::space::{Sent, SpaceId};
 use super::{Connection, Transmit};
 use crate::Timestamp;
@@ -40,13 +41,22 @@ impl Connection {
     pub fn poll_transmit(&mut self, now: Timestamp, buffer: &mut [u8]) -> Option<Transmit> {
         self.now = now;
         self.run_requests();
-        let transmit = self.next_datagram(now, buffer);
+        let transmit = if self.hooks.is_empty() {
+            self.next_datagram(NoneAttached, now, buffer)
+        } else {
+            self.next_datagram(MayBeAttached, now, buffer)
+        };
         #[cfg(feature = "qlog")]
         self.log_changes();
         transmit
     }
 
-    fn next_datagram(&mut self, now: Timestamp, buffer: &mut [u8]) -> Option<Transmit> {
+    fn next_datagram(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
         if self.closing.is_closed() {
             return self.transmit_close(now, buffer);
         }
@@ -54,29 +64,28 @@ impl Connection {
             return self.transmit_close(now, buffer);
         }
         self.issue_ids();
-        if self.hooks.is_hooked(Operation::ApplicationWrote) {
+        if hooks.is_hooked(self, Operation::ApplicationWrote) {
             self.tell_written();
         }
         let usual = self.probing_path().unwrap_or(self.path().key());
-        let key = match self.begin_from(Operation::SelectPath, (), |_| usual) {
+        let key = match hooks.begin_from(self, Operation::SelectPath, (), |_| usual) {
             Some(chosen) => self.bound_path(usual, chosen),
             None => usual,
         };
-        self.end(Operation::SelectPath, (), key);
-        let allowance = self.allowance(now, key, buffer.len())?;
+        hooks.end(self, Operation::SelectPath, (), key);
+        let allowance = self.allowance(hooks, now, key, buffer.len())?;
         let mut wanted: [Option<SpaceId>; MAX_PACKETS] = [None; MAX_PACKETS];
         // Application data in the packet numbers of this path.
         let data = SpaceId::Data(self.paths[key].id());
-        let ids = self
-            .spaces
-            .ids()
-            .filter(|id| (!id.is_data() || *id == data) && self.has_content(now, *id, allowance));
+        let ids = self.spaces.ids().filter(|id| {
+            (!id.is_data() || *id == data) && self.has_content(hooks, now, *id, allowance)
+        });
         for (place, id) in wanted.iter_mut().zip(ids) {
             *place = Some(id);
         }
         let last = wanted.iter().flatten().last().copied();
         let Some(last) = last else {
-            self.note_app_limited(now, allowance);
+            self.note_app_limited(hooks, now, allowance);
             return None;
         };
         let size = allowance.size.min(buffer.len());
@@ -98,7 +107,8 @@ impl Connection {
                 (false, false) => Padding::NONE,
             };
             let before = writer.position();
-            let Some(sent) = self.transmit_packet(now, id, allowance, &mut writer, pad) else {
+            let Some(sent) = self.transmit_packet(hooks, now, id, allowance, &mut writer, pad)
+            else {
                 // Those before it are on their way as far as loss detection knows.
                 writer.truncate(before);
                 break;
@@ -124,7 +134,7 @@ impl Connection {
             version.copy_from_slice(&unknown.0.to_be_bytes());
         }
         let bytes = &*bytes;
-        self.notify_on(Operation::SendDatagram, (key, ecn), bytes);
+        hooks.notify_on(self, Operation::SendDatagram, (key, ecn), bytes);
         #[cfg(feature = "qlog")]
         self.log_datagram_sent(key, ecn, bytes);
         self.on_datagram_sent(key, size);
@@ -148,7 +158,13 @@ impl Connection {
     }
 
     /// None: nothing at all may be sent.
-    fn allowance(&mut self, now: Timestamp, key: PathKey, buffer: usize) -> Option<Allowance> {
+    fn allowance(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        key: PathKey,
+        buffer: usize,
+    ) -> Option<Allowance> {
         let path = &self.paths[key];
         // RFC 8899 s.4.3: where nothing is heard any more, the path may have begun to swallow large
         // datagrams. Probes must not be among them, or nothing would ever be known to be lost.
@@ -160,15 +176,15 @@ impl Connection {
             self.paths[key].on_underused(now);
             return None;
         }
-        let mut size = self.datagram_size(key, mtu).min(buffer);
+        let mut size = self.datagram_size(hooks, key, mtu).min(buffer);
         if let Some(credit) = credit {
             // RFC 9000 s.8.1.
             size = size.min(usize::try_from(credit).unwrap_or(usize::MAX));
         }
-        let window = self.window(key);
+        let window = self.window(hooks, key);
         let in_flight = self.paths[key].in_flight();
         let room = window.saturating_sub(in_flight) >= u64::from(mtu);
-        let until = if room { self.pace(now, key, mtu) } else { None };
+        let until = if room { self.pace(hooks, now, key, mtu) } else { None };
         let path = &mut self.paths[key];
         path.pace_until(until);
         if !room {
@@ -182,23 +198,29 @@ impl Connection {
         } else if in_flight && validated && self.handshake.is_confirmed() && self.is_quiet() {
             // Not before the peer is known to be there: a probe takes more than may be sent until then,
             // and the PATH_CHALLENGE would wait for what it took (RFC 9000 s.8.1, s.8.2.1).
-            allowance = self.probe_mtu(now, buffer, allowance);
+            allowance = self.probe_mtu(hooks, now, buffer, allowance);
         }
         Some(allowance)
     }
 
     /// Earliest time at which a datagram may leave; none: now.
-    fn pace(&mut self, now: Timestamp, key: PathKey, size: u16) -> Option<Timestamp> {
-        let rate = self.pacing_rate(key);
+    fn pace(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        key: PathKey,
+        size: u16,
+    ) -> Option<Timestamp> {
+        let rate = self.pacing_rate(hooks, key);
         let input = (key, rate, size);
         let usual = |connection: &mut Connection| {
             connection.paths[key].pace(now, Rate::bytes_per_second(rate as f64), size)
         };
-        let until = match self.begin_from(Operation::PaceUntil, input, usual) {
+        let until = match hooks.begin_from(self, Operation::PaceUntil, input, usual) {
             Some(until) => self.bound_pace(now, key, until),
             None => usual(self),
         };
-        self.end(Operation::PaceUntil, input, until);
+        hooks.end(self, Operation::PaceUntil, input, until);
         until
     }
 
@@ -207,14 +229,20 @@ impl Connection {
         self.spaces[SpaceId::DATA].probes() == 0
     }
 
-    fn probe_mtu(&mut self, now: Timestamp, buffer: usize, allowance: Allowance) -> Allowance {
+    fn probe_mtu(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        buffer: usize,
+        allowance: Allowance,
+    ) -> Allowance {
         let key = allowance.path;
-        let size = match self.begin(Operation::ProbeMtu, key) {
+        let size = match hooks.begin(self, Operation::ProbeMtu, key) {
             // A hook may do without; when one is due, and how large it is, follows from what is known.
             Some(0u16) => 0,
             Some(_) | None => self.paths[key].next_mtu_probe(now).unwrap_or(0),
         };
-        self.end(Operation::ProbeMtu, key, size);
+        hooks.end(self, Operation::ProbeMtu, key, size);
         match usize::from(size) {
             0 => allowance,
             size if size <= buffer => Allowance { size, mtu_probe: true, ..allowance },
@@ -225,7 +253,13 @@ impl Connection {
         }
     }
 
-    fn has_content(&mut self, now: Timestamp, id: SpaceId, allowance: Allowance) -> bool {
+    fn has_content(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        id: SpaceId,
+        allowance: Allowance,
+    ) -> bool {
         let keys = match id {
             SpaceId::Data(_) => {
                 self.keys.has(id) && self.handshake.may_carry_data(self.side)
@@ -237,19 +271,25 @@ impl Connection {
             return false;
         }
         let input = (id, allowance.path, allowance.in_flight);
-        let answer = self.begin_from(Operation::HasContent, input, |connection| {
-            connection.is_content(now, id, allowance)
+        let answer = hooks.begin_from(self, Operation::HasContent, input, |connection| {
+            connection.is_content(hooks, now, id, allowance)
         });
-        let there = self.is_content(now, id, allowance);
+        let there = self.is_content(hooks, now, id, allowance);
         let yes = match answer {
             Some(yes) => self.bound_content(allowance.path, there, yes),
             None => there,
         };
-        self.end(Operation::HasContent, input, yes);
+        hooks.end(self, Operation::HasContent, input, yes);
         yes
     }
 
-    fn is_content(&mut self, now: Timestamp, id: SpaceId, allowance: Allowance) -> bool {
+    fn is_content(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        id: SpaceId,
+        allowance: Allowance,
+    ) -> bool {
         if allowance.mtu_probe {
             return id.is_data();
         }
@@ -261,27 +301,33 @@ impl Connection {
         space.probes() > 0
             || allowance.in_flight
                 && (space.crypto_out.wants_to_send(u64::MAX) || id.is_data() && self.has_data())
-            || self.ack_is_due(now, id, allowance.path)
+            || self.ack_is_due(hooks, now, id, allowance.path)
     }
 
-    fn ack_is_due(&mut self, now: Timestamp, id: SpaceId, path: PathKey) -> bool {
+    fn ack_is_due(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        id: SpaceId,
+        path: PathKey,
+    ) -> bool {
         let usual = self.spaces[id].received.is_due(now);
-        let due = match self.begin_from(Operation::AckIsDue, id, |_| usual) {
+        let due = match hooks.begin_from(self, Operation::AckIsDue, id, |_| usual) {
             Some(due) => self.bound_ack(now, id, due),
             None => usual,
         };
-        self.end(Operation::AckIsDue, id, due);
-        due && self.acks_go(id, path)
+        hooks.end(self, Operation::AckIsDue, id, due);
+        due && self.acks_go(hooks, id, path)
     }
 
     /// True if acknowledgements of packet number space `id` are to be sent on this path.
-    pub(super) fn acks_go(&mut self, id: SpaceId, path: PathKey) -> bool {
-        let chosen = match self.begin_from(Operation::SelectACKPath, (id, path), |_| path) {
+    pub(super) fn acks_go(&mut self, hooks: impl Presence, id: SpaceId, path: PathKey) -> bool {
+        let chosen = match hooks.begin_from(self, Operation::SelectACKPath, (id, path), |_| path) {
             // Other paths than the active one send nothing but what probes them (RFC 9000 s.9.1).
             Some(_) => self.path().key(),
             None => path,
         };
-        self.end(Operation::SelectACKPath, (id, path), chosen);
+        hooks.end(self, Operation::SelectACKPath, (id, path), chosen);
         chosen == path
     }
 
@@ -308,7 +354,7 @@ impl Connection {
     }
 
     /// There is room and nothing to fill it with: what is in flight says nothing of the path.
-    fn note_app_limited(&mut self, now: Timestamp, allowance: Allowance) {
+    fn note_app_limited(&mut self, hooks: impl Presence, now: Timestamp, allowance: Allowance) {
         if !allowance.in_flight {
             return;
         }
@@ -316,15 +362,16 @@ impl Connection {
         let path = &mut self.paths[key];
         path.on_underused(now);
         let in_flight = path.in_flight();
-        if self.begin_act(Operation::AppLimited, (key, in_flight)) {
+        if hooks.begin_act(self, Operation::AppLimited, (key, in_flight)) {
             self.paths[key].on_app_limited();
         }
-        self.end(Operation::AppLimited, (key, in_flight), ());
+        hooks.end(self, Operation::AppLimited, (key, in_flight), ());
     }
 
     /// Writes a packet; whether it is marked. None: it could not be protected.
     fn transmit_packet(
         &mut self,
+        hooks: impl Presence,
         now: Timestamp,
         id: SpaceId,
         allowance: Allowance,
@@ -332,11 +379,11 @@ impl Connection {
         pad: Padding,
     ) -> Option<bool> {
         let key = allowance.path;
-        let mut packet = self.build_packet(now, id, allowance, writer, pad)?;
+        let mut packet = self.build_packet(hooks, now, id, allowance, writer, pad)?;
         let number = packet.number();
         #[cfg(feature = "qlog")]
         self.log_sending(&packet, allowance.mtu_probe);
-        self.notify_on(Operation::ProtectPacket, (id, number, key), packet.payload());
+        hooks.notify_on(self, Operation::ProtectPacket, (id, number, key), packet.payload());
         if packet.protect(&mut self.keys).is_none() {
             #[cfg(feature = "qlog")]
             self.log_unsent();
@@ -346,7 +393,7 @@ impl Connection {
         let (size, eliciting, in_flight) =
             (packet.size(), packet.is_eliciting(), packet.is_in_flight());
         let usual = id.is_data() && in_flight && self.paths[key].marks();
-        let marked = self.decide(Operation::MarkEcn, (key, id), usual);
+        let marked = hooks.decide(self, Operation::MarkEcn, (key, id), usual);
         if marked {
             self.paths[key].on_marked_sent();
         }
@@ -358,9 +405,9 @@ impl Connection {
         };
         let input = (id, number, size, eliciting, key);
         // A hook's answer changes nothing: what was sent counts.
-        self.begin_act(Operation::SendPacket, input);
-        self.on_packet_sent(now, id, number, size, kind);
-        self.end(Operation::SendPacket, input, ());
+        hooks.begin_act(self, Operation::SendPacket, input);
+        self.on_packet_sent(hooks, now, id, number, size, kind);
+        hooks.end(self, Operation::SendPacket, input, ());
         if id == SpaceId::Handshake && self.side == Side::Client {
             // RFC 9001 s.4.9.1.
             self.discard(now, SpaceId::Initial);
@@ -370,46 +417,47 @@ impl Connection {
 
     fn build_packet<'d>(
         &mut self,
+        hooks: impl Presence,
         now: Timestamp,
         id: SpaceId,
         allowance: Allowance,
         writer: &'d mut Writer<'_>,
         pad: Padding,
     ) -> Option<BuiltPacket<'d>> {
-        let number = self.next_packet_number(id);
-        let mut packet = self.begin_packet((id, number), allowance.path, writer, pad)?;
-        self.notify(Operation::GenerateHeader, (id, number, allowance.path));
+        let number = self.next_packet_number(hooks, id);
+        let mut packet = self.begin_packet(hooks, (id, number), allowance.path, writer, pad)?;
+        hooks.notify(self, Operation::GenerateHeader, (id, number, allowance.path));
         let input = (id, number, packet.room()?);
         // A hook's answer changes nothing: it has no way to write, and what was written is known.
-        let _: Option<bool> = self.begin(Operation::GenerateFrames, input);
+        let _: Option<bool> = hooks.begin(self, Operation::GenerateFrames, input);
         let (mut room, frames) = packet.payload()?;
         let eliciting = if allowance.mtu_probe {
             self.write_mtu_probe(id, &mut room, frames);
             true
         } else {
-            self.write_frames(now, id, allowance, &mut room, frames)
+            self.write_frames(hooks, now, id, allowance, &mut room, frames)
         };
-        self.end(Operation::GenerateFrames, input, eliciting);
+        hooks.end(self, Operation::GenerateFrames, input, eliciting);
         let written = room.position();
         packet.wrote(written, eliciting)?;
         let wanted = packet.padding_wanted();
-        let answer = self.begin_from(Operation::PadPacket, (id, wanted), |_| wanted);
+        let answer = hooks.begin_from(self, Operation::PadPacket, (id, wanted), |_| wanted);
         let padding = answer.unwrap_or(wanted).max(wanted);
-        self.end(Operation::PadPacket, (id, wanted), padding);
+        hooks.end(self, Operation::PadPacket, (id, wanted), padding);
         packet.pad(padding)?;
         self.space(id).on_written(eliciting);
         packet.finish()
     }
 
     /// The number of the next packet of a space, which is taken by that.
-    fn next_packet_number(&mut self, id: SpaceId) -> u64 {
+    fn next_packet_number(&mut self, hooks: impl Presence, id: SpaceId) -> u64 {
         let next = self.spaces[id].numbers.next();
-        let number = match self.begin(Operation::NextPacketNumber, (id, next)) {
+        let number = match hooks.begin(self, Operation::NextPacketNumber, (id, next)) {
             Some(number) => number,
             None if id.is_data() => self.spaces[id].numbers.choose(&mut self.rng),
             None => next,
         };
-        self.end(Operation::NextPacketNumber, (id, next), number);
+        hooks.end(self, Operation::NextPacketNumber, (id, next), number);
         let number = self.space(id).numbers.take(number);
         self.stats.numbers_skipped += number - next;
         number
@@ -425,25 +473,31 @@ impl Connection {
     /// Begins a packet of this space and number on a path.
     pub(super) fn begin_packet<'d, 'b>(
         &mut self,
+        hooks: impl Presence,
         (id, number): (SpaceId, u64),
         key: PathKey,
         writer: &'d mut Writer<'b>,
         pad: Padding,
     ) -> Option<PacketBuilder<'d, 'b>> {
         let acked = self.spaces[id].loss.largest_acked();
-        let header = self.next_header(id, key)?;
+        let header = self.next_header(hooks, id, key)?;
         PacketBuilder::open(writer, &header, (id, number), acked, pad)
     }
 
     /// The header of the next packet of a space.
-    fn next_header(&mut self, id: SpaceId, key: PathKey) -> Option<Header<'_>> {
+    fn next_header(
+        &mut self,
+        hooks: impl Presence,
+        id: SpaceId,
+        key: PathKey,
+    ) -> Option<Header<'_>> {
         let dcid = self.dcid(key);
         let fixed_bit = !self.greases_bit();
         let kind = match id {
             SpaceId::Data(_) if self.may_send_early() => LongKind::ZeroRtt,
             SpaceId::Data(_) => {
                 // RFC 9000 s.17.4: it may be any value where it is not offered for measurement.
-                let spin = self.decide(Operation::SpinBit, key, false);
+                let spin = hooks.decide(self, Operation::SpinBit, key, false);
                 let key_phase = self.keys.one_rtt()?.bit();
                 return Some(Header::Short(ShortHeader { dcid, spin, key_phase, fixed_bit }));
             }
@@ -456,6 +510,7 @@ impl Connection {
 
     fn on_packet_sent(
         &mut self,
+        hooks: impl Presence,
         now: Timestamp,
         id: SpaceId,
         number: u64,
@@ -476,10 +531,10 @@ impl Connection {
             }
             delivery = path.on_packet_sent(now, bytes, kind.content.brought);
             let input = (key, bytes, path.in_flight());
-            if self.begin_act(Operation::CongestionSent, input) {
+            if hooks.begin_act(self, Operation::CongestionSent, input) {
                 self.paths[key].on_congestion_sent(now, bytes);
             }
-            self.end(Operation::CongestionSent, input, ());
+            hooks.end(self, Operation::CongestionSent, input, ());
         }
         if kind.eliciting {
             self.activity.on_eliciting_sent(now);
@@ -523,7 +578,8 @@ impl Connection {
             let number = self.spaces[*id].numbers.next();
             let initial = spaces[0] == SpaceId::Initial && index + 1 == spaces.len();
             let pad = if initial { Padding::to(size) } else { Padding::NONE };
-            let mut packet = self.begin_packet((*id, number), key, &mut writer, pad)?;
+            let mut packet =
+                self.begin_packet(MayBeAttached, (*id, number), key, &mut writer, pad)?;
             let (mut room, _) = packet.payload()?;
             Connection::close_frame(&error, id.is_data()).write(&mut room).ok()?;
             let written = room.position();

@@ -3,6 +3,7 @@
 use super::Connection;
 use super::migration::From;
 use super::paths::PathKey;
+use super::presence::MayBeAttached;
 use super::receive::Found;
 use super::space::SpaceId;
 use crate::Timestamp;
@@ -97,7 +98,7 @@ impl Connection {
         {
             let Kept { found, path, ecn, mut packet } = kept;
             let whole = (&mut From::Known(path), packet.len());
-            self.handle_packet(now, ecn, found, whole, &mut packet);
+            self.handle_packet(MayBeAttached, now, ecn, found, whole, &mut packet);
         }
     }
 

@@ -8,6 +8,7 @@ use equic_wire::{BufferFull, PacketNumber, Reader, StreamCount, StreamId, VarInt
 
 use super::Connection;
 use super::paths::PathKey;
+use super::presence::Presence;
 use super::send::Allowance;
 use super::space::{SentFrame, SpaceId};
 use crate::Timestamp;
@@ -44,6 +45,7 @@ impl Connection {
     /// Writes the frames of a packet; returns whether any of them is ack-eliciting.
     pub(super) fn write_frames(
         &mut self,
+        hooks: impl Presence,
         now: Timestamp,
         id: SpaceId,
         allowance: Allowance,
@@ -56,8 +58,8 @@ impl Connection {
             self.write_datagrams(id, writer, frames);
         }
         let before = frames.len();
-        if !allowance.passive && self.acks_go(id, allowance.path) {
-            self.write_ack(now, id, writer, frames);
+        if !allowance.passive && self.acks_go(hooks, id, allowance.path) {
+            self.write_ack(hooks, now, id, writer, frames);
         }
         let mut silent = frames.len() - before;
         if id.is_data() {
@@ -76,7 +78,7 @@ impl Connection {
                 // Behind all on which the peer's sending depends.
                 silent += self.write_extensions(id, allowance.size, true, writer, frames);
                 self.write_datagrams(id, writer, frames);
-                self.write_streams(id, writer, frames);
+                self.write_streams(hooks, id, writer, frames);
             }
             // RFC 9000 s.13.2.4: who only acknowledges learns what the peer knows by a PING now and then.
             let silence = id.is_data() && self.spaces[id].loss.silent_since() >= MAX_SILENCE;
@@ -253,6 +255,7 @@ impl Connection {
 
     fn write_ack(
         &mut self,
+        hooks: impl Presence,
         now: Timestamp,
         id: SpaceId,
         writer: &mut Writer<'_>,
@@ -270,11 +273,11 @@ impl Connection {
         let mut ranges: Vec<AckRange> = ranges.collect();
         let counts = received.ecn();
         let available = ranges.len();
-        let count = self.decide(Operation::AckRangeCount, (id, available), available);
+        let count = hooks.decide(self, Operation::AckRangeCount, (id, available), available);
         ranges.truncate(count.max(1));
         let waited = now.since(at);
         let usual = waited.as_micros() as u64 >> ACK_DELAY_EXPONENT;
-        let delay = self.decide(Operation::EncodeAckDelay, (id, waited), usual);
+        let delay = hooks.decide(self, Operation::EncodeAckDelay, (id, waited), usual);
         let ecn = (!counts.is_zero()).then(|| EcnCounts {
             ect0: varint(counts.ect0),
             ect1: varint(counts.ect1),
@@ -405,12 +408,18 @@ impl Connection {
         if new > limit { self.streams.raise_limit(stream, new) } else { control }
     }
 
-    fn write_streams(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
+    fn write_streams(
+        &mut self,
+        hooks: impl Presence,
+        id: SpaceId,
+        writer: &mut Writer<'_>,
+        frames: &mut Vec<SentFrame>,
+    ) {
         let space = id;
         if self.extensions.holds_streams(self.now) {
             return;
         }
-        let kept = self.kept_room(id, writer.remaining());
+        let kept = self.kept_room(hooks, id, writer.remaining());
         loop {
             let remaining = writer.remaining().saturating_sub(kept);
             if remaining < MIN_STREAM {
@@ -421,7 +430,7 @@ impl Connection {
                 let header = Stream::header_len(id, varint(offset), Some(remaining));
                 remaining.checked_sub(header).filter(|room| *room >= MIN_DATA).unwrap_or(0)
             };
-            let chosen = self.decide(Operation::ScheduleStream, remaining, None::<u64>);
+            let chosen = hooks.decide(self, Operation::ScheduleStream, remaining, None::<u64>);
             let piece = chosen
                 .and_then(|id| VarInt::new(id).ok())
                 .map(StreamId::from)
@@ -438,7 +447,7 @@ impl Connection {
                 self.streams.on_piece_lost(id, piece.range, piece.fin);
                 return;
             }
-            if self.hooks.is_hooked(Operation::WriteFrame) {
+            if hooks.is_hooked(self, Operation::WriteFrame) {
                 let kind = Reader::new(&writer.written()[start..]).varint().map(FrameType);
                 self.show_frame(space, kind.unwrap_or(FrameType::PADDING), start, writer);
             }

@@ -6,6 +6,7 @@ use equic_wire::{TransportErrorCode, Writer};
 use super::network::{Faults, Network};
 use super::*;
 use crate::connection::packet_builder::Padding;
+use crate::connection::presence::MayBeAttached;
 use crate::connection::space::SpaceId;
 use crate::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
 
@@ -180,7 +181,7 @@ impl Connection {
         let (number, key) = (self.spaces[id].numbers.next(), self.path().key());
         self.space(id).numbers.take(number);
         let pad = if id == SpaceId::Initial { Padding::to(1200) } else { Padding::NONE };
-        let open = self.begin_packet((id, number), key, &mut writer, pad);
+        let open = self.begin_packet(MayBeAttached, (id, number), key, &mut writer, pad);
         let mut packet = open.expect("there is room");
         let (mut room, _) = packet.payload().expect("there is room");
         room.bytes(payload).expect("there is room");

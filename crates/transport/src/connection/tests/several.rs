@@ -2,6 +2,7 @@
 
 use super::operations::{always, doing, replace};
 use super::*;
+use crate::connection::presence::MayBeAttached;
 use crate::operation::{Decision, HookError, Operation, Point};
 
 /// A hook that answers what the default would, in the place of all operations that offer that, changes nothing.
@@ -31,7 +32,7 @@ fn the_last_that_was_attached_answers_and_those_before_it_when_it_does_not() {
     network.connect();
     let size = |network: &mut Network| {
         let key = network.client.path().key();
-        network.client.datagram_size(key, 1_400)
+        network.client.datagram_size(MayBeAttached, key, 1_400)
     };
     let client = &mut network.client;
     replace(client, SIZE, always(&[1_300]));
@@ -63,7 +64,7 @@ fn one_that_fails_leaves_the_others() {
     network.connect();
     let window = |network: &mut Network| {
         let key = network.client.path().key();
-        network.client.window(key)
+        network.client.window(MayBeAttached, key)
     };
     let ids = [20_000, 15_000, 30_000].map(|bytes: u64| {
         let answers = doing(move |_, _, outputs| {

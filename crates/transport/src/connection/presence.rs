@@ -1,0 +1,153 @@
+//! Whether hooks can be attached, known to the compiler. What runs for every packet is compiled twice: once without any
+//! call of a hook, for connections that have none, and once with a test at each operation (`operate.rs`).
+//!
+//! Hooks come and go between two calls into the connection, or at the end of one (`requests.rs`), so the copy that a call
+//! begins with holds until its end.
+
+use super::Connection;
+use crate::operation::{Bytes, Operation, Words};
+
+/// Calls of operations, as [`Connection`] has them by the same names.
+pub(super) trait Presence: Copy {
+    /// False: no hook is attached to the connection.
+    const POSSIBLE: bool;
+
+    #[inline(always)]
+    fn is_hooked(self, connection: &Connection, operation: Operation) -> bool {
+        Self::POSSIBLE && connection.hooks.is_hooked(operation)
+    }
+
+    #[inline(always)]
+    fn begin<I: Words, O: Words>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        input: I,
+    ) -> Option<O> {
+        if Self::POSSIBLE { connection.begin(operation, input) } else { None }
+    }
+
+    #[inline(always)]
+    fn begin_from<I: Words, O: Words>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        input: I,
+        usual: impl FnOnce(&mut Connection) -> O,
+    ) -> Option<O> {
+        if Self::POSSIBLE { connection.begin_from(operation, input, usual) } else { None }
+    }
+
+    #[inline(always)]
+    fn begin_with<I: Words, O: Words>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        frame_type: u64,
+        input: I,
+        bytes: Bytes<'_>,
+    ) -> Option<O> {
+        if Self::POSSIBLE {
+            connection.begin_with(operation, frame_type, input, bytes)
+        } else {
+            None
+        }
+    }
+
+    #[inline(always)]
+    fn begin_act<I: Words>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        input: I,
+    ) -> bool {
+        !Self::POSSIBLE || connection.begin_act(operation, input)
+    }
+
+    #[inline(always)]
+    fn end<I: Words, O: Words>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        input: I,
+        output: O,
+    ) {
+        if Self::POSSIBLE {
+            connection.end(operation, input, output);
+        }
+    }
+
+    #[inline(always)]
+    fn end_with<I: Words, O: Words>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        frame_type: u64,
+        input: I,
+        bytes: Bytes<'_>,
+        output: O,
+    ) {
+        if Self::POSSIBLE {
+            connection.end_with(operation, frame_type, input, bytes, output);
+        }
+    }
+
+    #[inline(always)]
+    fn notify<I: Words>(self, connection: &mut Connection, operation: Operation, input: I) {
+        if Self::POSSIBLE {
+            connection.notify(operation, input);
+        }
+    }
+
+    #[inline(always)]
+    fn notify_on<I: Words>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        input: I,
+        bytes: &[u8],
+    ) {
+        if Self::POSSIBLE {
+            connection.notify_on(operation, input, bytes);
+        }
+    }
+
+    #[inline(always)]
+    fn decide<I: Words, O: Words>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        input: I,
+        usual: O,
+    ) -> O {
+        if Self::POSSIBLE { connection.decide(operation, input, usual) } else { usual }
+    }
+
+    #[inline(always)]
+    fn decide_on<I: Words, O: Words>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        input: I,
+        bytes: &[u8],
+        usual: O,
+    ) -> O {
+        if Self::POSSIBLE { connection.decide_on(operation, input, bytes, usual) } else { usual }
+    }
+}
+
+/// Hooks may be attached, to some operations or to none.
+#[derive(Clone, Copy)]
+pub(super) struct MayBeAttached;
+
+impl Presence for MayBeAttached {
+    const POSSIBLE: bool = true;
+}
+
+/// No hook is attached ([`Hooks::is_empty`](crate::operation::Hooks::is_empty)).
+#[derive(Clone, Copy)]
+pub(super) struct NoneAttached;
+
+impl Presence for NoneAttached {
+    const POSSIBLE: bool = false;
+}
