@@ -6,6 +6,7 @@
 //! Prometheus; [`explain`] asks the real program about packets.
 
 pub(crate) mod attach;
+mod attributes;
 mod detach;
 mod explain;
 pub(crate) mod limits;
