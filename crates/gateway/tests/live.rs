@@ -12,7 +12,7 @@ use equic_gateway::{
     Action, CaptureFilter, Config, Control, Error, Gateway, ListAction, LoadOptions, Mode,
     ObjectSource, Rate, Reason, SortBy,
 };
-use support::{Child, Initial, SERVER_V4, await_that, config, in_namespace, ip, root, udp};
+use support::{Child, Initial, await_that, config, in_namespace, ip, root};
 
 const A: &str = "192.0.2.1:4000";
 
@@ -73,12 +73,14 @@ fn leaves_other_programs_alone() {
 #[test]
 fn dropped_packets_are_captured_as_far_as_was_asked_for() {
     in_namespace(|| {
-        let gateway = Gateway::load(&config("snap"), ObjectSource::Embedded).unwrap();
+        // Time stands still for the program: however long this takes, the capture is not over.
+        let options = LoadOptions { test_clock: true, ..LoadOptions::default() };
+        let gateway = Gateway::load_with(&config("snap"), ObjectSource::Embedded, options).unwrap();
         gateway.control().deny("192.0.2.9/32".parse().unwrap(), None).unwrap();
         let mut payload: Vec<u8> = (0..8_000u32).map(|at| at as u8).collect();
         payload[0] = 0x40;
         let from = "192.0.2.9:4444".parse().unwrap();
-        let frame = udp(from, SERVER_V4.parse().unwrap(), &payload);
+        let frame = support::udp(from, support::SERVER_V4.parse().unwrap(), &payload);
         for snap in [14, 64, 1000, 2048, 9_999] {
             let filter = CaptureFilter { snap, ..CaptureFilter::default() };
             let mut capture = gateway.control().capture(&filter).unwrap();

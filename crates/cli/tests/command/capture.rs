@@ -1,6 +1,8 @@
 //! `gateway capture`: packets that a gateway drops, in a file that others read.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
 use pcap_parser::traits::{PcapNGPacketBlock as _, PcapReaderIterator as _};
@@ -68,8 +70,18 @@ fn dropped_packets_are_captured_with_their_reasons() {
     let second = equic(&[&["gateway", "capture", "--write", "-"], &target[..]].concat());
     let why = format!("process {} captures", capture.pid());
     assert!(second.code == Some(1) && second.stderr.contains(&why), "{second:?}");
-    flood();
-    assert!(capture.wait().success());
+    // Again and again: on a busy machine the capture may miss some.
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                flood();
+            }
+        });
+        let status = capture.wait();
+        ended.store(true, Ordering::Relaxed);
+        assert!(status.success());
+    });
     let said = capture.line("10 packets captured");
     assert!(!said.contains(" of "), "how many others came from there is not known: {said}");
     capture.line("  denied: 10");
@@ -80,7 +92,6 @@ fn dropped_packets_are_captured_with_their_reasons() {
         assert_eq!((data.len(), comment), ((*length as usize).min(256), &about));
         assert_eq!(data[12..14], [8, 0], "an IPv4 packet");
     }
-    use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let explain = ["gateway", "explain", "--pcap", file, "--summary"];
     let explained = equic(&[&explain, &target[..]].concat()).ok();
