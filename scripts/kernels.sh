@@ -25,7 +25,7 @@ declare -A filters=(
 	[tables]=the_program_does_what_the_tables_say
 	[differential]=program_and_model_agree
 	[fuzzed]=mutated_inputs_lead_to_the_same_verdicts
-	[live]='attaches_natively_and_leaves quota_follows_the_ledger a_killed_gateway_leaves_nothing an_object_of child'
+	[live]='attaches_natively_and_leaves quota_follows_the_ledger a_killed_gateway_leaves_nothing an_object_of child dropped_packets_are_captured'
 )
 # Seconds, on a machine that has other things to do: only what hangs reaches them.
 limit=400

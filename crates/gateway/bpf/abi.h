@@ -15,7 +15,7 @@
 #include <linux/types.h>
 
 #define EQUIC_ABI_MAGIC	  0x43495551u /* "QUIC" in memory on a little-endian machine */
-#define EQUIC_ABI_VERSION 8u
+#define EQUIC_ABI_VERSION 9u
 
 #define EQUIC_MAX_SERVICES   64u
 #define EQUIC_MAX_OWNERS     16u /* processes that feed one gateway at a time */
@@ -418,6 +418,32 @@ struct equic_event {
 };
 
 /*
+ * Which dropped packets the program copies, for the process that captures them; in .data.capture.
+ * That process says again and again how long it still listens, so that nothing is copied for one
+ * that has ended.
+ */
+#define EQUIC_CAPTURE_MAX 2048u /* bytes of a packet, at most; a power of two */
+struct equic_capture {
+	__u64 until_ns; /* packets are copied until then; 0: nobody listens */
+	__u64 holder;	/* pid << 32 | a number of its own, of the process that captures; 0: none */
+	__u64 reasons;	/* bit i: packets with reason i */
+	__u64 addr[2];	/* packets from there: (source ^ addr) & mask is 0. IPv4 mapped */
+	__u64 mask[2];
+	struct equic_rate rate; /* packets per second and CPU; nothing is copied while it is off */
+	__u64 lost;		/* packets that found the ring full; the program adds to it */
+	__u32 snap;		/* bytes of each packet, at most: 1 to EQUIC_CAPTURE_MAX */
+	__u32 reserved;
+};
+
+/* A dropped packet, in the ring buffer `captured`: as many of `bytes` as `bytes_len` says. */
+struct equic_captured {
+	struct equic_event event;
+	__u32 frame_len; /* bytes of the whole frame, from its Ethernet header on */
+	__u32 bytes_len;
+	__u8 bytes[EQUIC_CAPTURE_MAX];
+};
+
+/*
  * What the process that looks after the gateway has to say about itself, as JSON: the only element
  * of the map `equic_report`, which is bound to the program so that whoever finds the program finds
  * it. The program does not look at it. `sequence` is odd while the text is being written.
@@ -518,6 +544,8 @@ EQUIC_ASSERT_SIZE(equic_member, 64);
 EQUIC_ASSERT_SIZE(equic_control, 1256);
 EQUIC_ASSERT_SIZE(equic_counter, 24);
 EQUIC_ASSERT_SIZE(equic_event, 88);
+EQUIC_ASSERT_SIZE(equic_capture, 88);
+EQUIC_ASSERT_SIZE(equic_captured, 2144);
 EQUIC_ASSERT_SIZE(equic_report, 65536);
 EQUIC_ASSERT_SIZE(equic_list_change, 32);
 EQUIC_ASSERT_SIZE(equic_notes, 2144);

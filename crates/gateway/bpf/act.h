@@ -4,7 +4,7 @@
 #define EQUIC_ACT_H
 
 #include "admit.h"
-#include "stats.h"
+#include "capture.h"
 
 /* What is done with a packet. Why, the reason says; in a dry run a packet with a reason to drop it
  * passes. */
@@ -29,8 +29,11 @@ INLINE void record(struct xdp_md *ctx, const struct packet *p, const struct equi
 
 	count(p, reason, dropped);
 	account(state, p, reason, drops(reason));
-	if (drops(reason))
+	if (drops(reason)) {
 		tell(ctx, p, reason, dropped);
+		if (capture.until_ns)
+			capture_packet(ctx, p, reason, dropped);
+	}
 	if (load.explain)
 		explain_verdict(p, source, reason, dropped);
 }

@@ -23,6 +23,7 @@
  *   places.h    handshakes under way that count towards a quota
  *   admit.h     the decision: a reason
  *   stats.h     counters, events, explanations
+ *   capture.h   copies of dropped packets
  *   act.h       from the reason to the action
  */
 #include "act.h"

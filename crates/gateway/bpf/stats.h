@@ -17,19 +17,10 @@ INLINE void count(const struct packet *p, __u32 reason, bool dropped)
 	counter->dropped += dropped;
 }
 
-/* A sampled drop for whoever listens; at most control.events of them per CPU. */
-static __noinline void tell_event(struct xdp_md *ctx, const struct packet *p, __u64 *tat,
-				  __u32 reason, bool dropped)
+/* Writes down what an event tells of a drop. */
+INLINE void describe(struct equic_event *event, struct xdp_md *ctx, const struct packet *p,
+		     __u32 reason, bool dropped)
 {
-	struct equic_event *event;
-
-	if (!tat || !charge(tat, control.events.cost_ns, control.events.burst_ns, 1, p->now))
-		return;
-	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	if (!event) {
-		tally(EQUIC_TALLY_EVENTS_LOST);
-		return;
-	}
 	__builtin_memset(event, 0, sizeof(*event));
 	event->time_ns = p->now;
 	event->ifindex = ctx->ingress_ifindex;
@@ -45,6 +36,22 @@ static __noinline void tell_event(struct xdp_md *ctx, const struct packet *p, __
 	event->dropped = dropped;
 	event->first_byte = p->quic.first_byte;
 	event->dcid = p->quic.dcid;
+}
+
+/* A sampled drop for whoever listens; at most control.events of them per CPU. */
+static __noinline void tell_event(struct xdp_md *ctx, const struct packet *p, __u64 *tat,
+				  __u32 reason, bool dropped)
+{
+	struct equic_event *event;
+
+	if (!tat || !charge(tat, control.events.cost_ns, control.events.burst_ns, 1, p->now))
+		return;
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		tally(EQUIC_TALLY_EVENTS_LOST);
+		return;
+	}
+	describe(event, ctx, p, reason, dropped);
 	bpf_ringbuf_submit(event, 0);
 }
 

@@ -30,7 +30,7 @@ pub enum Error {
         similar: Vec<String>,
     },
     /// Another XDP program is attached there; it is left alone.
-    #[error("interface `{interface}` already has an XDP program{}: stop its owner first{}", program(.program_id, .program_name), detach_hint(.program_name, .interface))]
+    #[error("interface `{interface}` already has an XDP program{}: {}", program(.program_id, .program_name), ways_out(.program_name, .interface))]
     InterfaceBusy {
         /// The interface's name.
         interface: String,
@@ -221,6 +221,14 @@ pub enum Error {
         /// Number of addresses that there is room for.
         entries: u32,
     },
+    /// Another process captures packets of this gateway.
+    #[error(
+        "process {pid} captures packets of this gateway already: end it first (if it was killed, wait for two seconds)"
+    )]
+    CaptureTaken {
+        /// The process, in its pid namespace.
+        pid: u32,
+    },
     /// A packet that cannot be judged.
     #[error("a packet of {length} bytes cannot be judged: {why}")]
     BadPacket {
@@ -302,16 +310,22 @@ fn program(id: &Option<u32>, name: &Option<String>) -> String {
     }
 }
 
-fn detach_hint(name: &Option<String>, interface: &str) -> String {
-    match name.as_deref() {
-        Some("xdp_dispatcher") => format!(
-            " (libxdp's dispatcher: `xdp-loader status {interface}` says for which programs)"
-        ),
+/// Advice to whoever wants the gateway on an interface that has this program.
+fn ways_out(name: &Option<String>, interface: &str) -> String {
+    let stop = match name.as_deref() {
+        Some("xdp_dispatcher") => {
+            return format!(
+                "it is libxdp's dispatcher, which calls others (`xdp-loader status {interface}` lists them) and cannot \
+                 call the gateway. `xdp-loader unload {interface} --all` takes it off with all of them; what is \
+                 wanted beside the gateway goes behind it, to tc or nftables"
+            );
+        }
         Some(crate::PROGRAM_NAME) => {
             format!(" (`equic gateway detach --gateway {interface}` takes it off)")
         }
         _ => String::new(),
-    }
+    };
+    format!("stop its owner first{stop}; `equic gateway run --wait` attaches when it has gone")
 }
 
 /// The names closest to `wanted`, best first, at most three.
@@ -323,4 +337,29 @@ pub(crate) fn similar<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
         .collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
     near.into_iter().take(3).map(|(_, name)| name.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_in_the_way_is_named_with_what_to_do() {
+        let busy = |name: &str| Error::InterfaceBusy {
+            interface: "eth0".to_owned(),
+            program_id: Some(42),
+            program_name: Some(name.to_owned()),
+        };
+        let said = busy("somebody_elses").to_string();
+        assert_eq!(
+            said,
+            "interface `eth0` already has an XDP program (`somebody_elses`, id 42): stop its owner first; \
+             `equic gateway run --wait` attaches when it has gone"
+        );
+        let said = busy(crate::PROGRAM_NAME).to_string();
+        assert!(said.contains("`equic gateway detach --gateway eth0`"), "{said}");
+        let said = busy("xdp_dispatcher").to_string();
+        assert!(said.contains("(`xdp_dispatcher`, id 42): it is libxdp's dispatcher"), "{said}");
+        assert!(said.contains("`xdp-loader unload eth0 --all`"), "{said}");
+    }
 }

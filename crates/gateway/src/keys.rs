@@ -15,7 +15,7 @@ use equic_token::{Clock, Epoch, Key, KeyRing, RingError};
 use zeroize::Zeroizing;
 
 use crate::abi;
-use crate::control::Control;
+use crate::control::{Control, JoinedServer};
 use crate::error::{Error, Result};
 use crate::periodic::Periodic;
 use crate::sys::map::first_value;
@@ -45,16 +45,16 @@ impl Control {
     }
 
     /// Servers that may serve a service and have not said that they check the tokens of the gateway's Retry
-    /// packets, by place, process id and name: their clients get no further once they have to bring one. Those that
-    /// are dead or silent are left out; of those whose ledger this process may not look into, the dead.
+    /// packets: their clients get no further once they have to bring one. Those that are dead or silent are left
+    /// out; of those whose ledger this process may not look into, the dead.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
-    pub fn servers_without_keys(&self, service: &str) -> Result<Vec<(u32, u32, String)>> {
+    pub fn servers_without_keys(&self, service: &str) -> Result<Vec<JoinedServer>> {
         self.servers_without(abi::EQUIC_MEMBER_KEYS, service)
     }
 
-    fn servers_without(&self, flag: u32, service: &str) -> Result<Vec<(u32, u32, String)>> {
+    fn servers_without(&self, flag: u32, service: &str) -> Result<Vec<JoinedServer>> {
         let index = self.service_names().iter().position(|name| name == service);
         let Some(index) = index else { return Ok(Vec::new()) };
         let group = self.maps().services.read()[index].group;
@@ -69,7 +69,7 @@ impl Control {
     ///
     /// # Errors
     /// As [`Control::servers_without_keys`].
-    pub fn servers_without_ids(&self, service: &str) -> Result<Vec<(u32, u32, String)>> {
+    pub fn servers_without_ids(&self, service: &str) -> Result<Vec<JoinedServer>> {
         self.servers_without(abi::EQUIC_MEMBER_IDS, service)
     }
 

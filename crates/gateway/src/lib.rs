@@ -49,11 +49,12 @@ pub use config::{
     parse_list, parse_prefix, read_list,
 };
 pub use control::{
-    Adaptive, AuditEntry, BanTotals, Change, Condition, Control, CounterRow, Event, Events, Found,
-    Interface, InterfaceReport, LedgerStatus, Level, ListAction, ListChanges, ListCounts,
-    ListEntry, ListEvent, ListMark, Observer, Origin, Overview, Owner, Refusals, RefusedSource,
-    Reload, Replaced, Report, RunStats, ServiceStatus, SortBy, SourceKey, SourceRow, SourceSample,
-    Status, Swept, TableStatus, Tallies,
+    Adaptive, AuditEntry, BanTotals, Capture, CaptureFilter, CapturedPacket, Change, Condition,
+    Control, CounterRow, Event, Events, Found, Interface, InterfaceReport, JoinedServer,
+    LedgerStatus, Level, ListAction, ListChanges, ListCounts, ListEntry, ListEvent, ListMark,
+    Observer, Origin, OtherRelease, Overview, Owner, Refusals, RefusedSource, Reload, Replaced,
+    Report, RunStats, ServiceStatus, SortBy, SourceKey, SourceRow, SourceSample, Status, Survey,
+    Swept, TableStatus, Tallies,
 };
 pub use error::{Error, Result};
 pub use gateway::{Attached, Gateway, LoadOptions};

@@ -32,6 +32,8 @@ pub(crate) struct Maps {
     pub(crate) handshakes: Map<abi::equic_handshake_key, abi::equic_handshake>,
     pub(crate) counters: PerCpuArray<abi::equic_counter>,
     pub(crate) events: OwnedFd,
+    pub(crate) capture: Shared<abi::equic_capture>,
+    pub(crate) captured: OwnedFd,
     pub(crate) ledgers: OwnedFd,
     /// Not one of the program's own: see `equic_report` in `abi.h`.
     pub(crate) report: Option<Shared<abi::equic_report>>,
@@ -50,12 +52,13 @@ pub(crate) const NOTES: &str = "equic_notes";
 pub(crate) const AUDIT: &str = "equic_audit";
 
 /// The names of the maps that user space needs. `.rodata` has the object's name in front of it.
-pub(crate) const NAMES: [&str; 15] = [
+pub(crate) const NAMES: [&str; 17] = [
     ".data.control",
     ".data.services",
     ".data.rates",
     ".data.ring",
     ".data.explain",
+    ".data.capture",
     ".rodata",
     "ports",
     "listeners",
@@ -65,6 +68,7 @@ pub(crate) const NAMES: [&str; 15] = [
     "handshakes",
     "counters",
     "events",
+    "captured",
     "ledgers",
 ];
 
@@ -125,6 +129,8 @@ impl Maps {
             handshakes: Map::new(take("handshakes")?).map_err(wrong("handshakes"))?,
             counters: PerCpuArray::new(take("counters")?).map_err(wrong("counters"))?,
             events: take("events")?,
+            capture: shared(&take(".data.capture")?).map_err(wrong(".data.capture"))?,
+            captured: take("captured")?,
             ledgers: take("ledgers")?,
             audit: get(AUDIT).map(|fd| shared(&fd)).transpose().map_err(wrong(AUDIT))?,
             report: report.map(|fd| shared(&fd)).transpose().map_err(wrong(REPORT))?,

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use equic_gateway::{
-    Action, Config, Control, Error, Gateway, ListAction, LoadOptions, Mode, ObjectSource, Rate,
-    Reason, SortBy,
+    Action, CaptureFilter, Config, Control, Error, Gateway, ListAction, LoadOptions, Mode,
+    ObjectSource, Rate, Reason, SortBy,
 };
 use support::{Child, Initial, await_that, config, in_namespace, ip, root};
 
@@ -66,6 +66,29 @@ fn leaves_other_programs_alone() {
         drop(second);
         assert!(ip(&["link", "show", "veth0"]).contains("xdp"), "the first is still there");
         assert!(matches!(Control::open(Some(&name)), Err(Error::NoSuchGateway { .. })));
+    });
+}
+
+/// A jumbo frame lies in several buffers, of which the program sees the first one directly.
+#[test]
+fn dropped_packets_are_captured_as_far_as_was_asked_for() {
+    in_namespace(|| {
+        // Time stands still for the program: however long this takes, the capture is not over.
+        let options = LoadOptions { test_clock: true, ..LoadOptions::default() };
+        let gateway = Gateway::load_with(&config("snap"), ObjectSource::Embedded, options).unwrap();
+        gateway.control().deny("192.0.2.9/32".parse().unwrap(), None).unwrap();
+        let mut payload: Vec<u8> = (0..8_000u32).map(|at| at as u8).collect();
+        payload[0] = 0x40;
+        let from = "192.0.2.9:4444".parse().unwrap();
+        let frame = support::udp(from, support::SERVER_V4.parse().unwrap(), &payload);
+        for snap in [14, 64, 1000, 2048, 9_999] {
+            let filter = CaptureFilter { snap, ..CaptureFilter::default() };
+            let mut capture = gateway.control().capture(&filter).unwrap();
+            gateway.test_run(&frame, None).unwrap();
+            let packets = capture.poll(Duration::ZERO).unwrap();
+            assert_eq!(packets[0].frame, frame[..snap.min(2048) as usize]);
+            assert_eq!(packets[0].frame_len as usize, frame.len());
+        }
     });
 }
 

@@ -12,7 +12,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use equic_gateway::{
-    Action, Config, Control, Error, Gateway, JoinEvent, ListAction, LoadOptions, Mode,
+    Action, Config, Control, Error, Found, Gateway, JoinEvent, ListAction, LoadOptions, Mode,
     ObjectSource, Reason, TakenOver, abi, remove_pinned,
 };
 use support::{Child, Initial, await_that, config, in_namespace, ip};
@@ -376,6 +376,7 @@ fn another_version_is_refused_not_guessed() {
         assert!(matches!(opened, Error::AbiVersion { found: 99, .. }), "{opened}");
         let opened = Control::open(Some("veth0")).unwrap_err();
         assert!(matches!(opened, Error::AbiVersion { found: 99, .. }), "{opened}");
+        assert!(opened.to_string().contains("the gateway on veth0"), "{opened}");
         assert_eq!(program_on("veth0"), Some(program), "it goes on");
         patch_control(&fs.dir(), 0, b"abcd");
         let error = load(&config, &fs.dir()).unwrap_err();
@@ -395,6 +396,30 @@ fn another_version_is_refused_not_guessed() {
         let off = remove_pinned(fs.dir()).unwrap();
         assert_eq!(off[0].name.as_deref(), Some("veth0"));
         assert!(program_on("veth0").is_none() && !fs.dir().exists());
+    });
+}
+
+/// During an upgrade both releases run. Whoever looks for gateways finds the ones it can talk to, and is told of the
+/// others.
+#[test]
+fn a_gateway_of_another_release_hides_no_other() {
+    in_namespace(|| {
+        let fs = BpfFs::mount();
+        let (old, new) = (config("old"), config("new"));
+        let program = left_behind(&old, &fs.dir());
+        patch_control(&fs.dir(), 4, &99u32.to_ne_bytes());
+        let gateway = Gateway::load(&new, ObjectSource::Embedded).unwrap();
+        gateway.attach("veth1", Mode::Generic).unwrap();
+        let is_new = |found: &Found| found.program_id == gateway.program_id();
+        let found = Control::find().unwrap();
+        assert!(found.iter().any(is_new) && found.iter().all(|one| one.program_id != program));
+        let survey = Control::survey().unwrap();
+        assert!(survey.gateways.iter().any(is_new));
+        let other = survey.others.iter().find(|one| one.program_id == program);
+        let other = other.expect("it is named");
+        assert_eq!((other.version, other.interfaces[0].name.as_deref()), (99, Some("veth0")));
+        assert!(other.describe().contains("on veth0: a gateway of another release"), "{other:?}");
+        remove_pinned(fs.dir()).unwrap();
     });
 }
 

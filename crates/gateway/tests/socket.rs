@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use equic_gateway::{
-    Action, Config, Control, Error, Gateway, Ledger, LedgerStatus, ObjectSource, SocketConfig,
-    SocketHost, TokenKeys,
+    Action, Config, Control, Error, Gateway, JoinedServer, Ledger, LedgerStatus, ObjectSource,
+    SocketConfig, SocketHost, TokenKeys,
 };
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
@@ -192,7 +192,7 @@ fn the_key_ring_comes_with_the_place() {
         assert_eq!(keys, expected.map(|(name, keys)| (name.to_owned(), keys)));
         let without = || -> Vec<String> {
             let servers = control.servers_without_keys("quic").unwrap();
-            servers.into_iter().map(|(_, _, name)| name).collect()
+            servers.into_iter().map(|server| server.name).collect()
         };
         assert_eq!(without(), ["none"]);
         drop(none);
@@ -236,7 +236,8 @@ fn servers_without_keys_are_known_without_looking_into_their_ledgers() {
         give_up_sys_admin();
         assert!(control.ledgers().unwrap().is_empty(), "it may not look");
         let without = || control.servers_without_keys("quic").unwrap();
-        assert_eq!(without(), [(1, std::process::id(), "none".to_owned())]);
+        let unready = JoinedServer { slot: 1, pid: std::process::id(), name: "none".to_owned() };
+        assert_eq!(without(), [unready]);
         let without_ids = control.servers_without_ids("quic").unwrap();
         assert_eq!(without_ids.len(), 2, "{without_ids:?}");
         drop((takes, none));

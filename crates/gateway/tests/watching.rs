@@ -4,8 +4,13 @@ mod support;
 
 use std::time::Duration;
 
-use equic_gateway::{Gateway, ListAction, ObjectSource, Reason, SortBy};
-use support::{Initial, await_that, config, in_namespace};
+use equic_gateway::{
+    CaptureFilter, Error, Gateway, ListAction, LoadOptions, ObjectSource, Reason, SortBy,
+};
+use support::{Initial, SERVER_V4, await_that, config, in_namespace, udp};
+
+/// Time for which a capture waits for packets that are there already, or never come.
+const NO_TIME: Duration = Duration::ZERO;
 
 #[test]
 fn samples_say_what_sources_says() {
@@ -149,5 +154,134 @@ fn where_nobody_reads_the_ring_does_not_stay_full() {
             later.poll().iter().any(|event| event.time_ns > last)
         });
         assert!(observer.poll().iter().any(|event| event.time_ns > last), "and the first sees it");
+    });
+}
+
+/// A gateway that denies 192.0.2.9 and 2001:db8:9::/48, refuses short packets of anybody, and tells of every drop.
+/// Time stands still for the program: however long a test takes, whoever captures has just given a sign.
+fn dropping(what: &str) -> Gateway {
+    let options = LoadOptions { test_clock: true, ..LoadOptions::default() };
+    let mut config = config(what);
+    config.gateway.events = "1000000/s".parse().unwrap();
+    let gateway = Gateway::load_with(&config, ObjectSource::Embedded, options).unwrap();
+    for prefix in ["192.0.2.9/32", "2001:db8:9::/48"] {
+        gateway.control().deny(prefix.parse().unwrap(), None).unwrap();
+    }
+    gateway
+}
+
+#[test]
+fn dropped_packets_are_copied_while_somebody_captures() {
+    in_namespace(|| {
+        let gateway = dropping("captured");
+        let control = gateway.control();
+        let from = |from: &str| Initial::from(from).next();
+        let tiny = udp("198.51.100.1:9".parse().unwrap(), SERVER_V4.parse().unwrap(), &[0x40; 5]);
+        let (denied, denied6) = (from("192.0.2.9:4444"), from("[2001:db8:9::1]:4444"));
+        let all = [&tiny, &denied, &denied6, &from("192.0.2.10:1")];
+        let run = || all.map(|frame| gateway.test_run(frame, None).unwrap().action);
+        // Nobody captures yet.
+        run();
+        let capture = |filter: CaptureFilter| control.capture(&filter).unwrap();
+        let mut any = capture(CaptureFilter::default());
+        assert!(any.poll(NO_TIME).unwrap().is_empty(), "of the time before");
+        let taken = control.capture(&CaptureFilter::default()).unwrap_err();
+        assert!(matches!(taken, Error::CaptureTaken { pid } if pid == std::process::id()));
+        run();
+        let packets = any.poll(NO_TIME).unwrap();
+        let reasons: Vec<Reason> = packets.iter().map(|packet| packet.event.reason).collect();
+        assert_eq!(reasons, [Reason::TinyShort, Reason::Denied, Reason::Denied]);
+        for (packet, frame) in packets.iter().zip(all) {
+            assert_eq!(packet.frame_len as usize, frame.len());
+            assert_eq!(packet.frame, frame[..frame.len().min(256)]);
+            assert!(packet.event.dropped);
+        }
+        assert_eq!((any.lost(), packets[1].event.from.to_string()), (0, "192.0.2.9:4444".into()));
+        drop(any);
+        // Nor any more.
+        run();
+
+        let mut tiny_only = capture(CaptureFilter {
+            reasons: vec![Reason::TinyShort, Reason::Quota],
+            ..CaptureFilter::default()
+        });
+        run();
+        let packets = tiny_only.poll(NO_TIME).unwrap();
+        assert_eq!((packets.len(), &packets[0].frame), (1, &tiny));
+        drop(tiny_only);
+        for (source, wanted) in [
+            ("192.0.2.0/24", Some(&denied)),
+            ("192.0.2.9/32", Some(&denied)),
+            ("192.0.2.8/32", None),
+            ("2001:db8:9::/64", Some(&denied6)),
+            ("2001:db8:8::/64", None),
+        ] {
+            let (source, snap) = (Some(source.parse().unwrap()), 2048);
+            let mut by_source = capture(CaptureFilter { source, snap, reasons: Vec::new() });
+            run();
+            let packets = by_source.poll(NO_TIME).unwrap();
+            let frames: Vec<_> = packets.iter().map(|packet| &packet.frame).collect();
+            assert_eq!(frames, wanted.into_iter().collect::<Vec<_>>(), "{source:?}");
+        }
+    });
+}
+
+#[test]
+fn a_flood_costs_no_more_copies_than_the_rate_allows() {
+    in_namespace(|| {
+        let gateway = dropping("sampled");
+        let control = gateway.control();
+        control.set("events", "10/s burst 5").unwrap();
+        let denied = Initial::from("192.0.2.9:4444").next();
+        let mut capture = control.capture(&CaptureFilter::default()).unwrap();
+        let flood = || gateway.test_run_repeat(&denied, None, 5_000).unwrap();
+        flood();
+        // Each CPU has its burst, and nothing more.
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        let packets = capture.poll(NO_TIME).unwrap().len();
+        assert!((5..=5 * cpus).contains(&packets), "{packets}");
+        drop(capture);
+        // Events without a limit leave copies one of their own.
+        control.set("events", "off").unwrap();
+        let mut capture = control.capture(&CaptureFilter::default()).unwrap();
+        flood();
+        let packets = capture.poll(NO_TIME).unwrap().len();
+        assert!((1..=100 * cpus).contains(&packets), "{packets}");
+    });
+}
+
+/// The time of the program's clock.
+fn monotonic() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a valid timespec to write to.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
+}
+
+/// One that was killed cannot say that it has ended.
+#[test]
+fn nothing_is_copied_for_a_capture_that_gives_no_sign() {
+    in_namespace(|| {
+        let gateway = dropping("silent");
+        let start = monotonic();
+        let mut capture = gateway.control().capture(&CaptureFilter::default()).unwrap();
+        let denied = Initial::from("192.0.2.9:4444").next();
+        gateway.set_clock(start + Duration::from_secs(3600));
+        gateway.test_run(&denied, None).unwrap();
+        assert!(capture.poll(NO_TIME).unwrap().is_empty());
+        gateway.set_clock(start);
+        gateway.test_run(&denied, None).unwrap();
+        assert_eq!(capture.poll(NO_TIME).unwrap().len(), 1);
+
+        // Two seconds later another one may capture, and the first is told.
+        let control = gateway.control();
+        let mut other = support::await_some("the place is free", || {
+            control.capture(&CaptureFilter::default()).ok()
+        });
+        assert!(matches!(capture.poll(NO_TIME), Err(Error::CaptureTaken { .. })));
+        drop(capture);
+        gateway.set_clock(start);
+        gateway.test_run(&denied, None).unwrap();
+        assert_eq!(other.poll(NO_TIME).unwrap().len(), 1, "the first took nothing with it");
     });
 }

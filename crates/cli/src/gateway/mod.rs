@@ -3,9 +3,11 @@
 //! `run` loads, attaches and looks after one ([`mod@run`], over [`attach`] and [`limits`]); everything
 //! else opens one that runs, in whatever process, through [`Target`]: [`status`], [`sources`],
 //! [`lists`], [`set`] (over [`needs`]), [`reload`], [`detach`], and the dashboard [`watch`]. [`metrics`] tells
-//! Prometheus; [`explain`] asks the real program about packets.
+//! Prometheus; [`explain`] asks the real program about packets; [`capture`] writes dropped ones to a file.
 
 pub(crate) mod attach;
+mod attributes;
+mod capture;
 mod detach;
 mod explain;
 pub(crate) mod limits;
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     Check(reload::Check),
     /// What would happen to this packet, or to those of a capture
     Explain(Box<explain::Args>),
+    /// Write dropped packets to a pcapng file, with the reasons
+    Capture(capture::Args),
     /// Every reason for a verdict, and what it means
     Reasons(reasons::Args),
     /// Take a running gateway off its interfaces
@@ -77,6 +81,7 @@ pub(crate) fn run(command: Command) -> Done {
         Command::Reload(args) => reload::run(&args),
         Command::Check(args) => reload::check(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Capture(args) => capture::run(&args),
         Command::Reasons(args) => reasons::run(&args),
         Command::Detach(args) => detach::run(&args),
     }

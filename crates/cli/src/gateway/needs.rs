@@ -1,12 +1,9 @@
 //! Settings of a service that need something of its servers, or their clients are lost. `equic gateway set` refuses
 //! them, and a gateway that has them warns, where a server has not said that it does its part.
 
-use equic_gateway::{Control, Error, Retry, ServiceConfig, Setting};
+use equic_gateway::{Control, Error, JoinedServer, Retry, ServiceConfig, Setting};
 
 use crate::failure::{Done, Failure};
-
-/// A server: its place, process id and name.
-type Server = (u32, u32, String);
 
 /// A setting that demands something of servers, and the words that say so.
 pub(super) struct Need {
@@ -17,7 +14,7 @@ pub(super) struct Need {
     /// Whether a service has it.
     is_of: fn(&ServiceConfig) -> bool,
     /// The servers of a service that have not said that they do their part.
-    missing: fn(&Control, &str) -> Result<Vec<Server>, Error>,
+    missing: fn(&Control, &str) -> Result<Vec<JoinedServer>, Error>,
     /// Their part, for one server and for several.
     verbs: [&'static str; 2],
     what: &'static str,
@@ -62,8 +59,8 @@ impl Need {
     /// The servers of a service that have not said that they do their part, in words; none: all have.
     fn missing(&self, control: &Control, service: &str) -> Result<Option<String>, Error> {
         let servers = (self.missing)(control, service)?;
-        let names: Vec<String> =
-            servers.iter().map(|(_, pid, name)| format!("{name} (process {pid})")).collect();
+        let named = |server: &JoinedServer| format!("{} (process {})", server.name, server.pid);
+        let names: Vec<String> = servers.iter().map(named).collect();
         let [one, several] = self.verbs;
         let not = if names.len() == 1 { one } else { several };
         Ok((!names.is_empty()).then(|| format!("{} {not} {}", names.join(", "), self.what)))

@@ -13,6 +13,7 @@ use equic_gateway::{Change, Config, Control, Setting, SettingValue};
 use nix::fcntl::{Flock, FlockArg};
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
+use super::attributes;
 use crate::failure::{Done, Failure};
 
 /// A number that two texts hardly share; never 0. (FNV-1a; nobody gains by forging it who could not
@@ -72,11 +73,14 @@ impl Saving {
     }
 
     fn write(&self, text: &str) -> std::io::Result<()> {
-        let old = std::fs::metadata(&self.path)?;
+        let replaced = File::open(&self.path)?;
+        let old = replaced.metadata()?;
         let mut file: &File = &self._alone;
         file.set_len(0)?;
         file.write_all(text.as_bytes())?;
         std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid()))?;
+        attributes::keep(&replaced, file)?;
+        // Last, for an access control list changes the mode with it.
         file.set_permissions(std::fs::Permissions::from_mode(old.mode() & 0o7777))?;
         file.sync_all()
     }
@@ -322,6 +326,10 @@ listen = [\"853\"]
     fn saving(folder: &Path, before: &str, after: &str) -> Saving {
         let path = folder.join("equic.toml");
         std::fs::write(&path, before).unwrap();
+        saving_at(path, before, after)
+    }
+
+    fn saving_at(path: PathBuf, before: &str, after: &str) -> Saving {
         let temporary = beside(&path);
         let alone = alone(&temporary, nix::unistd::geteuid().as_raw()).unwrap();
         let (before, fingerprint) = (fingerprint(before.as_bytes()), fingerprint(after.as_bytes()));
@@ -347,6 +355,21 @@ listen = [\"853\"]
         assert!(doubt.contains("saved to") && doubt.contains("no disk"), "{doubt}");
         let saving = saving(folder.path(), "old", "new");
         assert!(saving.put_in_place(|_| (), |_| Ok(())).unwrap().doubt().is_none());
+    }
+
+    /// Who may read the file is who could before.
+    #[test]
+    fn access_control_lists_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("equic.toml");
+        std::fs::write(&path, "old").unwrap();
+        if !attributes::tests::set(&path, "system.posix_acl_access", &attributes::tests::acl()) {
+            return;
+        }
+        saving_at(path.clone(), "old", "new").put_in_place(|_| (), |_| Ok(())).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(attributes::tests::acl_of(&path), Some(attributes::tests::acl()));
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use equic_gateway::{Control, Error, LedgerStatus, Level, ServiceStatus, Status, TableStatus};
 use equic_report::number;
 use equic_report::table::{Cell, Column, Table, Tone};
-use serde_json::json;
 
 use super::Target;
 use super::limits::{describe, describe_adaptive};
@@ -42,14 +41,15 @@ pub(crate) fn run(args: &Args) -> Done {
 }
 
 fn list(json: bool) -> Done {
-    let found = Control::find()?;
+    let survey = Control::survey()?;
     if json {
-        return output::json("equic.gateway.list/1", json!({ "gateways": found }));
+        return output::json("equic.gateway.list/1", survey);
     }
-    if found.is_empty() {
+    if survey.gateways.is_empty() && survey.others.is_empty() {
         return output::line("no gateway is running");
     }
-    found.iter().try_for_each(|one| output::line(one.describe()))
+    survey.gateways.iter().try_for_each(|one| output::line(one.describe()))?;
+    survey.others.iter().try_for_each(|one| output::line(one.describe()))
 }
 
 fn head(status: &Status) -> Done {

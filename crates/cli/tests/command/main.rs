@@ -12,6 +12,7 @@ mod bench_results;
 mod bench_run;
 mod bench_transport;
 mod bench_trouble;
+mod capture;
 #[path = "../common/mod.rs"]
 mod common;
 mod config;

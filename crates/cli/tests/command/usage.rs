@@ -29,6 +29,7 @@ fn wrong_usage() {
     let explain = |rest: &[&'static str]| {
         [&["gateway", "explain", "--config", EXAMPLE, "--src", "192.0.2.9"], rest].concat()
     };
+    let capture = |rest: &[&'static str]| [&["gateway", "capture", "--write", "x"], rest].concat();
     check(&[
         (&["frobnicate"], USAGE, "unrecognized subcommand 'frobnicate'"),
         (&["gateway", "statsu"], USAGE, "'status'"),
@@ -75,6 +76,14 @@ fn wrong_usage() {
         (&explain(&["--dst", "2001:db8::1"]), USAGE, "not of one family"),
         (&explain(&["--pcap", "x.pcap"]), USAGE, "cannot be used with"),
         (&["gateway", "explain", "--hex", "00", "--summary"], USAGE, "--pcap"),
+        (&["gateway", "capture"], USAGE, "--write <FILE>"),
+        (&capture(&["--reason", "established"]), USAGE, "are not dropped"),
+        (&capture(&["--reason", "nonsense"]), USAGE, "equic gateway reasons"),
+        (&capture(&["--source", "192.0.2.1/24"]), USAGE, "write 192.0.2.0/24 or 192.0.2.1"),
+        (&capture(&["--snap", "63"]), USAGE, "--snap"),
+        (&capture(&["--snap", "2049"]), USAGE, "--snap"),
+        (&capture(&["--count", "0"]), USAGE, "--count"),
+        (&["gateway", "capture", "--write", "-", "--json"], USAGE, "give a file"),
         (&["serve", "--listen", "localhost"], USAGE, "--listen"),
         (&["serve", "--cert", "c.pem"], USAGE, "--key"),
         (&["serve", "--max-connections", "5"], USAGE, "--attach"),

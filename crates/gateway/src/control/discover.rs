@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::chosen::Chosen;
 use super::{Control, reading};
+use crate::abi;
 use crate::config::from_c_name;
 use crate::error::{Error, Result};
 use crate::gateway::{Link, lock};
@@ -28,6 +29,40 @@ pub struct Found {
     pub owner_alive: bool,
     /// Interfaces that the gateway is attached to.
     pub interfaces: Vec<Interface>,
+}
+
+/// A gateway of another release, which this one cannot talk to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OtherRelease {
+    /// The kernel's id of the program.
+    pub program_id: u32,
+    /// Version of the interface between program and user space that it has.
+    pub version: u32,
+    /// Interfaces that the gateway is attached to.
+    pub interfaces: Vec<Interface>,
+}
+
+impl OtherRelease {
+    /// One line for a person who looks for it.
+    pub fn describe(&self) -> String {
+        format!(
+            "program {} on {}: a gateway of another release (version {} of the interface, here {}); \
+             use the command of that release",
+            self.program_id,
+            place(&self.interfaces),
+            self.version,
+            abi::EQUIC_ABI_VERSION,
+        )
+    }
+}
+
+/// The gateways that run on this machine, by program id.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Survey {
+    /// Those of this release.
+    pub gateways: Vec<Found>,
+    /// Those of other releases.
+    pub others: Vec<OtherRelease>,
 }
 
 /// An interface a gateway is attached to.
@@ -71,8 +106,8 @@ impl Interface {
 }
 
 impl Control {
-    /// Every gateway on this machine, by program id. Copies that only explain packets are not
-    /// gateways.
+    /// Every gateway on this machine that this release can talk to, by program id. Copies that only explain
+    /// packets are not gateways; gateways of other releases are passed over ([`Control::survey`] names them).
     ///
     /// # Errors
     /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`; [`Error::AbiVersion`] when the only gateways
@@ -83,6 +118,25 @@ impl Control {
             Some(stranger) if gateways.is_empty() => Err(stranger.why),
             _ => Ok(gateways.into_iter().map(|(found, _)| found).collect()),
         }
+    }
+
+    /// Every gateway on this machine, those of other releases apart.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    pub fn survey() -> Result<Survey> {
+        let Running { gateways, strangers } = Running::look()?.or_failure()?;
+        let other = |stranger: Stranger| match stranger.why {
+            Error::AbiVersion { found: version, .. } => {
+                let Stranger { program: program_id, interfaces, .. } = stranger;
+                Some(OtherRelease { program_id, version, interfaces })
+            }
+            _ => None,
+        };
+        Ok(Survey {
+            gateways: gateways.into_iter().map(|(found, _)| found).collect(),
+            others: strangers.into_iter().filter_map(other).collect(),
+        })
     }
 
     /// The gateway with this interface, name or program id; without, the only one there is.
@@ -214,12 +268,7 @@ impl Running {
                 Ok(found) => gateways.extend(found),
                 // It ended between being listed and being looked at, or is not ours.
                 Err(Error::ForeignProgram { .. }) => {}
-                Err(why) => {
-                    let links = ids::xdp_links(program.id).unwrap_or_default();
-                    let on = links.iter().filter(|link| link.ifindex != 0);
-                    let interfaces = on.map(interface_of).collect();
-                    strangers.push(Stranger { program: program.id, interfaces, why });
-                }
+                Err(why) => strangers.push(Stranger::of(program.id, why)),
             }
         }
         Ok(Running { gateways, strangers })
@@ -236,6 +285,21 @@ impl Running {
 }
 
 impl Stranger {
+    fn of(program: u32, why: Error) -> Stranger {
+        let links = ids::xdp_links(program).unwrap_or_default();
+        let on = links.iter().filter(|link| link.ifindex != 0);
+        let interfaces: Vec<Interface> = on.map(interface_of).collect();
+        // Whoever has to find it looks for an interface.
+        let why = match why {
+            Error::AbiVersion { found, expected, .. } => {
+                let what = format!("the gateway on {} (program {program})", place(&interfaces));
+                Error::AbiVersion { what, found, expected }
+            }
+            other => other,
+        };
+        Stranger { program, interfaces, why }
+    }
+
     /// Whether a selector (a program's id or an interface's name) means it.
     fn is_meant(&self, selector: &str) -> bool {
         selector.parse() == Ok(self.program)

@@ -36,6 +36,17 @@ pub struct Swept {
     pub list_entries: u32,
 }
 
+/// A server that has joined a gateway.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JoinedServer {
+    /// Its place among the servers of the gateway, from 0.
+    pub slot: u32,
+    /// Its process, in that process's pid namespace.
+    pub pid: u32,
+    /// The name that it gave when it joined.
+    pub name: String,
+}
+
 /// One ledger of the gateway.
 pub(super) struct Member {
     pub(super) slot: u32,
@@ -148,13 +159,12 @@ impl Control {
         Ok(members)
     }
 
-    /// The servers that live, feed the gateway, and are what is asked for: place, process id and name. Whether they
-    /// are, their entries say: a gateway that has given up `CAP_SYS_ADMIN` has to know of servers, too, whose ledger it
-    /// may not look into.
+    /// The servers that live, feed the gateway, and are what is asked for. Whether they are, their entries say:
+    /// a gateway that has given up `CAP_SYS_ADMIN` has to know of servers, too, whose ledger it may not look into.
     pub(crate) fn servers_where(
         &self,
         wanted: impl Fn(&abi::equic_member) -> bool,
-    ) -> Result<Vec<(u32, u32, String)>> {
+    ) -> Result<Vec<JoinedServer>> {
         let failed = reading("the ledgers");
         let members = self.members()?;
         let silent = |id| members.iter().any(|member| member.id == id && !member.counts);
@@ -164,7 +174,8 @@ impl Control {
             let Some(record) = id.and_then(|id| places.member(slot, id)) else { continue };
             let lives = sys::alive(record.pid, record.start_ticks) && !silent(record.ledger);
             if lives && wanted(&record) {
-                found.push((slot, record.pid, from_c_name(&record.name)));
+                let name = from_c_name(&record.name);
+                found.push(JoinedServer { slot, pid: record.pid, name });
             }
         }
         Ok(found)

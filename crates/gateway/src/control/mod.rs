@@ -15,10 +15,12 @@
 //! * `report.rs`: what the process that looks after the gateway says about itself;
 //! * `overview.rs`: readings cheap enough to be made every second;
 //! * `events.rs`: sampled drops as they happen; `observer.rs`: looking over the reader's shoulder;
+//! * `capture.rs`: copies of dropped packets;
 //! * `snapshot.rs`: a copy to try packets on.
 
 mod adaptive;
 mod audit;
+mod capture;
 mod chosen;
 mod count;
 mod counters;
@@ -53,14 +55,15 @@ use crate::sys::region::atomic;
 
 pub use adaptive::Adaptive;
 pub use audit::AuditEntry;
+pub use capture::{Capture, CaptureFilter, CapturedPacket};
 pub(crate) use chosen::Chosen;
 pub use count::{ListChanges, ListCounts, ListEvent, ListMark};
 pub use counters::{CounterRow, Tallies};
 pub(crate) use discover::Running;
-pub use discover::{Found, Interface};
+pub use discover::{Found, Interface, OtherRelease, Survey};
 pub use events::{Event, Events};
 pub use lists::{ListAction, ListEntry, Origin};
-pub use members::Swept;
+pub use members::{JoinedServer, Swept};
 pub use observer::Observer;
 pub use overview::{Overview, RunStats, SourceKey, SourceSample};
 pub use refusals::{Refusals, RefusedSource};

@@ -1,18 +1,22 @@
 //! The socket in the file system: made beside its place with owner and mode, and put there in one step.
 
+use std::fs::{OpenOptions, Permissions};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{
+    FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::rules::{group, user};
 use crate::config::SocketConfig;
 use crate::error::{Error, Result};
+use crate::sys;
 use crate::sys::unix;
 
 /// Device and inode of what is there.
 pub(super) fn id_of(path: &Path) -> io::Result<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt as _;
     let found = std::fs::symlink_metadata(path)?;
     Ok((found.dev(), found.ino()))
 }
@@ -23,7 +27,6 @@ pub(super) fn listen(
     config: &SocketConfig,
     replace: bool,
 ) -> Result<(OwnedFd, (u64, u64))> {
-    use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
     let taken = |why: String| Error::SocketTaken { path: path.to_owned(), why };
     let failed = |error: io::Error| taken(error.to_string());
     if let Ok(found) = std::fs::symlink_metadata(path) {
@@ -50,12 +53,60 @@ pub(super) fn listen(
         let mode = u32::from_str_radix(&config.mode, 8).unwrap_or(0o600);
         let owner = config.owner.as_deref().map(user).transpose()?;
         let group = config.group.as_deref().map(group).transpose()?;
-        std::os::unix::fs::chown(&fresh, owner, group).map_err(failed)?;
-        std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
+        let file = give(&fresh, owner, group, mode).map_err(failed)?;
         unix::hear(&listener).map_err(failed)?;
-        let file = id_of(&fresh).map_err(failed)?;
         std::fs::rename(&fresh, path).map_err(failed)?;
+        if id_of(path).map_err(failed)? != file {
+            return Err(taken("somebody has put another file there meanwhile".to_owned()));
+        }
         Ok((listener, file))
     };
     put().inspect_err(|_| drop(std::fs::remove_file(&fresh)))
+}
+
+/// Gives a socket of this process its owner, group and mode; says which file that is. In a folder that others may write
+/// to, something else may be at the path by now: it is left alone, wherever a link leads.
+fn give(path: &Path, owner: Option<u32>, group: Option<u32>, mode: u32) -> io::Result<(u64, u64)> {
+    let mut options = OpenOptions::new();
+    // The file itself and not what it leads to; a socket can be opened in no other way.
+    options.read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW);
+    let file = options.open(path)?;
+    let found = file.metadata()?;
+    if !found.file_type().is_socket() || found.nlink() != 1 || found.uid() != sys::user_id() {
+        return Err(io::Error::other("somebody has put another file there meanwhile"));
+    }
+    // The kernel's name for what this descriptor is of, whatever is at the path.
+    let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::os::unix::fs::chown(&opened, owner, group)?;
+    std::fs::set_permissions(&opened, Permissions::from_mode(mode))?;
+    Ok((found.dev(), found.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever may write to the folder can put a link where the socket was made.
+    #[test]
+    fn what_a_link_leads_to_keeps_its_owner_and_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mode = |name: &str| std::fs::metadata(at(name)).unwrap().mode() & 0o777;
+        std::fs::write(at("precious"), "").unwrap();
+        std::fs::set_permissions(at("precious"), Permissions::from_mode(0o600)).unwrap();
+        let _elsewhere = unix::bound(&at("elsewhere")).unwrap();
+        std::fs::set_permissions(at("elsewhere"), Permissions::from_mode(0o600)).unwrap();
+        for name in ["precious", "elsewhere"] {
+            std::os::unix::fs::symlink(at(name), at("fresh")).unwrap();
+            give(&at("fresh"), None, None, 0o666).unwrap_err();
+            std::fs::remove_file(at("fresh")).unwrap();
+            std::fs::hard_link(at(name), at("fresh")).unwrap();
+            give(&at("fresh"), None, None, 0o666).unwrap_err();
+            std::fs::remove_file(at("fresh")).unwrap();
+            assert_eq!(mode(name), 0o600, "{name}");
+        }
+        let _fresh = unix::bound(&at("fresh")).unwrap();
+        assert_eq!(give(&at("fresh"), None, None, 0o660).unwrap(), id_of(&at("fresh")).unwrap());
+        assert_eq!(mode("fresh"), 0o660);
+    }
 }

@@ -1,0 +1,140 @@
+//! Extended attributes of a file that is replaced (xattr(7)): access control lists, labels, and whatever somebody
+//! wrote beside it.
+
+use std::fs::File;
+use std::io;
+
+use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr};
+use rustix::io::Errno;
+
+/// An access control list (acl(5)). A new file may have one from its folder.
+const ACL: &str = "system.posix_acl_access";
+/// These are about the bytes in a file, which are others now.
+const OF_THE_CONTENT: [&str; 3] = ["security.ima", "security.evm", "security.capability"];
+/// Most bytes of a value, and of all names (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX` of Linux).
+const LARGEST: usize = 65_536;
+
+/// Gives `to` the attributes of `from`.
+///
+/// # Errors
+/// What the system says where it cannot be given one, with the name of that: a list of who may read a file is not lost
+/// in silence.
+pub(super) fn keep(from: &File, to: &File) -> io::Result<()> {
+    let wanted = names(from)?;
+    if !wanted.iter().any(|name| name == ACL) && names(to)?.iter().any(|name| name == ACL) {
+        fremovexattr(to, ACL).map_err(|error| failed(ACL, error))?;
+    }
+    for name in wanted.iter().filter(|name| !OF_THE_CONTENT.contains(&name.as_str())) {
+        let Some(value) = value(from, name)? else { continue };
+        if value_if_any(to, name) != Some(value.clone()) {
+            fsetxattr(to, name.as_str(), &value, XattrFlags::empty())
+                .map_err(|error| failed(name, error))?;
+        }
+    }
+    Ok(())
+}
+
+fn failed(name: &str, error: Errno) -> io::Error {
+    let why = io::Error::from(error);
+    io::Error::new(why.kind(), format!("its attribute {name} cannot be kept ({why})"))
+}
+
+/// The names of a file's attributes; none where the file system has no attributes.
+fn names(file: &File) -> io::Result<Vec<String>> {
+    let mut list = vec![0; LARGEST];
+    let length = match flistxattr(file, &mut list[..]) {
+        Ok(length) => length,
+        Err(Errno::OPNOTSUPP) => 0,
+        Err(error) => return Err(error.into()),
+    };
+    let names = list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+}
+
+/// The value of an attribute; none if it has gone meanwhile.
+fn value(file: &File, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let mut value = vec![0; LARGEST];
+    match fgetxattr(file, name, &mut value[..]) {
+        Ok(length) => {
+            value.truncate(length);
+            Ok(Some(value))
+        }
+        Err(Errno::NODATA) => Ok(None),
+        Err(error) => Err(failed(name, error)),
+    }
+}
+
+fn value_if_any(file: &File, name: &str) -> Option<Vec<u8>> {
+    value(file, name).ok().flatten()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    use std::path::Path;
+
+    use super::*;
+
+    /// A list by which user 4242 may read, and the group may not.
+    pub(in crate::gateway) fn acl() -> Vec<u8> {
+        const NOBODY: u32 = u32::MAX;
+        // Tag, permissions and id: the owner, a user, the group, the mask, others.
+        let entries: [(u16, u16, u32); 5] =
+            [(1, 6, NOBODY), (2, 4, 4242), (4, 0, NOBODY), (16, 4, NOBODY), (32, 0, NOBODY)];
+        let mut value = 2u32.to_le_bytes().to_vec();
+        for (tag, permissions, id) in entries {
+            value.extend([tag.to_le_bytes(), permissions.to_le_bytes()].concat());
+            value.extend(id.to_le_bytes());
+        }
+        value
+    }
+
+    /// Sets an attribute of a file that is there; false where the file system has none, which CI does not let pass.
+    pub(in crate::gateway) fn set(path: &Path, name: &str, value: &[u8]) -> bool {
+        let file = File::open(path).unwrap();
+        match fsetxattr(&file, name, value, XattrFlags::empty()) {
+            Ok(()) => true,
+            Err(Errno::OPNOTSUPP) => {
+                assert!(!crate::ci::in_ci(), "temporary files have no attribute {name}");
+                eprintln!("SKIPPED: temporary files have no attribute {name}");
+                false
+            }
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+
+    pub(in crate::gateway) fn acl_of(path: &Path) -> Option<Vec<u8>> {
+        value(&File::open(path).unwrap(), ACL).unwrap()
+    }
+
+    #[test]
+    fn lists_and_labels_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+        std::fs::write(&old, "old").unwrap();
+        if !set(&old, ACL, &acl()) || !set(&old, "user.note", b"ours") {
+            return;
+        }
+        std::fs::write(&new, "new").unwrap();
+        keep(&File::open(&old).unwrap(), &File::open(&new).unwrap()).unwrap();
+        assert_eq!(acl_of(&new), Some(acl()));
+        assert_eq!(value_if_any(&File::open(&new).unwrap(), "user.note").unwrap(), b"ours");
+        assert_eq!(std::fs::metadata(&new).unwrap().mode() & 0o777, 0o640, "the list says so");
+    }
+
+    /// A folder can give a list to all new files: the old one had none.
+    #[test]
+    fn a_list_that_only_the_new_file_has_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+        std::fs::write(&old, "old").unwrap();
+        std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o600)).unwrap();
+        if !set(folder.path(), "system.posix_acl_default", &acl()) {
+            return;
+        }
+        std::fs::write(&new, "new").unwrap();
+        assert!(acl_of(&new).is_some(), "by the folder");
+        keep(&File::open(&old).unwrap(), &File::open(&new).unwrap()).unwrap();
+        assert_eq!(acl_of(&new), None);
+    }
+}

@@ -1,0 +1,326 @@
+//! Copies of packets that were dropped.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::events::typed;
+use super::{Control, Event};
+use crate::abi;
+use crate::config::{address_bytes, canonical_prefix, nanos};
+use crate::error::{Error, Result};
+use crate::quantity::Rate;
+use crate::reason::Reason;
+use crate::sys;
+use crate::sys::region::atomic;
+
+/// The packets to capture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaptureFilter {
+    /// Reasons whose packets are wanted; empty: every reason that drops. Packets that pass or are answered
+    /// are never captured.
+    pub reasons: Vec<Reason>,
+    /// Prefix that the packets come from; none: any.
+    pub source: Option<IpNet>,
+    /// Most bytes that are kept of a packet, from its Ethernet header on: at least 14, and at most
+    /// [`CaptureFilter::MOST_BYTES`].
+    pub snap: u32,
+}
+
+impl CaptureFilter {
+    /// Most bytes that can be kept of a packet.
+    pub const MOST_BYTES: u32 = abi::EQUIC_CAPTURE_MAX;
+}
+
+impl Default for CaptureFilter {
+    /// Every dropped packet, 256 bytes of each: enough for all headers in plain text.
+    fn default() -> CaptureFilter {
+        CaptureFilter { reasons: Vec::new(), source: None, snap: 256 }
+    }
+}
+
+/// A packet that was dropped (in a dry run: would have been).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CapturedPacket {
+    /// The drop, its time to the kernel's tick, which is some milliseconds.
+    pub event: Event,
+    /// Length of the frame as it came in, in bytes.
+    pub frame_len: u32,
+    /// Its first bytes, from the Ethernet header on.
+    pub frame: Vec<u8>,
+}
+
+/// The stream of dropped packets of one gateway. There is one capture of a gateway at a time; it ends when this is
+/// dropped, and two seconds after the last [`Capture::poll`].
+#[derive(Debug)]
+pub struct Capture {
+    ring: NonNull<libbpf_sys::ring_buffer>,
+    // The ring calls back with a pointer to it: it must not move.
+    heard: Box<Heard>,
+    // Keeps the maps, and with them the ring's descriptor.
+    control: Control,
+    filter: CaptureFilter,
+    /// Number of this capture: its process, and something of its own.
+    number: u64,
+}
+
+// SAFETY: the ring and the queue belong to this value alone and are used only through `&mut self`.
+unsafe impl Send for Capture {}
+
+/// Records that were taken out of the ring and not given to the caller yet.
+#[derive(Debug, Default)]
+struct Heard(VecDeque<Vec<u8>>);
+
+/// Most records that may wait to be taken; beyond that the oldest go.
+const WAITING: usize = 4096;
+/// Time for which the program goes on copying without a sign of whoever captures.
+const LEASE: Duration = Duration::from_secs(2);
+/// Packets per second and CPU where the gateway's own events have no limit.
+const USUAL: Rate = Rate::per_second(100, 100);
+/// Bytes of a record in front of the packet's.
+const HEAD: usize = std::mem::offset_of!(abi::equic_captured, bytes);
+
+/// libbpf calls this for every record in the ring, from within `poll`.
+unsafe extern "C" fn hear(heard: *mut c_void, data: *mut c_void, size: libbpf_sys::size_t) -> i32 {
+    // SAFETY: `heard` is the queue given to `ring_buffer__new`, borrowed by nobody while `poll` runs; `data` has
+    // `size` bytes that nobody writes to until this returns.
+    unsafe {
+        let Heard(heard) = &mut *heard.cast::<Heard>();
+        if heard.len() == WAITING {
+            heard.pop_front();
+        }
+        heard.push_back(std::slice::from_raw_parts(data.cast::<u8>(), size as usize).to_vec());
+    }
+    0
+}
+
+impl Control {
+    /// Captures packets that the gateway drops from now on, sampled: those that the filter wants, at most as many per
+    /// second and CPU as the gateway's `events` say (100 if these have no limit). The program copies nothing while
+    /// nobody captures.
+    ///
+    /// What is captured are clients' packets, with their addresses. It takes the privileges of [`Control::open`].
+    ///
+    /// # Errors
+    /// [`Error::CaptureTaken`] while another process captures; the kernel's error if a call fails.
+    pub fn capture(&self, filter: &CaptureFilter) -> Result<Capture> {
+        let number = self.claim_capture()?;
+        let mut heard = Box::new(Heard::default());
+        // SAFETY: the queue is boxed and lives as long as the ring; the callback has the right type.
+        let ring = unsafe {
+            libbpf_sys::ring_buffer__new(
+                self.maps.captured.as_raw_fd(),
+                Some(hear),
+                (&raw mut *heard).cast(),
+                std::ptr::null(),
+            )
+        };
+        let Some(ring) = NonNull::new(ring) else {
+            let error = Error::last_os("listening to captured packets");
+            self.release_capture(number);
+            return Err(error);
+        };
+        let source = filter.source.map(|net| canonical_prefix(net.trunc()));
+        let (control, filter) = (self.clone(), CaptureFilter { source, ..filter.clone() });
+        let mut capture = Capture { ring, heard, control, filter, number };
+        // Records of an earlier capture whose process was killed.
+        capture.take(0)?;
+        capture.heard.0.clear();
+        capture.begin();
+        Ok(capture)
+    }
+
+    /// Takes the place of whoever captures, if nobody does: the number of this capture.
+    fn claim_capture(&self) -> Result<u64> {
+        let (capture, now) = (self.maps.capture.pointer(), sys::monotonic_ns());
+        let holder = atomic!(AtomicU64, capture, holder);
+        let until = atomic!(AtomicU64, capture, until_ns);
+        let taken = |_| Error::CaptureTaken { pid: (holder.load(Acquire) >> 32) as u32 };
+        let before = until.load(Acquire);
+        if before > now {
+            return Err(taken(before));
+        }
+        // Of several that ask at once, one gets it.
+        let mine = now.saturating_add(nanos(LEASE));
+        until.compare_exchange(before, mine, AcqRel, Acquire).map_err(taken)?;
+        let number = u64::from(std::process::id()) << 32 | now & 0xffff_ffff;
+        holder.store(number, Release);
+        Ok(number)
+    }
+
+    /// Ends a capture, if it has not ended yet.
+    fn release_capture(&self, number: u64) {
+        let capture = self.maps.capture.pointer();
+        if atomic!(AtomicU64, capture, holder).load(Acquire) == number {
+            atomic!(AtomicU64, capture, until_ns).store(0, Release);
+            let _ =
+                atomic!(AtomicU64, capture, holder).compare_exchange(number, 0, AcqRel, Relaxed);
+        }
+    }
+}
+
+impl Capture {
+    /// Tells the program what is wanted, and that somebody listens.
+    fn begin(&self) {
+        let capture = self.control.maps.capture.pointer();
+        let store = |word: &AtomicU64, value: u64| word.store(value, Relaxed);
+        let (addr, mask) = address_and_mask(self.filter.source);
+        store(atomic!(AtomicU64, capture, reasons), reason_bits(&self.filter.reasons));
+        store(atomic!(AtomicU64, capture, addr[0]), addr[0]);
+        store(atomic!(AtomicU64, capture, addr[1]), addr[1]);
+        store(atomic!(AtomicU64, capture, mask[0]), mask[0]);
+        store(atomic!(AtomicU64, capture, mask[1]), mask[1]);
+        let events = self.control.settings().events;
+        let rate = if events.is_off() { USUAL } else { events }.to_abi();
+        store(atomic!(AtomicU64, capture, rate.burst_ns), rate.burst_ns);
+        store(atomic!(AtomicU64, capture, rate.cost_ns), rate.cost_ns);
+        store(atomic!(AtomicU64, capture, lost), 0);
+        let snap = self.filter.snap.clamp(14, CaptureFilter::MOST_BYTES);
+        atomic!(AtomicU32, capture, snap).store(snap, Relaxed);
+        self.renew();
+    }
+
+    fn renew(&self) {
+        let until = sys::monotonic_ns().saturating_add(nanos(LEASE));
+        let capture = self.control.maps.capture.pointer();
+        atomic!(AtomicU64, capture, until_ns).store(until, Release);
+    }
+
+    /// The packets that are there, or that come within `timeout`; none when it passes. Has to be called more than once
+    /// in two seconds, or the capture ends.
+    ///
+    /// # Errors
+    /// [`Error::CaptureTaken`] if the capture had ended and another process has begun one; the kernel's error if a
+    /// call fails.
+    pub fn poll(&mut self, timeout: Duration) -> Result<Vec<CapturedPacket>> {
+        let holder = atomic!(AtomicU64, self.control.maps.capture.pointer(), holder).load(Acquire);
+        if holder != self.number {
+            return Err(Error::CaptureTaken { pid: (holder >> 32) as u32 });
+        }
+        self.renew();
+        self.take(i32::try_from(timeout.min(LEASE / 2).as_millis()).unwrap_or(0))?;
+        let names = self.control.service_names();
+        let records = self.heard.0.drain(..);
+        let packets = records.filter_map(|record| packet_of(&record, &names));
+        Ok(packets.filter(|packet| self.filter.wants(&packet.event)).collect())
+    }
+
+    /// Number of packets that were wanted, within the rate, and found no room because they came faster than they were
+    /// taken.
+    pub fn lost(&self) -> u64 {
+        atomic!(AtomicU64, self.control.maps.capture.pointer(), lost).load(Relaxed)
+    }
+
+    /// Ends the capture: nothing more is copied, and another one may begin.
+    pub fn end(&self) {
+        self.control.release_capture(self.number);
+    }
+
+    /// The gateway whose packets these are.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Takes what is in the ring; if that is nothing, what comes within the time.
+    fn take(&mut self, timeout_ms: i32) -> Result<()> {
+        let failed = |error| Error::system("waiting for captured packets", error);
+        // SAFETY: the ring is valid until it is dropped, and `&mut self` makes this the only user.
+        sys::check(unsafe { libbpf_sys::ring_buffer__consume(self.ring.as_ptr()) })
+            .map_err(failed)?;
+        if !self.heard.0.is_empty() || timeout_ms == 0 {
+            return Ok(());
+        }
+        // SAFETY: as above.
+        let taken = unsafe { libbpf_sys::ring_buffer__poll(self.ring.as_ptr(), timeout_ms) };
+        match sys::check(taken) {
+            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => Err(failed(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.end();
+        // SAFETY: made by `ring_buffer__new`, and not used again.
+        unsafe { libbpf_sys::ring_buffer__free(self.ring.as_ptr()) };
+    }
+}
+
+impl CaptureFilter {
+    /// Whether it wants a packet: the program may have copied some while it was told what is wanted.
+    fn wants(&self, event: &Event) -> bool {
+        (self.reasons.is_empty() || self.reasons.contains(&event.reason))
+            && self.source.is_none_or(|net| net.contains(&event.from.ip()))
+    }
+}
+
+/// Address and mask that the program compares a packet's source by.
+fn address_and_mask(source: Option<IpNet>) -> ([u64; 2], [u64; 2]) {
+    let Some(net) = source else { return ([0; 2], [0; 2]) };
+    let mut mask = [0xff; 16];
+    match net {
+        IpNet::V4(net) => mask[12..].copy_from_slice(&net.netmask().octets()),
+        IpNet::V6(net) => mask = net.netmask().octets(),
+    }
+    // The program runs on little-endian machines only, and loads the bytes as two words.
+    let words = |bytes: [u8; 16]| {
+        let number = u128::from_le_bytes(bytes);
+        [number as u64, (number >> 64) as u64]
+    };
+    (words(address_bytes(net.network())), words(mask))
+}
+
+/// A bit for each of the reasons that drop; without any, for all of these.
+fn reason_bits(reasons: &[Reason]) -> u64 {
+    let wanted = |reason: &Reason| reasons.is_empty() || reasons.contains(reason);
+    Reason::all().filter(wanted).fold(0, |bits, reason| bits | 1 << reason.number())
+}
+
+fn packet_of(record: &[u8], names: &[String]) -> Option<CapturedPacket> {
+    let (head, bytes) = record.split_at_checked(HEAD)?;
+    let word = |at: usize| Some(u32::from_ne_bytes(head.get(at..at + 4)?.try_into().ok()?));
+    // SAFETY: the event is the first field, `head` is longer than it, and any bytes are an event.
+    let event = unsafe { head.as_ptr().cast::<abi::equic_event>().read_unaligned() };
+    let frame_len = word(std::mem::offset_of!(abi::equic_captured, frame_len))?;
+    let kept = word(std::mem::offset_of!(abi::equic_captured, bytes_len))? as usize;
+    let frame = bytes[..kept.min(bytes.len())].to_vec();
+    Some(CapturedPacket { event: typed(&event, names)?, frame_len, frame })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_compared_as_the_program_keeps_them() {
+        let matches = |net: &str, from: &str| {
+            let (addr, mask) = address_and_mask(Some(net.parse().expect("a prefix")));
+            let from = u128::from_le_bytes(address_bytes(from.parse().expect("an address")));
+            let words = [from as u64, (from >> 64) as u64];
+            (0..2).all(|i| (words[i] ^ addr[i]) & mask[i] == 0)
+        };
+        assert!(matches("192.0.2.0/24", "192.0.2.77") && !matches("192.0.2.0/24", "192.0.3.77"));
+        assert!(matches("0.0.0.0/0", "198.51.100.1") && !matches("0.0.0.0/0", "2001:db8::1"));
+        assert!(matches("2001:db8::/48", "2001:db8:0:9::1"));
+        assert!(
+            !matches("2001:db8::/48", "2001:db8:1::1") && !matches("2001:db8::/48", "192.0.2.1")
+        );
+        assert_eq!(address_and_mask(None), ([0; 2], [0; 2]));
+    }
+
+    #[test]
+    fn a_record_that_is_cut_off_is_no_packet() {
+        let mut record = vec![0; HEAD + 4];
+        record[std::mem::offset_of!(abi::equic_captured, bytes_len)] = 200;
+        let packet = packet_of(&record, &[]).expect("a packet");
+        assert_eq!(packet.frame, [0; 4], "no more than there is");
+        assert_eq!(packet_of(&record[..HEAD - 1], &[]), None);
+    }
+}
