@@ -15,7 +15,7 @@
 #include <linux/types.h>
 
 #define EQUIC_ABI_MAGIC	  0x43495551u /* "QUIC" in memory on a little-endian machine */
-#define EQUIC_ABI_VERSION 8u
+#define EQUIC_ABI_VERSION 9u
 
 #define EQUIC_MAX_SERVICES   64u
 #define EQUIC_MAX_OWNERS     16u /* processes that feed one gateway at a time */
@@ -97,7 +97,12 @@
 	  "(RFC 9000 s.6.1)")                                                                      \
 	X(FORGED_ID, "forged_id", 1,                                                               \
 	  "packet to a connection ID that no server of the service has made, or 0-RTT of a "       \
-	  "client that is opening no connection")
+	  "client that is opening no connection")                                                  \
+	X(RATE_PACKETS_SERVICE, "rate_packets_service", 1,                                         \
+	  "too many packets a second to the service, from all sources together")                   \
+	X(RATE_UNPROVEN, "rate_unproven", 1,                                                       \
+	  "too many packets a second, from all sources together that have no connection and "      \
+	  "open none")
 
 enum equic_reason {
 #define EQUIC_REASON_ENUM(name, text, does, meaning) EQUIC_REASON_##name,
@@ -170,6 +175,8 @@ struct equic_service {
 	struct equic_rate retry_above; /* EQUIC_RETRY_ADAPTIVE: openings without proof */
 	__u64 retry_hold_ns; /* for how long after the last refusal of retry_above it asks on */
 	__u64 handshake_ns;  /* how long a handshake that was let in may take */
+	struct equic_rate packets_per_service;	/* of all that passes: docs/policy.md s.11 */
+	struct equic_rate unproven_per_service; /* of what opens nothing, from unknown sources */
 	char name[32];	     /* NUL-terminated */
 };
 
@@ -365,12 +372,15 @@ struct equic_adaptive {
 	__u64 began;	/* how often it did */
 };
 
-/* What the program keeps of each service: theoretical arrival times of the buckets new_per_service
- * and answers_per_service, and adaptive Retry. In .data.rates. */
+/* What the program keeps of each service: theoretical arrival times of the buckets new_per_service,
+ * answers_per_service, packets_per_service and unproven_per_service, and adaptive Retry. In
+ * .data.rates. */
 struct equic_service_rates {
 	__u64 new_tat[EQUIC_MAX_SERVICES];
 	__u64 answers_tat[EQUIC_MAX_SERVICES];
 	struct equic_adaptive adaptive[EQUIC_MAX_SERVICES];
+	__u64 packets_tat[EQUIC_MAX_SERVICES];
+	__u64 unproven_tat[EQUIC_MAX_SERVICES];
 };
 
 /* The key ring in .data.ring: docs/retry.md s.2. Written by user space, and a secret. */
@@ -498,7 +508,7 @@ struct equic_explain {
 
 #define EQUIC_ASSERT_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
 EQUIC_ASSERT_SIZE(equic_rate, 16);
-EQUIC_ASSERT_SIZE(equic_service, 160);
+EQUIC_ASSERT_SIZE(equic_service, 192);
 EQUIC_ASSERT_SIZE(equic_adaptive, 32);
 EQUIC_ASSERT_SIZE(equic_listener, 20);
 EQUIC_ASSERT_SIZE(equic_ports, 131072);

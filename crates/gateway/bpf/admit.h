@@ -14,6 +14,7 @@
 #include "lists.h"
 #include "negotiate.h"
 #include "places.h"
+#include "unproven.h"
 
 static __noinline struct equic_source_state *new_source(const struct equic_source *key, __u64 now)
 {
@@ -309,7 +310,7 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		   volatile struct equic_service *service, const struct equic_source *source,
 		   struct equic_source_state **found)
 {
-	bool exempt = false, asks, checks, negotiates;
+	bool exempt = false, asks, checks, negotiates, shares;
 	__u32 reason = refused_at_sight(ctx, p, parsed, &exempt);
 
 	if (reason != REASON_NONE) {
@@ -320,13 +321,16 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 	asks = service->retry && !exempt;
 	checks = service->flags & EQUIC_SERVICE_CHECK_IDS && !exempt;
 	negotiates = service->flags & EQUIC_SERVICE_VERSION_NEGOTIATION;
-	if (asks || checks || negotiates) {
+	shares = service->unproven_per_service.cost_ns && !exempt && !checks;
+	if (asks || checks || negotiates || shares) {
 		p->kind = classify(ctx, &p->quic, service);
 		p->classified = true;
 		if (checks)
 			reason = p->kind == REASON_NONE && p->quic.early
 					 ? check_early(p, service)
 					 : check_id(ctx, p, source, service->group);
+		else if (shares && opens_nothing(p))
+			reason = charge_unproven(p, source);
 		if (reason == REASON_NONE && p->kind == REASON_NONE && p->quic.opening) {
 			if (!p->quic.known_version)
 				reason = negotiates ? negotiate(ctx, p) : REASON_NONE;
@@ -338,7 +342,14 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 	}
 	*found = source_state(source, p->now);
 	reason = judge(ctx, p, service, source, *found, exempt) & 63;
-	return exempt && !drops(reason) ? EQUIC_REASON_ALLOWED : reason;
+	if (drops(reason))
+		return reason;
+	if (exempt)
+		return EQUIC_REASON_ALLOWED;
+	return within(&service->packets_per_service,
+		      &rates.packets_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p)
+		       ? reason
+		       : EQUIC_REASON_RATE_PACKETS_SERVICE;
 }
 
 #endif

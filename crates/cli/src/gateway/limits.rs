@@ -39,6 +39,12 @@ pub(crate) struct Limits {
     /// UDP payload bytes per source, as `10MB/s burst 1MB`
     #[arg(long, value_name = "RATE")]
     bytes_per_source: Option<Rate>,
+    /// Packets of all sources together, those of open connections too
+    #[arg(long, value_name = "RATE")]
+    packets_per_service: Option<Rate>,
+    /// Packets that open no connection, of all sources together that have none
+    #[arg(long, value_name = "RATE")]
+    unproven_per_service: Option<Rate>,
     /// How long a handshake that was let in may take
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     handshake_timeout: Option<Duration>,
@@ -83,6 +89,8 @@ impl Limits {
         set(&mut service.retry_hold, self.retry_hold);
         set(&mut service.packets_per_source, self.packets_per_source);
         set(&mut service.bytes_per_source, self.bytes_per_source);
+        set(&mut service.packets_per_service, self.packets_per_service);
+        set(&mut service.unproven_per_service, self.unproven_per_service);
         set(&mut service.handshake_timeout, self.handshake_timeout);
         set(&mut service.fragments, self.fragments);
         service.require_fixed_bit |= self.require_fixed_bit;
@@ -119,6 +127,8 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
         (service.new_per_service, "new in all"),
         (service.packets_per_source, "packets per source"),
         (service.bytes_per_source, "bytes per source"),
+        (service.packets_per_service, "packets in all"),
+        (service.unproven_per_service, "packets of unknown sources"),
     ] {
         if !rate.is_off() {
             parts.push(format!("{rate} {what}"));

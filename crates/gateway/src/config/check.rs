@@ -181,12 +181,15 @@ fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
         note("reasons", Err("without reasons nobody is ever banned: leave out [ban]".to_owned()));
     }
     for reason in &ban.reasons {
-        use crate::Reason::{BadToken, ForgedId, RateAnswers, Unproved};
-        if matches!(reason, BadToken | ForgedId | RateAnswers | Unproved) {
+        use crate::Reason::{BadToken, ForgedId, RateAnswers, RateUnproven, Unproved};
+        if matches!(reason, BadToken | ForgedId | RateAnswers | RateUnproven | Unproved) {
             note(
                 "reasons",
                 Err(format!("`{reason}` is charged to nobody, whose address is not proved")),
             );
+        }
+        if *reason == crate::Reason::RatePacketsService {
+            note("reasons", Err(format!("`{reason}` is for what all sources do together")));
         }
         if !reason.drops() || *reason == crate::Reason::Denied {
             let what = if reason.drops() { "is what a ban leads to" } else { "is no refusal" };

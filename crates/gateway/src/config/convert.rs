@@ -121,6 +121,8 @@ impl ServiceConfig {
             new_per_service: self.new_per_service.to_abi(),
             packets_per_source: self.packets_per_source.to_abi(),
             bytes_per_source: self.bytes_per_source.to_abi(),
+            packets_per_service: self.packets_per_service.to_abi(),
+            unproven_per_service: self.unproven_per_service.to_abi(),
             handshake_ns: nanos(self.handshake_timeout),
             name: c_name(&self.name),
         }
@@ -159,6 +161,8 @@ pub(crate) fn service_from_abi(service: &abi::equic_service) -> ServiceConfig {
         new_per_service: Rate::from_abi(service.new_per_service),
         packets_per_source: Rate::from_abi(service.packets_per_source),
         bytes_per_source: Rate::from_abi(service.bytes_per_source),
+        packets_per_service: Rate::from_abi(service.packets_per_service),
+        unproven_per_service: Rate::from_abi(service.unproven_per_service),
         handshake_timeout: Duration::from_nanos(service.handshake_ns),
         ..ServiceConfig::default()
     };

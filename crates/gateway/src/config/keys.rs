@@ -30,6 +30,8 @@ pub enum Key {
     NewPerService,
     PacketsPerSource,
     BytesPerSource,
+    PacketsPerService,
+    UnprovenPerService,
     HandshakeTimeout,
     Fragments,
     DryRun,
@@ -43,7 +45,7 @@ pub enum Key {
     Events,
 }
 
-const KEYS: [(Key, &str); 22] = [
+const KEYS: [(Key, &str); 24] = [
     (Key::Enabled, "enabled"),
     (Key::Policy, "policy"),
     (Key::MaxConnections, "max_connections"),
@@ -55,6 +57,8 @@ const KEYS: [(Key, &str); 22] = [
     (Key::NewPerService, "new_per_service"),
     (Key::PacketsPerSource, "packets_per_source"),
     (Key::BytesPerSource, "bytes_per_source"),
+    (Key::PacketsPerService, "packets_per_service"),
+    (Key::UnprovenPerService, "unproven_per_service"),
     (Key::HandshakeTimeout, "handshake_timeout"),
     (Key::Fragments, "fragments"),
     (Key::DryRun, "dry_run"),
@@ -98,6 +102,8 @@ impl Key {
             Key::NewPerService => service.new_per_service.to_string(),
             Key::PacketsPerSource => service.packets_per_source.to_string(),
             Key::BytesPerSource => service.bytes_per_source.to_string(),
+            Key::PacketsPerService => service.packets_per_service.to_string(),
+            Key::UnprovenPerService => service.unproven_per_service.to_string(),
             Key::HandshakeTimeout => format_duration(service.handshake_timeout),
             Key::Fragments => service.fragments.to_string(),
             Key::DryRun => service.dry_run.to_string(),
@@ -123,6 +129,8 @@ impl Key {
             Key::RetryHold => service.retry_hold.into(),
             Key::PacketsPerSource => service.packets_per_source.into(),
             Key::BytesPerSource => service.bytes_per_source.into(),
+            Key::PacketsPerService => service.packets_per_service.into(),
+            Key::UnprovenPerService => service.unproven_per_service.into(),
             Key::HandshakeTimeout => service.handshake_timeout.into(),
             Key::DryRun => SettingValue::Flag(service.dry_run),
             Key::RequireFixedBit => SettingValue::Flag(service.require_fixed_bit),
@@ -270,6 +278,11 @@ impl Setting {
         self.key == Key::CheckIds && self.flag().is_ok_and(|on| on)
     }
 
+    /// Whether it bounds the packets of sources that no server has told of.
+    pub fn limits_unproven(&self) -> bool {
+        self.key == Key::UnprovenPerService && self.read::<Rate>().is_ok_and(|rate| !rate.is_off())
+    }
+
     fn read<T: FromStr>(&self) -> Result<T, ConfigError>
     where
         T::Err: std::fmt::Display,
@@ -310,6 +323,8 @@ impl Setting {
             Key::NewPerService => service.new_per_service = self.read()?,
             Key::PacketsPerSource => service.packets_per_source = self.read()?,
             Key::BytesPerSource => service.bytes_per_source = self.read()?,
+            Key::PacketsPerService => service.packets_per_service = self.read()?,
+            Key::UnprovenPerService => service.unproven_per_service = self.read()?,
             Key::HandshakeTimeout => service.handshake_timeout = self.duration()?,
             Key::Fragments => service.fragments = self.read()?,
             Key::DryRun => service.dry_run = self.flag()?,

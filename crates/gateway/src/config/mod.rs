@@ -173,6 +173,11 @@ pub struct ServiceConfig {
     pub packets_per_source: Rate,
     /// UDP payload bytes per source.
     pub bytes_per_source: Rate,
+    /// Packets of all sources together that would pass, those of open connections too.
+    pub packets_per_service: Rate,
+    /// Packets that open no connection, of all sources together that have none and open none. Needs servers
+    /// that count their connections; without meaning with `check_ids`.
+    pub unproven_per_service: Rate,
     /// Longest time of a handshake that was let in; 100ms to 10m.
     #[serde(with = "duration")]
     pub handshake_timeout: Duration,
@@ -218,6 +223,8 @@ impl Default for ServiceConfig {
             new_per_service: Rate::OFF,
             packets_per_source: Rate::OFF,
             bytes_per_source: Rate::OFF,
+            packets_per_service: Rate::OFF,
+            unproven_per_service: Rate::OFF,
             handshake_timeout: Duration::from_secs(10),
             fragments: Fragments::Pass,
             dry_run: false,

@@ -239,6 +239,8 @@ impl Reader<'_> {
             "new_per_service" => service.new_per_service, plain;
             "packets_per_source" => service.packets_per_source, plain;
             "bytes_per_source" => service.bytes_per_source, plain;
+            "packets_per_service" => service.packets_per_service, plain;
+            "unproven_per_service" => service.unproven_per_service, plain;
             "handshake_timeout" => service.handshake_timeout, duration;
             "fragments" => service.fragments, plain;
             "dry_run" => service.dry_run, plain;

@@ -170,6 +170,12 @@ impl Control {
             Key::PacketsPerSource => store_rate!(live, packets_per_source, new.packets_per_source),
             Key::BytesPerSource => store_rate!(live, bytes_per_source, new.bytes_per_source),
             Key::NewPerService => store_rate!(live, new_per_service, new.new_per_service),
+            Key::PacketsPerService => {
+                store_rate!(live, packets_per_service, new.packets_per_service);
+            }
+            Key::UnprovenPerService => {
+                store_rate!(live, unproven_per_service, new.unproven_per_service);
+            }
             Key::Lease | Key::Events => {}
         }
     }

@@ -94,6 +94,10 @@ pub struct Service {
     pub packets_per_source: Rate,
     /// UDP payload bytes from one source.
     pub bytes_per_source: Rate,
+    /// Packets that pass, from all sources together.
+    pub packets_per_service: Rate,
+    /// Packets that open nothing, from all sources together that have no connection and open none.
+    pub unproven_per_service: Rate,
     /// Nanoseconds a handshake that was let in may take.
     pub handshake_ns: u64,
 }
@@ -122,6 +126,8 @@ impl Default for Service {
             new_per_service: Rate::OFF,
             packets_per_source: Rate::OFF,
             bytes_per_source: Rate::OFF,
+            packets_per_service: Rate::OFF,
+            unproven_per_service: Rate::OFF,
             handshake_ns: 10_000_000_000,
         }
     }

@@ -221,6 +221,8 @@ pub struct Model {
     fragments: HashMap<FragmentKey, Fragmented>,
     new_per_service: HashMap<usize, u64>,
     answers_per_service: HashMap<usize, u64>,
+    packets_per_service: HashMap<usize, u64>,
+    unproven_per_service: HashMap<usize, u64>,
     adaptive: HashMap<usize, Adaptive>,
     /// The frame that was sent back for the last one judged.
     answer: Option<Vec<u8>>,
@@ -445,6 +447,9 @@ impl Model {
         if service.check_ids && !exempt && self.is_forged_id(number, service, d, payload, now) {
             return (Reason::ForgedId, true);
         }
+        if !service.check_ids && !exempt && self.is_unproven(number, service, d, payload, now) {
+            return (Reason::RateUnproven, true);
+        }
         let mut proved = false;
         if service.retry != RetryPolicy::Never
             && !exempt
@@ -462,6 +467,9 @@ impl Model {
             .unwrap_or_else(|| self.decide_quic(number, service, d, payload, exempt, now));
         let reason = match reason {
             _ if exempt && !reason.drops() => Reason::Allowed,
+            _ if !reason.drops() && !self.has_room(number, service, now) => {
+                Reason::RatePacketsService
+            }
             Reason::New if proved => Reason::Proved,
             other => other,
         };
@@ -518,6 +526,40 @@ impl Model {
             }
             ids::Proof::None => true,
         }
+    }
+
+    /// Section 11: charges a packet that would pass to its service.
+    fn has_room(&mut self, number: usize, service: &Service, now: u64) -> bool {
+        let tat = self.packets_per_service.entry(number).or_insert(0);
+        service.packets_per_service.charge(tat, 1, now)
+    }
+
+    /// Section 11: whether the packet opens nothing, its source is not known, and the bucket of such packets is empty.
+    fn is_unproven(
+        &mut self,
+        number: usize,
+        service: &Service,
+        d: &Datagram<'_>,
+        payload: Payload<'_>,
+        now: u64,
+    ) -> bool {
+        if !matches!(
+            classify(payload, &rules(service)),
+            Ok(Class::Short | Class::Handshake(_) | Class::Early(_) | Class::Other)
+        ) {
+            return false;
+        }
+        let let_in = self
+            .sources
+            .get(&self.source_key(d.src, number as u32))
+            .and_then(|source| source.let_in_ns);
+        if let_in.is_some_and(|at| now.saturating_sub(at) <= service.handshake_ns)
+            || self.connections(&self.source_key(d.src, service.group), now) > 0
+        {
+            return false;
+        }
+        let tat = self.unproven_per_service.entry(number).or_insert(0);
+        !service.unproven_per_service.charge(tat, 1, now)
     }
 
     /// Section 8: whether an Initial brought proof of its address, which one of an attempt that was let in

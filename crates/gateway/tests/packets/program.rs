@@ -576,6 +576,8 @@ fn service_abi(service: &Service) -> abi::equic_service {
         new_per_service: rate_abi(service.new_per_service),
         packets_per_source: rate_abi(service.packets_per_source),
         bytes_per_source: rate_abi(service.bytes_per_source),
+        packets_per_service: rate_abi(service.packets_per_service),
+        unproven_per_service: rate_abi(service.unproven_per_service),
         handshake_ns: service.handshake_ns,
         ..Default::default()
     }

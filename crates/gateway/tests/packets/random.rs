@@ -179,6 +179,8 @@ impl Random {
             new_per_service: self.rate(20, 1..10),
             packets_per_source: self.rate(40, 1..20),
             bytes_per_source: self.rate(20, 1000..20_000),
+            packets_per_service: self.rate(20, 1..20),
+            unproven_per_service: self.rate(30, 1..6),
             handshake_ns: self.pick(&[0, 1, MILLISECOND, SECOND, 10 * SECOND]),
         }
     }

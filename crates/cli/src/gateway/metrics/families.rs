@@ -197,6 +197,8 @@ fn limits(all: &mut Families, services: &[ServiceStatus]) {
             ("packets_per_source", config.packets_per_source),
             ("bytes_per_source", config.bytes_per_source),
             ("answers_per_service", config.answers_per_service),
+            ("packets_per_service", config.packets_per_service),
+            ("unproven_per_service", config.unproven_per_service),
         ]
         .into_iter()
         .filter(|(_, rate)| !rate.is_off())

@@ -14,6 +14,7 @@ mod negotiation;
 mod quic;
 mod retry;
 mod services;
+mod whole;
 
 use super::frame::{Packet, udp};
 use super::quic::initial;
@@ -46,6 +47,7 @@ pub(crate) fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
         ("adaptive", adaptive::rows()),
         ("negotiation", negotiation::rows()),
         ("ids", ids::rows()),
+        ("whole", whole::rows()),
     ]
 }
 
