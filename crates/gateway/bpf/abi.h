@@ -102,7 +102,9 @@
 	  "too many packets a second to the service, from all sources together")                   \
 	X(RATE_UNPROVEN, "rate_unproven", 1,                                                       \
 	  "too many packets a second, from all sources together that have no connection and "      \
-	  "open none")
+	  "open none")                                                                             \
+	X(RATE_NEW_PREFIX, "rate_new_prefix", 1,                                                   \
+	  "too many new connections a second from a prefix that the source is in")
 
 enum equic_reason {
 #define EQUIC_REASON_ENUM(name, text, does, meaning) EQUIC_REASON_##name,
@@ -152,6 +154,18 @@ enum equic_service_flags {
 	EQUIC_SERVICE_CHECK_IDS = 1u << 6,	  /* connection IDs have to prove themselves */
 };
 
+/* Prefixes that new connections are charged to, each with a bucket: docs/policy.md s.12. Of each
+ * family from the longest to the shortest. */
+enum equic_prefix_level {
+	EQUIC_PREFIX_V4_32,
+	EQUIC_PREFIX_V4_24,
+	EQUIC_PREFIX_V6_64,
+	EQUIC_PREFIX_V6_56,
+	EQUIC_PREFIX_V6_48,
+	EQUIC_PREFIX_V6_32,
+	EQUIC_PREFIX_LEVELS
+};
+
 /* Generic cell rate algorithm: a token bucket in one word. Off while cost_ns is 0. */
 struct equic_rate {
 	__u64 cost_ns;	/* time one unit costs, fixed point (EQUIC_RATE_SHIFT) */
@@ -177,6 +191,9 @@ struct equic_service {
 	__u64 handshake_ns;  /* how long a handshake that was let in may take */
 	struct equic_rate packets_per_service;	/* of all that passes: docs/policy.md s.11 */
 	struct equic_rate unproven_per_service; /* of what opens nothing, from unknown sources */
+	struct equic_rate new_per_prefix[EQUIC_PREFIX_LEVELS]; /* by enum equic_prefix_level */
+	__u32 prefix_levels; /* bit i: new_per_prefix[i] is on */
+	__u32 reserved;
 	char name[32];	     /* NUL-terminated */
 };
 
@@ -223,6 +240,15 @@ struct equic_source_state {
 	__u64 attempts;
 	__u32 opened_seen; /* sum of the source's `opened` in all ledgers, when last looked at */
 	__u32 let_in; /* 1: let_in_ns is the time of an attempt, and not of the entry's making */
+};
+
+/* Key of the LRU map `prefixes`, whose value is the theoretical arrival time of the prefix's bucket.
+ */
+struct equic_prefix {
+	__u8 addr[16]; /* zero behind the prefix; IPv4 as ::ffff:a.b.c.d */
+	__u16 service;
+	__u8 length; /* in bits, of all 128: 96 more than it is written with for IPv4 */
+	__u8 reserved;
 };
 
 /* A connection ID; zero behind its length, so that two can be compared as three words. */
@@ -396,6 +422,7 @@ enum equic_tally {
 	EQUIC_TALLY_EVENTS_LOST,  /* drop events that found the ring full */
 	EQUIC_TALLY_STALE_LEDGER, /* a ledger was left out because its lease had run out */
 	EQUIC_TALLY_CONTENDED,	  /* a bucket's word changed hands too often: refused */
+	EQUIC_TALLY_PREFIXES_CREATED, /* as the first two */
 	EQUIC_TALLY_COUNT
 };
 #define EQUIC_TALLY_BASE (EQUIC_MAX_SERVICES * EQUIC_REASONS_MAX)
@@ -508,12 +535,13 @@ struct equic_explain {
 
 #define EQUIC_ASSERT_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
 EQUIC_ASSERT_SIZE(equic_rate, 16);
-EQUIC_ASSERT_SIZE(equic_service, 192);
+EQUIC_ASSERT_SIZE(equic_service, 296);
 EQUIC_ASSERT_SIZE(equic_adaptive, 32);
 EQUIC_ASSERT_SIZE(equic_listener, 20);
 EQUIC_ASSERT_SIZE(equic_ports, 131072);
 EQUIC_ASSERT_SIZE(equic_source, 20);
 EQUIC_ASSERT_SIZE(equic_source_state, 96);
+EQUIC_ASSERT_SIZE(equic_prefix, 20);
 EQUIC_ASSERT_SIZE(equic_handshake_key, 48);
 EQUIC_ASSERT_SIZE(equic_cid, 24);
 EQUIC_ASSERT_SIZE(equic_handshake, 88);

@@ -14,6 +14,7 @@
 #include "lists.h"
 #include "negotiate.h"
 #include "places.h"
+#include "prefixes.h"
 #include "unproven.h"
 
 static __noinline struct equic_source_state *new_source(const struct equic_source *key, __u64 now)
@@ -164,6 +165,8 @@ INLINE __u32 judge_opening(struct packet *p, volatile struct equic_service *serv
 		}
 		if (state && !within(&service->new_per_source, &state->new_tat, 1, p))
 			refused = EQUIC_REASON_RATE_NEW_SOURCE;
+		else if (service->prefix_levels && !within_prefixes(p))
+			refused = EQUIC_REASON_RATE_NEW_PREFIX;
 		else if (!within(&service->new_per_service,
 				 &rates.new_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p))
 			refused = EQUIC_REASON_RATE_NEW_SERVICE;

@@ -52,6 +52,14 @@ struct {
 	__type(value, struct equic_source_state);
 } sources SEC(".maps");
 
+/* Buckets of prefixes that connections are opened from. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 32768);
+	__type(key, struct equic_prefix);
+	__type(value, __u64);
+} prefixes SEC(".maps");
+
 /* Attempts that were let in; max_entries: config. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -29,6 +29,7 @@ pub(crate) struct Maps {
     pub(crate) acl4: Map<abi::equic_acl4_key, abi::equic_acl_entry>,
     pub(crate) acl6: Map<abi::equic_acl6_key, abi::equic_acl_entry>,
     pub(crate) sources: Map<abi::equic_source, abi::equic_source_state>,
+    pub(crate) prefixes: Map<abi::equic_prefix, u64>,
     pub(crate) handshakes: Map<abi::equic_handshake_key, abi::equic_handshake>,
     pub(crate) counters: PerCpuArray<abi::equic_counter>,
     pub(crate) events: OwnedFd,
@@ -50,7 +51,7 @@ pub(crate) const NOTES: &str = "equic_notes";
 pub(crate) const AUDIT: &str = "equic_audit";
 
 /// The names of the maps that user space needs. `.rodata` has the object's name in front of it.
-pub(crate) const NAMES: [&str; 15] = [
+pub(crate) const NAMES: [&str; 16] = [
     ".data.control",
     ".data.services",
     ".data.rates",
@@ -62,6 +63,7 @@ pub(crate) const NAMES: [&str; 15] = [
     "acl4",
     "acl6",
     "sources",
+    "prefixes",
     "handshakes",
     "counters",
     "events",
@@ -122,6 +124,7 @@ impl Maps {
             acl4: Map::new(take("acl4")?).map_err(wrong("acl4"))?,
             acl6: Map::new(take("acl6")?).map_err(wrong("acl6"))?,
             sources: Map::new(take("sources")?).map_err(wrong("sources"))?,
+            prefixes: Map::new(take("prefixes")?).map_err(wrong("prefixes"))?,
             handshakes: Map::new(take("handshakes")?).map_err(wrong("handshakes"))?,
             counters: PerCpuArray::new(take("counters")?).map_err(wrong("counters"))?,
             events: take("events")?,

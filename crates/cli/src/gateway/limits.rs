@@ -21,6 +21,24 @@ pub(crate) struct Limits {
     /// New connections per source, as `20/s burst 40`
     #[arg(long, value_name = "RATE")]
     new_per_source: Option<Rate>,
+    /// New connections per IPv4 /32
+    #[arg(long, value_name = "RATE")]
+    new_per_v4_32: Option<Rate>,
+    /// New connections per IPv4 /24
+    #[arg(long, value_name = "RATE")]
+    new_per_v4_24: Option<Rate>,
+    /// New connections per IPv6 /64
+    #[arg(long, value_name = "RATE")]
+    new_per_v6_64: Option<Rate>,
+    /// New connections per IPv6 /56
+    #[arg(long, value_name = "RATE")]
+    new_per_v6_56: Option<Rate>,
+    /// New connections per IPv6 /48
+    #[arg(long, value_name = "RATE")]
+    new_per_v6_48: Option<Rate>,
+    /// New connections per IPv6 /32
+    #[arg(long, value_name = "RATE")]
+    new_per_v6_32: Option<Rate>,
     /// New connections of all sources together
     #[arg(long, value_name = "RATE")]
     new_per_service: Option<Rate>,
@@ -83,6 +101,12 @@ impl Limits {
         set(&mut service.policy, self.policy);
         set(&mut service.max_connections, self.max_connections);
         set(&mut service.new_per_source, self.new_per_source);
+        set(&mut service.new_per_v4_32, self.new_per_v4_32);
+        set(&mut service.new_per_v4_24, self.new_per_v4_24);
+        set(&mut service.new_per_v6_64, self.new_per_v6_64);
+        set(&mut service.new_per_v6_56, self.new_per_v6_56);
+        set(&mut service.new_per_v6_48, self.new_per_v6_48);
+        set(&mut service.new_per_v6_32, self.new_per_v6_32);
         set(&mut service.new_per_service, self.new_per_service);
         set(&mut service.answers_per_service, self.answers_per_service);
         set(&mut service.retry_above, self.retry_above);
@@ -124,6 +148,12 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
     }
     for (rate, what) in [
         (service.new_per_source, "new per source"),
+        (service.new_per_v4_32, "new per IPv4 /32"),
+        (service.new_per_v4_24, "new per IPv4 /24"),
+        (service.new_per_v6_64, "new per IPv6 /64"),
+        (service.new_per_v6_56, "new per IPv6 /56"),
+        (service.new_per_v6_48, "new per IPv6 /48"),
+        (service.new_per_v6_32, "new per IPv6 /32"),
         (service.new_per_service, "new in all"),
         (service.packets_per_source, "packets per source"),
         (service.bytes_per_source, "bytes per source"),

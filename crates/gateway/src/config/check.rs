@@ -188,8 +188,8 @@ fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
                 Err(format!("`{reason}` is charged to nobody, whose address is not proved")),
             );
         }
-        if *reason == crate::Reason::RatePacketsService {
-            note("reasons", Err(format!("`{reason}` is for what all sources do together")));
+        if matches!(reason, crate::Reason::RatePacketsService | crate::Reason::RateNewPrefix) {
+            note("reasons", Err(format!("`{reason}` is for what many sources do together")));
         }
         if !reason.drops() || *reason == crate::Reason::Denied {
             let what = if reason.drops() { "is what a ban leads to" } else { "is no refusal" };

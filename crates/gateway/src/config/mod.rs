@@ -167,6 +167,18 @@ pub struct ServiceConfig {
     pub retry_hold: Duration,
     /// New connections per source.
     pub new_per_source: Rate,
+    /// New connections per IPv4 /32.
+    pub new_per_v4_32: Rate,
+    /// New connections per IPv4 /24.
+    pub new_per_v4_24: Rate,
+    /// New connections per IPv6 /64.
+    pub new_per_v6_64: Rate,
+    /// New connections per IPv6 /56.
+    pub new_per_v6_56: Rate,
+    /// New connections per IPv6 /48.
+    pub new_per_v6_48: Rate,
+    /// New connections per IPv6 /32.
+    pub new_per_v6_32: Rate,
     /// New connections of all sources together.
     pub new_per_service: Rate,
     /// Packets per source.
@@ -220,6 +232,12 @@ impl Default for ServiceConfig {
             retry_above: Rate::per_second(500, 500),
             retry_hold: Duration::from_secs(30),
             new_per_source: Rate::OFF,
+            new_per_v4_32: Rate::OFF,
+            new_per_v4_24: Rate::OFF,
+            new_per_v6_64: Rate::OFF,
+            new_per_v6_56: Rate::OFF,
+            new_per_v6_48: Rate::OFF,
+            new_per_v6_32: Rate::OFF,
             new_per_service: Rate::OFF,
             packets_per_source: Rate::OFF,
             bytes_per_source: Rate::OFF,

@@ -236,6 +236,12 @@ impl Reader<'_> {
             "retry_above" => service.retry_above, plain;
             "retry_hold" => service.retry_hold, duration;
             "new_per_source" => service.new_per_source, plain;
+            "new_per_v4_32" => service.new_per_v4_32, plain;
+            "new_per_v4_24" => service.new_per_v4_24, plain;
+            "new_per_v6_64" => service.new_per_v6_64, plain;
+            "new_per_v6_56" => service.new_per_v6_56, plain;
+            "new_per_v6_48" => service.new_per_v6_48, plain;
+            "new_per_v6_32" => service.new_per_v6_32, plain;
             "new_per_service" => service.new_per_service, plain;
             "packets_per_source" => service.packets_per_source, plain;
             "bytes_per_source" => service.bytes_per_source, plain;

@@ -20,15 +20,30 @@ use crate::sys::region::atomic;
 /// Stores the two words of a rate so that the program, which reads the cost first, never sees a rate
 /// that is on with the burst of one that is off.
 macro_rules! store_rate {
-    ($live:expr, $field:ident, $rate:expr) => {{
+    ($live:expr, $field:ident $([$at:expr])?, $rate:expr) => {{
         let rate: abi::equic_rate = $rate;
-        let cost = atomic!(AtomicU64, $live, $field.cost_ns);
-        let burst = atomic!(AtomicU64, $live, $field.burst_ns);
+        let cost = atomic!(AtomicU64, $live, $field $([$at])? .cost_ns);
+        let burst = atomic!(AtomicU64, $live, $field $([$at])? .burst_ns);
         if rate.cost_ns == 0 {
             cost.store(0, Release);
         } else {
             burst.store(rate.burst_ns, Release);
             cost.store(rate.cost_ns, Release);
+        }
+    }};
+}
+
+/// Stores the rate of a prefix level, and the bit that says whether it is on: the program looks at a level that
+/// is on, and finds no rate there for a moment, as one that is off.
+macro_rules! store_level {
+    ($live:expr, $new:expr, $level:expr) => {{
+        let (level, bit) = ($level as usize, 1 << $level);
+        store_rate!($live, new_per_prefix[level], $new.new_per_prefix[level]);
+        let levels = atomic!(AtomicU32, $live, prefix_levels);
+        if $new.prefix_levels & bit == 0 {
+            levels.fetch_and(!bit, Release);
+        } else {
+            levels.fetch_or(bit, Release);
         }
     }};
 }
@@ -167,6 +182,12 @@ impl Control {
                 atomic!(AtomicU64, live, handshake_ns).store(new.handshake_ns, Relaxed);
             }
             Key::NewPerSource => store_rate!(live, new_per_source, new.new_per_source),
+            Key::NewPerV4Slash32 => store_level!(live, new, abi::EQUIC_PREFIX_V4_32),
+            Key::NewPerV4Slash24 => store_level!(live, new, abi::EQUIC_PREFIX_V4_24),
+            Key::NewPerV6Slash64 => store_level!(live, new, abi::EQUIC_PREFIX_V6_64),
+            Key::NewPerV6Slash56 => store_level!(live, new, abi::EQUIC_PREFIX_V6_56),
+            Key::NewPerV6Slash48 => store_level!(live, new, abi::EQUIC_PREFIX_V6_48),
+            Key::NewPerV6Slash32 => store_level!(live, new, abi::EQUIC_PREFIX_V6_32),
             Key::PacketsPerSource => store_rate!(live, packets_per_source, new.packets_per_source),
             Key::BytesPerSource => store_rate!(live, bytes_per_source, new.bytes_per_source),
             Key::NewPerService => store_rate!(live, new_per_service, new.new_per_service),

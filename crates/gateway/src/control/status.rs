@@ -145,6 +145,7 @@ impl Control {
         let tables = vec![
             table("sources", counted.sources as u64, self.maps.sources.max_entries()),
             table("handshakes", counted.handshakes as u64, self.maps.handshakes.max_entries()),
+            table("prefixes", counted.prefixes as u64, self.maps.prefixes.max_entries()),
             table("ledger (fullest)", used, slots),
             table("acl4", lists.deny_v4 + lists.allow_v4, self.maps.acl4.max_entries()),
             table("acl6", lists.deny_v6 + lists.allow_v6, self.maps.acl6.max_entries()),

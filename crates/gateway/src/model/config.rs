@@ -1,5 +1,6 @@
 //! Configuration by an operator: services, listeners, and the options of the gateway as a whole.
 
+use super::prefix::PrefixRates;
 use super::rate::Rate;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -88,6 +89,8 @@ pub struct Service {
     pub retry_hold_ns: u64,
     /// New connections from one source.
     pub new_per_source: Rate,
+    /// New connections from prefixes that a source is in.
+    pub new_per_prefix: PrefixRates,
     /// New connections from all sources together.
     pub new_per_service: Rate,
     /// Packets from one source.
@@ -123,6 +126,7 @@ impl Default for Service {
             retry_above: Rate::OFF,
             retry_hold_ns: 30_000_000_000,
             new_per_source: Rate::OFF,
+            new_per_prefix: PrefixRates::default(),
             new_per_service: Rate::OFF,
             packets_per_source: Rate::OFF,
             bytes_per_source: Rate::OFF,

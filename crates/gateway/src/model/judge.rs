@@ -3,6 +3,7 @@
 use super::acl::{Acl, AclAction};
 use super::config::{Config, FragmentPolicy, Listener, QuotaPolicy, RetryPolicy, Service};
 use super::frame::{Datagram, FragmentKey, Frame, LaterFragment, parse};
+use super::prefix::PrefixKey;
 use super::quic::{Class, ConnectionId, Opening, Payload, Rules, classify};
 use super::{address_bytes, answer, ids};
 use crate::reason::Reason;
@@ -116,6 +117,8 @@ pub struct Tallies {
     pub handshakes_created: u64,
     /// Packets with headers that are not walked to the end.
     pub deep_headers: u64,
+    /// Entries put into the table of prefixes.
+    pub prefixes_created: u64,
 }
 
 /// One server process's connection counts.
@@ -218,6 +221,7 @@ pub struct Model {
     pub cell: Option<fn(&SourceKey) -> SourceKey>,
     sources: HashMap<SourceKey, SourceState>,
     handshakes: HashMap<HandshakeKey, Handshake>,
+    prefixes: HashMap<PrefixKey, u64>,
     fragments: HashMap<FragmentKey, Fragmented>,
     new_per_service: HashMap<usize, u64>,
     answers_per_service: HashMap<usize, u64>,
@@ -749,11 +753,34 @@ impl Model {
         if !service.new_per_source.charge(&mut state.new_tat, 1, now) {
             return Some(Reason::RateNewSource);
         }
+        if !self.has_room_in_prefixes(number, service, src, now) {
+            return Some(Reason::RateNewPrefix);
+        }
         let tat = self.new_per_service.entry(number).or_insert(0);
         if !service.new_per_service.charge(tat, 1, now) {
             return Some(Reason::RateNewService);
         }
         None
+    }
+}
+
+impl Model {
+    /// Section 12: charges an opening to the prefixes that its source is in.
+    fn has_room_in_prefixes(
+        &mut self,
+        number: usize,
+        service: &Service,
+        src: IpAddr,
+        now: u64,
+    ) -> bool {
+        let (tallies, prefixes) = (&mut self.tallies, &mut self.prefixes);
+        service.new_per_prefix.buckets(number, src).into_iter().all(|(key, rate)| {
+            let tat = prefixes.entry(key).or_insert_with(|| {
+                tallies.prefixes_created += 1;
+                0
+            });
+            rate.charge(tat, 1, now)
+        })
     }
 }
 

@@ -248,7 +248,7 @@ impl Loaded {
     }
 
     fn reset(&mut self, config: &Config) {
-        for name in ["listeners", "acl4", "acl6", "sources", "handshakes", "fragments"] {
+        for name in ["listeners", "acl4", "acl6", "sources", "prefixes", "handshakes", "fragments"] {
             self.clear(name);
         }
         self.clear_counters();
@@ -537,6 +537,12 @@ fn rate_abi(rate: Rate) -> abi::equic_rate {
     abi::equic_rate { cost_ns: rate.cost_ns, burst_ns: rate.burst_ns }
 }
 
+/// In the order of the levels in `abi.h`.
+fn prefix_rates(service: &Service) -> [Rate; 6] {
+    let rates = &service.new_per_prefix;
+    [rates.v4_32, rates.v4_24, rates.v6_64, rates.v6_56, rates.v6_48, rates.v6_32]
+}
+
 fn service_abi(service: &Service) -> abi::equic_service {
     let flag = |on: bool, bit: u32| if on { bit } else { 0 };
     abi::equic_service {
@@ -578,6 +584,11 @@ fn service_abi(service: &Service) -> abi::equic_service {
         bytes_per_source: rate_abi(service.bytes_per_source),
         packets_per_service: rate_abi(service.packets_per_service),
         unproven_per_service: rate_abi(service.unproven_per_service),
+        new_per_prefix: prefix_rates(service).map(rate_abi),
+        prefix_levels: prefix_rates(service)
+            .iter()
+            .enumerate()
+            .fold(0, |levels, (level, rate)| levels | u32::from(*rate != Rate::OFF) << level),
         handshake_ns: service.handshake_ns,
         ..Default::default()
     }
@@ -674,6 +685,7 @@ impl Program {
         report.asking = adaptive.map(|state| (state.began, state.until_ns)).collect();
         report.tallies.sources_created = loaded.tally(abi::EQUIC_TALLY_SOURCES_CREATED);
         report.tallies.handshakes_created = loaded.tally(abi::EQUIC_TALLY_HANDSHAKES_CREATED);
+        report.tallies.prefixes_created = loaded.tally(abi::EQUIC_TALLY_PREFIXES_CREATED);
         report.tallies.deep_headers = loaded.tally(abi::EQUIC_TALLY_DEEP_HEADERS);
         report
     }

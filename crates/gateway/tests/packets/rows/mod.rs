@@ -11,6 +11,7 @@ mod ids;
 mod limits;
 mod lists;
 mod negotiation;
+mod prefixes;
 mod quic;
 mod retry;
 mod services;
@@ -48,6 +49,7 @@ pub(crate) fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
         ("negotiation", negotiation::rows()),
         ("ids", ids::rows()),
         ("whole", whole::rows()),
+        ("prefixes", prefixes::rows()),
     ]
 }
 
