@@ -192,9 +192,46 @@ struct equic_service {
 	struct equic_rate packets_per_service;	/* of all that passes: docs/policy.md s.11 */
 	struct equic_rate unproven_per_service; /* of what opens nothing, from unknown sources */
 	struct equic_rate new_per_prefix[EQUIC_PREFIX_LEVELS]; /* by enum equic_prefix_level */
-	__u32 prefix_levels; /* bit i: new_per_prefix[i] is on */
-	__u32 reserved;
-	char name[32];	     /* NUL-terminated */
+	/* Bit i: new_per_prefix[i] is on. */
+	__u32 prefix_levels;
+	__u32 overrides; /* bit 0: it has limits by IPv4 prefix; bit 1: by IPv6 prefix */
+	char name[32];	 /* NUL-terminated */
+};
+
+/* Limits of a service for the sources in a prefix: docs/policy.md s.13. In .data.own, whose element
+ * 0 is not used. */
+#define EQUIC_OVERRIDES 256u
+struct equic_override {
+	__u8 addr[16]; /* zero behind the prefix; IPv4 as ::ffff:a.b.c.d */
+	__u32 service;
+	__u8 length; /* in bits, of all 128: 96 more than it is written with for IPv4 */
+	__u8 sets;   /* enum equic_override_sets; 0: nobody uses the element */
+	__u16 reserved;
+	__u32 max_connections;
+	__u32 reserved2;
+	struct equic_rate new_per_source;
+	struct equic_rate packets_per_source;
+	struct equic_rate bytes_per_source;
+};
+
+/* The limits that an override sets; the others are the service's. */
+enum equic_override_sets {
+	EQUIC_OVERRIDE_MAX_CONNECTIONS = 1u << 0,
+	EQUIC_OVERRIDE_NEW = 1u << 1,
+	EQUIC_OVERRIDE_PACKETS = 1u << 2,
+	EQUIC_OVERRIDE_BYTES = 1u << 3,
+};
+
+/* Keys of the LPM tries `overrides4` and `overrides6`, whose value is the element's number. */
+struct equic_override4_key {
+	__u32 prefixlen; /* 32, for the service, and the prefix's */
+	__u32 service;
+	__u8 addr[4];
+};
+struct equic_override6_key {
+	__u32 prefixlen;
+	__u32 service;
+	__u8 addr[16];
 };
 
 /*
@@ -242,8 +279,7 @@ struct equic_source_state {
 	__u32 let_in; /* 1: let_in_ns is the time of an attempt, and not of the entry's making */
 };
 
-/* Key of the LRU map `prefixes`, whose value is the theoretical arrival time of the prefix's bucket.
- */
+/* Key of the LRU map `prefixes`, whose value is the theoretical arrival time of the bucket. */
 struct equic_prefix {
 	__u8 addr[16]; /* zero behind the prefix; IPv4 as ::ffff:a.b.c.d */
 	__u16 service;
@@ -537,6 +573,9 @@ struct equic_explain {
 EQUIC_ASSERT_SIZE(equic_rate, 16);
 EQUIC_ASSERT_SIZE(equic_service, 296);
 EQUIC_ASSERT_SIZE(equic_adaptive, 32);
+EQUIC_ASSERT_SIZE(equic_override, 80);
+EQUIC_ASSERT_SIZE(equic_override4_key, 12);
+EQUIC_ASSERT_SIZE(equic_override6_key, 24);
 EQUIC_ASSERT_SIZE(equic_listener, 20);
 EQUIC_ASSERT_SIZE(equic_ports, 131072);
 EQUIC_ASSERT_SIZE(equic_source, 20);

@@ -7,8 +7,8 @@
 #include "rates.h"
 
 /* The most levels that a family has. */
-#define PREFIX_LEVELS_V6 4
-#define PREFIX_LEVELS_V4 2
+#define PREFIX_LEVELS_V6  4
+#define PREFIX_LEVELS_V4  2
 #define PREFIX_LEVEL_MASK 7u
 
 _Static_assert(EQUIC_PREFIX_V6_64 == PREFIX_LEVELS_V4, "IPv4 comes first");

@@ -9,8 +9,7 @@
 /* Is the packet, which has been classified, well-formed and no opening? */
 INLINE bool opens_nothing(const struct packet *p)
 {
-	return p->kind == EQUIC_REASON_ESTABLISHED ||
-	       (p->kind == REASON_NONE && !p->quic.opening);
+	return p->kind == EQUIC_REASON_ESTABLISHED || (p->kind == REASON_NONE && !p->quic.opening);
 }
 
 /* Charges a packet of an unknown source to the bucket that such packets share:

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::abi;
 use crate::error::{Error, Result};
 use crate::ledger::Services;
+use crate::overrides::Overrides;
 use crate::sys::ids;
 use crate::sys::map::{Map, PerCpuArray, first_value, map_info};
 use crate::sys::region::Shared;
@@ -19,6 +20,11 @@ pub(crate) struct Maps {
     pub(crate) control_map: OwnedFd,
     pub(crate) services: Arc<Shared<Services>>,
     pub(crate) services_map: OwnedFd,
+    /// Limits by prefix; `overrides.rs` writes them.
+    pub(crate) overrides: Arc<Shared<Overrides>>,
+    pub(crate) overrides_map: OwnedFd,
+    pub(crate) overrides4: Map<abi::equic_override4_key, u32>,
+    pub(crate) overrides6: Map<abi::equic_override6_key, u32>,
     pub(crate) rates: Shared<abi::equic_service_rates>,
     /// A secret: it is not to be printed.
     pub(crate) ring: Arc<Shared<abi::equic_ring>>,
@@ -51,9 +57,10 @@ pub(crate) const NOTES: &str = "equic_notes";
 pub(crate) const AUDIT: &str = "equic_audit";
 
 /// The names of the maps that user space needs. `.rodata` has the object's name in front of it.
-pub(crate) const NAMES: [&str; 16] = [
+pub(crate) const NAMES: [&str; 19] = [
     ".data.control",
     ".data.services",
+    ".data.own",
     ".data.rates",
     ".data.ring",
     ".data.explain",
@@ -62,6 +69,8 @@ pub(crate) const NAMES: [&str; 16] = [
     "listeners",
     "acl4",
     "acl6",
+    "overrides4",
+    "overrides6",
     "sources",
     "prefixes",
     "handshakes",
@@ -106,6 +115,7 @@ impl Maps {
         )?;
         let rodata = take(".rodata")?;
         let services = take(".data.services")?;
+        let overrides = take(".data.own")?;
         let ring = take(".data.ring")?;
         let report = take(REPORT).ok();
         let notes_map = take(NOTES).ok();
@@ -115,6 +125,10 @@ impl Maps {
             control_map: control,
             services: Arc::new(shared(&services).map_err(wrong(".data.services"))?),
             services_map: services,
+            overrides: Arc::new(shared(&overrides).map_err(wrong(".data.own"))?),
+            overrides_map: overrides,
+            overrides4: Map::new(take("overrides4")?).map_err(wrong("overrides4"))?,
+            overrides6: Map::new(take("overrides6")?).map_err(wrong("overrides6"))?,
             rates: shared(&take(".data.rates")?).map_err(wrong(".data.rates"))?,
             ring: Arc::new(shared(&ring).map_err(wrong(".data.ring"))?),
             ring_map: ring,

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use equic_gateway::{
-    Action, Config, Control, Error, Gateway, ListAction, LoadOptions, Mode, ObjectSource, Rate,
-    Reason, SortBy, Status,
+    Action, Config, Control, Error, Gateway, ListAction, LoadOptions, Mode, ObjectSource,
+    OverrideConfig, Rate, Reason, SortBy, Status,
 };
 use support::{Child, Initial, await_that, config, in_namespace, ip, root};
 
@@ -449,16 +449,16 @@ fn limits_of_prefixes_and_services_begin_and_end_while_it_runs() {
     in_namespace(|| {
         let gateway = Gateway::load(&config("wide"), ObjectSource::Embedded).unwrap();
         let control = gateway.control();
-        let from = |source: &str| {
-            gateway.test_run(&Initial::from(source).next(), None).unwrap().action
-        };
+        let from =
+            |source: &str| gateway.test_run(&Initial::from(source).next(), None).unwrap().action;
         let set = |key: &str, value: &str| drop(control.set(key, value).unwrap());
         set("new_per_v4_24", "1/h burst 1");
         assert_eq!(from("198.51.100.1:1"), Action::Pass);
         assert_eq!(from("198.51.100.2:1"), Action::Drop);
         assert_eq!(from("198.51.101.2:1"), Action::Pass);
         let prefixes = |status: Status| {
-            let table = status.tables.iter().find(|table| table.name == "prefixes").unwrap().clone();
+            let table =
+                status.tables.iter().find(|table| table.name == "prefixes").unwrap().clone();
             (table.entries, status.tallies.prefixes_created, status.tallies.prefixes_evicted)
         };
         assert_eq!(prefixes(control.status().unwrap()), (2, 2, 0));
@@ -471,11 +471,56 @@ fn limits_of_prefixes_and_services_begin_and_end_while_it_runs() {
         set("packets_per_service", "off");
         assert_eq!(from("203.0.113.6:1"), Action::Pass);
         let verdicts = &control.status().unwrap().services[0].verdicts;
-        let counted = |reason| {
-            verdicts.iter().find(|row| row.reason == reason).map_or(0, |row| row.dropped)
-        };
+        let counted =
+            |reason| verdicts.iter().find(|row| row.reason == reason).map_or(0, |row| row.dropped);
         let refused = [Reason::RateNewPrefix, Reason::RatePacketsService].map(counted);
         assert_eq!(refused, [1, 1]);
+    });
+}
+
+#[test]
+fn limits_by_prefix_are_the_program_s_and_the_servers() {
+    in_namespace(|| {
+        let own = |prefix: &str, max| OverrideConfig {
+            prefixes: vec![prefix.parse().unwrap()],
+            max_connections: Some(max),
+            ..OverrideConfig::default()
+        };
+        let mut config = config("own");
+        config.services[0].max_connections = 1;
+        config.services[0].overrides = vec![own("198.51.100.0/24", 2), own("2001:db8::/32", 3)];
+        let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
+        let control = gateway.control();
+        let service = gateway.ledger().unwrap().service_at(0).unwrap();
+        let mut initial = Initial::from("198.51.100.1:1");
+        let mut action = || gateway.test_run(&initial.next(), None).unwrap().action;
+        let guard = service.opened("198.51.100.1:1".parse().unwrap());
+        assert_eq!(action(), Action::Pass);
+        let second = service.opened("198.51.100.1:2".parse().unwrap());
+        assert_eq!(action(), Action::Drop);
+        assert!(!second.over_limit() && service.full("198.51.100.1:3".parse().unwrap()));
+        assert_eq!(control.services().unwrap()[0].overrides, config.services[0].overrides);
+        assert_eq!(control.sources(1, SortBy::Connections).unwrap()[0].limit, 2);
+        let copy = control.snapshot(ObjectSource::Embedded).unwrap();
+        assert_eq!(
+            copy.test_run(&Initial::from("198.51.100.1:9").next(), None).unwrap().action,
+            Action::Drop
+        );
+
+        // One goes, one stays, one comes, and one has another limit.
+        let mut services = config.services.clone();
+        services[0].overrides = vec![own("203.0.113.0/24", 5), own("198.51.100.0/24", 3)];
+        control.set_overrides(&services).unwrap();
+        assert_eq!(action(), Action::Pass);
+        assert!(!service.full("198.51.100.1:3".parse().unwrap()));
+        assert_eq!(service.limit_for("203.0.113.1:1".parse().unwrap()), 5);
+        assert_eq!(service.limit_for("[2001:db8::1]:1".parse().unwrap()), 1);
+        services[0].overrides.clear();
+        control.set_overrides(&services).unwrap();
+        assert_eq!(action(), Action::Drop);
+        assert!(second.over_limit());
+        assert_eq!(control.services().unwrap()[0].overrides, []);
+        drop((guard, second));
     });
 }
 

@@ -175,6 +175,11 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
     if service.check_ids {
         parts.push("connection IDs are checked".to_owned());
     }
+    let prefixes: usize = service.overrides.iter().map(|own| own.prefixes.len()).sum();
+    if prefixes > 0 {
+        let es = if prefixes == 1 { "" } else { "es" };
+        parts.push(format!("other limits for {prefixes} prefix{es}"));
+    }
     if parts.is_empty() {
         parts.push("no limits: only malformed packets are dropped".to_owned());
     }

@@ -123,7 +123,8 @@ pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Done {
             if !is_counted_for(&ledgers, &service) {
                 let what = format!("all connections of `{service}` would share the limit");
                 let why = "no server counts its connections";
-                let mend = "start one that does (`equic serve --gateway`, libequic), or say --force";
+                let mend =
+                    "start one that does (`equic serve --gateway`, libequic), or say --force";
                 return Err(Failure::because(what, why).mend(mend));
             }
         }

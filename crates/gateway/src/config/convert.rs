@@ -127,7 +127,7 @@ impl ServiceConfig {
             prefix_levels: levels_of(self.prefix_rates()),
             handshake_ns: nanos(self.handshake_timeout),
             name: c_name(&self.name),
-            reserved: 0,
+            overrides: super::overrides::families(self),
         }
     }
 
@@ -150,7 +150,7 @@ fn levels_of(rates: [Rate; abi::EQUIC_PREFIX_LEVELS as usize]) -> u32 {
     on.fold(0, |levels, (level, _)| levels | 1 << level)
 }
 
-/// Settings of a live service. Its listeners are elsewhere; its group comes as a number.
+/// Settings of a live service. Its listeners and its limits by prefix are elsewhere; its group comes as a number.
 pub(crate) fn service_from_abi(service: &abi::equic_service) -> ServiceConfig {
     let [v4_32, v4_24, v6_64, v6_56, v6_48, v6_32] = service.new_per_prefix.map(Rate::from_abi);
     let mut config = ServiceConfig {

@@ -4,6 +4,7 @@
 //!   them in; `read.rs` reads the text, [`Config::validate`] checks what types cannot (`check.rs`);
 //! * `ban.rs`: `[ban]`; `listfile.rs`: list files, an address or prefix a line; `origin.rs`: tables of
 //!   autonomous systems and countries;
+//! * `overrides.rs`: `[[service.override]]`;
 //! * `types.rs`: listeners, prefixes, modes and policies, each readable from text;
 //! * `keys.rs`: the settings that can change while the gateway runs (`set KEY=VALUE`), over the
 //!   same parsers;
@@ -15,6 +16,7 @@ mod convert;
 mod keys;
 mod listfile;
 mod origin;
+mod overrides;
 mod problem;
 mod read;
 mod socket;
@@ -36,6 +38,8 @@ pub(crate) use convert::{
 pub use keys::{Key, Setting, SettingValue};
 pub use listfile::{parse_list, read_list};
 pub use origin::ListFile;
+pub use overrides::OverrideConfig;
+pub(crate) use overrides::{overrides_from_abi, overrides_of};
 pub use problem::{ConfigError, Problem};
 pub use socket::SocketConfig;
 pub(crate) use types::canonical_prefix;
@@ -217,6 +221,9 @@ pub struct ServiceConfig {
     /// that may connect. Services of one group are counted together, so a user of one is of all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
+    /// `[[service.override]]`: limits for the sources in some prefixes.
+    #[serde(rename = "override", skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<OverrideConfig>,
 }
 
 impl Default for ServiceConfig {
@@ -254,6 +261,7 @@ impl Default for ServiceConfig {
             check_ids: false,
             group: None,
             users: Vec::new(),
+            overrides: Vec::new(),
         }
     }
 }

@@ -12,7 +12,8 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::check::{Complaint, Step, check};
 use super::{
-    BanConfig, Config, GatewayConfig, ListFile, Problem, ServiceConfig, SocketConfig, parse_prefix,
+    BanConfig, Config, GatewayConfig, ListFile, OverrideConfig, Problem, ServiceConfig,
+    SocketConfig, parse_prefix,
 };
 use crate::error::similar;
 use crate::quantity::parse_duration;
@@ -258,8 +259,29 @@ impl Reader<'_> {
             "check_ids" => service.check_ids, plain;
             "group" => service.group, optional;
             "users" => service.users, list;
+            "override" => service.overrides, overrides;
         );
         service
+    }
+
+    fn overrides(&mut self, at: &At, value: &Spanned<DeValue<'_>>, all: &mut Vec<OverrideConfig>) {
+        let DeValue::Array(list) = value.get_ref() else {
+            let message = "overrides are written [[service.override]], with two brackets";
+            return self.fail(at, value, message.to_owned());
+        };
+        for (index, value) in list.iter().enumerate() {
+            let at = at.index(index, None);
+            let mut own = OverrideConfig::default();
+            let Some(table) = self.table(&at, value) else { continue };
+            keys!(self, table, at;
+                "prefixes" => own.prefixes, prefixes;
+                "max_connections" => own.max_connections, optional;
+                "new_per_source" => own.new_per_source, optional;
+                "packets_per_source" => own.packets_per_source, optional;
+                "bytes_per_source" => own.bytes_per_source, optional;
+            );
+            all.push(own);
+        }
     }
 
     fn table<'v, 'i>(

@@ -68,6 +68,7 @@ impl Control {
             ..maps.control.read()
         });
         to.maps.services.copy_from(&maps.services);
+        to.maps.copy_overrides(maps).map_err(writing)?;
         to.maps.rates.copy_from(&maps.rates);
         to.maps.ring.copy_from(&maps.ring);
         to.maps.ports.copy_from(&maps.ports);

@@ -368,6 +368,7 @@ impl Model {
         let Some((number, service)) = self.find_service(datagram.dst, datagram.dport) else {
             return Outcome::Foreign;
         };
+        let service = service.for_source(datagram.src);
         let (reason, unproved) = self.decide(number, &service, frame, datagram, now);
         // A UDP length that is not to be trusted is not counted either.
         let bytes = datagram.payload.map_or(datagram.ip_payload_len, |p| p.length) as u64;

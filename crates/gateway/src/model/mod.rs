@@ -25,7 +25,7 @@ mod tests;
 
 pub use acl::{Acl, AclAction, AclEntry};
 pub use config::{
-    Config, FragmentPolicy, Listener, QuotaPolicy, RetryPolicy, Service, TakenVersions,
+    Config, FragmentPolicy, Listener, Override, QuotaPolicy, RetryPolicy, Service, TakenVersions,
 };
 pub use frame::{
     Datagram, FragmentKey, Frame, LaterFragment, MAX_EXTENSION_HEADERS, parse as parse_frame,

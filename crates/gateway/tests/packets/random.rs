@@ -7,8 +7,8 @@ use super::frame::{self, Packet, udp_between};
 use super::quic::{self, Long};
 use super::script::{START, Script, Step, case, ring};
 use equic_gateway::model::{
-    AclAction, AclEntry, Config, FragmentPolicy, Listener, PrefixRates, QuotaPolicy, Rate,
-    RetryPolicy, Service, TakenVersions,
+    AclAction, AclEntry, Config, FragmentPolicy, Listener, Override, PrefixRates, QuotaPolicy,
+    Rate, RetryPolicy, Service, TakenVersions,
 };
 use equic_token::{Clock, ConnectionId, Epoch, IdFormat, Key, KeyRing, RetryToken};
 use rand::rngs::StdRng;
@@ -184,7 +184,28 @@ impl Random {
             packets_per_service: self.rate(20, 1..20),
             unproven_per_service: self.rate(30, 1..6),
             handshake_ns: self.pick(&[0, 1, MILLISECOND, SECOND, 10 * SECOND]),
+            overrides: self.overrides(),
         }
+    }
+
+    /// Some services have limits by prefix.
+    fn overrides(&mut self) -> Vec<Override> {
+        let count = self.pick(&[0, 0, 1, 2, 4]);
+        let mut all: Vec<Override> = Vec::new();
+        for _ in 0..count {
+            let addr = self.source();
+            let lengths: &[u8] = if addr.is_ipv4() { &V4_PREFIXES } else { &V6_PREFIXES };
+            let prefix_len = self.pick(lengths);
+            all.push(Override {
+                addr,
+                prefix_len,
+                max_connections: self.pick(&[None, Some(0), Some(1), Some(3)]),
+                new_per_source: self.chance(50).then(|| self.rate(80, 1..6)),
+                packets_per_source: self.chance(30).then(|| self.rate(80, 1..20)),
+                bytes_per_source: self.chance(20).then(|| self.rate(80, 1000..20_000)),
+            });
+        }
+        all
     }
 
     /// Some services have rates of prefixes, and these have several.

@@ -287,8 +287,7 @@ fn tables(all: &mut Families, status: &Status, memory: &mut Memory) {
         *memory = Memory { program: status.program_id, names, ..Memory::default() };
     }
     let tallies = &status.tallies;
-    let evicted =
-        [tallies.sources_evicted, tallies.handshakes_evicted, tallies.prefixes_evicted];
+    let evicted = [tallies.sources_evicted, tallies.handshakes_evicted, tallies.prefixes_evicted];
     for (kept, now) in memory.evicted.iter_mut().zip(evicted) {
         *kept = (*kept).max(now);
     }

@@ -11,6 +11,7 @@ mod ids;
 mod limits;
 mod lists;
 mod negotiation;
+mod overrides;
 mod prefixes;
 mod quic;
 mod retry;
@@ -50,6 +51,7 @@ pub(crate) fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
         ("ids", ids::rows()),
         ("whole", whole::rows()),
         ("prefixes", prefixes::rows()),
+        ("overrides", overrides::rows()),
     ]
 }
 

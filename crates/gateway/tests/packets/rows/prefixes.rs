@@ -34,9 +34,21 @@ fn lengths() -> Vec<Script> {
     let levels: [(&str, Level, [&str; 3]); 6] = [
         ("IPv4 /32", |rates| &mut rates.v4_32, ["192.0.2.1", "192.0.2.1", "192.0.2.0"]),
         ("IPv4 /24", |rates| &mut rates.v4_24, ["192.0.2.1", "192.0.2.255", "192.0.3.1"]),
-        ("IPv6 /64", |rates| &mut rates.v6_64, ["2001:db8::1", "2001:db8::ffff:0:0:1", "2001:db8:0:1::1"]),
-        ("IPv6 /56", |rates| &mut rates.v6_56, ["2001:db8::1", "2001:db8:0:ff::1", "2001:db8:0:100::1"]),
-        ("IPv6 /48", |rates| &mut rates.v6_48, ["2001:db8::1", "2001:db8:0:ffff::1", "2001:db8:1::1"]),
+        (
+            "IPv6 /64",
+            |rates| &mut rates.v6_64,
+            ["2001:db8::1", "2001:db8::ffff:0:0:1", "2001:db8:0:1::1"],
+        ),
+        (
+            "IPv6 /56",
+            |rates| &mut rates.v6_56,
+            ["2001:db8::1", "2001:db8:0:ff::1", "2001:db8:0:100::1"],
+        ),
+        (
+            "IPv6 /48",
+            |rates| &mut rates.v6_48,
+            ["2001:db8::1", "2001:db8:0:ffff::1", "2001:db8:1::1"],
+        ),
         ("IPv6 /32", |rates| &mut rates.v6_32, ["2001:db8::1", "2001:db8:ffff::1", "2001:db9::1"]),
     ];
     let row = |(name, level, [one, same, next]): (&str, Level, [&str; 3])| {
@@ -134,9 +146,11 @@ fn order() -> Vec<Script> {
 fn spared() -> Vec<Script> {
     let one = |what: &str| rates(what, |rates| rates.v4_24 = burst(1));
     vec![
-        one("attempts under way are not charged to prefixes")
-            .packet(v4(full()), New)
-            .packets(3, &v4(full()), Underway),
+        one("attempts under way are not charged to prefixes").packet(v4(full()), New).packets(
+            3,
+            &v4(full()),
+            Underway,
+        ),
         one("nor what opens nothing")
             .packet(v4(full()), New)
             .packet(v4(short(30)), Established)

@@ -156,11 +156,8 @@ fn unknown_senders() -> Vec<Script> {
 fn known_senders() -> Vec<Script> {
     let empty = |what: &str| sharing(what, 0);
     let with_group = |what: &str, group| {
-        let service = Service {
-            group,
-            unproven_per_service: Rate::per_second(1, 0),
-            ..Service::default()
-        };
+        let service =
+            Service { group, unproven_per_service: Rate::per_second(1, 0), ..Service::default() };
         empty(what).another_service(service, &["10.0.0.1:8443"])
     };
     let elsewhere = || udp(C4, "10.0.0.1:8443", short(30));
