@@ -97,7 +97,14 @@
 	  "(RFC 9000 s.6.1)")                                                                      \
 	X(FORGED_ID, "forged_id", 1,                                                               \
 	  "packet to a connection ID that no server of the service has made, or 0-RTT of a "       \
-	  "client that is opening no connection")
+	  "client that is opening no connection")                                                  \
+	X(RATE_PACKETS_SERVICE, "rate_packets_service", 1,                                         \
+	  "too many packets a second to the service, from all sources together")                   \
+	X(RATE_UNPROVEN, "rate_unproven", 1,                                                       \
+	  "too many packets a second, from all sources together that have no connection and "      \
+	  "open none")                                                                             \
+	X(RATE_NEW_PREFIX, "rate_new_prefix", 1,                                                   \
+	  "too many new connections a second from a prefix that the source is in")
 
 enum equic_reason {
 #define EQUIC_REASON_ENUM(name, text, does, meaning) EQUIC_REASON_##name,
@@ -147,6 +154,18 @@ enum equic_service_flags {
 	EQUIC_SERVICE_CHECK_IDS = 1u << 6,	  /* connection IDs have to prove themselves */
 };
 
+/* Prefixes that new connections are charged to, each with a bucket: docs/policy.md s.12. Of each
+ * family from the longest to the shortest. */
+enum equic_prefix_level {
+	EQUIC_PREFIX_V4_32,
+	EQUIC_PREFIX_V4_24,
+	EQUIC_PREFIX_V6_64,
+	EQUIC_PREFIX_V6_56,
+	EQUIC_PREFIX_V6_48,
+	EQUIC_PREFIX_V6_32,
+	EQUIC_PREFIX_LEVELS
+};
+
 /* Generic cell rate algorithm: a token bucket in one word. Off while cost_ns is 0. */
 struct equic_rate {
 	__u64 cost_ns;	/* time one unit costs, fixed point (EQUIC_RATE_SHIFT) */
@@ -170,7 +189,49 @@ struct equic_service {
 	struct equic_rate retry_above; /* EQUIC_RETRY_ADAPTIVE: openings without proof */
 	__u64 retry_hold_ns; /* for how long after the last refusal of retry_above it asks on */
 	__u64 handshake_ns;  /* how long a handshake that was let in may take */
-	char name[32];	     /* NUL-terminated */
+	struct equic_rate packets_per_service;	/* of all that passes: docs/policy.md s.11 */
+	struct equic_rate unproven_per_service; /* of what opens nothing, from unknown sources */
+	struct equic_rate new_per_prefix[EQUIC_PREFIX_LEVELS]; /* by enum equic_prefix_level */
+	/* Bit i: new_per_prefix[i] is on. */
+	__u32 prefix_levels;
+	__u32 overrides; /* bit 0: it has limits by IPv4 prefix; bit 1: by IPv6 prefix */
+	char name[32];	 /* NUL-terminated */
+};
+
+/* Limits of a service for the sources in a prefix: docs/policy.md s.13. In .data.own, whose element
+ * 0 is not used. */
+#define EQUIC_OVERRIDES 256u
+struct equic_override {
+	__u8 addr[16]; /* zero behind the prefix; IPv4 as ::ffff:a.b.c.d */
+	__u32 service;
+	__u8 length; /* in bits, of all 128: 96 more than it is written with for IPv4 */
+	__u8 sets;   /* enum equic_override_sets; 0: nobody uses the element */
+	__u16 reserved;
+	__u32 max_connections;
+	__u32 reserved2;
+	struct equic_rate new_per_source;
+	struct equic_rate packets_per_source;
+	struct equic_rate bytes_per_source;
+};
+
+/* The limits that an override sets; the others are the service's. */
+enum equic_override_sets {
+	EQUIC_OVERRIDE_MAX_CONNECTIONS = 1u << 0,
+	EQUIC_OVERRIDE_NEW = 1u << 1,
+	EQUIC_OVERRIDE_PACKETS = 1u << 2,
+	EQUIC_OVERRIDE_BYTES = 1u << 3,
+};
+
+/* Keys of the LPM tries `overrides4` and `overrides6`, whose value is the element's number. */
+struct equic_override4_key {
+	__u32 prefixlen; /* 32, for the service, and the prefix's */
+	__u32 service;
+	__u8 addr[4];
+};
+struct equic_override6_key {
+	__u32 prefixlen;
+	__u32 service;
+	__u8 addr[16];
 };
 
 /*
@@ -216,6 +277,14 @@ struct equic_source_state {
 	__u64 attempts;
 	__u32 opened_seen; /* sum of the source's `opened` in all ledgers, when last looked at */
 	__u32 let_in; /* 1: let_in_ns is the time of an attempt, and not of the entry's making */
+};
+
+/* Key of the LRU map `prefixes`, whose value is the theoretical arrival time of the bucket. */
+struct equic_prefix {
+	__u8 addr[16]; /* zero behind the prefix; IPv4 as ::ffff:a.b.c.d */
+	__u16 service;
+	__u8 length; /* in bits, of all 128: 96 more than it is written with for IPv4 */
+	__u8 reserved;
 };
 
 /* A connection ID; zero behind its length, so that two can be compared as three words. */
@@ -365,12 +434,15 @@ struct equic_adaptive {
 	__u64 began;	/* how often it did */
 };
 
-/* What the program keeps of each service: theoretical arrival times of the buckets new_per_service
- * and answers_per_service, and adaptive Retry. In .data.rates. */
+/* What the program keeps of each service: theoretical arrival times of the buckets new_per_service,
+ * answers_per_service, packets_per_service and unproven_per_service, and adaptive Retry. In
+ * .data.rates. */
 struct equic_service_rates {
 	__u64 new_tat[EQUIC_MAX_SERVICES];
 	__u64 answers_tat[EQUIC_MAX_SERVICES];
 	struct equic_adaptive adaptive[EQUIC_MAX_SERVICES];
+	__u64 packets_tat[EQUIC_MAX_SERVICES];
+	__u64 unproven_tat[EQUIC_MAX_SERVICES];
 };
 
 /* The key ring in .data.ring: docs/retry.md s.2. Written by user space, and a secret. */
@@ -386,6 +458,7 @@ enum equic_tally {
 	EQUIC_TALLY_EVENTS_LOST,  /* drop events that found the ring full */
 	EQUIC_TALLY_STALE_LEDGER, /* a ledger was left out because its lease had run out */
 	EQUIC_TALLY_CONTENDED,	  /* a bucket's word changed hands too often: refused */
+	EQUIC_TALLY_PREFIXES_CREATED, /* as the first two */
 	EQUIC_TALLY_COUNT
 };
 #define EQUIC_TALLY_BASE (EQUIC_MAX_SERVICES * EQUIC_REASONS_MAX)
@@ -524,12 +597,16 @@ struct equic_explain {
 
 #define EQUIC_ASSERT_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
 EQUIC_ASSERT_SIZE(equic_rate, 16);
-EQUIC_ASSERT_SIZE(equic_service, 160);
+EQUIC_ASSERT_SIZE(equic_service, 296);
 EQUIC_ASSERT_SIZE(equic_adaptive, 32);
+EQUIC_ASSERT_SIZE(equic_override, 80);
+EQUIC_ASSERT_SIZE(equic_override4_key, 12);
+EQUIC_ASSERT_SIZE(equic_override6_key, 24);
 EQUIC_ASSERT_SIZE(equic_listener, 20);
 EQUIC_ASSERT_SIZE(equic_ports, 131072);
 EQUIC_ASSERT_SIZE(equic_source, 20);
 EQUIC_ASSERT_SIZE(equic_source_state, 96);
+EQUIC_ASSERT_SIZE(equic_prefix, 20);
 EQUIC_ASSERT_SIZE(equic_handshake_key, 48);
 EQUIC_ASSERT_SIZE(equic_cid, 24);
 EQUIC_ASSERT_SIZE(equic_handshake, 88);

@@ -13,7 +13,10 @@
 #include "ids.h"
 #include "lists.h"
 #include "negotiate.h"
+#include "overrides.h"
 #include "places.h"
+#include "prefixes.h"
+#include "unproven.h"
 
 static __noinline struct equic_source_state *new_source(const struct equic_source *key, __u64 now)
 {
@@ -134,7 +137,7 @@ INLINE __u32 judge_opening(struct packet *p, volatile struct equic_service *serv
 			   const struct equic_source *source, struct equic_source_state *state,
 			   bool exempt)
 {
-	__u32 limit = service->max_connections;
+	__u32 limit = connections_limit(p, service);
 	__u64 allowed_ns = service->handshake_ns;
 	struct equic_handshake *attempt = NULL;
 	/* Without a state there is nothing to keep places in. */
@@ -157,18 +160,21 @@ INLINE __u32 judge_opening(struct packet *p, volatile struct equic_service *serv
 		    connections(source, service->group, p->now) >= limit)
 			return EQUIC_REASON_QUOTA;
 		if (places) {
-			refused = take_place(source, state, p->service, p->now, false);
+			refused = take_place(source, state, p->service, p->now, limit);
 			if (refused != REASON_NONE)
 				return refused;
 		}
-		if (state && !within(&service->new_per_source, &state->new_tat, 1, p))
+		if (state && !within(RATE_FOR(p, service, EQUIC_OVERRIDE_NEW, new_per_source),
+				     &state->new_tat, 1, p))
 			refused = EQUIC_REASON_RATE_NEW_SOURCE;
+		else if (service->prefix_levels && !within_prefixes(p))
+			refused = EQUIC_REASON_RATE_NEW_PREFIX;
 		else if (!within(&service->new_per_service,
 				 &rates.new_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p))
 			refused = EQUIC_REASON_RATE_NEW_SERVICE;
 		if (refused != REASON_NONE) {
 			if (places)
-				take_place(source, state, p->service, p->now, true);
+				take_place(source, state, p->service, p->now, GIVE_BACK);
 			return refused;
 		}
 	}
@@ -186,7 +192,7 @@ INLINE __u32 judge_opening(struct packet *p, volatile struct equic_service *serv
 INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_service *service,
 		   const struct equic_source *source, struct equic_source_state *state, bool exempt)
 {
-	__u32 limit = service->max_connections;
+	__u32 limit = connections_limit(p, service);
 	__u32 reason;
 
 	if (!exempt) {
@@ -194,9 +200,12 @@ INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_s
 		    connections(source, service->group, p->now) > limit)
 			return EQUIC_REASON_QUOTA_STRICT;
 		if (state) {
-			if (!within(&service->packets_per_source, &state->packets_tat, 1, p))
+			if (!within(RATE_FOR(p, service, EQUIC_OVERRIDE_PACKETS,
+					     packets_per_source),
+				    &state->packets_tat, 1, p))
 				return EQUIC_REASON_RATE_PACKETS;
-			if (!within(&service->bytes_per_source, &state->bytes_tat, p->quic.len, p))
+			if (!within(RATE_FOR(p, service, EQUIC_OVERRIDE_BYTES, bytes_per_source),
+				    &state->bytes_tat, p->quic.len, p))
 				return EQUIC_REASON_RATE_BYTES;
 		}
 	}
@@ -309,7 +318,7 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		   volatile struct equic_service *service, const struct equic_source *source,
 		   struct equic_source_state **found)
 {
-	bool exempt = false, asks, checks, negotiates;
+	bool exempt = false, asks, checks, negotiates, shares;
 	__u32 reason = refused_at_sight(ctx, p, parsed, &exempt);
 
 	if (reason != REASON_NONE) {
@@ -320,13 +329,16 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 	asks = service->retry && !exempt;
 	checks = service->flags & EQUIC_SERVICE_CHECK_IDS && !exempt;
 	negotiates = service->flags & EQUIC_SERVICE_VERSION_NEGOTIATION;
-	if (asks || checks || negotiates) {
+	shares = service->unproven_per_service.cost_ns && !exempt && !checks;
+	if (asks || checks || negotiates || shares) {
 		p->kind = classify(ctx, &p->quic, service);
 		p->classified = true;
 		if (checks)
 			reason = p->kind == REASON_NONE && p->quic.early
 					 ? check_early(p, service)
 					 : check_id(ctx, p, source, service->group);
+		else if (shares && opens_nothing(p))
+			reason = charge_unproven(p, source);
 		if (reason == REASON_NONE && p->kind == REASON_NONE && p->quic.opening) {
 			if (!p->quic.known_version)
 				reason = negotiates ? negotiate(ctx, p) : REASON_NONE;
@@ -336,9 +348,18 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		if (reason != REASON_NONE)
 			return reason;
 	}
+	if (service->overrides)
+		p->own = exempt ? 0 : override_of(p);
 	*found = source_state(source, p->now);
 	reason = judge(ctx, p, service, source, *found, exempt) & 63;
-	return exempt && !drops(reason) ? EQUIC_REASON_ALLOWED : reason;
+	if (drops(reason))
+		return reason;
+	if (exempt)
+		return EQUIC_REASON_ALLOWED;
+	return within(&service->packets_per_service,
+		      &rates.packets_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p)
+		       ? reason
+		       : EQUIC_REASON_RATE_PACKETS_SERVICE;
 }
 
 #endif

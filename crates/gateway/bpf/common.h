@@ -81,6 +81,8 @@ struct packet {
 	bool classified;    /* `kind` is what classify() said */
 	bool proved;	    /* its token holds: somebody receives at the source address */
 	__u32 kind;
+	__u32 own;    /* element of `overrides` whose limits the source has; 0: the service's.
+		       * Nothing, while the service has none */
 	__u32 l2_len; /* Ethernet header and VLAN tags */
 	struct quic quic;
 	__u64 head[5]; /* room for a header that is not in the frame's linear part */

@@ -18,8 +18,11 @@
  *   proof.h     Retry tokens: made and checked
  *   ghash.h     the integrity tag of Retry packets
  *   ids.h       connection IDs that prove themselves
+ *   overrides.h limits of one source
+ *   unproven.h  packets of sources without a connection
  *   answer.h    packets in the server's name
  *   negotiate.h Version Negotiation packets
+ *   prefixes.h  new connections by the prefixes of their source
  *   places.h    handshakes under way that count towards a quota
  *   admit.h     the decision: a reason
  *   stats.h     counters, events, explanations

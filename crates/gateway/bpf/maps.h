@@ -44,6 +44,23 @@ struct {
 	__type(value, struct equic_acl_entry);
 } acl6 SEC(".maps");
 
+/* Which element of `overrides` is for a source. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, EQUIC_OVERRIDES);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct equic_override4_key);
+	__type(value, __u32);
+} overrides4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, EQUIC_OVERRIDES);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct equic_override6_key);
+	__type(value, __u32);
+} overrides6 SEC(".maps");
+
 /* Buckets and statistics per source; max_entries: config. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -51,6 +68,14 @@ struct {
 	__type(key, struct equic_source);
 	__type(value, struct equic_source_state);
 } sources SEC(".maps");
+
+/* Buckets of prefixes that connections are opened from. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 32768);
+	__type(key, struct equic_prefix);
+	__type(value, __u64);
+} prefixes SEC(".maps");
 
 /* Attempts that were let in; max_entries: config. */
 struct {
@@ -144,6 +169,8 @@ volatile struct equic_control control SEC(".data.control") = {
 };
 
 volatile struct equic_service services[EQUIC_MAX_SERVICES] SEC(".data.services");
+
+volatile struct equic_override overrides[EQUIC_OVERRIDES] SEC(".data.own");
 
 /* Written by the program on every new connection: kept away from what is only read. */
 struct equic_service_rates rates SEC(".data.rates");

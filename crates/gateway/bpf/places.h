@@ -11,6 +11,7 @@
 #define PERIOD_SHIFT  (2 * ATTEMPT_BITS)
 #define PERIOD_MASK   0xffffull
 #define ATTEMPT_TRIES 8
+#define GIVE_BACK     0 /* in place of a limit */
 
 /* The word of attempts as it is at a time, `done` of which have become connections. */
 INLINE __u64 attempts_now(__u64 word, __u64 period, __u64 done)
@@ -77,21 +78,21 @@ INLINE __u32 newly_done(struct equic_source_state *state, __u32 opened)
 	return done >> 31 ? 0 : done; /* a server has left, and what it counted with it */
 }
 
-/* Step 6.3 with the policy `underway`: what is under way counts as if it were open. Takes a place,
- * or says why there is none; CPUs that ask at once get each its own. Or gives one back: what a rate
- * refuses holds none. Not static: the verifier looks at it once, and not with every state that
- * leads here. */
+/* Step 6.3 with the policy `underway`: what is under way counts as if it were open. Takes a place
+ * of `limit`, or says why there is none; CPUs that ask at once get each its own. Or gives one back,
+ * with GIVE_BACK: what a rate refuses holds none. Not static: the verifier looks at it once, and
+ * not with every state that leads here. */
 __noinline __u32 take_place(const struct equic_source *source, struct equic_source_state *state,
-			    __u32 index, __u64 now, __u32 back)
+			    __u32 index, __u64 now, __u32 limit)
 {
 	volatile struct equic_service *service = &services[index & (EQUIC_MAX_SERVICES - 1)];
 	__u64 period_ns = service->handshake_ns;
-	struct place ask = {.limit = service->max_connections, .back = back};
+	struct place ask = {.limit = limit, .back = limit == GIVE_BACK};
 	struct ledger_sum sum = {};
 
 	if (!source || !state)
 		return REASON_NONE;
-	if (!back) {
+	if (!ask.back) {
 		look_for(&sum.want, source, service->group, now);
 		bpf_loop(EQUIC_MAX_OWNERS, add_ledger_and_opened, &sum, 0);
 		ask.held = sum.count;

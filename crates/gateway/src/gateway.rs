@@ -356,6 +356,8 @@ fn fill(loaded: &Loaded, config: &Config) -> Result<()> {
     let maps = &loaded.maps;
     maps.services.write(&services_of(config));
     maps.control.write(&control_of(config));
+    maps.set_overrides(&config.services)
+        .map_err(|error| Error::system("writing the limits by prefix", error))?;
     for (listener, service) in config.listeners() {
         maps.listen(&listener, service)
             .map_err(|error| Error::system("writing the listeners", error))?;

@@ -37,6 +37,7 @@ mod keys;
 mod listeners;
 mod maps;
 mod object;
+mod overrides;
 mod periodic;
 mod pinned;
 mod prefix;
@@ -44,9 +45,9 @@ mod socket;
 mod sys;
 
 pub use config::{
-    BanConfig, Config, ConfigError, Fragments, GatewayConfig, Key, ListFile, Listen, Mode, Policy,
-    Problem, Proof, Retry, ServiceConfig, Setting, SettingValue, SocketConfig, Versions,
-    parse_list, parse_prefix, read_list,
+    BanConfig, Config, ConfigError, Fragments, GatewayConfig, Key, ListFile, Listen, Mode,
+    OverrideConfig, Policy, Problem, Proof, Retry, ServiceConfig, Setting, SettingValue,
+    SocketConfig, Versions, parse_list, parse_prefix, read_list,
 };
 pub use control::{
     Adaptive, AuditEntry, BanTotals, Capture, CaptureFilter, CapturedPacket, Change, Condition,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::abi;
 use crate::error::{Error, Result};
 use crate::ledger::Services;
+use crate::overrides::Overrides;
 use crate::sys::ids;
 use crate::sys::map::{Map, PerCpuArray, first_value, map_info};
 use crate::sys::region::Shared;
@@ -19,6 +20,11 @@ pub(crate) struct Maps {
     pub(crate) control_map: OwnedFd,
     pub(crate) services: Arc<Shared<Services>>,
     pub(crate) services_map: OwnedFd,
+    /// Limits by prefix; `overrides.rs` writes them.
+    pub(crate) overrides: Arc<Shared<Overrides>>,
+    pub(crate) overrides_map: OwnedFd,
+    pub(crate) overrides4: Map<abi::equic_override4_key, u32>,
+    pub(crate) overrides6: Map<abi::equic_override6_key, u32>,
     pub(crate) rates: Shared<abi::equic_service_rates>,
     /// A secret: it is not to be printed.
     pub(crate) ring: Arc<Shared<abi::equic_ring>>,
@@ -29,6 +35,7 @@ pub(crate) struct Maps {
     pub(crate) acl4: Map<abi::equic_acl4_key, abi::equic_acl_entry>,
     pub(crate) acl6: Map<abi::equic_acl6_key, abi::equic_acl_entry>,
     pub(crate) sources: Map<abi::equic_source, abi::equic_source_state>,
+    pub(crate) prefixes: Map<abi::equic_prefix, u64>,
     pub(crate) handshakes: Map<abi::equic_handshake_key, abi::equic_handshake>,
     pub(crate) counters: PerCpuArray<abi::equic_counter>,
     pub(crate) events: OwnedFd,
@@ -52,9 +59,10 @@ pub(crate) const NOTES: &str = "equic_notes";
 pub(crate) const AUDIT: &str = "equic_audit";
 
 /// The names of the maps that user space needs. `.rodata` has the object's name in front of it.
-pub(crate) const NAMES: [&str; 17] = [
+pub(crate) const NAMES: [&str; 21] = [
     ".data.control",
     ".data.services",
+    ".data.own",
     ".data.rates",
     ".data.ring",
     ".data.explain",
@@ -64,7 +72,10 @@ pub(crate) const NAMES: [&str; 17] = [
     "listeners",
     "acl4",
     "acl6",
+    "overrides4",
+    "overrides6",
     "sources",
+    "prefixes",
     "handshakes",
     "counters",
     "events",
@@ -108,6 +119,7 @@ impl Maps {
         )?;
         let rodata = take(".rodata")?;
         let services = take(".data.services")?;
+        let overrides = take(".data.own")?;
         let ring = take(".data.ring")?;
         let report = take(REPORT).ok();
         let notes_map = take(NOTES).ok();
@@ -117,6 +129,10 @@ impl Maps {
             control_map: control,
             services: Arc::new(shared(&services).map_err(wrong(".data.services"))?),
             services_map: services,
+            overrides: Arc::new(shared(&overrides).map_err(wrong(".data.own"))?),
+            overrides_map: overrides,
+            overrides4: Map::new(take("overrides4")?).map_err(wrong("overrides4"))?,
+            overrides6: Map::new(take("overrides6")?).map_err(wrong("overrides6"))?,
             rates: shared(&take(".data.rates")?).map_err(wrong(".data.rates"))?,
             ring: Arc::new(shared(&ring).map_err(wrong(".data.ring"))?),
             ring_map: ring,
@@ -126,6 +142,7 @@ impl Maps {
             acl4: Map::new(take("acl4")?).map_err(wrong("acl4"))?,
             acl6: Map::new(take("acl6")?).map_err(wrong("acl6"))?,
             sources: Map::new(take("sources")?).map_err(wrong("sources"))?,
+            prefixes: Map::new(take("prefixes")?).map_err(wrong("prefixes"))?,
             handshakes: Map::new(take("handshakes")?).map_err(wrong("handshakes"))?,
             counters: PerCpuArray::new(take("counters")?).map_err(wrong("counters"))?,
             events: take("events")?,

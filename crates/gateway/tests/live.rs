@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use equic_gateway::{
     Action, CaptureFilter, Config, Control, Error, Gateway, ListAction, LoadOptions, Mode,
-    ObjectSource, Rate, Reason, SortBy,
+    ObjectSource, OverrideConfig, Rate, Reason, SortBy, Status,
 };
 use support::{Child, Initial, await_that, config, in_namespace, ip, root};
 
@@ -320,9 +320,13 @@ fn another_process_s_gateway_is_controlled() {
         );
         control.set("dry_run", "on").unwrap();
         control.set("new_per_source", "20/s burst 40").unwrap();
+        control.set("new_per_v6_48", "100/min").unwrap();
+        control.set("unproven_per_service", "1000/s").unwrap();
         let status = control.status().unwrap();
         assert_eq!(status.services[0].config.max_connections, 7);
         assert_eq!(status.services[0].config.new_per_source, Rate::per_second(20, 40));
+        assert_eq!(status.services[0].config.new_per_v6_48.to_string(), "100/min");
+        assert_eq!(status.services[0].config.unproven_per_service.to_string(), "1000/s");
         assert_eq!(status.services[0].config.listen, Config::for_port(4433).services[0].listen);
         assert!(status.dry_run && status.owner.alive && status.owner.pid == child.id());
         assert!(serde_json::to_string(&status).unwrap().contains("\"max_connections\":7"));
@@ -419,6 +423,7 @@ fn snapshots_know_what_the_gateway_knows() {
         config.services[0].max_connections = 2;
         // Loading the copy may take a while on a busy machine.
         config.services[0].handshake_timeout = Duration::from_secs(600);
+        config.services[0].new_per_v4_24 = "1/h burst 1".parse().unwrap();
         let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
         gateway.control().deny("203.0.113.0/24".parse().unwrap(), None).unwrap();
         let mut initial = Initial::from("192.0.2.50:77");
@@ -439,6 +444,10 @@ fn snapshots_know_what_the_gateway_knows() {
         assert_eq!(judge(&Initial::from(A).next()), verdict(Reason::Quota, 3, "192.0.2.1"));
         assert_eq!(judge(&under_way), verdict(Reason::Underway, 0, "192.0.2.50"));
         assert_eq!(
+            judge(&Initial::from("192.0.2.60:1").next()),
+            verdict(Reason::RateNewPrefix, 0, "192.0.2.60")
+        );
+        assert_eq!(
             judge(&Initial::from("203.0.113.5:1").next()),
             verdict(Reason::Denied, 0, "203.0.113.5")
         );
@@ -455,6 +464,86 @@ fn snapshots_know_what_the_gateway_knows() {
             copy.test_run(&[0; 60], Some(u32::MAX >> 1)),
             Err(Error::NoSuchInterface { .. })
         ));
+    });
+}
+
+#[test]
+fn limits_of_prefixes_and_services_begin_and_end_while_it_runs() {
+    in_namespace(|| {
+        let gateway = Gateway::load(&config("wide"), ObjectSource::Embedded).unwrap();
+        let control = gateway.control();
+        let from =
+            |source: &str| gateway.test_run(&Initial::from(source).next(), None).unwrap().action;
+        let set = |key: &str, value: &str| drop(control.set(key, value).unwrap());
+        set("new_per_v4_24", "1/h burst 1");
+        assert_eq!(from("198.51.100.1:1"), Action::Pass);
+        assert_eq!(from("198.51.100.2:1"), Action::Drop);
+        assert_eq!(from("198.51.101.2:1"), Action::Pass);
+        let prefixes = |status: Status| {
+            let table =
+                status.tables.iter().find(|table| table.name == "prefixes").unwrap().clone();
+            (table.entries, status.tallies.prefixes_created, status.tallies.prefixes_evicted)
+        };
+        assert_eq!(prefixes(control.status().unwrap()), (2, 2, 0));
+        set("new_per_v4_24", "off");
+        assert_eq!(from("198.51.100.3:1"), Action::Pass);
+
+        set("packets_per_service", "1/h burst 1");
+        assert_eq!(from("198.51.100.4:1"), Action::Pass);
+        assert_eq!(from("203.0.113.5:1"), Action::Drop);
+        set("packets_per_service", "off");
+        assert_eq!(from("203.0.113.6:1"), Action::Pass);
+        let verdicts = &control.status().unwrap().services[0].verdicts;
+        let counted =
+            |reason| verdicts.iter().find(|row| row.reason == reason).map_or(0, |row| row.dropped);
+        let refused = [Reason::RateNewPrefix, Reason::RatePacketsService].map(counted);
+        assert_eq!(refused, [1, 1]);
+    });
+}
+
+#[test]
+fn limits_by_prefix_are_the_program_s_and_the_servers() {
+    in_namespace(|| {
+        let own = |prefix: &str, max| OverrideConfig {
+            prefixes: vec![prefix.parse().unwrap()],
+            max_connections: Some(max),
+            ..OverrideConfig::default()
+        };
+        let mut config = config("own");
+        config.services[0].max_connections = 1;
+        config.services[0].overrides = vec![own("198.51.100.0/24", 2), own("2001:db8::/32", 3)];
+        let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
+        let control = gateway.control();
+        let service = gateway.ledger().unwrap().service_at(0).unwrap();
+        let mut initial = Initial::from("198.51.100.1:1");
+        let mut action = || gateway.test_run(&initial.next(), None).unwrap().action;
+        let guard = service.opened("198.51.100.1:1".parse().unwrap());
+        assert_eq!(action(), Action::Pass);
+        let second = service.opened("198.51.100.1:2".parse().unwrap());
+        assert_eq!(action(), Action::Drop);
+        assert!(!second.over_limit() && service.full("198.51.100.1:3".parse().unwrap()));
+        assert_eq!(control.services().unwrap()[0].overrides, config.services[0].overrides);
+        assert_eq!(control.sources(1, SortBy::Connections).unwrap()[0].limit, 2);
+        let copy = control.snapshot(ObjectSource::Embedded).unwrap();
+        assert_eq!(
+            copy.test_run(&Initial::from("198.51.100.1:9").next(), None).unwrap().action,
+            Action::Drop
+        );
+
+        // One goes, one stays, one comes, and one has another limit.
+        let mut services = config.services.clone();
+        services[0].overrides = vec![own("203.0.113.0/24", 5), own("198.51.100.0/24", 3)];
+        control.set_overrides(&services).unwrap();
+        assert_eq!(action(), Action::Pass);
+        assert!(!service.full("198.51.100.1:3".parse().unwrap()));
+        assert_eq!(service.limit_for("203.0.113.1:1".parse().unwrap()), 5);
+        assert_eq!(service.limit_for("[2001:db8::1]:1".parse().unwrap()), 1);
+        services[0].overrides.clear();
+        control.set_overrides(&services).unwrap();
+        assert_eq!(action(), Action::Drop);
+        assert!(second.over_limit());
+        assert_eq!(control.services().unwrap()[0].overrides, []);
+        drop((guard, second));
     });
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use equic_gateway::{
     Action, Config, Control, Error, Gateway, JoinedServer, Ledger, LedgerStatus, ObjectSource,
-    SocketConfig, SocketHost, TokenKeys,
+    OverrideConfig, SocketConfig, SocketHost, TokenKeys,
 };
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
@@ -130,14 +130,21 @@ fn with_keys() -> Vec<u8> {
 }
 
 fn good() -> Vec<u8> {
-    request(1, equic_gateway::abi::EQUIC_ABI_VERSION)
+    request(2, equic_gateway::abi::EQUIC_ABI_VERSION)
 }
 
 #[test]
 fn a_server_without_privileges_counts_until_it_ends() {
     in_namespace(|| {
         let (_dir, path) = place();
-        let (gateway, _host, config) = at_socket("nobody", &path, |_| {});
+        let (gateway, _host, config) = at_socket("nobody", &path, |config| {
+            let own = OverrideConfig {
+                prefixes: vec!["198.51.100.0/24".parse().unwrap()],
+                max_connections: Some(7),
+                ..OverrideConfig::default()
+            };
+            config.services[0].overrides = vec![own];
+        });
         assert_eq!(action(&gateway, "192.0.2.1:1"), Action::Pass);
         let child = Child::start("server", path.to_str().unwrap());
         child.ready();
@@ -153,6 +160,12 @@ fn a_server_without_privileges_counts_until_it_ends() {
         let service = ledger.service("quic").unwrap();
         let guard = service.opened(A.parse().unwrap());
         assert_eq!((service.limit(), guard.over_limit(), ledger.slot()), (1, false, Some(1)));
+        let limit = || service.limit_for("198.51.100.9:1".parse().unwrap());
+        assert_eq!((limit(), service.limit_for(A.parse().unwrap())), (7, 1));
+        let mut changed = config.services.clone();
+        changed[0].overrides[0].max_connections = Some(8);
+        gateway.control().set_overrides(&changed).unwrap();
+        await_that("the server sees the other limit", || limit() == 8);
         assert!(ledger.gateway_alive());
         let by_all = gateway.control().sources(1, equic_gateway::SortBy::Connections).unwrap();
         assert_eq!(by_all[0].connections, 4);
@@ -437,7 +450,7 @@ fn nonsense_is_turned_down_and_nothing_of_it_stays() {
         let raw = Raw::connect(&path);
         raw.say(&whole, &many);
         let (status, _, with) = raw.hear().expect("a place");
-        assert_eq!((status, with.len()), (0, 5));
+        assert_eq!((status, with.len()), (0, 6));
         await_that("two are there", || servers(&gateway).len() == 2);
         // Who has a place and says more has none.
         raw.say(&whole, &many);
@@ -746,7 +759,7 @@ fn pry(path: &Path) {
     let raw = Raw::connect(path);
     raw.say(&with_keys(), &[]);
     let (status, _, with) = raw.hear().unwrap();
-    assert_eq!((status, with.len()), (0, 6));
+    assert_eq!((status, with.len()), (0, 7));
     assert!(map(&with[0], libc::PROT_READ | libc::PROT_WRITE).is_some(), "its own ledger");
     for fd in &with[1..] {
         assert!(map(fd, libc::PROT_READ | libc::PROT_WRITE).is_none());

@@ -21,6 +21,24 @@ pub(crate) struct Limits {
     /// New connections per source, as `20/s burst 40`
     #[arg(long, value_name = "RATE")]
     new_per_source: Option<Rate>,
+    /// New connections per IPv4 /32
+    #[arg(long, value_name = "RATE")]
+    new_per_v4_32: Option<Rate>,
+    /// New connections per IPv4 /24
+    #[arg(long, value_name = "RATE")]
+    new_per_v4_24: Option<Rate>,
+    /// New connections per IPv6 /64
+    #[arg(long, value_name = "RATE")]
+    new_per_v6_64: Option<Rate>,
+    /// New connections per IPv6 /56
+    #[arg(long, value_name = "RATE")]
+    new_per_v6_56: Option<Rate>,
+    /// New connections per IPv6 /48
+    #[arg(long, value_name = "RATE")]
+    new_per_v6_48: Option<Rate>,
+    /// New connections per IPv6 /32
+    #[arg(long, value_name = "RATE")]
+    new_per_v6_32: Option<Rate>,
     /// New connections of all sources together
     #[arg(long, value_name = "RATE")]
     new_per_service: Option<Rate>,
@@ -39,6 +57,12 @@ pub(crate) struct Limits {
     /// UDP payload bytes per source, as `10MB/s burst 1MB`
     #[arg(long, value_name = "RATE")]
     bytes_per_source: Option<Rate>,
+    /// Packets of all sources together, those of open connections too
+    #[arg(long, value_name = "RATE")]
+    packets_per_service: Option<Rate>,
+    /// Packets that open no connection, of all sources together that have none
+    #[arg(long, value_name = "RATE")]
+    unproven_per_service: Option<Rate>,
     /// How long a handshake that was let in may take
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     handshake_timeout: Option<Duration>,
@@ -77,12 +101,20 @@ impl Limits {
         set(&mut service.policy, self.policy);
         set(&mut service.max_connections, self.max_connections);
         set(&mut service.new_per_source, self.new_per_source);
+        set(&mut service.new_per_v4_32, self.new_per_v4_32);
+        set(&mut service.new_per_v4_24, self.new_per_v4_24);
+        set(&mut service.new_per_v6_64, self.new_per_v6_64);
+        set(&mut service.new_per_v6_56, self.new_per_v6_56);
+        set(&mut service.new_per_v6_48, self.new_per_v6_48);
+        set(&mut service.new_per_v6_32, self.new_per_v6_32);
         set(&mut service.new_per_service, self.new_per_service);
         set(&mut service.answers_per_service, self.answers_per_service);
         set(&mut service.retry_above, self.retry_above);
         set(&mut service.retry_hold, self.retry_hold);
         set(&mut service.packets_per_source, self.packets_per_source);
         set(&mut service.bytes_per_source, self.bytes_per_source);
+        set(&mut service.packets_per_service, self.packets_per_service);
+        set(&mut service.unproven_per_service, self.unproven_per_service);
         set(&mut service.handshake_timeout, self.handshake_timeout);
         set(&mut service.fragments, self.fragments);
         service.require_fixed_bit |= self.require_fixed_bit;
@@ -116,9 +148,17 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
     }
     for (rate, what) in [
         (service.new_per_source, "new per source"),
+        (service.new_per_v4_32, "new per IPv4 /32"),
+        (service.new_per_v4_24, "new per IPv4 /24"),
+        (service.new_per_v6_64, "new per IPv6 /64"),
+        (service.new_per_v6_56, "new per IPv6 /56"),
+        (service.new_per_v6_48, "new per IPv6 /48"),
+        (service.new_per_v6_32, "new per IPv6 /32"),
         (service.new_per_service, "new in all"),
         (service.packets_per_source, "packets per source"),
         (service.bytes_per_source, "bytes per source"),
+        (service.packets_per_service, "packets in all"),
+        (service.unproven_per_service, "packets of unknown sources"),
     ] {
         if !rate.is_off() {
             parts.push(format!("{rate} {what}"));
@@ -134,6 +174,11 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
     }
     if service.check_ids {
         parts.push("connection IDs are checked".to_owned());
+    }
+    let prefixes: usize = service.overrides.iter().map(|own| own.prefixes.len()).sum();
+    if prefixes > 0 {
+        let es = if prefixes == 1 { "" } else { "es" };
+        parts.push(format!("other limits for {prefixes} prefix{es}"));
     }
     if parts.is_empty() {
         parts.push("no limits: only malformed packets are dropped".to_owned());

@@ -1,7 +1,7 @@
 //! Settings of a service that need something of its servers, or their clients are lost. `equic gateway set` refuses
 //! them, and a gateway that has them warns, where a server has not said that it does its part.
 
-use equic_gateway::{Control, Error, JoinedServer, Retry, ServiceConfig, Setting};
+use equic_gateway::{Control, Error, JoinedServer, LedgerStatus, Retry, ServiceConfig, Setting};
 
 use crate::failure::{Done, Failure};
 
@@ -99,4 +99,53 @@ impl Need {
             .collect();
         (!lost.is_empty()).then(|| lost.join("; "))
     }
+}
+
+/// Whether some server that is heard of counts for a service.
+fn is_counted_for(ledgers: &[LedgerStatus], service: &str) -> bool {
+    let counts_for = |ledger: &LedgerStatus| {
+        let all = ledger.services.as_ref();
+        all.is_none_or(|services| services.iter().any(|one| one == service))
+    };
+    ledgers.iter().any(|ledger| ledger.counts && counts_for(ledger))
+}
+
+/// Fails if one of the settings would bound the packets of unknown sources at a service whose connections nobody
+/// counts: all sources are unknown there.
+pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Done {
+    for setting in settings.iter().filter(|setting| setting.limits_unproven()) {
+        let named = |name: &String| setting.service.as_ref().is_none_or(|one| one == name);
+        let ledgers = control.ledgers()?;
+        for service in control.service_names().into_iter().filter(named) {
+            if !is_counted_for(&ledgers, &service) {
+                let what = format!("all connections of `{service}` would share the limit");
+                let why = "no server counts its connections";
+                let mend =
+                    "start one that does (`equic serve --gateway`, libequic), or say --force";
+                return Err(Failure::because(what, why).mend(mend));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Services that bound the packets of unknown sources although nobody counts their connections; none: there are no
+/// such services.
+pub(super) fn uncounted(control: &Control) -> Option<String> {
+    let mut having = control.services().unwrap_or_default();
+    having.retain(|config| {
+        config.enabled && !config.check_ids && !config.unproven_per_service.is_off()
+    });
+    if having.is_empty() {
+        return None;
+    }
+    let ledgers = control.ledgers().ok()?;
+    let uncounted = having.iter().filter(|config| !is_counted_for(&ledgers, &config.name));
+    let names: Vec<&str> = uncounted.map(|config| config.name.as_str()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "service {}: no server counts its connections, so all of them share unproven_per_service",
+            names.join(", ")
+        )
+    })
 }

@@ -150,6 +150,17 @@ fn doubts(config: &Config) -> Vec<String> {
                 service.name
             ));
         }
+        if !service.unproven_per_service.is_off()
+            && !service.check_ids
+            && config.gateway.socket.is_none()
+        {
+            doubts.push(format!(
+                "service.{}.unproven_per_service: it knows who is connected from servers, and without \
+                 [gateway.socket] only servers with CAP_SYS_ADMIN can join: check with `equic gateway \
+                 status` that all do, or the connections of the others share this rate",
+                service.name
+            ));
+        }
         let confined = config.services.iter().any(|service| !service.users.is_empty());
         if service.check_ids && (config.gateway.socket.is_none() || confined) {
             let why = match config.gateway.socket {

@@ -5,7 +5,7 @@ use equic_report::table::{Column, Table};
 use serde_json::json;
 
 use super::Target;
-use super::needs::NEEDS;
+use super::needs::{NEEDS, check_counted};
 use super::save::{Saved, Saving};
 use crate::failure::Done;
 use crate::output;
@@ -26,7 +26,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     /// Have clients prove their addresses although there are servers that do not check the gateway's tokens, or
-    /// connection IDs checked although there are servers that make others
+    /// connection IDs checked although there are servers that make others, or packets of unknown sources limited
+    /// although no server says who is known
     #[arg(long)]
     force: bool,
     /// JSON (schema equic.gateway.set/1)
@@ -46,6 +47,7 @@ pub(super) fn run(args: &Args) -> Done {
         for need in &NEEDS {
             need.check(&control, &args.settings)?;
         }
+        check_counted(&control, &args.settings)?;
     }
     // All that can fail comes before the first change.
     let saving = match args.save {

@@ -239,6 +239,7 @@ fn tallies(status: &Status) -> Done {
     let rows = [
         (tallies.sources_evicted, "sources pushed out of their table by newer ones"),
         (tallies.handshakes_evicted, "handshakes pushed out or replaced by newer ones"),
+        (tallies.prefixes_evicted, "prefixes pushed out of their table by newer ones"),
         (overflow, "connections that found no room in a ledger"),
         (tallies.deep_headers, "packets with more headers than are walked (VLAN tags, IPv6)"),
         (tallies.events_lost, "drop events lost"),

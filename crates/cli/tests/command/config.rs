@@ -78,6 +78,11 @@ fn what_is_called_a_default_is_one() {
     };
     let rates = ServiceConfig {
         new_per_source: "20/s burst 40".parse().unwrap(),
+        new_per_v4_24: "100/s burst 400".parse().unwrap(),
+        new_per_v6_56: "40/s burst 80".parse().unwrap(),
+        new_per_v6_48: "100/s burst 400".parse().unwrap(),
+        new_per_v6_32: "1000/s".parse().unwrap(),
+        overrides: web.overrides.clone(),
         new_per_service: "5000/s".parse().unwrap(),
         users: vec!["www-data".to_owned()],
         ..example("web", web)

@@ -83,6 +83,35 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     mover.connect().fetch(10_000);
 }
 
+/// The same flood, where servers make no such IDs: who holds a connection does not notice, nor who opens one.
+#[test]
+fn unknown_senders_share_a_rate_and_connections_go_on() {
+    let Some(stage) = Stage::new("unproven", 2) else { return };
+    let gateway = stage.gateway(&[]);
+    let refused = stage.equic(&["set", "unproven_per_service=1/s burst 10"]);
+    assert!(refused.stderr.contains("no server counts"), "{}", refused.stderr);
+    assert_eq!(stage.status()["services"][0]["unproven_per_service"], "off");
+    stage.equic(&["set", "unproven_per_service=1/s burst 10", "--force"]).ok();
+    let condition = gateway.event("condition");
+    assert_eq!(condition["about"], "unproven", "{condition}");
+    let _server = stage.serve(&[]);
+    assert_eq!(gateway.event("recovered")["about"], "unproven");
+
+    let (host, other) = (stage.host(0), stage.host(1));
+    let link = host.peer(host.v4()).connect();
+    link.fetch(1_000_000);
+    stage.await_connections(host.v4(), 1);
+    let drops = || stage.verdict("rate_unproven");
+    assert_eq!(drops().packets, 0, "{}", stage.status());
+    forge(&stage, other);
+    crate::common::eventually("drops", || (drops().packets > FORGED / 2).then_some(()));
+    assert_eq!(drops().packets, drops().dropped);
+    let before = drops().packets;
+    link.fetch(1_000_000);
+    other.peer(other.v4()).connect().fetch(100_000);
+    assert_eq!(drops().packets, before, "{}", stage.status());
+}
+
 /// Nobody has IDs checked that a server does not make without saying so.
 #[test]
 fn servers_that_make_no_such_ids_are_told_of() {

@@ -6,7 +6,10 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{BanConfig, Config, ConfigError, GatewayConfig, Problem, ServiceConfig, SocketConfig};
+use super::{
+    BanConfig, Config, ConfigError, GatewayConfig, Problem, ServiceConfig, SocketConfig,
+    overrides_of,
+};
 use crate::abi;
 use crate::quantity::format_duration;
 
@@ -71,6 +74,7 @@ pub(super) fn check(config: &Config) -> Vec<Complaint> {
         all.push(Complaint { path, key: "service".to_owned(), message, missing });
     }
     check_services(&config.services, &mut all);
+    check_overrides(config, &mut all);
     for (index, net) in config.deny.iter().enumerate() {
         if config.allow.contains(net) {
             let path = vec![Step::Key("deny"), Step::Index(index)];
@@ -106,6 +110,24 @@ fn check_services(services: &[ServiceConfig], all: &mut Vec<Complaint>) {
                     false,
                 );
             }
+        }
+    }
+}
+
+fn check_overrides(config: &Config, all: &mut Vec<Complaint>) {
+    let room = abi::EQUIC_OVERRIDES as usize - 1;
+    let prefixes = overrides_of(&config.services).len();
+    for (index, service) in config.services.iter().enumerate() {
+        let step = [Step::Key("service"), Step::Index(index), Step::Key("override")];
+        let key = format!("service.{}.override", service.name);
+        for (number, message) in super::overrides::check(config, service) {
+            let path = [&step[..], &[Step::Index(number)]].concat();
+            all.push(Complaint::new(path, key.clone(), message));
+        }
+        if prefixes > room && !service.overrides.is_empty() {
+            let message = format!("{prefixes} prefixes of all services; there is room for {room}");
+            all.push(Complaint::new(step.to_vec(), key, message));
+            return;
         }
     }
 }
@@ -181,12 +203,15 @@ fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
         note("reasons", Err("without reasons nobody is ever banned: leave out [ban]".to_owned()));
     }
     for reason in &ban.reasons {
-        use crate::Reason::{BadToken, ForgedId, RateAnswers, Unproved};
-        if matches!(reason, BadToken | ForgedId | RateAnswers | Unproved) {
+        use crate::Reason::{BadToken, ForgedId, RateAnswers, RateUnproven, Unproved};
+        if matches!(reason, BadToken | ForgedId | RateAnswers | RateUnproven | Unproved) {
             note(
                 "reasons",
                 Err(format!("`{reason}` is charged to nobody, whose address is not proved")),
             );
+        }
+        if matches!(reason, crate::Reason::RatePacketsService | crate::Reason::RateNewPrefix) {
+            note("reasons", Err(format!("`{reason}` is for what many sources do together")));
         }
         if !reason.drops() || *reason == crate::Reason::Denied {
             let what = if reason.drops() { "is what a ban leads to" } else { "is no refusal" };

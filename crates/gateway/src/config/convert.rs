@@ -121,14 +121,38 @@ impl ServiceConfig {
             new_per_service: self.new_per_service.to_abi(),
             packets_per_source: self.packets_per_source.to_abi(),
             bytes_per_source: self.bytes_per_source.to_abi(),
+            packets_per_service: self.packets_per_service.to_abi(),
+            unproven_per_service: self.unproven_per_service.to_abi(),
+            new_per_prefix: self.prefix_rates().map(Rate::to_abi),
+            prefix_levels: levels_of(self.prefix_rates()),
             handshake_ns: nanos(self.handshake_timeout),
             name: c_name(&self.name),
+            overrides: super::overrides::families(self),
         }
+    }
+
+    /// Rates of new connections by prefix, in the order of `enum equic_prefix_level`.
+    fn prefix_rates(&self) -> [Rate; abi::EQUIC_PREFIX_LEVELS as usize] {
+        [
+            self.new_per_v4_32,
+            self.new_per_v4_24,
+            self.new_per_v6_64,
+            self.new_per_v6_56,
+            self.new_per_v6_48,
+            self.new_per_v6_32,
+        ]
     }
 }
 
-/// Settings of a live service. Its listeners are elsewhere; its group comes as a number.
+/// A bit for each rate that is on.
+fn levels_of(rates: [Rate; abi::EQUIC_PREFIX_LEVELS as usize]) -> u32 {
+    let on = rates.iter().enumerate().filter(|(_, rate)| !rate.is_off());
+    on.fold(0, |levels, (level, _)| levels | 1 << level)
+}
+
+/// Settings of a live service. Its listeners and its limits by prefix are elsewhere; its group comes as a number.
 pub(crate) fn service_from_abi(service: &abi::equic_service) -> ServiceConfig {
+    let [v4_32, v4_24, v6_64, v6_56, v6_48, v6_32] = service.new_per_prefix.map(Rate::from_abi);
     let mut config = ServiceConfig {
         name: from_c_name(&service.name),
         max_connections: service.max_connections,
@@ -156,9 +180,17 @@ pub(crate) fn service_from_abi(service: &abi::equic_service) -> ServiceConfig {
         retry_above: Rate::from_abi(service.retry_above),
         retry_hold: Duration::from_nanos(service.retry_hold_ns),
         new_per_source: Rate::from_abi(service.new_per_source),
+        new_per_v4_32: v4_32,
+        new_per_v4_24: v4_24,
+        new_per_v6_64: v6_64,
+        new_per_v6_56: v6_56,
+        new_per_v6_48: v6_48,
+        new_per_v6_32: v6_32,
         new_per_service: Rate::from_abi(service.new_per_service),
         packets_per_source: Rate::from_abi(service.packets_per_source),
         bytes_per_source: Rate::from_abi(service.bytes_per_source),
+        packets_per_service: Rate::from_abi(service.packets_per_service),
+        unproven_per_service: Rate::from_abi(service.unproven_per_service),
         handshake_timeout: Duration::from_nanos(service.handshake_ns),
         ..ServiceConfig::default()
     };

@@ -4,6 +4,7 @@
 //!   them in; `read.rs` reads the text, [`Config::validate`] checks what types cannot (`check.rs`);
 //! * `ban.rs`: `[ban]`; `listfile.rs`: list files, an address or prefix a line; `origin.rs`: tables of
 //!   autonomous systems and countries;
+//! * `overrides.rs`: `[[service.override]]`;
 //! * `types.rs`: listeners, prefixes, modes and policies, each readable from text;
 //! * `keys.rs`: the settings that can change while the gateway runs (`set KEY=VALUE`), over the
 //!   same parsers;
@@ -15,6 +16,7 @@ mod convert;
 mod keys;
 mod listfile;
 mod origin;
+mod overrides;
 mod problem;
 mod read;
 mod socket;
@@ -36,6 +38,8 @@ pub(crate) use convert::{
 pub use keys::{Key, Setting, SettingValue};
 pub use listfile::{parse_list, read_list};
 pub use origin::ListFile;
+pub use overrides::OverrideConfig;
+pub(crate) use overrides::{overrides_from_abi, overrides_of};
 pub use problem::{ConfigError, Problem};
 pub use socket::SocketConfig;
 pub(crate) use types::canonical_prefix;
@@ -167,12 +171,29 @@ pub struct ServiceConfig {
     pub retry_hold: Duration,
     /// New connections per source.
     pub new_per_source: Rate,
+    /// New connections per IPv4 /32.
+    pub new_per_v4_32: Rate,
+    /// New connections per IPv4 /24.
+    pub new_per_v4_24: Rate,
+    /// New connections per IPv6 /64.
+    pub new_per_v6_64: Rate,
+    /// New connections per IPv6 /56.
+    pub new_per_v6_56: Rate,
+    /// New connections per IPv6 /48.
+    pub new_per_v6_48: Rate,
+    /// New connections per IPv6 /32.
+    pub new_per_v6_32: Rate,
     /// New connections of all sources together.
     pub new_per_service: Rate,
     /// Packets per source.
     pub packets_per_source: Rate,
     /// UDP payload bytes per source.
     pub bytes_per_source: Rate,
+    /// Packets of all sources together that would pass, those of open connections too.
+    pub packets_per_service: Rate,
+    /// Packets that open no connection, of all sources together that have none and open none. Needs servers
+    /// that count their connections; without meaning with `check_ids`.
+    pub unproven_per_service: Rate,
     /// Longest time of a handshake that was let in; 100ms to 10m.
     #[serde(with = "duration")]
     pub handshake_timeout: Duration,
@@ -200,6 +221,9 @@ pub struct ServiceConfig {
     /// that may connect. Services of one group are counted together, so a user of one is of all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
+    /// `[[service.override]]`: limits for the sources in some prefixes.
+    #[serde(rename = "override", skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<OverrideConfig>,
 }
 
 impl Default for ServiceConfig {
@@ -215,9 +239,17 @@ impl Default for ServiceConfig {
             retry_above: Rate::per_second(500, 500),
             retry_hold: Duration::from_secs(30),
             new_per_source: Rate::OFF,
+            new_per_v4_32: Rate::OFF,
+            new_per_v4_24: Rate::OFF,
+            new_per_v6_64: Rate::OFF,
+            new_per_v6_56: Rate::OFF,
+            new_per_v6_48: Rate::OFF,
+            new_per_v6_32: Rate::OFF,
             new_per_service: Rate::OFF,
             packets_per_source: Rate::OFF,
             bytes_per_source: Rate::OFF,
+            packets_per_service: Rate::OFF,
+            unproven_per_service: Rate::OFF,
             handshake_timeout: Duration::from_secs(10),
             fragments: Fragments::Pass,
             dry_run: false,
@@ -229,6 +261,7 @@ impl Default for ServiceConfig {
             check_ids: false,
             group: None,
             users: Vec::new(),
+            overrides: Vec::new(),
         }
     }
 }

@@ -12,7 +12,8 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::check::{Complaint, Step, check};
 use super::{
-    BanConfig, Config, GatewayConfig, ListFile, Problem, ServiceConfig, SocketConfig, parse_prefix,
+    BanConfig, Config, GatewayConfig, ListFile, OverrideConfig, Problem, ServiceConfig,
+    SocketConfig, parse_prefix,
 };
 use crate::error::similar;
 use crate::quantity::parse_duration;
@@ -236,9 +237,17 @@ impl Reader<'_> {
             "retry_above" => service.retry_above, plain;
             "retry_hold" => service.retry_hold, duration;
             "new_per_source" => service.new_per_source, plain;
+            "new_per_v4_32" => service.new_per_v4_32, plain;
+            "new_per_v4_24" => service.new_per_v4_24, plain;
+            "new_per_v6_64" => service.new_per_v6_64, plain;
+            "new_per_v6_56" => service.new_per_v6_56, plain;
+            "new_per_v6_48" => service.new_per_v6_48, plain;
+            "new_per_v6_32" => service.new_per_v6_32, plain;
             "new_per_service" => service.new_per_service, plain;
             "packets_per_source" => service.packets_per_source, plain;
             "bytes_per_source" => service.bytes_per_source, plain;
+            "packets_per_service" => service.packets_per_service, plain;
+            "unproven_per_service" => service.unproven_per_service, plain;
             "handshake_timeout" => service.handshake_timeout, duration;
             "fragments" => service.fragments, plain;
             "dry_run" => service.dry_run, plain;
@@ -250,8 +259,29 @@ impl Reader<'_> {
             "check_ids" => service.check_ids, plain;
             "group" => service.group, optional;
             "users" => service.users, list;
+            "override" => service.overrides, overrides;
         );
         service
+    }
+
+    fn overrides(&mut self, at: &At, value: &Spanned<DeValue<'_>>, all: &mut Vec<OverrideConfig>) {
+        let DeValue::Array(list) = value.get_ref() else {
+            let message = "overrides are written [[service.override]], with two brackets";
+            return self.fail(at, value, message.to_owned());
+        };
+        for (index, value) in list.iter().enumerate() {
+            let at = at.index(index, None);
+            let mut own = OverrideConfig::default();
+            let Some(table) = self.table(&at, value) else { continue };
+            keys!(self, table, at;
+                "prefixes" => own.prefixes, prefixes;
+                "max_connections" => own.max_connections, optional;
+                "new_per_source" => own.new_per_source, optional;
+                "packets_per_source" => own.packets_per_source, optional;
+                "bytes_per_source" => own.bytes_per_source, optional;
+            );
+            all.push(own);
+        }
     }
 
     fn table<'v, 'i>(

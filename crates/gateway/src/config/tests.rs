@@ -1,8 +1,10 @@
 use super::*;
 use crate::config::listfile::parse_at_most;
 use crate::config::{
-    ConfigError, Key, Listen, Problem, Setting, parse_list, parse_prefix, read_list,
+    ConfigError, Key, Listen, OverrideConfig, Problem, Setting, overrides_from_abi, parse_list,
+    parse_prefix, read_list,
 };
+use ipnet::IpNet;
 
 const FULL: &str = r#"
 deny = ["203.0.113.0/24", "2001:db8:bad::/48"]
@@ -45,9 +47,17 @@ listen = ["443", 8443, "192.0.2.1:4433", "[::]:4434"]
 policy = "strict"
 max_connections = 5
 new_per_source = "20/s burst 40"
+new_per_v4_32 = "5/s burst 50"
+new_per_v4_24 = "40/s burst 90"
+new_per_v6_64 = "10/s burst 20"
+new_per_v6_56 = "30/s burst 40"
+new_per_v6_48 = "100/min"
+new_per_v6_32 = "500/s burst 2000"
 new_per_service = "1000/s"
 packets_per_source = "300/min"
 bytes_per_source = "10MB/s burst 1MB"
+packets_per_service = "50k/s burst 100k"
+unproven_per_service = "1000/s"
 handshake_timeout = "5s"
 fragments = "follow"
 dry_run = true
@@ -57,6 +67,16 @@ refuse_unknown_versions = true
 version_negotiation = true
 also_client = true
 group = "all"
+
+[[service.override]]
+prefixes = ["203.0.113.0/24", "2001:db8:77::/48"]
+max_connections = 500
+new_per_source = "200/s burst 400"
+
+[[service.override]]
+prefixes = ["198.51.100.0/24"]
+packets_per_source = "off"
+bytes_per_source = "1MB/s"
 
 [[service]]
 name = "dns"
@@ -83,7 +103,9 @@ fn a_full_file_reads_and_writes_back() {
 fn services_survive_the_kernel() {
     let config = Config::parse(FULL).unwrap();
     for service in &config.services {
-        let back = service_from_abi(&service.to_abi(7));
+        let mut back = service_from_abi(&service.to_abi(7));
+        // They are elsewhere.
+        back.overrides.clone_from(&service.overrides);
         let mut want = service.clone();
         (want.listen, want.group) = (Vec::new(), None);
         assert_eq!(back.to_abi(7), service.to_abi(7));
@@ -176,6 +198,68 @@ fn errors_name_line_and_key() {
         assert_eq!(line, Some(want), "{text}\n{error}");
     }
     assert!(Config::parse("").unwrap_err().to_string().contains("[[service]]"));
+}
+
+/// A service with an override, whose text begins in line 6.
+fn with_override(text: &str) -> String {
+    format!("[[service]]\nname = \"a\"\nlisten = [\"443\"]\n\n[[service.override]]\n{text}\n")
+}
+
+#[test]
+fn overrides_that_do_not_hold_are_told_of() {
+    let cases = [
+        ("max_connections = 5", 5, "write for example prefixes = "),
+        ("prefixes = [\"192.0.2.0/24\"]", 5, "sets no limit"),
+        ("prefixes = [\"2001:db8::/80\"]\nmax_connections = 5", 5, "2001:db8::/64"),
+        (
+            "prefixes = [\"192.0.2.0/24\", \"192.0.2.0/24\"]\nmax_connections = 5",
+            5,
+            "192.0.2.0/24 is there twice",
+        ),
+        ("prefixes = [\"192.0.2.1/24\"]\nmax_connections = 5", 6, "192.0.2.0/24"),
+        ("prefixes = [\"192.0.2.0/24\"]\nbytes_per_source = \"9/s\"", 5, "burst"),
+        ("prefixes = [\"192.0.2.0/24\"]\nretry = \"always\"", 7, "no such key"),
+    ];
+    for (text, line, part) in cases {
+        let error = Config::parse(&with_override(text)).expect_err(text);
+        let ConfigError::Problems { problems, .. } = &error else { panic!("{error:?}") };
+        let about = |problem: &&Problem| problem.to_string().contains(part);
+        let found = problems.iter().find(about).map(|problem| problem.line);
+        assert_eq!(found, Some(line), "{text}\n{error}");
+    }
+    let text = "[[service]]\nname = \"a\"\nlisten = [\"443\"]\noverride = 3\n";
+    assert!(Config::parse(text).unwrap_err().to_string().contains("4:12: service.a.override: "));
+}
+
+#[test]
+fn there_is_room_for_so_many_prefixes() {
+    let with = |count: u32| {
+        let prefix = |n: u32| std::net::Ipv4Addr::from_bits(0x0b00_0000 + (n << 8));
+        let net = |n| IpNet::new(prefix(n).into(), 24).unwrap();
+        let mut config = Config::for_port(443);
+        let prefixes = (0..count).map(net).collect();
+        let own = OverrideConfig { prefixes, max_connections: Some(5), ..Default::default() };
+        config.services[0].overrides = vec![own];
+        config.validate().map_err(|error| error.to_string())
+    };
+    assert_eq!(with(255), Ok(()));
+    assert!(with(256).unwrap_err().contains("256 prefixes of all services; there is room for 255"));
+}
+
+/// What the program has of overrides says what the configuration said.
+#[test]
+fn overrides_are_read_back() {
+    let config = Config::parse(FULL).unwrap();
+    let all = crate::overrides::in_memory(&config.services);
+    for (index, service) in (0..).zip(&config.services) {
+        assert_eq!(overrides_from_abi(index, &all), service.overrides);
+    }
+    let limit =
+        |service, ip: &str| crate::overrides::connections_limit(&all, service, ip.parse().unwrap());
+    assert_eq!(limit(0, "203.0.113.9"), Some(500));
+    assert_eq!(limit(0, "2001:db8:77:5::1"), Some(500));
+    assert_eq!(limit(0, "198.51.100.1"), None, "it sets another limit");
+    assert_eq!((limit(0, "203.0.114.9"), limit(1, "203.0.113.9")), (None, None));
 }
 
 /// Everything that is wrong, each with its place, in the order of the text.

@@ -31,10 +31,14 @@ pub struct Tallies {
     pub sources_created: u64,
     /// Entries put into `handshakes`.
     pub handshakes_created: u64,
+    /// Entries put into `prefixes`.
+    pub prefixes_created: u64,
     /// Sources pushed out by newer ones.
     pub sources_evicted: u64,
     /// Handshakes pushed out by newer ones, or replaced by a later attempt of the same client.
     pub handshakes_evicted: u64,
+    /// Prefixes pushed out by newer ones.
+    pub prefixes_evicted: u64,
     /// Packets with more VLAN tags or IPv6 extension headers than are walked: dropped, unless the
     /// gateway was told to pass them.
     pub deep_headers: u64,
@@ -52,6 +56,7 @@ pub(super) struct Counted {
     pub(super) tallies: Tallies,
     pub(super) sources: usize,
     pub(super) handshakes: usize,
+    pub(super) prefixes: usize,
 }
 
 impl Control {
@@ -76,22 +81,26 @@ impl Control {
         let totals = self.totals()?;
         let sources = self.maps.sources.entries().map_err(reading("the sources"))?.len();
         let handshakes = self.maps.handshakes.entries().map_err(reading("the handshakes"))?.len();
+        let prefixes = self.maps.prefixes.entries().map_err(reading("the prefixes"))?.len();
         let tally = |which: u32| {
             totals.get((abi::EQUIC_TALLY_BASE + which) as usize).map_or(0, |c| c.packets)
         };
         let sources_created = tally(abi::EQUIC_TALLY_SOURCES_CREATED);
         let handshakes_created = tally(abi::EQUIC_TALLY_HANDSHAKES_CREATED);
+        let prefixes_created = tally(abi::EQUIC_TALLY_PREFIXES_CREATED);
         let tallies = Tallies {
             sources_created,
             handshakes_created,
+            prefixes_created,
             sources_evicted: sources_created.saturating_sub(sources as u64),
             handshakes_evicted: handshakes_created.saturating_sub(handshakes as u64),
+            prefixes_evicted: prefixes_created.saturating_sub(prefixes as u64),
             deep_headers: tally(abi::EQUIC_TALLY_DEEP_HEADERS),
             events_lost: tally(abi::EQUIC_TALLY_EVENTS_LOST),
             stale_ledger: tally(abi::EQUIC_TALLY_STALE_LEDGER),
             contended: tally(abi::EQUIC_TALLY_CONTENDED),
         };
-        Ok(Counted { rows: self.rows(&totals)?, tallies, sources, handshakes })
+        Ok(Counted { rows: self.rows(&totals)?, tallies, sources, handshakes, prefixes })
     }
 
     /// Entries ever made in the table of sources.

@@ -100,8 +100,9 @@ impl Control {
         };
         lock(&self.state).ledgers.insert(membership.ledger_id(), Arc::clone(&memory));
         let table = Table::new(memory, Keying::new(&self.maps.load));
-        let (services, control) = (Arc::clone(&self.maps.services), Arc::clone(&self.maps.control));
-        let seat = Seat::first(table, services, Some(control), Tie::Place(membership));
+        let settings = (Arc::clone(&self.maps.services), Arc::clone(&self.maps.overrides));
+        let control = Arc::clone(&self.maps.control);
+        let seat = Seat::first(table, settings, Some(control), Tie::Place(membership));
         let ring = match keys {
             keys if keys.takes() => RingAccess::Shared(Arc::clone(&self.maps.ring)),
             _ => RingAccess::None,

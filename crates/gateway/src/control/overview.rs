@@ -16,7 +16,8 @@ use crate::abi;
 use crate::config::{address_bytes, from_c_name};
 use crate::error::Result;
 use crate::ledger::source::Source;
-use crate::prefix::{AclKey, prefix_text, source_prefix};
+use crate::overrides::connections_limit;
+use crate::prefix::{AclKey, ip_of, prefix_text, source_prefix};
 use crate::reason::Reason;
 use crate::sys;
 use crate::sys::ids;
@@ -137,6 +138,7 @@ impl Control {
         let states = self.maps.sources.entries().map_err(reading("the sources"))?;
         let services = self.maps.services.read();
         let live = || services.iter().take_while(|service| service.name[0] != 0);
+        let overrides = self.maps.overrides.read();
         // Of a group, for sources that are silent; the smallest, as in `sources`.
         let mut limits: HashMap<u32, u32> = HashMap::new();
         for service in live().filter(|service| service.max_connections != 0) {
@@ -159,7 +161,13 @@ impl Control {
                 },
                 since_ns: state.first_ns,
                 connections: count,
-                limit: service.map_or(0, |service| service.max_connections),
+                limit: service.map_or(0, |service| {
+                    let find = || {
+                        connections_limit(&overrides, key.service as usize, ip_of(source.addr()))
+                    };
+                    let own = (service.overrides != 0).then(find).flatten();
+                    own.unwrap_or(service.max_connections)
+                }),
                 packets: state.packets,
                 bytes: state.bytes,
                 drops: state.drops,

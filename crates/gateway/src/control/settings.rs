@@ -15,20 +15,19 @@ use crate::config::{
 use crate::error::{Error, Result};
 use crate::ledger::{no_such_service, service_names, services_of};
 use crate::quantity::Rate;
-use crate::sys::region::atomic;
+use crate::sys::region::{atomic, store_rate};
 
-/// Stores the two words of a rate so that the program, which reads the cost first, never sees a rate
-/// that is on with the burst of one that is off.
-macro_rules! store_rate {
-    ($live:expr, $field:ident, $rate:expr) => {{
-        let rate: abi::equic_rate = $rate;
-        let cost = atomic!(AtomicU64, $live, $field.cost_ns);
-        let burst = atomic!(AtomicU64, $live, $field.burst_ns);
-        if rate.cost_ns == 0 {
-            cost.store(0, Release);
+/// Stores the rate of a prefix level, and the bit that says whether it is on: the program looks at a level that
+/// is on, and finds no rate there for a moment, as one that is off.
+macro_rules! store_level {
+    ($live:expr, $new:expr, $level:expr) => {{
+        let (level, bit) = ($level as usize, 1 << $level);
+        store_rate!($live, new_per_prefix[level], $new.new_per_prefix[level]);
+        let levels = atomic!(AtomicU32, $live, prefix_levels);
+        if $new.prefix_levels & bit == 0 {
+            levels.fetch_and(!bit, Release);
         } else {
-            burst.store(rate.burst_ns, Release);
-            cost.store(rate.cost_ns, Release);
+            levels.fetch_or(bit, Release);
         }
     }};
 }
@@ -119,6 +118,7 @@ impl Control {
                 Key::all().for_each(|key| self.store(index, key, live, &new));
             }
         }
+        self.set_overrides(&config.services)?;
         let control = self.maps.control.pointer();
         let gateway = &config.gateway;
         atomic!(AtomicU32, control, dry_run).store(gateway.dry_run.into(), Relaxed);
@@ -130,6 +130,28 @@ impl Control {
             .map_err(|error| Error::system("writing the listeners", error))?;
         let both = [ListAction::Deny, ListAction::Allow];
         self.replace(Origin::Config, &both, &listed).map(drop)
+    }
+
+    /// Makes the limits by prefix those of these services, by their order. The program goes by them with its
+    /// next packet, and servers that joined by a socket within a tenth of a second.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    ///
+    /// # Panics
+    /// There are more services than a gateway has.
+    pub fn set_overrides(&self, services: &[ServiceConfig]) -> Result<()> {
+        let failed = |error| Error::system("writing the limits by prefix", error);
+        self.maps.set_overrides(services).map_err(failed)?;
+        assert!(services.len() <= abi::EQUIC_MAX_SERVICES as usize, "more services than there are");
+        for (index, service) in services.iter().enumerate() {
+            // SAFETY: `index` is inside the array, as just checked.
+            let live =
+                unsafe { self.maps.services.pointer().cast::<abi::equic_service>().add(index) };
+            let families = service.to_abi(0).overrides;
+            atomic!(AtomicU32, live, overrides).store(families, Relaxed);
+        }
+        Ok(())
     }
 
     /// Stores one setting of one service, and nothing else of it.
@@ -167,9 +189,21 @@ impl Control {
                 atomic!(AtomicU64, live, handshake_ns).store(new.handshake_ns, Relaxed);
             }
             Key::NewPerSource => store_rate!(live, new_per_source, new.new_per_source),
+            Key::NewPerV4Slash32 => store_level!(live, new, abi::EQUIC_PREFIX_V4_32),
+            Key::NewPerV4Slash24 => store_level!(live, new, abi::EQUIC_PREFIX_V4_24),
+            Key::NewPerV6Slash64 => store_level!(live, new, abi::EQUIC_PREFIX_V6_64),
+            Key::NewPerV6Slash56 => store_level!(live, new, abi::EQUIC_PREFIX_V6_56),
+            Key::NewPerV6Slash48 => store_level!(live, new, abi::EQUIC_PREFIX_V6_48),
+            Key::NewPerV6Slash32 => store_level!(live, new, abi::EQUIC_PREFIX_V6_32),
             Key::PacketsPerSource => store_rate!(live, packets_per_source, new.packets_per_source),
             Key::BytesPerSource => store_rate!(live, bytes_per_source, new.bytes_per_source),
             Key::NewPerService => store_rate!(live, new_per_service, new.new_per_service),
+            Key::PacketsPerService => {
+                store_rate!(live, packets_per_service, new.packets_per_service);
+            }
+            Key::UnprovenPerService => {
+                store_rate!(live, unproven_per_service, new.unproven_per_service);
+            }
             Key::Lease | Key::Events => {}
         }
     }

@@ -19,7 +19,7 @@ const LOOPBACK_IFINDEX: u32 = 1;
 
 impl Control {
     /// Loads the program once more, attached to nothing, with everything this gateway knows at this
-    /// moment: services, sources, handshakes, and the connection counts of all servers. Its clock
+    /// moment: services, sources, prefixes, handshakes, and the connection counts of all servers. Its clock
     /// stands still at the present; `Gateway::set_clock` moves it. The lists are the gateway's own, which
     /// the copy looks into and cannot change: they may be long.
     ///
@@ -68,6 +68,7 @@ impl Control {
             ..maps.control.read()
         });
         to.maps.services.copy_from(&maps.services);
+        to.maps.copy_overrides(maps).map_err(writing)?;
         to.maps.rates.copy_from(&maps.rates);
         to.maps.ring.copy_from(&maps.ring);
         to.maps.ports.copy_from(&maps.ports);
@@ -80,6 +81,9 @@ impl Control {
         let (keys, values): (Vec<_>, Vec<_>) =
             maps.handshakes.entries().map_err(reading("the handshakes"))?.into_iter().unzip();
         to.maps.handshakes.put_many(&keys, &values).1.map_err(writing)?;
+        let (keys, values): (Vec<_>, Vec<_>) =
+            maps.prefixes.entries().map_err(reading("the prefixes"))?.into_iter().unzip();
+        to.maps.prefixes.put_many(&keys, &values).1.map_err(writing)?;
         if !connections.is_empty() {
             copy.keep(to.join_counted(&connections)?);
         }

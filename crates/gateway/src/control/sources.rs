@@ -7,9 +7,10 @@ use serde::Serialize;
 
 use super::{Control, ListAction, reading};
 use crate::abi;
-use crate::config::service_from_abi;
+use crate::config::{ServiceConfig, service_from_abi};
 use crate::error::Result;
 use crate::ledger::source::Source;
+use crate::overrides::connections_limit;
 use crate::prefix::{prefix_text, source_prefix};
 use crate::reason::Reason;
 use crate::sys;
@@ -122,6 +123,7 @@ impl Control {
         });
         all.truncate(top);
         let now = sys::monotonic_ns();
+        let overrides = self.maps.overrides.read();
         let ms_since = |then: u64| now.saturating_sub(then) / 1_000_000;
         all.into_iter()
             .map(|(source, state, connections)| {
@@ -135,7 +137,14 @@ impl Control {
                             s.name[0] != 0
                                 && number.map_or(s.group == source.group, |n| n == *index)
                         })
-                        .map(|(s, _)| service_from_abi(s))
+                        .map(|(s, index)| {
+                            let own = (s.overrides != 0).then(|| {
+                                connections_limit(&overrides, index as usize, prefix.addr())
+                            });
+                            let service = service_from_abi(s);
+                            let max_connections = own.flatten().unwrap_or(service.max_connections);
+                            ServiceConfig { max_connections, ..service }
+                        })
                 };
                 Ok(SourceRow {
                     source: prefix_text(prefix),

@@ -5,7 +5,9 @@ use serde::Serialize;
 use super::members::Member;
 use super::{Adaptive, Control, CounterRow, Interface, Report, Tallies};
 use crate::abi;
-use crate::config::{Config, Listen, ServiceConfig, from_c_name, service_from_abi};
+use crate::config::{
+    Config, Listen, ServiceConfig, from_c_name, overrides_from_abi, service_from_abi,
+};
 use crate::error::Result;
 use crate::ledger::open_connections;
 use crate::quantity::{Rate, format_duration};
@@ -145,6 +147,7 @@ impl Control {
         let tables = vec![
             table("sources", counted.sources as u64, self.maps.sources.max_entries()),
             table("handshakes", counted.handshakes as u64, self.maps.handshakes.max_entries()),
+            table("prefixes", counted.prefixes as u64, self.maps.prefixes.max_entries()),
             table("ledger (fullest)", used, slots),
             table("acl4", lists.deny_v4 + lists.allow_v4, self.maps.acl4.max_entries()),
             table("acl6", lists.deny_v6 + lists.allow_v6, self.maps.acl6.max_entries()),
@@ -229,12 +232,14 @@ impl Control {
     pub fn services(&self) -> Result<Vec<ServiceConfig>> {
         let listeners = self.listeners()?;
         let services = self.maps.services.read();
+        let overrides = self.maps.overrides.read();
         let live = services.iter().take_while(|service| service.name[0] != 0);
         let groups: Vec<u32> = live.clone().map(|service| service.group).collect();
         Ok(live
             .enumerate()
             .map(|(index, service)| {
                 let mut config = service_from_abi(service);
+                config.overrides = overrides_from_abi(index as u32, &overrides);
                 let own = listeners.iter().filter(|(_, of)| *of == index).map(|(addr, _)| *addr);
                 config.listen = joined(own.collect());
                 // The name the configuration gave the group is not kept: its first service's is.

@@ -89,7 +89,10 @@ impl Ledger {
         );
         let services = Shared::anonymous().map_err(short)?;
         services.write(&services_of(config));
-        let seat = Seat::first(Table::new(memory, keying), Arc::new(services), None, Tie::None);
+        let overrides = Shared::anonymous().map_err(short)?;
+        overrides.write(&crate::overrides::in_memory(&config.services));
+        let settings = (Arc::new(services), Arc::new(overrides));
+        let seat = Seat::first(Table::new(memory, keying), settings, None, Tie::None);
         let core = Arc::new(Core::new(seat));
         Ok(Ledger { inner: Arc::new(Inner { _heartbeat: None, _follower: None, core }) })
     }
@@ -355,10 +358,17 @@ impl Service {
         self.number(&seat).map_or(0, |number| number.index)
     }
 
-    /// Connections a source may hold, as set this moment; 0: any number.
+    /// Connections a source may hold, as set this moment; 0: any number. For the sources in some prefixes the
+    /// service may have another limit: [`Service::limit_for`].
     pub fn limit(&self) -> u32 {
         let seat = self.inner.core.seat();
         self.number(&seat).map_or(0, |number| seat.limit(number.index))
+    }
+
+    /// Connections the peer's source may hold, as set this moment; 0: any number.
+    pub fn limit_for(&self, peer: SocketAddr) -> u32 {
+        let seat = self.inner.core.seat();
+        self.number(&seat).map_or(0, |number| seat.limit_for(number.index, peer.ip()))
     }
 
     /// Connections the peer's source holds in this process.
@@ -372,7 +382,7 @@ impl Service {
     /// the address may still be forged: the answer changes nothing.
     pub fn full(&self, peer: SocketAddr) -> bool {
         let seat = self.inner.core.seat();
-        self.exceeds(&seat, self.count(peer).saturating_add(1))
+        self.exceeds(&seat, peer.ip(), self.count(peer).saturating_add(1))
     }
 
     /// Counts a connection, from the completed handshake until the guard is dropped. The peer's
@@ -400,7 +410,8 @@ impl Service {
         let Some(source) = self.source(&seat, peer.ip()) else { return untracked };
         match seat.opened(source) {
             Some((_, count)) => {
-                Opened { count, over_limit: self.exceeds(&seat, count), untracked: false }
+                let over_limit = self.exceeds(&seat, peer.ip(), count);
+                Opened { count, over_limit, untracked: false }
             }
             None => {
                 seat.closed();
@@ -436,9 +447,9 @@ impl Service {
 
     /// Whether a server should close the connection that made it `count`: it is over the limit, and
     /// nobody asked for a dry run or, with the policy `strict`, for the kernel to see the excess.
-    fn exceeds(&self, seat: &Seat, count: u32) -> bool {
+    fn exceeds(&self, seat: &Seat, ip: IpAddr, count: u32) -> bool {
         self.number(seat).is_some_and(|number| {
-            let limit = seat.limit(number.index);
+            let limit = seat.limit_for(number.index, ip);
             limit != 0 && count > limit && seat.enforces(number.index)
         })
     }
@@ -480,7 +491,7 @@ impl Guard {
     /// in a dry run, nor with the policy `strict`, which acts on the excess itself. The allow list is
     /// not asked.
     pub fn over_limit(&self) -> bool {
-        self.service.exceeds(&self.service.inner.core.seat(), self.count)
+        self.service.exceeds(&self.service.inner.core.seat(), self.ip, self.count)
     }
 
     /// Whether the ledger had no room: this connection does not count towards the quota, and the

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
@@ -21,6 +22,7 @@ use crate::abi;
 use crate::config::from_c_name;
 use crate::gateway::lock;
 use crate::keys::RingAccess;
+use crate::overrides::{Overrides, connections_limit};
 use crate::socket::client::Lists;
 use crate::sys;
 use crate::sys::map::first_value_as;
@@ -53,9 +55,9 @@ pub(crate) struct SocketTie {
     pub(crate) ledger: u32,
     pub(crate) link: Mutex<Arc<OwnedFd>>,
     pub(crate) lists: Lists,
-    /// The gateway's control data and services. The kernel lets nobody map what may only be read,
+    /// The gateway's control data, services and limits by prefix. The kernel lets nobody map what may only be read,
     /// so the seat has copies, and the heartbeat's thread [refreshes](Seat::refresh) them.
-    pub(crate) settings: [OwnedFd; 2],
+    pub(crate) settings: [OwnedFd; 3],
 }
 
 /// A table, and the gateway that reads it.
@@ -67,6 +69,7 @@ pub(crate) struct Seat {
     pub(crate) carried_from: u64,
     pub(crate) table: Table,
     pub(crate) services: Arc<Shared<Services>>,
+    pub(crate) overrides: Arc<Shared<Overrides>>,
     /// None in memory.
     pub(crate) control: Option<Arc<Shared<abi::equic_control>>>,
     pub(crate) tie: Tie,
@@ -107,7 +110,7 @@ impl Core {
 impl Seat {
     pub(crate) fn first(
         table: Table,
-        services: Arc<Shared<Services>>,
+        (services, overrides): (Arc<Shared<Services>>, Arc<Shared<Overrides>>),
         control: Option<Arc<Shared<abi::equic_control>>>,
         tie: Tie,
     ) -> Seat {
@@ -116,6 +119,7 @@ impl Seat {
             carried_from: 0,
             table,
             services,
+            overrides,
             control,
             tie,
             ring: RingAccess::None,
@@ -142,6 +146,13 @@ impl Seat {
         assert!(index < abi::EQUIC_MAX_SERVICES as usize, "services are numbered from 0 to 63");
         // SAFETY: `index` is inside the array, as just checked.
         unsafe { self.services.pointer().cast::<abi::equic_service>().add(index) }
+    }
+
+    /// Connections that the source with this address may hold.
+    pub(crate) fn limit_for(&self, service: usize, ip: IpAddr) -> u32 {
+        let has_overrides = atomic!(AtomicU32, self.service(service), overrides).load(Relaxed) != 0;
+        let find = || connections_limit(&self.overrides.read(), service, ip);
+        has_overrides.then(find).flatten().unwrap_or_else(|| self.limit(service))
     }
 
     pub(crate) fn limit(&self, service: usize) -> u32 {
@@ -202,12 +213,13 @@ impl Seat {
     /// Reads the gateway's settings again, where they are copies. How long that will do.
     pub(crate) fn refresh(&self) -> Option<Duration> {
         let Tie::Socket(tie) = &self.tie else { return None };
-        let [control, services] = &tie.settings;
+        let [control, services, overrides] = &tie.settings;
         let read = || -> io::Result<()> {
             if let Some(copy) = &self.control {
                 copy.write(&first_value_as(control.as_fd())?);
             }
             self.services.write(&first_value_as(services.as_fd())?);
+            self.overrides.write(&first_value_as(overrides.as_fd())?);
             Ok(())
         };
         if let Err(error) = read() {

@@ -130,6 +130,27 @@ fn the_limit_is_the_live_one() {
 }
 
 #[test]
+fn a_prefix_may_have_another_limit() {
+    let mut config = config(1);
+    config.services[0].max_connections = 1;
+    let own = crate::OverrideConfig {
+        prefixes: vec!["192.0.2.0/24".parse().unwrap()],
+        max_connections: Some(2),
+        ..Default::default()
+    };
+    config.services[0].overrides = vec![own];
+    let ledger = Ledger::in_memory(&config).unwrap();
+    let service = ledger.service_at(0).unwrap();
+    let (inside, outside) = (peer("192.0.2.1:1"), peer("192.0.3.1:1"));
+    assert_eq!((service.limit_for(inside), service.limit_for(outside), service.limit()), (2, 1, 1));
+    let guards: Vec<Guard> = (0..3).map(|_| service.opened(inside)).collect();
+    assert_eq!(guards.iter().map(Guard::over_limit).collect::<Vec<_>>(), [false, false, true]);
+    let guards: Vec<Guard> = (0..2).map(|_| service.opened(outside)).collect();
+    assert_eq!(guards.iter().map(Guard::over_limit).collect::<Vec<_>>(), [false, true]);
+    assert!(service.full(inside) && service.increment(inside).over_limit);
+}
+
+#[test]
 fn services_count_apart_unless_in_a_group() {
     let mut config = config(3);
     config.services[0].group = Some("g".to_owned());

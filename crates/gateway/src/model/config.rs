@@ -1,5 +1,6 @@
 //! Configuration by an operator: services, listeners, and the options of the gateway as a whole.
 
+use super::prefix::PrefixRates;
 use super::rate::Rate;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -51,6 +52,34 @@ pub enum FragmentPolicy {
     Drop,
 }
 
+/// Limits of a service for the sources in a prefix. What is none is the service's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// An address of the prefix.
+    pub addr: IpAddr,
+    /// Its leading bits that make the prefix.
+    pub prefix_len: u8,
+    /// Connections a source may hold; 0: any number.
+    pub max_connections: Option<u32>,
+    /// New connections from one source.
+    pub new_per_source: Option<Rate>,
+    /// Packets from one source.
+    pub packets_per_source: Option<Rate>,
+    /// UDP payload bytes from one source.
+    pub bytes_per_source: Option<Rate>,
+}
+
+impl Override {
+    fn covers(&self, src: IpAddr) -> bool {
+        let bits = |addr: IpAddr, width: u8| match addr {
+            IpAddr::V4(addr) => u128::from(addr.to_bits()) << 96 >> (128 - u32::from(width)),
+            IpAddr::V6(addr) => addr.to_bits() >> (128 - u32::from(width)),
+        };
+        let same = |len| len == 0 || bits(self.addr, len) == bits(src, len);
+        self.addr.is_ipv4() == src.is_ipv4() && same(self.prefix_len)
+    }
+}
+
 /// One protected service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
@@ -88,14 +117,38 @@ pub struct Service {
     pub retry_hold_ns: u64,
     /// New connections from one source.
     pub new_per_source: Rate,
+    /// New connections from prefixes that a source is in.
+    pub new_per_prefix: PrefixRates,
     /// New connections from all sources together.
     pub new_per_service: Rate,
     /// Packets from one source.
     pub packets_per_source: Rate,
     /// UDP payload bytes from one source.
     pub bytes_per_source: Rate,
+    /// Packets that pass, from all sources together.
+    pub packets_per_service: Rate,
+    /// Packets that open nothing, from all sources together that have no connection and open none.
+    pub unproven_per_service: Rate,
     /// Nanoseconds a handshake that was let in may take.
     pub handshake_ns: u64,
+    /// Limits for the sources in some prefixes.
+    pub overrides: Vec<Override>,
+}
+
+impl Service {
+    /// As the source with this address sees it: with the limits of the longest of the prefixes that it is in
+    /// (section 13).
+    pub(super) fn for_source(&self, src: IpAddr) -> Service {
+        let mut service = self.clone();
+        let covering = self.overrides.iter().filter(|own| own.covers(src));
+        if let Some(own) = covering.max_by_key(|own| own.prefix_len) {
+            service.max_connections = own.max_connections.unwrap_or(self.max_connections);
+            service.new_per_source = own.new_per_source.unwrap_or(self.new_per_source);
+            service.packets_per_source = own.packets_per_source.unwrap_or(self.packets_per_source);
+            service.bytes_per_source = own.bytes_per_source.unwrap_or(self.bytes_per_source);
+        }
+        service
+    }
 }
 
 impl Default for Service {
@@ -119,10 +172,14 @@ impl Default for Service {
             retry_above: Rate::OFF,
             retry_hold_ns: 30_000_000_000,
             new_per_source: Rate::OFF,
+            new_per_prefix: PrefixRates::default(),
             new_per_service: Rate::OFF,
             packets_per_source: Rate::OFF,
             bytes_per_source: Rate::OFF,
+            packets_per_service: Rate::OFF,
+            unproven_per_service: Rate::OFF,
             handshake_ns: 10_000_000_000,
+            overrides: Vec::new(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::acl::{Acl, AclAction};
 use super::config::{Config, FragmentPolicy, Listener, QuotaPolicy, RetryPolicy, Service};
 use super::frame::{Datagram, FragmentKey, Frame, LaterFragment, parse};
+use super::prefix::PrefixKey;
 use super::quic::{Class, ConnectionId, Opening, Payload, Rules, classify};
 use super::{address_bytes, answer, ids};
 use crate::reason::Reason;
@@ -116,6 +117,8 @@ pub struct Tallies {
     pub handshakes_created: u64,
     /// Packets with headers that are not walked to the end.
     pub deep_headers: u64,
+    /// Entries put into the table of prefixes.
+    pub prefixes_created: u64,
 }
 
 /// One server process's connection counts.
@@ -218,9 +221,12 @@ pub struct Model {
     pub cell: Option<fn(&SourceKey) -> SourceKey>,
     sources: HashMap<SourceKey, SourceState>,
     handshakes: HashMap<HandshakeKey, Handshake>,
+    prefixes: HashMap<PrefixKey, u64>,
     fragments: HashMap<FragmentKey, Fragmented>,
     new_per_service: HashMap<usize, u64>,
     answers_per_service: HashMap<usize, u64>,
+    packets_per_service: HashMap<usize, u64>,
+    unproven_per_service: HashMap<usize, u64>,
     adaptive: HashMap<usize, Adaptive>,
     /// The frame that was sent back for the last one judged.
     answer: Option<Vec<u8>>,
@@ -362,6 +368,7 @@ impl Model {
         let Some((number, service)) = self.find_service(datagram.dst, datagram.dport) else {
             return Outcome::Foreign;
         };
+        let service = service.for_source(datagram.src);
         let (reason, unproved) = self.decide(number, &service, frame, datagram, now);
         // A UDP length that is not to be trusted is not counted either.
         let bytes = datagram.payload.map_or(datagram.ip_payload_len, |p| p.length) as u64;
@@ -445,6 +452,9 @@ impl Model {
         if service.check_ids && !exempt && self.is_forged_id(number, service, d, payload, now) {
             return (Reason::ForgedId, true);
         }
+        if !service.check_ids && !exempt && self.is_unproven(number, service, d, payload, now) {
+            return (Reason::RateUnproven, true);
+        }
         let mut proved = false;
         if service.retry != RetryPolicy::Never
             && !exempt
@@ -462,6 +472,9 @@ impl Model {
             .unwrap_or_else(|| self.decide_quic(number, service, d, payload, exempt, now));
         let reason = match reason {
             _ if exempt && !reason.drops() => Reason::Allowed,
+            _ if !reason.drops() && !self.has_room(number, service, now) => {
+                Reason::RatePacketsService
+            }
             Reason::New if proved => Reason::Proved,
             other => other,
         };
@@ -518,6 +531,40 @@ impl Model {
             }
             ids::Proof::None => true,
         }
+    }
+
+    /// Section 11: charges a packet that would pass to its service.
+    fn has_room(&mut self, number: usize, service: &Service, now: u64) -> bool {
+        let tat = self.packets_per_service.entry(number).or_insert(0);
+        service.packets_per_service.charge(tat, 1, now)
+    }
+
+    /// Section 11: whether the packet opens nothing, its source is not known, and the bucket of such packets is empty.
+    fn is_unproven(
+        &mut self,
+        number: usize,
+        service: &Service,
+        d: &Datagram<'_>,
+        payload: Payload<'_>,
+        now: u64,
+    ) -> bool {
+        if !matches!(
+            classify(payload, &rules(service)),
+            Ok(Class::Short | Class::Handshake(_) | Class::Early(_) | Class::Other)
+        ) {
+            return false;
+        }
+        let let_in = self
+            .sources
+            .get(&self.source_key(d.src, number as u32))
+            .and_then(|source| source.let_in_ns);
+        if let_in.is_some_and(|at| now.saturating_sub(at) <= service.handshake_ns)
+            || self.connections(&self.source_key(d.src, service.group), now) > 0
+        {
+            return false;
+        }
+        let tat = self.unproven_per_service.entry(number).or_insert(0);
+        !service.unproven_per_service.charge(tat, 1, now)
     }
 
     /// Section 8: whether an Initial brought proof of its address, which one of an attempt that was let in
@@ -707,11 +754,34 @@ impl Model {
         if !service.new_per_source.charge(&mut state.new_tat, 1, now) {
             return Some(Reason::RateNewSource);
         }
+        if !self.has_room_in_prefixes(number, service, src, now) {
+            return Some(Reason::RateNewPrefix);
+        }
         let tat = self.new_per_service.entry(number).or_insert(0);
         if !service.new_per_service.charge(tat, 1, now) {
             return Some(Reason::RateNewService);
         }
         None
+    }
+}
+
+impl Model {
+    /// Section 12: charges an opening to the prefixes that its source is in.
+    fn has_room_in_prefixes(
+        &mut self,
+        number: usize,
+        service: &Service,
+        src: IpAddr,
+        now: u64,
+    ) -> bool {
+        let (tallies, prefixes) = (&mut self.tallies, &mut self.prefixes);
+        service.new_per_prefix.buckets(number, src).into_iter().all(|(key, rate)| {
+            let tat = prefixes.entry(key).or_insert_with(|| {
+                tallies.prefixes_created += 1;
+                0
+            });
+            rate.charge(tat, 1, now)
+        })
     }
 }
 

@@ -8,7 +8,7 @@
 //! Start at [`Model::judge`]. `frame` finds the UDP datagram in a frame (policy.md section 1),
 //! `quic` classifies its payload (section 3), `judge` takes the steps of section 2 in order, `rate`
 //! is the token bucket (section 4), `acl` the lists, `answer` what is sent back (sections 8 and 9), `ids` the
-//! connection IDs (section 10), and `config` what an operator sets. The tables of the model are unbounded: nothing is ever
+//! connection IDs (section 10), `prefix` the prefixes of a source (section 12), and `config` what an operator sets. The tables of the model are unbounded: nothing is ever
 //! evicted from them.
 
 mod acl;
@@ -17,6 +17,7 @@ mod config;
 mod frame;
 mod ids;
 mod judge;
+mod prefix;
 mod quic;
 mod rate;
 #[cfg(test)]
@@ -24,12 +25,13 @@ mod tests;
 
 pub use acl::{Acl, AclAction, AclEntry};
 pub use config::{
-    Config, FragmentPolicy, Listener, QuotaPolicy, RetryPolicy, Service, TakenVersions,
+    Config, FragmentPolicy, Listener, Override, QuotaPolicy, RetryPolicy, Service, TakenVersions,
 };
 pub use frame::{
     Datagram, FragmentKey, Frame, LaterFragment, MAX_EXTENSION_HEADERS, parse as parse_frame,
 };
 pub use judge::{Counter, Ledger, Model, Outcome, SourceKey, SourceState, Tallies, Verdict};
+pub use prefix::PrefixRates;
 pub use quic::{Class, ConnectionId, Opening, Payload, Rules, classify};
 pub use rate::Rate;
 

@@ -167,7 +167,8 @@ fn ask(who: &Who, ledger: u32) -> Result<Given> {
 fn seat(path: &Path, answer: &Answer, mut with: Vec<OwnedFd>, link: OwnedFd) -> Result<Seat> {
     let failed = |error| Error::system("mapping what the gateway sent", error);
     let ring = if with.len() > DESCRIPTORS { with.pop() } else { None };
-    let Ok([ledger, control, services, acl4, acl6]) = <[OwnedFd; DESCRIPTORS]>::try_from(with)
+    let Ok([ledger, control, services, overrides, acl4, acl6]) =
+        <[OwnedFd; DESCRIPTORS]>::try_from(with)
     else {
         return Err(strange(path, "not as many descriptors as there should be"));
     };
@@ -183,6 +184,7 @@ fn seat(path: &Path, answer: &Answer, mut with: Vec<OwnedFd>, link: OwnedFd) -> 
     if !fits
         || size(&control)? != size_of::<abi::equic_control>()
         || size(&services)? != size_of::<crate::ledger::Services>()
+        || size(&overrides)? != size_of::<crate::overrides::Overrides>()
         || ring
             .as_ref()
             .map(size)
@@ -194,17 +196,18 @@ fn seat(path: &Path, answer: &Answer, mut with: Vec<OwnedFd>, link: OwnedFd) -> 
     let memory = Memory::of_map(ledger.as_fd(), keying.buckets(), true).map_err(failed)?;
     let copied = Arc::new(Shared::anonymous().map_err(failed)?);
     let copies = Arc::new(Shared::anonymous().map_err(failed)?);
+    let own = Arc::new(Shared::anonymous().map_err(failed)?);
     let lists =
         Lists { acl4: Map::new(acl4).map_err(failed)?, acl6: Map::new(acl6).map_err(failed)? };
     let tie = SocketTie {
         ledger: answer.ledger,
         link: Mutex::new(Arc::new(link)),
         lists,
-        settings: [control, services],
+        settings: [control, services, overrides],
     };
     let table = Table::new(Arc::new(memory), keying);
     let ring = ring.map_or(RingAccess::None, RingAccess::ReadOnly);
-    let seat = Seat { ring, ..Seat::first(table, copies, Some(copied), Tie::Socket(tie)) };
+    let seat = Seat { ring, ..Seat::first(table, (copies, own), Some(copied), Tie::Socket(tie)) };
     seat.refresh();
     Ok(seat)
 }

@@ -83,8 +83,8 @@ struct State {
     listener: OwnedFd,
     control: Control,
     rules: Rules,
-    /// Descriptors that every server gets to read: control data, services, lists.
-    shared: [OwnedFd; 4],
+    /// Descriptors that every server gets to read: control data, services, limits by prefix, lists.
+    shared: [OwnedFd; 5],
     /// The key ring, to be read: for servers that ask for it and may have it.
     ring: OwnedFd,
     waiting: Vec<Waiting>,
@@ -154,13 +154,14 @@ impl SocketHost {
         let rules = Rules::of(config, socket)?;
         let failed = |error| Error::system("opening the gateway's maps for reading", error);
         let maps = control.maps();
-        let shared = [&maps.control_map, &maps.services_map].map(|fd| ids::read_only(fd.as_fd()));
-        let [settings, services] = shared;
+        let shared = [&maps.control_map, &maps.services_map, &maps.overrides_map];
+        let [settings, services, overrides] = shared.map(|fd| ids::read_only(fd.as_fd()));
         let lists = [maps.acl4.as_fd(), maps.acl6.as_fd()].map(ids::read_only);
         let [acl4, acl6] = lists;
         let shared = [
             settings.map_err(failed)?,
             services.map_err(failed)?,
+            overrides.map_err(failed)?,
             acl4.map_err(failed)?,
             acl6.map_err(failed)?,
         ];
@@ -397,8 +398,8 @@ impl State {
             load: self.control.maps().load,
             message: String::new(),
         };
-        let [settings, services, acl4, acl6] = self.shared.each_ref().map(AsFd::as_fd);
-        let mut with = vec![membership.ledger(), settings, services, acl4, acl6];
+        let mut with = vec![membership.ledger()];
+        with.extend(self.shared.iter().map(AsFd::as_fd));
         with.extend(gives.then(|| self.ring.as_fd()));
         if unix::tell(&one.link, &answer.to_bytes(), &with).is_err() {
             return Err((Status::Busy, "it did not listen".to_owned()));

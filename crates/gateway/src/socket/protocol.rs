@@ -6,14 +6,15 @@ use crate::config::{c_name, from_c_name};
 use crate::keys::TokenKeys;
 
 /// Version of this protocol.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 /// Bytes of a request.
 pub(crate) const REQUEST: usize = 64;
 /// Bytes of an answer.
 pub(crate) const ANSWER: usize = 256;
-/// Descriptors with [`Status::Seat`]: ledger; control data, services, IPv4 list, IPv6 list. Behind them, for
+/// Descriptors with [`Status::Seat`]: ledger; control data, services, limits by prefix, IPv4 list, IPv6 list.
+/// Behind them, for
 /// servers that ask for it and may have it, the key ring.
-pub(crate) const DESCRIPTORS: usize = 5;
+pub(crate) const DESCRIPTORS: usize = 6;
 
 /// A server asks for a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,7 +202,7 @@ mod tests {
         let mut other = good.clone();
         other[8] = 99;
         // Of whatever length: another version may have another one.
-        let version = Bad::Version { protocol: 1, abi: 99 };
+        let version = Bad::Version { protocol: PROTOCOL, abi: 99 };
         assert_eq!(Request::parse(&other), Err(version));
         assert_eq!(Request::parse(&other[..20]), Err(version));
         assert!(Answer::parse(&good).is_err());

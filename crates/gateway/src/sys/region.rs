@@ -152,3 +152,20 @@ macro_rules! atomic {
     }};
 }
 pub(crate) use atomic;
+
+/// Stores the two words of a rate so that the program, which reads the cost first, never sees a rate
+/// that is on with the burst of one that is off.
+macro_rules! store_rate {
+    ($live:expr, $field:ident $([$at:expr])?, $rate:expr) => {{
+        let rate: $crate::abi::equic_rate = $rate;
+        let cost = $crate::sys::region::atomic!(AtomicU64, $live, $field $([$at])? .cost_ns);
+        let burst = $crate::sys::region::atomic!(AtomicU64, $live, $field $([$at])? .burst_ns);
+        if rate.cost_ns == 0 {
+            cost.store(0, std::sync::atomic::Ordering::Release);
+        } else {
+            burst.store(rate.burst_ns, std::sync::atomic::Ordering::Release);
+            cost.store(rate.cost_ns, std::sync::atomic::Ordering::Release);
+        }
+    }};
+}
+pub(crate) use store_rate;

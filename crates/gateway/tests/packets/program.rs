@@ -4,8 +4,8 @@ use super::script::{Step, ring};
 use super::subject::{Report, Seen, SourceReport, Subject};
 use equic_gateway::abi;
 use equic_gateway::model::{
-    AclAction, Config, Counter, FragmentPolicy, Listener, QuotaPolicy, Rate, RetryPolicy, Service,
-    SourceKey, TakenVersions, address_bytes,
+    AclAction, Config, Counter, FragmentPolicy, Listener, Override, QuotaPolicy, Rate, RetryPolicy,
+    Service, SourceKey, TakenVersions, address_bytes,
 };
 use equic_gateway::reason::Reason;
 use libbpf_rs::libbpf_sys;
@@ -248,7 +248,8 @@ impl Loaded {
     }
 
     fn reset(&mut self, config: &Config) {
-        for name in ["listeners", "acl4", "acl6", "sources", "handshakes", "fragments"] {
+        for name in ["listeners", "acl4", "acl6", "sources", "prefixes", "handshakes", "fragments"]
+        {
             self.clear(name);
         }
         self.clear_counters();
@@ -299,6 +300,39 @@ impl Loaded {
             chunk.copy_from_slice(bytes_of(&service_abi(service)));
         }
         self.write_data("services", &value);
+        self.write_overrides(services);
+    }
+
+    /// Limits by prefix: an element each, from 1, to which the trie of its family leads.
+    fn write_overrides(&self, services: &[Service]) {
+        self.clear("overrides4");
+        self.clear("overrides6");
+        let size = size_of::<abi::equic_override>();
+        let mut value = vec![0; size * abi::EQUIC_OVERRIDES as usize];
+        let all = services
+            .iter()
+            .zip(0u32..)
+            .flat_map(|(service, number)| service.overrides.iter().map(move |own| (number, own)));
+        for ((service, own), index) in all.zip(1u32..) {
+            let element = override_abi(service, own);
+            value[index as usize * size..][..size].copy_from_slice(bytes_of(&element));
+            let (name, key) = match own.addr {
+                IpAddr::V4(addr) => {
+                    let addr = (addr.to_bits() & v4_mask(own.prefix_len)).to_be_bytes();
+                    let prefixlen = 32 + u32::from(own.prefix_len);
+                    let key = abi::equic_override4_key { prefixlen, service, addr };
+                    ("overrides4", bytes_of(&key).to_vec())
+                }
+                IpAddr::V6(addr) => {
+                    let addr = (addr.to_bits() & v6_mask(own.prefix_len)).to_be_bytes();
+                    let prefixlen = 32 + u32::from(own.prefix_len);
+                    let key = abi::equic_override6_key { prefixlen, service, addr };
+                    ("overrides6", bytes_of(&key).to_vec())
+                }
+            };
+            self.map(name).update(&key, &index.to_ne_bytes(), MapFlags::ANY).unwrap();
+        }
+        self.write_data("own", &value);
     }
 
     fn counter_keys() -> impl Iterator<Item = u32> {
@@ -537,6 +571,31 @@ fn rate_abi(rate: Rate) -> abi::equic_rate {
     abi::equic_rate { cost_ns: rate.cost_ns, burst_ns: rate.burst_ns }
 }
 
+/// The limits that an override sets; what the program does not look at is left out.
+fn override_abi(service: u32, own: &Override) -> abi::equic_override {
+    let bit = |set: bool, bit: u32| if set { bit } else { 0 };
+    let rate = |rate: Option<Rate>| rate_abi(rate.unwrap_or(Rate::OFF));
+    let sets = bit(own.max_connections.is_some(), abi::EQUIC_OVERRIDE_MAX_CONNECTIONS)
+        | bit(own.new_per_source.is_some(), abi::EQUIC_OVERRIDE_NEW)
+        | bit(own.packets_per_source.is_some(), abi::EQUIC_OVERRIDE_PACKETS)
+        | bit(own.bytes_per_source.is_some(), abi::EQUIC_OVERRIDE_BYTES);
+    abi::equic_override {
+        service,
+        sets: u8::try_from(sets).unwrap(),
+        max_connections: own.max_connections.unwrap_or(0),
+        new_per_source: rate(own.new_per_source),
+        packets_per_source: rate(own.packets_per_source),
+        bytes_per_source: rate(own.bytes_per_source),
+        ..Default::default()
+    }
+}
+
+/// In the order of the levels in `abi.h`.
+fn prefix_rates(service: &Service) -> [Rate; 6] {
+    let rates = &service.new_per_prefix;
+    [rates.v4_32, rates.v4_24, rates.v6_64, rates.v6_56, rates.v6_48, rates.v6_32]
+}
+
 fn service_abi(service: &Service) -> abi::equic_service {
     let flag = |on: bool, bit: u32| if on { bit } else { 0 };
     abi::equic_service {
@@ -576,6 +635,17 @@ fn service_abi(service: &Service) -> abi::equic_service {
         new_per_service: rate_abi(service.new_per_service),
         packets_per_source: rate_abi(service.packets_per_source),
         bytes_per_source: rate_abi(service.bytes_per_source),
+        packets_per_service: rate_abi(service.packets_per_service),
+        unproven_per_service: rate_abi(service.unproven_per_service),
+        new_per_prefix: prefix_rates(service).map(rate_abi),
+        overrides: service
+            .overrides
+            .iter()
+            .fold(0, |families, own| families | if own.addr.is_ipv4() { 1 } else { 2 }),
+        prefix_levels: prefix_rates(service)
+            .iter()
+            .enumerate()
+            .fold(0, |levels, (level, rate)| levels | u32::from(*rate != Rate::OFF) << level),
         handshake_ns: service.handshake_ns,
         ..Default::default()
     }
@@ -672,6 +742,7 @@ impl Program {
         report.asking = adaptive.map(|state| (state.began, state.until_ns)).collect();
         report.tallies.sources_created = loaded.tally(abi::EQUIC_TALLY_SOURCES_CREATED);
         report.tallies.handshakes_created = loaded.tally(abi::EQUIC_TALLY_HANDSHAKES_CREATED);
+        report.tallies.prefixes_created = loaded.tally(abi::EQUIC_TALLY_PREFIXES_CREATED);
         report.tallies.deep_headers = loaded.tally(abi::EQUIC_TALLY_DEEP_HEADERS);
         report
     }

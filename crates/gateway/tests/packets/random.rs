@@ -7,8 +7,8 @@ use super::frame::{self, Packet, udp_between};
 use super::quic::{self, Long};
 use super::script::{START, Script, Step, case, ring};
 use equic_gateway::model::{
-    AclAction, AclEntry, Config, FragmentPolicy, Listener, QuotaPolicy, Rate, RetryPolicy, Service,
-    TakenVersions,
+    AclAction, AclEntry, Config, FragmentPolicy, Listener, Override, PrefixRates, QuotaPolicy,
+    Rate, RetryPolicy, Service, TakenVersions,
 };
 use equic_token::{Clock, ConnectionId, Epoch, IdFormat, Key, KeyRing, RetryToken};
 use rand::rngs::StdRng;
@@ -22,7 +22,7 @@ const SECOND: u64 = 1_000 * MILLISECOND;
 /// A reserved version that could come out of some of the connection IDs.
 const RESERVED: u32 = 0xdada_dada;
 
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 18] = [
     "192.0.2.1",
     "192.0.2.2",
     "192.0.3.1",
@@ -30,6 +30,7 @@ const SOURCES: [&str; 17] = [
     "2001:db8::1",
     "2001:db8::2",
     "2001:db8:0:1::1",
+    "2001:db8:0:100::1",
     "2001:db8:1::1",
     "::ffff:192.0.2.1",
     "::",
@@ -176,10 +177,47 @@ impl Random {
             retry_above: self.rate(80, 1..6),
             retry_hold_ns: self.pick(&[0, 1, SECOND, 10 * SECOND]),
             new_per_source: self.rate(40, 1..6),
+            new_per_prefix: self.prefix_rates(),
             new_per_service: self.rate(20, 1..10),
             packets_per_source: self.rate(40, 1..20),
             bytes_per_source: self.rate(20, 1000..20_000),
+            packets_per_service: self.rate(20, 1..20),
+            unproven_per_service: self.rate(30, 1..6),
             handshake_ns: self.pick(&[0, 1, MILLISECOND, SECOND, 10 * SECOND]),
+            overrides: self.overrides(),
+        }
+    }
+
+    /// Some services have limits by prefix.
+    fn overrides(&mut self) -> Vec<Override> {
+        let count = self.pick(&[0, 0, 1, 2, 4]);
+        let mut all: Vec<Override> = Vec::new();
+        for _ in 0..count {
+            let addr = self.source();
+            let lengths: &[u8] = if addr.is_ipv4() { &V4_PREFIXES } else { &V6_PREFIXES };
+            let prefix_len = self.pick(lengths);
+            all.push(Override {
+                addr,
+                prefix_len,
+                max_connections: self.pick(&[None, Some(0), Some(1), Some(3)]),
+                new_per_source: self.chance(50).then(|| self.rate(80, 1..6)),
+                packets_per_source: self.chance(30).then(|| self.rate(80, 1..20)),
+                bytes_per_source: self.chance(20).then(|| self.rate(80, 1000..20_000)),
+            });
+        }
+        all
+    }
+
+    /// Some services have rates of prefixes, and these have several.
+    fn prefix_rates(&mut self) -> PrefixRates {
+        let percent = self.pick(&[0, 0, 60]);
+        PrefixRates {
+            v4_32: self.rate(percent, 0..5),
+            v4_24: self.rate(percent, 1..6),
+            v6_64: self.rate(percent, 1..5),
+            v6_56: self.rate(percent, 1..6),
+            v6_48: self.rate(percent, 1..6),
+            v6_32: self.rate(percent, 1..6),
         }
     }
 
@@ -256,7 +294,7 @@ impl Random {
 
     fn source(&mut self) -> IpAddr {
         // The first ones are met more often.
-        let index = self.rng.random_range(0..SOURCES.len()).min(self.rng.random_range(0..18));
+        let index = self.rng.random_range(0..SOURCES.len()).min(self.rng.random_range(0..19));
         SOURCES[index].parse().unwrap()
     }
 

@@ -18,9 +18,9 @@ use crate::failure::Done;
 #[derive(Default)]
 pub(super) struct Memory {
     program: u32,
-    /// Evictions of `sources` and `handshakes`: a difference of two readings, which may come out a
+    /// Evictions of `sources`, `handshakes` and `prefixes`: a difference of two readings, which may come out a
     /// little smaller than before; a counter must not, for that would mean that it began again.
-    evicted: [u64; 2],
+    evicted: [u64; 3],
     /// Names of servers that have series. Servers choose them, so there are [`NAMES`] at most.
     names: BTreeSet<String>,
 }
@@ -193,10 +193,18 @@ fn limits(all: &mut Families, services: &[ServiceStatus]) {
         let config = &service.config;
         [
             ("new_per_source", config.new_per_source),
+            ("new_per_v4_32", config.new_per_v4_32),
+            ("new_per_v4_24", config.new_per_v4_24),
+            ("new_per_v6_64", config.new_per_v6_64),
+            ("new_per_v6_56", config.new_per_v6_56),
+            ("new_per_v6_48", config.new_per_v6_48),
+            ("new_per_v6_32", config.new_per_v6_32),
             ("new_per_service", config.new_per_service),
             ("packets_per_source", config.packets_per_source),
             ("bytes_per_source", config.bytes_per_source),
             ("answers_per_service", config.answers_per_service),
+            ("packets_per_service", config.packets_per_service),
+            ("unproven_per_service", config.unproven_per_service),
         ]
         .into_iter()
         .filter(|(_, rate)| !rate.is_off())
@@ -279,9 +287,8 @@ fn tables(all: &mut Families, status: &Status, memory: &mut Memory) {
         *memory = Memory { program: status.program_id, names, ..Memory::default() };
     }
     let tallies = &status.tallies;
-    for (kept, now) in
-        memory.evicted.iter_mut().zip([tallies.sources_evicted, tallies.handshakes_evicted])
-    {
+    let evicted = [tallies.sources_evicted, tallies.handshakes_evicted, tallies.prefixes_evicted];
+    for (kept, now) in memory.evicted.iter_mut().zip(evicted) {
         *kept = (*kept).max(now);
     }
     let evictions = all.counter(
@@ -290,9 +297,11 @@ fn tables(all: &mut Families, status: &Status, memory: &mut Memory) {
     );
     evictions.add(&[("table", "sources")], memory.evicted[0] as f64);
     evictions.add(&[("table", "handshakes")], memory.evicted[1] as f64);
+    evictions.add(&[("table", "prefixes")], memory.evicted[2] as f64);
     let created = all.counter("equic_table_created_total", "Entries put into the table.");
     created.add(&[("table", "sources")], tallies.sources_created as f64);
     created.add(&[("table", "handshakes")], tallies.handshakes_created as f64);
+    created.add(&[("table", "prefixes")], tallies.prefixes_created as f64);
 }
 
 fn lists(all: &mut Families, control: &Control) -> Done {

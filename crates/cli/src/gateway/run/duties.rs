@@ -15,7 +15,7 @@ use super::links::Links;
 use super::reload;
 use crate::failure::Done;
 use crate::gateway::metrics::Trouble;
-use crate::gateway::needs::NEEDS;
+use crate::gateway::needs::{NEEDS, uncounted};
 use crate::gateway::save::fingerprint_of;
 use crate::output::Journal;
 
@@ -146,6 +146,8 @@ impl<'a> Duties<'a> {
             let unmet = need.unmet(&self.control);
             self.health.note(journal, need.about, Level::Warning, unmet.as_deref());
         }
+        let unproven = uncounted(&self.control);
+        self.health.note(journal, "unproven", Level::Warning, unproven.as_deref());
         let trouble = journal.trouble();
         self.health.note(journal, "output", Level::Warning, trouble.as_deref());
         self.publish(journal);

@@ -69,12 +69,18 @@ pub(super) fn apply(old: &Config, new: &mut Config, control: &Control) -> Done<R
     new.services.sort_by_key(|service| place(service));
     let listed = new.listed()?;
     let settings = settings(new, control)?;
+    if let Err(error) = control.set_overrides(&new.services) {
+        // There is room for the old ones: they were there until now.
+        control.set_overrides(&old.services)?;
+        return Err(error.into());
+    }
     control.listen(&new.services)?;
     let both = [ListAction::Deny, ListAction::Allow];
     let replaced = match control.replace(Origin::Config, &both, &listed) {
         Ok(replaced) => replaced,
         Err(error) => {
             // There is room for the old ones: they were there until now.
+            control.set_overrides(&old.services)?;
             control.listen(&old.services)?;
             return Err(error.into());
         }

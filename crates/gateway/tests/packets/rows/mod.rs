@@ -11,9 +11,12 @@ mod ids;
 mod limits;
 mod lists;
 mod negotiation;
+mod overrides;
+mod prefixes;
 mod quic;
 mod retry;
 mod services;
+mod whole;
 
 use super::frame::{Packet, udp};
 use super::quic::initial;
@@ -46,6 +49,9 @@ pub(crate) fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
         ("adaptive", adaptive::rows()),
         ("negotiation", negotiation::rows()),
         ("ids", ids::rows()),
+        ("whole", whole::rows()),
+        ("prefixes", prefixes::rows()),
+        ("overrides", overrides::rows()),
     ]
 }
 

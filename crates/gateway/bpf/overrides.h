@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Limits of one source: the service's, or those it has for a prefix (docs/policy.md s.13). */
+#ifndef EQUIC_OVERRIDES_H
+#define EQUIC_OVERRIDES_H
+
+#include "rates.h"
+
+#define OVERRIDE_MASK (EQUIC_OVERRIDES - 1)
+#define SERVICE_BITS  32 /* in front of the address, in the keys of the tries */
+
+/* Number of the override for the packet's source; 0: none. Not static: the verifier looks at it
+ * once, and not with every state that leads here. */
+__noinline __u32 override_of(const struct packet *p)
+{
+	struct equic_override4_key key4;
+	struct equic_override6_key key6;
+	__u32 *index;
+
+	if (!p)
+		return 0;
+	if (p->family == 4) {
+		key4.prefixlen = SERVICE_BITS + 32;
+		key4.service = p->service;
+		__builtin_memcpy(key4.addr, (const __u8 *)p->src + 12, sizeof(key4.addr));
+		index = bpf_map_lookup_elem(&overrides4, &key4);
+	} else {
+		key6.prefixlen = SERVICE_BITS + 128;
+		key6.service = p->service;
+		__builtin_memcpy(key6.addr, p->src, sizeof(key6.addr));
+		index = bpf_map_lookup_elem(&overrides6, &key6);
+	}
+	return index ? *index & OVERRIDE_MASK : 0;
+}
+
+/* The override of the packet's source, if it sets a limit; else NULL. Asks the service each time:
+ * what was stored in the packet a moment ago would be waited for. */
+INLINE volatile struct equic_override *own_limit(const struct packet *p,
+						 volatile struct equic_service *service, __u8 sets)
+{
+	__u32 index;
+
+	if (!service->overrides)
+		return NULL;
+	index = p->own;
+	if (!index)
+		return NULL;
+	OPAQUE(index);
+	index &= OVERRIDE_MASK;
+	return overrides[index].sets & sets ? &overrides[index] : NULL;
+}
+
+/* Connections that the packet's source may hold; 0: any number. */
+INLINE __u32 connections_limit(const struct packet *p, volatile struct equic_service *service)
+{
+	volatile struct equic_override *own = own_limit(p, service, EQUIC_OVERRIDE_MAX_CONNECTIONS);
+
+	return own ? own->max_connections : service->max_connections;
+}
+
+/* The rate that holds for the packet's source. `offset` is where an override has it. */
+INLINE volatile struct equic_rate *rate_for(const struct packet *p,
+					    volatile struct equic_service *service,
+					    volatile struct equic_rate *of_service, __u8 sets,
+					    __u32 offset)
+{
+	volatile struct equic_override *own = own_limit(p, service, sets);
+
+	return own ? (volatile struct equic_rate *)((volatile __u8 *)own + offset) : of_service;
+}
+
+#define RATE_FOR(p, service, sets, field)                                                          \
+	rate_for(p, service, &(service)->field, sets, offsetof(struct equic_override, field))
+
+#endif

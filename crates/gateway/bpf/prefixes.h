@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* New connections by the prefixes that their source is in (docs/policy.md s.12). */
+#ifndef EQUIC_PREFIXES_H
+#define EQUIC_PREFIXES_H
+
+#include "classify.h"
+#include "rates.h"
+
+/* The most levels that a family has. */
+#define PREFIX_LEVELS_V6  4
+#define PREFIX_LEVELS_V4  2
+#define PREFIX_LEVEL_MASK 7u
+
+_Static_assert(EQUIC_PREFIX_V6_64 == PREFIX_LEVELS_V4, "IPv4 comes first");
+_Static_assert(EQUIC_PREFIX_LEVELS == PREFIX_LEVELS_V4 + PREFIX_LEVELS_V6, "two families");
+
+/* Bits that the nth level of a family leaves away of a word of the address: 0, 8, 16, and 32. */
+INLINE __u32 bits_cut(__u32 level)
+{
+	return level == 3 ? 32 : 8 * level;
+}
+
+/* The word of a prefix's bucket: of a full one, if it is new. NULL: there is no room for it. */
+INLINE __u64 *prefix_bucket(const struct equic_prefix *key)
+{
+	__u64 *tat = bpf_map_lookup_elem(&prefixes, key), full = 0;
+
+	if (tat)
+		return tat;
+	if (!bpf_map_update_elem(&prefixes, key, &full, BPF_NOEXIST))
+		tally(EQUIC_TALLY_PREFIXES_CREATED);
+	return bpf_map_lookup_elem(&prefixes, key);
+}
+
+/* Charges an opening to every prefix of its source that the service has a rate for. Returns 0 as
+ * soon as one refuses. Not static: the verifier looks at it once, and not with every state that
+ * leads here. */
+__noinline __u32 within_prefixes(struct packet *p)
+{
+	volatile struct equic_service *service;
+	struct equic_prefix key __attribute__((aligned(8))) = {};
+	__u32 first, count;
+
+	if (!p)
+		return 0;
+	service = &services[p->service & (EQUIC_MAX_SERVICES - 1)];
+	first = p->family == 4 ? EQUIC_PREFIX_V4_32 : EQUIC_PREFIX_V6_64;
+	count = p->family == 4 ? PREFIX_LEVELS_V4 : PREFIX_LEVELS_V6;
+	key.service = p->service;
+	for (__u32 i = 0; i < PREFIX_LEVELS_V6; i++) {
+		__u32 level = (first + i) & PREFIX_LEVEL_MASK;
+		__u64 words[2], *tat;
+
+		if (i >= count)
+			break;
+		if (!(service->prefix_levels >> level & 1))
+			continue;
+		/* The first bytes of an address are the low bits of its words. */
+		words[0] = p->family == 4 ? 0 : p->src[0] & ~0ull >> bits_cut(i);
+		words[1] = p->family == 4 ? p->src[1] & ~0ull >> bits_cut(i) : 0;
+		__builtin_memcpy(key.addr, words, sizeof(key.addr));
+		key.length = (p->family == 4 ? 128 : 64) - bits_cut(i);
+		tat = prefix_bucket(&key);
+		if (!tat) {
+			tally(EQUIC_TALLY_CONTENDED);
+			return 0;
+		}
+		if (!within(&service->new_per_prefix[level], tat, 1, p))
+			return 0;
+	}
+	return 1;
+}
+
+#endif

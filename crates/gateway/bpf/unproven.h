@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Packets that open nothing, of sources that are not known to be there (docs/policy.md s.11). */
+#ifndef EQUIC_UNPROVEN_H
+#define EQUIC_UNPROVEN_H
+
+#include "classify.h"
+#include "ledger.h"
+
+/* Is the packet, which has been classified, well-formed and no opening? */
+INLINE bool opens_nothing(const struct packet *p)
+{
+	return p->kind == EQUIC_REASON_ESTABLISHED || (p->kind == REASON_NONE && !p->quic.opening);
+}
+
+/* Charges a packet of an unknown source to the bucket that such packets share:
+ * EQUIC_REASON_RATE_UNPROVEN, or REASON_NONE if it goes on. Makes no entry for the source. */
+static __noinline __u32 charge_unproven(struct packet *p, const struct equic_source *source)
+{
+	__u32 index = p->service & (EQUIC_MAX_SERVICES - 1);
+	volatile struct equic_service *service = &services[index];
+	struct equic_source_state *state = bpf_map_lookup_elem(&sources, source);
+
+	if (state && state->let_in && SINCE(p->now, state->let_in_ns) <= service->handshake_ns)
+		return REASON_NONE;
+	if (connections_of(source, service->group, p->now))
+		return REASON_NONE;
+	return within(&service->unproven_per_service, &rates.unproven_tat[index], 1, p)
+		       ? REASON_NONE
+		       : EQUIC_REASON_RATE_UNPROVEN;
+}
+
+#endif

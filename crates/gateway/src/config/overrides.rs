@@ -1,0 +1,155 @@
+//! `[[service.override]]`: limits of a service for the sources in some prefixes.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use super::{Config, ServiceConfig, address_bytes, canonical_prefix, types};
+use crate::abi;
+use crate::quantity::Rate;
+
+/// Limits that a service has for the sources in some prefixes. What is not given is the service's.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OverrideConfig {
+    /// The prefixes, at least one; none longer than a source.
+    #[serde(with = "types::prefixes")]
+    pub prefixes: Vec<IpNet>,
+    /// Simultaneous connections per source; 0: no quota.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_connections: Option<u32>,
+    /// New connections per source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_per_source: Option<Rate>,
+    /// Packets per source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packets_per_source: Option<Rate>,
+    /// UDP payload bytes per source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_source: Option<Rate>,
+}
+
+impl OverrideConfig {
+    fn limits_nothing(&self) -> bool {
+        self.max_connections.is_none()
+            && [self.new_per_source, self.packets_per_source, self.bytes_per_source]
+                .iter()
+                .all(Option::is_none)
+    }
+
+    /// As the program reads it, for one of the prefixes.
+    fn to_abi(&self, service: u32, prefix: IpNet) -> abi::equic_override {
+        let rate = |rate: Option<Rate>| rate.unwrap_or(Rate::OFF).to_abi();
+        let bit = |set: bool, bit: u32| if set { bit } else { 0 };
+        let prefix = canonical_prefix(prefix.trunc());
+        let length = prefix.prefix_len() + if prefix.addr().is_ipv4() { 96 } else { 0 };
+        let sets = bit(self.max_connections.is_some(), abi::EQUIC_OVERRIDE_MAX_CONNECTIONS)
+            | bit(self.new_per_source.is_some(), abi::EQUIC_OVERRIDE_NEW)
+            | bit(self.packets_per_source.is_some(), abi::EQUIC_OVERRIDE_PACKETS)
+            | bit(self.bytes_per_source.is_some(), abi::EQUIC_OVERRIDE_BYTES);
+        abi::equic_override {
+            addr: address_bytes(prefix.addr()),
+            service,
+            length,
+            sets: sets as u8,
+            max_connections: self.max_connections.unwrap_or(0),
+            new_per_source: rate(self.new_per_source),
+            packets_per_source: rate(self.packets_per_source),
+            bytes_per_source: rate(self.bytes_per_source),
+            ..abi::equic_override::default()
+        }
+    }
+
+    /// Limits of an element that is in use, without its prefix.
+    fn from_abi(own: &abi::equic_override) -> OverrideConfig {
+        let sets = |bit: u32| u32::from(own.sets) & bit != 0;
+        OverrideConfig {
+            prefixes: Vec::new(),
+            max_connections: sets(abi::EQUIC_OVERRIDE_MAX_CONNECTIONS)
+                .then_some(own.max_connections),
+            new_per_source: sets(abi::EQUIC_OVERRIDE_NEW)
+                .then(|| Rate::from_abi(own.new_per_source)),
+            packets_per_source: sets(abi::EQUIC_OVERRIDE_PACKETS)
+                .then(|| Rate::from_abi(own.packets_per_source)),
+            bytes_per_source: sets(abi::EQUIC_OVERRIDE_BYTES)
+                .then(|| Rate::from_abi(own.bytes_per_source)),
+        }
+    }
+}
+
+/// What is wrong with the overrides of a service, each with its number.
+pub(super) fn check(config: &Config, service: &ServiceConfig) -> Vec<(usize, String)> {
+    let (mut all, mut seen) = (Vec::new(), Vec::new());
+    let gateway = &config.gateway;
+    for (number, own) in service.overrides.iter().enumerate() {
+        let mut note = |message: String| all.push((number, message));
+        if own.prefixes.is_empty() {
+            note("is for nobody: write for example prefixes = [\"203.0.113.0/24\"]".to_owned());
+        }
+        if own.limits_nothing() {
+            note("sets no limit: write for example max_connections = 500".to_owned());
+        }
+        for prefix in own.prefixes.iter().map(|prefix| canonical_prefix(prefix.trunc())) {
+            let (longest, key) = match prefix {
+                IpNet::V4(_) => (gateway.source_prefix_v4, "source_prefix_v4"),
+                IpNet::V6(_) => (gateway.source_prefix_v6, "source_prefix_v6"),
+            };
+            if prefix.prefix_len() > longest {
+                note(format!(
+                    "{prefix} is less than a source, which is a /{longest} (gateway.{key}): write \
+                     {}/{longest}",
+                    cut(prefix, longest)
+                ));
+            }
+            if seen.contains(&prefix) {
+                note(format!("{prefix} is there twice"));
+            }
+            seen.push(prefix);
+        }
+        if let Some(bytes) = own.bytes_per_source {
+            let limits = ServiceConfig { bytes_per_source: bytes, ..ServiceConfig::default() };
+            let wrong = super::check::check_limits(&limits).into_iter();
+            wrong.for_each(|(key, message)| note(format!("{key}: {message}")));
+        }
+    }
+    all
+}
+
+fn cut(prefix: IpNet, length: u8) -> IpAddr {
+    IpNet::new(prefix.addr(), length).map_or(prefix.addr(), |net| net.trunc().addr())
+}
+
+/// All overrides of some services, as the program reads them.
+pub(crate) fn overrides_of(services: &[ServiceConfig]) -> Vec<abi::equic_override> {
+    let each = services.iter().zip(0u32..).flat_map(|(service, index)| {
+        let overrides = service.overrides.iter();
+        overrides.flat_map(move |own| own.prefixes.iter().map(move |net| own.to_abi(index, *net)))
+    });
+    each.collect()
+}
+
+/// The families of a service's prefixes, as in `equic_service.overrides`.
+pub(super) fn families(service: &ServiceConfig) -> u32 {
+    let prefixes = service.overrides.iter().flat_map(|own| &own.prefixes);
+    prefixes.fold(0, |bits, net| bits | if canonical_prefix(*net).addr().is_ipv4() { 1 } else { 2 })
+}
+
+/// The overrides of a service among all; prefixes with the same limits are one.
+pub(crate) fn overrides_from_abi(service: u32, all: &[abi::equic_override]) -> Vec<OverrideConfig> {
+    let mut found: Vec<OverrideConfig> = Vec::new();
+    for own in all.iter().filter(|own| own.sets != 0 && own.service == service) {
+        let address = IpAddr::from(own.addr).to_canonical();
+        let length = own.length - if address.is_ipv4() { 96 } else { 0 };
+        let Ok(prefix) = IpNet::new(address, length) else { continue };
+        let limits = OverrideConfig::from_abi(own);
+        let same = |one: &&mut OverrideConfig| {
+            OverrideConfig { prefixes: Vec::new(), ..(**one).clone() } == limits
+        };
+        match found.iter_mut().find(same) {
+            Some(one) => one.prefixes.push(prefix),
+            None => found.push(OverrideConfig { prefixes: vec![prefix], ..limits }),
+        }
+    }
+    found
+}

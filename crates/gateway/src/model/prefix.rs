@@ -1,0 +1,41 @@
+//! New connections by the prefixes that their source is in (policy.md section 12).
+
+use super::address_bytes;
+use super::rate::Rate;
+use std::net::IpAddr;
+
+/// Rates of new connections, each for every prefix of one length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PrefixRates {
+    /// From one IPv4 address.
+    pub v4_32: Rate,
+    /// From one IPv4 /24.
+    pub v4_24: Rate,
+    /// From one IPv6 /64.
+    pub v6_64: Rate,
+    /// From one IPv6 /56.
+    pub v6_56: Rate,
+    /// From one IPv6 /48.
+    pub v6_48: Rate,
+    /// From one IPv6 /32.
+    pub v6_32: Rate,
+}
+
+/// A prefix as a service sees it: the service's number, the leading bits that count of 128, and these.
+pub(super) type PrefixKey = (usize, u32, u128);
+
+impl PrefixRates {
+    /// Prefixes of an address that have a rate for a service, the longest first.
+    pub(super) fn buckets(&self, service: usize, addr: IpAddr) -> Vec<(PrefixKey, Rate)> {
+        let rates: &[(u32, Rate)] = match addr {
+            IpAddr::V4(_) => &[(96 + 32, self.v4_32), (96 + 24, self.v4_24)],
+            IpAddr::V6(_) => {
+                &[(64, self.v6_64), (56, self.v6_56), (48, self.v6_48), (32, self.v6_32)]
+            }
+        };
+        let bits = u128::from_be_bytes(address_bytes(addr));
+        let key = |length: u32| (service, length, bits >> (128 - length));
+        let set = rates.iter().filter(|(_, rate)| *rate != Rate::OFF);
+        set.map(|(length, rate)| (key(*length), *rate)).collect()
+    }
+}

@@ -1,0 +1,122 @@
+//! Limits by prefix in the maps (docs/policy.md s.13): an array that servers read too, and tries by which the
+//! program finds an element.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::Release;
+
+use crate::abi;
+use crate::config::{ServiceConfig, address_bytes, overrides_of};
+use crate::maps::Maps;
+use crate::sys::region::{atomic, store_rate};
+
+pub(crate) type Overrides = [abi::equic_override; abi::EQUIC_OVERRIDES as usize];
+
+/// The first element that is used.
+const FIRST: usize = 1;
+
+/// Connections that the source with this address may hold by an override of a service; none: the service's limit
+/// is its own.
+pub(crate) fn connections_limit(overrides: &Overrides, service: usize, ip: IpAddr) -> Option<u32> {
+    let address = u128::from_be_bytes(address_bytes(ip));
+    let is_v4 = ip.to_canonical().is_ipv4();
+    let covers = |own: &&abi::equic_override| {
+        let cut = |bits: u128| bits.checked_shr(128 - u32::from(own.length)).unwrap_or(0);
+        // The shortest IPv4 prefix has 96 bits, and is not in ::/0.
+        own.sets != 0
+            && own.service as usize == service
+            && is_v4 == IpAddr::from(own.addr).to_canonical().is_ipv4()
+            && cut(u128::from_be_bytes(own.addr)) == cut(address)
+    };
+    let own = overrides.iter().filter(covers).max_by_key(|own| own.length)?;
+    let sets = u32::from(own.sets) & abi::EQUIC_OVERRIDE_MAX_CONNECTIONS != 0;
+    sets.then_some(own.max_connections)
+}
+
+/// Elements for the overrides of some services, where no gateway is.
+pub(crate) fn in_memory(services: &[ServiceConfig]) -> Overrides {
+    let mut all = [abi::equic_override::default(); abi::EQUIC_OVERRIDES as usize];
+    all[FIRST..].iter_mut().zip(overrides_of(services)).for_each(|(to, from)| *to = from);
+    all
+}
+
+fn same(one: &abi::equic_override, other: &abi::equic_override) -> bool {
+    (one.service, one.length, one.addr) == (other.service, other.length, other.addr)
+}
+
+impl Maps {
+    /// Makes the limits by prefix those of a configuration. A prefix that stays is never without some of its
+    /// limits.
+    pub(crate) fn set_overrides(&self, services: &[ServiceConfig]) -> io::Result<()> {
+        let wanted = overrides_of(services);
+        let there = self.overrides.read();
+        for (index, old) in there.iter().enumerate().filter(|(_, old)| old.sets != 0) {
+            if !wanted.iter().any(|new| same(old, new)) {
+                self.point(old, None)?;
+                self.element(index, &abi::equic_override::default());
+            }
+        }
+        for new in &wanted {
+            let there = self.overrides.read();
+            let used = there.iter().position(|old| old.sets != 0 && same(old, new));
+            let free = || (FIRST..there.len()).find(|index| there[*index].sets == 0);
+            let index =
+                used.or_else(free).ok_or_else(|| io::Error::other("no room for another"))?;
+            self.element(index, new);
+            self.point(new, Some(index as u32))?;
+        }
+        Ok(())
+    }
+
+    /// Has the trie lead to an element, or nowhere.
+    fn point(&self, own: &abi::equic_override, index: Option<u32>) -> io::Result<()> {
+        // As the prefix of a service: its number is in front of the address.
+        const SERVICE: u32 = 32;
+        let (service, length) = (own.service, u32::from(own.length));
+        match IpAddr::from(own.addr).to_canonical() {
+            IpAddr::V4(v4) => {
+                let prefixlen = SERVICE + length - 96;
+                let key = abi::equic_override4_key { prefixlen, service, addr: v4.octets() };
+                match index {
+                    Some(index) => self.overrides4.put(&key, &index),
+                    None => self.overrides4.delete(&key).map(drop),
+                }
+            }
+            IpAddr::V6(v6) => {
+                let prefixlen = SERVICE + length;
+                let key = abi::equic_override6_key { prefixlen, service, addr: v6.octets() };
+                match index {
+                    Some(index) => self.overrides6.put(&key, &index),
+                    None => self.overrides6.delete(&key).map(drop),
+                }
+            }
+        }
+    }
+
+    /// Stores the limits of an element, and whose they are. The program looks at what is set first.
+    fn element(&self, index: usize, new: &abi::equic_override) {
+        assert!(index < abi::EQUIC_OVERRIDES as usize, "elements are numbered from 0 to 255");
+        // SAFETY: `index` is inside the array, as just checked.
+        let live = unsafe { self.overrides.pointer().cast::<abi::equic_override>().add(index) };
+        // SAFETY: the same element; who reads these two are processes that look for a prefix, and for a moment
+        // may find none.
+        unsafe {
+            (&raw mut (*live).addr).write_volatile(new.addr);
+            (&raw mut (*live).length).write_volatile(new.length);
+        }
+        atomic!(AtomicU32, live, service).store(new.service, Release);
+        atomic!(AtomicU32, live, max_connections).store(new.max_connections, Release);
+        store_rate!(live, new_per_source, new.new_per_source);
+        store_rate!(live, packets_per_source, new.packets_per_source);
+        store_rate!(live, bytes_per_source, new.bytes_per_source);
+        atomic!(AtomicU8, live, sets).store(new.sets, Release);
+    }
+
+    /// Copies another gateway's, element by element.
+    pub(crate) fn copy_overrides(&self, from: &Maps) -> io::Result<()> {
+        self.overrides.copy_from(&from.overrides);
+        let all = self.overrides.read();
+        let used = all.iter().zip(0u32..).filter(|(own, _)| own.sets != 0);
+        used.map(|(own, index)| self.point(own, Some(index))).collect()
+    }
+}
