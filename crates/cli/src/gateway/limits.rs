@@ -118,11 +118,13 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
         (service.new_per_source, "new per source"),
         (service.new_per_service, "new in all"),
         (service.packets_per_source, "packets per source"),
-        (service.bytes_per_source, "bytes per source"),
     ] {
         if !rate.is_off() {
             parts.push(format!("{rate} {what}"));
         }
+    }
+    if !service.bytes_per_source.is_off() {
+        parts.push(format!("{} bytes per source", service.bytes_per_source.of_bytes()));
     }
     match service.retry {
         Retry::Never => {}

@@ -97,7 +97,7 @@ impl Key {
             Key::NewPerSource => service.new_per_source.to_string(),
             Key::NewPerService => service.new_per_service.to_string(),
             Key::PacketsPerSource => service.packets_per_source.to_string(),
-            Key::BytesPerSource => service.bytes_per_source.to_string(),
+            Key::BytesPerSource => service.bytes_per_source.of_bytes().to_string(),
             Key::HandshakeTimeout => format_duration(service.handshake_timeout),
             Key::Fragments => service.fragments.to_string(),
             Key::DryRun => service.dry_run.to_string(),

@@ -27,7 +27,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::{Rate, duration};
+use crate::quantity::{Rate, duration, rate_of_bytes};
 
 pub use ban::BanConfig;
 pub(crate) use convert::{
@@ -172,6 +172,7 @@ pub struct ServiceConfig {
     /// Packets per source.
     pub packets_per_source: Rate,
     /// UDP payload bytes per source.
+    #[serde(serialize_with = "rate_of_bytes")]
     pub bytes_per_source: Rate,
     /// Longest time of a handshake that was let in; 100ms to 10m.
     #[serde(with = "duration")]
