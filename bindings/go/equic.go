@@ -16,7 +16,7 @@
 // but those of [Gateway] makes a system call.
 //
 //   - equic.go: gateways; service.go: services and guards; event.go: what is told of a gateway that was
-//     joined; retry.go: Retry tokens and connection IDs of a gateway; error.go: errors.
+//     joined; retry.go: key rings and Retry tokens; ids.go: connection IDs; error.go: errors.
 package equic
 
 /*
@@ -157,29 +157,36 @@ func OpenConfig(config string) (*Gateway, error) {
 // When that gateway ends, the next one is joined by itself, with every connection that is open. Both
 // are warnings of the default [slog.Logger]; [JoinWith] has them told to a function.
 func Join(selector, name string) (*Gateway, error) {
-	return JoinWith(selector, name, func(_ JoinEvent, message string) { slog.Warn(message) })
+	return JoinWith(selector, name, nil)
 }
 
 // JoinWith is [Join] with a function that is told, with a line for a log, what becomes of the gateway. It
-// is called from a thread of the library, and must not close the gateway.
+// is called from a thread of the library, and must not close the gateway. With nil it is as with [Join].
 func JoinWith(selector, name string, tell func(JoinEvent, string)) (*Gateway, error) {
 	return JoinChecking(selector, name, TokenKeysNone, tell)
 }
 
-// TokenKeys is what a server does about the tokens of a gateway's Retry packets.
+// TokenKeys is what a server does about the tokens of a gateway's Retry packets, and its connection IDs.
 type TokenKeys int
 
 const (
-	// TokenKeysNone: it does not check them.
+	// TokenKeysNone: it does not check tokens.
 	TokenKeysNone TokenKeys = C.EQUIC_TOKEN_KEYS_NONE
-	// TokenKeysTake: it takes the gateway's key ring ([Gateway.Ring]) and checks them.
+	// TokenKeysTake: it takes the gateway's key ring ([Gateway.Ring]) and checks tokens.
 	TokenKeysTake TokenKeys = C.EQUIC_TOKEN_KEYS_TAKE
-	// TokenKeysOwn: it checks them, and has the ring already: from a file.
+	// TokenKeysOwn: it checks tokens, and has the ring already: from a file.
 	TokenKeysOwn TokenKeys = C.EQUIC_TOKEN_KEYS_OWN
+	// TokenKeysTakeForIDs: it takes the ring, checks tokens, and makes all its connection IDs with it
+	// ([Gateway.ConnectionIDs]): the gateway may check them (check_ids).
+	TokenKeysTakeForIDs TokenKeys = C.EQUIC_TOKEN_KEYS_TAKE_FOR_IDS
+	// TokenKeysIDsOnly: it takes the ring and makes all its connection IDs with it, and does not check tokens:
+	// for QUIC stacks whose tokens are their own.
+	TokenKeysIDsOnly TokenKeys = C.EQUIC_TOKEN_KEYS_IDS_ONLY
 )
 
-// JoinChecking is [JoinWith] for a server that checks the tokens of the gateway's Retry packets. The gateway
-// refuses to be set to Retry while a server has not said so, as its clients would get no further.
+// JoinChecking is [JoinWith] for a server that checks the tokens of the gateway's Retry packets, or makes its
+// connection IDs with the gateway's keys. The gateway refuses to be set to Retry, or to check_ids, while a server has
+// not said so, as its clients would get no further.
 func JoinChecking(selector, name string, keys TokenKeys, tell func(JoinEvent, string)) (*Gateway, error) {
 	var texts texts
 	defer texts.free()
@@ -205,6 +212,9 @@ func followed(tell func(JoinEvent, string), join func(**C.equic_gateway) C.enum_
 	gateway, err := made(join)
 	if err != nil {
 		return nil, err
+	}
+	if tell == nil {
+		tell = func(_ JoinEvent, message string) { slog.Warn(message) }
 	}
 	err = gateway.with(func(handle *C.equic_gateway) C.enum_equic_error {
 		return C.equic_go_notify(handle, C.uintptr_t(cgo.NewHandle(tell)))

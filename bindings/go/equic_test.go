@@ -234,6 +234,57 @@ func TestServersTakeTheKeysAsTheyJoin(t *testing.T) {
 	}
 }
 
+func TestIDsAreTheGateways(t *testing.T) {
+	owner, _ := gateway(t)
+	defer owner.Close()
+	ring, err := owner.Ring()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell := func(JoinEvent, string) {}
+	name := fmt.Sprintf("go-%d", os.Getpid())
+	for _, keys := range []TokenKeys{TokenKeysTakeForIDs, TokenKeysIDsOnly} {
+		joined, err := JoinChecking(name, "makes", keys, tell)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, err := joined.ConnectionIDs(9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot, err := joined.Slot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := ids.Generate()
+		if err != nil || len(id) != ids.Len() || uint32(id[1]) != slot || id[2] != 9 {
+			t.Fatal(id, slot, err)
+		}
+		checker, err := NewConnectionIDs(ring, ids.Len(), []byte("ab"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := checker.Check(id); err != nil {
+			t.Error(err)
+		}
+		if err := ids.SetRing(ring); !errors.Is(err, ErrInvalidArgument) {
+			t.Error(err)
+		}
+		joined.Close()
+		if _, err := ids.Generate(); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	}
+	joined, err := JoinChecking(name, "", TokenKeysNone, tell)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer joined.Close()
+	if _, err := joined.ConnectionIDs(0); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	gateway, service := gateway(t)
 	for _, address := range []net.Addr{nil, &net.UDPAddr{}, &net.UnixAddr{Name: "/tmp/socket"}} {

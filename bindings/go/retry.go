@@ -54,8 +54,8 @@ func ReadRing(content []byte) (*Ring, error) {
 	})
 }
 
-// Ring is the key ring of a gateway that was joined with [TokenKeysTake], or that this process loaded. Every call
-// goes by the keys that the gateway has at that moment, until the gateway is closed. [ErrNotFound] if the gateway was
+// Ring is the key ring of a gateway that was joined with [TokenKeysTake] or [TokenKeysTakeForIDs], or that this
+// process loaded. Every call goes by the keys that the gateway has at that moment, until the gateway is closed. [ErrNotFound] if the gateway was
 // not asked for it, or has not given it.
 func (g *Gateway) Ring() (*Ring, error) {
 	g.lock.RLock()
@@ -84,7 +84,8 @@ func (r *Ring) Bytes() ([]byte, error) {
 }
 
 // Verify checks the token of an Initial packet from client with that Destination Connection ID. [ErrNewToken]
-// and the codes that begin with ErrProof say why the client's address is not validated.
+// and the codes that begin with ErrProof say why the client's address is not validated; [ErrNotFound], that the
+// gateway that was joined last keeps its ring to itself.
 func (r *Ring) Verify(client net.Addr, dcid, token []byte) (RetryProof, error) {
 	defer runtime.KeepAlive(r)
 	address, length, err := native(client)
@@ -121,53 +122,4 @@ func (r *Ring) Seal(client net.Addr, originalDCID, retrySCID []byte) ([]byte, er
 		return C.equic_retry_seal(r.handle, (*C.struct_sockaddr)(unsafe.Pointer(&address)), length, original, originalLen, retry, retryLen, data, dataLen)
 	})
 	return token, err
-}
-
-// ConnectionIDs makes the connection IDs of one server process; two processes need server IDs of their own.
-type ConnectionIDs struct {
-	handle *C.equic_ids
-	length int
-}
-
-// NewConnectionIDs makes IDs of length bytes, 8 to 20, that say serverID, at most 8 bytes.
-func NewConnectionIDs(ring *Ring, length int, serverID []byte) (*ConnectionIDs, error) {
-	defer runtime.KeepAlive(ring)
-	var handle *C.equic_ids
-	err := call(func() C.enum_equic_error {
-		id, idLen := bytes(serverID)
-		return C.equic_ids_new(ring.handle, C.size_t(length), id, idLen, &handle)
-	})
-	if err != nil {
-		return nil, err
-	}
-	ids := &ConnectionIDs{handle, length}
-	runtime.SetFinalizer(ids, func(ids *ConnectionIDs) { C.equic_ids_free(ids.handle) })
-	return ids, nil
-}
-
-// Generate makes an ID that was not given out before.
-func (c *ConnectionIDs) Generate() ([]byte, error) {
-	defer runtime.KeepAlive(c)
-	id := make([]byte, c.length)
-	err := call(func() C.enum_equic_error {
-		data, length := bytes(id)
-		return C.equic_ids_generate(c.handle, data, length)
-	})
-	return id, err
-}
-
-// Check is nil if a server of this service made the ID.
-func (c *ConnectionIDs) Check(id []byte) error {
-	defer runtime.KeepAlive(c)
-	return call(func() C.enum_equic_error {
-		data, length := bytes(id)
-		return C.equic_ids_check(c.handle, data, length)
-	})
-}
-
-// SetRing takes a ring whose keys were rotated.
-func (c *ConnectionIDs) SetRing(ring *Ring) error {
-	defer runtime.KeepAlive(c)
-	defer runtime.KeepAlive(ring)
-	return call(func() C.enum_equic_error { return C.equic_ids_set_ring(c.handle, ring.handle) })
 }

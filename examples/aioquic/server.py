@@ -15,11 +15,13 @@ import sys
 
 import equic  # eQUIC
 from aioquic.asyncio import QuicConnectionProtocol
+from aioquic.asyncio import server as aioquic_server
 from aioquic.asyncio.server import QuicServer
 from aioquic.buffer import Buffer
 from aioquic.h3.connection import H3_ALPN, ErrorCode, H3Connection
 from aioquic.h3.events import HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, QuicEvent
 from aioquic.quic.packet import pull_quic_header
 from cryptography import x509
@@ -91,6 +93,27 @@ class Server(QuicServer):
 # --
 
 
+# -- eQUIC IDs: aioquic makes random ones, the first with a connection and the others in one place. They are replaced there
+# before anybody sees them, by what is made with the keys that the gateway has at that moment.
+class Connection(QuicConnection):
+    ids: equic.ConnectionIds
+
+    def __init__(self, **arguments) -> None:
+        super().__init__(**arguments)
+        self.host_cid = self._local_initial_source_connection_id = self.ids.generate()
+        self._host_cids[0].cid = self.host_cid
+
+    def _replenish_connection_ids(self) -> None:
+        there = len(self._host_cids)
+        super()._replenish_connection_ids()
+        for made in self._host_cids[there:]:
+            made.cid = self.ids.generate()
+
+
+aioquic_server.QuicConnection = Connection
+# --
+
+
 def configuration() -> QuicConfiguration:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
@@ -108,14 +131,16 @@ def configuration() -> QuicConfiguration:
     )
     config = QuicConfiguration(is_client=False, alpn_protocols=H3_ALPN)
     config.certificate, config.private_key = made, key
+    config.connection_id_length = equic.ID_LENGTH  # eQUIC IDs
     return config
 
 
 async def main(port: int, gateway: str) -> None:
     global service  # eQUIC
-    joined = equic.join(gateway, "aioquic", keys=equic.TokenKeys.TAKE)  # eQUIC
+    joined = equic.join(gateway, "aioquic", keys=equic.TokenKeys.TAKE_FOR_IDS)  # eQUIC
     service = joined.service()  # eQUIC
     Server.tokens = Tokens(joined.ring())  # eQUIC Retry
+    Connection.ids = joined.connection_ids()  # eQUIC IDs
     listening = dual(port)
     config = configuration()
     await asyncio.get_running_loop().create_datagram_endpoint(

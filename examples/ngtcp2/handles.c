@@ -56,10 +56,19 @@ static ssize_t on_token(const struct sockaddr *peer, socklen_t length,
 }
 /* -- */
 
+/* -- eQUIC IDs: every one of the server's, with the keys that the gateway has at that moment. */
+static equic_ids *ids;
+
+static int on_new_id(uint8_t *id, size_t length)
+{
+	return equic_ids_generate(ids, id, length);
+}
+/* -- */
+
 int main(int argc, char **argv)
 {
 	const struct server_callbacks callbacks = {
-		on_new_conn, on_conn_moved, on_conn_closed, on_token, /* eQUIC Retry */
+		on_new_conn, on_conn_moved, on_conn_closed, on_token, on_new_id, /* eQUIC IDs */
 	};
 	equic_gateway *gateway; /* eQUIC */
 
@@ -68,8 +77,10 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	/* -- eQUIC: the gateway goes on without this server. */
-	if (equic_gateway_join_checking(argv[2], "ngtcp2", EQUIC_TOKEN_KEYS_TAKE, &gateway) ||
-	    equic_gateway_ring(gateway, &ring) || equic_gateway_service(gateway, NULL, &service)) {
+	if (equic_gateway_join_checking(argv[2], "ngtcp2", EQUIC_TOKEN_KEYS_TAKE_FOR_IDS,
+					&gateway) ||
+	    equic_gateway_ring(gateway, &ring) || equic_gateway_ids(gateway, 0, &ids) ||
+	    equic_gateway_service(gateway, NULL, &service)) {
 		fprintf(stderr, "serve-ngtcp2: %s\n", equic_last_error_message());
 		return 1;
 	}

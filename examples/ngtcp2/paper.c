@@ -35,7 +35,7 @@ static void on_conn_closed(void *context)
 
 int main(int argc, char **argv)
 {
-	const struct server_callbacks callbacks = {on_new_conn, NULL, on_conn_closed, NULL};
+	const struct server_callbacks callbacks = {on_new_conn, NULL, on_conn_closed, NULL, NULL};
 
 	if (argc != 3) {
 		fprintf(stderr, "usage: serve-ngtcp2-paper PORT INTERFACE\n");

@@ -26,7 +26,7 @@
 #include <ngtcp2/ngtcp2_crypto.h>
 #include <ngtcp2/ngtcp2_crypto_gnutls.h>
 
-#define ID_LENGTH     16
+#define ID_LENGTH     12
 #define MAX_IDS	      16
 #define STREAM_WINDOW (64 << 10)
 #define IDLE_TIMEOUT  (60 * NGTCP2_SECONDS)
@@ -214,6 +214,16 @@ static int on_path_validation(ngtcp2_conn *quic, uint32_t flags, const ngtcp2_pa
 	return 0;
 }
 
+/* -- eQUIC IDs: the application's, if it makes them. */
+static int make_id(uint8_t *id, size_t length)
+{
+	if (server.callbacks->on_new_id)
+		return server.callbacks->on_new_id(id, length);
+	random_bytes(id, length, NULL);
+	return 0;
+}
+/* -- */
+
 /* Room is there: ngtcp2 offers a client no more than active_connection_id_limit of them. */
 static int add_id(struct connection *connection, const ngtcp2_cid *id)
 {
@@ -226,10 +236,9 @@ static int add_id(struct connection *connection, const ngtcp2_cid *id)
 static int on_new_id(ngtcp2_conn *quic, ngtcp2_cid *id, uint8_t *token, size_t length, void *user)
 {
 	(void)quic;
-	random_bytes(id->data, length, NULL);
 	id->datalen = length;
-	if (ngtcp2_crypto_generate_stateless_reset_token(token, server.secret,
-							 sizeof(server.secret), id))
+	if (make_id(id->data, length) || ngtcp2_crypto_generate_stateless_reset_token(
+						 token, server.secret, sizeof(server.secret), id))
 		return NGTCP2_ERR_CALLBACK_FAILURE;
 	return add_id(user, id);
 }
@@ -348,7 +357,10 @@ static struct connection *begin(const ngtcp2_pkt_hd *header, const ngtcp2_path *
 	parameters.initial_max_streams_bidi = 100;
 	parameters.initial_max_stream_data_bidi_remote = STREAM_WINDOW;
 	parameters.initial_max_data = 4 * STREAM_WINDOW;
-	random_bytes(id.data, id.datalen, NULL);
+	if (make_id(id.data, id.datalen) != 0) {
+		free(connection);
+		return NULL;
+	}
 	if (retried(header, path, &settings, &parameters) != 0) { /* eQUIC Retry */
 		free(connection);
 		return NULL;

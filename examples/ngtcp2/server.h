@@ -34,6 +34,8 @@ struct server_callbacks {
 	 */
 	ssize_t (*on_token)(const struct sockaddr *peer, socklen_t length,
 			    const struct initial_token *token, uint8_t *original);
+	/* Makes a connection ID of 12 bytes. Not 0: it cannot. NULL: they are random. */
+	int (*on_new_id)(uint8_t *id, size_t length);
 };
 
 /* Listens on a UDP port of all addresses. Returns only if it cannot. */

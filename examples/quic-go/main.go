@@ -39,8 +39,8 @@ func main() {
 }
 
 func serve(port, selector string) error {
-	// -- eQUIC: join the gateway; who is at the limit is refused before a handshake.
-	gateway, err := equic.Join(selector, "quic-go")
+	// -- eQUIC: join the gateway, which may check connection IDs; who is at the limit is refused before a handshake.
+	gateway, err := equic.JoinChecking(selector, "quic-go", equic.TokenKeysIDsOnly, nil)
 	if err != nil {
 		return err
 	}
@@ -53,6 +53,12 @@ func serve(port, selector string) error {
 			return nil, errors.New("too many connections")
 		}
 		return ctx, nil
+	}
+	// --
+	// -- eQUIC IDs: made with the keys that the gateway has at that moment.
+	ids, err := gateway.ConnectionIDs(0)
+	if err != nil {
+		return err
 	}
 	// --
 
@@ -69,8 +75,9 @@ func serve(port, selector string) error {
 		return err
 	}
 	transport := &quic.Transport{
-		Conn:        socket,
-		ConnContext: admit, // eQUIC
+		Conn:                  socket,
+		ConnContext:           admit,          // eQUIC
+		ConnectionIDGenerator: generator{ids}, // eQUIC IDs
 	}
 	listener, err := transport.Listen(http3.ConfigureTLSConfig(config), &quic.Config{MaxIdleTimeout: time.Minute})
 	if err != nil {
@@ -103,6 +110,20 @@ func watch(service *equic.Service, connection *quic.Conn, serve func()) {
 	for guard.Moved(connection.RemoteAddr()) == nil { // until it is closed
 		time.Sleep(time.Second)
 	}
+}
+
+// --
+
+// -- eQUIC IDs: quic-go asks it for every connection ID of the server.
+type generator struct{ ids *equic.ConnectionIDs }
+
+func (g generator) GenerateConnectionID() (quic.ConnectionID, error) {
+	id, err := g.ids.Generate()
+	return quic.ConnectionIDFromBytes(id), err
+}
+
+func (g generator) ConnectionIDLen() int {
+	return g.ids.Len()
 }
 
 // --

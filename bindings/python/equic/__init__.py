@@ -12,12 +12,14 @@ A thin layer over the C library libequic, found by the system's loader or named 
 What counts is memory shared with the kernel: no call but those of Gateway makes a system call.
 Everything may be called from any thread; after a fork, join again.
 
-* _gateway.py: gateways; _service.py: services and guards; _retry.py: Retry tokens, connection IDs; _library.py: the C functions, errors.
+* _gateway.py: gateways; _service.py: services and guards; _retry.py: key rings, Retry tokens; _ids.py: connection IDs;
+  _library.py: the C functions, errors.
 """
 
 from ._gateway import Gateway, JoinEvent, Mode, Policy, TokenKeys, connect, join, load, load_config
+from ._ids import ID_LENGTH, ConnectionIds
 from ._library import Code, Error, version
-from ._retry import Clock, ConnectionIds, RetryProof, Ring
+from ._retry import Clock, RetryProof, Ring
 from ._service import Address, Counts, Guard, Service
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "Error",
     "Gateway",
     "Guard",
+    "ID_LENGTH",
     "JoinEvent",
     "Mode",
     "Policy",

@@ -7,10 +7,11 @@ import logging
 import math
 import threading
 from collections.abc import Callable
-from ctypes import byref, c_void_p, sizeof
+from ctypes import byref, c_uint32, c_void_p, sizeof
 from types import TracebackType
 from typing import Any
 
+from ._ids import ConnectionIds
 from ._library import Code, Error, JoinCallback, Options, library, optional
 from ._retry import Ring
 from ._service import Service
@@ -45,14 +46,20 @@ class Mode(enum.IntEnum):
 
 
 class TokenKeys(enum.IntEnum):
-    """What a server does about the tokens of a gateway's Retry packets."""
+    """What a server does about the tokens of a gateway's Retry packets, and its connection IDs."""
 
     NONE = 0
-    """It does not check them."""
+    """It does not check tokens."""
     TAKE = 1
-    """It takes the gateway's key ring (Gateway.ring) and checks them."""
+    """It takes the gateway's key ring (Gateway.ring) and checks tokens."""
     OWN = 2
-    """It checks them, and has the ring already: from a file."""
+    """It checks tokens, and has the ring already: from a file."""
+    TAKE_FOR_IDS = 3
+    """It takes the ring, checks tokens, and makes all its connection IDs with it (Gateway.connection_ids): the
+    gateway may check them (check_ids)."""
+    IDS_ONLY = 4
+    """It takes the ring and makes all its connection IDs with it, and does not check tokens: for QUIC stacks whose
+    tokens are their own."""
 
 
 def load(
@@ -105,8 +112,9 @@ def join(
     `on_event` is told of both with a line for a log, in a thread of the library's, where it must not
     close the gateway; without it, they are warnings of the logger "equic".
 
-    `keys` says whether this server checks the tokens of the gateway's Retry packets: the gateway
-    refuses to be set to Retry while a server has not said so, as its clients would get no further.
+    `keys` says whether this server checks the tokens of the gateway's Retry packets, and whether its
+    connection IDs are made with the gateway's keys: the gateway refuses to be set to Retry, or to check_ids,
+    while a server has not said so, as its clients would get no further.
     """
     made = _made(library.equic_gateway_join_checking, optional(selector), optional(name), keys)
     return _followed(made, on_event)
@@ -182,14 +190,35 @@ class Gateway:
         return Service(handle)
 
     def ring(self) -> Ring:
-        """The key ring of a gateway that was joined with TokenKeys.TAKE, or loaded by this process. Every
-        call goes by the keys that the gateway has at that moment, until the gateway is closed.
+        """The key ring of a gateway that was joined with TokenKeys.TAKE or TAKE_FOR_IDS, or loaded by this process.
+        Every call goes by the keys that the gateway has at that moment, until the gateway is closed.
 
         Raises Error with Code.NOT_FOUND if the gateway was not asked for it, or has not given it.
         """
         handle = c_void_p()
         self._call(library.equic_gateway_ring, byref(handle))
         return Ring._of(handle)
+
+    def connection_ids(self, instance: int = 0) -> ConnectionIds:
+        """What makes connection IDs that the gateway can check (check_ids), for a server that has joined with
+        TokenKeys.TAKE_FOR_IDS or IDS_ONLY, all of whose IDs have to be such. Each is made with the key that the gateway
+        uses at that moment, or the next gateway once that one is joined. It says the process's place (`slot`) and
+        `instance`, 0 to 255, which tells the process's sockets apart.
+
+        Raises Error with Code.NOT_FOUND as `ring` does.
+        """
+        if not 0 <= instance <= 255:
+            raise ValueError(f"an instance is a number from 0 to 255, not {instance}")
+        handle = c_void_p()
+        self._call(library.equic_gateway_ids, instance, byref(handle))
+        return ConnectionIds._of(handle)
+
+    def slot(self) -> int:
+        """The place of this process among those that feed the gateway, which the first byte of the server ID in
+        its connection IDs says. The next gateway that is joined may give another."""
+        slot = c_uint32()
+        self._call(library.equic_gateway_slot, byref(slot))
+        return slot.value
 
     def set(self, key: str, value: str) -> None:
         """Changes a setting while the gateway runs, as `equic gateway set KEY=VALUE` does."""

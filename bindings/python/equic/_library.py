@@ -108,6 +108,8 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "equic_gateway_join_checking": ("error", (c_char_p, c_char_p, c_int, POINTER(_handle))),
     "equic_gateway_connect_checking": ("error", (c_char_p, c_char_p, c_int, POINTER(_handle))),
     "equic_gateway_ring": ("error", (_handle, POINTER(_handle))),
+    "equic_gateway_ids": ("error", (_handle, c_uint8, POINTER(_handle))),
+    "equic_gateway_slot": ("error", (_handle, POINTER(c_uint32))),
     "equic_gateway_notify": ("error", (_handle, JoinCallback, c_void_p)),
     "equic_gateway_close": (None, (_handle,)),
     "equic_gateway_attach": ("error", (_handle, c_char_p, c_int)),

@@ -1,5 +1,5 @@
-"""Retry tokens that a gateway made, and connection IDs that prove themselves (docs/retry.md). They need only
-the ring of the gateway: Gateway.ring, or a copy, which needs no gateway in this process and no privileges."""
+"""Key rings, and the Retry tokens that a gateway made with one (docs/retry.md): Gateway.ring, or a copy, which
+needs no gateway in this process and no privileges."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class Ring:
         """Checks the token of an Initial packet from client with that Destination Connection ID.
 
         Raises Error, whose code says why the client's address is not validated; Code.NEW_TOKEN: the
-        token is of a NEW_TOKEN frame, and the server's to judge.
+        token is of a NEW_TOKEN frame, and the server's to judge; Code.NOT_FOUND: the gateway that was joined last
+        keeps its ring to itself.
         """
         proof = NativeRetryProof()
         library.equic_retry_verify(
@@ -88,29 +89,3 @@ class Ring:
             80,
         )
         return token.raw
-
-
-class ConnectionIds:
-    """Makes the connection IDs of one server process: two processes need server IDs of their own."""
-
-    def __init__(self, ring: Ring, length: int, server_id: bytes = b"") -> None:
-        """IDs of length bytes, 8 to 20, that say server_id, at most 8 bytes."""
-        handle = c_void_p()
-        library.equic_ids_new(ring._handle, length, server_id, len(server_id), byref(handle))
-        self._handle = handle
-        self.length = length
-        weakref.finalize(self, library.equic_ids_free, handle)
-
-    def generate(self) -> bytes:
-        """An ID that was not given out before."""
-        content = ctypes.create_string_buffer(self.length)
-        library.equic_ids_generate(self._handle, content, self.length)
-        return content.raw
-
-    def check(self, connection_id: bytes) -> None:
-        """Raises Error unless a server of this service made the ID."""
-        library.equic_ids_check(self._handle, connection_id, len(connection_id))
-
-    def set_ring(self, ring: Ring) -> None:
-        """Takes a ring whose keys were rotated."""
-        library.equic_ids_set_ring(self._handle, ring._handle)

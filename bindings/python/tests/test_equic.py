@@ -97,8 +97,27 @@ class Program(Case):
         with self.failing(equic.Code.CLOSED):
             ring.verify(("192.0.2.1", 4711), b"retried.", token)
         for keys in (equic.TokenKeys.NONE, equic.TokenKeys.OWN):
-            with equic.join(NAME, keys=keys) as joined, self.failing(equic.Code.NOT_FOUND):
-                joined.ring()
+            with equic.join(NAME, keys=keys) as joined:
+                with self.failing(equic.Code.NOT_FOUND):
+                    joined.ring()
+                with self.failing(equic.Code.NOT_FOUND):
+                    joined.connection_ids()
+
+    def test_ids_are_the_gateway_s(self) -> None:
+        checker = equic.ConnectionIds(self.gateway.ring(), equic.ID_LENGTH, b"ab")
+        for keys in (equic.TokenKeys.TAKE_FOR_IDS, equic.TokenKeys.IDS_ONLY):
+            with equic.join(NAME, "makes", keys=keys) as joined:
+                ids = joined.connection_ids(9)
+                made = ids.generate()
+                checker.check(made)
+                self.assertEqual((len(made), made[1], made[2]), (ids.length, joined.slot(), 9))
+                for number in (-1, 256):
+                    with self.assertRaises(ValueError):
+                        joined.connection_ids(number)
+                with self.failing(equic.Code.INVALID_ARGUMENT):
+                    ids.set_ring(self.gateway.ring())
+            with self.failing(equic.Code.CLOSED):
+                ids.generate()
 
 
 def packet(kind: bytes) -> bytes:

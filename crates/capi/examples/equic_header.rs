@@ -58,7 +58,15 @@ const TOP: &str = r#"/*
  *        equic_retry_verify(ring, peer, peer_len, dcid, dcid_len, token, token_len, &proof);
  *
  * A ring can be read from a file, too (equic_ring_read), which needs no gateway in this process and no
- * privileges. Connection IDs that prove themselves: equic_ids_new, equic_ids_generate.
+ * privileges.
+ *
+ * A server behind a gateway that checks connection IDs (check_ids) says so in the same way, and makes all its IDs
+ * by it:
+ *
+ *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE_FOR_IDS, &gateway);
+ *        equic_gateway_ids(gateway, 0, &ids);
+ *        ...
+ *        equic_ids_generate(ids, id, EQUIC_ID_LENGTH);
  *
  * Pointers. NULL is an error (or ignored, where it says so), never a crash. Any other pointer must
  * be what its type says and live during the call: text NUL-terminated UTF-8; a sockaddr with as

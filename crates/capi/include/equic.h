@@ -50,7 +50,15 @@
  *        equic_retry_verify(ring, peer, peer_len, dcid, dcid_len, token, token_len, &proof);
  *
  * A ring can be read from a file, too (equic_ring_read), which needs no gateway in this process and no
- * privileges. Connection IDs that prove themselves: equic_ids_new, equic_ids_generate.
+ * privileges.
+ *
+ * A server behind a gateway that checks connection IDs (check_ids) says so in the same way, and makes all its IDs
+ * by it:
+ *
+ *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE_FOR_IDS, &gateway);
+ *        equic_gateway_ids(gateway, 0, &ids);
+ *        ...
+ *        equic_ids_generate(ids, id, EQUIC_ID_LENGTH);
  *
  * Pointers. NULL is an error (or ignored, where it says so), never a crash. Any other pointer must
  * be what its type says and live during the call: text NUL-terminated UTF-8; a sockaddr with as
@@ -100,6 +108,11 @@
  * the quota.
  */
 #define EQUIC_UNTRACKED 2
+
+/**
+ * Bytes of the connection IDs that a gateway checks and `equic_gateway_ids` makes.
+ */
+#define EQUIC_ID_LENGTH 12
 
 /**
  * What a function of the handle-based API returns. `equic_last_error_message` says more: what
@@ -308,21 +321,31 @@ typedef enum equic_clock {
 } equic_clock;
 
 /**
- * What a server does about the tokens of a gateway's Retry packets.
+ * What a server does about the tokens of a gateway's Retry packets, and its connection IDs.
  */
 typedef enum equic_token_keys {
         /**
-         * It does not check them.
+         * It does not check tokens.
          */
         EQUIC_TOKEN_KEYS_NONE = 0,
         /**
-         * It takes the gateway's key ring (`equic_gateway_ring`) and checks them.
+         * It takes the gateway's key ring (`equic_gateway_ring`) and checks tokens.
          */
         EQUIC_TOKEN_KEYS_TAKE = 1,
         /**
-         * It checks them, and has the ring already: from a file.
+         * It checks tokens, and has the ring already: from a file.
          */
         EQUIC_TOKEN_KEYS_OWN = 2,
+        /**
+         * It takes the ring, checks tokens, and makes all its connection IDs with it (`equic_gateway_ids`): the
+         * gateway may check them (check_ids).
+         */
+        EQUIC_TOKEN_KEYS_TAKE_FOR_IDS = 3,
+        /**
+         * It takes the ring and makes all its connection IDs with it, and does not check tokens: for QUIC
+         * stacks whose tokens are their own.
+         */
+        EQUIC_TOKEN_KEYS_IDS_ONLY = 4,
 } equic_token_keys;
 
 /**
@@ -673,8 +696,9 @@ enum equic_error equic_gateway_join(const char *selector,
 
 /**
  * As `equic_gateway_join`, for a server that checks the tokens of the gateway's Retry packets with
- * `equic_retry_verify`: `keys` is an enum equic_token_keys. The gateway refuses to be set to Retry while a server
- * has not said so, as its clients would get no further.
+ * `equic_retry_verify`, or makes its connection IDs with `equic_gateway_ids`: `keys` is an enum
+ * equic_token_keys. The gateway refuses to be set to Retry, or to check_ids, while a server has not said so, as its clients
+ * would get no further.
  */
 enum equic_error equic_gateway_join_checking(const char *selector,
                                              const char *name,
@@ -696,8 +720,9 @@ enum equic_error equic_gateway_connect(const char *path,
 
 /**
  * As `equic_gateway_connect`, for a server that checks the tokens of the gateway's Retry packets with
- * `equic_retry_verify`: `keys` is an enum equic_token_keys. The gateway gives its ring to users who may serve all
- * its services; others join without it, and `equic_gateway_ring` says so.
+ * `equic_retry_verify`, or makes its connection IDs with `equic_gateway_ids`: `keys` is an enum equic_token_keys. The
+ * gateway gives its ring to users who may serve all its services; others join without it, and `equic_gateway_ring` and
+ * `equic_gateway_ids` say so.
  */
 enum equic_error equic_gateway_connect_checking(const char *path,
                                                 const char *name,
@@ -895,8 +920,8 @@ enum equic_error equic_ring_read(const uint8_t *bytes,
                                  struct equic_ring **ring);
 
 /**
- * The key ring of a gateway that was joined with EQUIC_TOKEN_KEYS_TAKE, or that this process loaded. It is
- * not a copy: every call with it goes by the keys that the gateway has at that moment, or the next gateway once
+ * The key ring of a gateway that was joined with EQUIC_TOKEN_KEYS_TAKE or _TAKE_FOR_IDS, or that this process
+ * loaded. It is not a copy: every call with it goes by the keys that the gateway has at that moment, or the next gateway once
  * that one is joined, so that nobody has to follow their rotation. Checking a token then takes a system call. After
  * `equic_gateway_close` it gives EQUIC_ERROR_CLOSED, and is still to be released with `equic_ring_free`.
  *
@@ -922,7 +947,8 @@ void equic_ring_free(struct equic_ring *ring);
  * transport parameters need. Otherwise it is not, and `proof` is left alone:
  * EQUIC_ERROR_NEW_TOKEN: the token is of a NEW_TOKEN frame, and the server's to judge;
  * EQUIC_ERROR_PROOF_MALFORMED, _UNKNOWN_KEY, _FORGED, _EXPIRED, _EARLY: the server may close with INVALID_TOKEN;
- * EQUIC_ERROR_CLOSED, EQUIC_ERROR_SYSTEM: the ring is a gateway's (`equic_gateway_ring`) and cannot be read.
+ * EQUIC_ERROR_CLOSED, EQUIC_ERROR_SYSTEM: the ring is a gateway's (`equic_gateway_ring`) and cannot be read;
+ * EQUIC_ERROR_NOT_FOUND: so it is, and the gateway that this process has moved on to keeps its ring to itself.
  * A packet without a token is not to be checked: the gateway did not ask its client for one.
  */
 enum equic_error equic_retry_verify(const struct equic_ring *ring,
@@ -949,8 +975,34 @@ enum equic_error equic_retry_seal(const struct equic_ring *ring,
                                   size_t token_room);
 
 /**
+ * The place of this process among those that feed the gateway, from 0 on: the first byte of the server ID in its
+ * connection IDs (`equic_gateway_ids`). The next gateway that is joined may give another. EQUIC_ERROR_NOT_FOUND while
+ * it has none.
+ */
+enum equic_error equic_gateway_slot(const struct equic_gateway *gateway,
+                                    uint32_t *slot);
+
+/**
+ * What makes connection IDs for a service with check_ids, of EQUIC_ID_LENGTH bytes. The gateway was joined with
+ * EQUIC_TOKEN_KEYS_TAKE_FOR_IDS or _IDS_ONLY, or loaded by this process; and *all* the server's IDs are made so: the
+ * Source Connection ID of its handshakes, those of NEW_CONNECTION_ID frames, and that of a preferred address.
+ *
+ * Each ID (`equic_ids_generate`) is made with the key that the gateway uses at that moment, or the next gateway once
+ * that one is joined: nobody has to follow their rotation. The two bytes behind the first are its server ID: the
+ * process's place (`equic_gateway_slot`) and `instance`, 0 to 255, a number of the caller's choice that tells its sockets
+ * apart. Handles of one instance share what makes its IDs: none comes twice.
+ *
+ * EQUIC_ERROR_NOT_FOUND as with `equic_gateway_ring`. After `equic_gateway_close` the handle gives
+ * EQUIC_ERROR_CLOSED, and is still to be released with `equic_ids_free`. On failure *ids is NULL.
+ */
+enum equic_error equic_gateway_ids(const struct equic_gateway *gateway,
+                                   uint8_t instance,
+                                   struct equic_ids **ids);
+
+/**
  * Makes a generator of connection IDs of `length` bytes, 8 to 20, that say `server_id`, 0 to 8 bytes. At least
- * eight bytes are for what else is in an ID. It takes a copy of the ring.
+ * eight bytes are for what else is in an ID. It takes a copy of the ring. What a gateway can check is made by
+ * `equic_gateway_ids`.
  */
 enum equic_error equic_ids_new(const struct equic_ring *ring,
                                size_t length,
@@ -959,9 +1011,12 @@ enum equic_error equic_ids_new(const struct equic_ring *ring,
                                struct equic_ids **ids);
 
 /**
- * Writes a connection ID that was not given out before; `length` has to be that of `equic_ids_new`.
+ * Writes a connection ID that was not given out before. `length` has to be that of `equic_ids_new`, or
+ * EQUIC_ID_LENGTH for those of `equic_gateway_ids`.
  */
-enum equic_error equic_ids_generate(const struct equic_ids *ids, uint8_t *id, size_t length);
+enum equic_error equic_ids_generate(const struct equic_ids *ids,
+                                    uint8_t *id,
+                                    size_t length);
 
 /**
  * Checks that a server of this service made a connection ID: EQUIC_OK, EQUIC_ERROR_PROOF_MALFORMED,
@@ -970,7 +1025,8 @@ enum equic_error equic_ids_generate(const struct equic_ids *ids, uint8_t *id, si
 enum equic_error equic_ids_check(const struct equic_ids *ids, const uint8_t *id, size_t length);
 
 /**
- * Takes a ring whose keys were rotated: IDs are made with its current key from now on.
+ * Takes a ring whose keys were rotated: IDs are made with its current key from now on. For those of
+ * `equic_ids_new`: others follow their gateway.
  */
 enum equic_error equic_ids_set_ring(const struct equic_ids *ids, const struct equic_ring *ring);
 

@@ -1,12 +1,13 @@
 //! Gateways: one that this process loads, or one that another process runs and this one feeds.
 
+use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::equic_gateway::{
-    Attached, Config, Control, Gateway, JoinEvent, Ledger, Mode, ObjectSource, SocketHost,
-    TokenKeys,
+    Attached, Config, ConnectionIds, Control, Gateway, JoinEvent, Ledger, Mode, ObjectSource,
+    SocketHost, TokenKeys,
 };
 use equic_token::KeyRing;
 
@@ -29,6 +30,8 @@ pub(crate) struct Inner {
     /// Interfaces of the configuration, to attach to if the caller names none.
     interfaces: Vec<String>,
     mode: Mode,
+    /// What makes connection IDs, by instance.
+    ids: Mutex<HashMap<u8, ConnectionIds>>,
 }
 
 pub(crate) enum Kind {
@@ -42,7 +45,7 @@ pub(crate) enum Kind {
 impl Inner {
     /// Of another process's gateway.
     fn feeding(kind: Kind) -> Inner {
-        Inner { _host: None, kind, interfaces: Vec::new(), mode: Mode::Auto }
+        Inner { _host: None, kind, interfaces: Vec::new(), mode: Mode::Auto, ids: Mutex::default() }
     }
 
     pub(crate) fn control(&self) -> Result<Control> {
@@ -66,7 +69,7 @@ impl Inner {
         }
     }
 
-    fn ledger(&self) -> Result<Ledger> {
+    pub(crate) fn ledger(&self) -> Result<Ledger> {
         match &self.kind {
             Kind::Owned(gateway) => Ok(gateway.ledger()?),
             Kind::Joined(_, ledger) | Kind::Connected(ledger) => Ok(ledger.clone()),
@@ -78,15 +81,20 @@ impl Inner {
         match &self.kind {
             Kind::Owned(gateway) => Ok(gateway.control().key_ring()?),
             Kind::Joined(_, ledger) | Kind::Connected(ledger) => {
-                ledger.key_ring()?.ok_or_else(|| {
-                    Failure::new(
-                        equic_error::EQUIC_ERROR_NOT_FOUND,
-                        "this process does not have the gateway's key ring: join with \
-                         EQUIC_TOKEN_KEYS_TAKE, as a user who may serve all services",
-                    )
-                })
+                ledger.key_ring()?.ok_or_else(no_ring)
             }
         }
+    }
+
+    /// What makes the connection IDs of an instance: one for all who ask, so that no ID comes twice.
+    pub(crate) fn connection_ids(&self, instance: u8) -> Result<ConnectionIds> {
+        let mut all = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ids) = all.get(&instance) {
+            return Ok(ids.clone());
+        }
+        let made = self.ledger()?.connection_ids(instance)?.ok_or_else(no_ring)?;
+        all.insert(instance, made.clone());
+        Ok(made)
     }
 
     fn owned(&self) -> Result<&Gateway> {
@@ -102,6 +110,14 @@ impl Inner {
     fn attached(&self) -> Vec<Attached> {
         self.owned().map(Gateway::attached).unwrap_or_default()
     }
+}
+
+fn no_ring() -> Failure {
+    Failure::new(
+        equic_error::EQUIC_ERROR_NOT_FOUND,
+        "this process does not have the gateway's key ring: join with EQUIC_TOKEN_KEYS_TAKE, \
+         _TAKE_FOR_IDS or _IDS_ONLY, as a user who may serve all services",
+    )
 }
 
 /// Loads a gateway.
@@ -125,7 +141,7 @@ unsafe fn open(
             socket.then(|| SocketHost::start(loaded.control(), &config, false)).transpose()?;
         let kind = Kind::Owned(Box::new(loaded));
         let (interfaces, mode) = (config.gateway.interfaces, config.gateway.mode);
-        let inner = Inner { _host, kind, interfaces, mode };
+        let inner = Inner { _host, kind, interfaces, mode, ids: Mutex::default() };
         // SAFETY: as above.
         unsafe { give(gateway, Box::into_raw(Box::new(equic_gateway { inner: Arc::new(inner) }))) };
         Ok(())
@@ -188,16 +204,22 @@ pub unsafe extern "C" fn equic_gateway_join(
     unsafe { equic_gateway_join_checking(selector, name, none, gateway) }
 }
 
-/// What a server does about the tokens of a gateway's Retry packets.
+/// What a server does about the tokens of a gateway's Retry packets, and its connection IDs.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum equic_token_keys {
-    /// It does not check them.
+    /// It does not check tokens.
     EQUIC_TOKEN_KEYS_NONE = 0,
-    /// It takes the gateway's key ring (`equic_gateway_ring`) and checks them.
+    /// It takes the gateway's key ring (`equic_gateway_ring`) and checks tokens.
     EQUIC_TOKEN_KEYS_TAKE = 1,
-    /// It checks them, and has the ring already: from a file.
+    /// It checks tokens, and has the ring already: from a file.
     EQUIC_TOKEN_KEYS_OWN = 2,
+    /// It takes the ring, checks tokens, and makes all its connection IDs with it (`equic_gateway_ids`): the
+    /// gateway may check them (check_ids).
+    EQUIC_TOKEN_KEYS_TAKE_FOR_IDS = 3,
+    /// It takes the ring and makes all its connection IDs with it, and does not check tokens: for QUIC
+    /// stacks whose tokens are their own.
+    EQUIC_TOKEN_KEYS_IDS_ONLY = 4,
 }
 
 /// The number of an `equic_token_keys`.
@@ -207,6 +229,8 @@ fn token_keys(number: c_int) -> Result<TokenKeys> {
         (EQUIC_TOKEN_KEYS_NONE, TokenKeys::None),
         (EQUIC_TOKEN_KEYS_TAKE, TokenKeys::Take),
         (EQUIC_TOKEN_KEYS_OWN, TokenKeys::Own),
+        (EQUIC_TOKEN_KEYS_TAKE_FOR_IDS, TokenKeys::TakeForIds),
+        (EQUIC_TOKEN_KEYS_IDS_ONLY, TokenKeys::IdsOnly),
     ]
     .into_iter()
     .find(|(code, _)| *code as c_int == number)
@@ -215,8 +239,9 @@ fn token_keys(number: c_int) -> Result<TokenKeys> {
 }
 
 /// As `equic_gateway_join`, for a server that checks the tokens of the gateway's Retry packets with
-/// `equic_retry_verify`: `keys` is an enum equic_token_keys. The gateway refuses to be set to Retry while a server
-/// has not said so, as its clients would get no further.
+/// `equic_retry_verify`, or makes its connection IDs with `equic_gateway_ids`: `keys` is an enum
+/// equic_token_keys. The gateway refuses to be set to Retry, or to check_ids, while a server has not said so, as its clients
+/// would get no further.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_join_checking(
     selector: *const c_char,
@@ -280,8 +305,9 @@ pub unsafe extern "C" fn equic_gateway_connect(
 }
 
 /// As `equic_gateway_connect`, for a server that checks the tokens of the gateway's Retry packets with
-/// `equic_retry_verify`: `keys` is an enum equic_token_keys. The gateway gives its ring to users who may serve all
-/// its services; others join without it, and `equic_gateway_ring` says so.
+/// `equic_retry_verify`, or makes its connection IDs with `equic_gateway_ids`: `keys` is an enum equic_token_keys. The
+/// gateway gives its ring to users who may serve all its services; others join without it, and `equic_gateway_ring` and
+/// `equic_gateway_ids` say so.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_connect_checking(
     path: *const c_char,

@@ -3,7 +3,7 @@
 //! Two APIs over the crate `equic-gateway`, both described in the generated header `include/equic.h`:
 //! * the paper's, `equic_t`: `paper/mod.rs`. It prints to stderr and ends the process on errors;
 //! * handles and error codes, which does neither: `gateway.rs` (start there), `options.rs`,
-//!   `control.rs`, `service.rs`, `counters.rs`, `retry.rs`.
+//!   `control.rs`, `service.rs`, `counters.rs`, `retry.rs`, `ids.rs`.
 //!
 //! Below both: `error.rs` (codes, messages, the boundary no panic crosses) and `arguments.rs` (what
 //! C hands in, checked). `examples/equic_header.rs` prints the header, `tests/header.rs` compares it with
@@ -33,10 +33,13 @@ mod counters;
 
 mod retry;
 
+mod ids;
+
 pub use control::*;
 pub use counters::*;
 pub use error::{equic_error, equic_last_error_log, equic_last_error_message, equic_strerror};
 pub use gateway::*;
+pub use ids::*;
 pub use options::*;
 pub use paper::*;
 pub use retry::*;

@@ -1,5 +1,5 @@
-//! Retry tokens that a gateway made, and connection IDs that prove themselves. They need only the ring: that of
-//! a gateway that was joined, or a copy, which needs no gateway, no kernel and no privileges.
+//! Key rings, and the Retry tokens that a gateway makes with one. They need only the ring: that of a gateway that
+//! was joined, or a copy, which needs no gateway, no kernel and no privileges.
 
 use std::borrow::Cow;
 use std::ffi::c_int;
@@ -7,10 +7,7 @@ use std::net::SocketAddr;
 use std::slice;
 use std::sync::{Arc, Weak};
 
-use equic_token::{
-    Clock, ConnectionId, IdError, IdFormat, IdGenerator, KeyRing, RetryToken, RingError, SealError,
-    TokenError,
-};
+use equic_token::{Clock, ConnectionId, KeyRing, RetryToken, RingError, SealError, TokenError};
 use libc::{sockaddr, socklen_t};
 
 use crate::arguments::{give, handle, peer};
@@ -40,7 +37,7 @@ enum Keys {
 
 impl equic_ring {
     /// The keys as they are now.
-    fn keys(&self) -> Result<Cow<'_, KeyRing>> {
+    pub(crate) fn keys(&self) -> Result<Cow<'_, KeyRing>> {
         match &self.0 {
             Keys::Copy(ring) => Ok(Cow::Borrowed(ring)),
             Keys::Of(gateway) => {
@@ -52,9 +49,6 @@ impl equic_ring {
         }
     }
 }
-
-/// Makes the connection IDs of one server process. Two processes need server IDs of their own.
-pub struct equic_ids(IdGenerator);
 
 /// What a server has to tell a client that brought a Retry token (RFC 9000 s.7.3). The bytes behind a
 /// length are zero.
@@ -85,19 +79,6 @@ impl From<TokenError> for Failure {
     }
 }
 
-impl From<IdError> for Failure {
-    fn from(error: IdError) -> Failure {
-        let code = match error {
-            IdError::Format => EQUIC_ERROR_INVALID_ARGUMENT,
-            IdError::Malformed => EQUIC_ERROR_PROOF_MALFORMED,
-            IdError::UnknownEpoch => EQUIC_ERROR_PROOF_UNKNOWN_KEY,
-            IdError::Forged => EQUIC_ERROR_PROOF_FORGED,
-            IdError::Random => EQUIC_ERROR_SYSTEM,
-        };
-        Failure::new(code, error.to_string())
-    }
-}
-
 impl From<RingError> for Failure {
     fn from(error: RingError) -> Failure {
         let code = match error {
@@ -118,7 +99,7 @@ impl From<SealError> for Failure {
 ///
 /// # Safety
 /// `bytes` is NULL, or points to `length` readable bytes that live for `'a`.
-unsafe fn bytes_at<'a>(bytes: *const u8, length: usize, name: &str) -> Result<&'a [u8]> {
+pub(crate) unsafe fn bytes_at<'a>(bytes: *const u8, length: usize, name: &str) -> Result<&'a [u8]> {
     if length == 0 {
         return Ok(&[]);
     }
@@ -141,7 +122,10 @@ unsafe fn id_at(bytes: *const u8, length: usize, name: &str) -> Result<Connectio
 ///
 /// # Safety
 /// `place` is NULL or valid for a write.
-unsafe fn give_handle<T>(place: *mut *mut T, make: impl FnOnce() -> Result<T>) -> Result<()> {
+pub(crate) unsafe fn give_handle<T>(
+    place: *mut *mut T,
+    make: impl FnOnce() -> Result<T>,
+) -> Result<()> {
     if place.is_null() {
         return Err(Failure::argument("the place for the handle is NULL"));
     }
@@ -192,8 +176,8 @@ pub unsafe extern "C" fn equic_ring_read(
     })
 }
 
-/// The key ring of a gateway that was joined with EQUIC_TOKEN_KEYS_TAKE, or that this process loaded. It is
-/// not a copy: every call with it goes by the keys that the gateway has at that moment, or the next gateway once
+/// The key ring of a gateway that was joined with EQUIC_TOKEN_KEYS_TAKE or _TAKE_FOR_IDS, or that this process
+/// loaded. It is not a copy: every call with it goes by the keys that the gateway has at that moment, or the next gateway once
 /// that one is joined, so that nobody has to follow their rotation. Checking a token then takes a system call. After
 /// `equic_gateway_close` it gives EQUIC_ERROR_CLOSED, and is still to be released with `equic_ring_free`.
 ///
@@ -250,7 +234,8 @@ pub unsafe extern "C" fn equic_ring_free(ring: *mut equic_ring) {
 /// transport parameters need. Otherwise it is not, and `proof` is left alone:
 /// EQUIC_ERROR_NEW_TOKEN: the token is of a NEW_TOKEN frame, and the server's to judge;
 /// EQUIC_ERROR_PROOF_MALFORMED, _UNKNOWN_KEY, _FORGED, _EXPIRED, _EARLY: the server may close with INVALID_TOKEN;
-/// EQUIC_ERROR_CLOSED, EQUIC_ERROR_SYSTEM: the ring is a gateway's (`equic_gateway_ring`) and cannot be read.
+/// EQUIC_ERROR_CLOSED, EQUIC_ERROR_SYSTEM: the ring is a gateway's (`equic_gateway_ring`) and cannot be read;
+/// EQUIC_ERROR_NOT_FOUND: so it is, and the gateway that this process has moved on to keeps its ring to itself.
 /// A packet without a token is not to be checked: the gateway did not ask its client for one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_retry_verify(
@@ -322,87 +307,4 @@ pub unsafe extern "C" fn equic_retry_seal(
         unsafe { std::ptr::copy_nonoverlapping(sealed.as_ptr(), token, sealed.len()) };
         Ok(())
     })
-}
-
-/// Makes a generator of connection IDs of `length` bytes, 8 to 20, that say `server_id`, 0 to 8 bytes. At least
-/// eight bytes are for what else is in an ID. It takes a copy of the ring.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn equic_ids_new(
-    ring: *const equic_ring,
-    length: usize,
-    server_id: *const u8,
-    server_id_len: usize,
-    ids: *mut *mut equic_ids,
-) -> equic_error {
-    boundary(|| {
-        // SAFETY: the contract of the API.
-        unsafe {
-            give_handle(ids, || {
-                let server_id = bytes_at(server_id, server_id_len, "server_id")?;
-                let ring = handle(ring, "ring")?.keys()?.into_owned();
-                let format = IdFormat::new(length, server_id.len())?;
-                Ok(equic_ids(IdGenerator::new(format, server_id, ring)?))
-            })
-        }
-    })
-}
-
-/// Writes a connection ID that was not given out before; `length` has to be that of `equic_ids_new`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn equic_ids_generate(
-    ids: *const equic_ids,
-    id: *mut u8,
-    length: usize,
-) -> equic_error {
-    boundary(|| {
-        // SAFETY: the contract of the API.
-        let ids = unsafe { handle(ids, "ids") }?;
-        let expected = ids.0.format().len();
-        if id.is_null() || length != expected {
-            return Err(Failure::argument(format!("the connection IDs have {expected} bytes")));
-        }
-        let made = ids.0.generate();
-        // SAFETY: there is room for as many; the contract of the API.
-        unsafe { std::ptr::copy_nonoverlapping(made.as_bytes().as_ptr(), id, expected) };
-        Ok(())
-    })
-}
-
-/// Checks that a server of this service made a connection ID: EQUIC_OK, EQUIC_ERROR_PROOF_MALFORMED,
-/// EQUIC_ERROR_PROOF_UNKNOWN_KEY (from before a restart, or too old) or EQUIC_ERROR_PROOF_FORGED.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn equic_ids_check(
-    ids: *const equic_ids,
-    id: *const u8,
-    length: usize,
-) -> equic_error {
-    boundary(|| {
-        // SAFETY: the contract of the API.
-        let (ids, id) = unsafe { (handle(ids, "ids")?, bytes_at(id, length, "id")?) };
-        ids.0.open(id)?;
-        Ok(())
-    })
-}
-
-/// Takes a ring whose keys were rotated: IDs are made with its current key from now on.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn equic_ids_set_ring(
-    ids: *const equic_ids,
-    ring: *const equic_ring,
-) -> equic_error {
-    boundary(|| {
-        // SAFETY: the contract of the API.
-        let (ids, ring) = unsafe { (handle(ids, "ids")?, handle(ring, "ring")?) };
-        ids.0.set_ring(ring.keys()?.into_owned());
-        Ok(())
-    })
-}
-
-/// Releases a generator. NULL is ignored.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn equic_ids_free(ids: *mut equic_ids) {
-    if !ids.is_null() {
-        // SAFETY: the contract of the API: one of ours, for the last time.
-        drop(unsafe { Box::from_raw(ids) });
-    }
 }

@@ -32,3 +32,18 @@ unsafe impl Pod for u64 {}
 unsafe impl<T: Pod, const N: usize> Pod for [T; N] {}
 
 include!(concat!(env!("OUT_DIR"), "/abi.rs"));
+
+impl std::fmt::Debug for equic_ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("equic_ring").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_ring_shows_no_keys() {
+        let ring = super::equic_ring { words: [0x0123_4567_89ab_cdef; 16] };
+        assert_eq!(format!("{ring:?}"), "equic_ring { .. }");
+    }
+}

@@ -119,9 +119,12 @@ pub enum TokenKeys {
     None,
     /// It takes the gateway's key ring ([`Ledger::key_ring`](crate::Ledger::key_ring)) and checks them.
     Take,
-    /// As [`TokenKeys::Take`], and all its connection IDs are made with the ring ([`equic_token::IdGenerator`],
-    /// of [`ID_FORMAT`]): the gateway may check them (`check_ids`).
+    /// As [`TokenKeys::Take`], and all its connection IDs are made with the ring
+    /// ([`Ledger::connection_ids`](crate::Ledger::connection_ids)): the gateway may check them (`check_ids`).
     TakeForIds,
+    /// It does not check them, and all its connection IDs are made with the gateway's key ring, which it takes: for
+    /// stacks whose tokens are their own.
+    IdsOnly,
     /// It checks them, and has the ring already: from a file.
     Own,
 }
@@ -132,7 +135,7 @@ pub const ID_FORMAT: (usize, usize) = (abi::EQUIC_ID_LEN as usize, abi::EQUIC_ID
 impl TokenKeys {
     /// Whether the server wants the ring.
     pub(crate) fn takes(self) -> bool {
-        matches!(self, TokenKeys::Take | TokenKeys::TakeForIds)
+        matches!(self, TokenKeys::Take | TokenKeys::TakeForIds | TokenKeys::IdsOnly)
     }
 
     /// What the server says of itself by it (`enum equic_member_flags`), if it is given what it wants.
@@ -141,6 +144,7 @@ impl TokenKeys {
             TokenKeys::None => 0,
             TokenKeys::Take | TokenKeys::Own => abi::EQUIC_MEMBER_KEYS,
             TokenKeys::TakeForIds => abi::EQUIC_MEMBER_KEYS | abi::EQUIC_MEMBER_IDS,
+            TokenKeys::IdsOnly => abi::EQUIC_MEMBER_IDS,
         }
     }
 }

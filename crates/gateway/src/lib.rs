@@ -63,6 +63,7 @@ pub use ipnet::IpNet;
 pub use judge::{Action, Judgement, TestRun, Verdict};
 pub use keys::{ID_FORMAT, Rotation, TokenKeys, write_key_ring};
 pub use ledger::event::JoinEvent;
+pub use ledger::ids::ConnectionIds;
 pub use ledger::{Guard, Ledger, Opened, Service};
 pub use object::{ObjectSource, embedded_object};
 pub use pinned::{TakenOver, remove_pinned};

@@ -91,6 +91,28 @@ impl Rate {
         self.amount as f64 / self.interval.seconds() as f64
     }
 
+    /// The rate as text, its units being bytes: `10MB/s burst 1MB`. `Display` shows plain numbers.
+    pub fn of_bytes(self) -> impl fmt::Display {
+        struct Bytes(Rate);
+        impl fmt::Display for Bytes {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0.text(|amount| DisplaySize(amount).to_string()))
+            }
+        }
+        Bytes(self)
+    }
+
+    fn text(self, number: impl Fn(u64) -> String) -> String {
+        if self.is_off() {
+            return "off".to_owned();
+        }
+        let mut text = format!("{}/{}", number(self.amount), self.interval.name());
+        if self.burst != self.amount {
+            text += &format!(" burst {}", number(self.burst));
+        }
+        text
+    }
+
     /// Units that may come at once; 0 when off.
     pub fn burst(self) -> u64 {
         self.burst
@@ -175,14 +197,7 @@ impl FromStr for Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_off() {
-            return f.pad("off");
-        }
-        let mut text = format!("{}/{}", DisplaySize(self.amount), self.interval.name());
-        if self.burst != self.amount {
-            text += &format!(" burst {}", DisplaySize(self.burst));
-        }
-        f.pad(&text)
+        f.pad(&self.text(|amount| amount.to_string()))
     }
 }
 
@@ -237,7 +252,7 @@ struct DisplaySize(u64);
 impl fmt::Display for DisplaySize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (suffix, unit) in [("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)] {
-            // Small round numbers are counts more often than sizes: 1000, 5000.
+            // Small sizes are clearer in full: 1500, 64000.
             if self.0 >= 100_000 && self.0.is_multiple_of(unit) && self.0 / unit >= 1 {
                 return write!(f, "{}{suffix}", self.0 / unit);
             }
@@ -310,6 +325,11 @@ pub fn format_duration(duration: Duration) -> String {
         .chain(small)
         .find(|(_, unit)| nanos != 0 && nanos.is_multiple_of(*unit))
         .map_or_else(|| "0s".to_owned(), |(name, unit)| format!("{}{name}", nanos / unit))
+}
+
+/// For `#[serde(serialize_with = "rate_of_bytes")]`: a rate written as [`Rate::of_bytes`] has it.
+pub(crate) fn rate_of_bytes<S: Serializer>(rate: &Rate, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&rate.of_bytes())
 }
 
 /// For `#[serde(with = "duration")]`: a duration written as text.

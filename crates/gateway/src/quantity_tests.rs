@@ -8,7 +8,8 @@ fn rates_read_and_print() {
         ("300/min", 5.0, 300, "300/min"),
         ("300/m burst 5", 5.0, 5, "300/min burst 5"),
         (" 36 / h ", 0.01, 36, "36/h"),
-        ("10MB/s burst 1MB", 1e7, 1_000_000, "10MB/s burst 1MB"),
+        ("10MB/s burst 1MB", 1e7, 1_000_000, "10000000/s burst 1000000"),
+        ("100000/s", 100_000.0, 100_000, "100000/s"),
         ("1KiB/s", 1024.0, 1024, "1024/s"),
         ("5000/s", 5000.0, 5000, "5000/s"),
     ];
@@ -23,6 +24,17 @@ fn rates_read_and_print() {
     assert_eq!("0".parse(), Ok(Rate::OFF));
     assert_eq!(Rate::OFF.to_string(), "off");
     assert!(Rate::per_second(0, 7).is_off());
+}
+
+/// Packets and connections are no bytes, however many they are.
+#[test]
+fn rates_of_bytes_are_shown_as_such() {
+    for text in ["10MB/s burst 1MB", "100kB/s", "1500/s", "3GB/h burst 7MB", "off"] {
+        let rate: Rate = text.parse().unwrap();
+        assert_eq!(rate.of_bytes().to_string(), text);
+        assert!(!rate.to_string().contains('B'), "{rate}");
+        assert_eq!(rate.to_string().parse(), Ok(rate));
+    }
 }
 
 #[test]

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use equic_gateway::{
-    Action, Config, Control, Error, Gateway, JoinedServer, Ledger, LedgerStatus, ObjectSource,
-    OverrideConfig, SocketConfig, SocketHost, TokenKeys,
+    Action, Config, Control, Error, Gateway, ID_FORMAT, JoinedServer, Ledger, LedgerStatus,
+    ObjectSource, OverrideConfig, SocketConfig, SocketHost, TokenKeys,
 };
+use equic_token::IdFormat;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
     connect, recvmsg, sendmsg, setsockopt, socket, sockopt,
@@ -214,6 +215,53 @@ fn the_key_ring_comes_with_the_place() {
         let child = Child::start("checking", path.to_str().unwrap());
         child.ready();
         assert!(without().is_empty(), "without privileges, too");
+    });
+}
+
+/// Connection IDs name the server's place, are of the key that the gateway has at that moment, and of the next
+/// gateway's place and keys after it; who says so is known to make them, whether or not it checks tokens.
+#[test]
+fn connection_ids_follow_the_gateway_s_keys() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (first, host, _) = at_socket("first-ids", &path, |_| {});
+        let none = Ledger::connect(&path, "none").unwrap();
+        assert!(none.connection_ids(0).unwrap().is_none());
+        let only = Ledger::connect_checking(&path, "only", TokenKeys::IdsOnly).unwrap();
+        let both = Ledger::connect_checking(&path, "both", TokenKeys::TakeForIds).unwrap();
+        let said: Vec<_> = servers(&first).iter().map(|one| (one.keys, one.ids)).collect();
+        assert_eq!(said, [(false, false), (false, true), (true, true)]);
+
+        let holds = |gateway: &Gateway, id: &[u8]| {
+            let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).unwrap();
+            format.open(&gateway.control().key_ring().unwrap(), id)
+        };
+        let ids = only.connection_ids(7).unwrap().expect("it has the ring");
+        let own = first.ledger().unwrap().connection_ids(0).unwrap();
+        assert!(holds(&first, own.expect("it is its own").generate().as_bytes()).is_ok());
+        let old = ids.generate();
+        for _ in 0..5 {
+            let id = ids.generate();
+            let epoch = first.control().key_ring().unwrap().epoch();
+            let proven = holds(&first, id.as_bytes()).unwrap();
+            assert_eq!((proven.epoch, proven.server_id[..2].to_vec()), (epoch, vec![1, 7]));
+            assert_eq!(only.slot(), Some(1));
+            assert!(ids.open(old.as_bytes()).is_ok());
+            for _ in 0..2 {
+                first.control().rotate_keys().unwrap();
+            }
+        }
+        for _ in 0..4 {
+            first.control().rotate_keys().unwrap();
+        }
+        assert!(ids.open(old.as_bytes()).is_err(), "its key is gone");
+
+        drop((none, both, host, first));
+        let (second, _host, _) = at_socket("second-ids", &path, |_| {});
+        await_that("it makes the next one's", || {
+            holds(&second, ids.generate().as_bytes()).is_ok_and(|id| id.server_id[..2] == [0, 7])
+        });
+        await_that("and is known to", || servers(&second).iter().any(|one| one.ids && !one.keys));
     });
 }
 

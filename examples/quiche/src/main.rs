@@ -11,6 +11,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use equic_gateway::ConnectionIds; // eQUIC IDs
 use equic_gateway::{Control, Guard, Service}; // eQUIC
 use equic_gateway::{Ledger, TokenKeys}; // eQUIC Retry
 use equic_token::{RetryToken, TokenError}; // eQUIC Retry
@@ -36,6 +37,8 @@ struct Server {
     next: u64,
     service: Service, // eQUIC
     gateway: Ledger,  // eQUIC Retry
+    /// Makes connection IDs that the gateway knows for the server's.
+    maker: ConnectionIds, // eQUIC IDs
 }
 
 fn main() -> Result<()> {
@@ -43,10 +46,12 @@ fn main() -> Result<()> {
     let (Some(port), Some(gateway)) = (arguments.next(), arguments.next()) else {
         anyhow::bail!("usage: serve-quiche PORT GATEWAY");
     };
-    // -- eQUIC: the gateway goes on without this server, which checks the tokens of its Retry packets.
-    let gateway = Control::open(Some(&gateway))?.join_checking("quiche", TokenKeys::Take)?;
+    // -- eQUIC: the gateway goes on without this server, which checks the tokens of its Retry packets, and whose
+    // connection IDs it may check.
+    let gateway = Control::open(Some(&gateway))?.join_checking("quiche", TokenKeys::TakeForIds)?;
     let service = gateway.service_at(0)?;
     // --
+    let maker = gateway.connection_ids(0)?.context("the gateway keeps its keys to itself")?; // eQUIC IDs
 
     let socket = UdpSocket::bind(format!("[::]:{port}"))?;
     let local = socket.local_addr()?;
@@ -63,6 +68,7 @@ fn main() -> Result<()> {
         next: 0,
         service, // eQUIC
         gateway, // eQUIC Retry
+        maker,   // eQUIC IDs
     };
     let mut packet = [0; 65_535];
     loop {
@@ -81,7 +87,7 @@ fn main() -> Result<()> {
 
 impl Server {
     fn received(&mut self, packet: &mut [u8], from: SocketAddr) -> Result<()> {
-        let header = Header::from_slice(packet, quiche::MAX_CONN_ID_LEN)?;
+        let header = Header::from_slice(packet, ConnectionIds::LEN)?; // eQUIC IDs
         let number = match self.ids.get(&header.dcid) {
             Some(number) => *number,
             None => match self.accept(&header, from)? {
@@ -107,7 +113,7 @@ impl Server {
             }
         }
         // --
-        client.spare_ids(number, &mut self.ids)?;
+        client.spare_ids(number, &mut self.ids, || connection_id(&self.maker))?;
         client.answer(&self.http)
     }
 
@@ -126,7 +132,7 @@ impl Server {
             return Ok(None);
         }
         // --
-        let own = connection_id()?;
+        let own = connection_id(&self.maker);
         let retried = self.retried(header, from)?; // eQUIC Retry
         let quic = match &retried {
             // -- eQUIC Retry: what the client compares with what it was sent (RFC 9000 s.7.3).
@@ -191,9 +197,10 @@ impl Client {
         &mut self,
         number: u64,
         ids: &mut HashMap<ConnectionId<'static>, u64>,
+        connection_id: impl Fn() -> ConnectionId<'static>,
     ) -> Result<()> {
         while self.quic.is_established() && self.quic.scids_left() > 0 {
-            let (id, mut token) = (connection_id()?, [0; 16]);
+            let (id, mut token) = (connection_id(), [0; 16]);
             getrandom::fill(&mut token).context("no random numbers")?;
             self.quic.new_scid(&id, u128::from_be_bytes(token), false)?;
             ids.insert(id, number);
@@ -244,8 +251,8 @@ fn transport() -> Result<quiche::Config> {
     Ok(config)
 }
 
-fn connection_id() -> Result<ConnectionId<'static>> {
-    let mut id = vec![0; quiche::MAX_CONN_ID_LEN];
-    getrandom::fill(&mut id).context("no random numbers")?;
-    Ok(ConnectionId::from_vec(id))
+// -- eQUIC IDs: every one of the server's, made with the keys that the gateway has at that moment.
+fn connection_id(maker: &ConnectionIds) -> ConnectionId<'static> {
+    ConnectionId::from_vec(maker.generate().as_bytes().to_vec())
 }
+// --

@@ -8,11 +8,14 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use equic_gateway::ConnectionIds; // eQUIC IDs
 use equic_gateway::{Control, Guard, Service}; // eQUIC
 use equic_gateway::{Ledger, TokenKeys}; // eQUIC Retry
 use equic_token::RetryToken; // eQUIC Retry
 use s2n_quic::provider::address_token::{Context, Format, Provider};
+use s2n_quic::provider::connection_id::{ConnectionInfo, Generator, Validator};
 use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter, Outcome};
 use s2n_quic::provider::event::events::{ActivePathUpdated, ConnectionClosed};
 use s2n_quic::provider::event::{ConnectionInfo as Info, ConnectionMeta as Meta, Subscriber};
@@ -78,14 +81,36 @@ impl Provider for Tokens {
 }
 // --
 
+// -- eQUIC IDs: every one of the server's, made with the keys that the gateway has at that moment. They are replaced
+// after a day, the longest time that s2n-quic takes: long before their keys are gone.
+struct Ids(ConnectionIds);
+
+impl Generator for Ids {
+    fn generate(&mut self, _: &ConnectionInfo) -> LocalId {
+        LocalId::try_from_bytes(self.0.generate().as_bytes()).expect("4 to 20 bytes")
+    }
+    fn lifetime(&self) -> Option<Duration> {
+        Some(Duration::from_secs(24 * 60 * 60))
+    }
+}
+
+impl Validator for Ids {
+    fn validate(&self, _: &ConnectionInfo, packet: &[u8]) -> Option<usize> {
+        (packet.len() >= ConnectionIds::LEN).then_some(ConnectionIds::LEN)
+    }
+}
+// --
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let (Some(port), Some(gateway)) = (arguments.next(), arguments.next()) else {
         return Err("usage: serve-s2n-quic PORT GATEWAY".into());
     };
-    let gateway = Control::open(Some(&gateway))?.join_checking("s2n-quic", TokenKeys::Take)?; // eQUIC Retry
+    let keys = TokenKeys::TakeForIds; // eQUIC Retry
+    let gateway = Control::open(Some(&gateway))?.join_checking("s2n-quic", keys)?; // eQUIC Retry
     let service = gateway.service_at(0)?; // eQUIC
+    let ids = gateway.connection_ids(0)?.ok_or("the gateway keeps its keys to itself")?; // eQUIC IDs
 
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()])?;
     let tls = rustls::Server::builder()
@@ -98,6 +123,7 @@ async fn main() -> Result<()> {
         .with_endpoint_limits(Quota(service.clone()))? // eQUIC
         .with_event(Quota(service.clone()))? // eQUIC
         .with_address_token(Tokens(gateway))? // eQUIC Retry
+        .with_connection_id(Ids(ids))? // eQUIC IDs
         .start()?;
     println!("listening on {}", server.local_addr()?);
     while let Some(connection) = server.accept().await {

@@ -580,7 +580,8 @@ static void the_next_gateway_is_joined(void)
 	equic_gateway *gateway;
 	equic_service *service;
 	equic_ring *ring, *gone;
-	uint8_t token[TOKEN], copy[RING];
+	equic_ids *ids, *checker;
+	uint8_t token[TOKEN], copy[RING], id[EQUIC_ID_LENGTH];
 	int here, ends[2];
 	pid_t owner;
 
@@ -588,8 +589,12 @@ static void the_next_gateway_is_joined(void)
 	here = listen_here();
 	CHECK(pipe(ends) == 0);
 	owner = start_owner();
-	CHECK_OK(equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE, &gateway));
+	CHECK_OK(equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE_FOR_IDS,
+					     &gateway));
 	CHECK_OK(equic_gateway_ring(gateway, &ring));
+	CHECK_OK(equic_gateway_ids(gateway, 0, &ids));
+	CHECK_OK(equic_ids_generate(ids, id, sizeof(id)));
+	CHECK_OK(equic_ids_check(ids, id, sizeof(id)));
 	CHECK_OK(seal_for(ring, "10.0.0.2", token));
 	CHECK_OK(equic_ring_write(ring, copy, RING));
 	CHECK_ERROR(equic_gateway_notify(gateway, NULL, NULL), EQUIC_ERROR_INVALID_ARGUMENT,
@@ -618,6 +623,12 @@ static void the_next_gateway_is_joined(void)
 	CHECK_OK(verify_for(gone, "10.0.0.2", token, NULL));
 	CHECK_OK(seal_for(ring, "10.0.0.2", token));
 	CHECK_OK(verify_for(ring, "10.0.0.2", token, NULL));
+	CHECK(equic_ids_check(ids, id, sizeof(id)) != EQUIC_OK);
+	CHECK_OK(equic_ids_generate(ids, id, sizeof(id)));
+	CHECK_OK(equic_ids_new(ring, sizeof(id), (const uint8_t *)"ab", 2, &checker));
+	CHECK_OK(equic_ids_check(checker, id, sizeof(id)));
+	equic_ids_free(checker);
+	equic_ids_free(ids);
 	equic_ring_free(gone);
 	equic_ring_free(ring);
 	/* Settings and lists are the next one's. */
@@ -812,25 +823,95 @@ static void who_has_not_asked_has_no_ring(void)
 	struct opened opened = open_with(2);
 	equic_gateway *joined = (equic_gateway *)8;
 	equic_ring *ring = (equic_ring *)8;
+	equic_ids *ids = (equic_ids *)8;
 
 	for (int keys = EQUIC_TOKEN_KEYS_NONE; keys <= EQUIC_TOKEN_KEYS_OWN; keys += 2) {
 		CHECK_OK(equic_gateway_join_checking("c-test", NULL, keys, &joined));
 		CHECK_ERROR(equic_gateway_ring(joined, &ring), EQUIC_ERROR_NOT_FOUND,
 			    "EQUIC_TOKEN_KEYS_TAKE");
 		CHECK(!ring);
+		CHECK_ERROR(equic_gateway_ids(joined, 0, &ids), EQUIC_ERROR_NOT_FOUND,
+			    "EQUIC_TOKEN_KEYS_TAKE");
+		CHECK(!ids);
 		equic_gateway_close(joined);
 	}
-	CHECK_ERROR(equic_gateway_join_checking("c-test", NULL, 3, &joined), refused,
+	CHECK_ERROR(equic_gateway_join_checking("c-test", NULL, 5, &joined), refused,
 		    "equic_token_keys");
 	CHECK(!joined);
 	CHECK_ERROR(equic_gateway_join_checking("c-test", NULL, -1, &joined), refused,
 		    "equic_token_keys");
 	CHECK_ERROR(equic_gateway_join_checking("c-test", NULL, EQUIC_TOKEN_KEYS_TAKE, NULL),
 		    refused, "NULL");
-	CHECK_ERROR(equic_gateway_connect_checking("/tmp", NULL, 3, &joined), refused,
+	CHECK_ERROR(equic_gateway_connect_checking("/tmp", NULL, 5, &joined), refused,
 		    "equic_token_keys");
 	CHECK_ERROR(equic_gateway_ring(NULL, &ring), refused, "NULL");
 	CHECK_ERROR(equic_gateway_ring(opened.gateway, NULL), refused, "NULL");
+	CHECK_ERROR(equic_gateway_ids(NULL, 0, &ids), refused, "NULL");
+	CHECK_ERROR(equic_gateway_ids(opened.gateway, 0, NULL), refused, "NULL");
+	CHECK_ERROR(equic_gateway_slot(NULL, NULL), refused, "NULL");
+	close_all(opened);
+}
+
+/* Checks IDs by the keys that a gateway has now. */
+static equic_ids *checker_of(const equic_gateway *gateway)
+{
+	equic_ring *ring;
+	equic_ids *ids;
+
+	CHECK_OK(equic_gateway_ring(gateway, &ring));
+	CHECK_OK(equic_ids_new(ring, EQUIC_ID_LENGTH, (const uint8_t *)"ab", 2, &ids));
+	equic_ring_free(ring);
+	return ids;
+}
+
+static void ids_are_the_gateway_s(void)
+{
+	const int said[] = {EQUIC_TOKEN_KEYS_TAKE_FOR_IDS, EQUIC_TOKEN_KEYS_IDS_ONLY};
+	struct opened opened = open_with(2);
+	equic_ids *checker = checker_of(opened.gateway), *ids, *same, *other;
+	uint8_t id[EQUIC_ID_LENGTH], next[EQUIC_ID_LENGTH];
+	equic_gateway *joined;
+	equic_ring *ring;
+	uint32_t slot;
+
+	for (int i = 0; i < 2; i++) {
+		CHECK_OK(equic_gateway_join_checking("c-test", "makes", said[i], &joined));
+		CHECK_OK(equic_gateway_slot(joined, &slot));
+		CHECK_OK(equic_gateway_slot(joined, NULL));
+		CHECK_OK(equic_gateway_ids(joined, 9, &ids));
+		CHECK_OK(equic_ids_generate(ids, id, sizeof(id)));
+		CHECK_OK(equic_ids_check(checker, id, sizeof(id)));
+		CHECK_INT(id[0] & 0x1f, EQUIC_ID_LENGTH - 1);
+		CHECK_INT(id[1], slot);
+		CHECK_INT(id[2], 9);
+		CHECK_OK(equic_gateway_ids(joined, 9, &same));
+		CHECK_OK(equic_ids_generate(same, next, sizeof(next)));
+		CHECK(memcmp(next, id, sizeof(id)) != 0);
+		CHECK_OK(equic_gateway_ids(joined, 255, &other));
+		CHECK_OK(equic_ids_generate(other, next, sizeof(next)));
+		CHECK_INT(next[2], 255);
+		id[5] ^= 1;
+		CHECK_ERROR(equic_ids_check(ids, id, sizeof(id)), EQUIC_ERROR_PROOF_FORGED,
+			    "not made by");
+		CHECK_ERROR(equic_ids_generate(ids, id, 11), EQUIC_ERROR_INVALID_ARGUMENT,
+			    "12 bytes");
+		CHECK_OK(equic_gateway_ring(joined, &ring));
+		CHECK_ERROR(equic_ids_set_ring(ids, ring), EQUIC_ERROR_INVALID_ARGUMENT,
+			    "by themselves");
+		equic_ring_free(ring);
+		equic_ids_free(same);
+		equic_gateway_close(joined);
+		CHECK_ERROR(equic_ids_generate(ids, id, sizeof(id)), EQUIC_ERROR_CLOSED, "closed");
+		CHECK_ERROR(equic_ids_check(other, id, sizeof(id)), EQUIC_ERROR_CLOSED, "closed");
+		equic_ids_free(ids);
+		equic_ids_free(other);
+	}
+	/* A gateway of this process's own. */
+	CHECK_OK(equic_gateway_ids(opened.gateway, 0, &ids));
+	CHECK_OK(equic_ids_generate(ids, id, sizeof(id)));
+	CHECK_OK(equic_ids_check(checker, id, sizeof(id)));
+	equic_ids_free(ids);
+	equic_ids_free(checker);
 	close_all(opened);
 }
 
@@ -849,6 +930,7 @@ static const struct test TESTS[] = {
 	{"the_next_gateway_is_joined", the_next_gateway_is_joined, true},
 	{"servers_take_the_keys_as_they_join", servers_take_the_keys_as_they_join, true},
 	{"who_has_not_asked_has_no_ring", who_has_not_asked_has_no_ring, true},
+	{"ids_are_the_gateway_s", ids_are_the_gateway_s, true},
 	{"wrong_objects", wrong_objects, true},
 	{"quota_example", quota_example, true},
 	{"no_gateway_at_the_socket", no_gateway_at_the_socket, false},

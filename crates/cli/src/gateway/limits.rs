@@ -156,13 +156,15 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
         (service.new_per_v6_32, "new per IPv6 /32"),
         (service.new_per_service, "new in all"),
         (service.packets_per_source, "packets per source"),
-        (service.bytes_per_source, "bytes per source"),
         (service.packets_per_service, "packets in all"),
         (service.unproven_per_service, "packets of unknown sources"),
     ] {
         if !rate.is_off() {
             parts.push(format!("{rate} {what}"));
         }
+    }
+    if !service.bytes_per_source.is_off() {
+        parts.push(format!("{} bytes per source", service.bytes_per_source.of_bytes()));
     }
     match service.retry {
         Retry::Never => {}

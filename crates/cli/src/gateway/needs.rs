@@ -51,7 +51,8 @@ pub(super) const NEEDS: [Need; 2] = [
         question: "whether servers make IDs that can be checked",
         lost: "its clients are cut off",
         may_be_lost: |service| format!("clients of `{service}` may be cut off"),
-        mend: "`equic serve --gateway` and --gateway-socket make such IDs; or say --force",
+        mend: "`equic serve --gateway` and --gateway-socket make such IDs, and docs/servers.md says how \
+               other servers do; or say --force",
     },
 ];
 

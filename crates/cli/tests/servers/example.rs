@@ -85,6 +85,11 @@ impl Example {
         matches!(self, S2nQuic | Quiche | Aioquic | Ngtcp2)
     }
 
+    /// Whether a gateway may check the example's connection IDs.
+    pub(crate) fn proves_ids(self) -> bool {
+        matches!(self, S2nQuic | Quiche | QuicGo | Aioquic | Ngtcp2)
+    }
+
     /// Starts it in the lab on port 443, and waits until it listens.
     pub(crate) fn start(self, stage: &Stage) -> Server {
         let program = match self {

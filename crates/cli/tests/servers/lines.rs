@@ -1,6 +1,6 @@
 //! Count of an example's lines about eQUIC: lines between `-- eQUIC` and `--`, and lines that end
-//! in `eQUIC`. Those about the tokens of a gateway's Retry packets have `eQUIC Retry` instead. Nothing about either may
-//! stand elsewhere.
+//! in `eQUIC`. Those about the tokens of a gateway's Retry packets have `eQUIC Retry` instead, those about connection IDs
+//! `eQUIC IDs`. Nothing about any of them may stand elsewhere.
 
 use std::fs;
 
@@ -10,6 +10,8 @@ use crate::example::{ALL, Example};
 const LIMIT: usize = 30;
 /// Every example that checks tokens has fewer about them.
 const RETRY_LIMIT: usize = 40;
+/// Every example whose connection IDs a gateway may check has fewer about them.
+const IDS_LIMIT: usize = 20;
 
 /// An example's lines.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -18,6 +20,8 @@ struct Lines<'a> {
     about: Vec<&'a str>,
     /// About the tokens of Retry packets.
     retry: Vec<&'a str>,
+    /// About connection IDs.
+    ids: Vec<&'a str>,
     rest: Vec<&'a str>,
 }
 
@@ -25,7 +29,7 @@ struct Lines<'a> {
 fn every_example_needs_fewer_than_thirty() {
     for example in ALL {
         let text = fs::read_to_string(example.source()).expect("an example");
-        let Lines { about, retry, rest } = split(&text);
+        let Lines { about, retry, ids, rest } = split(&text);
         assert!(!about.is_empty(), "{example:?} has no marked lines");
         assert!(about.len() < LIMIT, "{example:?} has {}:\n{}", about.len(), about.join("\n"));
         let hooks = match example {
@@ -34,7 +38,10 @@ fn every_example_needs_fewer_than_thirty() {
             _ => Ok(String::new()),
         };
         let hooks = hooks.expect("the rest of the example");
-        let retry = [retry, split(&hooks).retry].concat();
+        let hooks = split(&hooks);
+        let (retry, ids) = ([retry, hooks.retry].concat(), [ids, hooks.ids].concat());
+        assert_eq!(!ids.is_empty(), example.proves_ids(), "{example:?}: {ids:?}");
+        assert!(ids.len() < IDS_LIMIT, "{example:?}: {}:\n{}", ids.len(), ids.join("\n"));
         assert_eq!(!retry.is_empty(), example.checks_tokens(), "{example:?}: {retry:?}");
         assert!(retry.len() < RETRY_LIMIT, "{example:?}: {}:\n{}", retry.len(), retry.join("\n"));
         for line in rest {
@@ -60,6 +67,7 @@ fn every_example_needs_fewer_than_thirty() {
 enum Part {
     Quota,
     Retry,
+    Ids,
     Rest,
 }
 
@@ -87,6 +95,7 @@ fn split(text: &str) -> Lines<'_> {
             match comment {
                 "--" => part = Part::Rest,
                 comment if comment.starts_with("-- eQUIC Retry") => part = Part::Retry,
+                comment if comment.starts_with("-- eQUIC IDs") => part = Part::Ids,
                 comment if comment.starts_with("-- eQUIC") => part = Part::Quota,
                 _ => {}
             }
@@ -96,11 +105,13 @@ fn split(text: &str) -> Lines<'_> {
             let of_its_own = match part {
                 Part::Rest if end.ends_with("eQUIC") => Part::Quota,
                 Part::Rest if end.ends_with("eQUIC Retry") => Part::Retry,
+                Part::Rest if end.ends_with("eQUIC IDs") => Part::Ids,
                 part => part,
             };
             match of_its_own {
                 Part::Quota => lines.about.push(line),
                 Part::Retry => lines.retry.push(line),
+                Part::Ids => lines.ids.push(line),
                 Part::Rest => lines.rest.push(line),
             }
         }
@@ -121,12 +132,14 @@ fn comment(code: &str) -> Option<&str> {
 fn what_is_counted() {
     let same = |text, about: &[&str], retry: &[&str], rest: &[&str]| {
         let [about, retry, rest] = [about, retry, rest].map(<[&str]>::to_vec);
-        assert_eq!(split(text), Lines { about, retry, rest });
+        assert_eq!(split(text), Lines { about, retry, rest, ..Lines::default() });
     };
     let text = "//! guard\nuse x; // eQUIC\n\n// -- eQUIC: why\na\n// more\nb\n// --\nc\n";
     same(text, &["use x; // eQUIC", "a", "b"], &[], &["c"]);
     let text = "use x; // eQUIC Retry\n// -- eQUIC Retry: why\na\nb // eQUIC\n// --\nc\n";
     same(text, &[], &["use x; // eQUIC Retry", "a", "b // eQUIC"], &["c"]);
+    let text = "use x; // eQUIC IDs\n// -- eQUIC IDs: why\na\n// --\nc\n";
+    assert_eq!((split(text).ids, split(text).rest), (vec!["use x; // eQUIC IDs", "a"], vec!["c"]));
     let text = "\"\"\"one\nguard\n\"\"\"\nimport y  # eQUIC\n# -- eQUIC\nd\n# --\n";
     same(text, &["import y  # eQUIC", "d"], &[], &[]);
     let text = "/* one\n * guard\n */\n#include <e.h> /* eQUIC */\n#include <f.h>\n/* -- eQUIC: why */\ng();\n/* -- */\nh(); /* why */\ni(); /* eQUIC Retry */\n";

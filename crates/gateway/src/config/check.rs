@@ -268,7 +268,7 @@ pub(super) fn check_limits(service: &ServiceConfig) -> Vec<Wrong> {
         all.push(("bytes_per_source", message));
     }
     if !bytes.is_off() && bytes.units_per_second() < SLOWEST_BYTES {
-        let message = format!("{bytes} is out of range: {SLOWEST_BYTES}/s or more");
+        let message = format!("{} is out of range: {SLOWEST_BYTES}/s or more", bytes.of_bytes());
         all.push(("bytes_per_source", message));
     }
     all

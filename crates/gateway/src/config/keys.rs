@@ -119,7 +119,7 @@ impl Key {
             Key::NewPerV6Slash32 => service.new_per_v6_32.to_string(),
             Key::NewPerService => service.new_per_service.to_string(),
             Key::PacketsPerSource => service.packets_per_source.to_string(),
-            Key::BytesPerSource => service.bytes_per_source.to_string(),
+            Key::BytesPerSource => service.bytes_per_source.of_bytes().to_string(),
             Key::PacketsPerService => service.packets_per_service.to_string(),
             Key::UnprovenPerService => service.unproven_per_service.to_string(),
             Key::HandshakeTimeout => format_duration(service.handshake_timeout),

@@ -29,7 +29,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::{Rate, duration};
+use crate::quantity::{Rate, duration, rate_of_bytes};
 
 pub use ban::BanConfig;
 pub(crate) use convert::{
@@ -188,6 +188,7 @@ pub struct ServiceConfig {
     /// Packets per source.
     pub packets_per_source: Rate,
     /// UDP payload bytes per source.
+    #[serde(serialize_with = "rate_of_bytes")]
     pub bytes_per_source: Rate,
     /// Packets of all sources together that would pass, those of open connections too.
     pub packets_per_service: Rate,

@@ -97,6 +97,8 @@ fn a_full_file_reads_and_writes_back() {
     assert_eq!(config.listeners().count(), 2 + 2 + 1 + 1 + 2 + 2);
     let text = toml::to_string(&config).unwrap();
     assert_eq!(Config::parse(&text).unwrap(), config, "{text}");
+    assert!(text.contains("answers_per_service = \"100000/s\""), "these are packets: {text}");
+    assert!(text.contains("bytes_per_source = \"10MB/s burst 1MB\""), "{text}");
 }
 
 #[test]
@@ -405,6 +407,8 @@ fn settings() {
         ("web.max_connections", "off", "0"),
         ("policy", "strict", "strict"),
         ("new_per_source", " 20/s burst 40 ", "20/s burst 40"),
+        ("answers_per_service", "200k/s", "200000/s"),
+        ("bytes_per_source", "200kB/s", "200kB/s"),
         ("web.dry_run", "on", "true"),
         ("fragments", "drop", "drop"),
         ("handshake_timeout", "3s", "3s"),

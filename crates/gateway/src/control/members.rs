@@ -105,6 +105,8 @@ impl Control {
         let seat = Seat::first(table, settings, Some(control), Tie::Place(membership));
         let ring = match keys {
             keys if keys.takes() => RingAccess::Shared(Arc::clone(&self.maps.ring)),
+            // This process's own gateway.
+            _ if self.own.strong_count() > 0 => RingAccess::Shared(Arc::clone(&self.maps.ring)),
             _ => RingAccess::None,
         };
         Ok(Seat { program: Some(self.program), ring, ..seat })

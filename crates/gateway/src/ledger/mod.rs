@@ -9,10 +9,12 @@
 //! * `source.rs`: address to source to hash;
 //! * `membership.rs`: a place among the ledgers of a running gateway, and the lease;
 //! * `seat.rs`: the gateway a ledger counts for at present, and the move to the next one;
-//! * `follow.rs`: finding the next one; `event.rs`: what is told of it.
+//! * `follow.rs`: finding the next one; `event.rs`: what is told of it;
+//! * `ids.rs`: connection IDs that the gateway can check.
 
 pub(crate) mod event;
 pub(crate) mod follow;
+pub(crate) mod ids;
 pub(crate) mod membership;
 pub(crate) mod seat;
 pub(crate) mod source;
@@ -156,8 +158,8 @@ impl Ledger {
 
     /// The key ring that the gateway's Retry packets are made with, as it is this moment: keys that were added
     /// since are in it, and those that were retired are not. Read it for every token, or when one is of a
-    /// key that is not known; it takes a system call. None if the server has not taken it
-    /// ([`TokenKeys::Take`]), or may not have it. Who has it can make tokens.
+    /// key that is not known; it takes a system call. None if the server of another process's gateway has not
+    /// taken it ([`TokenKeys::Take`]), or may not have it. Who has it can make tokens.
     ///
     /// # Errors
     /// [`Error::System`] when it cannot be read.

@@ -105,6 +105,7 @@ impl Request {
             TokenKeys::Take => 1,
             TokenKeys::Own => 2,
             TokenKeys::TakeForIds => 3,
+            TokenKeys::IdsOnly => 4,
         };
         bytes.extend(keys.to_ne_bytes());
         bytes.resize(REQUEST, 0);
@@ -118,6 +119,7 @@ impl Request {
             1 => TokenKeys::Take,
             2 => TokenKeys::Own,
             3 => TokenKeys::TakeForIds,
+            4 => TokenKeys::IdsOnly,
             _ => return Err(Bad::Foreign),
         };
         Ok(Request { ledger: word(bytes, 12), name: read_text(&bytes[16..48]), keys })
@@ -171,8 +173,8 @@ mod tests {
 
     #[test]
     fn messages_come_back_as_they_were() {
-        let all = [TokenKeys::None, TokenKeys::Take, TokenKeys::Own, TokenKeys::TakeForIds];
-        for keys in all {
+        use TokenKeys::{IdsOnly, None, Own, Take, TakeForIds};
+        for keys in [None, Take, Own, TakeForIds, IdsOnly] {
             let request = Request { ledger: 77, name: "a server".to_owned(), keys };
             assert_eq!(Request::parse(&request.to_bytes()), Ok(request));
         }
@@ -197,7 +199,7 @@ mod tests {
         }
         assert_eq!(Request::parse(&[&good[..], &[0]].concat()), Err(Bad::Foreign));
         let mut other = good.clone();
-        other[48] = 4;
+        other[48] = 5;
         assert_eq!(Request::parse(&other), Err(Bad::Foreign));
         let mut other = good.clone();
         other[8] = 99;

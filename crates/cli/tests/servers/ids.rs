@@ -1,0 +1,112 @@
+//! Servers whose connection IDs the gateway checks: their clients notice nothing, whatever becomes of the keys, and what
+//! goes to IDs that somebody made up does not reach them.
+
+use std::net::{IpAddr, UdpSocket};
+
+use equic_gateway::{Control, TokenKeys};
+use nix::sys::signal::Signal;
+
+use crate::client::{Clients, Open};
+use crate::common::eventually;
+use crate::example::Example;
+use crate::stage::{Host, Stage};
+
+const FORGED: u64 = 300;
+
+/// Sends short headers to IDs that somebody made up.
+fn forge(stage: &Stage, host: &Host) {
+    let target = stage.target(host.v4());
+    host.run(async move {
+        let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        for number in 0..FORGED {
+            // Length and rotation are those of an ID.
+            let mut packet = vec![0x41, (number as u8 % 7) << 5 | 11];
+            packet.extend([number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(); 6].concat());
+            // Full buffers are no reason to stop.
+            let _ = socket.send_to(&packet, target);
+        }
+    });
+}
+
+fn checked(example: Example) {
+    let Some(stage) = Stage::new(&format!("ids-{}", example.name()), 2) else { return };
+    let mut gateway = stage.gateway(&[]);
+    let _server = example.start(&stage);
+    let clients = Clients::new(&stage, 0, example);
+    let here = |last: u8| IpAddr::from([10, 77, 1, last]);
+    let forged = || stage.verdict("forged_id").packets;
+    let control = Control::open(Some(&stage.name)).expect("root may look");
+    let rotate = || {
+        // Announced, and then used.
+        for _ in 0..2 {
+            control.rotate_keys().expect("keys");
+        }
+    };
+
+    // With one server that has not said so, nobody has IDs checked; with this one alone they are.
+    let mute = control.join_checking("mute", TokenKeys::Take).expect("root may join");
+    let refused = stage.equic(&["set", "check_ids=true"]);
+    assert!(refused.stderr.contains("mute (process"), "{}", refused.stderr);
+    assert_eq!(stage.status()["services"][0]["check_ids"], false);
+    drop(mute);
+    stage.await_servers(1);
+    stage.set("check_ids=true");
+
+    // It goes on from another address with an ID of a NEW_CONNECTION_ID frame.
+    let open = clients.open(here(1));
+    open.migrate(here(99));
+    stage.await_connections(here(99), 1);
+    assert_eq!(forged(), 0, "{}", stage.status());
+    forge(&stage, stage.host(1));
+    eventually("drops", || (forged() > FORGED / 2).then_some(()));
+
+    // New clients' IDs are made with new keys, and those that were given out still hold.
+    for _ in 0..5 {
+        rotate();
+    }
+    open.assert_alive();
+    open.close();
+    stage.await_connections(here(99), 0);
+    // Of the keys that there were in the beginning none is left: an ID made with one is a forged one.
+    for last in [2, 3] {
+        rotate();
+        let before = forged();
+        let newcomer = clients.open(here(last));
+        newcomer.assert_alive();
+        assert_eq!(forged(), before, "{}", stage.status());
+    }
+
+    // The next gateway has other keys, and checks IDs from the beginning.
+    gateway.signal(Signal::SIGKILL);
+    gateway.wait();
+    let _gateway = stage.gateway(&["--check-ids"]);
+    stage.await_servers(1);
+    let next: Open<'_> = clients.open(here(4));
+    next.assert_alive();
+    stage.await_connections(here(4), 1);
+}
+
+#[test]
+fn quiche_makes_ids_that_hold() {
+    checked(Example::Quiche);
+}
+
+#[test]
+fn s2n_quic_makes_ids_that_hold() {
+    checked(Example::S2nQuic);
+}
+
+#[test]
+fn quic_go_makes_ids_that_hold() {
+    checked(Example::QuicGo);
+}
+
+#[test]
+fn aioquic_makes_ids_that_hold() {
+    checked(Example::Aioquic);
+}
+
+#[test]
+fn ngtcp2_makes_ids_that_hold() {
+    checked(Example::Ngtcp2);
+}

@@ -1,0 +1,91 @@
+//! Connection IDs that the gateway in front of a server can check (`docs/policy.md` s.10): made with its ring as it
+//! is at that moment, and the next gateway's after that.
+
+use std::sync::{Arc, Mutex};
+
+use equic_token::{IdError, IdFormat, IdGenerator, KeyRing, ProvenId};
+use equic_wire::ConnectionId;
+
+use super::Ledger;
+use crate::error::{Error, Result};
+use crate::gateway::lock;
+use crate::keys::ID_FORMAT;
+
+/// Makes the connection IDs of one process's server, of [`ID_FORMAT`]. Their server ID is the place of the process at
+/// the gateway ([`Ledger::slot`]) and the number of an instance in the process: a socket, say.
+///
+/// Every ID is made with the current key of the gateway's ring, so nobody has to follow its rotation. Where the
+/// ring cannot be had for the moment, the one before it does. Clones share the numbers that are given out; two that were
+/// made apart want instances of their own.
+#[derive(Debug, Clone)]
+pub struct ConnectionIds(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    ledger: Ledger,
+    instance: u8,
+    /// The place that the last ID names, and what made it.
+    made: Mutex<(u8, IdGenerator)>,
+}
+
+impl Ledger {
+    /// What makes the connection IDs of an instance of this server. None if this process has no key ring of a
+    /// gateway ([`Ledger::key_ring`]).
+    ///
+    /// A service with `check_ids` drops packets to any others: a server that has said that it makes such IDs
+    /// ([`TokenKeys::TakeForIds`](crate::TokenKeys::TakeForIds)) makes all of them so.
+    ///
+    /// # Errors
+    /// As [`Ledger::key_ring`]; the system gave no random numbers.
+    pub fn connection_ids(&self, instance: u8) -> Result<Option<ConnectionIds>> {
+        let (Some(place), Some(ring)) = (self.place(), self.key_ring()?) else { return Ok(None) };
+        let made = generator(place, instance, ring).map_err(|error| {
+            Error::system("making connection IDs", std::io::Error::other(error))
+        })?;
+        let (ledger, made) = (self.clone(), Mutex::new((place, made)));
+        Ok(Some(ConnectionIds(Arc::new(Inner { ledger, instance, made }))))
+    }
+
+    /// [`Ledger::slot`] as an ID says it.
+    fn place(&self) -> Option<u8> {
+        u8::try_from(self.slot()?).ok()
+    }
+}
+
+fn generator(place: u8, instance: u8, ring: KeyRing) -> std::result::Result<IdGenerator, IdError> {
+    let (length, server_id) = ID_FORMAT;
+    IdGenerator::new(IdFormat::new(length, server_id)?, &[place, instance], ring)
+}
+
+impl ConnectionIds {
+    /// Bytes of every ID.
+    pub const LEN: usize = ID_FORMAT.0;
+
+    /// An ID that was not given out before.
+    pub fn generate(&self) -> ConnectionId {
+        self.with(IdGenerator::generate)
+    }
+
+    /// True if a server of the gateway's services made the ID, by the ring as it is now.
+    ///
+    /// # Errors
+    /// As [`IdFormat::open`].
+    pub fn open(&self, id: &[u8]) -> std::result::Result<ProvenId, IdError> {
+        self.with(|generator| generator.open(id))
+    }
+
+    fn with<T>(&self, what: impl FnOnce(&IdGenerator) -> T) -> T {
+        let Inner { ledger, instance, made } = &*self.0;
+        let mut made = lock(made);
+        if let Ok(Some(ring)) = ledger.key_ring() {
+            let place = ledger.place().unwrap_or(made.0);
+            let other = (place != made.0).then(|| generator(place, *instance, ring.clone()));
+            match other {
+                Some(Ok(other)) => *made = (place, other),
+                // Without random numbers for another generator this one goes on, under the new key.
+                Some(Err(_)) | None => made.1.set_ring(ring),
+            }
+        }
+        what(&made.1)
+    }
+}
