@@ -20,6 +20,7 @@
  *   ids.h       connection IDs that prove themselves
  *   answer.h    packets in the server's name
  *   negotiate.h Version Negotiation packets
+ *   reset.h     stateless resets for dead servers
  *   places.h    handshakes under way that count towards a quota
  *   admit.h     the decision: a reason
  *   stats.h     counters, events, explanations

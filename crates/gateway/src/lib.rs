@@ -40,6 +40,7 @@ mod object;
 mod periodic;
 mod pinned;
 mod prefix;
+mod rotation;
 mod socket;
 mod sys;
 

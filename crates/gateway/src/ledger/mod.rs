@@ -11,6 +11,7 @@
 //! * `seat.rs`: the gateway a ledger counts for at present, and the move to the next one;
 //! * `follow.rs`: finding the next one; `event.rs`: what is told of it.
 
+pub(crate) mod death;
 pub(crate) mod event;
 pub(crate) mod follow;
 pub(crate) mod membership;

@@ -377,6 +377,8 @@ impl State {
             pid: peer.pid,
             uid: peer.uid,
             start_ticks: sys::start_ticks(peer.pid).unwrap_or(0),
+            // The kernel says a peer's id as it is here.
+            pid_namespace: sys::pid_namespace(),
             barred: !groups,
             flags: abi::EQUIC_MEMBER_SOCKET | able,
             name: member_name(&request.name),

@@ -12,6 +12,7 @@ mod limits;
 mod lists;
 mod negotiation;
 mod quic;
+mod reset;
 mod retry;
 mod services;
 
@@ -46,6 +47,7 @@ pub(crate) fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
         ("adaptive", adaptive::rows()),
         ("negotiation", negotiation::rows()),
         ("ids", ids::rows()),
+        ("reset", reset::rows()),
     ]
 }
 
