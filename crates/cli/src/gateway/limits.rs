@@ -64,6 +64,10 @@ pub(crate) struct Limits {
     /// with the gateway's keys
     #[arg(long)]
     check_ids: bool,
+    /// Tell clients of servers that are dead so, with stateless resets; the servers have to make their connection IDs
+    /// and reset tokens with the gateway's keys
+    #[arg(long)]
+    stateless_reset: bool,
 }
 
 impl Limits {
@@ -91,6 +95,7 @@ impl Limits {
         service.version_negotiation |= self.version_negotiation;
         service.also_client |= self.also_client;
         service.check_ids |= self.check_ids;
+        service.stateless_reset |= self.stateless_reset;
     }
 }
 
@@ -134,6 +139,9 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
     }
     if service.check_ids {
         parts.push("connection IDs are checked".to_owned());
+    }
+    if service.stateless_reset {
+        parts.push("resets for dead servers".to_owned());
     }
     if parts.is_empty() {
         parts.push("no limits: only malformed packets are dropped".to_owned());

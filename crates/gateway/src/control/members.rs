@@ -183,9 +183,12 @@ impl Control {
         Ok(Some(memory))
     }
 
-    /// Keeps a ledger that was mapped already, to look at it without any privilege.
-    pub(crate) fn remember(&self, ledger: u32, memory: &Arc<Memory>) {
-        lock(&self.state).ledgers.insert(ledger, Arc::clone(memory));
+    /// Keeps a ledger that was mapped already, to look at it without any privilege; and whose it is, for it may be gone
+    /// before anybody looks.
+    pub(crate) fn remember(&self, membership: &Membership, memory: &Arc<Memory>) {
+        let mut state = lock(&self.state);
+        state.ledgers.insert(membership.ledger_id(), Arc::clone(memory));
+        state.watched.add(membership.member());
     }
 
     /// The places of living servers that an earlier process of this gateway let in at its socket.

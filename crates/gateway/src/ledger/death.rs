@@ -31,6 +31,11 @@ fn groups(member: &abi::equic_member) -> u64 {
 }
 
 impl Watched {
+    /// A server has taken a place.
+    pub(crate) fn add(&mut self, member: &abi::equic_member) {
+        self.servers.insert(member.ledger, *member);
+    }
+
     /// Looks at the places and at the processes of those who left theirs, and tells the program whose servers are gone.
     pub(crate) fn look(&mut self, places: &Places) -> io::Result<()> {
         let control = places.control().pointer();

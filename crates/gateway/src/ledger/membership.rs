@@ -163,6 +163,11 @@ impl Membership {
         self.member.ledger
     }
 
+    /// Whose place it is.
+    pub(crate) fn member(&self) -> &abi::equic_member {
+        &self.member
+    }
+
     pub(crate) fn ledger(&self) -> BorrowedFd<'_> {
         self.ledger.as_fd()
     }

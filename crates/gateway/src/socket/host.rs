@@ -392,7 +392,7 @@ impl State {
                     (Status::Busy, "it cannot make a ledger at present".to_owned())
                 }
             })?;
-        self.control.remember(membership.ledger_id(), &memory);
+        self.control.remember(&membership, &memory);
         let answer = Answer {
             status: Status::Seat,
             ledger: membership.ledger_id(),
