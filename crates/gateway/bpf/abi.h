@@ -104,7 +104,10 @@
 	  "too many packets a second, from all sources together that have no connection and "      \
 	  "open none")                                                                             \
 	X(RATE_NEW_PREFIX, "rate_new_prefix", 1,                                                   \
-	  "too many new connections a second from a prefix that the source is in")
+	  "too many new connections a second from a prefix that the source is in")                 \
+	X(RESET_SENT, "reset_sent", 2,                                                             \
+	  "packet of a connection whose server is dead, answered with a stateless reset "          \
+	  "(RFC 9000 s.10.3)")
 
 enum equic_reason {
 #define EQUIC_REASON_ENUM(name, text, does, meaning) EQUIC_REASON_##name,
@@ -152,6 +155,7 @@ enum equic_service_flags {
 	EQUIC_SERVICE_VERSION_NEGOTIATION = 1u
 					    << 5, /* answers unknown versions: docs/policy.md s.9 */
 	EQUIC_SERVICE_CHECK_IDS = 1u << 6,	  /* connection IDs have to prove themselves */
+	EQUIC_SERVICE_STATELESS_RESET = 1u << 7, /* answers for dead servers: docs/policy.md s.14 */
 };
 
 /* Prefixes that new connections are charged to, each with a bucket: docs/policy.md s.12. Of each
@@ -406,6 +410,7 @@ struct equic_member {
 	__u32 ledger;  /* id of the map; with another one in the place, the rest means nothing */
 	__u32 flags;   /* enum equic_member_flags */
 	char name[32]; /* what it called itself when it joined: printable ASCII, NUL-terminated */
+	__u64 pid_namespace; /* inode of the namespace that `pid` is of; 0: not known */
 };
 
 /* The gateway as a whole; live. In .data.control. */
@@ -423,6 +428,15 @@ struct equic_control {
 	__u64 owner_start_ticks;
 	char name[32];
 	char pin[128]; /* directory in bpffs where links, program and maps are pinned; or empty */
+	/* Until then a connection ID of a rotation that the ring has no key for may be of a
+	 * connection older than the ring (docs/policy.md s.10). */
+	__u64 older_ids_until_ns;
+	/* Bit i: servers of quota group i have made IDs with the ring, and all that could hold
+	 * connections of the group are known to be dead (docs/policy.md s.14). */
+	__u64 gone;
+	/* Bit i: a server of quota group i was taken out of its place and may be alive. For user
+	 * space, which sets no bit of `gone` then. */
+	__u64 unsure;
 	struct equic_member members[EQUIC_MAX_OWNERS];
 };
 
@@ -617,8 +631,8 @@ EQUIC_ASSERT_SIZE(equic_ledger_slot, 24);
 EQUIC_ASSERT_SIZE(equic_ledger_bucket, 256);
 EQUIC_ASSERT_SIZE(equic_ledger_header, 256);
 EQUIC_ASSERT_SIZE(equic_load, 40);
-EQUIC_ASSERT_SIZE(equic_member, 64);
-EQUIC_ASSERT_SIZE(equic_control, 1256);
+EQUIC_ASSERT_SIZE(equic_member, 72);
+EQUIC_ASSERT_SIZE(equic_control, 1408);
 EQUIC_ASSERT_SIZE(equic_counter, 24);
 EQUIC_ASSERT_SIZE(equic_event, 88);
 EQUIC_ASSERT_SIZE(equic_capture, 88);

@@ -17,6 +17,7 @@
 #include "places.h"
 #include "prefixes.h"
 #include "unproven.h"
+#include "reset.h"
 
 static __noinline struct equic_source_state *new_source(const struct equic_source *key, __u64 now)
 {
@@ -210,6 +211,8 @@ INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_s
 		}
 	}
 	reason = p->classified ? p->kind : classify(ctx, &p->quic, service);
+	if (reason == EQUIC_REASON_ESTABLISHED && service->flags & EQUIC_SERVICE_STATELESS_RESET)
+		return reset_for_the_dead(ctx, p);
 	if (reason != REASON_NONE)
 		return reason;
 	if (!p->quic.opening)
@@ -232,12 +235,6 @@ INLINE __u32 refused_at_sight(struct xdp_md *ctx, const struct packet *p, enum p
 	listed = look_up_acl(p);
 	*exempt = listed == LISTED_ALLOW;
 	return listed == LISTED_DENY ? EQUIC_REASON_DENIED : REASON_NONE;
-}
-
-/* True if nobody can be answered who sent to the packet's destination: it is a group's address. */
-INLINE bool to_many(const struct packet *p)
-{
-	return p->family == 4 ? (__u8)(p->dst[1] >> 32) >= 0xe0 : (__u8)p->dst[0] == 0xff;
 }
 
 /* Charges for an Initial without proof to a service with adaptive Retry (docs/policy.md s.8): true
@@ -352,7 +349,7 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		p->own = exempt ? 0 : override_of(p);
 	*found = source_state(source, p->now);
 	reason = judge(ctx, p, service, source, *found, exempt) & 63;
-	if (drops(reason))
+	if (drops(reason) || answers_it(reason))
 		return reason;
 	if (exempt)
 		return EQUIC_REASON_ALLOWED;

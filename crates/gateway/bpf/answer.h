@@ -4,7 +4,8 @@
  * together in memory of the CPU's own while the packet is judged, and takes the packet's place when
  * the verdict stands: the Ethernet header with its VLAN tags stays, with its addresses swapped, and
  * what is behind it is new. An answer is shorter than any packet that is answered. What comes
- * before QUIC, and Retry, is here; Version Negotiation is in negotiate.h.
+ * before QUIC, and Retry, is here; Version Negotiation is in negotiate.h, stateless resets in
+ * reset.h.
  */
 #ifndef EQUIC_ANSWER_H
 #define EQUIC_ANSWER_H
@@ -76,6 +77,12 @@ INLINE void put_cid(struct answer *a, __u32 off, const struct equic_cid *cid)
 	to[0] = from[0];
 	to[1] = from[1];
 	to[2] = from[2];
+}
+
+/* True if nobody can be answered who sent to the packet's destination: it is a group's address. */
+INLINE bool to_many(const struct packet *p)
+{
+	return p->family == 4 ? (__u8)(p->dst[1] >> 32) >= 0xe0 : (__u8)p->dst[0] == 0xff;
 }
 
 INLINE void client_of(const struct packet *p, struct equic_proof_client *client)

@@ -23,6 +23,7 @@
  *   answer.h    packets in the server's name
  *   negotiate.h Version Negotiation packets
  *   prefixes.h  new connections by the prefixes of their source
+ *   reset.h     stateless resets for dead servers
  *   places.h    handshakes under way that count towards a quota
  *   admit.h     the decision: a reason
  *   stats.h     counters, events, explanations

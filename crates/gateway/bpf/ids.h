@@ -45,8 +45,9 @@ static __noinline __u32 check_id(struct xdp_md *ctx, struct packet *p,
 	proof = equic_proof_id_open(&ring, &format, &p->quic.dcid, NULL);
 	if (proof == EQUIC_PROOF_OK)
 		return REASON_NONE;
-	/* It may be of a connection from before the ring. Then its source holds one. */
-	if (proof == EQUIC_PROOF_UNKNOWN_EPOCH &&
+	/* It may be of a connection from before the ring, for a while. Then its source holds one.
+	 */
+	if (proof == EQUIC_PROOF_UNKNOWN_EPOCH && p->now < control.older_ids_until_ns &&
 	    ROTATION_OF(p->quic.dcid.bytes[0]) < EQUIC_PROOF_EPOCHS &&
 	    connections_of(source, group, p->now))
 		return REASON_NONE;

@@ -335,6 +335,35 @@ EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof
 	return EQUIC_PROOF_OK;
 }
 
+/* Before what is hashed for each half of a stateless reset token: "reset 1", "reset 2". */
+#define EQUIC_PROOF_RESET_1 0x0031207465736572ull
+#define EQUIC_PROOF_RESET_2 0x0032207465736572ull
+
+/* Hashes a label and a connection ID with the key of the ID's epoch; 0 if the ring has none. */
+EQUIC_PROOF_INLINE __u64 equic_proof_of_id(const struct equic_proof_ring *ring, __u64 label,
+					   const struct equic_cid *id)
+{
+	const equic_word *words = (const equic_word *)id;
+	struct equic_sip s;
+
+	if (!equic_proof_key(ring, id->bytes[0] >> 5, &s))
+		return 0;
+	equic_sip_word(&s, label);
+	equic_sip_word(&s, words[0]);
+	equic_sip_word(&s, words[1]);
+	equic_sip_word(&s, words[2]);
+	return equic_sip_finish(&s, 32);
+}
+
+/* The stateless reset token (RFC 9000 s.10.3.2) of a connection ID that equic_proof_id_open has
+ * found right: docs/retry.md s.5. */
+EQUIC_PROOF_INLINE void equic_proof_reset_token(const struct equic_proof_ring *ring,
+						const struct equic_cid *id, __u64 token[2])
+{
+	token[0] = equic_proof_of_id(ring, EQUIC_PROOF_RESET_1, id);
+	token[1] = equic_proof_of_id(ring, EQUIC_PROOF_RESET_2, id);
+}
+
 /* Makes a connection ID, as for the Source Connection ID of a Retry packet: `server` has the server
  * ID, its first byte in the lowest bits, `nonce` up to 15 bytes, which must not have been used
  * before. Returns EQUIC_PROOF_OK, EQUIC_PROOF_MALFORMED or EQUIC_PROOF_UNKNOWN_EPOCH. */

@@ -18,6 +18,7 @@ use crate::ledger::{Ledger, services_of};
 use crate::object::{self, Loaded, ObjectSource, Plan};
 use crate::periodic::Periodic;
 use crate::pinned::{self, Pins};
+use crate::rotation::{self, RotationFile};
 use crate::sys;
 use crate::sys::ids;
 use crate::sys::region::atomic;
@@ -74,6 +75,8 @@ pub struct Gateway {
     keys: Mutex<Option<Periodic>>,
     /// File for servers that the keys of Retry tokens are written to.
     key_file: Option<PathBuf>,
+    /// File for the next gateway that the number of the rotation is written to.
+    rotation: Option<RotationFile>,
     ledger: Mutex<Option<Ledger>>,
     copied: Option<Membership>,
     judging: Mutex<()>,
@@ -111,11 +114,12 @@ impl Gateway {
         let loaded = object::load(&object, &plan)?;
         fill(&loaded, config)?;
         let gateway = Gateway::of(loaded);
-        gateway.control.begin_keys()?;
         let both = [ListAction::Deny, ListAction::Allow];
         gateway.control.replace(Origin::Config, &both, &listed)?;
         // Others are to try packets on.
         let lives = !options.test_clock && !options.explain;
+        let before = if lives { rotation::before(&config.gateway) } else { None };
+        gateway.control.begin_keys(before)?;
         if lives { gateway.looked_after(config, options) } else { Ok(gateway) }
     }
 
@@ -130,6 +134,7 @@ impl Gateway {
             sweeper: None,
             keys: Mutex::default(),
             key_file: None,
+            rotation: None,
             ledger: Mutex::default(),
             copied: None,
             judging: Mutex::default(),
@@ -143,6 +148,9 @@ impl Gateway {
         self.key_file = config.gateway.retry_keys.as_ref().map(PathBuf::from);
         if let Some(path) = &self.key_file {
             keys::write_key_ring(path, &self.control.key_ring()?)?;
+        }
+        if let Some(path) = &config.gateway.rotation_file {
+            self.rotation = Some(RotationFile::open(path, &self.control.key_ring()?)?);
         }
         if !options.unswept {
             self.sweeper = Some(sweeper(self.control.clone())?);
@@ -159,7 +167,8 @@ impl Gateway {
     pub fn rotate_keys(&self) -> Result<()> {
         let mut keys = lock(&self.keys);
         if keys.is_none() {
-            *keys = Some(keys::rotating(self.control.clone(), self.key_file.clone())?);
+            let files = (self.key_file.clone(), self.rotation.clone());
+            *keys = Some(keys::rotating(self.control.clone(), files.0, files.1)?);
         }
         Ok(())
     }
@@ -375,6 +384,7 @@ fn control_of(config: &Config) -> abi::equic_control {
         lease_ns: nanos(config.gateway.lease),
         clock_ns: now,
         created_ns: now,
+        older_ids_until_ns: now.saturating_add(nanos(keys::OLDER_IDS)),
         events: config.gateway.events.to_abi(),
         acl_used: 0,
         dry_run: config.gateway.dry_run.into(),

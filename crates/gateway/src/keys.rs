@@ -18,11 +18,15 @@ use crate::abi;
 use crate::control::{Control, JoinedServer};
 use crate::error::{Error, Result};
 use crate::periodic::Periodic;
+use crate::rotation::RotationFile;
 use crate::sys::map::first_value;
 use crate::sys::region::{Shared, atomic};
 
 /// Time for which tokens are made with one key.
 const EVERY: Duration = Duration::from_secs(12 * 3_600);
+/// Time after the making of a ring for which connections may be older than it. As long as a key is used: by then
+/// servers have replaced the IDs of all connections (docs/policy.md s.10).
+pub(crate) const OLDER_IDS: Duration = EVERY;
 /// Time between the announcement of a key and its use: servers read the file again meanwhile.
 const SETTLING: Duration = Duration::from_secs(60);
 
@@ -73,6 +77,14 @@ impl Control {
         self.servers_without(abi::EQUIC_MEMBER_IDS, service)
     }
 
+    /// Servers that may serve a service and live, by place, process id and name.
+    ///
+    /// # Errors
+    /// As [`Control::servers_without_keys`].
+    pub fn servers_of(&self, service: &str) -> Result<Vec<(u32, u32, String)>> {
+        self.servers_without(0, service)
+    }
+
     /// Takes the next step of a rotation: announces a new key, or uses the one announced. Tokens made before
     /// still hold.
     ///
@@ -100,12 +112,15 @@ impl Control {
         atomic!(AtomicU64, to, words[0]).store(first, std::sync::atomic::Ordering::Release);
     }
 
-    /// A ring of its own, unless there is one.
-    pub(crate) fn begin_keys(&self) -> Result<()> {
+    /// A ring of its own, unless there is one. It follows the one that had this rotation last.
+    pub(crate) fn begin_keys(&self, before: Option<Epoch>) -> Result<()> {
         if self.maps().ring.read() != abi::equic_ring::default() {
             return self.key_ring().map(drop);
         }
-        let ring = KeyRing::generate(Clock::Monotonic);
+        let ring = match before {
+            Some(newest) => KeyRing::following(Clock::Monotonic, newest),
+            None => KeyRing::generate(Clock::Monotonic),
+        };
         self.set_key_ring(&ring.map_err(|error| failed("making keys", error))?);
         Ok(())
     }
@@ -262,16 +277,24 @@ fn readers(path: &Path, ring: &KeyRing) -> Result<Option<Metadata>> {
 }
 
 /// Rotates keys from now on, and keeps the file up to date, which has those of now.
-pub(crate) fn rotating(control: Control, file: Option<PathBuf>) -> Result<Periodic> {
+pub(crate) fn rotating(
+    control: Control,
+    file: Option<PathBuf>,
+    rotation: Option<RotationFile>,
+) -> Result<Periodic> {
     let mut due = false;
     Periodic::start("equic-keys", move || {
         // The first time is now, and the keys are new.
         if !std::mem::replace(&mut due, true) {
             return EVERY;
         }
-        let step = control
-            .key_ring()
-            .and_then(|ring| turn(ring, file.as_deref(), |ring| control.set_key_ring(ring)));
+        let put_in_force = |ring: &KeyRing| {
+            if let Some(Err(error)) = rotation.as_ref().map(|file| file.note(ring)) {
+                tracing::warn!(%error, "the number of the rotation cannot be written down");
+            }
+            control.set_key_ring(ring);
+        };
+        let step = control.key_ring().and_then(|ring| turn(ring, file.as_deref(), put_in_force));
         match step {
             Ok(Rotation::Announced(_)) => SETTLING,
             Ok(Rotation::Advanced(epoch)) => {

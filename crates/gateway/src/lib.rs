@@ -41,6 +41,7 @@ mod overrides;
 mod periodic;
 mod pinned;
 mod prefix;
+mod rotation;
 mod socket;
 mod sys;
 

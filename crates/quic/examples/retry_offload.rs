@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use equic_quic::{
-    ClientConfig, ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, RetryTokens,
-    RetryVerdict,
+    ClientConfig, ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, ResetToken,
+    RetryTokens, RetryVerdict,
 };
 use equic_token::{IdFormat, IdGenerator, KeyRing, RetryToken, TokenError};
 
@@ -40,6 +40,16 @@ impl ConnectionIdGenerator for ProvingIds {
 
     fn id_len(&self) -> usize {
         self.0.format().len()
+    }
+
+    /// A gateway can send it when this server is dead.
+    fn reset_token(&self, id: ConnectionId) -> Option<ResetToken> {
+        self.0.reset_token(id.as_bytes()).ok().map(ResetToken)
+    }
+
+    /// Clients get fresh IDs when keys are rotated: `IdGenerator::set_ring`.
+    fn generation(&self) -> Option<u64> {
+        Some(self.0.mark())
     }
 }
 

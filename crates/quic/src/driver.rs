@@ -13,6 +13,7 @@ use tokio::time::Sleep;
 use crate::batch::{Batch, Sent};
 use crate::cell::Cell;
 use crate::incoming::Incoming;
+use crate::renew::Renewal;
 use crate::socket::{Inner, Passed, Socket};
 use crate::udp::{Buffers, Udp};
 use crate::unreachable::Waiting;
@@ -43,6 +44,8 @@ pub(crate) struct Driver {
     response: Vec<u8>,
     sleep: Pin<Box<Sleep>>,
     armed: Option<Timestamp>,
+    /// None where connection IDs are never out of date.
+    renewal: Option<Renewal>,
     /// Waits for ICMP errors, while any are wanted.
     pub(crate) errors: Option<Waiting>,
 }
@@ -50,7 +53,10 @@ pub(crate) struct Driver {
 impl Driver {
     /// Must be called inside a tokio runtime.
     pub(crate) fn new(socket: Arc<Socket>, siblings: Vec<Arc<Socket>>, index: usize) -> Driver {
-        let buffers = socket.lock().udp.buffers();
+        let (buffers, renewal) = {
+            let inner = socket.lock();
+            (inner.udp.buffers(), Renewal::of(&inner))
+        };
         Driver {
             socket,
             siblings,
@@ -61,6 +67,7 @@ impl Driver {
             response: Vec::new(),
             sleep: Box::pin(tokio::time::sleep(std::time::Duration::ZERO)),
             armed: None,
+            renewal,
             errors: None,
         }
     }
@@ -316,6 +323,9 @@ impl Future for Driver {
             let any_passed = !passed.is_empty();
             this.take_passed(passed, &udp, &mut inner);
             this.time(&mut inner);
+            if let Some(renewal) = &mut this.renewal {
+                renewal.look(cx, &inner, &mut this.work);
+            }
             let blocked = !this.work(&udp, &mut inner);
             if inner.released && inner.open == 0 {
                 return Poll::Ready(None);

@@ -40,7 +40,7 @@
 //! * `cell.rs`: a connection as the task and the application share it; `socket.rs`: a socket as they
 //!   do; `driver.rs`: the task; `memory.rs`: how much they may have waiting; `batch.rs`: datagrams into
 //!   GSO batches; `udp.rs`: the system's socket; `unreachable.rs`: ICMP errors, as far as they can be
-//!   believed;
+//!   believed; `renew.rs`: fresh connection IDs when keys are rotated;
 //! * `log/`: qlog files and packet traces; `bind.rs`: sockets; `printable.rs`: a peer's text.
 //!
 //! Locks are taken in the order socket, connection, wake list, and never across an await.
@@ -64,6 +64,7 @@ mod log;
 mod memory;
 mod printable;
 mod receive;
+mod renew;
 mod send;
 mod socket;
 mod tokens;
@@ -92,7 +93,7 @@ pub use equic_transport::{
     Timestamp, TransportConfig, congestion, operation,
 };
 pub use equic_transport::{ConnectionIdGenerator, RandomIds, RetryTokens, RetryVerdict};
-pub use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, VarInt};
+pub use equic_wire::{ConnectionId, Direction, KnownVersion, ResetToken, Side, StreamId, VarInt};
 pub use rustls;
 
 #[cfg(doctest)]

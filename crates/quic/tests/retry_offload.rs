@@ -9,7 +9,7 @@ mod server;
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use equic_quic::{ClientConfig, ConnectError, Endpoint, VarInt};
+use equic_quic::{ClientConfig, ConnectError, ConnectionError, Endpoint, VarInt};
 use equic_token::{Clock, IdFormat, IdGenerator, KeyRing};
 use gateway::Gateway;
 
@@ -56,6 +56,22 @@ async fn a_server_takes_the_gateway_s_tokens_and_makes_ids_that_prove_themselves
     let direct = client.connect_with(&config, server.local_addr().unwrap(), server::local::NAME);
     let direct: Result<_, ConnectError> = direct;
     direct.unwrap().await.expect("it serves without the gateway, too");
+}
+
+/// The server is dead, and the gateway says so with the token that the server gave with its ID.
+#[tokio::test]
+async fn clients_of_a_dead_server_are_told() {
+    let ring = KeyRing::generate(Clock::Monotonic).unwrap();
+    let format = IdFormat::new(12, 2).unwrap();
+    let (server, config) = serving(ring.clone(), format);
+    let gateway = Gateway::start(&ring, Some(format), server.local_addr().unwrap());
+    let client = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    let connecting = client.connect_with(&config, gateway.address, server::local::NAME);
+    let connection = connecting.unwrap().await.expect("the handshake is complete");
+    gateway.dead.store(true, SeqCst);
+    connection.ping();
+    let ended = connection.closed().await;
+    assert!(matches!(ended, ConnectionError::Reset), "{ended}");
 }
 
 /// The server was given another ring of the same epoch than the gateway: the token is a forged one there.

@@ -4,8 +4,9 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use aws_lc_rs::{constant_time, hmac};
 use equic_token::{IdGenerator, KeyRing, RetryToken};
-use quinn::crypto::{AeadKey, CryptoError, HandshakeTokenKey};
+use quinn::crypto::{AeadKey, CryptoError, HandshakeTokenKey, HmacKey};
 use quinn::{ConnectionId, ConnectionIdGenerator, EndpointConfig, ServerConfig};
 
 /// The ring, replaced when its keys are rotated.
@@ -74,21 +75,53 @@ impl ConnectionIdGenerator for ProvingIds {
         self.0.format().len()
     }
 
+    /// Clients are given fresh IDs well before the gateway forgets a key, in five rotations.
     fn cid_lifetime(&self) -> Option<Duration> {
-        None
+        Some(Duration::from_secs(6 * 3_600))
     }
 }
 
-/// Puts a server behind the gateway whose ring it is; `own` is the key of the server's own tokens.
+/// Stateless reset tokens that the gateway can send when this server is dead; for IDs of others, those of `own`.
+struct ResetTokens {
+    ids: IdGenerator,
+    own: hmac::Key,
+}
+
+impl HmacKey for ResetTokens {
+    fn sign(&self, id: &[u8], out: &mut [u8]) {
+        HmacKey::sign(&self.own, id, out);
+        // quinn takes the first bytes.
+        if let Ok(token) = self.ids.reset_token(id)
+            && let Some(out) = out.first_chunk_mut()
+        {
+            *out = token;
+        }
+    }
+
+    fn signature_len(&self) -> usize {
+        HmacKey::signature_len(&self.own)
+    }
+
+    fn verify(&self, id: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+        let mut wanted = vec![0; self.signature_len()];
+        self.sign(id, &mut wanted);
+        constant_time::verify_slices_are_equal(&wanted, signature).map_err(|_| CryptoError)
+    }
+}
+
+/// Puts a server behind the gateway whose ring it is; `own` is the key of the server's own tokens, `reset_key` that of its
+/// stateless resets.
 pub(crate) fn behind_gateway(
     server: &mut ServerConfig,
     endpoint: &mut EndpointConfig,
     ring: &Ring,
     own: Arc<dyn HandshakeTokenKey>,
+    reset_key: hmac::Key,
     ids: &IdGenerator,
 ) {
     server.token_key(Arc::new(RetryKey { ring: Arc::clone(ring), own }));
     let ids = ids.clone();
+    endpoint.reset_key(Arc::new(ResetTokens { ids: ids.clone(), own: reset_key }));
     endpoint.cid_generator(move || Box::new(ProvingIds(ids.clone())));
 }
 // --
@@ -121,11 +154,12 @@ pub(crate) fn serve(
     let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     let mut config = ServerConfig::with_single_cert(vec![made.cert.der().clone()], key.into())?;
     let mut endpoint = EndpointConfig::default();
-    let mut secret = [0; 64];
+    let mut secret = [0; 96];
     aws_lc_rs::rand::fill(&mut secret).map_err(|_| "no random numbers")?;
-    let own = aws_lc_rs::hkdf::Salt::new(aws_lc_rs::hkdf::HKDF_SHA256, &[]).extract(&secret);
+    let own = aws_lc_rs::hkdf::Salt::new(aws_lc_rs::hkdf::HKDF_SHA256, &[]).extract(&secret[32..]);
     let ring = Arc::new(RwLock::new(ring));
-    behind_gateway(&mut config, &mut endpoint, &ring, Arc::new(own), ids);
+    let reset_key = hmac::Key::new(hmac::HMAC_SHA256, &secret[..32]);
+    behind_gateway(&mut config, &mut endpoint, &ring, Arc::new(own), reset_key, ids);
     let socket = std::net::UdpSocket::bind(address)?;
     let runtime = Arc::new(quinn::TokioRuntime);
     let endpoint = quinn::Endpoint::new(endpoint, Some(config), socket, runtime)?;

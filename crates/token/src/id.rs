@@ -13,6 +13,11 @@ const CHECK: usize = 4;
 const MIN_NONCE: usize = 3;
 const MAX_SERVER: usize = 8;
 const MESSAGE: usize = 24;
+/// RFC 9000 s.10.3.
+const RESET_TOKEN: usize = 16;
+/// In front of what is hashed for each half of a stateless reset token.
+const RESET_LABELS: [&[u8; 8]; 2] = [b"reset 1\0", b"reset 2\0"];
+const RESET_MESSAGE: usize = 32;
 
 /// How long a service's IDs are, and how many bytes of them name the server. All servers of a service and
 /// its gateway need the same.
@@ -153,6 +158,27 @@ impl IdFormat {
     }
 }
 
+impl IdFormat {
+    /// Stateless reset token (RFC 9000 s.10.3.2) of a connection ID that was made with the ring: what a server gives
+    /// its clients with the ID, and its gateway can send when the server is dead. `docs/retry.md` s.5.
+    ///
+    /// # Errors
+    /// As [`IdFormat::open`]: IDs that prove nothing have no token.
+    pub fn reset_token(self, ring: &KeyRing, id: &[u8]) -> Result<[u8; RESET_TOKEN], IdError> {
+        let epoch = self.open(ring, id)?.epoch;
+        let key = ring.key(epoch.number()).ok_or(IdError::UnknownEpoch)?;
+        let mut token = [0; RESET_TOKEN];
+        for (half, label) in token.chunks_exact_mut(8).zip(RESET_LABELS) {
+            let mut message = [0; RESET_MESSAGE];
+            message[..8].copy_from_slice(label);
+            message[8..8 + id.len()].copy_from_slice(id);
+            message[8 + ConnectionId::MAX_LEN] = self.len;
+            half.copy_from_slice(&key.hash(&message).to_le_bytes());
+        }
+        Ok(token)
+    }
+}
+
 /// Makes the connection IDs of one server process. Clones share the ring and the numbers.
 ///
 /// Two processes with one server ID may give out the same ID; give each its own.
@@ -199,6 +225,25 @@ impl IdGenerator {
         let id = format.seal(&ring, &server_id[..format.server_id_len()], nonces.next());
         // The server ID's length was looked at in the beginning, and a ring has its current key.
         id.unwrap_or_default()
+    }
+
+    /// The stateless reset token of one of this server's IDs, as [`IdFormat::reset_token`]. IDs that name another server
+    /// have none here: that one may live, and whoever is shown a token can end the connection (RFC 9000 s.21.11).
+    ///
+    /// # Errors
+    /// As [`IdFormat::open`]; [`IdError::Forged`] for IDs of another server.
+    pub fn reset_token(&self, id: &[u8]) -> Result<[u8; RESET_TOKEN], IdError> {
+        let Generator { format, server_id, ring, .. } = &*self.0;
+        let ring = ring.read().unwrap_or_else(PoisonError::into_inner);
+        if format.open(&ring, id)?.server_id != *server_id {
+            return Err(IdError::Forged);
+        }
+        format.reset_token(&ring, id)
+    }
+
+    /// [`KeyRing::mark`] of the ring that IDs are made with: when it changes, the IDs given out before should be replaced.
+    pub fn mark(&self) -> u64 {
+        self.0.ring.read().unwrap_or_else(PoisonError::into_inner).mark()
     }
 
     /// True if the ID was made with the ring, by this server or another of the service.

@@ -19,6 +19,8 @@ const EPOCHS: usize = 7;
 const MAGIC: [u8; 4] = *b"EQKR";
 const VERSION: u8 = 1;
 const HEADER: usize = 16;
+/// Hashed for [`KeyRing::mark`]; no other message is as short.
+const MARK: &[u8] = b"mark";
 
 /// A key of 128 bits. `Debug` does not show it, and it is overwritten when it is dropped.
 #[derive(Clone)]
@@ -223,6 +225,20 @@ impl KeyRing {
         self.knows(self.current.next())
     }
 
+    /// The newest epoch that it has a key of: the one announced, if there is one, and else the current one.
+    pub fn newest(&self) -> Epoch {
+        if self.announced() { self.current.next() } else { self.current }
+    }
+
+    /// A ring with one key of the system's random numbers that follows another one, of which `newest` is the newest
+    /// epoch: IDs of that one are of an unknown epoch, and none looks forged.
+    ///
+    /// # Errors
+    /// [`RingError::Random`].
+    pub fn following(clock: Clock, newest: Epoch) -> Result<KeyRing, RingError> {
+        Ok(KeyRing::new(clock, newest.next(), Key::random()?))
+    }
+
     /// From now on tokens and IDs are made with the key that was announced.
     ///
     /// # Errors
@@ -238,6 +254,12 @@ impl KeyRing {
     /// Forgets the key of an epoch; false if there was none, or it is the current one, which stays.
     pub fn retire(&mut self, epoch: Epoch) -> bool {
         epoch != self.current && self.keys[epoch.index()].take().is_some()
+    }
+
+    /// A number that is another one when new IDs are made with another key, after a rotation or in another ring. It tells
+    /// nothing of the key.
+    pub fn mark(&self) -> u64 {
+        self.current_key().map_or(0, |key| key.hash(MARK))
     }
 
     /// The ring as it is handed to other processes and to the XDP program (`docs/retry.md` s.2). It has

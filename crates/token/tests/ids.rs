@@ -131,3 +131,48 @@ proptest! {
         prop_assert!(format.open(&ring(), &id).is_err());
     }
 }
+
+/// What a gateway can send when the server is dead is what the server gave its clients.
+#[test]
+fn reset_tokens_are_of_an_id_and_a_key() {
+    let format = IdFormat::new(12, 2).unwrap();
+    let generator = IdGenerator::new(format, &[5, 0], ring()).unwrap();
+    let (one, other) = (generator.generate(), generator.generate());
+    let token = |id: &[u8]| format.reset_token(&ring(), id);
+    assert_eq!(generator.reset_token(one.as_bytes()), token(one.as_bytes()));
+    assert_ne!(token(one.as_bytes()), token(other.as_bytes()));
+    let halves = token(one.as_bytes()).unwrap();
+    assert_ne!(halves[..8], halves[8..]);
+    let mut forged = one.as_bytes().to_vec();
+    forged[7] ^= 1;
+    assert_eq!(token(&forged), Err(IdError::Forged));
+    let mut ring = ring();
+    let mark = ring.mark();
+    for _ in 0..5 {
+        ring.announce(Key::random().unwrap()).unwrap();
+        assert_eq!(format.reset_token(&ring, one.as_bytes()), token(one.as_bytes()));
+        ring.advance().unwrap();
+        assert_ne!(ring.mark(), mark);
+    }
+    ring.announce(Key::random().unwrap()).unwrap();
+    assert_eq!(format.reset_token(&ring, one.as_bytes()), Err(IdError::UnknownEpoch));
+}
+
+/// A server that answers for another one would let anybody end the connections of that one.
+#[test]
+fn a_server_has_no_reset_tokens_of_another() {
+    let format = IdFormat::new(12, 2).unwrap();
+    let [one, other] = [[5, 0], [5, 1]].map(|id| IdGenerator::new(format, &id, ring()).unwrap());
+    let id = one.generate();
+    assert!(one.reset_token(id.as_bytes()).is_ok());
+    assert_eq!(other.reset_token(id.as_bytes()), Err(IdError::Forged));
+}
+
+/// Worked out with another implementation of SipHash.
+#[test]
+fn a_known_reset_token() {
+    let ring = KeyRing::new(Clock::Monotonic, Epoch::new(2).unwrap(), Key::from_bytes([7; 16]));
+    let id = [0x4b, 0x5, 0x0, 0xe, 0x1d, 0x2c, 0x3b, 0x4a, 0xc6, 0x10, 0x87, 0xc5];
+    let token = IdFormat::new(12, 2).unwrap().reset_token(&ring, &id).unwrap();
+    assert_eq!(token, 0x4d8b_cb3c_6451_61dc_3910_9f30_a77e_dab9_u128.to_be_bytes());
+}

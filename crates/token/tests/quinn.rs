@@ -53,6 +53,38 @@ async fn a_quinn_server_takes_the_gateway_s_tokens() {
     accepting.abort();
 }
 
+/// The server is dead, and the gateway says so with the token that the server gave with its ID.
+#[tokio::test]
+async fn clients_of_a_dead_quinn_server_are_told() {
+    let ring = KeyRing::generate(Clock::Monotonic).unwrap();
+    let format = IdFormat::new(12, 2).unwrap();
+    let ids = IdGenerator::new(format, &[7, 0], ring.clone()).unwrap();
+    let (server, certificate) =
+        server::serve("127.0.0.1:0".parse().unwrap(), ring.clone(), &ids).unwrap();
+    let gateway = Gateway::start(&ring, Some(format), server.local_addr().unwrap());
+    let accepting = tokio::spawn(async move {
+        while let Some(incoming) = server.accept().await {
+            tokio::spawn(server::echo(incoming));
+        }
+    });
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    let mut config = quinn::ClientConfig::with_root_certificates(Arc::new(roots)).unwrap();
+    let mut transport = quinn::TransportConfig::default();
+    transport.max_idle_timeout(None);
+    config.transport_config(Arc::new(transport));
+    let client = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    let connecting = client.connect_with(config, gateway.address, "localhost").unwrap();
+    let connection = connecting.await.expect("the handshake is complete");
+    gateway.dead.store(true, SeqCst);
+    let mut stream = connection.open_uni().await.unwrap();
+    stream.write_all(b"is anybody there?").await.unwrap();
+    let patience = std::time::Duration::from_secs(60);
+    let ended = tokio::time::timeout(patience, connection.closed()).await.expect("it is told");
+    assert!(matches!(ended, quinn::ConnectionError::Reset), "{ended}");
+    accepting.abort();
+}
+
 /// The server was given another ring than the gateway: it takes the token for none, so the client, which was
 /// retried, misses the transport parameters and gives up.
 #[tokio::test]

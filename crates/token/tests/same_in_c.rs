@@ -122,6 +122,13 @@ impl Request {
                 Ok(id) => reply[88..112].copy_from_slice(&cid_bytes(id)),
                 Err(error) => result = id_error(error),
             },
+            4 => match self
+                .format()
+                .and_then(|format| format.reset_token(&self.ring, self.first.as_bytes()))
+            {
+                Ok(token) => reply[8..24].copy_from_slice(&token),
+                Err(error) => result = id_error(error),
+            },
             _ => match self
                 .format()
                 .and_then(|format| format.open(&self.ring, self.first.as_bytes()))
@@ -280,6 +287,11 @@ fn holds(line: &str) {
             let proven = format.open(&ring, &unhex(id)).unwrap();
             assert_eq!(proven.server_id[..server.len()], server, "{line}");
         }
+        ["reset", key, epoch, len, server_bytes, id, token] => {
+            let format = IdFormat::new(len.parse().unwrap(), server_bytes.parse().unwrap());
+            let made = format.unwrap().reset_token(&ring_of(key, epoch), &unhex(id)).unwrap();
+            assert_eq!(made[..], unhex(token), "{line}");
+        }
         _ => panic!("not a vector: {line}"),
     }
 }
@@ -290,7 +302,7 @@ fn any_input_has_the_same_answer_in_c() {
     let mut requests = Vec::new();
     for _ in 0..5000 {
         let request = some_request(&mut rng);
-        for op in 0..4 {
+        for op in 0..5 {
             requests.push(Request { op, ..request.clone() });
         }
     }
@@ -346,18 +358,21 @@ fn an_id_with_any_byte_changed_has_the_same_answer_in_c() {
         request.first = format.seal(&request.ring, server, request.nonce).unwrap();
         request.op = 3;
         requests.push(Request { op: 2, ..request.clone() });
+        requests.push(Request { op: 4, ..request.clone() });
         requests.push(request.clone());
         for at in 0..request.first.len() {
             let mut bytes = request.first.as_bytes().to_vec();
             bytes[at] ^= rng.random_range(1..=255);
-            requests.push(Request { first: ConnectionId::cut(&bytes), ..request.clone() });
+            let changed = Request { first: ConnectionId::cut(&bytes), ..request.clone() };
+            requests.push(Request { op: 4, ..changed.clone() });
+            requests.push(changed);
         }
         let other = *formats.choose(&mut rng).unwrap();
         requests.push(Request { id_format: other, ..request.clone() });
         requests.push(Request { ring: some_ring(&mut rng), ..request });
     }
     let results = compare(&requests);
-    assert!(results[0] >= 2 * formats.len() && results[4] > 500, "{results:?}");
+    assert!(results[0] >= 3 * formats.len() && results[4] > 500, "{results:?}");
 }
 
 /// With the flags of the gateway's program, and no more stack than Linux 6.1 leaves a function of its own.

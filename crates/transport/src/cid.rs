@@ -23,6 +23,20 @@ pub trait ConnectionIdGenerator: Send + Sync {
 
     /// Bytes of every ID: 1 to 20, always the same, for a short header carries no length.
     fn id_len(&self) -> usize;
+
+    /// Stateless reset token of an ID (RFC 9000 s.10.3.2), where somebody else may have to send the reset, such as
+    /// a gateway when this process is dead. None, for IDs that this generator does not make too: the endpoint makes
+    /// the token with a key of its own.
+    fn reset_token(&self, _id: ConnectionId) -> Option<ResetToken> {
+        None
+    }
+
+    /// A number that changes when the IDs given out so far are to be replaced, as when keys are rotated that they
+    /// were made with ([`Connection::replace_connection_ids`](crate::Connection::replace_connection_ids)). None:
+    /// that never happens.
+    fn generation(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// IDs of random bytes.
@@ -134,7 +148,17 @@ impl IdSource {
         self.0.generator.id_len()
     }
 
-    /// Key that stateless reset tokens are derived from.
+    /// The stateless reset token of one of our IDs.
+    pub(crate) fn token(&self, id: ConnectionId) -> ResetToken {
+        self.0.generator.reset_token(id).unwrap_or_else(|| self.0.reset.token(id))
+    }
+
+    /// See [`ConnectionIdGenerator::generation`].
+    pub(crate) fn generation(&self) -> Option<u64> {
+        self.0.generator.generation()
+    }
+
+    /// Key that stateless reset tokens are derived from, unless the generator makes them.
     pub(crate) fn reset_key(&self) -> &ResetKey {
         &self.0.reset
     }
@@ -189,6 +213,8 @@ pub(crate) struct LocalIds {
     next: u64,
     /// Most connection IDs to give out: the peer's `active_connection_id_limit`, or our own maximum if lower.
     limit: u64,
+    /// The peer is asked to retire those with lower sequence numbers.
+    retire_prior_to: u64,
     /// To be told in NEW_CONNECTION_ID frames.
     to_tell: BTreeSet<u64>,
     tokens: BTreeMap<u64, ResetToken>,
@@ -214,6 +240,7 @@ impl LocalIds {
             active: BTreeMap::from([(0, first)]),
             next: 1,
             limit: 1,
+            retire_prior_to: 0,
             to_tell: BTreeSet::new(),
             tokens: BTreeMap::new(),
             changes: VecDeque::new(),
@@ -230,9 +257,27 @@ impl LocalIds {
         self.limit = limit.min(max);
     }
 
-    /// True if the peer's limit allows another connection ID to be given out.
+    /// True if the peer's limit allows another connection ID to be given out. Those that it is asked to retire do
+    /// not count (RFC 9000 s.5.1.1).
     pub(crate) fn wants_more(&self) -> bool {
-        (self.active.len() as u64) < self.limit
+        (self.active.range(self.retire_prior_to..).count() as u64) < self.limit
+    }
+
+    /// Asks the peer to retire all that it has, for those that are issued next. False, and nothing is changed: it has
+    /// yet to retire more than one set of what it was asked before. One it may owe, for it may be that what it sends to the
+    /// IDs of that set is lost; and it has to put up with twice its limit (RFC 9000 s.5.1.2).
+    pub(crate) fn retire_all(&mut self) -> bool {
+        let owed = self.active.range(..self.retire_prior_to).count() as u64;
+        if owed <= self.limit {
+            self.retire_prior_to = self.next;
+        }
+        owed <= self.limit
+    }
+
+    /// The field Retire Prior To of the frame that tells of an ID, which is never over its sequence number
+    /// (RFC 9000 s.19.15).
+    pub(crate) fn retire_prior_to(&self, sequence: u64) -> u64 {
+        self.retire_prior_to.min(sequence)
     }
 
     /// Gives out another.
@@ -616,5 +661,60 @@ mod tests {
         assert_eq!(local.on_retire(0, id(1)), Ok(Some(id(0))));
         assert_eq!(local.on_retire(0, id(1)), Ok(None), "again");
         assert!(local.wants_more() && local.contains(id(1)) && !local.contains(id(0)));
+    }
+
+    #[test]
+    fn ours_are_replaced_one_set_at_a_time() {
+        let mut local = LocalIds::new(id(0));
+        local.set_limit(2, 8);
+        local.issue(id(1), new(1).token);
+        assert!(!local.wants_more());
+        assert!(local.retire_all());
+        for sequence in [2, 3] {
+            assert!(local.wants_more());
+            local.issue(id(sequence), new(sequence).token);
+        }
+        assert!(!local.wants_more(), "as many as the peer keeps, beside those that it retires");
+        let told = std::iter::from_fn(|| local.next_to_tell().map(|new| new.sequence));
+        assert_eq!(told.collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!([1, 2, 3].map(|sequence| local.retire_prior_to(sequence)), [1, 2, 2]);
+        assert!(local.contains(id(0)), "packets may be under way to it");
+        assert!(local.retire_all(), "the peer may owe one set");
+        for sequence in [4, 5] {
+            local.issue(id(sequence), new(sequence).token);
+        }
+        assert!(!local.wants_more());
+        assert!(!local.retire_all(), "and not two");
+        assert_eq!(local.active.len(), 6);
+        for sequence in [0, 1] {
+            assert_eq!(local.on_retire(sequence, id(4)), Ok(Some(id(sequence))));
+        }
+        assert!(local.retire_all() && local.wants_more());
+    }
+
+    /// Both ends: the peer goes on with an ID of the new set, and never has more than it keeps.
+    #[test]
+    fn a_peer_takes_up_what_replaces_its_ids() {
+        let (mut local, mut remote) = (LocalIds::new(id(0)), RemoteIds::new(id(0), 3));
+        local.set_limit(3, 8);
+        for _ in 0..20 {
+            while local.wants_more() {
+                let next = local.next;
+                local.issue(id(next), new(next).token);
+            }
+            while let Some(told) = local.next_to_tell() {
+                let prior = local.retire_prior_to(told.sequence);
+                remote.on_new(told, prior).unwrap();
+            }
+            assert!(
+                local.active.range(local.retire_prior_to..).any(|(_, id)| *id == remote.current())
+            );
+            while let Some(sequence) = remote.next_to_retire() {
+                local.on_retire(sequence, remote.current()).unwrap();
+                remote.on_acked(sequence);
+            }
+            assert_eq!(local.active.len(), 3);
+            assert!(local.retire_all());
+        }
     }
 }

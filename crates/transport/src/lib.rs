@@ -89,5 +89,5 @@ pub use time::Timestamp;
 /// From the crate of QUIC's wire format.
 #[doc(no_inline)]
 pub use equic_wire::{
-    ConnectionId, Direction, KnownVersion, Side, StreamId, TransportErrorCode, VarInt,
+    ConnectionId, Direction, KnownVersion, ResetToken, Side, StreamId, TransportErrorCode, VarInt,
 };

@@ -88,6 +88,10 @@ pub(crate) struct Limits {
     /// with the gateway's keys
     #[arg(long)]
     check_ids: bool,
+    /// Tell clients of servers that are dead so, with stateless resets; the servers have to make their connection IDs
+    /// and reset tokens with the gateway's keys
+    #[arg(long)]
+    stateless_reset: bool,
 }
 
 impl Limits {
@@ -123,6 +127,7 @@ impl Limits {
         service.version_negotiation |= self.version_negotiation;
         service.also_client |= self.also_client;
         service.check_ids |= self.check_ids;
+        service.stateless_reset |= self.stateless_reset;
     }
 }
 
@@ -176,6 +181,9 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
     }
     if service.check_ids {
         parts.push("connection IDs are checked".to_owned());
+    }
+    if service.stateless_reset {
+        parts.push("resets for dead servers".to_owned());
     }
     let prefixes: usize = service.overrides.iter().map(|own| own.prefixes.len()).sum();
     if prefixes > 0 {

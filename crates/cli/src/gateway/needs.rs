@@ -56,6 +56,31 @@ pub(super) const NEEDS: [Need; 2] = [
     },
 ];
 
+/// Names of the services that a setting is for.
+fn services_of(control: &Control, setting: &Setting) -> impl Iterator<Item = String> {
+    let wanted = setting.service.clone();
+    let names = control.service_names().into_iter();
+    names.filter(move |name| wanted.as_ref().is_none_or(|one| one == name))
+}
+
+/// What a user should know of settings that were made just now.
+pub(super) fn warnings(control: &Control, settings: &[Setting]) -> Vec<String> {
+    let mut found: Vec<String> =
+        NEEDS.iter().flat_map(|need| need.unheard(control, settings)).collect();
+    let made = settings.iter().filter(|setting| setting.resets_for_the_dead());
+    for service in made.flat_map(|setting| services_of(control, setting)) {
+        let servers = control.servers_of(&service).map(|servers| servers.len());
+        let without = control.servers_without_ids(&service).map(|servers| servers.len());
+        if servers.is_ok() && servers.ok() == without.ok() {
+            found.push(format!(
+                "no server of `{service}` has said that it makes connection IDs with the gateway's keys: until one \
+                 does, nobody is sent a stateless reset"
+            ));
+        }
+    }
+    found
+}
+
 impl Need {
     /// The servers of a service that have not said that they do their part, in words; none: all have.
     fn missing(&self, control: &Control, service: &str) -> Result<Option<String>, Error> {
@@ -70,8 +95,7 @@ impl Need {
     /// Fails if one of the settings would be made of a service that has such servers.
     pub(super) fn check(&self, control: &Control, settings: &[Setting]) -> Done {
         for setting in settings.iter().filter(|setting| (self.is_made_by)(setting)) {
-            let named = |name: &String| setting.service.as_ref().is_none_or(|one| one == name);
-            for service in control.service_names().into_iter().filter(named) {
+            for service in services_of(control, setting) {
                 // Where it cannot be told, they may all be lost.
                 let servers = self.missing(control, &service).map_err(|error| {
                     Failure::because(format_args!("cannot tell {}", self.question), error)
@@ -84,6 +108,23 @@ impl Need {
             }
         }
         Ok(())
+    }
+
+    /// Of the services that one of the settings is made of, those that no living server has joined for, in words: nobody
+    /// has said anything of what is needed.
+    pub(super) fn unheard(&self, control: &Control, settings: &[Setting]) -> Vec<String> {
+        let made = settings.iter().filter(|setting| (self.is_made_by)(setting));
+        let services = made.flat_map(|setting| services_of(control, setting));
+        // A warning is for what is known.
+        let unserved = services
+            .filter(|service| control.servers_of(service).is_ok_and(|servers| servers.is_empty()));
+        let warning = |service: String| {
+            format!(
+                "no server of `{service}` has joined, so none {} {}: where one does not, {}",
+                self.verbs[0], self.what, self.lost
+            )
+        };
+        unserved.map(warning).collect()
     }
 
     /// Services that have the setting although some server may not do its part, and which servers; none: there are

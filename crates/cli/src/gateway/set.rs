@@ -5,7 +5,7 @@ use equic_report::table::{Column, Table};
 use serde_json::json;
 
 use super::Target;
-use super::needs::{NEEDS, check_counted};
+use super::needs::{NEEDS, check_counted, warnings};
 use super::save::{Saved, Saving};
 use crate::failure::Done;
 use crate::output;
@@ -63,8 +63,11 @@ pub(super) fn run(args: &Args) -> Done {
         output::notice(doubt);
     }
     let saved = saved.map(|saved| saved.path);
+    let warnings = warnings(&control, &args.settings);
+    warnings.iter().for_each(|warning| output::notice(warning));
     if args.json {
-        return output::json("equic.gateway.set/1", json!({ "changes": changes, "saved": saved }));
+        let set = json!({ "changes": changes, "saved": saved, "warnings": warnings });
+        return output::json("equic.gateway.set/1", set);
     }
     let mut table = Table::new(["service", "setting", "was", "is"].map(Column::text));
     for change in changes {

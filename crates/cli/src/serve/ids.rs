@@ -1,9 +1,11 @@
 //! Connection IDs that the gateway in front of the server can check (`docs/policy.md` s.10).
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use equic_gateway::{Control, ID_FORMAT, Ledger};
-use equic_quic::{ConnectionId, ConnectionIdGenerator, SocketIdGenerator};
+use equic_quic::{ConnectionId, ConnectionIdGenerator, ResetToken, SocketIdGenerator};
 use equic_token::{IdFormat, IdGenerator, KeyRing};
 use rand::RngCore;
 
@@ -54,7 +56,8 @@ impl GatewayIds {
 
 impl SocketIdGenerator for GatewayIds {
     fn of_socket(&self, number: u8) -> Arc<dyn ConnectionIdGenerator> {
-        Arc::new(OfSocket { keys: Arc::clone(&self.0), number, made: Mutex::default() })
+        let (keys, made) = (Arc::clone(&self.0), Mutex::default());
+        Arc::new(OfSocket { keys, number, made, seen: AtomicU64::default() })
     }
 
     fn number_at(&self) -> usize {
@@ -68,12 +71,14 @@ struct OfSocket {
     number: u8,
     /// The place that the last ID names, and what made it.
     made: Mutex<Option<(u8, IdGenerator)>>,
+    /// The last generation of IDs that could be told.
+    seen: AtomicU64,
 }
 
 impl OfSocket {
-    /// An ID under the ring's current key. The ring is read every time: keys are rotated, and the gateway may
+    /// The maker of IDs under the ring's current key. The ring is read every time: keys are rotated, and the gateway may
     /// be another one. Where there is none for the moment, the one before it does.
-    fn proven(&self) -> Option<ConnectionId> {
+    fn generator(&self) -> Option<IdGenerator> {
         let keys = self.keys.get()?;
         let (place, ring) = (keys.place(), keys.ring());
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,13 +91,13 @@ impl OfSocket {
             }
             (_, None) => {}
         }
-        made.as_ref().map(|(_, generator)| generator.generate())
+        made.as_ref().map(|(_, generator)| generator.clone())
     }
 }
 
 impl ConnectionIdGenerator for OfSocket {
     fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId {
-        self.proven().unwrap_or_else(|| {
+        self.generator().map(|generator| generator.generate()).unwrap_or_else(|| {
             let mut bytes = [0; LEN];
             rng.fill_bytes(&mut bytes);
             bytes[0] = UNPROVEN;
@@ -103,6 +108,21 @@ impl ConnectionIdGenerator for OfSocket {
 
     fn id_len(&self) -> usize {
         LEN
+    }
+
+    /// The one that the gateway sends when this process is dead. None for IDs of other servers, which may live.
+    fn reset_token(&self, id: ConnectionId) -> Option<ResetToken> {
+        self.generator()?.reset_token(id.as_bytes()).ok().map(ResetToken)
+    }
+
+    /// Another one with each key, and with each place: who has lost its place to another server must not have IDs that
+    /// name it.
+    fn generation(&self) -> Option<u64> {
+        let now = self.keys.get().and_then(|keys| Some((keys.place(), keys.ring()?)));
+        if let Some((place, ring)) = now {
+            self.seen.store(ring.mark() ^ u64::from(place), Relaxed);
+        }
+        Some(self.seen.load(Relaxed))
     }
 }
 

@@ -28,6 +28,7 @@ fn every_key_is_in_the_example() {
     let gateway = GatewayConfig {
         pin: some(),
         retry_keys: some(),
+        rotation_file: some(),
         socket: Some(SocketConfig::default()),
         ..GatewayConfig::default()
     };
@@ -60,6 +61,7 @@ fn what_is_called_a_default_is_one() {
     };
     let gateway = GatewayConfig {
         retry_keys: Some("/run/equic/retry.keys".to_owned()),
+        rotation_file: Some("/var/lib/equic/equic.rotation".to_owned()),
         interfaces: vec!["eth0".to_owned()],
         pin: Some("/sys/fs/bpf/equic/equic".to_owned()),
         socket: Some(socket),

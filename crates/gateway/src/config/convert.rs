@@ -74,7 +74,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// The field of a configuration that a flag stands for.
 type Field = fn(&mut ServiceConfig) -> &mut bool;
 
-const FLAGS: [(u32, Field); 7] = [
+const FLAGS: [(u32, Field); 8] = [
     (abi::EQUIC_SERVICE_ENABLED, |s| &mut s.enabled),
     (abi::EQUIC_SERVICE_DRY_RUN, |s| &mut s.dry_run),
     (abi::EQUIC_SERVICE_REQUIRE_FIXED_BIT, |s| &mut s.require_fixed_bit),
@@ -82,6 +82,7 @@ const FLAGS: [(u32, Field); 7] = [
     (abi::EQUIC_SERVICE_VERSION_NEGOTIATION, |s| &mut s.version_negotiation),
     (abi::EQUIC_SERVICE_ALSO_CLIENT, |s| &mut s.also_client),
     (abi::EQUIC_SERVICE_CHECK_IDS, |s| &mut s.check_ids),
+    (abi::EQUIC_SERVICE_STATELESS_RESET, |s| &mut s.stateless_reset),
 ];
 
 impl ServiceConfig {

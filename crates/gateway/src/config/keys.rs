@@ -47,11 +47,12 @@ pub enum Key {
     VersionNegotiation,
     AlsoClient,
     CheckIds,
+    StatelessReset,
     Lease,
     Events,
 }
 
-const KEYS: [(Key, &str); 30] = [
+const KEYS: [(Key, &str); 31] = [
     (Key::Enabled, "enabled"),
     (Key::Policy, "policy"),
     (Key::MaxConnections, "max_connections"),
@@ -80,6 +81,7 @@ const KEYS: [(Key, &str); 30] = [
     (Key::VersionNegotiation, "version_negotiation"),
     (Key::AlsoClient, "also_client"),
     (Key::CheckIds, "check_ids"),
+    (Key::StatelessReset, "stateless_reset"),
     (Key::Lease, "lease"),
     (Key::Events, "events"),
 ];
@@ -131,6 +133,7 @@ impl Key {
             Key::VersionNegotiation => service.version_negotiation.to_string(),
             Key::AlsoClient => service.also_client.to_string(),
             Key::CheckIds => service.check_ids.to_string(),
+            Key::StatelessReset => service.stateless_reset.to_string(),
             Key::Lease | Key::Events => String::new(),
         }
     }
@@ -162,6 +165,7 @@ impl Key {
             Key::VersionNegotiation => SettingValue::Flag(service.version_negotiation),
             Key::AlsoClient => SettingValue::Flag(service.also_client),
             Key::CheckIds => SettingValue::Flag(service.check_ids),
+            Key::StatelessReset => SettingValue::Flag(service.stateless_reset),
             Key::Policy
             | Key::Retry
             | Key::Fragments
@@ -307,6 +311,11 @@ impl Setting {
         self.key == Key::UnprovenPerService && self.read::<Rate>().is_ok_and(|rate| !rate.is_off())
     }
 
+    /// Whether it has packets of connections whose server is dead answered with stateless resets.
+    pub fn resets_for_the_dead(&self) -> bool {
+        self.key == Key::StatelessReset && self.flag().is_ok_and(|on| on)
+    }
+
     fn read<T: FromStr>(&self) -> Result<T, ConfigError>
     where
         T::Err: std::fmt::Display,
@@ -364,6 +373,7 @@ impl Setting {
             Key::VersionNegotiation => service.version_negotiation = self.flag()?,
             Key::AlsoClient => service.also_client = self.flag()?,
             Key::CheckIds => service.check_ids = self.flag()?,
+            Key::StatelessReset => service.stateless_reset = self.flag()?,
             Key::Lease | Key::Events => {}
         }
         match check::check_limits(service).into_iter().next() {

@@ -107,6 +107,10 @@ pub struct GatewayConfig {
     /// File to which the keys of Retry tokens are written, for servers to read; none: nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_keys: Option<String>,
+    /// File with the number of the last config rotation (no secret): a gateway that is started anew begins at the next, so
+    /// that it takes no connection ID of before for a forged one; none: at a random one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotation_file: Option<String>,
     /// Address at which `equic gateway run` answers Prometheus; none: nowhere.
     #[serde(with = "types::or_off")]
     pub metrics: Option<SocketAddr>,
@@ -137,6 +141,7 @@ impl Default for GatewayConfig {
             events: Rate::per_second(100, 100),
             drop_deep_headers: true,
             retry_keys: None,
+            rotation_file: None,
             metrics: None,
             pin: None,
             socket: None,
@@ -215,6 +220,9 @@ pub struct ServiceConfig {
     /// Drop packets of open connections whose connection ID no server of the service has made: for servers
     /// that make such IDs.
     pub check_ids: bool,
+    /// Answer packets of connections whose server is dead with stateless resets: for servers that make their IDs
+    /// with the gateway's keys, and give clients the tokens that belong to them.
+    pub stateless_reset: bool,
     /// Services with the same group count a source's connections together; none: on its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
@@ -260,6 +268,7 @@ impl Default for ServiceConfig {
             version_negotiation: false,
             also_client: false,
             check_ids: false,
+            stateless_reset: false,
             group: None,
             users: Vec::new(),
             overrides: Vec::new(),

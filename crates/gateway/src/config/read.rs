@@ -131,6 +131,7 @@ impl Reader<'_> {
             "events" => gateway.events, plain;
             "drop_deep_headers" => gateway.drop_deep_headers, plain;
             "retry_keys" => gateway.retry_keys, optional;
+            "rotation_file" => gateway.rotation_file, optional;
             "metrics" => gateway.metrics, or_off;
             "pin" => gateway.pin, optional;
             "socket" => gateway.socket, socket;
@@ -257,6 +258,7 @@ impl Reader<'_> {
             "refuse_unknown_versions" => service.refuse_unknown_versions, plain;
             "also_client" => service.also_client, plain;
             "check_ids" => service.check_ids, plain;
+            "stateless_reset" => service.stateless_reset, plain;
             "group" => service.group, optional;
             "users" => service.users, list;
             "override" => service.overrides, overrides;

@@ -22,7 +22,8 @@ use crate::sys::ids;
 use crate::sys::map::create_mappable_array;
 
 /// A ledger whose process is dead, or seems so, is removed when its lease has run out; one whose
-/// process seems to live (in this pid namespace) only this long after that.
+/// process seems to live (in this pid namespace) only this long after that, and where its place is needed: it may go on,
+/// and as long as it has its place, nobody tells its clients that it is gone.
 const STOPPED_FOR_GOOD_NS: u64 = 10_000_000_000;
 /// Nanoseconds for which a place may be claimed without a ledger in it: moving in takes microseconds.
 const MOVING_IN_NS: u64 = 5_000_000_000;
@@ -93,7 +94,7 @@ impl Control {
         let member = || abi::equic_member { flags: keys.flags(), ..this_process(name) };
         let (membership, memory) = match self.join_with(name, member()) {
             // The dead may take the room.
-            Err(Error::NoFreeLedger { .. }) if self.sweep_ledgers()? > 0 => {
+            Err(Error::NoFreeLedger { .. }) if self.sweep_ledgers(true)? > 0 => {
                 self.join_with(name, member())?
             }
             other => other?,
@@ -196,9 +197,12 @@ impl Control {
         Ok(Some(memory))
     }
 
-    /// Keeps a ledger that was mapped already, to look at it without any privilege.
-    pub(crate) fn remember(&self, ledger: u32, memory: &Arc<Memory>) {
-        lock(&self.state).ledgers.insert(ledger, Arc::clone(memory));
+    /// Keeps a ledger that was mapped already, to look at it without any privilege; and whose it is, for it may be gone
+    /// before anybody looks.
+    pub(crate) fn remember(&self, membership: &Membership, memory: &Arc<Memory>) {
+        let mut state = lock(&self.state);
+        state.ledgers.insert(membership.ledger_id(), Arc::clone(memory));
+        state.watched.add(membership.member());
     }
 
     /// The places of living servers that an earlier process of this gateway let in at its socket.
@@ -228,7 +232,13 @@ impl Control {
     /// The kernel's error if a call fails; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn sweep(&self) -> Result<Swept> {
         let list_entries = self.sweep_lists_in_turn()?;
-        let ledgers = self.sweep_ledgers()?;
+        let places = self.places().map_err(reading("the ledgers"))?;
+        // Before any of them are taken out, or one that nobody has seen would be.
+        lock(&self.state).watched.look(&places).map_err(reading("the ledgers"))?;
+        let ledgers = self.sweep_ledgers(false)?;
+        if ledgers > 0 {
+            lock(&self.state).watched.look(&places).map_err(reading("the ledgers"))?;
+        }
         let mut state = lock(&self.state);
         state.swept.ledgers += ledgers;
         state.swept.list_entries += list_entries;
@@ -241,7 +251,8 @@ impl Control {
         lock(&self.state).swept
     }
 
-    fn sweep_ledgers(&self) -> Result<u32> {
+    /// Removes the ledgers of the dead, and with `all` those of processes that live and have been silent for long.
+    fn sweep_ledgers(&self, all: bool) -> Result<u32> {
         let failed = reading("the ledgers");
         let places = self.places().map_err(&failed)?;
         let lease = self.maps.control.read().lease_ns;
@@ -250,7 +261,8 @@ impl Control {
             seen.push(member.id);
             // Whoever holds the socket's other end takes it out.
             let held = member.alive && member.record.flags & abi::EQUIC_MEMBER_SOCKET != 0;
-            let stopped = member.age_ns > lease.saturating_add(STOPPED_FOR_GOOD_NS) && !held;
+            let long = member.age_ns > lease.saturating_add(STOPPED_FOR_GOOD_NS);
+            let stopped = all && long && !held;
             if !member.counts && (!member.alive || stopped) {
                 removed += u32::from(places.empty(member.slot, member.id).map_err(&failed)?);
             }

@@ -47,6 +47,7 @@ use std::sync::{Arc, Mutex, Weak};
 use crate::config::{c_name, from_c_name};
 use crate::error::{Error, Result};
 use crate::gateway::Link;
+use crate::ledger::death::Watched;
 use crate::ledger::service_names;
 use crate::ledger::table::Memory;
 use crate::maps::Maps;
@@ -96,6 +97,8 @@ struct State {
     claimed: HashMap<u32, u64>,
     /// Ledgers that cannot be looked into and whose process is dead, and since when that is known.
     dead: HashMap<u32, u64>,
+    /// Servers that are not known to be dead.
+    watched: Watched,
     /// Numbers of things that were removed so far.
     swept: Swept,
     /// Time at which the lists are to be looked through again (monotonic nanoseconds).

@@ -165,7 +165,8 @@ impl Control {
             | Key::RefuseUnknownVersions
             | Key::VersionNegotiation
             | Key::AlsoClient
-            | Key::CheckIds => {
+            | Key::CheckIds
+            | Key::StatelessReset => {
                 // Only the bits that change: another process may be changing others.
                 let flags = atomic!(AtomicU32, live, flags);
                 flags.fetch_or(new.flags & !old.flags, Relaxed);

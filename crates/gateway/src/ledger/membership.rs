@@ -14,7 +14,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::abi;
@@ -38,7 +38,11 @@ impl Places {
         Places { ledgers, control }
     }
 
-    fn mask(&self) -> &AtomicU32 {
+    pub(crate) fn control(&self) -> &Shared<abi::equic_control> {
+        &self.control
+    }
+
+    pub(crate) fn mask(&self) -> &AtomicU32 {
         atomic!(AtomicU32, self.control.pointer(), owner_mask)
     }
 
@@ -65,6 +69,8 @@ impl Places {
         atomic!(AtomicU64, control, members[slot].start_ticks).store(member.start_ticks, Relaxed);
         atomic!(AtomicU64, control, members[slot].barred).store(member.barred, Relaxed);
         atomic!(AtomicU32, control, members[slot].flags).store(member.flags, Relaxed);
+        let namespace = atomic!(AtomicU64, control, members[slot].pid_namespace);
+        namespace.store(member.pid_namespace, Relaxed);
         for (at, byte) in member.name.iter().enumerate() {
             atomic!(AtomicU8, control, members[slot].name[at]).store(*byte as u8, Relaxed);
         }
@@ -79,11 +85,13 @@ impl Places {
             if slot >= abi::EQUIC_MAX_OWNERS {
                 return Ok(None);
             }
-            match self.mask().compare_exchange(mask, mask | 1 << slot, AcqRel, Acquire) {
+            match self.mask().compare_exchange(mask, mask | 1 << slot, SeqCst, Acquire) {
                 Ok(_) => break slot,
                 Err(now) => mask = now,
             }
         };
+        // From now on there is somebody to answer for itself.
+        atomic!(AtomicU64, self.control.pointer(), gone).fetch_and(member.barred, SeqCst);
         self.write(slot, member);
         let put = self.ledgers.put(&slot, &(ledger.as_raw_fd() as u32));
         if put.is_err() {
@@ -155,6 +163,11 @@ impl Membership {
         self.member.ledger
     }
 
+    /// Whose place it is.
+    pub(crate) fn member(&self) -> &abi::equic_member {
+        &self.member
+    }
+
     pub(crate) fn ledger(&self) -> BorrowedFd<'_> {
         self.ledger.as_fd()
     }
@@ -220,6 +233,7 @@ pub(crate) fn this_process(name: &str) -> abi::equic_member {
         pid,
         uid: sys::user_id(),
         start_ticks: sys::start_ticks(pid).unwrap_or(0),
+        pid_namespace: sys::pid_namespace(),
         ..abi::equic_member::default()
     }
 }

@@ -12,6 +12,7 @@
 //! * `follow.rs`: finding the next one; `event.rs`: what is told of it;
 //! * `ids.rs`: connection IDs that the gateway can check.
 
+pub(crate) mod death;
 pub(crate) mod event;
 pub(crate) mod follow;
 pub(crate) mod ids;

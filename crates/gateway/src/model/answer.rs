@@ -1,4 +1,4 @@
-//! Answers in the server's name (policy.md sections 8 and 9), byte by byte, on paper as it were: no tables, no
+//! Answers in the server's name (policy.md sections 8, 9 and 11), byte by byte, on paper as it were: no tables, no
 //! carry tricks. The program has to send exactly these.
 
 use super::address_bytes;
@@ -124,7 +124,7 @@ fn product(x: u128, y: u128) -> u128 {
 }
 
 /// A frame back to where one came from, by the way it came.
-fn answer(frame: &[u8], datagram: &Datagram<'_>, payload: &[u8]) -> Vec<u8> {
+pub(super) fn answer(frame: &[u8], datagram: &Datagram<'_>, payload: &[u8]) -> Vec<u8> {
     let mut out = [&frame[6..12], &frame[..6]].concat();
     let mut at = 12;
     while ETHERTYPES_OF_TAGS.iter().any(|tag| frame[at..at + 2] == *tag) {

@@ -99,6 +99,8 @@ pub struct Service {
     pub also_client: bool,
     /// Drop packets to connection IDs that prove nothing.
     pub check_ids: bool,
+    /// Answer packets of connections whose server is dead with stateless resets.
+    pub stateless_reset: bool,
     /// Quota group: services of one group count a source together.
     pub group: u32,
     /// Connections a source may hold; 0: any number.
@@ -163,6 +165,7 @@ impl Default for Service {
             version_negotiation: false,
             also_client: false,
             check_ids: false,
+            stateless_reset: false,
             group: 0,
             max_connections: 0,
             policy: QuotaPolicy::New,
@@ -224,10 +227,13 @@ pub struct Config {
     pub dry_run: bool,
     /// A ledger without a heartbeat for this many nanoseconds does not count.
     pub lease_ns: u64,
+    /// Time until which connections may be older than the key ring, nanoseconds.
+    pub older_ids_until_ns: u64,
 }
 
 impl Default for Config {
-    /// No service; sources are IPv4 /32 and IPv6 /64, the lease is a second.
+    /// No service; sources are IPv4 /32 and IPv6 /64, the lease is a second, and connections may be older than the
+    /// ring at any time.
     fn default() -> Self {
         Config {
             services: Vec::new(),
@@ -238,6 +244,7 @@ impl Default for Config {
             on_loopback: false,
             dry_run: false,
             lease_ns: 1_000_000_000,
+            older_ids_until_ns: u64::MAX,
         }
     }
 }

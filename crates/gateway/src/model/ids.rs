@@ -21,9 +21,13 @@ pub(super) fn of_short(data: &[u8]) -> Option<ConnectionId> {
     data.get(1..=abi::EQUIC_ID_LEN as usize).map(ConnectionId::cut)
 }
 
+/// The format of all IDs that are checked.
+pub(super) fn format() -> Option<IdFormat> {
+    IdFormat::new(abi::EQUIC_ID_LEN as usize, abi::EQUIC_ID_SERVER as usize).ok()
+}
+
 pub(super) fn judge(ring: Option<&KeyRing>, id: &[u8]) -> Proof {
-    let format = IdFormat::new(abi::EQUIC_ID_LEN as usize, abi::EQUIC_ID_SERVER as usize);
-    let (Some(ring), Ok(format)) = (ring, format) else { return Proof::None };
+    let (Some(ring), Some(format)) = (ring, format()) else { return Proof::None };
     match format.open(ring, id) {
         Ok(_) => Proof::Made,
         Err(IdError::UnknownEpoch) if id[0] >> 5 != NO_CONFIGURATION => Proof::Before,

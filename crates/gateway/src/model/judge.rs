@@ -5,7 +5,7 @@ use super::config::{Config, FragmentPolicy, Listener, QuotaPolicy, RetryPolicy, 
 use super::frame::{Datagram, FragmentKey, Frame, LaterFragment, parse};
 use super::prefix::PrefixKey;
 use super::quic::{Class, ConnectionId, Opening, Payload, Rules, classify};
-use super::{address_bytes, answer, ids};
+use super::{address_bytes, answer, ids, reset};
 use crate::reason::Reason;
 use equic_token::{KeyRing, RetryToken, TokenError};
 use std::collections::HashMap;
@@ -130,6 +130,17 @@ pub struct Ledger {
     pub connections: HashMap<SourceKey, u32>,
     /// Connections ever opened, by the key of the source's cell ([`Model::cell`]).
     pub opened: HashMap<SourceKey, u32>,
+    /// Bit i: what it says of quota group i does not count.
+    pub barred: u64,
+    /// It was taken out of its place: it counts no more.
+    pub taken_out: bool,
+}
+
+impl Ledger {
+    /// Whether its server may hold connections of a quota group.
+    fn is_of(&self, group: u32) -> bool {
+        !self.taken_out && self.barred >> (group & 63) & 1 == 0
+    }
 }
 
 /// Handshakes of a source that were let in and are not known to be complete (section 7).
@@ -215,6 +226,8 @@ pub struct Model {
     pub acl: Acl,
     /// The ledgers of the servers that feed the gateway.
     pub ledgers: Vec<Ledger>,
+    /// Bit i: servers of quota group i have made IDs with the ring, and those that left their place are known to be dead.
+    pub gone: u64,
     /// The keys of Retry tokens; without, nobody can prove an address.
     pub ring: Option<KeyRing>,
     /// One source for all that share a cell of the ledgers (section 7); none: no two do.
@@ -302,15 +315,18 @@ impl Model {
         SourceKey { addr, scope }
     }
 
-    fn live_ledgers(&self, now: u64) -> impl Iterator<Item = &Ledger> {
+    fn live_ledgers(&self, group: u32, now: u64) -> impl Iterator<Item = &Ledger> {
         let lease_ns = self.config.lease_ns;
-        self.ledgers.iter().filter(move |ledger| now.abs_diff(ledger.heartbeat_ns) < lease_ns)
+        let counts = move |ledger: &&Ledger| {
+            ledger.is_of(group) && now.abs_diff(ledger.heartbeat_ns) < lease_ns
+        };
+        self.ledgers.iter().filter(counts)
     }
 
     /// Connections of a source, over all ledgers whose heartbeat is younger than the lease; at most
     /// 2^32 - 1.
     pub fn connections(&self, source: &SourceKey, now: u64) -> u64 {
-        self.live_ledgers(now)
+        self.live_ledgers(source.scope, now)
             .filter_map(|ledger| ledger.connections.get(source))
             .fold(0u32, |sum, count| sum.saturating_add(*count))
             .into()
@@ -319,7 +335,7 @@ impl Model {
     /// Connections ever opened in the source's cell, over the same ledgers.
     fn opened_ever(&self, source: &SourceKey, now: u64) -> u32 {
         let cell = self.cell.map_or(*source, |cell| cell(source));
-        self.live_ledgers(now)
+        self.live_ledgers(source.scope, now)
             .filter_map(|ledger| ledger.opened.get(&cell))
             .fold(0, |sum, opened| sum.wrapping_add(*opened))
     }
@@ -471,10 +487,15 @@ impl Model {
             .flatten()
             .unwrap_or_else(|| self.decide_quic(number, service, d, payload, exempt, now));
         let reason = match reason {
-            _ if exempt && !reason.drops() => Reason::Allowed,
-            _ if !reason.drops() && !self.has_room(number, service, now) => {
-                Reason::RatePacketsService
+            Reason::Established if service.stateless_reset => {
+                self.reset_for_the_dead(number, service, frame, d, now)
             }
+            other => other,
+        };
+        let goes_on = !reason.drops() && !reason.answers();
+        let reason = match reason {
+            _ if exempt && goes_on => Reason::Allowed,
+            _ if goes_on && !self.has_room(number, service, now) => Reason::RatePacketsService,
             Reason::New if proved => Reason::Proved,
             other => other,
         };
@@ -527,7 +548,8 @@ impl Model {
         match ids::judge(self.ring.as_ref(), id.as_bytes()) {
             ids::Proof::Made => false,
             ids::Proof::Before => {
-                self.connections(&self.source_key(d.src, service.group), now) == 0
+                now >= self.config.older_ids_until_ns
+                    || self.connections(&self.source_key(d.src, service.group), now) == 0
             }
             ids::Proof::None => true,
         }
@@ -565,6 +587,33 @@ impl Model {
         }
         let tat = self.unproven_per_service.entry(number).or_insert(0);
         !service.unproven_per_service.charge(tat, 1, now)
+    }
+
+    /// Section 14: what becomes of a packet of an established connection to a service that answers for dead servers.
+    fn reset_for_the_dead(
+        &mut self,
+        number: usize,
+        service: &Service,
+        frame: &[u8],
+        d: &Datagram<'_>,
+        now: u64,
+    ) -> Reason {
+        let all_gone = self.gone >> (service.group & 63) & 1 == 1
+            && !self.ledgers.iter().any(|ledger| ledger.is_of(service.group));
+        let unanswerable = d.first_fragment.is_some() || is_group(d.dst);
+        let packet = self
+            .ring
+            .as_ref()
+            .zip(d.payload)
+            .filter(|_| all_gone && !unanswerable)
+            .and_then(|(ring, payload)| reset::packet(ring, payload));
+        let Some(packet) = packet else { return Reason::Established };
+        let tat = self.answers_per_service.entry(number).or_insert(0);
+        if !service.answers_per_service.charge(tat, 1, now) {
+            return Reason::RateAnswers;
+        }
+        self.answer = Some(answer::answer(frame, d, &packet));
+        Reason::ResetSent
     }
 
     /// Section 8: whether an Initial brought proof of its address, which one of an attempt that was let in

@@ -8,7 +8,8 @@
 //! Start at [`Model::judge`]. `frame` finds the UDP datagram in a frame (policy.md section 1),
 //! `quic` classifies its payload (section 3), `judge` takes the steps of section 2 in order, `rate`
 //! is the token bucket (section 4), `acl` the lists, `answer` what is sent back (sections 8 and 9), `ids` the
-//! connection IDs (section 10), `prefix` the prefixes of a source (section 12), and `config` what an operator sets. The tables of the model are unbounded: nothing is ever
+//! connection IDs (section 10), `prefix` the prefixes of a source (section 12), `reset` stateless resets (section 14), and `config` what an
+//! operator sets. The tables of the model are unbounded: nothing is ever
 //! evicted from them.
 
 mod acl;
@@ -20,6 +21,7 @@ mod judge;
 mod prefix;
 mod quic;
 mod rate;
+mod reset;
 #[cfg(test)]
 mod tests;
 

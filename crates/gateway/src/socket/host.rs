@@ -378,6 +378,8 @@ impl State {
             pid: peer.pid,
             uid: peer.uid,
             start_ticks: sys::start_ticks(peer.pid).unwrap_or(0),
+            // The kernel says a peer's id as it is here.
+            pid_namespace: sys::pid_namespace(),
             barred: !groups,
             flags: abi::EQUIC_MEMBER_SOCKET | able,
             name: member_name(&request.name),
@@ -391,7 +393,7 @@ impl State {
                     (Status::Busy, "it cannot make a ledger at present".to_owned())
                 }
             })?;
-        self.control.remember(membership.ledger_id(), &memory);
+        self.control.remember(&membership, &memory);
         let answer = Answer {
             status: Status::Seat,
             ledger: membership.ledger_id(),

@@ -22,6 +22,7 @@ pub(crate) mod unix;
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 
 use crate::error::{Error, Result, similar};
 
@@ -121,6 +122,48 @@ pub(crate) fn alive(pid: u32, ticks: u64) -> bool {
     start_ticks(pid) == Some(ticks)
 }
 
+/// Whether the process that wrote this pid and start time has ended, with all its threads. False where that cannot be
+/// told.
+pub(crate) fn ended(pid: u32, ticks: u64) -> bool {
+    let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat,
+        Err(error) => {
+            // ESRCH: it ended while its file was being read.
+            let gone = [Some(libc::ENOENT), Some(libc::ESRCH)];
+            return ticks != 0 && gone.contains(&error.raw_os_error());
+        }
+    };
+    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let (Some(state), Some(started)) = (fields.first(), fields.get(19)) else { return false };
+    if started.parse() != Ok(ticks) {
+        return ticks != 0;
+    }
+    // The first thread can end before the others do.
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).map(Iterator::count);
+    matches!(*state, "Z" | "X") && threads.is_ok_and(|threads| threads <= 1)
+}
+
+/// Whether /proc shows the processes of all users: mounted with `hidepid`, it may not.
+pub(crate) fn sees_all_processes() -> bool {
+    fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| shows_all(&mounts))
+}
+
+/// The same, of what /proc/self/mountinfo says: the last mount counts.
+fn shows_all(mounts: &str) -> bool {
+    let last = mounts.lines().rfind(|line| line.split(' ').nth(4) == Some("/proc"));
+    let options = last.and_then(|line| line.rsplit_once(" - ")).map(|(_, rest)| rest);
+    let hides = |option: &str| {
+        option.strip_prefix("hidepid=").is_some_and(|how| !matches!(how, "0" | "off"))
+    };
+    options.is_some_and(|options| !options.split([' ', ',']).any(hides))
+}
+
+/// The pid namespace of this process, by its inode; 0 if the kernel does not tell.
+pub(crate) fn pid_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+}
+
 /// The effective user of this process.
 pub(crate) fn user_id() -> u32 {
     // SAFETY: no arguments, never fails.
@@ -173,6 +216,24 @@ mod tests {
         let pid = child.id();
         child.wait().expect("it ends");
         assert_eq!(start_ticks(pid), None);
+        assert!(ended(pid, 1) && ended(me, ticks + 1), "another process with a reused pid");
+        assert!(!ended(me, ticks));
+        assert!(!ended(pid, 0) && !ended(me, 0), "nobody knows when it began");
+        assert_ne!(pid_namespace(), 0);
+    }
+
+    #[test]
+    fn processes_that_may_be_hidden_are_known_to_be() {
+        let line = |at: &str, options: &str| {
+            format!("22 28 0:21 / {at} rw,nosuid - proc proc {options}\n")
+        };
+        assert!(shows_all(&line("/proc", "rw")) && shows_all(&line("/proc", "rw,hidepid=off")));
+        for hidden in ["rw,hidepid=2", "rw,hidepid=invisible,gid=5", "rw,hidepid=ptraceable"] {
+            assert!(!shows_all(&line("/proc", hidden)), "{hidden}");
+            assert!(!shows_all(&(line("/proc", "rw") + &line("/proc", hidden))), "{hidden}, above");
+            assert!(shows_all(&(line("/proc", "rw") + &line("/srv/proc", hidden))), "elsewhere");
+        }
+        assert!(!shows_all(""), "nothing is known");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The real XDP program, run by BPF_PROG_TEST_RUN under a clock of the test's.
 
-use super::script::{Step, ring};
+use super::script::{LEDGERS, Step, ring};
 use super::subject::{Report, Seen, SourceReport, Subject};
 use equic_gateway::abi;
 use equic_gateway::model::{
@@ -23,7 +23,6 @@ const XDP_TX: u32 = 3;
 const LONGEST: usize = 70_000;
 /// Few, so that sources share buckets and end up in their second one.
 const LEDGER_BUCKETS: u32 = 8;
-const LEDGERS: usize = 3;
 const LEDGER_SEED: u64 = 0x0123_4567_89ab_cdef;
 /// Services the tests use; the counters of the others stay zero.
 pub(crate) const SERVICES: usize = 4;
@@ -260,7 +259,10 @@ impl Loaded {
             }
         }
         self.control.owner_mask = (1 << LEDGERS) - 1;
+        self.control.members = Default::default();
+        self.control.gone = 0;
         self.control.lease_ns = config.lease_ns;
+        self.control.older_ids_until_ns = config.older_ids_until_ns;
         self.control.acl_used = 0;
         self.control.dry_run = config.dry_run.into();
         self.shared_control.write(self.control);
@@ -605,7 +607,8 @@ fn service_abi(service: &Service) -> abi::equic_service {
             | flag(service.refuse_unknown_versions, abi::EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS)
             | flag(service.version_negotiation, abi::EQUIC_SERVICE_VERSION_NEGOTIATION)
             | flag(service.also_client, abi::EQUIC_SERVICE_ALSO_CLIENT)
-            | flag(service.check_ids, abi::EQUIC_SERVICE_CHECK_IDS),
+            | flag(service.check_ids, abi::EQUIC_SERVICE_CHECK_IDS)
+            | flag(service.stateless_reset, abi::EQUIC_SERVICE_STATELESS_RESET),
         group: service.group,
         max_connections: service.max_connections,
         policy: match service.policy {
@@ -695,6 +698,13 @@ impl Subject for Program {
             Step::Heartbeat { ledger, ahead } => loaded.heartbeat(*ledger, now + ahead),
             Step::DryRun(dry_run) => loaded.control.dry_run = (*dry_run).into(),
             Step::ForgetHandshakes => loaded.clear("handshakes"),
+            Step::Place { ledger, taken, barred } => {
+                let bit = 1 << ledger;
+                loaded.control.owner_mask &= !bit;
+                loaded.control.owner_mask |= if *taken { bit } else { 0 };
+                loaded.control.members[*ledger].barred = *barred;
+            }
+            Step::Gone(groups) => loaded.control.gone = *groups,
         }
         None
     }

@@ -5,7 +5,7 @@
 
 use super::frame::{self, Packet, udp_between};
 use super::quic::{self, Long};
-use super::script::{START, Script, Step, case, ring};
+use super::script::{LEDGERS, START, Script, Step, case, ring};
 use equic_gateway::model::{
     AclAction, AclEntry, Config, FragmentPolicy, Listener, Override, PrefixRates, QuotaPolicy,
     Rate, RetryPolicy, Service, TakenVersions,
@@ -105,6 +105,9 @@ impl Random {
     pub(crate) fn script(&mut self, len: usize) -> Script {
         let mut script = case("random");
         script.config = self.config();
+        if self.chance(30) {
+            script = script.all_dead();
+        }
         for _ in 0..len {
             let step = self.step(&script.config);
             script.steps.push((step, None));
@@ -133,6 +136,7 @@ impl Random {
             on_loopback,
             dry_run: self.chance(5),
             lease_ns: self.pick(&[SECOND, 3_600 * SECOND]),
+            older_ids_until_ns: self.pick(&[u64::MAX, u64::MAX, START + 2 * SECOND, 0]),
         }
     }
 
@@ -152,6 +156,7 @@ impl Random {
             version_negotiation: self.chance(40),
             also_client: self.chance(20),
             check_ids: self.chance(40),
+            stateless_reset: self.chance(50),
             group: self.pick(&[0, 0, 1]),
             max_connections: self.pick(&[0, 1, 2, 5]),
             policy: self.pick(&[
@@ -238,7 +243,8 @@ impl Random {
         match self.rng.random_range(0..100) {
             0..74 => Step::Packet(self.frame()),
             74..86 => Step::Wait(self.wait(config)),
-            86..90 => {
+            86 => self.place(),
+            87..90 => {
                 let lengths: &[u8] = if source.is_ipv4() { &V4_PREFIXES } else { &V6_PREFIXES };
                 let action = self.pick(&[AclAction::Deny, AclAction::Allow]);
                 let expires_ns = match self.rng.random_range(0..3) {
@@ -270,6 +276,18 @@ impl Random {
             }
             _ if self.chance(50) => Step::ForgetHandshakes,
             _ => Step::DryRun(self.chance(20)),
+        }
+    }
+
+    /// All servers go, or one comes or goes.
+    fn place(&mut self) -> Step {
+        match self.rng.random_range(0..3) {
+            0 => Step::Gone(self.pick(&[0, u64::MAX, u64::MAX, 1, 2])),
+            _ => Step::Place {
+                ledger: self.rng.random_range(0..LEDGERS),
+                taken: self.chance(30),
+                barred: self.pick(&[0, 1, 2, u64::MAX]),
+            },
         }
     }
 
@@ -430,7 +448,7 @@ impl Random {
             75..80 => quic::short(self.pick(&[0, 1, 20, 21, 22, 500])),
             80..85 => {
                 let id = self.made_id();
-                quic::short_to(&id, self.pick(&[13, 20, 21, 22, 500, 8000]))
+                quic::short_to(&id, self.pick(&[13, 20, 21, 22, 23, 43, 44, 45, 500, 8000]))
             }
             85..87 => quic::version_negotiation(),
             87..92 => {

@@ -8,6 +8,8 @@ use equic_token::{Clock, Epoch, Key, KeyRing};
 use std::net::{IpAddr, SocketAddr};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
+/// Servers that every script begins with.
+pub(crate) const LEDGERS: usize = 3;
 /// Time at which every script starts, nanoseconds.
 pub(crate) const START: u64 = 1_000 * SECOND;
 
@@ -52,6 +54,15 @@ pub(crate) enum Step {
     DryRun(bool),
     /// The table of handshakes forgets all it has, as one that is full of newer ones.
     ForgetHandshakes,
+    /// A server takes its place, or is taken out of it.
+    Place {
+        ledger: usize,
+        taken: bool,
+        /// Bit i: it may not serve quota group i.
+        barred: u64,
+    },
+    /// Bit i: the servers of quota group i that left their places are known to be dead, or not.
+    Gone(u64),
 }
 
 /// Keys of tokens.
@@ -231,6 +242,26 @@ impl Script {
 
     pub(crate) fn dry_run(self, on: bool) -> Self {
         self.step(Step::DryRun(on))
+    }
+
+    /// All servers are taken out of their places, and known to be dead.
+    pub(crate) fn all_dead(self) -> Self {
+        (0..LEDGERS).fold(self, Script::leave).gone(u64::MAX)
+    }
+
+    /// A server is taken out of its place.
+    pub(crate) fn leave(self, ledger: usize) -> Self {
+        self.step(Step::Place { ledger, taken: false, barred: 0 })
+    }
+
+    /// A server has a place, and may not serve the quota groups `barred`.
+    pub(crate) fn come(self, ledger: usize, barred: u64) -> Self {
+        self.step(Step::Place { ledger, taken: true, barred })
+    }
+
+    /// The servers of these quota groups that left are known to be dead.
+    pub(crate) fn gone(self, groups: u64) -> Self {
+        self.step(Step::Gone(groups))
     }
 
     pub(crate) fn forget_handshakes(self) -> Self {

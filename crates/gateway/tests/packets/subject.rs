@@ -1,6 +1,6 @@
 //! Subjects that can be played a script: the reference model, or the real program.
 
-use super::script::{Step, hexdump, ring};
+use super::script::{LEDGERS, Step, hexdump, ring};
 use equic_gateway::model::{Config, Counter, Ledger, Model, Outcome, SourceKey, Tallies};
 use equic_gateway::reason::Reason;
 use std::collections::BTreeMap;
@@ -61,6 +61,7 @@ impl Subject for Model {
         *self = Model::new(config.clone());
         self.cell = Some(super::program::cell);
         self.ring = Some(ring());
+        self.ledgers.resize_with(LEDGERS, Ledger::default);
     }
 
     fn step(&mut self, step: &Step, now: u64) -> Option<Seen> {
@@ -80,23 +81,28 @@ impl Subject for Model {
             }
             Step::Connections { ledger, source, group, count } => {
                 let key = self.source_key(*source, *group);
-                let ledger = ledger_mut(self, *ledger);
+                let ledger = &mut self.ledgers[*ledger];
                 ledger.heartbeat_ns = now;
                 ledger.connections.insert(key, *count);
             }
             Step::Opened { ledger, source, group, more } => {
                 let source = self.source_key(*source, *group);
-                let ledger = ledger_mut(self, *ledger);
+                let ledger = &mut self.ledgers[*ledger];
                 ledger.heartbeat_ns = now;
                 let opened = ledger.opened.entry(super::program::cell(&source)).or_default();
                 *opened = opened.wrapping_add(*more);
             }
             Step::Heartbeat { ledger, ahead } => {
-                ledger_mut(self, *ledger).heartbeat_ns = now + ahead;
+                self.ledgers[*ledger].heartbeat_ns = now + ahead;
             }
             Step::Service { number, service } => self.config.services[*number] = service.clone(),
             Step::DryRun(dry_run) => self.config.dry_run = *dry_run,
             Step::ForgetHandshakes => self.forget_handshakes(),
+            Step::Place { ledger, taken, barred } => {
+                let ledger = &mut self.ledgers[*ledger];
+                (ledger.taken_out, ledger.barred) = (!taken, *barred);
+            }
+            Step::Gone(groups) => self.gone = *groups,
         }
         None
     }
@@ -117,11 +123,4 @@ impl Subject for Model {
             asking: (0..super::program::SERVICES).map(|service| self.asking(service)).collect(),
         }
     }
-}
-
-fn ledger_mut(model: &mut Model, number: usize) -> &mut Ledger {
-    if model.ledgers.len() <= number {
-        model.ledgers.resize_with(number + 1, Ledger::default);
-    }
-    &mut model.ledgers[number]
 }

@@ -13,4 +13,5 @@ mod logs;
 mod own;
 mod preferred;
 mod ready;
+mod renewal;
 mod settings;

@@ -13,7 +13,7 @@
 
 #include "proof.h"
 
-enum op { SEAL, OPEN, ID_SEAL, ID_OPEN };
+enum op { SEAL, OPEN, ID_SEAL, ID_OPEN, RESET };
 
 struct request {
 	uint8_t op, family, id_len, server_id_len;
@@ -57,6 +57,10 @@ static void answer(const struct request *q, struct reply *r)
 		break;
 	case ID_OPEN:
 		r->result = equic_proof_id_open(&q->ring, &format, &q->first, &r->server);
+		break;
+	case RESET:
+		r->result = equic_proof_id_open(&q->ring, &format, &q->first, NULL);
+		equic_proof_reset_token(&q->ring, &q->first, r->token.words);
 		break;
 	default:
 		fprintf(stderr, "no such operation: %u\n", q->op);
@@ -139,6 +143,20 @@ static bool id_holds(char fields[][180])
 	return r.result == EQUIC_PROOF_OK && r.server == q.server;
 }
 
+static bool reset_holds(char fields[][180])
+{
+	struct request q = {.op = RESET, .ring = ring(fields[0], atoi(fields[1]))};
+	uint8_t expected[16];
+	struct reply r = {0};
+
+	q.id_len = atoi(fields[2]);
+	q.server_id_len = atoi(fields[3]);
+	q.first = cid(fields[4]);
+	unhex(fields[5], expected, sizeof(expected));
+	answer(&q, &r);
+	return r.result == EQUIC_PROOF_OK && !memcmp(&r.token, expected, sizeof(expected));
+}
+
 static bool sip_holds(char fields[][180])
 {
 	uint8_t message[64] = {0}, expected[8];
@@ -179,6 +197,8 @@ static int vectors(const char *path)
 			holds = token_holds(fields);
 		else if (!strcmp(kind, "id") && n == 7)
 			holds = id_holds(fields);
+		else if (!strcmp(kind, "reset") && n == 7)
+			holds = reset_holds(fields);
 		else if (!strcmp(kind, "sip") && n == 4)
 			holds = sip_holds(fields);
 		else

@@ -32,6 +32,8 @@ pub(crate) struct Gateway {
     /// Address that clients send to.
     pub(crate) address: SocketAddr,
     pub(crate) counts: Arc<Counts>,
+    /// The server is taken for dead: its clients are sent stateless resets, and it sees nothing of them.
+    pub(crate) dead: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -44,6 +46,7 @@ struct Work {
     server: SocketAddr,
     front: Arc<UdpSocket>,
     counts: Arc<Counts>,
+    dead: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     clients: Mutex<HashMap<SocketAddr, Arc<UdpSocket>>>,
 }
@@ -62,6 +65,7 @@ impl Gateway {
         let front = socket();
         let address = front.local_addr().expect("it is bound");
         let (counts, stop) = (Arc::<Counts>::default(), Arc::<AtomicBool>::default());
+        let dead = Arc::<AtomicBool>::default();
         let format = IdFormat::new(8, 0).expect("a format");
         let work = Arc::new(Work {
             ring: ring.clone(),
@@ -70,11 +74,12 @@ impl Gateway {
             server,
             front,
             counts: Arc::clone(&counts),
+            dead: Arc::clone(&dead),
             stop: Arc::clone(&stop),
             clients: Mutex::default(),
         });
         let thread = Some(std::thread::spawn(move || work.serve()));
-        Gateway { address, counts, stop, thread }
+        Gateway { address, counts, dead, stop, thread }
     }
 }
 
@@ -175,6 +180,15 @@ impl Work {
                     return;
                 }
                 self.counts.ids.fetch_add(1, SeqCst);
+                if self.dead.load(SeqCst) {
+                    // RFC 9000 s.10.3.
+                    let token = format.reset_token(&self.ring, id).expect("it is the ring's");
+                    let reset = [&[0x5a; 5][..], &token].concat();
+                    if reset.len() < packet.len() {
+                        let _ = self.front.send_to(&reset, from);
+                    }
+                    return;
+                }
             }
         } else if let Some((dcid, scid, token)) = initial(packet) {
             // None, or one of a NEW_TOKEN frame, which only the server can judge.

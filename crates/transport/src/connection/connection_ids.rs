@@ -20,6 +20,8 @@ pub(super) struct ConnectionIds {
     original_dcid: ConnectionId,
     /// True if the peer's first ID is known.
     peer_known: bool,
+    /// Ours are to be replaced as soon as they can be.
+    replace: bool,
 }
 
 impl ConnectionIds {
@@ -32,7 +34,15 @@ impl ConnectionIds {
         source: IdSource,
     ) -> ConnectionIds {
         let (local, remote) = (LocalIds::new(scid), RemoteIds::new(remote, ACTIVE_IDS.into()));
-        ConnectionIds { local, remote, source, scid, original_dcid, peer_known: false }
+        ConnectionIds {
+            local,
+            remote,
+            source,
+            scid,
+            original_dcid,
+            peer_known: false,
+            replace: false,
+        }
     }
 
     /// Ours on long headers.
@@ -61,11 +71,20 @@ impl ConnectionIds {
         self.peer_known = false;
     }
 
+    /// Has ours replaced with the next [`ConnectionIds::issue`], or the one by which the peer owes no more than one set
+    /// of those that were replaced before.
+    pub(super) fn replace(&mut self) {
+        self.replace = true;
+    }
+
     /// Gives the peer as many as it keeps.
     pub(super) fn issue(&mut self, rng: &mut StdRng) {
+        if self.replace && self.local.retire_all() {
+            self.replace = false;
+        }
         while self.local.wants_more() {
             let id = self.source.generate(rng);
-            self.local.issue(id, self.source.reset_key().token(id));
+            self.local.issue(id, self.source.token(id));
         }
     }
 

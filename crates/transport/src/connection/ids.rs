@@ -50,6 +50,13 @@ impl Connection {
         self.ids.scid()
     }
 
+    /// Has the peer retire all connection IDs that it was given, for new ones of the endpoint's generator
+    /// (RFC 9000 s.5.1.2): once the handshake is complete, and as soon as it owes no more than one set of those that were
+    /// replaced before. To be followed by [`Connection::poll_transmit`].
+    pub fn replace_connection_ids(&mut self) {
+        self.ids.replace();
+    }
+
     /// Gives the peer as many connection IDs as it keeps.
     pub(super) fn issue_ids(&mut self) {
         if self.handshake.is_complete() {

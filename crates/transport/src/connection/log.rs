@@ -308,8 +308,9 @@ impl Connection {
             SentFrame::NewToken(_) => return None,
             SentFrame::NewConnectionId(sequence) => {
                 let new = self.ids.local.get(*sequence)?;
-                let (sequence, none) = (varint(new.sequence), varint(0));
-                Frame::NewConnectionId(NewConnectionId::new(sequence, none, new.id, new.token)?)
+                let retire = varint(self.ids.local.retire_prior_to(new.sequence));
+                let sequence = varint(new.sequence);
+                Frame::NewConnectionId(NewConnectionId::new(sequence, retire, new.id, new.token)?)
             }
             SentFrame::RetireConnectionId(sequence) => Frame::RetireConnectionId(varint(*sequence)),
             SentFrame::Extension(one) => Frame::Unknown(UnknownFrame {

@@ -356,8 +356,8 @@ impl Connection {
     fn write_ids(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
         while self.ids.local.has_news() {
             let Some(new) = self.ids.local.next_to_tell() else { break };
-            let (sequence, none) = (varint(new.sequence), VarInt::ZERO);
-            let frame = NewConnectionId::new(sequence, none, new.id, new.token);
+            let retire = varint(self.ids.local.retire_prior_to(new.sequence));
+            let frame = NewConnectionId::new(varint(new.sequence), retire, new.id, new.token);
             let written =
                 frame.map(|frame| self.write_frame(id, &Frame::NewConnectionId(frame), writer));
             if !matches!(written, Some(Ok(()))) {

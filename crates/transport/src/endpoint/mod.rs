@@ -283,6 +283,12 @@ impl Endpoint {
         handle
     }
 
+    /// [`ConnectionIdGenerator::generation`] of the generator: where it changes, all connections are to
+    /// [replace](Connection::replace_connection_ids) theirs.
+    pub fn id_generation(&self) -> Option<u64> {
+        self.source.generation()
+    }
+
     /// Number of connections.
     pub fn len(&self) -> usize {
         self.connections.len() - self.free.len()

@@ -71,7 +71,7 @@ impl Endpoint {
         response.resize(length - ResetToken::LEN, 0);
         self.rng.fill_bytes(response);
         response[0] = response[0] & !0xc0 | FIXED_BIT;
-        response.extend_from_slice(&self.source.reset_key().token(id).0);
+        response.extend_from_slice(&self.source.token(id).0);
         Received::Respond
     }
 

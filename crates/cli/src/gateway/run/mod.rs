@@ -179,10 +179,21 @@ fn configure(args: &Args) -> Done<Config> {
     config.gateway.wait |= args.wait;
     args.attachment.apply(&mut config);
     args.handover.apply(&mut config)?;
+    // Where systemd has a folder for what the service is to find again.
+    if let (None, Some(folder)) = (&config.gateway.rotation_file, state_directory()) {
+        let file = folder.join(format!("{}.rotation", config.gateway.name));
+        config.gateway.rotation_file = Some(file.to_string_lossy().into_owned());
+    }
     if config.gateway.interfaces.is_empty() {
         return Err(Failure::usage("where? give -i INTERFACE, or `interfaces` in the file"));
     }
     Ok(config)
+}
+
+/// The first folder of `StateDirectory=` of the unit that this process is of (systemd.exec(5)).
+fn state_directory() -> Option<PathBuf> {
+    let folders = std::env::var_os("STATE_DIRECTORY")?;
+    std::env::split_paths(&folders).next().filter(|folder| folder.is_absolute())
 }
 
 fn announce(running: &Running, config: &Config, journal: &Journal) {

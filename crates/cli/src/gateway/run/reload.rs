@@ -21,6 +21,7 @@ fn needs_restart(old: &Config, new: &Config, control: &Control) -> Vec<String> {
         ("gateway.acl_entries", was.acl_entries == is.acl_entries),
         ("gateway.drop_deep_headers", was.drop_deep_headers == is.drop_deep_headers),
         ("gateway.retry_keys", was.retry_keys == is.retry_keys),
+        ("gateway.rotation_file", was.rotation_file == is.rotation_file),
         ("ban.reasons", reasons_stay(new.ban.as_ref(), control)),
     ]
     .into_iter()

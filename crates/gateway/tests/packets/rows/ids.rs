@@ -3,14 +3,15 @@
 use super::{C4, S4, attempt, full, v4, v6};
 use crate::packets::frame::*;
 use crate::packets::quic::*;
-use crate::packets::script::{Expected, SECOND, Script, case, ring};
+use crate::packets::script::{Expected, SECOND, START, Script, case, ring};
 use equic_gateway::model::{QuotaPolicy, Rate, RetryPolicy};
 use equic_gateway::reason::Reason::*;
 use equic_token::{Clock, Epoch, IdFormat, Key, KeyRing};
 
 /// An ID of the scripts' ring, whose server is 5 and worker 0: worked out with another implementation of
 /// SipHash.
-const KNOWN: [u8; 12] = [0x4b, 0x5, 0x0, 0xe, 0x1d, 0x2c, 0x3b, 0x4a, 0xc6, 0x10, 0x87, 0xc5];
+pub(super) const KNOWN: [u8; 12] =
+    [0x4b, 0x5, 0x0, 0xe, 0x1d, 0x2c, 0x3b, 0x4a, 0xc6, 0x10, 0x87, 0xc5];
 
 /// Services have the IDs of their packets checked.
 fn checking(what: &str) -> Script {
@@ -22,15 +23,15 @@ fn format() -> IdFormat {
 }
 
 /// The `n`th ID that a server made with a ring.
-fn id_of(ring: &KeyRing, n: u128) -> Vec<u8> {
+pub(super) fn id_of(ring: &KeyRing, n: u128) -> Vec<u8> {
     format().seal(ring, &[5, 0], n).unwrap().as_bytes().to_vec()
 }
 
-fn id(n: u128) -> Vec<u8> {
+pub(super) fn id(n: u128) -> Vec<u8> {
     id_of(&ring(), n)
 }
 
-fn another_ring(epoch: u8) -> KeyRing {
+pub(super) fn another_ring(epoch: u8) -> KeyRing {
     KeyRing::new(Clock::Monotonic, Epoch::new(epoch).unwrap(), Key::from_bytes([8; 16]))
 }
 
@@ -177,6 +178,15 @@ fn rotations() -> Vec<Script> {
             .packet(udp("192.0.2.2:1000", S4, short_to(&id_of(&another_ring(1), 1), 30)), ForgedId)
             .connections(0, "192.0.2.1", 0)
             .packet(of(1), ForgedId),
+        checking("for as long as connections can be older than the ring, and no longer")
+            .config(|config| config.older_ids_until_ns = START + 10 * SECOND)
+            .connections(0, "192.0.2.1", 1)
+            .wait(10 * SECOND - 1)
+            .packet(of(1), Established)
+            .wait(1)
+            .packet(of(1), ForgedId)
+            .packet(v4(handshake().dcid(&id_of(&another_ring(0), 1)).build()), ForgedId)
+            .packet(v4(short_to(&id(1), 30)), Established),
         checking("a server that is silent does not say that somebody has one")
             .config(|config| config.lease_ns = SECOND)
             .connections(0, "192.0.2.1", 1)

@@ -14,6 +14,7 @@ mod negotiation;
 mod overrides;
 mod prefixes;
 mod quic;
+mod reset;
 mod retry;
 mod services;
 mod whole;
@@ -52,6 +53,7 @@ pub(crate) fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
         ("whole", whole::rows()),
         ("prefixes", prefixes::rows()),
         ("overrides", overrides::rows()),
+        ("reset", reset::rows()),
     ]
 }
 

@@ -141,13 +141,13 @@ impl Connection {
         let mut parameters = TransportParameters::server(scid, original);
         let preferred = serve.preferred_addresses().and_then(|addresses| {
             let id = source.generate(&mut rng);
-            let token = source.reset_key().token(id);
+            let token = source.token(id);
             PreferredAddress::new(addresses.ipv4, addresses.ipv6, id, token)
         });
         if let Some(server) = &mut parameters.server {
             server.preferred_address = preferred;
             server.retry_source_connection_id = retry;
-            server.stateless_reset_token = Some(source.reset_key().token(scid));
+            server.stateless_reset_token = Some(source.token(scid));
         }
         let transport = serve.transport();
         start.declare(declare(transport, parameters), transport, &mut rng);

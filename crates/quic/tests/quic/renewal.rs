@@ -1,0 +1,169 @@
+//! Connection IDs that are replaced when the keys are rotated that they were made with (docs/policy.md s.10).
+
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use equic_quic::{ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, ServerConfig};
+use equic_token::{Clock, IdFormat, IdGenerator, Key, KeyRing};
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
+
+use crate::common::{ALPN, Identity, NAME, client, echo, settings, soon};
+
+/// More than there are rotations: each has had another key by then.
+const ROTATIONS: usize = 9;
+
+/// The ring that server and gateway share.
+type Ring = Arc<RwLock<KeyRing>>;
+
+fn format() -> IdFormat {
+    IdFormat::new(12, 2).unwrap()
+}
+
+/// Makes IDs with the ring as it is at the moment.
+struct Ids {
+    ring: Ring,
+    generator: IdGenerator,
+}
+
+impl Ids {
+    fn generator(&self) -> &IdGenerator {
+        let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+        self.generator.set_ring(ring.clone());
+        &self.generator
+    }
+}
+
+impl ConnectionIdGenerator for Ids {
+    fn generate(&self, _: &mut dyn rand::RngCore) -> ConnectionId {
+        self.generator().generate()
+    }
+
+    fn id_len(&self) -> usize {
+        format().len()
+    }
+
+    fn generation(&self) -> Option<u64> {
+        Some(self.generator().mark())
+    }
+}
+
+fn server(identity: &Identity, ring: &Ring) -> Endpoint {
+    let first = ring.read().unwrap().clone();
+    let generator = IdGenerator::new(format(), &[1, 0], first).unwrap();
+    let mut settings: EndpointConfig = settings();
+    settings.core.ids = Arc::new(Ids { ring: Arc::clone(ring), generator });
+    identity.server_with(1, settings, ServerConfig::new(identity.server_tls()))
+}
+
+/// A gateway between one client and a server: short headers to IDs that were not made with the ring are dropped. Its
+/// address, and the rotation of the last ID that it let pass.
+async fn gateway(server: SocketAddr, ring: Ring) -> (SocketAddr, watch::Receiver<Option<u8>>) {
+    let [front, behind] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0"));
+    let (front, behind) = (front.await.unwrap(), behind.await.unwrap());
+    behind.connect(server).await.unwrap();
+    let address = front.local_addr().unwrap();
+    let (seen, rotation) = watch::channel(None);
+    tokio::spawn(async move {
+        let (mut up, mut down) = ([0; 2048], [0; 2048]);
+        let mut client = None;
+        loop {
+            tokio::select! {
+                Ok((length, from)) = front.recv_from(&mut up) => {
+                    client = Some(from);
+                    let packet = &up[..length];
+                    if packet[0] & 0x80 == 0 {
+                        let id = packet.get(1..13).unwrap_or_default();
+                        let proven = format().open(&ring.read().unwrap(), id);
+                        let Ok(proven) = proven else { continue };
+                        seen.send_replace(Some(proven.epoch.number()));
+                    }
+                    let _ = behind.send(packet).await;
+                }
+                Ok(length) = behind.recv(&mut down) => {
+                    if let Some(client) = client {
+                        let _ = front.send_to(&down[..length], client).await;
+                    }
+                }
+                else => {}
+            }
+        }
+    });
+    (address, rotation)
+}
+
+fn rotate(ring: &Ring) -> u8 {
+    let mut ring = ring.write().unwrap();
+    ring.announce(Key::random().unwrap()).unwrap();
+    ring.advance().unwrap().number()
+}
+
+/// Rotates keys until each rotation has had another one, while `exchange` sends something and has it back: the client
+/// goes on with IDs of each key. Returns what exchanges.
+async fn through_rotations<T, F: Future<Output = T>>(
+    ring: &Ring,
+    rotation: &mut watch::Receiver<Option<u8>>,
+    mut context: T,
+    exchange: impl Fn(T) -> F,
+) -> T {
+    for _ in 0..ROTATIONS {
+        let now = rotate(ring);
+        let moved = async {
+            while *rotation.borrow_and_update() != Some(now) {
+                context = exchange(context).await;
+            }
+            context
+        };
+        context = soon("the client goes on with an ID of the new key", moved).await;
+    }
+    context
+}
+
+#[tokio::test]
+async fn a_connection_outlives_all_rotations() {
+    let identity = Identity::new();
+    let ring = Arc::new(RwLock::new(KeyRing::generate(Clock::Monotonic).unwrap()));
+    let server = server(&identity, &ring);
+    echo(server.clone());
+    let (address, mut rotation) = gateway(server.local_addr().unwrap(), Arc::clone(&ring)).await;
+    let client = client();
+    let connecting = client.connect_with(&identity.client(), address, NAME).unwrap();
+    let connection = soon("connected", connecting).await.unwrap();
+    let exchange = |connection: equic_quic::Connection| async {
+        let (mut send, mut receive) = connection.open_bi().await.expect("it is open");
+        send.write_all(b"ping").await.expect("it is open");
+        send.finish().expect("it is open");
+        let back = soon("an answer", receive.read_to_end(10)).await.expect("it is open");
+        assert_eq!(back, b"ping");
+        connection
+    };
+    let connection = through_rotations(&ring, &mut rotation, connection, exchange).await;
+    assert!(connection.close_reason().is_none());
+}
+
+/// quinn's client retires what it is asked to.
+#[tokio::test]
+async fn a_connection_of_quinn_outlives_all_rotations() {
+    let identity = Identity::new();
+    let ring = Arc::new(RwLock::new(KeyRing::generate(Clock::Monotonic).unwrap()));
+    let server = server(&identity, &ring);
+    echo(server.clone());
+    let (address, mut rotation) = gateway(server.local_addr().unwrap(), Arc::clone(&ring)).await;
+    let mut tls = identity.client_tls();
+    tls.alpn_protocols = vec![ALPN.to_vec()];
+    let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
+    let client = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    let config = quinn::ClientConfig::new(Arc::new(crypto));
+    let connecting = client.connect_with(config, address, NAME).unwrap();
+    let connection = soon("connected", connecting).await.unwrap();
+    let exchange = |connection: quinn::Connection| async {
+        let (mut send, mut receive) = connection.open_bi().await.expect("it is open");
+        send.write_all(b"ping").await.expect("it is open");
+        send.finish().expect("it is open");
+        let back = soon("an answer", receive.read_to_end(10)).await.expect("it is open");
+        assert_eq!(back, b"ping");
+        connection
+    };
+    let connection = through_rotations(&ring, &mut rotation, connection, exchange).await;
+    assert!(connection.close_reason().is_none());
+}
