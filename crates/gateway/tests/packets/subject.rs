@@ -94,7 +94,9 @@ impl Subject for Model {
             Step::Heartbeat { ledger, ahead } => {
                 ledger_mut(self, *ledger).heartbeat_ns = now + ahead;
             }
-            Step::Service { number, service } => self.config.services[*number] = service.clone(),
+            Step::Service { number, service } => {
+                self.config.services[*number] = (**service).clone();
+            }
             Step::DryRun(dry_run) => self.config.dry_run = *dry_run,
             Step::ForgetHandshakes => self.forget_handshakes(),
         }
