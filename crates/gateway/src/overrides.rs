@@ -116,7 +116,7 @@ impl Maps {
     pub(crate) fn copy_overrides(&self, from: &Maps) -> io::Result<()> {
         self.overrides.copy_from(&from.overrides);
         let all = self.overrides.read();
-        let used = all.iter().zip(0u32..).filter(|(own, _)| own.sets != 0);
-        used.map(|(own, index)| self.point(own, Some(index))).collect()
+        let mut used = all.iter().zip(0u32..).filter(|(own, _)| own.sets != 0);
+        used.try_for_each(|(own, index)| self.point(own, Some(index)))
     }
 }

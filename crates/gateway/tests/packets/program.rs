@@ -664,7 +664,7 @@ impl Subject for Program {
 
     fn step(&mut self, step: &Step, now: u64) -> Option<Seen> {
         if let Step::Service { number, service } = step {
-            self.config.services[*number] = service.clone();
+            self.config.services[*number] = (**service).clone();
             let services = self.config.services.clone();
             self.loaded().write_services(&services);
             return None;

@@ -272,7 +272,7 @@ impl Random {
             },
             97..99 => {
                 let number = self.rng.random_range(0..config.services.len());
-                Step::Service { number, service: self.service() }
+                Step::Service { number, service: Box::new(self.service()) }
             }
             _ if self.chance(50) => Step::ForgetHandshakes,
             _ => Step::DryRun(self.chance(20)),

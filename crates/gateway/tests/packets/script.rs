@@ -48,7 +48,7 @@ pub(crate) enum Step {
     /// A service is configured anew.
     Service {
         number: usize,
-        service: Service,
+        service: Box<Service>,
     },
     /// The dry run of the gateway begins or ends.
     DryRun(bool),
@@ -237,7 +237,7 @@ impl Script {
     pub(crate) fn live(self, change: impl FnOnce(&mut Service)) -> Self {
         let mut service = self.config.services[0].clone();
         change(&mut service);
-        self.step(Step::Service { number: 0, service })
+        self.step(Step::Service { number: 0, service: Box::new(service) })
     }
 
     pub(crate) fn dry_run(self, on: bool) -> Self {

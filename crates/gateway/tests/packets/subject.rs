@@ -95,7 +95,9 @@ impl Subject for Model {
             Step::Heartbeat { ledger, ahead } => {
                 self.ledgers[*ledger].heartbeat_ns = now + ahead;
             }
-            Step::Service { number, service } => self.config.services[*number] = service.clone(),
+            Step::Service { number, service } => {
+                self.config.services[*number] = (**service).clone();
+            }
             Step::DryRun(dry_run) => self.config.dry_run = *dry_run,
             Step::ForgetHandshakes => self.forget_handshakes(),
             Step::Place { ledger, taken, barred } => {
