@@ -133,3 +133,24 @@ fn who_reads_the_file_can_check_tokens() {
         assert!(write_key_ring(&folder.path().join("missing/keys"), &ring).is_err());
     });
 }
+
+/// A gateway that is started anew begins at the rotation behind the newest of the one before, so that connection IDs of
+/// before are of an unknown rotation, and not forged ones (docs/policy.md s.10).
+#[test]
+fn rotations_go_on_where_the_last_gateway_was() {
+    in_namespace(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = config("rotations");
+        let file = folder.path().join("rotation");
+        config.gateway.rotation_file = Some(file.to_str().unwrap().to_owned());
+        let load = || Gateway::load(&config, ObjectSource::Embedded).unwrap();
+        let ring = |gateway: &Gateway| gateway.control().key_ring().unwrap();
+        let mut before = ring(&load()).newest();
+        // Drawn by lot, they would agree once in 7^6 times.
+        for _ in 0..6 {
+            let gateway = load();
+            assert_eq!(ring(&gateway).newest(), before.next());
+            before = ring(&gateway).newest();
+        }
+    });
+}
