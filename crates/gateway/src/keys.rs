@@ -81,7 +81,7 @@ impl Control {
     ///
     /// # Errors
     /// As [`Control::servers_without_keys`].
-    pub fn servers_of(&self, service: &str) -> Result<Vec<(u32, u32, String)>> {
+    pub fn servers_of(&self, service: &str) -> Result<Vec<JoinedServer>> {
         self.servers_without(0, service)
     }
 
