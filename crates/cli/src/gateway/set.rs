@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args) -> Done {
     }
     let saved = saved.map(|saved| saved.path);
     let warnings = warnings(&control, &args.settings);
-    warnings.iter().for_each(|warning| output::notice(warning));
+    warnings.iter().for_each(output::notice);
     if args.json {
         let set = json!({ "changes": changes, "saved": saved, "warnings": warnings });
         return output::json("equic.gateway.set/1", set);

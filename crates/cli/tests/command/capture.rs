@@ -10,8 +10,11 @@ use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
 
 use crate::common::{EQUIC, Running, equic, equic_in, eventually, lab, unique, v4};
 
-/// The interfaces of a file, and its packets: bytes, length of the frame and comment.
-fn read(path: &Path) -> (Vec<String>, Vec<(Vec<u8>, u32, String)>) {
+/// A packet of a file: bytes, length of the frame and comment.
+type Packet = (Vec<u8>, u32, String);
+
+/// The interfaces of a file, and its packets.
+fn read(path: &Path) -> (Vec<String>, Vec<Packet>) {
     let mut reader = PcapNGReader::new(65_536, std::fs::File::open(path).unwrap()).unwrap();
     let (mut interfaces, mut packets) = (Vec::new(), Vec::new());
     let text = |option: &pcap_parser::PcapNGOption<'_>| option.as_str().unwrap().to_owned();
