@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-gateway",
             "equic-endpoint",
             "equic-report",
+            "equic-token",
         ],
     ),
     ("equic-interop", &["equic-wire", "equic-net", "equic-lab"]),
