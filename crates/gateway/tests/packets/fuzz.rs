@@ -10,7 +10,7 @@ use super::program::Program;
 use super::random::Random;
 use super::script::{START, Script, Step, case, hexdump};
 use super::subject::Subject;
-use equic_gateway::model::{AclAction, FragmentPolicy, Model, QuotaPolicy};
+use equic_gateway::model::{AclAction, FragmentPolicy, Model, QuotaPolicy, Rate};
 use equic_gateway::reason::Reason;
 use std::collections::BTreeSet;
 
@@ -59,7 +59,7 @@ pub(crate) fn decode(input: &[u8]) -> (u8, Vec<Record>) {
 }
 
 /// The configurations that are not random.
-const NAMED: u8 = 7;
+const NAMED: u8 = 12;
 
 /// The configuration a number stands for.
 fn script(config: u8) -> Script {
@@ -84,6 +84,23 @@ fn script(config: u8) -> Script {
         }),
         6 => case("unknown versions are answered")
             .service(|service| service.version_negotiation = true),
+        7 => case("servers that are dead")
+            .service(|service| service.stateless_reset = true)
+            .all_dead(),
+        // Limits that others hide: where several are set, few frames get as far.
+        8 => case("few new connections in all").service(|service| {
+            service.new_per_service = Rate::per_second(1, 2);
+        }),
+        9 => case("few new connections from a network").service(|service| {
+            service.new_per_prefix.v4_24 = Rate::per_second(1, 2);
+            service.new_per_prefix.v6_48 = Rate::per_second(1, 2);
+        }),
+        10 => case("few packets of unknown senders").service(|service| {
+            service.unproven_per_service = Rate::per_second(1, 2);
+        }),
+        11 => case("few packets in all").service(|service| {
+            service.packets_per_service = Rate::per_second(1, 2);
+        }),
         seed => Script {
             config: Random::new(seed.into()).config(),
             ..case(&format!("configuration {seed}"))
