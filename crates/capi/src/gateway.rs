@@ -30,7 +30,7 @@ pub(crate) struct Inner {
     /// Interfaces of the configuration, to attach to if the caller names none.
     interfaces: Vec<String>,
     mode: Mode,
-    /// What makes connection IDs, by instance.
+    /// Makers of connection IDs, by the number of the instance.
     ids: Mutex<HashMap<u8, ConnectionIds>>,
 }
 

@@ -88,7 +88,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert_eq!(before(&config), None, "{text:?}");
         }
-        // What was longer is cut.
+        // A file that was longer has nothing left of its old contents.
         std::fs::write(&path, "longer").unwrap();
         RotationFile::open(&path, &ring).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "6\n");

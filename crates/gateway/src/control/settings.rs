@@ -136,7 +136,7 @@ impl Control {
     /// next packet, and servers that joined by a socket within a tenth of a second.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error if a map cannot be written.
     ///
     /// # Panics
     /// There are more services than a gateway has.

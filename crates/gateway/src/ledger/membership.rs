@@ -163,7 +163,7 @@ impl Membership {
         self.member.ledger
     }
 
-    /// Whose place it is.
+    /// Record of the server that has the place.
     pub(crate) fn member(&self) -> &abi::equic_member {
         &self.member
     }

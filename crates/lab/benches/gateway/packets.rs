@@ -8,7 +8,7 @@ use rand::{RngCore, SeedableRng};
 
 use crate::Result;
 
-/// Where all of them come from.
+/// Address that all packets come from.
 pub(crate) const SOURCE: &str = "198.51.100.7:50000";
 const SERVICE: &str = "192.0.2.1:443";
 /// Packets of a round that are run once each.
