@@ -85,6 +85,8 @@ pub(in super::super) struct Plan {
     pub new_per_source: String,
     /// Limit of the gateway: new connections in all.
     pub new_per_service: String,
+    /// Limit of the gateway: Retry packets in all; off, so that it never decides who is served.
+    pub answers_per_service: String,
     /// Limits of nftables: Initials of a source at once; in all, a second and at once. A connection takes
     /// two to three Initials.
     pub initials_burst: u32,
@@ -119,6 +121,7 @@ impl Plan {
             timeout_ms: 2_000,
             new_per_source: "1/s burst 16".to_owned(),
             new_per_service: "500/s burst 500".to_owned(),
+            answers_per_service: "off".to_owned(),
             initials_burst: 48,
             initials_in_all: (1_500, 1_500),
             server_cpu,
@@ -156,6 +159,7 @@ impl Plan {
         args.extend(words(&["--new-per-service", &self.new_per_service]));
         if retry {
             args.extend(words(&["--retry", "always"]));
+            args.extend(words(&["--answers-per-service", &self.answers_per_service]));
         }
         args
     }
