@@ -54,7 +54,6 @@ cargo package $published --no-verify --allow-dirty --locked --quiet
 for script in scripts/*.sh packaging/*.sh packaging/debian/p* .ci/run; do
 	sh -n "$script" 2>/dev/null || bash -n "$script"
 done
-# Headers of the C libraries are generated, and each is one file for those who include it.
-over=$(git ls-files '*.rs' '*.c' '*.h' '*.go' '*.py' ':!crates/*/include/*.h' | xargs wc -l | awk '$2 != "total" && $1 > 1000 { print $2 " has " $1 " lines: split it by what it does" }')
+over=$(git ls-files '*.rs' '*.c' '*.h' '*.go' '*.py' | xargs wc -l | awk '$2 != "total" && $1 > 1000 { print $2 " has " $1 " lines: split it by what it does" }')
 [ -z "$over" ] || { echo "$over" >&2; exit 1; }
 echo "lint: clean"

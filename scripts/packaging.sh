@@ -47,6 +47,7 @@ installs_what_it_says() {
 		usr/local/bin/equic
 		usr/local/bin/equic-sim
 		usr/local/include/equic.h
+		usr/local/include/equic_proof.h
 		usr/local/lib/equic_kern.o
 		usr/local/lib/libequic.a
 		usr/local/lib/libequic.so

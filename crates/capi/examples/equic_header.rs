@@ -1,12 +1,17 @@
-//! Prints `include/equic.h`, generated from this crate: `make header` at the root writes it.
+//! Writes the headers in `include`, generated from this crate: `make header` at the root runs it. `equic.h` is the one that
+//! programs include; it includes `equic_proof.h`, where the items of [`PROOF`] are.
 
+use std::fs;
 use std::path::Path;
 
 use cbindgen::{
-    Builder, Config, DocumentationLength, DocumentationStyle, EnumConfig, Language, Style,
+    Bindings, Builder, Config, DocumentationLength, DocumentationStyle, EnumConfig, Language, Style,
 };
 
-/// Text at the top of the header, before anything generated.
+/// The sources whose items have a header of their own.
+const PROOF: [&str; 2] = ["src/retry.rs", "src/ids.rs"];
+
+/// Text at the top of `equic.h`, before anything generated.
 const TOP: &str = r#"/*
  * libequic: an XDP gateway for QUIC servers. Quotas, rates and lists are enforced in the kernel,
  * driven live by the server.
@@ -49,24 +54,8 @@ const TOP: &str = r#"/*
  *        equic_opened(service, peer, peer_len, &connection, NULL, NULL);
  *        equic_connection_closed(connection);
  *
- * A server behind a gateway that answers with Retry packets says so as it joins, and checks the token of
- * every Initial packet that has one; the rest of the keys is the library's:
- *
- *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE, &gateway);
- *        equic_gateway_ring(gateway, &ring);
- *        ...
- *        equic_retry_verify(ring, peer, peer_len, dcid, dcid_len, token, token_len, &proof);
- *
- * A ring can be read from a file, too (equic_ring_read), which needs no gateway in this process and no
- * privileges.
- *
- * A server behind a gateway that checks connection IDs (check_ids) says so in the same way, and makes all its IDs
- * by it:
- *
- *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE_FOR_IDS, &gateway);
- *        equic_gateway_ids(gateway, 0, &ids);
- *        ...
- *        equic_ids_generate(ids, id, EQUIC_ID_LENGTH);
+ * What a server does behind a gateway that answers with Retry packets, or checks connection IDs, is in
+ * equic_proof.h, which this header includes.
  *
  * Pointers. NULL is an error (or ignored, where it says so), never a crash. Any other pointer must
  * be what its type says and live during the call: text NUL-terminated UTF-8; a sockaddr with as
@@ -89,13 +78,82 @@ const TOP: &str = r#"/*
  * this one by equic_gateway_join), and one that never had any uses equic_gateway_connect.
  */"#;
 
-fn main() -> Result<(), cbindgen::Error> {
-    generate(Path::new(env!("CARGO_MANIFEST_DIR")))?.write(std::io::stdout());
+/// Text at the top of `equic_proof.h`.
+const TOP_OF_PROOF: &str = r#"/*
+ * Part of equic.h, which includes it: tokens of Retry packets, and connection IDs that prove themselves.
+ *
+ * A server behind a gateway that answers with Retry packets says so as it joins, and checks the token of
+ * every Initial packet that has one; the rest of the keys is the library's:
+ *
+ *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE, &gateway);
+ *        equic_gateway_ring(gateway, &ring);
+ *        ...
+ *        equic_retry_verify(ring, peer, peer_len, dcid, dcid_len, token, token_len, &proof);
+ *
+ * A ring can be read from a file, too (equic_ring_read), which needs no gateway in this process and no
+ * privileges.
+ *
+ * A server behind a gateway that checks connection IDs (check_ids) says so in the same way, and makes all its IDs
+ * by it:
+ *
+ *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE_FOR_IDS, &gateway);
+ *        equic_gateway_ids(gateway, 0, &ids);
+ *        ...
+ *        equic_ids_generate(ids, id, EQUIC_ID_LENGTH);
+ *
+ * What equic.h says of pointers, threads, fork and capabilities holds here.
+ */"#;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (name, text) in generate(folder)? {
+        let (path, new) = (folder.join("include").join(name), format!("{name}.new"));
+        let new = path.with_file_name(new);
+        // Whoever compiles meanwhile sees the old one or the new one.
+        fs::write(&new, text)?;
+        fs::rename(new, path)?;
+    }
     Ok(())
 }
 
-/// The bindings of the crate in this folder.
-pub(crate) fn generate(folder: &Path) -> Result<cbindgen::Bindings, cbindgen::Error> {
+/// Name and text of a header.
+type Header = (&'static str, Vec<u8>);
+
+/// The headers of the crate in this folder.
+pub(crate) fn generate(folder: &Path) -> Result<[Header; 2], Box<dyn std::error::Error>> {
+    let mut apart = Vec::new();
+    for source in PROOF {
+        apart.extend(public_items(&fs::read_to_string(folder.join(source))?));
+    }
+    let main = main_header(folder, apart)?;
+    let proof = proof_header(folder)?;
+    let text = |bindings: Bindings| {
+        let mut text = Vec::new();
+        bindings.write(&mut text);
+        text
+    };
+    Ok([("equic.h", text(main)), ("equic_proof.h", text(proof))])
+}
+
+/// Names of a source's functions, types and constants for C.
+fn public_items(source: &str) -> Vec<String> {
+    let kinds = [
+        "pub unsafe extern \"C\" fn ",
+        "pub extern \"C\" fn ",
+        "pub struct ",
+        "pub enum ",
+        "pub const ",
+    ];
+    let name = |line: &str| {
+        let rest = kinds.iter().find_map(|kind| line.strip_prefix(kind))?;
+        let end = rest.find(|c: char| c != '_' && !c.is_ascii_alphanumeric());
+        Some(rest[..end.unwrap_or(rest.len())].to_owned())
+    };
+    source.lines().filter_map(name).collect()
+}
+
+/// `equic.h`: everything but what is in the other header.
+fn main_header(folder: &Path, apart: Vec<String>) -> Result<Bindings, cbindgen::Error> {
     let mut version = env!("CARGO_PKG_VERSION").split('.');
     let mut part = || version.next().unwrap_or("0");
     let after_includes = format!(
@@ -108,18 +166,46 @@ pub(crate) fn generate(folder: &Path) -> Result<cbindgen::Bindings, cbindgen::Er
         part()
     );
     let mut config = Config {
+        after_includes: Some(after_includes),
+        // <signal.h>: the paper's listing calls signal().
+        sys_includes: ["signal.h", "stddef.h", "stdint.h", "sys/socket.h"]
+            .map(str::to_owned)
+            .to_vec(),
+        // Behind all types that the other one needs.
+        trailer: Some("#include \"equic_proof.h\"".to_owned()),
+        ..config(TOP, "EQUIC_H")
+    };
+    config.export.exclude = apart;
+    config.export.include = ["equic_policy", "equic_mode", "equic_join_event", "equic_token_keys"]
+        .map(str::to_owned)
+        .to_vec();
+    Builder::new().with_crate(folder).with_config(config).generate()
+}
+
+/// `equic_proof.h`: the items of [`PROOF`].
+fn proof_header(folder: &Path) -> Result<Bindings, cbindgen::Error> {
+    let mut config =
+        Config { includes: vec!["equic.h".to_owned()], ..config(TOP_OF_PROOF, "EQUIC_PROOF_H") };
+    config.export.include = vec!["equic_clock".to_owned()];
+    PROOF
+        .iter()
+        .fold(Builder::new(), |builder, source| builder.with_src(folder.join(source)))
+        .with_config(config)
+        .generate()
+}
+
+/// What both headers have.
+fn config(top: &str, guard: &str) -> Config {
+    let mut config = Config {
         language: Language::C,
         cpp_compat: true,
         style: Style::Both,
-        header: Some(format!("/* SPDX-License-Identifier: Apache-2.0 OR MIT */\n{TOP}")),
+        header: Some(format!("/* SPDX-License-Identifier: Apache-2.0 OR MIT */\n{top}")),
         autogen_warning: Some(
             "/* Generated by cbindgen from crates/capi/src: `make header` writes it again. Do not edit. */".to_owned(),
         ),
-        after_includes: Some(after_includes),
-        include_guard: Some("EQUIC_H".to_owned()),
+        include_guard: Some(guard.to_owned()),
         no_includes: true,
-        // <signal.h>: the paper's listing calls signal().
-        sys_includes: ["signal.h", "stddef.h", "stdint.h", "sys/socket.h"].map(str::to_owned).to_vec(),
         documentation_style: DocumentationStyle::Doxy,
         documentation_length: DocumentationLength::Full,
         usize_is_size_t: true,
@@ -129,10 +215,6 @@ pub(crate) fn generate(folder: &Path) -> Result<cbindgen::Bindings, cbindgen::Er
         ..Config::default()
     };
     config.export.rename.insert("sockaddr".to_owned(), "struct sockaddr".to_owned());
-    config.export.include =
-        ["equic_policy", "equic_mode", "equic_join_event", "equic_clock", "equic_token_keys"]
-            .map(str::to_owned)
-            .to_vec();
     config.function.sort_by = Some(cbindgen::SortKey::None);
-    Builder::new().with_crate(folder).with_config(config).generate()
+    config
 }

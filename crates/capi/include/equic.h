@@ -41,24 +41,8 @@
  *        equic_opened(service, peer, peer_len, &connection, NULL, NULL);
  *        equic_connection_closed(connection);
  *
- * A server behind a gateway that answers with Retry packets says so as it joins, and checks the token of
- * every Initial packet that has one; the rest of the keys is the library's:
- *
- *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE, &gateway);
- *        equic_gateway_ring(gateway, &ring);
- *        ...
- *        equic_retry_verify(ring, peer, peer_len, dcid, dcid_len, token, token_len, &proof);
- *
- * A ring can be read from a file, too (equic_ring_read), which needs no gateway in this process and no
- * privileges.
- *
- * A server behind a gateway that checks connection IDs (check_ids) says so in the same way, and makes all its IDs
- * by it:
- *
- *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE_FOR_IDS, &gateway);
- *        equic_gateway_ids(gateway, 0, &ids);
- *        ...
- *        equic_ids_generate(ids, id, EQUIC_ID_LENGTH);
+ * What a server does behind a gateway that answers with Retry packets, or checks connection IDs, is in
+ * equic_proof.h, which this header includes.
  *
  * Pointers. NULL is an error (or ignored, where it says so), never a crash. Any other pointer must
  * be what its type says and live during the call: text NUL-terminated UTF-8; a sockaddr with as
@@ -108,11 +92,6 @@
  * the quota.
  */
 #define EQUIC_UNTRACKED 2
-
-/**
- * Bytes of the connection IDs that a gateway checks and `equic_gateway_ids` makes.
- */
-#define EQUIC_ID_LENGTH 12
 
 /**
  * What a function of the handle-based API returns. `equic_last_error_message` says more: what
@@ -307,20 +286,6 @@ typedef enum equic_join_event {
 } equic_join_event;
 
 /**
- * The clock by which Retry tokens expire.
- */
-typedef enum equic_clock {
-        /**
-         * CLOCK_MONOTONIC: gateway and servers share a machine.
-         */
-        EQUIC_CLOCK_MONOTONIC = 0,
-        /**
-         * Time since 1970: gateway and servers are on machines whose clocks agree to two seconds.
-         */
-        EQUIC_CLOCK_UNIX = 1,
-} equic_clock;
-
-/**
  * What a server does about the tokens of a gateway's Retry packets, and its connection IDs.
  */
 typedef enum equic_token_keys {
@@ -358,16 +323,6 @@ typedef struct equic_connection equic_connection;
  * siblings, ended by `equic_gateway_close`.
  */
 typedef struct equic_gateway equic_gateway;
-
-/**
- * Makes the connection IDs of one server process. Two processes need server IDs of their own.
- */
-typedef struct equic_ids equic_ids;
-
-/**
- * Keys that a gateway and the servers behind it share. Whoever has them can make tokens and connection IDs.
- */
-typedef struct equic_ring equic_ring;
 
 /**
  * A service of a gateway, as a server counts its connections to it.
@@ -505,29 +460,6 @@ typedef struct equic_counts {
          */
         uint64_t dropped;
 } equic_counts;
-
-/**
- * What a server has to tell a client that brought a Retry token (RFC 9000 s.7.3). The bytes behind a
- * length are zero.
- */
-typedef struct equic_retry_proof {
-        /**
-         * The transport parameter original_destination_connection_id.
-         */
-        uint8_t original_dcid[20];
-        /**
-         * The transport parameter retry_source_connection_id: the packet's Destination Connection ID.
-         */
-        uint8_t retry_scid[20];
-        /**
-         * Bytes of `original_dcid`.
-         */
-        uint8_t original_dcid_len;
-        /**
-         * Bytes of `retry_scid`.
-         */
-        uint8_t retry_scid_len;
-} equic_retry_proof;
 
 #ifdef __cplusplus
 extern "C" {
@@ -905,138 +837,10 @@ enum equic_error equic_counter(const struct equic_service *service,
                                uint32_t reason,
                                struct equic_counts *counts);
 
-/**
- * Makes a ring with one key, by a clock (enum equic_clock), for whoever makes Retry packets: a gateway has its own, and hands it out.
- */
-enum equic_error equic_ring_generate(int clock,
-                                     struct equic_ring **ring);
-
-/**
- * Reads a ring of 128 bytes that a gateway handed out (docs/retry.md s.2). EQUIC_ERROR_INVALID_ARGUMENT if
- * it is none.
- */
-enum equic_error equic_ring_read(const uint8_t *bytes,
-                                 size_t length,
-                                 struct equic_ring **ring);
-
-/**
- * The key ring of a gateway that was joined with EQUIC_TOKEN_KEYS_TAKE or _TAKE_FOR_IDS, or that this process
- * loaded. It is not a copy: every call with it goes by the keys that the gateway has at that moment, or the next gateway once
- * that one is joined, so that nobody has to follow their rotation. Checking a token then takes a system call. After
- * `equic_gateway_close` it gives EQUIC_ERROR_CLOSED, and is still to be released with `equic_ring_free`.
- *
- * EQUIC_ERROR_NOT_FOUND if the gateway was joined without asking for its ring, or has not given it: it is for
- * users who may serve all services. On failure *ring is NULL.
- */
-enum equic_error equic_gateway_ring(const struct equic_gateway *gateway,
-                                    struct equic_ring **ring);
-
-/**
- * Writes a ring as 128 bytes, as it is now, for others to read. They are a secret.
- */
-enum equic_error equic_ring_write(const struct equic_ring *ring, uint8_t *bytes, size_t length);
-
-/**
- * Releases a ring and overwrites its keys. NULL is ignored.
- */
-void equic_ring_free(struct equic_ring *ring);
-
-/**
- * Checks the token of an Initial packet that came from `client` with the Destination Connection ID `dcid`, by
- * the clock of the ring. With EQUIC_OK the client's address is validated, and `proof` has what the server's
- * transport parameters need. Otherwise it is not, and `proof` is left alone:
- * EQUIC_ERROR_NEW_TOKEN: the token is of a NEW_TOKEN frame, and the server's to judge;
- * EQUIC_ERROR_PROOF_MALFORMED, _UNKNOWN_KEY, _FORGED, _EXPIRED, _EARLY: the server may close with INVALID_TOKEN;
- * EQUIC_ERROR_CLOSED, EQUIC_ERROR_SYSTEM: the ring is a gateway's (`equic_gateway_ring`) and cannot be read;
- * EQUIC_ERROR_NOT_FOUND: so it is, and the gateway that this process has moved on to keeps its ring to itself.
- * A packet without a token is not to be checked: the gateway did not ask its client for one.
- */
-enum equic_error equic_retry_verify(const struct equic_ring *ring,
-                                    const struct sockaddr *client,
-                                    socklen_t client_len,
-                                    const uint8_t *dcid,
-                                    size_t dcid_len,
-                                    const uint8_t *token,
-                                    size_t token_len,
-                                    struct equic_retry_proof *proof);
-
-/**
- * Makes the token of a Retry packet, of 80 bytes, for a server that sends Retry packets itself:
- * `original_dcid` is that of the client's packet, `retry_scid` the Source Connection ID of the answer.
- */
-enum equic_error equic_retry_seal(const struct equic_ring *ring,
-                                  const struct sockaddr *client,
-                                  socklen_t client_len,
-                                  const uint8_t *original_dcid,
-                                  size_t original_dcid_len,
-                                  const uint8_t *retry_scid,
-                                  size_t retry_scid_len,
-                                  uint8_t *token,
-                                  size_t token_room);
-
-/**
- * The place of this process among those that feed the gateway, from 0 on: the first byte of the server ID in its
- * connection IDs (`equic_gateway_ids`). The next gateway that is joined may give another. EQUIC_ERROR_NOT_FOUND while
- * it has none.
- */
-enum equic_error equic_gateway_slot(const struct equic_gateway *gateway,
-                                    uint32_t *slot);
-
-/**
- * What makes connection IDs for a service with check_ids, of EQUIC_ID_LENGTH bytes. The gateway was joined with
- * EQUIC_TOKEN_KEYS_TAKE_FOR_IDS or _IDS_ONLY, or loaded by this process; and *all* the server's IDs are made so: the
- * Source Connection ID of its handshakes, those of NEW_CONNECTION_ID frames, and that of a preferred address.
- *
- * Each ID (`equic_ids_generate`) is made with the key that the gateway uses at that moment, or the next gateway once
- * that one is joined: nobody has to follow their rotation. The two bytes behind the first are its server ID: the
- * process's place (`equic_gateway_slot`) and `instance`, 0 to 255, a number of the caller's choice that tells its sockets
- * apart. Handles of one instance share what makes its IDs: none comes twice.
- *
- * EQUIC_ERROR_NOT_FOUND as with `equic_gateway_ring`. After `equic_gateway_close` the handle gives
- * EQUIC_ERROR_CLOSED, and is still to be released with `equic_ids_free`. On failure *ids is NULL.
- */
-enum equic_error equic_gateway_ids(const struct equic_gateway *gateway,
-                                   uint8_t instance,
-                                   struct equic_ids **ids);
-
-/**
- * Makes a generator of connection IDs of `length` bytes, 8 to 20, that say `server_id`, 0 to 8 bytes. At least
- * eight bytes are for what else is in an ID. It takes a copy of the ring. What a gateway can check is made by
- * `equic_gateway_ids`.
- */
-enum equic_error equic_ids_new(const struct equic_ring *ring,
-                               size_t length,
-                               const uint8_t *server_id,
-                               size_t server_id_len,
-                               struct equic_ids **ids);
-
-/**
- * Writes a connection ID that was not given out before. `length` has to be that of `equic_ids_new`, or
- * EQUIC_ID_LENGTH for those of `equic_gateway_ids`.
- */
-enum equic_error equic_ids_generate(const struct equic_ids *ids,
-                                    uint8_t *id,
-                                    size_t length);
-
-/**
- * Checks that a server of this service made a connection ID: EQUIC_OK, EQUIC_ERROR_PROOF_MALFORMED,
- * EQUIC_ERROR_PROOF_UNKNOWN_KEY (from before a restart, or too old) or EQUIC_ERROR_PROOF_FORGED.
- */
-enum equic_error equic_ids_check(const struct equic_ids *ids, const uint8_t *id, size_t length);
-
-/**
- * Takes a ring whose keys were rotated: IDs are made with its current key from now on. For those of
- * `equic_ids_new`: others follow their gateway.
- */
-enum equic_error equic_ids_set_ring(const struct equic_ids *ids, const struct equic_ring *ring);
-
-/**
- * Releases a generator. NULL is ignored.
- */
-void equic_ids_free(struct equic_ids *ids);
-
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
 
 #endif  /* EQUIC_H */
+
+#include "equic_proof.h"

@@ -38,7 +38,7 @@ static() {
 }
 
 complete() {
-	for file in lib/libequic.so lib/libequic.a lib/equic_kern.o lib/pkgconfig/equic.pc include/equic.h; do
+	for file in lib/libequic.so lib/libequic.a lib/equic_kern.o lib/pkgconfig/equic.pc include/equic.h include/equic_proof.h; do
 		test -s "$folder/$file" || { echo "no $file"; return 1; }
 	done
 	pkg-config --exists 'equic >= 0.1'
