@@ -15,7 +15,7 @@
 #include <linux/types.h>
 
 #define EQUIC_ABI_MAGIC	  0x43495551u /* "QUIC" in memory on a little-endian machine */
-#define EQUIC_ABI_VERSION 9u
+#define EQUIC_ABI_VERSION 10u
 
 #define EQUIC_MAX_SERVICES   64u
 #define EQUIC_MAX_OWNERS     16u /* processes that feed one gateway at a time */
@@ -91,7 +91,7 @@
 	X(BAD_TOKEN, "bad_token", 1,                                                               \
 	  "Initial with a token of the gateway's that does not hold: forged, another's, or old")   \
 	X(UNPROVED, "unproved", 1, "Initial without a token that holds, which cannot be answered") \
-	X(RATE_ANSWERS, "rate_answers", 1, "too many answers a second for the service")            \
+	X(RATE_ANSWERS, "rate_answers", 1, "too many answers of a kind a second for the service")  \
 	X(VERSION_NEGOTIATION_SENT, "version_negotiation_sent", 2,                                 \
 	  "a version that the service does not take, answered with the ones that it takes "        \
 	  "(RFC 9000 s.6.1)")                                                                      \
@@ -257,10 +257,25 @@ struct equic_listener {
 };
 
 /* Key of the LRU map `sources`: an address cut to its prefix, as one service sees it. IPv4 as
- * ::ffff:a.b.c.d. */
+ * ::ffff:a.b.c.d. Of three words: the kernel compares what is no word byte by byte. */
 struct equic_source {
 	__u8 addr[16];
 	__u32 service;
+	__u32 reserved;
+} __attribute__((aligned(8)));
+
+/*
+ * Packets and their bytes, counted by one locked instruction, for these are dear. `recent` has the
+ * packets in its low EQUIC_SEEN_BITS bits, and the bytes above. The packets run over into the
+ * bytes, and so add one to them each time. `halves` is how often there were EQUIC_SEEN_HALF packets
+ * more. It is counted a moment after the packet that fills a half, so the upper bit of the packets
+ * says whether that is still to come.
+ */
+#define EQUIC_SEEN_BITS 14u
+#define EQUIC_SEEN_HALF (1u << (EQUIC_SEEN_BITS - 1))
+struct equic_seen {
+	__u64 recent;
+	__u64 halves;
 };
 
 /* Value of the LRU map `sources`. */
@@ -268,9 +283,9 @@ struct equic_source_state {
 	__u64 new_tat; /* theoretical arrival times of the source's buckets */
 	__u64 packets_tat;
 	__u64 bytes_tat;
-	__u64 packets; /* seen, whatever the verdict */
-	__u64 bytes;   /* UDP payload */
-	__u64 drops;   /* packets whose reason is a drop, dry run included */
+	/* UDP payload of packets, by what their reason says, in a dry run too. */
+	struct equic_seen passed; /* and answered */
+	struct equic_seen dropped;
 	__u64 first_ns;
 	__u64 last_ns;
 	__u64 let_in_ns; /* when an attempt of the source was last let in, at the latest */
@@ -422,7 +437,7 @@ struct equic_control {
 	__u64 lease_ns;	  /* a ledger without a heartbeat for this long does not count */
 	__u64 clock_ns;	  /* the time, with load.test_clock */
 	__u64 created_ns;
-	struct equic_rate events; /* drop events per second and CPU */
+	struct equic_rate events; /* drop events per second and CPU; cost_ns 0: none */
 	__u32 acl_used;		  /* bit 0: acl4 has or had entries; bit 1: acl6 */
 	__u32 dry_run;		  /* for all services */
 	__u64 owner_start_ticks;
@@ -449,14 +464,16 @@ struct equic_adaptive {
 };
 
 /* What the program keeps of each service: theoretical arrival times of the buckets new_per_service,
- * answers_per_service, packets_per_service and unproven_per_service, and adaptive Retry. In
- * .data.rates. */
+ * packets_per_service and unproven_per_service, of the three buckets that have the rate
+ * answers_per_service (one for each kind of answer), and adaptive Retry. In .data.rates. */
 struct equic_service_rates {
 	__u64 new_tat[EQUIC_MAX_SERVICES];
-	__u64 answers_tat[EQUIC_MAX_SERVICES];
+	__u64 retries_tat[EQUIC_MAX_SERVICES]; /* answers_per_service */
 	struct equic_adaptive adaptive[EQUIC_MAX_SERVICES];
 	__u64 packets_tat[EQUIC_MAX_SERVICES];
 	__u64 unproven_tat[EQUIC_MAX_SERVICES];
+	__u64 negotiations_tat[EQUIC_MAX_SERVICES]; /* answers_per_service */
+	__u64 resets_tat[EQUIC_MAX_SERVICES];	    /* answers_per_service */
 };
 
 /* The key ring in .data.ring: docs/retry.md s.2. Written by user space, and a secret. */
@@ -605,6 +622,7 @@ struct equic_explain {
 	__u32 version;
 	struct equic_source source;
 	__u32 under_way; /* attempts of the source, where they were looked up */
+	__u32 reserved;
 	struct equic_cid dcid;
 	struct equic_cid scid;
 };
@@ -618,8 +636,9 @@ EQUIC_ASSERT_SIZE(equic_override4_key, 12);
 EQUIC_ASSERT_SIZE(equic_override6_key, 24);
 EQUIC_ASSERT_SIZE(equic_listener, 20);
 EQUIC_ASSERT_SIZE(equic_ports, 131072);
-EQUIC_ASSERT_SIZE(equic_source, 20);
-EQUIC_ASSERT_SIZE(equic_source_state, 96);
+EQUIC_ASSERT_SIZE(equic_source, 24);
+EQUIC_ASSERT_SIZE(equic_seen, 16);
+EQUIC_ASSERT_SIZE(equic_source_state, 104);
 EQUIC_ASSERT_SIZE(equic_prefix, 20);
 EQUIC_ASSERT_SIZE(equic_handshake_key, 48);
 EQUIC_ASSERT_SIZE(equic_cid, 24);
@@ -642,6 +661,6 @@ EQUIC_ASSERT_SIZE(equic_list_change, 32);
 EQUIC_ASSERT_SIZE(equic_notes, 2144);
 EQUIC_ASSERT_SIZE(equic_audit_entry, 256);
 EQUIC_ASSERT_SIZE(equic_audit, 32768);
-EQUIC_ASSERT_SIZE(equic_explain, 96);
+EQUIC_ASSERT_SIZE(equic_explain, 104);
 
 #endif

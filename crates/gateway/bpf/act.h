@@ -22,7 +22,7 @@ INLINE enum action action_of(__u32 reason, volatile struct equic_service *servic
 }
 
 /* Counts the verdict and tells of it. */
-INLINE void record(struct xdp_md *ctx, const struct packet *p, const struct equic_source *source,
+INLINE void record(struct xdp_md *ctx, struct packet *p, const struct equic_source *source,
 		   struct equic_source_state *state, __u32 reason, enum action action)
 {
 	bool dropped = action != ACTION_PASS;

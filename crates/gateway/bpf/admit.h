@@ -45,12 +45,19 @@ INLINE bool same_cid(const struct equic_cid *a, const struct equic_cid *b)
 
 INLINE void handshake_key(const struct packet *p, struct equic_handshake_key *key)
 {
-	__builtin_memcpy(key->addr, p->src, sizeof(key->addr));
+	equic_word *words = (equic_word *)key;
+
+	words[0] = p->src[0];
+	words[1] = p->src[1];
 	key->scid = p->quic.scid;
-	key->port = p->sport;
-	key->service = p->service;
-	key->family = p->family;
+	/* Port, service and family in one store: they are compared as one word. */
+	words[5] = p->sport | (__u32)p->service << 16 | (__u64)p->family << 32;
 }
+
+_Static_assert(offsetof(struct equic_handshake_key, port) == 40 &&
+		       offsetof(struct equic_handshake_key, service) == 42 &&
+		       offsetof(struct equic_handshake_key, family) == 44,
+	       "the last word of a key");
 
 /* Number of the packet's connection ID in an attempt that was let in and may be under way; or of
  * the free place for it: for the ID that the server chose there is one, after a Retry two. Else
@@ -230,7 +237,8 @@ INLINE __u32 refused_at_sight(struct xdp_md *ctx, const struct packet *p, enum p
 		return EQUIC_REASON_BAD_UDP;
 	if (bad_source(ctx, p))
 		return EQUIC_REASON_BAD_SOURCE;
-	if (!control.acl_used)
+	/* Tries without entries are not asked. */
+	if (!(control.acl_used & (p->family == 4 ? ACL4_USED : ACL6_USED)))
 		return REASON_NONE;
 	listed = look_up_acl(p);
 	*exempt = listed == LISTED_ALLOW;
@@ -289,7 +297,7 @@ INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 	if (p->first_fragment || to_many(p))
 		return EQUIC_REASON_UNPROVED;
 	if (!within(&service->answers_per_service,
-		    &rates.answers_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p))
+		    &rates.retries_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p))
 		return EQUIC_REASON_RATE_ANSWERS;
 	return make_retry(p) ? EQUIC_REASON_RETRY_SENT : EQUIC_REASON_UNPROVED;
 }
@@ -303,10 +311,47 @@ static __noinline __u32 negotiate(struct xdp_md *ctx, struct packet *p)
 
 	if (p->first_fragment || to_many(p))
 		return EQUIC_REASON_UNKNOWN_VERSION;
-	if (!within(&service->answers_per_service, &rates.answers_tat[index], 1, p))
+	if (!within(&service->answers_per_service, &rates.negotiations_tat[index], 1, p))
 		return EQUIC_REASON_RATE_ANSWERS;
 	return make_negotiation(ctx, p, service->versions) ? EQUIC_REASON_VERSION_NEGOTIATION_SENT
 							   : EQUIC_REASON_UNKNOWN_VERSION;
+}
+
+/* Does the service have any of the checks that ask_for_more() is about? Most services have none of
+ * them, so this is one branch. */
+INLINE bool asks_for_more(volatile struct equic_service *service)
+{
+	return (service->flags & (EQUIC_SERVICE_CHECK_IDS | EQUIC_SERVICE_VERSION_NEGOTIATION)) |
+	       service->retry | service->unproven_per_service.cost_ns;
+}
+
+/* What step 2 of docs/policy.md s.2 says behind the lists: connection IDs, unknown senders, Version
+ * Negotiation and proof of addresses. REASON_NONE if the packet goes on. */
+INLINE __u32 ask_for_more(struct xdp_md *ctx, struct packet *p,
+			  volatile struct equic_service *service, const struct equic_source *source,
+			  bool exempt)
+{
+	bool asks = service->retry && !exempt;
+	bool checks = service->flags & EQUIC_SERVICE_CHECK_IDS && !exempt;
+	bool negotiates = service->flags & EQUIC_SERVICE_VERSION_NEGOTIATION;
+	bool shares = service->unproven_per_service.cost_ns && !exempt && !checks;
+	__u32 reason = REASON_NONE;
+
+	p->kind = classify(ctx, &p->quic, service);
+	p->classified = true;
+	if (checks)
+		reason = p->kind == REASON_NONE && p->quic.early
+				 ? check_early(p, service)
+				 : check_id(ctx, p, source, service->group);
+	else if (shares && opens_nothing(p))
+		reason = charge_unproven(p, source);
+	if (reason == REASON_NONE && p->kind == REASON_NONE && p->quic.opening) {
+		if (!p->quic.known_version)
+			reason = negotiates ? negotiate(ctx, p) : REASON_NONE;
+		else if (asks)
+			reason = ask_for_proof(ctx, p, service);
+	}
+	return reason;
 }
 
 /* The reason for what becomes of a packet to a service; `*found` is its source's entry, if it has
@@ -315,7 +360,7 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		   volatile struct equic_service *service, const struct equic_source *source,
 		   struct equic_source_state **found)
 {
-	bool exempt = false, asks, checks, negotiates, shares;
+	bool exempt = false;
 	__u32 reason = refused_at_sight(ctx, p, parsed, &exempt);
 
 	if (reason != REASON_NONE) {
@@ -323,25 +368,8 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		*found = bpf_map_lookup_elem(&sources, source);
 		return reason;
 	}
-	asks = service->retry && !exempt;
-	checks = service->flags & EQUIC_SERVICE_CHECK_IDS && !exempt;
-	negotiates = service->flags & EQUIC_SERVICE_VERSION_NEGOTIATION;
-	shares = service->unproven_per_service.cost_ns && !exempt && !checks;
-	if (asks || checks || negotiates || shares) {
-		p->kind = classify(ctx, &p->quic, service);
-		p->classified = true;
-		if (checks)
-			reason = p->kind == REASON_NONE && p->quic.early
-					 ? check_early(p, service)
-					 : check_id(ctx, p, source, service->group);
-		else if (shares && opens_nothing(p))
-			reason = charge_unproven(p, source);
-		if (reason == REASON_NONE && p->kind == REASON_NONE && p->quic.opening) {
-			if (!p->quic.known_version)
-				reason = negotiates ? negotiate(ctx, p) : REASON_NONE;
-			else if (asks)
-				reason = ask_for_proof(ctx, p, service);
-		}
+	if (asks_for_more(service)) {
+		reason = ask_for_more(ctx, p, service, source, exempt);
 		if (reason != REASON_NONE)
 			return reason;
 	}

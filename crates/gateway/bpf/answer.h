@@ -271,14 +271,22 @@ static __noinline int send_answer(struct xdp_md *ctx, const struct packet *p)
 /* The token of an Initial, checked against its source and its connection ID. */
 static __noinline enum equic_proof check_token(struct xdp_md *ctx, const struct packet *p)
 {
-	struct answer *a = this_answer();
+	const struct equic_proof_token *token;
 	struct equic_proof_client client;
 
-	if (!a || p->quic.token_len != EQUIC_PROOF_TOKEN_LEN ||
-	    bpf_xdp_load_bytes(ctx, p->quic.off + p->quic.token_off, &a->token, sizeof(a->token)))
+	if (p->quic.token_len != EQUIC_PROOF_TOKEN_LEN)
 		return EQUIC_PROOF_MALFORMED;
+	token = at(ctx, p->quic.off + p->quic.token_off, sizeof(*token));
+	if (!token) {
+		struct answer *a = this_answer();
+
+		if (!a || bpf_xdp_load_bytes(ctx, p->quic.off + p->quic.token_off, &a->token,
+					     sizeof(a->token)))
+			return EQUIC_PROOF_MALFORMED;
+		token = &a->token;
+	}
 	client_of(p, &client);
-	return equic_proof_open(&ring, now_ms(p), &client, &p->quic.dcid, &a->token, NULL);
+	return equic_proof_open(&ring, now_ms(p), &client, &p->quic.dcid, token, NULL);
 }
 
 #endif

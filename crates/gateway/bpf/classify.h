@@ -13,7 +13,8 @@
 /* Which service is the packet to? EQUIC_NO_SERVICE: none. */
 INLINE __u32 service_of(const struct packet *p)
 {
-	struct equic_listener key = {};
+	struct equic_listener key __attribute__((aligned(8))) = {};
+	equic_word *addr = (equic_word *)key.addr;
 	__u32 port = bpf_ntohs(p->dport);
 	struct equic_ports *table;
 	__u32 zero = 0, *index;
@@ -31,7 +32,8 @@ INLINE __u32 service_of(const struct packet *p)
 	if (entry & EQUIC_PORT_EXACT) {
 		key.port = p->dport;
 		key.family = p->family;
-		__builtin_memcpy(key.addr, p->dst, sizeof(key.addr));
+		addr[0] = p->dst[0];
+		addr[1] = p->dst[1];
 		index = bpf_map_lookup_elem(&listeners, &key);
 		if (index)
 			return *index;
@@ -43,7 +45,7 @@ INLINE __u32 service_of(const struct packet *p)
 /* The source is a prefix of the address. */
 INLINE void source_of(const struct packet *p, struct equic_source *source)
 {
-	__u64 words[2];
+	equic_word *words = (equic_word *)source;
 
 	if (p->family == 4) {
 		words[0] = 0;
@@ -52,8 +54,8 @@ INLINE void source_of(const struct packet *p, struct equic_source *source)
 		words[0] = p->src[0] & load.v6_mask[0];
 		words[1] = p->src[1] & load.v6_mask[1];
 	}
-	__builtin_memcpy(source->addr, words, sizeof(words));
-	source->service = p->service;
+	/* With the reserved bytes in one store: they are compared as one word. */
+	words[2] = p->service;
 }
 
 /* Addresses that no host on a network has (RFC 6890). An IPv6 header with ::ffff:a.b.c.d would go

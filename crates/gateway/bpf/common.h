@@ -50,18 +50,26 @@ struct quic {
 	__u32 off;   /* of the payload in the frame */
 	__u32 len;   /* of the payload, by the UDP header */
 	__u32 avail; /* what of it is in this packet: less than len in a first fragment only */
-	/* From here on it is zero until it is read. */
+	/* Of an Initial only. */
+	__u32 token_off; /* of its token in the payload */
+	__u32 token_len; /* 0: none */
+	/* From here to `dcid` it is zero until it is read. */
 	__u32 version; /* host order; 0 for short headers */
 	__u8 first_byte;
-	__u32 token_off;    /* of the Initial's token in the payload */
-	__u32 token_len;    /* 0: none */
 	bool opening;	    /* it would open a connection */
 	bool known_version; /* 1 or 2 */
 	bool handshake;	    /* it is a Handshake packet, or begins with one, and opens nothing */
 	bool early;	    /* the same of 0-RTT packets */
+	bool has_dcid;
+	bool has_scid;
+	bool reserved;
+	/* Another packet's, unless has_dcid and has_scid say that they have been read. */
 	struct equic_cid dcid;
 	struct equic_cid scid;
 };
+_Static_assert(offsetof(struct quic, dcid) == offsetof(struct quic, version) + 12 &&
+		       offsetof(struct quic, first_byte) % 8 == 0,
+	       "what is zeroed is a word and a half");
 
 /* One packet, as far as it is known. It is in memory of the CPU's own (maps.h), for the stack is
  * small; what another packet has left there is not cleaned away before somebody looks at it. The
@@ -78,14 +86,18 @@ struct packet {
 	bool first_fragment;
 	__u32 frag_id;
 	__u8 frag_protocol; /* IPv4 Protocol; Next Header of the IPv6 Fragment header */
-	bool classified;    /* `kind` is what classify() said */
-	bool proved;	    /* its token holds: somebody receives at the source address */
+	__u8 reserved;
+	bool classified; /* `kind` is what classify() said */
+	bool proved;	 /* its token holds: somebody receives at the source address */
 	__u32 kind;
 	__u32 own;    /* element of `overrides` whose limits the source has; 0: the service's.
 		       * Nothing, while the service has none */
 	__u32 l2_len; /* Ethernet header and VLAN tags */
 	struct quic quic;
 	__u64 head[5]; /* room for a header that is not in the frame's linear part */
+	/* Not the packet's, but its CPU's, like all of this: theoretical arrival time of the bucket
+	 * of events. */
+	__u64 event_tat;
 };
 
 #endif

@@ -33,12 +33,14 @@
 #include "act.h"
 
 /* Takes what the packet before this one has left behind, once it is clear that somebody will look:
- * most packets of a busy host are to no service. */
+ * most packets of a busy host are to no service. Connection IDs stay: every look at them asks
+ * whether they have been read. */
 INLINE void clean(struct packet *p)
 {
 	p->exact = 0;
 	p->classified = p->proved = false;
-	__builtin_memset(&p->quic.version, 0, sizeof(p->quic) - offsetof(struct quic, version));
+	p->quic.version = 0;
+	*(__u64 *)&p->quic.first_byte = 0;
 }
 
 /* A later fragment follows what was decided of its first one. */
@@ -46,7 +48,7 @@ static __noinline int later_fragment(struct xdp_md *ctx, struct packet *p)
 {
 	volatile struct equic_service *service;
 	struct equic_source_state *state;
-	struct equic_source source __attribute__((aligned(8)));
+	struct equic_source source;
 	struct fragment_key key;
 	struct fragment *first;
 	__u32 reason = EQUIC_REASON_FRAGMENT;
@@ -75,7 +77,7 @@ static __noinline int later_fragment(struct xdp_md *ctx, struct packet *p)
 
 INLINE int to_service(struct xdp_md *ctx, struct packet *p, enum parsed parsed)
 {
-	struct equic_source source __attribute__((aligned(8)));
+	struct equic_source source;
 	struct equic_source_state *state = NULL;
 	volatile struct equic_service *service;
 	__u32 index = service_of(p);

@@ -21,8 +21,11 @@ INLINE bool read_short_id(struct xdp_md *ctx, struct quic *q)
 		return false;
 	id = at(ctx, q->off + 1, EQUIC_ID_LEN);
 	words[2] = (__u64)EQUIC_ID_LEN << 32;
-	if (!id)
+	q->has_dcid = true;
+	if (!id) {
+		words[1] = 0;
 		return !bpf_xdp_load_bytes(ctx, q->off + 1, q->dcid.bytes, EQUIC_ID_LEN);
+	}
 	words[0] = *(__u64 *)id;
 	words[1] = *(__u32 *)(id + 8);
 	return true;

@@ -7,7 +7,16 @@
 
 #define ACL_RETRIES 4
 
+/* Bits of control.acl_used. */
+#define ACL4_USED 1u
+#define ACL6_USED 2u
+
 enum listed { LISTED_NOT, LISTED_DENY, LISTED_ALLOW };
+
+INLINE enum listed says(const struct equic_acl_entry *entry)
+{
+	return entry->action == EQUIC_ACL_DENY ? LISTED_DENY : LISTED_ALLOW;
+}
 
 /* What a trie says of a key, whose first word is its prefix length. An expired entry must not hide
  * a shorter one that still holds, so the look-up is repeated below the expired one's length. */
@@ -19,7 +28,7 @@ INLINE enum listed longest_valid(void *trie, __u32 *key, __u64 now)
 		if (!entry)
 			return LISTED_NOT;
 		if (!entry->expires_ns || entry->expires_ns > now)
-			return entry->action == EQUIC_ACL_DENY ? LISTED_DENY : LISTED_ALLOW;
+			return says(entry);
 		if (!entry->prefixlen)
 			return LISTED_NOT;
 		*key = entry->prefixlen - 1;
@@ -27,17 +36,38 @@ INLINE enum listed longest_valid(void *trie, __u32 *key, __u64 now)
 	return LISTED_NOT;
 }
 
-static __noinline enum listed look_up_acl(const struct packet *p)
+static __noinline enum listed look_up_acl6(const struct packet *p)
 {
-	struct equic_acl4_key key4 = {.prefixlen = 32};
-	struct equic_acl6_key key6 = {.prefixlen = 128};
+	struct equic_acl6_key key = {.prefixlen = 128};
 
-	if (p->family == 4) {
-		__builtin_memcpy(key4.addr, (const __u8 *)p->src + 12, sizeof(key4.addr));
-		return longest_valid(&acl4, &key4.prefixlen, p->now);
-	}
-	__builtin_memcpy(key6.addr, p->src, sizeof(key6.addr));
-	return longest_valid(&acl6, &key6.prefixlen, p->now);
+	__builtin_memcpy(key.addr, p->src, sizeof(key.addr));
+	return longest_valid(&acl6, &key.prefixlen, p->now);
+}
+
+/* Where the longest prefix of the source has expired. */
+static __noinline enum listed look_further_acl4(const struct packet *p)
+{
+	struct equic_acl4_key key = {.prefixlen = 32};
+
+	__builtin_memcpy(key.addr, (const __u8 *)p->src + 12, sizeof(key.addr));
+	return longest_valid(&acl4, &key.prefixlen, p->now);
+}
+
+/* What the lists say of the packet's source. The look-up that a flood goes through is no call. */
+INLINE enum listed look_up_acl(const struct packet *p)
+{
+	struct equic_acl4_key key = {.prefixlen = 32};
+	struct equic_acl_entry *entry;
+
+	if (p->family != 4)
+		return look_up_acl6(p);
+	__builtin_memcpy(key.addr, (const __u8 *)p->src + 12, sizeof(key.addr));
+	entry = bpf_map_lookup_elem(&acl4, &key);
+	if (!entry)
+		return LISTED_NOT;
+	if (!entry->expires_ns || entry->expires_ns > p->now)
+		return says(entry);
+	return look_further_acl4(p);
 }
 
 #endif

@@ -140,14 +140,6 @@ struct {
 	__type(value, struct equic_counter);
 } counters SEC(".maps");
 
-/* Theoretical arrival time of each CPU's bucket of events. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} event_rate SEC(".maps");
-
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 256 * 1024);

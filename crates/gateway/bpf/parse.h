@@ -203,28 +203,34 @@ INLINE enum parsed parse_ipv6(struct xdp_md *ctx, struct packet *p, __u32 off, _
 
 INLINE enum parsed parse_udp(struct xdp_md *ctx, struct packet *p, __u32 off, __u32 left)
 {
-	struct udphdr udp = {}, *linear = at(ctx, off, sizeof(udp));
+	struct udphdr *linear = at(ctx, off, sizeof(*linear));
+	__u64 word;
 	__u32 len;
 
 	if (left < UDP_PORTS_LEN)
 		return PARSED_OTHER;
 	/* Long extension headers can push it out of the linear part of a jumbo frame. */
-	if (linear)
-		udp = *linear;
-	else if (bpf_xdp_load_bytes(ctx, off, &udp, UDP_PORTS_LEN) ||
-		 (left >= sizeof(udp) && bpf_xdp_load_bytes(ctx, off, &udp, sizeof(udp))))
-		return PARSED_OTHER;
-	p->sport = udp.source;
-	p->dport = udp.dest;
+	if (linear) {
+		word = *(__u64 *)linear;
+	} else {
+		__u64 copy = 0;
+
+		if (bpf_xdp_load_bytes(ctx, off, &copy, UDP_PORTS_LEN) ||
+		    (left >= sizeof(copy) && bpf_xdp_load_bytes(ctx, off, &copy, sizeof(copy))))
+			return PARSED_OTHER;
+		word = copy;
+	}
+	p->sport = word;
+	p->dport = word >> 16;
 	p->quic.len = p->quic.avail = left;
-	if (left < sizeof(udp))
+	if (left < sizeof(*linear))
 		return PARSED_BAD_UDP;
-	len = bpf_ntohs(udp.len);
-	if (len < sizeof(udp) || (len > left && !p->first_fragment))
+	len = bpf_ntohs((__u16)(word >> 32));
+	if (len < sizeof(*linear) || (len > left && !p->first_fragment))
 		return PARSED_BAD_UDP;
-	p->quic.off = off + sizeof(udp);
-	p->quic.len = len - sizeof(udp);
-	p->quic.avail = (len < left ? len : left) - sizeof(udp);
+	p->quic.off = off + sizeof(*linear);
+	p->quic.len = len - sizeof(*linear);
+	p->quic.avail = (len < left ? len : left) - sizeof(*linear);
 	return PARSED_UDP;
 }
 
@@ -238,7 +244,8 @@ INLINE enum parsed parse(struct xdp_md *ctx, struct packet *p)
 
 	if (!eth)
 		return PARSED_OTHER;
-	type = eth->h_proto;
+	/* The structure is packed: by its member it would be loaded byte by byte. */
+	type = *(__be16 *)((__u8 *)eth + offsetof(struct ethhdr, h_proto));
 #pragma unroll
 	for (int i = 0; i < VLAN_TAGS; i++) {
 		__be16 *tag;

@@ -316,7 +316,8 @@ EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof
 	    (first & 0x1f) + 1 != format->len)
 		return EQUIC_PROOF_MALFORMED;
 	/* What the verifier knows of a byte from a map is that it is one. */
-	EQUIC_PROOF_OPAQUE(bytes);
+	if (!__builtin_constant_p(format->len))
+		EQUIC_PROOF_OPAQUE(bytes);
 	bytes = (bytes - EQUIC_PROOF_CHECK_LEN) & 31;
 	if (!equic_proof_key(ring, first >> 5, &s))
 		return EQUIC_PROOF_UNKNOWN_EPOCH;

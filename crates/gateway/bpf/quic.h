@@ -24,10 +24,10 @@ struct long_header {
 	__u8 first_byte;
 	__u8 type; /* enum quic_type; of versions 1 and 2 only */
 	bool known_version;
+	bool has_dcid;
+	bool has_scid;
 	__u32 token_off;
 	__u32 token_len;
-	struct equic_cid dcid;
-	struct equic_cid scid;
 };
 
 /* Keeps the first `len` bytes of 24: three loads instead of a loop, and no branches, of which the
@@ -52,9 +52,10 @@ INLINE void take_cid(struct equic_cid *cid, const __u64 *from, __u32 len)
 	/* The compiler knows that len is small; verifiers before Linux 6.8 need to see it. */
 	OPAQUE(len);
 	len &= 31;
-	for (int i = 0; i < 3; i++)
-		words[i] = from[i] & cid_masks[len][i];
-	cid->len = len;
+	words[0] = from[0] & cid_masks[len][0];
+	words[1] = from[1] & cid_masks[len][1];
+	/* One store, with the length: it is loaded as one word, which would wait for two stores. */
+	words[2] = (from[2] & cid_masks[len][2]) | (__u64)len << 32;
 }
 
 /* Reads a connection ID whose length byte is at `off` from the start of the payload; a longer one
@@ -63,15 +64,19 @@ INLINE __u32 read_cid(struct xdp_md *ctx, const struct quic *q, __u32 off, struc
 		      bool *too_long)
 {
 	__u8 *direct = at(ctx, q->off + off, 1 + 24);
-	__u8 len;
-	__u32 n;
+	__u32 len, n;
 
 	if (off + 1 > q->avail)
 		return 0;
-	if (direct)
+	if (direct) {
 		len = *direct;
-	else if (bpf_xdp_load_bytes(ctx, q->off + off, &len, 1))
-		return 0;
+	} else {
+		__u8 byte;
+
+		if (bpf_xdp_load_bytes(ctx, q->off + off, &byte, 1))
+			return 0;
+		len = byte;
+	}
 	if (off + 1 + len > q->avail)
 		return 0;
 	n = len;
@@ -99,24 +104,30 @@ INLINE __u32 read_cid(struct xdp_md *ctx, const struct quic *q, __u32 off, struc
 INLINE __u32 read_varint(struct xdp_md *ctx, const struct quic *q, __u32 off, __u64 *value)
 {
 	__u8 *direct = at(ctx, q->off + off, 8);
-	__u8 bytes[8] = {};
+	__u64 word, copy = 0;
 	__u32 n;
 
 	if (off + 1 > q->avail)
 		return 0;
-	if (direct)
-		*(__u64 *)bytes = *(__u64 *)direct;
-	else if (bpf_xdp_load_bytes(ctx, q->off + off, bytes, 1))
-		return 0;
-	n = (1u << (bytes[0] >> 6)) - 1;
+	if (direct) {
+		word = *(__u64 *)direct;
+	} else {
+		if (bpf_xdp_load_bytes(ctx, q->off + off, &copy, 1))
+			return 0;
+		word = copy;
+	}
+	n = (1u << (word >> 6 & 3)) - 1;
 	OPAQUE(n);
 	n = (n & 7) + 1;
 	if (off + n > q->avail)
 		return 0;
-	if (!direct && bpf_xdp_load_bytes(ctx, q->off + off, bytes, n))
-		return 0;
-	bytes[0] &= 0x3f;
-	*value = bpf_be64_to_cpu(*(__u64 *)bytes) >> (64 - 8 * n);
+	if (!direct) {
+		if (bpf_xdp_load_bytes(ctx, q->off + off, &copy, n))
+			return 0;
+		word = copy;
+	}
+	/* Without the two bits that say how long it is. */
+	*value = bpf_be64_to_cpu(word) << 2 >> (66 - 8 * n);
 	return off + n;
 }
 
@@ -131,7 +142,7 @@ INLINE __u8 long_type(__u8 first_byte, __u32 version)
 /* The part of a long header that all versions share (RFC 8999 s.5.1), and the checks on it.
  * Leaves the offset behind it in h->next. Returns a drop reason or REASON_NONE. */
 INLINE __u32 parse_invariant(struct xdp_md *ctx, const struct quic *q, __u32 off,
-			     struct long_header *h)
+			     struct long_header *h, struct equic_cid *dcid, struct equic_cid *scid)
 {
 	bool too_long = false;
 	__be32 version;
@@ -149,12 +160,14 @@ INLINE __u32 parse_invariant(struct xdp_md *ctx, const struct quic *q, __u32 off
 	__builtin_memcpy(&version, head + 1, sizeof(version));
 	h->version = bpf_ntohl(version);
 	h->known_version = h->version == QUIC_V1 || h->version == QUIC_V2;
-	off = read_cid(ctx, q, off + 5, &h->dcid, &too_long);
+	off = read_cid(ctx, q, off + 5, dcid, &too_long);
 	if (!off)
 		return EQUIC_REASON_TRUNCATED;
-	off = read_cid(ctx, q, off, &h->scid, &too_long);
+	h->has_dcid = true;
+	off = read_cid(ctx, q, off, scid, &too_long);
 	if (!off)
 		return EQUIC_REASON_TRUNCATED;
+	h->has_scid = true;
 	h->next = off;
 	if (!h->known_version)
 		return REASON_NONE;
@@ -195,7 +208,9 @@ INLINE __u32 parse_lengths(struct xdp_md *ctx, const struct quic *q, struct long
 struct coalesced {
 	struct xdp_md *ctx;
 	const struct quic *q;
-	struct long_header *h;
+	struct long_header h;
+	struct equic_cid dcid;
+	struct equic_cid scid;
 };
 
 /* One more packet of the datagram. Returns 1 to stop. */
@@ -204,7 +219,7 @@ static long walk_coalesced(__u32 index, void *arg)
 	struct coalesced *walk = arg;
 	const struct quic *q = walk->q;
 	struct xdp_md *ctx = walk->ctx;
-	struct long_header *h = walk->h;
+	struct long_header *h = &walk->h;
 	__u32 version = h->version, off = h->next;
 	__u8 byte;
 
@@ -212,8 +227,9 @@ static long walk_coalesced(__u32 index, void *arg)
 		return 1;
 	if (!(byte & QUIC_LONG))
 		return 1;
-	if (parse_invariant(ctx, q, off, h) != REASON_NONE || h->version != version ||
-	    h->type == QUIC_RETRY || parse_lengths(ctx, q, h) != REASON_NONE)
+	if (parse_invariant(ctx, q, off, h, &walk->dcid, &walk->scid) != REASON_NONE ||
+	    h->version != version || h->type == QUIC_RETRY ||
+	    parse_lengths(ctx, q, h) != REASON_NONE)
 		return 1;
 	if (h->type != QUIC_INITIAL)
 		return 0;
@@ -221,13 +237,21 @@ static long walk_coalesced(__u32 index, void *arg)
 	return 1;
 }
 
-/* Looks for an Initial behind the first packet (RFC 9000 s.12.2); true if `h` is one. */
-INLINE bool coalesced_initial(struct xdp_md *ctx, const struct quic *q, struct long_header *h)
+/* Looks for an Initial behind the first packet (RFC 9000 s.12.2), which ends at `next`. If there is
+ * one, the datagram is what that one is. */
+static __noinline void look_behind(struct xdp_md *ctx, struct quic *q, __u32 next)
 {
-	struct coalesced walk = {.ctx = ctx, .q = q, .h = h};
+	struct coalesced walk = {.ctx = ctx, .q = q, .h = {.version = q->version, .next = next}};
 
 	bpf_loop(QUIC_COALESCED, walk_coalesced, &walk, 0);
-	return h->next == FOUND;
+	if (walk.h.next != FOUND)
+		return;
+	q->handshake = q->early = false;
+	q->opening = true;
+	q->dcid = walk.dcid;
+	q->scid = walk.scid;
+	q->token_off = walk.h.token_off;
+	q->token_len = walk.h.token_len;
 }
 
 /* Is it a version that the service takes, by its enum equic_versions? */
@@ -248,10 +272,11 @@ __noinline __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags, __u
 
 	if (!q)
 		return EQUIC_REASON_TRUNCATED;
-	reason = parse_invariant(ctx, q, 0, &h);
+	reason = parse_invariant(ctx, q, 0, &h, &q->dcid, &q->scid);
 	q->version = h.version;
-	q->dcid = h.dcid;
-	q->scid = h.scid;
+	q->has_dcid = h.has_dcid;
+	q->has_scid = h.has_scid;
+	q->token_len = 0;
 	if (reason == EQUIC_REASON_TRUNCATED)
 		return reason;
 	if (!h.version)
@@ -281,12 +306,9 @@ __noinline __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags, __u
 	if (h.type != QUIC_INITIAL) {
 		q->handshake = h.type == QUIC_HANDSHAKE;
 		q->early = !q->handshake;
-		if (q->len < QUIC_MIN_DATAGRAM || !coalesced_initial(ctx, q, &h))
-			return REASON_NONE;
-		q->handshake = false;
-		q->early = false;
-		q->dcid = h.dcid;
-		q->scid = h.scid;
+		if (q->len >= QUIC_MIN_DATAGRAM)
+			look_behind(ctx, q, h.next);
+		return REASON_NONE;
 	}
 	q->opening = true;
 	q->token_off = h.token_off;

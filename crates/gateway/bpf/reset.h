@@ -100,7 +100,7 @@ __noinline __u32 reset_for_the_dead(struct xdp_md *ctx, struct packet *p)
 	    !servers_are_gone(service->group) || !read_short_id(ctx, &p->quic) ||
 	    equic_proof_id_open(&ring, &format, &p->quic.dcid, NULL) != EQUIC_PROOF_OK)
 		return EQUIC_REASON_ESTABLISHED;
-	if (!within(&service->answers_per_service, &rates.answers_tat[index], 1, p))
+	if (!within(&service->answers_per_service, &rates.resets_tat[index], 1, p))
 		return EQUIC_REASON_RATE_ANSWERS;
 	return make_reset(ctx, p, p->quic.len) ? EQUIC_REASON_RESET_SENT : EQUIC_REASON_ESTABLISHED;
 }

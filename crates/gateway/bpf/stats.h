@@ -35,16 +35,16 @@ INLINE void describe(struct equic_event *event, struct xdp_md *ctx, const struct
 	event->reason = reason;
 	event->dropped = dropped;
 	event->first_byte = p->quic.first_byte;
-	event->dcid = p->quic.dcid;
+	if (p->quic.has_dcid)
+		event->dcid = p->quic.dcid;
 }
 
 /* A sampled drop for whoever listens; at most control.events of them per CPU. */
-static __noinline void tell_event(struct xdp_md *ctx, const struct packet *p, __u64 *tat,
-				  __u32 reason, bool dropped)
+static __noinline void tell_event(struct xdp_md *ctx, struct packet *p, __u32 reason, bool dropped)
 {
 	struct equic_event *event;
 
-	if (!tat || !charge(tat, control.events.cost_ns, control.events.burst_ns, 1, p->now))
+	if (!charge(&p->event_tat, control.events.cost_ns, control.events.burst_ns, 1, p->now))
 		return;
 	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
@@ -55,19 +55,26 @@ static __noinline void tell_event(struct xdp_md *ctx, const struct packet *p, __
 	bpf_ringbuf_submit(event, 0);
 }
 
-/* Nearly every drop of a flood finds its CPU's bucket of events empty. */
-INLINE void tell(struct xdp_md *ctx, const struct packet *p, __u32 reason, bool dropped)
+/* Nearly every drop of a flood finds its CPU's bucket of events empty. A rate of events that is off
+ * lets none through, unlike rates that are limits: a flood would be told packet by packet. */
+INLINE void tell(struct xdp_md *ctx, struct packet *p, __u32 reason, bool dropped)
 {
 	__u64 cost = cost_of(1, control.events.cost_ns), burst_ns = control.events.burst_ns, ahead;
-	__u32 zero = 0;
-	__u64 *tat = bpf_map_lookup_elem(&event_rate, &zero);
 
-	if (!tat)
+	ahead = SINCE(p->event_tat, p->now);
+	if (!control.events.cost_ns || (ahead <= burst_ns && ahead + cost > burst_ns))
 		return;
-	ahead = SINCE(*tat, p->now);
-	if (ahead <= burst_ns && ahead + cost > burst_ns)
-		return;
-	tell_event(ctx, p, tat, reason, dropped);
+	tell_event(ctx, p, reason, dropped);
+}
+
+/* Counts a packet. Of CPUs that count at once, each sees a word of its own, so one of them finds
+ * that it has filled a half. */
+INLINE void see(struct equic_seen *seen, __u32 bytes)
+{
+	__u64 before = __sync_fetch_and_add(&seen->recent, (__u64)bytes << EQUIC_SEEN_BITS | 1);
+
+	if ((before & (EQUIC_SEEN_HALF - 1)) == EQUIC_SEEN_HALF - 1)
+		__sync_fetch_and_add(&seen->halves, 1);
 }
 
 INLINE void account(struct equic_source_state *state, const struct packet *p, __u32 reason,
@@ -75,10 +82,7 @@ INLINE void account(struct equic_source_state *state, const struct packet *p, __
 {
 	if (!state)
 		return;
-	__sync_fetch_and_add(&state->packets, 1);
-	__sync_fetch_and_add(&state->bytes, p->quic.len);
-	if (drops)
-		__sync_fetch_and_add(&state->drops, 1);
+	see(drops ? &state->dropped : &state->passed, p->quic.len);
 	if (reason < 32 && load.counted_reasons >> (reason & 31) & 1)
 		__sync_fetch_and_add(&state->refused, 1);
 	state->last_ns = p->now;
@@ -89,14 +93,16 @@ INLINE void account(struct equic_source_state *state, const struct packet *p, __
 static __noinline void explain_verdict(const struct packet *p, const struct equic_source *source,
 				       __u32 reason, bool dropped)
 {
+	const struct equic_cid none = {};
+
 	explain.packets++;
 	explain.reason = reason;
 	explain.service = p->service;
 	explain.dropped = dropped;
 	explain.version = p->quic.version;
 	explain.source = *source;
-	explain.dcid = p->quic.dcid;
-	explain.scid = p->quic.scid;
+	explain.dcid = p->quic.has_dcid ? p->quic.dcid : none;
+	explain.scid = p->quic.has_scid ? p->quic.scid : none;
 }
 
 #endif

@@ -39,8 +39,95 @@ impl std::fmt::Debug for equic_ring {
     }
 }
 
+impl equic_seen {
+    /// Packets counted so far.
+    #[must_use]
+    pub fn packets(self) -> u64 {
+        let half = u64::from(EQUIC_SEEN_HALF);
+        let recent = self.recent & (2 * half - 1);
+        let mut halves = self.halves;
+        if halves % 2 != recent / half {
+            // The two words are of different moments, a few packets apart: `halves` is behind just after
+            // a half was filled, or ahead just before. The first one cannot be ahead.
+            let behind = halves == 0 || recent % half < half / 2;
+            halves = if behind { halves.wrapping_add(1) } else { halves.wrapping_sub(1) };
+        }
+        halves.wrapping_mul(half).wrapping_add(recent % half)
+    }
+
+    /// Bytes of UDP payload in them; begins again at 2^50.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        let run_over = self.packets() >> EQUIC_SEEN_BITS;
+        (self.recent >> EQUIC_SEEN_BITS).wrapping_sub(run_over) & (u64::MAX >> EQUIC_SEEN_BITS)
+    }
+}
+
+impl equic_source_state {
+    /// Packets seen, whatever the verdict.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        self.passed.packets().saturating_add(self.dropped.packets())
+    }
+
+    /// Bytes of UDP payload in them.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.passed.bytes() + self.dropped.bytes()
+    }
+
+    /// Packets whose reason is a drop, those of a dry run included.
+    #[must_use]
+    pub fn drops(&self) -> u64 {
+        self.dropped.packets()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::{EQUIC_SEEN_BITS, EQUIC_SEEN_HALF, equic_seen, equic_source_state};
+
+    /// As `see` in stats.h; the second one is as it was before `halves` was counted.
+    fn see(seen: equic_seen, bytes: u64) -> [equic_seen; 2] {
+        let half = u64::from(EQUIC_SEEN_HALF);
+        let fills = seen.recent % half == half - 1;
+        let recent = seen.recent.wrapping_add(bytes << EQUIC_SEEN_BITS | 1);
+        let halves = seen.halves + u64::from(fills);
+        [equic_seen { recent, halves }, equic_seen { recent, ..seen }]
+    }
+
+    #[test]
+    fn packets_and_bytes_of_one_word_are_told_apart() {
+        let (mut seen, mut packets, mut bytes) = (equic_seen::default(), 0, 0_u64);
+        while packets < 5 * u64::from(EQUIC_SEEN_HALF) {
+            let len = [0, 1, 1_200, 65_535][packets as usize % 4];
+            let before = seen;
+            let late;
+            [seen, late] = see(before, len);
+            (packets, bytes) = (packets + 1, bytes + len);
+            assert_eq!((seen.packets(), seen.bytes()), (packets, bytes));
+            assert_eq!((late.packets(), late.bytes()), (packets, bytes), "halves is behind");
+            let torn = equic_seen { halves: seen.halves, ..before };
+            assert_eq!((torn.packets(), torn.bytes()), (packets - 1, bytes - len), "ahead");
+        }
+    }
+
+    #[test]
+    fn a_half_that_is_not_counted_for_long_makes_no_packets_up() {
+        let half = u64::from(EQUIC_SEEN_HALF);
+        let passed = equic_seen { recent: 2 * half - 1, halves: 0 };
+        assert_eq!(passed.packets(), 2 * half - 1);
+        let state = equic_source_state { passed, dropped: passed, ..Default::default() };
+        assert_eq!((state.packets(), state.drops()), (2 * (2 * half - 1), 2 * half - 1));
+    }
+
+    #[test]
+    fn bytes_begin_again_and_leave_the_packets_alone() {
+        let seen = equic_seen { recent: u64::MAX << EQUIC_SEEN_BITS | 5, halves: 0 };
+        let [seen, _] = see(seen, 11);
+        assert_eq!((seen.packets(), seen.bytes()), (6, 10));
+    }
+
     #[test]
     fn a_ring_shows_no_keys() {
         let ring = super::equic_ring { words: [0x0123_4567_89ab_cdef; 16] };

@@ -200,6 +200,35 @@ fn quota_follows_the_ledger() {
     });
 }
 
+/// What the program knows of a packet is in memory of the CPU's own, where the next one finds it.
+#[test]
+fn a_verdict_shows_nothing_of_the_packet_before() {
+    in_namespace(|| {
+        let gateway =
+            Gateway::load_with(&config("before"), ObjectSource::Embedded, LoadOptions::explain())
+                .unwrap();
+        let mut initial = Initial::from(A);
+        let judge = |frame: &[u8]| {
+            let verdict = gateway.judge(frame).unwrap().verdict.expect("it is to the service");
+            (verdict.reason, verdict.version, verdict.dcid.len(), verdict.scid.len())
+        };
+        // Often: the thread may change from one CPU to another between two packets.
+        for _ in 0..50 {
+            let long = initial.next();
+            assert_eq!(judge(&long), (Reason::New, Some(1), 16, 16));
+            let (mut short, mut cut) = (long.clone(), long.clone());
+            short[42] = 0x40;
+            assert_eq!(judge(&short), (Reason::Established, None, 0, 0));
+            assert_eq!(judge(&long), (Reason::Underway, Some(1), 16, 16));
+            // The Source Connection ID is behind the end of the payload.
+            cut.truncate(42 + 15);
+            cut[16..18].copy_from_slice(&(20 + 8 + 15_u16).to_be_bytes());
+            cut[38..40].copy_from_slice(&(8 + 15_u16).to_be_bytes());
+            assert_eq!(judge(&cut), (Reason::Truncated, Some(1), 16, 0));
+        }
+    });
+}
+
 #[test]
 fn the_exact_listener_wins() {
     in_namespace(|| {

@@ -240,6 +240,14 @@ fn connection_ids_follow_the_gateway_s_keys() {
         let own = first.ledger().unwrap().connection_ids(0).unwrap();
         assert!(holds(&first, own.expect("it is its own").generate().as_bytes()).is_ok());
         let old = ids.generate();
+        // What the gateway sends in its name; and nothing in the name of others.
+        let other = only.connection_ids(8).unwrap().expect("it has the ring").generate();
+        let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).unwrap();
+        let token = format.reset_token(&first.control().key_ring().unwrap(), old.as_bytes());
+        assert_eq!(ids.reset_token(old.as_bytes()).unwrap(), token.unwrap());
+        assert!(ids.open(other.as_bytes()).is_ok() && ids.reset_token(other.as_bytes()).is_err());
+        let mut marks = vec![ids.mark()];
+        assert_eq!(ids.mark(), marks[0], "nothing has changed");
         for _ in 0..5 {
             let id = ids.generate();
             let epoch = first.control().key_ring().unwrap().epoch();
@@ -250,6 +258,8 @@ fn connection_ids_follow_the_gateway_s_keys() {
             for _ in 0..2 {
                 first.control().rotate_keys().unwrap();
             }
+            assert!(!marks.contains(&ids.mark()), "IDs are to be replaced");
+            marks.push(ids.mark());
         }
         for _ in 0..4 {
             first.control().rotate_keys().unwrap();

@@ -241,12 +241,16 @@ fn a_flood_costs_no_more_copies_than_the_rate_allows() {
         let packets = capture.poll(NO_TIME).unwrap().len();
         assert!((5..=5 * cpus).contains(&packets), "{packets}");
         drop(capture);
-        // Events without a limit leave copies one of their own.
+        // Events that are off leave copies a limit of their own, and nothing is told of the flood.
         control.set("events", "off").unwrap();
+        let mut events = control.events().unwrap();
+        events.poll(NO_TIME).unwrap();
         let mut capture = control.capture(&CaptureFilter::default()).unwrap();
         flood();
         let packets = capture.poll(NO_TIME).unwrap().len();
         assert!((1..=100 * cpus).contains(&packets), "{packets}");
+        assert_eq!(events.poll(NO_TIME).unwrap().len(), 0);
+        assert_eq!(control.tallies().unwrap().events_lost, 0);
     });
 }
 

@@ -130,8 +130,8 @@ impl Plan {
             flood_pool: if args.quick { 4_000 } else { 20_000 },
             forged: "10.128.0.0/9",
             retry_above: "500/s",
-            // The server's own answers have no limit either.
-            answers_per_service: "off",
+            // The default.
+            answers_per_service: "1000000/s",
             max_connections: 32,
             new_per_source: "100/s burst 40",
             server_cpu,

@@ -235,8 +235,8 @@ fn notes_on_forged(plan: &Plan, arms: &[ArmResult]) -> Vec<String> {
         format!(
             "Retry by the server is `equic serve` as it comes: from 100 handshakes under way on it has clients prove \
              their addresses. In every other arm that is off (--retry-threshold off). The gateway has the limits from \
-             above and `retry = \"adaptive\"`: above {} without proof it answers Initials itself, in any number \
-             (answers_per_service = \"{}\").",
+             above and `retry = \"adaptive\"`: above {} without proof it answers Initials itself, up to \
+             answers_per_service = \"{}\".",
             plan.retry_above, plan.answers_per_service
         ),
     ];

@@ -42,7 +42,8 @@ pub(crate) struct Limits {
     /// New connections of all sources together
     #[arg(long, value_name = "RATE")]
     new_per_service: Option<Rate>,
-    /// Answers that the gateway gives in the server's name, to all sources together
+    /// Answers of each kind (Retry, Version Negotiation, stateless reset) that the gateway gives in the server's
+    /// name, to all sources together
     #[arg(long, value_name = "RATE")]
     answers_per_service: Option<Rate>,
     /// With `--retry adaptive`: new connections without proof, beyond which proof is asked for

@@ -99,7 +99,7 @@ pub struct GatewayConfig {
     /// Time for which a server's counts hold after its last sign of life; 100ms to 1m. Live.
     #[serde(with = "duration")]
     pub lease: Duration,
-    /// Drop events, per CPU. Live.
+    /// Drop events, per CPU; off: none, unlike rates that are limits. Live.
     pub events: Rate,
     /// Drop, rather than pass, packets with more VLAN tags or IPv6 extension headers than can be walked:
     /// the host might deliver them.
@@ -166,7 +166,7 @@ pub struct ServiceConfig {
     pub max_connections: u32,
     /// Clients that have to prove their address first.
     pub retry: Retry,
-    /// Answers of the gateway in the server's name.
+    /// Answers of the gateway in the server's name, of each kind: Retry, Version Negotiation, stateless reset.
     pub answers_per_service: Rate,
     /// With `retry = "adaptive"`: connections that clients without proof open; with more than these they
     /// have to bring some.
@@ -244,7 +244,8 @@ impl Default for ServiceConfig {
             policy: Policy::New,
             max_connections: 0,
             retry: Retry::Never,
-            answers_per_service: Rate::per_second(100_000, 100_000),
+            // More than 10 Gbit/s of Initials.
+            answers_per_service: Rate::per_second(1_000_000, 1_000_000),
             retry_above: Rate::per_second(500, 500),
             retry_hold: Duration::from_secs(30),
             new_per_source: Rate::OFF,

@@ -97,7 +97,7 @@ fn a_full_file_reads_and_writes_back() {
     assert_eq!(config.listeners().count(), 2 + 2 + 1 + 1 + 2 + 2);
     let text = toml::to_string(&config).unwrap();
     assert_eq!(Config::parse(&text).unwrap(), config, "{text}");
-    assert!(text.contains("answers_per_service = \"100000/s\""), "these are packets: {text}");
+    assert!(text.contains("answers_per_service = \"1000000/s\""), "these are packets: {text}");
     assert!(text.contains("bytes_per_source = \"10MB/s burst 1MB\""), "{text}");
 }
 

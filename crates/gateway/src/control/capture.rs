@@ -81,7 +81,7 @@ struct Heard(VecDeque<Vec<u8>>);
 const WAITING: usize = 4096;
 /// Time for which the program goes on copying without a sign of whoever captures.
 const LEASE: Duration = Duration::from_secs(2);
-/// Packets per second and CPU where the gateway's own events have no limit.
+/// Packets per second and CPU where the gateway's own events are off.
 const USUAL: Rate = Rate::per_second(100, 100);
 /// Bytes of a record in front of the packet's.
 const HEAD: usize = std::mem::offset_of!(abi::equic_captured, bytes);
@@ -102,7 +102,7 @@ unsafe extern "C" fn hear(heard: *mut c_void, data: *mut c_void, size: libbpf_sy
 
 impl Control {
     /// Captures packets that the gateway drops from now on, sampled: those that the filter wants, at most as many per
-    /// second and CPU as the gateway's `events` say (100 if these have no limit). The program copies nothing while
+    /// second and CPU as the gateway's `events` say (100 if these are off). The program copies nothing while
     /// nobody captures.
     ///
     /// What is captured are clients' packets, with their addresses. It takes the privileges of [`Control::open`].

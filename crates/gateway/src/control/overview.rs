@@ -168,9 +168,9 @@ impl Control {
                     let own = (service.overrides != 0).then(find).flatten();
                     own.unwrap_or(service.max_connections)
                 }),
-                packets: state.packets,
-                bytes: state.bytes,
-                drops: state.drops,
+                packets: state.packets(),
+                bytes: state.bytes(),
+                drops: state.drops(),
                 last_reason: Reason::from_number(state.last_reason),
             });
         }

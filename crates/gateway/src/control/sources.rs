@@ -114,12 +114,12 @@ impl Control {
         all.sort_by_key(|(source, state, count)| {
             let state = state.map(|(_, state)| state).unwrap_or_default();
             let rank = match by {
-                SortBy::Packets => state.packets,
-                SortBy::Bytes => state.bytes,
-                SortBy::Drops => state.drops,
+                SortBy::Packets => state.packets(),
+                SortBy::Bytes => state.bytes(),
+                SortBy::Drops => state.drops(),
                 SortBy::Connections => (*count).into(),
             };
-            (Reverse(rank), Reverse(state.packets), source.addr())
+            (Reverse(rank), Reverse(state.packets()), source.addr())
         });
         all.truncate(top);
         let now = sys::monotonic_ns();
@@ -155,9 +155,9 @@ impl Control {
                         .filter(|max| *max != 0)
                         .min()
                         .unwrap_or(0),
-                    packets: state.map_or(0, |state| state.packets),
-                    bytes: state.map_or(0, |state| state.bytes),
-                    drops: state.map_or(0, |state| state.drops),
+                    packets: state.map_or(0, |state| state.packets()),
+                    bytes: state.map_or(0, |state| state.bytes()),
+                    drops: state.map_or(0, |state| state.drops()),
                     first_seen_ms: state.map(|state| ms_since(state.first_ns)),
                     last_seen_ms: state.map(|state| ms_since(state.last_ns)),
                     last_reason: state.and_then(|state| Reason::from_number(state.last_reason)),

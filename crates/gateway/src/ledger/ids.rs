@@ -52,6 +52,9 @@ impl Ledger {
     }
 }
 
+/// A place that no server has: there are 16.
+const NO_PLACE: u8 = u8::MAX;
+
 fn generator(place: u8, instance: u8, ring: KeyRing) -> std::result::Result<IdGenerator, IdError> {
     let (length, server_id) = ID_FORMAT;
     IdGenerator::new(IdFormat::new(length, server_id)?, &[place, instance], ring)
@@ -60,10 +63,27 @@ fn generator(place: u8, instance: u8, ring: KeyRing) -> std::result::Result<IdGe
 impl ConnectionIds {
     /// Bytes of every ID.
     pub const LEN: usize = ID_FORMAT.0;
+    /// Offset of the byte that is the number of the instance: the last one of the server ID, which is behind the first byte.
+    pub const INSTANCE_AT: usize = ID_FORMAT.1;
 
     /// An ID that was not given out before.
     pub fn generate(&self) -> ConnectionId {
         self.with(IdGenerator::generate)
+    }
+
+    /// The stateless reset token of an ID that this process made at its place (RFC 9000 s.10.3.2): the one that the gateway
+    /// sends when this process is dead.
+    ///
+    /// # Errors
+    /// As [`IdGenerator::reset_token`]; [`IdError::Forged`] for IDs of another place or instance, whose server may live.
+    pub fn reset_token(&self, id: &[u8]) -> std::result::Result<[u8; 16], IdError> {
+        self.with(|generator| generator.reset_token(id))
+    }
+
+    /// A number that is another one once IDs are made with another key, or name another place. The IDs that were given
+    /// out before are to be replaced then: their key will be gone, or another server has their place.
+    pub fn mark(&self) -> u64 {
+        self.with_place(|place, generator| generator.mark() ^ u64::from(place))
     }
 
     /// True if a server of the gateway's services made the ID, by the ring as it is now.
@@ -75,10 +95,15 @@ impl ConnectionIds {
     }
 
     fn with<T>(&self, what: impl FnOnce(&IdGenerator) -> T) -> T {
+        self.with_place(|_, generator| what(generator))
+    }
+
+    fn with_place<T>(&self, what: impl FnOnce(u8, &IdGenerator) -> T) -> T {
         let Inner { ledger, instance, made } = &*self.0;
         let mut made = lock(made);
         if let Ok(Some(ring)) = ledger.key_ring() {
-            let place = ledger.place().unwrap_or(made.0);
+            // Who has lost its place to another server must not go on to name it.
+            let place = ledger.place().unwrap_or(NO_PLACE);
             let other = (place != made.0).then(|| generator(place, *instance, ring.clone()));
             match other {
                 Some(Ok(other)) => *made = (place, other),
@@ -86,6 +111,6 @@ impl ConnectionIds {
                 Some(Err(_)) | None => made.1.set_ring(ring),
             }
         }
-        what(&made.1)
+        what(made.0, &made.1)
     }
 }

@@ -111,7 +111,7 @@ pub struct Service {
     pub fragments: FragmentPolicy,
     /// Initials that have to prove their address.
     pub retry: RetryPolicy,
-    /// Answers that the gateway gives in the server's name.
+    /// Answers that the gateway gives in the server's name, of each kind.
     pub answers_per_service: Rate,
     /// Openings without proof from which on the service asks for some, if it is adaptive.
     pub retry_above: Rate,

@@ -237,7 +237,10 @@ pub struct Model {
     prefixes: HashMap<PrefixKey, u64>,
     fragments: HashMap<FragmentKey, Fragmented>,
     new_per_service: HashMap<usize, u64>,
-    answers_per_service: HashMap<usize, u64>,
+    // Each kind of answer has a bucket of its own, of the rate answers_per_service.
+    retries_per_service: HashMap<usize, u64>,
+    negotiations_per_service: HashMap<usize, u64>,
+    resets_per_service: HashMap<usize, u64>,
     packets_per_service: HashMap<usize, u64>,
     unproven_per_service: HashMap<usize, u64>,
     adaptive: HashMap<usize, Adaptive>,
@@ -514,7 +517,7 @@ impl Model {
         if d.first_fragment.is_some() || is_group(d.dst) {
             return Reason::UnknownVersion;
         }
-        let tat = self.answers_per_service.entry(number).or_insert(0);
+        let tat = self.negotiations_per_service.entry(number).or_insert(0);
         if !service.answers_per_service.charge(tat, 1, now) {
             return Reason::RateAnswers;
         }
@@ -608,7 +611,7 @@ impl Model {
             .filter(|_| all_gone && !unanswerable)
             .and_then(|(ring, payload)| reset::packet(ring, payload));
         let Some(packet) = packet else { return Reason::Established };
-        let tat = self.answers_per_service.entry(number).or_insert(0);
+        let tat = self.resets_per_service.entry(number).or_insert(0);
         if !service.answers_per_service.charge(tat, 1, now) {
             return Reason::RateAnswers;
         }
@@ -650,7 +653,7 @@ impl Model {
         if d.first_fragment.is_some() || is_group(d.dst) {
             return Err(Reason::Unproved);
         }
-        let tat = self.answers_per_service.entry(number).or_insert(0);
+        let tat = self.retries_per_service.entry(number).or_insert(0);
         if !service.answers_per_service.charge(tat, 1, now) {
             return Err(Reason::RateAnswers);
         }

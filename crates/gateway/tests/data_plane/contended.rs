@@ -64,6 +64,7 @@ fn a_bucket_is_charged_exactly_by_all_cpus() {
     assert_eq!(packets(Reason::RatePackets), all - BURST);
     let (_, source) = report.sources.iter().next().expect("the source");
     assert_eq!((report.sources.len(), source.packets, source.drops), (1, all, all - BURST));
+    assert_eq!(source.bytes, 100 * all, "of payload");
 }
 
 /// A word that changes under the program's hands again and again: refused and tallied, and no hang.

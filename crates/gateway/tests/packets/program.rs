@@ -738,9 +738,9 @@ impl Program {
             let state: abi::equic_source_state = from_bytes(&value);
             let key = SourceKey { addr: source.addr, scope: source.service };
             let source = SourceReport {
-                packets: state.packets,
-                bytes: state.bytes,
-                drops: state.drops,
+                packets: state.packets(),
+                bytes: state.bytes(),
+                drops: state.drops(),
                 first_ns: state.first_ns,
                 last_ns: state.last_ns,
                 last_reason: reason(state.last_reason),

@@ -7,6 +7,8 @@
 //! half, `equic lab bench`.
 //!
 //! `--quick`, `--markdown`, `--json`: as there. The result is in out/bench-gateway/program.json too.
+//! `--object FILE` measures each way through the program of that file too, in the same rounds: what a
+//! change of the program brings. It has to be of the same version of `abi.h`.
 
 mod packets;
 mod program;
@@ -100,7 +102,7 @@ fn ledger(sources: u32, rounds: usize, rng: &mut SmallRng) -> Result<Pair> {
 }
 
 fn tables(costs: &Costs) -> [Table; 2] {
-    let columns = [
+    let mut columns = vec![
         Column::text("path"),
         Column::number("per packet").unit("ns"),
         Column::number("times null"),
@@ -109,13 +111,21 @@ fn tables(costs: &Costs) -> [Table; 2] {
         Column::number("95 % interval"),
         Column::number("aim"),
     ];
+    let compared = costs.program.paths.iter().any(|row| row.times_other.is_some());
+    if compared {
+        columns.extend([Column::number("times other"), Column::number("95 % interval")]);
+    }
     let mut program = Table::new(columns).title("XDP program, BPF_PROG_TEST_RUN");
     for row in costs.program.references.iter().chain(&costs.program.paths) {
         let [nanos, _] = row.nanos.cells(0);
         let [null, null_interval] = row.times_null.cells(1);
         let [times, interval] = row.times_reference.cells(2);
         let aim = row.aim.map_or_else(String::new, |aim| format!("<= {aim}"));
-        program.row([row.what.to_owned(), nanos, null, null_interval, times, interval, aim]);
+        let mut cells = vec![row.what.to_owned(), nanos, null, null_interval, times, interval, aim];
+        if compared {
+            cells.extend(row.times_other.as_ref().map_or_else(Default::default, |f| f.cells(2)));
+        }
+        program.row(cells);
     }
     let columns = [
         Column::text("open and close a connection"),
@@ -139,7 +149,15 @@ fn out() -> std::path::PathBuf {
 
 fn main() -> Result<()> {
     // cargo adds `--bench`.
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let mut other = None;
+    if let Some(at) = arguments.iter().position(|argument| argument == "--object") {
+        arguments.remove(at);
+        if at == arguments.len() {
+            return Err("`--object` wants a file".into());
+        }
+        other = Some(ObjectSource::Path(arguments.remove(at).into()));
+    }
     let known = ["--quick", "--markdown", "--json"];
     if let Some(unknown) = arguments.iter().find(|argument| !known.contains(&argument.as_str())) {
         return Err(format!("`{unknown}` is none of {}", known.join(", ")).into());
@@ -154,7 +172,7 @@ fn main() -> Result<()> {
             eprint!("\rround {round} of {rounds}{end}");
         }
     };
-    let program = program::measure(rounds, &mut rng, &tell)?;
+    let program = program::measure(rounds, other.as_ref(), &mut rng, &tell)?;
     let ledger = [1, 50_000].map(|sources| ledger(sources, rounds, &mut rng));
     let ledger = ledger.into_iter().collect::<Result<_>>()?;
     let report = Report {

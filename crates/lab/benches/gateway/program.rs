@@ -52,13 +52,14 @@ struct Round {
 
 impl Path {
     fn new(
+        object: &ObjectSource,
         what: &'static str,
         expected: Option<&'static str>,
         aim: Option<f64>,
         settings: &[(&str, &str)],
         frame: Vec<u8>,
     ) -> Result<Path> {
-        let gateway = Gateway::load(&Config::for_port(443), ObjectSource::Embedded)?;
+        let gateway = Gateway::load(&Config::for_port(443), object.clone())?;
         for (key, value) in settings {
             gateway.control().set(key, value)?;
         }
@@ -135,13 +136,17 @@ fn dropping(programs: &Programs, which: Program, frame: &[u8], repeat: u32) -> R
 }
 
 /// Ways through the program to a service that nothing is asked of but what `settings` says.
-fn paths() -> Result<Vec<Path>> {
+fn paths(object: &ObjectSource) -> Result<Vec<Path>> {
+    let path = |what, expected, aim, settings: &[(&str, &str)], frame| {
+        Path::new(object, what, expected, aim, settings, frame)
+    };
+
     let limit = [("max_connections", "4"), ("handshake_timeout", "100ms")];
     let strict = [("max_connections", "4"), ("policy", "strict")];
     let denied =
-        Path::new("denied source", Some("denied"), Some(2.5), &FEATURES, packets::short_header())?;
+        path("denied source", Some("denied"), Some(2.5), &FEATURES, packets::short_header())?;
     denied.gateway.control().deny("198.51.100.0/24".parse()?, None)?;
-    let all = Path::new(
+    let all = path(
         "established, every feature on",
         Some("established"),
         None,
@@ -150,27 +155,15 @@ fn paths() -> Result<Vec<Path>> {
     )?;
     all.gateway.control().deny("203.0.113.0/24".parse()?, None)?;
     let mut paths = vec![
-        Path::new("not to a service", None, None, &[], packets::elsewhere())?,
-        Path::new(
-            "established, no limits",
-            Some("established"),
-            None,
-            &[],
-            packets::short_header(),
-        )?,
+        path("not to a service", None, None, &[], packets::elsewhere())?,
+        path("established, no limits", Some("established"), None, &[], packets::short_header())?,
         all,
         denied,
         // A source that opened nothing for that long is not looked up among the handshakes: the state a
         // flood over the quota is in once it lasts.
-        Path::new(
-            "over quota, policy new",
-            Some("quota"),
-            Some(2.5),
-            &limit,
-            packets::initial(1, 2),
-        )?
-        .holding(5)?,
-        Path::new(
+        path("over quota, policy new", Some("quota"), Some(2.5), &limit, packets::initial(1, 2))?
+            .holding(5)?,
+        path(
             "over quota, policy strict",
             Some("quota_strict"),
             Some(2.5),
@@ -178,21 +171,25 @@ fn paths() -> Result<Vec<Path>> {
             packets::short_header(),
         )?
         .holding(5)?,
-        Path::new("new connection, through all buckets", Some("new"), None, &FEATURES, Vec::new())?
+        path("new connection, through all buckets", Some("new"), None, &FEATURES, Vec::new())?
             .each_new(packets::openings)?,
     ];
-    paths.extend(proving()?);
+    paths.extend(proving(object)?);
     Ok(paths)
 }
 
 /// Those on which addresses and connection IDs prove themselves, and those that are answered.
-fn proving() -> Result<Vec<Path>> {
+fn proving(object: &ObjectSource) -> Result<Vec<Path>> {
+    let path = |what, expected, aim, settings: &[(&str, &str)], frame| {
+        Path::new(object, what, expected, aim, settings, frame)
+    };
+
     let ids = [&FEATURES[..], &[("check_ids", "true")]].concat();
     let retry = [&FEATURES[..], &[("retry", "always"), ("answers_per_service", "off")]].concat();
     let versions =
         [&FEATURES[..], &[("version_negotiation", "true"), ("answers_per_service", "off")]]
             .concat();
-    let mut all = Path::new(
+    let mut all = path(
         "established, every feature and ID check",
         Some("established"),
         Some(4.0),
@@ -201,26 +198,20 @@ fn proving() -> Result<Vec<Path>> {
     )?;
     all.gateway.control().deny("203.0.113.0/24".parse()?, None)?;
     all.frames = vec![packets::to_proven_id(&all.gateway.control().key_ring()?)?];
-    let mut id = Path::new("forged short header", Some("forged_id"), Some(3.0), &ids, Vec::new())?;
+    let mut id = path("forged short header", Some("forged_id"), Some(3.0), &ids, Vec::new())?;
     id.frames = vec![packets::forged(&id.gateway.control().key_ring()?)?];
     let mut forged =
-        Path::new("token that does not hold", Some("bad_token"), Some(6.0), &retry, Vec::new())?;
+        path("token that does not hold", Some("bad_token"), Some(6.0), &retry, Vec::new())?;
     forged.frames = vec![packets::with_forged_token(&forged.gateway.control().key_ring()?)?];
     Ok(vec![
         all,
         id,
         forged,
-        Path::new(
-            "token that holds, connection let in",
-            Some("proved"),
-            Some(6.0),
-            &retry,
-            vec![],
-        )?
-        .each_with_token()?,
-        Path::new("Retry made", Some("retry_sent"), Some(12.0), &retry, vec![])?
+        path("token that holds, connection let in", Some("proved"), Some(6.0), &retry, vec![])?
+            .each_with_token()?,
+        path("Retry made", Some("retry_sent"), Some(12.0), &retry, vec![])?
             .each_new(packets::openings)?,
-        Path::new(
+        path(
             "Version Negotiation made",
             Some("version_negotiation_sent"),
             Some(6.0),
@@ -243,6 +234,9 @@ pub(crate) struct Row {
     pub times_reference: Figure,
     /// At most so many times the reference's.
     pub aim: Option<f64>,
+    /// The same, as a multiple of another object's in the same round, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub times_other: Option<Figure>,
 }
 
 impl Row {
@@ -253,6 +247,7 @@ impl Row {
         rng: &mut SmallRng,
     ) -> Result<Row> {
         Ok(Row {
+            times_other: None,
             what,
             nanos: Figure::of(rounds.iter().map(|round| round.ours), rng)?,
             times_null: Figure::ratio(rounds.iter().map(|round| (round.null, round.ours)), rng)?,
@@ -314,11 +309,17 @@ fn references(bases: &[Bases], rng: &mut SmallRng) -> Result<Vec<Row>> {
     rows.into_iter().map(row).collect()
 }
 
-/// Measures every path so often, in random order.
-pub(crate) fn measure(rounds: usize, rng: &mut SmallRng, tell: &dyn Fn(usize)) -> Result<Costs> {
+/// Measures every path so often, in random order; and with each that of another object, if there is one.
+pub(crate) fn measure(
+    rounds: usize,
+    other: Option<&ObjectSource>,
+    rng: &mut SmallRng,
+    tell: &dyn Fn(usize),
+) -> Result<Costs> {
     let source: std::net::SocketAddr = SOURCE.parse()?;
     let programs = Programs::load(source.ip())?;
-    let (mut paths, mut bases) = (paths()?, Vec::new());
+    let mut others = other.map(paths).transpose()?.unwrap_or_default();
+    let (mut paths, mut bases) = (paths(&ObjectSource::Embedded)?, Vec::new());
     let frame = packets::short_header();
     // One number more than there are paths: the turn of the reference's variants.
     let mut order: Vec<usize> = (0..=paths.len()).collect();
@@ -326,16 +327,28 @@ pub(crate) fn measure(rounds: usize, rng: &mut SmallRng, tell: &dyn Fn(usize)) -
         order.shuffle(rng);
         for index in &order {
             match paths.get_mut(*index) {
-                Some(path) => path.round(&programs)?,
+                Some(path) => {
+                    let mut both = [Some(path), others.get_mut(*index)];
+                    both.shuffle(rng);
+                    for path in both.into_iter().flatten() {
+                        path.round(&programs)?;
+                    }
+                }
                 None => bases.push(Bases::measure(&programs, &frame)?),
             }
         }
         tell(round + 1);
     }
     let mut rows = Vec::new();
-    for path in paths {
+    for (index, path) in paths.iter().enumerate() {
         path.check(rounds)?;
-        rows.push(Row::new(path.what, path.aim, &path.rounds, rng)?);
+        let mut row = Row::new(path.what, path.aim, &path.rounds, rng)?;
+        if let Some(other) = others.get(index) {
+            other.check(rounds)?;
+            let pairs = other.rounds.iter().zip(&path.rounds);
+            row.times_other = Some(Figure::ratio(pairs.map(|(a, b)| (a.ours, b.ours)), rng)?);
+        }
+        rows.push(row);
     }
     let call = |bases: &Bases| (bases.more_calls - bases.reference) / f64::from(CALLS);
     Ok(Costs {

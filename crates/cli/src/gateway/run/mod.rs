@@ -129,6 +129,12 @@ pub(super) fn run(args: &Args) -> Done {
             .ok();
         let running = args.attachment.start_to_keep(&config)?;
         let events = if args.events { Some(running.gateway.control().events()?) } else { None };
+        if args.events && config.gateway.events.is_off() {
+            journal.warning(
+                format_args!("no drops will be shown: `events` is off (`equic gateway set events=100/s`)"),
+                || json!({ "event": "trouble", "about": "events", "what": "`events` is off" }),
+            );
+        }
         let host = args.handover.settle(&running, &config)?;
         // What is changed from the moment that it says to be ready is told of.
         let changes = Changes::new(running.gateway.control());

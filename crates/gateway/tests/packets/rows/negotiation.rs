@@ -188,10 +188,20 @@ fn with_retry() -> Vec<Script> {
         takes("a version that is not taken is not asked for proof", TakenVersions::V2)
             .service(|service| service.retry = RetryPolicy::Always)
             .packet(v4(full()), NewVersion),
-        both("they share a rate")
+        both("a flood of unknown versions takes nothing from Retry")
             .service(|service| service.answers_per_service = Rate::per_second(1, 1))
             .packet(v4(unknown()), VersionNegotiationSent)
-            .packet(v4(full()), RateAnswers),
+            .packets(20, &v4(unknown()), RateAnswers)
+            .packet(v4(full()), RetrySent)
+            .packet(v4(full()), RateAnswers)
+            .wait(SECOND)
+            .packet(v4(full()), RetrySent)
+            .packet(v4(unknown()), VersionNegotiationSent),
+        both("and a flood of Initials nothing from Version Negotiation")
+            .service(|service| service.answers_per_service = Rate::per_second(1, 1))
+            .packet(v4(full()), RetrySent)
+            .packets(20, &v4(full()), RateAnswers)
+            .packet(v4(unknown()), VersionNegotiationSent),
         both("a short answer after a long one has nothing of it")
             .packet(v4(ids(255, 255)), VersionNegotiationSent)
             .packet(v4(full()), RetrySent)

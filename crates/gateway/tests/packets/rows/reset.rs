@@ -32,6 +32,10 @@ fn alive(what: &str) -> Script {
     case(&format!("resets: {what}")).service(|service| service.stateless_reset = true)
 }
 
+fn unknown() -> Packet {
+    v4(padded(&[initial().version(UNKNOWN)], 1200))
+}
+
 fn known(len: usize) -> Packet {
     v4(short_to(&KNOWN, len))
 }
@@ -168,13 +172,23 @@ fn charges() -> Vec<Script> {
             .packet(v4(short(30)), Established)
             .wait(SECOND)
             .packet(known(30), ResetSent),
-        dead("they share their rate with other answers")
+        dead("other answers take nothing from them")
             .live(|service| {
                 service.version_negotiation = true;
                 service.answers_per_service = Rate::per_second(1, 1);
             })
-            .packet(v4(padded(&[initial().version(UNKNOWN)], 1200)), VersionNegotiationSent)
+            .packet(unknown(), VersionNegotiationSent)
+            .packets(5, &unknown(), RateAnswers)
+            .packet(known(30), ResetSent)
             .packet(known(30), RateAnswers),
+        dead("nor they from other answers")
+            .live(|service| {
+                service.version_negotiation = true;
+                service.answers_per_service = Rate::per_second(1, 1);
+            })
+            .packet(known(30), ResetSent)
+            .packets(5, &known(30), RateAnswers)
+            .packet(unknown(), VersionNegotiationSent),
         dead("the packet is charged to its source as ever")
             .live(|service| service.packets_per_source = Rate::per_second(1, 1))
             .packet(known(30), ResetSent)

@@ -1,0 +1,175 @@
+//! Whose clients are sent stateless resets (docs/policy.md s.14): of servers that are known to be dead, and of no others,
+//! whichever process looks after the gateway.
+
+use equic_gateway::{Action, Config, Control, Gateway, ID_FORMAT, Reason, TokenKeys};
+use equic_token::{IdFormat, IdGenerator};
+
+use crate::support::{self, Child, await_that, config, in_namespace, udp};
+use crate::{BpfFs, load};
+
+/// A gateway that answers for dead servers.
+fn resetting(what: &str) -> Config {
+    let mut config = config(what);
+    config.services[0].stateless_reset = true;
+    config
+}
+
+/// What becomes of a packet of a connection to a server that has made IDs with the gateway's keys.
+struct Client {
+    frame: Vec<u8>,
+}
+
+impl Client {
+    fn of(gateway: &Gateway) -> Client {
+        let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).unwrap();
+        let ring = gateway.control().key_ring().unwrap();
+        let id = IdGenerator::new(format, &[0, 0], ring).unwrap().generate();
+        let payload = [&[0x41], id.as_bytes(), &[7; 30]].concat();
+        let (from, to) = ("192.0.2.1:4000", support::SERVER_V4);
+        Client { frame: udp(from.parse().unwrap(), to.parse().unwrap(), &payload) }
+    }
+
+    fn is_told(&self, gateway: &Gateway) -> bool {
+        let run = gateway.test_run(&self.frame, None).unwrap();
+        assert!(matches!(run.action, Action::Pass | Action::Answer), "{run:?}");
+        run.action == Action::Answer
+    }
+}
+
+/// A server that joins and makes IDs, and ends when it is killed.
+fn server(config: &Config) -> Child {
+    let server = Child::start("maker", &config.gateway.name);
+    server.ready();
+    server
+}
+
+/// A server that leaves its place and runs on.
+fn leaver(config: &Config, control: &Control) -> Child {
+    let leaver = Child::start("leaver", &config.gateway.name);
+    leaver.ready();
+    // It was seen there.
+    control.sweep().unwrap();
+    control.set("max_connections", LEAVE).unwrap();
+    leaver.ready();
+    leaver
+}
+
+/// The quota that tells a server to leave.
+const LEAVE: &str = "77";
+
+/// The part of a child, if this is one of these roles.
+pub(crate) fn child(role: &str, name: &str) -> bool {
+    let join = || {
+        let control = Control::open(Some(name)).unwrap();
+        let ledger = control.join_checking(role, TokenKeys::TakeForIds).unwrap();
+        (control, ledger)
+    };
+    match role {
+        "maker" => {
+            let _joined = join();
+            support::say_ready_and_wait();
+        }
+        "leaver" => {
+            let (control, ledger) = join();
+            println!("READY");
+            let limit = || control.services().unwrap()[0].max_connections;
+            await_that("it is told to leave", || limit().to_string() == LEAVE);
+            drop(ledger);
+            support::say_ready_and_wait();
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Kills a server, and waits until the gateway has taken its place from it and knows that it is dead.
+fn kill(gateway: &Gateway, server: &Child) {
+    let control = gateway.control();
+    control.sweep().unwrap();
+    let before = control.swept().ledgers;
+    server.kill();
+    await_that("its place is free", || control.swept().ledgers > before);
+    control.sweep().unwrap();
+}
+
+#[test]
+fn who_left_and_lives_holds_back_resets_until_it_ends() {
+    in_namespace(|| {
+        let config = resetting("left");
+        let gateway = Gateway::load(&config, equic_gateway::ObjectSource::Embedded).unwrap();
+        let (client, control) = (Client::of(&gateway), gateway.control());
+        assert!(!client.is_told(&gateway), "nobody has died yet");
+        let left = leaver(&config, control);
+        let dies = server(&config);
+        control.sweep().unwrap();
+        assert!(!client.is_told(&gateway), "one has a place");
+
+        kill(&gateway, &dies);
+        for _ in 0..3 {
+            control.sweep().unwrap();
+            assert!(!client.is_told(&gateway), "the one that left may serve still");
+        }
+        left.kill();
+        control.sweep().unwrap();
+        assert!(client.is_told(&gateway), "now all are dead");
+
+        // Whoever comes ends the resets with its first step.
+        let next = server(&config);
+        assert!(!client.is_told(&gateway));
+        next.kill();
+        await_that("it is dead, too", || client.is_told(&gateway));
+        let counters = control.counters().unwrap();
+        let sent = counters.iter().find(|row| row.reason == Reason::ResetSent);
+        assert!(sent.is_some_and(|row| row.packets >= 2), "{counters:?}");
+    });
+}
+
+#[test]
+fn who_takes_a_pinned_gateway_over_believes_who_was_gone() {
+    in_namespace(|| {
+        let fs = BpfFs::mount();
+        let config = resetting("gone");
+        let (first, _) = load(&config, &fs.dir()).unwrap();
+        let client = Client::of(&first);
+        let dies = server(&config);
+        assert!(!client.is_told(&first));
+        dies.kill();
+        await_that("it is known to be dead", || client.is_told(&first));
+
+        drop(first);
+        let (second, taken) = load(&config, &fs.dir()).unwrap();
+        assert!(taken.is_some(), "it is the same gateway");
+        for _ in 0..3 {
+            second.control().sweep().unwrap();
+            assert!(
+                client.is_told(&second),
+                "this process has seen nobody, and believes the other"
+            );
+        }
+    });
+}
+
+#[test]
+fn what_the_process_before_could_not_tell_is_not_gone() {
+    in_namespace(|| {
+        let fs = BpfFs::mount();
+        let config = resetting("unsure");
+        let (first, _) = load(&config, &fs.dir()).unwrap();
+        let client = Client::of(&first);
+        let left = leaver(&config, first.control());
+        let dies = server(&config);
+        kill(&first, &dies);
+        assert!(!client.is_told(&first));
+
+        drop(first);
+        let (second, taken) = load(&config, &fs.dir()).unwrap();
+        assert!(taken.is_some(), "it is the same gateway");
+        // Who left is unknown to this process, which cannot watch it: whoever dies, it may live.
+        let dies = server(&config);
+        kill(&second, &dies);
+        assert!(!client.is_told(&second));
+        left.kill();
+        second.control().sweep().unwrap();
+        assert!(!client.is_told(&second), "nobody can tell");
+    });
+}
