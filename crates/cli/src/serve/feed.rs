@@ -10,7 +10,6 @@ use serde_json::json;
 
 use super::Args;
 use super::admission::Exemptions;
-use super::ids::KeySource;
 use crate::failure::{Done, Failure};
 use crate::gateway::attach::Running;
 use crate::gateway::status::check_service;
@@ -27,7 +26,7 @@ pub(super) struct Feeding {
 /// The way in which a server reaches its gateway.
 enum Through {
     /// It is this process's own.
-    Own(Control),
+    Own(Control, Ledger),
     /// With privileges: into its maps.
     Maps(Control, Ledger),
     /// Without: by its socket.
@@ -38,7 +37,7 @@ impl Feeding {
     /// The gateway's name.
     pub(super) fn name(&self) -> String {
         match &self.through {
-            Through::Own(control) | Through::Maps(control, _) => control.name(),
+            Through::Own(control, _) | Through::Maps(control, _) => control.name(),
             Through::Socket(ledger) => ledger.gateway_name(),
         }
     }
@@ -46,7 +45,7 @@ impl Feeding {
     /// The kernel's id of its program; behind a socket, nobody tells.
     pub(super) fn program_id(&self) -> Option<u32> {
         match &self.through {
-            Through::Own(control) | Through::Maps(control, _) => Some(control.program_id()),
+            Through::Own(control, _) | Through::Maps(control, _) => Some(control.program_id()),
             Through::Socket(_) => None,
         }
     }
@@ -54,7 +53,7 @@ impl Feeding {
     /// The means to find out which sources the quota is not for.
     pub(super) fn exempt(&self) -> Exemptions {
         match &self.through {
-            Through::Own(control) => Exemptions::of(control.clone(), None),
+            Through::Own(control, _) => Exemptions::of(control.clone(), None),
             Through::Maps(control, ledger) => Exemptions::of(control.clone(), Some(ledger.clone())),
             Through::Socket(ledger) => Exemptions::Ledger(ledger.clone()),
         }
@@ -63,16 +62,15 @@ impl Feeding {
     /// The ledger in a gateway of another process.
     pub(super) fn ledger(&self) -> Option<&Ledger> {
         match &self.through {
-            Through::Own(_) => None,
+            Through::Own(..) => None,
             Through::Maps(_, ledger) | Through::Socket(ledger) => Some(ledger),
         }
     }
 
-    /// The way to the gateway's key ring.
-    pub(super) fn keys(&self) -> KeySource {
+    /// The ledger by which connection IDs are made: also that of this process's own gateway.
+    pub(super) fn ledger_of_ids(&self) -> &Ledger {
         match &self.through {
-            Through::Own(control) => KeySource::Own(control.clone()),
-            Through::Maps(_, ledger) | Through::Socket(ledger) => KeySource::Ledger(ledger.clone()),
+            Through::Own(_, ledger) | Through::Maps(_, ledger) | Through::Socket(ledger) => ledger,
         }
     }
 
@@ -109,8 +107,13 @@ pub(super) fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
         args.attachment.apply(&mut config);
         let own = args.attachment.start(&config)?;
         let control = own.gateway.control().clone();
-        let service = own.gateway.ledger()?.service_at(0)?;
-        return Ok(Some(Feeding { through: Through::Own(control), service, own: Some(own) }));
+        let ledger = own.gateway.ledger()?;
+        let service = ledger.service_at(0)?;
+        return Ok(Some(Feeding {
+            through: Through::Own(control, ledger),
+            service,
+            own: Some(own),
+        }));
     }
     let keys = if args.retry_keys.is_some() { TokenKeys::Own } else { TokenKeys::TakeForIds };
     if let Some(path) = &args.gateway_socket {

@@ -241,6 +241,67 @@ fn a_reload_is_everything_or_nothing() {
     assert!(gateway.terminate().success());
 }
 
+/// Limits by prefix come, change and go with the file; and one that does not hold leaves those that there are.
+#[test]
+fn limits_by_prefix_are_reloaded() {
+    let Some(lab) = lab("cli-override", 1) else { return };
+    let daemon = Daemon::new("override");
+    let configure = |overrides: &[(&str, u32)]| {
+        let mut service = "max_connections = 2\n".to_owned();
+        for (prefixes, max) in overrides {
+            let _ = write!(
+                service,
+                "[[service.override]]\nprefixes = [{prefixes}]\nmax_connections = {max}\n"
+            );
+        }
+        daemon.configure("", "interfaces = [\"eth0\"]", &service);
+    };
+    // Whether the gateway's maps, as they are, let a source open one more that holds so many.
+    let lets_in = |source: &str, held: u32| {
+        let held = held.to_string();
+        let said =
+            daemon.equic(&["explain", "--json", "--src", source, "--connections", &held]).json();
+        match said["reason"].as_str() {
+            Some("new") => true,
+            Some("quota") => false,
+            other => panic!("{other:?}: {said}"),
+        }
+    };
+    // Up to which number it is let in, and no further.
+    let holds = |source: &str, limit: u32| lets_in(source, limit - 1) && !lets_in(source, limit);
+    configure(&[]);
+    let gateway = daemon.run(lab.server(), &[]);
+    assert!(holds("198.51.100.9", 2) && holds("2001:db8::1", 2));
+
+    configure(&[("\"198.51.100.0/24\"", 5), ("\"2001:db8::/32\"", 1)]);
+    daemon.equic(&["reload"]).ok();
+    assert!(holds("198.51.100.9", 5) && holds("198.51.100.200", 5) && holds("2001:db8::1", 1));
+    assert!(holds("192.0.2.1", 2) && holds("2001:db9::1", 2), "others have the service's");
+
+    // Another limit, a longer prefix in place of one, and one that is gone.
+    configure(&[("\"198.51.100.0/25\", \"203.0.113.7\"", 3)]);
+    gateway.signal(Signal::SIGHUP);
+    eventually("it is the new one", || holds("198.51.100.9", 3).then_some(()));
+    assert!(holds("203.0.113.7", 3));
+    assert!(holds("198.51.100.200", 2) && holds("2001:db8::1", 2));
+
+    for (wrong, why) in [
+        ("\"198.51.100.0/25\", \"198.51.100.0/25\"", "198.51.100.0/25"),
+        ("\"2001:db8::1/128\"", "2001:db8::1/128"),
+    ] {
+        configure(&[(wrong, 9)]);
+        let out = daemon.equic(&["reload"]);
+        assert!(out.code == Some(1) && out.stderr.contains(why), "{out:?}");
+        assert!(daemon.condition("reload").is_some_and(|told| told.contains(why)));
+        assert!(holds("198.51.100.9", 3) && holds("203.0.113.7", 3));
+    }
+
+    configure(&[]);
+    daemon.equic(&["reload"]).ok();
+    assert!(holds("198.51.100.9", 2) && holds("203.0.113.7", 2));
+    assert!(gateway.terminate().success());
+}
+
 #[test]
 fn without_a_file_there_is_nothing_to_reload() {
     let Some(lab) = lab("cli-nofile", 1) else { return };
@@ -308,6 +369,23 @@ fn a_file_can_be_checked() {
     assert!(waiting.contains("protects it when it comes"), "{waiting}");
     let fed = check(&quota("interfaces = [\"lo\"]\n[gateway.socket]\npath = \"/run/x\""));
     assert_eq!((fed.code, fed.stderr.as_str()), (Some(0), ""), "{fed:?}");
+    let ids = |gateway: &str, service: &str| {
+        let service =
+            format!("[[service]]\nname = \"web\"\nlisten = [\"443\"]\ncheck_ids = true\n{service}");
+        check(&format!("[gateway]\ninterfaces = [\"lo\"]\n{gateway}\n{service}"))
+    };
+    let socket = "[gateway.socket]\npath = \"/run/x\"";
+    for (doubt, why) in [
+        (ids("", ""), "only servers with CAP_SYS_ADMIN can take them"),
+        (ids(socket, "users = [\"root\"]\n"), "are not given them"),
+    ] {
+        assert_eq!(doubt.code, Some(0), "{doubt:?}");
+        let told =
+            doubt.stderr.contains("service.web.check_ids: clients of servers that do not make");
+        assert!(told && doubt.stderr.contains(why), "{doubt:?}");
+    }
+    let sound = ids(socket, "");
+    assert_eq!((sound.code, sound.stderr.as_str()), (Some(0), ""), "{sound:?}");
     std::fs::write(&path, doubtful).unwrap();
     let strict = equic(&["gateway", "check", "--strict", text_of(&path)]);
     assert_eq!(strict.code, Some(1), "{strict:?}");

@@ -37,6 +37,11 @@ name = "told"
 listen = ["447"]
 versions = "1"
 version_negotiation = true
+
+[[service]]
+name = "ids"
+listen = ["448"]
+check_ids = true
 "#;
 
 fn config() -> tempfile::NamedTempFile {
@@ -96,6 +101,17 @@ fn flags_describe_packets() {
         ("--src 192.0.2.9 --dport 447", "pass", "new"),
         ("--src 192.0.2.9 --dport 447 --quic-version 2", "answer", "version_negotiation_sent"),
         ("--src 2001:db8::9 --dport 447 --quic-version 0x1a", "answer", "version_negotiation_sent"),
+        // Nobody has the keys of this gateway: no such ID can be one of its servers'.
+        ("--src 192.0.2.9 --dport 448 --short", "drop", "forged_id"),
+        (
+            "--src 2001:db8::9 --dport 448 --short --dcid 6b0000010203040506070809",
+            "drop",
+            "forged_id",
+        ),
+        ("--src 192.0.2.9 --dport 448 --handshake", "drop", "forged_id"),
+        ("--src 192.0.2.9 --dport 448 --0rtt", "drop", "forged_id"),
+        ("--src 192.0.2.9 --dport 448", "pass", "new"),
+        ("--src 203.0.113.7 --dport 448 --short", "pass", "allowed"),
     ];
     for (flags, verdict, reason) in cases {
         let said = explain(config.path(), flags);

@@ -2,7 +2,8 @@
 
 use std::net::UdpSocket;
 
-use equic_gateway::{Control, Ledger, TokenKeys};
+use equic_gateway::{Control, ID_FORMAT, Ledger, TokenKeys};
+use equic_token::{IdFormat, IdGenerator};
 
 use crate::stage::{Host, Link, Stage};
 
@@ -44,6 +45,21 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     let drops = forged();
     assert_eq!(drops.packets, drops.dropped);
     assert!(stage.source(other.v4()).is_empty(), "nothing is kept of them");
+
+    // `explain` judges IDs with the gateway's keys.
+    let ring = Control::open(Some(&stage.name)).expect("root may look").key_ring().expect("keys");
+    let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).expect("a format");
+    let id = IdGenerator::new(format, &[0, 0], ring).expect("random numbers").generate();
+    let explained = |id: &[u8]| {
+        let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let said =
+            stage.equic(&["explain", "--json", "--src", "192.0.2.9", "--short", "--dcid", &id]);
+        said.json()["reason"].clone()
+    };
+    assert_eq!(explained(id.as_bytes()), "established");
+    let mut other_id = id.as_bytes().to_vec();
+    other_id[ID_FORMAT.0 - 1] ^= 1;
+    assert_eq!(explained(&other_id), "forged_id");
 
     // A client that moves goes on with another ID, which came in a NEW_CONNECTION_ID frame; and its packets come
     // to another of the server's sockets.
