@@ -41,6 +41,13 @@ for api in handles paper; do
 		-o "$program" $words -Wl,-rpath,"$prefix/lib"
 done
 
+# For the servers that want a certificate.
+if [ ! -e "$out/certificate.pem" ]; then
+	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj /CN=localhost \
+		-keyout "$out/key.pem" -out "$out/certificate.pem.new" 2>/dev/null
+	mv "$out/certificate.pem.new" "$out/certificate.pem"
+fi
+
 # Made again when what it is made of changes.
 venv=$out/venv
 wanted=$(cat examples/aioquic/requirements.txt bindings/python/pyproject.toml bindings/python/equic/*.py | sha256sum)
@@ -54,6 +61,32 @@ if [ "$(cat "$venv/made-of" 2>/dev/null)" != "$wanted" ]; then
 	"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "$out/python"
 	echo "$wanted" >"$venv/made-of"
 fi
+# picoquic and picotls, which Debian does not have: their sources come with the Python package aiopquic, of which nothing
+# else is used, so that it does not matter which Python it is for.
+picoquic=$out/picoquic
+if ! cmp -s examples/picoquic/requirements.txt "$picoquic/made-of"; then
+	rm -rf "$picoquic"
+	mkdir -p "$picoquic"
+	"$venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary aiopquic --ignore-requires-python \
+		--dest "$picoquic" -r examples/picoquic/requirements.txt
+	tar -xzf "$picoquic"/aiopquic-*.tar.gz -C "$picoquic" --strip-components 1
+	third=$picoquic/third_party
+	ptls=$picoquic/ptls
+	cmake -S "$third/picotls" -B "$ptls" -Wno-dev -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS=-w >"$picoquic/log"
+	cmake --build "$ptls" -j 2 --target picotls-core picotls-openssl picotls-minicrypto >>"$picoquic/log"
+	cmake -S "$third/picoquic" -B "$picoquic/core" -Wno-dev -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS=-w \
+		-Dpicoquic_BUILD_TESTS=OFF -DBUILD_DEMO=OFF -DBUILD_HTTP=OFF -DBUILD_PQBENCH=OFF -DBUILD_LOGLIB=OFF \
+		-DBUILD_LOGREADER=OFF -DBUILD_PICO_SIM=OFF -DPTLS_INCLUDE_DIR="$third/picotls/include" \
+		-DPTLS_CORE_LIBRARY="$ptls/libpicotls-core.a" -DPTLS_OPENSSL_LIBRARY="$ptls/libpicotls-openssl.a" \
+		-DPTLS_MINICRYPTO_LIBRARY="$ptls/libpicotls-minicrypto.a" >>"$picoquic/log"
+	cmake --build "$picoquic/core" -j 2 --target picoquic-core >>"$picoquic/log"
+	cp examples/picoquic/requirements.txt "$picoquic/made-of"
+fi
+# shellcheck disable=SC2046 # a list of words
+cc -std=c11 -O2 -g -Wall -Wextra -Werror examples/picoquic/server.c -o "$out/serve-picoquic" \
+	-isystem "$picoquic/third_party/picoquic/picoquic" -isystem "$picoquic/third_party/picotls/include" \
+	"$picoquic/core/libpicoquic-core.a" "$picoquic"/ptls/libpicotls-{openssl,core,minicrypto}.a \
+	$(libequic pkg-config --cflags --libs equic) -lssl -lcrypto -lpthread -lm -Wl,-rpath,"$prefix/lib"
 [ "$what" != build ] || exit 0
 
 unformatted=$(gofmt -l bindings/go examples/quic-go)

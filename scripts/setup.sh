@@ -75,6 +75,8 @@ if [ "$what" = examples ] || [ "$what" = interop ]; then
 	packages="$packages cmake g++ python3"
 	# For examples/ngtcp2.
 	packages="$packages libngtcp2-dev libngtcp2-crypto-gnutls-dev libgnutls28-dev"
+	# For examples/picoquic, and certificates.
+	packages="$packages libssl-dev openssl"
 	case "$(command -v python3 || echo /usr/bin/python3)" in
 	/usr/bin/*) packages="$packages python3-venv" ;;
 	esac

@@ -36,7 +36,7 @@ suites=(
 	# Example, tests, ASan, valgrind.
 	beside:c-library 'make --no-print-directory -C crates/capi test
 		make --no-print-directory -C crates/vm-capi test'
-	# Other people's servers with a quota: quinn, s2n-quic, quiche, quic-go, aioquic, ngtcp2.
+	# Other people's servers with a quota: quinn, s2n-quic, quiche, quic-go, aioquic, ngtcp2, picoquic.
 	after:examples 'scripts/examples.sh test'
 	# Ours with quinn, quic-go and aioquic, as clients and as servers.
 	after:interop 'scripts/interop.sh quick'

@@ -23,11 +23,13 @@ pub(crate) enum Example {
     Ngtcp2,
     /// By the API of the paper.
     Ngtcp2Paper,
+    Picoquic,
 }
 
-use Example::{Aioquic, Ngtcp2, Ngtcp2Paper, QuicGo, Quiche, Quinn, S2nQuic};
+use Example::{Aioquic, Ngtcp2, Ngtcp2Paper, Picoquic, QuicGo, Quiche, Quinn, S2nQuic};
 
-pub(crate) const ALL: [Example; 7] = [Quinn, S2nQuic, Quiche, QuicGo, Aioquic, Ngtcp2, Ngtcp2Paper];
+pub(crate) const ALL: [Example; 8] =
+    [Quinn, S2nQuic, Quiche, QuicGo, Aioquic, Ngtcp2, Ngtcp2Paper, Picoquic];
 
 /// Directory in which `scripts/examples.sh` leaves what it builds.
 const BUILT: &str = "target/servers";
@@ -49,6 +51,7 @@ impl Example {
             Aioquic => "aioquic",
             Ngtcp2 => "ngtcp2",
             Ngtcp2Paper => "paper",
+            Picoquic => "picoquic",
         }
     }
 
@@ -62,6 +65,7 @@ impl Example {
             Aioquic => "examples/aioquic/server.py",
             Ngtcp2 => "examples/ngtcp2/handles.c",
             Ngtcp2Paper => "examples/ngtcp2/paper.c",
+            Picoquic => "examples/picoquic/server.c",
         })
     }
 
@@ -77,7 +81,7 @@ impl Example {
 
     /// Whether the example echoes streams; otherwise it speaks HTTP/3.
     pub(crate) fn echoes(self) -> bool {
-        matches!(self, Quinn | S2nQuic | Ngtcp2 | Ngtcp2Paper)
+        matches!(self, Quinn | S2nQuic | Ngtcp2 | Ngtcp2Paper | Picoquic)
     }
 
     /// Whether the example checks the tokens of a gateway's Retry packets.
@@ -87,7 +91,7 @@ impl Example {
 
     /// Whether a gateway may check the example's connection IDs.
     pub(crate) fn proves_ids(self) -> bool {
-        matches!(self, S2nQuic | Quiche | QuicGo | Aioquic | Ngtcp2)
+        matches!(self, S2nQuic | Quiche | QuicGo | Aioquic | Ngtcp2 | Picoquic)
     }
 
     /// Starts it in the lab on port 443, and waits until it listens.
@@ -100,6 +104,7 @@ impl Example {
             Aioquic => built("venv/bin/python"),
             Ngtcp2 => built("serve-ngtcp2"),
             Ngtcp2Paper => built("serve-ngtcp2-paper"),
+            Picoquic => built("serve-picoquic"),
         };
         let mut command = stage.lab.server().command(&program);
         match self {
@@ -107,6 +112,10 @@ impl Example {
             Ngtcp2Paper => {
                 command.envs([("EQUIC_LIMIT", "3"), ("EQUIC_POLICY", "new")]);
                 command.args(["443", "eth0"])
+            }
+            Picoquic => {
+                command.args(["443", &stage.name]);
+                command.args([built("certificate.pem"), built("key.pem")])
             }
             Aioquic => command.arg(self.source()).args(["443", &stage.name]),
             _ => command.args(["443", &stage.name]),

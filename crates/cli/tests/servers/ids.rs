@@ -110,3 +110,8 @@ fn aioquic_makes_ids_that_hold() {
 fn ngtcp2_makes_ids_that_hold() {
     checked(Example::Ngtcp2);
 }
+
+#[test]
+fn picoquic_makes_ids_that_hold() {
+    checked(Example::Picoquic);
+}

@@ -1,5 +1,5 @@
 //! Servers on other people's QUIC stacks, with a quota in the kernel: quinn, s2n-quic, quiche, quic-go,
-//! aioquic and ngtcp2, each as its example has it, each against the client of another stack.
+//! aioquic, ngtcp2 and picoquic, each as its example has it, each against the client of another stack.
 //!
 //! [`scenario`] is what every one of them has to show, [`ids`] what those whose connection IDs prove themselves do,
 //! [`example`] how each is started, [`client`] the clients, [`lines`] how much of each is about eQUIC; [`plots`] runs what

@@ -247,6 +247,11 @@ fn ngtcp2() {
     scenario(Example::Ngtcp2);
 }
 
+#[test]
+fn picoquic() {
+    scenario(Example::Picoquic);
+}
+
 /// By the paper's API, which does not say whether a connection is one too many: handshakes side by side
 /// are the gateway's alone to judge.
 #[test]
