@@ -71,10 +71,12 @@ oracle-linux: setup build ## Linux' own TCP in QEMU beside the simulator's (docs
 	@sim/oracle/linux.sh $(if $(QUICK),--quick) $(KERNEL)
 
 DURATION ?= 10m
+# Mutated packets: 10^7 for each ten minutes unless it says another number; at most 10^8.
+FRAMES ?=
 soak: root setup build ## churn, floods, fuzzing, and is everything as before? DURATION=10m
-	@scripts/soak.sh $(DURATION)
+	@scripts/soak.sh $(DURATION) $(FRAMES)
 
-examples: setup-examples ## servers on s2n-quic, quiche, quic-go, aioquic, ngtcp2 with a quota (docs/servers.md)
+examples: setup-examples ## servers on s2n-quic, quiche, quic-go, aioquic, ngtcp2, picoquic with a quota (docs/servers.md)
 	@scripts/examples.sh build
 
 # QUICK=1: a handful of cases. INTEROP: more arguments for `equic interop`, such as --only retry,v2
@@ -96,8 +98,7 @@ fmt: setup ## format Rust and C
 
 header: ## generate the headers of the C libraries and of plugins again
 	@$(CARGO) run --quiet --release -p equic-plugin --example plugin_headers plugins/sdk
-	@$(CARGO) run --quiet --release -p libequic --example equic_header > crates/capi/include/equic.h.new
-	@mv crates/capi/include/equic.h.new crates/capi/include/equic.h
+	@$(CARGO) run --quiet --release -p libequic --example equic_header
 	@$(CARGO) run --quiet --release -p libequic_vm --example equic_vm_header > crates/vm-capi/include/equic_vm.h.new
 	@mv crates/vm-capi/include/equic_vm.h.new crates/vm-capi/include/equic_vm.h
 

@@ -50,7 +50,7 @@ pub(crate) struct Args {
     /// nothing, nftables, the server's Retry, the gateway's limit of new connections in all and its Retry
     #[arg(long)]
     forged: bool,
-    /// With --forged: the flood comes in the names of the newcomers themselves, instead of from 2^23 addresses
+    /// With --forged: the flood comes in the names of the newcomers themselves, instead of from 12,582,912 addresses
     #[arg(long, requires = "forged")]
     victims: bool,
     /// Half a minute, to see that everything works

@@ -10,8 +10,10 @@ use super::super::Args;
 use super::super::plan::{CLIENT, POOL, PORT, RECEIVE_BUFFER, SPARE, milliseconds, words};
 use super::super::rounds::Arms;
 
-/// Prefix that the forged addresses are from: 2^23 of them, and none of the lab's.
-const FORGED: &str = "10.128.0.0/9";
+/// Prefixes that the forged addresses are from, each with as many: more than 10^7 in all, and none of the lab's.
+const FORGED: [&str; 3] = ["10.0.0.0/10", "10.128.0.0/10", "10.192.0.0/10"];
+/// Between prefixes.
+const AND: &str = ", ";
 /// Newcomers a second, each from an address of its own.
 const NEWCOMERS: f64 = 30.0;
 /// Most addresses that newcomers come from; after these the first comes again. A client of a lab has a /24.
@@ -71,7 +73,7 @@ pub(in super::super) struct Plan {
     pub seconds: f64,
     /// Initials a second; null is all that the attacker's CPU can send.
     pub flood_pps: Vec<Option<u64>>,
-    /// Prefix of the forged sources.
+    /// Prefixes of the forged sources, with commas between them.
     pub forged: String,
     /// Newcomers a second: one connection with one request each.
     pub newcomers_per_s: f64,
@@ -113,7 +115,7 @@ impl Plan {
                 let [a, b, c, _] = lab.client(CLIENT).ipv4.octets();
                 format!("{a}.{b}.{c}.0/24")
             } else {
-                FORGED.to_owned()
+                FORGED.join(AND)
             },
             newcomers_per_s: NEWCOMERS,
             established: 4,
@@ -215,12 +217,39 @@ impl Plan {
     pub(super) fn flood(&self, to: &Namespace, pps: Option<u64>, seed: u64) -> Vec<String> {
         let target = format!("{}:{PORT}", to.ipv4);
         let mut args = words(&["lab", "flood", "initial", "--json", "--target", &target]);
-        args.extend(words(&["--spoof", &self.forged]));
+        for prefix in self.forged.split(AND) {
+            args.extend(words(&["--spoof", prefix]));
+        }
         if let Some(pps) = pps {
             args.extend(words(&["--pps", &pps.to_string()]));
         }
         args.extend(words(&["--pool", &POOL.to_string(), "--seed", &seed.to_string()]));
         args.extend(words(&["--duration", &milliseconds(self.seconds + SPARE)]));
         args
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use equic_gateway::IpNet;
+
+    use super::FORGED;
+
+    #[test]
+    fn forged_addresses_are_ten_million_and_none_of_the_lab() {
+        let prefixes = FORGED.map(|prefix| prefix.parse::<IpNet>().unwrap());
+        let lab = IpNet::V4(equic_lab::plan::ipv4_range());
+        for (at, prefix) in prefixes.iter().enumerate() {
+            assert_eq!(
+                prefix.prefix_len(),
+                prefixes[0].prefix_len(),
+                "all are drawn equally often"
+            );
+            for other in prefixes[..at].iter().chain([&lab]) {
+                assert!(!prefix.contains(other) && !other.contains(prefix), "{prefix} {other}");
+            }
+        }
+        let addresses: u64 = prefixes.iter().map(|prefix| 1 << (32 - prefix.prefix_len())).sum();
+        assert!(addresses >= 10_000_000, "{addresses}");
     }
 }
