@@ -52,6 +52,10 @@ pub(super) struct Path {
     key: PathKey,
     /// Path ID whose packet numbers and connection IDs the path uses (RFC 10069).
     id: PathId,
+    /// It is the one that its path ID uses, and not one that is left or not gone to yet.
+    current: bool,
+    /// Nothing is sent on it any more (RFC 10069 s.3.4).
+    abandoned: bool,
     remote: SocketAddr,
     /// Our address, as far as it is known.
     local: Option<IpAddr>,
@@ -90,7 +94,9 @@ impl Path {
     ) -> Path {
         Path {
             key,
-            id: PathId(0),
+            id: PathId::ZERO,
+            current: false,
+            abandoned: false,
             remote,
             local,
             rtt: RttEstimator::new(config.initial_rtt),
@@ -124,6 +130,36 @@ impl Path {
     /// Path ID whose packet numbers and connection IDs the path uses.
     pub(super) fn id(&self) -> PathId {
         self.id
+    }
+
+    /// The path uses packet numbers and connection IDs of this path ID; to be said before it is added to the others.
+    pub(super) fn set_id(&mut self, id: PathId) {
+        self.id = id;
+    }
+
+    /// True if the path is the one that its path ID uses.
+    pub(super) fn is_current(&self) -> bool {
+        self.current
+    }
+
+    pub(super) fn set_current(&mut self, current: bool) {
+        self.current = current;
+    }
+
+    /// True if nothing may be sent on the path any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.abandoned
+    }
+
+    /// Nothing is sent on the path from now on.
+    pub(super) fn abandon(&mut self) {
+        self.abandoned = true;
+        self.validation.stop();
+    }
+
+    /// True if nothing was heard of what was sent last on the path: another one is better.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.backoff.count() > 0
     }
 
     /// Address of the peer.
@@ -170,7 +206,7 @@ impl Path {
     /// (RFC 9000 s.14.1); later, as large as the path allows (s.8.2.1).
     pub(super) fn may_send(&self) -> bool {
         let least = if self.key == PathKey(0) { MIN_INITIAL_DATAGRAM as u64 } else { LEAST };
-        self.validation.credit().is_none_or(|credit| credit >= least)
+        !self.abandoned && self.validation.credit().is_none_or(|credit| credit >= least)
     }
 
     /// True if a PATH_CHALLENGE or PATH_RESPONSE waits, and may be sent.

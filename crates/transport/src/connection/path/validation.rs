@@ -89,6 +89,11 @@ impl Validation {
         self.challenge = Some(Challenge { data, until, due: true, again: None, sent: 0 });
     }
 
+    /// Nothing is asked or answered any more.
+    pub(super) fn stop(&mut self) {
+        (self.challenge, self.response) = (None, None);
+    }
+
     /// True if an answer is awaited, or a challenge is to be sent.
     fn is_asking(&self) -> bool {
         self.challenge.is_some()
