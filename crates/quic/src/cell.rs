@@ -204,7 +204,10 @@ impl State {
                     }
                 }
                 Event::DatagramsWritable => self.wakers.room.wake(),
-                Event::Confirmed | Event::PathValidated(_) => {}
+                Event::Confirmed
+                | Event::PathValidated(_)
+                | Event::PathOpened(_)
+                | Event::PathClosed(..) => {}
             }
         }
     }

@@ -125,11 +125,10 @@ impl ConnectionIds {
         })
     }
 
-    /// Another path ID may be used; the peer is given `limit` IDs for it at most.
-    pub(super) fn add_path(&mut self, id: PathId, limit: u64) {
+    /// Another path ID may be used. The peer is given none of ours for it yet.
+    pub(super) fn add_path(&mut self, id: PathId) {
         if id != PathId::ZERO && self.local_of(id).is_none() {
-            let (mut local, remote) = (LocalIds::none(), RemoteIds::none(ACTIVE_IDS.into()));
-            local.set_limit(limit, limit);
+            let (local, remote) = (LocalIds::none(), RemoteIds::none(ACTIVE_IDS.into()));
             self.others.push(OfPath { id, local, remote });
         }
     }
@@ -271,7 +270,10 @@ mod tests {
         let mut rng = StdRng::seed_from_u64(1);
         let mut ids = ids(&mut rng);
         let one = PathId::new(1);
-        ids.add_path(one, 2);
+        ids.add_path(one);
+        ids.issue(&mut rng);
+        assert_eq!(ids.local_of(one).unwrap().iter().count(), 0, "not before it is allowed");
+        ids.local_of_mut(one).unwrap().set_limit(2, 2);
         ids.issue(&mut rng);
         let given: Vec<ConnectionId> = ids.local_of(one).unwrap().iter().collect();
         assert_eq!(given.len(), 2);

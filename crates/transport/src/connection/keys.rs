@@ -58,8 +58,9 @@ impl Connection {
 
     #[cold]
     fn renew_keys(&mut self, now: Timestamp, wear: Wear) {
-        // RFC 9001 s.6.5: the peer may have forgotten its older keys only after three PTOs.
-        let pause = self.path().rtt().pto_base() * 3;
+        // RFC 9001 s.6.5: the peer may have forgotten its older keys only after three PTOs, of whatever path
+        // (RFC 10069 s.2.5).
+        let pause = self.longest_pto() * 3;
         let rested = self.keys.one_rtt().is_some_and(|keys| keys.has_rested(now, pause));
         // A hook may put it off while there is time.
         if wear >= Wear::Worn || rested && self.may_update_keys(true) {

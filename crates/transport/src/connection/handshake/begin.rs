@@ -201,6 +201,7 @@ impl Connection {
             forgeries: Forgeries::default(),
             streams: Streams::new(side, config.streams.clone()),
             paths: Paths::new(path),
+            multipath: None,
             preferred_address: None,
             preferred: None,
             ids: ConnectionIds::new(ids.scid, ids.remote, ids.original, ids.source),
