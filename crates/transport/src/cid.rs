@@ -347,7 +347,7 @@ impl LocalIds {
 
     /// The frame that told of it was lost.
     pub(crate) fn on_lost(&mut self, sequence: u64) {
-        if self.active.contains_key(&sequence) {
+        if self.active.contains_key(&sequence) && !self.closed {
             self.to_tell.insert(sequence);
         }
     }

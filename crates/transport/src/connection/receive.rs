@@ -258,7 +258,12 @@ impl Connection {
             SpaceId::Data(path) if path != PathId::ZERO => self.takes_packets(path),
             _ => self.ids.local.contains(found.dcid),
         };
+        // A datagram is of one path: that of its first packet.
+        let strange = |key| self.paths.get(key).is_some_and(|p| SpaceId::Data(p.id()) != found.space);
         let ours = ours
+            && !(self.multipath.is_some()
+                && found.space.is_data()
+                && matches!(*whole.0, From::Known(key) if strange(key)))
             || self.side == Side::Server
                 && (found.space == SpaceId::Initial || found.is_early())
                 && found.dcid == self.ids.original_dcid();

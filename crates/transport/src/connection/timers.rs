@@ -199,10 +199,11 @@ impl Connection {
         for id in self.spaces.ids() {
             if let Some(from) = probes.counts_from(self.probe_state(id)) {
                 let path = self.path_of(id);
-                if path.key() == active {
+                let (key, own, may) = (path.key(), path.backoff(), path.may_send());
+                if key == active {
                     probes.add(id, from, self.pto(id));
-                } else if path.may_send() {
-                    let factor = self.backoff(path.backoff());
+                } else if may {
+                    let factor = self.backoff(own);
                     probes.add_with(id, from, self.pto(id), factor);
                 }
             }
@@ -218,11 +219,12 @@ impl Connection {
 
     fn probe_state(&self, id: SpaceId) -> ProbeState {
         let space = &self.spaces[id];
+        // What is to go on path 0 can go nowhere when that is closed: other paths carry it without a probe.
+        let there = !id.is_data() || SpaceId::Data(self.path_of(id).id()) == id;
         ProbeState {
             application: id.is_data(),
             last_ack_eliciting: space.loss.last_ack_eliciting(),
-            // A space of 1-RTT packets of another path than path 0 has no CRYPTO data.
-            held: self.keys.has(id) && space.crypto_out.wants_to_send(u64::MAX),
+            held: there && self.keys.has(id) && space.crypto_out.wants_to_send(u64::MAX),
         }
     }
 

@@ -1,0 +1,267 @@
+//! Several paths at a time (RFC 10069), between a client with several addresses and a server.
+//!
+//! * here: paths are opened, used, moved, and as many as both ends allow;
+//! * `ends.rs`: they are closed, or do not work any more;
+//! * `hostile.rs`: a peer that says what it must not;
+//! * `seeds.rs`: networks of two paths with loss on each, by seed; `pair.rs`: the two ends and their network.
+
+mod ends;
+mod hostile;
+mod pair;
+mod seeds;
+
+use std::time::Duration;
+
+use equic_wire::{PathId, TransportErrorCode};
+
+use super::MS;
+use crate::connection::space::SpaceId;
+use crate::connection::*;
+use pair::{Pair, SERVER, client_address, link, local};
+
+const ONE: PathId = PathId::new(1);
+
+fn ids(connection: &Connection) -> Vec<u32> {
+    connection.paths().map(|path| path.id.get()).collect()
+}
+
+/// Packets that a connection sent with a path ID.
+fn packets(connection: &Connection, id: u32) -> u64 {
+    let space = connection.spaces.get(SpaceId::Data(PathId::new(id)));
+    space.map_or(0, |space| space.numbers.next())
+}
+
+#[test]
+fn both_ends_have_to_want_several_paths() {
+    let one = |config: &mut TransportConfig| config.max_paths = 1;
+    let four = |config: &mut TransportConfig| config.max_paths = 4;
+    for (client, server) in [(true, false), (false, true), (false, false)] {
+        let set = |several: bool| -> &dyn Fn(&mut TransportConfig) {
+            if several { &four } else { &one }
+        };
+        let mut pair = Pair::unlike(1, &[link(10)], set(client), set(server));
+        pair.connect();
+        let opened = pair.client.open_path(pair.now, None, SERVER.parse().unwrap());
+        assert_eq!(opened, Err(OpenPathError::NotAgreed));
+        assert!(pair.client.multipath.is_none() && pair.server().multipath.is_none());
+        assert_eq!((ids(&pair.client), ids(pair.server())), (vec![0], vec![0]));
+        pair.exchange(20_000, |_, _| {});
+    }
+}
+
+#[test]
+fn data_goes_on_two_paths() {
+    let mut pair = Pair::new(1, &[link(20), link(30)]);
+    pair.connect();
+    assert_eq!(pair.open(1), ONE);
+    for events in &pair.events {
+        let opened = events.iter().filter(|event| **event == Event::PathOpened(ONE));
+        assert_eq!(opened.count(), 1, "{events:?}");
+    }
+    pair.exchange(1_000_000, |_, _| {});
+    for end in [&pair.client, pair.server.as_ref().unwrap()] {
+        assert!(packets(end, 0) > 200 && packets(end, 1) > 200, "{}", pair.describe());
+        let paths: Vec<PathInfo> = end.paths().collect();
+        assert!(paths.iter().all(|path| path.validated && path.status == PathStatus::Available));
+        // Each has a round-trip time of its own, and acknowledgements went where the packets did.
+        assert!((40..50).contains(&paths[0].stats.min_rtt.as_millis()), "{paths:?}");
+        assert!((60..70).contains(&paths[1].stats.min_rtt.as_millis()), "{paths:?}");
+        assert!(paths.iter().all(|path| path.stats.current_mtu > 1200), "{paths:?}");
+    }
+    let server = pair.server();
+    assert_eq!(server.paths().nth(1).unwrap().remote, client_address(1));
+    assert_eq!(server.stats().packets_lost, 0);
+}
+
+#[test]
+fn servers_open_no_paths_and_clients_not_before_their_time() {
+    let mut pair = Pair::new(1, &[link(10), link(10)]);
+    let remote = SERVER.parse().unwrap();
+    assert_eq!(pair.client.open_path(pair.now, None, remote), Err(OpenPathError::NotConfirmed));
+    pair.connect();
+    let now = pair.now;
+    assert_eq!(pair.server().open_path(now, None, remote), Err(OpenPathError::Server));
+    let forbids = |config: &mut TransportConfig| config.allow_migration = false;
+    let mut pair = Pair::with(1, &[link(10), link(10)], forbids);
+    pair.connect();
+    assert_eq!(pair.client.open_path(pair.now, None, remote), Err(OpenPathError::Forbidden));
+}
+
+#[test]
+fn no_more_paths_than_both_ends_allow() {
+    let links: Vec<_> = (0..5).map(|_| link(10)).collect();
+    let three = |config: &mut TransportConfig| config.max_paths = 3;
+    let many = |config: &mut TransportConfig| config.max_paths = 100;
+    for most in [0, 1] {
+        let (client, server): (&dyn Fn(&mut TransportConfig), &dyn Fn(&mut TransportConfig)) =
+            if most == 0 { (&three, &many) } else { (&many, &three) };
+        let mut pair = Pair::unlike(1, &links, client, server);
+        pair.connect();
+        assert_eq!((pair.open(1).get(), pair.open(2).get()), (1, 2));
+        let fourth = pair.client.open_path(pair.now, local(3), SERVER.parse().unwrap());
+        assert_eq!(fourth, Err(OpenPathError::TooMany));
+        pair.wait(100 * MS);
+        assert_eq!(ids(pair.server()), [0, 1, 2]);
+        pair.exchange(100_000, |_, _| {});
+    }
+}
+
+#[test]
+fn several_paths_between_the_same_addresses() {
+    let mut pair = Pair::new(1, &[link(10)]);
+    pair.connect();
+    pair.open(0);
+    pair.open(0);
+    assert_eq!((ids(&pair.client), ids(pair.server())), (vec![0, 1, 2], vec![0, 1, 2]));
+    pair.exchange(400_000, |_, _| {});
+    assert!((0..3).all(|id| packets(&pair.client, id) > 20), "{}", pair.describe());
+}
+
+/// Each path ID has packet numbers of its own, so the same number is used twice with one key: what keeps the nonces
+/// apart is the path ID, and without it the packets do not open.
+#[test]
+fn packets_of_a_path_do_not_open_as_those_of_another() {
+    let mut pair = Pair::new(1, &[link(10), link(10)]);
+    pair.connect();
+    pair.open(1);
+    pair.exchange(10_000, |_, _| {});
+    let (dropped, now) = (pair.server().stats().packets_dropped, pair.now);
+    let arrival = Arrival {
+        remote: client_address(0),
+        local: None,
+        ecn: crate::received::EcnCodepoint::NotEct,
+    };
+    let mut datagram = pair.client.forge(SpaceId::DATA, &[1; 30]);
+    let other = pair.server().ids.local_of(ONE).unwrap().iter().next().unwrap();
+    datagram[1..=other.len()].copy_from_slice(other.as_bytes());
+    pair.server().handle_datagram(now, arrival, &mut datagram);
+    assert_eq!(pair.server().stats().packets_dropped, dropped + 1);
+}
+
+#[test]
+fn keys_are_updated_on_all_paths() {
+    let mut pair = Pair::new(1, &[link(10), link(40)]);
+    pair.connect();
+    pair.open(1);
+    let mut next = 0;
+    pair.exchange(600_000, |pair, read| {
+        if read >= next {
+            next += 100_000;
+            pair.client.update_keys();
+        }
+    });
+    assert!(pair.client.key_updates() >= 4, "{}", pair.client.key_updates());
+    assert_eq!(pair.client.key_updates(), pair.server().key_updates());
+    for end in [&pair.client, pair.server.as_ref().unwrap()] {
+        assert_eq!(end.stats().packets_lost, 0, "{}", pair.describe());
+        assert!(packets(end, 0) > 50 && packets(end, 1) > 50);
+    }
+}
+
+/// A path that no packet was sent on during a key update is used after it.
+#[test]
+fn keys_are_updated_while_a_path_rests() {
+    let backup = |config: &mut TransportConfig| config.scheduler = Scheduler::Backup;
+    let mut pair = Pair::with(1, &[link(10), link(10)], backup);
+    pair.connect();
+    pair.open(1);
+    for _ in 0..3 {
+        assert!(pair.client.update_keys());
+        pair.exchange(30_000, |_, _| {});
+        pair.wait(Duration::from_secs(3));
+    }
+    let before = packets(&pair.client, 1);
+    let now = pair.now;
+    pair.client.close_path(now, PathId::ZERO, TransportErrorCode::NO_ERROR).unwrap();
+    pair.exchange(30_000, |_, _| {});
+    assert!(packets(&pair.client, 1) > before + 10);
+    assert_eq!(pair.server().key_updates(), 3);
+}
+
+#[test]
+fn a_wish_is_followed_and_withdrawn() {
+    let mut pair = Pair::new(1, &[link(30), link(10)]);
+    pair.connect();
+    pair.open(1);
+    // It would be the better one.
+    pair.client.set_path_status(ONE, PathStatus::Backup).unwrap();
+    pair.wait(200 * MS);
+    assert_eq!(pair.server().paths().nth(1).unwrap().peer_status, PathStatus::Backup);
+    assert_eq!(pair.client.paths().nth(1).unwrap().status, PathStatus::Backup);
+    let before = [packets(&pair.client, 1), packets(pair.server(), 1)];
+    pair.exchange(100_000, |_, _| {});
+    let after = [packets(&pair.client, 1), packets(pair.server(), 1)];
+    assert!(after[0] - before[0] < 5 && after[1] - before[1] < 5, "{before:?} {after:?}");
+    pair.client.set_path_status(ONE, PathStatus::Available).unwrap();
+    pair.wait(200 * MS);
+    pair.exchange(100_000, |_, _| {});
+    assert!(packets(pair.server(), 1) > after[1] + 20);
+    let unknown = pair.client.set_path_status(PathId::new(2), PathStatus::Backup);
+    assert_eq!(unknown, Err(ClosePathError::NoSuchPath));
+}
+
+#[test]
+fn each_path_has_its_turn() {
+    let turns = |config: &mut TransportConfig| config.scheduler = Scheduler::RoundRobin;
+    let mut pair = Pair::with(1, &[link(10), link(30), link(50)], turns);
+    pair.connect();
+    pair.open(1);
+    pair.open(2);
+    // Less than a window, so that no path is full.
+    pair.exchange(12_000, |_, _| {});
+    let sent: Vec<u64> = (0..3).map(|id| packets(pair.server(), id)).collect();
+    assert!(sent.iter().skip(1).all(|count| *count >= 4), "{sent:?}");
+}
+
+#[test]
+fn a_nat_on_one_path_is_followed() {
+    let mut pair = Pair::new(1, &[link(10), link(10)]);
+    pair.connect();
+    pair.open(1);
+    pair.exchange(50_000, |_, _| {});
+    pair.rebound[1] = true;
+    pair.exchange(400_000, |_, _| {});
+    pair.wait(Duration::from_secs(4));
+    let paths: Vec<PathInfo> = pair.server().paths().collect();
+    assert_eq!(paths[0].remote, client_address(0), "this one has not moved");
+    assert_eq!((paths[1].remote.port(), paths[1].id), (5544, ONE));
+    assert!(paths[1].validated);
+    let before = pair.sent[1][1];
+    pair.exchange(400_000, |_, _| {});
+    assert!(pair.sent[1][1] > before + 50_000, "{}", pair.describe());
+}
+
+/// The endpoint hears of the IDs of all paths, and of none when the connection has let go of them.
+#[test]
+fn the_endpoint_knows_the_ids_of_all_paths() {
+    let mut pair = Pair::new(1, &[link(10), link(10)]);
+    pair.connect();
+    let mut known = std::collections::BTreeSet::new();
+    let mut learn = |end: &mut Connection| {
+        while let Some(change) = end.poll_id_change() {
+            match change {
+                crate::IdChange::Issued(id) => assert!(known.insert(id)),
+                crate::IdChange::Retired(id) => assert!(known.remove(&id)),
+                _ => {}
+            }
+        }
+        known.clone()
+    };
+    let ids = learn(pair.server());
+    for id in 1..4 {
+        let given = pair.server().ids.local_of(PathId::new(id)).unwrap();
+        assert_eq!(given.iter().filter(|id| ids.contains(id)).count(), 4, "path {id}");
+    }
+    assert_eq!(pair.server().local_ids().filter(|id| ids.contains(id)).count(), ids.len());
+    pair.open(1);
+    let now = pair.now;
+    pair.client.close_path(now, ONE, TransportErrorCode::NO_ERROR).unwrap();
+    let of_path: Vec<_> = pair.server().ids.local_of(ONE).unwrap().iter().collect();
+    pair.wait(200 * MS);
+    let ids = learn(pair.server());
+    assert!(of_path.iter().all(|id| ids.contains(id)), "what is late has to be routed");
+    pair.wait(Duration::from_secs(5));
+    let ids = learn(pair.server());
+    assert!(!of_path.iter().any(|id| ids.contains(id)));
+    assert_eq!(pair.server().local_ids().filter(|id| ids.contains(id)).count(), ids.len());
+}
