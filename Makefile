@@ -121,6 +121,10 @@ CASES ?= 10000000
 vm-random: setup ## bytecode by chance on both engines of equic-vm; CASES=10000000
 	@EQUIC_CASES=$(CASES) $(CARGO) test --release --quiet -p equic-vm --test random -- --nocapture
 
+.PHONY: test-multipath
+test-multipath: setup ## networks of two bad paths for the transport, by seed; 10,000 of them
+	@EQUIC_CASES=10000 $(CARGO) test --release --quiet -p equic-transport --lib two_bad_paths
+
 bench-operations: setup ## what it costs that operations can be replaced, while none is
 	@scripts/bench-operations.sh $(BENCH)
 

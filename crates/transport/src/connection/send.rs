@@ -315,11 +315,11 @@ impl Connection {
         if allowance.passive || validates {
             return validates;
         }
-        let crypto = || self.spaces[id.of_crypto()].crypto_out.wants_to_send(u64::MAX);
+        let crypto = self.spaces[id.of_crypto()].crypto_out.wants_to_send(u64::MAX);
         self.spaces[id].probes() > 0
             || allowance.in_flight
                 && allowance.shared
-                && (crypto() || id.is_data() && self.has_data())
+                && (crypto || id.is_data() && (self.has_data() || self.has_copies(allowance.path)))
             || self.acks_are_due(hooks, now, id, allowance.path)
     }
 

@@ -35,7 +35,7 @@ const MAX_SILENCE: usize = 32;
 
 /// The room below which no stream is asked for a frame: one with [`MIN_DATA`], and what stands before
 /// the data, which is 4 to 19 bytes.
-const MIN_STREAM: usize = MIN_DATA + 8;
+pub(super) const MIN_STREAM: usize = MIN_DATA + 8;
 
 pub(super) fn varint(value: u64) -> VarInt {
     VarInt::new(value).unwrap_or(VarInt::MAX)
@@ -84,7 +84,7 @@ impl Connection {
                 // Behind all on which the peer's sending depends.
                 silent += self.write_extensions(id, allowance.size, true, writer, frames);
                 self.write_datagrams(id, writer, frames);
-                self.write_streams(hooks, id, writer, frames);
+                self.write_streams(hooks, (id, allowance.path), writer, frames);
             }
             // RFC 9000 s.13.2.4: who only acknowledges learns what the peer knows by a PING now and then.
             let silence = id.is_data() && self.spaces[id].loss.silent_since() >= MAX_SILENCE;
@@ -459,11 +459,14 @@ impl Connection {
     fn write_streams(
         &mut self,
         hooks: impl Presence,
-        id: SpaceId,
+        (id, path): (SpaceId, PathKey),
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
         let space = id;
+        if self.multipath.is_some() {
+            self.write_copies(path, writer, frames);
+        }
         if self.extensions.holds_streams(self.now) {
             return;
         }
@@ -499,11 +502,14 @@ impl Connection {
                 let kind = Reader::new(&writer.written()[start..]).varint().map(FrameType);
                 self.show_frame(space, kind.unwrap_or(FrameType::PADDING), start, writer);
             }
+            if self.multipath.is_some() {
+                self.copy_to_others(path, id, piece.range.clone(), piece.fin);
+            }
             frames.push(SentFrame::Stream { id, range: piece.range, fin: piece.fin });
         }
     }
 
-    fn write_stream_data(
+    pub(super) fn write_stream_data(
         &self,
         writer: &mut Writer<'_>,
         id: StreamId,

@@ -4,7 +4,8 @@
 //! * `control.rs`: what an application asks for, and the beginning of a path;
 //! * `abandon.rs`: the end of a path;
 //! * `frames.rs`: frames that come; `write.rs`: frames that go;
-//! * `send.rs`: on which path the next packet goes; `scheduler.rs`: the choice among those that may carry data.
+//! * `send.rs`: on which path the next packet goes; `scheduler.rs`: the choice among those that may carry data;
+//!   `copies.rs`: data that goes on all of them.
 //!
 //! What a path ID has beside that is kept where it is kept without this extension: packet numbers and packets in flight in
 //! a space of its own (`space.rs`), connection IDs in `connection_ids.rs`, and all that depends on addresses in its current
@@ -12,6 +13,7 @@
 
 mod abandon;
 mod control;
+mod copies;
 mod frames;
 mod scheduler;
 mod send;
@@ -112,6 +114,8 @@ pub(super) struct Multipath {
     handshake_remote: SocketAddr,
     /// The path that had the last packet with data, for [`Scheduler::RoundRobin`].
     last: Option<PathKey>,
+    /// What paths are to carry as others have, for [`Scheduler::Redundant`].
+    copies: Vec<copies::Copies>,
 }
 
 /// Most paths of a connection with this configuration.
@@ -137,6 +141,7 @@ impl Multipath {
             told_blocked: None,
             handshake_remote,
             last: None,
+            copies: Vec::new(),
         }
     }
 

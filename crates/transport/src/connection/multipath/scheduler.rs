@@ -21,6 +21,8 @@ pub enum Scheduler {
     LowestRtt,
     /// The paths that have room in turn, a packet each.
     RoundRobin,
+    /// All stream data on every path that has room, each at its own pace: what one loses or delays comes on another.
+    Redundant,
     /// All on the path with the lowest path ID; the others stand by.
     Backup,
 }
@@ -88,7 +90,7 @@ impl Scheduler {
         // Those after the last in turn come first.
         let before = |one: &Candidate| last.is_some_and(|last| one.key <= last);
         let key = |one: &Candidate| match self {
-            Scheduler::LowestRtt => (false, one.rtt, one.id),
+            Scheduler::LowestRtt | Scheduler::Redundant => (false, one.rtt, one.id),
             Scheduler::RoundRobin => (before(one), Duration::from_secs(one.key.0.into()), one.id),
             Scheduler::Backup => (false, Duration::ZERO, one.id),
         };

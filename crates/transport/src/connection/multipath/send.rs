@@ -62,7 +62,7 @@ impl Connection {
         order
     }
 
-    fn schedule(&self) -> Order {
+    pub(super) fn schedule(&self) -> Order {
         let last = self.multipath.as_ref().and_then(|paths| paths.last);
         self.config.scheduler.order(self.candidates(), last)
     }

@@ -213,6 +213,31 @@ fn each_path_has_its_turn() {
     assert!(sent.iter().skip(1).all(|count| *count >= 4), "{sent:?}");
 }
 
+/// Each byte goes on both paths, so what one loses the other has, and nobody waits for it to be sent again.
+#[test]
+fn what_one_path_loses_the_other_has() {
+    let lossy = |ms| equic_net::Link { drop: equic_net::Chance::percent(20.0), ..link(ms) };
+    let mut times = Vec::new();
+    for scheduler in [Scheduler::LowestRtt, Scheduler::Redundant] {
+        let redundant = |config: &mut TransportConfig| config.scheduler = scheduler;
+        let mut pair = Pair::with(4, &[link(50), lossy(50)], redundant);
+        pair.connect();
+        pair.open(1);
+        let (start, sent) = (pair.now, [0, 1].map(|link| pair.sent[link][1]));
+        for _ in 0..20 {
+            pair.exchange(4_000, |_, _| {});
+        }
+        times.push(pair.now.since(start));
+        if scheduler == Scheduler::Redundant {
+            for link in [0, 1] {
+                assert!(pair.sent[link][1] - sent[link] > 20 * 4_000, "{}", pair.describe());
+            }
+        }
+    }
+    assert!(times[1] < times[0], "{times:?}");
+    assert!(times[1] < 20 * 110 * MS, "a round trip each: {times:?}");
+}
+
 #[test]
 fn a_nat_on_one_path_is_followed() {
     let mut pair = Pair::new(1, &[link(10), link(10)]);

@@ -43,7 +43,12 @@ enum Fate {
 fn run(seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x9a70);
     let links = [by_chance(&mut rng), by_chance(&mut rng)];
-    let schedulers = [Scheduler::LowestRtt, Scheduler::RoundRobin, Scheduler::Backup];
+    let schedulers = [
+        Scheduler::LowestRtt,
+        Scheduler::RoundRobin,
+        Scheduler::Redundant,
+        Scheduler::Backup,
+    ];
     let scheduler = schedulers[rng.random_range(0..schedulers.len())];
     let fates = [
         Fate::Nothing,
