@@ -97,7 +97,9 @@ impl ConnectionIds {
     pub(super) fn issue(&mut self, rng: &mut StdRng) {
         if std::mem::take(&mut self.replace) {
             self.replace = !self.local.retire_all();
-            self.others.iter_mut().for_each(|other| drop(other.local.retire_all()));
+            for other in &mut self.others {
+                let _ = other.local.retire_all();
+            }
         }
         let others = self.others.iter_mut().map(|other| &mut other.local);
         for local in std::iter::once(&mut self.local).chain(others) {

@@ -146,7 +146,7 @@ impl Paths {
         self.list.iter_mut().find(|path| path.key() == key)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Path> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Path> + Clone {
         self.list.iter()
     }
 

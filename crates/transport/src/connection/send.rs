@@ -69,7 +69,7 @@ impl Connection {
         if hooks.is_hooked(self, Operation::ApplicationWrote) {
             self.tell_written();
         }
-        if self.multipath.is_some() {
+        if self.speaks_multipath() {
             return self.next_of_paths(hooks, now, buffer);
         }
         let usual = self.probing_path().unwrap_or(self.path().key());
@@ -331,7 +331,7 @@ impl Connection {
         id: SpaceId,
         path: PathKey,
     ) -> bool {
-        if self.multipath.is_none() || !id.is_data() {
+        if !self.speaks_multipath() || !id.is_data() {
             return self.ack_is_due(hooks, now, id, path);
         }
         let ids = self.spaces.ids();
@@ -356,7 +356,7 @@ impl Connection {
 
     /// True if acknowledgements of packet number space `id` are to be sent on this path.
     pub(super) fn acks_go(&mut self, hooks: impl Presence, id: SpaceId, path: PathKey) -> bool {
-        if self.multipath.is_some() {
+        if self.speaks_multipath() {
             return self.acks_go_of_paths(hooks, id, path);
         }
         let chosen = match hooks.begin_from(self, Operation::SelectACKPath, (id, path), |_| path) {
@@ -602,7 +602,7 @@ impl Connection {
         }
         let error = error.clone();
         // RFC 10069 s.2.6: on any path.
-        let best = self.multipath.as_ref().and_then(|_| self.best_path());
+        let best = if self.speaks_multipath() { self.best_path() } else { None };
         let key = best.unwrap_or(self.path().key());
         let path = &self.paths[key];
         let credit = path.credit().map_or(usize::MAX, |credit| credit as usize);

@@ -59,9 +59,12 @@ impl Connection {
             };
             self.end(Operation::AckDeadline, id, at);
             // Who may send nowhere waits for the peer.
-            at.filter(|_| match &self.multipath {
-                None => self.path().may_send(),
-                Some(_) => self.ack_path(id).is_some(),
+            at.filter(|_| {
+                if self.speaks_multipath() {
+                    self.ack_path(id).is_some()
+                } else {
+                    self.path().may_send()
+                }
             })
         })
         .min()
@@ -189,7 +192,7 @@ impl Connection {
             return lost;
         }
         // RFC 9002 s.6.2.2.1: who may not send at all needs no timer; the next datagram is credit.
-        if self.multipath.is_none() && !self.path().may_send() {
+        if !self.speaks_multipath() && !self.path().may_send() {
             return None;
         }
         let active = self.path().key();

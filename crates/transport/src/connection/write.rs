@@ -271,7 +271,7 @@ impl Connection {
         if self.acks_go(hooks, id, path) {
             self.write_ack(hooks, now, (id, id), writer, frames);
         }
-        if id.is_data() && self.multipath.is_some() {
+        if id.is_data() && self.speaks_multipath() {
             for other in self.spaces.ids().filter(|other| other.is_data() && *other != id) {
                 if self.acks_go(hooks, other, path) {
                     self.write_ack(hooks, now, (id, other), writer, frames);

@@ -161,8 +161,10 @@ impl Connection {
         if paths.state(id) != PathState::Used || self.closing.is_closed() {
             return Err(ClosePathError::NoSuchPath);
         }
-        let mut others = self.paths.iter().filter(|path| path.id() != id && path.is_current());
-        if !others.any(|path| path.is_validated() && !path.is_abandoned()) {
+        let other = self.paths.iter().any(|path| {
+            path.id() != id && path.is_current() && path.is_validated() && !path.is_abandoned()
+        });
+        if !other {
             return Err(ClosePathError::LastPath);
         }
         self.now = now;

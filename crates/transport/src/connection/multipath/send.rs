@@ -6,7 +6,6 @@ use super::super::paths::PathKey;
 use super::super::presence::Presence;
 use super::super::space::SpaceId;
 use super::super::{Connection, Transmit};
-use super::Multipath;
 use super::scheduler::{Candidate, Order};
 use crate::Timestamp;
 use crate::operation::Operation;
@@ -36,11 +35,9 @@ impl Connection {
         // Probes, acknowledgements and challenges of the others, whoever may carry data.
         let mut tried = None;
         loop {
-            let mut others = self.paths.iter().filter(|path| self.may_carry(path));
-            let next = others.find(|path| {
-                tried.is_none_or(|tried| path.key() > tried) && !order.contains(path.key())
-            });
-            let key = next?.key();
+            let untried = |key| tried.is_none_or(|tried| key > tried) && !order.contains(key);
+            let others = self.paths.iter().filter(|path| self.may_carry(path));
+            let key = others.map(Path::key).filter(|key| untried(*key)).min()?;
             tried = Some(key);
             if let Some(transmit) = self.datagram_on(hooks, now, (key, false), buffer) {
                 return Some(transmit);
@@ -71,7 +68,7 @@ impl Connection {
         let may = |path: &&Path| path.is_validated() && self.may_carry(path);
         let paths = self.paths.iter().filter(may).filter(|path| self.may_use(path));
         let backup = |path: &Path| {
-            self.multipath.as_ref().is_some_and(|paths: &Multipath| paths.is_backup(path.id()))
+            self.multipath.as_ref().is_some_and(|paths| paths.is_backup(path.id()))
         };
         paths.map(move |path| Candidate {
             key: path.key(),

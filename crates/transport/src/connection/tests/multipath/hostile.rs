@@ -4,7 +4,7 @@ use equic_wire::frame::{
     AckRange, Frame, NewConnectionId, PathAbandon, PathCidsBlocked, PathNewConnectionId,
     PathRetireConnectionId, PathStatus as StatusFrame, write_path_ack,
 };
-use equic_wire::{ConnectionId, PacketNumber, ResetToken, VarInt, Writer};
+use equic_wire::{PacketNumber, ResetToken, Writer};
 
 use super::super::attacker::Attacker;
 use super::*;
@@ -211,7 +211,7 @@ fn a_path_that_only_swallows() {
     pair.open(1);
     pair.down[1] = true;
     pair.exchange(300_000, |_, _| {});
-    for end in [&pair.client, pair.server.as_ref().unwrap()] {
+    for end in pair.ends() {
         let path = end.paths().nth(1).unwrap();
         assert!(path.stats.bytes_in_flight < 60_000, "{}", pair.describe());
         assert!(end.memory() < 2 << 20);

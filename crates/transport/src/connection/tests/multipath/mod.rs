@@ -12,7 +12,7 @@ mod seeds;
 
 use std::time::Duration;
 
-use equic_wire::{PathId, TransportErrorCode};
+use equic_wire::{PathId, TransportErrorCode, VarInt};
 
 use super::MS;
 use crate::connection::space::SpaceId;
@@ -59,7 +59,7 @@ fn data_goes_on_two_paths() {
         assert_eq!(opened.count(), 1, "{events:?}");
     }
     pair.exchange(1_000_000, |_, _| {});
-    for end in [&pair.client, pair.server.as_ref().unwrap()] {
+    for end in pair.ends() {
         assert!(packets(end, 0) > 200 && packets(end, 1) > 200, "{}", pair.describe());
         let paths: Vec<PathInfo> = end.paths().collect();
         assert!(paths.iter().all(|path| path.validated && path.status == PathStatus::Available));
@@ -129,7 +129,7 @@ fn packets_of_a_path_do_not_open_as_those_of_another() {
     let arrival = Arrival {
         remote: client_address(0),
         local: None,
-        ecn: crate::received::EcnCodepoint::NotEct,
+        ecn: EcnCodepoint::NotEct,
     };
     let mut datagram = pair.client.forge(SpaceId::DATA, &[1; 30]);
     let other = pair.server().ids.local_of(ONE).unwrap().iter().next().unwrap();
@@ -152,7 +152,7 @@ fn keys_are_updated_on_all_paths() {
     });
     assert!(pair.client.key_updates() >= 4, "{}", pair.client.key_updates());
     assert_eq!(pair.client.key_updates(), pair.server().key_updates());
-    for end in [&pair.client, pair.server.as_ref().unwrap()] {
+    for end in pair.ends() {
         assert_eq!(end.stats().packets_lost, 0, "{}", pair.describe());
         assert!(packets(end, 0) > 50 && packets(end, 1) > 50);
     }

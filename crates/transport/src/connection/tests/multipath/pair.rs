@@ -116,6 +116,10 @@ impl Pair {
         self.server.as_mut().expect("the first packet arrived")
     }
 
+    pub(super) fn ends(&self) -> [&Connection; 2] {
+        [&self.client, self.server.as_ref().expect("the first packet arrived")]
+    }
+
     /// The handshake, and connection IDs for all paths.
     pub(super) fn connect(&mut self) {
         self.run_until(Duration::from_secs(60), |client, server| {

@@ -96,7 +96,7 @@ fn run(seed: u64) {
         }
     });
     assert!(!pair.client.closing.is_closed() && !pair.server().closing.is_closed());
-    for end in [&pair.client, pair.server.as_ref().unwrap()] {
+    for end in pair.ends() {
         assert!(end.memory() < 4 << 20, "{}", pair.describe());
     }
     let now = pair.now;
