@@ -252,7 +252,12 @@ impl LocalIds {
 
     /// For another path than that of the handshake: there is none yet (RFC 10069 s.3.2).
     pub(crate) fn none() -> LocalIds {
-        LocalIds { active: BTreeMap::new(), next: 0, limit: 0, ..LocalIds::new(ConnectionId::EMPTY) }
+        LocalIds {
+            active: BTreeMap::new(),
+            next: 0,
+            limit: 0,
+            ..LocalIds::new(ConnectionId::EMPTY)
+        }
     }
 
     /// Their path is abandoned: no more are given out. Those that there are still name the connection.
@@ -435,7 +440,11 @@ impl RemoteIds {
 
     /// For another path than that of the handshake: there is none yet; `limit` as for [`RemoteIds::new`].
     pub(crate) fn none(limit: u64) -> RemoteIds {
-        RemoteIds { ids: BTreeMap::new(), none: false, ..RemoteIds::new(ConnectionId::EMPTY, limit) }
+        RemoteIds {
+            ids: BTreeMap::new(),
+            none: false,
+            ..RemoteIds::new(ConnectionId::EMPTY, limit)
+        }
     }
 
     /// Their path is abandoned: none of them is used any more, and none is given back by a frame (RFC 10069 s.3.4).

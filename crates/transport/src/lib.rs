@@ -75,9 +75,9 @@ mod time;
 pub use cid::{ConnectionIdGenerator, IdChange, RandomIds};
 pub use connection::{
     Arrival, ClientConfig, ClosePathError, CloseReason, Connection, ConnectionError, DatagramError,
-    Event, ExportError, HandshakeData, MigrateError, OpenPathError, PathInfo, PathStats, PathStatus,
-    PreferredAddresses, Scheduler, ServerConfig, StartError, Stats, TellError, Transmit,
-    TransportConfig,
+    Event, ExportError, HandshakeData, MigrateError, OpenPathError, PathInfo, PathStats,
+    PathStatus, PreferredAddresses, Scheduler, ServerConfig, StartError, Stats, TellError,
+    Transmit, TransportConfig,
 };
 pub use crypto::KeyLimits;
 pub use endpoint::{

@@ -87,7 +87,11 @@ impl Connection {
             }
         }
         if self.peer_completed_validation() {
+            let suspect = self.path_of(id).is_suspect();
             self.path_of_mut(id).restart_backoff();
+            if suspect && self.speaks_multipath() {
+                self.move_data();
+            }
         }
         if id.is_data() {
             self.review_ack_frequency(now);

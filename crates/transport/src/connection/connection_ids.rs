@@ -123,7 +123,8 @@ impl ConnectionIds {
         let first = left.or_else(|| self.local.poll_change().or_else(|| self.remote.poll_change()));
         first.or_else(|| {
             let mut others = self.others.iter_mut();
-            others.find_map(|other| other.local.poll_change().or_else(|| other.remote.poll_change()))
+            others
+                .find_map(|other| other.local.poll_change().or_else(|| other.remote.poll_change()))
         })
     }
 
@@ -201,7 +202,8 @@ impl ConnectionIds {
     pub(super) fn is_reset(&self, token: ResetToken) -> bool {
         // None is left out, so that it takes the same time for every token.
         let others = self.others.iter();
-        others.fold(self.remote.is_reset(token), |found, other| found | other.remote.is_reset(token))
+        others
+            .fold(self.remote.is_reset(token), |found, other| found | other.remote.is_reset(token))
     }
 
     /// All that name the connection.
@@ -282,7 +284,8 @@ mod tests {
         assert!(given.iter().all(|id| ids.path_of(*id) == Some(one)));
         assert_eq!((ids.path_of(id(1)), ids.path_of(id(9))), (Some(PathId::ZERO), None));
         assert_eq!(ids.all_local().count(), 3);
-        let new = |byte| crate::cid::NewId { sequence: 0, id: id(byte), token: ResetToken([7; 16]) };
+        let new =
+            |byte| crate::cid::NewId { sequence: 0, id: id(byte), token: ResetToken([7; 16]) };
         ids.remote_of_mut(one).unwrap().on_new(new(5), 0).unwrap();
         assert!(ids.is_of_another(id(5), PathId::ZERO) && !ids.is_of_another(id(5), one));
         assert!(ids.is_of_another(id(2), one) && !ids.is_of_another(id(2), PathId::ZERO));

@@ -14,8 +14,14 @@ impl Connection {
     /// ([`super::TransportConfig::key_limits`]). If they cannot be in time, because the handshake is not
     /// confirmed or the peer acknowledges nothing, the connection ends with AEAD_LIMIT_REACHED, and no
     /// packet is ever protected beyond the limit.
+    ///
+    /// With several paths not before three of the longest probe timeout since the peer has confirmed the last update, for
+    /// packets of the slowest path must not meet keys that are gone (RFC 10069 s.2.5).
     pub fn update_keys(&mut self) -> bool {
-        self.may_update_keys(false) && self.next_keys()
+        let pause = self.longest_pto() * 3;
+        let rested = self.multipath.is_none()
+            || self.keys.one_rtt().is_some_and(|keys| keys.has_rested(self.now, pause));
+        rested && self.may_update_keys(false) && self.next_keys()
     }
 
     /// Number of key updates so far, by either side.

@@ -296,10 +296,9 @@ impl Connection {
 
     fn retransmitted(&self, frame: &SentFrame) -> Option<Retransmitted> {
         Some(Retransmitted::Frame(match frame {
-            SentFrame::Ack(_)
-            | SentFrame::PathAck(..)
-            | SentFrame::Ping
-            | SentFrame::Datagram => return None,
+            SentFrame::Ack(_) | SentFrame::PathAck(..) | SentFrame::Ping | SentFrame::Datagram => {
+                return None;
+            }
             // Whatever is still true of it is said anew.
             SentFrame::Multipath(_) => return None,
             // Asked anew, with other values.

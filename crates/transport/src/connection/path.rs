@@ -56,6 +56,8 @@ pub(super) struct Path {
     current: bool,
     /// Nothing is sent on it any more (RFC 10069 s.3.4).
     abandoned: bool,
+    /// What was sent in packets below this number has been sent on other paths, too.
+    moved: u64,
     remote: SocketAddr,
     /// Our address, as far as it is known.
     local: Option<IpAddr>,
@@ -97,6 +99,7 @@ impl Path {
             id: PathId::ZERO,
             current: false,
             abandoned: false,
+            moved: 0,
             remote,
             local,
             rtt: RttEstimator::new(config.initial_rtt),
@@ -155,6 +158,11 @@ impl Path {
     pub(super) fn abandon(&mut self) {
         self.abandoned = true;
         self.validation.stop();
+    }
+
+    /// All that was sent in packets below this number goes on other paths, too; returns from which number on that is new.
+    pub(super) fn move_below(&mut self, next: u64) -> u64 {
+        std::mem::replace(&mut self.moved, next)
     }
 
     /// True if nothing was heard of what was sent last on the path: another one is better.

@@ -259,7 +259,8 @@ impl Connection {
             _ => self.ids.local.contains(found.dcid),
         };
         // A datagram is of one path: that of its first packet.
-        let strange = |key| self.paths.get(key).is_some_and(|p| SpaceId::Data(p.id()) != found.space);
+        let strange =
+            |key| self.paths.get(key).is_some_and(|p| SpaceId::Data(p.id()) != found.space);
         let ours = ours
             && !(self.multipath.is_some()
                 && found.space.is_data()

@@ -28,7 +28,12 @@ impl Connection {
         self.log_timers([loss, acks, idle]);
         let (held, all) = (self.hold_timer(), [loss, acks, paced, challenge, keep_alive, idle]);
         all.into_iter()
-            .chain([self.path_timer(), held, self.extensions.messages.timer(), self.extensions.hold_timer()])
+            .chain([
+                self.path_timer(),
+                held,
+                self.extensions.messages.timer(),
+                self.extensions.hold_timer(),
+            ])
             .flatten()
             .min()
             .map(|at| self.rested(at))
@@ -249,7 +254,9 @@ impl Connection {
             self.send_again(id, number, true, &frames);
         }
         let count = self.path_of(id).backoff().count();
-        self.move_data(id, count);
+        if self.speaks_multipath() {
+            self.move_data();
+        }
         // RFC 9002 s.6.2.4: one at least, two at most.
         let answer = self.begin_from(Operation::ProbeCount, (id, count), |_| probes);
         let probes = answer.unwrap_or(probes).clamp(1, 2);

@@ -93,9 +93,7 @@ impl View<'_> {
             Field::Connected => connection.handshake.is_complete().into(),
             Field::Confirmed => connection.handshake.is_confirmed().into(),
             Field::ActivePath => path.key().0.into(),
-            Field::LargestAcked => {
-                connection.spaces[data].loss.largest_acked().unwrap_or(NONE)
-            }
+            Field::LargestAcked => connection.spaces[data].loss.largest_acked().unwrap_or(NONE),
             Field::ApplicationWaits => u64::from(connection.application_waits()),
             Field::PeerMaxAckDelay => {
                 connection.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay()))

@@ -318,7 +318,9 @@ impl Connection {
             _ => None,
         };
         let (written, kind) = match path {
-            None if ecn.is_some() => (write_ack(writer, ranges, varint(delay), ecn), FrameType::ACK_ECN),
+            None if ecn.is_some() => {
+                (write_ack(writer, ranges, varint(delay), ecn), FrameType::ACK_ECN)
+            }
             None => (write_ack(writer, ranges, varint(delay), ecn), FrameType::ACK),
             Some(path) => {
                 let written = write_path_ack(writer, path, ranges, varint(delay), ecn);

@@ -380,8 +380,14 @@ mod tests {
         fn receive(&mut self, packet: Packet) -> Result<bool, OpenError> {
             let Packet { number, bit, mut bytes } = packet;
             let header = [u8::from(bit)];
-            let (plain, updated) =
-                self.keys.open((PathId::ZERO, number), bit, &header, &mut bytes, self.largest, LATER)?;
+            let (plain, updated) = self.keys.open(
+                (PathId::ZERO, number),
+                bit,
+                &header,
+                &mut bytes,
+                self.largest,
+                LATER,
+            )?;
             assert_eq!(plain, b"one rtt");
             self.largest = self.largest.max(Some(number));
             Ok(updated)
@@ -477,7 +483,10 @@ mod tests {
             client.keys.current.sealed = sealed;
             assert_eq!(client.keys.wear(), wear, "{sealed}");
         }
-        assert!(client.keys.seal(PathId::ZERO, 9, &[0], &mut [0; 20]).is_err(), "not one beyond the limit");
+        assert!(
+            client.keys.seal(PathId::ZERO, 9, &[0], &mut [0; 20]).is_err(),
+            "not one beyond the limit"
+        );
         client.keys.current.sealed = limit - 1;
         client.send();
         client.keys.on_acked(EARLY, PathId::ZERO, 0);

@@ -115,7 +115,9 @@ impl Connection {
     pub(in crate::connection) fn on_path_timer(&mut self, now: Timestamp) {
         while let Some(paths) = &mut self.multipath
             && let Some(record) = paths.list.iter_mut().find(|record| {
-                let of = |abandon: Abandon| [abandon.give_up, abandon.over()].into_iter().flatten().min();
+                let of = |abandon: Abandon| {
+                    [abandon.give_up, abandon.over()].into_iter().flatten().min()
+                };
                 record.abandon.and_then(of).is_some_and(|at| at <= now)
             })
             && let Some(abandon) = &mut record.abandon

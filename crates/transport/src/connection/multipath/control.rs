@@ -68,7 +68,9 @@ impl std::fmt::Display for OpenPathError {
             OpenPathError::NotAgreed => "the ends have not agreed on several paths",
             OpenPathError::Forbidden => "the server takes no other path to this address",
             OpenPathError::TooMany => "there are as many paths as both ends allow",
-            OpenPathError::NoConnectionId => "the server has given no connection ID for another path",
+            OpenPathError::NoConnectionId => {
+                "the server has given no connection ID for another path"
+            }
         })
     }
 }
@@ -198,7 +200,8 @@ impl Connection {
         ids.into_iter().filter_map(|id| {
             let path = self.paths.current(id)?;
             let record = self.multipath.as_ref().and_then(|paths| paths.record(id));
-            let wish = |wish: Option<(PathStatus, u64)>| wish.map_or_else(PathStatus::default, |w| w.0);
+            let wish =
+                |wish: Option<(PathStatus, u64)>| wish.map_or_else(PathStatus::default, |w| w.0);
             Some(PathInfo {
                 id,
                 remote: path.remote(),
@@ -218,7 +221,9 @@ impl Connection {
         parameters: &TransportParameters<'_>,
     ) -> bool {
         let most = most(self.config.max_paths);
-        let Some(peer_max) = parameters.initial_max_path_id.filter(|_| most > 1) else { return true };
+        let Some(peer_max) = parameters.initial_max_path_id.filter(|_| most > 1) else {
+            return true;
+        };
         // RFC 10069 s.2.1.
         if self.ids.remote.current().is_empty() {
             let code = TransportErrorCode::PROTOCOL_VIOLATION;

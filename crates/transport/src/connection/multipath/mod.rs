@@ -228,9 +228,8 @@ impl Multipath {
 
     /// True if a frame of this extension waits.
     pub(super) fn has_news(&self) -> bool {
-        let of = |record: &Record| {
-            record.wish_due || record.abandon.is_some_and(|abandon| abandon.due)
-        };
+        let of =
+            |record: &Record| record.wish_due || record.abandon.is_some_and(|abandon| abandon.due);
         self.max_due || self.blocked.is_some() || self.list.iter().any(of)
     }
 

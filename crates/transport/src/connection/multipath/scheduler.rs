@@ -116,7 +116,9 @@ mod tests {
     fn order(scheduler: Scheduler, paths: &[Candidate], last: Option<u32>) -> Vec<u32> {
         let order = scheduler.order(paths.iter().copied(), last.map(PathKey));
         assert_eq!(order.first(), order.iter().next());
-        assert!(paths.iter().all(|one| order.contains(one.key) == order.iter().any(|k| k == one.key)));
+        assert!(
+            paths.iter().all(|one| order.contains(one.key) == order.iter().any(|k| k == one.key))
+        );
         order.iter().map(|key| key.0).collect()
     }
 
@@ -148,7 +150,8 @@ mod tests {
     fn the_best_there_are_and_no_others() {
         let suspect = |one: Candidate| Candidate { suspect: true, ..one };
         let backup = |one: Candidate| Candidate { backup: true, ..one };
-        let all = [suspect(backup(path(0, 1))), suspect(path(1, 2)), backup(path(2, 3)), path(3, 9)];
+        let all =
+            [suspect(backup(path(0, 1))), suspect(path(1, 2)), backup(path(2, 3)), path(3, 9)];
         for (from, best) in [(0, 3), (1, 2), (2, 1), (3, 0)] {
             let paths = &all[..all.len() - from];
             assert_eq!(order(Scheduler::LowestRtt, paths, None), [best]);

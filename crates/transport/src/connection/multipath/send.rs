@@ -67,9 +67,8 @@ impl Connection {
     fn candidates(&self) -> impl Iterator<Item = Candidate> + Clone {
         let may = |path: &&Path| path.is_validated() && self.may_carry(path);
         let paths = self.paths.iter().filter(may).filter(|path| self.may_use(path));
-        let backup = |path: &Path| {
-            self.multipath.as_ref().is_some_and(|paths| paths.is_backup(path.id()))
-        };
+        let backup =
+            |path: &Path| self.multipath.as_ref().is_some_and(|paths| paths.is_backup(path.id()));
         paths.map(move |path| Candidate {
             key: path.key(),
             id: path.id(),
@@ -108,24 +107,38 @@ impl Connection {
     pub(in crate::connection) fn ack_path(&self, id: SpaceId) -> Option<PathKey> {
         let SpaceId::Data(path) = id else { return Some(self.path().key()) };
         let own = self.paths.current(path).filter(|path| self.may_carry(path));
+        let better = || {
+            let best = self.best_path()?;
+            let works = own.is_none() || !self.paths.get(best)?.is_suspect();
+            works.then_some(best)
+        };
         match own {
             Some(path) if !path.is_suspect() => Some(path.key()),
-            own => self.best_path().or(own.map(Path::key)),
+            // Where none is known to work, packets come at least on this one.
+            own => better().or(own.map(Path::key)),
         }
     }
 
-    /// A probe timeout of a space, the `count`th in a row. From the second on its path is taken not to work, so all that
-    /// is in flight there goes on others, if there are any that work (RFC 10069 s.5.6). If it arrives all the same it has
-    /// come twice.
-    pub(in crate::connection) fn move_data(&mut self, id: SpaceId, count: u32) {
-        if count != 2 || !self.candidates().any(|one| !one.suspect) {
+    /// A path has had a probe timeout, or another is heard of again. From the second timeout in a row on a path is taken
+    /// not to work, so all that is in flight there goes on others as soon as there are any that do (RFC 10069 s.5.6). If it
+    /// arrives all the same it has come twice.
+    pub(in crate::connection) fn move_data(&mut self) {
+        if !self.candidates().any(|one| !one.suspect) {
             return;
         }
-        let sent = self.spaces[id].loss.oldest_ack_eliciting();
-        let sent: Vec<_> =
-            sent.map(|(number, packet)| (number, packet.content.frames.clone())).collect();
-        for (number, frames) in sent {
-            self.send_again(id, number, true, &frames);
+        let dead = |path: &Path| path.backoff().count() > 1 && path.is_current();
+        let dead = self.paths.iter().filter(|path| dead(path) && !path.is_abandoned());
+        let dead: Vec<_> = dead.map(|path| (path.key(), SpaceId::Data(path.id()))).collect();
+        for (key, id) in dead {
+            let next = self.spaces[id].numbers.next();
+            let from = self.paths[key].move_below(next);
+            let sent = self.spaces[id].loss.oldest_ack_eliciting();
+            let sent = sent.filter(|(number, _)| *number >= from);
+            let sent: Vec<_> =
+                sent.map(|(number, packet)| (number, packet.content.frames.clone())).collect();
+            for (number, frames) in sent {
+                self.send_again(id, number, true, &frames);
+            }
         }
     }
 

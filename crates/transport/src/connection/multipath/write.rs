@@ -54,7 +54,10 @@ impl Connection {
             return Some((PathFrame::Status(path_id, sequence), frame));
         }
         if paths.max_due {
-            return Some((PathFrame::MaxPathId(paths.local_max), Frame::MaxPathId(paths.local_max)));
+            return Some((
+                PathFrame::MaxPathId(paths.local_max),
+                Frame::MaxPathId(paths.local_max),
+            ));
         }
         let (path_id, sequence) = paths.blocked?;
         let frame = match sequence {
@@ -128,9 +131,8 @@ impl Connection {
         {
             let (sequence, retire) = (new.sequence, local.retire_prior_to(new.sequence));
             let frame = NewConnectionId::new(varint(sequence), varint(retire), new.id, new.token);
-            let frame = frame.map(|new| {
-                Frame::PathNewConnectionId(PathNewConnectionId { path_id, new })
-            });
+            let frame =
+                frame.map(|new| Frame::PathNewConnectionId(PathNewConnectionId { path_id, new }));
             let written = frame.map(|frame| self.write_frame(id, &frame, writer));
             if !matches!(written, Some(Ok(()))) {
                 self.on_new_id_lost(path_id, sequence);

@@ -121,9 +121,12 @@ fn the_connection_survives_the_death_of_a_path() {
         // It comes back: probes find that out.
         pair.down[dead] = false;
         pair.wait(Duration::from_secs(10));
-        let before = pair.sent[dead][1];
+        for end in pair.ends() {
+            assert!(end.paths().all(|path| path.stats.probe_timeouts == 0), "{}", pair.describe());
+        }
+        let before = packets(pair.server(), 0);
         pair.exchange(600_000, |_, _| {});
-        assert!(pair.sent[dead][1] > before + 100_000, "{}", pair.describe());
+        assert!(packets(pair.server(), 0) > before + 50, "it is the faster: {}", pair.describe());
     }
 }
 
@@ -206,8 +209,8 @@ fn the_end_of_the_connection_is_told_on_a_path_that_works() {
     let now = pair.now;
     pair.client.close(now, VarInt::from_u32(7), "done");
     pair.wait(500 * MS);
-    let told = pair.events[1].iter().any(|event| {
-        matches!(event, Event::Closed(CloseReason::Peer(error)) if error.code == 7)
-    });
+    let told = pair.events[1]
+        .iter()
+        .any(|event| matches!(event, Event::Closed(CloseReason::Peer(error)) if error.code == 7));
     assert!(told, "{:?}", pair.events[1]);
 }

@@ -84,8 +84,7 @@ fn path_ids_beyond_the_limit() {
 fn what_is_within_the_limit_closes_nothing() {
     for path in [1, 3] {
         let mut attacker = attacker();
-        let frames =
-            [new_id(path, 9, 9), status(path), cids_blocked(path, 4), Frame::PathsBlocked(ONE)];
+        let frames = [status(path), cids_blocked(path, 4), Frame::PathsBlocked(ONE)];
         for frame in frames {
             attacker.send(&[frame]);
         }

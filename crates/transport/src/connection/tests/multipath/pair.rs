@@ -132,9 +132,9 @@ impl Pair {
     pub(super) fn open(&mut self, link: usize) -> PathId {
         let id = self.begin(link);
         self.run_until(Duration::from_secs(60), |client, server| {
-            [client, server].into_iter().all(|end| {
-                end.paths().any(|path| path.id == id && path.validated)
-            })
+            [client, server]
+                .into_iter()
+                .all(|end| end.paths().any(|path| path.id == id && path.validated))
         });
         id
     }

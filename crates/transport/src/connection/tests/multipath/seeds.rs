@@ -13,7 +13,8 @@ use super::*;
 
 fn by_chance(rng: &mut StdRng) -> Link {
     let ms = Duration::from_millis;
-    let mut often = |most: f64| if rng.random_bool(0.6) { rng.random_range(0.0..most) } else { 0.0 };
+    let mut often =
+        |most: f64| if rng.random_bool(0.6) { rng.random_range(0.0..most) } else { 0.0 };
     let (drop, duplicate, corrupt, jitter) = (often(15.0), often(10.0), often(3.0), often(30.0));
     let stall = Stall { percent: often(0.3), least: ms(100), most: ms(600) };
     Link {
@@ -43,12 +44,8 @@ enum Fate {
 fn run(seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x9a70);
     let links = [by_chance(&mut rng), by_chance(&mut rng)];
-    let schedulers = [
-        Scheduler::LowestRtt,
-        Scheduler::RoundRobin,
-        Scheduler::Redundant,
-        Scheduler::Backup,
-    ];
+    let schedulers =
+        [Scheduler::LowestRtt, Scheduler::RoundRobin, Scheduler::Redundant, Scheduler::Backup];
     let scheduler = schedulers[rng.random_range(0..schedulers.len())];
     let fates = [
         Fate::Nothing,
