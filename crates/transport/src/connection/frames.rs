@@ -1,6 +1,6 @@
 //! Processing of each type of frame (RFC 9000 s.19).
 
-use equic_wire::frame::{Frame, Frames, NewConnectionId};
+use equic_wire::frame::{Frame, FrameError as WireError, FrameErrorKind, Frames, NewConnectionId};
 use equic_wire::{ConnectionId, Side, TransportErrorCode};
 
 use super::Connection;
@@ -36,8 +36,20 @@ impl Connection {
                 self.on_retire_connection_id(now, sequence.get(), dcid);
             }
             Frame::NewToken(new) => self.on_new_token(new.token()),
-            Frame::Unknown(unknown) => {
-                let error = unknown.error();
+            // We declare no initial_max_path_id, so nobody may use these: they are of a type that nobody knows
+            // (RFC 10069 s.2, RFC 9000 s.12.4).
+            Frame::PathAck(_)
+            | Frame::PathAbandon(_)
+            | Frame::PathStatusAvailable(_)
+            | Frame::PathStatusBackup(_)
+            | Frame::PathNewConnectionId(_)
+            | Frame::PathRetireConnectionId(_)
+            | Frame::MaxPathId(_)
+            | Frame::PathsBlocked(_)
+            | Frame::PathCidsBlocked(_)
+            | Frame::Unknown(_) => {
+                let error =
+                    WireError { frame_type: frame.frame_type(), kind: FrameErrorKind::UnknownType };
                 self.fail(now, error.code(), &error.to_string());
             }
             Frame::Datagram(datagram) => {
