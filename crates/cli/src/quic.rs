@@ -47,6 +47,10 @@ enum Algorithm {
     Cubic,
     /// Version 3
     Bbr,
+    /// RFC 6356: NewReno with all paths of a connection together
+    Lia,
+    /// As lia, and quicker off congested paths
+    Olia,
 }
 
 impl QuicArgs {
@@ -56,6 +60,8 @@ impl QuicArgs {
             Algorithm::Newreno => Congestion::NewReno,
             Algorithm::Cubic => Congestion::Cubic,
             Algorithm::Bbr => Congestion::Bbr,
+            Algorithm::Lia => Congestion::Lia,
+            Algorithm::Olia => Congestion::Olia,
         }
     }
 

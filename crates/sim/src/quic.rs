@@ -21,7 +21,7 @@ use equic_transport::{
 use crate::agent::{Agent, Datagram, Status, Transmit};
 use crate::app::{Application, ends};
 use crate::packet::Address;
-use crate::payload::{self, CHUNK};
+use crate::payload;
 use crate::simulation::Simulation;
 use crate::time::Time;
 use crate::topology::{NodeId, TopologyError};
@@ -34,6 +34,9 @@ pub use crate::transfer::{BulkIds, Outcome, SenderState};
 pub use equic_transport::TransportConfig;
 pub use equic_transport::congestion::{Algorithm, ControllerFactory};
 pub use equic_transport::qlog::{Event as QlogEvent, FileHeader, JsonSeq, QlogSink};
+
+/// Bytes that are read at a time: after most datagrams one packet's are there, and a large buffer would be cleared each time.
+const READ: usize = 4096;
 
 /// A transfer of `bytes` from the client to the server, on one stream.
 #[derive(Clone, Debug)]
@@ -381,7 +384,7 @@ impl BulkReceiver {
         }
         self.stream = self.stream.or_else(|| connection.accept(Direction::Unidirectional));
         let Some(stream) = self.stream.filter(|_| self.outcome.completed.is_none()) else { return };
-        let mut buffer = [0; CHUNK];
+        let mut buffer = [0; READ];
         loop {
             match connection.read(stream, &mut buffer) {
                 Ok(ReadOutcome::Bytes(count)) => {

@@ -86,6 +86,31 @@ fn a_result_is_stored_compressed_and_read_again() {
 }
 
 #[test]
+fn other_parts_come_from_a_stored_result() {
+    let folder = folder("exit 0");
+    nsquic(folder.path(), &["--quick", "--part", "errors", "--seeds", "2"]).ok();
+    let stored = folder.path().join("stored.json");
+    std::fs::rename(folder.path().join("out/result.json"), &stored).unwrap();
+    let keep = ["--part", "simple", "--keep", stored.to_str().unwrap()];
+    let data = |args: &[&str]| nsquic(folder.path(), args).json()["data"].clone();
+    let both = data(&[&["--quick", "--seeds", "2", "--json"], &keep[..]].concat());
+    let parts = |data: &serde_json::Value| -> Vec<String> {
+        let parts = data["parts"].as_array().unwrap().iter();
+        parts.map(|part| part["part"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(parts(&both), ["errors", "simple"]);
+    assert_eq!(both["scale"]["parts"], serde_json::json!(["errors", "simple"]));
+    // What is played is not kept.
+    let again = ["--quick", "--seeds", "2", "--json", "--part", "errors", "--keep"];
+    let again = data(&[&again[..], &[stored.to_str().unwrap()]].concat());
+    assert_eq!(parts(&again), ["errors"]);
+    // Of other seeds, it does not fit, and nothing is played.
+    let failed = nsquic(folder.path(), &[&["--quick", "--seeds", "3"], &keep[..]].concat());
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    assert!(failed.stderr.contains("another number of seeds"), "{failed:?}");
+}
+
+#[test]
 fn a_simulator_that_fails_is_an_error_and_nothing_is_written() {
     let folder = folder("echo no space left >&2; exit 1");
     let failed = nsquic(folder.path(), &["--quick", "--part", "errors"]);

@@ -5,8 +5,15 @@ use crate::common::{PATIENCE, finish_within, root, unique};
 use crate::marked::{assert_ended, marked, number};
 use serde_json::Value;
 
-const ARMS: [&str; 6] =
-    ["elsewhere", "nothing", "nftables", "nftables_in_all", "server_retry", "gateway"];
+const ARMS: [&str; 7] = [
+    "elsewhere",
+    "nothing",
+    "nftables",
+    "nftables_in_all",
+    "server_retry",
+    "gateway",
+    "gateway_retry",
+];
 
 #[test]
 fn every_protection_is_measured_under_forged_sources() {
@@ -35,11 +42,14 @@ fn every_protection_is_measured_under_forged_sources() {
         let [came, served] = ["newcomers", "newcomers_served"].map(|name| number(&cell[name]));
         assert!(came > 0.0 && served <= came, "{cell}");
         assert!(number(&cell["sent_pps"]) > 0.0, "{cell}");
-        let guarded = ["gateway", "nftables", "nftables_in_all"].contains(&arm);
+        let guarded = ["gateway", "gateway_retry", "nftables", "nftables_in_all"].contains(&arm);
         assert_eq!(cell["dropped"].is_u64(), guarded, "{cell}");
         if arm == "elsewhere" {
             assert!(served > 0.0 && number(&cell["established_bytes_per_s"]) > 0.0, "{cell}");
             assert!(number(&cell["server_cpu_percent"]) > 0.0, "{cell}");
+        }
+        if arm == "gateway_retry" {
+            assert!(served > 0.0, "{cell}");
         }
     }
     assert_ended(&mark);

@@ -6,10 +6,10 @@ use equic_transport::{
     CloseReason, DatagramError, Direction, Event, ReadOutcome, Side, StreamEvent, StreamId, VarInt,
 };
 
-use super::{QuicEnd, timestamp};
+use super::{QuicEnd, READ, timestamp};
 use crate::agent::{Datagram, Transmit};
 use crate::app::{Channel, Heard, Message, Say};
-use crate::payload::{self, CHUNK};
+use crate::payload;
 use crate::time::Time;
 use crate::transfer::SenderState;
 
@@ -103,7 +103,7 @@ impl QuicChannel {
         else {
             return;
         };
-        let mut buffer = [0; CHUNK];
+        let mut buffer = [0; READ];
         loop {
             match connection.read(stream, &mut buffer) {
                 Ok(ReadOutcome::Bytes(count)) => {

@@ -124,6 +124,16 @@ impl TransportConfig {
         )
     }
 
+    /// The configuration of one connection, whose congestion controllers may have something in common.
+    pub(super) fn of_connection(config: Arc<TransportConfig>) -> Arc<TransportConfig> {
+        match config.congestion.for_connection() {
+            Some(congestion) => {
+                Arc::new(TransportConfig { congestion, ..TransportConfig::clone(&config) })
+            }
+            None => config,
+        }
+    }
+
     /// A congestion controller for a new path.
     pub(super) fn start_controller(&self, seed: u64) -> Box<dyn Controller> {
         let mut controller = self.congestion.start(self.first_mtu(), seed);

@@ -66,7 +66,7 @@ fn input(rng: &mut StdRng, valid: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// Prints the input that breaks the law.
-fn hold(law: fn(&[u8]), seed: u64, default_cases: u32, valid: &[Vec<u8>]) {
+fn hold(law: Law, seed: u64, default_cases: u32, valid: &[Vec<u8>]) {
     let mut rng = StdRng::seed_from_u64(seed);
     for index in 0..cases(default_cases) {
         let bytes = input(&mut rng, valid);
@@ -96,11 +96,14 @@ fn parameters() {
     hold(laws::transport_parameters, seed(), 100_000, &PARAMETERS.map(hex));
 }
 
+/// What must hold for any bytes.
+type Law = fn(&[u8]);
+
 /// Plays the inputs that the fuzz targets start from.
 #[test]
 fn seeds_of_the_fuzz_targets() {
     let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds");
-    let targets: [(&str, fn(&[u8])); 2] =
+    let targets: [(&str, Law); 2] =
         [("wire_frames", laws::frames), ("wire_transport_parameters", laws::transport_parameters)];
     for (target, law) in targets {
         let folder = std::fs::read_dir(format!("{seeds}/{target}")).expect("it is in the tree");

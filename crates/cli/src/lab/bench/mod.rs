@@ -47,9 +47,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", default_value = "out/bench-gateway")]
     out: PathBuf,
     /// The flood's source addresses are forged, a new one each: measures whether newcomers get in, with
-    /// nothing, nftables, the server's Retry and the gateway's limit of new connections in all
+    /// nothing, nftables, the server's Retry, the gateway's limit of new connections in all and its Retry
     #[arg(long)]
     forged: bool,
+    /// With --forged: the flood comes in the names of the newcomers themselves, instead of from 2^23 addresses
+    #[arg(long, requires = "forged")]
+    victims: bool,
     /// Half a minute, to see that everything works
     #[arg(long)]
     quick: bool,

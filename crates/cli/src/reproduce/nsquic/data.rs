@@ -103,6 +103,27 @@ impl NsQuic {
     pub(super) fn part(&self, part: Part) -> Option<&Measured> {
         self.parts.iter().find(|one| one.part == part)
     }
+
+    /// This result, if its other parts can stand beside what is played by `scale`: an error if it is of another size
+    /// or of another number of seeds.
+    pub(super) fn fitting(self, scale: &Scale) -> Done<NsQuic> {
+        if self.scale.size != scale.size || self.scale.seeds != scale.seeds {
+            let why = "the result to keep is of another size, or of another number of seeds";
+            return Err(
+                Failure::new(why).mend("give --quick, --medium and --seeds as it was made with")
+            );
+        }
+        Ok(self)
+    }
+
+    /// Adds the parts of another result that this one does not have.
+    pub(super) fn keep(&mut self, other: NsQuic) {
+        let added = other.parts.into_iter().filter(|one| !self.scale.parts.contains(&one.part));
+        self.parts.extend(added.collect::<Vec<_>>());
+        self.parts.sort_by_key(|one| Part::ALL.iter().position(|part| *part == one.part));
+        self.scale.parts = self.parts.iter().map(|one| one.part).collect();
+        self.scale.large_seeds = self.scale.large_seeds.or(other.scale.large_seeds);
+    }
 }
 
 impl Measured {

@@ -56,6 +56,9 @@ pub(crate) struct Args {
     /// Only these parts
     #[arg(long = "part", value_name = "PART", value_delimiter = ',', value_enum)]
     parts: Vec<Part>,
+    /// Take the other parts from this stored result, which is of the same size and seeds
+    #[arg(long, value_name = "RESULT.json", requires = "parts")]
+    keep: Option<PathBuf>,
     /// Play so many runs at a time [default: as many as there are CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -66,7 +69,7 @@ pub(crate) struct Args {
     told: Told,
     /// Play nothing: draw and print what a stored result says
     #[arg(long, value_name = "RESULT.json",
-        conflicts_with_all = ["raw", "quick", "medium", "seeds", "large_seeds", "parts", "threads"])]
+        conflicts_with_all = ["raw", "quick", "medium", "seeds", "large_seeds", "parts", "keep", "threads"])]
     plot_only: Option<PathBuf>,
 }
 
@@ -87,6 +90,11 @@ pub(super) fn run(args: &Args) -> Done {
     };
     let parts = if args.parts.is_empty() { Part::ALL.to_vec() } else { args.parts.clone() };
     let scale = Scale { size, seeds: args.seeds, large_seeds: args.large_seeds, parts };
+    // Read before hours are spent: it may not fit.
+    let kept = match &args.keep {
+        Some(stored) => Some(super::read::<NsQuic>(stored, SCHEMA)?.data.fitting(&scale)?),
+        None => None,
+    };
     let stop = super::until_signal()?;
     let mut parts = Vec::new();
     for part in Part::ALL {
@@ -96,7 +104,11 @@ pub(super) fn run(args: &Args) -> Done {
         }
         parts.extend(part.carry_out(&scale, &raw, args.threads, &stop)?);
     }
-    let report = envelope.report(SCHEMA, NsQuic { scale, parts })?;
+    let mut data = NsQuic { scale, parts };
+    if let Some(kept) = kept {
+        data.keep(kept);
+    }
+    let report = envelope.report(SCHEMA, data)?;
     if args.gzip {
         super::write_compressed(&report, &args.out)?;
     } else {

@@ -179,6 +179,7 @@ impl Connection {
         remote: SocketAddr,
         mut rng: StdRng,
     ) -> Connection {
+        let config = TransportConfig::of_connection(config);
         let seed = rng.random();
         let origin = if ids.validated { AddressOrigin::Known } else { AddressOrigin::Claimed };
         let path = Path::new(now, PathKey(0), (remote, None), &config, seed, origin);

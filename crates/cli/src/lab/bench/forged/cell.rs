@@ -94,7 +94,10 @@ impl Stage<'_, Plan> {
     fn guard(&self, arm: Arm) -> Done<Guard> {
         let (lab, plan) = (self.lab, self.plan);
         match arm {
-            Arm::Gateway => Guard::gateway(lab.server(), plan.flood_cpu, &plan.gateway(lab)),
+            Arm::Gateway | Arm::GatewayRetry => {
+                let args = plan.gateway(lab, arm == Arm::GatewayRetry);
+                Guard::gateway(lab.server(), plan.flood_cpu, &args)
+            }
             Arm::Nftables => Guard::nftables(lab.server(), &plan.rules(false)),
             Arm::NftablesInAll => Guard::nftables(lab.server(), &plan.rules(true)),
             Arm::Elsewhere | Arm::Nothing | Arm::ServerRetry => Ok(Guard::Nobody),

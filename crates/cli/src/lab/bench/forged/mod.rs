@@ -28,7 +28,7 @@ pub(super) const SCHEMA: &str = "equic.lab.bench.forged/1";
 
 /// Measures every arm at every rate, again and again in random order.
 pub(super) fn measure(args: &Args, cpus: [usize; 2], lab: &Lab) -> Done<Bench> {
-    let plan = Plan::new(args, cpus);
+    let plan = Plan::new(args, cpus, lab);
     let stage = Stage { lab, plan: &plan };
     let cells = measure_all(&plan.flood_pps, plan.rounds, plan.seed, |round, arm, pps| {
         stage.measure(round, arm, pps)

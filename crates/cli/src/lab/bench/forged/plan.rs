@@ -7,7 +7,7 @@ use equic_lab::{Lab, Namespace};
 use serde::{Deserialize, Serialize};
 
 use super::super::Args;
-use super::super::plan::{POOL, PORT, RECEIVE_BUFFER, SPARE, milliseconds, words};
+use super::super::plan::{CLIENT, POOL, PORT, RECEIVE_BUFFER, SPARE, milliseconds, words};
 use super::super::rounds::Arms;
 
 /// Prefix that the forged addresses are from: 2^23 of them, and none of the lab's.
@@ -33,6 +33,8 @@ pub(in super::super) enum Arm {
     ServerRetry,
     /// eQUIC, attached in the driver: a rate of new connections for each source, and one for the service.
     Gateway,
+    /// The same in generic mode, and the program answers every Initial without a token with a Retry.
+    GatewayRetry,
 }
 
 impl Arms for Arm {
@@ -43,6 +45,7 @@ impl Arms for Arm {
         Arm::NftablesInAll,
         Arm::ServerRetry,
         Arm::Gateway,
+        Arm::GatewayRetry,
     ];
     const BASELINE: Arm = Arm::Elsewhere;
 
@@ -54,6 +57,7 @@ impl Arms for Arm {
             Arm::NftablesInAll => "nftables, by source and in all",
             Arm::ServerRetry => "Retry of the server",
             Arm::Gateway => "eQUIC gateway, new_per_service",
+            Arm::GatewayRetry => "eQUIC gateway, Retry",
         }
     }
 }
@@ -81,6 +85,8 @@ pub(in super::super) struct Plan {
     pub new_per_source: String,
     /// Limit of the gateway: new connections in all.
     pub new_per_service: String,
+    /// Limit of the gateway: Retry packets in all; off, so that it never decides who is served.
+    pub answers_per_service: String,
     /// Limits of nftables: Initials of a source at once; in all, a second and at once. A connection takes
     /// two to three Initials.
     pub initials_burst: u32,
@@ -95,7 +101,7 @@ pub(in super::super) struct Plan {
 
 impl Plan {
     /// `cpus`: for the server, and for the flood.
-    pub(super) fn new(args: &Args, [server_cpu, flood_cpu]: [usize; 2]) -> Plan {
+    pub(super) fn new(args: &Args, [server_cpu, flood_cpu]: [usize; 2], lab: &Lab) -> Plan {
         let (rounds, seconds) = if args.quick { (2, 1.5) } else { (7, 4.0) };
         let rates =
             if args.quick { vec![Some(20_000)] } else { vec![Some(2_000), Some(20_000), None] };
@@ -103,13 +109,19 @@ impl Plan {
             rounds: args.rounds.map_or(rounds, usize::from),
             seconds: args.seconds.map_or(seconds, f64::from),
             flood_pps: args.rates(rates),
-            forged: FORGED.to_owned(),
+            forged: if args.victims {
+                let [a, b, c, _] = lab.client(CLIENT).ipv4.octets();
+                format!("{a}.{b}.{c}.0/24")
+            } else {
+                FORGED.to_owned()
+            },
             newcomers_per_s: NEWCOMERS,
             established: 4,
             bytes_per_request: 10_000,
             timeout_ms: 2_000,
             new_per_source: "1/s burst 16".to_owned(),
             new_per_service: "500/s burst 500".to_owned(),
+            answers_per_service: "off".to_owned(),
             initials_burst: 48,
             initials_in_all: (1_500, 1_500),
             server_cpu,
@@ -126,7 +138,9 @@ impl Plan {
         args.extend(match arm {
             Arm::ServerRetry => words(&["--retry"]),
             // Protections in front of the server are compared, so the server's own Retry is off.
-            Arm::Gateway => words(&["--retry-threshold", "off", "--gateway", lab.id()]),
+            Arm::Gateway | Arm::GatewayRetry => {
+                words(&["--retry-threshold", "off", "--gateway", lab.id()])
+            }
             Arm::Elsewhere | Arm::Nothing | Arm::Nftables | Arm::NftablesInAll => {
                 words(&["--retry-threshold", "off"])
             }
@@ -134,13 +148,19 @@ impl Plan {
         args
     }
 
-    /// `equic gateway run`, called like the lab.
-    pub(super) fn gateway(&self, lab: &Lab) -> Vec<String> {
+    /// `equic gateway run`, called like the lab; with Retry or without.
+    pub(super) fn gateway(&self, lab: &Lab, retry: bool) -> Vec<String> {
         let port = PORT.to_string();
-        let mut args = words(&["gateway", "run", "--json", "--mode", "native", "--name", lab.id()]);
+        // On veth, what a program in the driver sends back is lost unless the other end has one, too.
+        let mode = if retry { "generic" } else { "native" };
+        let mut args = words(&["gateway", "run", "--json", "--mode", mode, "--name", lab.id()]);
         args.extend(words(&["--interface", IFNAME, "--port", &port]));
         args.extend(words(&["--new-per-source", &self.new_per_source]));
         args.extend(words(&["--new-per-service", &self.new_per_service]));
+        if retry {
+            args.extend(words(&["--retry", "always"]));
+            args.extend(words(&["--answers-per-service", &self.answers_per_service]));
+        }
         args
     }
 

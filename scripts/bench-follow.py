@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""How long an interface that is deleted and made again is open: `make bench-follow`.
+
+A denied source sends 20,000 datagrams a second to a service on one end of a veth pair, whose other end is on a bridge.
+The pair is deleted and made again, and the same address is given to it, as a container's is. What the service's socket
+gets of the denied source came while the program was not attached. The source's own socket is on another port of the
+bridge, and so is not disturbed. Everything is in two network namespaces that are made and removed here.
+
+Usage: bench-follow.py EQUIC [ROUNDS]
+"""
+
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+PPS = 20_000
+PORT = 443
+MAC = "02:00:00:00:00:01"
+SERVER, DENIED = "10.77.0.1", "10.77.0.66"
+
+
+def run(*words):
+    subprocess.run(words, check=True)
+
+
+def enter(name):
+    """Puts this process into a network namespace."""
+    with open(f"/run/netns/{name}") as handle:
+        os.setns(handle.fileno(), os.CLONE_NEWNET)
+
+
+def flood():
+    """Sends until it is killed; what cannot be delivered is not sent again."""
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.bind((DENIED, 0))
+    sent, begun = 0, time.monotonic()
+    while True:
+        while sent > (time.monotonic() - begun) * PPS:
+            time.sleep(0.0002)
+        try:
+            udp.sendto(b"\x40" + bytes(40), (SERVER, PORT))
+        except OSError:
+            pass
+        sent += 1
+
+
+def make(server, outside):
+    """The pair: up on the bridge before it is up at the server."""
+    run("ip", "-n", outside, "link", "add", "port", "type", "veth", "peer", "name", "eth", "netns", server)
+    run("ip", "-n", outside, "link", "set", "port", "master", "bridge", "up")
+    run("ip", "-n", server, "link", "set", "eth", "address", MAC)
+    run("ip", "-n", server, "address", "add", f"{SERVER}/24", "dev", "eth")
+    run("ip", "-n", server, "link", "set", "eth", "up")
+
+
+def attached(server):
+    out = subprocess.run(["ip", "-n", server, "link", "show", "eth"], capture_output=True, text=True).stdout
+    return "xdp" in out
+
+
+def until(what, condition):
+    end = time.monotonic() + 30
+    while not condition():
+        if time.monotonic() > end:
+            sys.exit(f"bench-follow: {what}: not within 30 s")
+        time.sleep(0.001)
+
+
+def taken(udp):
+    """Datagrams that are waiting at the socket, and the time between the first and the last of them, ms."""
+    times = []
+    while True:
+        try:
+            _, ancillary, _, _ = udp.recvmsg(64, 64)
+        except BlockingIOError:
+            return len(times), (max(times) - min(times)) * 1000 if times else 0.0
+        seconds, nanos = (int.from_bytes(ancillary[0][2][at : at + 8], sys.byteorder) for at in (0, 8))
+        times.append(seconds + nanos / 1e9)
+
+
+def measure(equic, rounds, server, outside):
+    run("ip", "-n", outside, "link", "add", "bridge", "type", "bridge")
+    run("ip", "-n", outside, "link", "set", "bridge", "up")
+    run("ip", "-n", outside, "link", "add", "source", "type", "veth", "peer", "name", "in", "netns", outside)
+    run("ip", "-n", outside, "link", "set", "in", "master", "bridge", "up")
+    run("ip", "-n", outside, "address", "add", f"{DENIED}/24", "dev", "source")
+    run("ip", "-n", outside, "link", "set", "source", "up")
+    run("ip", "-n", outside, "neighbour", "add", SERVER, "lladdr", MAC, "dev", "source")
+    make(server, outside)
+    enter(server)
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUFFORCE, 1 << 26)
+    udp.setsockopt(socket.SOL_SOCKET, 35, 1)  # SO_TIMESTAMPNS
+    udp.setblocking(False)
+    udp.bind(("0.0.0.0", PORT))
+    with tempfile.TemporaryDirectory() as folder:
+        config = os.path.join(folder, "gateway.toml")
+        with open(config, "w") as file:
+            file.write(f'deny = ["{DENIED}"]\n[gateway]\ninterfaces = ["eth"]\nmode = "native"\n')
+            file.write(f'[[service]]\nname = "quic"\nlisten = ["{PORT}"]\n')
+        gateway = subprocess.Popen([equic, "gateway", "run", "--config", config], stdout=subprocess.DEVNULL)
+        source = os.fork()
+        if source == 0:
+            enter(outside)
+            flood()
+        rows = []
+        try:
+            until("the first attachment", lambda: attached(server))
+            time.sleep(0.5)
+            taken(udp)
+            for number in range(rounds):
+                run("ip", "-n", outside, "link", "delete", "port")
+                make(server, outside)
+                until("an attachment", lambda: attached(server))
+                time.sleep(0.2)
+                rows.append(taken(udp))
+                print(f"round {number + 1}: {rows[-1][0]} denied datagrams came in, over {rows[-1][1]:.2f} ms")
+        finally:
+            os.kill(source, 9)
+            os.waitpid(source, 0)
+            gateway.terminate()
+            gateway.wait()
+    packets, spans = zip(*rows)
+    print(f"{rounds} rounds at {PPS} datagrams a second: {statistics.median(packets)} datagrams came in at the median,")
+    print(f"{max(packets)} at most; {statistics.median(spans):.2f} ms at the median, {max(spans):.2f} ms at most")
+
+
+def main():
+    equic, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20
+    server, outside = f"follow-{os.getpid()}-s", f"follow-{os.getpid()}-o"
+    for name in (server, outside):
+        run("ip", "netns", "add", name)
+    try:
+        measure(equic, rounds, server, outside)
+    finally:
+        for name in (server, outside):
+            run("ip", "netns", "delete", name)
+
+
+main()
