@@ -11,7 +11,7 @@ use std::time::Duration;
 use equic_endpoint::client::{Response, Target};
 use equic_endpoint::{Client, ClientConfig};
 use equic_gateway::parse_duration;
-use equic_quic::{EarlyData, PacketTrace};
+use equic_quic::{EarlyData, PacketTrace, PathInfo};
 use equic_report::number;
 use equic_wire::KnownVersion;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -53,6 +53,10 @@ pub(crate) struct Args {
     /// Send from this address
     #[arg(long, value_name = "ADDR")]
     from: Option<IpAddr>,
+    /// Open another path from this address of an interface, and use it and the first at once (RFC 10069), if the
+    /// server takes several paths; it may be given up to seven times
+    #[arg(long, value_name = "ADDR")]
+    path: Vec<IpAddr>,
     /// Print a line for each packet on standard error
     #[arg(long)]
     trace: bool,
@@ -89,6 +93,18 @@ struct Fetched<'a> {
     early: bool,
     /// Packets of the connection so far that did not come, and whose payload a plugin has put together from others.
     packets_recovered: u64,
+    /// Paths that were open at the end of the body; with `--path`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    paths: Vec<OpenPath>,
+}
+
+/// A path of a connection, for `--json`.
+#[derive(Serialize)]
+struct OpenPath {
+    id: u32,
+    from: Option<IpAddr>,
+    to: SocketAddr,
+    rtt_ms: f64,
 }
 
 /// Longest wait for what becomes of plugins, after the last body.
@@ -115,6 +131,8 @@ pub(crate) fn run(args: &Args) -> Done {
             connect_to: args.connect,
             timeout: Some(args.timeout),
             congestion: args.quic.congestion(),
+            paths: args.path.clone(),
+            scheduler: args.quic.scheduler(),
             hooks: args.quic.hooks()?,
             key_log: args.quic.key_log()?,
             qlog,
@@ -131,6 +149,7 @@ pub(crate) fn run(args: &Args) -> Done {
             json: args.json,
             discard: args.discard,
             early: args.early,
+            several: !args.path.is_empty(),
             // Lines of a trace would run through them.
             bars: MultiProgress::with_draw_target(if args.trace {
                 ProgressDrawTarget::hidden()
@@ -167,7 +186,21 @@ struct Job {
     json: bool,
     discard: bool,
     early: bool,
+    /// Connections have several paths.
+    several: bool,
     bars: MultiProgress,
+}
+
+/// The paths that the response's connection has.
+fn open_paths(response: &Response) -> Vec<OpenPath> {
+    let paths = response.connection().paths().into_iter().filter(|path| path.validated);
+    let of = |path: PathInfo| OpenPath {
+        id: path.id.get(),
+        from: path.local.map(|address| address.to_canonical()),
+        to: SocketAddr::new(path.remote.ip().to_canonical(), path.remote.port()),
+        rtt_ms: path.stats.rtt.as_micros() as f64 / 1000.0,
+    };
+    paths.map(of).collect()
 }
 
 /// Fetches all URLs; what failed, by their places.
@@ -240,6 +273,7 @@ impl Job {
             total_ms: timing.total.map(ms),
             early: response.connection().early_data() == EarlyData::Accepted,
             packets_recovered: response.connection().stats().packets_recovered,
+            paths: if self.several { open_paths(response) } else { Vec::new() },
         };
         if self.json {
             output::json_line("equic.get/1", &fetched)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use equic_endpoint::{Congestion, Hooks, KeyLog};
 use equic_gateway::parse_size;
-use equic_quic::{PacketTrace, QlogFolder};
+use equic_quic::{PacketTrace, QlogFolder, Scheduler};
 
 use crate::failure::{Done, Failure};
 use crate::plugin;
@@ -16,6 +16,9 @@ pub(crate) struct QuicArgs {
     /// Congestion control of what is sent
     #[arg(long, value_enum, value_name = "ALGORITHM", default_value = "cubic")]
     congestion: Algorithm,
+    /// Which of several paths what is sent goes on, if there are several
+    #[arg(long, value_enum, value_name = "SCHEDULER", default_value = "lowest-rtt")]
+    scheduler: SchedulerName,
     /// Append TLS secrets to this file, for packet analysers: whoever has it can read the connections
     #[arg(long, value_name = "FILE")]
     keylog: Option<PathBuf>,
@@ -53,7 +56,26 @@ enum Algorithm {
     Olia,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum SchedulerName {
+    /// The path with the lowest round-trip time that has room
+    LowestRtt,
+    /// All that have room in turn, a packet each
+    RoundRobin,
+    /// The first; others only where it does not work
+    Backup,
+}
+
 impl QuicArgs {
+    /// The scheduler that was chosen.
+    pub(crate) fn scheduler(&self) -> Scheduler {
+        match self.scheduler {
+            SchedulerName::LowestRtt => Scheduler::LowestRtt,
+            SchedulerName::RoundRobin => Scheduler::RoundRobin,
+            SchedulerName::Backup => Scheduler::Backup,
+        }
+    }
+
     /// The congestion control that was chosen.
     pub(crate) fn congestion(&self) -> Congestion {
         match self.congestion {

@@ -284,6 +284,7 @@ impl Route<'_> {
                 let mut state = cell.lock();
                 let early = state.connection.is_early();
                 state.connection.handle_datagram(self.now, arrival, datagram);
+                state.wakers.paths.wake();
                 if early {
                     // Lest a stream of before a rejection is taken for one of after it.
                     state.take_events();

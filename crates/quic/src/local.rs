@@ -8,6 +8,7 @@ use equic_transport::MigrateError;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::outlets::Local;
+use crate::paths::as_written;
 use crate::udp::Udp;
 
 impl Endpoint {
@@ -53,11 +54,7 @@ impl Connection {
         let now = self.cell().socket.now();
         let mut state = self.cell().lock();
         // As the socket writes it.
-        let mapped = state.connection.remote_address().is_ipv6();
-        let address = match address {
-            IpAddr::V4(v4) if mapped => IpAddr::V6(v4.to_ipv6_mapped()),
-            other => other,
-        };
+        let address = as_written(address, state.connection.remote_address().is_ipv6());
         state.connection.migrate(now, Some(address))?;
         state.take_events();
         self.cell().touch(&mut state);

@@ -14,7 +14,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_quic::{self as quic, EarlyData, Endpoint, PacketTrace, QlogFolder, TransportConfig};
+use equic_quic::{
+    self as quic, EarlyData, Endpoint, PacketTrace, QlogFolder, Scheduler, TransportConfig,
+};
 use equic_transport::StreamConfig;
 use equic_wire::{KnownVersion, VarInt};
 use rustls::client::Resumption;
@@ -41,6 +43,11 @@ pub struct ClientConfig {
     pub trust: Trust,
     /// Source address and port; none: any of either family, port chosen by the system.
     pub bind: Option<SocketAddr>,
+    /// Further addresses of ours, from each of which every connection opens a path (RFC 10069), if the server takes
+    /// several; at most 7. None: there is one path.
+    pub paths: Vec<IpAddr>,
+    /// Way to divide what is sent among several paths.
+    pub scheduler: Scheduler,
     /// Address that packets are sent to, instead of the one the URL's host resolves to; none: that one.
     pub connect_to: Option<SocketAddr>,
     /// Time for one handshake, or for one request with its response; none: no limit but idleness.
@@ -84,6 +91,8 @@ impl Default for ClientConfig {
         Self {
             trust: Trust::System,
             bind: None,
+            paths: Vec::new(),
+            scheduler: Scheduler::default(),
             connect_to: None,
             timeout: Some(Duration::from_secs(30)),
             idle_timeout: Duration::from_secs(30),
@@ -124,6 +133,8 @@ impl Prepared {
             // HTTP/3 without extensions has no datagrams.
             datagram_receive_buffer: 0,
             sessions_v2: config.early_data.then(Resumption::default),
+            max_paths: config.paths.len() + 1,
+            scheduler: config.scheduler,
             ..TransportConfig::default()
         };
         if config.upgrade_to_v2 {
@@ -189,6 +200,12 @@ impl Client {
         settings.heed_unreachable = config.heed_unreachable;
         let endpoint = Endpoint::new(settings, None, vec![socket])
             .map_err(|source| ClientError::Bind { address, source })?;
+        for path in &config.paths {
+            let address = SocketAddr::new(*path, 0);
+            endpoint
+                .add_local_address(*path)
+                .map_err(|source| ClientError::Bind { address, source })?;
+        }
         Ok(Self { endpoint, config, quic, kept: Arc::default() })
     }
 
@@ -284,6 +301,7 @@ impl Client {
         })
         .await?;
         let handshake = Some(start.elapsed());
+        self.open_paths(&quic);
         Connection::new(quic, target.clone(), peer, handshake, self.config.timeout).await
     }
 
@@ -297,9 +315,23 @@ impl Client {
         let start = Instant::now();
         match self.begin(target, peer)?.into_0rtt() {
             Ok(quic) => {
+                self.open_paths(&quic);
                 Connection::new(quic, target.clone(), peer, None, self.config.timeout).await
             }
             Err(connecting) => self.finish(connecting, target, peer, start, deadline).await,
+        }
+    }
+
+    /// Opens the further paths of a connection, beside all else.
+    fn open_paths(&self, quic: &quic::Connection) {
+        for path in self.config.paths.iter().copied() {
+            let quic = quic.clone();
+            tokio::spawn(async move {
+                match quic.open_path(path).await {
+                    Ok(id) => tracing::debug!(%id, address = %path, "another path"),
+                    Err(error) => tracing::warn!(%error, address = %path, "no path from there"),
+                }
+            });
         }
     }
 
