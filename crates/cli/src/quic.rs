@@ -64,6 +64,8 @@ enum SchedulerName {
     RoundRobin,
     /// The first; others only where it does not work
     Backup,
+    /// All on each that has room, once more where there is room for it
+    Redundant,
 }
 
 impl QuicArgs {
@@ -73,6 +75,7 @@ impl QuicArgs {
             SchedulerName::LowestRtt => Scheduler::LowestRtt,
             SchedulerName::RoundRobin => Scheduler::RoundRobin,
             SchedulerName::Backup => Scheduler::Backup,
+            SchedulerName::Redundant => Scheduler::Redundant,
         }
     }
 

@@ -92,14 +92,15 @@ pub use receive::RecvStream;
 pub use send::SendStream;
 
 pub use equic_transport::{
-    AcceptError, ClosePathError, DatagramError, EndpointConfig as CoreConfig, ExportError, HandshakeData,
-    KeyLimits, MigrateError, OpenPathError, PathInfo, PathStats, PathStatus, PreferredAddresses,
-    Scheduler, StartError, Stats, StreamConfig, TellError, Timestamp, TransportConfig, congestion,
-    operation,
+    AcceptError, ClosePathError, DatagramError, EndpointConfig as CoreConfig, ExportError,
+    HandshakeData, KeyLimits, MigrateError, OpenPathError, PathInfo, PathStats, PathStatus,
+    PreferredAddresses, Scheduler, StartError, Stats, StreamConfig, TellError, Timestamp,
+    TransportConfig, congestion, operation,
 };
 pub use equic_transport::{ConnectionIdGenerator, RandomIds, RetryTokens, RetryVerdict};
 pub use equic_wire::{
-    ConnectionId, Direction, KnownVersion, PathId, ResetToken, Side, StreamId, TransportErrorCode, VarInt,
+    ConnectionId, Direction, KnownVersion, PathId, ResetToken, Side, StreamId, TransportErrorCode,
+    VarInt,
 };
 pub use rustls;
 

@@ -2,7 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use equic_quic::{Connection, Endpoint};
+use equic_quic::{
+    Connection, Endpoint, OpenPathError, PathError, Scheduler, ServerConfig, TransportConfig,
+    TransportErrorCode,
+};
 
 use crate::common::{Identity, body, client, connect, echo, settings, soon};
 
@@ -81,5 +84,51 @@ async fn addresses_that_cannot_be_had() {
     let server = identity.server(1);
     echo(server.clone());
     let connection = connect(&client, &identity.client(), &server).await;
+    exchange(&connection).await;
+}
+
+/// Both ends take two paths, and use them in turn.
+fn of_two_paths() -> TransportConfig {
+    TransportConfig { max_paths: 2, scheduler: Scheduler::RoundRobin, ..TransportConfig::default() }
+}
+
+#[tokio::test]
+async fn a_second_path_carries_data_and_is_closed() {
+    let identity = Identity::new();
+    let config = ServerConfig::new(identity.server_tls()).with_transport(of_two_paths());
+    let server = identity.server_with(1, settings(), config);
+    echo(server.clone());
+    let client = client();
+    let second = client.add_local_address(SECOND).unwrap();
+    let config = identity.client().with_transport(of_two_paths());
+    let connection = connect(&client, &config, &server).await;
+    let id = soon("a second path", connection.open_path(SECOND)).await.unwrap();
+    let locals = |connection: &Connection| -> Vec<Option<IpAddr>> {
+        connection.paths().iter().map(|path| path.local).collect()
+    };
+    assert_eq!(locals(&connection)[1], Some(SECOND));
+    // Too little time to fill the window of one path, and both have sent.
+    exchange(&connection).await;
+    assert!(connection.paths().iter().all(|path| path.validated), "{:?}", connection.paths());
+    let again = connection.open_path(SECOND).await;
+    assert_eq!(again, Err(PathError::CannotOpen(OpenPathError::TooMany)));
+    // Nothing leaves from there any more, and nothing is lost.
+    assert!(client.remove_local_address(second.ip()));
+    connection.close_path(id, TransportErrorCode::APPLICATION_ABANDON_PATH).unwrap();
+    assert_eq!(connection.paths().len(), 1);
+    exchange(&connection).await;
+}
+
+#[tokio::test]
+async fn no_second_path_where_the_server_takes_one() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    echo(server.clone());
+    let client = client();
+    client.add_local_address(SECOND).unwrap();
+    let config = identity.client().with_transport(of_two_paths());
+    let connection = connect(&client, &config, &server).await;
+    let refused = soon("an answer", connection.open_path(SECOND)).await;
+    assert_eq!(refused, Err(PathError::CannotOpen(OpenPathError::NotAgreed)));
     exchange(&connection).await;
 }
