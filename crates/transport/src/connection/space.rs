@@ -117,7 +117,6 @@ impl Spaces {
 
 /// For path IDs that are known to be in use; for others there is [`Spaces::get`]. If one is not, that is a mistake of
 /// ours, at which debug builds stop; a peer's packets must not stop a server, so other builds take path 0.
-
 impl Index<SpaceId> for Spaces {
     type Output = Space;
 

@@ -413,6 +413,60 @@ mod tests {
         assert_eq!(server.receive(client.send()), Ok(false));
     }
 
+    fn seal(keys: &mut OneRttKeys, path: u32, number: u64) -> Vec<u8> {
+        let mut bytes = b"one rtt".to_vec();
+        let tag = keys.seal(PathId::new(path), number, &[7], &mut bytes).unwrap();
+        bytes.extend_from_slice(tag.as_ref());
+        bytes
+    }
+
+    fn open(
+        keys: &mut OneRttKeys,
+        (path, number): (u32, u64),
+        bit: bool,
+        bytes: &[u8],
+    ) -> Result<bool, OpenError> {
+        let (mut bytes, path) = (bytes.to_vec(), PathId::new(path));
+        let (plain, updated) = keys.open((path, number), bit, &[7], &mut bytes, None, LATER)?;
+        assert_eq!(plain, b"one rtt");
+        Ok(updated)
+    }
+
+    #[test]
+    fn each_path_has_nonces_of_its_own() {
+        let (mut client, mut server) = ends();
+        assert!(client.keys.take_path_ids());
+        let packets = [0, 1, 2].map(|path| seal(&mut client.keys, path, 5));
+        for (sent, packet) in (0..).zip(&packets) {
+            for path in 0..3 {
+                let opened = open(&mut server.keys, (path, 5), false, packet);
+                let right = if path == sent { Ok(false) } else { Err(OpenError::Forged) };
+                assert_eq!(opened, right, "of path {sent}, as of path {path}");
+            }
+        }
+        assert!(packets[0] != packets[1] && packets[1] != packets[2]);
+    }
+
+    #[test]
+    fn a_path_hears_of_an_update_when_its_next_packet_comes() {
+        let (mut client, mut server) = ends();
+        let [first, late, later] =
+            [(0, 0), (1, 0), (1, 1)].map(|(path, number)| seal(&mut client.keys, path, number));
+        assert_eq!(open(&mut server.keys, (0, 0), false, &first), Ok(false));
+        client.keys.on_acked(EARLY, PathId::new(1), 7);
+        assert!(client.keys.update(), "an acknowledgement on any path");
+        let new = seal(&mut client.keys, 0, 1);
+        assert_eq!(open(&mut server.keys, (0, 1), true, &new), Ok(true));
+        assert_eq!(open(&mut server.keys, (1, 0), false, &late), Ok(false), "of the last phase");
+        let next = seal(&mut client.keys, 1, 2);
+        assert_eq!(open(&mut server.keys, (1, 2), true, &next), Ok(false));
+        assert_eq!(open(&mut server.keys, (1, 1), false, &later), Ok(false), "it was overtaken");
+        assert_eq!(server.keys.updates(), 1);
+        server.keys.forget_path(PathId::new(1));
+        assert!(server.keys.current.first_received.of(PathId::new(1)).is_none());
+        assert_eq!(server.keys.current.first_received.of(PathId::ZERO), Some(1));
+    }
+
     #[test]
     fn packets_overtaken_by_an_update_are_read_for_a_while() {
         let (mut client, mut server) = ends();

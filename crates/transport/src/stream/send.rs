@@ -280,7 +280,7 @@ impl SendHalf {
         let range = range.start.max(self.buffer.base())..range.end;
         let fin = fin && self.fin == Fin::InFlight;
         if range.is_empty() {
-            return fin.then(|| (range.end..range.end, true));
+            return fin.then_some((range.end..range.end, true));
         }
         (!self.buffer.has_all(range.clone())).then_some((range, fin))
     }

@@ -17,9 +17,13 @@ use equic_wire::{PathId, TransportErrorCode, VarInt};
 use super::MS;
 use crate::connection::space::SpaceId;
 use crate::connection::*;
+use crate::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
 use pair::{Pair, SERVER, client_address, link, local};
 
 const ONE: PathId = PathId::new(1);
+
+/// Sets what a test is about in the configuration of an end.
+type Set<'a> = &'a dyn Fn(&mut TransportConfig);
 
 fn ids(connection: &Connection) -> Vec<u32> {
     connection.paths().map(|path| path.id.get()).collect()
@@ -92,7 +96,7 @@ fn no_more_paths_than_both_ends_allow() {
     let three = |config: &mut TransportConfig| config.max_paths = 3;
     let many = |config: &mut TransportConfig| config.max_paths = 100;
     for most in [0, 1] {
-        let (client, server): (&dyn Fn(&mut TransportConfig), &dyn Fn(&mut TransportConfig)) =
+        let (client, server): (Set<'_>, Set<'_>) =
             if most == 0 { (&three, &many) } else { (&many, &three) };
         let mut pair = Pair::unlike(1, &links, client, server);
         pair.connect();
@@ -114,23 +118,6 @@ fn several_paths_between_the_same_addresses() {
     assert_eq!((ids(&pair.client), ids(pair.server())), (vec![0, 1, 2], vec![0, 1, 2]));
     pair.exchange(400_000, |_, _| {});
     assert!((0..3).all(|id| packets(&pair.client, id) > 20), "{}", pair.describe());
-}
-
-/// Each path ID has packet numbers of its own, so the same number is used twice with one key: what keeps the nonces
-/// apart is the path ID, and without it the packets do not open.
-#[test]
-fn packets_of_a_path_do_not_open_as_those_of_another() {
-    let mut pair = Pair::new(1, &[link(10), link(10)]);
-    pair.connect();
-    pair.open(1);
-    pair.exchange(10_000, |_, _| {});
-    let (dropped, now) = (pair.server().stats().packets_dropped, pair.now);
-    let arrival = Arrival { remote: client_address(0), local: None, ecn: EcnCodepoint::NotEct };
-    let mut datagram = pair.client.forge(SpaceId::DATA, &[1; 30]);
-    let other = pair.server().ids.local_of(ONE).unwrap().iter().next().unwrap();
-    datagram[1..=other.len()].copy_from_slice(other.as_bytes());
-    pair.server().handle_datagram(now, arrival, &mut datagram);
-    assert_eq!(pair.server().stats().packets_dropped, dropped + 1);
 }
 
 #[test]
@@ -228,6 +215,60 @@ fn what_one_path_loses_the_other_has() {
     }
     assert!(times[1] < times[0], "{times:?}");
     assert!(times[1] < 20 * 160 * MS, "a round trip each, or little more: {times:?}");
+}
+
+/// Hook that always answers the same.
+struct Always(u64);
+
+impl Hook for Always {
+    fn replace(
+        &mut self,
+        _host: &mut Host<'_>,
+        _call: &mut Call<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Decision, HookError> {
+        outputs[0] = self.0;
+        Ok(Decision::Done)
+    }
+}
+
+/// A hook that schedules: it is followed, unless it names no path, or one that does not work while another does.
+#[test]
+fn a_hook_schedules_and_starves_nobody() {
+    for (named, followed) in [(1, true), (99, false), (u64::MAX, false)] {
+        let mut pair = Pair::new(1, &[link(10), link(30)]);
+        pair.connect();
+        pair.open(1);
+        let points = [Point::replace(Operation::SelectPath)];
+        pair.client.attach(Box::new(Always(named)), &points).unwrap();
+        let before = [0, 1].map(|id| packets(&pair.client, id));
+        pair.exchange(40_000, |_, _| {});
+        let sent = [0, 1].map(|id| packets(&pair.client, id) - before[id as usize]);
+        assert_eq!(sent[1] > 25, followed, "{sent:?}");
+        assert!(sent[0] > 3, "its acknowledgements go whatever is chosen: {sent:?}");
+        pair.down[1] = true;
+        let start = pair.now;
+        pair.exchange(100_000, |_, _| {});
+        assert!(pair.now.since(start) < Duration::from_secs(3), "{}", pair.describe());
+    }
+}
+
+/// RFC 10069 s.5.4: the round-trip time is the way of the packets and that of their acknowledgements.
+#[test]
+fn a_hook_has_acknowledgements_go_on_another_path() {
+    let mut pair = Pair::new(1, &[link(20), link(60)]);
+    pair.connect();
+    let points = [Point::replace(Operation::SelectACKPath)];
+    pair.client.attach(Box::new(Always(0)), &points).unwrap();
+    pair.open(1);
+    pair.exchange(400_000, |_, _| {});
+    let rtt = |paths: Vec<PathInfo>| paths[1].stats.rtt.as_millis();
+    assert!((80..90).contains(&rtt(pair.server().paths().collect())), "{}", pair.describe());
+    assert!((120..130).contains(&rtt(pair.client.paths().collect())), "{}", pair.describe());
+    // It insists on a path that is gone.
+    let now = pair.now;
+    pair.client.close_path(now, PathId::ZERO, TransportErrorCode::NO_ERROR).unwrap();
+    pair.exchange(100_000, |_, _| {});
 }
 
 #[test]
