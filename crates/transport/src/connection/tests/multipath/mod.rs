@@ -245,7 +245,8 @@ fn a_hook_schedules_and_starves_nobody() {
         pair.exchange(40_000, |_, _| {});
         let sent = [0, 1].map(|id| packets(&pair.client, id) - before[id as usize]);
         assert_eq!(sent[1] > 25, followed, "{sent:?}");
-        assert!(sent[0] > 3, "its acknowledgements go whatever is chosen: {sent:?}");
+        // All that arrives at one time is acknowledged at once, so there is one for each round trip of the data.
+        assert!(sent[0] > 1, "its acknowledgements go whatever is chosen: {sent:?}");
         pair.down[1] = true;
         let start = pair.now;
         pair.exchange(100_000, |_, _| {});
