@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::exchange::{CacheOf, ExchangeArgs, Standing, Standings};
 use crate::failure::{Done, Failure};
+use crate::interfaces::{self, Follower, PathFrom};
 use crate::output;
 use crate::quic::{QuicArgs, flushed};
 use crate::signals::runtime;
@@ -53,10 +54,11 @@ pub(crate) struct Args {
     /// Send from this address
     #[arg(long, value_name = "ADDR")]
     from: Option<IpAddr>,
-    /// Open another path from this address of an interface, and use it and the first at once (RFC 10069), if the
-    /// server takes several paths; it may be given up to seven times
-    #[arg(long, value_name = "ADDR")]
-    path: Vec<IpAddr>,
+    /// Open another path from this address of an interface, or with all from each interface that is up, and use all at
+    /// once (RFC 10069), if the server takes several paths. Paths are closed when an interface goes down, and opened
+    /// when it is back, or another comes; --path can be given up to seven times
+    #[arg(long, value_name = "ADDR|all")]
+    path: Vec<PathFrom>,
     /// Print a line for each packet on standard error
     #[arg(long)]
     trace: bool,
@@ -105,6 +107,12 @@ struct OpenPath {
     from: Option<IpAddr>,
     to: SocketAddr,
     rtt_ms: f64,
+    min_rtt_ms: f64,
+    /// Bytes of UDP payload.
+    bytes_sent: u64,
+    bytes_received: u64,
+    congestion_window: u64,
+    mtu: u16,
 }
 
 /// Longest wait for what becomes of plugins, after the last body.
@@ -124,6 +132,8 @@ pub(crate) fn run(args: &Args) -> Done {
             move |standing: &Standing| told.set(standing)
         };
         let extension = args.exchange.extension(&cache_of(args), tell)?;
+        let follower = || Follower::new(args.path.clone());
+        let mut follower = (!args.path.is_empty()).then(follower).transpose()?;
         let config = ClientConfig {
             extension,
             trust: args.trust.trust(),
@@ -131,7 +141,7 @@ pub(crate) fn run(args: &Args) -> Done {
             connect_to: args.connect,
             timeout: Some(args.timeout),
             congestion: args.quic.congestion(),
-            paths: args.path.clone(),
+            max_paths: interfaces::most(&args.path),
             scheduler: args.quic.scheduler(),
             hooks: args.quic.hooks()?,
             key_log: args.quic.key_log()?,
@@ -157,7 +167,13 @@ pub(crate) fn run(args: &Args) -> Done {
                 ProgressDrawTarget::stderr()
             }),
         });
-        let mut failed = fetch_all(&job, &args.urls).await?;
+        let mut failed = match &mut follower {
+            None => fetch_all(&job, &args.urls).await?,
+            Some(follower) => tokio::select! {
+                failed = fetch_all(&job, &args.urls) => failed?,
+                never = follower.follow(&job.client) => match never {},
+            },
+        };
         // Taken before the connections end, which takes plugins off. A small body is there sooner than a plugin.
         told.settled(SETTLE).await;
         let plugins = told.all();
@@ -176,6 +192,10 @@ fn trace(args: &Args) -> Done<Option<PacketTrace>> {
         .then(new)
         .transpose()
         .map_err(|error| Failure::because("cannot start the packet trace", error))
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1000.0
 }
 
 /// Settings that are the same for all URLs.
@@ -198,7 +218,12 @@ fn open_paths(response: &Response) -> Vec<OpenPath> {
         id: path.id.get(),
         from: path.local.map(|address| address.to_canonical()),
         to: SocketAddr::new(path.remote.ip().to_canonical(), path.remote.port()),
-        rtt_ms: path.stats.rtt.as_micros() as f64 / 1000.0,
+        rtt_ms: ms(path.stats.rtt),
+        min_rtt_ms: ms(path.stats.min_rtt),
+        bytes_sent: path.bytes_sent,
+        bytes_received: path.bytes_received,
+        congestion_window: path.stats.congestion_window,
+        mtu: path.stats.current_mtu,
     };
     paths.map(of).collect()
 }
@@ -258,7 +283,6 @@ impl Job {
 
     fn report(&self, url: &str, response: &Response) -> Done {
         let timing = response.timing();
-        let ms = |time: Duration| time.as_micros() as f64 / 1000.0;
         let fetched = Fetched {
             url,
             status: response.status.as_u16(),

@@ -5,8 +5,8 @@
 //! [`Client::get`] does the three at once and keeps the connection for the next time.
 //! [`Client::rebind`] moves the client, with its connections, to another address.
 //!
-//! `target` reads URLs, `connection` holds requests and responses, `error` says what failed and
-//! whether the server refused, fell silent, or broke.
+//! `target` reads URLs, `connection` holds requests and responses, `paths` opens and closes paths as addresses come and
+//! go, `error` says what failed and whether the server refused, fell silent, or broke.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -28,12 +28,15 @@ use crate::{Congestion, Extension, Hooks, h3_code, tls};
 
 mod connection;
 mod error;
+mod paths;
 mod target;
 #[cfg(test)]
 mod tests;
 
 pub use connection::{Connection, Response, Timing};
 pub use error::{ClientError, Failure};
+pub use paths::PathAddresses;
+use paths::Paths;
 pub use target::Target;
 
 /// Settings of a client.
@@ -43,9 +46,8 @@ pub struct ClientConfig {
     pub trust: Trust,
     /// Source address and port; none: any of either family, port chosen by the system.
     pub bind: Option<SocketAddr>,
-    /// Further addresses of ours, from each of which every connection opens a path (RFC 10069), if the server takes
-    /// several; at most 7. None: there is one path.
-    pub paths: Vec<IpAddr>,
+    /// Most paths of a connection at a time (RFC 10069), up to 8, if the server takes several: see [`Client::set_paths`].
+    pub max_paths: usize,
     /// Way to divide what is sent among several paths.
     pub scheduler: Scheduler,
     /// Address that packets are sent to, instead of the one the URL's host resolves to; none: that one.
@@ -91,7 +93,7 @@ impl Default for ClientConfig {
         Self {
             trust: Trust::System,
             bind: None,
-            paths: Vec::new(),
+            max_paths: 1,
             scheduler: Scheduler::default(),
             connect_to: None,
             timeout: Some(Duration::from_secs(30)),
@@ -133,7 +135,7 @@ impl Prepared {
             // HTTP/3 without extensions has no datagrams.
             datagram_receive_buffer: 0,
             sessions_v2: config.early_data.then(Resumption::default),
-            max_paths: config.paths.len() + 1,
+            max_paths: config.max_paths,
             scheduler: config.scheduler,
             ..TransportConfig::default()
         };
@@ -170,6 +172,7 @@ pub struct Client {
     config: Arc<ClientConfig>,
     quic: Prepared,
     kept: Arc<Mutex<HashMap<Target, Connection>>>,
+    paths: Arc<Paths>,
 }
 
 impl Client {
@@ -200,13 +203,16 @@ impl Client {
         settings.heed_unreachable = config.heed_unreachable;
         let endpoint = Endpoint::new(settings, None, vec![socket])
             .map_err(|source| ClientError::Bind { address, source })?;
-        for path in &config.paths {
-            let address = SocketAddr::new(*path, 0);
-            endpoint
-                .add_local_address(*path)
-                .map_err(|source| ClientError::Bind { address, source })?;
-        }
-        Ok(Self { endpoint, config, quic, kept: Arc::default() })
+        let paths = Arc::new(Paths::new(endpoint.clone()));
+        Ok(Self { endpoint, config, quic, kept: Arc::default(), paths })
+    }
+
+    /// Says from which addresses of ours connections have paths beside their first one (RFC 10069): those that are open
+    /// and those to come open and close paths until it is so. [`ClientConfig::max_paths`] has to allow it, and the server,
+    /// too; a path that cannot be opened is tried again later. A first path whose address is gone is closed when there is
+    /// another, and opened again when its address is not gone any more.
+    pub fn set_paths(&self, addresses: PathAddresses) {
+        self.paths.set(addresses);
     }
 
     /// The source address, with the port that was chosen.
@@ -322,16 +328,11 @@ impl Client {
         }
     }
 
-    /// Opens the further paths of a connection, beside all else.
+    /// Opens the further paths of a connection, and closes them, beside all else.
     fn open_paths(&self, quic: &quic::Connection) {
-        for path in self.config.paths.iter().copied() {
-            let quic = quic.clone();
-            tokio::spawn(async move {
-                match quic.open_path(path).await {
-                    Ok(id) => tracing::debug!(%id, address = %path, "another path"),
-                    Err(error) => tracing::warn!(%error, address = %path, "no path from there"),
-                }
-            });
+        if self.config.max_paths > 1 {
+            let (paths, quic) = (Arc::clone(&self.paths), quic.clone());
+            tokio::spawn(async move { paths.follow(quic).await });
         }
     }
 

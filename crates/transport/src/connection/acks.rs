@@ -86,6 +86,7 @@ impl Connection {
                 self.on_path_acked(now, key, in_flight, &acked.packets, congested);
             }
         }
+        self.path_of_mut(id).on_progress(now);
         if self.peer_completed_validation() {
             let suspect = self.path_of(id).is_suspect();
             self.path_of_mut(id).restart_backoff();

@@ -61,6 +61,8 @@ pub(super) struct Path {
     remote: SocketAddr,
     /// Our address, as far as it is known.
     local: Option<IpAddr>,
+    /// Bytes of datagrams sent and received between these addresses.
+    bytes: (u64, u64),
     rtt: RttEstimator,
     controller: Box<dyn Controller>,
     pacer: Pacer,
@@ -75,6 +77,8 @@ pub(super) struct Path {
     mtu: MtuDiscovery,
     ecn: EcnValidation,
     backoff: Backoff,
+    /// Time of the last acknowledgement or probe timeout.
+    progress: Timestamp,
     paced_until: Option<Timestamp>,
     /// Its methods are in its file.
     validation: Validation,
@@ -102,6 +106,7 @@ impl Path {
             moved: 0,
             remote,
             local,
+            bytes: (0, 0),
             rtt: RttEstimator::new(config.initial_rtt),
             controller: config.start_controller(seed),
             pacer: Pacer::new(now, config.first_window()),
@@ -113,6 +118,7 @@ impl Path {
             mtu: config.start_discovery(),
             ecn: if config.ecn { EcnValidation::default() } else { EcnValidation::disabled() },
             backoff: Backoff::default(),
+            progress: now,
             paced_until: None,
             validation: Validation::new(origin),
             remote_id: 0,
@@ -185,6 +191,17 @@ impl Path {
         self.local = self.local.or(local);
     }
 
+    /// A datagram of so many bytes came from the path's address.
+    pub(super) fn on_datagram_received(&mut self, bytes: usize) {
+        self.on_credit(bytes);
+        self.bytes.1 += bytes as u64;
+    }
+
+    /// Bytes of datagrams sent and received.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        self.bytes
+    }
+
     /// Sequence number of the peer's connection ID that is used on this path.
     pub(super) fn remote_id(&self) -> u64 {
         self.remote_id
@@ -207,6 +224,7 @@ impl Path {
 
     pub(super) fn on_datagram_sent(&mut self, bytes: usize) {
         self.validation.on_sent(bytes);
+        self.bytes.0 += bytes as u64;
         self.hold = None;
     }
 
@@ -325,8 +343,19 @@ impl Path {
     }
 
     /// A probe timeout: nothing was heard.
-    pub(super) fn on_probe_timeout(&mut self) {
+    pub(super) fn on_probe_timeout(&mut self, now: Timestamp) {
         self.backoff.on_timeout();
+        self.progress = now;
+    }
+
+    /// The peer has acknowledged something.
+    pub(super) fn on_progress(&mut self, now: Timestamp) {
+        self.progress = now;
+    }
+
+    /// Time of the last acknowledgement or probe timeout, or at which the path began.
+    pub(super) fn progress(&self) -> Timestamp {
+        self.progress
     }
 
     /// Something was heard, or nothing that was sent before counts any more.

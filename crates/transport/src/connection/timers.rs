@@ -225,13 +225,28 @@ impl Connection {
         probes.timer()
     }
 
+    /// Time from which a probe timeout counts; none: nothing is in flight that the peer acknowledges.
+    fn waits_since(&self, id: SpaceId) -> Option<Timestamp> {
+        let loss = &self.spaces[id].loss;
+        let last = loss.last_ack_eliciting()?;
+        if !self.speaks_multipath() || !id.is_data() {
+            return Some(last);
+        }
+        // Each packet puts a probe timeout off (RFC 9002 s.6.2.1). Where one path is all there is that ends when the window
+        // is full; but while other paths work, a packet now and then would keep what is in flight on one that does not for
+        // ever. So it counts from the oldest, unless something was heard, or a probe sent, since.
+        let oldest =
+            loss.oldest_ack_eliciting().next().map_or(last, |(_, packet)| packet.time_sent);
+        Some(oldest.max(self.path_of(id).progress()))
+    }
+
     fn probe_state(&self, id: SpaceId) -> ProbeState {
         let space = &self.spaces[id];
         // What is to go on path 0 can go nowhere when that is closed: other paths carry it without a probe.
         let there = !id.is_data() || SpaceId::Data(self.path_of(id).id()) == id;
         ProbeState {
             application: id.is_data(),
-            last_ack_eliciting: space.loss.last_ack_eliciting(),
+            last_ack_eliciting: self.waits_since(id),
             held: there && self.keys.has(id) && space.crypto_out.wants_to_send(u64::MAX),
         }
     }
@@ -244,7 +259,7 @@ impl Connection {
             return self.detect_lost(now, id);
         }
         self.stats.probe_timeouts += 1;
-        self.path_of_mut(id).on_probe_timeout();
+        self.path_of_mut(id).on_probe_timeout(now);
         // What is oldest goes again, in two packets (RFC 9002 s.6.2.4).
         let oldest = self.spaces[id].loss.oldest_ack_eliciting().take(2);
         let oldest: Vec<_> =

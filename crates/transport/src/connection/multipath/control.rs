@@ -39,6 +39,10 @@ pub struct PathInfo {
     pub status: PathStatus,
     /// What the peer wishes.
     pub peer_status: PathStatus,
+    /// Bytes of datagrams sent between these addresses, without the headers of UDP and IP.
+    pub bytes_sent: u64,
+    /// Bytes of datagrams received between these addresses, without the headers of UDP and IP.
+    pub bytes_received: u64,
     /// Round-trip time, window, datagram size and so on.
     pub stats: PathStats,
 }
@@ -209,6 +213,8 @@ impl Connection {
                 validated: path.is_validated(),
                 status: wish(record.and_then(|record| record.wish)),
                 peer_status: wish(record.and_then(|record| record.peer_wish)),
+                bytes_sent: path.bytes().0,
+                bytes_received: path.bytes().1,
                 stats: PathStats::of(path),
             })
         })

@@ -174,8 +174,8 @@ impl Path {
         self.validation.on_proof();
     }
 
-    /// A datagram of so many bytes came from the path's address.
-    pub(in crate::connection) fn on_datagram_received(&mut self, bytes: usize) {
+    /// So many bytes came from the path's address: three times as many may be sent there (RFC 9000 s.8.1).
+    pub(super) fn on_credit(&mut self, bytes: usize) {
         self.validation.on_received(bytes);
     }
 

@@ -130,6 +130,22 @@ fn the_connection_survives_the_death_of_a_path() {
     }
 }
 
+/// What is in flight on a path that dies is not kept there by packets that go on it now and then.
+#[test]
+fn a_trickle_does_not_hold_up_what_a_dead_path_has() {
+    let trickle = |config: &mut TransportConfig| {
+        config.scheduler = Scheduler::RoundRobin;
+        // More often than there is a probe timeout.
+        config.keep_alive = 50 * MS;
+    };
+    let mut pair = Pair::with(1, &[link(40), link(40)], trickle);
+    pair.connect();
+    pair.open(1);
+    let start = pair.now;
+    pair.exchange(60_000, |pair, read| pair.down[1] |= read > 20_000);
+    assert!(pair.now.since(start) < Duration::from_secs(2), "{}", pair.describe());
+}
+
 /// Handover: a new path is opened, the old one is closed as soon as it works, nothing stops for longer than that.
 #[test]
 fn a_handover_leaves_no_gap() {

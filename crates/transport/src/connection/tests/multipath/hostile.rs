@@ -202,6 +202,38 @@ fn frames_of_paths_that_are_gone() {
     attacker.assert_open();
 }
 
+/// A client that begins all the paths it may, and has each come from ever new addresses, at none of which it answers.
+#[test]
+fn a_flood_of_paths_and_of_addresses() {
+    let mut attacker = attacker();
+    let remote = SERVER.parse().unwrap();
+    for path in 1..4 {
+        assert_eq!(attacker.own.open_path(attacker.now, None, remote), Ok(PathId::new(path)));
+    }
+    let refused = attacker.own.open_path(attacker.now, None, remote);
+    assert_eq!(refused, Err(OpenPathError::TooMany));
+    let before = attacker.victim().memory();
+    let (mut most, mut sent, mut memory) = (0, 0, 0);
+    for round in 0..200u8 {
+        for path in 0..4u8 {
+            let mut datagram =
+                attacker.own.forge(SpaceId::Data(PathId::new(path.into())), &[1; 100]);
+            sent += datagram.len() as u64;
+            let from = SocketAddr::from(([203, 0, path, round], 4433));
+            attacker.deliver_from(from, &mut datagram);
+        }
+        let victim = attacker.victim();
+        most = most.max(victim.paths.iter().count());
+        memory = memory.max(victim.memory());
+        attacker.wait(20 * MS);
+    }
+    assert!(memory < before + 400_000, "{before} {memory}");
+    attacker.assert_open();
+    assert!((8..=16).contains(&most), "four addresses of each path at a time: {most}");
+    let (_, answered) = attacker.answers;
+    assert!(answered <= 3 * sent + 10_000, "{answered} bytes for {sent}");
+}
+
 /// Packets on a path that the peer never acknowledges anything on: data goes on the other.
 #[test]
 fn a_path_that_only_swallows() {

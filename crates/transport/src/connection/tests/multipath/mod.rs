@@ -3,10 +3,13 @@
 //! * here: paths are opened, used, moved, and as many as both ends allow;
 //! * `ends.rs`: they are closed, or do not work any more;
 //! * `hostile.rs`: a peer that says what it must not;
+//! * `logs.rs`: what is logged of them;
 //! * `seeds.rs`: networks of two paths with loss on each, by seed; `pair.rs`: the two ends and their network.
 
 mod ends;
 mod hostile;
+#[cfg(feature = "qlog")]
+mod logs;
 mod pair;
 mod seeds;
 
