@@ -61,7 +61,7 @@ fn downloads(name: &str, path: &str, act: impl Fn(&Lab)) -> Option<serde_json::V
     let lab = lab(name, 1)?;
     second_link(&lab);
     let folder = tempfile::tempdir().unwrap();
-    let file: Vec<u8> = (0..FILE).map(|at| (at ^ (at >> 8) ^ (at >> 16) * 31) as u8).collect();
+    let file: Vec<u8> = (0..FILE).map(|at| (at ^ (at >> 8) ^ ((at >> 16) * 31)) as u8).collect();
     fs::write(folder.path().join("file"), &file).unwrap();
     let root = folder.path().to_str().unwrap();
     let args = ["serve", "--json", "--listen", "[::]:443", "--paths", "3", "--root", root];
