@@ -84,6 +84,10 @@ INTEROP ?=
 interop: setup-interop ## everybody's QUIC against everybody's (docs/interop.md; QUICK=1, INTEROP=--full)
 	@scripts/interop.sh $(if $(QUICK),quick,full) $(INTEROP)
 
+.PHONY: interop-multipath
+interop-multipath: setup ## several paths between ours and noq, each as client and as server
+	@$(CARGO) test --quiet --manifest-path bench/Cargo.toml -p bench-noq
+
 interop-quick: setup-examples ## ours against quinn, quic-go and aioquic; part of `make test`
 	@scripts/interop.sh quick
 
@@ -121,6 +125,10 @@ bench-vm: setup ## ns a call of bytecode, ours beside rbpf, solana-sbpf, wasmtim
 CASES ?= 10000000
 vm-random: setup ## bytecode by chance on both engines of equic-vm; CASES=10000000
 	@EQUIC_CASES=$(CASES) $(CARGO) test --release --quiet -p equic-vm --test random -- --nocapture
+
+.PHONY: test-multipath
+test-multipath: setup ## networks of two bad paths for the transport, by seed; 10,000 of them
+	@EQUIC_CASES=10000 $(CARGO) test --release --quiet -p equic-transport --lib two_bad_paths
 
 bench-operations: setup ## what it costs that operations can be replaced, while none is
 	@scripts/bench-operations.sh $(BENCH)

@@ -1,4 +1,6 @@
 //! The payload of a packet: what parses is the same when it is written and parsed again, and nothing panics.
+//!
+//!     cargo +nightly fuzz run wire_frames fuzz/corpus/wire_frames fuzz/seeds/wire_frames
 #![no_main]
 
 #[allow(dead_code, reason = "each target holds one of the laws")]

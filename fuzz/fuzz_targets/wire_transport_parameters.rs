@@ -1,4 +1,6 @@
 //! Transport parameters: what parses is the same when it is written and parsed again, and nothing panics.
+//!
+//!     cargo +nightly fuzz run wire_transport_parameters fuzz/corpus/wire_transport_parameters fuzz/seeds/wire_transport_parameters
 #![no_main]
 
 #[allow(dead_code, reason = "each target holds one of the laws")]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use equic_endpoint::client::{Response, Target};
 use equic_endpoint::{Client, ClientConfig};
 use equic_gateway::parse_duration;
-use equic_quic::{EarlyData, PacketTrace};
+use equic_quic::{EarlyData, PacketTrace, PathInfo};
 use equic_report::number;
 use equic_wire::KnownVersion;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::exchange::{CacheOf, ExchangeArgs, Standing, Standings};
 use crate::failure::{Done, Failure};
+use crate::interfaces::{self, Follower, PathFrom};
 use crate::output;
 use crate::quic::{QuicArgs, flushed};
 use crate::signals::runtime;
@@ -53,6 +54,11 @@ pub(crate) struct Args {
     /// Send from this address
     #[arg(long, value_name = "ADDR")]
     from: Option<IpAddr>,
+    /// Open another path from this address of an interface, or with all from each interface that is up, and use all at
+    /// once (RFC 10069), if the server takes several paths. Paths are closed when an interface goes down, and opened
+    /// when it is back, or another comes; --path can be given up to seven times
+    #[arg(long, value_name = "ADDR|all")]
+    path: Vec<PathFrom>,
     /// Print a line for each packet on standard error
     #[arg(long)]
     trace: bool,
@@ -89,6 +95,24 @@ struct Fetched<'a> {
     early: bool,
     /// Packets of the connection so far that did not come, and whose payload a plugin has put together from others.
     packets_recovered: u64,
+    /// Paths that were open at the end of the body; with `--path`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    paths: Vec<OpenPath>,
+}
+
+/// A path of a connection, for `--json`.
+#[derive(Serialize)]
+struct OpenPath {
+    id: u32,
+    from: Option<IpAddr>,
+    to: SocketAddr,
+    rtt_ms: f64,
+    min_rtt_ms: f64,
+    /// Bytes of UDP payload.
+    bytes_sent: u64,
+    bytes_received: u64,
+    congestion_window: u64,
+    mtu: u16,
 }
 
 /// Longest wait for what becomes of plugins, after the last body.
@@ -108,6 +132,8 @@ pub(crate) fn run(args: &Args) -> Done {
             move |standing: &Standing| told.set(standing)
         };
         let extension = args.exchange.extension(&cache_of(args), tell)?;
+        let follower = || Follower::new(args.path.clone());
+        let mut follower = (!args.path.is_empty()).then(follower).transpose()?;
         let config = ClientConfig {
             extension,
             trust: args.trust.trust(),
@@ -115,6 +141,8 @@ pub(crate) fn run(args: &Args) -> Done {
             connect_to: args.connect,
             timeout: Some(args.timeout),
             congestion: args.quic.congestion(),
+            max_paths: interfaces::most(&args.path),
+            scheduler: args.quic.scheduler(),
             hooks: args.quic.hooks()?,
             key_log: args.quic.key_log()?,
             qlog,
@@ -131,6 +159,7 @@ pub(crate) fn run(args: &Args) -> Done {
             json: args.json,
             discard: args.discard,
             early: args.early,
+            several: !args.path.is_empty(),
             // Lines of a trace would run through them.
             bars: MultiProgress::with_draw_target(if args.trace {
                 ProgressDrawTarget::hidden()
@@ -138,7 +167,13 @@ pub(crate) fn run(args: &Args) -> Done {
                 ProgressDrawTarget::stderr()
             }),
         });
-        let mut failed = fetch_all(&job, &args.urls).await?;
+        let mut failed = match &mut follower {
+            None => fetch_all(&job, &args.urls).await?,
+            Some(follower) => tokio::select! {
+                failed = fetch_all(&job, &args.urls) => failed?,
+                never = follower.follow(&job.client) => match never {},
+            },
+        };
         // Taken before the connections end, which takes plugins off. A small body is there sooner than a plugin.
         told.settled(SETTLE).await;
         let plugins = told.all();
@@ -159,6 +194,10 @@ fn trace(args: &Args) -> Done<Option<PacketTrace>> {
         .map_err(|error| Failure::because("cannot start the packet trace", error))
 }
 
+fn ms(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1000.0
+}
+
 /// Settings that are the same for all URLs.
 struct Job {
     client: Client,
@@ -167,7 +206,26 @@ struct Job {
     json: bool,
     discard: bool,
     early: bool,
+    /// Connections have several paths.
+    several: bool,
     bars: MultiProgress,
+}
+
+/// The paths that the response's connection has.
+fn open_paths(response: &Response) -> Vec<OpenPath> {
+    let paths = response.connection().paths().into_iter().filter(|path| path.validated);
+    let of = |path: PathInfo| OpenPath {
+        id: path.id.get(),
+        from: path.local.map(|address| address.to_canonical()),
+        to: SocketAddr::new(path.remote.ip().to_canonical(), path.remote.port()),
+        rtt_ms: ms(path.stats.rtt),
+        min_rtt_ms: ms(path.stats.min_rtt),
+        bytes_sent: path.bytes_sent,
+        bytes_received: path.bytes_received,
+        congestion_window: path.stats.congestion_window,
+        mtu: path.stats.current_mtu,
+    };
+    paths.map(of).collect()
 }
 
 /// Fetches all URLs; what failed, by their places.
@@ -225,7 +283,6 @@ impl Job {
 
     fn report(&self, url: &str, response: &Response) -> Done {
         let timing = response.timing();
-        let ms = |time: Duration| time.as_micros() as f64 / 1000.0;
         let fetched = Fetched {
             url,
             status: response.status.as_u16(),
@@ -240,6 +297,7 @@ impl Job {
             total_ms: timing.total.map(ms),
             early: response.connection().early_data() == EarlyData::Accepted,
             packets_recovered: response.connection().stats().packets_recovered,
+            paths: if self.several { open_paths(response) } else { Vec::new() },
         };
         if self.json {
             output::json_line("equic.get/1", &fetched)?;

@@ -7,6 +7,7 @@
 //! * [`interop`]: do other implementations understand ours, and each other? [`bench`]: how fast are they?
 //! * [`sim`]: simulations, which another program does;
 //! * [`manual`]: man pages and completions, made from the definitions here;
+//! * [`interfaces`]: addresses of this machine as they come and go, as [`netlink`] tells;
 //! * [`envelope`]: what every result has beside its figures;
 //! * [`output`], [`failure`]: the only places that print, and the exit codes (0 done, 1 failed,
 //!   2 wrong usage).
@@ -21,9 +22,11 @@ mod exchange;
 mod failure;
 mod gateway;
 mod get;
+mod interfaces;
 mod interop;
 mod lab;
 mod manual;
+mod netlink;
 mod output;
 mod part;
 mod plugin;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use equic_endpoint::{Congestion, Hooks, KeyLog};
 use equic_gateway::parse_size;
-use equic_quic::{PacketTrace, QlogFolder};
+use equic_quic::{PacketTrace, QlogFolder, Scheduler};
 
 use crate::failure::{Done, Failure};
 use crate::plugin;
@@ -16,6 +16,9 @@ pub(crate) struct QuicArgs {
     /// Congestion control of what is sent
     #[arg(long, value_enum, value_name = "ALGORITHM", default_value = "cubic")]
     congestion: Algorithm,
+    /// Which of several paths what is sent goes on, if there are several
+    #[arg(long, value_enum, value_name = "SCHEDULER", default_value = "lowest-rtt")]
+    scheduler: SchedulerName,
     /// Append TLS secrets to this file, for packet analysers: whoever has it can read the connections
     #[arg(long, value_name = "FILE")]
     keylog: Option<PathBuf>,
@@ -47,15 +50,43 @@ enum Algorithm {
     Cubic,
     /// Version 3
     Bbr,
+    /// RFC 6356: NewReno with all paths of a connection together
+    Lia,
+    /// As lia, and quicker off congested paths
+    Olia,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SchedulerName {
+    /// The path with the lowest round-trip time that has room
+    LowestRtt,
+    /// All that have room in turn, a packet each
+    RoundRobin,
+    /// The first; others only where it does not work
+    Backup,
+    /// All on each that has room, once more where there is room for it
+    Redundant,
 }
 
 impl QuicArgs {
+    /// The scheduler that was chosen.
+    pub(crate) fn scheduler(&self) -> Scheduler {
+        match self.scheduler {
+            SchedulerName::LowestRtt => Scheduler::LowestRtt,
+            SchedulerName::RoundRobin => Scheduler::RoundRobin,
+            SchedulerName::Backup => Scheduler::Backup,
+            SchedulerName::Redundant => Scheduler::Redundant,
+        }
+    }
+
     /// The congestion control that was chosen.
     pub(crate) fn congestion(&self) -> Congestion {
         match self.congestion {
             Algorithm::Newreno => Congestion::NewReno,
             Algorithm::Cubic => Congestion::Cubic,
             Algorithm::Bbr => Congestion::Bbr,
+            Algorithm::Lia => Congestion::Lia,
+            Algorithm::Olia => Congestion::Olia,
         }
     }
 

@@ -31,7 +31,7 @@ mod tls;
 
 pub use admission::{Admission, Decision, NoQuota, Opened, Refused};
 pub use certificate::{CertificateError, Fingerprint, Identity};
-pub use client::{Client, ClientConfig, ClientError, Connection, Response, Timing};
+pub use client::{Client, ClientConfig, ClientError, Connection, PathAddresses, Response, Timing};
 pub use extension::Extension;
 pub use hooks::Hooks;
 pub use quota::{AtLimit, QuotaConfig, QuotaError, Rate, UserSpaceQuota};

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use equic_transport::{Connection, EcnCodepoint, Timestamp, Transmit};
 
+use crate::outlets::Outlets;
 use crate::udp::{MAX_DATAGRAM, Outgoing, Udp};
 
 /// Bytes of one message: what fits into an IP packet, with headers.
@@ -57,13 +58,13 @@ impl Batch {
         &mut self,
         connection: &mut Connection,
         now: Timestamp,
-        udp: &Udp,
+        outlets: Outlets<'_>,
         turns: usize,
     ) -> Sent {
-        let most = udp.max_segments();
+        let most = outlets.max_segments();
         for _ in 0..turns {
             let more = self.fill(connection, now, most);
-            if self.flush(udp).is_err() {
+            if self.flush(outlets).is_err() {
                 return Sent::Blocked;
             }
             if !more && self.len == 0 {
@@ -71,7 +72,7 @@ impl Batch {
             }
         }
         // What did not fit to the last message: the batch is for others now.
-        if self.flush(udp).is_err() { Sent::Blocked } else { Sent::Some }
+        if self.flush(outlets).is_err() { Sent::Blocked } else { Sent::Some }
     }
 
     /// Fills the batch; true if the connection may have more to send.
@@ -108,13 +109,18 @@ impl Batch {
         true
     }
 
+    /// The socket that what is gathered goes out of.
+    pub(crate) fn outlet<'a>(&self, outlets: Outlets<'a>) -> &'a Udp {
+        outlets.of(self.source)
+    }
+
     /// Sends what is gathered, if anything is.
     ///
     /// # Errors
     /// The system takes no more now; nothing is lost.
-    pub(crate) fn flush(&mut self, udp: &Udp) -> io::Result<()> {
+    pub(crate) fn flush(&mut self, outlets: Outlets<'_>) -> io::Result<()> {
         if self.count > 0 {
-            udp.send(&Outgoing {
+            self.outlet(outlets).send(&Outgoing {
                 destination: self.destination,
                 source: self.source,
                 ecn: self.ecn,

@@ -1,8 +1,9 @@
 //! UDP sockets, bound the way servers and clients need them.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
+use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -28,6 +29,52 @@ fn open(address: SocketAddr, receive_buffer: Option<usize>) -> io::Result<Socket
     }
     socket.set_nonblocking(true)?;
     Ok(socket)
+}
+
+/// An address as a socket beside one that is bound to `first` writes it; none: such a socket has no address of this family.
+pub(crate) fn as_beside(first: SocketAddr, address: IpAddr) -> Option<IpAddr> {
+    match (first, address) {
+        (SocketAddr::V4(_), IpAddr::V6(_)) => None,
+        (SocketAddr::V6(_), IpAddr::V4(v4)) => Some(IpAddr::V6(v4.to_ipv6_mapped())),
+        _ => Some(address),
+    }
+}
+
+/// Binds a socket to an address of ours and a port that the system chooses, beside one that is bound to `first`: of the
+/// same family, so that the peer's address is written alike in both. Gives the address as the socket writes it.
+///
+/// The socket is bound to the interface that has the address, too: otherwise the system would choose the interface by the
+/// peer's address alone, and send from this address where no answer comes back to.
+///
+/// # Errors
+/// The system's error; also if there is no way from an address of this family to what `first` reaches.
+pub(crate) fn bind_beside(first: SocketAddr, address: IpAddr) -> io::Result<(UdpSocket, IpAddr)> {
+    let address = as_beside(first, address).ok_or_else(|| {
+        let message = "an IPv6 address, where the endpoint speaks IPv4 alone";
+        io::Error::new(io::ErrorKind::InvalidInput, message)
+    })?;
+    let socket = Socket::new(Domain::for_address(first), Type::DGRAM, Some(Protocol::UDP))?;
+    if first.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    let canonical = address.to_canonical();
+    if let Some(interface) = interface_of(canonical)?.filter(|_| !canonical.is_loopback()) {
+        socket.bind_device(Some(interface.as_bytes()))?;
+    }
+    socket.bind(&SocketAddr::new(address, 0).into())?;
+    socket.set_nonblocking(true)?;
+    Ok((socket.into(), address))
+}
+
+/// Name of the interface that has this address; none: no interface has exactly this one.
+fn interface_of(address: IpAddr) -> io::Result<Option<String>> {
+    let mut interfaces = getifaddrs()?;
+    let found = interfaces.find(|interface| {
+        let v4 = || Some(IpAddr::V4(interface.address.as_ref()?.as_sockaddr_in()?.ip()));
+        let v6 = || Some(IpAddr::V6(interface.address.as_ref()?.as_sockaddr_in6()?.ip()));
+        v4().or_else(v6) == Some(address)
+    });
+    Ok(found.map(|interface| interface.interface_name))
 }
 
 /// As [`bind`], so many sockets that share the port (SO_REUSEPORT): the kernel distributes clients

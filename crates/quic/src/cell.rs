@@ -72,6 +72,8 @@ pub(crate) struct Wakers {
     datagrams: WakerList,
     /// For room for a datagram to send.
     room: WakerList,
+    /// For what has to happen before a path is open.
+    pub paths: WakerList,
 }
 
 /// Tasks to wake.
@@ -204,6 +206,7 @@ impl State {
                     }
                 }
                 Event::DatagramsWritable => self.wakers.room.wake(),
+                Event::PathOpened(_) | Event::PathClosed(..) => self.wakers.paths.wake(),
                 Event::Confirmed | Event::PathValidated(_) => {}
             }
         }
@@ -239,8 +242,9 @@ impl State {
     pub(crate) fn on_closed(&mut self, error: ConnectionError) {
         self.closed.get_or_insert(error);
         self.over.notify_waiters();
-        let Wakers { connected, accept: [a, b], open: [c, d], datagrams, room } = &mut self.wakers;
-        for list in [connected, a, b, c, d, datagrams, room] {
+        let Wakers { connected, accept: [a, b], open: [c, d], datagrams, room, paths } =
+            &mut self.wakers;
+        for list in [connected, a, b, c, d, datagrams, room, paths] {
             list.wake();
         }
         for stream in self.streams.values_mut() {

@@ -13,6 +13,7 @@ use tokio::time::Sleep;
 use crate::batch::{Batch, Sent};
 use crate::cell::Cell;
 use crate::incoming::Incoming;
+use crate::outlets::{Local, Outlets};
 use crate::renew::Renewal;
 use crate::socket::{Inner, Passed, Socket};
 use crate::udp::{Buffers, Udp};
@@ -111,6 +112,28 @@ impl Driver {
         })
     }
 
+    /// As [`Driver::receive`], of the sockets of further addresses; one that fails is closed, and the paths that lead
+    /// there end by QUIC's timers.
+    fn receive_others(
+        &mut self,
+        cx: &mut Context<'_>,
+        others: &[Arc<Local>],
+        inner: &mut Inner,
+    ) -> Option<usize> {
+        let mut bytes = None;
+        for local in others {
+            match self.receive(cx, &local.udp, inner) {
+                Ok(Some(received)) => bytes = Some(bytes.unwrap_or(0) + received),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(%error, address = %local.address, "the socket of a path failed");
+                    inner.remove_local(local.address);
+                }
+            }
+        }
+        bytes
+    }
+
     fn take_passed(&mut self, passed: VecDeque<Passed>, udp: &Udp, inner: &mut Inner) {
         let now = self.socket.now();
         let route = Route { socket: &self.socket, siblings: &[], index: self.index, udp, now };
@@ -138,13 +161,13 @@ impl Driver {
     }
 
     /// Looks at the connections that were touched; false: the socket takes no more now.
-    fn work(&mut self, udp: &Udp, inner: &mut Inner) -> bool {
-        if self.batch.flush(udp).is_err() {
+    fn work(&mut self, outlets: Outlets<'_>, inner: &mut Inner) -> bool {
+        if self.batch.flush(outlets).is_err() {
             return false;
         }
         for _ in 0..CONNECTIONS.min(self.work.len()) {
             let Some(cell) = self.work.pop_front() else { break };
-            let sent = self.work_on(&cell, udp, inner);
+            let sent = self.work_on(&cell, outlets, inner);
             if sent != Sent::All {
                 cell.lock().queued = true;
                 if sent == Sent::Blocked {
@@ -157,7 +180,7 @@ impl Driver {
         true
     }
 
-    fn work_on(&mut self, cell: &Arc<Cell>, udp: &Udp, inner: &mut Inner) -> Sent {
+    fn work_on(&mut self, cell: &Arc<Cell>, outlets: Outlets<'_>, inner: &mut Inner) -> Sent {
         let now = self.socket.now();
         let mut state = cell.lock();
         state.queued = false;
@@ -174,7 +197,7 @@ impl Driver {
                 state.connection.send_token(token);
             }
         }
-        let sent = self.batch.send(&mut state.connection, now, udp, TURNS);
+        let sent = self.batch.send(&mut state.connection, now, outlets, TURNS);
         while let Some(change) = state.connection.poll_id_change() {
             inner.endpoint.handle_id_change(handle, change);
         }
@@ -261,6 +284,7 @@ impl Route<'_> {
                 let mut state = cell.lock();
                 let early = state.connection.is_early();
                 state.connection.handle_datagram(self.now, arrival, datagram);
+                state.wakers.paths.wake();
                 if early {
                     // Lest a stream of before a rejection is taken for one of after it.
                     state.take_events();
@@ -311,9 +335,14 @@ impl Future for Driver {
             if bytes >= RECEIVED {
                 break;
             }
-            let udp = Arc::clone(&inner.udp);
+            let (udp, others) = (Arc::clone(&inner.udp), Arc::clone(&inner.others));
+            let outlets = Outlets { first: &udp, others: &others };
             let received = match this.receive(cx, &udp, &mut inner) {
-                Ok(received) => [received, this.receive_late(cx, &mut inner)],
+                Ok(received) => [
+                    received,
+                    this.receive_late(cx, &mut inner),
+                    this.receive_others(cx, &others, &mut inner),
+                ],
                 Err(error) => return Poll::Ready(Some(error)),
             };
             bytes += received.iter().flatten().sum::<usize>();
@@ -326,12 +355,12 @@ impl Future for Driver {
             if let Some(renewal) = &mut this.renewal {
                 renewal.look(cx, &inner, &mut this.work);
             }
-            let blocked = !this.work(&udp, &mut inner);
+            let blocked = !this.work(outlets, &mut inner);
             if inner.released && inner.open == 0 {
                 return Poll::Ready(None);
             }
             if blocked {
-                match udp.poll_send_ready(cx) {
+                match this.batch.outlet(outlets).poll_send_ready(cx) {
                     Poll::Ready(Ok(())) => continue,
                     Poll::Ready(Err(error)) => return Poll::Ready(Some(error)),
                     // Received is still what comes, lest it pile up.

@@ -197,7 +197,11 @@ impl Endpoint {
         Ok(Endpoint { owner, client: None })
     }
 
-    fn first(&self) -> &Arc<Socket> {
+    pub(crate) fn offloads(&self) -> Offloads {
+        self.owner.offloads
+    }
+
+    pub(crate) fn first(&self) -> &Arc<Socket> {
         &self.owner.sockets[0]
     }
 

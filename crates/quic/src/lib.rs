@@ -38,7 +38,7 @@
 //! * `hooks.rs`, `event.rs`: operations and events;
 //! * `early.rs`: 0-RTT; `tokens.rs`: tokens of servers, which a client keeps;
 //! * `cell.rs`: a connection as the task and the application share it; `socket.rs`: a socket as they
-//!   do; `driver.rs`: the task; `memory.rs`: how much they may have waiting; `batch.rs`: datagrams into
+//!   do; `driver.rs`: the task; `local.rs`, `outlets.rs`: several local addresses; `paths.rs`: several paths; `memory.rs`: how much they may have waiting; `batch.rs`: datagrams into
 //!   GSO batches; `udp.rs`: the system's socket; `unreachable.rs`: ICMP errors, as far as they can be
 //!   believed; `renew.rs`: fresh connection IDs when keys are rotated;
 //! * `log/`: qlog files and packet traces; `bind.rs`: sockets; `printable.rs`: a peer's text.
@@ -61,9 +61,12 @@ pub mod event;
 mod hooks;
 mod identity;
 mod incoming;
+mod local;
 #[cfg(feature = "qlog")]
 mod log;
 mod memory;
+mod outlets;
+mod paths;
 mod printable;
 mod receive;
 mod renew;
@@ -85,17 +88,22 @@ pub use incoming::{Incoming, IncomingFuture};
 #[cfg(feature = "qlog")]
 pub use log::{PacketTrace, QlogFolder};
 pub use memory::SendMemory;
+pub use paths::PathError;
 pub use printable::{is_printable, printable};
 pub use receive::RecvStream;
 pub use send::SendStream;
 
 pub use equic_transport::{
-    AcceptError, DatagramError, EndpointConfig as CoreConfig, ExportError, HandshakeData,
-    KeyLimits, PathStats, PreferredAddresses, StartError, Stats, StreamConfig, TellError,
-    Timestamp, TransportConfig, congestion, operation,
+    AcceptError, ClosePathError, DatagramError, EndpointConfig as CoreConfig, ExportError,
+    HandshakeData, KeyLimits, MigrateError, OpenPathError, PathInfo, PathStats, PathStatus,
+    PreferredAddresses, Scheduler, StartError, Stats, StreamConfig, TellError, Timestamp,
+    TransportConfig, congestion, operation,
 };
 pub use equic_transport::{ConnectionIdGenerator, RandomIds, RetryTokens, RetryVerdict};
-pub use equic_wire::{ConnectionId, Direction, KnownVersion, ResetToken, Side, StreamId, VarInt};
+pub use equic_wire::{
+    ConnectionId, Direction, KnownVersion, PathId, ResetToken, Side, StreamId, TransportErrorCode,
+    VarInt,
+};
 pub use rustls;
 
 #[cfg(doctest)]

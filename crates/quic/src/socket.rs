@@ -1,6 +1,7 @@
 //! A socket as its task and the application share it.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
@@ -15,6 +16,7 @@ use crate::incoming::Incoming;
 #[cfg(feature = "qlog")]
 use crate::log::Logs;
 use crate::memory::SendMemory;
+use crate::outlets::Local;
 use crate::tokens::Tokens;
 use crate::udp::{Outgoing, Udp};
 
@@ -67,6 +69,8 @@ pub(crate) struct Inner {
     /// Number of open connections.
     pub open: usize,
     pub udp: Arc<Udp>,
+    /// Sockets of further local addresses.
+    pub others: Arc<[Arc<Local>]>,
     /// Looks at clients' connections before their first packet.
     pub prepare: Option<Prepare>,
     /// The socket that was replaced, and the time until which it still receives; none if none was.
@@ -108,6 +112,7 @@ impl Socket {
             cells: Vec::new(),
             open: 0,
             udp: Arc::new(udp),
+            others: Arc::default(),
             prepare,
             before: None,
             timers: BTreeSet::new(),
@@ -244,6 +249,20 @@ impl Socket {
 }
 
 impl Inner {
+    /// Another local address; in the place of one that is the same.
+    pub(crate) fn add_local(&mut self, local: Local) {
+        let differs = |other: &&Arc<Local>| other.address != local.address;
+        let others: Vec<_> = self.others.iter().filter(differs).cloned().collect();
+        self.others = others.into_iter().chain([Arc::new(local)]).collect();
+    }
+
+    /// Nothing is sent from this address any more; whether it was there.
+    pub(crate) fn remove_local(&mut self, address: IpAddr) -> bool {
+        let before = self.others.len();
+        self.others = self.others.iter().filter(|l| l.address != address).cloned().collect();
+        self.others.len() < before
+    }
+
     /// The connection is over.
     pub(crate) fn remove(&mut self, handle: Handle) -> Option<Arc<Cell>> {
         let cell = self.cells.get_mut(handle.0)?.take()?;

@@ -190,7 +190,7 @@ const RETIRED_RANGES: usize = 32;
 /// them the oldest go.
 const MAX_CHANGES: usize = 256;
 
-fn note(changes: &mut VecDeque<IdChange>, change: IdChange) {
+pub(crate) fn note(changes: &mut VecDeque<IdChange>, change: IdChange) {
     if changes.len() == MAX_CHANGES {
         changes.pop_front();
     }
@@ -218,6 +218,8 @@ pub(crate) struct LocalIds {
     /// To be told in NEW_CONNECTION_ID frames.
     to_tell: BTreeSet<u64>,
     tokens: BTreeMap<u64, ResetToken>,
+    /// No more are given out: their path is abandoned.
+    closed: bool,
     /// At most `MAX_CHANGES`.
     changes: VecDeque<IdChange>,
 }
@@ -243,8 +245,49 @@ impl LocalIds {
             retire_prior_to: 0,
             to_tell: BTreeSet::new(),
             tokens: BTreeMap::new(),
+            closed: false,
             changes: VecDeque::new(),
         }
+    }
+
+    /// For another path than that of the handshake: there is none yet (RFC 10069 s.3.2).
+    pub(crate) fn none() -> LocalIds {
+        LocalIds {
+            active: BTreeMap::new(),
+            next: 0,
+            limit: 0,
+            ..LocalIds::new(ConnectionId::EMPTY)
+        }
+    }
+
+    /// Their path is abandoned: no more are given out. Those that there are still name the connection.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        self.to_tell.clear();
+    }
+
+    /// Their path is gone: none of them names the connection any more.
+    pub(crate) fn retire_for_good(&mut self) {
+        self.close();
+        while let Some((_, id)) = self.active.pop_first() {
+            note(&mut self.changes, IdChange::Retired(id));
+        }
+        self.tokens.clear();
+    }
+
+    /// The sequence number of the next to be given out.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.next
+    }
+
+    /// True if the peer has, or will be told of, one that it may use.
+    pub(crate) fn are_there(&self) -> bool {
+        !self.active.is_empty()
+    }
+
+    /// Most that are given out.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
     }
 
     /// The oldest change since the last call; none when all were told. The ID of the handshake is not among them.
@@ -260,7 +303,7 @@ impl LocalIds {
     /// True if the peer's limit allows another connection ID to be given out. Those that it is asked to retire do
     /// not count (RFC 9000 s.5.1.1).
     pub(crate) fn wants_more(&self) -> bool {
-        (self.active.range(self.retire_prior_to..).count() as u64) < self.limit
+        !self.closed && (self.active.range(self.retire_prior_to..).count() as u64) < self.limit
     }
 
     /// Asks the peer to retire all that it has, for those that are issued next. False, and nothing is changed: it has
@@ -309,7 +352,7 @@ impl LocalIds {
 
     /// The frame that told of it was lost.
     pub(crate) fn on_lost(&mut self, sequence: u64) {
-        if self.active.contains_key(&sequence) {
+        if self.active.contains_key(&sequence) && !self.closed {
             self.to_tell.insert(sequence);
         }
     }
@@ -393,6 +436,38 @@ impl RemoteIds {
             owed: BTreeSet::new(),
             changes: VecDeque::new(),
         }
+    }
+
+    /// For another path than that of the handshake: there is none yet; `limit` as for [`RemoteIds::new`].
+    pub(crate) fn none(limit: u64) -> RemoteIds {
+        RemoteIds {
+            ids: BTreeMap::new(),
+            none: false,
+            ..RemoteIds::new(ConnectionId::EMPTY, limit)
+        }
+    }
+
+    /// Their path is abandoned: none of them is used any more, and none is given back by a frame (RFC 10069 s.3.4).
+    pub(crate) fn forget_all(&mut self) {
+        for (_, token) in std::mem::take(&mut self.ids).into_values() {
+            if let Some(token) = token {
+                note(&mut self.changes, IdChange::TokenForgotten(token));
+            }
+        }
+        self.to_retire.clear();
+        self.owed.clear();
+    }
+
+    /// True if one of them is this ID.
+    pub(crate) fn has_id(&self, id: ConnectionId) -> bool {
+        self.ids.values().any(|(other, _)| *other == id)
+    }
+
+    /// The sequence number expected of the next that the peer gives out.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        let retired = self.retired.max().map_or(0, |last| last + 1);
+        let last = self.ids.keys().next_back().map_or(0, |last| last + 1);
+        last.max(retired).max(self.retire_prior_to)
     }
 
     /// The oldest change of reset tokens since the last call; none when all were told.

@@ -74,9 +74,10 @@ mod time;
 
 pub use cid::{ConnectionIdGenerator, IdChange, RandomIds};
 pub use connection::{
-    Arrival, ClientConfig, CloseReason, Connection, ConnectionError, DatagramError, Event,
-    ExportError, HandshakeData, MigrateError, PathStats, PreferredAddresses, ServerConfig,
-    StartError, Stats, TellError, Transmit, TransportConfig,
+    Arrival, ClientConfig, ClosePathError, CloseReason, Connection, ConnectionError, DatagramError,
+    Event, ExportError, HandshakeData, MigrateError, OpenPathError, PathInfo, PathStats,
+    PathStatus, PreferredAddresses, Scheduler, ServerConfig, StartError, Stats, TellError,
+    Transmit, TransportConfig,
 };
 pub use crypto::KeyLimits;
 pub use endpoint::{
@@ -89,5 +90,6 @@ pub use time::Timestamp;
 /// From the crate of QUIC's wire format.
 #[doc(no_inline)]
 pub use equic_wire::{
-    ConnectionId, Direction, KnownVersion, ResetToken, Side, StreamId, TransportErrorCode, VarInt,
+    ConnectionId, Direction, KnownVersion, PathId, ResetToken, Side, StreamId, TransportErrorCode,
+    VarInt,
 };

@@ -38,7 +38,6 @@ impl RangeSet {
     }
 
     /// The largest number.
-    #[cfg(test)]
     pub(crate) fn max(&self) -> Option<u64> {
         self.ranges.last().map(|range| range.1 - 1)
     }

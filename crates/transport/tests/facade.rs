@@ -5,8 +5,8 @@ use std::error::Error;
 use equic_transport::congestion::UnknownAlgorithm;
 use equic_transport::operation::{AttachError, Denied, HookError};
 use equic_transport::{
-    AcceptError, CloseReason, ConnectionError, DatagramError, ExportError, MigrateError,
-    StartError, StreamError, TellError, WriteError,
+    AcceptError, ClosePathError, CloseReason, ConnectionError, DatagramError, ExportError,
+    MigrateError, OpenPathError, StartError, StreamError, TellError, WriteError,
 };
 
 /// Items on the front page of the crate's documentation, a line each: more do not fit a screen.
@@ -54,11 +54,13 @@ fn is_error<E: Error + Send + Sync + 'static>() -> &'static str {
 fn every_error_is_an_error() {
     let errors = [
         is_error::<AcceptError>(),
+        is_error::<ClosePathError>(),
         is_error::<CloseReason>(),
         is_error::<ConnectionError>(),
         is_error::<DatagramError>(),
         is_error::<ExportError>(),
         is_error::<MigrateError>(),
+        is_error::<OpenPathError>(),
         is_error::<StartError>(),
         is_error::<StreamError>(),
         is_error::<TellError>(),

@@ -1,10 +1,10 @@
-//! Transport error codes (RFC 9000 s.20.1).
+//! Transport error codes (RFC 9000 s.20.1, RFC 9368 s.10.2, RFC 10069 s.4.2.1).
 
 use crate::varint::VarInt;
 use core::fmt;
 
-/// Reason for closing a connection, as a CONNECTION_CLOSE frame of type 0x1c carries it. Any value may
-/// come in; the constants are those with a meaning.
+/// Reason for closing a connection, as a CONNECTION_CLOSE frame of type 0x1c carries it, or for abandoning a path, as a
+/// PATH_ABANDON frame does. Any value may come in; the constants are those with a meaning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransportErrorCode(pub VarInt);
 
@@ -62,6 +62,14 @@ codes! {
     NO_VIABLE_PATH = 0x10;
     /// Version negotiation was tampered with (RFC 9368 s.10.2).
     VERSION_NEGOTIATION_ERROR = 0x11;
+    /// A path is abandoned at the application's request.
+    APPLICATION_ABANDON_PATH = 0x3e;
+    /// A path is abandoned for want of resources.
+    PATH_RESOURCE_LIMIT_REACHED = 0x3e75;
+    /// A path is abandoned because its interface is unstable, or it performs poorly.
+    PATH_UNSTABLE_OR_POOR = 0x3e76;
+    /// A path is abandoned because there is no connection ID for it.
+    NO_CID_AVAILABLE_FOR_PATH = 0x3e77;
 }
 
 impl TransportErrorCode {

@@ -1,6 +1,6 @@
 //! QUIC on the wire: versions 1 and 2 (RFC 9000, RFC 9369), DATAGRAM (RFC 9221), the greased Fixed
-//! Bit (RFC 9287), version information (RFC 9368) and ACK_FREQUENCY
-//! (draft-ietf-quic-ack-frequency).
+//! Bit (RFC 9287), version information (RFC 9368), ACK_FREQUENCY
+//! (draft-ietf-quic-ack-frequency) and the frames of multipath QUIC (RFC 10069).
 //!
 //! Bytes come in through a [`Reader`] and go out through a [`Writer`]; both are bounded by the slice
 //! they were given and say so by an error. What was parsed borrows from the input and holds no
@@ -52,6 +52,7 @@ mod id;
 pub mod packet;
 mod packet_number;
 pub mod params;
+mod path_id;
 mod stream_id;
 mod varint;
 mod version;
@@ -60,6 +61,7 @@ pub use cursor::{BufferFull, Reader, UnexpectedEnd, Writer};
 pub use error_code::TransportErrorCode;
 pub use id::{ConnectionId, ConnectionIdTooLong, ResetToken};
 pub use packet_number::{PacketNumber, PacketNumberLen, TruncatedPacketNumber};
+pub use path_id::PathId;
 pub use stream_id::{Direction, Side, StreamCount, StreamId};
 pub use varint::{VarInt, VarIntLen, VarIntOutOfRange};
 pub use version::{KnownVersion, Version};

@@ -75,6 +75,9 @@ pub(crate) struct Args {
     /// 2 (RFC 9369); without this every client keeps the version that it begins in, 1 or 2
     #[arg(long)]
     upgrade_to_v2: bool,
+    /// Most paths that a client may have at once, from several of its addresses (RFC 10069)
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=8))]
+    paths: u8,
     #[command(flatten)]
     quic: QuicArgs,
     #[command(flatten)]
@@ -273,6 +276,8 @@ fn config(
     config.upgrade_to_v2 = args.upgrade_to_v2;
     config.sockets = usize::from(args.workers);
     config.congestion = args.quic.congestion();
+    config.max_paths = args.paths.into();
+    config.scheduler = args.quic.scheduler();
     config.hooks = args.quic.hooks()?;
     config.key_log = args.quic.key_log()?;
     config.limits.idle_timeout = args.idle_timeout;

@@ -144,6 +144,19 @@ impl Running {
         }
     }
 
+    /// Waits for the next line that is JSON, passing over others.
+    pub(crate) fn json(&self) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(Value::String(_)) => {}
+                Ok(value) => return value,
+                Err(error) => panic!("no JSON came: {error}"),
+            }
+        }
+    }
+
     /// Waits for the next line that is no JSON and begins so, passing over others.
     pub(crate) fn line(&self, begins: &str) -> String {
         let deadline = Instant::now() + PATIENCE;

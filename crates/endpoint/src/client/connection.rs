@@ -245,6 +245,11 @@ impl Connection {
         self.shared.quic.rtt()
     }
 
+    /// The paths that are open.
+    pub fn paths(&self) -> Vec<quic::PathInfo> {
+        self.shared.quic.paths()
+    }
+
     /// Counters of the QUIC connection.
     pub fn stats(&self) -> quic::Stats {
         self.shared.quic.stats()

@@ -5,8 +5,8 @@
 //! [`Client::get`] does the three at once and keeps the connection for the next time.
 //! [`Client::rebind`] moves the client, with its connections, to another address.
 //!
-//! `target` reads URLs, `connection` holds requests and responses, `error` says what failed and
-//! whether the server refused, fell silent, or broke.
+//! `target` reads URLs, `connection` holds requests and responses, `paths` opens and closes paths as addresses come and
+//! go, `error` says what failed and whether the server refused, fell silent, or broke.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,7 +14,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_quic::{self as quic, EarlyData, Endpoint, PacketTrace, QlogFolder, TransportConfig};
+use equic_quic::{
+    self as quic, EarlyData, Endpoint, PacketTrace, QlogFolder, Scheduler, TransportConfig,
+};
 use equic_transport::StreamConfig;
 use equic_wire::{KnownVersion, VarInt};
 use rustls::client::Resumption;
@@ -26,12 +28,15 @@ use crate::{Congestion, Extension, Hooks, h3_code, tls};
 
 mod connection;
 mod error;
+mod paths;
 mod target;
 #[cfg(test)]
 mod tests;
 
 pub use connection::{Connection, Response, Timing};
 pub use error::{ClientError, Failure};
+pub use paths::PathAddresses;
+use paths::Paths;
 pub use target::Target;
 
 /// Settings of a client.
@@ -41,6 +46,10 @@ pub struct ClientConfig {
     pub trust: Trust,
     /// Source address and port; none: any of either family, port chosen by the system.
     pub bind: Option<SocketAddr>,
+    /// Most paths of a connection at a time (RFC 10069), up to 8, if the server takes several: see [`Client::set_paths`].
+    pub max_paths: usize,
+    /// Way to divide what is sent among several paths.
+    pub scheduler: Scheduler,
     /// Address that packets are sent to, instead of the one the URL's host resolves to; none: that one.
     pub connect_to: Option<SocketAddr>,
     /// Time for one handshake, or for one request with its response; none: no limit but idleness.
@@ -84,6 +93,8 @@ impl Default for ClientConfig {
         Self {
             trust: Trust::System,
             bind: None,
+            max_paths: 1,
+            scheduler: Scheduler::default(),
             connect_to: None,
             timeout: Some(Duration::from_secs(30)),
             idle_timeout: Duration::from_secs(30),
@@ -124,6 +135,8 @@ impl Prepared {
             // HTTP/3 without extensions has no datagrams.
             datagram_receive_buffer: 0,
             sessions_v2: config.early_data.then(Resumption::default),
+            max_paths: config.max_paths,
+            scheduler: config.scheduler,
             ..TransportConfig::default()
         };
         if config.upgrade_to_v2 {
@@ -159,6 +172,7 @@ pub struct Client {
     config: Arc<ClientConfig>,
     quic: Prepared,
     kept: Arc<Mutex<HashMap<Target, Connection>>>,
+    paths: Arc<Paths>,
 }
 
 impl Client {
@@ -189,7 +203,16 @@ impl Client {
         settings.heed_unreachable = config.heed_unreachable;
         let endpoint = Endpoint::new(settings, None, vec![socket])
             .map_err(|source| ClientError::Bind { address, source })?;
-        Ok(Self { endpoint, config, quic, kept: Arc::default() })
+        let paths = Arc::new(Paths::new(endpoint.clone()));
+        Ok(Self { endpoint, config, quic, kept: Arc::default(), paths })
+    }
+
+    /// Says from which addresses of ours connections have paths beside their first one (RFC 10069): those that are open
+    /// and those to come open and close paths until it is so. [`ClientConfig::max_paths`] has to allow it, and the server,
+    /// too; a path that cannot be opened is tried again later. A first path whose address is gone is closed when there is
+    /// another, and opened again when its address is not gone any more.
+    pub fn set_paths(&self, addresses: PathAddresses) {
+        self.paths.set(addresses);
     }
 
     /// The source address, with the port that was chosen.
@@ -284,6 +307,7 @@ impl Client {
         })
         .await?;
         let handshake = Some(start.elapsed());
+        self.open_paths(&quic);
         Connection::new(quic, target.clone(), peer, handshake, self.config.timeout).await
     }
 
@@ -297,9 +321,18 @@ impl Client {
         let start = Instant::now();
         match self.begin(target, peer)?.into_0rtt() {
             Ok(quic) => {
+                self.open_paths(&quic);
                 Connection::new(quic, target.clone(), peer, None, self.config.timeout).await
             }
             Err(connecting) => self.finish(connecting, target, peer, start, deadline).await,
+        }
+    }
+
+    /// Opens the further paths of a connection, and closes them, beside all else.
+    fn open_paths(&self, quic: &quic::Connection) {
+        if self.config.max_paths > 1 {
+            let (paths, quic) = (Arc::clone(&self.paths), quic.clone());
+            tokio::spawn(async move { paths.follow(quic).await });
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_quic::{QlogFolder, RetryTokens, SocketIdGenerator};
+use equic_quic::{QlogFolder, RetryTokens, Scheduler, SocketIdGenerator};
 use http::{Method, StatusCode};
 
 use crate::admission::{Admission, NoQuota};
@@ -75,6 +75,10 @@ pub struct ServerConfig {
     pub ids: Option<Arc<dyn SocketIdGenerator>>,
     /// Congestion control of what is sent.
     pub congestion: Congestion,
+    /// Most paths that a client may have at a time (RFC 10069), up to 8; 1: one that knows of no others is all there is.
+    pub max_paths: usize,
+    /// Way to divide what is sent among several paths.
+    pub scheduler: Scheduler,
     /// True if clients that begin in version 1 and say that they would rather speak version 2 are
     /// answered in that (RFC 9369, RFC 9368 s.2.3). Otherwise everybody keeps the version of the first
     /// packet, which may be 1 or 2.
@@ -106,6 +110,8 @@ impl ServerConfig {
             retry_tokens: None,
             ids: None,
             congestion: Congestion::default(),
+            max_paths: 1,
+            scheduler: Scheduler::default(),
             upgrade_to_v2: false,
             key_log: None,
             qlog: None,

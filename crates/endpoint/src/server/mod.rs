@@ -143,6 +143,8 @@ impl Server {
         }
         let mut transport = TransportConfig {
             congestion: Arc::new(config.congestion),
+            max_paths: config.max_paths,
+            scheduler: config.scheduler,
             ..transport(&config.limits)?
         };
         if config.upgrade_to_v2 {

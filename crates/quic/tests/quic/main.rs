@@ -9,6 +9,7 @@ mod foreign;
 mod hooks;
 mod hostile;
 mod identity;
+mod local;
 mod logs;
 mod own;
 mod preferred;

@@ -9,12 +9,14 @@
 //! * `new_reno.rs`: RFC 9002 s.7;
 //! * `cubic.rs`: RFC 9438, out of slow start by `hystart.rs` (HyStart++, RFC 9406);
 //! * `bbr/`: BBR version 3 (draft-ietf-ccwg-bbr), over the samples of `rate.rs`;
+//! * `coupled/`: LIA (RFC 6356) and OLIA, whose windows grow with a look at the connection's other paths;
 //! * `classic/`: algorithms of TCP's past, for comparison ([`Classic`]);
 //! * `usage.rs`: whether the window is used at all (RFC 9002 s.7.8);
 //! * `pacer.rs`: spreads what a window allows over a round trip (RFC 9002 s.7.7).
 
 mod bbr;
 mod classic;
+mod coupled;
 mod cubic;
 mod hystart;
 mod new_reno;
@@ -26,6 +28,7 @@ mod usage;
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Timestamp;
@@ -33,6 +36,7 @@ pub use crate::recovery::{DeliveryMark, RttEstimator};
 
 pub(crate) use bbr::Bbr;
 pub use classic::Classic;
+pub(crate) use coupled::{Increase, Siblings};
 pub(crate) use cubic::Cubic;
 pub(crate) use new_reno::NewReno;
 pub use pacer::{Pacer, Rate};
@@ -193,6 +197,13 @@ pub trait ControllerFactory: fmt::Debug + Send + Sync {
     /// A controller for a new path that takes datagrams of `datagram` bytes of UDP payload. `seed` is for
     /// those that spread their probes by chance, lest flows keep step.
     fn start(&self, datagram: u16, seed: u64) -> Box<dyn Controller>;
+
+    /// A factory for the paths of one connection, which a connection asks for once and then makes all its controllers
+    /// with: they may have something in common, as those of [`Algorithm::Lia`] do. None: the controllers of a
+    /// connection know nothing of each other, and this factory makes them.
+    fn for_connection(&self) -> Option<Arc<dyn ControllerFactory>> {
+        None
+    }
 }
 
 /// RFC 9002 s.7.7: slightly above one window a round trip, lest the pacer starve the window.
@@ -217,6 +228,12 @@ pub enum Algorithm {
     Cubic,
     /// BBR version 3 (draft-ietf-ccwg-bbr).
     Bbr,
+    /// NewReno whose paths grow together, so that a connection takes no more of a bottleneck that they share than one
+    /// path alone would (RFC 6356, LIA). With one path it is NewReno.
+    Lia,
+    /// As [`Algorithm::Lia`], and quicker to leave paths that are congested (Khalili et al.: MPTCP is not
+    /// Pareto-optimal, CoNEXT 2012, OLIA). With one path it is NewReno.
+    Olia,
 }
 
 impl ControllerFactory for Algorithm {
@@ -225,7 +242,19 @@ impl ControllerFactory for Algorithm {
             Algorithm::NewReno => Box::new(NewReno::new(datagram)),
             Algorithm::Cubic => Box::new(Cubic::new(datagram)),
             Algorithm::Bbr => Box::new(Bbr::new(datagram, seed)),
+            // Without siblings.
+            Algorithm::Lia => Siblings::new(Increase::Lia).start(datagram, seed),
+            Algorithm::Olia => Siblings::new(Increase::Olia).start(datagram, seed),
         }
+    }
+
+    fn for_connection(&self) -> Option<Arc<dyn ControllerFactory>> {
+        let increase = match self {
+            Algorithm::NewReno | Algorithm::Cubic | Algorithm::Bbr => return None,
+            Algorithm::Lia => Increase::Lia,
+            Algorithm::Olia => Increase::Olia,
+        };
+        Some(Arc::new(Siblings::new(increase)))
     }
 }
 
@@ -235,6 +264,8 @@ impl fmt::Display for Algorithm {
             Algorithm::NewReno => "newreno",
             Algorithm::Cubic => "cubic",
             Algorithm::Bbr => "bbr",
+            Algorithm::Lia => "lia",
+            Algorithm::Olia => "olia",
         })
     }
 }
@@ -262,9 +293,11 @@ impl FromStr for Algorithm {
             "newreno" => Ok(Algorithm::NewReno),
             "cubic" => Ok(Algorithm::Cubic),
             "bbr" => Ok(Algorithm::Bbr),
+            "lia" => Ok(Algorithm::Lia),
+            "olia" => Ok(Algorithm::Olia),
             other => Err(UnknownAlgorithm {
                 text: other.to_owned(),
-                known: "`newreno`, `cubic` or `bbr`",
+                known: "`newreno`, `cubic`, `bbr`, `lia` or `olia`",
             }),
         }
     }

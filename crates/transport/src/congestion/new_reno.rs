@@ -39,6 +39,34 @@ impl NewReno {
     fn minimum(&self) -> u64 {
         MINIMUM_WINDOW * self.datagram
     }
+
+    /// Bytes of a datagram.
+    pub(super) fn datagram(&self) -> u64 {
+        self.datagram
+    }
+
+    pub(super) fn in_slow_start(&self) -> bool {
+        self.threshold.is_none_or(|threshold| self.window < threshold)
+    }
+
+    /// True if the window may grow with this acknowledgement (RFC 9002 s.7.3.2, s.7.8).
+    pub(super) fn may_grow(&mut self, sample: &AckSample<'_>) -> bool {
+        // RFC 9002 s.7.3.2: recovery ends with the acknowledgement of a packet sent during it.
+        let recovering = !self.is_news(sample.largest_sent);
+        self.recovering &= recovering;
+        !recovering && !sample.app_limited
+    }
+
+    /// True if a packet sent at this time was sent after the last reaction to congestion, so that its loss causes
+    /// another.
+    pub(super) fn is_news(&self, sent: Timestamp) -> bool {
+        self.recovery_start.is_none_or(|start| sent > start)
+    }
+
+    /// Grows or shrinks by so many bytes, to the minimum at least.
+    pub(super) fn change_by(&mut self, bytes: i64) {
+        self.window = self.window.saturating_add_signed(bytes).max(self.minimum());
+    }
 }
 
 impl Controller for NewReno {
@@ -49,25 +77,21 @@ impl Controller for NewReno {
     fn on_sent(&mut self, _now: Timestamp, _bytes: u64, _in_flight: u64) {}
 
     fn on_ack(&mut self, sample: &AckSample<'_>) {
-        // RFC 9002 s.7.3.2: recovery ends with the acknowledgement of a packet sent during it.
-        let recovering = self.recovery_start.is_some_and(|start| sample.largest_sent <= start);
-        self.recovering &= recovering;
-        if recovering || sample.app_limited {
+        if !self.may_grow(sample) {
             return;
         }
-        match self.threshold {
-            Some(threshold) if self.window >= threshold => {
-                // RFC 9002 s.7.3.3, B.5: one datagram a window, in parts as they are acknowledged.
-                let grown = self.datagram * sample.acked + self.rest;
-                self.rest = grown % self.window;
-                self.window += grown / self.window;
-            }
-            _ => self.window = self.window.saturating_add(sample.acked),
+        if self.in_slow_start() {
+            self.window = self.window.saturating_add(sample.acked);
+            return;
         }
+        // RFC 9002 s.7.3.3, B.5: one datagram a window, in parts as they are acknowledged.
+        let grown = self.datagram * sample.acked + self.rest;
+        self.rest = grown % self.window;
+        self.window += grown / self.window;
     }
 
     fn on_congestion(&mut self, now: Timestamp, largest_sent: Timestamp, _signal: Signal) {
-        if self.recovery_start.is_some_and(|start| largest_sent <= start) {
+        if !self.is_news(largest_sent) {
             return;
         }
         self.before = Some((self.window, self.threshold));

@@ -52,7 +52,7 @@ impl Connection {
             self.stats.spurious_losses += acked.spurious;
             let input = (id, acked.spurious);
             if self.begin_act(Operation::SpuriousLoss, input) {
-                self.path_mut().on_spurious_loss(now);
+                self.path_of_mut(id).on_spurious_loss(now);
             }
             self.end(Operation::SpuriousLoss, input, ());
         }
@@ -81,13 +81,18 @@ impl Connection {
         self.detect_lost(now, id);
         for (key, in_flight) in flights {
             if acked.packets.iter().any(|(_, packet)| packet.content.path == key) {
-                let active = key == self.path().key();
-                let congested = fresh && active && self.validate_ecn(key, &acked.packets, ack);
+                let current = self.paths.get(key).is_some_and(|path| path.is_current());
+                let congested = fresh && current && self.validate_ecn(key, &acked.packets, ack);
                 self.on_path_acked(now, key, in_flight, &acked.packets, congested);
             }
         }
+        self.path_of_mut(id).on_progress(now);
         if self.peer_completed_validation() {
-            self.path_mut().restart_backoff();
+            let suspect = self.path_of(id).is_suspect();
+            self.path_of_mut(id).restart_backoff();
+            if suspect && self.speaks_multipath() {
+                self.move_data();
+            }
         }
         if id.is_data() {
             self.review_ack_frequency(now);
@@ -199,10 +204,10 @@ impl Connection {
         let key = packet.content.path;
         let input = (id, number, packet.size, key);
         self.notify(Operation::PacketAcked, input);
-        if id.is_data()
+        if let SpaceId::Data(path) = id
             && let Some(keys) = self.keys.one_rtt_mut()
         {
-            keys.on_acked(self.now, number);
+            keys.on_acked(self.now, path, number);
         }
         if let Some(path) = self.paths.get_mut(key) {
             path.on_packet_acked(packet);
@@ -213,16 +218,33 @@ impl Connection {
         for frame in &packet.content.frames {
             match frame {
                 SentFrame::Ack(largest) => self.space(id).received.on_ack_acked(*largest),
-                SentFrame::Crypto(range) => self.space(id).crypto_out.on_acked(range.clone()),
+                SentFrame::PathAck(path, largest) => {
+                    let other = SpaceId::Data(*path);
+                    if self.spaces.get(other).is_some() {
+                        self.space(other).received.on_ack_acked(*largest);
+                    }
+                }
+                SentFrame::Crypto(range) => {
+                    self.space(id.of_crypto()).crypto_out.on_acked(range.clone());
+                }
                 SentFrame::Stream { id, range, fin } => {
                     self.streams.on_piece_acked(*id, range.clone(), *fin);
                 }
                 SentFrame::Control(control) => self.streams.on_control_acked(*control),
-                SentFrame::RetireConnectionId(sequence) => self.ids.remote.on_acked(*sequence),
+                SentFrame::RetireConnectionId(path, sequence) => {
+                    if let Some(remote) = self.ids.remote_of_mut(*path) {
+                        remote.on_acked(*sequence);
+                    }
+                }
+                SentFrame::Multipath(frame) => {
+                    if let Some(paths) = &mut self.multipath {
+                        paths.on_acked(*frame);
+                    }
+                }
                 SentFrame::Extension(one) => self.tell_fate(Operation::FrameAcked, one),
                 SentFrame::AckFrequency(number) => self.on_ack_frequency_acked(*number),
                 SentFrame::HandshakeDone
-                | SentFrame::NewConnectionId(_)
+                | SentFrame::NewConnectionId(..)
                 | SentFrame::NewToken(_)
                 | SentFrame::Datagram
                 | SentFrame::Ping => {}
@@ -249,7 +271,7 @@ impl Connection {
     }
 
     fn give_up(&mut self, now: Timestamp, id: SpaceId) {
-        let thresholds = self.loss_thresholds();
+        let thresholds = self.loss_thresholds(id);
         let lost = self.space(id).loss.detect_lost(now, thresholds);
         if lost.is_empty() {
             return;
@@ -263,10 +285,10 @@ impl Connection {
         }
     }
 
-    /// Of the active path; what went elsewhere is late for other reasons, and rarely.
-    fn loss_thresholds(&mut self) -> Thresholds {
-        let key = self.path().key();
-        let usual = self.config.thresholds(self.path().rtt());
+    /// Of the path that is in use now; what went elsewhere is late for other reasons, and rarely.
+    fn loss_thresholds(&mut self, id: SpaceId) -> Thresholds {
+        let path = self.path_of(id);
+        let (key, usual) = (path.key(), self.config.thresholds(path.rtt()));
         let words = (usual.packets, usual.delay);
         let thresholds = match self.begin_from(Operation::LossThresholds, key, |_| words) {
             Some((packets, delay)) => self.bound_thresholds(key, packets, delay),
@@ -353,17 +375,31 @@ impl Connection {
         for frame in frames {
             match frame {
                 // RFC 9221 s.5: nobody waits for a late datagram.
-                SentFrame::Ack(_) | SentFrame::Ping | SentFrame::Datagram => {}
+                SentFrame::Ack(_)
+                | SentFrame::PathAck(..)
+                | SentFrame::Ping
+                | SentFrame::Datagram => {}
                 SentFrame::AckFrequency(number) => self.acks.on_lost(*number),
-                SentFrame::Crypto(range) => self.space(id).crypto_out.on_lost(range.clone()),
+                SentFrame::Crypto(range) => {
+                    self.space(id.of_crypto()).crypto_out.on_lost(range.clone());
+                }
                 SentFrame::Stream { id, range, fin } => {
                     self.streams.on_piece_lost(*id, range.clone(), *fin);
                 }
                 SentFrame::Control(control) => self.streams.on_control_lost(*control),
                 SentFrame::NewToken(token) => self.tokens.push_back(token.clone()),
                 SentFrame::HandshakeDone => self.handshake.on_done_lost(),
-                SentFrame::NewConnectionId(sequence) => self.ids.local.on_lost(*sequence),
-                SentFrame::RetireConnectionId(sequence) => self.ids.remote.on_lost(*sequence),
+                SentFrame::NewConnectionId(path, sequence) => {
+                    self.on_new_id_lost(*path, *sequence);
+                }
+                SentFrame::RetireConnectionId(path, sequence) => {
+                    self.on_retirement_lost(*path, *sequence);
+                }
+                SentFrame::Multipath(frame) => {
+                    if let Some(paths) = &mut self.multipath {
+                        paths.on_lost(*frame);
+                    }
+                }
                 // Of a packet that is probed nothing is known yet.
                 SentFrame::Extension(_) if probe => {}
                 SentFrame::Extension(one) => self.tell_fate(Operation::FrameLost, one),

@@ -177,9 +177,9 @@ impl Connection {
         self.closing = Closing::Drained;
     }
 
-    /// RFC 9000 s.10.2: three PTOs.
+    /// RFC 9000 s.10.2: three PTOs; of the path that has the longest (RFC 10069 s.2.6).
     fn close_time(&self) -> std::time::Duration {
-        self.path().rtt().pto_base() * 3
+        self.longest_pto() * 3
     }
 
     /// The frame that tells of it; `protected` with 1-RTT keys, where the application's code and

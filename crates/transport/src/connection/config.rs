@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use equic_wire::{KnownVersion, Version};
 
+use super::multipath::Scheduler;
 use crate::congestion::{Algorithm, Controller, ControllerFactory, initial_window};
 use crate::crypto::KeyLimits;
 use crate::path::{BASE_SIZE, MtuDiscovery};
@@ -89,6 +90,11 @@ pub struct TransportConfig {
     pub extra_parameters: Vec<(u64, Vec<u8>)>,
     /// True if a client moves to the address that its server prefers (RFC 9000 s.9.6).
     pub follow_preferred_address: bool,
+    /// Most paths of a connection at a time, if the peer takes several, too (RFC 10069): up to 8 of them. With 1, the
+    /// default, nothing of that is offered.
+    pub max_paths: usize,
+    /// Way to divide what is sent among several paths.
+    pub scheduler: Scheduler,
 }
 
 /// More than any path holds, and so little that sums of windows do not overflow.
@@ -116,6 +122,16 @@ impl TransportConfig {
             || initial_window(datagram),
             |window| window.clamp(least, MAX_INITIAL_WINDOW),
         )
+    }
+
+    /// The configuration of one connection, whose congestion controllers may have something in common.
+    pub(super) fn of_connection(config: Arc<TransportConfig>) -> Arc<TransportConfig> {
+        match config.congestion.for_connection() {
+            Some(congestion) => {
+                Arc::new(TransportConfig { congestion, ..TransportConfig::clone(&config) })
+            }
+            None => config,
+        }
     }
 
     /// A congestion controller for a new path.
@@ -178,6 +194,8 @@ impl Default for TransportConfig {
             keep_exporter: false,
             extra_parameters: Vec::new(),
             follow_preferred_address: true,
+            max_paths: 1,
+            scheduler: Scheduler::default(),
         }
     }
 }

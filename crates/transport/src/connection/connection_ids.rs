@@ -1,17 +1,31 @@
 //! The connection IDs of a connection, ours and the peer's (RFC 9000 s.5.1, s.7.2).
 
-use equic_wire::ConnectionId;
+use std::collections::VecDeque;
+
+use equic_wire::{ConnectionId, ResetToken};
 use rand::rngs::StdRng;
 
 use super::handshake::{ACTIVE_IDS, random_id};
-use crate::cid::{IdChange, IdSource, LocalIds, RemoteIds};
+use super::space::PathId;
+use crate::cid::{IdChange, IdSource, LocalIds, RemoteIds, note};
+
+/// Those of a path ID other than 0 (RFC 10069 s.3.2).
+struct OfPath {
+    id: PathId,
+    local: LocalIds,
+    remote: RemoteIds,
+}
 
 /// All of them. Those of the handshake are changed here alone; the two sets look after themselves.
 pub(super) struct ConnectionIds {
-    /// Those that the peer may send to.
+    /// Those that the peer may send to, on path 0.
     pub(super) local: LocalIds,
-    /// Those that we may send to.
+    /// Those that we may send to, on path 0.
     pub(super) remote: RemoteIds,
+    /// Those of other path IDs, as many as multipath allows; none without it.
+    others: Vec<OfPath>,
+    /// What an endpoint has to know of path IDs that are gone.
+    left: VecDeque<IdChange>,
     /// Generator of connection IDs for this end.
     source: IdSource,
     /// Ours on long headers.
@@ -37,6 +51,8 @@ impl ConnectionIds {
         ConnectionIds {
             local,
             remote,
+            others: Vec::new(),
+            left: VecDeque::new(),
             source,
             scid,
             original_dcid,
@@ -77,30 +93,128 @@ impl ConnectionIds {
         self.replace = true;
     }
 
-    /// Gives the peer as many as it keeps.
+    /// Gives the peer as many as it keeps, on each path ID.
     pub(super) fn issue(&mut self, rng: &mut StdRng) {
-        if self.replace && self.local.retire_all() {
-            self.replace = false;
+        if std::mem::take(&mut self.replace) {
+            self.replace = !self.local.retire_all();
+            for other in &mut self.others {
+                let _ = other.local.retire_all();
+            }
         }
-        while self.local.wants_more() {
-            let id = self.source.generate(rng);
-            self.local.issue(id, self.source.token(id));
+        let others = self.others.iter_mut().map(|other| &mut other.local);
+        for local in std::iter::once(&mut self.local).chain(others) {
+            while local.wants_more() {
+                let id = self.source.generate(rng);
+                local.issue(id, self.source.token(id));
+            }
         }
     }
 
     /// True if the peer is to be told of any, ours or its own.
     pub(super) fn has_news(&self) -> bool {
-        self.local.has_news() || self.remote.has_news()
+        self.local.has_news()
+            || self.remote.has_news()
+            || self.others.iter().any(|other| other.local.has_news() || other.remote.has_news())
     }
 
     /// What an endpoint has to know, one change at a time.
     pub(super) fn poll_change(&mut self) -> Option<IdChange> {
-        self.local.poll_change().or_else(|| self.remote.poll_change())
+        let left = self.left.pop_front();
+        let first = left.or_else(|| self.local.poll_change().or_else(|| self.remote.poll_change()));
+        first.or_else(|| {
+            let mut others = self.others.iter_mut();
+            others
+                .find_map(|other| other.local.poll_change().or_else(|| other.remote.poll_change()))
+        })
+    }
+
+    /// Another path ID may be used. The peer is given none of ours for it yet.
+    pub(super) fn add_path(&mut self, id: PathId) {
+        if id != PathId::ZERO && self.local_of(id).is_none() {
+            let (local, remote) = (LocalIds::none(), RemoteIds::none(ACTIVE_IDS.into()));
+            self.others.push(OfPath { id, local, remote });
+        }
+    }
+
+    /// A path ID is not used any more, by either end: none of its IDs names the connection.
+    pub(super) fn remove_path(&mut self, id: PathId) {
+        if id == PathId::ZERO {
+            self.local.retire_for_good();
+            return self.remote.forget_all();
+        }
+        let Some(at) = self.others.iter().position(|other| other.id == id) else { return };
+        let mut gone = self.others.remove(at);
+        gone.local.retire_for_good();
+        gone.remote.forget_all();
+        // What the endpoint has not been told yet it has to be.
+        while let Some(change) = gone.local.poll_change().or_else(|| gone.remote.poll_change()) {
+            note(&mut self.left, change);
+        }
+    }
+
+    /// Ours for a path ID; none: it may not be used.
+    pub(super) fn local_of(&self, id: PathId) -> Option<&LocalIds> {
+        if id == PathId::ZERO {
+            return Some(&self.local);
+        }
+        self.others.iter().find(|other| other.id == id).map(|other| &other.local)
+    }
+
+    /// As [`ConnectionIds::local_of`], to be changed.
+    pub(super) fn local_of_mut(&mut self, id: PathId) -> Option<&mut LocalIds> {
+        if id == PathId::ZERO {
+            return Some(&mut self.local);
+        }
+        self.others.iter_mut().find(|other| other.id == id).map(|other| &mut other.local)
+    }
+
+    /// The peer's for a path ID; none: it may not be used.
+    pub(super) fn remote_of(&self, id: PathId) -> Option<&RemoteIds> {
+        if id == PathId::ZERO {
+            return Some(&self.remote);
+        }
+        self.others.iter().find(|other| other.id == id).map(|other| &other.remote)
+    }
+
+    /// As [`ConnectionIds::remote_of`], to be changed.
+    pub(super) fn remote_of_mut(&mut self, id: PathId) -> Option<&mut RemoteIds> {
+        if id == PathId::ZERO {
+            return Some(&mut self.remote);
+        }
+        self.others.iter_mut().find(|other| other.id == id).map(|other| &mut other.remote)
+    }
+
+    /// Path ID for which we gave out an ID; none: it is none of ours.
+    pub(super) fn path_of(&self, id: ConnectionId) -> Option<PathId> {
+        if self.local.contains(id) {
+            return Some(PathId::ZERO);
+        }
+        self.others.iter().find(|other| other.local.contains(id)).map(|other| other.id)
+    }
+
+    /// True if the peer has given out an ID for another path ID than this.
+    pub(super) fn is_of_another(&self, id: ConnectionId, path: PathId) -> bool {
+        path != PathId::ZERO && self.remote.has_id(id)
+            || self.others.iter().any(|other| other.id != path && other.remote.has_id(id))
+    }
+
+    /// True if `token` is the stateless reset token of an ID in use, on whatever path (RFC 9000 s.10.3.1).
+    pub(super) fn is_reset(&self, token: ResetToken) -> bool {
+        // None is left out, so that it takes the same time for every token.
+        let others = self.others.iter();
+        others
+            .fold(self.remote.is_reset(token), |found, other| found | other.remote.is_reset(token))
+    }
+
+    /// All that name the connection.
+    pub(super) fn all_local(&self) -> impl Iterator<Item = ConnectionId> + '_ {
+        self.local.iter().chain(self.others.iter().flat_map(|other| other.local.iter()))
     }
 
     /// Bytes kept of them.
     pub(super) fn memory(&self) -> usize {
-        self.remote.memory() + self.local.memory()
+        let others = self.others.iter().map(|other| other.local.memory() + other.remote.memory());
+        self.remote.memory() + self.local.memory() + others.sum::<usize>()
     }
 }
 
@@ -153,5 +267,35 @@ mod tests {
         assert!(ids.has_news());
         let told = std::iter::from_fn(|| ids.local.next_to_tell()).count();
         assert_eq!((told, std::iter::from_fn(|| ids.poll_change()).count()), (2, 2));
+    }
+
+    #[test]
+    fn each_path_id_has_its_own() {
+        let mut rng = StdRng::seed_from_u64(1);
+        let mut ids = ids(&mut rng);
+        let one = PathId::new(1);
+        ids.add_path(one);
+        ids.issue(&mut rng);
+        assert_eq!(ids.local_of(one).unwrap().iter().count(), 0, "not before it is allowed");
+        ids.local_of_mut(one).unwrap().set_limit(2, 2);
+        ids.issue(&mut rng);
+        let given: Vec<ConnectionId> = ids.local_of(one).unwrap().iter().collect();
+        assert_eq!(given.len(), 2);
+        assert!(given.iter().all(|id| ids.path_of(*id) == Some(one)));
+        assert_eq!((ids.path_of(id(1)), ids.path_of(id(9))), (Some(PathId::ZERO), None));
+        assert_eq!(ids.all_local().count(), 3);
+        let new =
+            |byte| crate::cid::NewId { sequence: 0, id: id(byte), token: ResetToken([7; 16]) };
+        ids.remote_of_mut(one).unwrap().on_new(new(5), 0).unwrap();
+        assert!(ids.is_of_another(id(5), PathId::ZERO) && !ids.is_of_another(id(5), one));
+        assert!(ids.is_of_another(id(2), one) && !ids.is_of_another(id(2), PathId::ZERO));
+        assert!(ids.is_reset(ResetToken([7; 16])) && !ids.is_reset(ResetToken([8; 16])));
+        // Abandoned, then gone: the endpoint hears of each.
+        ids.remote_of_mut(one).unwrap().forget_all();
+        assert!(!ids.is_reset(ResetToken([7; 16])), "a reset of an abandoned path is none");
+        ids.remove_path(one);
+        let changes: Vec<IdChange> = std::iter::from_fn(|| ids.poll_change()).collect();
+        assert_eq!(changes.len(), 6, "two issued, two retired, a token learned and forgotten");
+        assert!(ids.local_of(one).is_none() && ids.path_of(given[0]).is_none());
     }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use equic_wire::Writer;
 use equic_wire::frame::{DatagramFrame, Frame};
 
+use super::path::Path;
 use super::space::{SentFrame, SpaceId};
 use super::{Connection, Event};
 use crate::operation::Operation;
@@ -138,9 +139,17 @@ impl Connection {
     /// the path.
     pub fn max_datagram_size(&self) -> Option<usize> {
         let limit = self.peer?.max_datagram_frame_size()?;
-        let ids = &self.ids.remote;
-        let id = ids.get(self.path().remote_id()).unwrap_or_else(|| ids.current());
-        let packet = usize::from(self.path().mtu()).saturating_sub(PACKET_OVERHEAD + id.len());
+        let room = |path: &Path| {
+            let ids = self.ids.remote_of(path.id()).unwrap_or(&self.ids.remote);
+            let id = ids.get(path.remote_id()).unwrap_or_else(|| ids.current());
+            usize::from(path.mtu()).saturating_sub(PACKET_OVERHEAD + id.len())
+        };
+        let mut packet = room(self.path());
+        if self.multipath.is_some() {
+            // Whichever path it will go on.
+            let may = |path: &&Path| path.is_current() && path.is_validated() && path.may_send();
+            packet = self.paths.iter().filter(may).map(room).fold(packet, usize::min);
+        }
         let frame = usize::try_from(limit).unwrap_or(usize::MAX).min(packet);
         // The type and the longest length there can be; without the length a frame is one byte.
         Some(frame.saturating_sub(1 + 2))

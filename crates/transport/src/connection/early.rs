@@ -101,13 +101,15 @@ pub(super) fn limits(parameters: &TransportParameters<'_>) -> PeerLimits {
 /// Those of our parameters that a client relies on in 0-RTT: all that are no connection's own.
 pub(super) fn promised(declared: &[u8]) -> Vec<u8> {
     use equic_wire::params::ParameterId as Id;
-    const OWN: [Id; 6] = [
+    const OWN: [Id; 7] = [
         Id::ORIGINAL_DESTINATION_CONNECTION_ID,
         Id::RETRY_SOURCE_CONNECTION_ID,
         Id::INITIAL_SOURCE_CONNECTION_ID,
         Id::STATELESS_RESET_TOKEN,
         Id::PREFERRED_ADDRESS,
         Id::VERSION_INFORMATION,
+        // RFC 10069 s.2.1.
+        Id::INITIAL_MAX_PATH_ID,
     ];
     let mut bytes = Vec::new();
     for parameter in RawParameters::new(declared).flatten() {

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::path::Path;
 use super::{Connection, Stats};
 
-/// What is known of a connection's active path.
+/// What is known of a path, such as a connection's active one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PathStats {
     /// The round-trip time as it is estimated now.
@@ -28,11 +29,10 @@ pub struct PathStats {
     pub probe_timeouts: u32,
 }
 
-impl Connection {
-    /// Counters, and what is known of the active path.
-    pub fn stats(&self) -> Stats {
-        let path = self.path();
-        let path = PathStats {
+impl PathStats {
+    /// What is known of a path.
+    pub(super) fn of(path: &Path) -> PathStats {
+        PathStats {
             rtt: path.rtt().smoothed(),
             min_rtt: path.rtt().min(),
             rtt_variation: path.rtt().variation(),
@@ -42,8 +42,14 @@ impl Connection {
             pacing_rate: path.pacing_rate().as_bytes_per_second() as u64,
             current_mtu: path.mtu(),
             probe_timeouts: path.backoff().count(),
-        };
-        Stats { path, ..self.stats }
+        }
+    }
+}
+
+impl Connection {
+    /// Counters, and what is known of the active path.
+    pub fn stats(&self) -> Stats {
+        Stats { path: PathStats::of(self.path()), ..self.stats }
     }
 
     /// Our address on the active path, if it is known.

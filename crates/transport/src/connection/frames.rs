@@ -1,13 +1,13 @@
 //! Processing of each type of frame (RFC 9000 s.19).
 
-use equic_wire::frame::{Frame, Frames, NewConnectionId};
+use equic_wire::frame::{Frame, FrameError as WireError, FrameErrorKind, Frames, NewConnectionId};
 use equic_wire::{ConnectionId, Side, TransportErrorCode};
 
 use super::Connection;
 use super::paths::PathKey;
-use super::space::SpaceId;
+use super::space::{PathId, SpaceId};
 use crate::Timestamp;
-use crate::cid::{IdError, NewId};
+use crate::cid::IdError;
 use crate::operation::Operation;
 use crate::stream::FrameError;
 
@@ -25,20 +25,37 @@ impl Connection {
         // Every frame is named: one that is new has the compiler ask what is to be done with it.
         match frame {
             Frame::Padding(_) | Frame::Ping => {}
+            // RFC 10069 s.2.3: whatever path it comes on, it is of packets of path 0.
+            Frame::Ack(ack) if space.is_data() => self.process_ack(now, SpaceId::DATA, ack),
             Frame::Ack(ack) => self.process_ack(now, space, ack),
             Frame::Crypto(crypto) => {
+                let space = space.of_crypto();
                 outcome = self.on_crypto(now, space, crypto.offset().get(), crypto.data());
             }
             Frame::ConnectionClose(close) => self.on_close(now, *close),
             Frame::HandshakeDone => self.confirm(now),
-            Frame::NewConnectionId(new) => self.on_new_connection_id(now, new),
+            Frame::NewConnectionId(new) => self.on_new_connection_id(now, PathId::ZERO, new),
             Frame::RetireConnectionId(sequence) => {
-                self.on_retire_connection_id(now, sequence.get(), dcid);
+                self.on_retire_connection_id(now, PathId::ZERO, sequence.get(), dcid);
             }
             Frame::NewToken(new) => self.on_new_token(new.token()),
-            Frame::Unknown(unknown) => {
-                let error = unknown.error();
-                self.fail(now, error.code(), &error.to_string());
+            Frame::PathAck(_)
+            | Frame::PathAbandon(_)
+            | Frame::PathStatusAvailable(_)
+            | Frame::PathStatusBackup(_)
+            | Frame::PathNewConnectionId(_)
+            | Frame::PathRetireConnectionId(_)
+            | Frame::MaxPathId(_)
+            | Frame::PathsBlocked(_)
+            | Frame::PathCidsBlocked(_)
+            | Frame::Unknown(_) => {
+                // Where multipath was not agreed on its frames are of types that nobody knows (RFC 10069 s.2, RFC 9000
+                // s.12.4).
+                if !self.on_path_frame(now, dcid, frame) {
+                    let (frame_type, kind) = (frame.frame_type(), FrameErrorKind::UnknownType);
+                    let error = WireError { frame_type, kind };
+                    self.fail(now, error.code(), &error.to_string());
+                }
             }
             Frame::Datagram(datagram) => {
                 if !self.on_datagram_frame(datagram) {
@@ -140,21 +157,34 @@ impl Connection {
         Ok(())
     }
 
-    fn on_retire_connection_id(&mut self, now: Timestamp, sequence: u64, dcid: ConnectionId) {
+    /// RETIRE_CONNECTION_ID or PATH_RETIRE_CONNECTION_ID came.
+    pub(super) fn on_retire_connection_id(
+        &mut self,
+        now: Timestamp,
+        path: PathId,
+        sequence: u64,
+        dcid: ConnectionId,
+    ) {
         self.notify(Operation::RetireConnectionId, sequence);
-        if self.ids.local.on_retire(sequence, dcid).is_err() {
+        let Some(local) = self.ids.local_of_mut(path) else { return };
+        if local.on_retire(sequence, dcid).is_err() {
             let code = TransportErrorCode::PROTOCOL_VIOLATION;
             self.fail(now, code, "it retires a connection ID that it cannot");
         }
     }
 
-    fn on_new_connection_id(&mut self, now: Timestamp, new: &NewConnectionId) {
-        let id = NewId {
-            sequence: new.sequence_number().get(),
-            id: new.connection_id(),
-            token: new.reset_token(),
-        };
-        match self.ids.remote.on_new(id, new.retire_prior_to().get()) {
+    /// NEW_CONNECTION_ID or PATH_NEW_CONNECTION_ID came.
+    pub(super) fn on_new_connection_id(
+        &mut self,
+        now: Timestamp,
+        path: PathId,
+        new: &NewConnectionId,
+    ) {
+        // Those of an abandoned path would be given back at once.
+        if self.multipath.as_ref().is_some_and(|paths| !paths.is_alive(path)) {
+            return;
+        }
+        match self.take_new_id(path, new) {
             Ok(()) => {}
             Err(IdError::Limit) => {
                 let code = TransportErrorCode::CONNECTION_ID_LIMIT_ERROR;

@@ -14,8 +14,14 @@ impl Connection {
     /// ([`super::TransportConfig::key_limits`]). If they cannot be in time, because the handshake is not
     /// confirmed or the peer acknowledges nothing, the connection ends with AEAD_LIMIT_REACHED, and no
     /// packet is ever protected beyond the limit.
+    ///
+    /// With several paths not before three of the longest probe timeout since the peer has confirmed the last update, for
+    /// packets of the slowest path must not meet keys that are gone (RFC 10069 s.2.5).
     pub fn update_keys(&mut self) -> bool {
-        self.may_update_keys(false) && self.next_keys()
+        let pause = self.longest_pto() * 3;
+        let rested = self.multipath.is_none()
+            || self.keys.one_rtt().is_some_and(|keys| keys.has_rested(self.now, pause));
+        rested && self.may_update_keys(false) && self.next_keys()
     }
 
     /// Number of key updates so far, by either side.
@@ -58,8 +64,9 @@ impl Connection {
 
     #[cold]
     fn renew_keys(&mut self, now: Timestamp, wear: Wear) {
-        // RFC 9001 s.6.5: the peer may have forgotten its older keys only after three PTOs.
-        let pause = self.path().rtt().pto_base() * 3;
+        // RFC 9001 s.6.5: the peer may have forgotten its older keys only after three PTOs, of whatever path
+        // (RFC 10069 s.2.5).
+        let pause = self.longest_pto() * 3;
         let rested = self.keys.one_rtt().is_some_and(|keys| keys.has_rested(now, pause));
         // A hook may put it off while there is time.
         if wear >= Wear::Worn || rested && self.may_update_keys(true) {

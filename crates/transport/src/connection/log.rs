@@ -7,7 +7,9 @@ mod changes;
 mod paths;
 
 use equic_wire::KnownVersion;
-use equic_wire::frame::{Frame, NewConnectionId, UnknownFrame};
+use equic_wire::frame::{
+    Frame, NewConnectionId, PathNewConnectionId, PathRetireConnectionId, UnknownFrame,
+};
 use equic_wire::packet::{PacketType, Retry, VersionNegotiation};
 use equic_wire::params::TransportParameters;
 
@@ -15,7 +17,7 @@ use super::Connection;
 use super::close::CloseReason;
 use super::packet_builder::{BuiltPacket, TAG_LEN};
 use super::paths::PathKey;
-use super::space::{Sent, SentFrame, SpaceId};
+use super::space::{PathId, Sent, SentFrame, SpaceId};
 use super::write::{control_frame, varint};
 use crate::Timestamp;
 use crate::operation::Operation;
@@ -294,7 +296,11 @@ impl Connection {
 
     fn retransmitted(&self, frame: &SentFrame) -> Option<Retransmitted> {
         Some(Retransmitted::Frame(match frame {
-            SentFrame::Ack(_) | SentFrame::Ping | SentFrame::Datagram => return None,
+            SentFrame::Ack(_) | SentFrame::PathAck(..) | SentFrame::Ping | SentFrame::Datagram => {
+                return None;
+            }
+            // Whatever is still true of it is said anew.
+            SentFrame::Multipath(_) => return None,
             // Asked anew, with other values.
             SentFrame::AckFrequency(_) => return None,
             SentFrame::Crypto(range) => return Some(Retransmitted::Crypto(range.clone())),
@@ -306,13 +312,24 @@ impl Connection {
             SentFrame::HandshakeDone => Frame::HandshakeDone,
             // Tokens are never in a log.
             SentFrame::NewToken(_) => return None,
-            SentFrame::NewConnectionId(sequence) => {
-                let new = self.ids.local.get(*sequence)?;
-                let retire = varint(self.ids.local.retire_prior_to(new.sequence));
+            SentFrame::NewConnectionId(path, sequence) => {
+                let local = self.ids.local_of(*path)?;
+                let new = local.get(*sequence)?;
+                let retire = varint(local.retire_prior_to(new.sequence));
                 let sequence = varint(new.sequence);
-                Frame::NewConnectionId(NewConnectionId::new(sequence, retire, new.id, new.token)?)
+                let new = NewConnectionId::new(sequence, retire, new.id, new.token)?;
+                match *path {
+                    PathId::ZERO => Frame::NewConnectionId(new),
+                    path_id => Frame::PathNewConnectionId(PathNewConnectionId { path_id, new }),
+                }
             }
-            SentFrame::RetireConnectionId(sequence) => Frame::RetireConnectionId(varint(*sequence)),
+            SentFrame::RetireConnectionId(PathId::ZERO, sequence) => {
+                Frame::RetireConnectionId(varint(*sequence))
+            }
+            SentFrame::RetireConnectionId(path, sequence) => {
+                let (path_id, sequence_number) = (*path, varint(*sequence));
+                Frame::PathRetireConnectionId(PathRetireConnectionId { path_id, sequence_number })
+            }
             SentFrame::Extension(one) => Frame::Unknown(UnknownFrame {
                 frame_type: equic_wire::frame::FrameType(varint(one.frame_type)),
                 rest: &[],

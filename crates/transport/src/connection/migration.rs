@@ -7,8 +7,9 @@ use equic_wire::{ConnectionId, Side};
 use rand::{Rng, RngCore};
 
 use super::path::{AddressOrigin, Path};
-use super::paths::{MAX_PATHS, PathKey};
+use super::paths::PathKey;
 use super::presence::MayBeAttached;
+use super::space::{PathId, SpaceId};
 use super::{Arrival, Connection, Event};
 use crate::Timestamp;
 use crate::operation::Operation;
@@ -54,7 +55,8 @@ pub(super) enum From {
 
 impl Connection {
     /// A client goes on from another of its addresses, at once (RFC 9000 s.9.2); `local` is the new
-    /// one if it is known. The socket is the caller's affair.
+    /// one if it is known. The socket is the caller's affair. Of several paths it is the active one that moves
+    /// (RFC 10069 s.3.1.2); rather than that, another one can be opened ([`Connection::open_path`]).
     ///
     /// # Errors
     /// [`MigrateError`]; nothing has changed then.
@@ -68,29 +70,36 @@ impl Connection {
         if self.peer.is_some_and(|peer| peer.forbids_migration()) {
             return Err(MigrateError::Forbidden);
         }
-        let remote = self.path().remote();
-        let id = self.unused_id().ok_or(MigrateError::NoConnectionId)?;
-        let key = self.add_path(now, remote, local);
+        let (remote, id) = (self.path().remote(), self.path().id());
+        let sequence = self.unused_id(id).ok_or(MigrateError::NoConnectionId)?;
+        let key = self.add_path(now, id, (remote, local));
         if let Some(path) = self.paths.get_mut(key) {
-            path.use_remote_id(id);
+            path.use_remote_id(sequence);
         }
         self.move_to(now, key);
         Ok(())
     }
 
-    /// A sequence number of the peer's that no path uses.
-    fn unused_id(&self) -> Option<u64> {
-        self.ids
-            .remote
-            .sequences()
-            .find(|sequence| self.paths.iter().all(|path| path.remote_id() != *sequence))
+    /// A sequence number of the peer's for a path ID that no path uses.
+    fn unused_id(&self, id: PathId) -> Option<u64> {
+        let used = |sequence: u64| {
+            self.paths.iter().any(|path| path.id() == id && path.remote_id() == sequence)
+        };
+        self.ids.remote_of(id)?.sequences().find(|sequence| !used(*sequence))
     }
 
-    /// Path that a datagram came on; none: the datagram is to be dropped.
-    pub(super) fn find_path(&mut self, arrival: &Arrival) -> Option<From> {
-        let found = self.paths.find(arrival.remote, arrival.local, self.side == Side::Server);
+    /// Path that a datagram came on whose first packet has this path ID; none: the datagram is to be dropped.
+    pub(super) fn find_path(&mut self, arrival: &Arrival, id: PathId) -> Option<From> {
+        let server = self.side == Side::Server;
+        let found = self.paths.find(id, arrival.remote, arrival.local, server);
         match found {
             Some(key) => Some(From::Known(key)),
+            // What is late on an abandoned path moves nobody.
+            None if self.multipath.is_some()
+                && let Some(path) = self.paths.current(id).filter(|path| path.is_abandoned()) =>
+            {
+                Some(From::Known(path.key()))
+            }
             // RFC 9000 s.9: a client knows where its server is, and nobody moves before the
             // handshake is confirmed.
             None if self.side == Side::Client || !self.handshake.is_confirmed() => None,
@@ -98,13 +107,26 @@ impl Connection {
         }
     }
 
-    /// A packet from new addresses proved to be the peer's: they are a path, if there is room.
-    pub(super) fn settle(&mut self, now: Timestamp, from: From, datagram: usize) -> PathKey {
-        match from {
-            From::Known(key) => key,
-            From::New(remote, local) => {
-                let key = self.add_path(now, remote, local);
-                let remote_id = self.path().remote_id();
+    /// A packet of a space, from new addresses or with a new path ID, proved to be the peer's: they are a path, if there
+    /// is room.
+    pub(super) fn settle(
+        &mut self,
+        now: Timestamp,
+        from: From,
+        datagram: usize,
+        space: SpaceId,
+    ) -> PathKey {
+        match (from, space) {
+            (From::Known(key), _) => key,
+            (From::New(remote, local), SpaceId::Data(id)) if self.may_begin_path(id) => {
+                let key = self.begin_path(now, id, (remote, local));
+                self.paths[key].on_datagram_received(datagram);
+                key
+            }
+            (From::New(remote, local), _) => {
+                let id = self.path_of(space).id();
+                let remote_id = self.path_of(space).remote_id();
+                let key = self.add_path(now, id, (remote, local));
                 if let Some(path) = self.paths.get_mut(key) {
                     path.on_datagram_received(datagram);
                     path.use_remote_id(remote_id);
@@ -114,16 +136,24 @@ impl Connection {
         }
     }
 
-    fn add_path(&mut self, now: Timestamp, remote: SocketAddr, local: Option<IpAddr>) -> PathKey {
+    pub(super) fn add_path(
+        &mut self,
+        now: Timestamp,
+        id: PathId,
+        addresses: (SocketAddr, Option<IpAddr>),
+    ) -> PathKey {
         let key = self.paths.next_key();
         let seed = self.rng.random();
         let origin = match self.side {
             Side::Client => AddressOrigin::Chosen,
             Side::Server => AddressOrigin::Claimed,
         };
-        let addresses = (remote, local);
         let mut path = Path::new(now, key, addresses, &self.config, seed, origin);
-        path.restart_ecn(self.path(), self.config.ecn);
+        path.set_id(id);
+        // The peer's counts are those of the path ID.
+        if let Some(current) = self.paths.current(id) {
+            path.restart_ecn(current, self.config.ecn);
+        }
         if let Some(peer) = &self.peer {
             path.on_peer_limit(peer.max_udp_payload_size());
         }
@@ -131,19 +161,20 @@ impl Connection {
             self.on_path_gone(&gone);
         }
         self.notify(Operation::PathAdded, key);
-        debug_assert!(self.paths.iter().count() <= MAX_PATHS);
         key
     }
 
     fn on_path_gone(&mut self, gone: &Path) {
-        self.release_id(gone.remote_id());
+        self.release_id(gone.id(), gone.remote_id());
         self.notify(Operation::PathRemoved, gone.key());
     }
 
     /// A path is no more: its connection ID is not used for another (RFC 9000 s.9.5).
-    fn release_id(&mut self, sequence: u64) {
-        if self.paths.iter().all(|path| path.remote_id() != sequence) {
-            self.ids.remote.retire(sequence);
+    fn release_id(&mut self, id: PathId, sequence: u64) {
+        if self.paths.iter().all(|path| path.id() != id || path.remote_id() != sequence)
+            && let Some(remote) = self.ids.remote_of_mut(id)
+        {
+            remote.retire(sequence);
         }
     }
 
@@ -151,21 +182,22 @@ impl Connection {
     /// come yet: the peer has moved (RFC 9000 s.9.3).
     pub(super) fn on_peer_packet(&mut self, now: Timestamp, key: PathKey) {
         // An answer in the same packet may have ended the path on which it came.
-        let gone = self.paths.get(key).is_none();
-        if gone || key == self.path().key() || self.side == Side::Client {
+        let Some(path) = self.paths.get(key) else { return };
+        if path.is_current() || self.side == Side::Client {
             return;
         }
-        let input = (key, self.path().key());
+        let id = path.id();
+        let before = self.path_of(SpaceId::Data(id)).key();
+        let input = (key, before);
         if !self.decide(Operation::FollowPeer, input, true) {
             return;
         }
         // RFC 9000 s.9.5: who uses a new connection ID does not want to be followed; nor do we.
-        if let Some(id) = self.unused_id()
+        if let Some(sequence) = self.unused_id(id)
             && let Some(path) = self.paths.get_mut(key)
         {
-            path.use_remote_id(id);
+            path.use_remote_id(sequence);
         }
-        let before = self.path().key();
         self.move_to(now, key);
         // RFC 9000 s.9.3.3: if the peer is still there, someone has copied its packets.
         if self.paths.get(before).is_some_and(|path| path.is_validated()) {
@@ -173,14 +205,16 @@ impl Connection {
         }
     }
 
-    /// Makes a path the active one, and finds out whether the peer is there.
+    /// Makes a path the one that its path ID uses, and finds out whether the peer is there.
     fn move_to(&mut self, now: Timestamp, key: PathKey) {
-        self.paths.set_active(key);
-        let path = self.path();
+        self.paths.set_current(key);
+        let path = &self.paths[key];
         let (remote, validated) = (path.remote(), path.is_validated());
-        // Only the last is true, so a peer that never rests fills no queue.
-        self.events.retain(|event| !matches!(event, Event::Moved(_)));
-        self.events.push_back(Event::Moved(remote));
+        if key == self.path().key() {
+            // Only the last is true, so a peer that never rests fills no queue.
+            self.events.retain(|event| !matches!(event, Event::Moved(_)));
+            self.events.push_back(Event::Moved(remote));
+        }
         if !validated {
             self.challenge(now, key);
         }
@@ -224,10 +258,12 @@ impl Connection {
         else {
             return;
         };
-        let (key, remote) = (path.key(), path.remote());
+        let (key, id, remote) = (path.key(), path.id(), path.remote());
+        let current = path.is_current();
         self.notify(Operation::PathValidated, key);
-        if key == self.path().key() {
-            self.leave_others();
+        if current {
+            self.leave_others(id);
+            self.on_path_proved(id);
         }
         let same = Event::PathValidated(remote);
         self.events.retain(|event| *event != same);
@@ -240,10 +276,9 @@ impl Connection {
         }
     }
 
-    /// The peer is here: paths that were left are of no use, unless they are asked, too.
-    fn leave_others(&mut self) {
-        let active = self.path().key();
-        let useless = |path: &&Path| path.key() != active && !path.is_asking();
+    /// The peer is here: paths of the path ID that were left are of no use, unless they are asked, too.
+    fn leave_others(&mut self, id: PathId) {
+        let useless = |path: &&Path| path.id() == id && !path.is_current() && !path.is_asking();
         let keys: Vec<PathKey> = self.paths.iter().filter(useless).map(|path| path.key()).collect();
         for key in keys {
             if let Some(gone) = self.paths.remove(key) {
@@ -275,18 +310,23 @@ impl Connection {
         if self.preferred == Some(key) {
             self.preferred = None;
         }
-        if key != self.path().key() {
+        let Some(path) = self.paths.get(key) else { return };
+        let id = path.id();
+        if !path.is_current() {
             if let Some(gone) = self.paths.remove(key) {
                 self.on_path_gone(&gone);
             }
             return;
         }
-        if let Some(other) = self.paths.last_validated() {
+        if let Some(other) = self.paths.last_validated(id) {
             self.move_to(now, other);
             if let Some(gone) = self.paths.remove(key) {
                 self.on_path_gone(&gone);
             }
+            return;
         }
+        // RFC 10069 s.3.1.
+        self.abandon_silent(now, id);
         // With no other, the idle timeout decides: the peer may yet be heard.
     }
 
@@ -306,7 +346,8 @@ impl Connection {
         };
         let Some(remote) = remote else { return };
         let local = self.path().local();
-        let key = self.add_path(now, remote, local);
+        // RFC 10069 s.2.2: with several paths, too.
+        let key = self.add_path(now, PathId::ZERO, (remote, local));
         if let Some(path) = self.paths.get_mut(key) {
             // RFC 9000 s.5.1.1: its sequence number is 1.
             path.use_remote_id(1);
@@ -318,20 +359,21 @@ impl Connection {
     /// The connection ID to put on packets of a path. If the peer has retired it, another takes its
     /// place.
     pub(super) fn dcid(&mut self, key: PathKey) -> ConnectionId {
-        let sequence = self.paths[key].remote_id();
-        if let Some(id) = self.ids.remote.get(sequence) {
+        let (path, sequence) = (self.paths[key].id(), self.paths[key].remote_id());
+        let Some(ids) = self.ids.remote_of(path) else { return ConnectionId::EMPTY };
+        if let Some(id) = ids.get(sequence) {
             return id;
         }
-        let other = self.unused_id().or_else(|| self.ids.remote.sequences().next());
+        let other = self.unused_id(path).or_else(|| ids.sequences().next());
         let sequence = other.unwrap_or(sequence);
+        let id = ids.get(sequence);
         self.paths[key].use_remote_id(sequence);
-        self.ids.remote.get(sequence).unwrap_or(ConnectionId::EMPTY)
+        id.unwrap_or(ConnectionId::EMPTY)
     }
 
     /// The path that has something to send which can go nowhere else, if there is one.
     pub(super) fn probing_path(&self) -> Option<PathKey> {
-        let active = self.path().key();
-        let probing = |path: &&Path| path.key() != active && path.may_probe();
+        let probing = |path: &&Path| !path.is_current() && path.may_probe();
         self.paths.iter().find(probing).map(|path| path.key())
     }
 }

@@ -28,7 +28,7 @@
 //! * `operate.rs`: calls of operations, with the hooks that are attached to them; `view.rs`: what hooks see;
 //! * `requests.rs`: what hooks ask for that is done between calls;
 //! * `bounds.rs`: how far the answers of hooks hold;
-//! * `migration.rs`: other addresses; `null.rs`: simulations without protection;
+//! * `multipath/`: several paths at a time; `migration.rs`: other addresses; `null.rs`: simulations without protection;
 //! * `space.rs`, `path.rs`: what is kept for each packet number space and path; `paths.rs`: all paths.
 
 mod ack_frequency;
@@ -54,6 +54,7 @@ mod log;
 mod memory;
 mod messages;
 mod migration;
+mod multipath;
 #[cfg(feature = "null-crypto")]
 mod null;
 mod operate;
@@ -87,7 +88,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use equic_wire::params::PreferredAddress;
-use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, TransportErrorCode};
+use equic_wire::{
+    ConnectionId, Direction, KnownVersion, PathId, Side, StreamId, TransportErrorCode,
+};
 use rand::rngs::StdRng;
 
 use crate::Timestamp;
@@ -110,6 +113,8 @@ pub use identity::{ExportError, HandshakeData};
 pub(crate) use ids::FirstPacket;
 pub use messages::TellError;
 pub use migration::MigrateError;
+use multipath::Multipath;
+pub use multipath::{ClosePathError, OpenPathError, PathInfo, PathStatus, Scheduler};
 #[cfg(feature = "null-crypto")]
 pub use null::InsecureNullConfig;
 use packet_keys::PacketKeys;
@@ -149,6 +154,10 @@ pub enum Event {
     Moved(SocketAddr),
     /// The peer has answered from an address.
     PathValidated(SocketAddr),
+    /// Another path can be used (RFC 10069): the peer has answered on it.
+    PathOpened(PathId),
+    /// A path is closed, by this end or the peer, or because the peer did not answer on it; with the reason given.
+    PathClosed(PathId, TransportErrorCode),
     /// A hook has failed and was taken off.
     HookFailed(HookId, HookError),
     /// A hook tells the application something, in words of its own.
@@ -220,7 +229,7 @@ pub struct Stats {
     pub datagram_frames_received: u64,
     /// Of those, dropped because nobody read them.
     pub datagram_frames_dropped: u64,
-    /// What is known of the active path now.
+    /// What is known of the active path now; of several, of one of them.
     pub path: PathStats,
 }
 
@@ -251,6 +260,8 @@ pub struct Connection {
     forgeries: Forgeries,
     streams: Streams,
     paths: Paths,
+    /// None: there is one path at a time, as one of the ends wants it.
+    multipath: Option<Box<Multipath>>,
     /// Address that the server prefers to be reached at, until it has been tried.
     preferred_address: Option<PreferredAddress>,
     /// The path on which that is being tried.
@@ -288,7 +299,8 @@ impl Connection {
         self.ids.original_dcid()
     }
 
-    /// Address that datagrams are sent to on the active path.
+    /// Address that datagrams are sent to on the active path. With several, it is that of one of them: see
+    /// [`Connection::paths`].
     pub fn remote_address(&self) -> SocketAddr {
         self.path().remote()
     }
@@ -320,7 +332,7 @@ impl Connection {
 
     /// The IDs that packets to this connection may carry.
     pub fn local_ids(&self) -> impl Iterator<Item = ConnectionId> + '_ {
-        self.ids.local.iter()
+        self.ids.all_local()
     }
 
     /// Opens a stream; none: the peer allows no more now, [`StreamEvent::Available`] will say when.
@@ -378,6 +390,34 @@ impl Connection {
 
     fn path_mut(&mut self) -> &mut Path {
         self.paths.active_mut()
+    }
+
+    /// The path on which packets of a space go: that of its path ID; of the handshake's, the active one.
+    fn path_of(&self, id: SpaceId) -> &Path {
+        match id {
+            SpaceId::Data(id) => self.paths.current(id).unwrap_or_else(|| self.path()),
+            SpaceId::Initial | SpaceId::Handshake => self.path(),
+        }
+    }
+
+    fn path_of_mut(&mut self, id: SpaceId) -> &mut Path {
+        let key = self.path_of(id).key();
+        &mut self.paths[key]
+    }
+
+    /// The space of application data on the active path.
+    fn active_space(&self) -> SpaceId {
+        SpaceId::Data(self.path().id())
+    }
+
+    /// The longest probe timeout of all paths in use, without backoff and the peer's delay.
+    fn longest_pto(&self) -> Duration {
+        let active = self.path().rtt().pto_base();
+        if self.multipath.is_none() {
+            return active;
+        }
+        let paths = self.paths.iter().filter(|path| path.is_current() && !path.is_abandoned());
+        paths.map(|path| path.rtt().pto_base()).fold(active, Duration::max)
     }
 
     fn fail(&mut self, now: Timestamp, code: TransportErrorCode, reason: &str) {

@@ -138,8 +138,8 @@ impl PacketKeys {
         header: &[u8],
         payload: &mut [u8],
     ) -> Option<Tag> {
-        if let (SpaceId::Data(_), Some(keys)) = (id, &mut self.one_rtt) {
-            return keys.seal(number, header, payload).ok();
+        if let (SpaceId::Data(path), Some(keys)) = (id, &mut self.one_rtt) {
+            return keys.seal(path, number, header, payload).ok();
         }
         let keys = self.sealing(id)?;
         let beyond = number >= self.limits.confidentiality(&*keys.packet);

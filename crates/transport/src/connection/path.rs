@@ -52,9 +52,17 @@ pub(super) struct Path {
     key: PathKey,
     /// Path ID whose packet numbers and connection IDs the path uses (RFC 10069).
     id: PathId,
+    /// It is the one that its path ID uses, and not one that is left or not gone to yet.
+    current: bool,
+    /// Nothing is sent on it any more (RFC 10069 s.3.4).
+    abandoned: bool,
+    /// What was sent in packets below this number has been sent on other paths, too.
+    moved: u64,
     remote: SocketAddr,
     /// Our address, as far as it is known.
     local: Option<IpAddr>,
+    /// Bytes of datagrams sent and received between these addresses.
+    bytes: (u64, u64),
     rtt: RttEstimator,
     controller: Box<dyn Controller>,
     pacer: Pacer,
@@ -69,6 +77,8 @@ pub(super) struct Path {
     mtu: MtuDiscovery,
     ecn: EcnValidation,
     backoff: Backoff,
+    /// Time of the last acknowledgement or probe timeout.
+    progress: Timestamp,
     paced_until: Option<Timestamp>,
     /// Its methods are in its file.
     validation: Validation,
@@ -90,9 +100,13 @@ impl Path {
     ) -> Path {
         Path {
             key,
-            id: PathId(0),
+            id: PathId::ZERO,
+            current: false,
+            abandoned: false,
+            moved: 0,
             remote,
             local,
+            bytes: (0, 0),
             rtt: RttEstimator::new(config.initial_rtt),
             controller: config.start_controller(seed),
             pacer: Pacer::new(now, config.first_window()),
@@ -104,6 +118,7 @@ impl Path {
             mtu: config.start_discovery(),
             ecn: if config.ecn { EcnValidation::default() } else { EcnValidation::disabled() },
             backoff: Backoff::default(),
+            progress: now,
             paced_until: None,
             validation: Validation::new(origin),
             remote_id: 0,
@@ -126,6 +141,41 @@ impl Path {
         self.id
     }
 
+    /// The path uses packet numbers and connection IDs of this path ID; to be said before it is added to the others.
+    pub(super) fn set_id(&mut self, id: PathId) {
+        self.id = id;
+    }
+
+    /// True if the path is the one that its path ID uses.
+    pub(super) fn is_current(&self) -> bool {
+        self.current
+    }
+
+    pub(super) fn set_current(&mut self, current: bool) {
+        self.current = current;
+    }
+
+    /// True if nothing may be sent on the path any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.abandoned
+    }
+
+    /// Nothing is sent on the path from now on.
+    pub(super) fn abandon(&mut self) {
+        self.abandoned = true;
+        self.validation.stop();
+    }
+
+    /// All that was sent in packets below this number goes on other paths, too; returns from which number on that is new.
+    pub(super) fn move_below(&mut self, next: u64) -> u64 {
+        std::mem::replace(&mut self.moved, next)
+    }
+
+    /// True if nothing was heard of what was sent last on the path: another one is better.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.backoff.count() > 0
+    }
+
     /// Address of the peer.
     pub(super) fn remote(&self) -> SocketAddr {
         self.remote
@@ -139,6 +189,17 @@ impl Path {
     /// A datagram came to this address of ours: the path has it, if it was not known before.
     pub(super) fn learn_local(&mut self, local: Option<IpAddr>) {
         self.local = self.local.or(local);
+    }
+
+    /// A datagram of so many bytes came from the path's address.
+    pub(super) fn on_datagram_received(&mut self, bytes: usize) {
+        self.on_credit(bytes);
+        self.bytes.1 += bytes as u64;
+    }
+
+    /// Bytes of datagrams sent and received.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        self.bytes
     }
 
     /// Sequence number of the peer's connection ID that is used on this path.
@@ -163,6 +224,7 @@ impl Path {
 
     pub(super) fn on_datagram_sent(&mut self, bytes: usize) {
         self.validation.on_sent(bytes);
+        self.bytes.0 += bytes as u64;
         self.hold = None;
     }
 
@@ -170,7 +232,7 @@ impl Path {
     /// (RFC 9000 s.14.1); later, as large as the path allows (s.8.2.1).
     pub(super) fn may_send(&self) -> bool {
         let least = if self.key == PathKey(0) { MIN_INITIAL_DATAGRAM as u64 } else { LEAST };
-        self.validation.credit().is_none_or(|credit| credit >= least)
+        !self.abandoned && self.validation.credit().is_none_or(|credit| credit >= least)
     }
 
     /// True if a PATH_CHALLENGE or PATH_RESPONSE waits, and may be sent.
@@ -281,8 +343,19 @@ impl Path {
     }
 
     /// A probe timeout: nothing was heard.
-    pub(super) fn on_probe_timeout(&mut self) {
+    pub(super) fn on_probe_timeout(&mut self, now: Timestamp) {
         self.backoff.on_timeout();
+        self.progress = now;
+    }
+
+    /// The peer has acknowledged something.
+    pub(super) fn on_progress(&mut self, now: Timestamp) {
+        self.progress = now;
+    }
+
+    /// Time of the last acknowledgement or probe timeout, or at which the path began.
+    pub(super) fn progress(&self) -> Timestamp {
+        self.progress
     }
 
     /// Something was heard, or nothing that was sent before counts any more.

@@ -1,12 +1,15 @@
-//! All paths of a connection: a path is a pair of addresses.
+//! All paths of a connection: a path is a pair of addresses. With multipath (RFC 10069) each path ID has one that is
+//! used, its current one, and for the time of a migration others; without it there is path ID 0 alone, whose current
+//! path is the active one.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Index, IndexMut};
 
 use super::path::Path;
+use super::space::PathId;
 use crate::operation::Word;
 
-/// Paths of a connection at a time; the oldest that is of no use goes first.
+/// Paths of a path ID at a time; the oldest that is of no use goes first.
 pub(super) const MAX_PATHS: usize = 4;
 
 /// Names a path of a connection; never used again.
@@ -25,15 +28,16 @@ impl Word for PathKey {
 
 /// All paths; there is always an active one.
 pub(super) struct Paths {
-    /// In the order in which they came; at most [`MAX_PATHS`].
+    /// In the order in which they came; at most [`MAX_PATHS`] of each path ID.
     list: Vec<Path>,
-    /// Index of the active path in `list`.
+    /// Index of the active path in `list`: with several path IDs, of the current path of one of them.
     active: usize,
     next: u32,
 }
 
 impl Paths {
-    pub(super) fn new(first: Path) -> Paths {
+    pub(super) fn new(mut first: Path) -> Paths {
+        first.set_current(true);
         Paths { active: 0, next: first.key().0 + 1, list: vec![first] }
     }
 
@@ -43,10 +47,11 @@ impl Paths {
         PathKey(self.next - 1)
     }
 
-    /// The path between these addresses; the active one, if there are several. Ours counts only
+    /// The path of a path ID between these addresses; the current one, if there are several. Ours counts only
     /// where both are known and `strict` says so.
     pub(super) fn find(
         &self,
+        id: PathId,
         remote: SocketAddr,
         local: Option<IpAddr>,
         strict: bool,
@@ -54,19 +59,19 @@ impl Paths {
         let same = |path: &&Path| {
             let ours =
                 !strict || path.local().is_none() || local.is_none() || path.local() == local;
-            path.remote() == remote && ours
+            path.id() == id && path.remote() == remote && ours
         };
-        let active = Some(self.active()).filter(same);
-        active.or_else(|| self.list.iter().find(same)).map(|path| path.key())
+        let current = self.current(id).filter(same);
+        current.or_else(|| self.list.iter().find(same)).map(|path| path.key())
     }
 
     /// Adds a path; the one that had to go for it.
     pub(super) fn add(&mut self, path: Path) -> Option<Path> {
-        let gone = if self.list.len() < MAX_PATHS {
+        let same = |other: &&Path| other.id() == path.id();
+        let gone = if self.list.iter().filter(same).count() < MAX_PATHS {
             None
         } else {
-            let active = self.active().key();
-            let mut others = self.list.iter().filter(|path| path.key() != active);
+            let mut others = self.list.iter().filter(same).filter(|path| !path.is_current());
             let useless = others.clone().find(|path| !path.is_validated() && !path.is_asking());
             let key = useless.or_else(|| others.next()).map(|path| path.key());
             key.and_then(|key| self.remove(key))
@@ -75,25 +80,53 @@ impl Paths {
         gone
     }
 
-    /// Takes a path away that is not the active one.
+    /// Takes a path away that is not the current one of its path ID.
     pub(super) fn remove(&mut self, key: PathKey) -> Option<Path> {
-        let at = self.list.iter().position(|path| path.key() == key)?;
-        if at == self.active {
-            return None;
-        }
+        let at = self.list.iter().position(|path| path.key() == key && !path.is_current())?;
         self.active -= usize::from(at < self.active);
         Some(self.list.remove(at))
     }
 
-    pub(super) fn set_active(&mut self, key: PathKey) {
-        self.active = self.list.iter().position(|path| path.key() == key).unwrap_or(self.active);
+    /// Takes away a path of a path ID that is not used any more, unless it is the active one; none: there are no more.
+    pub(super) fn remove_of(&mut self, id: PathId) -> Option<Path> {
+        let active = self.active;
+        let mut found = self.list.iter().enumerate();
+        let (at, _) = found.find(|(at, path)| path.id() == id && *at != active)?;
+        self.active -= usize::from(at < self.active);
+        Some(self.list.remove(at))
     }
 
-    /// Another than the active one on which the peer was found.
-    pub(super) fn last_validated(&self) -> Option<PathKey> {
-        let active = self.active().key();
-        let mut found = self.list.iter().rev();
-        found.find(|path| path.is_validated() && path.key() != active).map(|path| path.key())
+    /// Makes a path the current one of its path ID, and the active one if that of the same path ID was it.
+    pub(super) fn set_current(&mut self, key: PathKey) {
+        let Some(at) = self.list.iter().position(|path| path.key() == key) else { return };
+        let id = self.list[at].id();
+        for path in self.list.iter_mut().filter(|path| path.id() == id) {
+            path.set_current(path.key() == key);
+        }
+        if self.active().id() == id {
+            self.active = at;
+        }
+    }
+
+    /// Makes the current path of a path ID the active one.
+    pub(super) fn set_active(&mut self, key: PathKey) {
+        let found = self.list.iter().position(|path| path.key() == key && path.is_current());
+        self.active = found.unwrap_or(self.active);
+    }
+
+    /// Another than the current one of a path ID on which the peer was found.
+    pub(super) fn last_validated(&self, id: PathId) -> Option<PathKey> {
+        let mut found = self.list.iter().rev().filter(|path| path.id() == id);
+        found.find(|path| path.is_validated() && !path.is_current()).map(|path| path.key())
+    }
+
+    /// The current path of a path ID; none: the ID is not in use.
+    pub(super) fn current(&self, id: PathId) -> Option<&Path> {
+        let active = self.active();
+        if active.id() == id {
+            return Some(active);
+        }
+        self.list.iter().find(|path| path.id() == id && path.is_current())
     }
 
     pub(super) fn active(&self) -> &Path {
@@ -113,7 +146,7 @@ impl Paths {
         self.list.iter_mut().find(|path| path.key() == key)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Path> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Path> + Clone {
         self.list.iter()
     }
 
@@ -158,6 +191,8 @@ mod tests {
         Path::new(Timestamp::START, key, addresses, &config, 1, origin)
     }
 
+    const ZERO: PathId = PathId::ZERO;
+
     fn remote(host: u8) -> SocketAddr {
         SocketAddr::from(([192, 0, 2, host], 443))
     }
@@ -183,22 +218,23 @@ mod tests {
     #[test]
     fn a_path_is_found_by_its_addresses() {
         let paths = paths(2);
-        assert_eq!(paths.find(remote(2), None, true), Some(PathKey(2)));
-        assert_eq!(paths.find(remote(2), local(2), true), Some(PathKey(2)));
-        assert_eq!(paths.find(remote(2), local(1), true), None);
-        assert_eq!(paths.find(remote(2), local(1), false), Some(PathKey(2)));
-        assert_eq!(paths.find(remote(3), None, false), None);
+        assert_eq!(paths.find(ZERO, remote(2), None, true), Some(PathKey(2)));
+        assert_eq!(paths.find(ZERO, remote(2), local(2), true), Some(PathKey(2)));
+        assert_eq!(paths.find(ZERO, remote(2), local(1), true), None);
+        assert_eq!(paths.find(ZERO, remote(2), local(1), false), Some(PathKey(2)));
+        assert_eq!(paths.find(ZERO, remote(3), None, false), None);
+        assert_eq!(paths.find(PathId::new(1), remote(2), None, false), None);
     }
 
     #[test]
     fn the_active_path_stays_active_when_others_go_and_does_not_go_itself() {
         let mut paths = paths(2);
-        paths.set_active(PathKey(2));
+        paths.set_current(PathKey(2));
         assert!(paths.remove(PathKey(2)).is_none(), "it is the active one");
         assert!(paths.remove(PathKey(0)).is_some());
         assert_eq!(paths.active().key(), PathKey(2));
         assert!(paths.get(PathKey(0)).is_none() && paths.remove(PathKey(0)).is_none());
-        paths.set_active(PathKey(0));
+        paths.set_current(PathKey(0));
         assert_eq!(paths.active().key(), PathKey(2), "one that is gone does not become it");
     }
 
@@ -220,14 +256,40 @@ mod tests {
         let key = paths.next_key();
         assert_eq!(paths.add(path(key, 5, true)).map(|gone| gone.key()), Some(PathKey(1)));
         assert_eq!(keys(&paths), [0, 3, 4, 5]);
-        assert_eq!(paths.last_validated(), Some(PathKey(5)));
+        assert_eq!(paths.last_validated(ZERO), Some(PathKey(5)));
     }
 
     #[test]
     fn another_path_is_fallen_back_to_only_where_the_peer_was_found() {
         let mut paths = paths(2);
-        assert_eq!(paths.last_validated(), None, "the active one is no other");
+        assert_eq!(paths.last_validated(ZERO), None, "the active one is no other");
+        paths.set_current(PathKey(1));
+        assert_eq!(paths.last_validated(ZERO), Some(PathKey(0)));
+    }
+
+    #[test]
+    fn path_ids_have_current_paths_of_their_own() {
+        let mut paths = paths(0);
+        let one = PathId::new(1);
+        for host in [1, 0] {
+            let key = paths.next_key();
+            let mut path = path(key, host, true);
+            path.set_id(one);
+            assert!(paths.add(path).is_none());
+        }
+        paths.set_current(PathKey(2));
+        assert_eq!(paths.active().key(), PathKey(0), "it is of another path ID");
+        assert_eq!(paths.current(one).map(Path::key), Some(PathKey(2)));
+        assert_eq!(paths.current(ZERO).map(Path::key), Some(PathKey(0)));
+        assert_eq!(paths.find(one, remote(0), None, true), Some(PathKey(2)), "the same addresses");
+        assert_eq!(paths.last_validated(one), Some(PathKey(1)));
+        assert!(paths.remove_of(ZERO).is_none(), "it is active");
         paths.set_active(PathKey(1));
-        assert_eq!(paths.last_validated(), Some(PathKey(0)));
+        assert_eq!(paths.active().key(), PathKey(0), "it is not the current one");
+        paths.set_active(PathKey(2));
+        assert_eq!(paths.remove_of(ZERO).map(|path| path.key()), Some(PathKey(0)));
+        assert_eq!(paths.active().key(), PathKey(2));
+        paths.set_current(PathKey(1));
+        assert_eq!(paths.active().key(), PathKey(1), "of the same path ID");
     }
 }

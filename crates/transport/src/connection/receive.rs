@@ -12,7 +12,7 @@ use super::close::CloseReason;
 use super::migration::From;
 use super::paths::PathKey;
 use super::presence::{MayBeAttached, NoneAttached, Presence};
-use super::space::SpaceId;
+use super::space::{PathId, SpaceId};
 use super::waiting::Readiness;
 use super::{Arrival, Connection};
 use crate::Timestamp;
@@ -119,7 +119,8 @@ impl Connection {
         let ecn = arrival.ecn;
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += datagram.len() as u64;
-        let Some(mut from) = self.find_path(&arrival) else {
+        let path = if self.multipath.is_some() { self.path_id_of(datagram) } else { PathId::ZERO };
+        let Some(mut from) = self.find_path(&arrival, path) else {
             self.drop_packet(None, datagram.len(), "rejected");
             return;
         };
@@ -164,8 +165,24 @@ impl Connection {
 
     /// A hook may overlook a stateless reset, and makes none of what is none.
     fn is_stateless_reset(&mut self, datagram: &[u8], token: ResetToken) -> bool {
-        let reset = self.ids.remote.is_reset(token);
+        let reset = self.ids.is_reset(token);
         self.decide_on(Operation::IsStatelessReset, (), datagram, reset) && reset
+    }
+
+    /// Path ID of a datagram's first packet: that for which we gave out its connection ID.
+    fn path_id_of(&self, datagram: &[u8]) -> PathId {
+        // RFC 8999 s.5.1: one with a long header is of the handshake, and of path 0.
+        let id = datagram.get(1..).filter(|_| datagram[0] & 0x80 == 0);
+        let id = id.and_then(|id| id.get(..self.ids.scid().len())).map(ConnectionId::cut);
+        id.and_then(|id| self.ids.path_of(id)).unwrap_or(PathId::ZERO)
+    }
+
+    /// The space of a 1-RTT packet to this ID of ours.
+    fn space_of(&self, dcid: ConnectionId) -> SpaceId {
+        if self.multipath.is_none() {
+            return SpaceId::DATA;
+        }
+        SpaceId::Data(self.ids.path_of(dcid).unwrap_or(PathId::ZERO))
     }
 
     /// The next packet of a datagram that may be ours.
@@ -198,7 +215,7 @@ impl Connection {
                     }
                 }
                 Ok(Packet::Short(short)) => Found {
-                    space: SpaceId::DATA,
+                    space: self.space_of(short.dcid()),
                     kind: PacketType::OneRtt,
                     dcid: short.dcid(),
                     scid: None,
@@ -237,7 +254,17 @@ impl Connection {
         whole: (&mut From, usize),
         packet: &mut [u8],
     ) -> bool {
-        let ours = self.ids.local.contains(found.dcid)
+        let ours = match found.space {
+            SpaceId::Data(path) if path != PathId::ZERO => self.takes_packets(path),
+            _ => self.ids.local.contains(found.dcid),
+        };
+        // A datagram is of one path: that of its first packet.
+        let strange =
+            |key| self.paths.get(key).is_some_and(|p| SpaceId::Data(p.id()) != found.space);
+        let ours = ours
+            && !(self.multipath.is_some()
+                && found.space.is_data()
+                && matches!(*whole.0, From::Known(key) if strange(key)))
             || self.side == Side::Server
                 && (found.space == SpaceId::Initial || found.is_early())
                 && found.dcid == self.ids.original_dcid();
@@ -263,13 +290,14 @@ impl Connection {
         };
         let input = (found.space, opened.number);
         // RFC 9000 s.12.3: whatever a hook says, none is taken twice.
-        let duplicate = self.spaces[found.space].received.is_duplicate(opened.number);
+        let space = self.spaces.get(found.space);
+        let duplicate = space.is_some_and(|space| space.received.is_duplicate(opened.number));
         if hooks.decide(self, Operation::IsDuplicate, input, duplicate) || duplicate {
             self.drop_packet(Some(found.kind), found.len, "duplicate");
             return true;
         }
         self.stats.packets_received += 1;
-        let path = self.settle(now, *whole.0, whole.1);
+        let path = self.settle(now, *whole.0, whole.1, found.space);
         *whole.0 = From::Known(path);
         self.on_authentic(now, found);
         if !opened.sound {
@@ -297,6 +325,11 @@ impl Connection {
         true
     }
 
+    /// True if packets of a path ID other than 0 are taken in: it is in use, or may be from now on.
+    fn takes_packets(&self, path: PathId) -> bool {
+        self.spaces.get(SpaceId::Data(path)).is_some() || self.may_begin_path(path)
+    }
+
     /// A packet is not taken in; `trigger` says why, in the words of the log.
     fn drop_packet(&mut self, kind: Option<PacketType>, length: usize, trigger: &'static str) {
         self.stats.packets_dropped += 1;
@@ -319,7 +352,8 @@ impl Connection {
             return None;
         }
         let sample = *found.protected.sample(packet)?;
-        let largest = self.spaces[found.space].received.largest().map(|(number, _)| number);
+        let largest = self.spaces.get(found.space).and_then(|space| space.received.largest());
+        let largest = largest.map(|(number, _)| number);
         // Of another version than that spoken now: the keys are not kept (RFC 9369 s.4).
         let other = found.version.filter(|version| *version != self.version).map(|version| {
             let dcid = self.start.retry().unwrap_or(self.ids.original_dcid());
@@ -338,7 +372,7 @@ impl Connection {
         let usual = truncated.restore(largest.and_then(PacketNumber::new));
         let usual = usual.map(PacketNumber::get);
         let number = hooks.decide(self, Operation::RestorePacketNumber, input, usual)?;
-        let retain = now + self.path().rtt().pto_base() * 3;
+        let retain = now + self.longest_pto() * 3;
         let (head, payload) = packet.split_at_mut(header.header_len());
         let limits = self.config.key_limits;
         // Or what the key stands (RFC 9001 s.6.6).
@@ -348,9 +382,10 @@ impl Connection {
         };
         let opened = match (found.kind, &other) {
             (PacketType::OneRtt, _) => {
+                let SpaceId::Data(path) = found.space else { return None };
                 let bit = header.key_phase()?;
                 let keys = self.keys.one_rtt_mut()?;
-                match keys.open(number, bit, head, payload, largest, retain) {
+                match keys.open((path, number), bit, head, payload, largest, retain) {
                     Ok((opened, _)) => Ok(opened.len()),
                     Err(OpenError::Forged) => Err(keys.integrity_limit()),
                     Err(OpenError::KeyUpdate) => {

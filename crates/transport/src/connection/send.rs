@@ -29,8 +29,10 @@ pub(super) struct Allowance {
     pub size: usize,
     /// True if packets that count toward bytes in flight may be sent: window and pace have room.
     pub in_flight: bool,
-    /// The path is not the active one: nothing but frames that probe it (RFC 9000 s.9.1).
+    /// The path is not the one that its path ID uses: nothing but frames that probe it (RFC 9000 s.9.1).
     pub passive: bool,
+    /// What any path may carry goes on this one: with several, the scheduler has chosen it.
+    pub shared: bool,
     /// Nothing but PING and PADDING: this datagram finds out whether its size gets through.
     pub mtu_probe: bool,
 }
@@ -67,13 +69,27 @@ impl Connection {
         if hooks.is_hooked(self, Operation::ApplicationWrote) {
             self.tell_written();
         }
+        if self.speaks_multipath() {
+            return self.next_of_paths(hooks, now, buffer);
+        }
         let usual = self.probing_path().unwrap_or(self.path().key());
         let key = match hooks.begin_from(self, Operation::SelectPath, (), |_| usual) {
             Some(chosen) => self.bound_path(usual, chosen),
             None => usual,
         };
         hooks.end(self, Operation::SelectPath, (), key);
-        let allowance = self.allowance(hooks, now, key, buffer.len())?;
+        self.datagram_on(hooks, now, (key, true), buffer)
+    }
+
+    /// The next datagram of a path; `shared`: what any path may carry goes on it, too.
+    pub(super) fn datagram_on(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        (key, shared): (PathKey, bool),
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        let allowance = self.allowance(hooks, now, (key, shared), buffer.len())?;
         let mut wanted: [Option<SpaceId>; MAX_PACKETS] = [None; MAX_PACKETS];
         // Application data in the packet numbers of this path.
         let data = SpaceId::Data(self.paths[key].id());
@@ -162,13 +178,14 @@ impl Connection {
         &mut self,
         hooks: impl Presence,
         now: Timestamp,
-        key: PathKey,
+        (key, shared): (PathKey, bool),
         buffer: usize,
     ) -> Option<Allowance> {
+        let quiet = self.is_quiet(key);
         let path = &self.paths[key];
         // RFC 8899 s.4.3: where nothing is heard any more, the path may have begun to swallow large
         // datagrams. Probes must not be among them, or nothing would ever be known to be lost.
-        let largest = if self.is_quiet() { u16::MAX } else { BASE_SIZE };
+        let largest = if quiet { u16::MAX } else { BASE_SIZE };
         let (mtu, credit) = (path.mtu().min(largest), path.credit());
         let validated = path.is_validated();
         if !path.may_send() {
@@ -191,11 +208,12 @@ impl Connection {
             path.on_window_full(now);
         }
         let in_flight = room && until.is_none();
-        let passive = key != self.path().key();
-        let mut allowance = Allowance { path: key, size, in_flight, mtu_probe: false, passive };
+        let passive = !self.paths[key].is_current();
+        let mut allowance =
+            Allowance { path: key, size, in_flight, mtu_probe: false, passive, shared };
         if passive {
             allowance.size = size.min(MIN_INITIAL_DATAGRAM);
-        } else if in_flight && validated && self.handshake.is_confirmed() && self.is_quiet() {
+        } else if in_flight && validated && self.handshake.is_confirmed() && quiet {
             // Not before the peer is known to be there: a probe takes more than may be sent until then,
             // and the PATH_CHALLENGE would wait for what it took (RFC 9000 s.8.1, s.8.2.1).
             allowance = self.probe_mtu(hooks, now, buffer, allowance);
@@ -224,9 +242,9 @@ impl Connection {
         until
     }
 
-    /// True if no probe of another kind is due.
-    fn is_quiet(&self) -> bool {
-        self.spaces[SpaceId::DATA].probes() == 0
+    /// True if no probe of another kind is due on a path.
+    fn is_quiet(&self, key: PathKey) -> bool {
+        self.spaces[SpaceId::Data(self.paths[key].id())].probes() == 0
     }
 
     fn probe_mtu(
@@ -293,15 +311,31 @@ impl Connection {
         if allowance.mtu_probe {
             return id.is_data();
         }
-        let space = &self.spaces[id];
         let validates = id.is_data() && self.paths[allowance.path].may_probe();
         if allowance.passive || validates {
             return validates;
         }
-        space.probes() > 0
+        let crypto = self.spaces[id.of_crypto()].crypto_out.wants_to_send(u64::MAX);
+        self.spaces[id].probes() > 0
             || allowance.in_flight
-                && (space.crypto_out.wants_to_send(u64::MAX) || id.is_data() && self.has_data())
-            || self.ack_is_due(hooks, now, id, allowance.path)
+                && allowance.shared
+                && (crypto || id.is_data() && (self.has_data() || self.has_copies(allowance.path)))
+            || self.acks_are_due(hooks, now, id, allowance.path)
+    }
+
+    /// True if acknowledgements of a space are due on a path; of 1-RTT packets, those of all path IDs.
+    fn acks_are_due(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        id: SpaceId,
+        path: PathKey,
+    ) -> bool {
+        if !self.speaks_multipath() || !id.is_data() {
+            return self.ack_is_due(hooks, now, id, path);
+        }
+        let ids = self.spaces.ids();
+        ids.filter(|id| id.is_data()).any(|id| self.ack_is_due(hooks, now, id, path))
     }
 
     fn ack_is_due(
@@ -322,6 +356,9 @@ impl Connection {
 
     /// True if acknowledgements of packet number space `id` are to be sent on this path.
     pub(super) fn acks_go(&mut self, hooks: impl Presence, id: SpaceId, path: PathKey) -> bool {
+        if self.speaks_multipath() {
+            return self.acks_go_of_paths(hooks, id, path);
+        }
         let chosen = match hooks.begin_from(self, Operation::SelectACKPath, (id, path), |_| path) {
             // Other paths than the active one send nothing but what probes them (RFC 9000 s.9.1).
             Some(_) => self.path().key(),
@@ -337,6 +374,7 @@ impl Connection {
             || self.activity.wants_ping()
             || !self.extensions.is_empty() && self.keys.has(SpaceId::DATA)
             || self.ids.has_news()
+            || self.multipath.as_ref().is_some_and(|paths| paths.has_news())
             || self.acks.due().is_some()
             || self.datagrams.wants_to_send()
             || self.streams.has_control()
@@ -563,11 +601,15 @@ impl Connection {
             return None;
         }
         let error = error.clone();
-        let key = self.path().key();
-        let credit = self.path().credit().map_or(usize::MAX, |credit| credit as usize);
+        // RFC 10069 s.2.6: on any path.
+        let best = if self.speaks_multipath() { self.best_path() } else { None };
+        let key = best.unwrap_or(self.path().key());
+        let path = &self.paths[key];
+        let credit = path.credit().map_or(usize::MAX, |credit| credit as usize);
+        let data = SpaceId::Data(path.id());
         let size = buffer.len().min(MIN_INITIAL_DATAGRAM).min(credit);
         let mut writer = Writer::new(&mut buffer[..size]);
-        let spaces: Vec<SpaceId> = [SpaceId::Initial, SpaceId::Handshake, SpaceId::DATA]
+        let spaces: Vec<SpaceId> = [SpaceId::Initial, SpaceId::Handshake, data]
             .into_iter()
             .filter(|id| match id {
                 SpaceId::Data(_) => self.keys.has(*id) && self.handshake.is_complete(),
@@ -597,7 +639,7 @@ impl Connection {
         let ecn = EcnCodepoint::NotEct;
         #[cfg(feature = "qlog")]
         self.log_datagram_sent(key, ecn, writer.written());
-        let path = self.path();
+        let path = &self.paths[key];
         let (destination, source) = (path.remote(), path.local());
         (size > 0).then_some(Transmit { destination, source, ecn, size })
     }

@@ -3,6 +3,7 @@
 use std::ops::{Index, IndexMut, Range};
 
 use bytes::Bytes;
+pub(crate) use equic_wire::PathId;
 use equic_wire::StreamId;
 
 use super::packet_numbers::PacketNumbers;
@@ -12,25 +13,33 @@ use crate::received::ReceivedPackets;
 use crate::recovery::LossDetector;
 use crate::stream::{Assembler, Control, SendBuffer};
 
-/// A path identifier of RFC 10069: whose packet numbers and connection IDs. Without that extension
-/// there is 0 alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct PathId(pub u32);
+/// Most path IDs that a connection keeps at a time, whatever [`super::TransportConfig::max_paths`] says.
+pub(super) const MOST_PATH_IDS: usize = 8;
 
 /// The packet number spaces (RFC 9000 s.12.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SpaceId {
     Initial,
     Handshake,
+    /// Of 0-RTT and 1-RTT packets with this path ID (RFC 10069): without that extension there is 0 alone.
     Data(PathId),
 }
 
 impl SpaceId {
     /// Application data of path ID 0.
-    pub(crate) const DATA: SpaceId = SpaceId::Data(PathId(0));
+    pub(crate) const DATA: SpaceId = SpaceId::Data(PathId::ZERO);
 
     pub(crate) const fn is_data(self) -> bool {
         matches!(self, SpaceId::Data(_))
+    }
+
+    /// Space that keeps the CRYPTO data of this one's packets: that of 1-RTT packets is one stream, whatever path its
+    /// frames come on.
+    pub(crate) const fn of_crypto(self) -> SpaceId {
+        match self {
+            SpaceId::Data(_) => SpaceId::DATA,
+            other => other,
+        }
     }
 }
 
@@ -39,7 +48,7 @@ impl Word for SpaceId {
         match self {
             SpaceId::Initial => 0,
             SpaceId::Handshake => 1,
-            SpaceId::Data(PathId(id)) => 2 + u64::from(id),
+            SpaceId::Data(id) => 2 + u64::from(id.get()),
         }
     }
 
@@ -47,7 +56,7 @@ impl Word for SpaceId {
         Some(match word {
             0 => SpaceId::Initial,
             1 => SpaceId::Handshake,
-            other => SpaceId::Data(PathId(u32::try_from(other - 2).ok()?)),
+            other => SpaceId::Data(PathId::new(u32::try_from(other - 2).ok()?)),
         })
     }
 }
@@ -56,24 +65,58 @@ impl Word for SpaceId {
 pub(super) struct Spaces {
     initial: Space,
     handshake: Space,
-    /// By path ID.
-    data: Vec<Space>,
+    /// Of path ID 0.
+    data: Space,
+    /// Of other path IDs, in their order; at most [`MOST_PATH_IDS`] with path 0.
+    others: Vec<(PathId, Space)>,
 }
 
 impl Spaces {
     pub(super) fn new() -> Spaces {
-        Spaces { initial: Space::new(), handshake: Space::new(), data: vec![Space::new()] }
+        let (initial, handshake, data) = (Space::new(), Space::new(), Space::new());
+        Spaces { initial, handshake, data, others: Vec::new() }
     }
 
     /// In the order in which their packets stand in a datagram.
     pub(super) fn ids(&self) -> impl Iterator<Item = SpaceId> + use<> {
-        let data = 0..u32::try_from(self.data.len()).unwrap_or(u32::MAX);
-        [SpaceId::Initial, SpaceId::Handshake]
+        let mut others = [PathId::ZERO; MOST_PATH_IDS];
+        others.iter_mut().zip(&self.others).for_each(|(place, (id, _))| *place = *id);
+        let others = others.into_iter().take(self.others.len());
+        [SpaceId::Initial, SpaceId::Handshake, SpaceId::DATA]
             .into_iter()
-            .chain(data.map(|id| SpaceId::Data(PathId(id))))
+            .chain(others.map(SpaceId::Data))
+    }
+
+    /// None: there is no such space, or it is gone.
+    pub(super) fn get(&self, id: SpaceId) -> Option<&Space> {
+        match id {
+            SpaceId::Data(id) if id != PathId::ZERO => {
+                self.others.iter().find(|(other, _)| *other == id).map(|(_, space)| space)
+            }
+            _ => Some(&self[id]),
+        }
+    }
+
+    /// A path ID is in use from now on.
+    pub(super) fn add(&mut self, id: PathId) {
+        if id != PathId::ZERO && self.get(SpaceId::Data(id)).is_none() {
+            let at = self.others.partition_point(|(other, _)| *other < id);
+            self.others.insert(at, (id, Space::new()));
+        }
+    }
+
+    /// A path ID is not used any more. The space of path 0 stays, without content, for CRYPTO data.
+    pub(super) fn remove(&mut self, id: PathId) {
+        self.others.retain(|(other, _)| *other != id);
+        if id == PathId::ZERO {
+            self.data.received = ReceivedPackets::default();
+            self.data.probes = 0;
+        }
     }
 }
 
+/// For path IDs that are known to be in use; for others there is [`Spaces::get`]. If one is not, that is a mistake of
+/// ours, at which debug builds stop; a peer's packets must not stop a server, so other builds take path 0.
 impl Index<SpaceId> for Spaces {
     type Output = Space;
 
@@ -81,7 +124,12 @@ impl Index<SpaceId> for Spaces {
         match id {
             SpaceId::Initial => &self.initial,
             SpaceId::Handshake => &self.handshake,
-            SpaceId::Data(PathId(id)) => &self.data[id as usize],
+            SpaceId::Data(id) if id == PathId::ZERO => &self.data,
+            SpaceId::Data(id) => {
+                let found = self.others.iter().find(|(other, _)| *other == id);
+                debug_assert!(found.is_some(), "path ID {id} is not in use");
+                found.map_or(&self.data, |(_, space)| space)
+            }
         }
     }
 }
@@ -91,7 +139,12 @@ impl IndexMut<SpaceId> for Spaces {
         match id {
             SpaceId::Initial => &mut self.initial,
             SpaceId::Handshake => &mut self.handshake,
-            SpaceId::Data(PathId(id)) => &mut self.data[id as usize],
+            SpaceId::Data(id) if id == PathId::ZERO => &mut self.data,
+            SpaceId::Data(id) => {
+                let found = self.others.iter_mut().find(|(other, _)| *other == id);
+                debug_assert!(found.is_some(), "path ID {id} is not in use");
+                found.map_or(&mut self.data, |(_, space)| space)
+            }
         }
     }
 }
@@ -99,8 +152,10 @@ impl IndexMut<SpaceId> for Spaces {
 /// A frame of a packet in flight, as far as its loss or acknowledgement matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SentFrame {
-    /// Up to this packet number.
+    /// Up to this packet number of the packet's own space.
     Ack(u64),
+    /// Up to this packet number of another path ID.
+    PathAck(PathId, u64),
     Crypto(Range<u64>),
     Stream {
         id: StreamId,
@@ -109,14 +164,28 @@ pub(super) enum SentFrame {
     },
     Control(Control),
     HandshakeDone,
-    NewConnectionId(u64),
-    RetireConnectionId(u64),
+    /// For this path ID.
+    NewConnectionId(PathId, u64),
+    RetireConnectionId(PathId, u64),
+    /// One of those by which paths are agreed on.
+    Multipath(PathFrame),
     NewToken(Bytes),
     AckFrequency(u64),
     Datagram,
     Ping,
     /// A hook's.
     Extension(Extension),
+}
+
+/// A frame that is about paths (RFC 10069 s.4), as far as its loss or acknowledgement matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PathFrame {
+    Abandon(PathId),
+    /// With its sequence number.
+    Status(PathId, u64),
+    MaxPathId(PathId),
+    /// PATHS_BLOCKED or PATH_CIDS_BLOCKED: said once.
+    Blocked,
 }
 
 impl SentFrame {
@@ -126,7 +195,7 @@ impl SentFrame {
         for frame in frames {
             match frame {
                 SentFrame::Extension(one) if one.brought => brought = true,
-                SentFrame::Ack(_) | SentFrame::Ping => {}
+                SentFrame::Ack(_) | SentFrame::PathAck(..) | SentFrame::Ping => {}
                 _ => return false,
             }
         }
@@ -219,5 +288,25 @@ mod tests {
         for id in ids {
             assert_eq!(SpaceId::from_word(id.to_word()), Some(id));
         }
+    }
+
+    #[test]
+    fn path_ids_have_spaces_while_they_are_in_use() {
+        let mut spaces = Spaces::new();
+        let path = |id| SpaceId::Data(PathId::new(id));
+        spaces.add(PathId::new(7));
+        spaces.add(PathId::new(3));
+        spaces.add(PathId::ZERO);
+        let ids: Vec<SpaceId> = spaces.ids().skip(2).collect();
+        assert_eq!(ids, [path(0), path(3), path(7)]);
+        spaces[path(7)].probe(2);
+        spaces.add(PathId::new(7));
+        assert_eq!((spaces[path(7)].probes(), spaces[path(3)].probes()), (2, 0));
+        spaces.remove(PathId::new(7));
+        assert!(spaces.get(path(7)).is_none() && spaces.get(path(3)).is_some());
+        spaces.remove(PathId::ZERO);
+        assert!(spaces.get(SpaceId::DATA).is_some(), "CRYPTO data is there");
+        assert_eq!(path(3).of_crypto(), SpaceId::DATA);
+        assert_eq!(SpaceId::Handshake.of_crypto(), SpaceId::Handshake);
     }
 }

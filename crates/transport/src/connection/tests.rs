@@ -17,6 +17,7 @@ mod in_place;
 mod keys;
 mod messages;
 mod migration;
+mod multipath;
 mod network;
 #[cfg(feature = "null-crypto")]
 mod null;

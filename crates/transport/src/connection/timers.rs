@@ -20,7 +20,7 @@ impl Connection {
             return self.closing.deadline();
         }
         let loss = self.set_timer();
-        let acks = self.ack_deadline().filter(|_| self.path().may_send());
+        let acks = self.ack_deadline();
         let paced = self.paths.iter().filter_map(|path| path.paced_until()).min();
         let (challenge, keep_alive) = (self.challenge_timer(), self.keep_alive_timer());
         let idle = self.idle_timer();
@@ -28,7 +28,12 @@ impl Connection {
         self.log_timers([loss, acks, idle]);
         let (held, all) = (self.hold_timer(), [loss, acks, paced, challenge, keep_alive, idle]);
         all.into_iter()
-            .chain([held, self.extensions.messages.timer(), self.extensions.hold_timer()])
+            .chain([
+                self.path_timer(),
+                held,
+                self.extensions.messages.timer(),
+                self.extensions.hold_timer(),
+            ])
             .flatten()
             .min()
             .map(|at| self.rested(at))
@@ -58,7 +63,14 @@ impl Connection {
                 None => usual,
             };
             self.end(Operation::AckDeadline, id, at);
-            at
+            // Who may send nowhere waits for the peer.
+            at.filter(|_| {
+                if self.speaks_multipath() {
+                    self.ack_path(id).is_some()
+                } else {
+                    self.path().may_send()
+                }
+            })
         })
         .min()
     }
@@ -103,6 +115,7 @@ impl Connection {
             self.activity.on_keep_alive(now);
         }
         self.on_challenge_timer(now);
+        self.on_path_timer(now);
         self.on_hook_timers(now);
         if self.set_timer().is_some_and(|at| at <= now) {
             self.on_loss_timer(now);
@@ -120,7 +133,11 @@ impl Connection {
         self.end(Operation::IdleTimeout, (), timeout);
         let timeout = timeout?;
         // RFC 9000 s.10.1: three PTOs at least.
-        let least = self.pto(SpaceId::DATA) * 3;
+        let mut least = self.pto(self.active_space()) * 3;
+        if self.multipath.is_some() {
+            // RFC 10069 s.5.8: a packet on any path counts.
+            least = least.max((self.longest_pto() + self.peer_max_ack_delay()) * 3);
+        }
         Some(self.activity.since() + Duration::from_nanos(timeout).max(least))
     }
 
@@ -147,9 +164,10 @@ impl Connection {
 
     /// The probe timeout of a space without backoff (RFC 9002 s.6.2.1).
     pub(super) fn pto(&mut self, id: SpaceId) -> Duration {
-        let key = self.path().key();
+        let path = self.path_of(id);
+        let (key, base) = (path.key(), path.rtt().pto_base());
         let delay = if id.is_data() { self.peer_max_ack_delay() } else { Duration::ZERO };
-        let usual = self.path().rtt().pto_base() + delay;
+        let usual = base + delay;
         let pto = match self.begin_from(Operation::ProbeTimeout, (id, key), |_| usual) {
             Some(pto) => self.bound_pto(key, usual, pto),
             None => usual,
@@ -158,8 +176,8 @@ impl Connection {
         pto
     }
 
-    fn backoff(&mut self) -> u32 {
-        let backoff = self.path().backoff();
+    /// Probe timeouts that the next one of a path lasts as long as.
+    fn backoff(&mut self, backoff: Backoff) -> u32 {
         let count = backoff.count();
         let usual = backoff.factor();
         let factor = match self.begin_from(Operation::PtoBackoff, count, |_| usual) {
@@ -179,15 +197,23 @@ impl Connection {
             return lost;
         }
         // RFC 9002 s.6.2.2.1: who may not send at all needs no timer; the next datagram is credit.
-        if !self.path().may_send() {
+        if !self.speaks_multipath() && !self.path().may_send() {
             return None;
         }
-        let backoff = self.backoff();
+        let active = self.path().key();
+        let backoff = self.backoff(self.path().backoff());
         let confirmed = self.handshake.is_confirmed();
         let mut probes = ProbeTimer::new(confirmed, self.activity.since(), backoff);
         for id in self.spaces.ids() {
             if let Some(from) = probes.counts_from(self.probe_state(id)) {
-                probes.add(id, from, self.pto(id));
+                let path = self.path_of(id);
+                let (key, own, may) = (path.key(), path.backoff(), path.may_send());
+                if key == active {
+                    probes.add(id, from, self.pto(id));
+                } else if may {
+                    let factor = self.backoff(own);
+                    probes.add_with(id, from, self.pto(id), factor);
+                }
             }
         }
         let unvalidated = self.side == Side::Client && !self.peer_completed_validation();
@@ -199,12 +225,29 @@ impl Connection {
         probes.timer()
     }
 
+    /// Time from which a probe timeout counts; none: nothing is in flight that the peer acknowledges.
+    fn waits_since(&self, id: SpaceId) -> Option<Timestamp> {
+        let loss = &self.spaces[id].loss;
+        let last = loss.last_ack_eliciting()?;
+        if !self.speaks_multipath() || !id.is_data() {
+            return Some(last);
+        }
+        // Each packet puts a probe timeout off (RFC 9002 s.6.2.1). Where one path is all there is that ends when the window
+        // is full; but while other paths work, a packet now and then would keep what is in flight on one that does not for
+        // ever. So it counts from the oldest, unless something was heard, or a probe sent, since.
+        let oldest =
+            loss.oldest_ack_eliciting().next().map_or(last, |(_, packet)| packet.time_sent);
+        Some(oldest.max(self.path_of(id).progress()))
+    }
+
     fn probe_state(&self, id: SpaceId) -> ProbeState {
         let space = &self.spaces[id];
+        // What is to go on path 0 can go nowhere when that is closed: other paths carry it without a probe.
+        let there = !id.is_data() || SpaceId::Data(self.path_of(id).id()) == id;
         ProbeState {
             application: id.is_data(),
-            last_ack_eliciting: space.loss.last_ack_eliciting(),
-            held: self.keys.has(id) && space.crypto_out.wants_to_send(u64::MAX),
+            last_ack_eliciting: self.waits_since(id),
+            held: there && self.keys.has(id) && space.crypto_out.wants_to_send(u64::MAX),
         }
     }
 
@@ -216,7 +259,7 @@ impl Connection {
             return self.detect_lost(now, id);
         }
         self.stats.probe_timeouts += 1;
-        self.path_mut().on_probe_timeout();
+        self.path_of_mut(id).on_probe_timeout(now);
         // What is oldest goes again, in two packets (RFC 9002 s.6.2.4).
         let oldest = self.spaces[id].loss.oldest_ack_eliciting().take(2);
         let oldest: Vec<_> =
@@ -225,7 +268,10 @@ impl Connection {
         for (number, frames) in oldest {
             self.send_again(id, number, true, &frames);
         }
-        let count = self.path().backoff().count();
+        let count = self.path_of(id).backoff().count();
+        if self.speaks_multipath() {
+            self.move_data();
+        }
         // RFC 9002 s.6.2.4: one at least, two at most.
         let answer = self.begin_from(Operation::ProbeCount, (id, count), |_| probes);
         let probes = answer.unwrap_or(probes).clamp(1, 2);

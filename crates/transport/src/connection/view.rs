@@ -8,7 +8,6 @@ use equic_wire::{Side, StreamId, VarInt};
 use super::Connection;
 use super::path::Path;
 use super::paths::PathKey;
-use super::space::SpaceId;
 use crate::Timestamp;
 use crate::operation::{Extensions, Field, Own, Word};
 
@@ -74,12 +73,13 @@ impl View<'_> {
         if let Some(value) = of_path(path, field) {
             return value;
         }
+        let data = connection.active_space();
         match field {
             Field::LossTime => {
-                connection.spaces[SpaceId::DATA].loss.loss_time().map_or(NONE, Timestamp::as_nanos)
+                connection.spaces[data].loss.loss_time().map_or(NONE, Timestamp::as_nanos)
             }
             Field::LastElicitingSent => {
-                let sent = connection.spaces[SpaceId::DATA].loss.last_ack_eliciting();
+                let sent = connection.spaces[data].loss.last_ack_eliciting();
                 sent.map_or(NONE, Timestamp::as_nanos)
             }
             Field::DatagramsReceived => stats.datagrams_received,
@@ -93,9 +93,7 @@ impl View<'_> {
             Field::Connected => connection.handshake.is_complete().into(),
             Field::Confirmed => connection.handshake.is_confirmed().into(),
             Field::ActivePath => path.key().0.into(),
-            Field::LargestAcked => {
-                connection.spaces[SpaceId::DATA].loss.largest_acked().unwrap_or(NONE)
-            }
+            Field::LargestAcked => connection.spaces[data].loss.largest_acked().unwrap_or(NONE),
             Field::ApplicationWaits => u64::from(connection.application_waits()),
             Field::PeerMaxAckDelay => {
                 connection.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay()))

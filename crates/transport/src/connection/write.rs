@@ -2,7 +2,7 @@
 
 use equic_wire::frame::{
     AckRange, Crypto, EcnCounts, Frame, FrameType, NewConnectionId, ResetStream, StopSending,
-    Stream, StreamLimit, write_ack,
+    Stream, StreamLimit, write_ack, write_path_ack,
 };
 use equic_wire::{BufferFull, PacketNumber, Reader, StreamCount, StreamId, VarInt, Writer};
 
@@ -10,7 +10,7 @@ use super::Connection;
 use super::paths::PathKey;
 use super::presence::Presence;
 use super::send::Allowance;
-use super::space::{SentFrame, SpaceId};
+use super::space::{PathId, SentFrame, SpaceId};
 use crate::Timestamp;
 use crate::operation::{Bytes, Extension, HookError, Operation};
 use crate::stream::Control;
@@ -35,7 +35,7 @@ const MAX_SILENCE: usize = 32;
 
 /// The room below which no stream is asked for a frame: one with [`MIN_DATA`], and what stands before
 /// the data, which is 4 to 19 bytes.
-const MIN_STREAM: usize = MIN_DATA + 8;
+pub(super) const MIN_STREAM: usize = MIN_DATA + 8;
 
 pub(super) fn varint(value: u64) -> VarInt {
     VarInt::new(value).unwrap_or(VarInt::MAX)
@@ -54,12 +54,12 @@ impl Connection {
     ) -> bool {
         let probing = self.spaces[id].probes() > 0;
         let in_flight = !allowance.passive && (allowance.in_flight || probing);
-        if id.is_data() && in_flight && self.datagrams.goes_first() {
+        if id.is_data() && in_flight && allowance.shared && self.datagrams.goes_first() {
             self.write_datagrams(id, writer, frames);
         }
         let before = frames.len();
-        if !allowance.passive && self.acks_go(hooks, id, allowance.path) {
-            self.write_ack(hooks, now, id, writer, frames);
+        if !allowance.passive {
+            self.write_acks(hooks, now, (id, allowance.path), writer, frames);
         }
         let mut silent = frames.len() - before;
         if id.is_data() {
@@ -67,10 +67,16 @@ impl Connection {
             self.write_validation(now, id, allowance.path, writer, frames);
         }
         if in_flight {
-            self.write_crypto(id, writer, frames);
-            if id.is_data() {
+            if allowance.shared {
+                self.write_crypto(id, writer, frames);
+            }
+            if id.is_data() && allowance.shared {
                 self.write_done(id, writer, frames);
                 self.write_ids(id, writer, frames);
+                if self.speaks_multipath() {
+                    self.write_path_frames(id, writer, frames);
+                    self.write_path_ids(id, writer, frames);
+                }
                 self.write_tokens(id, writer, frames);
                 silent += self.write_extensions(id, allowance.size, false, writer, frames);
                 self.write_ack_frequency(id, writer, frames);
@@ -78,11 +84,11 @@ impl Connection {
                 // Behind all on which the peer's sending depends.
                 silent += self.write_extensions(id, allowance.size, true, writer, frames);
                 self.write_datagrams(id, writer, frames);
-                self.write_streams(hooks, id, writer, frames);
+                self.write_streams(hooks, (id, allowance.path), writer, frames);
             }
             // RFC 9000 s.13.2.4: who only acknowledges learns what the peer knows by a PING now and then.
             let silence = id.is_data() && self.spaces[id].loss.silent_since() >= MAX_SILENCE;
-            let ping = probing || self.activity.take_ping() || silence;
+            let ping = probing || allowance.shared && self.activity.take_ping() || silence;
             if frames.len() == silent && ping && self.write_frame(id, &Frame::Ping, writer).is_ok()
             {
                 frames.push(SentFrame::Ping);
@@ -253,15 +259,37 @@ impl Connection {
         parsed == length
     }
 
+    /// Acknowledgements that go on a path in a packet of a space: with several paths, those of others as well.
+    fn write_acks(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        (id, path): (SpaceId, PathKey),
+        writer: &mut Writer<'_>,
+        frames: &mut Vec<SentFrame>,
+    ) {
+        if self.acks_go(hooks, id, path) {
+            self.write_ack(hooks, now, (id, id), writer, frames);
+        }
+        if id.is_data() && self.speaks_multipath() {
+            for other in self.spaces.ids().filter(|other| other.is_data() && *other != id) {
+                if self.acks_go(hooks, other, path) {
+                    self.write_ack(hooks, now, (id, other), writer, frames);
+                }
+            }
+        }
+    }
+
+    /// An acknowledgement of packets of the space `of` in a packet of the space `id`.
     fn write_ack(
         &mut self,
         hooks: impl Presence,
         now: Timestamp,
-        id: SpaceId,
+        (id, of): (SpaceId, SpaceId),
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
-        let received = &self.spaces[id].received;
+        let received = &self.spaces[of].received;
         if !received.has_news() {
             return;
         }
@@ -273,27 +301,48 @@ impl Connection {
         let mut ranges: Vec<AckRange> = ranges.collect();
         let counts = received.ecn();
         let available = ranges.len();
-        let count = hooks.decide(self, Operation::AckRangeCount, (id, available), available);
+        let count = hooks.decide(self, Operation::AckRangeCount, (of, available), available);
         ranges.truncate(count.max(1));
         let waited = now.since(at);
         let usual = waited.as_micros() as u64 >> ACK_DELAY_EXPONENT;
-        let delay = hooks.decide(self, Operation::EncodeAckDelay, (id, waited), usual);
+        let delay = hooks.decide(self, Operation::EncodeAckDelay, (of, waited), usual);
         let ecn = (!counts.is_zero()).then(|| EcnCounts {
             ect0: varint(counts.ect0),
             ect1: varint(counts.ect1),
             ce: varint(counts.ce),
         });
         let start = writer.position();
-        if write_ack(writer, ranges, varint(delay), ecn).is_ok() {
-            let kind = if ecn.is_some() { FrameType::ACK_ECN } else { FrameType::ACK };
+        // RFC 10069 s.2.3.
+        let path = match of {
+            SpaceId::Data(path) if self.speaks_multipath() => Some(path),
+            _ => None,
+        };
+        let (written, kind) = match path {
+            None if ecn.is_some() => {
+                (write_ack(writer, ranges, varint(delay), ecn), FrameType::ACK_ECN)
+            }
+            None => (write_ack(writer, ranges, varint(delay), ecn), FrameType::ACK),
+            Some(path) => {
+                let written = write_path_ack(writer, path, ranges, varint(delay), ecn);
+                let with_ecn = ecn.is_some();
+                let kind = if with_ecn { FrameType::PATH_ACK_ECN } else { FrameType::PATH_ACK };
+                (written, kind)
+            }
+        };
+        if written.is_ok() {
             self.frame_written(id, kind, start, writer);
-            frames.push(SentFrame::Ack(largest));
+            frames.push(match of {
+                SpaceId::Data(path) if of != id => SentFrame::PathAck(path, largest),
+                _ => SentFrame::Ack(largest),
+            });
             self.stats.acks_sent += 1;
-            self.space(id).received.on_ack_sent();
+            self.space(of).received.on_ack_sent();
         }
     }
 
     fn write_crypto(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
+        let packet = id;
+        let id = id.of_crypto();
         let space = self.space(id);
         if space.probes() > 0 && !id.is_data() && !space.crypto_out.wants_to_send(u64::MAX) {
             // RFC 9002 s.6.2.4: data rather than a PING. A server that has not seen the ClientHello can
@@ -311,7 +360,7 @@ impl Connection {
             let mut data = vec![0; (range.end - range.start) as usize];
             out.copy(range.start, &mut data);
             let frame = Crypto::new(varint(range.start), &data).map(Frame::Crypto);
-            let Some(Ok(())) = frame.map(|frame| self.write_frame(id, &frame, writer)) else {
+            let Some(Ok(())) = frame.map(|frame| self.write_frame(packet, &frame, writer)) else {
                 self.space(id).crypto_out.on_lost(range);
                 return;
             };
@@ -354,6 +403,7 @@ impl Connection {
     }
 
     fn write_ids(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
+        // RFC 10069 s.3.2: of path 0 the frames of one path are as good.
         while self.ids.local.has_news() {
             let Some(new) = self.ids.local.next_to_tell() else { break };
             let retire = varint(self.ids.local.retire_prior_to(new.sequence));
@@ -364,7 +414,7 @@ impl Connection {
                 self.ids.local.on_lost(new.sequence);
                 break;
             }
-            frames.push(SentFrame::NewConnectionId(new.sequence));
+            frames.push(SentFrame::NewConnectionId(PathId::ZERO, new.sequence));
         }
         while self.ids.remote.has_news() {
             let Some(sequence) = self.ids.remote.next_to_retire() else { break };
@@ -373,7 +423,7 @@ impl Connection {
                 self.ids.remote.on_lost(sequence);
                 break;
             }
-            frames.push(SentFrame::RetireConnectionId(sequence));
+            frames.push(SentFrame::RetireConnectionId(PathId::ZERO, sequence));
         }
     }
 
@@ -411,11 +461,14 @@ impl Connection {
     fn write_streams(
         &mut self,
         hooks: impl Presence,
-        id: SpaceId,
+        (id, path): (SpaceId, PathKey),
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
         let space = id;
+        if self.multipath.is_some() {
+            self.write_copies(path, writer, frames);
+        }
         if self.extensions.holds_streams(self.now) {
             return;
         }
@@ -451,11 +504,14 @@ impl Connection {
                 let kind = Reader::new(&writer.written()[start..]).varint().map(FrameType);
                 self.show_frame(space, kind.unwrap_or(FrameType::PADDING), start, writer);
             }
+            if self.multipath.is_some() {
+                self.copy_to_others(path, id, piece.range.clone(), piece.fin);
+            }
             frames.push(SentFrame::Stream { id, range: piece.range, fin: piece.fin });
         }
     }
 
-    fn write_stream_data(
+    pub(super) fn write_stream_data(
         &self,
         writer: &mut Writer<'_>,
         id: StreamId,

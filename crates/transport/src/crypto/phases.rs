@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use equic_wire::PathId;
 use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKey, PacketKeySet};
 
 use super::limits::{KeyLimits, last_words};
@@ -31,15 +32,78 @@ pub(crate) enum Wear {
     Spent,
 }
 
+/// A packet number for each path ID: of path 0, and of the others that have one.
+#[derive(Default)]
+struct Firsts {
+    zero: Option<u64>,
+    others: Vec<(PathId, u64)>,
+}
+
+impl Firsts {
+    fn of(&self, path: PathId) -> Option<u64> {
+        if path == PathId::ZERO {
+            return self.zero;
+        }
+        self.others.iter().find(|(id, _)| *id == path).map(|(_, number)| *number)
+    }
+
+    /// The path has this number, or a lower one that it has already.
+    fn lower(&mut self, path: PathId, number: u64) {
+        if path == PathId::ZERO {
+            self.zero = Some(self.zero.map_or(number, |first| first.min(number)));
+            return;
+        }
+        match self.others.iter_mut().find(|(id, _)| *id == path) {
+            Some((_, first)) => *first = (*first).min(number),
+            None => self.others.push((path, number)),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.zero.is_none() && self.others.is_empty()
+    }
+}
+
+/// Encrypts the payload of a packet. On other paths than path 0 the nonce has the path ID in it (RFC 10069 s.2.4); on
+/// path 0 that makes no difference.
+fn encrypt(
+    key: &dyn PacketKey,
+    path: PathId,
+    number: u64,
+    header: &[u8],
+    payload: &mut [u8],
+) -> Result<rustls::quic::Tag, rustls::Error> {
+    if path == PathId::ZERO {
+        key.encrypt_in_place(number, header, payload)
+    } else {
+        key.encrypt_in_place_for_path(path.get(), number, header, payload)
+    }
+}
+
+/// As [`encrypt`], the other way.
+fn decrypt<'a>(
+    key: &dyn PacketKey,
+    path: PathId,
+    number: u64,
+    header: &[u8],
+    payload: &'a mut [u8],
+) -> Result<&'a [u8], rustls::Error> {
+    if path == PathId::ZERO {
+        key.decrypt_in_place(number, header, payload)
+    } else {
+        key.decrypt_in_place_for_path(path.get(), number, header, payload)
+    }
+}
+
 /// The keys of two directions in one key phase.
 struct Phase {
     keys: PacketKeySet,
     /// Packets that may be sent with it.
     limit: u64,
-    /// The first packet number sent with it.
-    first_sent: Option<u64>,
-    /// The lowest packet number received with it.
-    first_received: Option<u64>,
+    /// The first packet number sent with it on each path.
+    first_sent: Firsts,
+    /// The lowest packet number received with it on each path.
+    first_received: Firsts,
     /// Packets sent with it.
     sealed: u64,
     /// Time at which the peer first acknowledged a packet of this key phase; none: not yet.
@@ -49,7 +113,8 @@ struct Phase {
 impl Phase {
     fn new(keys: PacketKeySet, limits: KeyLimits) -> Phase {
         let limit = limits.confidentiality(&*keys.local);
-        Phase { keys, limit, first_sent: None, first_received: None, sealed: 0, confirmed: None }
+        let (first_sent, first_received) = (Firsts::default(), Firsts::default());
+        Phase { keys, limit, first_sent, first_received, sealed: 0, confirmed: None }
     }
 }
 
@@ -109,12 +174,35 @@ impl OneRttKeys {
         &*self.remote_header
     }
 
-    /// Encrypts `payload`, in place; the tag goes behind it.
+    /// True if these keys can protect packets of other paths than path 0: the nonce has room for a path ID
+    /// (RFC 10069 s.2.1).
+    pub(crate) fn take_path_ids(&self) -> bool {
+        // With the last path ID and packet number, which no packet will ever have.
+        let number = equic_wire::VarInt::MAX.get();
+        let tried = self.current.keys.local.encrypt_in_place_for_path(
+            PathId::MAX.get(),
+            number,
+            &[],
+            &mut [],
+        );
+        tried.is_ok()
+    }
+
+    /// A path is no more: nothing is kept of it.
+    pub(crate) fn forget_path(&mut self, path: PathId) {
+        for firsts in [&mut self.current.first_sent, &mut self.current.first_received] {
+            firsts.others.retain(|(id, _)| *id != path);
+        }
+    }
+
+    /// Encrypts `payload` of a packet on a path, in place; the tag goes behind it.
     ///
     /// # Errors
-    /// If the payload is longer than AEAD allows, or the keys may protect no more packets.
+    /// If the payload is longer than AEAD allows, or the keys may protect no more packets: those of all paths
+    /// together (RFC 10069 s.7.3).
     pub(crate) fn seal(
         &mut self,
+        path: PathId,
         number: u64,
         header: &[u8],
         payload: &mut [u8],
@@ -123,9 +211,9 @@ impl OneRttKeys {
         if self.current.sealed >= self.current.limit {
             return Err(rustls::Error::EncryptError);
         }
-        let tag = self.current.keys.local.encrypt_in_place(number, header, payload)?;
+        let tag = encrypt(&*self.current.keys.local, path, number, header, payload)?;
         self.current.sealed += 1;
-        self.current.first_sent.get_or_insert(number);
+        self.current.first_sent.lower(path, number);
         Ok(tag)
     }
 
@@ -173,23 +261,23 @@ impl OneRttKeys {
         self.updates += 1;
     }
 
-    /// The peer acknowledged this packet. An acknowledgement of a packet with the current keys
+    /// The peer acknowledged this packet of a path. An acknowledgement of a packet with the current keys
     /// allows the next update (RFC 9001 s.6.1).
-    pub(crate) fn on_acked(&mut self, now: Timestamp, number: u64) {
-        if self.current.first_sent.is_some_and(|first| number >= first) {
+    pub(crate) fn on_acked(&mut self, now: Timestamp, path: PathId, number: u64) {
+        if self.current.first_sent.of(path).is_some_and(|first| number >= first) {
             self.current.confirmed.get_or_insert(now);
         }
     }
 
-    /// Decrypts `payload`, which ends with the tag, in place. `largest` is the largest packet number
-    /// received before; `retain` is three PTOs from now, until when the last keys are kept
+    /// Decrypts `payload` of a packet on a path, which ends with the tag, in place. `largest` is the largest packet
+    /// number received there before; `retain` is three PTOs from now, until when the last keys are kept
     /// (RFC 9001 s.6.5). Whether the peer updated its keys with this packet.
     ///
     /// # Errors
     /// [`OpenError`]; for all but `Forged` the connection is to be closed.
     pub(crate) fn open<'a>(
         &mut self,
-        number: u64,
+        (path, number): (PathId, u64),
         bit: bool,
         header: &[u8],
         payload: &'a mut [u8],
@@ -197,32 +285,30 @@ impl OneRttKeys {
         retain: Timestamp,
     ) -> Result<(&'a [u8], bool), OpenError> {
         if bit == self.bit {
-            let opened = self.current.keys.remote.decrypt_in_place(number, header, payload);
+            let opened = decrypt(&*self.current.keys.remote, path, number, header, payload);
             return match opened {
                 Ok(opened) => {
-                    self.received(number, retain);
+                    self.received(path, number, retain);
                     Ok((opened, false))
                 }
                 Err(_) => Err(OpenError::Forged),
             };
         }
         // Before the first packet of this phase it can only be of the last one (RFC 9001 s.6.5).
-        let overtaken = self.current.first_received.map_or_else(
-            // We updated and the peer has not yet: what comes is of the last phase still.
+        let overtaken = self.current.first_received.of(path).map_or_else(
+            // We updated and the peer has not yet, or not heard of it on this path: what comes is of the last phase
+            // still (RFC 10069 s.2.5).
             || self.previous.is_some(),
             |first| number < first,
         );
         if overtaken {
             let Some((previous, _)) = &self.previous else { return Err(OpenError::Forged) };
-            return match previous.decrypt_in_place(number, header, payload) {
+            return match decrypt(&**previous, path, number, header, payload) {
                 Ok(opened) => Ok((opened, false)),
                 Err(_) => Err(OpenError::Forged),
             };
         }
-        let opened = self
-            .next
-            .remote
-            .decrypt_in_place(number, header, payload)
+        let opened = decrypt(&*self.next.remote, path, number, header, payload)
             .map_err(|_| OpenError::Forged)?;
         // RFC 9001 s.6.4: newer keys for an older packet.
         if largest.is_some_and(|largest| number < largest) {
@@ -230,17 +316,16 @@ impl OneRttKeys {
         }
         // RFC 9001 s.6.1, 6.2: the peer must have had our acknowledgement of the last update, so it
         // must have had a packet of ours; without one it updates twice.
-        if self.updates > 0 && self.current.first_sent.is_none() {
+        if self.updates > 0 && self.current.first_sent.is_empty() {
             return Err(OpenError::KeyUpdate);
         }
         self.advance();
-        self.received(number, retain);
+        self.received(path, number, retain);
         Ok((opened, true))
     }
 
-    fn received(&mut self, number: u64, retain: Timestamp) {
-        let first = self.current.first_received.get_or_insert(number);
-        *first = (*first).min(number);
+    fn received(&mut self, path: PathId, number: u64, retain: Timestamp) {
+        self.current.first_received.lower(path, number);
         if let Some((_, until @ None)) = &mut self.previous {
             *until = Some(retain);
         }
@@ -287,7 +372,7 @@ mod tests {
             let (number, bit) = (self.next, self.keys.bit());
             self.next += 1;
             let mut bytes = b"one rtt".to_vec();
-            let tag = self.keys.seal(number, &[u8::from(bit)], &mut bytes).unwrap();
+            let tag = self.keys.seal(PathId::ZERO, number, &[u8::from(bit)], &mut bytes).unwrap();
             bytes.extend_from_slice(tag.as_ref());
             Packet { number, bit, bytes }
         }
@@ -295,8 +380,14 @@ mod tests {
         fn receive(&mut self, packet: Packet) -> Result<bool, OpenError> {
             let Packet { number, bit, mut bytes } = packet;
             let header = [u8::from(bit)];
-            let (plain, updated) =
-                self.keys.open(number, bit, &header, &mut bytes, self.largest, LATER)?;
+            let (plain, updated) = self.keys.open(
+                (PathId::ZERO, number),
+                bit,
+                &header,
+                &mut bytes,
+                self.largest,
+                LATER,
+            )?;
             assert_eq!(plain, b"one rtt");
             self.largest = self.largest.max(Some(number));
             Ok(updated)
@@ -308,7 +399,7 @@ mod tests {
         let (mut client, mut server) = ends();
         assert!(!client.keys.update(), "nothing was acknowledged yet");
         assert_eq!(server.receive(client.send()), Ok(false));
-        client.keys.on_acked(EARLY, 0);
+        client.keys.on_acked(EARLY, PathId::ZERO, 0);
         assert!(client.keys.update());
         assert!(!client.keys.update(), "not twice");
         assert_eq!(server.receive(client.send()), Ok(true));
@@ -316,10 +407,64 @@ mod tests {
         assert_eq!(client.receive(server.send()), Ok(false));
         assert_eq!((client.keys.updates(), server.keys.updates()), (1, 1));
         // And the other way round.
-        server.keys.on_acked(EARLY, 0);
+        server.keys.on_acked(EARLY, PathId::ZERO, 0);
         assert!(server.keys.update());
         assert_eq!(client.receive(server.send()), Ok(true));
         assert_eq!(server.receive(client.send()), Ok(false));
+    }
+
+    fn seal(keys: &mut OneRttKeys, path: u32, number: u64) -> Vec<u8> {
+        let mut bytes = b"one rtt".to_vec();
+        let tag = keys.seal(PathId::new(path), number, &[7], &mut bytes).unwrap();
+        bytes.extend_from_slice(tag.as_ref());
+        bytes
+    }
+
+    fn open(
+        keys: &mut OneRttKeys,
+        (path, number): (u32, u64),
+        bit: bool,
+        bytes: &[u8],
+    ) -> Result<bool, OpenError> {
+        let (mut bytes, path) = (bytes.to_vec(), PathId::new(path));
+        let (plain, updated) = keys.open((path, number), bit, &[7], &mut bytes, None, LATER)?;
+        assert_eq!(plain, b"one rtt");
+        Ok(updated)
+    }
+
+    #[test]
+    fn each_path_has_nonces_of_its_own() {
+        let (mut client, mut server) = ends();
+        assert!(client.keys.take_path_ids());
+        let packets = [0, 1, 2].map(|path| seal(&mut client.keys, path, 5));
+        for (sent, packet) in (0..).zip(&packets) {
+            for path in 0..3 {
+                let opened = open(&mut server.keys, (path, 5), false, packet);
+                let right = if path == sent { Ok(false) } else { Err(OpenError::Forged) };
+                assert_eq!(opened, right, "of path {sent}, as of path {path}");
+            }
+        }
+        assert!(packets[0] != packets[1] && packets[1] != packets[2]);
+    }
+
+    #[test]
+    fn a_path_hears_of_an_update_when_its_next_packet_comes() {
+        let (mut client, mut server) = ends();
+        let [first, late, later] =
+            [(0, 0), (1, 0), (1, 1)].map(|(path, number)| seal(&mut client.keys, path, number));
+        assert_eq!(open(&mut server.keys, (0, 0), false, &first), Ok(false));
+        client.keys.on_acked(EARLY, PathId::new(1), 7);
+        assert!(client.keys.update(), "an acknowledgement on any path");
+        let new = seal(&mut client.keys, 0, 1);
+        assert_eq!(open(&mut server.keys, (0, 1), true, &new), Ok(true));
+        assert_eq!(open(&mut server.keys, (1, 0), false, &late), Ok(false), "of the last phase");
+        let next = seal(&mut client.keys, 1, 2);
+        assert_eq!(open(&mut server.keys, (1, 2), true, &next), Ok(false));
+        assert_eq!(open(&mut server.keys, (1, 1), false, &later), Ok(false), "it was overtaken");
+        assert_eq!(server.keys.updates(), 1);
+        server.keys.forget_path(PathId::new(1));
+        assert!(server.keys.current.first_received.of(PathId::new(1)).is_none());
+        assert_eq!(server.keys.current.first_received.of(PathId::ZERO), Some(1));
     }
 
     #[test]
@@ -327,7 +472,7 @@ mod tests {
         let (mut client, mut server) = ends();
         let (late, too_late) = (client.send(), client.send());
         assert_eq!(server.receive(client.send()), Ok(false));
-        client.keys.on_acked(EARLY, 2);
+        client.keys.on_acked(EARLY, PathId::ZERO, 2);
         client.keys.update();
         assert_eq!(server.receive(client.send()), Ok(true));
         assert_eq!(server.receive(late), Ok(false));
@@ -339,7 +484,7 @@ mod tests {
     fn what_crosses_our_update_is_read() {
         let (mut client, mut server) = ends();
         server.receive(client.send()).unwrap();
-        client.keys.on_acked(EARLY, 0);
+        client.keys.on_acked(EARLY, PathId::ZERO, 0);
         let crossing = server.send();
         client.keys.update();
         assert_eq!(client.receive(crossing), Ok(false));
@@ -351,11 +496,11 @@ mod tests {
     fn a_second_update_without_our_word_is_an_error() {
         let (mut client, mut server) = ends();
         server.receive(client.send()).unwrap();
-        client.keys.on_acked(EARLY, 0);
+        client.keys.on_acked(EARLY, PathId::ZERO, 0);
         client.keys.update();
         server.receive(client.send()).unwrap();
         // The server has sent nothing with the new keys: this cannot have been acknowledged.
-        client.keys.on_acked(EARLY, 1);
+        client.keys.on_acked(EARLY, PathId::ZERO, 1);
         client.keys.update();
         assert_eq!(server.receive(client.send()), Err(OpenError::KeyUpdate));
     }
@@ -392,16 +537,19 @@ mod tests {
             client.keys.current.sealed = sealed;
             assert_eq!(client.keys.wear(), wear, "{sealed}");
         }
-        assert!(client.keys.seal(9, &[0], &mut [0; 20]).is_err(), "not one beyond the limit");
+        assert!(
+            client.keys.seal(PathId::ZERO, 9, &[0], &mut [0; 20]).is_err(),
+            "not one beyond the limit"
+        );
         client.keys.current.sealed = limit - 1;
         client.send();
-        client.keys.on_acked(EARLY, 0);
+        client.keys.on_acked(EARLY, PathId::ZERO, 0);
         assert!(client.keys.has_rested(EARLY, Duration::from_secs(1)), "the first keys");
         assert!(client.keys.update());
         assert_eq!(client.keys.wear(), Wear::Fresh);
         client.send();
         assert!(!client.keys.has_rested(LATER, Duration::ZERO), "nothing is acknowledged yet");
-        client.keys.on_acked(EARLY, 1);
+        client.keys.on_acked(EARLY, PathId::ZERO, 1);
         assert!(client.keys.has_rested(LATER, LATER.since(EARLY)));
         assert!(!client.keys.has_rested(LATER, Duration::from_secs(1)));
     }

@@ -136,7 +136,8 @@ operations! {
     AckIsDue = 18, "RFC 9000 s.13.2.1", Words(space) -> (due);
     /// When one must be; not later than the default.
     AckDeadline = 19, "RFC 9000 s.13.2.1", Words(space) -> (at);
-    /// On which path acknowledgements of a space go; another than the active one counts as that.
+    /// On which path acknowledgements of a space go. Without multipath another than the active one counts as that; with
+    /// it (RFC 10069), one on which nothing can be sent counts as the default.
     SelectACKPath = 20, "RFC 9000 s.9.3", Words(space, path) -> (path);
     /// How many ranges an ACK frame has, of those there are.
     AckRangeCount = 21, "RFC 9000 s.13.2.3", Words(space, available) -> (count);
@@ -191,7 +192,9 @@ operations! {
 
     // Sending.
     /// On which path the next datagram goes: the packet scheduler. The active one, or one that has something
-    /// to send which probes it; any other answer stands for the default.
+    /// to send which probes it; any other answer stands for the default. With multipath (RFC 10069): any on which data
+    /// can go, unless nothing was heard of what was sent there last and another is better off; acknowledgements, probes
+    /// and challenges of the others go all the same.
     SelectPath = 43, "RFC 9000 s.9", Words() -> (path);
     /// Whether a packet of a space is to be sent now. None where there is nothing to send; where there is
     /// something, it can be put off for a second.

@@ -3,7 +3,8 @@
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 
-use equic_wire::frame::{Ack, ConnectionClose, Frame};
+use equic_wire::PathId;
+use equic_wire::frame::{Ack, ConnectionClose, Frame, PathNewConnectionId};
 use equic_wire::packet::PacketType;
 
 use super::json::names;
@@ -139,7 +140,10 @@ fn short(
     match frame {
         Frame::Ping | Frame::HandshakeDone | Frame::ImmediateAck => f.write_str(name),
         Frame::Padding(count) => write!(f, "PADDING({count})"),
-        Frame::Ack(frame) => ack(f, frame, exponent, packet_type),
+        Frame::Ack(frame) => ack(f, None, frame, exponent, packet_type),
+        Frame::PathAck(of_path) => {
+            ack(f, Some(of_path.path_id), &of_path.ack, exponent, packet_type)
+        }
         Frame::Crypto(crypto) => {
             let start = crypto.offset().get();
             write!(f, "CRYPTO({start}..{})", start + crypto.data().len() as u64)
@@ -186,17 +190,41 @@ fn short(
             let (threshold, delay) = (ack.ack_eliciting_threshold, ack.requested_max_ack_delay());
             write!(f, "{name}({} packets {delay:?})", threshold.get())
         }
+        Frame::PathAbandon(abandon) => {
+            write!(f, "{name}({} {})", abandon.path_id, abandon.error_code)
+        }
+        Frame::PathStatusAvailable(status) | Frame::PathStatusBackup(status) => {
+            write!(f, "{name}({} {})", status.path_id, status.sequence_number.get())
+        }
+        Frame::PathNewConnectionId(PathNewConnectionId { path_id, new }) => {
+            let (sequence, id) = (new.sequence_number().get(), new.connection_id());
+            write!(f, "{name}({path_id} {sequence} {id})")
+        }
+        Frame::PathRetireConnectionId(retire) => {
+            write!(f, "{name}({} {})", retire.path_id, retire.sequence_number.get())
+        }
+        Frame::MaxPathId(path_id) | Frame::PathsBlocked(path_id) => {
+            write!(f, "{name}({path_id})")
+        }
+        Frame::PathCidsBlocked(blocked) => {
+            write!(f, "{name}({} {})", blocked.path_id, blocked.next_sequence_number.get())
+        }
         Frame::Unknown(unknown) => write!(f, "UNKNOWN({:#x})", unknown.frame_type.0.get()),
     }
 }
 
+/// ACK, or with `path` PATH_ACK, which begins with its path ID.
 fn ack(
     f: &mut fmt::Formatter<'_>,
+    path: Option<PathId>,
     ack: &Ack<'_>,
     exponent: u8,
     packet_type: PacketType,
 ) -> fmt::Result {
-    f.write_str("ACK(")?;
+    match path {
+        None => f.write_str("ACK(")?,
+        Some(id) => write!(f, "PATH_ACK({id} ")?,
+    }
     for (index, range) in ack.ranges().take(MAX_RANGES).enumerate() {
         let (smallest, largest) = (range.smallest().get(), range.largest().get());
         let comma = if index == 0 { "" } else { "," };
@@ -257,6 +285,29 @@ mod tests {
             "     12.345 x initial        9         lost\n"
         );
         assert_eq!(line(EventKind::SpinBitUpdated(true)), "", "packets alone");
+    }
+
+    #[test]
+    fn frames_of_paths() {
+        let frames = [
+            // PATH_ACK of path 2: 5, 3 to 0, after 1000 * 8 microseconds.
+            &[0x3e, 2, 5, 0x43, 0xe8, 1, 0, 0, 3][..],
+            // PATH_ABANDON, PATH_STATUS_BACKUP, PATH_STATUS_AVAILABLE.
+            &[0x7e, 0x75, 1, 0x7e, 0x76, 0x7e, 0x76, 1, 4, 0x7e, 0x77, 1, 5],
+            // PATH_NEW_CONNECTION_ID, PATH_RETIRE_CONNECTION_ID.
+            &[0x7e, 0x78, 3, 1, 0, 2, 0xab, 0xcd],
+            &[0; 16],
+            &[0x7e, 0x79, 3, 0],
+            // MAX_PATH_ID, PATHS_BLOCKED, PATH_CIDS_BLOCKED.
+            &[0x7e, 0x7a, 8, 0x7e, 0x7b, 7, 0x7e, 0x7c, 6, 2],
+        ];
+        assert_eq!(
+            line(EventKind::PacketSent(packet(&frames.concat()))),
+            "     12.345 > 1RTT          17   1252  PATH_ACK(2 5,0-3 8ms) \
+             PATH_ABANDON(1 PATH_UNSTABLE_OR_POOR) PATH_STATUS_BACKUP(1 4) PATH_STATUS_AVAILABLE(1 5) \
+             PATH_NEW_CONNECTION_ID(3 1 abcd) PATH_RETIRE_CONNECTION_ID(3 0) MAX_PATH_ID(8) \
+             PATHS_BLOCKED(7) PATH_CIDS_BLOCKED(6 2)\n"
+        );
     }
 
     /// Text from the peer cannot break lines or drive a terminal.

@@ -76,7 +76,12 @@ impl<S: Copy + Ord> ProbeTimer<S> {
 
     /// Adds a space whose probe timeout counts from this time; `pto` is without backoff.
     pub(crate) fn add(&mut self, space: S, from: Timestamp, pto: Duration) {
-        let probe = (from + pto * self.backoff, space);
+        self.add_with(space, from, pto, self.backoff);
+    }
+
+    /// As [`ProbeTimer::add`], of a space whose path has a backoff of its own.
+    pub(crate) fn add_with(&mut self, space: S, from: Timestamp, pto: Duration, backoff: u32) {
+        let probe = (from + pto * backoff, space);
         self.first = Some(self.first.map_or(probe, |first| first.min(probe)));
     }
 

@@ -272,6 +272,19 @@ impl SendHalf {
         self.buffer.copy(offset, buffer)
     }
 
+    /// What the peer does not have yet of a piece that was sent.
+    pub(super) fn unacked(&self, range: Range<u64>, fin: bool) -> Option<(Range<u64>, bool)> {
+        if !matches!(self.state, SendState::Send | SendState::DataSent) {
+            return None;
+        }
+        let range = range.start.max(self.buffer.base())..range.end;
+        let fin = fin && self.fin == Fin::InFlight;
+        if range.is_empty() {
+            return fin.then_some((range.end..range.end, true));
+        }
+        (!self.buffer.has_all(range.clone())).then_some((range, fin))
+    }
+
     /// The peer has this piece.
     pub(super) fn on_acked(&mut self, range: Range<u64>, fin: bool) {
         if !matches!(self.state, SendState::Send | SendState::DataSent) {

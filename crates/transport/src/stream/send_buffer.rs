@@ -34,6 +34,16 @@ impl SendBuffer {
         self.end
     }
 
+    /// All below is acknowledged.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// True if all of a range is acknowledged.
+    pub(crate) fn has_all(&self, range: Range<u64>) -> bool {
+        self.acked.gaps(range).next().is_none()
+    }
+
     /// The end of what was sent at least once.
     pub(crate) fn sent(&self) -> u64 {
         self.sent

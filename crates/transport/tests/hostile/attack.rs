@@ -96,6 +96,29 @@ impl PacketKey for ArmedKey {
         self.key.decrypt_in_place(number, header, payload)
     }
 
+    fn encrypt_in_place_for_path(
+        &self,
+        path: u32,
+        number: u64,
+        header: &[u8],
+        payload: &mut [u8],
+    ) -> Result<Tag, rustls::Error> {
+        if let Ok(mut orders) = self.orders.lock() {
+            orders.carry_out(header, payload);
+        }
+        self.key.encrypt_in_place_for_path(path, number, header, payload)
+    }
+
+    fn decrypt_in_place_for_path<'a>(
+        &self,
+        path: u32,
+        number: u64,
+        header: &[u8],
+        payload: &'a mut [u8],
+    ) -> Result<&'a [u8], rustls::Error> {
+        self.key.decrypt_in_place_for_path(path, number, header, payload)
+    }
+
     fn tag_len(&self) -> usize {
         self.key.tag_len()
     }

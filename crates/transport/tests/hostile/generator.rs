@@ -1,16 +1,17 @@
 //! Inputs by chance: records, and in them frames whose fields are from the edges.
 
-use equic_wire::frame::{AckRange, write_ack};
-use equic_wire::{PacketNumber, VarInt, Writer};
+use equic_wire::frame::{AckRange, write_ack, write_path_ack};
+use equic_wire::{PacketNumber, PathId, VarInt, Writer};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore, SeedableRng};
 
 /// Frame types of all documents, and some that are in none.
-const TYPES: [u64; 42] = [
+const TYPES: [u64; 52] = [
     0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f,
     0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,
-    0x30, 0x31, 0xaf, 0x08, 0x0e, 0x0f, 0x04, 0x05, 0x18, 0x2f5a,
+    0x30, 0x31, 0xaf, 0x08, 0x0e, 0x0f, 0x04, 0x05, 0x18, 0x2f5a, 0x3e, 0x3f, 0x3e75, 0x3e76,
+    0x3e77, 0x3e78, 0x3e79, 0x3e7a, 0x3e7b, 0x3e7c,
 ];
 
 /// Those that a peer may send after the handshake.
@@ -130,8 +131,13 @@ impl Generator {
     }
 
     fn frame(&mut self, kind: u64, writer: &mut Writer<'_>) -> Option<()> {
-        if kind == 0x02 || kind == 0x03 {
-            return self.ack(writer);
+        match kind {
+            0x02 | 0x03 => return self.ack(None, writer),
+            0x3e | 0x3f => {
+                let path = self.path();
+                return self.ack(Some(path), writer);
+            }
+            _ => {}
         }
         let start = writer.position();
         let written = self.fields(kind, writer);
@@ -168,7 +174,15 @@ impl Generator {
                 }
             }
             0x10 | 0x12..=0x14 | 0x16 | 0x17 | 0x19 => writer.varint(self.number()).ok()?,
-            0x18 => {
+            0x3e75..=0x3e77 | 0x3e79 | 0x3e7c => {
+                writer.varint(self.path().as_varint()).ok()?;
+                writer.varint(self.number()).ok()?;
+            }
+            0x3e7a | 0x3e7b => writer.varint(self.path().as_varint()).ok()?,
+            0x18 | 0x3e78 => {
+                if kind == 0x3e78 {
+                    writer.varint(self.path().as_varint()).ok()?;
+                }
                 let most = if self.gentle { 4 } else { 50 };
                 let sequence = self.rng.random_range(0..most);
                 let prior = self.rng.random_range(0..=sequence);
@@ -214,7 +228,14 @@ impl Generator {
         writer.bytes(&data).ok()
     }
 
-    fn ack(&mut self, writer: &mut Writer<'_>) -> Option<()> {
+    /// A path that may be there, or one of the edges.
+    fn path(&mut self) -> PathId {
+        let edge = !self.gentle && self.rng.random_bool(0.1);
+        PathId::new(if edge { u32::MAX } else { self.rng.random_range(0..6) })
+    }
+
+    /// An ACK frame, or with `path` a PATH_ACK frame.
+    fn ack(&mut self, path: Option<PathId>, writer: &mut Writer<'_>) -> Option<()> {
         // Of few numbers, most of which were sent.
         let mut top = self.rng.random_range(0..if self.gentle { 4 } else { 30u64 });
         let mut ranges = Vec::new();
@@ -224,6 +245,10 @@ impl Generator {
             let Some(next) = low.checked_sub(2 + self.rng.random_range(0..3)) else { break };
             top = next;
         }
-        write_ack(writer, ranges, self.number(), None).ok().map(drop)
+        let delay = self.number();
+        match path {
+            None => write_ack(writer, ranges, delay, None).ok().map(drop),
+            Some(path) => write_path_ack(writer, path, ranges, delay, None).ok().map(drop),
+        }
     }
 }

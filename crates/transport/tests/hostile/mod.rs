@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use attack::{Attack, Orders};
 use equic_transport::{
-    Arrival, ClientConfig, Connection, EcnCodepoint, Event, ReadOutcome, ServerConfig, StreamEvent,
-    Timestamp, Transmit, TransportConfig,
+    Arrival, ClientConfig, Connection, EcnCodepoint, Event, ReadOutcome, Scheduler, ServerConfig,
+    StreamEvent, Timestamp, Transmit, TransportConfig,
 };
 use equic_wire::Direction;
 use equic_wire::packet::{Datagram, Packet, ParseOptions};
@@ -134,12 +134,17 @@ const SERVER: &str = "192.0.2.1:443";
 impl Case {
     /// Of the first byte: 1, the victim is the client; 2, what the victim says has no effect on the
     /// attacker, who acknowledges it; 4, the handshake is part of the case, else it is over;
-    /// 8, datagrams are not taken.
+    /// 8, datagrams are not taken; 16, there may be four paths at a time (RFC 10069), and two are open if the handshake is
+    /// over.
     fn new(configuration: u8) -> Case {
         let on_client = configuration & 1 != 0;
         let mut transport = TransportConfig::default();
         if configuration & 8 != 0 {
             transport.datagram_receive_buffer = 0;
+        }
+        if configuration & 16 != 0 {
+            // The attacker's packets go on all paths in turn.
+            (transport.max_paths, transport.scheduler) = (4, Scheduler::RoundRobin);
         }
         let transport = Arc::new(transport);
         let orders = Arc::default();
@@ -197,6 +202,17 @@ impl Case {
                 self.exchange();
                 self.pass(Duration::from_millis(20));
             }
+        }
+        if configuration & 20 == 16 {
+            let now = self.now;
+            let client = if self.on_client { self.victim() } else { &mut self.attacker };
+            client.open_path(now, None, address(SERVER)).expect("both ends take four paths");
+            self.listen();
+            for _ in 0..5 {
+                self.exchange();
+                self.pass(Duration::from_millis(20));
+            }
+            assert_eq!(self.victim().paths().filter(|path| path.validated).count(), 2);
         }
         let deaf = configuration & 2 != 0;
         let attack = Attack { orders: self.orders.clone(), deaf };

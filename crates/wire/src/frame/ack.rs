@@ -2,7 +2,7 @@
 
 use super::{FrameErrorKind, FrameType};
 use crate::cursor::{BufferFull, Counter, Reader, Sink, Writer};
-use crate::{PacketNumber, VarInt};
+use crate::{PacketNumber, PathId, VarInt};
 use core::time::Duration;
 
 /// Packets received, by number. No range goes below zero, and none touches the one before it.
@@ -158,6 +158,11 @@ impl<'a> Ack<'a> {
     pub(super) fn encode(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
         let frame_type = if self.ecn.is_some() { FrameType::ACK_ECN } else { FrameType::ACK };
         sink.varint(frame_type.0)?;
+        self.encode_fields(sink)
+    }
+
+    /// Everything behind the type, which a PATH_ACK frame has too.
+    pub(super) fn encode_fields(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
         sink.varint(self.largest.as_varint())?;
         sink.varint(self.delay)?;
         sink.varint(self.range_count)?;
@@ -208,11 +213,21 @@ pub fn write_ack(
     delay: VarInt,
     ecn: Option<EcnCounts>,
 ) -> Result<WrittenAck, BufferFull> {
+    write_ack_of(writer, None, ranges, delay, ecn)
+}
+
+/// Writes an ACK frame, or with `path_id` a PATH_ACK frame.
+pub(super) fn write_ack_of(
+    writer: &mut Writer<'_>,
+    path_id: Option<PathId>,
+    ranges: impl IntoIterator<Item = AckRange, IntoIter: Clone>,
+    delay: VarInt,
+    ecn: Option<EcnCounts>,
+) -> Result<WrittenAck, BufferFull> {
     let mut ranges = ranges.into_iter();
     let first = ranges.next().ok_or(BufferFull)?;
-    let frame_type = if ecn.is_some() { FrameType::ACK_ECN } else { FrameType::ACK };
     let fixed = Counter::of(|counter| {
-        counter.varint(frame_type.0)?;
+        encode_head(counter, path_id, ecn.is_some())?;
         counter.varint(first.largest.as_varint())?;
         counter.varint(delay)?;
         counter.varint(first.length())?;
@@ -221,7 +236,7 @@ pub fn write_ack(
     let room = writer.remaining().checked_sub(fixed).ok_or(BufferFull)?;
     let count = count_that_fits(first, ranges.clone(), room).ok_or(BufferFull)?;
     writer.atomically(|writer| {
-        writer.varint(frame_type.0)?;
+        encode_head(writer, path_id, ecn.is_some())?;
         writer.varint(first.largest.as_varint())?;
         writer.varint(delay)?;
         writer.varint(VarInt::try_from(count).map_err(|_| BufferFull)?)?;
@@ -235,6 +250,22 @@ pub fn write_ack(
         ecn.map_or(Ok(()), |ecn| ecn.encode(writer))?;
         Ok(WrittenAck { ranges: count.saturating_add(1) })
     })
+}
+
+/// The type, and the path ID of a PATH_ACK frame.
+fn encode_head(
+    sink: &mut impl Sink,
+    path_id: Option<PathId>,
+    with_ecn: bool,
+) -> Result<(), BufferFull> {
+    let frame_type = match (path_id, with_ecn) {
+        (None, false) => FrameType::ACK,
+        (None, true) => FrameType::ACK_ECN,
+        (Some(_), false) => FrameType::PATH_ACK,
+        (Some(_), true) => FrameType::PATH_ACK_ECN,
+    };
+    sink.varint(frame_type.0)?;
+    path_id.map_or(Ok(()), |path_id| sink.varint(path_id.as_varint()))
 }
 
 /// Number of the first of `ranges` that fit into `room` bytes with the field that counts them; `None` if not

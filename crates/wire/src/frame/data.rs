@@ -250,6 +250,11 @@ impl NewConnectionId {
 
     pub(super) fn encode(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
         sink.varint(FrameType::NEW_CONNECTION_ID.0)?;
+        self.encode_fields(sink)
+    }
+
+    /// Everything behind the type, which a PATH_NEW_CONNECTION_ID frame has behind its path ID.
+    pub(super) fn encode_fields(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
         sink.varint(self.sequence_number)?;
         sink.varint(self.retire_prior_to)?;
         sink.u8(self.connection_id.len_byte())?;

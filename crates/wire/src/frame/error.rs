@@ -41,6 +41,8 @@ pub enum FrameErrorKind {
     ConnectionIdLength,
     /// Retire Prior To beyond the Sequence Number (RFC 9000 s.19.15).
     RetirePriorTo,
+    /// A path ID over 2^32-1 (RFC 10069 s.4, s.4.6).
+    PathIdTooLarge,
 }
 
 impl FrameError {
@@ -50,7 +52,8 @@ impl FrameError {
             FrameErrorKind::NoFrames
             | FrameErrorKind::TypeNotShortest
             | FrameErrorKind::WrongPacketType
-            | FrameErrorKind::WrongSender => TransportErrorCode::PROTOCOL_VIOLATION,
+            | FrameErrorKind::WrongSender
+            | FrameErrorKind::PathIdTooLarge => TransportErrorCode::PROTOCOL_VIOLATION,
             FrameErrorKind::Truncated
             | FrameErrorKind::UnknownType
             | FrameErrorKind::NegativePacketNumber
@@ -78,6 +81,7 @@ impl fmt::Display for FrameErrorKind {
             FrameErrorKind::StreamCountTooLarge => "more than 2^60 streams",
             FrameErrorKind::ConnectionIdLength => "a connection ID of no, or over 20, bytes",
             FrameErrorKind::RetirePriorTo => "Retire Prior To is beyond the Sequence Number",
+            FrameErrorKind::PathIdTooLarge => "a path ID over 2^32-1",
         })
     }
 }

@@ -108,8 +108,28 @@ types! {
     DATAGRAM = 0x30, "DATAGRAM";
     /// DATAGRAM with a Length (RFC 9221).
     DATAGRAM_LEN = 0x31, "DATAGRAM";
+    /// PATH_ACK without ECN counts (RFC 10069 s.4.1).
+    PATH_ACK = 0x3e, "PATH_ACK";
+    /// PATH_ACK with ECN counts (RFC 10069 s.4.1).
+    PATH_ACK_ECN = 0x3f, "PATH_ACK";
     /// ACK_FREQUENCY (draft-ietf-quic-ack-frequency s.4).
     ACK_FREQUENCY = 0xaf, "ACK_FREQUENCY";
+    /// PATH_ABANDON (RFC 10069 s.4.2).
+    PATH_ABANDON = 0x3e75, "PATH_ABANDON";
+    /// PATH_STATUS_BACKUP (RFC 10069 s.4.3).
+    PATH_STATUS_BACKUP = 0x3e76, "PATH_STATUS_BACKUP";
+    /// PATH_STATUS_AVAILABLE (RFC 10069 s.4.3).
+    PATH_STATUS_AVAILABLE = 0x3e77, "PATH_STATUS_AVAILABLE";
+    /// PATH_NEW_CONNECTION_ID (RFC 10069 s.4.4).
+    PATH_NEW_CONNECTION_ID = 0x3e78, "PATH_NEW_CONNECTION_ID";
+    /// PATH_RETIRE_CONNECTION_ID (RFC 10069 s.4.5).
+    PATH_RETIRE_CONNECTION_ID = 0x3e79, "PATH_RETIRE_CONNECTION_ID";
+    /// MAX_PATH_ID (RFC 10069 s.4.6).
+    MAX_PATH_ID = 0x3e7a, "MAX_PATH_ID";
+    /// PATHS_BLOCKED (RFC 10069 s.4.7).
+    PATHS_BLOCKED = 0x3e7b, "PATHS_BLOCKED";
+    /// PATH_CIDS_BLOCKED (RFC 10069 s.4.7).
+    PATH_CIDS_BLOCKED = 0x3e7c, "PATH_CIDS_BLOCKED";
 }
 
 impl FrameType {
@@ -138,7 +158,7 @@ impl FrameType {
     }
 
     /// Whether the type may come in a packet of this type (RFC 9000 table 3; RFC 9221 s.4;
-    /// draft-ietf-quic-ack-frequency s.3). `None`: an extension decides.
+    /// draft-ietf-quic-ack-frequency s.3; RFC 10069 s.4). `None`: an extension decides.
     pub const fn allowed_in(self, packet: PacketType) -> Option<bool> {
         use PacketType::{Handshake, Initial, OneRtt, ZeroRtt};
         if !self.is_known() {
@@ -159,9 +179,20 @@ impl FrameType {
             | number::HANDSHAKE_DONE
             | number::ACK_FREQUENCY
             | number::IMMEDIATE_ACK => matches!(packet, OneRtt),
+            _ if self.is_multipath() => matches!(packet, OneRtt),
             // __01
             _ => matches!(packet, ZeroRtt | OneRtt),
         })
+    }
+
+    /// True if the type is one of multipath QUIC, which an endpoint may send only if both have declared
+    /// initial_max_path_id (RFC 10069 s.2).
+    pub const fn is_multipath(self) -> bool {
+        matches!(
+            self.0.get(),
+            number::PATH_ACK | number::PATH_ACK_ECN | number::PATH_ABANDON
+                ..=number::PATH_CIDS_BLOCKED
+        )
     }
 
     /// True if this end may send the type: a client has no tokens to give and confirms no handshake
@@ -171,7 +202,7 @@ impl FrameType {
             || matches!(side, Side::Server)
     }
 
-    /// True if a packet with such a frame is to be acknowledged: all but those marked N in table 3.
+    /// True if a packet with such a frame is to be acknowledged: all but those marked N in table 3, and PATH_ACK.
     /// Extension frames are, unless the extension says otherwise (RFC 9000 s.19.21).
     pub const fn is_ack_eliciting(self) -> bool {
         !matches!(
@@ -179,6 +210,8 @@ impl FrameType {
             number::PADDING
                 | number::ACK
                 | number::ACK_ECN
+                | number::PATH_ACK
+                | number::PATH_ACK_ECN
                 | number::CONNECTION_CLOSE
                 | number::CONNECTION_CLOSE_APPLICATION
         )

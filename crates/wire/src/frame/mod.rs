@@ -1,4 +1,4 @@
-//! Frames (RFC 9000 s.12.4 and s.19, RFC 9221 s.4, draft-ietf-quic-ack-frequency s.4 and s.5).
+//! Frames (RFC 9000 s.12.4 and s.19, RFC 9221 s.4, draft-ietf-quic-ack-frequency s.4 and s.5, RFC 10069 s.4).
 //!
 //! [`Frames`] reads the payload of a packet, [`Frame::write`] writes one frame. What a frame type is
 //! allowed to do, and where, is asked of the [`FrameType`].
@@ -7,6 +7,7 @@ mod ack;
 mod data;
 mod error;
 mod frame_type;
+mod multipath;
 mod read;
 mod write;
 
@@ -14,9 +15,13 @@ pub use ack::{Ack, AckRange, AckRanges, EcnCounts, WrittenAck, write_ack};
 pub use data::{Crypto, DatagramFrame, NewConnectionId, NewToken, Stream};
 pub use error::{FrameError, FrameErrorKind};
 pub use frame_type::FrameType;
+pub use multipath::{
+    PathAbandon, PathAck, PathCidsBlocked, PathNewConnectionId, PathRetireConnectionId, PathStatus,
+    write_path_ack,
+};
 pub use read::Frames;
 
-use crate::{Direction, StreamCount, StreamId, TransportErrorCode, VarInt};
+use crate::{Direction, PathId, StreamCount, StreamId, TransportErrorCode, VarInt};
 use core::num::NonZeroUsize;
 use core::time::Duration;
 
@@ -69,6 +74,24 @@ pub enum Frame<'a> {
     AckFrequency(AckFrequency),
     /// The sender of this frame would like to see an ACK now.
     ImmediateAck,
+    /// An ACK frame for the packets of one path, with or without ECN counts.
+    PathAck(PathAck<'a>),
+    /// The sender gives up a path.
+    PathAbandon(PathAbandon),
+    /// The sender of this frame has no objection to packets on a path.
+    PathStatusAvailable(PathStatus),
+    /// The sender of this frame wants packets on a path only if no available path works.
+    PathStatusBackup(PathStatus),
+    /// Another connection ID for the peer to use on one path.
+    PathNewConnectionId(PathNewConnectionId),
+    /// A connection ID of one path will not be used again.
+    PathRetireConnectionId(PathRetireConnectionId),
+    /// The peer may use path IDs up to this one.
+    MaxPathId(PathId),
+    /// The sender would open a path beyond this limit.
+    PathsBlocked(PathId),
+    /// The sender has no unused connection ID for a path.
+    PathCidsBlocked(PathCidsBlocked),
     /// A type this crate does not know.
     Unknown(UnknownFrame<'a>),
 }
@@ -195,6 +218,15 @@ impl Frame<'_> {
             Frame::Datagram(datagram) => datagram.frame_type(),
             Frame::AckFrequency(_) => FrameType::ACK_FREQUENCY,
             Frame::ImmediateAck => FrameType::IMMEDIATE_ACK,
+            Frame::PathAck(ack) => ack.frame_type(),
+            Frame::PathAbandon(_) => FrameType::PATH_ABANDON,
+            Frame::PathStatusAvailable(_) => FrameType::PATH_STATUS_AVAILABLE,
+            Frame::PathStatusBackup(_) => FrameType::PATH_STATUS_BACKUP,
+            Frame::PathNewConnectionId(_) => FrameType::PATH_NEW_CONNECTION_ID,
+            Frame::PathRetireConnectionId(_) => FrameType::PATH_RETIRE_CONNECTION_ID,
+            Frame::MaxPathId(_) => FrameType::MAX_PATH_ID,
+            Frame::PathsBlocked(_) => FrameType::PATHS_BLOCKED,
+            Frame::PathCidsBlocked(_) => FrameType::PATH_CIDS_BLOCKED,
             Frame::Unknown(unknown) => unknown.frame_type,
         }
     }

@@ -1,10 +1,12 @@
 //! From the payload of a packet to frames.
 
 use super::frame_type::{STREAM, STREAM_LAST, number};
+use super::multipath::read_path_id;
 use super::{
     Ack, AckFrequency, ConnectionClose, Crypto, DatagramFrame, Frame, FrameError, FrameErrorKind,
-    FrameType, NewConnectionId, NewToken, ResetStream, StopSending, Stream, StreamLimit,
-    UnknownFrame,
+    FrameType, NewConnectionId, NewToken, PathAbandon, PathAck, PathCidsBlocked,
+    PathNewConnectionId, PathRetireConnectionId, PathStatus, ResetStream, StopSending, Stream,
+    StreamLimit, UnknownFrame,
 };
 use crate::cursor::{Reader, UnexpectedEnd};
 use crate::packet::PacketType;
@@ -159,6 +161,31 @@ impl<'a> Frame<'a> {
                 reordering_threshold: reader.varint()?,
             }),
             number::IMMEDIATE_ACK => Frame::ImmediateAck,
+            _ if frame_type.is_multipath() => return Frame::read_multipath(reader, frame_type),
+            _ => Frame::Unknown(UnknownFrame { frame_type, rest: reader.take_rest() }),
+        })
+    }
+
+    /// Fields of the frames of RFC 10069.
+    fn read_multipath(
+        reader: &mut Reader<'a>,
+        frame_type: FrameType,
+    ) -> Result<Frame<'a>, FrameErrorKind> {
+        Ok(match frame_type.0.get() {
+            number::PATH_ACK => Frame::PathAck(PathAck::read(reader, false)?),
+            number::PATH_ACK_ECN => Frame::PathAck(PathAck::read(reader, true)?),
+            number::PATH_ABANDON => Frame::PathAbandon(PathAbandon::read(reader)?),
+            number::PATH_STATUS_AVAILABLE => Frame::PathStatusAvailable(PathStatus::read(reader)?),
+            number::PATH_STATUS_BACKUP => Frame::PathStatusBackup(PathStatus::read(reader)?),
+            number::PATH_NEW_CONNECTION_ID => {
+                Frame::PathNewConnectionId(PathNewConnectionId::read(reader)?)
+            }
+            number::PATH_RETIRE_CONNECTION_ID => {
+                Frame::PathRetireConnectionId(PathRetireConnectionId::read(reader)?)
+            }
+            number::MAX_PATH_ID => Frame::MaxPathId(read_path_id(reader)?),
+            number::PATHS_BLOCKED => Frame::PathsBlocked(read_path_id(reader)?),
+            number::PATH_CIDS_BLOCKED => Frame::PathCidsBlocked(PathCidsBlocked::read(reader)?),
             _ => Frame::Unknown(UnknownFrame { frame_type, rest: reader.take_rest() }),
         })
     }

@@ -67,6 +67,24 @@ impl Frame<'_> {
                     frequency.reordering_threshold,
                 ],
             ),
+            Frame::PathAck(ack) => ack.encode(sink),
+            Frame::PathAbandon(abandon) => {
+                varints(sink, [frame_type, abandon.path_id.as_varint(), abandon.error_code.0])
+            }
+            Frame::PathStatusAvailable(status) | Frame::PathStatusBackup(status) => {
+                varints(sink, [frame_type, status.path_id.as_varint(), status.sequence_number])
+            }
+            Frame::PathNewConnectionId(new) => new.encode(sink),
+            Frame::PathRetireConnectionId(retire) => {
+                varints(sink, [frame_type, retire.path_id.as_varint(), retire.sequence_number])
+            }
+            Frame::MaxPathId(path_id) | Frame::PathsBlocked(path_id) => {
+                varints(sink, [frame_type, path_id.as_varint()])
+            }
+            Frame::PathCidsBlocked(blocked) => varints(
+                sink,
+                [frame_type, blocked.path_id.as_varint(), blocked.next_sequence_number],
+            ),
             Frame::Unknown(unknown) => {
                 sink.varint(frame_type)?;
                 sink.bytes(unknown.rest)

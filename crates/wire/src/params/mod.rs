@@ -1,5 +1,5 @@
-//! Transport parameters (RFC 9000 s.7.4 and s.18), with those of RFC 9221, RFC 9287, RFC 9368 and
-//! draft-ietf-quic-ack-frequency.
+//! Transport parameters (RFC 9000 s.7.4 and s.18), with those of RFC 9221, RFC 9287, RFC 9368, RFC 10069
+//! and draft-ietf-quic-ack-frequency.
 //!
 //! [`RawParameters`] is the sequence as it came; [`TransportParameters`] is what the known ones mean,
 //! every value within its limits, and what only a server may send only there for a server. Unknown
@@ -18,7 +18,7 @@ pub use value::{
     VersionInformation,
 };
 
-use crate::{ConnectionId, ResetToken, StreamCount, VarInt};
+use crate::{ConnectionId, PathId, ResetToken, StreamCount, VarInt};
 use core::fmt;
 
 /// Transport parameters that an endpoint declares. A parameter that is absent has its default value.
@@ -57,6 +57,9 @@ pub struct TransportParameters<'a> {
     /// It takes ACK_FREQUENCY frames, and delays an acknowledgement by at least so many microseconds
     /// (draft-ietf-quic-ack-frequency). Not over `max_ack_delay`.
     pub min_ack_delay_us: Option<VarInt>,
+    /// It speaks multipath QUIC, and its peer may use path IDs up to this one until a MAX_PATH_ID frame says more
+    /// (RFC 10069 s.2.1). Who declares it uses no connection ID of zero length. Never remembered for 0-RTT.
+    pub initial_max_path_id: Option<PathId>,
     /// The version it chose and those it knows (RFC 9368).
     pub version_information: Option<VersionInformation<'a>>,
     /// Parameters that only a server sends; `None` for a client.
@@ -97,6 +100,7 @@ impl<'a> TransportParameters<'a> {
             max_datagram_frame_size: VarInt::ZERO,
             grease_quic_bit: false,
             min_ack_delay_us: None,
+            initial_max_path_id: None,
             version_information: None,
             server: None,
             unknown: Unknown(RawParameters::EMPTY),

@@ -89,6 +89,8 @@ ids! {
     VERSION_INFORMATION = 0x11, "version_information";
     /// Bytes (RFC 9221).
     MAX_DATAGRAM_FRAME_SIZE = 0x20, "max_datagram_frame_size";
+    /// A path ID (RFC 10069 s.2.1).
+    INITIAL_MAX_PATH_ID = 0x3e, "initial_max_path_id";
     /// There or not (RFC 9287).
     GREASE_QUIC_BIT = 0x2ab2, "grease_quic_bit";
     /// Microseconds (draft-ietf-quic-ack-frequency).

@@ -7,7 +7,7 @@ use super::{
     ServerParameters, TransportParameters, Unknown, VersionInformation,
 };
 use crate::cursor::Reader;
-use crate::{ConnectionId, ResetToken, Side, StreamCount, VarInt};
+use crate::{ConnectionId, PathId, ResetToken, Side, StreamCount, VarInt};
 
 /// Unknown parameters that are held against each other to find one that is there twice. Further
 /// ones are held against these only, so that a long list costs no more than its length.
@@ -141,6 +141,10 @@ impl<'a> TransportParameters<'a> {
             }
             number::GREASE_QUIC_BIT => self.grease_quic_bit = read_flag(value)?,
             number::MIN_ACK_DELAY => self.min_ack_delay_us = Some(read_integer(value)?),
+            number::INITIAL_MAX_PATH_ID => {
+                let id = PathId::from_varint(read_integer(value)?).ok_or(limits)?;
+                self.initial_max_path_id = Some(id);
+            }
             _ => {}
         }
         Ok(())

@@ -91,6 +91,9 @@ impl TransportParameters<'_> {
         if let Some(min_ack_delay) = self.min_ack_delay_us {
             encode_integer(sink, ParameterId::MIN_ACK_DELAY, min_ack_delay)?;
         }
+        if let Some(id) = self.initial_max_path_id {
+            encode_integer(sink, ParameterId::INITIAL_MAX_PATH_ID, id.as_varint())?;
+        }
         if self.disable_active_migration {
             encode_bytes(sink, ParameterId::DISABLE_ACTIVE_MIGRATION, &[])?;
         }

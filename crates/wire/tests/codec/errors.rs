@@ -74,12 +74,12 @@ fn padding_is_counted_in_one_piece() {
 
 #[test]
 fn an_unknown_type_is_for_the_extension() {
-    // PING, an extension's frame (type 0x3e7a, one integer), PING.
-    let payload = hex("017e7a4a0101");
+    // PING, an extension's frame (type 0x2f5a, one integer), PING.
+    let payload = hex("016f5a4a0101");
     let mut frames = Frames::new(&payload).unwrap();
     assert_eq!(frames.next(), Some(Ok(Frame::Ping)));
     let Some(Ok(Frame::Unknown(unknown))) = frames.next() else { panic!("not unknown") };
-    assert_eq!((unknown.frame_type.0.get(), unknown.rest), (0x3e7a, &payload[3..]));
+    assert_eq!((unknown.frame_type.0.get(), unknown.rest), (0x2f5a, &payload[3..]));
     assert_eq!(unknown.error().code(), Code::FRAME_ENCODING_ERROR);
     assert_eq!(frames.next(), None, "nobody knows where it ends");
     frames.resume(&unknown.rest[2..]);
@@ -91,7 +91,7 @@ fn an_unknown_type_is_for_the_extension() {
 #[test]
 fn what_is_allowed_where() {
     // (types, packets, [ack-eliciting, in flight, probing, flow controlled])
-    let rows: [(&[u64], &str, &str); 18] = [
+    let rows: [(&[u64], &str, &str); 20] = [
         (&[0x00], "IH01", "_fp_"),
         (&[0x01], "IH01", "af__"),
         (&[0x02, 0x03], "IH_1", "____"),
@@ -110,6 +110,8 @@ fn what_is_allowed_where() {
         (&[0x1e], "___1", "af__"),
         (&[0x30, 0x31], "__01", "af__"),
         (&[0x1f, 0xaf], "___1", "af__"),
+        (&[0x3e, 0x3f], "___1", "____"),
+        (&[0x3e75, 0x3e76, 0x3e77, 0x3e78, 0x3e79, 0x3e7a, 0x3e7b, 0x3e7c], "___1", "af__"),
     ];
     let packets =
         [PacketType::Initial, PacketType::Handshake, PacketType::ZeroRtt, PacketType::OneRtt];
@@ -137,7 +139,7 @@ fn what_is_allowed_where() {
     }
     let all = (0..0x1_0000).filter(|n| FrameType(VarInt::from_u32(*n)).is_known()).count();
     assert_eq!(all, known, "each known type is in a row");
-    let extension = FrameType(VarInt::from_u32(0x3e75));
+    let extension = FrameType(VarInt::from_u32(0x2f5a));
     assert!(extension.is_ack_eliciting() && extension.is_in_flight());
     assert_eq!(extension.allowed_in(PacketType::Initial), None);
 }

@@ -3,6 +3,7 @@
 
 mod errors;
 mod foreign;
+mod multipath;
 mod parameters;
 mod random;
 mod rfc;

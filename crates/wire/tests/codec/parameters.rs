@@ -8,7 +8,9 @@ use equic_wire::params::{
     ParameterErrorKind, ParameterId, PreferredAddress, RawParameter, RawParameters,
     TransportParameters, VersionInformation,
 };
-use equic_wire::{ConnectionId, ResetToken, Side, TransportErrorCode, VarInt, Version, Writer};
+use equic_wire::{
+    ConnectionId, PathId, ResetToken, Side, TransportErrorCode, VarInt, Version, Writer,
+};
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
@@ -61,6 +63,8 @@ fn any_legal_set_comes_back() {
         set.grease_quic_bit = grease;
         let delay = u64::from(counts.3) * 1000;
         set.min_ack_delay_us = optional.then(|| number(delay.min(integers[0].get())));
+        let path_id = PathId::new(u32::from_be_bytes(list[4..8].try_into().unwrap()));
+        set.initial_max_path_id = migration.then_some(path_id);
         let chosen = Version(u32::from_be_bytes(list[..4].try_into().unwrap()));
         let available = Versions::new(&list).expect("whole versions");
         let information = VersionInformation::new(chosen, available);
@@ -141,6 +145,8 @@ fn what_is_not_legal_is_refused() {
         ("11080000000100000000", Side::Client, id(ParameterId::VERSION_INFORMATION), Value),
         ("1108000000016b3343cf", Side::Client, id(ParameterId::VERSION_INFORMATION), Value),
         ("c0000000ff04de1b0480030d40", Side::Client, id(ParameterId::MIN_ACK_DELAY), Value),
+        ("3e08c000000100000000", Side::Client, id(ParameterId::INITIAL_MAX_PATH_ID), Value),
+        ("3e024001ff", Side::Client, None, Truncated),
         ("0000", Side::Client, id(ParameterId::ORIGINAL_DESTINATION_CONNECTION_ID), FromClient),
         ("1000", Side::Client, id(ParameterId::RETRY_SOURCE_CONNECTION_ID), FromClient),
         ("020f", Side::Server, id(ParameterId::STATELESS_RESET_TOKEN), Truncated),
@@ -190,10 +196,10 @@ fn preferred_addresses() {
 
 #[test]
 fn unknown_parameters_are_skipped_and_kept() {
-    let bytes = client_with("3e0105c00000000000700f026162");
+    let bytes = client_with("3c0105c00000000000700f026162");
     let parameters = TransportParameters::parse(&bytes, Side::Client).expect("it is legal");
     let unknown: Vec<_> = parameters.unknown().map(|p| (p.id.0.get(), p.value)).collect();
-    assert_eq!(unknown, [(0x3e, &[5][..]), (0x700f, &b"ab"[..])]);
+    assert_eq!(unknown, [(0x3c, &[5][..]), (0x700f, &b"ab"[..])]);
     let defaults = TransportParameters::client(ConnectionId::new(&[1, 2, 3, 4]).unwrap());
     assert_ne!(parameters, defaults, "the unknown ones count");
     assert_eq!(parameters.max_udp_payload_size.get().get(), 65_527);

@@ -11,7 +11,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore, SeedableRng};
 
 /// Valid frames to start from: each a whole payload.
-const PAYLOADS: [&str; 9] = [
+const PAYLOADS: [&str; 11] = [
     "011f1e0000000000",
     "0241f40a0203010540640701",
     "03404543e801020304050680011170",
@@ -21,6 +21,8 @@ const PAYLOADS: [&str; 9] = [
     "18050204deadbeef000102030405060708090a0b0c0d0e0f19041a31323334353637381b3837363534333231",
     "1c0a06036261641d410003627965",
     "40af0102800061a8033103616263307a7a7a",
+    "3e02144064010301003fc0000000ffffffff05000000030140407e75033e7e760140407e77014041",
+    "7e7805020103c0ffee5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a7e794100077e7a087e7b087e7c090a",
 ];
 
 /// Valid parameters to start from, of a server (those with an original_destination_connection_id) or a
@@ -28,7 +30,7 @@ const PAYLOADS: [&str; 9] = [
 const PARAMETERS: [&str; 4] = [
     "00083132333435363738010480007530030245c0040481000000080240640f043132333410000210000000000000000000000000000000001b06677265617365",
     "0f000504801000000604801000000704801000000901030a01050b0240640c000e0108c0000000ff04de1b0243e8",
-    "0f0131110c000000016b3343cf0000000120048000ffff6ab2003e0102",
+    "0f0131110c000000016b3343cf0000000120048000ffff6ab2003e01023c0102",
     "00000f04313233340d2dc000020101bb0000000000000000000000000000000000000461626364000102030405060708090a0b0c0d0e0f",
 ];
 
@@ -64,7 +66,7 @@ fn input(rng: &mut StdRng, valid: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// Prints the input that breaks the law.
-fn hold(law: fn(&[u8]), seed: u64, default_cases: u32, valid: &[Vec<u8>]) {
+fn hold(law: Law, seed: u64, default_cases: u32, valid: &[Vec<u8>]) {
     let mut rng = StdRng::seed_from_u64(seed);
     for index in 0..cases(default_cases) {
         let bytes = input(&mut rng, valid);
@@ -92,6 +94,27 @@ fn payloads() {
 #[test]
 fn parameters() {
     hold(laws::transport_parameters, seed(), 100_000, &PARAMETERS.map(hex));
+}
+
+/// What must hold for any bytes.
+type Law = fn(&[u8]);
+
+/// Plays the inputs that the fuzz targets start from.
+#[test]
+fn seeds_of_the_fuzz_targets() {
+    let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds");
+    let targets: [(&str, Law); 2] =
+        [("wire_frames", laws::frames), ("wire_transport_parameters", laws::transport_parameters)];
+    for (target, law) in targets {
+        let folder = std::fs::read_dir(format!("{seeds}/{target}")).expect("it is in the tree");
+        let mut played = 0;
+        for entry in folder {
+            let input = std::fs::read(entry.expect("it can be listed").path());
+            law(&input.expect("it can be read"));
+            played += 1;
+        }
+        assert!(played >= 2, "{target}: {played}");
+    }
 }
 
 #[test]

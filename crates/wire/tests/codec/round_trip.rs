@@ -4,15 +4,16 @@ use crate::support::strategies::*;
 use crate::support::{check, laws};
 use equic_wire::frame::{
     AckFrequency, ConnectionClose, Crypto, DatagramFrame, Frame, FrameErrorKind, FrameType, Frames,
-    NewConnectionId, NewToken, ResetStream, StopSending, Stream, StreamLimit, UnknownFrame,
-    write_ack,
+    NewConnectionId, NewToken, PathAbandon, PathAck, PathCidsBlocked, PathNewConnectionId,
+    PathRetireConnectionId, PathStatus, ResetStream, StopSending, Stream, StreamLimit,
+    UnknownFrame, write_ack, write_path_ack,
 };
 use equic_wire::packet::{
     Datagram, LongHeader, Packet, PacketError, ParseOptions, Retry, ShortHeader, VersionNegotiation,
 };
 use equic_wire::{
-    PacketNumber, PacketNumberLen, Reader, Side, StreamId, TransportErrorCode, VarInt, VarIntLen,
-    Version, Writer,
+    PacketNumber, PacketNumberLen, PathId, Reader, Side, StreamId, TransportErrorCode, VarInt,
+    VarIntLen, Version, Writer,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -108,6 +109,27 @@ fn frames_without_data() {
 }
 
 #[test]
+fn frames_of_paths() {
+    check((any::<u32>(), varint()), |(path_id, number)| {
+        let path_id = PathId::new(path_id);
+        let status = PathStatus { path_id, sequence_number: number };
+        let frames = [
+            Frame::PathAbandon(PathAbandon { path_id, error_code: TransportErrorCode(number) }),
+            Frame::PathStatusAvailable(status),
+            Frame::PathStatusBackup(status),
+            Frame::PathRetireConnectionId(PathRetireConnectionId {
+                path_id,
+                sequence_number: number,
+            }),
+            Frame::MaxPathId(path_id),
+            Frame::PathsBlocked(path_id),
+            Frame::PathCidsBlocked(PathCidsBlocked { path_id, next_sequence_number: number }),
+        ];
+        frames.iter().for_each(law_of_frame);
+    });
+}
+
+#[test]
 fn frames_with_data() {
     check((stream_id(), varint(), varint(), bytes(0..=70), any::<bool>()), |input| {
         let (stream_id, a, b, data, flag) = input;
@@ -161,6 +183,8 @@ fn new_connection_ids() {
         assert_eq!(new.is_some(), !id.is_empty() && prior_to <= sequence);
         if let Some(new) = new {
             law_of_frame(&Frame::NewConnectionId(new));
+            let path_id = PathId::new(u32::from_be_bytes([token.0[0], token.0[1], 0, 7]));
+            law_of_frame(&Frame::PathNewConnectionId(PathNewConnectionId { path_id, new }));
         }
     });
 }
@@ -179,6 +203,17 @@ fn acks_hold_as_many_ranges_as_fit() {
         assert!(ack.ranges().eq(ranges.iter().copied()));
         assert_eq!((ack.raw_delay(), ack.ecn()), (delay, ecn));
         law_of_frame(&frame);
+        // The same for a path.
+        let path_id = PathId::new(room as u32);
+        law_of_frame(&Frame::PathAck(PathAck { path_id, ack }));
+        let bytes = writer.written().to_vec();
+        let mut path_buffer = vec![0; 4096];
+        let mut path_writer = Writer::new(&mut path_buffer);
+        let all_of_path =
+            write_path_ack(&mut path_writer, path_id, ranges.iter().copied(), delay, ecn);
+        assert_eq!(all_of_path.expect("it fits").ranges, ranges.len());
+        let head = 1 + path_id.as_varint().encoded_len();
+        assert_eq!(path_writer.written()[head..], bytes[1..]);
 
         let mut less = vec![0; room];
         let mut writer = Writer::new(&mut less);

@@ -1,7 +1,7 @@
 //! Laws that hold for any bytes: they parse or they do not, and a value that was parsed, written and parsed
 //! again is the same. The fuzz targets hold the same laws.
 
-use equic_wire::frame::{Frame, Frames, write_ack};
+use equic_wire::frame::{Frame, Frames, PathAck, write_ack, write_path_ack};
 use equic_wire::packet::{
     Datagram, LongHeader, LongPacket, Packet, ParseOptions, Retry, ShortHeader, ShortPacket,
     VersionNegotiation,
@@ -147,6 +147,19 @@ fn rewrite_frame(frame: &Frame<'_>) {
     let short = buffer.len() - 1;
     let mut writer = Writer::new(&mut buffer[..short]);
     assert!(frame.write(&mut writer).is_err() && writer.position() == 0, "all or nothing");
+    if let Frame::PathAck(PathAck { path_id, ack }) = frame {
+        let mut buffer = vec![0; frame.encoded_len()];
+        let mut writer = Writer::new(&mut buffer);
+        let written =
+            write_path_ack(&mut writer, *path_id, ack.ranges(), ack.raw_delay(), ack.ecn());
+        let written = written.expect("no longer than before");
+        assert_eq!(written.ranges as u64, ack.range_count());
+        let Some(Ok(Frame::PathAck(again))) = Frames::new(writer.written()).unwrap().next() else {
+            panic!("not a PATH_ACK")
+        };
+        assert!(again.path_id == *path_id && again.ack.ranges().eq(ack.ranges()));
+        assert_eq!((again.ack.raw_delay(), again.ack.ecn()), (ack.raw_delay(), ack.ecn()));
+    }
     if let Frame::Ack(ack) = frame {
         assert_eq!(ack.ranges().count() as u64, ack.range_count());
         let mut buffer = vec![0; frame.encoded_len()];

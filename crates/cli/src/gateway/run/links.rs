@@ -1,62 +1,36 @@
 //! What happens to interfaces, as the kernel tells it: rtnetlink(7), group RTMGRP_LINK.
 //!
-//! A message says that it is time to look, and which interfaces have gone. What there is now is asked
-//! elsewhere, so a message that is lost (ENOBUFS) or says more than this reads does no harm.
+//! A message says that it is time to look, and which interfaces have gone.
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use nix::libc;
-use nix::sys::socket::{
-    AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recvfrom, socket,
-};
-use tokio::io::unix::AsyncFd;
+
+use crate::netlink::Listener;
 
 /// Size of nlmsghdr (netlink(7)) and of ifinfomsg (rtnetlink(7)).
 const HEADER: usize = 16;
 const INTERFACE: usize = 16;
-/// Greatest number of messages that are read at a time: the rest waits for the next one.
-const MOST: usize = 10_000;
 
 /// A socket that hears of interfaces of this network namespace. Takes no privilege.
-pub(super) struct Links {
-    socket: AsyncFd<OwnedFd>,
-}
+pub(super) struct Links(Listener);
 
 impl Links {
     /// Listens from now on; inside a runtime.
     pub(super) fn open() -> io::Result<Links> {
-        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-        let netlink = AddressFamily::Netlink;
-        let socket = socket(netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
-        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, libc::RTMGRP_LINK as u32))?;
-        // SAFETY: an OwnedFd owns its descriptor, and the one in AsyncFd is neither replaced nor closed.
-        Ok(Links { socket: unsafe { AsyncFd::register(socket) }? })
+        Listener::open(libc::RTMGRP_LINK).map(Links)
     }
 
     /// Waits until there is something to [`Links::hear`].
     pub(super) async fn ready(&self) {
-        match self.socket.readable().await {
-            // Before reading, and all is read: what comes in between makes it ready again.
-            Ok(mut guard) => guard.clear_ready(),
-            Err(_) => std::future::pending().await,
-        }
+        self.0.ready().await;
     }
 
     /// Reads what there is: numbers of interfaces that have gone since the last time.
     pub(super) fn hear(&self) -> BTreeSet<u32> {
-        let (mut gone, mut buffer) = (BTreeSet::new(), vec![0; 32 << 10]);
-        for _ in 0..MOST {
-            match recvfrom::<NetlinkAddr>(self.socket.get_ref().as_raw_fd(), &mut buffer) {
-                // Number 0 is the kernel.
-                Ok((length, Some(from))) if from.pid() == 0 => {
-                    gone.extend(vanished(&buffer[..length.min(buffer.len())]));
-                }
-                Ok(_) | Err(nix::Error::ENOBUFS | nix::Error::EINTR) => {}
-                Err(_) => break,
-            }
-        }
+        let mut gone = BTreeSet::new();
+        self.0.hear(|messages| gone.extend(vanished(messages)));
         gone
     }
 }

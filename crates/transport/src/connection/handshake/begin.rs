@@ -179,6 +179,7 @@ impl Connection {
         remote: SocketAddr,
         mut rng: StdRng,
     ) -> Connection {
+        let config = TransportConfig::of_connection(config);
         let seed = rng.random();
         let origin = if ids.validated { AddressOrigin::Known } else { AddressOrigin::Claimed };
         let path = Path::new(now, PathKey(0), (remote, None), &config, seed, origin);
@@ -201,6 +202,7 @@ impl Connection {
             forgeries: Forgeries::default(),
             streams: Streams::new(side, config.streams.clone()),
             paths: Paths::new(path),
+            multipath: None,
             preferred_address: None,
             preferred: None,
             ids: ConnectionIds::new(ids.scid, ids.remote, ids.original, ids.source),

@@ -1,7 +1,7 @@
 //! Transport parameters (RFC 9000 s.7.4, s.18).
 
 use equic_wire::params::{MaxAckDelay, TransportParameters};
-use equic_wire::{Side, StreamCount, TransportErrorCode, VarInt, Writer};
+use equic_wire::{PathId, Side, StreamCount, TransportErrorCode, VarInt, Writer};
 
 use super::ACTIVE_IDS;
 use crate::Timestamp;
@@ -10,7 +10,7 @@ use crate::connection::config::TransportConfig;
 use crate::connection::datagrams::Datagrams;
 use crate::connection::peer::Peer;
 use crate::connection::space::SpaceId;
-use crate::connection::{Connection, early};
+use crate::connection::{Connection, early, multipath};
 use crate::operation::Operation;
 
 impl Connection {
@@ -63,6 +63,9 @@ impl Connection {
         #[cfg(feature = "qlog")]
         self.log_parameters(&parameters);
         self.peer = Some(Peer::new(&parameters));
+        if !self.agree_on_paths(now, &parameters) {
+            return;
+        }
         self.tell_parameters(&bytes);
     }
 }
@@ -95,6 +98,9 @@ pub(super) fn declare(
         parameters.active_connection_id_limit = limit;
     }
     parameters.grease_quic_bit = config.grease;
+    // RFC 10069 s.2.1: one path is none of its business.
+    let paths = u32::try_from(multipath::most(config.max_paths)).unwrap_or(0);
+    parameters.initial_max_path_id = paths.checked_sub(1).filter(|max| *max > 0).map(PathId::new);
     let mut bytes = vec![0; parameters.encoded_len()];
     let mut writer = Writer::new(&mut bytes);
     // It has exactly the length it asked for.

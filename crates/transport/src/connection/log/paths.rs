@@ -88,8 +88,12 @@ fn one_path(connection: &Connection, log: &mut Log, path: &Path, active: bool) {
 fn migration(connection: &Connection, log: &mut Log, active: PathKey) {
     let validated = connection.path().is_validated();
     let before = log.known.active.replace(active);
+    // Another path ID's path is none that the peer or we have moved to.
+    let id = connection.path().id();
+    let moved = |before| connection.paths.get(before).is_none_or(|path| path.id() == id);
     if let Some(before) = before
         && before != active
+        && moved(before)
     {
         let old = log.known.migration.take();
         if old == Some("migration_started") {

@@ -203,8 +203,8 @@ fn a_window_full_of_frames_of_brought_hooks_is_not_used() {
 #[test]
 fn probe_timeouts_count_until_something_is_heard() {
     let mut path = path();
-    path.on_probe_timeout();
-    path.on_probe_timeout();
+    path.on_probe_timeout(Timestamp::START);
+    path.on_probe_timeout(Timestamp::START);
     assert_eq!(path.backoff().count(), 2);
     path.restart_backoff();
     assert_eq!(path.backoff().count(), 0);

@@ -89,6 +89,11 @@ impl Validation {
         self.challenge = Some(Challenge { data, until, due: true, again: None, sent: 0 });
     }
 
+    /// Nothing is asked or answered any more.
+    pub(super) fn stop(&mut self) {
+        (self.challenge, self.response) = (None, None);
+    }
+
     /// True if an answer is awaited, or a challenge is to be sent.
     fn is_asking(&self) -> bool {
         self.challenge.is_some()
@@ -169,8 +174,8 @@ impl Path {
         self.validation.on_proof();
     }
 
-    /// A datagram of so many bytes came from the path's address.
-    pub(in crate::connection) fn on_datagram_received(&mut self, bytes: usize) {
+    /// So many bytes came from the path's address: three times as many may be sent there (RFC 9000 s.8.1).
+    pub(super) fn on_credit(&mut self, bytes: usize) {
         self.validation.on_received(bytes);
     }
 

@@ -35,7 +35,7 @@ pub(super) struct Attacker {
     /// Has the keys; what it sends by itself is sent when asked for alone.
     pub own: Connection,
     victim: Connection,
-    now: Timestamp,
+    pub(super) now: Timestamp,
     /// True if the attacker processes what the victim sends; if not it acknowledges nothing either.
     pub listens: bool,
     /// Datagrams that the victim sent, and their bytes.
@@ -96,8 +96,12 @@ impl Attacker {
     /// Hands the victim a datagram and takes its answers.
     pub(super) fn deliver(&mut self, datagram: &mut [u8]) {
         let remote = if self.own.side() == Side::Client { CLIENT } else { SERVER };
-        let arrival =
-            Arrival { remote: remote.parse().unwrap(), local: None, ecn: EcnCodepoint::NotEct };
+        self.deliver_from(remote.parse().unwrap(), datagram);
+    }
+
+    /// As [`Attacker::deliver`], from an address of its choice.
+    pub(super) fn deliver_from(&mut self, remote: SocketAddr, datagram: &mut [u8]) {
+        let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
         self.victim.handle_datagram(self.now, arrival, datagram);
         self.pump();
     }
@@ -178,7 +182,7 @@ impl Connection {
     pub(super) fn forge(&mut self, id: SpaceId, payload: &[u8]) -> Vec<u8> {
         let mut buffer = vec![0; 2000];
         let mut writer = Writer::new(&mut buffer);
-        let (number, key) = (self.spaces[id].numbers.next(), self.path().key());
+        let (number, key) = (self.spaces[id].numbers.next(), self.path_of(id).key());
         self.space(id).numbers.take(number);
         let pad = if id == SpaceId::Initial { Padding::to(1200) } else { Padding::NONE };
         let open = self.begin_packet(MayBeAttached, (id, number), key, &mut writer, pad);

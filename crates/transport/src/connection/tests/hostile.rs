@@ -2,10 +2,10 @@
 //! to stay, what is sent stays in proportion, and the connection goes on or ends with the right error.
 
 use equic_wire::frame::{
-    AckRange, Crypto, Frame, NewConnectionId, ResetStream, StopSending, Stream, StreamLimit,
-    write_ack,
+    AckRange, Crypto, Frame, NewConnectionId, PathNewConnectionId, ResetStream, StopSending,
+    Stream, StreamLimit, write_ack,
 };
-use equic_wire::{PacketNumber, ResetToken, StreamCount, Writer};
+use equic_wire::{PacketNumber, PathId, ResetToken, StreamCount, Writer};
 
 use super::attacker::Attacker;
 use super::*;
@@ -447,4 +447,32 @@ fn datagrams_that_nobody_can_open() {
     assert!(attacker.victim().stats().packets_dropped >= 5000);
     assert!(attacker.victim().memory() <= before + 1024);
     attacker.assert_open();
+}
+
+/// RFC 10069 s.2: nobody may use its frames unless both endpoints have declared initial_max_path_id, and we do not.
+#[test]
+fn frames_of_multipath_that_was_not_negotiated() {
+    let payloads: [&[u8]; 9] = [
+        &[0x3e, 0, 0, 0, 0, 0],
+        &[0x3f, 0, 0, 0, 0, 0, 0, 0, 0],
+        &[0x7e, 0x75, 0, 0],
+        &[0x7e, 0x76, 0, 0],
+        &[0x7e, 0x77, 0, 0],
+        &[0x7e, 0x79, 0, 0],
+        &[0x7e, 0x7a, 1],
+        &[0x7e, 0x7b, 0],
+        &[0x7e, 0x7c, 0, 1],
+    ];
+    let token = ResetToken([7; ResetToken::LEN]);
+    let id = ConnectionId::new(&[9; 8]).unwrap();
+    let new = NewConnectionId::new(varint(0), varint(0), id, token).unwrap();
+    let new = PathNewConnectionId { path_id: PathId::new(1), new };
+    for payload in payloads {
+        let mut attacker = Attacker::new(1);
+        attacker.send_raw(SpaceId::DATA, payload);
+        attacker.assert_closed(TransportErrorCode::FRAME_ENCODING_ERROR);
+    }
+    let mut attacker = Attacker::new(1);
+    attacker.send(&[Frame::PathNewConnectionId(new)]);
+    attacker.assert_closed(TransportErrorCode::FRAME_ENCODING_ERROR);
 }

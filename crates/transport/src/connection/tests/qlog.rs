@@ -15,7 +15,7 @@ use crate::qlog::{FileHeader, JsonSeq, ReferenceTime, Trace, schema};
 
 /// A file that can be read while it is written.
 #[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Shared(Arc<Mutex<Vec<u8>>>);
 
 impl Shared {
     fn bytes(&self) -> Vec<u8> {
@@ -35,7 +35,7 @@ impl Write for Shared {
 }
 
 /// Has a connection logged as JSON and as text.
-fn log(connection: &mut Connection, json: Shared, text: Shared) {
+pub(super) fn log(connection: &mut Connection, json: Shared, text: Shared) {
     let header = FileHeader {
         title: Some("a test".into()),
         vantage_name: None,
@@ -73,7 +73,7 @@ fn log_both(network: &mut Network) -> [(Shared, Shared); 2] {
 }
 
 /// The events of a file, each checked.
-fn events(file: &Shared) -> Vec<Value> {
+pub(super) fn events(file: &Shared) -> Vec<Value> {
     let mut records = schema::records(&file.bytes()).unwrap();
     schema::check_header(&records[0]).unwrap();
     records.remove(0);
@@ -87,7 +87,7 @@ fn events(file: &Shared) -> Vec<Value> {
     records
 }
 
-fn named<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
+pub(super) fn named<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
     let name = format!("quic:{name}");
     events.iter().filter(|event| event["name"] == name.as_str()).map(|one| &one["data"]).collect()
 }

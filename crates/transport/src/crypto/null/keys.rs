@@ -52,6 +52,11 @@ impl NullKey {
         NullKey(a ^ b)
     }
 
+    /// The key for packets of a path other than path 0 (RFC 10069 s.2.4). On path 0 the path ID changes nothing.
+    fn for_path(self, path: u32) -> NullKey {
+        if path == 0 { self } else { NullKey(mix(self.0 ^ u64::from(path), P3)) }
+    }
+
     /// Checksum at the end of the packet with this number, header and payload.
     pub fn tag(self, number: u64, header: &[u8], payload: &[u8]) -> [u8; TAG_LEN] {
         let sums = sum(mix(self.0 ^ number, P2), header, payload);
@@ -132,6 +137,16 @@ impl PacketKey for NullKey {
         Ok(Tag::from(&self.tag(number, header, payload)[..]))
     }
 
+    fn encrypt_in_place_for_path(
+        &self,
+        path: u32,
+        number: u64,
+        header: &[u8],
+        payload: &mut [u8],
+    ) -> Result<Tag, Error> {
+        self.for_path(path).encrypt_in_place(number, header, payload)
+    }
+
     fn decrypt_in_place<'a>(
         &self,
         number: u64,
@@ -141,6 +156,16 @@ impl PacketKey for NullKey {
         let payload: &'a [u8] = payload;
         let (plain, tag) = payload.split_last_chunk::<TAG_LEN>().ok_or(Error::DecryptError)?;
         if self.tag(number, header, plain) == *tag { Ok(plain) } else { Err(Error::DecryptError) }
+    }
+
+    fn decrypt_in_place_for_path<'a>(
+        &self,
+        path: u32,
+        number: u64,
+        header: &[u8],
+        payload: &'a mut [u8],
+    ) -> Result<&'a [u8], Error> {
+        self.for_path(path).decrypt_in_place(number, header, payload)
     }
 
     fn tag_len(&self) -> usize {

@@ -31,6 +31,26 @@ fn every_bit_counts() {
 }
 
 #[test]
+fn keys_are_of_one_path() {
+    use rustls::quic::PacketKey;
+    let key = NullKey::new(Level::OneRtt(0), Side::Client);
+    let seal = |path| {
+        let mut packet = vec![3; 40];
+        let tag = key.encrypt_in_place_for_path(path, 5, &[1], &mut packet).unwrap();
+        packet.extend_from_slice(tag.as_ref());
+        packet
+    };
+    for sent in 0..3 {
+        for path in 0..3 {
+            let mut packet = seal(sent);
+            let opened = key.decrypt_in_place_for_path(path, 5, &[1], &mut packet);
+            assert_eq!(opened.is_ok(), sent == path, "of path {sent}, as of path {path}");
+        }
+    }
+    assert!(key.decrypt_in_place(5, &[1], &mut seal(0)).is_ok(), "path 0 is as without paths");
+}
+
+#[test]
 fn keys_are_of_one_level_and_sender() {
     let id = |byte| ConnectionId::cut(&[byte; 8]);
     let levels = [

@@ -1,7 +1,7 @@
 //! Headers and frames (quic-events s.8).
 
-use equic_wire::frame::{Ack, AckRange, ConnectionClose, Frame, FrameType};
-use equic_wire::{StreamId, Version};
+use equic_wire::frame::{Ack, AckRange, ConnectionClose, Frame, FrameType, NewConnectionId};
+use equic_wire::{PathId, StreamId, Version};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use super::{Hex, One, millis, names, optional, raw};
@@ -150,6 +150,16 @@ fn name(frame: &Frame<'_>) -> &'static str {
         // Of draft-ietf-quic-ack-frequency, which defines no names; `$QuicFrame` is open.
         Frame::AckFrequency(_) => "ack_frequency",
         Frame::ImmediateAck => "immediate_ack",
+        // Of RFC 10069, likewise.
+        Frame::PathAck(_) => "path_ack",
+        Frame::PathAbandon(_) => "path_abandon",
+        Frame::PathStatusAvailable(_) => "path_status_available",
+        Frame::PathStatusBackup(_) => "path_status_backup",
+        Frame::PathNewConnectionId(_) => "path_new_connection_id",
+        Frame::PathRetireConnectionId(_) => "path_retire_connection_id",
+        Frame::MaxPathId(_) => "max_path_id",
+        Frame::PathsBlocked(_) => "paths_blocked",
+        Frame::PathCidsBlocked(_) => "path_cids_blocked",
         Frame::Unknown(_) => "unknown",
     }
 }
@@ -195,14 +205,7 @@ fn fields<M: SerializeMap>(map: &mut M, frame: &Frame<'_>, exponent: u8) -> Resu
             map.serialize_entry("stream_type", names::direction(*direction))?;
             map.serialize_entry("limit", &count.get())
         }
-        Frame::NewConnectionId(new) => {
-            let id = new.connection_id();
-            map.serialize_entry("sequence_number", &new.sequence_number().get())?;
-            map.serialize_entry("retire_prior_to", &new.retire_prior_to().get())?;
-            map.serialize_entry("connection_id_length", &id.len())?;
-            // Without its reset token: whoever has that can end the connection.
-            map.serialize_entry("connection_id", &Hex(id.as_bytes()))
-        }
+        Frame::NewConnectionId(new) => new_connection_id(map, new),
         Frame::RetireConnectionId(sequence) => {
             map.serialize_entry("sequence_number", &sequence.get())
         }
@@ -222,7 +225,64 @@ fn fields<M: SerializeMap>(map: &mut M, frame: &Frame<'_>, exponent: u8) -> Resu
         Frame::Unknown(unknown) => {
             map.serialize_entry("frame_type_bytes", &unknown.frame_type.0.get())
         }
+        Frame::PathAck(_)
+        | Frame::PathAbandon(_)
+        | Frame::PathStatusAvailable(_)
+        | Frame::PathStatusBackup(_)
+        | Frame::PathNewConnectionId(_)
+        | Frame::PathRetireConnectionId(_)
+        | Frame::MaxPathId(_)
+        | Frame::PathsBlocked(_)
+        | Frame::PathCidsBlocked(_) => multipath(map, frame, exponent),
     }
+}
+
+/// Fields of the frames of RFC 10069, as its figures name them.
+fn multipath<M: SerializeMap>(
+    map: &mut M,
+    frame: &Frame<'_>,
+    exponent: u8,
+) -> Result<(), M::Error> {
+    let path = |map: &mut M, id: PathId| map.serialize_entry("path_id", &id.get());
+    match frame {
+        Frame::PathAck(of_path) => {
+            path(map, of_path.path_id)?;
+            ack(map, &of_path.ack, exponent)
+        }
+        Frame::PathAbandon(abandon) => {
+            path(map, abandon.path_id)?;
+            map.serialize_entry("error_code", &abandon.error_code.0.get())
+        }
+        Frame::PathStatusAvailable(status) | Frame::PathStatusBackup(status) => {
+            path(map, status.path_id)?;
+            map.serialize_entry("path_status_sequence_number", &status.sequence_number.get())
+        }
+        Frame::PathNewConnectionId(of_path) => {
+            path(map, of_path.path_id)?;
+            new_connection_id(map, &of_path.new)
+        }
+        Frame::PathRetireConnectionId(retire) => {
+            path(map, retire.path_id)?;
+            map.serialize_entry("sequence_number", &retire.sequence_number.get())
+        }
+        Frame::MaxPathId(id) | Frame::PathsBlocked(id) => {
+            map.serialize_entry("maximum_path_id", &id.get())
+        }
+        Frame::PathCidsBlocked(blocked) => {
+            path(map, blocked.path_id)?;
+            map.serialize_entry("next_sequence_number", &blocked.next_sequence_number.get())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn new_connection_id<M: SerializeMap>(map: &mut M, new: &NewConnectionId) -> Result<(), M::Error> {
+    let id = new.connection_id();
+    map.serialize_entry("sequence_number", &new.sequence_number().get())?;
+    map.serialize_entry("retire_prior_to", &new.retire_prior_to().get())?;
+    map.serialize_entry("connection_id_length", &id.len())?;
+    // Without its reset token: whoever has that can end the connection.
+    map.serialize_entry("connection_id", &Hex(id.as_bytes()))
 }
 
 /// The names of application errors are the application's.

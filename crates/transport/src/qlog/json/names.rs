@@ -128,10 +128,14 @@ pub(super) fn key_trigger(change: KeyChange) -> &'static str {
     }
 }
 
-/// `$TransportError` or `CryptoError`; none: unknown.
+/// `$TransportError` or `CryptoError`; none: unknown, or of a document for which the draft has no name.
 pub(super) fn transport_error(code: TransportErrorCode) -> Option<String> {
     match code {
-        TransportErrorCode::VERSION_NEGOTIATION_ERROR => None,
+        TransportErrorCode::VERSION_NEGOTIATION_ERROR
+        | TransportErrorCode::APPLICATION_ABANDON_PATH
+        | TransportErrorCode::PATH_RESOURCE_LIMIT_REACHED
+        | TransportErrorCode::PATH_UNSTABLE_OR_POOR
+        | TransportErrorCode::NO_CID_AVAILABLE_FOR_PATH => None,
         _ => match code.tls_alert() {
             Some(alert) => Some(format!("crypto_error_0x1{alert:02x}")),
             None => code.name().map(str::to_ascii_lowercase),

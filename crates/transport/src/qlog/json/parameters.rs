@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use equic_wire::params::{PreferredAddress, TransportParameters};
-use equic_wire::{ConnectionId, Version};
+use equic_wire::{ConnectionId, PathId, Version};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use super::{Hex, One, optional};
@@ -41,6 +41,8 @@ pub(super) fn transport_parameters<M: SerializeMap>(
     map.serialize_entry("initial_max_streams_uni", &p.initial_max_streams_uni.get())?;
     map.serialize_entry("max_datagram_frame_size", &p.max_datagram_frame_size.get())?;
     map.serialize_entry("grease_quic_bit", &p.grease_quic_bit)?;
+    // Of RFC 10069, for which the draft has no field; `QUICParametersSet` is open.
+    optional(map, "initial_max_path_id", p.initial_max_path_id.map(PathId::get))?;
     map.serialize_entry("unknown_parameters", &Unknown(p))
 }
 

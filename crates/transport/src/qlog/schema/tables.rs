@@ -72,6 +72,7 @@ pub(super) const MAPS: &[(&str, &[&str])] = &[
         "?initial_max_stream_data_uni: u64", "?initial_max_streams_bidi: u64",
         "?initial_max_streams_uni: u64", "?unknown_parameters: [UnknownParameter]",
         "?max_datagram_frame_size: u64", "?grease_quic_bit: bool", "?reset_stream_at: bool",
+        "?initial_max_path_id: u32",
     ]),
     ("packet_sent", &[
         "header: PacketHeader", "?frames: [Frame]", "?raw: RawInfo",
@@ -185,6 +186,22 @@ pub(super) const FRAMES: &[(&str, &[&str])] = &[
         "reordering_threshold: u64",
     ]),
     ("immediate_ack", &[]),
+    // And those of RFC 10069.
+    ("path_ack", &[
+        "path_id: u32", "?ack_delay: float", "?acked_ranges: [+AckRange]", "?ect1: u64", "?ect0: u64",
+        "?ce: u64",
+    ]),
+    ("path_abandon", &["path_id: u32", "error_code: u64"]),
+    ("path_status_available", &["path_id: u32", "path_status_sequence_number: u64"]),
+    ("path_status_backup", &["path_id: u32", "path_status_sequence_number: u64"]),
+    ("path_new_connection_id", &[
+        "path_id: u32", "sequence_number: u64", "retire_prior_to: u64", "?connection_id_length: u8",
+        "connection_id: hex",
+    ]),
+    ("path_retire_connection_id", &["path_id: u32", "sequence_number: u64"]),
+    ("max_path_id", &["maximum_path_id: u32"]),
+    ("paths_blocked", &["maximum_path_id: u32"]),
+    ("path_cids_blocked", &["path_id: u32", "next_sequence_number: u64"]),
 ];
 
 /// Enumerations, separated by spaces.

@@ -102,6 +102,16 @@ impl Streams {
         half.map_or(0, |half| half.copy(offset, buffer))
     }
 
+    /// What the peer does not have yet of a piece that was sent; none: it has all of it, or it is of no use any more.
+    pub(crate) fn unacked(
+        &self,
+        id: StreamId,
+        range: Range<u64>,
+        fin: bool,
+    ) -> Option<(Range<u64>, bool)> {
+        self.streams.get(&id)?.send.as_ref()?.unacked(range, fin)
+    }
+
     /// True if a control frame may be due.
     pub fn has_control(&self) -> bool {
         !self.resets.is_empty()

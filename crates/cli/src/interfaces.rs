@@ -1,0 +1,214 @@
+//! The system's interfaces, for paths of connections: which addresses can be sent from, and when that changes.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::net::{IpAddr, UdpSocket};
+use std::str::FromStr;
+
+use equic_endpoint::{Client, PathAddresses};
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::libc::{
+    RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE, RTMGRP_IPV6_IFADDR, RTMGRP_IPV6_ROUTE, RTMGRP_LINK,
+};
+use nix::net::if_::InterfaceFlags;
+
+use crate::failure::{Done, Failure};
+use crate::netlink::Listener;
+
+/// Changes after which it is time to look. After that of a route an address may be of use that was of none before.
+const GROUPS: i32 =
+    RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE;
+
+/// Most paths of a connection.
+const MOST: usize = 8;
+
+/// What `--path` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathFrom {
+    /// Every interface.
+    All,
+    Address(IpAddr),
+}
+
+impl FromStr for PathFrom {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PathFrom, String> {
+        match text {
+            "all" => Ok(PathFrom::All),
+            _ => text
+                .parse()
+                .map(PathFrom::Address)
+                .map_err(|_| "neither an address nor all".to_owned()),
+        }
+    }
+}
+
+/// Most paths of a connection that has these and its first one.
+pub(crate) fn most(paths: &[PathFrom]) -> usize {
+    if paths.contains(&PathFrom::All) { MOST } else { (paths.len() + 1).min(MOST) }
+}
+
+/// An address of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Address {
+    interface: String,
+    address: IpAddr,
+    /// The interface is up, and something is plugged in.
+    works: bool,
+}
+
+fn addresses(all: impl Iterator<Item = InterfaceAddress>) -> Vec<Address> {
+    let works = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
+    let of = |one: InterfaceAddress| {
+        let v4 = || Some(IpAddr::V4(one.address.as_ref()?.as_sockaddr_in()?.ip()));
+        let v6 = || Some(IpAddr::V6(one.address.as_ref()?.as_sockaddr_in6()?.ip()));
+        let address = v4().or_else(v6)?;
+        Some(Address { address, works: one.flags.contains(works), interface: one.interface_name })
+    };
+    all.filter_map(of).collect()
+}
+
+/// True if another machine can answer to an address from beyond the link.
+fn is_of_use(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => !(v4.is_loopback() || v4.is_link_local() || v4.is_unspecified()),
+        IpAddr::V6(v6) => !(v6.is_loopback() || v6.is_unicast_link_local() || v6.is_unspecified()),
+    }
+}
+
+/// Addresses that paths are to lead from, as the system's change.
+pub(crate) struct Follower {
+    paths: Vec<PathFrom>,
+    listener: Listener,
+    /// All addresses that have worked so far.
+    seen: BTreeSet<IpAddr>,
+}
+
+impl Follower {
+    /// Follows what `--path` names; inside a runtime.
+    ///
+    /// # Errors
+    /// An address that no interface of this machine has.
+    pub(crate) fn new(paths: Vec<PathFrom>) -> Done<Follower> {
+        for path in &paths {
+            if let PathFrom::Address(address) = path {
+                UdpSocket::bind((*address, 0)).map_err(|error| {
+                    Failure::because(format!("cannot send from {address}"), error)
+                })?;
+            }
+        }
+        let listener = Listener::open(GROUPS)
+            .map_err(|error| Failure::because("cannot hear of changes to interfaces", error))?;
+        Ok(Follower { paths, listener, seen: BTreeSet::new() })
+    }
+
+    /// Has the connections of a client follow, without end.
+    pub(crate) async fn follow(&mut self, client: &Client) -> Infallible {
+        loop {
+            match getifaddrs() {
+                Ok(all) => client.set_paths(self.choose(&addresses(all))),
+                Err(error) => tracing::warn!(%error, "interfaces cannot be listed"),
+            }
+            self.listener.ready().await;
+            // What has changed is looked up.
+            self.listener.hear(|_| {});
+        }
+    }
+
+    /// What there is now.
+    fn choose(&mut self, addresses: &[Address]) -> PathAddresses {
+        let works: BTreeSet<IpAddr> =
+            addresses.iter().filter(|one| one.works).map(|one| one.address).collect();
+        self.seen.extend(&works);
+        let gone: Vec<IpAddr> = self.seen.difference(&works).copied().collect();
+        let mut wanted = Vec::new();
+        let mut want = |address| {
+            if !wanted.contains(&address) && !gone.contains(&address) {
+                wanted.push(address);
+            }
+        };
+        for path in &self.paths {
+            match path {
+                PathFrom::Address(address) => want(*address),
+                // One of each family: several of one interface are the same way.
+                PathFrom::All => {
+                    let mut had = BTreeSet::new();
+                    for one in addresses.iter().filter(|one| one.works && is_of_use(one.address)) {
+                        if had.insert((&one.interface, one.address.is_ipv4())) {
+                            want(one.address);
+                        }
+                    }
+                }
+            }
+        }
+        PathAddresses { wanted, gone }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn follower(paths: &[PathFrom]) -> Follower {
+        Follower::new(paths.to_vec()).unwrap()
+    }
+
+    fn on(interface: &str, address: &str, works: bool) -> Address {
+        Address { interface: interface.to_owned(), address: address.parse().unwrap(), works }
+    }
+
+    fn texts(addresses: &[IpAddr]) -> Vec<String> {
+        addresses.iter().map(IpAddr::to_string).collect()
+    }
+
+    #[test]
+    fn what_can_be_named() {
+        assert_eq!("all".parse(), Ok(PathFrom::All));
+        assert_eq!("::1".parse(), Ok(PathFrom::Address("::1".parse().unwrap())));
+        assert!("eth0".parse::<PathFrom>().is_err());
+        let one = PathFrom::Address("::1".parse().unwrap());
+        assert_eq!(
+            [most(&[]), most(&[one]), most(&[one; 20]), most(&[PathFrom::All])],
+            [1, 2, 8, 8]
+        );
+    }
+
+    #[tokio::test]
+    async fn an_address_is_wanted_unless_its_interface_is_down() {
+        let mut follower = follower(&[PathFrom::Address("127.0.0.2".parse().unwrap())]);
+        // No interface has it, and it can be had: all of 127.0.0.0/8 is the machine's.
+        let chosen = follower.choose(&[on("lo", "127.0.0.1", true)]);
+        assert_eq!((texts(&chosen.wanted), chosen.gone), (vec!["127.0.0.2".to_owned()], vec![]));
+        follower.choose(&[on("lo", "127.0.0.2", true), on("eth0", "192.0.2.1", true)]);
+        let chosen =
+            follower.choose(&[on("lo", "127.0.0.2", false), on("eth0", "192.0.2.1", false)]);
+        assert!(chosen.wanted.is_empty());
+        assert_eq!(texts(&chosen.gone), ["127.0.0.2", "192.0.2.1"]);
+        let chosen = follower.choose(&[on("lo", "127.0.0.2", true)]);
+        assert_eq!(texts(&chosen.wanted), ["127.0.0.2"]);
+        assert_eq!(texts(&chosen.gone), ["192.0.2.1"]);
+    }
+
+    #[tokio::test]
+    async fn every_interface_is_one_path_of_each_family() {
+        let mut follower = follower(&[PathFrom::All]);
+        let chosen = follower.choose(&[
+            on("lo", "127.0.0.1", true),
+            on("eth0", "192.0.2.1", true),
+            on("eth0", "192.0.2.2", true),
+            on("eth0", "2001:db8::1", true),
+            on("eth0", "fe80::1", true),
+            on("wlan0", "198.51.100.1", true),
+            on("wwan0", "203.0.113.1", false),
+        ]);
+        assert_eq!(texts(&chosen.wanted), ["192.0.2.1", "2001:db8::1", "198.51.100.1"]);
+        assert!(chosen.gone.is_empty(), "it never worked");
+    }
+
+    #[tokio::test]
+    async fn an_address_that_nobody_has() {
+        let nobodys = PathFrom::Address("192.0.2.77".parse().unwrap());
+        assert!(Follower::new(vec![nobodys]).is_err());
+    }
+}

@@ -1,0 +1,125 @@
+//! `equic get --path`: a download over two interfaces at once (RFC 10069), of which one goes down in the middle, and comes
+//! back.
+
+use std::fs;
+
+use equic_lab::{Lab, Namespace};
+
+use crate::common::{EQUIC, Running, eventually, finish, lab, v4};
+
+/// The client's address at its second interface, and the server's there.
+const CLIENT: &str = "10.99.0.2";
+const SERVER: &str = "10.99.0.1";
+/// Rate of each link towards the client, so that there is a middle of a download on any machine.
+const RATE: &str = "30mbit";
+const FILE: usize = 40 << 20;
+/// Bytes that have to have come over a link before one is taken down.
+const SOME: u64 = 2 << 20;
+
+fn run(host: &Namespace, program: &str, args: &str) -> String {
+    let mut command = host.command(program);
+    command.args(args.split(' '));
+    finish(command).ok()
+}
+
+/// Another link between client and server, by which the client reaches the server's own address, too: from its second
+/// interface alone, for the way by the first is preferred.
+fn second_link(lab: &Lab) {
+    let (server, client) = (lab.server(), lab.client(0));
+    let add = format!("link add second type veth peer name second netns {}", server.name);
+    run(client, "ip", &add);
+    for (host, address) in [(client, CLIENT), (server, SERVER)] {
+        run(host, "ip", &format!("address add {address}/24 dev second"));
+        run(host, "ip", "link set second up");
+    }
+    let to = v4(server);
+    run(client, "ip", &format!("route add {to}/32 dev eth0 metric 1"));
+    run(client, "ip", &format!("route add {to}/32 via {SERVER} dev second metric 500"));
+    for interface in ["eth0", "second"] {
+        let limit =
+            format!("qdisc replace dev {interface} root tbf rate {RATE} burst 64kb latency 50ms");
+        run(server, "tc", &limit);
+    }
+}
+
+/// Bytes that have come to an interface of the client.
+fn received(lab: &Lab, interface: &str) -> u64 {
+    let shown = run(lab.client(0), "ip", &format!("-j -s link show dev {interface}"));
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+    shown[0]["stats64"]["rx"]["bytes"].as_u64().expect("a number")
+}
+
+/// Waits until an interface has brought so much more.
+fn carries(lab: &Lab, interface: &str) {
+    let before = received(lab, interface);
+    eventually("data over the link", || (received(lab, interface) > before + SOME).then_some(()));
+}
+
+/// Begins a download over both links, with `path` given to `--path`, hands over to `act` when both have carried data, and
+/// looks at what came. What is printed of it is returned.
+fn downloads(name: &str, path: &str, act: impl Fn(&Lab)) -> Option<serde_json::Value> {
+    let lab = lab(name, 1)?;
+    second_link(&lab);
+    let folder = tempfile::tempdir().unwrap();
+    let file: Vec<u8> = (0..FILE).map(|at| (at ^ (at >> 8) ^ ((at >> 16) * 31)) as u8).collect();
+    fs::write(folder.path().join("file"), &file).unwrap();
+    let root = folder.path().to_str().unwrap();
+    let args = ["serve", "--json", "--listen", "[::]:443", "--paths", "3", "--root", root];
+    let server = Running::start(lab.server().command(EQUIC), &args);
+    server.event("ready");
+    let into = folder.path().join("copy");
+    let url = format!("https://{}/file", v4(lab.server()));
+    let output = into.to_str().unwrap();
+    let args = ["get", "--json", "--insecure", "--path", path, "--output", output, &url];
+    let mut get = Running::start(lab.client(0).command(EQUIC), &args);
+    for interface in ["eth0", "second"] {
+        carries(&lab, interface);
+    }
+    act(&lab);
+    let come = received(&lab, "eth0") + received(&lab, "second");
+    assert!(come < FILE as u64, "{come} bytes: it is under way");
+    let printed = get.json();
+    assert!(get.wait().success());
+    assert!(fs::read(&into).unwrap() == file, "{} bytes", fs::metadata(&into).unwrap().len());
+    Some(printed)
+}
+
+fn set(lab: &Lab, interface: &str, state: &str) {
+    run(lab.client(0), "ip", &format!("link set {interface} {state}"));
+}
+
+/// Addresses that the paths lead from which were open at the end.
+fn from(printed: &serde_json::Value) -> Vec<&str> {
+    let paths = printed["paths"].as_array().expect("paths");
+    paths.iter().map(|path| path["from"].as_str().expect("an address")).collect()
+}
+
+#[test]
+fn a_download_outlives_the_interface_that_was_added() {
+    let printed = downloads("e2e-path-second", CLIENT, |lab| set(lab, "second", "down"));
+    let Some(printed) = printed else { return };
+    assert!(from(&printed).len() == 1 && from(&printed) != [CLIENT], "{printed}");
+}
+
+#[test]
+fn a_download_outlives_the_interface_that_it_began_on() {
+    let printed = downloads("e2e-path-first", CLIENT, |lab| set(lab, "eth0", "down"));
+    let Some(printed) = printed else { return };
+    assert_eq!(from(&printed), [CLIENT], "{printed}");
+}
+
+/// Every interface is a path; one that goes down and comes back is one again.
+#[test]
+fn a_path_comes_back_with_its_interface() {
+    let printed = downloads("e2e-path-back", "all", |lab| {
+        set(lab, "second", "down");
+        carries(lab, "eth0");
+        set(lab, "second", "up");
+        let to = v4(lab.server());
+        run(lab.client(0), "ip", &format!("route add {to}/32 via {SERVER} dev second metric 500"));
+        carries(lab, "second");
+    });
+    let Some(printed) = printed else { return };
+    assert!(from(&printed).len() == 2 && from(&printed).contains(&CLIENT), "{printed}");
+    assert!(printed["paths"][1]["id"].as_u64() > Some(1), "no path ID is used twice: {printed}");
+}

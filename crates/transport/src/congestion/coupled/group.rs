@@ -1,0 +1,256 @@
+//! The group: what the controllers of one connection's paths tell each other.
+//!
+//! A connection runs on one thread at a time, so nobody ever waits here: a controller writes its own place and reads
+//! those of the others. The places are atomic only because a controller may move to another thread with its connection.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::Timestamp;
+
+/// Places that are made at a time.
+const PLACES: usize = 8;
+
+/// A path that has sent nothing for so many of its round trips competes with nobody and is not counted: a backup path
+/// would slow the others down.
+const IDLE_ROUNDS: u32 = 3;
+
+/// How a path fares.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Figures {
+    /// Congestion window in bytes.
+    pub window: u64,
+    /// Smoothed round-trip time.
+    pub rtt: Duration,
+    /// The larger of the bytes acknowledged between the last two losses, and since the last one.
+    pub between_losses: u64,
+    /// Time at which the path last sent a packet that counts.
+    pub last_sent: Timestamp,
+}
+
+impl Figures {
+    /// True if the path is in use.
+    fn is_active(&self, now: Timestamp) -> bool {
+        now.since(self.last_sent) <= self.rtt * IDLE_ROUNDS
+    }
+
+    /// Window in bytes, as a divisor: never zero.
+    pub(super) fn bytes(&self) -> f64 {
+        self.window.max(1) as f64
+    }
+
+    /// Round-trip time in seconds, never zero.
+    pub(super) fn seconds(&self) -> f64 {
+        super::super::seconds(self.rtt)
+    }
+}
+
+/// A controller's place.
+#[derive(Debug, Default)]
+struct Place {
+    taken: AtomicBool,
+    window: AtomicU64,
+    rtt_nanos: AtomicU64,
+    between_losses: AtomicU64,
+    last_sent: AtomicU64,
+}
+
+impl Place {
+    fn write(&self, figures: &Figures) {
+        let nanos = u64::try_from(figures.rtt.as_nanos()).unwrap_or(u64::MAX);
+        self.window.store(figures.window, Ordering::Relaxed);
+        self.rtt_nanos.store(nanos, Ordering::Relaxed);
+        self.between_losses.store(figures.between_losses, Ordering::Relaxed);
+        self.last_sent.store(figures.last_sent.as_nanos(), Ordering::Relaxed);
+    }
+
+    fn read(&self) -> Figures {
+        Figures {
+            window: self.window.load(Ordering::Relaxed),
+            rtt: Duration::from_nanos(self.rtt_nanos.load(Ordering::Relaxed)),
+            between_losses: self.between_losses.load(Ordering::Relaxed),
+            last_sent: Timestamp::from_nanos(self.last_sent.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+/// The places of a connection's controllers.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    places: [Place; PLACES],
+    /// Further ones, made when all of these are taken.
+    more: OnceLock<Box<Group>>,
+}
+
+impl Group {
+    /// Takes a free place; its number.
+    fn take(&self) -> usize {
+        let mut group = self;
+        for first in (0..).step_by(PLACES) {
+            for (place, number) in group.places.iter().zip(first..) {
+                if !place.taken.swap(true, Ordering::Relaxed) {
+                    return number;
+                }
+            }
+            group = group.more.get_or_init(Box::default);
+        }
+        usize::MAX
+    }
+
+    fn place(&self, number: usize) -> Option<&Place> {
+        let mut group = self;
+        for _ in 0..number / PLACES {
+            group = group.more.get()?;
+        }
+        group.places.get(number % PLACES)
+    }
+
+    /// Places that are taken, with their numbers.
+    fn taken(&self) -> impl Iterator<Item = (usize, &Place)> + Clone {
+        let parts = std::iter::successors(Some(self), |group| group.more.get().map(|more| &**more));
+        let places = parts.flat_map(|group| &group.places).enumerate();
+        places.filter(|(_, place)| place.taken.load(Ordering::Relaxed))
+    }
+}
+
+/// A controller's membership in its connection's group.
+#[derive(Debug)]
+pub(super) struct Member {
+    group: Arc<Group>,
+    /// None: the path has no round-trip time yet, because nothing on it was acknowledged.
+    place: Option<usize>,
+}
+
+impl Member {
+    /// Not counted before it has joined.
+    pub(super) fn of(group: &Arc<Group>) -> Member {
+        Member { group: group.clone(), place: None }
+    }
+
+    /// Takes a place, if it has none.
+    pub(super) fn join(&mut self) {
+        if self.place.is_none() {
+            self.place = Some(self.group.take());
+        }
+    }
+
+    fn place(&self) -> Option<&Place> {
+        self.group.place(self.place?)
+    }
+
+    /// Tells the others how the path fares.
+    pub(super) fn publish(&self, figures: &Figures) {
+        if let Some(place) = self.place() {
+            place.write(figures);
+        }
+    }
+
+    /// Tells the others the window alone, in bytes.
+    pub(super) fn on_window(&self, window: u64) {
+        if let Some(place) = self.place() {
+            place.window.store(window, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells the others that the path is in use.
+    pub(super) fn on_sent(&self, now: Timestamp) {
+        if let Some(place) = self.place() {
+            place.last_sent.store(now.as_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// The path's own figures, as the others see them.
+    pub(super) fn own(&self) -> Figures {
+        self.place().map_or(
+            Figures {
+                window: 0,
+                rtt: Duration::ZERO,
+                between_losses: 0,
+                last_sent: Timestamp::START,
+            },
+            Place::read,
+        )
+    }
+
+    /// Figures of all paths that are in use, with this one.
+    pub(super) fn siblings(&self, now: Timestamp) -> impl Iterator<Item = Figures> + Clone {
+        let own = self.place;
+        self.group.taken().filter_map(move |(number, place)| {
+            let figures = place.read();
+            (Some(number) == own || figures.is_active(now)).then_some(figures)
+        })
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if let Some(place) = self.place() {
+            place.taken.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    fn figures(window: u64, last_sent: Timestamp) -> Figures {
+        Figures { window, rtt: Duration::from_millis(10), between_losses: 0, last_sent }
+    }
+
+    fn windows(member: &Member, now: Timestamp) -> Vec<u64> {
+        member.siblings(now).map(|figures| figures.window).collect()
+    }
+
+    #[test]
+    fn who_has_joined_is_counted_until_it_leaves() {
+        let group = Arc::default();
+        let mut first = Member::of(&group);
+        let mut second = Member::of(&group);
+        first.join();
+        first.publish(&figures(1, at(0)));
+        second.publish(&figures(2, at(0)));
+        assert_eq!(windows(&first, at(1)), [1], "it has not joined");
+        second.join();
+        second.publish(&figures(2, at(0)));
+        assert_eq!(windows(&first, at(1)), [1, 2]);
+        drop(first);
+        assert_eq!(windows(&second, at(1)), [2]);
+    }
+
+    #[test]
+    fn more_members_than_places() {
+        let group = Arc::default();
+        let count = 3 * PLACES as u64 + 1;
+        let mut members: Vec<Member> = (0..count).map(|_| Member::of(&group)).collect();
+        for (member, window) in members.iter_mut().zip(1..) {
+            member.join();
+            member.publish(&figures(window, at(0)));
+        }
+        assert_eq!(windows(&members[0], at(1)), (1..=count).collect::<Vec<_>>());
+        // A place that was left is taken again.
+        members.remove(PLACES);
+        let mut late = Member::of(&group);
+        late.join();
+        assert_eq!(late.place, Some(PLACES));
+    }
+
+    #[test]
+    fn who_sends_nothing_is_not_counted() {
+        let group = Arc::default();
+        let [mut busy, mut idle] = [Member::of(&group), Member::of(&group)];
+        busy.join();
+        idle.join();
+        busy.publish(&figures(1, at(100)));
+        idle.publish(&figures(2, at(100)));
+        assert_eq!(windows(&busy, at(130)), [1, 2]);
+        assert_eq!(windows(&busy, at(131)), [1], "and itself always");
+        idle.on_sent(at(131));
+        assert_eq!(windows(&busy, at(131)), [1, 2]);
+    }
+}

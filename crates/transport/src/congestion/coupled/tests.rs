@@ -1,0 +1,288 @@
+//! What the papers promise, on paths in virtual time that lose by counting: the same run every time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::{Algorithm, ControllerFactory, RttEstimator};
+use super::*;
+
+const DATAGRAM: u16 = 1_000;
+
+const COUPLED: [Algorithm; 2] = [Algorithm::Lia, Algorithm::Olia];
+
+const fn at(ms: u64) -> Timestamp {
+    Timestamp::from_nanos(ms * 1_000_000)
+}
+
+/// A path whose window is always used up, a round trip at a time.
+struct Road {
+    controller: Box<dyn Controller>,
+    rtt: RttEstimator,
+    trip_ms: u64,
+    /// Time at which the round under way began, in milliseconds.
+    begun: u64,
+    /// One of so many datagrams is lost.
+    one_of: u64,
+    sent: u64,
+    /// Datagrams acknowledged.
+    acked: u64,
+    /// Share of the losses at a bottleneck that it has not had yet, in datagrams.
+    owed: f64,
+}
+
+impl Road {
+    fn new(factory: &dyn ControllerFactory, trip_ms: u64, one_of: u64) -> Road {
+        let mut rtt = RttEstimator::new(Duration::from_millis(trip_ms));
+        rtt.update(at(0), Duration::from_millis(trip_ms), Duration::ZERO);
+        let controller = factory.start(DATAGRAM, 0);
+        Road { controller, rtt, trip_ms, begun: 1, one_of, sent: 0, acked: 0, owed: 0.0 }
+    }
+
+    fn window(&self) -> u64 {
+        self.controller.window() / u64::from(DATAGRAM)
+    }
+
+    fn ends(&self) -> u64 {
+        self.begun + self.trip_ms
+    }
+
+    /// The round ends, and the next one begins; `lossy`: something of it is lost, whatever the count says.
+    fn round(&mut self, lossy: bool) {
+        let (window, end, bytes) = (self.window(), self.ends(), u64::from(DATAGRAM));
+        for _ in 0..window {
+            self.controller.on_sent(at(self.begun), bytes, window * bytes);
+        }
+        let before = self.sent / self.one_of;
+        self.sent += window;
+        let lost = (self.sent / self.one_of - before).max(u64::from(lossy));
+        if lost > 0 {
+            let signal = Signal::Loss { bytes: lost * bytes };
+            self.controller.on_congestion(at(end), at(self.begun), signal);
+        }
+        for _ in lost..window {
+            self.acked += 1;
+            self.controller.on_ack(&AckSample {
+                now: at(end),
+                acked: bytes,
+                largest_sent: at(self.begun),
+                in_flight: window * bytes,
+                app_limited: false,
+                rtt: &self.rtt,
+                rate: None,
+            });
+        }
+        self.begun = end + 1;
+    }
+}
+
+/// The roads of a connection, with their round-trip times in milliseconds, of which one of so many datagrams is lost.
+fn connection(algorithm: Algorithm, roads: &[(u64, u64)]) -> Vec<Road> {
+    let factory = algorithm.for_connection().unwrap_or_else(|| Arc::new(algorithm));
+    roads.iter().map(|(trip_ms, one_of)| Road::new(&*factory, *trip_ms, *one_of)).collect()
+}
+
+/// Plays rounds as they end until `until`, in milliseconds; datagrams a second that each road gets through after the
+/// first tenth, and its mean window.
+fn play(roads: &mut [Road], until: u64) -> Vec<(f64, f64)> {
+    let mut totals = vec![(0, 0, 0); roads.len()];
+    while let Some((index, road)) = roads
+        .iter_mut()
+        .enumerate()
+        .min_by_key(|(_, road)| road.ends())
+        .filter(|(_, road)| road.ends() <= until)
+    {
+        let (window, before) = (road.window(), road.acked);
+        road.round(false);
+        if road.begun > until / 10 {
+            let (acked, windows, rounds) = totals[index];
+            totals[index] = (acked + road.acked - before, windows + window, rounds + 1);
+        }
+    }
+    let seconds = until as f64 * 0.9 / 1000.0;
+    let mean = |(acked, windows, rounds): (u64, u64, u64)| {
+        (acked as f64 / seconds, windows as f64 / rounds.max(1) as f64)
+    };
+    totals.into_iter().map(mean).collect()
+}
+
+fn rate(algorithm: Algorithm, roads: &[(u64, u64)]) -> f64 {
+    play(&mut connection(algorithm, roads), 200_000).iter().map(|(rate, _)| rate).sum()
+}
+
+/// Mean windows of connections at one bottleneck that takes `room` datagrams a round: where there are more, one road
+/// loses, each as often as its windows are large.
+fn shared(connections: &mut [Vec<Road>], room: u64) -> Vec<f64> {
+    const ROUNDS: u64 = 4_000;
+    let mut sums = vec![0; connections.len()];
+    for round in 0..ROUNDS {
+        let total: u64 = connections.iter().flatten().map(Road::window).sum();
+        let full = total > room;
+        let mut most = f64::MIN;
+        if full {
+            for road in connections.iter_mut().flatten() {
+                road.owed += road.window() as f64 / total as f64;
+                most = most.max(road.owed);
+            }
+        }
+        for (roads, sum) in connections.iter_mut().zip(&mut sums) {
+            for road in roads {
+                if round >= ROUNDS / 10 {
+                    *sum += road.window();
+                }
+                let loses = full && road.owed >= most;
+                if loses {
+                    // One alone.
+                    (road.owed, most) = (road.owed - 1.0, f64::MAX);
+                }
+                road.round(loses);
+            }
+        }
+    }
+    sums.into_iter().map(|sum| sum as f64 / (ROUNDS * 9 / 10) as f64).collect()
+}
+
+/// RFC 6356 s.2, goal 2: paths that share a bottleneck take no more of it than one TCP would.
+#[test]
+fn at_a_shared_bottleneck_several_paths_are_no_more_than_one() {
+    let against_newreno = |algorithm, paths: &[(u64, u64)]| {
+        let mut both = [connection(Algorithm::NewReno, &paths[..1]), connection(algorithm, paths)];
+        let windows = shared(&mut both, 120);
+        windows[1] / windows[0]
+    };
+    const PATH: (u64, u64) = (100, u64::MAX);
+    let alone = against_newreno(Algorithm::NewReno, &[PATH]);
+    assert!((0.9..1.1).contains(&alone), "one against one: {alone}");
+    let uncoupled = against_newreno(Algorithm::NewReno, &[PATH; 2]);
+    assert!(uncoupled > 1.7, "two uncoupled paths are two: {uncoupled}");
+    for algorithm in COUPLED {
+        for paths in 2..=4 {
+            let share = against_newreno(algorithm, &[PATH; 4][..paths]);
+            // One, but for what it makes that windows are whole datagrams and lose in turns.
+            assert!((0.7..1.25).contains(&share), "{algorithm}, {paths} paths: {share}");
+        }
+    }
+}
+
+/// RFC 6356 s.2, goal 1: no less than one TCP on the best of the paths. With the fair share that goal 2 leaves, the
+/// total is about that of the best.
+#[test]
+fn several_paths_give_no_less_than_the_best_of_them_alone() {
+    let cases: [&[(u64, u64)]; 5] = [
+        &[(100, 400), (100, 400)],
+        &[(100, 2_000), (100, 200)],
+        &[(20, 400), (200, 400)],
+        &[(50, 100), (150, 3_000)],
+        &[(50, 1_000), (80, 2_000), (30, 300)],
+    ];
+    for paths in cases {
+        let alone = |path: &(u64, u64)| rate(Algorithm::NewReno, &[*path]);
+        let best = paths.iter().map(alone).fold(0.0, f64::max);
+        let uncoupled = rate(Algorithm::NewReno, paths);
+        for algorithm in COUPLED {
+            let total = rate(algorithm, paths);
+            assert!(total > 0.9 * best, "{algorithm}, {paths:?}: {total} of {best}");
+            assert!(total < uncoupled, "{algorithm}, {paths:?}: {total}, uncoupled {uncoupled}");
+        }
+    }
+}
+
+/// Khalili et al. s.III: where LIA keeps sending on the path that loses more, OLIA leaves next to nothing there, and
+/// the connection has as much.
+#[test]
+fn olia_leaves_the_congested_path() {
+    let paths = [(100, 4_000), (100, 800)];
+    let windows = |algorithm| {
+        let figures = play(&mut connection(algorithm, &paths), 300_000);
+        (figures[0].1, figures[1].1)
+    };
+    let (lia, olia) = (windows(Algorithm::Lia), windows(Algorithm::Olia));
+    assert!(lia.1 > 8.0, "LIA: {lia:?}");
+    assert!(olia.1 < 4.0 && olia.1 < lia.1 / 2.0, "OLIA: {olia:?}, LIA: {lia:?}");
+    assert!(olia.0 + olia.1 > 0.9 * (lia.0 + lia.1), "OLIA: {olia:?}, LIA: {lia:?}");
+}
+
+/// Khalili et al. s.IV, responsiveness: when the other path becomes the good one, OLIA is there.
+#[test]
+fn olia_comes_back_when_the_paths_change_places() {
+    let mut roads = connection(Algorithm::Olia, &[(100, 4_000), (100, 200)]);
+    play(&mut roads, 200_000);
+    let before = [roads[0].window(), roads[1].window()];
+    assert!(before[0] > 4 * before[1], "{before:?}");
+    (roads[0].one_of, roads[1].one_of) = (200, 4_000);
+    play(&mut roads, 400_000);
+    let after = [roads[0].window(), roads[1].window()];
+    assert!(after[1] > 4 * after[0], "{after:?}");
+}
+
+/// A path that nothing is sent on takes nothing from the other's growth.
+#[test]
+fn an_idle_sibling_counts_for_nothing() {
+    for algorithm in COUPLED {
+        let mut roads = connection(algorithm, &[(100, 400), (100, 400)]);
+        play(&mut roads, 20_000);
+        let rate = |roads: &mut [Road]| {
+            let figures = play(roads, 400_000);
+            figures[0].0
+        };
+        let alone = rate(&mut connection(Algorithm::NewReno, &[(100, 400)]));
+        let with_idle = rate(&mut roads[..1]);
+        assert!((0.9..1.1).contains(&(with_idle / alone)), "{algorithm}: {with_idle} of {alone}");
+    }
+}
+
+/// Slow start, the reaction to loss and its undoing are NewReno's.
+#[test]
+fn all_but_the_increase_is_newrenos() {
+    for algorithm in COUPLED {
+        let factory = algorithm.for_connection().expect("its controllers know of each other");
+        let (mut coupled, mut alone) =
+            (factory.start(DATAGRAM, 0), Algorithm::NewReno.start(DATAGRAM, 0));
+        let mut both = |step: &dyn Fn(&mut dyn Controller)| {
+            step(&mut *coupled);
+            step(&mut *alone);
+            // But for the part of a byte.
+            let apart = coupled.window().abs_diff(alone.window());
+            assert!(apart <= 1, "{algorithm}: {} and {}", coupled.window(), alone.window());
+            assert_eq!(coupled.slow_start_threshold(), alone.slow_start_threshold());
+            assert_eq!(coupled.state(), alone.state());
+        };
+        let rtt = Road::new(&Algorithm::NewReno, 100, 1).rtt;
+        let ack = |now: u64, sent: u64, app_limited| AckSample {
+            now: at(now),
+            acked: 5_000,
+            largest_sent: at(sent),
+            in_flight: 10_000,
+            app_limited,
+            rtt: &rtt,
+            rate: None,
+        };
+        let loss = Signal::Loss { bytes: 1_000 };
+        both(&|one| one.set_initial_window(12_000));
+        both(&|one| one.on_ack(&ack(100, 0, false)));
+        both(&|one| one.on_ack(&ack(101, 0, true)));
+        both(&|one| one.on_congestion(at(102), at(1), loss));
+        both(&|one| one.on_congestion(at(103), at(2), Signal::Ecn));
+        both(&|one| one.on_spurious_loss(at(104)));
+        both(&|one| one.on_congestion(at(210), at(205), loss));
+        both(&|one| one.on_ack(&ack(220, 206, false)));
+        both(&|one| one.on_ack(&ack(400, 300, false)));
+        both(&|one| one.on_persistent_congestion(at(500)));
+        both(&|one| one.on_retransmission_timeout(at(600)));
+        both(&|one| one.on_datagram_size(1_400));
+        both(&|one| assert!(one.set_window(50_000) && one.set_slow_start_threshold(Some(20_000))));
+        assert_eq!(coupled.name(), algorithm.to_string());
+        assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
+    }
+}
+
+/// Connections have nothing in common: each has a group of its own.
+#[test]
+fn connections_are_not_coupled_with_each_other() {
+    for algorithm in COUPLED {
+        let mut one = connection(algorithm, &[(100, 400)]);
+        one.append(&mut connection(algorithm, &[(100, 400)]));
+        let two: f64 = play(&mut one, 400_000).iter().map(|(rate, _)| rate).sum();
+        let alone = play(&mut connection(algorithm, &[(100, 400)]), 400_000)[0].0;
+        assert!((1.9..2.1).contains(&(two / alone)), "{algorithm}: {two} of {alone}");
+    }
+}

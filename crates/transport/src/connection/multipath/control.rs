@@ -1,0 +1,306 @@
+//! What an application asks for: to open and close paths, and to say which are to be used. And how a path begins.
+
+use std::net::{IpAddr, SocketAddr};
+
+use equic_wire::params::TransportParameters;
+use equic_wire::{Side, TransportErrorCode};
+
+use super::super::paths::PathKey;
+use super::super::space::PathId;
+use super::super::{Connection, Event, PathStats};
+use super::{Multipath, PathState, most};
+use crate::Timestamp;
+
+/// Events about paths that may wait for the application; the oldest go for newer ones.
+const MAX_EVENTS: usize = 32;
+
+/// Wish for the use of a path (RFC 10069 s.3.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PathStatus {
+    /// The path may carry data.
+    #[default]
+    Available,
+    /// The path is to carry data only if no available one works.
+    Backup,
+}
+
+/// What is known of one of several paths ([`Connection::paths`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathInfo {
+    /// Names the path, at both ends.
+    pub id: PathId,
+    /// Address of the peer.
+    pub remote: SocketAddr,
+    /// Our address, if it is known.
+    pub local: Option<IpAddr>,
+    /// True if the peer has answered from there: no data is sent before.
+    pub validated: bool,
+    /// What this end wishes to be done with the path ([`Connection::set_path_status`]).
+    pub status: PathStatus,
+    /// What the peer wishes.
+    pub peer_status: PathStatus,
+    /// Bytes of datagrams sent between these addresses, without the headers of UDP and IP.
+    pub bytes_sent: u64,
+    /// Bytes of datagrams received between these addresses, without the headers of UDP and IP.
+    pub bytes_received: u64,
+    /// Round-trip time, window, datagram size and so on.
+    pub stats: PathStats,
+}
+
+/// Reason for which no path can be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenPathError {
+    /// Servers open no paths (RFC 10069 s.3).
+    Server,
+    /// Not before the handshake is confirmed.
+    NotConfirmed,
+    /// One of the ends does not speak RFC 10069: see [`TransportConfig::max_paths`](crate::TransportConfig::max_paths).
+    NotAgreed,
+    /// The server takes no other path to this address of its (`disable_active_migration`).
+    Forbidden,
+    /// There are as many paths as one of the ends allows. Those that are closed count for some round trips more.
+    TooMany,
+    /// The server has given no connection ID for another path, or not yet.
+    NoConnectionId,
+}
+
+impl std::fmt::Display for OpenPathError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            OpenPathError::Server => "servers do not open paths",
+            OpenPathError::NotConfirmed => "the handshake is not confirmed yet",
+            OpenPathError::NotAgreed => "the ends have not agreed on several paths",
+            OpenPathError::Forbidden => "the server takes no other path to this address",
+            OpenPathError::TooMany => "there are as many paths as both ends allow",
+            OpenPathError::NoConnectionId => {
+                "the server has given no connection ID for another path"
+            }
+        })
+    }
+}
+
+impl std::error::Error for OpenPathError {}
+
+/// Reason for which a path cannot be closed, or its status not be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClosePathError {
+    /// There is no such path, or no longer.
+    NoSuchPath,
+    /// There is no other path on which the peer has answered. To end the connection there is [`Connection::close`].
+    LastPath,
+}
+
+impl std::fmt::Display for ClosePathError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            ClosePathError::NoSuchPath => "there is no such path",
+            ClosePathError::LastPath => "there is no other path",
+        })
+    }
+}
+
+impl std::error::Error for ClosePathError {}
+
+impl Connection {
+    /// A client opens another path (RFC 10069 s.3.1), to the server's address `remote`; `local` is the address of its own
+    /// that it is to go from, if it has several. [`Event::PathOpened`] says when the server has answered on it and data
+    /// can go there, [`Event::PathClosed`] that it did not. To be followed by [`Connection::poll_transmit`], whose
+    /// datagrams say which address they are to leave from ([`Transmit::source`](super::super::Transmit)).
+    ///
+    /// # Errors
+    /// [`OpenPathError`]; nothing has changed then.
+    pub fn open_path(
+        &mut self,
+        now: Timestamp,
+        local: Option<IpAddr>,
+        remote: SocketAddr,
+    ) -> Result<PathId, OpenPathError> {
+        if self.side == Side::Server {
+            return Err(OpenPathError::Server);
+        }
+        if !self.handshake.is_confirmed() || self.closing.is_closed() {
+            return Err(OpenPathError::NotConfirmed);
+        }
+        let paths = self.multipath.as_ref().ok_or(OpenPathError::NotAgreed)?;
+        // RFC 10069 s.2.2: other addresses of the server's are not meant.
+        if self.peer.is_some_and(|peer| peer.forbids_migration())
+            && remote == paths.handshake_remote
+        {
+            return Err(OpenPathError::Forbidden);
+        }
+        // RFC 10069 s.3.2.1: the lowest first.
+        let Some(id) = paths.issuable().find(|id| paths.state(*id) == PathState::Unused) else {
+            let limited = paths.peer_max < paths.local_max;
+            let max = paths.peer_max;
+            if let Some(paths) = self.multipath.as_mut().filter(|_| limited) {
+                paths.on_blocked(max, None);
+            }
+            return Err(OpenPathError::TooMany);
+        };
+        let ours = self.ids.local_of(id).is_some_and(|local| local.are_there());
+        let next = self.ids.remote_of(id).map_or(0, |remote| remote.next_sequence());
+        let theirs = self.ids.remote_of(id).is_some_and(|ids| ids.sequences().next().is_some());
+        if !theirs && let Some(paths) = &mut self.multipath {
+            paths.on_blocked(id, Some(next));
+        }
+        if !(ours && theirs) {
+            return Err(OpenPathError::NoConnectionId);
+        }
+        self.now = now;
+        self.begin_path(now, id, (remote, local));
+        Ok(id)
+    }
+
+    /// Closes a path of several (RFC 10069 s.3.4); `code` tells the peer why, such as
+    /// [`TransportErrorCode::APPLICATION_ABANDON_PATH`]. Nothing is sent on it any more; what is in flight there and does
+    /// not arrive is sent on another. To be followed by [`Connection::poll_transmit`].
+    ///
+    /// # Errors
+    /// [`ClosePathError`]; nothing has changed then.
+    pub fn close_path(
+        &mut self,
+        now: Timestamp,
+        id: PathId,
+        code: TransportErrorCode,
+    ) -> Result<(), ClosePathError> {
+        let paths = self.multipath.as_ref().ok_or(ClosePathError::NoSuchPath)?;
+        if paths.state(id) != PathState::Used || self.closing.is_closed() {
+            return Err(ClosePathError::NoSuchPath);
+        }
+        let other = self.paths.iter().any(|path| {
+            path.id() != id && path.is_current() && path.is_validated() && !path.is_abandoned()
+        });
+        if !other {
+            return Err(ClosePathError::LastPath);
+        }
+        self.now = now;
+        self.abandon_path(now, id, code, code);
+        Ok(())
+    }
+
+    /// Says what is to be done with a path, to this end and to the peer, which need not do so (RFC 10069 s.3.3). To be
+    /// followed by [`Connection::poll_transmit`].
+    ///
+    /// # Errors
+    /// [`ClosePathError::NoSuchPath`].
+    pub fn set_path_status(
+        &mut self,
+        id: PathId,
+        status: PathStatus,
+    ) -> Result<(), ClosePathError> {
+        let paths = self.multipath.as_mut().filter(|paths| paths.state(id) == PathState::Used);
+        let paths = paths.ok_or(ClosePathError::NoSuchPath)?;
+        paths.wish(id, status);
+        Ok(())
+    }
+
+    /// The paths that are open, in the order of their IDs: of a connection that may have one only, that one.
+    pub fn paths(&self) -> impl Iterator<Item = PathInfo> + '_ {
+        let mut ids: Vec<PathId> = match &self.multipath {
+            Some(paths) => paths.open_ids().collect(),
+            None => vec![PathId::ZERO],
+        };
+        ids.sort_unstable();
+        ids.into_iter().filter_map(|id| {
+            let path = self.paths.current(id)?;
+            let record = self.multipath.as_ref().and_then(|paths| paths.record(id));
+            let wish =
+                |wish: Option<(PathStatus, u64)>| wish.map_or_else(PathStatus::default, |w| w.0);
+            Some(PathInfo {
+                id,
+                remote: path.remote(),
+                local: path.local(),
+                validated: path.is_validated(),
+                status: wish(record.and_then(|record| record.wish)),
+                peer_status: wish(record.and_then(|record| record.peer_wish)),
+                bytes_sent: path.bytes().0,
+                bytes_received: path.bytes().1,
+                stats: PathStats::of(path),
+            })
+        })
+    }
+
+    /// Both ends have said what they can; false: the peer must not have said so, and the connection has failed.
+    pub(in crate::connection) fn agree_on_paths(
+        &mut self,
+        now: Timestamp,
+        parameters: &TransportParameters<'_>,
+    ) -> bool {
+        let most = most(self.config.max_paths);
+        let Some(peer_max) = parameters.initial_max_path_id.filter(|_| most > 1) else {
+            return true;
+        };
+        // RFC 10069 s.2.1.
+        if self.ids.remote.current().is_empty() {
+            let code = TransportErrorCode::PROTOCOL_VIOLATION;
+            self.fail(now, code, "several paths without connection IDs");
+            return false;
+        }
+        if self.keys.one_rtt().is_some_and(|keys| !keys.take_path_ids()) {
+            let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;
+            self.fail(now, code, "several paths with a nonce that has no room for a path ID");
+            return false;
+        }
+        let paths = Multipath::new(most, peer_max, self.path().remote());
+        self.multipath = Some(Box::new(paths));
+        self.allow_path_ids();
+        true
+    }
+
+    /// Limits of path IDs have risen: connection IDs can be given out for more of them.
+    pub(in crate::connection) fn allow_path_ids(&mut self) {
+        let Some(paths) = &self.multipath else { return };
+        for record in &paths.list {
+            self.ids.add_path(record.id);
+        }
+        let limit = self.ids.local.limit();
+        for id in paths.issuable().filter(|id| *id != PathId::ZERO) {
+            if let Some(local) = self.ids.local_of_mut(id) {
+                local.set_limit(limit, limit);
+            }
+        }
+    }
+
+    /// True if a packet of the peer's may be the first of this path ID: only clients open paths (RFC 10069 s.3).
+    pub(in crate::connection) fn may_begin_path(&self, id: PathId) -> bool {
+        let unused =
+            self.multipath.as_ref().is_some_and(|paths| paths.state(id) == PathState::Unused);
+        unused && self.side == Side::Server && self.handshake.is_confirmed()
+    }
+
+    /// The first packet of a path ID is sent, or has come.
+    pub(in crate::connection) fn begin_path(
+        &mut self,
+        now: Timestamp,
+        id: PathId,
+        addresses: (SocketAddr, Option<IpAddr>),
+    ) -> PathKey {
+        self.spaces.add(id);
+        let key = self.add_path(now, id, addresses);
+        let sequence = self.ids.remote_of(id).and_then(|ids| ids.sequences().next());
+        self.paths[key].use_remote_id(sequence.unwrap_or(0));
+        self.paths.set_current(key);
+        if let Some(paths) = &mut self.multipath {
+            paths.on_used(id);
+        }
+        self.challenge(now, key);
+        key
+    }
+
+    /// The peer has answered on a path.
+    pub(in crate::connection) fn on_path_proved(&mut self, id: PathId) {
+        if self.multipath.as_mut().is_some_and(|paths| paths.tells_opened(id)) {
+            self.tell_of_path(Event::PathOpened(id));
+        }
+    }
+
+    /// Tells the application of a path, and no more of older ones than it can have missed.
+    pub(super) fn tell_of_path(&mut self, event: Event) {
+        let of_path = |event: &Event| matches!(event, Event::PathOpened(_) | Event::PathClosed(..));
+        if self.events.iter().filter(|event| of_path(event)).count() >= MAX_EVENTS {
+            let oldest = self.events.iter().position(of_path);
+            oldest.and_then(|at| self.events.remove(at));
+        }
+        self.events.push_back(event);
+    }
+}

@@ -1,0 +1,389 @@
+//! Several paths at a time (RFC 10069): which path IDs there are, what was agreed on each, and what is still to be said.
+//!
+//! * here: [`Multipath`], the state of it; a connection has one if both ends declared initial_max_path_id;
+//! * `control.rs`: what an application asks for, and the beginning of a path;
+//! * `abandon.rs`: the end of a path;
+//! * `frames.rs`: frames that come; `write.rs`: frames that go;
+//! * `send.rs`: on which path the next packet goes; `scheduler.rs`: the choice among those that may carry data;
+//!   `copies.rs`: data that goes on all of them.
+//!
+//! What a path ID has beside that is kept where it is kept without this extension: packet numbers and packets in flight in
+//! a space of its own (`space.rs`), connection IDs in `connection_ids.rs`, and all that depends on addresses in its current
+//! path (`path.rs`).
+
+mod abandon;
+mod control;
+mod copies;
+mod frames;
+mod scheduler;
+mod send;
+mod write;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use equic_wire::TransportErrorCode;
+
+use super::paths::PathKey;
+use super::space::{MOST_PATH_IDS, PathFrame, PathId};
+use crate::Timestamp;
+
+pub use control::{ClosePathError, OpenPathError, PathInfo, PathStatus};
+pub use scheduler::Scheduler;
+
+/// The end of a path (RFC 10069 s.3.4).
+#[derive(Debug, Clone, Copy)]
+struct Abandon {
+    code: TransportErrorCode,
+    /// PATH_ABANDON is to be sent.
+    due: bool,
+    /// The peer has it.
+    acked: bool,
+    /// Time at which the peer's PATH_ABANDON came; none: not yet.
+    heard: Option<Timestamp>,
+    /// Time at which what is in flight on the path is given up; none: that has been done.
+    give_up: Option<Timestamp>,
+    /// Time for which the path is kept in mind after `heard`: three PTOs.
+    patience: Duration,
+}
+
+impl Abandon {
+    /// Time at which nothing is kept of the path any more; none: the ends have not agreed on its end yet.
+    fn over(&self) -> Option<Timestamp> {
+        self.heard.filter(|_| self.acked).map(|heard| heard + self.patience)
+    }
+}
+
+/// A path ID that may be used, or was and is kept in mind.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    id: PathId,
+    /// A packet was sent or received with it.
+    used: bool,
+    /// The application knows that the path can be used.
+    told: bool,
+    /// What we wish the peer to do with the path, and the sequence number of that.
+    wish: Option<(PathStatus, u64)>,
+    /// The wish is to be sent.
+    wish_due: bool,
+    /// What the peer wishes us to do.
+    peer_wish: Option<(PathStatus, u64)>,
+    abandon: Option<Abandon>,
+}
+
+impl Record {
+    fn new(id: PathId) -> Record {
+        let (wish, peer_wish) = (None, None);
+        Record { id, used: false, told: false, wish, wish_due: false, peer_wish, abandon: None }
+    }
+}
+
+/// What became of a path ID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PathState {
+    /// Nothing was sent with it yet.
+    Unused,
+    Used,
+    /// One end has abandoned it.
+    Abandoned,
+    /// Nothing is kept of it any more.
+    Gone,
+    /// The peer may not use it.
+    Forbidden,
+}
+
+/// See the module. Path IDs beyond the limit that the peer was told have no record, so a peer can make us keep no more
+/// than [`MOST_PATH_IDS`] of them; the limit is raised when a record goes.
+#[derive(Debug)]
+pub(super) struct Multipath {
+    /// The largest path ID that the peer may use.
+    local_max: PathId,
+    /// MAX_PATH_ID is to be sent.
+    max_due: bool,
+    /// The peer's initial_max_path_id, below which its limit never goes.
+    peer_first: PathId,
+    /// The largest path ID that we may use.
+    peer_max: PathId,
+    /// Path IDs up to `local_max` that are not gone, in their order; at most [`MOST_PATH_IDS`].
+    list: Vec<Record>,
+    /// What we are blocked by, and have not told the peer yet: PATHS_BLOCKED, or PATH_CIDS_BLOCKED with a sequence number.
+    blocked: Option<(PathId, Option<u64>)>,
+    /// What we were blocked by when that was last told.
+    told_blocked: Option<(PathId, Option<u64>)>,
+    /// Address of the peer during the handshake.
+    handshake_remote: SocketAddr,
+    /// The path that had the last packet with data, for [`Scheduler::RoundRobin`].
+    last: Option<PathKey>,
+    /// What paths are to carry as others have, for [`Scheduler::Redundant`].
+    copies: Vec<copies::Copies>,
+}
+
+/// Most paths of a connection with this configuration.
+pub(super) fn most(max_paths: usize) -> usize {
+    max_paths.min(MOST_PATH_IDS)
+}
+
+impl Multipath {
+    /// The peer may use path IDs below `most`, and we those up to `peer_max`, its initial_max_path_id.
+    fn new(most: usize, peer_max: PathId, handshake_remote: SocketAddr) -> Multipath {
+        let count = u32::try_from(most.clamp(1, MOST_PATH_IDS)).unwrap_or(1);
+        let mut list: Vec<Record> = (0..count).map(|id| Record::new(PathId::new(id))).collect();
+        if let Some(first) = list.first_mut() {
+            (first.used, first.told) = (true, true);
+        }
+        Multipath {
+            local_max: PathId::new(count - 1),
+            max_due: false,
+            peer_first: peer_max,
+            peer_max,
+            list,
+            blocked: None,
+            told_blocked: None,
+            handshake_remote,
+            last: None,
+            copies: Vec::new(),
+        }
+    }
+
+    fn record(&self, id: PathId) -> Option<&Record> {
+        self.list.iter().find(|record| record.id == id)
+    }
+
+    fn record_mut(&mut self, id: PathId) -> Option<&mut Record> {
+        self.list.iter_mut().find(|record| record.id == id)
+    }
+
+    pub(super) fn state(&self, id: PathId) -> PathState {
+        match self.record(id) {
+            _ if id > self.local_max => PathState::Forbidden,
+            Some(record) if record.abandon.is_some() => PathState::Abandoned,
+            Some(record) if record.used => PathState::Used,
+            Some(_) => PathState::Unused,
+            None => PathState::Gone,
+        }
+    }
+
+    /// True if a path ID may be used, and is not abandoned.
+    pub(super) fn is_alive(&self, id: PathId) -> bool {
+        matches!(self.state(id), PathState::Unused | PathState::Used)
+    }
+
+    /// A packet is sent or received with this path ID.
+    fn on_used(&mut self, id: PathId) {
+        if let Some(record) = self.record_mut(id) {
+            record.used = true;
+        }
+    }
+
+    /// True if the application is to be told that a path can be used, which is so once.
+    fn tells_opened(&mut self, id: PathId) -> bool {
+        let record = self.record_mut(id).filter(|record| record.abandon.is_none());
+        record.is_some_and(|record| !std::mem::replace(&mut record.told, true))
+    }
+
+    /// The path IDs for which both ends may issue connection IDs.
+    fn issuable(&self) -> impl Iterator<Item = PathId> + '_ {
+        let allowed = self.list.iter().filter(|record| record.id <= self.peer_max);
+        allowed.filter(|record| record.abandon.is_none()).map(|record| record.id)
+    }
+
+    /// MAX_PATH_ID came. False: it is not what the peer may say.
+    fn on_max_path_id(&mut self, max: PathId) -> bool {
+        if max > self.peer_max {
+            self.peer_max = max;
+        }
+        max >= self.peer_first
+    }
+
+    /// Our wish for a path changes.
+    fn wish(&mut self, id: PathId, status: PathStatus) {
+        if let Some(record) = self.record_mut(id) {
+            let next = record.wish.map_or(0, |(_, sequence)| sequence + 1);
+            (record.wish, record.wish_due) = (Some((status, next)), true);
+        }
+    }
+
+    /// The peer's wish came. One that is not newer than another counts for nothing (RFC 10069 s.4.3).
+    fn on_peer_wish(&mut self, id: PathId, status: PathStatus, sequence: u64) {
+        if let Some(record) = self.record_mut(id)
+            && record.peer_wish.is_none_or(|(_, last)| sequence > last)
+        {
+            record.peer_wish = Some((status, sequence));
+        }
+    }
+
+    /// True if one of the ends wants the path used only where there is no other.
+    fn is_backup(&self, id: PathId) -> bool {
+        let wishes = self.record(id).map(|record| [record.wish, record.peer_wish]);
+        wishes.into_iter().flatten().flatten().any(|(status, _)| status == PathStatus::Backup)
+    }
+
+    /// We are blocked by a limit or by missing connection IDs; told once.
+    fn on_blocked(&mut self, id: PathId, sequence: Option<u64>) {
+        let blocked = Some((id, sequence));
+        if self.told_blocked != blocked {
+            (self.blocked, self.told_blocked) = (blocked, blocked);
+        }
+    }
+
+    /// True if a frame of this extension waits.
+    pub(super) fn has_news(&self) -> bool {
+        let of =
+            |record: &Record| record.wish_due || record.abandon.is_some_and(|abandon| abandon.due);
+        self.max_due || self.blocked.is_some() || self.list.iter().any(of)
+    }
+
+    /// The peer has a frame of this extension.
+    pub(super) fn on_acked(&mut self, frame: PathFrame) {
+        if let PathFrame::Abandon(id) = frame
+            && let Some(abandon) = self.record_mut(id).and_then(|record| record.abandon.as_mut())
+        {
+            abandon.acked = true;
+            abandon.due = false;
+        }
+    }
+
+    /// A frame of this extension is lost: what is still true is said again.
+    pub(super) fn on_lost(&mut self, frame: PathFrame) {
+        match frame {
+            PathFrame::Abandon(id) => {
+                let record = self.record_mut(id);
+                if let Some(abandon) = record.and_then(|record| record.abandon.as_mut()) {
+                    abandon.due = !abandon.acked;
+                }
+            }
+            PathFrame::Status(id, sequence) => {
+                if let Some(record) = self.record_mut(id) {
+                    record.wish_due |= record.wish.is_some_and(|(_, last)| last == sequence);
+                }
+            }
+            PathFrame::MaxPathId(max) => self.max_due |= max == self.local_max,
+            PathFrame::Blocked => {}
+        }
+    }
+
+    /// Time at which [`super::Connection`] has something to do about an abandoned path.
+    pub(super) fn timer(&self) -> Option<Timestamp> {
+        let ends = self.list.iter().filter_map(|record| record.abandon);
+        ends.flat_map(|abandon| [abandon.give_up, abandon.over()]).flatten().min()
+    }
+
+    /// Nothing is kept of a path ID any more, and the peer may use another in its place, if there is one.
+    fn remove(&mut self, id: PathId) {
+        self.list.retain(|record| record.id != id);
+        if let Some(next) = self.local_max.next() {
+            (self.local_max, self.max_due) = (next, true);
+            self.list.push(Record::new(next));
+        }
+    }
+
+    /// Paths that are not abandoned.
+    fn open_ids(&self) -> impl Iterator<Item = PathId> + '_ {
+        let open = self.list.iter().filter(|record| record.used && record.abandon.is_none());
+        open.map(|record| record.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u32) -> PathId {
+        PathId::new(number)
+    }
+
+    fn new(most: usize, peer_max: u32) -> Multipath {
+        Multipath::new(most, id(peer_max), SocketAddr::from(([192, 0, 2, 1], 443)))
+    }
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::START + Duration::from_millis(ms)
+    }
+
+    fn abandon(paths: &mut Multipath, number: u32) {
+        paths.record_mut(id(number)).unwrap().abandon = Some(Abandon {
+            code: TransportErrorCode::NO_ERROR,
+            due: true,
+            acked: false,
+            heard: None,
+            give_up: Some(at(100)),
+            patience: Duration::from_millis(300),
+        });
+    }
+
+    #[test]
+    fn no_more_path_ids_are_kept_than_are_allowed() {
+        for most in [0, 2, 8, 100] {
+            let mut paths = new(most, u32::MAX);
+            let count = most.clamp(1, MOST_PATH_IDS) as u32;
+            assert_eq!(paths.state(id(count)), PathState::Forbidden);
+            assert_eq!(paths.state(id(count - 1)) == PathState::Used, count == 1);
+            for number in 0..20 {
+                abandon(&mut paths, number);
+                assert_eq!(paths.state(id(number)), PathState::Abandoned);
+                paths.remove(id(number));
+                assert_eq!(paths.state(id(number)), PathState::Gone);
+                assert_eq!(paths.state(id(count + number)), PathState::Unused);
+                assert_eq!(paths.list.len(), count as usize);
+            }
+            assert!(paths.max_due);
+        }
+    }
+
+    #[test]
+    fn the_peer_gives_connection_ids_where_both_limits_allow() {
+        let mut paths = new(4, 1);
+        assert_eq!(paths.issuable().collect::<Vec<_>>(), [id(0), id(1)]);
+        assert!(!paths.on_max_path_id(id(0)), "below its transport parameter");
+        assert!(paths.on_max_path_id(id(9)) && paths.on_max_path_id(id(2)), "late, and no error");
+        assert_eq!(paths.issuable().count(), 4);
+        abandon(&mut paths, 2);
+        assert_eq!(paths.issuable().collect::<Vec<_>>(), [id(0), id(1), id(3)]);
+    }
+
+    #[test]
+    fn the_newest_wish_counts() {
+        let mut paths = new(2, 1);
+        paths.on_peer_wish(id(1), PathStatus::Backup, 4);
+        paths.on_peer_wish(id(1), PathStatus::Available, 4);
+        paths.on_peer_wish(id(1), PathStatus::Available, 3);
+        assert!(paths.is_backup(id(1)) && !paths.is_backup(id(0)));
+        paths.on_peer_wish(id(1), PathStatus::Available, 5);
+        assert!(!paths.is_backup(id(1)));
+        paths.wish(id(1), PathStatus::Backup);
+        paths.wish(id(1), PathStatus::Available);
+        paths.record_mut(id(1)).unwrap().wish_due = false;
+        paths.on_lost(PathFrame::Status(id(1), 0));
+        assert!(!paths.has_news(), "there is a newer one");
+        paths.on_lost(PathFrame::Status(id(1), 1));
+        assert!(paths.has_news());
+    }
+
+    #[test]
+    fn an_abandoned_path_is_kept_in_mind_until_both_ends_know() {
+        let mut paths = new(2, 1);
+        abandon(&mut paths, 1);
+        assert!(paths.has_news());
+        assert_eq!(paths.timer(), Some(at(100)), "what is in flight is given up");
+        paths.record_mut(id(1)).unwrap().abandon.as_mut().unwrap().give_up = None;
+        assert_eq!(paths.timer(), None);
+        paths.on_acked(PathFrame::Abandon(id(1)));
+        assert!(!paths.has_news() && paths.timer().is_none(), "the peer has not said so yet");
+        paths.on_lost(PathFrame::Abandon(id(1)));
+        assert!(!paths.has_news(), "another copy came");
+        paths.record_mut(id(1)).unwrap().abandon.as_mut().unwrap().heard = Some(at(50));
+        assert_eq!(paths.timer(), Some(at(350)));
+        assert!(!paths.tells_opened(id(1)));
+    }
+
+    #[test]
+    fn a_block_is_told_once() {
+        let mut paths = new(2, 1);
+        paths.on_blocked(id(1), None);
+        assert_eq!(paths.blocked.take(), Some((id(1), None)));
+        paths.on_blocked(id(1), None);
+        assert!(!paths.has_news());
+        paths.on_blocked(id(1), Some(0));
+        assert!(paths.has_news());
+    }
+}

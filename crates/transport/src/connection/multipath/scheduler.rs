@@ -1,0 +1,160 @@
+//! The choice among the paths that may carry data. It is the default of [`Operation::SelectPath`], so a hook can take its
+//! place.
+//!
+//! [`Operation::SelectPath`]: crate::operation::Operation::SelectPath
+
+use std::time::Duration;
+
+use super::super::paths::PathKey;
+use super::super::space::{MOST_PATH_IDS, PathId};
+
+/// Way to divide what is to be sent among several paths ([`TransportConfig::scheduler`]).
+///
+/// Whichever it is, paths that the peer does not answer on, and those that either end wants as backup, carry data only if
+/// there is no other path; and no path carries more than its congestion window and pace allow.
+///
+/// [`TransportConfig::scheduler`]: crate::TransportConfig::scheduler
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scheduler {
+    /// The path with the lowest round-trip time of those that have room.
+    #[default]
+    LowestRtt,
+    /// The paths that have room in turn, a packet each.
+    RoundRobin,
+    /// All stream data on every path that has room, each at its own pace: what one loses or delays comes on another.
+    Redundant,
+    /// All on the path with the lowest path ID; the others stand by.
+    Backup,
+}
+
+/// A path that may carry data.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Candidate {
+    pub key: PathKey,
+    pub id: PathId,
+    pub rtt: Duration,
+    /// Nothing was heard of what was sent last.
+    pub suspect: bool,
+    /// One of the ends wants it only where there is no other.
+    pub backup: bool,
+}
+
+impl Candidate {
+    /// The lower, the better: data goes to the lowest there is, and to no other.
+    fn tier(&self) -> u8 {
+        2 * u8::from(self.suspect) + u8::from(self.backup)
+    }
+}
+
+/// Paths in the order in which they are asked for room.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Order {
+    keys: [Option<PathKey>; MOST_PATH_IDS],
+}
+
+impl Order {
+    /// The path alone.
+    pub(super) fn of(key: PathKey) -> Order {
+        let mut order = Order::default();
+        order.keys[0] = Some(key);
+        order
+    }
+
+    pub(super) fn first(&self) -> Option<PathKey> {
+        self.keys[0]
+    }
+
+    pub(super) fn contains(&self, key: PathKey) -> bool {
+        self.keys.contains(&Some(key))
+    }
+
+    pub(super) fn iter(self) -> impl Iterator<Item = PathKey> {
+        self.keys.into_iter().flatten()
+    }
+}
+
+impl Scheduler {
+    /// Orders the best of the candidates, of which there are at most [`MOST_PATH_IDS`]; `last` had the last packet.
+    pub(super) fn order(
+        self,
+        candidates: impl Iterator<Item = Candidate> + Clone,
+        last: Option<PathKey>,
+    ) -> Order {
+        let Some(best) = candidates.clone().map(|one| one.tier()).min() else {
+            return Order::default();
+        };
+        let mut places: [Option<Candidate>; MOST_PATH_IDS] = [None; MOST_PATH_IDS];
+        let chosen = candidates.filter(|one| one.tier() == best);
+        places.iter_mut().zip(chosen).for_each(|(place, one)| *place = Some(one));
+        let count = places.iter().flatten().count();
+        // Those after the last in turn come first.
+        let before = |one: &Candidate| last.is_some_and(|last| one.key <= last);
+        let key = |one: &Candidate| match self {
+            Scheduler::LowestRtt | Scheduler::Redundant => (false, one.rtt, one.id),
+            Scheduler::RoundRobin => (before(one), Duration::from_secs(one.key.0.into()), one.id),
+            Scheduler::Backup => (false, Duration::ZERO, one.id),
+        };
+        places[..count].sort_unstable_by_key(|one| one.as_ref().map(key));
+        let used = if self == Scheduler::Backup { 1 } else { count };
+        let mut order = Order::default();
+        let chosen = places[..used].iter().flatten();
+        order.keys.iter_mut().zip(chosen).for_each(|(place, one)| *place = Some(one.key));
+        order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(number: u32, rtt_ms: u64) -> Candidate {
+        let (key, id) = (PathKey(number), PathId::new(number));
+        let rtt = Duration::from_millis(rtt_ms);
+        Candidate { key, id, rtt, suspect: false, backup: false }
+    }
+
+    fn order(scheduler: Scheduler, paths: &[Candidate], last: Option<u32>) -> Vec<u32> {
+        let order = scheduler.order(paths.iter().copied(), last.map(PathKey));
+        assert_eq!(order.first(), order.iter().next());
+        assert!(
+            paths.iter().all(|one| order.contains(one.key) == order.iter().any(|k| k == one.key))
+        );
+        order.iter().map(|key| key.0).collect()
+    }
+
+    #[test]
+    fn the_lowest_round_trip_time_comes_first() {
+        let paths = [path(0, 30), path(1, 10), path(2, 20), path(3, 10)];
+        assert_eq!(order(Scheduler::LowestRtt, &paths, Some(1)), [1, 3, 2, 0]);
+        assert!(order(Scheduler::LowestRtt, &[], None).is_empty());
+    }
+
+    #[test]
+    fn each_path_has_its_turn() {
+        let paths = [path(0, 30), path(1, 10), path(4, 20)];
+        assert_eq!(order(Scheduler::RoundRobin, &paths, None), [0, 1, 4]);
+        assert_eq!(order(Scheduler::RoundRobin, &paths, Some(0)), [1, 4, 0]);
+        assert_eq!(order(Scheduler::RoundRobin, &paths, Some(2)), [4, 0, 1], "one that is gone");
+        assert_eq!(order(Scheduler::RoundRobin, &paths, Some(4)), [0, 1, 4]);
+    }
+
+    #[test]
+    fn the_others_stand_by() {
+        let paths = [path(0, 30), path(1, 10)];
+        assert_eq!(order(Scheduler::Backup, &paths, None), [0]);
+        let down = [Candidate { suspect: true, ..path(0, 30) }, path(1, 10)];
+        assert_eq!(order(Scheduler::Backup, &down, None), [1]);
+    }
+
+    #[test]
+    fn the_best_there_are_and_no_others() {
+        let suspect = |one: Candidate| Candidate { suspect: true, ..one };
+        let backup = |one: Candidate| Candidate { backup: true, ..one };
+        let all =
+            [suspect(backup(path(0, 1))), suspect(path(1, 2)), backup(path(2, 3)), path(3, 9)];
+        for (from, best) in [(0, 3), (1, 2), (2, 1), (3, 0)] {
+            let paths = &all[..all.len() - from];
+            assert_eq!(order(Scheduler::LowestRtt, paths, None), [best]);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! On which path the next packet goes: what any path may carry on the one that the scheduler chooses, on the others what
+//! is theirs alone.
+
+use super::super::path::Path;
+use super::super::paths::PathKey;
+use super::super::presence::Presence;
+use super::super::space::SpaceId;
+use super::super::{Connection, Transmit};
+use super::scheduler::{Candidate, Order};
+use crate::Timestamp;
+use crate::operation::Operation;
+
+impl Connection {
+    /// The next datagram of a connection that may have several paths.
+    pub(in crate::connection) fn next_of_paths(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        if let Some(key) = self.probing_path()
+            && let Some(transmit) = self.datagram_on(hooks, now, (key, false), buffer)
+        {
+            return Some(transmit);
+        }
+        let order = self.choose_paths(hooks);
+        for key in order.iter() {
+            if let Some(transmit) = self.datagram_on(hooks, now, (key, true), buffer) {
+                if let Some(paths) = &mut self.multipath {
+                    paths.last = Some(key);
+                }
+                return Some(transmit);
+            }
+        }
+        // Probes, acknowledgements and challenges of the others, whoever may carry data.
+        let mut tried = None;
+        loop {
+            let untried = |key| tried.is_none_or(|tried| key > tried) && !order.contains(key);
+            let others = self.paths.iter().filter(|path| self.may_carry(path));
+            let key = others.map(Path::key).filter(|key| untried(*key)).min()?;
+            tried = Some(key);
+            if let Some(transmit) = self.datagram_on(hooks, now, (key, false), buffer) {
+                return Some(transmit);
+            }
+        }
+    }
+
+    /// The paths that may carry data, in the order in which they are asked for room.
+    fn choose_paths(&mut self, hooks: impl Presence) -> Order {
+        let order = self.schedule();
+        // There is nothing to choose from.
+        let Some(usual) = order.first() else { return order };
+        let chosen = hooks.begin_from(self, Operation::SelectPath, (), |_| usual);
+        let order = match chosen.filter(|key| self.may_choose(*key)) {
+            Some(key) => Order::of(key),
+            None => order,
+        };
+        hooks.end(self, Operation::SelectPath, (), order.first().unwrap_or(usual));
+        order
+    }
+
+    pub(super) fn schedule(&self) -> Order {
+        let last = self.multipath.as_ref().and_then(|paths| paths.last);
+        self.config.scheduler.order(self.candidates(), last)
+    }
+
+    fn candidates(&self) -> impl Iterator<Item = Candidate> + Clone {
+        let may = |path: &&Path| path.is_validated() && self.may_carry(path);
+        let paths = self.paths.iter().filter(may).filter(|path| self.may_use(path));
+        let backup =
+            |path: &Path| self.multipath.as_ref().is_some_and(|paths| paths.is_backup(path.id()));
+        paths.map(move |path| Candidate {
+            key: path.key(),
+            id: path.id(),
+            rtt: path.rtt().smoothed(),
+            suspect: path.is_suspect(),
+            backup: backup(path),
+        })
+    }
+
+    /// Holds a hook's choice: a path that may carry data, and no suspect one while there is another.
+    fn may_choose(&self, key: PathKey) -> bool {
+        let mut candidates = self.candidates();
+        let better = self.candidates().any(|one| !one.suspect);
+        candidates.any(|one| one.key == key && !(one.suspect && better))
+    }
+
+    /// True if packets can go on a path: it is the one that its path ID uses, is not abandoned, has credit and a
+    /// connection ID of the peer's.
+    fn may_carry(&self, path: &Path) -> bool {
+        path.is_current() && path.may_send() && self.may_use(path)
+    }
+
+    /// True if there is a connection ID of the peer's for a path.
+    fn may_use(&self, path: &Path) -> bool {
+        self.ids.remote_of(path.id()).is_some_and(|ids| ids.sequences().next().is_some())
+    }
+
+    /// The path on which what is not bound to one goes: the best there is. None: nothing can be sent anywhere.
+    pub(in crate::connection) fn best_path(&self) -> Option<PathKey> {
+        let any = || self.paths.iter().find(|path| self.may_carry(path)).map(Path::key);
+        self.schedule().first().or_else(any)
+    }
+
+    /// The path on which acknowledgements of packet number space `id` go, if no hook wants another: that of the packets,
+    /// as round-trip times are steadiest then (RFC 10069 s.5.4), or if it seems not to work another.
+    pub(in crate::connection) fn ack_path(&self, id: SpaceId) -> Option<PathKey> {
+        let SpaceId::Data(path) = id else { return Some(self.path().key()) };
+        let own = self.paths.current(path).filter(|path| self.may_carry(path));
+        let better = || {
+            let best = self.best_path()?;
+            let works = own.is_none() || !self.paths.get(best)?.is_suspect();
+            works.then_some(best)
+        };
+        match own {
+            Some(path) if !path.is_suspect() => Some(path.key()),
+            // Where none is known to work, packets come at least on this one.
+            own => better().or(own.map(Path::key)),
+        }
+    }
+
+    /// A path has had a probe timeout, or another is heard of again. From the second timeout in a row on a path is taken
+    /// not to work, so all that is in flight there goes on others as soon as there are any that do (RFC 10069 s.5.6). If it
+    /// arrives all the same it has come twice.
+    pub(in crate::connection) fn move_data(&mut self) {
+        if !self.candidates().any(|one| !one.suspect) {
+            return;
+        }
+        let dead = |path: &Path| path.backoff().count() > 1 && path.is_current();
+        let dead = self.paths.iter().filter(|path| dead(path) && !path.is_abandoned());
+        let dead: Vec<_> = dead.map(|path| (path.key(), SpaceId::Data(path.id()))).collect();
+        for (key, id) in dead {
+            let next = self.spaces[id].numbers.next();
+            let from = self.paths[key].move_below(next);
+            let sent = self.spaces[id].loss.oldest_ack_eliciting();
+            let sent = sent.filter(|(number, _)| *number >= from);
+            let sent: Vec<_> =
+                sent.map(|(number, packet)| (number, packet.content.frames.clone())).collect();
+            for (number, frames) in sent {
+                self.send_again(id, number, true, &frames);
+            }
+        }
+    }
+
+    /// True if acknowledgements of packet number space `id` are to be sent on this path, which is one of several.
+    pub(in crate::connection) fn acks_go_of_paths(
+        &mut self,
+        hooks: impl Presence,
+        id: SpaceId,
+        path: PathKey,
+    ) -> bool {
+        let Some(usual) = self.ack_path(id) else { return false };
+        let answer = hooks.begin_from(self, Operation::SelectACKPath, (id, usual), |_| usual);
+        let may = |key: &PathKey| self.paths.get(*key).is_some_and(|path| self.may_carry(path));
+        let chosen = answer.filter(may).unwrap_or(usual);
+        hooks.end(self, Operation::SelectACKPath, (id, usual), chosen);
+        chosen == path
+    }
+}

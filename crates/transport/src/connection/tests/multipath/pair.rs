@@ -1,0 +1,363 @@
+//! A client with several addresses and a server with one, and a link of its own for each of the client's.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use equic_net::{Link, Port};
+use equic_wire::packet::{Datagram, Packet, ParseOptions};
+use equic_wire::{Direction, PathId, StreamId};
+use rustls::pki_types::ServerName;
+
+use super::super::byte;
+use crate::connection::*;
+use crate::crypto::testing::configs;
+
+pub(super) const SERVER: &str = "192.0.2.1:443";
+
+/// Address of the client on a link.
+pub(super) fn client_address(link: usize) -> SocketAddr {
+    SocketAddr::from(([198, 51, 100, 1 + link as u8], 4433))
+}
+
+pub(super) fn local(link: usize) -> Option<IpAddr> {
+    Some(client_address(link).ip())
+}
+
+/// A link without faults, of so many milliseconds each way.
+pub(super) fn link(ms: u64) -> Link {
+    Link { delay: Duration::from_millis(ms), mtu: Some(1500), ..Link::default() }
+}
+
+struct InFlight {
+    link: usize,
+    to_server: bool,
+    ecn: EcnCodepoint,
+    bytes: Vec<u8>,
+}
+
+pub(super) struct Pair {
+    pub now: Timestamp,
+    pub client: Connection,
+    server: Option<Connection>,
+    config: Arc<dyn Serve>,
+    seed: u64,
+    order: u64,
+    in_flight: BTreeMap<(Timestamp, u64), InFlight>,
+    /// To the server and to the client, for each link.
+    ports: Vec<[Port; 2]>,
+    /// Nothing comes through.
+    pub down: Vec<bool>,
+    /// Links whose client's packets come from another port than they went from.
+    pub rebound: Vec<bool>,
+    /// Events of the client and of the server, but for those of streams.
+    pub events: [Vec<Event>; 2],
+    /// Bytes that were sent on each link: to the server, and to the client.
+    pub sent: Vec<[usize; 2]>,
+    /// Packets that are held back until they are let go.
+    pub held: Option<usize>,
+    held_back: Vec<InFlight>,
+    stuck: u32,
+}
+
+impl Pair {
+    /// Four paths at most.
+    pub(super) fn new(seed: u64, links: &[Link]) -> Pair {
+        Pair::with(seed, links, |_| {})
+    }
+
+    pub(super) fn with(seed: u64, links: &[Link], set: impl Fn(&mut TransportConfig)) -> Pair {
+        Pair::unlike(seed, links, &set, &set)
+    }
+
+    pub(super) fn unlike(
+        seed: u64,
+        links: &[Link],
+        client: &dyn Fn(&mut TransportConfig),
+        server: &dyn Fn(&mut TransportConfig),
+    ) -> Pair {
+        let (client_tls, server_tls) = configs();
+        let config = |set: &dyn Fn(&mut TransportConfig)| {
+            let mut transport = TransportConfig { max_paths: 4, ..TransportConfig::default() };
+            set(&mut transport);
+            Arc::new(transport)
+        };
+        let (start, remote) = (Timestamp::START, SERVER.parse().unwrap());
+        let name = ServerName::try_from("equic.test").unwrap();
+        let transport = config(client);
+        let client = ClientConfig { tls: client_tls, transport };
+        let client = Connection::connect(start, &client, name, remote, [seed as u8; 32]).unwrap();
+        let transport = config(server);
+        let server = ServerConfig { tls: server_tls, transport, preferred_addresses: None };
+        let ports = links.iter().enumerate().map(|(at, link)| {
+            [1, 2].map(|way| Port::new(link.clone(), seed.rotate_left(3) ^ (at as u64) << 8 ^ way))
+        });
+        Pair {
+            now: start,
+            client,
+            server: None,
+            config: Arc::new(server),
+            seed,
+            order: 0,
+            in_flight: BTreeMap::new(),
+            ports: ports.collect(),
+            down: vec![false; links.len()],
+            rebound: vec![false; links.len()],
+            events: [Vec::new(), Vec::new()],
+            sent: vec![[0; 2]; links.len()],
+            held: None,
+            held_back: Vec::new(),
+            stuck: 0,
+        }
+    }
+
+    pub(super) fn server(&mut self) -> &mut Connection {
+        self.server.as_mut().expect("the first packet arrived")
+    }
+
+    pub(super) fn ends(&self) -> [&Connection; 2] {
+        [&self.client, self.server.as_ref().expect("the first packet arrived")]
+    }
+
+    /// The handshake, and connection IDs for all paths.
+    pub(super) fn connect(&mut self) {
+        self.run_until(Duration::from_secs(60), |client, server| {
+            client.handshake.is_confirmed() && server.handshake.is_confirmed()
+        });
+        self.wait(Duration::from_millis(500));
+    }
+
+    /// The client opens a path on a link, and both ends know of it.
+    pub(super) fn open(&mut self, link: usize) -> PathId {
+        let id = self.begin(link);
+        self.run_until(Duration::from_secs(60), |client, server| {
+            [client, server]
+                .into_iter()
+                .all(|end| end.paths().any(|path| path.id == id && path.validated))
+        });
+        id
+    }
+
+    pub(super) fn begin(&mut self, link: usize) -> PathId {
+        let remote = SERVER.parse().unwrap();
+        let opened = self.client.open_path(self.now, local(link), remote);
+        opened.unwrap_or_else(|error| panic!("{error}: {}", self.describe()))
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let ends = [Some(&self.client), self.server.as_ref()];
+        let mut text = format!("EQUIC_SEED={} at {:?}", self.seed, self.now);
+        for end in ends.into_iter().flatten() {
+            text += &format!("\n{:?} {:?} {:?}", end.side, end.stats, end.multipath);
+            for path in end.paths() {
+                text += &format!("\n  {path:?}");
+            }
+            for id in end.spaces.ids() {
+                let space = &end.spaces[id];
+                text += &format!(
+                    "\n  {id:?}: {} in flight, probes {}, acked {:?}",
+                    space.loss.sent().len(),
+                    space.probes(),
+                    space.loss.largest_acked()
+                );
+            }
+        }
+        text + &format!("\n{:?}", self.events)
+    }
+
+    /// Runs until `done` says so; it is asked whenever something happened.
+    pub(super) fn run_until(
+        &mut self,
+        limit: Duration,
+        mut done: impl FnMut(&mut Connection, &mut Connection) -> bool,
+    ) {
+        let end = self.now + limit;
+        loop {
+            self.transmit();
+            let finished =
+                self.server.as_mut().is_some_and(|server| done(&mut self.client, server));
+            self.transmit();
+            if finished {
+                return;
+            }
+            assert!(self.now < end, "{}", self.describe());
+            self.step(end);
+        }
+    }
+
+    /// Runs for so long.
+    pub(super) fn wait(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.transmit();
+            self.step(end);
+        }
+        self.transmit();
+    }
+
+    fn step(&mut self, end: Timestamp) {
+        let arrival = self.in_flight.keys().next().map(|(at, _)| *at);
+        let ends = [Some(&mut self.client), self.server.as_mut()];
+        let timer = ends.into_iter().flatten().filter_map(Connection::poll_timeout).min();
+        let still =
+            timer.is_some_and(|at| at <= self.now) && arrival.is_none_or(|at| at > self.now);
+        self.stuck = if still { self.stuck + 1 } else { 0 };
+        assert!(self.stuck < 100, "a timer fires for nothing: {}", self.describe());
+        let next = [arrival, timer].into_iter().flatten().min().unwrap_or(end).min(end);
+        self.now = self.now.max(next);
+        while let Some(entry) = self.in_flight.first_entry() {
+            if entry.key().0 > self.now {
+                break;
+            }
+            let packet = entry.remove();
+            self.arrive(packet);
+        }
+        for end in [Some(&mut self.client), self.server.as_mut()].into_iter().flatten() {
+            if end.poll_timeout().is_some_and(|at| at <= self.now) {
+                end.handle_timeout(self.now);
+            }
+        }
+        self.listen();
+    }
+
+    fn listen(&mut self) {
+        let ends = [Some(&mut self.client), self.server.as_mut()];
+        for (events, end) in self.events.iter_mut().zip(ends) {
+            let Some(end) = end else { continue };
+            while let Some(event) = end.poll_event() {
+                if !matches!(event, Event::Stream(_)) {
+                    events.push(event);
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self, mut packet: InFlight) {
+        let mut from = client_address(packet.link);
+        if self.rebound[packet.link] {
+            from.set_port(5544);
+        }
+        let server: SocketAddr = SERVER.parse().unwrap();
+        let (remote, local) =
+            if packet.to_server { (from, server.ip()) } else { (server, from.ip()) };
+        let arrival = Arrival { remote, local: Some(local), ecn: packet.ecn };
+        if !packet.to_server {
+            return self.client.handle_datagram(self.now, arrival, &mut packet.bytes);
+        }
+        if self.server.is_none() {
+            let mut packets = Datagram::new(&packet.bytes, ParseOptions::default());
+            let Some(Ok(Packet::Long(first))) = packets.next() else { return };
+            let (dcid, scid) = (first.dcid(), first.scid());
+            let first = FirstPacket::without_token(first.version(), dcid, scid, from);
+            let seed = [self.seed as u8 ^ 0xff; 32];
+            self.server =
+                Some(Connection::accept_alone(self.now, &*self.config, &first, seed).unwrap());
+        }
+        let now = self.now;
+        self.server().handle_datagram(now, arrival, &mut packet.bytes);
+    }
+
+    fn transmit(&mut self) {
+        let mut buffer = vec![0; 1500];
+        for to_server in [true, false] {
+            for count in 0.. {
+                assert!(count < 10_000, "it sends without end: {}", self.describe());
+                let end = if to_server { Some(&mut self.client) } else { self.server.as_mut() };
+                let Some(end) = end else { break };
+                let Some(sent) = end.poll_transmit(self.now, &mut buffer) else { break };
+                let address = if to_server {
+                    sent.source.unwrap_or(client_address(0).ip())
+                } else {
+                    sent.destination.ip()
+                };
+                let links = 0..self.ports.len();
+                let link = links.into_iter().find(|link| client_address(*link).ip() == address);
+                let link = link.expect("it is one of the client's addresses");
+                if !to_server {
+                    let rebound = sent.destination.port() == 5544;
+                    assert!(!rebound || self.rebound[link], "it goes to where nobody was");
+                }
+                let bytes = buffer[..sent.size].to_vec();
+                self.send(InFlight { link, to_server, ecn: sent.ecn, bytes });
+            }
+        }
+        self.listen();
+    }
+
+    fn send(&mut self, packet: InFlight) {
+        let way = usize::from(!packet.to_server);
+        self.sent[packet.link][way] += packet.bytes.len();
+        let now = self.now.since(Timestamp::START);
+        let verdict = self.ports[packet.link][way].send(now, packet.bytes.len());
+        if !verdict.fate.arrived() || self.down[packet.link] {
+            return;
+        }
+        if self.held == Some(packet.link) {
+            self.held_back.push(packet);
+            return;
+        }
+        let copies = [Some(verdict.arrival), verdict.copy];
+        for arrival in copies.into_iter().flatten() {
+            self.order += 1;
+            let InFlight { link, to_server, ecn, ref bytes } = packet;
+            let copy = InFlight { link, to_server, ecn, bytes: bytes.clone() };
+            self.in_flight.insert((Timestamp::START + arrival, self.order), copy);
+        }
+    }
+
+    /// What was held back arrives now.
+    pub(super) fn let_go(&mut self) -> usize {
+        self.held = None;
+        let packets = std::mem::take(&mut self.held_back);
+        let count = packets.len();
+        packets.into_iter().for_each(|packet| self.arrive(packet));
+        self.listen();
+        count
+    }
+
+    /// Sends so many bytes on a stream to the server, and as many back on the same, at the same time. They arrive in
+    /// order. `act` is called with the number of bytes that the server has.
+    pub(super) fn exchange(&mut self, length: usize, mut act: impl FnMut(&mut Pair, usize)) {
+        let id = self.client.open(Direction::Bidirectional).expect("streams are allowed");
+        let mut server_id: Option<StreamId> = None;
+        let data: Vec<u8> = (0..length).map(byte).collect();
+        let (mut written, mut read) = ([0; 2], [0; 2]);
+        let mut finished = [false; 2];
+        while finished != [true; 2] {
+            let before = read;
+            self.run_until(Duration::from_secs(60), |client, server| {
+                server_id = server_id.or_else(|| server.accept(Direction::Bidirectional));
+                for (at, end) in [client, server].into_iter().enumerate() {
+                    if at == 1 && server_id.is_none() {
+                        continue;
+                    }
+                    if written[at] < length {
+                        written[at] += end.write(id, &data[written[at]..]).unwrap_or(0);
+                        if written[at] == length {
+                            end.streams().finish(id).unwrap();
+                        }
+                    }
+                    let mut buffer = [0; 8192];
+                    loop {
+                        match end.read(id, &mut buffer) {
+                            Ok(ReadOutcome::Bytes(count)) => {
+                                let wanted = data.get(read[at]..read[at] + count);
+                                assert_eq!(wanted, Some(&buffer[..count]), "other bytes");
+                                read[at] += count;
+                            }
+                            Ok(ReadOutcome::Finished) => {
+                                assert_eq!(read[at], length);
+                                finished[at] = true;
+                                break;
+                            }
+                            _ => break,
+                        }
+                    }
+                }
+                finished == [true; 2] || read != before
+            });
+            act(self, read[1]);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Path identifiers of multipath QUIC (RFC 10069 s.1).
+
+use crate::VarInt;
+use core::fmt;
+
+/// Identifies a path of a connection, with its connection IDs and packet numbers: 0 is the path of the handshake, and
+/// none is over 2^32-1, because the nonce of a packet has 32 bits for it (RFC 10069 s.2.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathId(u32);
+
+impl PathId {
+    /// The path of the handshake.
+    pub const ZERO: PathId = PathId(0);
+    /// 2^32-1.
+    pub const MAX: PathId = PathId(u32::MAX);
+
+    /// Any number of 32 bits is a path ID.
+    pub const fn new(id: u32) -> Self {
+        PathId(id)
+    }
+
+    /// The number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Path ID as on the wire.
+    pub const fn as_varint(self) -> VarInt {
+        VarInt::from_u32(self.0)
+    }
+
+    /// The path ID after this one; `None` after the last.
+    pub fn next(self) -> Option<Self> {
+        self.0.checked_add(1).map(PathId)
+    }
+
+    /// `None` over 2^32-1.
+    pub(crate) fn from_varint(id: VarInt) -> Option<Self> {
+        u32::try_from(id.get()).ok().map(PathId)
+    }
+}
+
+impl fmt::Display for PathId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
