@@ -45,16 +45,20 @@ tree![
     "cap",
     "cap-path",
     "cubic",
+    "deadline",
     "ecn",
     "fec-rlc",
     "fec-xor",
+    "lowest-latency",
     "messages",
     "monitor",
     "nagle",
     "priorities",
     "rate",
+    "redundant",
     "reno",
     "tail-loss-probe",
+    "weighted",
 ];
 
 impl Source {
@@ -76,6 +80,13 @@ impl Source {
             "rate" if !attached => Algorithm::Bbr,
             _ => Algorithm::Cubic,
         }
+    }
+
+    /// Paths of the connection that it is for.
+    pub fn paths(&self) -> usize {
+        let several =
+            ["ack-path", "cap-path", "deadline", "lowest-latency", "redundant", "weighted"];
+        if several.contains(&self.name) { 2 } else { 1 }
     }
 
     /// Lines of its C, comments and empty ones among them.

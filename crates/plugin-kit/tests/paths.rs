@@ -10,7 +10,8 @@ use equic_net::{Link, Queue};
 use equic_plugin::Plugin;
 use equic_plugin_kit::tree::Source;
 use equic_plugin_kit::{Beginning, End, Network};
-use equic_transport::TransportConfig;
+use equic_transport::operation::Operation;
+use equic_transport::{Overruled, PathId, PathStatus, Scheduler, TransportConfig};
 
 const MEGABYTE: u64 = 1_000_000;
 
@@ -31,9 +32,12 @@ fn line(megabits: u64, delay: u64) -> Link {
 
 /// A connection with a path over each link; path ID and link have the same number.
 fn over(links: &[Link]) -> Network {
+    of_config(links, &TransportConfig::default())
+}
+
+fn of_config(links: &[Link], config: &TransportConfig) -> Network {
     let links: Vec<&Link> = links.iter().collect();
-    let end =
-        || Beginning::new(TransportConfig { max_paths: links.len(), ..TransportConfig::default() });
+    let end = || Beginning::new(TransportConfig { max_paths: links.len(), ..config.clone() });
     let mut network = Network::over(&links, end(), end(), seed()).unwrap();
     network.connect().unwrap();
     for link in 1..links.len() {
@@ -134,5 +138,125 @@ fn a_choice_that_cannot_be_does_not_hold() {
         assert!(told[0].1.to_string().contains(words), "{told:?}");
         let stats = network.connection(End::Server).unwrap().stats();
         assert!(stats.path_choices_refused > 100, "{}", stats.path_choices_refused);
+    }
+}
+
+/// The same choices as the native scheduler's; and they are the plugin's, not those of another scheduler that is configured.
+#[test]
+fn the_lowest_latency_is_chosen() {
+    let links = [line(20, 30), line(20, 5)];
+    let plugin = of_the_tree("lowest-latency");
+    let run = |scheduler, plugin: Option<&Plugin>| {
+        let config = TransportConfig { scheduler, ..TransportConfig::default() };
+        let mut network = of_config(&links, &config);
+        if let Some(plugin) = plugin {
+            attach(&mut network, End::Server, plugin);
+        }
+        let mut all = [0, 0];
+        for bytes in [10_000, 10_000, 10_000, 2 * MEGABYTE] {
+            let (_, sent) = sent_by(&mut network, End::Server, bytes);
+            all = [all[0] + sent[0], all[1] + sent[1]];
+        }
+        assert!(network.overruled(End::Server).is_empty());
+        all
+    };
+    let native = run(Scheduler::LowestRtt, None);
+    let turns = run(Scheduler::RoundRobin, None);
+    let bytecode = run(Scheduler::RoundRobin, Some(&plugin));
+    println!("native {native:?}, bytecode {bytecode:?}, in turns {turns:?}");
+    let apart = |one: [u64; 2]| one[0].abs_diff(native[0]);
+    assert!(apart(bytecode) < MEGABYTE / 20, "{native:?} {bytecode:?}");
+    assert!(apart(turns) > 3 * apart(bytecode), "{native:?} {bytecode:?} {turns:?}");
+}
+
+#[test]
+fn everything_goes_twice() {
+    let links = [line(20, 10), line(20, 30)];
+    let bytes = MEGABYTE;
+    let run = |plugin: Option<&Plugin>| {
+        sent_by(&mut with(&links, End::Server, plugin), End::Server, bytes).1
+    };
+    let usual = run(None);
+    let twice = run(Some(&of_the_tree("redundant")));
+    println!("{usual:?} without, {twice:?} with it");
+    assert!(usual.iter().sum::<u64>() < bytes * 12 / 10, "{usual:?}");
+    // What was acknowledged meanwhile does not go on the slower one.
+    assert!(twice.iter().sum::<u64>() > bytes * 16 / 10, "{twice:?}");
+    // Bulk goes once.
+    let source = Source::find("redundant").unwrap();
+    let once = run(Some(&source.load_with(&[("MOST", "2000")]).unwrap()));
+    assert!(once.iter().sum::<u64>() < bytes * 12 / 10, "{once:?}");
+}
+
+#[test]
+fn a_path_that_costs_more_carries_less() {
+    let links = [line(20, 20), line(20, 10)];
+    let run = |costs: Option<[u32; 2]>| {
+        let plugin = costs.map(|_| of_the_tree("weighted"));
+        let mut network = with(&links, End::Server, plugin.as_ref());
+        for (id, cost) in costs.into_iter().flatten().enumerate() {
+            let server = network.connection(End::Server).unwrap();
+            server.set_path_cost(PathId::new(id as u32), cost).unwrap();
+        }
+        sent_by(&mut network, End::Server, 4 * MEGABYTE).1
+    };
+    let usual = run(None);
+    assert!(2 * usual[1] > usual[0], "{usual:?}");
+    for (costs, share) in [([0, 3], 4), ([1, 19], 10)] {
+        let sent = run(Some(costs));
+        println!("labels {costs:?}: {sent:?}");
+        let most = (sent[0] + 20_000) / share;
+        assert!((most * 8 / 10..most + 20_000).contains(&sent[1]), "{costs:?}: {sent:?}");
+    }
+}
+
+/// The second path is a backup: it carries what would be late without it, and nothing else.
+#[test]
+fn what_would_be_late_goes_on_the_backup_too() {
+    let links = [line(4, 20), line(20, 10)];
+    let run = |plugin: bool| {
+        let mut network = over(&links);
+        let client = network.connection(End::Client).unwrap();
+        client.set_path_status(PathId::new(1), PathStatus::Backup).unwrap();
+        network.pass(ms(300)).unwrap();
+        if plugin {
+            attach(&mut network, End::Server, &of_the_tree("deadline"));
+        }
+        let mut small = [0, 0];
+        for _ in 0..10 {
+            let (_, sent) = sent_by(&mut network, End::Server, 5_000);
+            small = [small[0] + sent[0], small[1] + sent[1]];
+        }
+        let (took, large) = sent_by(&mut network, End::Server, MEGABYTE);
+        println!("plugin {plugin}: small {small:?}, large {large:?} in {took:?}");
+        (small, large, took)
+    };
+    let (_, usual, slow) = run(false);
+    assert!(usual[1] < 10_000 && slow > ms(2_000), "a backup carries nothing: {usual:?} {slow:?}");
+    let (small, large, fast) = run(true);
+    assert!(small[0] > 50_000 && small[1] < 5_000, "in time on the first: {small:?}");
+    assert!(large[1] > MEGABYTE / 3 && 2 * fast < slow, "{large:?} {fast:?}");
+}
+
+/// Bytecode that leaves out a path with room while data waits: that one gets a datagram a second.
+#[test]
+fn a_scheduler_starves_no_path() {
+    let code =
+        "equic_u64 run(struct equic_select_path *call) { call->out.path = 0; return EQUIC_DONE; }";
+    let manifest = common::at("capabilities = [\"observe\", \"choose\"]", "SelectPath", "replace");
+    let plugin = of_text("first-only", &manifest, code).unwrap();
+    for cost in [0, 1] {
+        let mut network = with(&[line(4, 10), line(20, 20)], End::Server, Some(&plugin));
+        let server = network.connection(End::Server).unwrap();
+        server.set_path_cost(PathId::new(1), cost).unwrap();
+        sent_by(&mut network, End::Server, 2 * MEGABYTE);
+        let starved = network.connection(End::Server).unwrap().stats().paths_starved;
+        let told = network.overruled(End::Server);
+        if cost == 0 {
+            assert!((2..=6).contains(&starved), "four seconds: {starved}");
+            assert_eq!(told, [(Operation::SelectPath, Overruled::Starves)]);
+        } else {
+            assert_eq!((starved, told), (0, vec![]), "its owner wants it spared");
+        }
     }
 }

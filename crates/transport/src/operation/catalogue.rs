@@ -331,6 +331,11 @@ operations! {
     WriteParameters = 111, "RFC 9000 s.7.4.2", Buffer() -> (length);
     /// The peer declared a transport parameter with a number that this hook wrote: the bytes are its value.
     PeerParameter = 112, "RFC 9000 s.7.4.2", Bytes(parameter) -> ();
+
+    // Redundancy over several paths.
+    /// Whether a piece of stream data that was sent on a path goes on another one, too. It does so when that one
+    /// has room, if the piece was not acknowledged by then; of pieces that wait the last 1,024 are kept for each path.
+    CopyStreamData = 113, "RFC 10069 s.5.5", Words(path, other, stream, bytes) -> (copy);
 }
 
 impl Operation {
