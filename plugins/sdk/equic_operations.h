@@ -903,4 +903,19 @@ struct equic_peer_parameter {
 	} in;
 };
 
+/* CopyStreamData (RFC 10069 s.5.5): Whether a piece of stream data that was sent on a path goes on
+ * another one, too. It does so when that one has room, if the piece was not acknowledged by then;
+ * of pieces that wait the last 1,024 are kept for each path. */
+struct equic_copy_stream_data {
+	struct {
+		equic_u64 path; /* number of the path */
+		equic_u64 other; /* number of another path */
+		equic_u64 stream; /* stream ID; all ones: none */
+		equic_u64 bytes; /* a number of bytes */
+	} in;
+	struct {
+		equic_u64 copy; /* 1 if it goes there, too, else 0 */
+	} out;
+};
+
 #endif

@@ -1,6 +1,6 @@
 //! `docs/quic.md`: every call in the table of both APIs is one that there is.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::Context;
 
@@ -8,7 +8,7 @@ use equic_quic::operation::{Hook, OwnFrame, Point};
 use equic_quic::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use equic_quic::{
     ClientConfig, Connecting, Connection, Endpoint, EndpointConfig, Incoming, NewConnection,
-    RecvStream, SendStream, ServerConfig, TransportConfig, VarInt,
+    PathStatus, RecvStream, SendStream, ServerConfig, TransportConfig, TransportErrorCode, VarInt,
 };
 
 type Done = Result<(), Box<dyn std::error::Error>>;
@@ -49,6 +49,8 @@ fn configurations(
         max_mtu: _,
         streams: _,
         datagram_receive_buffer: _,
+        max_paths: _,
+        scheduler: _,
         ..
     } = &*transport;
     Ok(())
@@ -111,6 +113,18 @@ async fn connections(
     connection.subscribe(sink);
     connection.close(VarInt::ZERO, "reason");
     let _ = (connection.closed().await, connection.close_reason());
+    Ok(())
+}
+
+#[expect(dead_code, reason = "that it compiles is the test")]
+async fn addresses(endpoint: Endpoint, connection: Connection, ip: IpAddr) -> Done {
+    endpoint.add_local_address(ip)?;
+    connection.migrate(ip)?;
+    let id = connection.open_path(ip).await?;
+    connection.set_path_status(id, PathStatus::Backup)?;
+    let _ = connection.paths();
+    connection.close_path(id, TransportErrorCode::NO_ERROR)?;
+    endpoint.remove_local_address(ip);
     Ok(())
 }
 

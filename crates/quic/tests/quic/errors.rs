@@ -4,8 +4,9 @@ use std::error::Error;
 
 use equic_quic::operation::{AttachError, Denied, HookError};
 use equic_quic::{
-    AcceptError, ConfigError, ConnectError, ConnectionError, DatagramError, ExportError, ReadError,
-    ReadToEndError, StartError, TellError, WriteError,
+    AcceptError, ClosePathError, ConfigError, ConnectError, ConnectionError, DatagramError,
+    ExportError, MigrateError, OpenPathError, PathError, ReadError, ReadToEndError, StartError,
+    TellError, WriteError,
 };
 
 /// A program returns them with `?` from a task, too.
@@ -17,11 +18,15 @@ fn is_error<E: Error + Send + Sync + 'static>() -> &'static str {
 fn every_error_is_an_error() {
     let errors = [
         is_error::<AcceptError>(),
+        is_error::<ClosePathError>(),
         is_error::<ConfigError>(),
         is_error::<ConnectError>(),
         is_error::<ConnectionError>(),
         is_error::<DatagramError>(),
         is_error::<ExportError>(),
+        is_error::<MigrateError>(),
+        is_error::<OpenPathError>(),
+        is_error::<PathError>(),
         is_error::<ReadError>(),
         is_error::<ReadToEndError>(),
         is_error::<StartError>(),
