@@ -65,12 +65,12 @@ fn downloads_without(down: &str, name: &str) {
     let output = into.to_str().unwrap();
     let args = ["get", "--json", "--insecure", "--path", CLIENT, "--output", output, &url];
     let mut get = Running::start(lab.client(0).command(EQUIC), &args);
-    for interface in ["eth0", "second"] {
-        let before = received(&lab, interface);
-        eventually("data over both links", || {
-            (received(&lab, interface) > before + SOME).then_some(())
-        });
-    }
+    let both = ["eth0", "second"];
+    let before = both.map(|interface| received(&lab, interface));
+    eventually("data over both links", || {
+        let mut links = both.iter().zip(before);
+        links.all(|(link, before)| received(&lab, link) > before + SOME).then_some(())
+    });
     let come = received(&lab, "eth0") + received(&lab, "second");
     assert!(come < FILE as u64, "{come} bytes: it is under way");
     run(lab.client(0), "ip", &format!("link set {down} down"));
