@@ -543,7 +543,8 @@ struct equic_write_frame {
 	} out;
 };
 
-/* PadPacket (RFC 9000 s.14.1): Bytes of PADDING at the end of a packet; not below what is wanted. */
+/* PadPacket (RFC 9000 s.14.1): Bytes of PADDING at the end of a packet; not below what is wanted,
+ * and not more if it is not ack-eliciting. */
 struct equic_pad_packet {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */

@@ -54,7 +54,7 @@ fn downloads_without(down: &str, name: &str) {
     let Some(lab) = lab(name, 1) else { return };
     second_link(&lab);
     let folder = tempfile::tempdir().unwrap();
-    let file: Vec<u8> = (0..FILE).map(|at| (at ^ (at >> 8) ^ (at >> 16) * 31) as u8).collect();
+    let file: Vec<u8> = (0..FILE).map(|at| (at ^ (at >> 8) ^ ((at >> 16) * 31)) as u8).collect();
     fs::write(folder.path().join("file"), &file).unwrap();
     let root = folder.path().to_str().unwrap();
     let args = ["serve", "--json", "--listen", "[::]:443", "--paths", "2", "--root", root];

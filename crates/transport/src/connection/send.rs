@@ -481,7 +481,8 @@ impl Connection {
         packet.wrote(written, eliciting)?;
         let wanted = packet.padding_wanted();
         let answer = hooks.begin_from(self, Operation::PadPacket, (id, wanted), |_| wanted);
-        let padding = answer.unwrap_or(wanted).max(wanted);
+        // RFC 9002 s.2: padded, an acknowledgement would count as in flight, and nobody need acknowledge it: window that is lost.
+        let padding = answer.filter(|_| eliciting).unwrap_or(wanted).max(wanted);
         hooks.end(self, Operation::PadPacket, (id, wanted), padding);
         packet.pad(padding)?;
         self.space(id).on_written(eliciting);

@@ -216,7 +216,7 @@ operations! {
     /// hook's own, for that hook to write: a buffer, and the `token` that it queued the frame with. What it
     /// writes must be one frame of the type, as its own [`Operation::ParseFrame`] reads it.
     WriteFrame = 50, "RFC 9000 s.19", Frame(space, token, length) -> (length);
-    /// Bytes of PADDING at the end of a packet; not below what is wanted.
+    /// Bytes of PADDING at the end of a packet; not below what is wanted, and not more if it is not ack-eliciting.
     PadPacket = 51, "RFC 9000 s.14.1", Words(space, wanted) -> (bytes);
     /// A packet was sent. It is remembered whatever is answered.
     SendPacket = 52, "RFC 9002 A.5", Words(space, number, size, ack_eliciting, path) -> ();
