@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use equic_net::{Link, Port};
-use equic_transport::operation::{HookError, HookId, Operation};
+use equic_transport::operation::{HookError, HookId, Operation, Overruled};
 use equic_transport::{
     Arrival, ClientConfig, CloseReason, Connection, Direction, EcnCodepoint, Endpoint,
-    EndpointConfig, Event, Handle, OpenPathError, Overruled, PathId, ReadOutcome, Received,
-    ServerConfig, StreamError, StreamId, Timestamp, Transmit, TransportConfig, WriteError,
+    EndpointConfig, Event, Handle, OpenPathError, PathId, ReadOutcome, Received, ServerConfig,
+    StreamError, StreamId, Timestamp, Transmit, TransportConfig, WriteError,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use thiserror::Error;

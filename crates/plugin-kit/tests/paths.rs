@@ -10,8 +10,8 @@ use equic_net::{Link, Queue};
 use equic_plugin::Plugin;
 use equic_plugin_kit::tree::Source;
 use equic_plugin_kit::{Beginning, End, Network};
-use equic_transport::operation::Operation;
-use equic_transport::{Overruled, PathId, PathStatus, Scheduler, TransportConfig};
+use equic_transport::operation::{Operation, Overruled};
+use equic_transport::{PathId, PathStatus, Scheduler, TransportConfig};
 
 const MEGABYTE: u64 = 1_000_000;
 
