@@ -214,8 +214,9 @@ struct equic_ack_deadline {
 	} out;
 };
 
-/* SelectACKPath (RFC 9000 s.9.3): On which path acknowledgements of a space go; another than the
- * active one counts as that. */
+/* SelectACKPath (RFC 9000 s.9.3): On which path acknowledgements of a space go. Without multipath
+ * another than the active one counts as that; with it (RFC 10069), one on which nothing can be
+ * sent counts as the default. */
 struct equic_select_ack_path {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -447,7 +448,12 @@ struct equic_app_limited {
 };
 
 /* SelectPath (RFC 9000 s.9): On which path the next datagram goes: the packet scheduler. The active
- * one, or one that has something to send which probes it; any other answer stands for the default. */
+ * one, or one that has something to send which probes it; any other answer stands for the default.
+ * With multipath (RFC 10069): any on which data can go, unless nothing was heard of what was sent
+ * there last and another is better off. If it has no room, it is asked again, and an answer that
+ * was given before means that data waits. A path that has room for data that waits gets a datagram
+ * in a second at least, unless it is a backup or its cost is not 0. Acknowledgements, probes and
+ * challenges of the others go all the same. */
 struct equic_select_path {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -537,7 +543,8 @@ struct equic_write_frame {
 	} out;
 };
 
-/* PadPacket (RFC 9000 s.14.1): Bytes of PADDING at the end of a packet; not below what is wanted. */
+/* PadPacket (RFC 9000 s.14.1): Bytes of PADDING at the end of a packet; not below what is wanted,
+ * and not more if it is not ack-eliciting. */
 struct equic_pad_packet {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -895,6 +902,21 @@ struct equic_peer_parameter {
 	struct {
 		equic_u64 parameter; /* number of a transport parameter */
 	} in;
+};
+
+/* CopyStreamData (RFC 10069 s.5.5): Whether a piece of stream data that was sent on a path goes on
+ * another one, too. It does so when that one has room, if the piece was not acknowledged by then;
+ * of pieces that wait the last 1,024 are kept for each path. */
+struct equic_copy_stream_data {
+	struct {
+		equic_u64 path; /* number of the path */
+		equic_u64 other; /* number of another path */
+		equic_u64 stream; /* stream ID; all ones: none */
+		equic_u64 bytes; /* a number of bytes */
+	} in;
+	struct {
+		equic_u64 copy; /* 1 if it goes there, too, else 0 */
+	} out;
 };
 
 #endif

@@ -17,9 +17,11 @@ use crate::tree::Source;
 mod application;
 mod cost;
 mod repair;
+mod scheduler;
 
 use application::{messages, nagle, priorities};
 pub use cost::{Way, bulk};
+pub use scheduler::{SchedulerArm, schedule};
 
 /// Virtual time for one transfer.
 const PATIENCE: Duration = Duration::from_secs(600);

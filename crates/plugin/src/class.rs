@@ -188,6 +188,7 @@ const REPLACING: &[(Operation, Class)] = &{
         // A peer's plugin comes after the handshake.
         (O::WriteParameters, Payload),
         (O::PeerParameter, Payload),
+        (O::CopyStreamData, Raise),
     ]
 };
 

@@ -103,6 +103,14 @@ impl Connection {
         Ok(())
     }
 
+    /// Says what it costs to use a path, a label in the application's units that plugins can read; the peer is not told.
+    ///
+    /// # Errors
+    /// [`ClosePathError::NoSuchPath`].
+    pub fn set_path_cost(&self, id: PathId, cost: u32) -> Result<(), ClosePathError> {
+        self.cell().lock().connection.set_path_cost(id, cost)
+    }
+
     /// The paths that are open, in the order of their IDs.
     pub fn paths(&self) -> Vec<PathInfo> {
         self.cell().lock().connection.paths().collect()

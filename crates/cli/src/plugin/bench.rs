@@ -11,6 +11,7 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde::Serialize;
 
+use super::scheduler;
 use crate::failure::{Done, Failure};
 use crate::output;
 
@@ -20,7 +21,8 @@ const SCHEMA: &str = "equic.plugin.bench/1";
 /// Shows the plugins of the source tree side by side: lines of C, bytes, and what each changes on a connection in virtual
 /// time where it is meant to help. With --rounds also what it costs elsewhere, with 95 % intervals: the goodput of a
 /// bottleneck, in virtual time, and the CPU time of a transfer; for CPU times that mean something the machine must be
-/// quiet, and the command built with --release. It needs clang.
+/// quiet, and the command built with --release. Of the lowest-latency scheduler a table of its own says what it costs as
+/// bytecode. It needs clang.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Show this plugin alone; it may be given more than once
@@ -52,6 +54,8 @@ struct Data {
     /// Bytes of each transfer by which goodput and CPU time were measured.
     bytes: u64,
     plugins: Vec<Row>,
+    /// The cost of a scheduler as bytecode; empty: not measured.
+    schedulers: Vec<scheduler::Row>,
 }
 
 #[derive(Serialize)]
@@ -115,7 +119,7 @@ fn row(source: &Source, seed: u64) -> Done<Row> {
 }
 
 /// CPU time of this thread that some work takes, in seconds.
-fn cpu(work: impl FnOnce() -> Done) -> Done<f64> {
+pub(super) fn cpu(work: impl FnOnce() -> Done) -> Done<f64> {
     let time = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(std::time::Duration::from);
     let begun = time()?;
     work()?;
@@ -146,7 +150,7 @@ fn cost(source: &Source, rounds: u32, seed: u64, bytes: u64) -> Done<[Option<Rat
 }
 
 /// A ratio as a change in percent, with its interval.
-fn change(ratio: Option<Ratio>) -> Cell {
+pub(super) fn change(ratio: Option<Ratio>) -> Cell {
     let percent = |ratio: f64| format!("{:+.1}", 100.0 * (ratio - 1.0));
     ratio.map_or_else(
         || Cell::new(MISSING),
@@ -203,15 +207,26 @@ pub(super) fn run(args: &Args) -> Done {
         }
         plugins.push(row);
     }
-    let data = Data { seed: args.seed, rounds: args.rounds, bytes: args.bytes, plugins };
+    let wanted = args.only.is_empty() || args.only.contains(&"lowest-latency");
+    let schedulers = match args.rounds {
+        rounds if rounds > 0 && wanted => scheduler::rows(rounds, args.seed, args.bytes)?,
+        _ => Vec::new(),
+    };
+    let (seed, rounds, bytes) = (args.seed, args.rounds, args.bytes);
+    let data = Data { seed, rounds, bytes, plugins, schedulers };
     if args.json {
         return output::json(SCHEMA, data);
     }
     let table = table(&data);
+    let costs = (!data.schedulers.is_empty()).then(|| scheduler::table(&data.schedulers));
     if args.markdown {
-        return output::text(table.markdown());
+        output::text(table.markdown())?;
+        return costs.map_or(Ok(()), |costs| output::text(format!("\n{}", costs.markdown())));
     }
     output::table(&table)?;
+    if let Some(costs) = costs {
+        output::table(&costs)?;
+    }
     for row in &data.plugins {
         if let Some(gain) = &row.gain {
             output::line(format_args!("* {}: {}", row.name, gain.scenario))?;

@@ -17,6 +17,7 @@ mod log;
 mod new;
 mod play;
 mod proof;
+mod scheduler;
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,11 +1,11 @@
-//! `equic get --path`: a download over two interfaces at once (RFC 10069), of which one goes down in the middle, and comes
-//! back.
+//! `equic get --path`: a download over two interfaces at once (RFC 10069), of which one goes down in the middle and comes
+//! back, or which a plugin of the client's in the server holds to a rate.
 
 use std::fs;
 
 use equic_lab::{Lab, Namespace};
 
-use crate::common::{EQUIC, Running, eventually, finish, lab, v4};
+use crate::common::{EQUIC, ROOT, Running, equic, eventually, finish, lab, v4};
 
 /// The client's address at its second interface, and the server's there.
 const CLIENT: &str = "10.99.0.2";
@@ -122,4 +122,56 @@ fn a_path_comes_back_with_its_interface() {
     let Some(printed) = printed else { return };
     assert!(from(&printed).len() == 2 && from(&printed).contains(&CLIENT), "{printed}");
     assert!(printed["paths"][1]["id"].as_u64() > Some(1), "no path ID is used twice: {printed}");
+}
+
+/// A policy that grants plugins of anybody what a cap needs.
+const POLICY: &str = "anyone = [\"observe\", \"tune\"]\n";
+
+/// Bytes that come over each of two interfaces with a download over both; `cap`: the client pushes a cap of so many bytes a
+/// second on the second path into the server.
+fn downloads_with(cap: Option<u32>, name: &str) -> Option<[u64; 2]> {
+    const BYTES: u64 = 20 << 20;
+    let lab = lab(name, 1)?;
+    second_link(&lab);
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fs::write(file("policy.toml"), POLICY).unwrap();
+    let (policy, bundle) = (file("policy.toml"), file("cap.qplug"));
+    let args = ["serve", "--json", "--listen", "[::]:443", "--paths", "2"];
+    let args = [&args[..], &["--accept-plugins", &policy]].concat();
+    let server = Running::start(lab.server().command(EQUIC), &args);
+    server.event("ready");
+    let url = format!("https://{}/bytes/{BYTES}", v4(lab.server()));
+    let mut args = vec!["get", "--json", "--insecure", "--path", CLIENT, "-o", "/dev/null", &url];
+    if let Some(rate) = cap {
+        let folder = format!("{ROOT}/plugins/cap-path");
+        let rate = format!("RATE={rate}");
+        equic(&["plugin", "build", &folder, "-o", &bundle, "-D", &rate]).ok();
+        args.extend(["--push", &bundle, "--push-hold", "10s"]);
+    }
+    let before = ["eth0", "second"].map(|interface| received(&lab, interface));
+    let mut get = lab.client(0).command(EQUIC);
+    get.args(args);
+    let said = finish(get).ok();
+    let lines: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["bytes"], BYTES, "{said}");
+    if cap.is_some() {
+        let plugin =
+            lines.iter().find(|line| line["schema"] == "equic.get.plugin/1").expect("a plugin");
+        assert_eq!((&plugin["name"], &plugin["state"]), (&"cap-path".into(), &"active".into()));
+    }
+    let after = ["eth0", "second"].map(|interface| received(&lab, interface));
+    Some([after[0] - before[0], after[1] - before[1]])
+}
+
+#[test]
+fn a_cap_that_the_client_pushes_holds_one_path_of_the_server() {
+    let Some(usual) = downloads_with(None, "e2e-path-nocap") else { return };
+    // The path that is opened later begins later; how much, the machine decides.
+    assert!(usual[1] > 3_000_000, "data comes over both: {usual:?}");
+    let Some(capped) = downloads_with(Some(50_000), "e2e-path-cap") else { return };
+    println!("{usual:?} without a cap, {capped:?} with it");
+    assert!(2 * capped[1] < usual[1], "{usual:?} without a cap, {capped:?} with it");
+    assert!(capped[1] > 20_000, "it carries something: {capped:?}");
 }

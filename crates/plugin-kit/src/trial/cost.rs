@@ -8,7 +8,7 @@ use equic_plugin::Plugin;
 use equic_transport::TransportConfig;
 
 use super::{PATIENCE, bottleneck, milliseconds};
-use crate::network::{End, Network};
+use crate::network::{Beginning, End, Network};
 use crate::pair::TrialError;
 use crate::tree::Source;
 
@@ -46,10 +46,28 @@ pub fn bulk(
 ) -> Result<Duration, TrialError> {
     let congestion = Arc::new(source.counterpart(plugin.is_some()));
     let config = TransportConfig { congestion, ..TransportConfig::default() };
-    let mut network = Network::new(&way.link(), config, seed).map_err(TrialError::of)?;
+    let attached = plugin.map(|plugin| (plugin, source.ends()));
+    carry(attached, config, (way, source.paths()), seed, bytes)
+}
+
+/// Sends so many bytes from a server to a client over so many paths, with a plugin at these ends or without one.
+pub(super) fn carry(
+    attached: Option<(&Plugin, &[End])>,
+    config: TransportConfig,
+    (way, paths): (Way, usize),
+    seed: u64,
+    bytes: u64,
+) -> Result<Duration, TrialError> {
+    let config = TransportConfig { max_paths: paths, ..config };
+    let (link, [client, server]) = (way.link(), [config.clone(), config].map(Beginning::new));
+    let links = vec![&link; paths];
+    let mut network = Network::over(&links, client, server, seed).map_err(TrialError::of)?;
     network.connect().map_err(TrialError::of)?;
-    if let Some(plugin) = plugin {
-        for end in source.ends() {
+    for link in 1..paths {
+        network.open_path(link).map_err(TrialError::of)?;
+    }
+    if let Some((plugin, ends)) = attached {
+        for end in ends {
             let connection = network.connection(*end);
             let connection = connection.ok_or_else(|| TrialError::of("there is no connection"))?;
             plugin.attach(connection).map_err(TrialError::of)?;

@@ -368,7 +368,8 @@ impl Connection {
         chosen == path
     }
 
-    fn has_data(&self) -> bool {
+    /// True if something waits that any path may carry.
+    pub(super) fn has_data(&self) -> bool {
         self.handshake.owes_done()
             || self.has_token()
             || self.activity.wants_ping()
@@ -480,7 +481,8 @@ impl Connection {
         packet.wrote(written, eliciting)?;
         let wanted = packet.padding_wanted();
         let answer = hooks.begin_from(self, Operation::PadPacket, (id, wanted), |_| wanted);
-        let padding = answer.unwrap_or(wanted).max(wanted);
+        // RFC 9002 s.2: padded, an acknowledgement would count as in flight, and nobody need acknowledge it: window that is lost.
+        let padding = answer.filter(|_| eliciting).unwrap_or(wanted).max(wanted);
         hooks.end(self, Operation::PadPacket, (id, wanted), padding);
         packet.pad(padding)?;
         self.space(id).on_written(eliciting);

@@ -193,8 +193,10 @@ operations! {
     // Sending.
     /// On which path the next datagram goes: the packet scheduler. The active one, or one that has something
     /// to send which probes it; any other answer stands for the default. With multipath (RFC 10069): any on which data
-    /// can go, unless nothing was heard of what was sent there last and another is better off; acknowledgements, probes
-    /// and challenges of the others go all the same.
+    /// can go, unless nothing was heard of what was sent there last and another is better off. If it has no room, it is
+    /// asked again, and an answer that was given before means that data waits. A path that has room for data
+    /// that waits gets a datagram in a second at least, unless it is a backup or its cost is not 0. Acknowledgements,
+    /// probes and challenges of the others go all the same.
     SelectPath = 43, "RFC 9000 s.9", Words() -> (path);
     /// Whether a packet of a space is to be sent now. None where there is nothing to send; where there is
     /// something, it can be put off for a second.
@@ -214,7 +216,7 @@ operations! {
     /// hook's own, for that hook to write: a buffer, and the `token` that it queued the frame with. What it
     /// writes must be one frame of the type, as its own [`Operation::ParseFrame`] reads it.
     WriteFrame = 50, "RFC 9000 s.19", Frame(space, token, length) -> (length);
-    /// Bytes of PADDING at the end of a packet; not below what is wanted.
+    /// Bytes of PADDING at the end of a packet; not below what is wanted, and not more if it is not ack-eliciting.
     PadPacket = 51, "RFC 9000 s.14.1", Words(space, wanted) -> (bytes);
     /// A packet was sent. It is remembered whatever is answered.
     SendPacket = 52, "RFC 9002 A.5", Words(space, number, size, ack_eliciting, path) -> ();
@@ -329,6 +331,11 @@ operations! {
     WriteParameters = 111, "RFC 9000 s.7.4.2", Buffer() -> (length);
     /// The peer declared a transport parameter with a number that this hook wrote: the bytes are its value.
     PeerParameter = 112, "RFC 9000 s.7.4.2", Bytes(parameter) -> ();
+
+    // Redundancy over several paths.
+    /// Whether a piece of stream data that was sent on a path goes on another one, too. It does so when that one
+    /// has room, if the piece was not acknowledged by then; of pieces that wait the last 1,024 are kept for each path.
+    CopyStreamData = 113, "RFC 10069 s.5.5", Words(path, other, stream, bytes) -> (copy);
 }
 
 impl Operation {

@@ -19,6 +19,7 @@ macro_rules! meaning {
     (bytes) => { "`bytes`: a number of bytes" };
     (ce) => { "`ce`: the peer's count of packets marked CE" };
     (code) => { "`code`: the error code" };
+    (copy) => { "`copy`: 1 if it goes there, too, else 0" };
     (congested) => { "`congested`: 1 if there is new congestion, else 0" };
     (count) => { "`count`: how many" };
     (delay) => { "`delay`: a time in nanoseconds" };
@@ -46,6 +47,7 @@ macro_rules! meaning {
     (next) => { "`next`: the number after the last one used" };
     (number) => { "`number`: packet number" };
     (obey) => { "`obey`: 1 or 0" };
+    (other) => { "`other`: number of another path" };
     (packets) => { "`packets`: a number of packets" };
     (parameter) => { "`parameter`: number of a transport parameter" };
     (path) => { "`path`: number of the path" };

@@ -41,6 +41,7 @@ mod share;
 mod table;
 mod words;
 
+pub use crate::connection::Overruled;
 pub(crate) use callees::{Callees, Watchers};
 pub use catalogue::{Carries, Description, Operation};
 pub use hooks::HookId;

@@ -1,4 +1,4 @@
-//! Stream data that goes on every path ([`Scheduler::Redundant`](super::Scheduler)): a piece that was sent on one waits for
+//! Stream data that goes on every path ([`Scheduler::Redundant`](super::Scheduler)), or on those that a hook wants: a piece that was sent on one waits for
 //! each of the others, until it is sent there or was acknowledged meanwhile.
 
 use std::collections::VecDeque;
@@ -12,6 +12,7 @@ use super::super::paths::PathKey;
 use super::super::space::SentFrame;
 use super::super::write::{MIN_STREAM, varint};
 use super::Scheduler;
+use crate::operation::Operation;
 
 /// Pieces that wait for a path at most; of a path that is slower than another by so many the oldest are left out.
 const MAX_PIECES: usize = 1024;
@@ -32,14 +33,22 @@ impl Connection {
         range: Range<u64>,
         fin: bool,
     ) {
-        if self.config.scheduler != Scheduler::Redundant || self.multipath.is_none() {
+        let usual = self.config.scheduler == Scheduler::Redundant;
+        let asks = self.hooks.is_hooked(Operation::CopyStreamData);
+        if !usual && !asks || self.multipath.is_none() {
             return;
         }
         let order = self.schedule();
-        let Some(paths) = &mut self.multipath else { return };
-        // What waits for a path that has gone, or does not work, goes on the others as it is.
-        paths.copies.retain(|copies| order.contains(copies.path));
+        if let Some(paths) = &mut self.multipath {
+            // What waits for a path that has gone, or does not work, goes on the others as it is.
+            paths.copies.retain(|copies| order.contains(copies.path));
+        }
         for key in order.iter().filter(|key| *key != path) {
+            let input = (path, key, id.as_varint().get(), range.end - range.start);
+            if !self.decide(Operation::CopyStreamData, input, usual) {
+                continue;
+            }
+            let Some(paths) = &mut self.multipath else { return };
             let place = paths.copies.iter().position(|copies| copies.path == key);
             let place = place.unwrap_or_else(|| {
                 paths.copies.push(Copies { path: key, pieces: VecDeque::new() });

@@ -248,6 +248,7 @@ fn every_operation_is_called_and_can_be_watched() {
     });
 
     handshake::watch_beginnings(&calls);
+    multipath::watch_copies(&calls);
     let calls = calls.lock().unwrap();
     // Those that a single hook asks for have tests of their own: messages.rs, own_parameters.rs.
     let asked_for = [

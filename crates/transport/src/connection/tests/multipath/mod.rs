@@ -1,11 +1,12 @@
 //! Several paths at a time (RFC 10069), between a client with several addresses and a server.
 //!
 //! * here: paths are opened, used, moved, and as many as both ends allow;
-//! * `ends.rs`: they are closed, or do not work any more;
+//! * `choices.rs`: what hooks read of paths, and where they have data go; `ends.rs`: paths are closed, or do not work any more;
 //! * `hostile.rs`: a peer that says what it must not;
 //! * `logs.rs`: what is logged of them;
 //! * `seeds.rs`: networks of two paths with loss on each, by seed; `pair.rs`: the two ends and their network.
 
+mod choices;
 mod ends;
 mod hostile;
 #[cfg(feature = "qlog")]
@@ -21,6 +22,7 @@ use super::MS;
 use crate::connection::space::SpaceId;
 use crate::connection::*;
 use crate::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
+pub(super) use choices::watch_copies;
 use pair::{Pair, SERVER, client_address, link, local};
 
 const ONE: PathId = PathId::new(1);
@@ -248,6 +250,15 @@ fn a_hook_schedules_and_starves_nobody() {
         pair.exchange(40_000, |_, _| {});
         let sent = [0, 1].map(|id| packets(&pair.client, id) - before[id as usize]);
         assert_eq!(sent[1] > 25, followed, "{sent:?}");
+        let refused = pair.client.stats().path_choices_refused;
+        let told = Event::ChoiceOverruled(Operation::SelectPath, Overruled::NoSuchPath);
+        let told = pair.events[0].iter().filter(|event| **event == told).count();
+        let failed = pair.events[0].iter().any(|event| matches!(event, Event::HookFailed(..)));
+        // All ones is no number of a path, and takes the hook off.
+        assert_eq!(
+            (refused > 10, told, failed),
+            (named == 99, (named == 99).into(), named == u64::MAX)
+        );
         // All that arrives at one time is acknowledged at once, so there is one for each round trip of the data.
         assert!(sent[0] > 1, "its acknowledgements go whatever is chosen: {sent:?}");
         pair.down[1] = true;
@@ -273,6 +284,9 @@ fn a_hook_has_acknowledgements_go_on_another_path() {
     let now = pair.now;
     pair.client.close_path(now, PathId::ZERO, TransportErrorCode::NO_ERROR).unwrap();
     pair.exchange(100_000, |_, _| {});
+    assert!(pair.client.stats().path_choices_refused > 10);
+    let told = Event::ChoiceOverruled(Operation::SelectACKPath, Overruled::NotUsable);
+    assert!(pair.events[0].contains(&told), "{:?}", pair.events[0]);
 }
 
 #[test]

@@ -1,0 +1,106 @@
+//! Choices of hooks among paths: what they read of each, where they have data go twice, and which path they may leave out.
+
+use std::sync::{Arc, Mutex};
+
+use equic_wire::PathId;
+
+use super::super::operations::{Calls, doing, replace, watch_all};
+use super::pair::{Pair, link};
+use super::{Always, ONE};
+use crate::connection::*;
+use crate::operation::{Decision, Field, Operation, Point};
+
+/// Watches all operations of an end whose data goes on both paths.
+pub(in super::super) fn watch_copies(calls: &Calls) {
+    let redundant = |config: &mut TransportConfig| config.scheduler = Scheduler::Redundant;
+    let mut pair = Pair::with(1, &[link(10), link(30)], redundant);
+    pair.connect();
+    pair.open(1);
+    watch_all(&mut pair.client, calls);
+    pair.exchange(20_000, |_, _| {});
+}
+
+/// A hook has data go on both paths, or has what would go on both go on one.
+#[test]
+fn a_hook_has_data_copied() {
+    for (scheduler, copy, most) in
+        [(Scheduler::LowestRtt, 1, false), (Scheduler::Redundant, 0, true)]
+    {
+        let set = |config: &mut TransportConfig| config.scheduler = scheduler;
+        let sent = [false, true].map(|hooked| {
+            let mut pair = Pair::with(1, &[link(10), link(30)], set);
+            pair.connect();
+            pair.open(1);
+            if hooked {
+                let points = [Point::replace(Operation::CopyStreamData)];
+                pair.client.attach(Box::new(Always(copy)), &points).unwrap();
+            }
+            let before = pair.sent[0][0] + pair.sent[1][0];
+            pair.exchange(100_000, |_, _| {});
+            pair.sent[0][0] + pair.sent[1][0] - before
+        });
+        let (fewer, more) = if most { (sent[1], sent[0]) } else { (sent[0], sent[1]) };
+        assert!(more > fewer + 20_000, "{scheduler:?}: {sent:?}");
+    }
+}
+
+/// Fields of each path, as a hook reads them.
+#[test]
+fn a_hook_reads_each_path() {
+    let mut pair = Pair::new(1, &[link(20), link(30)]);
+    pair.connect();
+    pair.open(1);
+    pair.client.set_path_cost(ONE, 7).unwrap();
+    pair.client.set_path_status(ONE, PathStatus::Backup).unwrap();
+    let unknown = pair.client.set_path_cost(PathId::new(2), 1);
+    assert_eq!(unknown, Err(ClosePathError::NoSuchPath));
+    let read = Arc::<Mutex<Vec<[u64; 6]>>>::default();
+    let into = read.clone();
+    let hook = doing(move |host, _, _| {
+        use Field::{PathBytesSent, PathCost, PathId, PathPacketsLost, PathRoom, PathStatus};
+        let mut next = host.get_of(Field::NextPath, 0);
+        let mut read = into.lock().unwrap();
+        read.clear();
+        while let Some(path) = next.filter(|path| *path != u64::MAX) {
+            let of = |field| host.get_of(field, path).unwrap();
+            let fields = [PathId, PathStatus, PathCost, PathPacketsLost, PathBytesSent, PathRoom];
+            read.push(fields.map(of));
+            next = host.get_of(Field::NextPath, path + 1);
+        }
+        Ok(Decision::Default)
+    });
+    replace(&mut pair.client, Operation::SelectPath, hook);
+    pair.exchange(50_000, |_, _| {});
+    let read = read.lock().unwrap().clone();
+    let [first, second] = read[..] else { panic!("{read:?}") };
+    assert_eq!((&first[..4], &second[..4]), (&[0, 1, 0, 0][..], &[1, 3, 7, 0][..]));
+    let sent = [0, 1].map(|link| pair.sent[link][0] as u64);
+    assert_eq!([first[4], second[4]], sent, "as the links have it");
+    assert!(first[5] > 10_000 && second[5] > 10_000, "nothing is in flight: {read:?}");
+}
+
+/// A path that a hook leaves out for good has room for data that waits: it gets a datagram a second. One that costs something,
+/// and a backup, are the hook's to leave out.
+#[test]
+fn a_path_that_is_left_out_is_not_starved() {
+    for (cost, backup) in [(0, false), (1, false), (0, true)] {
+        let slow = equic_net::Link { rate: Some(2_000_000), ..link(20) };
+        let mut pair = Pair::new(1, &[slow, link(30)]);
+        pair.connect();
+        pair.open(1);
+        pair.client.set_path_cost(ONE, cost).unwrap();
+        if backup {
+            pair.client.set_path_status(ONE, PathStatus::Backup).unwrap();
+        }
+        let points = [Point::replace(Operation::SelectPath)];
+        pair.client.attach(Box::new(Always(0)), &points).unwrap();
+        pair.exchange(2_000_000, |_, _| {});
+        let starved = pair.client.stats().paths_starved;
+        let told = Event::ChoiceOverruled(Operation::SelectPath, Overruled::Starves);
+        let told = pair.events[0].iter().filter(|event| **event == told).count();
+        match (cost, backup) {
+            (0, false) => assert!((4..20).contains(&starved) && told == 1, "{starved} {told}"),
+            _ => assert_eq!((starved, told), (0, 0)),
+        }
+    }
+}

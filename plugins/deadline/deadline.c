@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * A packet scheduler for data with a time in which it must have come, DEADLINE milliseconds after
+ * it was written: it goes on the paths that cost nothing while these are fast enough, and also on
+ * backups and on paths with a label (EQUIC_PATH_COST) when they are not. The application sets the
+ * time anew with a message of 8 bytes: nanoseconds in the byte order of the machine. */
+#include <equic_plugin.h>
+
+#ifndef DEADLINE
+#define DEADLINE 200
+#endif
+
+/* Paths that are looked at. */
+#define PATHS 8
+
+static equic_u64 patience = DEADLINE * EQUIC_MILLISECOND;
+/* When all that waits must have come. */
+static equic_u64 due;
+
+equic_u64 on_written(struct equic_application_wrote *call)
+{
+	/* Behind what waits already nothing comes in time unless that does. */
+	if (equic_get(EQUIC_BYTES_UNSENT) <= call->in.bytes)
+		due = equic_now() + patience;
+	return 0;
+}
+
+/* Bytes a millisecond that a path carries, by window and round-trip time. */
+static equic_u64 speed(equic_u64 path)
+{
+	equic_u64 rtt = equic_get_of(EQUIC_SMOOTHED_RTT, path) / EQUIC_MICROSECOND;
+
+	return equic_get_of(EQUIC_CONGESTION_WINDOW, path) * 1000 / (rtt + 1);
+}
+
+/* Whether it costs something to use a path. */
+static int is_dear(equic_u64 path)
+{
+	return equic_get_of(EQUIC_PATH_COST, path) || equic_get_of(EQUIC_PATH_STATUS, path) & 2;
+}
+
+equic_u64 choose(struct equic_select_path *call)
+{
+	equic_u64 path = 0, free = EQUIC_NONE, rate = 0, slowest = 0;
+	equic_u64 best = EQUIC_NONE, lowest = EQUIC_NONE;
+	int late;
+
+	for (equic_u64 count = 0; count < PATHS; count++, path++) {
+		path = equic_get_of(EQUIC_NEXT_PATH, path);
+		if (path == EQUIC_NONE)
+			break;
+		if (equic_get_of(EQUIC_PATH_STATUS, path) == 1 && !is_dear(path)) {
+			equic_u64 rtt = equic_get_of(EQUIC_SMOOTHED_RTT, path);
+
+			free = path;
+			rate += speed(path);
+			slowest = rtt > slowest ? rtt : slowest;
+		}
+	}
+	late = free == EQUIC_NONE ||
+	       equic_now() + slowest / 2 +
+			       equic_get(EQUIC_BYTES_UNSENT) * EQUIC_MILLISECOND / (rate + 1) >
+		       due;
+	path = 0;
+	for (equic_u64 count = 0; count < PATHS; count++, path++) {
+		equic_u64 rtt;
+
+		path = equic_get_of(EQUIC_NEXT_PATH, path);
+		if (path == EQUIC_NONE)
+			break;
+		/* Data can go on it, and the peer has answered there. */
+		if ((equic_get_of(EQUIC_PATH_STATUS, path) & 5) != 1 || (is_dear(path) && !late))
+			continue;
+		rtt = equic_get_of(EQUIC_SMOOTHED_RTT, path);
+		if (rtt < lowest && equic_get_of(EQUIC_PATH_ROOM, path)) {
+			best = path;
+			lowest = rtt;
+		}
+	}
+	if (best == EQUIC_NONE && free == EQUIC_NONE)
+		return EQUIC_DEFAULT;
+	/* Where none that may has room, data waits for one that costs nothing. */
+	call->out.path = best == EQUIC_NONE ? free : best;
+	return EQUIC_DONE;
+}
+
+equic_u64 on_message(struct equic_hook_message *call, const equic_u64 *time, equic_u64 length)
+{
+	(void)call;
+	if (length == 8)
+		patience = time[0];
+	return EQUIC_DONE;
+}

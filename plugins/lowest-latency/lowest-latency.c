@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * A packet scheduler: data goes on the path with the lowest round-trip time of those that have
+ * room. It does what the connection's own does by default (Scheduler::LowestRtt), so it shows what
+ * it costs to schedule by bytecode. */
+#include <equic_plugin.h>
+
+/* Paths that are looked at. */
+#define PATHS 8
+
+equic_u64 choose(struct equic_select_path *call)
+{
+	equic_u64 path = 0, best = EQUIC_NONE, lowest = EQUIC_NONE;
+
+	for (equic_u64 count = 0; count < PATHS; count++) {
+		path = equic_get_of(EQUIC_NEXT_PATH, path);
+		if (path == EQUIC_NONE)
+			break;
+		/* Data can go on it, it is no backup, and the peer has answered there. */
+		if (equic_get_of(EQUIC_PATH_STATUS, path) == 1) {
+			equic_u64 rtt = equic_get_of(EQUIC_SMOOTHED_RTT, path);
+
+			if (rtt < lowest && equic_get_of(EQUIC_PATH_ROOM, path)) {
+				best = path;
+				lowest = rtt;
+			}
+		}
+		path++;
+	}
+	if (best == EQUIC_NONE)
+		return EQUIC_DEFAULT;
+	call->out.path = best;
+	return EQUIC_DONE;
+}
