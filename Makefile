@@ -131,6 +131,10 @@ bench-operations: setup ## what it costs that operations can be replaced, while 
 bench-reading: root setup ## milliseconds per look at a gateway with full tables
 	@$(CARGO) bench --quiet -p equic-lab --bench reading
 
+.PHONY: bench-follow
+bench-follow: root setup build ## how long an interface that is deleted and made again is open (ROUNDS=40)
+	@scripts/bench-follow.py target/release/equic $(ROUNDS)
+
 bench-gateway: root setup build ## what the gateway costs, and what a flood leaves of a server (half an hour; BENCH=--quick)
 	@$(CARGO) bench --quiet -p equic-lab --bench gateway -- $(BENCH)
 	@target/release/equic lab bench $(BENCH)
