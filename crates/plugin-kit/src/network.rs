@@ -120,6 +120,9 @@ pub struct Network {
     delay: Duration,
     /// Time in the queue from which on packets are marked; none: they are not.
     mark: Option<Duration>,
+    /// Time that datagrams have waited in the queues so far, all together, and how many they were: to the client, and to
+    /// the server.
+    waited: [(Duration, u64); 2],
     /// Datagrams sent so far.
     sent: u64,
     still: u32,
@@ -224,6 +227,7 @@ impl Network {
             in_flight: BTreeMap::new(),
             delay: link.delay,
             mark: None,
+            waited: Default::default(),
             sent: 0,
             still: 0,
         })
@@ -241,6 +245,14 @@ impl Network {
         let side = self.side(from);
         let next = side.sent;
         side.lost.extend(datagrams.iter().map(|number| next + number));
+    }
+
+    /// Mean time that datagrams from one end have waited in the queue of the link, since the start: of those that arrived,
+    /// with the time that each takes to leave. The link's jitter counts as time in the queue.
+    pub fn mean_wait(&self, from: End) -> Duration {
+        let (time, count) = self.waited[usize::from(from == End::Client)];
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        time.checked_div(count).unwrap_or_default()
     }
 
     /// The time since the start.
@@ -421,6 +433,10 @@ impl Network {
             let started = now.since(Timestamp::START);
             let verdict = port.send(started, sent.size);
             let waited = verdict.arrival.saturating_sub(started + self.delay);
+            if verdict.fate.arrived() {
+                let (time, count) = &mut self.waited[usize::from(from == End::Client)];
+                (*time, *count) = (*time + waited, *count + 1);
+            }
             let ecn = match sent.ecn {
                 EcnCodepoint::NotEct => EcnCodepoint::NotEct,
                 _ if self.mark.is_some_and(|mark| waited > mark) => EcnCodepoint::Ce,
