@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Where result.json and the plots go
     #[arg(long, value_name = "DIR", default_value = "out/reproduce-plugins")]
     out: PathBuf,
-    /// A small one: 5 requests and 2 downloads of 500 KB each
+    /// A small one: 3 requests and 2 downloads of 500 KB each
     #[arg(long)]
     quick: bool,
     /// Only these parts

@@ -48,7 +48,7 @@ impl Part {
             Part::Figure3 => {
                 output::notice("Figure 3: requests whose packet is lost");
                 for (jitter, ack_delay) in PATHS {
-                    data.figure3.push(requests(jitter, ack_delay, if quick { 5 } else { 100 })?);
+                    data.figure3.push(requests(jitter, ack_delay, if quick { 3 } else { 100 })?);
                 }
             }
             Part::Figure4 => {
