@@ -214,8 +214,9 @@ struct equic_ack_deadline {
 	} out;
 };
 
-/* SelectACKPath (RFC 9000 s.9.3): On which path acknowledgements of a space go; another than the
- * active one counts as that. */
+/* SelectACKPath (RFC 9000 s.9.3): On which path acknowledgements of a space go. Without multipath
+ * another than the active one counts as that; with it (RFC 10069), one on which nothing can be
+ * sent counts as the default. */
 struct equic_select_ack_path {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -447,7 +448,12 @@ struct equic_app_limited {
 };
 
 /* SelectPath (RFC 9000 s.9): On which path the next datagram goes: the packet scheduler. The active
- * one, or one that has something to send which probes it; any other answer stands for the default. */
+ * one, or one that has something to send which probes it; any other answer stands for the default.
+ * With multipath (RFC 10069): any on which data can go, unless nothing was heard of what was sent
+ * there last and another is better off. If it has no room, it is asked again, and an answer that
+ * was given before means that data waits. A path that has room for data that waits gets a datagram
+ * in a second at least, unless it is a backup or its cost is not 0. Acknowledgements, probes and
+ * challenges of the others go all the same. */
 struct equic_select_path {
 	struct {
 		equic_u64 path; /* number of the path */

@@ -124,6 +124,12 @@ enum equic_field {
 	EQUIC_APPLICATION_WAITS = 38, /* 1 if the application has data to send that the peer's limits allow, in streams or datagrams; else 0. */
 	EQUIC_BYTES_UNSENT = 39, /* Bytes of stream data that were written and have not been sent even once: of all streams, or of the one whose stream ID is asked for (equic_get_of). */
 	EQUIC_NEXT_PATH = 40, /* Number of the first path whose number is at least the one asked for (equic_get_of), of all the connection's paths; all ones if there is none. It gives all paths, one after the other. */
+	EQUIC_PATH_ID = 41, /* Path ID that the path uses (RFC 10069); 0 without multipath. Unlike its number it is the same at both ends. */
+	EQUIC_PATH_STATUS = 42, /* 1 if data can go on the path, else 0; 2 is added if one of the ends wants it used only where there is no other (PATH_STATUS_BACKUP), 4 if nothing was heard of what was sent there last. */
+	EQUIC_PATH_COST = 43, /* What it costs to use the path, a label in the application's units; 0 if it has said nothing. */
+	EQUIC_PATH_PACKETS_LOST = 44, /* Number of packets that were sent on the path and given up as lost. */
+	EQUIC_PATH_BYTES_SENT = 45, /* Bytes of UDP payload sent on the path. */
+	EQUIC_PATH_ROOM = 46, /* Bytes that the congestion window has room for now; 0 if it has none for a datagram of full size, or the pace holds that back. */
 };
 
 /* A structure for each operation. */

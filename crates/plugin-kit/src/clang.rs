@@ -55,10 +55,11 @@ fn clang() -> Result<String, BuildError> {
 /// # Errors
 /// [`BuildError`].
 pub fn compile(source: &Path, object: &Path, include: &Path) -> Result<String, BuildError> {
-    compile_with(source, object, include, false)
+    compile_with(source, object, include, false, &[])
 }
 
-/// As [`compile`], and with line numbers if `debug`: of the source, but not of the folder that it is in.
+/// As [`compile`], and with line numbers if `debug`: of the source, but not of the folder that it is in. `defines` are macros,
+/// each as `NAME` or `NAME=VALUE`: those that the source takes for settings.
 ///
 /// # Errors
 /// [`BuildError`].
@@ -67,10 +68,12 @@ pub fn compile_with(
     object: &Path,
     include: &Path,
     debug: bool,
+    defines: &[String],
 ) -> Result<String, BuildError> {
     let clang = clang()?;
     let mut command = Command::new(&clang);
     command.args(flags()).arg("-I").arg(include).arg("-o").arg(object).arg(source);
+    command.args(defines.iter().map(|define| format!("-D{define}")));
     if debug {
         command.args(["-g", "-fdebug-compilation-dir=."]);
         for folder in [source.parent(), Some(include)].into_iter().flatten() {
@@ -93,10 +96,23 @@ pub fn compile_with(
 /// # Errors
 /// [`BuildError`]; a warning counts as an error.
 pub fn compile_text(name: &str, text: &str) -> Result<Vec<u8>, BuildError> {
+    compile_text_with(name, text, &[])
+}
+
+/// As [`compile_text`], with macros and their values: those that the text takes for settings.
+///
+/// # Errors
+/// Those of [`compile_text`].
+pub fn compile_text_with(
+    name: &str,
+    text: &str,
+    defines: &[(&str, &str)],
+) -> Result<Vec<u8>, BuildError> {
     let clang = clang()?;
     let failed = |error| BuildError::Start { clang: clang.clone(), error };
     let mut command = Command::new(&clang);
     command.args(flags()).args(["-Werror", "-x", "c", "-", "-o", "-"]);
+    command.args(defines.iter().map(|(name, value)| format!("-D{name}={value}")));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(failed)?;
     let text = text.replace("#include <equic_plugin.h>", "");

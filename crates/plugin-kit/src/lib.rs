@@ -20,6 +20,6 @@ pub mod paper;
 pub mod tree;
 pub mod trial;
 
-pub use clang::{BuildError, compile, compile_text, compile_with, flags};
+pub use clang::{BuildError, compile, compile_text, compile_text_with, compile_with, flags};
 pub use network::{Beginning, Carried, End, Network, Prepare, StartError, Stuck, sent_hash};
 pub use pair::{Pair, Standing, TrialError};

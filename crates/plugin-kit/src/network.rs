@@ -1,4 +1,4 @@
-//! Two connections in one thread and virtual time, over a link.
+//! Two connections in one thread and virtual time, over a link, or over several between which paths choose (RFC 10069).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
-use equic_net::{Link, Port};
-use equic_transport::operation::{HookError, HookId};
+use equic_net::{Link, Port, Queue};
+use equic_transport::operation::{HookError, HookId, Operation};
 use equic_transport::{
     Arrival, ClientConfig, CloseReason, Connection, Direction, EcnCodepoint, Endpoint,
-    EndpointConfig, Event, Handle, ReadOutcome, Received, ServerConfig, StreamError, StreamId,
-    Timestamp, Transmit, TransportConfig, WriteError,
+    EndpointConfig, Event, Handle, OpenPathError, Overruled, PathId, ReadOutcome, Received,
+    ServerConfig, StreamError, StreamId, Timestamp, Transmit, TransportConfig, WriteError,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use thiserror::Error;
@@ -76,10 +76,23 @@ struct Side {
     /// Numbers of datagrams of its that are lost, whatever the link does.
     lost: BTreeSet<u64>,
     told: Vec<(HookId, Vec<u8>)>,
+    overruled: Vec<(Operation, Overruled)>,
+}
+
+/// A link between client and server. The client has an address of its own on each.
+struct Line {
+    client: SocketAddr,
+    /// To the client, and to the server.
+    ports: [Port; 2],
+    /// Delay without the queue.
+    delay: Duration,
+    /// Bytes of UDP payload that went to the client, and to the server.
+    carried: [u64; 2],
 }
 
 struct InFlight {
     to: End,
+    line: usize,
     ecn: EcnCodepoint,
     bytes: Vec<u8>,
 }
@@ -108,16 +121,14 @@ impl fmt::Debug for Beginning {
     }
 }
 
-/// A client, a server, and the link between them.
+/// A client, a server, and the links between them.
 pub struct Network {
     now: Timestamp,
     client: Side,
     server: Side,
-    /// Ports of the link: to the client, and to the server.
-    ports: [Port; 2],
+    /// There is one at least; the connection begins on the first.
+    lines: Vec<Line>,
     in_flight: BTreeMap<(Timestamp, u64), InFlight>,
-    /// Delay of the link without its queue.
-    delay: Duration,
     /// Time in the queue from which on packets are marked; none: they are not.
     mark: Option<Duration>,
     /// Time that datagrams have waited in the queues so far, all together, and how many they were: to the client, and to
@@ -189,13 +200,40 @@ impl Network {
         server_end: Beginning,
         seed: u64,
     ) -> Result<Network, StartError> {
-        link.check().map_err(StartError::of)?;
+        Network::over(&[link], client_end, server_end, seed)
+    }
+
+    /// As [`Network::between`], with several links, each the same in both directions. The client has an address on each of
+    /// them, and connects over the first; [`Network::open_path`] opens paths over the others.
+    ///
+    /// # Errors
+    /// Those of [`Network::new`], or there is no link.
+    pub fn over(
+        links: &[&Link],
+        client_end: Beginning,
+        server_end: Beginning,
+        seed: u64,
+    ) -> Result<Network, StartError> {
+        let line = |(at, link): (usize, &&Link)| -> Result<Line, StartError> {
+            link.check().map_err(StartError::of)?;
+            let last = u8::try_from(at + 1).map_err(StartError::of)?;
+            let port =
+                |way: u64| Port::new((*link).clone(), seed.rotate_left(2) ^ (at as u64) << 8 ^ way);
+            Ok(Line {
+                client: SocketAddr::from(([198, 51, 100, last], 50_000)),
+                ports: [port(1), port(2)],
+                delay: link.delay,
+                carried: [0; 2],
+            })
+        };
+        let lines = links.iter().enumerate().map(line).collect::<Result<Vec<Line>, _>>()?;
+        let first = lines.first().ok_or_else(|| StartError("there is no link".to_owned()))?;
         let configs = configs(client_end.config, server_end.config);
         let (client, server, provider) = configs.map_err(StartError::of)?;
-        let end = |address: &str, server, seed| -> Result<Side, StartError> {
+        let end = |address: SocketAddr, server, seed| -> Result<Side, StartError> {
             let config = EndpointConfig::new(&provider).map_err(StartError::of)?;
             Ok(Side {
-                address: address.parse().map_err(StartError::of)?,
+                address,
                 endpoint: Endpoint::new(config, server, [seed; 32]),
                 connection: None,
                 prepare: None,
@@ -205,12 +243,17 @@ impl Network {
                 sent: 0,
                 lost: BTreeSet::new(),
                 told: Vec::new(),
+                overruled: Vec::new(),
             })
         };
         let start = Timestamp::START;
-        let mut server = end("192.0.2.1:443", Some(Arc::new(server)), seed as u8 ^ 0x5a)?;
+        let mut server = end(
+            SocketAddr::from(([192, 0, 2, 1], 443)),
+            Some(Arc::new(server)),
+            seed as u8 ^ 0x5a,
+        )?;
         server.prepare = server_end.prepare;
-        let mut ours = end("198.51.100.1:50000", None, seed as u8)?;
+        let mut ours = end(first.client, None, seed as u8)?;
         let name = ServerName::try_from("equic.test").map_err(StartError::of)?;
         let connected = ours.endpoint.connect(start, &client, name, server.address);
         let (handle, mut connection) = connected.map_err(StartError::of)?;
@@ -218,14 +261,12 @@ impl Network {
             prepare(&mut connection);
         }
         ours.connection = Some((handle, connection));
-        let port = |way: u64| Port::new(link.clone(), seed.rotate_left(2) ^ way);
         Ok(Network {
             now: start,
             client: ours,
             server,
-            ports: [port(1), port(2)],
+            lines,
             in_flight: BTreeMap::new(),
-            delay: link.delay,
             mark: None,
             waited: Default::default(),
             sent: 0,
@@ -247,7 +288,7 @@ impl Network {
         side.lost.extend(datagrams.iter().map(|number| next + number));
     }
 
-    /// Mean time that datagrams from one end have waited in the queue of the link, since the start: of those that arrived,
+    /// Mean time that datagrams from one end have waited in the queues of all links, since the start: of those that arrived,
     /// with the time that each takes to leave. The link's jitter counts as time in the queue.
     pub fn mean_wait(&self, from: End) -> Duration {
         let (time, count) = self.waited[usize::from(from == End::Client)];
@@ -280,6 +321,67 @@ impl Network {
     /// Messages from the hooks of an end to the application, since this was asked last.
     pub fn messages(&mut self, end: End) -> Vec<(HookId, Vec<u8>)> {
         std::mem::take(&mut self.side(end).told)
+    }
+
+    /// Choices of paths by hooks of an end that did not hold, since this was asked last.
+    pub fn overruled(&mut self, end: End) -> Vec<(Operation, Overruled)> {
+        std::mem::take(&mut self.side(end).overruled)
+    }
+
+    /// Bytes of UDP payload that an end has sent over a link; 0 is the first one.
+    pub fn carried(&self, from: End, link: usize) -> u64 {
+        self.lines.get(link).map_or(0, |line| line.carried[usize::from(from == End::Client)])
+    }
+
+    /// Gives a link another rate and queue in one direction, before anything was sent there; its delay stays.
+    ///
+    /// # Errors
+    /// There is no such link, or there cannot be one with this rate and queue.
+    pub fn set_rate(
+        &mut self,
+        from: End,
+        link: usize,
+        rate: u64,
+        queue: Queue,
+    ) -> Result<(), StartError> {
+        let line = self.lines.get_mut(link);
+        let line = line.ok_or_else(|| StartError(format!("there is no link {link}")))?;
+        let made = Link { rate: Some(rate), queue, overhead: 28, delay: line.delay, ..Link::default() };
+        made.check().map_err(StartError::of)?;
+        let way = usize::from(from == End::Client);
+        line.ports[way] = Port::new(made, (link as u64) << 8 | way as u64);
+        Ok(())
+    }
+
+    /// The client opens a path over a link, and both ends find that it works.
+    ///
+    /// # Errors
+    /// [`Stuck`]: there is no such link, the ends do not take as many paths, or nobody answers.
+    pub fn open_path(&mut self, link: usize) -> Result<PathId, Stuck> {
+        let limit = Duration::from_secs(60);
+        let local = self.lines.get(link).map(|line| line.client.ip());
+        let Some(local) = local else { return Err(self.stuck(format!("there is no link {link}"))) };
+        let mut opened = None;
+        self.run_until(limit, "no path can be opened", |network| {
+            let (now, remote) = (network.now, network.server.address);
+            let client = network.connection(End::Client);
+            opened = client.map(|client| client.open_path(now, Some(local), remote));
+            use OpenPathError::{NoConnectionId, NotConfirmed};
+            !matches!(opened, None | Some(Err(NoConnectionId | NotConfirmed)))
+        })?;
+        let id = match opened {
+            Some(Ok(id)) => id,
+            Some(Err(error)) => return Err(self.stuck(error.to_string())),
+            None => return Err(self.stuck("there is no connection".to_owned())),
+        };
+        self.run_until(limit, "nobody answers on the path", |network| {
+            [End::Client, End::Server].into_iter().all(|end| {
+                let connection = network.connection(end);
+                connection
+                    .is_some_and(|one| one.paths().any(|path| path.id == id && path.validated))
+            })
+        })?;
+        Ok(id)
     }
 
     /// Shakes hands: until both ends have it confirmed.
@@ -424,17 +526,25 @@ impl Network {
                 side.endpoint.handle_id_change(*handle, change);
             }
             let Some(sent) = sent else { break };
-            let number = side.sent;
+            let nth = side.sent;
             side.sent += 1;
-            if side.lost.remove(&number) {
+            if side.lost.remove(&nth) {
                 continue;
             }
-            let port = &mut self.ports[usize::from(from == End::Client)];
+            let of_client = match from {
+                End::Client => sent.source,
+                End::Server => Some(sent.destination.ip()),
+            };
+            let found = self.lines.iter().position(|line| Some(line.client.ip()) == of_client);
+            let number = found.unwrap_or(0);
+            let line = &mut self.lines[number];
+            let way = usize::from(from == End::Client);
+            line.carried[way] += sent.size as u64;
             let started = now.since(Timestamp::START);
-            let verdict = port.send(started, sent.size);
-            let waited = verdict.arrival.saturating_sub(started + self.delay);
+            let verdict = line.ports[way].send(started, sent.size);
+            let waited = verdict.arrival.saturating_sub(started + line.delay);
             if verdict.fate.arrived() {
-                let (time, count) = &mut self.waited[usize::from(from == End::Client)];
+                let (time, count) = &mut self.waited[way];
                 (*time, *count) = (*time + waited, *count + 1);
             }
             let ecn = match sent.ecn {
@@ -450,7 +560,7 @@ impl Network {
                     corruption.apply(&mut bytes);
                 }
                 self.sent += 1;
-                let datagram = InFlight { to: from.other(), ecn, bytes };
+                let datagram = InFlight { to: from.other(), line: number, ecn, bytes };
                 self.in_flight.insert((Timestamp::START + at, self.sent), datagram);
             }
         }
@@ -458,9 +568,14 @@ impl Network {
     }
 
     fn deliver(&mut self, datagram: InFlight) -> Result<(), Stuck> {
-        let InFlight { to, ecn, mut bytes } = datagram;
-        let (now, remote) = (self.now, self.side(to.other()).address);
-        let arrival = Arrival { remote, local: None, ecn };
+        let InFlight { to, line, ecn, mut bytes } = datagram;
+        let (now, client) = (self.now, self.lines[line].client);
+        let (remote, local) = match to {
+            // Where there is one address nobody need tell which.
+            End::Client => (self.server.address, (self.lines.len() > 1).then_some(client.ip())),
+            End::Server => (client, None),
+        };
+        let arrival = Arrival { remote, local, ecn };
         let side = self.side(to);
         // Answers of an endpoint without a connection; there is no occasion for one here.
         let mut response = Vec::new();
@@ -501,6 +616,7 @@ impl Network {
                 Event::Closed(reason) => side.closed = Some(reason),
                 Event::HookFailed(hook, error) => side.failed.push((hook, error)),
                 Event::HookMessage(hook, message) => side.told.push((hook, message)),
+                Event::ChoiceOverruled(operation, why) => side.overruled.push((operation, why)),
                 _ => {}
             }
         }

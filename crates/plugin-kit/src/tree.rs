@@ -3,7 +3,7 @@
 use equic_plugin::{Bundle, Origin, Plugin, Policy, SigningKey, decide, pack};
 use equic_transport::congestion::Algorithm;
 
-use crate::clang::compile_text;
+use crate::clang::compile_text_with;
 use crate::network::End;
 use crate::pair::TrialError;
 
@@ -21,7 +21,7 @@ pub struct Source {
 /// Ends that a plugin is for, where a server sends to a client.
 fn ends(name: &str) -> &'static [End] {
     match name {
-        "ack-delay" => &[End::Client],
+        "ack-delay" | "ack-path" => &[End::Client],
         "ecn" | "fec-rlc" | "fec-xor" | "messages" => &[End::Client, End::Server],
         _ => &[End::Server],
     }
@@ -41,7 +41,9 @@ macro_rules! tree {
 tree![
     "ack-delay",
     "ack-frequency",
+    "ack-path",
     "cap",
+    "cap-path",
     "cubic",
     "ecn",
     "fec-rlc",
@@ -86,7 +88,15 @@ impl Source {
     /// # Errors
     /// Those of [`Source::bundle`]; or it does not load.
     pub fn load(&self) -> Result<Plugin, TrialError> {
-        let bytes = self.bundle(None)?;
+        self.load_with(&[])
+    }
+
+    /// As [`Source::load`], with the settings that its text names, by their macros: `[("RATE", "3000000")]`.
+    ///
+    /// # Errors
+    /// Those of [`Source::load`].
+    pub fn load_with(&self, settings: &[(&str, &str)]) -> Result<Plugin, TrialError> {
+        let bytes = self.bundle_with(settings, None)?;
         let bundle = Bundle::parse(&bytes).map_err(TrialError::of)?;
         let granted = decide(&bundle, Origin::Own, &Policy::default(), 0);
         Plugin::load(&bundle, &granted.map_err(TrialError::of)?).map_err(TrialError::of)
@@ -97,7 +107,19 @@ impl Source {
     /// # Errors
     /// Clang is not installed, or refuses it; the manifest is refused.
     pub fn bundle(&self, key: Option<&SigningKey>) -> Result<Vec<u8>, TrialError> {
-        let object = compile_text(self.name, self.code).map_err(TrialError::of)?;
+        self.bundle_with(&[], key)
+    }
+
+    /// As [`Source::bundle`], with settings as [`Source::load_with`] takes them.
+    ///
+    /// # Errors
+    /// Those of [`Source::bundle`].
+    pub fn bundle_with(
+        &self,
+        settings: &[(&str, &str)],
+        key: Option<&SigningKey>,
+    ) -> Result<Vec<u8>, TrialError> {
+        let object = compile_text_with(self.name, self.code, settings).map_err(TrialError::of)?;
         pack(self.manifest, &object, key).map_err(TrialError::of)
     }
 }

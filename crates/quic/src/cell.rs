@@ -193,6 +193,9 @@ impl State {
                 Event::HookFailed(hook, error) => {
                     tracing::warn!(?hook, ?error, "a hook of a connection was taken out");
                 }
+                Event::ChoiceOverruled(operation, why) => {
+                    tracing::warn!(%operation, %why, "a hook's choice of a path does not hold");
+                }
                 Event::HookMessage(hook, message) => {
                     tracing::info!(?hook, message = %message.escape_ascii(), "a hook of a connection says");
                 }

@@ -75,7 +75,7 @@ mod time;
 pub use cid::{ConnectionIdGenerator, IdChange, RandomIds};
 pub use connection::{
     Arrival, ClientConfig, ClosePathError, CloseReason, Connection, ConnectionError, DatagramError,
-    Event, ExportError, HandshakeData, MigrateError, OpenPathError, PathInfo, PathStats,
+    Event, ExportError, HandshakeData, MigrateError, OpenPathError, Overruled, PathInfo, PathStats,
     PathStatus, PreferredAddresses, Scheduler, ServerConfig, StartError, Stats, TellError,
     Transmit, TransportConfig,
 };

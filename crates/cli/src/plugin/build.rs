@@ -18,6 +18,9 @@ pub(crate) struct Args {
     /// With line numbers, by which `equic plugin check` says where; the object is several times as large
     #[arg(short = 'g', long)]
     debug: bool,
+    /// Set a macro that the plugin takes for a setting, such as RATE=3000000; it may be given more than once
+    #[arg(short = 'D', long = "define", value_name = "NAME=VALUE")]
+    defines: Vec<String>,
 }
 
 /// Packs an object, as clang makes it for BPF, and a manifest into a bundle that nobody has signed.
@@ -79,8 +82,9 @@ pub(super) fn run(args: &Args) -> Done {
         super::write(&work.0.join(header.name), header.text.as_bytes())?;
     }
     let object = work.0.join("object.o");
-    let warnings = equic_plugin_kit::compile_with(&source, &object, &work.0, args.debug)
-        .map_err(|error| Failure::new(error.to_string().trim_end().to_owned()))?;
+    let warnings =
+        equic_plugin_kit::compile_with(&source, &object, &work.0, args.debug, &args.defines)
+            .map_err(|error| Failure::new(error.to_string().trim_end().to_owned()))?;
     if !warnings.is_empty() {
         output::notice(warnings.trim_end());
     }

@@ -22,10 +22,10 @@ pub(super) fn clamp(
     let (Some(answer), false) = (outputs.first_mut(), rights.has(Class::Raise)) else { return };
     match operation {
         Operation::CongestionWindow => {
-            *answer = (*answer).min(connection.get(Field::ControllerWindow));
+            *answer = (*answer).min(of_path(connection, Field::ControllerWindow, inputs));
         }
         Operation::PacingRate => {
-            *answer = (*answer).min(connection.get(Field::ControllerPacingRate));
+            *answer = (*answer).min(of_path(connection, Field::ControllerPacingRate, inputs));
         }
         Operation::PtoBackoff => {
             let count = inputs.first().copied().unwrap_or(0).min(DOUBLINGS);
@@ -44,6 +44,12 @@ pub(super) fn clamp(
         }
         _ => {}
     }
+}
+
+/// A field of the path that the first input names.
+fn of_path(connection: &dyn Connection, field: Field, inputs: &[u64]) -> u64 {
+    let path = inputs.first().and_then(|path| connection.get_of(field, *path));
+    path.unwrap_or_else(|| connection.get(field))
 }
 
 #[cfg(test)]

@@ -114,7 +114,7 @@ pub(crate) use ids::FirstPacket;
 pub use messages::TellError;
 pub use migration::MigrateError;
 use multipath::Multipath;
-pub use multipath::{ClosePathError, OpenPathError, PathInfo, PathStatus, Scheduler};
+pub use multipath::{ClosePathError, OpenPathError, Overruled, PathInfo, PathStatus, Scheduler};
 #[cfg(feature = "null-crypto")]
 pub use null::InsecureNullConfig;
 use packet_keys::PacketKeys;
@@ -160,6 +160,9 @@ pub enum Event {
     PathClosed(PathId, TransportErrorCode),
     /// A hook has failed and was taken off.
     HookFailed(HookId, HookError),
+    /// A path that a hook chose does not hold, and why; of each operation and reason this is said once. How often it was so,
+    /// [`Stats`] counts.
+    ChoiceOverruled(Operation, Overruled),
     /// A hook tells the application something, in words of its own.
     HookMessage(HookId, Vec<u8>),
 }
@@ -221,6 +224,10 @@ pub struct Stats {
     pub numbers_skipped: u64,
     /// PINGs sent lest the connection idles away.
     pub keep_alives: u64,
+    /// Choices of hooks among several paths that did not hold, for the path named was none, or none that can be used.
+    pub path_choices_refused: u64,
+    /// Datagrams that went on a path that a hook had left out for too long.
+    pub paths_starved: u64,
     /// DATAGRAM frames sent.
     pub datagram_frames_sent: u64,
     /// Of those, given up as lost, or dropped since the path takes them no more.

@@ -83,6 +83,10 @@ pub(super) struct Path {
     /// The congestion window that a hook wants.
     hook_window: Option<u64>,
     hold: Option<Hold>,
+    /// Bytes of UDP payload that were sent on the path.
+    sent: u64,
+    /// Packets that were sent on the path and given up as lost.
+    lost: u64,
 }
 
 impl Path {
@@ -118,6 +122,8 @@ impl Path {
             remote_id: 0,
             hook_window: None,
             hold: None,
+            sent: 0,
+            lost: 0,
         }
     }
 
@@ -207,6 +213,7 @@ impl Path {
 
     pub(super) fn on_datagram_sent(&mut self, bytes: usize) {
         self.validation.on_sent(bytes);
+        self.sent += bytes as u64;
         self.hold = None;
     }
 
@@ -346,6 +353,23 @@ impl Path {
         self.hook_window.unwrap_or_else(|| self.controller.window())
     }
 
+    /// Bytes that the window has room for now; 0: not for a datagram, or the pace holds it back.
+    pub(super) fn room(&self, now: Timestamp) -> u64 {
+        let room = self.window().saturating_sub(self.in_flight);
+        let paced = self.paced_until.is_some_and(|until| until > now);
+        if paced || room < u64::from(self.mtu()) { 0 } else { room }
+    }
+
+    /// Bytes of UDP payload that were sent on the path.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Packets that were sent on the path and given up as lost.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
     /// A hook wants this congestion window; none: it leaves that to the controller.
     pub(super) fn set_hook_window(&mut self, window: Option<u64>) {
         self.hook_window = window;
@@ -440,6 +464,7 @@ impl Path {
     /// A packet that was sent on this path is lost.
     pub(super) fn on_packet_lost(&mut self, now: Timestamp, packet: &SentPacket<Sent>) {
         let size = packet.size;
+        self.lost += 1;
         self.packet_landed(packet);
         if packet.mtu_probe {
             return;

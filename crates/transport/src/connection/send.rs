@@ -368,7 +368,8 @@ impl Connection {
         chosen == path
     }
 
-    fn has_data(&self) -> bool {
+    /// True if something waits that any path may carry.
+    pub(super) fn has_data(&self) -> bool {
         self.handshake.owes_done()
             || self.has_token()
             || self.activity.wants_ping()

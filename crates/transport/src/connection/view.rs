@@ -70,7 +70,7 @@ impl View<'_> {
         let connection = &*self.connection;
         let (path, stats) = (connection.path(), &connection.stats);
         // First of all what controllers read with every acknowledgement.
-        if let Some(value) = of_path(path, field) {
+        if let Some(value) = self.of_path(path, field) {
             return value;
         }
         let data = connection.active_space();
@@ -112,7 +112,13 @@ impl View<'_> {
             | Field::SlowStartThreshold
             | Field::ControllerWindow
             | Field::ControllerPacingRate
-            | Field::DeliveryRate => NONE,
+            | Field::DeliveryRate
+            | Field::PathId
+            | Field::PathStatus
+            | Field::PathCost
+            | Field::PathPacketsLost
+            | Field::PathBytesSent
+            | Field::PathRoom => NONE,
         }
     }
 
@@ -125,8 +131,20 @@ impl View<'_> {
                 connection.streams.bytes_unsent_of(stream)
             }
             Field::NextPath => Some(self.next_path(part)),
-            _ => of_path(connection.paths.get(PathKey::from_word(part)?)?, field),
+            _ => self.of_path(connection.paths.get(PathKey::from_word(part)?)?, field),
         }
+    }
+
+    /// Value of a field that is there for each path; none: it is not.
+    #[inline(always)]
+    fn of_path(&self, path: &Path, field: Field) -> Option<u64> {
+        of_path(path, field).or_else(|| match field {
+            Field::PathId => Some(path.id().get().into()),
+            Field::PathStatus => Some(self.connection.path_bits(path)),
+            Field::PathCost => Some(self.connection.path_cost(path)),
+            Field::PathRoom => Some(path.room(self.connection.now)),
+            _ => None,
+        })
     }
 
     /// Number of the first path whose number is at least `from`.
@@ -152,6 +170,8 @@ fn of_path(path: &Path, field: Field) -> Option<u64> {
         Field::ControllerWindow => path.controller().window(),
         Field::ControllerPacingRate => path.pacing_rate().as_bytes_per_second() as u64,
         Field::DeliveryRate => path.delivery_rate(),
+        Field::PathPacketsLost => path.lost(),
+        Field::PathBytesSent => path.sent(),
         _ => return None,
     })
 }

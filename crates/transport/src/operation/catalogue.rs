@@ -193,8 +193,10 @@ operations! {
     // Sending.
     /// On which path the next datagram goes: the packet scheduler. The active one, or one that has something
     /// to send which probes it; any other answer stands for the default. With multipath (RFC 10069): any on which data
-    /// can go, unless nothing was heard of what was sent there last and another is better off; acknowledgements, probes
-    /// and challenges of the others go all the same.
+    /// can go, unless nothing was heard of what was sent there last and another is better off. If it has no room, it is
+    /// asked again, and an answer that was given before means that data waits. A path that has room for data
+    /// that waits gets a datagram in a second at least, unless it is a backup or its cost is not 0. Acknowledgements,
+    /// probes and challenges of the others go all the same.
     SelectPath = 43, "RFC 9000 s.9", Words() -> (path);
     /// Whether a packet of a space is to be sent now. None where there is nothing to send; where there is
     /// something, it can be put off for a second.

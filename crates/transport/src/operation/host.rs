@@ -113,6 +113,20 @@ fields! {
     /// Number of the first path whose number is at least the one asked for ([`Host::get_of`]), of all the
     /// connection's paths; all ones if there is none. It gives all paths, one after the other.
     NextPath = 40,
+    /// Path ID that the path uses (RFC 10069); 0 without multipath. Unlike its number it is the same at both ends.
+    PathId = 41,
+    /// 1 if data can go on the path, else 0; 2 is added if one of the ends wants it used only where there is no
+    /// other (PATH_STATUS_BACKUP), 4 if nothing was heard of what was sent there last.
+    PathStatus = 42,
+    /// What it costs to use the path, a label in the application's units; 0 if it has said nothing.
+    PathCost = 43,
+    /// Number of packets that were sent on the path and given up as lost.
+    PathPacketsLost = 44,
+    /// Bytes of UDP payload sent on the path.
+    PathBytesSent = 45,
+    /// Bytes that the congestion window has room for now; 0 if it has none for a datagram of full size, or the
+    /// pace holds that back.
+    PathRoom = 46,
 }
 
 impl Field {

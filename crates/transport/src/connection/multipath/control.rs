@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use equic_wire::params::TransportParameters;
 use equic_wire::{Side, TransportErrorCode};
 
+use super::super::path::Path;
 use super::super::paths::PathKey;
 use super::super::space::PathId;
 use super::super::{Connection, Event, PathStats};
@@ -188,6 +189,33 @@ impl Connection {
         let paths = paths.ok_or(ClosePathError::NoSuchPath)?;
         paths.wish(id, status);
         Ok(())
+    }
+
+    /// Says what it costs to use a path, in units of the application's: a label that hooks can read
+    /// ([`Field::PathCost`](crate::operation::Field::PathCost)), and that native schedulers do not look at. 0, which it is at
+    /// first: nothing. The peer is not told; what it is to avoid has the status [`PathStatus::Backup`].
+    ///
+    /// # Errors
+    /// [`ClosePathError::NoSuchPath`].
+    pub fn set_path_cost(&mut self, id: PathId, cost: u32) -> Result<(), ClosePathError> {
+        let paths = self.multipath.as_mut().filter(|paths| paths.state(id) == PathState::Used);
+        let record = paths.and_then(|paths| paths.record_mut(id));
+        record.ok_or(ClosePathError::NoSuchPath)?.cost = cost;
+        Ok(())
+    }
+
+    /// What hooks read of a path: 1 if data can go on it; 2 is added if an end wants it as a backup, 4 if nothing was heard of
+    /// what was sent there last.
+    pub(in crate::connection) fn path_bits(&self, path: &Path) -> u64 {
+        let usable = self.speaks_multipath() && path.is_validated() && self.may_carry(path)
+            || self.multipath.is_none() && path.key() == self.path().key();
+        let backup = self.multipath.as_ref().is_some_and(|paths| paths.is_backup(path.id()));
+        u64::from(usable) | u64::from(backup) << 1 | u64::from(path.is_suspect()) << 2
+    }
+
+    /// What it costs to use a path, as the application says.
+    pub(in crate::connection) fn path_cost(&self, path: &Path) -> u64 {
+        self.multipath.as_ref().map_or(0, |paths| paths.cost(path.id()).into())
     }
 
     /// The paths that are open, in the order of their IDs: of a connection that may have one only, that one.

@@ -5,13 +5,14 @@
 //! * `abandon.rs`: the end of a path;
 //! * `frames.rs`: frames that come; `write.rs`: frames that go;
 //! * `send.rs`: on which path the next packet goes; `scheduler.rs`: the choice among those that may carry data;
-//!   `copies.rs`: data that goes on all of them.
+//!   `choice.rs`: choices of hooks, and their bounds; `copies.rs`: data that goes on several of them.
 //!
 //! What a path ID has beside that is kept where it is kept without this extension: packet numbers and packets in flight in
 //! a space of its own (`space.rs`), connection IDs in `connection_ids.rs`, and all that depends on addresses in its current
 //! path (`path.rs`).
 
 mod abandon;
+mod choice;
 mod control;
 mod copies;
 mod frames;
@@ -28,6 +29,7 @@ use super::paths::PathKey;
 use super::space::{MOST_PATH_IDS, PathFrame, PathId};
 use crate::Timestamp;
 
+pub use choice::Overruled;
 pub use control::{ClosePathError, OpenPathError, PathInfo, PathStatus};
 pub use scheduler::Scheduler;
 
@@ -69,12 +71,23 @@ struct Record {
     /// What the peer wishes us to do.
     peer_wish: Option<(PathStatus, u64)>,
     abandon: Option<Abandon>,
+    /// What it costs to use the path, as the application says; 0: nothing.
+    cost: u32,
 }
 
 impl Record {
     fn new(id: PathId) -> Record {
         let (wish, peer_wish) = (None, None);
-        Record { id, used: false, told: false, wish, wish_due: false, peer_wish, abandon: None }
+        Record {
+            id,
+            used: false,
+            told: false,
+            wish,
+            wish_due: false,
+            peer_wish,
+            abandon: None,
+            cost: 0,
+        }
     }
 }
 
@@ -116,6 +129,8 @@ pub(super) struct Multipath {
     last: Option<PathKey>,
     /// What paths are to carry as others have, for [`Scheduler::Redundant`].
     copies: Vec<copies::Copies>,
+    /// What hooks have chosen amiss.
+    watch: choice::Watch,
 }
 
 /// Most paths of a connection with this configuration.
@@ -142,6 +157,7 @@ impl Multipath {
             handshake_remote,
             last: None,
             copies: Vec::new(),
+            watch: choice::Watch::default(),
         }
     }
 
@@ -216,6 +232,11 @@ impl Multipath {
     fn is_backup(&self, id: PathId) -> bool {
         let wishes = self.record(id).map(|record| [record.wish, record.peer_wish]);
         wishes.into_iter().flatten().flatten().any(|(status, _)| status == PathStatus::Backup)
+    }
+
+    /// What it costs to use the path, as the application says; 0: nothing.
+    fn cost(&self, id: PathId) -> u32 {
+        self.record(id).map_or(0, |record| record.cost)
     }
 
     /// We are blocked by a limit or by missing connection IDs; told once.

@@ -53,11 +53,13 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// The path alone.
-    pub(super) fn of(key: PathKey) -> Order {
-        let mut order = Order::default();
-        order.keys[0] = Some(key);
-        order
+    /// Adds a path behind the others, unless it is among them.
+    pub(super) fn add(&mut self, key: PathKey) {
+        if !self.contains(key)
+            && let Some(place) = self.keys.iter_mut().find(|place| place.is_none())
+        {
+            *place = Some(key);
+        }
     }
 
     pub(super) fn first(&self) -> Option<PathKey> {

@@ -8,7 +8,6 @@ use super::super::space::SpaceId;
 use super::super::{Connection, Transmit};
 use super::scheduler::{Candidate, Order};
 use crate::Timestamp;
-use crate::operation::Operation;
 
 impl Connection {
     /// The next datagram of a connection that may have several paths.
@@ -23,14 +22,9 @@ impl Connection {
         {
             return Some(transmit);
         }
-        let order = self.choose_paths(hooks);
-        for key in order.iter() {
-            if let Some(transmit) = self.datagram_on(hooks, now, (key, true), buffer) {
-                if let Some(paths) = &mut self.multipath {
-                    paths.last = Some(key);
-                }
-                return Some(transmit);
-            }
+        let mut order = Order::default();
+        if let Some(transmit) = self.datagram_with_data(hooks, now, buffer, &mut order) {
+            return Some(transmit);
         }
         // Probes, acknowledgements and challenges of the others, whoever may carry data.
         let mut tried = None;
@@ -45,26 +39,13 @@ impl Connection {
         }
     }
 
-    /// The paths that may carry data, in the order in which they are asked for room.
-    fn choose_paths(&mut self, hooks: impl Presence) -> Order {
-        let order = self.schedule();
-        // There is nothing to choose from.
-        let Some(usual) = order.first() else { return order };
-        let chosen = hooks.begin_from(self, Operation::SelectPath, (), |_| usual);
-        let order = match chosen.filter(|key| self.may_choose(*key)) {
-            Some(key) => Order::of(key),
-            None => order,
-        };
-        hooks.end(self, Operation::SelectPath, (), order.first().unwrap_or(usual));
-        order
-    }
-
+    /// The paths that may carry data, in the order in which they are asked for room if no hook has another wish.
     pub(super) fn schedule(&self) -> Order {
         let last = self.multipath.as_ref().and_then(|paths| paths.last);
         self.config.scheduler.order(self.candidates(), last)
     }
 
-    fn candidates(&self) -> impl Iterator<Item = Candidate> + Clone {
+    pub(super) fn candidates(&self) -> impl Iterator<Item = Candidate> + Clone {
         let may = |path: &&Path| path.is_validated() && self.may_carry(path);
         let paths = self.paths.iter().filter(may).filter(|path| self.may_use(path));
         let backup =
@@ -78,16 +59,9 @@ impl Connection {
         })
     }
 
-    /// Holds a hook's choice: a path that may carry data, and no suspect one while there is another.
-    fn may_choose(&self, key: PathKey) -> bool {
-        let mut candidates = self.candidates();
-        let better = self.candidates().any(|one| !one.suspect);
-        candidates.any(|one| one.key == key && !(one.suspect && better))
-    }
-
     /// True if packets can go on a path: it is the one that its path ID uses, is not abandoned, has credit and a
     /// connection ID of the peer's.
-    fn may_carry(&self, path: &Path) -> bool {
+    pub(super) fn may_carry(&self, path: &Path) -> bool {
         path.is_current() && path.may_send() && self.may_use(path)
     }
 
@@ -140,20 +114,5 @@ impl Connection {
                 self.send_again(id, number, true, &frames);
             }
         }
-    }
-
-    /// True if acknowledgements of packet number space `id` are to be sent on this path, which is one of several.
-    pub(in crate::connection) fn acks_go_of_paths(
-        &mut self,
-        hooks: impl Presence,
-        id: SpaceId,
-        path: PathKey,
-    ) -> bool {
-        let Some(usual) = self.ack_path(id) else { return false };
-        let answer = hooks.begin_from(self, Operation::SelectACKPath, (id, usual), |_| usual);
-        let may = |key: &PathKey| self.paths.get(*key).is_some_and(|path| self.may_carry(path));
-        let chosen = answer.filter(may).unwrap_or(usual);
-        hooks.end(self, Operation::SelectACKPath, (id, usual), chosen);
-        chosen == path
     }
 }

@@ -1,0 +1,138 @@
+//! The plugins of the tree for several paths (RFC 10069), as bytecode on connections in memory with a link for each path: what
+//! each of them changes, in bytes on the wire by link.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{assert_none_failed, attach, download, of_text, of_the_tree, seed};
+use equic_net::{Link, Queue};
+use equic_plugin::Plugin;
+use equic_plugin_kit::tree::Source;
+use equic_plugin_kit::{Beginning, End, Network};
+use equic_transport::TransportConfig;
+
+const MEGABYTE: u64 = 1_000_000;
+
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// A link of so many megabits a second, with this delay each way and a queue of 100 ms.
+fn line(megabits: u64, delay: u64) -> Link {
+    Link {
+        rate: Some(megabits * MEGABYTE),
+        delay: ms(delay),
+        queue: Queue::Time(ms(100)),
+        overhead: 28,
+        ..Link::default()
+    }
+}
+
+/// A connection with a path over each link; path ID and link have the same number.
+fn over(links: &[Link]) -> Network {
+    let links: Vec<&Link> = links.iter().collect();
+    let end =
+        || Beginning::new(TransportConfig { max_paths: links.len(), ..TransportConfig::default() });
+    let mut network = Network::over(&links, end(), end(), seed()).unwrap();
+    network.connect().unwrap();
+    for link in 1..links.len() {
+        assert_eq!(network.open_path(link).unwrap().get() as usize, link);
+    }
+    network
+}
+
+/// Time of a transfer from the server, and bytes that an end sent meanwhile on each of two links.
+fn sent_by(network: &mut Network, end: End, bytes: u64) -> (Duration, [u64; 2]) {
+    let before = [0, 1].map(|link| network.carried(end, link));
+    let took = download(network, bytes);
+    assert_none_failed(network);
+    (took, [0, 1].map(|link| network.carried(end, link) - before[link]))
+}
+
+fn with(links: &[Link], end: End, plugin: Option<&Plugin>) -> Network {
+    let mut network = over(links);
+    if let Some(plugin) = plugin {
+        attach(&mut network, end, plugin);
+    }
+    network
+}
+
+#[test]
+fn acknowledgements_go_on_the_other_path() {
+    // Data on the second path alone: the first one is a hundred times as slow.
+    let links = [line(1, 5), line(20, 30)];
+    let acks = |plugin: Option<&Plugin>| {
+        let mut network = with(&links, End::Client, plugin);
+        let (_, data) = sent_by(&mut network, End::Server, 3 * MEGABYTE);
+        let (took, acks) = sent_by(&mut network, End::Client, 3 * MEGABYTE);
+        println!("data {data:?}, acknowledgements {acks:?} in {took:?}");
+        acks
+    };
+    let usual = acks(None);
+    assert!(usual[1] > 2 * usual[0], "those of each path go there: {usual:?}");
+    let other = acks(Some(&of_the_tree("ack-path")));
+    assert!(other[0] > 2 * other[1], "crosswise: {other:?}");
+    let source = Source::find("ack-path").unwrap();
+    let first = acks(Some(&source.load_with(&[("ACK_PATH", "0")]).unwrap()));
+    assert!(first[0] > 10 * first[1], "all on path 0: {first:?}");
+}
+
+#[test]
+fn a_cap_holds_one_path_alone() {
+    let links = [line(20, 25), line(20, 25)];
+    let rate = |setting: Option<&str>| {
+        let plugin = setting
+            .map(|rate| Source::find("cap-path").unwrap().load_with(&[("RATE", rate)]).unwrap());
+        let mut network = with(&links, End::Server, plugin.as_ref());
+        let (took, sent) = sent_by(&mut network, End::Server, 4 * MEGABYTE);
+        sent.map(|bytes| bytes as f64 / took.as_secs_f64())
+    };
+    let usual = rate(None);
+    assert!(usual[1] > 1.8e6, "{usual:.0?} bytes a second without a cap");
+    for cap in [1_200_000.0, 400_000.0] {
+        let capped = rate(Some(&format!("{cap}")));
+        println!("{capped:.0?} bytes a second with a cap of {cap}");
+        assert!((0.6 * cap..1.05 * cap).contains(&capped[1]), "{capped:.0?}");
+        assert!(capped[0] > 0.9 * usual[0], "the other path is not held: {usual:.0?} {capped:.0?}");
+    }
+}
+
+/// The paper's cap is replaced twice while data flows.
+#[test]
+fn a_cap_on_a_path_is_set_anew() {
+    let links = [line(20, 25), line(20, 25)];
+    let mut network = over(&links);
+    let plugin = of_the_tree("cap-path");
+    let hook = plugin.attach(network.connection(End::Server).unwrap()).unwrap();
+    for (path, cap) in [(1, 1_200_000), (1, 400_000), (0, 800_000)] {
+        let message: Vec<u8> = [path, cap].into_iter().flat_map(u64::to_le_bytes).collect();
+        network.connection(End::Server).unwrap().tell_hook(hook, &message).unwrap();
+        let (took, sent) = sent_by(&mut network, End::Server, 3 * MEGABYTE);
+        let rates = sent.map(|bytes| bytes as f64 / took.as_secs_f64());
+        let held = rates[path as usize];
+        assert!((0.5 * cap as f64..1.05 * cap as f64).contains(&held), "{cap}: {rates:.0?}");
+        assert!(rates[1 - path as usize] > 1.2e6, "{cap}: {rates:.0?}");
+    }
+}
+
+/// Bytecode that schedules on a path that there is not, or that cannot be used, changes nothing, and is named.
+#[test]
+fn a_choice_that_cannot_be_does_not_hold() {
+    for (named, words) in [("99", "names a path that there is not"), ("7", "there is not")] {
+        let code = format!(
+            "equic_u64 run(struct equic_select_path *call) {{ call->out.path = {named}; return EQUIC_DONE; }}"
+        );
+        let manifest =
+            common::at("capabilities = [\"observe\", \"choose\"]", "SelectPath", "replace");
+        let plugin = of_text(&format!("wild-{named}"), &manifest, &code).unwrap();
+        let mut network = with(&[line(20, 10), line(20, 20)], End::Server, Some(&plugin));
+        let (_, sent) = sent_by(&mut network, End::Server, 2 * MEGABYTE);
+        assert!(sent.iter().all(|bytes| *bytes > MEGABYTE / 4), "the native scheduler: {sent:?}");
+        let told = network.overruled(End::Server);
+        assert_eq!(told.len(), 1, "it is said once: {told:?}");
+        assert!(told[0].1.to_string().contains(words), "{told:?}");
+        let stats = network.connection(End::Server).unwrap().stats();
+        assert!(stats.path_choices_refused > 100, "{}", stats.path_choices_refused);
+    }
+}

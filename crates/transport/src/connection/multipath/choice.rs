@@ -1,0 +1,196 @@
+//! Choices of hooks among paths, and their bounds: one that names no path, or one that cannot be used, counts for nothing,
+//! and no path that costs nothing goes without data for longer than a second because of a hook. Each of that is counted
+//! ([`Stats`](super::super::Stats)) and named ([`Event::ChoiceOverruled`]).
+
+use super::super::bounds::PATIENCE;
+use super::super::paths::PathKey;
+use super::super::presence::Presence;
+use super::super::space::SpaceId;
+use super::super::{Connection, Event, Transmit};
+use super::scheduler::Order;
+use crate::Timestamp;
+use crate::operation::Operation;
+
+/// Reason for which a hook's choice of a path does not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overruled {
+    /// It names a path that there is not.
+    NoSuchPath,
+    /// It names a path on which nothing can be sent; or, for data, one that seems not to work while another does.
+    NotUsable,
+    /// It has left out a path for a second that had room for data that waited.
+    Starves,
+}
+
+impl std::fmt::Display for Overruled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Overruled::NoSuchPath => "it names a path that there is not",
+            Overruled::NotUsable => "it names a path that cannot be used",
+            Overruled::Starves => "it starves a path that has room",
+        })
+    }
+}
+
+/// Overruled choices that the application was told of, and paths that hooks leave out.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// Each is told once.
+    told: Vec<(Operation, Overruled)>,
+    /// Paths that have had room for data that waited, and since when; at most one entry for each path.
+    left_out: Vec<(PathKey, Timestamp)>,
+}
+
+impl Watch {
+    /// Data goes on a path, or could not.
+    fn fed(&mut self, path: PathKey) {
+        self.left_out.retain(|(left, _)| *left != path);
+    }
+}
+
+impl Connection {
+    /// The next datagram on a path that may carry data; the paths that were asked for room are `asked`.
+    pub(super) fn datagram_with_data(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        buffer: &mut [u8],
+        asked: &mut Order,
+    ) -> Option<Transmit> {
+        let usual = self.schedule();
+        // There is nothing to choose from.
+        usual.first()?;
+        if !hooks.is_hooked(self, Operation::SelectPath) {
+            *asked = usual;
+            return usual.iter().find_map(|key| self.data_on(hooks, now, key, buffer));
+        }
+        loop {
+            let Some(key) = self.choose_path(hooks, usual) else {
+                usual.iter().for_each(|key| asked.add(key));
+                return usual.iter().find_map(|key| self.data_on(hooks, now, key, buffer));
+            };
+            // Named once more though it has no room: the hook wants to wait for it.
+            if asked.contains(key) {
+                break;
+            }
+            asked.add(key);
+            if let Some(transmit) = self.data_on(hooks, now, key, buffer) {
+                return Some(transmit);
+            }
+            if !self.waits_for_path(usual) {
+                if let Some(paths) = &mut self.multipath {
+                    paths.watch.left_out.clear();
+                }
+                return None;
+            }
+        }
+        let starved = self.starved(now, asked)?;
+        self.overrule(Operation::SelectPath, Overruled::Starves);
+        asked.add(starved);
+        self.data_on(hooks, now, starved, buffer)
+    }
+
+    fn data_on(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        key: PathKey,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        let transmit = self.datagram_on(hooks, now, (key, true), buffer)?;
+        if let Some(paths) = &mut self.multipath {
+            paths.last = Some(key);
+            paths.watch.fed(key);
+        }
+        Some(transmit)
+    }
+
+    /// The path that hooks choose; none: the order is `usual`.
+    fn choose_path(&mut self, hooks: impl Presence, usual: Order) -> Option<PathKey> {
+        let first = usual.first()?;
+        let chosen: Option<PathKey> = hooks.begin_from(self, Operation::SelectPath, (), |_| first);
+        let held = match chosen.map(|key| (key, self.objection(key))) {
+            Some((_, Some(objection))) => {
+                self.overrule(Operation::SelectPath, objection);
+                None
+            }
+            Some((key, None)) => Some(key),
+            None => None,
+        };
+        hooks.end(self, Operation::SelectPath, (), held.unwrap_or(first));
+        held
+    }
+
+    /// Reason for which data does not go on a path that a hook has chosen: it cannot, or the path is a suspect one while
+    /// there is another.
+    fn objection(&self, key: PathKey) -> Option<Overruled> {
+        if self.paths.get(key).is_none() {
+            return Some(Overruled::NoSuchPath);
+        }
+        let better = self.candidates().any(|one| !one.suspect);
+        let holds = self.candidates().any(|one| one.key == key && !(one.suspect && better));
+        (!holds).then_some(Overruled::NotUsable)
+    }
+
+    /// True if something waits that any path may carry.
+    fn waits_for_path(&mut self, order: Order) -> bool {
+        self.has_data() || order.iter().any(|key| self.has_copies(key))
+    }
+
+    /// A path that was left out for too long, of those that have room and that nobody wants spared. Data waits, and no path
+    /// of `asked` has room for it.
+    fn starved(&mut self, now: Timestamp, asked: &Order) -> Option<PathKey> {
+        let paths = self.multipath.as_ref()?;
+        let has_room = |key| self.paths.get(key).is_some_and(|path| path.room(now) > 0);
+        let left_out = self.candidates().filter(|one| {
+            let spared = one.suspect || one.backup || paths.cost(one.id) > 0;
+            !spared && !asked.contains(one.key) && has_room(one.key)
+        });
+        let mut order = Order::default();
+        left_out.for_each(|one| order.add(one.key));
+        let watch = &mut self.multipath.as_mut()?.watch;
+        watch.left_out.retain(|(key, _)| order.contains(*key));
+        for key in order.iter() {
+            if !watch.left_out.iter().any(|(left, _)| *left == key) {
+                watch.left_out.push((key, now));
+            }
+        }
+        let long = watch.left_out.iter().find(|(_, since)| now.since(*since) >= PATIENCE);
+        long.map(|(key, _)| *key)
+    }
+
+    /// Counts that a hook's choice did not hold, and tells the application so the first time.
+    pub(super) fn overrule(&mut self, operation: Operation, why: Overruled) {
+        match why {
+            Overruled::Starves => self.stats.paths_starved += 1,
+            Overruled::NoSuchPath | Overruled::NotUsable => self.stats.path_choices_refused += 1,
+        }
+        let Some(paths) = &mut self.multipath else { return };
+        if !paths.watch.told.contains(&(operation, why)) {
+            paths.watch.told.push((operation, why));
+            self.events.push_back(Event::ChoiceOverruled(operation, why));
+        }
+    }
+
+    /// True if acknowledgements of packet number space `id` are to be sent on this path, which is one of several.
+    pub(in crate::connection) fn acks_go_of_paths(
+        &mut self,
+        hooks: impl Presence,
+        id: SpaceId,
+        path: PathKey,
+    ) -> bool {
+        let Some(usual) = self.ack_path(id) else { return false };
+        let answer: Option<PathKey> =
+            hooks.begin_from(self, Operation::SelectACKPath, (id, usual), |_| usual);
+        let objection = answer.and_then(|key| match self.paths.get(key) {
+            None => Some(Overruled::NoSuchPath),
+            Some(path) => (!self.may_carry(path)).then_some(Overruled::NotUsable),
+        });
+        if let Some(objection) = objection {
+            self.overrule(Operation::SelectACKPath, objection);
+        }
+        let chosen = answer.filter(|_| objection.is_none()).unwrap_or(usual);
+        hooks.end(self, Operation::SelectACKPath, (id, usual), chosen);
+        chosen == path
+    }
+}
