@@ -346,7 +346,8 @@ impl Network {
     ) -> Result<(), StartError> {
         let line = self.lines.get_mut(link);
         let line = line.ok_or_else(|| StartError(format!("there is no link {link}")))?;
-        let made = Link { rate: Some(rate), queue, overhead: 28, delay: line.delay, ..Link::default() };
+        let made =
+            Link { rate: Some(rate), queue, overhead: 28, delay: line.delay, ..Link::default() };
         made.check().map_err(StartError::of)?;
         let way = usize::from(from == End::Client);
         line.ports[way] = Port::new(made, (link as u64) << 8 | way as u64);

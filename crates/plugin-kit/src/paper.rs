@@ -1,6 +1,8 @@
-//! Two experiments of "The Case for Protocol Plugins" (De Coninck and Bonaventure, 2019) on connections in memory, where
-//! a server pushes the plugin to a client: a request whose packet is lost (its figure 3), and a download over a router
-//! that marks packets or drops them (its figure 4).
+//! Experiments of "The Case for Protocol Plugins" (De Coninck and Bonaventure, 2019) on connections in memory, where one end
+//! pushes the plugin to the other: a request whose packet is lost (its figure 3), and a download over a router
+//! that marks packets or drops them (its figure 4). `paths`: downloads over two paths (figures 5 and 6).
+
+mod paths;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,8 @@ use crate::clang::compile_text;
 use crate::network::{End, Network};
 use crate::pair::{Pair, TrialError, key, policy};
 use crate::tree::Source;
+
+pub use paths::{AckPath, Asymmetric, Capped, asymmetric, capped};
 
 /// Virtual time for one request or download.
 const PATIENCE: Duration = Duration::from_secs(600);

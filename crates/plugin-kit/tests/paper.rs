@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use equic_plugin_kit::paper::{DownloadPath, Marking, RequestPath, Timer, download, lost_request};
+use equic_plugin_kit::paper::{
+    AckPath, Asymmetric, Capped, DownloadPath, Marking, RequestPath, Timer, asymmetric, capped,
+    download, lost_request,
+};
 use equic_transport::congestion::Algorithm;
 
 const MS: Duration = Duration::from_millis(1);
@@ -56,4 +59,35 @@ fn marks_keep_the_queue_short_and_packets_there() {
         // 2 MB at 4 Mb/s are four seconds.
         assert!((4_000 * MS..8_000 * MS).contains(&marked.took), "{marked:?}");
     }
+}
+
+#[test]
+fn acknowledgements_leave_the_narrow_way_back() {
+    let path = Asymmetric {
+        rtt: 40 * MS,
+        down: [1_000_000, 10_000_000],
+        up: [5_000_000, 100_000],
+        ack_frequency: false,
+    };
+    let [(same, usual), (first, moved)] =
+        AckPath::ALL.map(|acks| asymmetric(&path, acks, 1_000_000, 1).unwrap());
+    assert!(moved[0] > 10 * moved[1] && usual[1] > moved[1], "{usual:?}, {moved:?}");
+    assert!(first < same, "{first:?} with the plugin, {same:?} without");
+}
+
+/// The client has the server keep to a cap, and to another one from half of the time on.
+#[test]
+fn a_client_caps_one_path_of_the_server() {
+    let caps = vec![(Duration::ZERO, 300_000), (1_500 * MS, 100_000)];
+    let (rate, rtt, length, interval) = (8_000_000, 50 * MS, 3_000 * MS, 500 * MS);
+    let path = Capped { rate, rtt, caps, length, interval };
+    let rates = capped(&path, 1).unwrap();
+    assert_eq!(rates.len(), 6);
+    for (at, cap) in [(2, 300_000.0), (5, 100_000.0)] {
+        let [free, held] = rates[at];
+        assert!((0.6 * cap..1.1 * cap).contains(&held), "interval {at}: {rates:?}");
+        assert!(free > 700_000.0, "interval {at}: {rates:?}");
+    }
+    let free = capped(&Capped { caps: Vec::new(), ..path }, 1).unwrap();
+    assert!(free[5][1] > 700_000.0, "{free:?}");
 }
