@@ -39,6 +39,12 @@ fn the_small_experiment_is_played_stored_and_drawn_again() {
         let lost = |arm: usize| one["arms"][arm]["lost"][0].as_u64().unwrap();
         assert!(lost(1) <= lost(0) && lost(2) <= lost(0), "{one}");
     }
+    let sent = |one: &serde_json::Value, arm: &str| one[arm]["sent"][0][1].as_u64().unwrap();
+    let first = &data["figure5"][0];
+    assert!(10 * sent(first, "first") < sent(first, "same"), "{first}");
+    let rates = data["figure6"]["rates"].as_array().unwrap();
+    let last = rates.last().unwrap()[1].as_f64().unwrap();
+    assert!((20_000.0..55_000.0).contains(&last), "the last cap is 50,000 bytes a second: {last}");
     let sizes = data["table2"].as_array().unwrap();
     assert!(sizes.iter().all(|one| one["object"].as_u64() > Some(500)), "{sizes:?}");
     let text = std::fs::read_to_string(&readme).unwrap();
@@ -61,12 +67,22 @@ fn a_part_alone_is_the_same_each_time() {
     let folder = tempfile::tempdir().unwrap();
     let run = |name: &str| {
         let out = folder.path().join(name);
-        let part = ["--quick", "--part", "table2,figure4", "--json"];
+        let part = ["--quick", "--part", "table2,figure6", "--json"];
         plugins(&out, &part).json()["data"].clone()
     };
     let first = run("first");
     assert_eq!(first, run("second"));
     assert_eq!(first["figure3"], serde_json::json!([]));
+    // The other parts of a stored result stay.
+    let stored = folder.path().join("first/result.json");
+    let out = folder.path().join("third");
+    let more = ["--part", "figure5", "--json", "--keep", stored.to_str().unwrap()];
+    let both = plugins(&out, &[&["--quick"], &more[..]].concat()).json()["data"].clone();
+    assert_eq!((&both["figure6"], &both["table2"]), (&first["figure6"], &first["table2"]));
+    assert_eq!(both["figure5"].as_array().unwrap().len(), 2);
+    let other = plugins(&out, &more);
+    assert_eq!(other.code, Some(1), "{other:?}");
+    assert!(other.stderr.contains("the other size"), "{other:?}");
     let wrong = plugins(folder.path(), &["--part", "figure9"]);
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
 }

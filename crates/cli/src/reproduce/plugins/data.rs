@@ -12,6 +12,12 @@ pub(super) struct Plugins {
     pub figure3: Vec<Requests>,
     /// Downloads over a router that marks or drops, by congestion control.
     pub figure4: Vec<Downloads>,
+    /// Downloads over two asymmetric paths, without and with fewer acknowledgements.
+    #[serde(default)]
+    pub figure5: Vec<AckPaths>,
+    /// A download over two paths, one of which is capped.
+    #[serde(default)]
+    pub figure6: Option<Caps>,
     /// Sizes of plugins.
     pub table2: Vec<Size>,
 }
@@ -77,6 +83,61 @@ pub(super) enum MarkingName {
     TailDrop,
     Plugin,
     Native,
+}
+
+/// Downloads over two asymmetric paths.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct AckPaths {
+    pub bytes: u64,
+    /// Rates to the client and to the server by path, in bits a second.
+    pub down: [u64; 2],
+    pub up: [u64; 2],
+    /// Whether the server asks for fewer acknowledgements.
+    pub ack_frequency: bool,
+    /// Round-trip time of both paths, of each run.
+    pub rtt_ms: Vec<u64>,
+    /// Acknowledgements on the path of their packets.
+    pub same: AckArm,
+    /// All acknowledgements on the first path, by plugin.
+    pub first: AckArm,
+}
+
+/// Downloads with acknowledgements on one path or the other.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct AckArm {
+    pub completion_s: Vec<f64>,
+    /// Bytes of UDP payload that the client sent on each path.
+    pub sent: Vec<[u64; 2]>,
+}
+
+/// A download over two paths, one of which is capped.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Caps {
+    /// Rate of each path, in bits a second.
+    pub rate: u64,
+    pub rtt_ms: u64,
+    /// Time at which the client pushes each cap, in milliseconds, and the cap in bytes a second.
+    pub caps: Vec<(u64, u64)>,
+    pub interval_ms: u64,
+    /// Bytes of UDP payload a second by interval, of the path without a cap and of the one with it.
+    pub rates: Vec<[f64; 2]>,
+}
+
+impl Caps {
+    /// For each cap: the cap, and the mean rate from a second after it was pushed (of a short experiment: half of the time)
+    /// until the next one, in bytes a second.
+    pub(super) fn held(&self) -> Vec<(u64, f64)> {
+        let end = self.interval_ms * self.rates.len() as u64;
+        let held = self.caps.iter().enumerate().map(|(at, (from, cap))| {
+            let until = self.caps.get(at + 1).map_or(end, |(next, _)| *next);
+            let settled = from + 1_000.min((until - from) / 2);
+            let [first, last] = [settled, until].map(|time| (time / self.interval_ms) as usize);
+            let rates = &self.rates[first.min(last)..last.min(self.rates.len())];
+            let sum: f64 = rates.iter().map(|[_, capped]| capped).sum();
+            (*cap, sum / rates.len().max(1) as f64)
+        });
+        held.collect()
+    }
 }
 
 /// Size of a plugin, in bytes.

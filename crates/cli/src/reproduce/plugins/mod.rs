@@ -18,7 +18,7 @@ use equic_report::table::Style;
 
 use super::Told;
 use crate::envelope::Envelope;
-use crate::failure::Done;
+use crate::failure::{Done, Failure};
 use crate::output;
 use data::Plugins;
 use part::Part;
@@ -33,16 +33,19 @@ pub(crate) struct Args {
     /// Where result.json and the plots go
     #[arg(long, value_name = "DIR", default_value = "out/reproduce-plugins")]
     out: PathBuf,
-    /// A small one: 3 requests and 2 downloads of 500 KB each
+    /// A small one: few runs of short downloads
     #[arg(long)]
     quick: bool,
     /// Only these parts
     #[arg(long = "part", value_name = "PART", value_delimiter = ',', value_enum)]
     parts: Vec<Part>,
+    /// Take the other parts from this stored result, which is of the same size
+    #[arg(long, value_name = "RESULT.json", requires = "parts")]
+    keep: Option<PathBuf>,
     #[command(flatten)]
     told: Told,
     /// Play nothing: draw and print what a stored result says
-    #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["quick", "parts"])]
+    #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["quick", "parts", "keep"])]
     plot_only: Option<PathBuf>,
 }
 
@@ -54,7 +57,14 @@ pub(super) fn run(args: &Args) -> Done {
         return tell(args, &super::read(stored, SCHEMA)?);
     }
     let envelope = Envelope::now()?;
-    let mut data = Plugins { quick: args.quick, ..Plugins::default() };
+    let mut data = match &args.keep {
+        Some(stored) => super::read::<Plugins>(stored, SCHEMA)?.data,
+        None => Plugins { quick: args.quick, ..Plugins::default() },
+    };
+    if data.quick != args.quick {
+        let why = "the result to keep is of the other size";
+        return Err(Failure::new(why).mend("give --quick as it was made with, or leave it out"));
+    }
     for part in Part::ALL {
         if args.parts.is_empty() || args.parts.contains(&part) {
             part.carry_out(&mut data)?;

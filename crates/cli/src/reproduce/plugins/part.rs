@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use equic_plugin_kit::compile_text;
-use equic_plugin_kit::paper::{DownloadPath, Marking, RequestPath, Timer, download, lost_request};
+use equic_plugin_kit::paper::{
+    AckPath, Asymmetric, Capped, DownloadPath, Marking, RequestPath, Timer, asymmetric, capped,
+    download, lost_request,
+};
 use equic_plugin_kit::tree::Source;
 use equic_transport::congestion::Algorithm;
 
 use super::data::{
-    DownloadArm, Downloads, MarkingName, Plugins, RequestArm, Requests, Size, TimerName,
+    AckArm, AckPaths, Caps, DownloadArm, Downloads, MarkingName, Plugins, RequestArm, Requests,
+    Size, TimerName,
 };
 use crate::failure::{Done, Failure};
 use crate::output;
@@ -18,6 +22,8 @@ use crate::output;
 pub(super) enum Part {
     Figure3,
     Figure4,
+    Figure5,
+    Figure6,
     Table2,
 }
 
@@ -35,11 +41,23 @@ const RATE: u64 = 4_000_000;
 const DOWNLOAD_RTT: u64 = 100;
 
 /// Plugins of table 2: name here, name and size in the paper.
-const SIZES: [(&str, &str, f64); 3] =
-    [("tail-loss-probe", "TLP", 2.6), ("ecn", "ECN", 5.6), ("cap", "Pacing Rate", 0.5)];
+const SIZES: [(&str, &str, f64); 4] = [
+    ("tail-loss-probe", "TLP", 2.6),
+    ("ecn", "ECN", 5.6),
+    ("ack-path", "ACK Path", 1.0),
+    ("cap-path", "Pacing Rate", 0.5),
+];
+
+/// Rates of the two asymmetric paths to the client and to the server. The paper's text does not say them; with these
+/// 20 MB take about as long as there, and acknowledgements of all that comes on the second path are more than it takes back.
+const ASYMMETRIC: [[u64; 2]; 2] = [[2_000_000, 30_000_000], [10_000_000, 300_000]];
+
+/// Round-trip time of the first download over them, in milliseconds; each further one has a millisecond more.
+const ASYMMETRIC_RTT: u64 = 40;
 
 impl Part {
-    pub(super) const ALL: [Part; 3] = [Part::Figure3, Part::Figure4, Part::Table2];
+    pub(super) const ALL: [Part; 5] =
+        [Part::Figure3, Part::Figure4, Part::Figure5, Part::Figure6, Part::Table2];
 
     /// Plays it, and adds what came of it.
     pub(super) fn carry_out(self, data: &mut Plugins) -> Done {
@@ -47,20 +65,35 @@ impl Part {
         match self {
             Part::Figure3 => {
                 output::notice("Figure 3: requests whose packet is lost");
+                data.figure3.clear();
                 for (jitter, ack_delay) in PATHS {
-                    data.figure3.push(requests(jitter, ack_delay, if quick { 3 } else { 100 })?);
+                    data.figure3.push(requests(jitter, ack_delay, if quick { 2 } else { 100 })?);
                 }
             }
             Part::Figure4 => {
                 output::notice("Figure 4: downloads over a router that marks");
-                let (bytes, runs) = if quick { (500_000, 2) } else { (5_000_000, 10) };
+                let (bytes, runs) = if quick { (300_000, 2) } else { (5_000_000, 10) };
+                data.figure4.clear();
                 for (name, controller) in
                     [("NewReno", Algorithm::NewReno), ("CUBIC", Algorithm::Cubic)]
                 {
                     data.figure4.push(downloads(name, controller, bytes, runs)?);
                 }
             }
+            Part::Figure5 => {
+                output::notice("Figure 5: downloads over asymmetric paths");
+                let (bytes, runs) = if quick { (300_000, 1) } else { (20_000_000, 5) };
+                data.figure5.clear();
+                for ack_frequency in [false, true] {
+                    data.figure5.push(ack_paths(ack_frequency, bytes, runs)?);
+                }
+            }
+            Part::Figure6 => {
+                output::notice("Figure 6: a cap on one of two paths");
+                data.figure6 = Some(caps(quick)?);
+            }
             Part::Table2 => {
+                data.table2.clear();
                 for (plugin, paper, kilobytes) in SIZES {
                     data.table2.push(size(plugin, paper, kilobytes)?);
                 }
@@ -119,6 +152,41 @@ fn downloads(name: &str, controller: Algorithm, bytes: u64, runs: u64) -> Done<D
         arms.push(arm);
     }
     Ok(Downloads { controller: name.to_owned(), bytes, rate: RATE, rtt_ms, arms })
+}
+
+fn ack_paths(ack_frequency: bool, bytes: u64, runs: u64) -> Done<AckPaths> {
+    let [down, up] = ASYMMETRIC;
+    let rtt_ms: Vec<u64> = (0..runs).map(|run| ASYMMETRIC_RTT + run).collect();
+    let arm = |acks| -> Done<AckArm> {
+        let mut arm = AckArm::default();
+        for (seed, rtt) in (1..).zip(&rtt_ms) {
+            let path = Asymmetric { rtt: Duration::from_millis(*rtt), down, up, ack_frequency };
+            let (took, sent) = asymmetric(&path, acks, bytes, seed).map_err(failed)?;
+            arm.completion_s.push(rounded(took.as_secs_f64()));
+            arm.sent.push(sent);
+        }
+        Ok(arm)
+    };
+    let (same, first) = (arm(AckPath::Same)?, arm(AckPath::First)?);
+    Ok(AckPaths { bytes, down, up, ack_frequency, rtt_ms, same, first })
+}
+
+/// The paper's caps on a path of 80 Mb/s; or a twentieth of it all, in a third of the time.
+fn caps(quick: bool) -> Done<Caps> {
+    let (rate, unit, step) =
+        if quick { (4_000_000, 50_000, 1_000) } else { (80_000_000, 1_000_000, 3_000) };
+    let caps = vec![(0, 3 * unit), (step, 10 * unit), (2 * step, unit)];
+    let (rtt_ms, interval_ms) = (50, 100);
+    let path = Capped {
+        rate,
+        rtt: Duration::from_millis(rtt_ms),
+        caps: caps.iter().map(|(at, cap)| (Duration::from_millis(*at), *cap)).collect(),
+        length: Duration::from_millis(3 * step),
+        interval: Duration::from_millis(interval_ms),
+    };
+    let rates = capped(&path, 1).map_err(failed)?;
+    let rates = rates.into_iter().map(|both| both.map(f64::round)).collect();
+    Ok(Caps { rate, rtt_ms, caps, interval_ms, rates })
 }
 
 /// A value with three places: what is stored is to be small.

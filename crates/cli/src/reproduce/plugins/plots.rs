@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use equic_report::plot::{Axis, EcdfPlot, PlotError, Svg};
+use equic_report::plot::{Axis, EcdfPlot, LinePlot, PlotError, Series, Svg};
 
-use super::data::{Downloads, Plugins, Requests};
+use super::data::{AckPaths, Caps, Downloads, Plugins, Requests};
 use crate::failure::Done;
 
 /// Draws all of them into a folder, as SVG and PNG; gives their names.
@@ -20,7 +20,53 @@ pub(super) fn write(all: &Plugins, out: &Path) -> Done<Vec<&'static str>> {
     for (name, one) in DOWNLOADS.into_iter().zip(&all.figure4) {
         plots.push((name, downloads(one)));
     }
+    for (name, one) in ["figure5-all-acks", "figure5-fewer-acks"].into_iter().zip(&all.figure5) {
+        plots.push((name, ack_paths(one)));
+    }
+    if let Some(one) = &all.figure6 {
+        plots.push(("figure6", caps(one)));
+    }
     super::super::draw(plots, out)
+}
+
+fn ack_paths(one: &AckPaths) -> Result<Svg, PlotError> {
+    let way = |rates: [u64; 2]| rates.map(|rate| format!("{}", rate as f64 / 1e6)).join(" and ");
+    let words = format!(
+        "{} bytes over two paths, {} Mb/s to the client, {} Mb/s to the server; {}",
+        one.bytes,
+        way(one.down),
+        way(one.up),
+        if one.ack_frequency {
+            "fewer acknowledgements asked for"
+        } else {
+            "every second packet acknowledged"
+        }
+    );
+    let sample = |times: &[f64]| times.iter().copied().collect();
+    EcdfPlot::new("A download over asymmetric paths", Axis::new("time", "s"))
+        .subtitle(words)
+        .sample("acknowledgements on the same path", sample(&one.same.completion_s))
+        .sample("all on the first, plugin ack-path", sample(&one.first.completion_s))
+        .draw()
+}
+
+fn caps(one: &Caps) -> Result<Svg, PlotError> {
+    let caps: Vec<String> = (one.caps.iter())
+        .map(|(at, cap)| format!("{} MB/s from {} s on", *cap as f64 / 1e6, *at as f64 / 1e3))
+        .collect();
+    let line = |label: &str, path: usize| {
+        let points = one
+            .rates
+            .iter()
+            .enumerate()
+            .map(|(at, both)| ((at as f64 + 0.5) * one.interval_ms as f64 / 1e3, both[path]));
+        Series::new(label, points)
+    };
+    LinePlot::new("Two paths, one of them capped", Axis::new("time", "s"), Axis::new("rate", "B/s"))
+        .subtitle(format!("caps that the client pushes to the server: {}", caps.join(", ")))
+        .series(line("path without a cap", 0))
+        .series(line("capped path", 1))
+        .draw()
 }
 
 fn requests(one: &Requests) -> Result<Svg, PlotError> {

@@ -7,7 +7,7 @@ use equic_report::schema::Report;
 use equic_report::stats::Sample;
 use equic_report::table::{Column, Table};
 
-use super::data::{Plugins, TimerName, median};
+use super::data::{Caps, Plugins, TimerName, median};
 use super::verdict::findings;
 
 /// The tables, each with the start of the names of the plots that belong to it.
@@ -18,6 +18,12 @@ pub(super) fn tables(all: &Plugins) -> Vec<(&'static str, Table)> {
     }
     if !all.figure4.is_empty() {
         tables.push(("figure4", downloads(all)));
+    }
+    if !all.figure5.is_empty() {
+        tables.push(("figure5", ack_paths(all)));
+    }
+    if let Some(one) = &all.figure6 {
+        tables.push(("figure6", caps(one)));
     }
     if !all.table2.is_empty() {
         tables.push(("table2", sizes(all)));
@@ -80,6 +86,45 @@ fn downloads(all: &Plugins) -> Table {
                 median(&arm.waited_ms).map_or(MISSING.to_owned(), |time| format!("{time:.0}")),
             ]);
         }
+    }
+    table
+}
+
+fn ack_paths(all: &Plugins) -> Table {
+    let columns = [
+        Column::text("acknowledgements"),
+        Column::text("where"),
+        Column::number("time").unit("s"),
+        Column::number("sent by the client on the first path").unit("KB"),
+        Column::number("on the second").unit("KB"),
+    ];
+    let mut table = Table::new(columns).title("Figure 5: downloads over asymmetric paths");
+    for one in &all.figure5 {
+        let often =
+            if one.ack_frequency { "fewer, as asked for" } else { "of every second packet" };
+        let arms = [("on the same path", &one.same), ("on the first, plugin ack-path", &one.first)];
+        for (words, arm) in arms {
+            let sent = |path: usize| {
+                let sent: Vec<f64> = arm.sent.iter().map(|both| both[path] as f64 / 1e3).collect();
+                shown(&sent, 0)
+            };
+            let time = shown(&arm.completion_s, 2);
+            table.row([often.to_owned(), words.to_owned(), time, sent(0), sent(1)]);
+        }
+    }
+    table
+}
+
+fn caps(one: &Caps) -> Table {
+    let columns = [
+        Column::number("pushed at").unit("s"),
+        Column::number("cap").unit("MB/s"),
+        Column::number("rate of the capped path").unit("MB/s"),
+    ];
+    let mut table = Table::new(columns).title("Figure 6: one of two paths capped by the client");
+    for ((at, _), (cap, rate)) in one.caps.iter().zip(one.held()) {
+        let megabytes = |bytes: f64| format!("{:.2}", bytes / 1e6);
+        table.row([format!("{}", *at as f64 / 1e3), megabytes(cap as f64), megabytes(rate)]);
     }
     table
 }
