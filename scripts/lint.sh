@@ -47,6 +47,10 @@ cargo clippy --release -p equic-transport -p equic-quic --no-default-features --
 (cd prove && cargo clippy --release --locked --all-targets -- -D warnings)
 # libequic_vm's page is its header; rustdoc's would overwrite that of the crate equic-vm, whose name it has.
 RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --exclude libequic_vm --lib --no-deps
+# Crates that are made to be published can be packed: all their dependencies have versions, and their readme is there.
+published=$(grep -L '^publish = false' crates/*/Cargo.toml | xargs sed -n 's/^name = "\(equic-[a-z-]*\)"$/-p \1/p')
+# shellcheck disable=SC2086
+cargo package $published --no-verify --allow-dirty --locked --quiet
 for script in scripts/*.sh packaging/*.sh packaging/debian/p* .ci/run; do
 	sh -n "$script" 2>/dev/null || bash -n "$script"
 done

@@ -1,8 +1,8 @@
 """An aioquic server behind a gateway that runs already. What a server of your own needs is between
 the lines marked `eQUIC`; the rest is aioquic as its own examples have it.
 
-    equic gateway run -i eth0 -p 4433 --max-connections 8
-    python server.py 4433 eth0
+    equic gateway run -i eth0 -p 443 --max-connections 8
+    python server.py 443 eth0
 
 It answers every HTTP/3 request with a line of text.
 """

@@ -6,6 +6,8 @@
 //! ([`Stack`]) get their whole client from [`client::run`] and the answers of their server from
 //! [`server::answer`]; others do those works by themselves. Nobody but adapters and ours as one needs this.
 
+#![forbid(unsafe_code)]
+
 mod answer;
 pub mod client;
 pub mod command;

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::counters::Counters;
 use crate::doctor::{Finding, examine};
-use crate::process::{Program, Seat};
+use crate::process::{ProcessPlacement, Program};
 use crate::watch::Reading;
 
 /// Pause between two looks for output of the program.
@@ -190,8 +190,10 @@ impl Agent {
                 if self.program.is_some() {
                     return Err("there is a program already".to_owned());
                 }
-                let seat = Seat { cpus: &cpus, environment, ..Seat::default() };
-                let program = Program::start(&words, &seat).map_err(|error| error.to_string())?;
+                let placement =
+                    ProcessPlacement { cpus: &cpus, environment, ..ProcessPlacement::default() };
+                let program =
+                    Program::start(&words, &placement).map_err(|error| error.to_string())?;
                 self.program = Some(program);
                 (self.told_silent, self.told_end) = (false, false);
                 Ok(Said::Done)

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::cell::{Stage, Trouble, failed};
-use crate::dry::Dry;
+use crate::cell::{CellContext, CellError, failed};
 use crate::process::Ended;
 use crate::site::Endpoint;
+use crate::stall::StallDetector;
 use crate::workload::Figure;
 use crate::{Answer, Effective, Failure, Workload};
 
@@ -26,10 +26,10 @@ pub(crate) const LOOK: Duration = Duration::from_millis(50);
 const HEARING: Duration = Duration::from_secs(5);
 
 /// Waits until the server says where it listens.
-pub(crate) fn ready(stage: &Stage<'_>, server: &mut Endpoint) -> Result<String, Trouble> {
+pub(crate) fn ready(context: &CellContext<'_>, server: &mut Endpoint) -> Result<String, CellError> {
     let deadline = Instant::now() + BEGINNING;
     loop {
-        interrupted(stage)?;
+        interrupted(context)?;
         match server.line(LOOK) {
             Ok(Some(line)) => match line.strip_prefix("ready ") {
                 Some(address) => return Ok(address.trim().to_owned()),
@@ -65,17 +65,18 @@ pub(crate) struct Told {
 
 /// Waits until the client has ended.
 pub(crate) fn attend(
-    stage: &Stage<'_>,
+    context: &CellContext<'_>,
     what: Workload,
     server: &mut Endpoint,
     client: &mut Endpoint,
-) -> Result<Told, Trouble> {
-    let patience = Duration::from_secs_f64(what.patience(&stage.size));
+) -> Result<Told, CellError> {
+    let patience = Duration::from_secs_f64(what.patience(&context.size));
     let deadline = Instant::now() + patience;
     let (mut lines, mut held, mut over) = (Vec::new(), None, None);
-    let mut dry = (what.figure() == Figure::BitsPerSecond).then(|| Dry::new(stage));
+    let mut detector =
+        (what.figure() == Figure::BitsPerSecond).then(|| StallDetector::new(context));
     loop {
-        interrupted(stage)?;
+        interrupted(context)?;
         // Before it is listened to: what it said before its end is then heard.
         over = over.or_else(|| client.has_ended().then(Instant::now));
         match client.line(LOOK) {
@@ -104,8 +105,8 @@ pub(crate) fn attend(
             return Err(died(server, "server"));
         }
         // Whoever has answered may take its time to end.
-        let transfers = dry.as_mut().filter(|_| lines.is_empty());
-        if let Some(why) = transfers.and_then(|dry| dry.why(stage)) {
+        let transfers = detector.as_mut().filter(|_| lines.is_empty());
+        if let Some(why) = transfers.and_then(|detector| detector.why(context)) {
             return failed(Failure::Stalled, why);
         }
         if Instant::now() >= deadline {
@@ -115,35 +116,35 @@ pub(crate) fn attend(
     }
 }
 
-pub(crate) fn interrupted(stage: &Stage<'_>) -> Result<(), Trouble> {
-    if stage.stop.load(Ordering::Relaxed) {
+pub(crate) fn interrupted(context: &CellContext<'_>) -> Result<(), CellError> {
+    if context.stop.load(Ordering::Relaxed) {
         failed(Failure::Interrupted, "interrupted")
     } else {
         Ok(())
     }
 }
 
-pub(crate) fn end(program: &mut Endpoint, role: &str, grace: Duration) -> Result<Ended, Trouble> {
+pub(crate) fn end(program: &mut Endpoint, role: &str, grace: Duration) -> Result<Ended, CellError> {
     program.stop(grace).map_err(|error| {
-        Trouble::Failed(Failure::Crashed, format!("the {role} cannot be waited for: {error}"))
+        CellError::Failed(Failure::Crashed, format!("the {role} cannot be waited for: {error}"))
     })
 }
 
 /// The failure to report of a program that has ended too early.
-pub(crate) fn died(program: &mut Endpoint, role: &str) -> Trouble {
+pub(crate) fn died(program: &mut Endpoint, role: &str) -> CellError {
     let status = match end(program, role, Duration::ZERO) {
         Ok(ended) => ended.status,
-        Err(trouble) => return trouble,
+        Err(error) => return error,
     };
     let words = program.last_words();
     if status.code() == Some(UNSUPPORTED) {
         let words = if words.is_empty() { String::new() } else { format!(": {words}") };
-        return Trouble::Unsupported(format!("the {role} says so{words}"));
+        return CellError::Unsupported(format!("the {role} says so{words}"));
     }
     let corrupted = status.code() == Some(CORRUPTED) && words.contains("corrupted");
     let failure = if corrupted { Failure::Corrupted } else { Failure::Crashed };
     let words = if words.is_empty() { String::new() } else { format!(": {words}") };
-    Trouble::Failed(failure, format!("the {role} ended ({status}){words}"))
+    CellError::Failed(failure, format!("the {role} ended ({status}){words}"))
 }
 
 /// True if the last line is a client's answer.
@@ -152,7 +153,7 @@ fn answered(lines: &[String]) -> bool {
 }
 
 /// The client's answer is its last line.
-pub(crate) fn understand(client: &mut Endpoint, lines: &[String]) -> Result<Answer, Trouble> {
+pub(crate) fn understand(client: &mut Endpoint, lines: &[String]) -> Result<Answer, CellError> {
     let Some(line) = lines.iter().rfind(|line| !line.is_empty()) else {
         let words = client.last_words();
         let why = format!("the client ended without an answer {words}").trim_end().to_owned();
@@ -160,7 +161,7 @@ pub(crate) fn understand(client: &mut Endpoint, lines: &[String]) -> Result<Answ
     };
     serde_json::from_str(line).map_err(|error| {
         let why = format!("the client's answer is none ({error}): {:?}", shown(line));
-        Trouble::Failed(Failure::Lied, why)
+        CellError::Failed(Failure::Lied, why)
     })
 }
 

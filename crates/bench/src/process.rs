@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// Place that a program runs in, with its environment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seat<'a> {
+pub(crate) struct ProcessPlacement<'a> {
     /// Network namespace that the program uses; none: this process's.
     pub namespace: Option<&'a Namespace>,
     /// The only CPUs it runs on; empty: those of this process.
@@ -75,10 +75,10 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    pub(crate) fn start(words: &[String], seat: &Seat<'_>) -> io::Result<Program> {
+    pub(crate) fn start(words: &[String], placement: &ProcessPlacement<'_>) -> io::Result<Program> {
         let missing = || io::Error::new(io::ErrorKind::InvalidInput, "no program");
         let (program, arguments) = words.split_first().ok_or_else(missing)?;
-        let mut command = match seat.namespace {
+        let mut command = match placement.namespace {
             Some(namespace) => namespace.command(program),
             None => {
                 let mut command = Command::new(program);
@@ -92,13 +92,13 @@ impl Program {
         };
         // Of what it says last the reason is kept, not the end of a backtrace; and none is charged to it.
         command.env("RUST_BACKTRACE", "0");
-        command.args(arguments).envs(&seat.environment).process_group(0);
-        if let Some(folder) = seat.folder {
+        command.args(arguments).envs(&placement.environment).process_group(0);
+        if let Some(folder) = placement.folder {
             command.current_dir(folder);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        if !seat.cpus.is_empty() {
-            pin_command(&mut command, seat.cpus)?;
+        if !placement.cpus.is_empty() {
+            pin_command(&mut command, placement.cpus)?;
         }
         // By a thread that lasts: for the kernel it is the parent whose end kills the child.
         let mut child = equic_lab::spawn(command)?;

@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime};
 use equic_lab::Lab;
 use equic_report::number;
 
-use crate::cell::{self, Job, Stage, Taken, Trouble};
+use crate::cell::{self, CellContext, CellError, CellSpec, Measurement};
 use crate::extras::{Extras, Purpose};
 use crate::network::{Links, Network};
 use crate::pair::{Pair, refusal};
@@ -123,12 +123,12 @@ impl Runner<'_> {
         let noise = both.map(|(now, before)| now.since(before, self.plan.options.bounds));
         let noise = noise.reduce(worse).unwrap_or_default();
         let kept = self.folder.join(&logs).is_dir();
-        if let Ok(Taken { profile: Some(profile), .. }) = &result {
+        if let Ok(Measurement { profile: Some(profile), .. }) = &result {
             let (server_split, client_split) = (profile.server, profile.client);
             let profiled = Profiled { key: turn.key.clone(), server_split, client_split };
             profile::append(self.folder, &profiled)?;
         }
-        let result = result.map(|taken| taken.figures);
+        let result = result.map(|measurement| measurement.figures);
         let mut record = Record {
             schema: RECORDS.to_owned(),
             key: turn.key.clone(),
@@ -150,7 +150,7 @@ impl Runner<'_> {
     /// Outcome of an attempt. The last of those that were all disturbed is no figure.
     fn end(
         &self,
-        result: Result<Figures, Trouble>,
+        result: Result<Figures, CellError>,
         noise: Noise,
         attempt: u32,
         scored: bool,
@@ -161,13 +161,18 @@ impl Runner<'_> {
                 End::Failed { failure: Failure::Noisy, why: disturbed(noise, &figures) }
             }
             Ok(figures) => End::Measured { figures: Box::new(figures) },
-            Err(Trouble::Unsupported(why)) => End::Unsupported { why },
-            Err(Trouble::Failed(failure, why)) => End::Failed { failure, why },
+            Err(CellError::Unsupported(why)) => End::Unsupported { why },
+            Err(CellError::Failed(failure, why)) => End::Failed { failure, why },
         }
     }
 
-    fn cell(&self, turn: &Turn<'_>, path: Option<&NetPath>, logs: &Path) -> Result<Taken, Trouble> {
-        let missing = |what: &str| Trouble::Failed(Failure::Start, format!("there is no {what}"));
+    fn cell(
+        &self,
+        turn: &Turn<'_>,
+        path: Option<&NetPath>,
+        logs: &Path,
+    ) -> Result<Measurement, CellError> {
+        let missing = |what: &str| CellError::Failed(Failure::Start, format!("there is no {what}"));
         let key = turn.key;
         let find = |name: &str| self.plan.implementation(name).ok_or_else(|| missing(name));
         let (client, server) = (find(&key.client)?, find(&key.server)?);
@@ -178,15 +183,15 @@ impl Runner<'_> {
         let options = &self.plan.options;
         let pair = Pair { client, server, protocol };
         if let Some(why) = refusal(&pair, workload, &options.size, path, &key.point) {
-            return Err(Trouble::Unsupported(why));
+            return Err(CellError::Unsupported(why));
         }
         let links = Links::of(path, &key.point);
-        let links = links.map_err(|error| Trouble::Unsupported(error.to_string()))?;
+        let links = links.map_err(|error| CellError::Unsupported(error.to_string()))?;
         let lab = match links {
             None => None,
             Some(links) => Some(self.network.lab(links).ok_or_else(|| missing("namespace"))?),
         };
-        let stage = match (path, self.testbed) {
+        let context = match (path, self.testbed) {
             (NetPath::Testbed(_), None) => return Err(missing("testbed")),
             (NetPath::Testbed(_), Some(testbed)) => self.far(testbed, logs),
             _ => self.near(lab, path, logs),
@@ -194,23 +199,24 @@ impl Runner<'_> {
         // System calls, which cost time to count, are counted where nothing that is measured suffers.
         let udp = !["perf-tcp", "sendfile"].contains(protocol);
         let warmup = turn.round < 0 && turn.purpose == Purpose::Figures;
-        let stage = Stage { count_calls: warmup && udp, ..stage };
-        let here = matches!(stage.server.host, Host::Here(_));
+        let context = CellContext { count_calls: warmup && udp, ..context };
+        let here = matches!(context.server.host, Host::Here(_));
         let extras = if here { options.extras.of(turn.purpose) } else { Extras::default() };
-        let stage = Stage { extras, ..stage };
-        let job = Job { server, client, workload, protocol, point: &key.point, round: turn.round };
-        cell::run(&stage, &job)
+        let context = CellContext { extras, ..context };
+        let spec =
+            CellSpec { server, client, workload, protocol, point: &key.point, round: turn.round };
+        cell::run(&context, &spec)
     }
 }
 
 impl<'a> Runner<'a> {
     /// Both ends on this machine.
-    fn near(&self, lab: Option<&'a Lab>, path: &'a NetPath, logs: &'a Path) -> Stage<'a> {
+    fn near(&self, lab: Option<&'a Lab>, path: &'a NetPath, logs: &'a Path) -> CellContext<'a> {
         let options = &self.plan.options;
         let (places, certificates) = (self.places, self.certificates);
         let site =
             |namespace, cpus| Site { host: Host::Here(namespace), cpus, places, certificates };
-        Stage {
+        CellContext {
             server: site(lab.map(Lab::server), &options.server_cpus),
             client: site(lab.map(|lab| lab.client(0)), &options.client_cpus),
             address: lab.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |lab| lab.server().ipv4.into()),
@@ -227,14 +233,14 @@ impl<'a> Runner<'a> {
     }
 
     /// Each on a machine of a testbed.
-    fn far(&self, testbed: &'a Testbed, logs: &'a Path) -> Stage<'a> {
+    fn far(&self, testbed: &'a Testbed, logs: &'a Path) -> CellContext<'a> {
         let site = |machine: &'a Machine| Site {
             host: Host::There(machine),
             cpus: &machine.cpus,
             places: &machine.places,
             certificates: &machine.certificates,
         };
-        Stage {
+        CellContext {
             server: site(&testbed.server),
             client: site(&testbed.client),
             address: testbed.server.address,

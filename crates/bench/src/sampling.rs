@@ -17,9 +17,9 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 
 use crate::Failure;
-use crate::cell::{Trouble, failed};
+use crate::cell::{CellError, failed};
 use crate::extras::Extras;
-use crate::process::{Program, Seat};
+use crate::process::{ProcessPlacement, Program};
 use crate::result::profile::{self, Chains, Split};
 
 /// Names in the folder of an end.
@@ -62,8 +62,8 @@ impl Sampler {
         let file = PathBuf::from(format!("/proc/{}/exe", program.pid()));
         let fifos = format!("fifo:{CONTROL},{ANSWERS}");
         let words = profile::record_words(program.pid(), DATA, &fifos, Chains::of(&file));
-        let seat = Seat { folder: Some(folder), ..Seat::default() };
-        let perf = Program::start(&words, &seat)?;
+        let placement = ProcessPlacement { folder: Some(folder), ..ProcessPlacement::default() };
+        let perf = Program::start(&words, &placement)?;
         let mut sampler = Sampler { perf, folder: folder.to_owned(), keep: false };
         control.write_all(b"enable\n")?;
         let mut said = Vec::new();
@@ -100,8 +100,8 @@ impl Sampler {
         title: &str,
         extras: Extras,
         stop: &AtomicBool,
-    ) -> Result<Split, Trouble> {
-        let wrong = |error: io::Error| trouble(&error);
+    ) -> Result<Split, CellError> {
+        let wrong = |error: io::Error| cell_error(&error);
         wait("perf ends", Instant::now() + PATIENCE, stop, || Ok(self.perf.has_ended())).or_else(
             |error| match error.kind() {
                 // It is asked to, as SIGINT would.
@@ -112,8 +112,9 @@ impl Sampler {
         self.perf.stop(PATIENCE).map_err(wrong)?;
         let into = ["/bin/sh", "-c", "exec \"$@\" >\"$0\"", TEXT].map(str::to_owned);
         let script: Vec<String> = into.into_iter().chain(profile::script_words(DATA)).collect();
-        let seat = Seat { folder: Some(&self.folder), ..Seat::default() };
-        let mut script = Program::start(&script, &seat).map_err(wrong)?;
+        let placement =
+            ProcessPlacement { folder: Some(&self.folder), ..ProcessPlacement::default() };
+        let mut script = Program::start(&script, &placement).map_err(wrong)?;
         wait("perf reads its samples", Instant::now() + READING, stop, || Ok(script.has_ended()))
             .map_err(wrong)?;
         let ended = script.stop(Duration::ZERO).map_err(wrong)?;
@@ -144,12 +145,12 @@ impl Drop for Sampler {
     }
 }
 
-fn trouble(error: &io::Error) -> Trouble {
+fn cell_error(error: &io::Error) -> CellError {
     let failure = match error.kind() {
         io::ErrorKind::Interrupted => Failure::Interrupted,
         _ => Failure::Crashed,
     };
-    Trouble::Failed(failure, error.to_string())
+    CellError::Failed(failure, error.to_string())
 }
 
 /// Waits until it is so. Errors: `TimedOut`, or `Interrupted` from outside.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use equic_lab::Namespace;
 
 use crate::counters::Counters;
-use crate::process::{Ended, Program, Seat};
+use crate::process::{Ended, ProcessPlacement, Program};
 use crate::registry::Places;
 use crate::sampling::Sampler;
 use crate::testbed::{Machine, Remote};
@@ -51,13 +51,13 @@ impl Site<'_> {
     pub(crate) fn start(&self, order: &Order, stop: &AtomicBool) -> io::Result<Endpoint> {
         match self.host {
             Host::Here(namespace) => {
-                let seat = Seat {
+                let placement = ProcessPlacement {
                     namespace,
                     cpus: self.cpus,
                     environment: order.environment.clone(),
                     folder: order.folder.as_deref(),
                 };
-                let program = Program::start(&order.words, &seat)?;
+                let program = Program::start(&order.words, &placement)?;
                 let attach =
                     |folder: &PathBuf| Sampler::attach(&program, folder, stop).map(Box::new);
                 let sampler = order.sampled.as_ref().map(attach).transpose()?;

@@ -17,7 +17,9 @@ use rand::{RngCore as _, SeedableRng as _};
 
 use crate::attend::{BEGINNING, ENDING, LOOK, died, end, interrupted};
 use crate::capture::{self, Capture};
-use crate::cell::{Job, NAME, Stage, Taken, Trouble, environment, failed, relay, start};
+use crate::cell::{
+    CellContext, CellError, CellSpec, Measurement, NAME, environment, failed, relay, start,
+};
 use crate::container::{Container, contained, docker};
 use crate::plan::sha256;
 use crate::site::{Endpoint, Host, Order, Site};
@@ -34,14 +36,14 @@ pub(crate) const WORK: &str = "work";
 
 /// Measures once. `logs` is the folder of this attempt.
 pub(crate) fn measure(
-    stage: &Stage<'_>,
-    job: &Job<'_>,
+    context: &CellContext<'_>,
+    spec: &CellSpec<'_>,
     logs: &Path,
     ends: (&mut Option<Endpoint>, &mut Option<Endpoint>),
     notes: &mut Vec<String>,
-) -> Result<Taken, Trouble> {
+) -> Result<Measurement, CellError> {
     let wrong = |what: &str, error: &dyn std::fmt::Display| {
-        Trouble::Failed(Failure::Start, format!("{what}: {error}"))
+        CellError::Failed(Failure::Start, format!("{what}: {error}"))
     };
     let files = logs.join(WORK);
     for folder in
@@ -51,33 +53,33 @@ pub(crate) fn measure(
     }
     let name = "file";
     let served = files.join("www").join(name);
-    write(&served, stage.size.bytes, job.round).map_err(|error| wrong("the file", &error))?;
+    write(&served, context.size.bytes, spec.round).map_err(|error| wrong("the file", &error))?;
     let sent = sha256(&served).map_err(|error| wrong("the file", &error))?;
-    let port = free_port(&stage.server).ok_or_else(|| wrong("a port", &"none is free"))?;
-    let address = SocketAddr::new(stage.address, port);
+    let port = free_port(&context.server).ok_or_else(|| wrong("a port", &"none is free"))?;
+    let address = SocketAddr::new(context.address, port);
 
     let (server_end, client_end) = ends;
-    let _containers = [Container::of("server", job.server), Container::of("client", job.client)];
-    let order = order("server", job.server, job, stage, logs, address, "")?;
+    let _containers = [Container::of("server", spec.server), Container::of("client", spec.client)];
+    let order = order("server", spec.server, spec, context, logs, address, "")?;
     notes.push(format!("server: {}", order.words.join(" ")));
-    let server = server_end.insert(start("server", stage, &order)?);
-    listening(stage, server, port)?;
+    let server = server_end.insert(start("server", context, &order)?);
+    listening(context, server, port)?;
     let Some(server_idle_memory) = server.settle() else { return Err(died(server, "server")) };
 
-    let relay = stage.relay.map(|impairment| relay(impairment, &address.to_string(), job.round));
+    let relay = context.relay.map(|impairment| relay(impairment, &address.to_string(), spec.round));
     let relay = relay.transpose()?;
     let front = relay.as_ref().and_then(|relay| relay.fronts().first().copied()).unwrap_or(address);
-    let capture = capture::begin(stage, &[&address.to_string(), &front.to_string()])?;
-    let host = if contained(job.client) { NAME.to_owned() } else { front.ip().to_string() };
+    let capture = capture::begin(context, &[&address.to_string(), &front.to_string()])?;
+    let host = if contained(spec.client) { NAME.to_owned() } else { front.ip().to_string() };
     let requests = format!("https://{host}:{}/{name}", front.port());
-    let order = self::order("client", job.client, job, stage, logs, front, &requests)?;
+    let order = self::order("client", spec.client, spec, context, logs, front, &requests)?;
     notes.push(format!("client: {} (REQUESTS={requests})", order.words.join(" ")));
-    let before = (stage.server.counters(), stage.client.counters());
+    let before = (context.server.counters(), context.client.counters());
     let begun = Instant::now();
-    let client = client_end.insert(start("client", stage, &order)?);
-    let patience = Duration::from_secs_f64(Workload::Transfer.patience(&stage.size));
+    let client = client_end.insert(start("client", context, &order)?);
+    let patience = Duration::from_secs_f64(Workload::Transfer.patience(&context.size));
     while !client.has_ended() {
-        interrupted(stage)?;
+        interrupted(context)?;
         if server.has_ended() {
             return Err(died(server, "server"));
         }
@@ -93,18 +95,18 @@ pub(crate) fn measure(
     if !ended.status.success() {
         return Err(died(client, "client"));
     }
-    let after = (stage.server.counters(), stage.client.counters());
+    let after = (context.server.counters(), context.client.counters());
     let stopped = end(server, "server", ENDING)?;
     notes.extend(capture.map(Capture::finish));
     if let Some(relay) = relay {
-        relay.stop().map_err(|error| Trouble::Failed(Failure::Crashed, error.to_string()))?;
+        relay.stop().map_err(|error| CellError::Failed(Failure::Crashed, error.to_string()))?;
     }
-    compare(&files.join("downloads").join(name), stage.size.bytes, &sent)?;
+    compare(&files.join("downloads").join(name), context.size.bytes, &sent)?;
 
     let rise = |before: Option<crate::counters::Counters>, after: Option<_>| {
         Some(crate::counters::Counters::since(after?, before?))
     };
-    let answer = Answer { bytes: stage.size.bytes, count: 1, seconds, ..Answer::default() };
+    let answer = Answer { bytes: context.size.bytes, count: 1, seconds, ..Answer::default() };
     let figures = Figures {
         value: 8.0 * answer.bytes as f64 / seconds,
         unit: Workload::Transfer.figure().unit().to_owned(),
@@ -121,11 +123,11 @@ pub(crate) fn measure(
         softnet_drops: rise(before.0, after.0).map(|rise| rise.softnet_drops),
         ..Figures::default()
     };
-    Ok(Taken { figures, answer, server_idle_memory, server_held_memory: None, profile: None })
+    Ok(Measurement { figures, answer, server_idle_memory, server_held_memory: None, profile: None })
 }
 
 /// Checks whether the file came as it was sent.
-fn compare(came: &Path, bytes: u64, sent: &str) -> Result<(), Trouble> {
+fn compare(came: &Path, bytes: u64, sent: &str) -> Result<(), CellError> {
     let Ok(meta) = fs::metadata(came) else {
         return failed(Failure::Lied, "the client ended well, and there is no file");
     };
@@ -144,16 +146,16 @@ fn compare(came: &Path, bytes: u64, sent: &str) -> Result<(), Trouble> {
 fn order(
     role: &str,
     who: &Implementation,
-    job: &Job<'_>,
-    stage: &Stage<'_>,
+    spec: &CellSpec<'_>,
+    context: &CellContext<'_>,
     logs: &Path,
     address: SocketAddr,
     requests: &str,
-) -> Result<Order, Trouble> {
-    let site = if role == "server" { &stage.server } else { &stage.client };
+) -> Result<Order, CellError> {
+    let site = if role == "server" { &context.server } else { &context.client };
     let (own, files) = (logs.join(role), logs.join(WORK));
     let text = |path: &Path| path.to_string_lossy().into_owned();
-    let mut environment: BTreeMap<String, String> = environment(who, job.point)?;
+    let mut environment: BTreeMap<String, String> = environment(who, spec.point)?;
     // Neither QLOGDIR nor SSLKEYLOGFILE: whoever writes these is slowed down by it.
     let set = [
         ("ROLE", role.to_owned()),
@@ -182,7 +184,7 @@ fn order(
         }
         (endpoint, _) => (site.places.fill(endpoint), Some(own)),
     };
-    Ok(Order { words, environment, folder, sampled: stage.sampled(role) })
+    Ok(Order { words, environment, folder, sampled: context.sampled(role) })
 }
 
 /// Runs `setup-env.sh` of the implementations that have one, before anything is measured: nothing is
@@ -252,14 +254,14 @@ fn free_port(site: &Site<'_>) -> Option<u16> {
 }
 
 /// Waits until a UDP or TCP socket of the server's host is bound to the port.
-fn listening(stage: &Stage<'_>, server: &mut Endpoint, port: u16) -> Result<(), Trouble> {
+fn listening(context: &CellContext<'_>, server: &mut Endpoint, port: u16) -> Result<(), CellError> {
     let deadline = Instant::now() + BEGINNING;
     loop {
-        interrupted(stage)?;
+        interrupted(context)?;
         if server.has_ended() {
             return Err(died(server, "server"));
         }
-        let bound = match stage.server.host {
+        let bound = match context.server.host {
             Host::Here(None) => listens(port),
             Host::Here(Some(namespace)) => namespace.run(|| listens(port)).unwrap_or(false),
             Host::There(_) => false,

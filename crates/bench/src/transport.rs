@@ -5,7 +5,7 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Taken, Trouble};
+use crate::cell::{CellError, Measurement};
 use crate::{Answer, Effective, Workload};
 
 /// Path between client and server.
@@ -71,13 +71,14 @@ pub struct Sample {
 
 impl Outcome {
     /// Of an attempt at a workload.
-    pub fn of(result: Result<Taken, Trouble>, what: Workload) -> Outcome {
-        let taken = match result {
-            Ok(taken) => taken,
-            Err(Trouble::Unsupported(why)) => return Outcome::Unsupported { why },
-            Err(Trouble::Failed(_, why)) => return Outcome::Failed { why },
+    pub fn of(result: Result<Measurement, CellError>, what: Workload) -> Outcome {
+        let measurement = match result {
+            Ok(measurement) => measurement,
+            Err(CellError::Unsupported(why)) => return Outcome::Unsupported { why },
+            Err(CellError::Failed(_, why)) => return Outcome::Failed { why },
         };
-        let Taken { figures, answer, server_idle_memory, server_held_memory, .. } = taken;
+        let Measurement { figures, answer, server_idle_memory, server_held_memory, .. } =
+            measurement;
         let units = what.units(&answer);
         Outcome::Measured(Box::new(Sample {
             value: figures.value,

@@ -74,7 +74,7 @@ enum Line {
 }
 
 /// Network, CPU and priority that a part runs with.
-pub(crate) struct Seat<'a> {
+pub(crate) struct Placement<'a> {
     /// Namespace whose network the part uses.
     pub host: &'a Namespace,
     /// The only CPU that the part runs on.
@@ -122,15 +122,19 @@ impl Ended {
 
 impl Part {
     /// Starts this same command with other arguments.
-    pub(crate) fn start(name: impl Into<String>, seat: &Seat<'_>, args: &[String]) -> Done<Part> {
+    pub(crate) fn start(
+        name: impl Into<String>,
+        placement: &Placement<'_>,
+        args: &[String],
+    ) -> Done<Part> {
         let name = name.into();
         let failed = |error| Failure::because(format_args!("cannot start the {name}"), error);
-        let mut command = seat.host.command(std::env::current_exe().map_err(failed)?);
+        let mut command = placement.host.command(std::env::current_exe().map_err(failed)?);
         // A group of its own: Ctrl-C ends this process, and this process ends its parts in order.
         command.args(args).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        pin_command(&mut command, &[seat.cpu]).map_err(failed)?;
-        if seat.nice {
+        pin_command(&mut command, &[placement.cpu]).map_err(failed)?;
+        if placement.nice {
             // SAFETY: the closure runs between fork and exec and makes one system call on integers.
             unsafe {
                 command.pre_exec(|| match libc::setpriority(libc::PRIO_PROCESS, 0, 19) {

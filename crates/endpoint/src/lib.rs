@@ -14,6 +14,8 @@
 //!
 //! Nothing here prints; events go to `tracing`.
 
+#![forbid(unsafe_code)]
+
 pub mod admission;
 pub mod certificate;
 pub mod client;

@@ -7,6 +7,8 @@
 //! records, decrypted with the key logs ([`trace`]), whether what was to be shown was shown. A success
 //! is never taken from an exit status alone. [`result`] is the matrix, in the runner's own schema.
 
+#![forbid(unsafe_code)]
+
 pub mod case;
 pub mod cell;
 mod certs;

@@ -45,6 +45,8 @@
 //!
 //! Locks are taken in the order socket, connection, wake list, and never across an await.
 
+#![forbid(unsafe_code)]
+
 mod batch;
 mod bind;
 mod cell;

@@ -11,6 +11,8 @@
 //! random number of its own: text, time and generator are the caller's. [`table::Style::stdout`],
 //! [`schema::Machine::read`] and the `write` methods are the only ones that look outside.
 
+#![forbid(unsafe_code)]
+
 pub mod csv;
 pub mod file;
 pub mod number;

@@ -26,6 +26,8 @@
 //! * `token.rs`: Retry tokens;
 //! * `id.rs`: connection IDs; `nonce.rs`: numbers for them that come once and tell nothing.
 
+#![forbid(unsafe_code)]
+
 mod id;
 mod nonce;
 mod ring;

@@ -14,6 +14,24 @@
 //!
 //! An unknown frame type is a value ([`frame::Frame::Unknown`]), not an error: what to do about it is
 //! for the extension that negotiated it, or for the endpoint that did not.
+//!
+//! ```
+//! use equic_wire::frame::{Frame, Frames, Stream};
+//! use equic_wire::{Direction, Side, StreamId, VarInt, Writer};
+//!
+//! let id = StreamId::new(Side::Client, Direction::Bidirectional, 0).expect("few streams");
+//! let hello = Stream::new(id, VarInt::ZERO, b"hello", true).expect("it ends below 2^62");
+//! let mut payload = [0; 100];
+//! let mut writer = Writer::new(&mut payload);
+//! Frame::Ping.write(&mut writer)?;
+//! Frame::Stream(hello).write(&mut writer)?;
+//!
+//! let mut frames = Frames::new(writer.written()).expect("there is something in it");
+//! assert_eq!(frames.next(), Some(Ok(Frame::Ping)));
+//! assert_eq!(frames.next(), Some(Ok(Frame::Stream(hello))));
+//! assert_eq!(frames.next(), None);
+//! # Ok::<(), equic_wire::BufferFull>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(

@@ -19,7 +19,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::{TimeSpec, TimeVal};
 
-use crate::cell::{Stage, Trouble};
+use crate::cell::{CellContext, CellError};
 use crate::site::{Host, Site};
 use crate::{BenchError, Failure};
 use frame::Shape;
@@ -75,15 +75,18 @@ pub(crate) fn check() -> Result<(), BenchError> {
 }
 
 /// Begins for a cell whose server is at these addresses, if its packets are wanted.
-pub(crate) fn begin(stage: &Stage<'_>, addresses: &[&str]) -> Result<Option<Capture>, Trouble> {
-    let (Some(snap), Some(logs)) = (stage.extras.pcap, stage.logs) else { return Ok(None) };
+pub(crate) fn begin(
+    context: &CellContext<'_>,
+    addresses: &[&str],
+) -> Result<Option<Capture>, CellError> {
+    let (Some(snap), Some(logs)) = (context.extras.pcap, context.logs) else { return Ok(None) };
     let port = |address: &&str| address.rsplit_once(':')?.1.parse().ok();
     let ports: Vec<u16> = addresses.iter().filter_map(port).collect();
     let wrong = |error: io::Error| {
-        Trouble::Failed(Failure::Start, format!("packets cannot be captured: {error}"))
+        CellError::Failed(Failure::Start, format!("packets cannot be captured: {error}"))
     };
     std::fs::create_dir_all(logs).map_err(wrong)?;
-    Capture::start(&stage.server, ports, &logs.join(FILE), snap).map(Some).map_err(wrong)
+    Capture::start(&context.server, ports, &logs.join(FILE), snap).map(Some).map_err(wrong)
 }
 
 impl Capture {

@@ -37,7 +37,7 @@ pub struct RunnerFile<E> {
     /// Tests that have no number, for each pair.
     pub results: Vec<Vec<Outcome>>,
     /// Measurements, for each pair.
-    pub measurements: Vec<Vec<Measurement>>,
+    pub measurements: Vec<Vec<RunnerMeasurement>>,
     /// Data of our own, which the Interop Runner does not know.
     pub equic: E,
 }
@@ -64,7 +64,7 @@ pub struct Outcome {
 
 /// Outcome of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Measurement {
+pub struct RunnerMeasurement {
     /// Name: the last part of the logs' path.
     pub name: String,
     /// Abbreviation; letters and digits, for the page makes CSS selectors of it.
@@ -138,7 +138,7 @@ pub fn runner_file(summary: &Summary) -> RunnerFile<&Summary> {
     }
 }
 
-fn measurement(abbr: &str, row: &Row) -> Measurement {
+fn measurement(abbr: &str, row: &Row) -> RunnerMeasurement {
     let result = if !row.faults.is_empty() {
         Verdict::Failed
     } else if row.value.is_some() {
@@ -154,7 +154,7 @@ fn measurement(abbr: &str, row: &Row) -> Measurement {
         }
         _ => String::new(),
     };
-    Measurement { name: row.key.workload.clone(), abbr: abbr.to_owned(), result, details }
+    RunnerMeasurement { name: row.key.workload.clone(), abbr: abbr.to_owned(), result, details }
 }
 
 /// The Interop Runner shows whole numbers, and goodput in kbps.

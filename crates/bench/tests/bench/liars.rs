@@ -5,13 +5,13 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use equic_bench::cell::{self, Job, Stage, Taken, Trouble};
+use equic_bench::cell::{self, CellContext, CellError, CellSpec, Measurement};
 use equic_bench::extras::Extras;
 use equic_bench::site::{Host, Site};
 use equic_bench::sweep::Point;
 use equic_bench::{Failure, Implementation, Places, Size, Workload};
 
-type Outcome = Result<Taken, Trouble>;
+type Outcome = Result<Measurement, CellError>;
 
 /// The folder of a cell.
 struct Scene(tempfile::TempDir);
@@ -52,7 +52,7 @@ impl Scene {
         let certificates = self.0.path();
         let site = || Site { host: Host::Here(None), cpus: &[0], places: &places, certificates };
         let logs = self.0.path().join("logs");
-        let stage = Stage {
+        let context = CellContext {
             server: site(),
             client: site(),
             address: std::net::Ipv4Addr::LOCALHOST.into(),
@@ -65,7 +65,10 @@ impl Scene {
         };
         let who = Implementation { name: "liar".to_owned(), command, ..Implementation::default() };
         let (server, client) = (&who, &who);
-        cell::run(&stage, &Job { server, client, workload, protocol: "perf", point, round: 0 })
+        cell::run(
+            &context,
+            &CellSpec { server, client, workload, protocol: "perf", point, round: 0 },
+        )
     }
 
     fn log(&self, file: &str) -> String {
@@ -105,13 +108,13 @@ fn liar(how: &str) -> Vec<String> {
     ["/bin/bash", script, how].map(str::to_owned).to_vec()
 }
 
-fn measured(outcome: Outcome) -> Taken {
-    outcome.unwrap_or_else(|trouble| panic!("{trouble:?}"))
+fn measured(outcome: Outcome) -> Measurement {
+    outcome.unwrap_or_else(|error| panic!("{error:?}"))
 }
 
 fn failed(outcome: Outcome) -> (Failure, String) {
     match outcome {
-        Err(Trouble::Failed(failure, why)) => (failure, why),
+        Err(CellError::Failed(failure, why)) => (failure, why),
         other => panic!("{other:?}"),
     }
 }
@@ -124,7 +127,7 @@ fn is((failure, why): (Failure, String), wanted: Failure, what: &str) {
 #[test]
 fn an_honest_one_is_measured() {
     let scene = Scene::new();
-    let Taken { figures, answer, server_idle_memory, server_held_memory, .. } =
+    let Measurement { figures, answer, server_idle_memory, server_held_memory, .. } =
         measured(scene.download("honest"));
     assert_eq!((figures.value, figures.unit.as_str()), (8.0 * 1000.0 / 0.01, "bit/s"));
     assert!(figures.process_seconds >= 0.02, "{figures:?}");
@@ -153,15 +156,18 @@ fn a_point_is_told_by_options_and_by_the_environment() {
         assert!(said.contains("told --rcvbuf 4096\ntold --gso off\n"), "{said}");
     }
     let aes = Point::from([("aes".to_owned(), "off".to_owned())]);
-    assert!(matches!(run(&aes), Err(Trouble::Unsupported(why)) if why.contains("AES")));
+    assert!(matches!(run(&aes), Err(CellError::Unsupported(why)) if why.contains("AES")));
 }
 
 #[test]
 fn idle_connections_are_weighed() {
-    let taken = measured(Scene::new().run("holds", Workload::Idle));
+    let measurement = measured(Scene::new().run("holds", Workload::Idle));
     // 10 MB for 100 connections; the shell keeps a second copy while it assigns.
-    assert!((90e3..250e3).contains(&taken.figures.value), "{taken:?}");
-    assert!(taken.server_held_memory > Some(taken.server_idle_memory), "{taken:?}");
+    assert!((90e3..250e3).contains(&measurement.figures.value), "{measurement:?}");
+    assert!(
+        measurement.server_held_memory > Some(measurement.server_idle_memory),
+        "{measurement:?}"
+    );
 }
 
 #[test]
@@ -239,7 +245,7 @@ fn who_does_not_do_it_says_so() {
         ("unplugs", "the client says so: this wants a cipher I do not have"),
     ] {
         let outcome = Scene::new().download(how);
-        assert_eq!(outcome.unwrap_err(), Trouble::Unsupported(said.to_owned()));
+        assert_eq!(outcome.unwrap_err(), CellError::Unsupported(said.to_owned()));
     }
 }
 

@@ -15,7 +15,7 @@ use super::cues::{Cue, Cues};
 use super::plan::{ATTACKERS, CLIENTS, Plan};
 use super::progress::Progress;
 use crate::failure::Done;
-use crate::part::{Part, Seat, now};
+use crate::part::{Part, Placement, now};
 
 /// Time between two looks at the parts' output.
 const LOOK: Duration = Duration::from_millis(50);
@@ -89,8 +89,8 @@ impl Stage<'_> {
         Ok(take)
     }
 
-    fn seat<'b>(&self, host: &'b Namespace) -> Seat<'b> {
-        Seat { host, cpu: self.plan.other_cpu, nice: false }
+    fn placement<'b>(&self, host: &'b Namespace) -> Placement<'b> {
+        Placement { host, cpu: self.plan.other_cpu, nice: false }
     }
 
     /// Starts gateway and server, and waits until they are ready.
@@ -99,15 +99,15 @@ impl Stage<'_> {
         let mut gateway = None;
         if arm.guarded() {
             let args = self.plan.gateway(arm, self.lab.id());
-            let mut part = Part::start("gateway", &self.seat(host), &args)?;
+            let mut part = Part::start("gateway", &self.placement(host), &args)?;
             let ready = part.ready()?;
             let native = ready["interfaces"][0]["native"].as_bool().unwrap_or(false);
             let control = Control::open(Some(&ready["program_id"].to_string()))?;
             gateway = Some(Guard { part, control, native });
         }
-        let seat = Seat { host, cpu: self.plan.server_cpu, nice: false };
+        let placement = Placement { host, cpu: self.plan.server_cpu, nice: false };
         let args = self.plan.server(arm, self.lab, self.lab.id());
-        let mut server = Part::start("server", &seat, &args)?;
+        let mut server = Part::start("server", &placement, &args)?;
         let ready = server.ready()?;
         let pin = ready["fingerprint"].as_str().unwrap_or_default().to_owned();
         Ok(Cast::new(gateway, server, pin))
@@ -121,7 +121,7 @@ impl Stage<'_> {
             let seconds = 2.0 * plan.seconds(arm) + SPARE;
             let args = plan.client(lab.server(), &cast.pin, seconds);
             let name = format!("legitimate client {number}");
-            cast.clients.push(Part::start(name, &self.seat(host), &args)?);
+            cast.clients.push(Part::start(name, &self.placement(host), &args)?);
         }
         let begun = now()?;
         let mut take = Take {
@@ -177,7 +177,7 @@ impl Stage<'_> {
             let seconds = self.plan.attacked_s + SPARE;
             let args = self.plan.parallel(self.lab.server(), &cast.pin, seconds);
             let name = format!("parallel clients of attacker {number}");
-            cast.parallel.push(Attacker::start(name, &self.seat(host), &args)?);
+            cast.parallel.push(Attacker::start(name, &self.placement(host), &args)?);
         }
         Ok(())
     }
@@ -187,7 +187,7 @@ impl Stage<'_> {
             let seconds = self.plan.seconds(arm) + SPARE;
             let args = self.plan.flood(arm, self.lab.server(), number, seconds);
             let name = format!("flood of attacker {number}");
-            cast.floods.push(Attacker::start(name, &self.seat(host), &args)?);
+            cast.floods.push(Attacker::start(name, &self.placement(host), &args)?);
         }
         Ok(())
     }
@@ -196,7 +196,7 @@ impl Stage<'_> {
     fn welcome(&self, cast: &mut Cast) -> Done {
         let host = self.lab.client(CLIENTS + ATTACKERS);
         let args = self.plan.newcomers(host, self.lab.server(), &cast.pin);
-        cast.newcomers = Some(Part::start("newcomers", &self.seat(host), &args)?);
+        cast.newcomers = Some(Part::start("newcomers", &self.placement(host), &args)?);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use equic_lab::flood::FloodReport;
 use super::arm::Take;
 use super::cues::{Crew, Seen};
 use crate::failure::{Done, Failure};
-use crate::part::{Ended, Part, Seat, now};
+use crate::part::{Ended, Part, Placement, now};
 
 /// Everybody who is on stage.
 pub(super) struct Cast {
@@ -48,8 +48,12 @@ pub(super) struct Attacker {
 
 impl Attacker {
     /// Starts one, which does not know yet that it is at work.
-    pub(super) fn start(name: String, seat: &Seat<'_>, args: &[String]) -> Done<Attacker> {
-        Ok(Attacker { part: Part::start(name, seat, args)?, at_work: false })
+    pub(super) fn start(
+        name: String,
+        placement: &Placement<'_>,
+        args: &[String],
+    ) -> Done<Attacker> {
+        Ok(Attacker { part: Part::start(name, placement, args)?, at_work: false })
     }
 
     /// Hears what it has to say, and gives the requests that it has told of.

@@ -6,7 +6,7 @@
 //! (changes while it runs, dry run, strict), [`retry`] (proof of addresses), [`ids`] (connection
 //! IDs that prove themselves), [`resets`] (servers that die), [`versions`] (of QUIC), [`bans`], [`paths`] (several of a connection), [`handover`] (takeovers, servers without
 //! privileges), [`bystander`] (traffic that is none of its business),
-//! [`wiring`] (interfaces, services, servers; other XDP programs, made by [`foreign`]).
+//! [`readme`] (its commands), [`wiring`] (interfaces, services, servers; other XDP programs, made by [`foreign`]).
 //!
 //! Every test has a lab and a gateway name of its own, so they run side by side; those that flood
 //! take turns ([`attack::turn`]). They need root; without it they say so, and fail where `CI` is set.
@@ -26,6 +26,7 @@ mod live;
 mod migration;
 mod paths;
 mod quota;
+mod readme;
 mod resets;
 mod retry;
 mod stage;

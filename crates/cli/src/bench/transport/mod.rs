@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use equic_bench::cell::{self, Job, Stage};
+use equic_bench::cell::{self, CellContext, CellSpec};
 use equic_bench::extras::Extras;
 use equic_bench::site::{Host, Site};
 use equic_bench::summary::{Row, rows};
@@ -157,7 +157,12 @@ struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     /// Server and client, each on a CPU of its own.
-    fn stage(&self, plan: &'a Plan, route: Route, stop: &'a AtomicBool) -> Option<Stage<'a>> {
+    fn context(
+        &self,
+        plan: &'a Plan,
+        route: Route,
+        stop: &'a AtomicBool,
+    ) -> Option<CellContext<'a>> {
         let (address, server, client) = match (route, self.lab) {
             (Route::Loopback, _) => (Ipv4Addr::LOCALHOST, None, None),
             (Route::Veth, Some(lab)) => {
@@ -168,7 +173,7 @@ impl<'a> Scene<'a> {
         let (certificates, places) = (self.certificates, self.places);
         let site =
             |namespace, cpus| Site { host: Host::Here(namespace), cpus, places, certificates };
-        Some(Stage {
+        Some(CellContext {
             server: site(server, std::slice::from_ref(&plan.cpus.0)),
             client: site(client, std::slice::from_ref(&plan.cpus.1)),
             address: address.into(),
@@ -195,11 +200,11 @@ fn measure(
     let mut runs = Vec::with_capacity(cells.len());
     for cell in cells {
         let who = implementations.iter().find(|one| one.name == cell.implementation);
-        let (Some(who), Some(stage)) = (who, scene.stage(plan, cell.route, &stop)) else {
+        let (Some(who), Some(context)) = (who, scene.context(plan, cell.route, &stop)) else {
             continue;
         };
         progress.begin(&cell);
-        let job = Job {
+        let spec = CellSpec {
             server: who,
             client: who,
             workload: cell.workload,
@@ -207,7 +212,7 @@ fn measure(
             point: &Point::new(),
             round: 0,
         };
-        let outcome = Outcome::of(cell::run(&stage, &job), cell.workload);
+        let outcome = Outcome::of(cell::run(&context, &spec), cell.workload);
         progress.done(&cell, &outcome)?;
         runs.push(Run { cell, outcome });
     }

@@ -10,7 +10,7 @@ use super::guard::Guard;
 use super::plan::{ATTACKER, Arm, CLIENT, Plan};
 use super::steps::{self, Counters, Stage};
 use crate::failure::Done;
-use crate::part::{PATIENCE, Part, Seat};
+use crate::part::{PATIENCE, Part, Placement};
 
 /// Results of one measurement.
 pub(super) type Cell = steps::Cell<Arm, Clients>;
@@ -41,9 +41,9 @@ impl Stage<'_, Plan> {
         steps::lead(&mut [&mut server, &mut flood])?;
 
         let before = Counters::read(lab, &server)?;
-        let seat = Seat { host: lab.client(CLIENT), cpu: plan.server_cpu, nice: false };
+        let placement = Placement { host: lab.client(CLIENT), cpu: plan.server_cpu, nice: false };
         let begun = Instant::now();
-        let mut client = Part::start("client", &seat, &plan.client(lab.server(), &pin))?;
+        let mut client = Part::start("client", &placement, &plan.client(lab.server(), &pin))?;
         let patience = Duration::from_secs_f64(plan.seconds) + PATIENCE;
         // Should the client not have ended by then, `finish` fails and says so.
         steps::watch(&mut [&mut server, &mut flood], patience, || Ok(client.ended()))?;

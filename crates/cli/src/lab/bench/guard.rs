@@ -6,7 +6,7 @@ use equic_lab::nftables::{Filter, Rules};
 
 use super::plan::Plan;
 use crate::failure::Done;
-use crate::part::{Part, Seat};
+use crate::part::{Part, Placement};
 
 /// Protection between the flood and the server.
 pub(super) enum Guard {
@@ -18,7 +18,7 @@ pub(super) enum Guard {
 impl Guard {
     /// `equic gateway run` with these arguments on a host, and a prefix on its deny list.
     pub(super) fn gateway(host: &Namespace, cpu: usize, args: &[String]) -> Done<Guard> {
-        let mut part = Part::start("gateway", &Seat { host, cpu, nice: false }, args)?;
+        let mut part = Part::start("gateway", &Placement { host, cpu, nice: false }, args)?;
         let ready = part.ready()?;
         let control = Control::open(Some(&ready["program_id"].to_string()))?;
         control.deny(Plan::denied()?, None)?;

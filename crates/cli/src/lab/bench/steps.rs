@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::plan::{ATTACKER, BYSTANDER};
 use super::rounds::Arms;
 use crate::failure::{Done, Failure};
-use crate::part::{PATIENCE, Part, Seat};
+use crate::part::{PATIENCE, Part, Placement};
 
 /// Time between two looks at the parts' output.
 const LOOK: Duration = Duration::from_millis(20);
@@ -57,8 +57,8 @@ pub(super) struct Work {
 
 /// Starts the server and waits until it is ready. Gives the fingerprint of its certificate, too.
 pub(super) fn server(lab: &Lab, cpu: usize, args: &[String]) -> Done<(Part, String)> {
-    let seat = Seat { host: lab.server(), cpu, nice: false };
-    let mut server = Part::start("server", &seat, args)?;
+    let placement = Placement { host: lab.server(), cpu, nice: false };
+    let mut server = Part::start("server", &placement, args)?;
     let pin = server.ready()?["fingerprint"].as_str().unwrap_or_default().to_owned();
     Ok((server, pin))
 }
@@ -70,8 +70,8 @@ pub(super) fn target<A: Arms>(lab: &Lab, arm: A) -> &Namespace {
 
 /// Starts a flood, and waits until it arrives at its target.
 pub(super) fn flood(lab: &Lab, cpu: usize, target: &Namespace, args: &[String]) -> Done<Part> {
-    let seat = Seat { host: lab.client(ATTACKER), cpu, nice: false };
-    let mut flood = Part::start("flood", &seat, args)?;
+    let placement = Placement { host: lab.client(ATTACKER), cpu, nice: false };
+    let mut flood = Part::start("flood", &placement, args)?;
     let before = received(target)?;
     let arrived = || Ok(received(target)?.saturating_sub(before) >= ARRIVED);
     if !watch(&mut [&mut flood], PATIENCE, arrived)? {

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::clients::{Fleet, Group};
 use crate::failure::{Done, Failure};
-use crate::part::{Part, Seat};
+use crate::part::{Part, Placement};
 
 /// Ports of the servers; the first one's is never killed.
 pub(super) const PORTS: [u16; 3] = [443, 444, 445];
@@ -98,7 +98,7 @@ impl<'a> Stage<'a> {
         let ports = PORTS.map(|port| port.to_string());
         let mut args = gateway_args(lab.id(), "eth0", &ports);
         args.extend(words(&["--new-per-service", "10/s burst 20", "--max-connections", "64"]));
-        let mut gateway = Part::start("gateway", &seat(host, &cpus, 0), &args)?;
+        let mut gateway = Part::start("gateway", &placement(host, &cpus, 0), &args)?;
         let ready = gateway.ready()?;
         let control = Control::open(Some(&ready["program_id"].to_string()))?;
         // Who connects anew while the flood is on has to be exempt from what limits the flood.
@@ -148,7 +148,7 @@ impl<'a> Stage<'a> {
             "1h",
         ]);
         let mut part =
-            Part::start(format!("server on port {port}"), &seat(host, &self.cpus, 0), &args)?;
+            Part::start(format!("server on port {port}"), &placement(host, &self.cpus, 0), &args)?;
         part.ready()?;
         let (fleet, client) = match port {
             443 => (&self.steady, self.lab.client(0)),
@@ -201,7 +201,7 @@ impl<'a> Stage<'a> {
         ]);
         garbage.extend(limits(pps / 4 + 1, u64::MAX));
         for (name, args) in [("flood of Initials", initial), ("flood of garbage", garbage)] {
-            self.floods.push(Part::start(name, &seat(host, &self.cpus, 1), &args)?);
+            self.floods.push(Part::start(name, &placement(host, &self.cpus, 1), &args)?);
         }
         Ok(())
     }
@@ -265,7 +265,7 @@ impl<'a> Stage<'a> {
         let Some(second) = self.second.take() else {
             let args = gateway_args(&format!("{}-2", self.lab.id()), SECOND, &["443".to_owned()]);
             let mut part =
-                Part::start("second gateway", &seat(self.lab.server(), &self.cpus, 0), &args)?;
+                Part::start("second gateway", &placement(self.lab.server(), &self.cpus, 0), &args)?;
             part.ready()?;
             self.second = Some(part);
             self.churn.gateways_started += 1;
@@ -351,8 +351,8 @@ fn gateway_args(name: &str, interface: &str, ports: &[String]) -> Vec<String> {
     args
 }
 
-fn seat<'b>(host: &'b Namespace, cpus: &[usize], number: usize) -> Seat<'b> {
-    Seat { host, cpu: cpus[number % cpus.len()], nice: false }
+fn placement<'b>(host: &'b Namespace, cpus: &[usize], number: usize) -> Placement<'b> {
+    Placement { host, cpu: cpus[number % cpus.len()], nice: false }
 }
 
 fn words(words: &[&str]) -> Vec<String> {

@@ -14,7 +14,7 @@ use super::plan::{Arm, PARALLEL, Plan, SEQUENTIAL};
 use super::progress::Progress;
 use super::result::{Block, Gateway};
 use crate::failure::{Done, Failure};
-use crate::part::{Part, Seat, now};
+use crate::part::{Part, Placement, now};
 
 /// Time between two looks at the parts' output.
 const LOOK: Duration = Duration::from_millis(20);
@@ -124,8 +124,8 @@ impl Stage<'_> {
         Ok(seconds * f64::from(self.plan.requests_per_client) / f64::from(requests))
     }
 
-    pub(super) fn seat<'b>(&self, host: &'b Namespace) -> Seat<'b> {
-        Seat { host, cpu: self.plan.other_cpu, nice: false }
+    pub(super) fn placement<'b>(&self, host: &'b Namespace) -> Placement<'b> {
+        Placement { host, cpu: self.plan.other_cpu, nice: false }
     }
 
     /// Starts gateway and server, and waits until they are ready.
@@ -134,14 +134,14 @@ impl Stage<'_> {
         let mut gateway = None;
         if let Some(policy) = arm.policy() {
             let args = self.plan.gateway(policy, self.lab);
-            let mut part = Part::start("gateway", &self.seat(host), &args)?;
+            let mut part = Part::start("gateway", &self.placement(host), &args)?;
             let ready = part.ready()?;
             let native = ready["interfaces"][0]["native"].as_bool().unwrap_or(false);
             let control = Control::open(Some(&ready["program_id"].to_string()))?;
             gateway = Some((part, control, native));
         }
-        let seat = Seat { cpu: self.plan.server_cpu, ..self.seat(host) };
-        let mut server = Part::start("server", &seat, &self.plan.server(arm, self.lab))?;
+        let placement = Placement { cpu: self.plan.server_cpu, ..self.placement(host) };
+        let mut server = Part::start("server", &placement, &self.plan.server(arm, self.lab))?;
         let ready = server.ready()?;
         let pin = ready["fingerprint"].as_str().unwrap_or_default().to_owned();
         let (sequential, parallel) = Default::default();
@@ -152,7 +152,7 @@ impl Stage<'_> {
         for (number, host) in self.lab.clients().iter().take(SEQUENTIAL).enumerate() {
             let args = self.plan.sequential(self.lab.server(), &cast.pin, requests);
             let name = format!("sequential client {number}");
-            cast.sequential.push(Part::start(name, &self.seat(host), &args)?);
+            cast.sequential.push(Part::start(name, &self.placement(host), &args)?);
         }
         Ok(())
     }
@@ -163,8 +163,12 @@ impl Stage<'_> {
         let hosts = self.lab.clients().iter().skip(SEQUENTIAL).take(PARALLEL);
         for (number, host) in hosts.enumerate() {
             let args = self.plan.parallel(self.lab.server(), &cast.pin);
-            let seat = Seat { nice: true, ..self.seat(host) };
-            cast.parallel.push(Part::start(format!("parallel client {number}"), &seat, &args)?);
+            let placement = Placement { nice: true, ..self.placement(host) };
+            cast.parallel.push(Part::start(
+                format!("parallel client {number}"),
+                &placement,
+                &args,
+            )?);
         }
         Ok(())
     }

@@ -137,7 +137,8 @@ pub(super) fn measure(stage: &Stage<'_>, arm: Arm, cast: &Cast) -> Done<Block> {
     let sent = if arm == Arm::UserLate {
         holder.attempts(Duration::from_secs_f64(stage.plan.block_s))?
     } else {
-        let flood = Part::start("flood", &stage.seat(host), &stage.plan.flood(stage.lab.server()))?;
+        let flood =
+            Part::start("flood", &stage.placement(host), &stage.plan.flood(stage.lab.server()))?;
         let report: FloodReport = flood.finish()?.reported("report")?;
         report.sent
     };

@@ -13,7 +13,7 @@ use super::super::plan::CLIENT;
 use super::super::steps::{self, Counters, Stage};
 use super::plan::{Arm, Plan};
 use crate::failure::{Done, Failure};
-use crate::part::{PATIENCE, Part, Seat, now};
+use crate::part::{PATIENCE, Part, Placement, now};
 
 /// Datagrams at the server after which the established connections are at work.
 const AT_WORK: u64 = 1_000;
@@ -51,9 +51,9 @@ impl Stage<'_, Plan> {
         let before = Counters::read(lab, &server)?;
         let begun = now()?;
         let host = lab.client(CLIENT);
-        let seat = Seat { host, cpu: plan.server_cpu, nice: false };
+        let placement = Placement { host, cpu: plan.server_cpu, nice: false };
         let args = plan.newcomers(host, lab.server(), &pin);
-        let mut newcomers = Part::start("newcomers", &seat, &args)?;
+        let mut newcomers = Part::start("newcomers", &placement, &args)?;
         let patience = Duration::from_secs_f64(plan.seconds) + PATIENCE;
         let others = &mut [&mut server, &mut flood, &mut established];
         // Should the newcomers not have ended by then, `finish` fails and says so.
@@ -107,11 +107,11 @@ impl Stage<'_, Plan> {
     /// Starts the connections that are there before the flood, and waits until they are at work.
     fn established(&self, server: &mut Part, pin: &str) -> Done<Part> {
         let (lab, plan) = (self.lab, self.plan);
-        let seat = Seat { host: lab.client(CLIENT), cpu: plan.server_cpu, nice: false };
+        let placement = Placement { host: lab.client(CLIENT), cpu: plan.server_cpu, nice: false };
         let datagrams = || NetCounters::of(lab.server()).map(|net| net.udp4.in_datagrams);
         let before = datagrams()?;
         let args = plan.established(lab.server(), pin);
-        let mut part = Part::start("established connections", &seat, &args)?;
+        let mut part = Part::start("established connections", &placement, &args)?;
         let at_work = || Ok(datagrams()?.saturating_sub(before) >= AT_WORK);
         if !steps::watch(&mut [server, &mut part], PATIENCE, at_work)? {
             let what = "the connections before the flood got no answers";

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::stage::Stage;
+use crate::context::CellContext;
 
 /// Longest standstill of a transfer. Probes of a connection that does come back are seconds apart.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -11,37 +11,37 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const TRICKLE: u64 = 100_000;
 
 /// Looks at what came by, seldom.
-pub(crate) struct Dry {
+pub(crate) struct StallDetector {
     since: Instant,
     before: Option<u64>,
 }
 
-impl Dry {
-    pub(crate) fn new(stage: &Stage<'_>) -> Dry {
-        Dry { since: Instant::now(), before: received(stage) }
+impl StallDetector {
+    pub(crate) fn new(context: &CellContext<'_>) -> StallDetector {
+        StallDetector { since: Instant::now(), before: received(context) }
     }
 
     /// Reason for which the transfer is to be given up; none: it goes on.
-    pub(crate) fn why(&mut self, stage: &Stage<'_>) -> Option<String> {
+    pub(crate) fn why(&mut self, context: &CellContext<'_>) -> Option<String> {
         if self.since.elapsed() < PATIENCE {
             return None;
         }
-        let now = received(stage);
-        let is_dry = self.is_dry(now);
+        let now = received(context);
+        let is_stalled = self.is_stalled(now);
         (self.since, self.before) = (Instant::now(), now);
-        is_dry.then(|| format!("stalled: for {PATIENCE:.0?} nothing came but a trickle"))
+        is_stalled.then(|| format!("stalled: for {PATIENCE:.0?} nothing came but a trickle"))
     }
 
     /// True if no bytes have come for too long. Where counters cannot be read nothing is known.
-    fn is_dry(&self, now: Option<u64>) -> bool {
+    fn is_stalled(&self, now: Option<u64>) -> bool {
         let came = now.zip(self.before).map(|(now, before)| now.saturating_sub(before));
         came.is_some_and(|came| came < TRICKLE)
     }
 }
 
 /// Bytes that the interfaces of both ends received.
-fn received(stage: &Stage<'_>) -> Option<u64> {
-    Some(stage.server.counters()?.received + stage.client.counters()?.received)
+fn received(context: &CellContext<'_>) -> Option<u64> {
+    Some(context.server.counters()?.received + context.client.counters()?.received)
 }
 
 #[cfg(test)]
@@ -50,11 +50,11 @@ mod tests {
 
     #[test]
     fn a_trickle_is_a_standstill_and_ignorance_is_none() {
-        let dry = Dry { since: Instant::now(), before: Some(1_000_000) };
-        assert!(dry.is_dry(Some(1_000_000)));
-        assert!(dry.is_dry(Some(1_000_000 + TRICKLE - 1)));
-        assert!(!dry.is_dry(Some(1_000_000 + TRICKLE)));
-        assert!(!dry.is_dry(None));
-        assert!(!Dry { before: None, ..dry }.is_dry(Some(1)));
+        let detector = StallDetector { since: Instant::now(), before: Some(1_000_000) };
+        assert!(detector.is_stalled(Some(1_000_000)));
+        assert!(detector.is_stalled(Some(1_000_000 + TRICKLE - 1)));
+        assert!(!detector.is_stalled(Some(1_000_000 + TRICKLE)));
+        assert!(!detector.is_stalled(None));
+        assert!(!StallDetector { before: None, ..detector }.is_stalled(Some(1)));
     }
 }

@@ -1,4 +1,4 @@
-//! The place of a cell's run, the job that is run there, and its result.
+//! The surroundings that cells run in, what one of them is to measure, and its result.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -10,9 +10,9 @@ use crate::site::Site;
 use crate::sweep::Point;
 use crate::{Answer, Failure, Figures, Implementation, Size, Workload};
 
-/// Place and manner in which cells are run.
+/// Surroundings that cells run in: both hosts, the path between them, and what is recorded.
 #[derive(Debug)]
-pub struct Stage<'a> {
+pub struct CellContext<'a> {
     /// Place of the server.
     pub server: Site<'a>,
     /// Place of the client.
@@ -33,16 +33,16 @@ pub struct Stage<'a> {
     pub extras: Extras,
 }
 
-impl Stage<'_> {
+impl CellContext<'_> {
     /// Path for samples of an end, if such are taken.
     pub(crate) fn sampled(&self, role: &str) -> Option<PathBuf> {
         self.logs.filter(|_| self.extras.samples()).map(|logs| logs.join(role))
     }
 }
 
-/// Job of a cell: one attempt at a measurement.
+/// CellSpec of a cell: one attempt at a measurement.
 #[derive(Clone, Copy, Debug)]
-pub struct Job<'a> {
+pub struct CellSpec<'a> {
     /// Implementation of the server.
     pub server: &'a Implementation,
     /// Implementation of the client.
@@ -59,7 +59,7 @@ pub struct Job<'a> {
 
 /// Results of a measurement.
 #[derive(Clone, Debug)]
-pub struct Taken {
+pub struct Measurement {
     /// The figures.
     pub figures: Figures,
     /// Answer of the client.
@@ -81,15 +81,15 @@ pub struct Splits {
     pub client: Split,
 }
 
-/// Reason for which there is no measurement.
+/// Reason for which a cell has no measurement.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Trouble {
+pub enum CellError {
     /// An end says that it does not do that.
     Unsupported(String),
     /// The attempt failed.
     Failed(Failure, String),
 }
 
-pub(crate) fn failed<T>(failure: Failure, why: impl Into<String>) -> Result<T, Trouble> {
-    Err(Trouble::Failed(failure, why.into()))
+pub(crate) fn failed<T>(failure: Failure, why: impl Into<String>) -> Result<T, CellError> {
+    Err(CellError::Failed(failure, why.into()))
 }

@@ -1,0 +1,76 @@
+//! The README's commands, typed as they are printed there, in their order, on one machine with the interface `eth0`. Only the
+//! gateway's name is added, as other tests' gateways run at the same time.
+
+use std::path::Path;
+use std::process::Command;
+
+use equic_lab::Namespace;
+
+use crate::common::{EQUIC, ROOT, Running, finish, lab, unique};
+
+/// Lines of the README that are commands: indented, and beginning with `equic`. Those of the simulator are left to its own
+/// program, which is built apart from this one.
+fn commands() -> Vec<String> {
+    let text = std::fs::read_to_string(format!("{ROOT}/README.md")).unwrap();
+    let indented = text.lines().filter_map(|line| line.strip_prefix("    "));
+    indented
+        .filter(|line| line.starts_with("equic ") && !line.starts_with("equic sim "))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// A line of the README for a shell, in which `equic` is the command that was built.
+fn shell(host: &Namespace, folder: &Path, line: &str) -> Command {
+    let mut shell = host.command("sh");
+    shell.current_dir(folder).env_remove("EQUIC_LOG");
+    shell.arg("-c").arg(format!("equic() {{ exec {EQUIC} \"$@\"; }}; {line}"));
+    shell
+}
+
+/// The same command, of the gateway of this name.
+fn named(line: &str, name: &str) -> String {
+    if let Some(rest) = line.strip_prefix("equic gateway run ") {
+        return format!("equic gateway run --name {name} {rest}");
+    }
+    if let Some(rest) = line.strip_prefix("equic gateway ") {
+        let (command, rest) = rest.split_once(' ').expect("what to do, and a comment or more");
+        return format!("equic gateway {command} --gateway {name} {rest}");
+    }
+    line.replace("--gateway ", &format!("--gateway {name} "))
+}
+
+/// What a command that goes on says when it is ready.
+fn ready(line: &str) -> &'static str {
+    if line.starts_with("equic serve") { "serving HTTP/3 on " } else { "gateway `" }
+}
+
+#[test]
+fn the_commands_of_the_readme_do_what_it_says() {
+    let name = unique("readme");
+    let Some(lab) = lab(&name, 1) else { return };
+    let host = lab.server();
+    let mut up = host.command("ip");
+    up.args(["link", "set", "lo", "up"]);
+    finish(up).ok();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("index.html"), "It works.\n").unwrap();
+    let commands = commands();
+    assert!(commands.len() >= 10, "{commands:?}");
+    let mut running = Vec::new();
+    for line in &commands {
+        let shell = shell(host, folder.path(), &named(line, &name));
+        if line.contains("# in ") {
+            let program = Running::start(shell, &[]);
+            program.line(ready(line));
+            running.push(program);
+        } else {
+            let out = finish(shell);
+            assert_eq!(out.code, Some(0), "{line}: {out:?}");
+        }
+    }
+    assert_eq!(running.len(), 2, "a gateway and a server");
+    // The server first, since the gateway's end would have it look for the next one.
+    while let Some(program) = running.pop() {
+        assert!(program.terminate().success());
+    }
+}
