@@ -13,6 +13,10 @@ use crate::network::{End, Network};
 use crate::pair::{Pair, TrialError, key, policy};
 use crate::tree::Source;
 
+/// The most that waits to be sent or acknowledged, in bytes: more than both paths hold with their queues, or the paths would not
+/// be what limits a download.
+const WINDOW: u64 = 16 << 20;
+
 /// A plugin of the tree with settings, signed, as what is pushed.
 fn push(name: &str, settings: &[(&str, &str)]) -> Result<Arc<Push>, TrialError> {
     let source = Source::find(name);
@@ -28,7 +32,12 @@ fn two(
     seed: u64,
     prepare: impl FnOnce(&mut Network) -> Result<(), TrialError>,
 ) -> Result<Pair, TrialError> {
-    let transport = TransportConfig { max_paths: 2, ..transport };
+    let mut transport = TransportConfig { max_paths: 2, ..transport };
+    let streams = &mut transport.streams;
+    streams.max_stream_window = WINDOW;
+    streams.max_connection_window = WINDOW;
+    streams.send_buffer = WINDOW;
+    streams.connection_send_buffer = WINDOW;
     let mut pair = Pair::over(links, &transport, &policy()?, seed)?;
     prepare(&mut pair.network)?;
     pair.network.connect().map_err(TrialError::of)?;
