@@ -183,6 +183,16 @@ reproduce-nsquic: setup build ## the nsQUIC thesis again, in virtual time, into 
 reproduce-nsquic-quick: setup build ## a small version of it, into out/
 	@target/release/equic reproduce nsquic --quick --out out/reproduce-nsquic
 
+# PLUGINS: --part figure3 and the like
+PLUGINS ?=
+.PHONY: reproduce-plugins reproduce-plugins-quick
+reproduce-plugins: setup build ## "The Case for Protocol Plugins" again, in virtual time, into experiments/plugins (minutes)
+	@target/release/equic reproduce plugins $(PLUGINS) --out experiments/plugins/results \
+		--readme experiments/plugins/README.md
+
+reproduce-plugins-quick: setup build ## a small version of it, into out/
+	@target/release/equic reproduce plugins --quick --out out/reproduce-plugins
+
 bench-sim: setup ## what simulations cost, beside ns-3 (NS3_PYTHON: a python that has it; BENCH="--into docs/simulator.md")
 	@cd sim && $(CARGO) bench --quiet --locked --bench speed -- $(patsubst docs/%,../docs/%,$(BENCH))
 

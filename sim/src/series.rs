@@ -117,6 +117,9 @@ struct Document<'a> {
 fn write_series(folder: &Path, seed: u64, series: &Series) -> Done {
     csv::write(folder.join("flows.csv"), &series.flows)?;
     csv::write(folder.join("ports.csv"), &series.ports)?;
+    if !series.paths.is_empty() {
+        csv::write(folder.join("paths.csv"), &series.paths)?;
+    }
     let shares = series.shares();
     csv::write(folder.join("shares.csv"), &shares)?;
     write_applications(folder, seed, series)?;

@@ -4,6 +4,7 @@
 //! * [`Network`]: a client and a server in one thread and virtual time, over a link of `equic-net`; the same seed
 //!   gives the same run;
 //! * [`Pair`]: the same with the exchange of plugins, so that a server pushes and a client takes;
+//! * [`paper`]: experiments of the paper that plugins come from;
 //! * [`tree`]: the plugins of this source tree, by name; [`trial`]: what each of them is good for, in figures;
 //!   [`hostile`]: plugins that mean harm, and what must become of them.
 //!
@@ -15,6 +16,7 @@ mod clang;
 pub mod hostile;
 mod network;
 mod pair;
+pub mod paper;
 pub mod tree;
 pub mod trial;
 

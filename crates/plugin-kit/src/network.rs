@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
-use equic_net::{Link, Port};
+use equic_net::{Link, Port, Queue};
 use equic_transport::operation::{HookError, HookId, Operation, Overruled};
 use equic_transport::{
     Arrival, ClientConfig, CloseReason, Connection, Direction, EcnCodepoint, Endpoint,
@@ -131,6 +131,9 @@ pub struct Network {
     in_flight: BTreeMap<(Timestamp, u64), InFlight>,
     /// Time in the queue from which on packets are marked; none: they are not.
     mark: Option<Duration>,
+    /// Time that datagrams have waited in the queues so far, all together, and how many they were: to the client, and to
+    /// the server.
+    waited: [(Duration, u64); 2],
     /// Datagrams sent so far.
     sent: u64,
     still: u32,
@@ -265,6 +268,7 @@ impl Network {
             lines,
             in_flight: BTreeMap::new(),
             mark: None,
+            waited: Default::default(),
             sent: 0,
             still: 0,
         })
@@ -282,6 +286,14 @@ impl Network {
         let side = self.side(from);
         let next = side.sent;
         side.lost.extend(datagrams.iter().map(|number| next + number));
+    }
+
+    /// Mean time that datagrams from one end have waited in the queues of all links, since the start: of those that arrived,
+    /// with the time that each takes to leave. The link's jitter counts as time in the queue.
+    pub fn mean_wait(&self, from: End) -> Duration {
+        let (time, count) = self.waited[usize::from(from == End::Client)];
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        time.checked_div(count).unwrap_or_default()
     }
 
     /// The time since the start.
@@ -319,6 +331,27 @@ impl Network {
     /// Bytes of UDP payload that an end has sent over a link; 0 is the first one.
     pub fn carried(&self, from: End, link: usize) -> u64 {
         self.lines.get(link).map_or(0, |line| line.carried[usize::from(from == End::Client)])
+    }
+
+    /// Gives a link another rate and queue in one direction, before anything was sent there; its delay stays.
+    ///
+    /// # Errors
+    /// There is no such link, or there cannot be one with this rate and queue.
+    pub fn set_rate(
+        &mut self,
+        from: End,
+        link: usize,
+        rate: u64,
+        queue: Queue,
+    ) -> Result<(), StartError> {
+        let line = self.lines.get_mut(link);
+        let line = line.ok_or_else(|| StartError(format!("there is no link {link}")))?;
+        let made =
+            Link { rate: Some(rate), queue, overhead: 28, delay: line.delay, ..Link::default() };
+        made.check().map_err(StartError::of)?;
+        let way = usize::from(from == End::Client);
+        line.ports[way] = Port::new(made, (link as u64) << 8 | way as u64);
+        Ok(())
     }
 
     /// The client opens a path over a link, and both ends find that it works.
@@ -511,6 +544,10 @@ impl Network {
             let started = now.since(Timestamp::START);
             let verdict = line.ports[way].send(started, sent.size);
             let waited = verdict.arrival.saturating_sub(started + line.delay);
+            if verdict.fate.arrived() {
+                let (time, count) = &mut self.waited[way];
+                (*time, *count) = (*time + waited, *count + 1);
+            }
             let ecn = match sent.ecn {
                 EcnCodepoint::NotEct => EcnCodepoint::NotEct,
                 _ if self.mark.is_some_and(|mark| waited > mark) => EcnCodepoint::Ce,

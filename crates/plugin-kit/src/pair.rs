@@ -5,8 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use equic_net::Link;
-use equic_plugin::exchange::{Bytecode, ExchangeConfig, ExchangeHook, Progress, Push, Update};
+use equic_plugin::exchange::{
+    Bytecode, ExchangeConfig, ExchangeHandle, ExchangeHook, PluginId, Progress, Push, Update,
+};
 use equic_plugin::{Policy, SigningKey};
+use equic_transport::operation::HookId;
 use equic_transport::{Connection, TransportConfig};
 use thiserror::Error;
 
@@ -29,6 +32,8 @@ impl TrialError {
 /// The latest that an end knows of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
+    /// The offer; none: it was not offered.
+    pub id: Option<PluginId>,
     /// SHA-256 of its bundle.
     pub hash: [u8; 32],
     /// True once it was active ([`Progress::Active`]), even if it no longer is.
@@ -39,12 +44,17 @@ pub struct Standing {
 
 type Standings = Arc<Mutex<Vec<Standing>>>;
 
+/// The exchange of an end, once its connection is there.
+type Handle = Arc<Mutex<Option<(HookId, ExchangeHandle)>>>;
+
 /// A server that pushes plugins, and a client that takes them.
 pub struct Pair {
     /// The connection; its handshake is confirmed.
     pub network: Network,
     client: Standings,
     server: Standings,
+    /// Exchanges of the client and of the server.
+    handles: [Handle; 2],
 }
 
 impl fmt::Debug for Pair {
@@ -75,16 +85,21 @@ fn note(standings: &Standings, update: &Update) {
     match all.iter_mut().find(|one| one.hash == update.hash) {
         Some(known) => {
             known.ran |= ran;
+            known.id = update.id.or(known.id);
             known.progress = update.progress.clone();
         }
         None => {
-            all.push(Standing { hash: update.hash, ran, progress: update.progress.clone() });
+            let (id, hash, progress) = (update.id, update.hash, update.progress.clone());
+            all.push(Standing { id, hash, ran, progress });
         }
     }
 }
 
 /// An end with the exchange.
-fn end(mut transport: TransportConfig, mut config: ExchangeConfig) -> (Beginning, Standings) {
+fn end(
+    mut transport: TransportConfig,
+    mut config: ExchangeConfig,
+) -> (Beginning, Standings, Handle) {
     let standings = Standings::default();
     let heard = standings.clone();
     config.listener = Some(Arc::new(move |update: &Update| note(&heard, update)));
@@ -93,13 +108,16 @@ fn end(mut transport: TransportConfig, mut config: ExchangeConfig) -> (Beginning
     transport.extra_parameters.push(config.parameter());
     let mut beginning = Beginning::new(transport);
     let config = Arc::new(config);
+    let handle = Handle::default();
+    let kept = handle.clone();
     beginning.prepare = Some(Box::new(move |connection: &mut Connection| {
         let attach =
             |hook, points: &[_], frames: &[_]| connection.attach_with_frames(hook, points, frames);
         // Nothing else is attached that it could be in the way of; if it fails, no plugin ever runs, and that is seen.
-        let _ = ExchangeHook::attach(config, attach);
+        let attached = ExchangeHook::attach(config, attach).ok();
+        *kept.lock().unwrap_or_else(PoisonError::into_inner) = attached;
     }));
-    (beginning, standings)
+    (beginning, standings, handle)
 }
 
 impl Pair {
@@ -118,12 +136,59 @@ impl Pair {
         let (mut takes, mut pushes) =
             (ExchangeConfig::new(Bytecode::default()), ExchangeConfig::new(Bytecode::default()));
         (takes.policy, pushes.push) = (Some(policy), push);
-        let ((client_end, client), (server_end, server)) =
-            (end(client, takes), end(server, pushes));
-        let network = Network::between(link, client_end, server_end, seed);
-        let mut network = network.map_err(TrialError::of)?;
-        network.connect().map_err(TrialError::of)?;
-        Ok(Pair { network, client, server })
+        let (client, server) = (end(client, takes), end(server, pushes));
+        let mut pair = Pair::begin(&[link], client, server, seed)?;
+        pair.network.connect().map_err(TrialError::of)?;
+        Ok(pair)
+    }
+
+    /// A client and a server with the same transport that are about to connect over the first of these links; each takes from
+    /// the other what `policy` lets ([`Pair::offer`]).
+    ///
+    /// # Errors
+    /// One of the links cannot be.
+    pub(crate) fn over(
+        links: &[&Link],
+        transport: &TransportConfig,
+        policy: &Policy,
+        seed: u64,
+    ) -> Result<Pair, TrialError> {
+        let one = || {
+            let mut config = ExchangeConfig::new(Bytecode::default());
+            config.policy = Some(policy.clone());
+            end(transport.clone(), config)
+        };
+        Pair::begin(links, one(), one(), seed)
+    }
+
+    fn begin(
+        links: &[&Link],
+        (client_end, client, ours): (Beginning, Standings, Handle),
+        (server_end, server, theirs): (Beginning, Standings, Handle),
+        seed: u64,
+    ) -> Result<Pair, TrialError> {
+        let network = Network::over(links, client_end, server_end, seed);
+        let network = network.map_err(TrialError::of)?;
+        Ok(Pair { network, client, server, handles: [ours, theirs] })
+    }
+
+    /// Has an end offer a plugin to the other, perhaps instead of one that it offered before.
+    ///
+    /// # Errors
+    /// The end has no connection.
+    pub(crate) fn offer(
+        &mut self,
+        from: End,
+        push: Arc<Push>,
+        replaces: Option<PluginId>,
+    ) -> Result<(), TrialError> {
+        let none = || TrialError::of("there is no connection");
+        let handle = &self.handles[usize::from(from == End::Server)];
+        let handle = handle.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (hook, handle) = handle.ok_or_else(none)?;
+        handle.offer(push, replaces);
+        let connection = self.network.connection(from).ok_or_else(none)?;
+        connection.tell_hook(hook, &[]).map_err(TrialError::of)
     }
 
     /// State of each plugin, as one end of the connection sees it.

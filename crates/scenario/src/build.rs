@@ -163,6 +163,11 @@ impl Place {
                 let message = format!("an mtu above {datagram} bytes does not fit all links");
                 return Err(Impossible { whose: Whose::Flow(index), message });
             }
+            let two = matches!(scenario.network.topology, Topology::TwoPath(_));
+            if flow.quic.paths > 1 && !two {
+                let message = "a flow with two paths is in the topology `two-path`".to_owned();
+                return Err(Impossible { whose: Whose::Flow(index), message });
+            }
             if let Some(message) = too_large(flow, datagram) {
                 return Err(Impossible { whose: Whose::Flow(index), message });
             }

@@ -116,7 +116,7 @@ section! { FLOW, "`[[flow]]`" {
     "from": "text", "by `pair`", "host that opens the connection, the client, by its name; transfers, `streams` and `call` go from there";
     "to": "text", "by `pair`", "the other host, the server; answers come from there";
     "protocol": "`quic`, `tcp`", "`quic`", "transport protocol";
-    "controller": "`newreno`, `cubic`, `bbr`, `bic`, `vegas`, `westwood`, `gquic-cubic`", "`cubic`", "congestion control of both ends";
+    "controller": "`newreno`, `cubic`, `bbr`, `bic`, `vegas`, `westwood`, `gquic-cubic`, `lia`, `olia`", "`cubic`", "congestion control of both ends; `lia` and `olia`, which couple the paths of a connection, are QUIC's";
     "application": "`bulk`, `requests`, `streams`, `page`, `video`, `call`", "`bulk`", "what each connection carries: one transfer, or what the table of that name says";
     "size": "size", "until `limit`", "`bulk`: bytes that each connection sends";
     "requests": "table", "", "requests and responses";
@@ -141,6 +141,8 @@ section! { QUIC, "`[flow.quic]`" {
     "idle_timeout": "time", "30 s", "a connection on which nothing came for so long has failed; 0 s: never";
     "resumption": "true, false", "false", "the client has a session of an earlier connection: no certificate is sent";
     "early_data": "true, false", "false", "with `resumption`: it sends early data (0-RTT)";
+    "paths": "1, 2", "1", "paths of each connection (RFC 10069); 2 in the topology `two-path`, a path over each of its links";
+    "scheduler": "`lowest-rtt`, `round-robin`, `redundant`, `backup`", "`lowest-rtt`", "with `paths`: the path of a packet";
 }}
 
 section! { TCP, "`[flow.tcp]`" {

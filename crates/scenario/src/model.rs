@@ -125,6 +125,10 @@ pub enum Controller {
     Westwood,
     /// CUBIC as Google QUIC had it: behaves as two connections do, and begins with 32 packets (Kakhki et al., IMC 2017).
     GoogleQuic,
+    /// Coupled over the paths of a QUIC connection, which together are no more aggressive than one (RFC 6356).
+    Lia,
+    /// As [`Controller::Lia`], and quicker off congested paths (Khalili et al., CoNEXT 2012).
+    Olia,
 }
 
 impl Controller {
@@ -138,6 +142,8 @@ impl Controller {
             Controller::Vegas => "vegas",
             Controller::Westwood => "westwood",
             Controller::GoogleQuic => "gquic-cubic",
+            Controller::Lia => "lia",
+            Controller::Olia => "olia",
         }
     }
 }
@@ -202,6 +208,24 @@ pub struct QuicOptions {
     pub resumption: bool,
     /// Whether it sends early data with that (0-RTT).
     pub early_data: bool,
+    /// Paths of each connection (RFC 10069).
+    pub paths: usize,
+    /// Way to divide what is sent among them.
+    pub scheduler: Scheduler,
+}
+
+/// Way to divide what is sent among several paths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scheduler {
+    /// The path with the lowest round-trip time of those that have room.
+    #[default]
+    LowestRtt,
+    /// The paths that have room in turn.
+    RoundRobin,
+    /// All data on every path.
+    Redundant,
+    /// All on the first path; the others stand by.
+    Backup,
 }
 
 /// Options of TCP that a study varies. None: as Linux has it.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use equic_transport::Scheduler as Ours;
 use equic_transport::TransportConfig;
 use equic_transport::congestion::{Algorithm, Classic, ControllerFactory};
 
 use crate::build::Place;
-use crate::model::{Controller, Flow};
+use crate::model::{Controller, Flow, Scheduler};
 
 impl Controller {
     /// Makes controllers of this kind.
@@ -19,6 +20,8 @@ impl Controller {
             Controller::Vegas => Arc::new(Classic::Vegas),
             Controller::Westwood => Arc::new(Classic::Westwood),
             Controller::GoogleQuic => Arc::new(Classic::GoogleQuic),
+            Controller::Lia => Arc::new(Algorithm::Lia),
+            Controller::Olia => Arc::new(Algorithm::Olia),
         }
     }
 }
@@ -37,6 +40,13 @@ impl Place {
             ecn: options.ecn,
             ack_frequency: options.ack_frequency,
             max_idle_timeout: options.idle_timeout,
+            max_paths: options.paths,
+            scheduler: match options.scheduler {
+                Scheduler::LowestRtt => Ours::LowestRtt,
+                Scheduler::RoundRobin => Ours::RoundRobin,
+                Scheduler::Redundant => Ours::Redundant,
+                Scheduler::Backup => Ours::Backup,
+            },
             ..TransportConfig::default()
         };
         if !options.mtu_discovery {

@@ -40,6 +40,7 @@ fn unknown_keys_are_told_with_their_line_and_what_is_near() {
             "flow[1].quic.mtu_discover",
             "`mtu_discovery`",
         ),
+        (format!("{GOOD}[flow.quic]\npath = 2"), 7, "flow[1].quic.path", "`paths`"),
         (format!("{GOOD}zzzz = 1"), 6, "flow[1].zzzz", "there is name, count"),
     ] {
         let all = wrong(&text);
@@ -232,17 +233,27 @@ fn every_key_of_the_list_is_known() {
         to = "b"
         size = "1 B"
     "#;
-    for text in [ALL, graph] {
+    let two = r#"
+        [network]
+        topology = "two-path"
+        links = [{ rate = "1 Mb/s", delay = "1 ms" }, { rate = "1 Mb/s", delay = "1 ms" }]
+        [[flow]]
+        size = "1 B"
+        [flow.quic]
+        paths = 2
+        scheduler = "backup"
+    "#;
+    for text in [ALL, graph, two] {
         Scenario::parse(text).unwrap_or_else(|error| panic!("{error}"));
     }
     // Each key of the list is in one of them, and is refused with a value of no kind at all.
-    let both = format!("{ALL}{graph}");
+    let all = format!("{ALL}{graph}{two}");
     for key in sections().iter().flat_map(|section| section.keys) {
         assert!(
-            both.contains(&format!("{} = ", key.name))
-                || both.contains(&format!("[{}", key.name))
-                || both.contains(&format!(".{}.", key.name))
-                || both.contains(&format!(".{}]", key.name)),
+            all.contains(&format!("{} = ", key.name))
+                || all.contains(&format!("[{}", key.name))
+                || all.contains(&format!(".{}.", key.name))
+                || all.contains(&format!(".{}]", key.name)),
             "{}",
             key.name
         );

@@ -8,6 +8,7 @@
 
 mod channel;
 mod end;
+mod paths;
 mod resume;
 #[cfg(feature = "tls")]
 mod tls;
@@ -28,12 +29,14 @@ use crate::topology::{NodeId, TopologyError};
 
 use channel::QuicChannel;
 use end::{QuicEnd, timestamp};
+use paths::Paths;
 
 pub use crate::app::Party;
 pub use crate::transfer::{BulkIds, Outcome, SenderState};
-pub use equic_transport::TransportConfig;
 pub use equic_transport::congestion::{Algorithm, ControllerFactory};
 pub use equic_transport::qlog::{Event as QlogEvent, FileHeader, JsonSeq, QlogSink};
+pub use equic_transport::{Scheduler, TransportConfig};
+pub use paths::PathState;
 
 /// Bytes that are read at a time: after most datagrams one packet's are there, and a large buffer would be cleared each time.
 const READ: usize = 4096;
@@ -137,6 +140,8 @@ pub enum QuicError {
     NoTls,
     /// TLS cannot be set up, for this reason.
     Tls(String),
+    /// The connection is to have several paths, and one of the nodes has fewer interfaces than these.
+    TooFewInterfaces(u16),
 }
 
 impl std::fmt::Display for QuicError {
@@ -147,6 +152,9 @@ impl std::fmt::Display for QuicError {
             QuicError::NoSession => f.write_str("the server gives no session for early data"),
             QuicError::NoTls => f.write_str("TLS takes a build with the feature `tls`"),
             QuicError::Tls(reason) => f.write_str(reason),
+            QuicError::TooFewInterfaces(paths) => {
+                write!(f, "{paths} paths take two nodes with as many interfaces")
+            }
         }
     }
 }
@@ -182,13 +190,23 @@ fn pair(
 ) -> Result<Pair, QuicError> {
     let (from, to) = (run.address(client)?, run.address(server)?);
     let (there, back) = (run.flow(from, to)?, run.flow(to, from)?);
+    // Addresses have room for so many interfaces.
+    let count = transport.max_paths.clamp(1, 15) as u16;
+    let several = count > 1;
+    if several && [client, server].iter().any(|node| run.topology().links(*node) < count.into()) {
+        return Err(QuicError::TooFewInterfaces(count));
+    }
     let [ours, theirs] = resume::configs(transport, protection, resumption)?;
-    let client = QuicEnd::new(ours, (from, to), there, run.agent_seed(from), logs.cloned());
-    let server = QuicEnd::new(theirs, (to, from), back, run.agent_seed(to), logs.cloned());
+    let (own, seed, paths) = ((from, to), run.agent_seed(from), Paths::of_client(count));
+    let client = QuicEnd::new(ours, own, there, seed, logs.cloned(), several.then_some(paths));
+    let (own, seed, paths) = ((to, from), run.agent_seed(to), Paths::default());
+    let server = QuicEnd::new(theirs, own, back, seed, logs.cloned(), several.then_some(paths));
     Ok(Pair { client, server, from, to })
 }
 
-/// Puts both ends of a transfer on their nodes.
+/// Puts both ends of a transfer on their nodes. With [`TransportConfig::max_paths`] above 1 the client opens so many paths
+/// (RFC 10069): over the first interface of both nodes, over the second of both, and so on; interfaces with one number are to
+/// lead to each other, as those of [`two_path`](crate::two_path) do.
 ///
 /// # Errors
 /// [`QuicError`].
@@ -284,6 +302,11 @@ impl BulkSender {
         self.end.stats()
     }
 
+    /// State of each of several paths, as this end has it; empty for a connection that may have one only.
+    pub fn paths(&self) -> Vec<PathState> {
+        self.end.paths()
+    }
+
     /// Reason for which its connection failed, if it did: the server may never have heard of it.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
@@ -291,9 +314,10 @@ impl BulkSender {
 
     /// Reads what happened and writes what there is room for.
     fn work(&mut self, now: Time) {
-        let Some(connection) = &mut self.end.connection else { return };
+        let Some((connection, paths)) = self.end.parts() else { return };
         let mut done = false;
         while let Some(event) = connection.poll_event() {
+            QuicEnd::on_event(paths, &event);
             match event {
                 Event::Stream(StreamEvent::Finished(_)) => done = true,
                 Event::Closed(reason) if !self.delivered => {

@@ -1,12 +1,13 @@
 //! `equic reproduce`: the experiments of the papers, done again.
 //!
 //! * `gateway`: quotas in user space and in the kernel, under attack. `highway`: buffers, offloads and AES
-//!   instructions, for QUIC and for TCP. `nsquic`: QUIC and TCP in virtual time.
+//!   instructions, for QUIC and for TCP. `nsquic`: QUIC and TCP in virtual time. `plugins`: protocol plugins.
 //! * `readme`: puts results into an experiment's README.
 
 mod gateway;
 mod highway;
 mod nsquic;
+mod plugins;
 mod readme;
 
 use std::io::Read as _;
@@ -38,6 +39,8 @@ pub(crate) enum Command {
     Highway(highway::Args),
     /// nsQUIC: QUIC against TCP in virtual time, over bandwidth, delay, loss, size and number of nodes
     Nsquic(nsquic::Args),
+    /// "The Case for Protocol Plugins": what plugins that a server pushes do for a connection
+    Plugins(plugins::Args),
 }
 
 /// Options for the result, which every experiment has.
@@ -80,6 +83,7 @@ pub(crate) fn run(command: &Command) -> Done {
         Command::Gateway(args) => gateway::run(args),
         Command::Highway(args) => highway::run(args),
         Command::Nsquic(args) => nsquic::run(args),
+        Command::Plugins(args) => plugins::run(args),
     }
 }
 

@@ -24,7 +24,7 @@ pub use crate::results::{
 };
 pub use equic_sim::quic::{FileHeader, JsonSeq, Logs, QlogEvent, QlogSink};
 pub use memory::memory;
-pub use series::{FlowPoint, PlayingPoint, PortPoint, Series, SharePoint, UnitPoint};
+pub use series::{FlowPoint, PathPoint, PlayingPoint, PortPoint, Series, SharePoint, UnitPoint};
 
 /// Reason for which a run cannot be played to its end.
 #[derive(Debug, thiserror::Error)]

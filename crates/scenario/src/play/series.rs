@@ -29,6 +29,31 @@ pub struct FlowPoint {
     pub lost: u64,
 }
 
+/// One of several paths of a connection at one moment, as its sender has it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PathPoint {
+    /// Seconds since the start of the run.
+    pub time: f64,
+    /// Name of the flow.
+    pub flow: String,
+    /// Number among the connections of that flow, from 1.
+    pub copy: usize,
+    /// The path ID (RFC 10069).
+    pub path: u32,
+    /// The link of the network that it goes over, from 1.
+    pub link: u16,
+    /// True if the peer has answered on it: no data is sent before.
+    pub validated: bool,
+    /// Congestion window, in bytes.
+    pub window: u64,
+    /// Bytes in flight.
+    pub in_flight: u64,
+    /// Smoothed round-trip time, in seconds.
+    pub rtt: f64,
+    /// Rate at which packets may leave, in bits per second.
+    pub pacing_rate: f64,
+}
+
 /// A port at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PortPoint {
@@ -102,6 +127,9 @@ pub struct Series {
     pub flows: Vec<FlowPoint>,
     /// Ports, moment by moment.
     pub ports: Vec<PortPoint>,
+    /// Paths of connections that may have several, moment by moment.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathPoint>,
     /// What applications had, connection by connection, in the order in which it came.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<UnitPoint>,

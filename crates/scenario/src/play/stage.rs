@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use equic_sim::{Application, FlowId, PortId, PortStats, Simulation, Time};
 
-use super::series::{FlowPoint, PlayingPoint, PortPoint, Series, UnitPoint};
+use super::series::{FlowPoint, PathPoint, PlayingPoint, PortPoint, Series, UnitPoint};
 use super::transport::{self, BulkIds};
 use super::{MakeLogs, Part};
 use crate::build::Place;
@@ -82,7 +82,8 @@ impl<'a> Stage<'a> {
                 series.units = self.units();
                 return Ok(series);
             }
-            if series.flows.len() + series.ports.len() > MOST_POINTS {
+            let points = series.flows.len() + series.ports.len() + series.paths.len();
+            if points > MOST_POINTS {
                 return Err(format!(
                     "more than {MOST_POINTS} points of time series: make `interval` longer"
                 ));
@@ -123,6 +124,20 @@ impl<'a> Stage<'a> {
                 lost: sender.packets_lost - *lost_before,
             });
             (*bytes_before, *lost_before) = (bytes, sender.packets_lost);
+            for path in transport::paths(&self.run, flow, *ids) {
+                series.paths.push(PathPoint {
+                    time,
+                    flow: flow.name.clone(),
+                    copy: *copy,
+                    path: path.id,
+                    link: path.interface + 1,
+                    validated: path.validated,
+                    window: path.window,
+                    in_flight: path.in_flight,
+                    rtt: path.rtt.as_secs_f64(),
+                    pacing_rate: 8.0 * path.pacing_rate as f64,
+                });
+            }
         }
         for ((name, port), before) in self.ports.iter().zip(&mut before.ports) {
             let stats = self.run.port(*port);

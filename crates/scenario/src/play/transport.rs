@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use equic_sim::quic::{Bulk, BulkReceiver, BulkSender, Carrier, Logs, Party, Resumption};
+use equic_sim::quic::{
+    Bulk, BulkReceiver, BulkSender, Carrier, Logs, Party, PathState, Resumption,
+};
 use equic_sim::tcp::{TcpBulk, TcpBulkReceiver, TcpBulkSender, TcpCarrier, TcpConfig, TlsConfig};
 use equic_sim::{NodeId, Report, Simulation, Time};
 
@@ -100,6 +102,18 @@ pub(super) fn sender(run: &Simulation, flow: &Flow, ids: BulkIds) -> SenderState
             stats.unwrap_or_default().into()
         }
     }
+}
+
+/// State of each of several paths at the end that sends most of it; empty: there is one only.
+pub(super) fn paths(run: &Simulation, flow: &Flow, ids: BulkIds) -> Vec<PathState> {
+    if flow.quic.paths < 2 {
+        return Vec::new();
+    }
+    let paths = match flow.application {
+        Some(_) => run.agent::<Party>(ids.sender).map(Party::paths),
+        None => run.agent::<BulkSender>(ids.sender).map(BulkSender::paths),
+    };
+    paths.unwrap_or_default()
 }
 
 /// What came of a flow's application; none: it is one transfer.

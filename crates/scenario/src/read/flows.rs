@@ -9,14 +9,14 @@ use super::applications::application;
 use super::table::{Reader, Table, boolean, bytes, duration, name, number, rate, within};
 use crate::keys::{FLOW, QUIC, TCP, TLS, TRAFFIC};
 use crate::model::{
-    Controller, Flow, Protection, Protocol, QuicOptions, Route, TcpOptions, Tls, TlsVersion,
-    Traffic, TrafficKind,
+    Controller, Flow, Protection, Protocol, QuicOptions, Route, Scheduler, TcpOptions, Tls,
+    TlsVersion, Traffic, TrafficKind,
 };
 
 /// The most connections of one scenario.
 pub(crate) const MAX_FLOWS: usize = 100_000;
 
-const CONTROLLERS: [(&str, Controller); 7] = [
+const CONTROLLERS: [(&str, Controller); 9] = [
     ("newreno", Controller::NewReno),
     ("cubic", Controller::Cubic),
     ("bbr", Controller::Bbr),
@@ -24,6 +24,15 @@ const CONTROLLERS: [(&str, Controller); 7] = [
     ("vegas", Controller::Vegas),
     ("westwood", Controller::Westwood),
     ("gquic-cubic", Controller::GoogleQuic),
+    ("lia", Controller::Lia),
+    ("olia", Controller::Olia),
+];
+
+const SCHEDULERS: [(&str, Scheduler); 4] = [
+    ("lowest-rtt", Scheduler::LowestRtt),
+    ("round-robin", Scheduler::RoundRobin),
+    ("redundant", Scheduler::Redundant),
+    ("backup", Scheduler::Backup),
 ];
 
 /// Flows with the place of each in the text.
@@ -64,6 +73,10 @@ fn flow(reader: &mut Reader, table: &Table<'_, '_>) -> Flow {
                 format!("this flow is {}: these options are not its own", protocol.name());
             table.complain(reader, key, message);
         }
+    }
+    if protocol == Protocol::Tcp && matches!(controller, Controller::Lia | Controller::Olia) {
+        let message = "this couples the paths of a QUIC connection; TCP has one path";
+        table.complain(reader, "controller", message);
     }
     let named = table.read(reader, "name", name);
     Flow {
@@ -113,6 +126,8 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
         idle_timeout: Duration::from_secs(30),
         resumption: false,
         early_data: false,
+        paths: 1,
+        scheduler: Scheduler::default(),
     };
     let Some(table) = table.inner(reader, "quic", &QUIC) else { return usual };
     let initial_window = table.read(reader, "initial_window", bytes);
@@ -123,6 +138,11 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
     let window = window(reader, &table);
     let mtu = table.read(reader, "mtu", within(1_200, 65_527));
     let (resumption, early_data) = sessions(reader, &table);
+    let paths = table.read(reader, "paths", within(1, 2)).unwrap_or(1);
+    let scheduler = table.choice(reader, "scheduler", &SCHEDULERS);
+    if scheduler.is_some() && paths == 1 {
+        table.complain(reader, "scheduler", "there is nothing to choose among: write paths = 2");
+    }
     let protections = [("none", Protection::None), ("tls", Protection::Tls)];
     QuicOptions {
         protection: table.choice(reader, "protection", &protections).unwrap_or_default(),
@@ -135,6 +155,8 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
         idle_timeout: table.read(reader, "idle_timeout", duration).unwrap_or(usual.idle_timeout),
         resumption,
         early_data,
+        paths: paths as usize,
+        scheduler: scheduler.unwrap_or_default(),
     }
 }
 

@@ -65,6 +65,11 @@ pub(crate) trait Channel: Send {
     /// Reason for which the connection failed, if it did.
     fn failure(&self) -> Option<&str>;
     fn state(&self) -> SenderState;
+    /// State of each of several paths; empty: it may have one only.
+    #[cfg(feature = "quic")]
+    fn paths(&self) -> Vec<crate::quic::PathState> {
+        Vec::new()
+    }
 }
 
 /// An application at one end.
@@ -165,6 +170,12 @@ impl Party {
     /// State and counters of its sender.
     pub fn state(&self) -> SenderState {
         self.channel.state()
+    }
+
+    /// State of each of several paths, as this end has it; empty for a connection that may have one only.
+    #[cfg(feature = "quic")]
+    pub fn paths(&self) -> Vec<crate::quic::PathState> {
+        self.channel.paths()
     }
 
     fn work(&mut self, now: Time) {

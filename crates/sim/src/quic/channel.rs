@@ -6,7 +6,7 @@ use equic_transport::{
     CloseReason, DatagramError, Direction, Event, ReadOutcome, Side, StreamEvent, StreamId, VarInt,
 };
 
-use super::{QuicEnd, READ, timestamp};
+use super::{PathState, QuicEnd, READ, timestamp};
 use crate::agent::{Datagram, Transmit};
 use crate::app::{Channel, Heard, Message, Say};
 use crate::payload;
@@ -69,8 +69,9 @@ impl QuicChannel {
     fn events(&mut self) -> Vec<StreamId> {
         let mut readable = Vec::new();
         let mut failed: Option<String> = None;
-        let Some(connection) = &mut self.end.connection else { return readable };
+        let Some((connection, paths)) = self.end.parts() else { return readable };
         while let Some(event) = connection.poll_event() {
+            QuicEnd::on_event(paths, &event);
             match event {
                 Event::Stream(StreamEvent::Opened(Direction::Bidirectional)) => {
                     while let Some(stream) = connection.accept(Direction::Bidirectional) {
@@ -272,5 +273,9 @@ impl Channel for QuicChannel {
 
     fn state(&self) -> SenderState {
         self.end.stats().into()
+    }
+
+    fn paths(&self) -> Vec<PathState> {
+        self.end.paths()
     }
 }

@@ -5,21 +5,32 @@ use std::net::{Ipv4Addr, SocketAddr};
 use equic_transport::null::InsecureNullConfig;
 use equic_transport::qlog::ReferenceTime;
 use equic_transport::{
-    Arrival, Connection, ConnectionId, EcnCodepoint, StartError, Stats, Timestamp,
+    Arrival, Connection, ConnectionId, EcnCodepoint, Event, StartError, Stats, Timestamp,
 };
 use equic_wire::packet::LongInvariant;
 
+use super::paths::Paths;
 #[cfg(feature = "tls")]
 use super::tls;
-use super::{FileHeader, Logs};
+use super::{FileHeader, Logs, PathState};
 use crate::agent::{Datagram, Transmit};
 use crate::packet::{Address, Ecn, FlowId};
 use crate::time::Time;
 
-/// Addresses of the simulation as those of the Internet: the node within 10.0.0.0/8.
-pub(super) fn socket_address(address: Address) -> SocketAddr {
+/// Addresses of the simulation as those of the Internet: interface and node within 10.0.0.0/8. Nodes have numbers of 20
+/// bits ([`crate::MAX_NODES`]), so four bits are left for the interface.
+pub(super) fn socket_address(address: Address, interface: u16) -> SocketAddr {
     let [_, a, b, c] = address.node.0.to_be_bytes();
+    let a = a | (interface as u8 & 0xf) << 4;
     SocketAddr::from((Ipv4Addr::new(10, a, b, c), address.port))
+}
+
+/// The interface in an address from [`socket_address`].
+fn interface_of(address: SocketAddr) -> u16 {
+    match address {
+        SocketAddr::V4(address) => u16::from(address.ip().octets()[1] >> 4),
+        SocketAddr::V6(_) => 0,
+    }
 }
 
 pub(super) fn timestamp(time: Time) -> Timestamp {
@@ -111,10 +122,11 @@ pub(super) struct QuicEnd {
     random: Random,
     logs: Option<Logs>,
     seed: [u8; 32],
-    local: SocketAddr,
-    remote: SocketAddr,
+    own: Address,
     peer: Address,
     pub(super) flow: FlowId,
+    /// Several paths, if the connection may have them; none: all goes as routes say.
+    paths: Option<Paths>,
 }
 
 impl QuicEnd {
@@ -124,6 +136,7 @@ impl QuicEnd {
         flow: FlowId,
         seed: [u8; 32],
         logs: Option<Logs>,
+        paths: Option<Paths>,
     ) -> QuicEnd {
         QuicEnd {
             random: config.random(seed),
@@ -131,10 +144,10 @@ impl QuicEnd {
             connection: None,
             logs,
             seed,
-            local: socket_address(own),
-            remote: socket_address(peer),
+            own,
             peer,
             flow,
+            paths,
         }
     }
 
@@ -157,16 +170,18 @@ impl QuicEnd {
 
     /// Begins a client's handshake.
     pub(super) fn connect(&mut self, now: Time) -> Result<(), String> {
-        let QuicEnd { config, random, remote, seed, .. } = self;
-        let made = random.with(|| config.connect(timestamp(now), *remote, *seed));
+        let remote = socket_address(self.peer, 0);
+        let QuicEnd { config, random, seed, .. } = self;
+        let made = random.with(|| config.connect(timestamp(now), remote, *seed));
         self.begin(made.map_err(|error| error.to_string())?);
         Ok(())
     }
 
     /// Takes the connection that a client's first datagram begins, if it is one.
     pub(super) fn accept(&mut self, now: Time, first: &[u8]) -> Result<(), String> {
-        let QuicEnd { config, random, remote, seed, .. } = self;
-        match random.with(|| config.accept(timestamp(now), first, *remote, *seed)) {
+        let remote = socket_address(self.peer, 0);
+        let QuicEnd { config, random, seed, .. } = self;
+        match random.with(|| config.accept(timestamp(now), first, remote, *seed)) {
             None => {}
             Some(made) => self.begin(made.map_err(|error| error.to_string())?),
         }
@@ -175,21 +190,59 @@ impl QuicEnd {
 
     pub(super) fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>) {
         let Some(connection) = &mut self.connection else { return };
+        // Interfaces at both ends of a path have one number.
+        let interface = self.paths.as_ref().map_or(0, |_| datagram.interface);
+        let remote = socket_address(self.peer, interface);
+        let local = Some(socket_address(self.own, interface).ip());
         let ecn = match datagram.ecn {
             Ecn::NotEct => EcnCodepoint::NotEct,
             Ecn::Ect1 => EcnCodepoint::Ect1,
             Ecn::Ect0 => EcnCodepoint::Ect0,
             Ecn::Ce => EcnCodepoint::Ce,
         };
-        let arrival = Arrival { remote: self.remote, local: Some(self.local.ip()), ecn };
+        let arrival = Arrival { remote, local, ecn };
         let now = timestamp(now);
         self.random.with(|| connection.handle_datagram(now, arrival, datagram.payload));
+        self.open_paths(now);
+    }
+
+    /// Opens those paths that are not open and can be.
+    fn open_paths(&mut self, now: Timestamp) {
+        let (Some(paths), Some(connection)) = (&mut self.paths, &mut self.connection) else {
+            return;
+        };
+        let (own, peer) = (self.own, self.peer);
+        paths.open(|interface| {
+            let local = socket_address(own, interface).ip();
+            connection.open_path(now, Some(local), socket_address(peer, interface)).ok()
+        });
+    }
+
+    /// Heeds an event of the connection that is about its paths; all others are its owner's.
+    pub(super) fn on_event(paths: &mut Option<Paths>, event: &Event) {
+        if let (Some(paths), Event::PathClosed(id, _)) = (paths, event) {
+            paths.on_closed(*id);
+        }
+    }
+
+    /// The connection, and what its events are to be told to.
+    pub(super) fn parts(&mut self) -> Option<(&mut Connection, &mut Option<Paths>)> {
+        Some((&mut **self.connection.as_mut()?, &mut self.paths))
+    }
+
+    /// The state of each path that is open; of a connection that may have one only, none.
+    pub(super) fn paths(&self) -> Vec<PathState> {
+        let (Some(_), Some(connection)) = (&self.paths, &self.connection) else {
+            return Vec::new();
+        };
+        connection.paths().map(|path| PathState::of(&path, interface_of(path.remote))).collect()
     }
 
     pub(super) fn on_timer(&mut self, now: Time) {
         if let Some(connection) = &mut self.connection {
             self.random.with(|| connection.handle_timeout(timestamp(now)));
         }
+        self.open_paths(timestamp(now));
     }
 
     pub(super) fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
@@ -201,7 +254,8 @@ impl QuicEnd {
             EcnCodepoint::Ect0 => Ecn::Ect0,
             EcnCodepoint::Ce => Ecn::Ce,
         };
-        Some(Transmit { ecn, ..Transmit::udp(self.peer, self.flow, sent.size) })
+        let interface = self.paths.as_ref().map(|_| interface_of(sent.destination));
+        Some(Transmit { ecn, interface, ..Transmit::udp(self.peer, self.flow, sent.size) })
     }
 
     pub(super) fn next_timer(&mut self) -> Option<Time> {

@@ -211,6 +211,12 @@ impl Topology {
         Some(NodeId(index as u32))
     }
 
+    /// Number of links that a node has: that of its interfaces.
+    pub fn links(&self, node: NodeId) -> usize {
+        let ends = self.edges.iter().flat_map(|edge| edge.ends);
+        ends.filter(|end| *end == node).count()
+    }
+
     /// The name of a node.
     pub fn name(&self, node: NodeId) -> &str {
         self.nodes.get(node.0 as usize).map_or("?", |node| &node.name)

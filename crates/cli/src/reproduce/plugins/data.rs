@@ -1,0 +1,206 @@
+//! What is kept of the experiments: every run.
+
+use equic_report::stats::Sample;
+use serde::{Deserialize, Serialize};
+
+/// Results of the parts that were played; those of others are empty.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Plugins {
+    /// Whether it is the small experiment.
+    pub quick: bool,
+    /// Requests whose packet is lost, by path.
+    pub figure3: Vec<Requests>,
+    /// Downloads over a router that marks or drops, by congestion control.
+    pub figure4: Vec<Downloads>,
+    /// Downloads over two asymmetric paths, without and with fewer acknowledgements.
+    #[serde(default)]
+    pub figure5: Vec<AckPaths>,
+    /// A download over two paths, one of which is capped.
+    #[serde(default)]
+    pub figure6: Option<Caps>,
+    /// Sizes of plugins.
+    pub table2: Vec<Size>,
+}
+
+/// Requests over one path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Requests {
+    /// Mean round-trip time.
+    pub rtt_ms: u64,
+    /// Time by which a packet is later or earlier than the mean at most.
+    pub jitter_ms: u64,
+    /// Longest delay of acknowledgements, the paper's WDT.
+    pub ack_delay_ms: u64,
+    pub arms: Vec<RequestArm>,
+}
+
+/// Requests with one timer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct RequestArm {
+    pub timer: TimerName,
+    /// Time of each request until its answer is there.
+    pub completion_ms: Vec<f64>,
+}
+
+/// Name of a timer in results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum TimerName {
+    Picoquic,
+    PicoquicProbe,
+    Formula,
+    ProbeTimeout,
+    TailLossProbe,
+}
+
+/// Downloads with one congestion control.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Downloads {
+    pub controller: String,
+    pub bytes: u64,
+    /// Rate of the bottleneck, in bits a second.
+    pub rate: u64,
+    /// Round-trip time without the queue, of each run.
+    pub rtt_ms: Vec<u64>,
+    pub arms: Vec<DownloadArm>,
+}
+
+/// Downloads with one kind of router.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct DownloadArm {
+    pub marking: MarkingName,
+    pub completion_s: Vec<f64>,
+    /// Packets that the server gave up, of each run.
+    pub lost: Vec<u64>,
+    /// Mean time that the server's packets waited for the bottleneck, of each run.
+    pub waited_ms: Vec<f64>,
+}
+
+/// Name of a router's kind in results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum MarkingName {
+    TailDrop,
+    Plugin,
+    Native,
+}
+
+/// Downloads over two asymmetric paths.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct AckPaths {
+    pub bytes: u64,
+    /// Rates to the client and to the server by path, in bits a second.
+    pub down: [u64; 2],
+    pub up: [u64; 2],
+    /// Whether the server asks for fewer acknowledgements.
+    pub ack_frequency: bool,
+    /// Round-trip time of both paths, of each run.
+    pub rtt_ms: Vec<u64>,
+    /// Acknowledgements on the path of their packets.
+    pub same: AckArm,
+    /// All acknowledgements on the first path, by plugin.
+    pub first: AckArm,
+}
+
+/// Downloads with acknowledgements on one path or the other.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct AckArm {
+    pub completion_s: Vec<f64>,
+    /// Bytes of UDP payload that the client sent on each path.
+    pub sent: Vec<[u64; 2]>,
+}
+
+/// A download over two paths, one of which is capped.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Caps {
+    /// Rate of each path, in bits a second.
+    pub rate: u64,
+    pub rtt_ms: u64,
+    /// Time at which the client pushes each cap, in milliseconds, and the cap in bytes a second.
+    pub caps: Vec<(u64, u64)>,
+    pub interval_ms: u64,
+    /// Bytes of UDP payload a second by interval, of the path without a cap and of the one with it.
+    pub rates: Vec<[f64; 2]>,
+}
+
+impl Caps {
+    /// For each cap: the cap, and the mean rate from a second after it was pushed (of a short experiment: half of the time)
+    /// until the next one, in bytes a second.
+    pub(super) fn held(&self) -> Vec<(u64, f64)> {
+        let end = self.interval_ms * self.rates.len() as u64;
+        let held = self.caps.iter().enumerate().map(|(at, (from, cap))| {
+            let until = self.caps.get(at + 1).map_or(end, |(next, _)| *next);
+            let settled = from + 1_000.min((until - from) / 2);
+            let [first, last] = [settled, until].map(|time| (time / self.interval_ms) as usize);
+            let rates = &self.rates[first.min(last)..last.min(self.rates.len())];
+            let sum: f64 = rates.iter().map(|[_, capped]| capped).sum();
+            (*cap, sum / rates.len().max(1) as f64)
+        });
+        held.collect()
+    }
+}
+
+/// Size of a plugin, in bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Size {
+    /// Name of the plugin in this tree.
+    pub plugin: String,
+    /// The paper's name for it.
+    pub paper: String,
+    /// Size in the paper, in kilobytes.
+    pub paper_kb: f64,
+    /// Lines of C, comments among them.
+    pub lines: usize,
+    /// The object that clang makes.
+    pub object: usize,
+    /// What is pushed if the client has it not: manifest and object, unsigned.
+    pub bundle: usize,
+    /// The instructions in it.
+    pub code: usize,
+}
+
+/// The median of some values; none if there are none.
+pub(super) fn median(values: &[f64]) -> Option<f64> {
+    values.iter().copied().collect::<Sample>().median()
+}
+
+impl Requests {
+    /// Median completion with a timer, in milliseconds.
+    pub(super) fn median(&self, timer: TimerName) -> Option<f64> {
+        let arm = self.arms.iter().find(|arm| arm.timer == timer)?;
+        median(&arm.completion_ms)
+    }
+}
+
+impl Downloads {
+    pub(super) fn arm(&self, marking: MarkingName) -> Option<&DownloadArm> {
+        self.arms.iter().find(|arm| arm.marking == marking)
+    }
+
+    /// Median completion with a router, in seconds.
+    pub(super) fn median(&self, marking: MarkingName) -> Option<f64> {
+        median(&self.arm(marking)?.completion_s)
+    }
+}
+
+impl TimerName {
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            TimerName::Picoquic => "RTO of picoquic in 2018",
+            TimerName::PicoquicProbe => "that RTO with a tail loss probe",
+            TimerName::Formula => "RTO by the paper's formula",
+            TimerName::ProbeTimeout => "PTO of RFC 9002, no plugin",
+            TimerName::TailLossProbe => "PTO with plugin tail-loss-probe",
+        }
+    }
+}
+
+impl MarkingName {
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            MarkingName::TailDrop => "tail drop, no ECN",
+            MarkingName::Plugin => "marks, plugin ecn",
+            MarkingName::Native => "marks, ECN of RFC 9000, no plugin",
+        }
+    }
+}

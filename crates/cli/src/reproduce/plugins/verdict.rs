@@ -1,0 +1,258 @@
+//! What came of the paper's claims.
+
+use super::data::{AckPaths, Caps, Downloads, MarkingName, Plugins, Requests, TimerName, median};
+
+/// A claim of the paper, and what came of it.
+pub(super) struct Finding {
+    /// The claim, with the place of it in the paper.
+    pub claim: &'static str,
+    /// The paper's figure.
+    pub paper: &'static str,
+    /// Ours.
+    pub ours: String,
+    pub judgement: &'static str,
+}
+
+impl Finding {
+    pub(super) fn sentence(&self) -> String {
+        format!(
+            "{}: {}. The paper: {}; here: {}.",
+            self.claim, self.judgement, self.paper, self.ours
+        )
+    }
+}
+
+/// Findings of the parts that were played.
+pub(super) fn findings(all: &Plugins) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(tail_loss_probe(&all.figure3));
+    findings.extend(against_today(&all.figure3));
+    findings.extend(downloads(&all.figure4));
+    findings.extend(all.figure5.iter().map(ack_paths));
+    findings.extend(all.figure6.as_ref().map(caps));
+    findings.extend(sizes(all));
+    findings
+}
+
+/// From the least to the largest, in a unit.
+fn range(values: &[f64], unit: &str) -> String {
+    let [low, high] = ends(values);
+    let (low, high) = (format!("{low:.1}"), format!("{high:.1}"));
+    if low == high { format!("{low} {unit}") } else { format!("{low} to {high} {unit}") }
+}
+
+fn ends(values: &[f64]) -> [f64; 2] {
+    let fold = |of: fn(f64, f64) -> f64| values.iter().copied().reduce(of).unwrap_or(f64::NAN);
+    [fold(f64::min), fold(f64::max)]
+}
+
+/// Medians of two timers, on each path.
+fn medians(all: &[Requests], one: TimerName, other: TimerName) -> [Vec<f64>; 2] {
+    [one, other].map(|timer| all.iter().filter_map(|path| path.median(timer)).collect())
+}
+
+/// How many of the paths have the second timer faster than the first, by a millisecond or more.
+fn judge(slower: &[f64], faster: &[f64]) -> &'static str {
+    let count = slower.iter().zip(faster).filter(|(slow, fast)| **fast + 1.0 <= **slow).count();
+    match count {
+        0 => "did not hold",
+        count if count == slower.len() => "held",
+        _ => "held on some paths",
+    }
+}
+
+fn tail_loss_probe(all: &[Requests]) -> Option<Finding> {
+    let [rto, probe] = medians(all, TimerName::Picoquic, TimerName::PicoquicProbe);
+    (!rto.is_empty()).then(|| Finding {
+        claim: "Figure 3: with a tail loss probe a lost request is answered sooner than with the RTO of the time",
+        paper: "30 ms against 50 ms to react",
+        ours: format!(
+            "answered after {} against {}, a round trip of 10 ms included",
+            range(&probe, "ms"),
+            range(&rto, "ms")
+        ),
+        judgement: judge(&rto, &probe),
+    })
+}
+
+fn against_today(all: &[Requests]) -> Option<Finding> {
+    let [today, probe] = medians(all, TimerName::ProbeTimeout, TimerName::TailLossProbe);
+    (!today.is_empty()).then(|| Finding {
+        claim: "Figure 3 with the probe timeout that QUIC has today: the plugin gains",
+        paper: "not there yet",
+        ours: format!("{} with the plugin, {} without", range(&probe, "ms"), range(&today, "ms")),
+        judgement: judge(&today, &probe),
+    })
+}
+
+fn downloads(all: &[Downloads]) -> Option<Finding> {
+    let of = |marking| -> Vec<f64> { all.iter().filter_map(|one| one.median(marking)).collect() };
+    let (dropped, marked) = (of(MarkingName::TailDrop), of(MarkingName::Plugin));
+    if dropped.is_empty() {
+        return None;
+    }
+    let sooner = dropped.iter().zip(&marked).filter(|(drop, mark)| **mark + 0.5 <= **drop).count();
+    let judgement = match sooner {
+        0 => "the time did not get shorter",
+        count if count == dropped.len() => "held",
+        _ => "held with one congestion control",
+    };
+    let each = all.iter().filter_map(|one| {
+        let (drop, mark) = (one.arm(MarkingName::TailDrop)?, one.arm(MarkingName::Plugin)?);
+        let lost = |lost: &[u64]| {
+            median(&lost.iter().map(|lost| *lost as f64).collect::<Vec<f64>>()).unwrap_or(0.0)
+        };
+        Some(format!(
+            "{}: {:.2} s with the plugin, {:.2} s without; {:.0} packets lost against {:.0}, {:.0} ms in the queue on \
+             average against {:.0} ms",
+            one.controller,
+            one.median(MarkingName::Plugin)?,
+            one.median(MarkingName::TailDrop)?,
+            lost(&mark.lost),
+            lost(&drop.lost),
+            median(&mark.waited_ms)?,
+            median(&drop.waited_ms)?,
+        ))
+    });
+    let ours: Vec<String> = each.collect();
+    Some(Finding {
+        claim: "Figure 4: the ECN plugin shortens a download of 5 MB by a second",
+        paper: "11.5 s without it, about one second less with it",
+        ours: ours.join("; "),
+        judgement,
+    })
+}
+
+fn ack_paths(one: &AckPaths) -> Finding {
+    let (same, first) = (&one.same.completion_s, &one.first.completion_s);
+    let sooner = same.iter().zip(first).filter(|(same, first)| **first < 0.95 * **same).count();
+    let bytes = |sent: &[[u64; 2]], path: usize| {
+        let all: Vec<f64> = sent.iter().map(|both| both[path] as f64 / 1e3).collect();
+        median(&all).unwrap_or(0.0)
+    };
+    Finding {
+        claim: if one.ack_frequency {
+            "Figure 5 with a server that asks for fewer acknowledgements, as QUIC does today: the plugin shortens the download"
+        } else {
+            "Figure 5: acknowledgements on the other path shorten a download over asymmetric paths"
+        },
+        paper: if one.ack_frequency {
+            "not there yet"
+        } else {
+            "6 to 10 s without it, significantly less with it"
+        },
+        ours: format!(
+            "{} with the plugin, {} without; the client sent {:.0} and {:.0} KB on the narrow way back",
+            range(first, "s"),
+            range(same, "s"),
+            bytes(&one.first.sent, 1),
+            bytes(&one.same.sent, 1),
+        ),
+        judgement: match sooner {
+            0 => "did not hold",
+            count if count == same.len() => "held",
+            _ => "held in some runs",
+        },
+    }
+}
+
+fn caps(one: &Caps) -> Finding {
+    let held = one.held();
+    let words: Vec<String> = (held.iter())
+        .map(|(cap, rate)| format!("{:.2} MB/s under {} MB/s", rate / 1e6, *cap as f64 / 1e6))
+        .collect();
+    // A path carries no more than its rate, whatever the cap.
+    let is_held = |(cap, rate): &(u64, f64)| {
+        let most = (*cap as f64).min(one.rate as f64 / 8.0);
+        *rate <= 1.05 * most && *rate >= 0.7 * most
+    };
+    let count = held.iter().filter(|one| is_held(one)).count();
+    Finding {
+        claim: "Figure 6: a client caps one of two paths of the server, and changes the cap while data flows",
+        paper: "caps of 3, 10 and 1 MB/s at 0, 3 and 6 s take effect",
+        ours: words.join(", "),
+        judgement: match count {
+            0 => "did not hold",
+            count if count == held.len() => "held",
+            _ => "held for some caps",
+        },
+    }
+}
+
+fn sizes(all: &Plugins) -> Option<Finding> {
+    let factor: Vec<f64> =
+        all.table2.iter().map(|one| one.object as f64 / 1e3 / one.paper_kb).collect();
+    (!factor.is_empty()).then(|| Finding {
+        claim: "Table 2: plugins are small, a few KB at most",
+        paper: "objects of 0.5 to 5.6 KB",
+        ours: {
+            let objects: Vec<f64> = all.table2.iter().map(|one| one.object as f64 / 1e3).collect();
+            format!("{}, {} times the paper's", range(&objects, "KB"), range(&factor, "").trim())
+        },
+        judgement: if all.table2.iter().all(|one| one.object < 10_000) {
+            "held"
+        } else {
+            "did not hold"
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::data::{DownloadArm, RequestArm};
+    use super::*;
+
+    fn requests(times: [f64; 4]) -> Vec<Requests> {
+        use TimerName::{Picoquic, PicoquicProbe, ProbeTimeout, TailLossProbe};
+        let timers = [Picoquic, PicoquicProbe, ProbeTimeout, TailLossProbe];
+        let arm = |(timer, time): (TimerName, f64)| RequestArm { timer, completion_ms: vec![time] };
+        let arms = timers.into_iter().zip(times).map(arm).collect();
+        vec![Requests { rtt_ms: 10, jitter_ms: 0, ack_delay_ms: 10, arms }]
+    }
+
+    #[test]
+    fn a_plugin_has_to_gain_a_millisecond() {
+        let all = Plugins { figure3: requests([60.0, 35.0, 36.0, 35.5]), ..Plugins::default() };
+        let judged: Vec<&str> = findings(&all).iter().map(|one| one.judgement).collect();
+        assert_eq!(judged, ["held", "did not hold"]);
+        let mut two = requests([60.0, 35.0, 45.0, 35.0]);
+        two.extend(requests([35.0, 35.0, 35.0, 35.0]));
+        let all = Plugins { figure3: two, ..Plugins::default() };
+        let all = findings(&all);
+        assert!(all.iter().all(|one| one.judgement == "held on some paths"));
+        assert!(all[0].sentence().contains("35.0 ms against 35.0 to 60.0 ms"), "{}", all[0].ours);
+    }
+
+    #[test]
+    fn a_cap_has_to_hold_and_not_to_starve() {
+        let judge = |rates: [f64; 3]| {
+            let rates = rates.into_iter().flat_map(|rate| vec![[1.0, rate]; 10]).collect();
+            let caps = vec![(0, 3_000_000), (1_000, 20_000_000), (2_000, 1_000_000)];
+            let one = Caps { rate: 80_000_000, rtt_ms: 50, caps, interval_ms: 100, rates };
+            super::caps(&one).judgement
+        };
+        assert_eq!(judge([2.9e6, 9.5e6, 0.95e6]), "held", "80 Mb/s are less than the second cap");
+        assert_eq!(judge([3.5e6, 9.5e6, 0.95e6]), "held for some caps");
+        assert_eq!(judge([0.1e6, 0.1e6, 0.1e6]), "did not hold");
+    }
+
+    #[test]
+    fn a_download_has_to_be_faster_by_half_a_second() {
+        let arm = |marking, time| DownloadArm {
+            marking,
+            completion_s: vec![time],
+            lost: vec![7],
+            waited_ms: vec![100.0],
+        };
+        let judge = |dropped: f64, marked: f64| {
+            let arms = vec![arm(MarkingName::TailDrop, dropped), arm(MarkingName::Plugin, marked)];
+            let (controller, rtt_ms) = ("CUBIC".to_owned(), vec![100]);
+            let one = Downloads { controller, bytes: 1, rate: 1, rtt_ms, arms };
+            let all = Plugins { figure4: vec![one], ..Plugins::default() };
+            findings(&all)[0].judgement
+        };
+        assert_eq!(judge(11.5, 10.5), "held");
+        assert_eq!(judge(11.5, 11.2), "the time did not get shorter");
+        assert!(findings(&Plugins::default()).is_empty());
+    }
+}

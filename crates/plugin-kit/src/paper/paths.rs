@@ -1,0 +1,227 @@
+//! Downloads over two paths: with acknowledgements on one of them (the paper's figure 5), and with a cap on one of them that
+//! the client has the server keep to (figure 6).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use equic_net::{Link, Queue};
+use equic_plugin::exchange::{Progress, Push};
+use equic_transport::{Direction, ReadOutcome, StreamError, StreamId, TransportConfig, WriteError};
+
+use super::PATIENCE;
+use crate::network::{End, Network};
+use crate::pair::{Pair, TrialError, key, policy};
+use crate::tree::Source;
+
+/// The most that waits to be sent or acknowledged, in bytes: more than both paths hold with their queues, or the paths would not
+/// be what limits a download.
+const WINDOW: u64 = 16 << 20;
+
+/// A plugin of the tree with settings, signed, as what is pushed.
+fn push(name: &str, settings: &[(&str, &str)]) -> Result<Arc<Push>, TrialError> {
+    let source = Source::find(name);
+    let source = source.ok_or_else(|| TrialError::of("the tree has no such plugin"))?;
+    let bundle = source.bundle_with(settings, Some(&key()?))?;
+    Ok(Arc::new(Push::new(&bundle).map_err(TrialError::of)?))
+}
+
+/// Two links with a path over each: path ID and link have the same number.
+fn two(
+    links: &[&Link; 2],
+    transport: TransportConfig,
+    seed: u64,
+    prepare: impl FnOnce(&mut Network) -> Result<(), TrialError>,
+) -> Result<Pair, TrialError> {
+    let mut transport = TransportConfig { max_paths: 2, ..transport };
+    let streams = &mut transport.streams;
+    streams.max_stream_window = WINDOW;
+    streams.max_connection_window = WINDOW;
+    streams.send_buffer = WINDOW;
+    streams.connection_send_buffer = WINDOW;
+    let mut pair = Pair::over(links, &transport, &policy()?, seed)?;
+    prepare(&mut pair.network)?;
+    pair.network.connect().map_err(TrialError::of)?;
+    pair.network.open_path(1).map_err(TrialError::of)?;
+    Ok(pair)
+}
+
+/// Path that the client acknowledges on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckPath {
+    /// Packets of each path are acknowledged on that path.
+    Same,
+    /// All are acknowledged on the first path, by the plugin `ack-path`, which the server pushes.
+    First,
+}
+
+impl AckPath {
+    /// Both of them.
+    pub const ALL: [AckPath; 2] = [AckPath::Same, AckPath::First];
+}
+
+/// A download over two paths that are asymmetric, each in its own way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Asymmetric {
+    /// Round-trip time of both paths.
+    pub rtt: Duration,
+    /// Rates of the two paths to the client, in bits a second.
+    pub down: [u64; 2],
+    /// Rates of the two paths to the server.
+    pub up: [u64; 2],
+    /// Whether the server asks for fewer acknowledgements where the window is large (draft-ietf-quic-ack-frequency).
+    pub ack_frequency: bool,
+}
+
+/// Downloads so many bytes, after the plugin runs. Returns the time that it takes, and the bytes that the client has sent
+/// meanwhile on each path. Queues have 100 ms towards the client, and a second towards the server.
+///
+/// # Errors
+/// The plugin does not run, or the download is not complete.
+pub fn asymmetric(
+    path: &Asymmetric,
+    acks: AckPath,
+    bytes: u64,
+    seed: u64,
+) -> Result<(Duration, [u64; 2]), TrialError> {
+    let link = Link { delay: path.rtt / 2, ..Link::default() };
+    let transport =
+        TransportConfig { ack_frequency: path.ack_frequency, ..TransportConfig::default() };
+    let mut pair = two(&[&link, &link], transport, seed, |network| {
+        for (at, (down, up)) in path.down.into_iter().zip(path.up).enumerate() {
+            let queue = |time| Queue::Time(Duration::from_millis(time));
+            network.set_rate(End::Server, at, down, queue(100)).map_err(TrialError::of)?;
+            network.set_rate(End::Client, at, up, queue(1_000)).map_err(TrialError::of)?;
+        }
+        Ok(())
+    })?;
+    if acks == AckPath::First {
+        pair.offer(End::Server, push("ack-path", &[("ACK_PATH", "0")])?, None)?;
+        settled(&mut pair, End::Client)?;
+    }
+    let before = [0, 1].map(|link| pair.network.carried(End::Client, link));
+    let took = pair.network.transfer(End::Server, bytes, PATIENCE).map_err(TrialError::of)?;
+    let sent = [0, 1].map(|link| pair.network.carried(End::Client, link) - before[link]);
+    none_failed(&mut pair)?;
+    Ok((took, sent))
+}
+
+/// Waits until the last plugin that was offered to an end runs there.
+fn settled(pair: &mut Pair, at: End) -> Result<(), TrialError> {
+    pair.settle()?;
+    let standing = pair.standings(at).pop();
+    if standing.as_ref().is_none_or(|one| one.progress != Progress::Active) {
+        return Err(TrialError::of(format!("the plugin does not run: {standing:?}")));
+    }
+    Ok(())
+}
+
+fn none_failed(pair: &mut Pair) -> Result<(), TrialError> {
+    for end in [End::Client, End::Server] {
+        if let Some((_, error)) = pair.network.failures(end).pop() {
+            return Err(TrialError::of(error));
+        }
+    }
+    Ok(())
+}
+
+/// A download over two paths that are alike, the second of which is capped: by `caps`, each from when the client pushes it,
+/// after the first byte, in the place of the one before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Capped {
+    /// Rate of each path, in bits a second.
+    pub rate: u64,
+    /// Round-trip time of each path.
+    pub rtt: Duration,
+    /// Caps, in bytes a second, with the time at which each is pushed.
+    pub caps: Vec<(Duration, u64)>,
+    /// Time for which it goes on.
+    pub length: Duration,
+    /// Interval of what is measured.
+    pub interval: Duration,
+}
+
+/// Downloads without end for a time. Returns for each interval the bytes of UDP payload that the server sent a second, by path.
+///
+/// # Errors
+/// A plugin is not built, or does not run at the end.
+pub fn capped(path: &Capped, seed: u64) -> Result<Vec<[f64; 2]>, TrialError> {
+    let link = Link {
+        rate: Some(path.rate),
+        delay: path.rtt / 2,
+        queue: Queue::Time(path.rtt),
+        overhead: 28,
+        ..Link::default()
+    };
+    let mut pair = two(&[&link, &link], TransportConfig::default(), seed, |_| Ok(()))?;
+    let begun = pair.network.elapsed();
+    let mut flow = Endless::default();
+    let (mut measured, mut caps) = (Vec::new(), path.caps.iter().peekable());
+    let mut before = [0, 1].map(|link| pair.network.carried(End::Server, link));
+    let mut at = Duration::ZERO;
+    while at < path.length {
+        while let Some((_, cap)) = caps.next_if(|(from, _)| *from <= at) {
+            let rate = cap.to_string();
+            let plugin = push("cap-path", &[("PATH", "1"), ("RATE", &rate)])?;
+            let last = pair.standings(End::Client).pop().and_then(|one| one.id);
+            pair.offer(End::Client, plugin, last)?;
+        }
+        at += path.interval;
+        let until = begun + at;
+        let done = |network: &mut Network| flow.go_on(network) || network.elapsed() >= until;
+        let why = "the interval does not end";
+        pair.network.run_until(2 * path.interval, why, done).map_err(TrialError::of)?;
+        if let Some(error) = flow.wrong.take() {
+            return Err(TrialError::of(error));
+        }
+        let now = [0, 1].map(|link| pair.network.carried(End::Server, link));
+        measured
+            .push([0, 1].map(|link: usize| {
+                (now[link] - before[link]) as f64 / path.interval.as_secs_f64()
+            }));
+        before = now;
+    }
+    none_failed(&mut pair)?;
+    if !path.caps.is_empty() {
+        settled(&mut pair, End::Server)?;
+    }
+    Ok(measured)
+}
+
+/// A stream from the server to the client that does not end.
+#[derive(Default)]
+struct Endless {
+    stream: Option<StreamId>,
+    incoming: Option<StreamId>,
+    wrong: Option<StreamError>,
+}
+
+impl Endless {
+    /// Writes and reads what there is room for and what has come; true: something is wrong.
+    fn go_on(&mut self, network: &mut Network) -> bool {
+        self.wrong = self.step(network).err();
+        self.wrong.is_some()
+    }
+
+    fn step(&mut self, network: &mut Network) -> Result<(), StreamError> {
+        let mut buffer = [0; 16_384];
+        if let Some(server) = network.connection(End::Server) {
+            self.stream = self.stream.or_else(|| server.open(Direction::Unidirectional));
+            if let Some(stream) = self.stream {
+                loop {
+                    match server.write(stream, &buffer) {
+                        Ok(count) if count > 0 => {}
+                        Ok(_) | Err(StreamError::Write(WriteError::Blocked)) => break,
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        if let Some(client) = network.connection(End::Client) {
+            self.incoming = self.incoming.or_else(|| client.accept(Direction::Unidirectional));
+            if let Some(stream) = self.incoming {
+                while let ReadOutcome::Bytes(_) = client.read(stream, &mut buffer)? {}
+            }
+        }
+        Ok(())
+    }
+}

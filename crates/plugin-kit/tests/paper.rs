@@ -1,0 +1,93 @@
+//! The plugin paper's experiments: what a lost request and a download take, from timers and queues that are known.
+
+use std::time::Duration;
+
+use equic_plugin_kit::paper::{
+    AckPath, Asymmetric, Capped, DownloadPath, Marking, RequestPath, Timer, asymmetric, capped,
+    download, lost_request,
+};
+use equic_transport::congestion::Algorithm;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn took(timer: Timer, jitter: Duration, seed: u64) -> Duration {
+    let path = RequestPath { rtt: 10 * MS, jitter, ack_delay: 10 * MS };
+    let push = timer.push().unwrap();
+    lost_request(push.as_ref(), &path, seed).unwrap()
+}
+
+/// A request is there a timeout and a round trip after it was sent first: the timeouts follow from their formulas.
+#[test]
+fn a_lost_request_is_sent_again_when_its_timer_says() {
+    let near = |timer, most: u32| {
+        let took = took(timer, Duration::ZERO, 3);
+        let most = most * MS;
+        assert!(took <= most && took + 2 * MS > most, "{timer:?}: {took:?}");
+    };
+    near(Timer::Picoquic, 50 + 10 + 1);
+    // 1.5 round trips and the delay of acknowledgements.
+    near(Timer::PicoquicProbe, 15 + 10 + 10 + 1);
+    // The variation has fallen to little on a path without any, and each timeout has a millisecond for it at least.
+    let usual = took(Timer::ProbeTimeout, Duration::ZERO, 3);
+    assert!(usual > 30 * MS && usual < 60 * MS, "{usual:?}");
+    let (formula, probe) =
+        (took(Timer::Formula, Duration::ZERO, 3), took(Timer::TailLossProbe, Duration::ZERO, 3));
+    assert!(formula < 60 * MS && probe <= usual.max(36 * MS), "{formula:?}, {probe:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_time_and_jitter_another() {
+    let first = took(Timer::Picoquic, 2 * MS, 1);
+    assert_eq!(took(Timer::Picoquic, 2 * MS, 1), first);
+    assert_ne!(took(Timer::Picoquic, 2 * MS, 2), first);
+}
+
+#[test]
+fn marks_keep_the_queue_short_and_packets_there() {
+    let path = DownloadPath { rate: 4_000_000, rtt: 100 * MS, controller: Algorithm::NewReno };
+    let run = |marking: Marking| {
+        let push = marking.push().unwrap();
+        download(marking, push.as_ref(), &path, 2_000_000, 1).unwrap()
+    };
+    let [dropped, plugin, native] = Marking::ALL.map(run);
+    assert!(dropped.lost > 0, "{dropped:?}");
+    for marked in [plugin, native] {
+        assert!(
+            marked.lost < dropped.lost && marked.waited < dropped.waited,
+            "{marked:?}, {dropped:?}"
+        );
+        // 2 MB at 4 Mb/s are four seconds.
+        assert!((4_000 * MS..8_000 * MS).contains(&marked.took), "{marked:?}");
+    }
+}
+
+#[test]
+fn acknowledgements_leave_the_narrow_way_back() {
+    let path = Asymmetric {
+        rtt: 40 * MS,
+        down: [1_000_000, 10_000_000],
+        up: [5_000_000, 100_000],
+        ack_frequency: false,
+    };
+    let [(same, usual), (first, moved)] =
+        AckPath::ALL.map(|acks| asymmetric(&path, acks, 1_000_000, 1).unwrap());
+    assert!(moved[0] > 10 * moved[1] && usual[1] > moved[1], "{usual:?}, {moved:?}");
+    assert!(first < same, "{first:?} with the plugin, {same:?} without");
+}
+
+/// The client has the server keep to a cap, and to another one from half of the time on.
+#[test]
+fn a_client_caps_one_path_of_the_server() {
+    let caps = vec![(Duration::ZERO, 300_000), (1_500 * MS, 100_000)];
+    let (rate, rtt, length, interval) = (8_000_000, 50 * MS, 3_000 * MS, 500 * MS);
+    let path = Capped { rate, rtt, caps, length, interval };
+    let rates = capped(&path, 1).unwrap();
+    assert_eq!(rates.len(), 6);
+    for (at, cap) in [(2, 300_000.0), (5, 100_000.0)] {
+        let [free, held] = rates[at];
+        assert!((0.6 * cap..1.1 * cap).contains(&held), "interval {at}: {rates:?}");
+        assert!(free > 700_000.0, "interval {at}: {rates:?}");
+    }
+    let free = capped(&Capped { caps: Vec::new(), ..path }, 1).unwrap();
+    assert!(free[5][1] > 700_000.0, "{free:?}");
+}
