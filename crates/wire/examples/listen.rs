@@ -17,7 +17,7 @@ fn describe(packet: &Result<Packet<'_>, PacketError>) -> String {
             let version = equic_wire::Version::from(long.version());
             let ids = format!("version {version}, to {dcid}, from {scid}, {bytes} bytes");
             match long.kind() {
-                LongKind::Initial { token } if token.is_empty() => format!("Initial, {ids}"),
+                LongKind::Initial { token: [] } => format!("Initial, {ids}"),
                 LongKind::Initial { token } => {
                     format!("Initial, {ids}, token of {} bytes", token.len())
                 }
