@@ -14,7 +14,7 @@
 #define PATHS 8
 
 static equic_u64 patience = DEADLINE * EQUIC_MILLISECOND;
-/* When all that waits must have come. */
+/* Time by which all data that waits is to have arrived. */
 static equic_u64 due;
 
 equic_u64 on_written(struct equic_application_wrote *call)

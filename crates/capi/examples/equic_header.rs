@@ -194,7 +194,7 @@ fn proof_header(folder: &Path) -> Result<Bindings, cbindgen::Error> {
         .generate()
 }
 
-/// What both headers have.
+/// Settings that both headers are generated with.
 fn config(top: &str, guard: &str) -> Config {
     let mut config = Config {
         language: Language::C,

@@ -22,7 +22,7 @@ const GROUPS: i32 =
 /// Most paths of a connection.
 const MOST: usize = 8;
 
-/// What `--path` names.
+/// Source of a connection's further paths: a value of `--path`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathFrom {
     /// Every interface.
@@ -111,12 +111,12 @@ impl Follower {
                 Err(error) => tracing::warn!(%error, "interfaces cannot be listed"),
             }
             self.listener.ready().await;
-            // What has changed is looked up.
+            // The message itself is not needed: addresses and routes are read anew.
             self.listener.hear(|_| {});
         }
     }
 
-    /// What there is now.
+    /// Addresses to have paths from, of those that the system has now.
     fn choose(&mut self, addresses: &[Address]) -> PathAddresses {
         let works: BTreeSet<IpAddr> =
             addresses.iter().filter(|one| one.works).map(|one| one.address).collect();

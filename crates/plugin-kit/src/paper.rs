@@ -256,7 +256,7 @@ pub struct DownloadPath {
     pub controller: Algorithm,
 }
 
-/// What a download was like.
+/// Figures of a download.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Download {
     /// Time until the client has read the last byte.

@@ -13,7 +13,7 @@ use crate::failure::{Done, Failure};
 
 #[derive(Serialize)]
 pub(super) struct Row {
-    /// How the path is chosen.
+    /// Name of the scheduler that chooses the path.
     scheduler: &'static str,
     /// Bytes that both ends carry in a second of CPU time over two paths, divided by those with the native scheduler; none:
     /// that is this one.

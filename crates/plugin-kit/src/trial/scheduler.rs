@@ -113,7 +113,7 @@ impl SchedulerArm {
     pub const ALL: [SchedulerArm; 4] =
         [SchedulerArm::Native, SchedulerArm::Nothing, SchedulerArm::OnDemand, SchedulerArm::Filled];
 
-    /// What it is, in words.
+    /// Name of the scheduler for tables.
     pub fn name(self) -> &'static str {
         match self {
             SchedulerArm::Native => "native",

@@ -30,7 +30,7 @@ pub struct PathStats {
 }
 
 impl PathStats {
-    /// What is known of a path.
+    /// Figures of a path at this moment.
     pub(super) fn of(path: &Path) -> PathStats {
         PathStats {
             rtt: path.rtt().smoothed(),

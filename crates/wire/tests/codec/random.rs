@@ -96,7 +96,7 @@ fn parameters() {
     hold(laws::transport_parameters, seed(), 100_000, &PARAMETERS.map(hex));
 }
 
-/// What must hold for any bytes.
+/// A property that holds for any bytes.
 type Law = fn(&[u8]);
 
 /// Plays the inputs that the fuzz targets start from.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Results of the parts that were played; those of others are empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Plugins {
-    /// Whether it is the small experiment.
+    /// True of the small experiment (`--quick`).
     pub quick: bool,
     /// Requests whose packet is lost, by path.
     pub figure3: Vec<Requests>,
@@ -92,7 +92,7 @@ pub(super) struct AckPaths {
     /// Rates to the client and to the server by path, in bits a second.
     pub down: [u64; 2],
     pub up: [u64; 2],
-    /// Whether the server asks for fewer acknowledgements.
+    /// True if the server asks for fewer acknowledgements (ACK_FREQUENCY).
     pub ack_frequency: bool,
     /// Round-trip time of both paths, of each run.
     pub rtt_ms: Vec<u64>,

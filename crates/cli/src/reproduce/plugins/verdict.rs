@@ -1,4 +1,4 @@
-//! What came of the paper's claims.
+//! The paper's claims, each with a judgement from the data.
 
 use super::data::{AckPaths, Caps, Downloads, MarkingName, Plugins, Requests, TimerName, median};
 

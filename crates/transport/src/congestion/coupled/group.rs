@@ -16,7 +16,7 @@ const PLACES: usize = 8;
 /// would slow the others down.
 const IDLE_ROUNDS: u32 = 3;
 
-/// How a path fares.
+/// Figures of one path of the group, from which the others' increase follows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Figures {
     /// Congestion window in bytes.

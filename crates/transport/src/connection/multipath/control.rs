@@ -38,7 +38,7 @@ pub struct PathInfo {
     pub validated: bool,
     /// What this end wishes to be done with the path ([`Connection::set_path_status`]).
     pub status: PathStatus,
-    /// What the peer wishes.
+    /// Status that the peer has given the path: available or backup.
     pub peer_status: PathStatus,
     /// Bytes of datagrams sent between these addresses, without the headers of UDP and IP.
     pub bytes_sent: u64,

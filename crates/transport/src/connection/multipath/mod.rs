@@ -68,7 +68,7 @@ struct Record {
     wish: Option<(PathStatus, u64)>,
     /// The wish is to be sent.
     wish_due: bool,
-    /// What the peer wishes us to do.
+    /// Status that the peer last asked for, with the sequence number of its frame.
     peer_wish: Option<(PathStatus, u64)>,
     abandon: Option<Abandon>,
     /// What it costs to use the path, as the application says; 0: nothing.
@@ -91,7 +91,7 @@ impl Record {
     }
 }
 
-/// What became of a path ID.
+/// State of a path ID, from its first use to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PathState {
     /// Nothing was sent with it yet.
@@ -129,7 +129,7 @@ pub(super) struct Multipath {
     last: Option<PathKey>,
     /// What paths are to carry as others have, for [`Scheduler::Redundant`].
     copies: Vec<copies::Copies>,
-    /// What hooks have chosen amiss.
+    /// Choices of hooks that could not be followed.
     watch: choice::Watch,
 }
 

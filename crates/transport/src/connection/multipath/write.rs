@@ -118,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// Whether all had room.
+    /// Returns true if all of them had room.
     fn write_new_ids(
         &mut self,
         path_id: PathId,

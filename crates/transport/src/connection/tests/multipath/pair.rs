@@ -306,7 +306,7 @@ impl Pair {
         }
     }
 
-    /// What was held back arrives now.
+    /// Delivers the datagrams that were held back.
     pub(super) fn let_go(&mut self) -> usize {
         self.held = None;
         let packets = std::mem::take(&mut self.held_back);
