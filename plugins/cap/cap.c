@@ -15,13 +15,15 @@ static equic_u64 least(equic_u64 a, equic_u64 b)
 
 equic_u64 window(struct equic_congestion_window *call)
 {
-	call->out.bytes = least(equic_get_of(EQUIC_CONTROLLER_WINDOW, call->in.path), most_in_flight);
+	call->out.bytes =
+		least(equic_get_of(EQUIC_CONTROLLER_WINDOW, call->in.path), most_in_flight);
 	return EQUIC_DONE;
 }
 
 equic_u64 rate(struct equic_pacing_rate *call)
 {
-	call->out.rate = least(equic_get_of(EQUIC_CONTROLLER_PACING_RATE, call->in.path), most_a_second);
+	call->out.rate =
+		least(equic_get_of(EQUIC_CONTROLLER_PACING_RATE, call->in.path), most_a_second);
 	return EQUIC_DONE;
 }
 

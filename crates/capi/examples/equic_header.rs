@@ -187,6 +187,8 @@ fn proof_header(folder: &Path) -> Result<Bindings, cbindgen::Error> {
     let mut config =
         Config { includes: vec!["equic.h".to_owned()], ..config(TOP_OF_PROOF, "EQUIC_PROOF_H") };
     config.export.include = vec!["equic_clock".to_owned()];
+    // As in the other header: cgo takes the two for different types.
+    config.export.rename.insert("equic_error".to_owned(), "enum equic_error".to_owned());
     PROOF
         .iter()
         .fold(Builder::new(), |builder, source| builder.with_src(folder.join(source)))

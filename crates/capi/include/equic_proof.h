@@ -90,16 +90,16 @@ extern "C" {
 /**
  * Makes a ring with one key, by a clock (enum equic_clock), for whoever makes Retry packets: a gateway has its own, and hands it out.
  */
-equic_error equic_ring_generate(int clock,
-                                struct equic_ring **ring);
+enum equic_error equic_ring_generate(int clock,
+                                     struct equic_ring **ring);
 
 /**
  * Reads a ring of 128 bytes that a gateway handed out (docs/retry.md s.2). EQUIC_ERROR_INVALID_ARGUMENT if
  * it is none.
  */
-equic_error equic_ring_read(const uint8_t *bytes,
-                            size_t length,
-                            struct equic_ring **ring);
+enum equic_error equic_ring_read(const uint8_t *bytes,
+                                 size_t length,
+                                 struct equic_ring **ring);
 
 /**
  * The key ring of a gateway that was joined with EQUIC_TOKEN_KEYS_TAKE or _TAKE_FOR_IDS, or that this process
@@ -110,13 +110,13 @@ equic_error equic_ring_read(const uint8_t *bytes,
  * EQUIC_ERROR_NOT_FOUND if the gateway was joined without asking for its ring, or has not given it: it is for
  * users who may serve all services. On failure *ring is NULL.
  */
-equic_error equic_gateway_ring(const equic_gateway *gateway,
-                               struct equic_ring **ring);
+enum equic_error equic_gateway_ring(const equic_gateway *gateway,
+                                    struct equic_ring **ring);
 
 /**
  * Writes a ring as 128 bytes, as it is now, for others to read. They are a secret.
  */
-equic_error equic_ring_write(const struct equic_ring *ring, uint8_t *bytes, size_t length);
+enum equic_error equic_ring_write(const struct equic_ring *ring, uint8_t *bytes, size_t length);
 
 /**
  * Releases a ring and overwrites its keys. NULL is ignored.
@@ -133,36 +133,36 @@ void equic_ring_free(struct equic_ring *ring);
  * EQUIC_ERROR_NOT_FOUND: so it is, and the gateway that this process has moved on to keeps its ring to itself.
  * A packet without a token is not to be checked: the gateway did not ask its client for one.
  */
-equic_error equic_retry_verify(const struct equic_ring *ring,
-                               const struct sockaddr *client,
-                               socklen_t client_len,
-                               const uint8_t *dcid,
-                               size_t dcid_len,
-                               const uint8_t *token,
-                               size_t token_len,
-                               struct equic_retry_proof *proof);
+enum equic_error equic_retry_verify(const struct equic_ring *ring,
+                                    const struct sockaddr *client,
+                                    socklen_t client_len,
+                                    const uint8_t *dcid,
+                                    size_t dcid_len,
+                                    const uint8_t *token,
+                                    size_t token_len,
+                                    struct equic_retry_proof *proof);
 
 /**
  * Makes the token of a Retry packet, of 80 bytes, for a server that sends Retry packets itself:
  * `original_dcid` is that of the client's packet, `retry_scid` the Source Connection ID of the answer.
  */
-equic_error equic_retry_seal(const struct equic_ring *ring,
-                             const struct sockaddr *client,
-                             socklen_t client_len,
-                             const uint8_t *original_dcid,
-                             size_t original_dcid_len,
-                             const uint8_t *retry_scid,
-                             size_t retry_scid_len,
-                             uint8_t *token,
-                             size_t token_room);
+enum equic_error equic_retry_seal(const struct equic_ring *ring,
+                                  const struct sockaddr *client,
+                                  socklen_t client_len,
+                                  const uint8_t *original_dcid,
+                                  size_t original_dcid_len,
+                                  const uint8_t *retry_scid,
+                                  size_t retry_scid_len,
+                                  uint8_t *token,
+                                  size_t token_room);
 
 /**
  * The place of this process among those that feed the gateway, from 0 on: the first byte of the server ID in its
  * connection IDs (`equic_gateway_ids`). The next gateway that is joined may give another. EQUIC_ERROR_NOT_FOUND while
  * it has none.
  */
-equic_error equic_gateway_slot(const equic_gateway *gateway,
-                               uint32_t *slot);
+enum equic_error equic_gateway_slot(const equic_gateway *gateway,
+                                    uint32_t *slot);
 
 /**
  * What makes connection IDs for a service with check_ids, of EQUIC_ID_LENGTH bytes. The gateway was joined with
@@ -177,40 +177,40 @@ equic_error equic_gateway_slot(const equic_gateway *gateway,
  * EQUIC_ERROR_NOT_FOUND as with `equic_gateway_ring`. After `equic_gateway_close` the handle gives
  * EQUIC_ERROR_CLOSED, and is still to be released with `equic_ids_free`. On failure *ids is NULL.
  */
-equic_error equic_gateway_ids(const equic_gateway *gateway,
-                              uint8_t instance,
-                              struct equic_ids **ids);
+enum equic_error equic_gateway_ids(const equic_gateway *gateway,
+                                   uint8_t instance,
+                                   struct equic_ids **ids);
 
 /**
  * Makes a generator of connection IDs of `length` bytes, 8 to 20, that say `server_id`, 0 to 8 bytes. At least
  * eight bytes are for what else is in an ID. It takes a copy of the ring. What a gateway can check is made by
  * `equic_gateway_ids`.
  */
-equic_error equic_ids_new(const struct equic_ring *ring,
-                          size_t length,
-                          const uint8_t *server_id,
-                          size_t server_id_len,
-                          struct equic_ids **ids);
+enum equic_error equic_ids_new(const struct equic_ring *ring,
+                               size_t length,
+                               const uint8_t *server_id,
+                               size_t server_id_len,
+                               struct equic_ids **ids);
 
 /**
  * Writes a connection ID that was not given out before. `length` has to be that of `equic_ids_new`, or
  * EQUIC_ID_LENGTH for those of `equic_gateway_ids`.
  */
-equic_error equic_ids_generate(const struct equic_ids *ids,
-                               uint8_t *id,
-                               size_t length);
+enum equic_error equic_ids_generate(const struct equic_ids *ids,
+                                    uint8_t *id,
+                                    size_t length);
 
 /**
  * Checks that a server of this service made a connection ID: EQUIC_OK, EQUIC_ERROR_PROOF_MALFORMED,
  * EQUIC_ERROR_PROOF_UNKNOWN_KEY (from before a restart, or too old) or EQUIC_ERROR_PROOF_FORGED.
  */
-equic_error equic_ids_check(const struct equic_ids *ids, const uint8_t *id, size_t length);
+enum equic_error equic_ids_check(const struct equic_ids *ids, const uint8_t *id, size_t length);
 
 /**
  * Takes a ring whose keys were rotated: IDs are made with its current key from now on. For those of
  * `equic_ids_new`: others follow their gateway.
  */
-equic_error equic_ids_set_ring(const struct equic_ids *ids, const struct equic_ring *ring);
+enum equic_error equic_ids_set_ring(const struct equic_ids *ids, const struct equic_ring *ring);
 
 /**
  * Releases a generator. NULL is ignored.
