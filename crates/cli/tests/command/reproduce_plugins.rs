@@ -41,7 +41,8 @@ fn the_small_experiment_is_played_stored_and_drawn_again() {
     }
     let sent = |one: &serde_json::Value, arm: &str| one[arm]["sent"][0][1].as_u64().unwrap();
     let first = &data["figure5"][0];
-    assert!(10 * sent(first, "first") < sent(first, "same"), "{first}");
+    // What is left there opens and checks the path.
+    assert!(4 * sent(first, "first") < sent(first, "same"), "{first}");
     let rates = data["figure6"]["rates"].as_array().unwrap();
     let last = rates.last().unwrap()[1].as_f64().unwrap();
     assert!((20_000.0..55_000.0).contains(&last), "the last cap is 50,000 bytes a second: {last}");
