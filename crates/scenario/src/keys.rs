@@ -143,6 +143,8 @@ section! { QUIC, "`[flow.quic]`" {
     "early_data": "true, false", "false", "with `resumption`: it sends early data (0-RTT)";
     "paths": "1, 2", "1", "paths of each connection (RFC 10069); 2 in the topology `two-path`, a path over each of its links";
     "scheduler": "`lowest-rtt`, `round-robin`, `redundant`, `backup`", "`lowest-rtt`", "with `paths`: the path of a packet";
+    "client_plugins": "list of files", "none", "plugins of the client (bundles that `equic plugin build` makes), from beside the scenario";
+    "server_plugins": "list of files", "none", "plugins of the server";
 }}
 
 section! { TCP, "`[flow.tcp]`" {

@@ -1,5 +1,6 @@
 //! The description as types, after it was read and checked.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use equic_sim::{Application, Direction, IpVersion, OnOffConfig, ShortFlowsConfig};
@@ -212,6 +213,19 @@ pub struct QuicOptions {
     pub paths: usize,
     /// Way to divide what is sent among them.
     pub scheduler: Scheduler,
+    /// Plugins of the client.
+    pub client_plugins: Vec<PluginFile>,
+    /// Plugins of the server.
+    pub server_plugins: Vec<PluginFile>,
+}
+
+/// A plugin, as it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PluginFile {
+    /// Name of its file, as the description has it.
+    pub name: String,
+    /// Content of its file: a bundle (docs/plugins.md).
+    pub bundle: Arc<[u8]>,
 }
 
 /// Way to divide what is sent among several paths.

@@ -242,6 +242,8 @@ fn every_key_of_the_list_is_known() {
         [flow.quic]
         paths = 2
         scheduler = "backup"
+        client_plugins = []
+        server_plugins = []
     "#;
     for text in [ALL, graph, two] {
         Scenario::parse(text).unwrap_or_else(|error| panic!("{error}"));

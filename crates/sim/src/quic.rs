@@ -8,6 +8,7 @@
 
 mod channel;
 mod end;
+mod hooks;
 mod paths;
 mod resume;
 #[cfg(feature = "tls")]
@@ -16,7 +17,7 @@ mod tls;
 use std::sync::Arc;
 
 use equic_transport::{
-    Connection, Direction, Event, ReadOutcome, StartError, Stats, StreamEvent, StreamId, VarInt,
+    Direction, Event, ReadOutcome, StartError, Stats, StreamEvent, StreamId, VarInt,
 };
 
 use crate::agent::{Agent, Datagram, Status, Transmit};
@@ -29,13 +30,15 @@ use crate::topology::{NodeId, TopologyError};
 
 use channel::QuicChannel;
 use end::{QuicEnd, timestamp};
+use hooks::Additions;
 use paths::Paths;
 
 pub use crate::app::Party;
 pub use crate::transfer::{BulkIds, Outcome, SenderState};
 pub use equic_transport::congestion::{Algorithm, ControllerFactory};
 pub use equic_transport::qlog::{Event as QlogEvent, FileHeader, JsonSeq, QlogSink};
-pub use equic_transport::{Scheduler, TransportConfig};
+pub use equic_transport::{Connection, Scheduler, TransportConfig, operation};
+pub use hooks::{Hooks, HooksOfEnds};
 pub use paths::PathState;
 
 /// Bytes that are read at a time: after most datagrams one packet's are there, and a large buffer would be cleared each time.
@@ -56,6 +59,8 @@ pub struct Bulk {
     pub resumption: Resumption,
     /// Logs of both ends, if any; they change nothing about the run.
     pub logs: Option<Logs>,
+    /// Hooks of both ends, if any.
+    pub hooks: HooksOfEnds,
 }
 
 /// Protection of the packets of a connection.
@@ -115,6 +120,7 @@ impl Bulk {
             protection: Protection::None,
             resumption: Resumption::None,
             logs: None,
+            hooks: HooksOfEnds::default(),
         }
     }
 
@@ -186,7 +192,7 @@ fn pair(
     (client, server): (NodeId, NodeId),
     transport: &TransportConfig,
     (protection, resumption): (Protection, Resumption),
-    logs: Option<&Logs>,
+    (logs, hooks): (Option<&Logs>, &HooksOfEnds),
 ) -> Result<Pair, QuicError> {
     let (from, to) = (run.address(client)?, run.address(server)?);
     let (there, back) = (run.flow(from, to)?, run.flow(to, from)?);
@@ -198,9 +204,12 @@ fn pair(
     }
     let [ours, theirs] = resume::configs(transport, protection, resumption)?;
     let (own, seed, paths) = ((from, to), run.agent_seed(from), Paths::of_client(count));
-    let client = QuicEnd::new(ours, own, there, seed, logs.cloned(), several.then_some(paths));
+    let of = |hooks: &Option<Hooks>| Additions { logs: logs.cloned(), hooks: hooks.clone() };
+    let paths = several.then_some(paths);
+    let client = QuicEnd::new(ours, own, there, seed, of(&hooks.client), paths);
     let (own, seed, paths) = ((to, from), run.agent_seed(to), Paths::default());
-    let server = QuicEnd::new(theirs, own, back, seed, logs.cloned(), several.then_some(paths));
+    let paths = several.then_some(paths);
+    let server = QuicEnd::new(theirs, own, back, seed, of(&hooks.server), paths);
     Ok(Pair { client, server, from, to })
 }
 
@@ -221,7 +230,7 @@ pub fn bulk(
         (client, server),
         &bulk.transport,
         (bulk.protection, bulk.resumption),
-        bulk.logs.as_ref(),
+        (bulk.logs.as_ref(), &bulk.hooks),
     )?;
     let (there, back) = (client.flow, server.flow);
     let sender = BulkSender {
@@ -252,6 +261,8 @@ pub struct Carrier {
     pub resumption: Resumption,
     /// Logs of both ends, if any; they change nothing about the run.
     pub logs: Option<Logs>,
+    /// Hooks of both ends, if any.
+    pub hooks: HooksOfEnds,
 }
 
 /// Puts both ends of a connection with an application on their nodes. They are of the type [`Party`].
@@ -273,7 +284,7 @@ pub fn attach(
         (client, server),
         &transport,
         (carrier.protection, carrier.resumption),
-        carrier.logs.as_ref(),
+        (carrier.logs.as_ref(), &carrier.hooks),
     )?;
     let (up, down) = (client.flow, server.flow);
     let (client, server) =
@@ -307,6 +318,11 @@ impl BulkSender {
         self.end.paths()
     }
 
+    /// Reason for which a hook of the client was taken off; none: all are as they were attached.
+    pub fn failed_hook(&self) -> Option<&str> {
+        self.end.failed_hook()
+    }
+
     /// Reason for which its connection failed, if it did: the server may never have heard of it.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
@@ -314,10 +330,10 @@ impl BulkSender {
 
     /// Reads what happened and writes what there is room for.
     fn work(&mut self, now: Time) {
-        let Some((connection, paths)) = self.end.parts() else { return };
+        let Some((connection, listeners)) = self.end.parts() else { return };
         let mut done = false;
         while let Some(event) = connection.poll_event() {
-            QuicEnd::on_event(paths, &event);
+            listeners.on_event(&event);
             match event {
                 Event::Stream(StreamEvent::Finished(_)) => done = true,
                 Event::Closed(reason) if !self.delivered => {
@@ -397,9 +413,15 @@ impl BulkReceiver {
         self.end.stats()
     }
 
+    /// Reason for which a hook of the server was taken off; none: all are as they were attached.
+    pub fn failed_hook(&self) -> Option<&str> {
+        self.end.failed_hook()
+    }
+
     fn work(&mut self, now: Time) {
-        let Some(connection) = &mut self.end.connection else { return };
+        let Some((connection, listeners)) = self.end.parts() else { return };
         while let Some(event) = connection.poll_event() {
+            listeners.on_event(&event);
             if let Event::Closed(reason) = event
                 && self.outcome.completed.is_none()
             {

@@ -43,7 +43,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("equic-tcp", &["equic-transport"]),
     ("equic-sim", &["equic-wire", "equic-transport", "equic-net", "equic-tcp"]),
-    ("equic-scenario", &["equic-report", "equic-sim", "equic-transport"]),
+    (
+        "equic-scenario",
+        &["equic-plugin", "equic-plugin-kit", "equic-report", "equic-sim", "equic-transport"],
+    ),
     (
         "equic-cli",
         &[

@@ -3,11 +3,12 @@
 //! A run is one thread's, and the same from the same scenario and seed in any process; so results do not depend on
 //! how many threads there are.
 //!
-//! * `stage.rs`: the simulation with everybody in it; `transport.rs`: connections of either protocol; `memory.rs`:
-//!   what a run takes;
+//! * `stage.rs`: the simulation with everybody in it; `transport.rs`: connections of either protocol; `plugins.rs`: plugins
+//!   of their ends; `memory.rs`: what a run takes;
 //! * `series.rs`: time series of a run. Results are in `crate::results`.
 
 mod memory;
+mod plugins;
 mod series;
 mod stage;
 mod transport;

@@ -6,7 +6,7 @@ use equic_sim::{Application, FlowId, PortId, PortStats, Simulation, Time};
 
 use super::series::{FlowPoint, PathPoint, PlayingPoint, PortPoint, Series, UnitPoint};
 use super::transport::{self, BulkIds};
-use super::{MakeLogs, Part};
+use super::{MakeLogs, Part, plugins};
 use crate::build::Place;
 use crate::model::{Flow, Scenario};
 use crate::results::{ApplicationOutcome, FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
@@ -47,10 +47,12 @@ impl<'a> Stage<'a> {
             if matches!(part, Part::Flow(only) if only != index) {
                 continue;
             }
+            let hooks = plugins::hooks(&flow.quic)?;
             for (copy, ends) in ends.iter().enumerate() {
                 let start = flow.start + flow.stagger * copy as u32;
                 let logs = logs.map(|logs| logs(&flow.name, copy + 1));
-                let ids = transport::attach(&mut run, flow, &place, *ends, start, logs)?;
+                let additions = (logs, hooks.clone());
+                let ids = transport::attach(&mut run, flow, &place, *ends, start, additions)?;
                 connections.push(Connection { flow, copy: copy + 1, start, ids });
             }
         }
@@ -189,7 +191,7 @@ impl<'a> Stage<'a> {
             dropped: packets.dropped,
             lost: packets.lost,
             marked: packets.marked,
-            failure: outcome.failure,
+            failure: outcome.failure.or_else(|| transport::failed_hook(&self.run, flow, *ids)),
             application: self.application(connection),
         }
     }

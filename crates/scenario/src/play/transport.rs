@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use equic_sim::quic::{
-    Bulk, BulkReceiver, BulkSender, Carrier, Logs, Party, PathState, Resumption,
+    Bulk, BulkReceiver, BulkSender, Carrier, HooksOfEnds, Logs, Party, PathState, Resumption,
 };
 use equic_sim::tcp::{TcpBulk, TcpBulkReceiver, TcpBulkSender, TcpCarrier, TcpConfig, TlsConfig};
 use equic_sim::{NodeId, Report, Simulation, Time};
@@ -23,7 +23,7 @@ pub(super) fn attach(
     place: &Place,
     (from, to): (NodeId, NodeId),
     start: Duration,
-    logs: Option<Logs>,
+    (logs, hooks): (Option<Logs>, HooksOfEnds),
 ) -> Result<BulkIds, String> {
     let bytes = flow.size.unwrap_or(WITHOUT_END);
     let start = Time::START + start;
@@ -41,11 +41,12 @@ pub(super) fn attach(
             };
             let made = match &flow.application {
                 None => {
-                    let bulk = Bulk { bytes, start, transport, protection, resumption, logs };
+                    let bulk =
+                        Bulk { bytes, start, transport, protection, resumption, logs, hooks };
                     equic_sim::quic::bulk(run, from, to, &bulk)
                 }
                 Some(application) => {
-                    let carrier = Carrier { start, transport, protection, resumption, logs };
+                    let carrier = Carrier { start, transport, protection, resumption, logs, hooks };
                     equic_sim::quic::attach(run, from, to, application, &carrier)
                 }
             };
@@ -85,6 +86,21 @@ pub(super) fn outcome(run: &Simulation, flow: &Flow, ids: BulkIds) -> Outcome {
         outcome.failure = sender.and_then(BulkSender::failure).map(str::to_owned);
     }
     outcome
+}
+
+/// Reason for which a hook of either end was taken off; none: all are as they were attached.
+pub(super) fn failed_hook(run: &Simulation, flow: &Flow, ids: BulkIds) -> Option<String> {
+    if flow.protocol == Protocol::Tcp {
+        return None;
+    }
+    let failed = |end: Option<&str>| end.map(str::to_owned);
+    if flow.application.is_some() {
+        let of = |end| failed(run.agent::<Party>(end).and_then(Party::failed_hook));
+        return of(ids.sender).or_else(|| of(ids.receiver));
+    }
+    let sender = run.agent::<BulkSender>(ids.sender).and_then(BulkSender::failed_hook);
+    let receiver = run.agent::<BulkReceiver>(ids.receiver).and_then(BulkReceiver::failed_hook);
+    failed(sender.or(receiver))
 }
 
 /// State of the end that sends most of it.

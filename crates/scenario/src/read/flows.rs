@@ -6,15 +6,18 @@ use std::time::Duration;
 use equic_sim::{Ecn, OnOffConfig, Period, ShortFlowsConfig, SizeDistribution, Time};
 
 use super::applications::application;
-use super::table::{Reader, Table, boolean, bytes, duration, name, number, rate, within};
+use super::table::{Reader, Table, boolean, bytes, duration, name, names, number, rate, within};
 use crate::keys::{FLOW, QUIC, TCP, TLS, TRAFFIC};
 use crate::model::{
-    Controller, Flow, Protection, Protocol, QuicOptions, Route, Scheduler, TcpOptions, Tls,
-    TlsVersion, Traffic, TrafficKind,
+    Controller, Flow, PluginFile, Protection, Protocol, QuicOptions, Route, Scheduler, TcpOptions,
+    Tls, TlsVersion, Traffic, TrafficKind,
 };
 
 /// The most connections of one scenario.
 pub(crate) const MAX_FLOWS: usize = 100_000;
+
+/// The most plugins of one end of a connection.
+const MAX_PLUGINS: usize = 16;
 
 const CONTROLLERS: [(&str, Controller); 9] = [
     ("newreno", Controller::NewReno),
@@ -128,6 +131,8 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
         early_data: false,
         paths: 1,
         scheduler: Scheduler::default(),
+        client_plugins: Vec::new(),
+        server_plugins: Vec::new(),
     };
     let Some(table) = table.inner(reader, "quic", &QUIC) else { return usual };
     let initial_window = table.read(reader, "initial_window", bytes);
@@ -157,7 +162,28 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
         early_data,
         paths: paths as usize,
         scheduler: scheduler.unwrap_or_default(),
+        client_plugins: plugins(reader, &table, "client_plugins"),
+        server_plugins: plugins(reader, &table, "server_plugins"),
     }
+}
+
+/// The plugins of one end.
+fn plugins(reader: &mut Reader, table: &Table<'_, '_>, key: &'static str) -> Vec<PluginFile> {
+    let mut plugins = Vec::new();
+    for name in table.read(reader, key, names).unwrap_or_default() {
+        match reader.bundle(&name) {
+            Ok(bundle) => plugins.push(PluginFile { name, bundle }),
+            Err(message) => table.complain(reader, key, message),
+        }
+    }
+    if plugins.len() > MAX_PLUGINS {
+        table.complain(
+            reader,
+            key,
+            format!("an end of a connection has at most {MAX_PLUGINS} plugins"),
+        );
+    }
+    plugins
 }
 
 fn tcp(reader: &mut Reader, table: &Table<'_, '_>) -> TcpOptions {

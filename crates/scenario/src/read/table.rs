@@ -40,6 +40,11 @@ impl Reader {
         self.traces.borrow_mut().find(name)
     }
 
+    /// The content of the plugin of this name, or what is wrong with it.
+    pub(crate) fn bundle(&self, name: &str) -> Result<Arc<[u8]>, String> {
+        self.traces.borrow_mut().bundle(name)
+    }
+
     /// Notes what is wrong with a key, and in the line of this offset.
     pub(crate) fn complain(&mut self, offset: usize, key: &str, message: impl Into<String>) {
         let line = self.lines.partition_point(|begin| *begin <= offset);

@@ -1,4 +1,4 @@
-//! Traces that a description names: each is read once, from beside the description or from what was kept of it.
+//! Traces and plugins that a description names: each is read once, from beside the description or from what was kept of it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +11,10 @@ use equic_sim::{MAX_TRACE_TEXT, Trace};
 /// The most traces of one description, whose text together has at most [`MAX_TRACE_TEXT`] bytes.
 const MOST: usize = 1_000;
 
-/// Texts of traces by the names that a description has for them.
+/// The most bytes of a plugin.
+const MOST_OF_PLUGIN: usize = 2 << 20;
+
+/// Texts of traces, and of plugins in hexadecimal, by the names that a description has for them.
 pub type TraceTexts = BTreeMap<String, String>;
 
 /// The place that traces are read from.
@@ -22,10 +25,11 @@ enum Source {
     Kept(TraceTexts),
 }
 
-/// Traces of one description.
+/// Traces and plugins of one description.
 pub(crate) struct Traces {
     source: Source,
     read: BTreeMap<String, Result<Arc<Trace>, String>>,
+    bundles: BTreeMap<String, Result<Arc<[u8]>, String>>,
     texts: TraceTexts,
     /// Bytes of all texts.
     bytes: usize,
@@ -43,7 +47,13 @@ impl Traces {
     }
 
     fn new(source: Source) -> Traces {
-        Traces { source, read: BTreeMap::new(), texts: TraceTexts::new(), bytes: 0 }
+        Traces {
+            source,
+            read: BTreeMap::new(),
+            bundles: BTreeMap::new(),
+            texts: TraceTexts::new(),
+            bytes: 0,
+        }
     }
 
     /// Texts of the traces that were read, by name.
@@ -62,6 +72,36 @@ impl Traces {
         let read = self.load(name);
         self.read.insert(name.to_owned(), read.clone());
         read
+    }
+
+    /// The content of the plugin of this name, or what is wrong with it.
+    pub(crate) fn bundle(&mut self, name: &str) -> Result<Arc<[u8]>, String> {
+        if let Some(read) = self.bundles.get(name) {
+            return read.clone();
+        }
+        if self.bundles.len() == MOST {
+            return Err(format!("a description has at most {MOST} plugins"));
+        }
+        let read = self.load_bundle(name);
+        self.bundles.insert(name.to_owned(), read.clone());
+        read
+    }
+
+    fn load_bundle(&mut self, name: &str) -> Result<Arc<[u8]>, String> {
+        let bundle = match &self.source {
+            Source::Folder(folder) => text_of(&folder.join(name), MOST_OF_PLUGIN)?,
+            Source::Kept(texts) => {
+                let kept = texts.get(name).and_then(|kept| from_hex(kept));
+                kept.ok_or_else(|| "this plugin was not kept".to_owned())?
+            }
+        };
+        if bundle.len() > MOST_OF_PLUGIN {
+            return Err(format!("a plugin has at most {MOST_OF_PLUGIN} bytes"));
+        }
+        if self.texts.insert(name.to_owned(), to_hex(&bundle)).is_some() {
+            return Err("this file is a trace".to_owned());
+        }
+        Ok(bundle.into())
     }
 
     fn load(&mut self, name: &str) -> Result<Arc<Trace>, String> {
@@ -83,6 +123,18 @@ impl Traces {
         self.texts.insert(name.to_owned(), text);
         Ok(Arc::new(trace))
     }
+}
+
+/// Bytes as a text that can be kept with a grid.
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes of such a text; none: it is no such text.
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    rest.is_empty().then(|| pairs.iter().map(byte).collect())?
 }
 
 /// Content of a file, or a byte more than so many of it.

@@ -70,6 +70,11 @@ pub(crate) trait Channel: Send {
     fn paths(&self) -> Vec<crate::quic::PathState> {
         Vec::new()
     }
+    /// Reason for which a hook was taken off, if one was.
+    #[cfg(feature = "quic")]
+    fn failed_hook(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// An application at one end.
@@ -170,6 +175,12 @@ impl Party {
     /// State and counters of its sender.
     pub fn state(&self) -> SenderState {
         self.channel.state()
+    }
+
+    /// Reason for which a hook of this end was taken off; none: all are as they were attached.
+    #[cfg(feature = "quic")]
+    pub fn failed_hook(&self) -> Option<&str> {
+        self.channel.failed_hook()
     }
 
     /// State of each of several paths, as this end has it; empty for a connection that may have one only.

@@ -69,9 +69,9 @@ impl QuicChannel {
     fn events(&mut self) -> Vec<StreamId> {
         let mut readable = Vec::new();
         let mut failed: Option<String> = None;
-        let Some((connection, paths)) = self.end.parts() else { return readable };
+        let Some((connection, listeners)) = self.end.parts() else { return readable };
         while let Some(event) = connection.poll_event() {
-            QuicEnd::on_event(paths, &event);
+            listeners.on_event(&event);
             match event {
                 Event::Stream(StreamEvent::Opened(Direction::Bidirectional)) => {
                     while let Some(stream) = connection.accept(Direction::Bidirectional) {
@@ -277,5 +277,9 @@ impl Channel for QuicChannel {
 
     fn paths(&self) -> Vec<PathState> {
         self.end.paths()
+    }
+
+    fn failed_hook(&self) -> Option<&str> {
+        self.end.failed_hook()
     }
 }

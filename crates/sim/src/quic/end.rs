@@ -5,14 +5,15 @@ use std::net::{Ipv4Addr, SocketAddr};
 use equic_transport::null::InsecureNullConfig;
 use equic_transport::qlog::ReferenceTime;
 use equic_transport::{
-    Arrival, Connection, ConnectionId, EcnCodepoint, Event, StartError, Stats, Timestamp,
+    Arrival, Connection, ConnectionId, EcnCodepoint, StartError, Stats, Timestamp,
 };
 use equic_wire::packet::LongInvariant;
 
+use super::hooks::{Additions, Listeners};
 use super::paths::Paths;
 #[cfg(feature = "tls")]
 use super::tls;
-use super::{FileHeader, Logs, PathState};
+use super::{FileHeader, PathState};
 use crate::agent::{Datagram, Transmit};
 use crate::packet::{Address, Ecn, FlowId};
 use crate::time::Time;
@@ -120,13 +121,12 @@ pub(super) struct QuicEnd {
     config: Config,
     pub(super) connection: Option<Box<Connection>>,
     random: Random,
-    logs: Option<Logs>,
+    additions: Additions,
     seed: [u8; 32],
     own: Address,
     peer: Address,
     pub(super) flow: FlowId,
-    /// Several paths, if the connection may have them; none: all goes as routes say.
-    paths: Option<Paths>,
+    listeners: Listeners,
 }
 
 impl QuicEnd {
@@ -135,24 +135,24 @@ impl QuicEnd {
         (own, peer): (Address, Address),
         flow: FlowId,
         seed: [u8; 32],
-        logs: Option<Logs>,
+        additions: Additions,
         paths: Option<Paths>,
     ) -> QuicEnd {
         QuicEnd {
             random: config.random(seed),
             config,
             connection: None,
-            logs,
+            additions,
             seed,
             own,
             peer,
             flow,
-            paths,
+            listeners: Listeners { paths, failed_hook: None },
         }
     }
 
-    fn begin(&mut self, mut connection: Connection) {
-        if let Some(logs) = &self.logs {
+    fn begin(&mut self, mut connection: Connection) -> Result<(), String> {
+        if let Some(logs) = &self.additions.logs {
             let header = FileHeader {
                 title: None,
                 vantage_name: Some("equic-sim".to_owned()),
@@ -165,7 +165,11 @@ impl QuicEnd {
             };
             logs.begin(&mut connection, &header);
         }
+        if let Some(hooks) = &self.additions.hooks {
+            hooks.attach(&mut connection)?;
+        }
         self.connection = Some(Box::new(connection));
+        Ok(())
     }
 
     /// Begins a client's handshake.
@@ -173,8 +177,7 @@ impl QuicEnd {
         let remote = socket_address(self.peer, 0);
         let QuicEnd { config, random, seed, .. } = self;
         let made = random.with(|| config.connect(timestamp(now), remote, *seed));
-        self.begin(made.map_err(|error| error.to_string())?);
-        Ok(())
+        self.begin(made.map_err(|error| error.to_string())?)
     }
 
     /// Takes the connection that a client's first datagram begins, if it is one.
@@ -182,16 +185,15 @@ impl QuicEnd {
         let remote = socket_address(self.peer, 0);
         let QuicEnd { config, random, seed, .. } = self;
         match random.with(|| config.accept(timestamp(now), first, remote, *seed)) {
-            None => {}
+            None => Ok(()),
             Some(made) => self.begin(made.map_err(|error| error.to_string())?),
         }
-        Ok(())
     }
 
     pub(super) fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>) {
         let Some(connection) = &mut self.connection else { return };
         // Interfaces at both ends of a path have one number.
-        let interface = self.paths.as_ref().map_or(0, |_| datagram.interface);
+        let interface = self.listeners.paths.as_ref().map_or(0, |_| datagram.interface);
         let remote = socket_address(self.peer, interface);
         let local = Some(socket_address(self.own, interface).ip());
         let ecn = match datagram.ecn {
@@ -208,7 +210,8 @@ impl QuicEnd {
 
     /// Opens those paths that are not open and can be.
     fn open_paths(&mut self, now: Timestamp) {
-        let (Some(paths), Some(connection)) = (&mut self.paths, &mut self.connection) else {
+        let (Some(paths), Some(connection)) = (&mut self.listeners.paths, &mut self.connection)
+        else {
             return;
         };
         let (own, peer) = (self.own, self.peer);
@@ -218,21 +221,19 @@ impl QuicEnd {
         });
     }
 
-    /// Heeds an event of the connection that is about its paths; all others are its owner's.
-    pub(super) fn on_event(paths: &mut Option<Paths>, event: &Event) {
-        if let (Some(paths), Event::PathClosed(id, _)) = (paths, event) {
-            paths.on_closed(*id);
-        }
+    /// The connection, and what its events are to be told to.
+    pub(super) fn parts(&mut self) -> Option<(&mut Connection, &mut Listeners)> {
+        Some((&mut **self.connection.as_mut()?, &mut self.listeners))
     }
 
-    /// The connection, and what its events are to be told to.
-    pub(super) fn parts(&mut self) -> Option<(&mut Connection, &mut Option<Paths>)> {
-        Some((&mut **self.connection.as_mut()?, &mut self.paths))
+    /// Reason for which a hook was taken off; none: all are as they were attached.
+    pub(super) fn failed_hook(&self) -> Option<&str> {
+        self.listeners.failed_hook.as_deref()
     }
 
     /// The state of each path that is open; of a connection that may have one only, none.
     pub(super) fn paths(&self) -> Vec<PathState> {
-        let (Some(_), Some(connection)) = (&self.paths, &self.connection) else {
+        let (Some(_), Some(connection)) = (&self.listeners.paths, &self.connection) else {
             return Vec::new();
         };
         connection.paths().map(|path| PathState::of(&path, interface_of(path.remote))).collect()
@@ -254,7 +255,7 @@ impl QuicEnd {
             EcnCodepoint::Ect0 => Ecn::Ect0,
             EcnCodepoint::Ce => Ecn::Ce,
         };
-        let interface = self.paths.as_ref().map(|_| interface_of(sent.destination));
+        let interface = self.listeners.paths.as_ref().map(|_| interface_of(sent.destination));
         Some(Transmit { ecn, interface, ..Transmit::udp(self.peer, self.flow, sent.size) })
     }
 

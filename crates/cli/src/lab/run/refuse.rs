@@ -41,6 +41,8 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Done<Vec<(String
         let key = |name: &str| format!("flow[{}].{name}", index + 1);
         let not_yet = [
             ("quic.paths", flow.quic.paths > 1),
+            ("quic.client_plugins", !flow.quic.client_plugins.is_empty()),
+            ("quic.server_plugins", !flow.quic.server_plugins.is_empty()),
             ("quic.resumption", flow.quic.resumption),
             ("quic.early_data", flow.quic.early_data),
             ("tcp.tls", flow.tcp.tls.is_some()),

@@ -1,0 +1,61 @@
+//! Plugins of connections: loaded once for a flow, and attached to each of its connections as its owner's own.
+
+#[cfg(feature = "plugins")]
+use equic_plugin::{Bundle, Origin, Plugin, Policy, decide};
+use equic_sim::quic::HooksOfEnds;
+#[cfg(feature = "plugins")]
+use equic_sim::quic::{Connection, Hooks};
+
+#[cfg(feature = "plugins")]
+use crate::model::PluginFile;
+use crate::model::QuicOptions;
+
+/// Moment by which plugins are judged, in seconds after 1970: a run does not depend on when it is played, so that a plugin never
+/// expires in it.
+#[cfg(feature = "plugins")]
+const NOW: u64 = 0;
+
+/// Hooks for both ends of a flow's connections, from its plugins.
+///
+/// # Errors
+/// A plugin cannot be loaded, with its name.
+#[cfg(feature = "plugins")]
+pub(super) fn hooks(options: &QuicOptions) -> Result<HooksOfEnds, String> {
+    Ok(HooksOfEnds {
+        client: of_end(&options.client_plugins)?,
+        server: of_end(&options.server_plugins)?,
+    })
+}
+
+/// As with the feature `plugins`, for flows without any.
+#[cfg(not(feature = "plugins"))]
+pub(super) fn hooks(options: &QuicOptions) -> Result<HooksOfEnds, String> {
+    match options.client_plugins.first().or(options.server_plugins.first()) {
+        None => Ok(HooksOfEnds::default()),
+        Some(one) => Err(format!("{}: plugins take a build with the feature `plugins`", one.name)),
+    }
+}
+
+#[cfg(feature = "plugins")]
+fn of_end(files: &[PluginFile]) -> Result<Option<Hooks>, String> {
+    if files.is_empty() {
+        return Ok(None);
+    }
+    let plugins = files.iter().map(load).collect::<Result<Vec<_>, String>>()?;
+    Ok(Some(Hooks::new(move |connection: &mut Connection| {
+        for (name, plugin) in &plugins {
+            plugin.attach(connection).map_err(|error| format!("{name}: {error}"))?;
+        }
+        Ok(())
+    })))
+}
+
+#[cfg(feature = "plugins")]
+fn load(file: &PluginFile) -> Result<(String, Plugin), String> {
+    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", file.name);
+    let bundle = Bundle::parse(&file.bundle).map_err(|error| wrong(&error))?;
+    let granted =
+        decide(&bundle, Origin::Own, &Policy::default(), NOW).map_err(|error| wrong(&error))?;
+    let plugin = Plugin::load(&bundle, &granted).map_err(|error| wrong(&error))?;
+    Ok((file.name.clone(), plugin))
+}

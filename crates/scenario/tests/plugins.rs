@@ -1,0 +1,121 @@
+//! Plugins of flows, in virtual time: with the feature `plugins`. They are compiled by clang.
+
+use std::path::Path;
+
+use equic_plugin_kit::compile_text;
+use equic_plugin_kit::tree::Source;
+use equic_scenario::play::{Part, play};
+use equic_scenario::{Grid, Scenario, ScenarioError};
+
+/// A transfer that has 20 Mb/s; the client sends.
+const FLOW: &str = r#"
+    seeds = 2
+    [network]
+    topology = "simple"
+    link = { rate = "20 Mb/s", delay = "10 ms", loss = "0.1 %" }
+    [[flow]]
+    size = "4 MB"
+    quic = { OPTIONS }
+    "#;
+
+/// A plugin that never ends.
+const ENDLESS: &str = "#include <equic_plugin.h>
+static volatile equic_u64 turns;
+equic_u64 window(struct equic_congestion_window *call) {
+    (void)call;
+    for (;;) turns++;
+    return EQUIC_DONE;
+}";
+
+const ENDLESS_MANIFEST: &str = r#"
+    name = "endless"
+    version = "1.0.0"
+    author = "Nobody"
+    abi = 2
+    memory = 16384
+    steps = 1000
+    capabilities = ["observe", "tune"]
+    [[operations]]
+    operation = "CongestionWindow"
+    anchor = "replace"
+    function = "window"
+    "#;
+
+/// A folder with the plugin `cap`, which holds a sender to 500,000 bytes a second.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let cap = Source::find("cap").expect("the tree has it").bundle(None).unwrap();
+    std::fs::write(folder.path().join("cap.qplug"), cap).unwrap();
+    folder
+}
+
+fn read(folder: &Path, options: &str) -> Result<Scenario, ScenarioError> {
+    Scenario::parse_in(&FLOW.replace("OPTIONS", options), folder)
+}
+
+fn seconds(folder: &Path, options: &str) -> f64 {
+    let scenario = read(folder, options).unwrap_or_else(|error| panic!("{error}"));
+    let run = play(&scenario, 1, Part::All).unwrap();
+    let again = play(&scenario, 1, Part::All).unwrap();
+    assert_eq!(run.events, again.events, "the same run from the same seed");
+    assert_eq!(run.flows[0].failure, None);
+    let completion = run.flows[0].completion.expect("it completes");
+    assert_eq!(Some(completion), again.flows[0].completion);
+    completion
+}
+
+#[test]
+fn a_plugin_acts_at_the_end_that_it_is_of() {
+    let folder = folder();
+    let folder = folder.path();
+    let without = seconds(folder, "");
+    assert!(without < 4.0, "{without}");
+    // 4 MB at 500,000 bytes a second.
+    let with = seconds(folder, "client_plugins = [\"cap.qplug\"]");
+    assert!((8.0..16.0).contains(&with), "{with}");
+    // The server sends nothing that a cap could hold back.
+    let at_the_server = seconds(folder, "server_plugins = [\"cap.qplug\"]");
+    assert!(at_the_server < 1.2 * without, "{at_the_server}");
+}
+
+#[test]
+fn a_plugin_that_fails_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let object = compile_text("endless", ENDLESS).unwrap();
+    let bundle = equic_plugin::pack(ENDLESS_MANIFEST, &object, None).unwrap();
+    std::fs::write(folder.path().join("endless.qplug"), bundle).unwrap();
+    let scenario = read(folder.path(), "client_plugins = [\"endless.qplug\"]").unwrap();
+    let run = play(&scenario, 1, Part::All).unwrap();
+    let flow = &run.flows[0];
+    assert!(flow.completion.is_some(), "the connection goes on without it");
+    let failure = flow.failure.as_deref().expect("it was taken off");
+    assert!(failure.starts_with("a hook was taken off: "), "{failure}");
+}
+
+#[test]
+fn what_is_no_plugin_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = read(folder.path(), "client_plugins = [\"none.qplug\"]").unwrap_err();
+    let missing = missing.to_string();
+    assert!(missing.contains("client_plugins") && missing.contains("none.qplug"), "{missing}");
+    std::fs::write(folder.path().join("text.qplug"), "no bundle").unwrap();
+    let scenario = read(folder.path(), "server_plugins = [\"text.qplug\"]").unwrap();
+    let refused = play(&scenario, 1, Part::All).unwrap_err().to_string();
+    assert!(refused.contains("text.qplug: "), "{refused}");
+}
+
+#[test]
+fn a_grid_keeps_its_plugins() {
+    let folder = folder();
+    let text = FLOW.replace("OPTIONS", "client_plugins = [\"cap.qplug\"]");
+    let text = format!("{text}\n[grid]\n\"flow.size\" = [\"1 MB\", \"2 MB\"]\n");
+    let path = folder.path().join("grid.toml");
+    std::fs::write(&path, &text).unwrap();
+    let grid = Grid::load(&path).unwrap();
+    std::fs::remove_file(folder.path().join("cap.qplug")).unwrap();
+    assert!(Grid::load(&path).is_err(), "it is read from beside the grid");
+    let kept = Grid::parse_with(&text, grid.traces().clone()).unwrap();
+    let flow = |grid: &Grid| grid.scenarios()[0].flows[0].quic.client_plugins.clone();
+    assert_eq!(flow(&kept), flow(&grid));
+    assert_eq!(flow(&kept)[0].name, "cap.qplug");
+}
