@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// The helpers of `plugins/sdk/equic_plugin.h`, as `equic plugin check` hands them over.
-const HELPERS: &str = "helper\t1\tn\nhelper\t2\tnn\nhelper\t3\t\nhelper\t4\trsn\nhelper\t5\tnn\nhelper\t6\trs\nhelper\t7\tn\n";
+const HELPERS: &str = "helper\t1\tn\nhelper\t2\tnn\nhelper\t3\t\nhelper\t4\trsn\nhelper\t5\tnn\nhelper\t6\trs\nhelper\t7\tn\nhelper\t8\tnn\n";
 
 /// Compiles a plugin, with line numbers.
 fn compile(folder: &Path, source: &Path, debug: bool) -> PathBuf {

@@ -122,6 +122,7 @@ async fn addresses(endpoint: Endpoint, connection: Connection, ip: IpAddr) -> Do
     connection.migrate(ip)?;
     let id = connection.open_path(ip).await?;
     connection.set_path_status(id, PathStatus::Backup)?;
+    connection.set_path_cost(id, 1)?;
     let _ = connection.paths();
     connection.close_path(id, TransportErrorCode::NO_ERROR)?;
     endpoint.remove_local_address(ip);
