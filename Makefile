@@ -86,7 +86,7 @@ interop: setup-interop ## everybody's QUIC against everybody's (docs/interop.md;
 
 .PHONY: interop-multipath
 interop-multipath: setup ## several paths between ours and noq, each as client and as server
-	@$(CARGO) test --quiet --manifest-path bench/Cargo.toml -p bench-noq
+	@cd bench && $(CARGO) test --quiet --locked -p bench-noq
 
 interop-quick: setup-examples ## ours against quinn, quic-go and aioquic; part of `make test`
 	@scripts/interop.sh quick

@@ -1,16 +1,17 @@
 //! Several paths (RFC 10069) between ours and noq, which speaks draft-ietf-quic-multipath-17 with the same code points:
-//! each as client and as server, over two addresses of the loopback interface.
-//!
-//!     cargo test --manifest-path bench/Cargo.toml -p bench-noq
+//! each as client and as server, over two addresses of the loopback interface: data both ways on both paths, and the end of
+//! one of them. Run by `make interop-multipath`.
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use equic_quic::TransportErrorCode;
 use noq::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use noq::{FourTuple, PathId, PathStatus};
+use noq::{FourTuple, PathEvent, PathId, PathStatus};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_stream::StreamExt as _;
 
 const NAME: &str = "equic.test";
 const ALPN: &[u8] = b"test";
@@ -57,10 +58,6 @@ impl Identity {
     }
 }
 
-fn body() -> Vec<u8> {
-    (0..LENGTH).map(|at| (at * 31 % 251) as u8).collect()
-}
-
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("never: {what}"))
 }
@@ -84,7 +81,103 @@ fn our_settings() -> equic_quic::EndpointConfig {
     equic_quic::EndpointConfig::new(&rustls::crypto::ring::default_provider()).unwrap()
 }
 
-/// Our client opens a second path to noq's server, and data goes both ways on both.
+/// Data on a stream of its own that comes back as it was.
+macro_rules! echoed {
+    ($connection:expr, $length:expr) => {{
+        let (mut send, mut receive) = $connection.open_bi().await.unwrap();
+        let body: Vec<u8> = (0..$length).map(|at: usize| (at * 31 % 251) as u8).collect();
+        let sent = body.clone();
+        let writer = tokio::spawn(async move {
+            send.write_all(&sent).await.unwrap();
+            send.finish().unwrap();
+        });
+        assert!(soon("echoed", receive.read_to_end(2 * LENGTH)).await.unwrap() == body);
+        writer.await.unwrap();
+    }};
+}
+
+/// Sends back what comes on the next stream; `$and` is evaluated when all of it has come.
+macro_rules! echo {
+    ($connection:expr, $and:expr) => {{
+        let (mut send, mut receive) = soon("a stream", $connection.accept_bi()).await.unwrap();
+        let data = soon("all of it", receive.read_to_end(2 * LENGTH)).await.unwrap();
+        let value = $and;
+        soon("sent back", send.write_all(&data)).await.unwrap();
+        send.finish().unwrap();
+        value
+    }};
+}
+
+/// Bytes of datagrams that an end has sent and received on each path, by path ID.
+type Bytes = Vec<(u64, u64)>;
+
+fn of_ours(connection: &equic_quic::Connection) -> Bytes {
+    let paths = connection.paths();
+    paths.iter().map(|path| (path.bytes_sent, path.bytes_received)).collect()
+}
+
+/// As [`of_ours`]; also, noq has sent stream data on both.
+fn of_noq(connection: &noq::Connection) -> Bytes {
+    let ids = [0u32, 1].map(PathId::from);
+    let stats = ids.map(|id| connection.path_stats(id).expect("the path is open"));
+    assert!(stats.iter().all(|path| path.frame_tx.stream >= 10), "{stats:?}");
+    stats.iter().map(|path| (path.udp_tx.bytes, path.udp_rx.bytes)).collect()
+}
+
+/// Each path has carried data both ways. Ours sends on both in turn, as far as their windows let it; noq on the second
+/// what the first one's window does not let go, which may be little.
+fn both_have_carried_data(ours: &Bytes, noq: &Bytes) {
+    println!("sent and received by path: ours {ours:?}, noq {noq:?}");
+    assert_eq!((ours.len(), noq.len()), (2, 2));
+    for ((ours_sent, ours_received), (noq_sent, noq_received)) in ours.iter().zip(noq) {
+        let by_ours = LENGTH as u64 / 64;
+        assert!(*ours_sent > by_ours && *noq_received > by_ours, "ours {ours:?}, noq {noq:?}");
+        let by_noq = 10_000;
+        assert!(*noq_sent > by_noq && *ours_received > by_noq, "ours {ours:?}, noq {noq:?}");
+    }
+}
+
+/// Waits until noq has heard that its peer closes a path.
+async fn noq_hears_of_the_end(events: &mut noq::PathEvents, of: PathId) {
+    let heard = async {
+        loop {
+            if let Ok(PathEvent::Abandoned { id, reason, .. }) = events.next().await.unwrap() {
+                assert_eq!(id, of);
+                // noq does not export the type.
+                let reason = format!("{reason:?}");
+                assert!(reason.starts_with("RemoteAbandoned"), "{reason}");
+                break;
+            }
+        }
+    };
+    soon("noq hears that the path is closed", heard).await;
+}
+
+/// Wakes whoever waits, at each event of a connection of ours.
+struct Waker(Arc<tokio::sync::Notify>);
+
+impl equic_quic::event::EventSink for Waker {
+    fn event(&mut self, _: &equic_quic::event::Event<'_>) {
+        self.0.notify_one();
+    }
+}
+
+/// Waits until only one path of ours is left.
+async fn one_is_left(connection: &equic_quic::Connection) -> equic_quic::PathInfo {
+    let events = Arc::new(tokio::sync::Notify::new());
+    connection.subscribe(Waker(Arc::clone(&events)));
+    let left = async {
+        loop {
+            match connection.paths().as_slice() {
+                [left] => break *left,
+                _ => events.notified().await,
+            }
+        }
+    };
+    soon("a path is closed", left).await
+}
+
+/// Our client opens a second path to noq's server, data goes both ways on both, and then our client closes the first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn our_client_with_noqs_server() {
     let identity = Identity::new();
@@ -95,12 +188,14 @@ async fn our_client_with_noqs_server() {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.local_addr().unwrap().port()));
     let serving = tokio::spawn(async move {
         let connection = server.accept().await.unwrap().await.unwrap();
-        let (mut send, mut receive) = connection.accept_bi().await.unwrap();
-        let data = receive.read_to_end(2 * LENGTH).await.unwrap();
-        send.write_all(&data).await.unwrap();
-        send.finish().unwrap();
+        assert!(connection.is_multipath_enabled());
+        let mut events = connection.path_events();
+        echo!(connection, ());
+        let bytes = echo!(connection, of_noq(&connection));
+        noq_hears_of_the_end(&mut events, PathId::from(0u32)).await;
+        echo!(connection, ());
         connection.closed().await;
-        (connection.is_multipath_enabled(), received(&connection))
+        bytes
     });
 
     let socket = equic_quic::Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), 1, None).unwrap();
@@ -111,27 +206,18 @@ async fn our_client_with_noqs_server() {
     let connection = soon("connected", connecting).await.unwrap();
     let id = soon("a second path", connection.open_path(SECOND)).await.unwrap();
     assert_eq!(id.get(), 1);
-    let (mut send, mut receive) = connection.open_bi().await.unwrap();
-    let writer = tokio::spawn(async move {
-        send.write_all(&body()).await.unwrap();
-        send.finish().unwrap();
-    });
-    assert!(soon("echoed", receive.read_to_end(2 * LENGTH)).await.unwrap() == body());
-    writer.await.unwrap();
-    assert_eq!(connection.paths().len(), 2);
+    echoed!(connection, LENGTH);
+    let ours = of_ours(&connection);
+    echoed!(connection, 1);
+    let first = connection.paths()[0].id;
+    connection.close_path(first, TransportErrorCode::APPLICATION_ABANDON_PATH).unwrap();
+    echoed!(connection, LENGTH / 8);
+    assert_eq!(one_is_left(&connection).await.local, Some(SECOND));
     connection.close(equic_quic::VarInt::from_u32(0), "done");
-    let (enabled, received) = soon("the server ends", serving).await.unwrap();
-    assert!(enabled);
-    assert!(received.iter().all(|bytes| *bytes > LENGTH as u64 / 10), "{received:?}");
+    both_have_carried_data(&ours, &soon("the server ends", serving).await.unwrap());
 }
 
-/// Bytes that noq has received on paths 0 and 1.
-fn received(connection: &noq::Connection) -> [u64; 2] {
-    let of = |id: u32| connection.path_stats(PathId::from(id)).map_or(0, |path| path.udp_rx.bytes);
-    [of(0), of(1)]
-}
-
-/// noq's client opens a second path to our server.
+/// noq's client opens a second path to our server, data goes both ways on both, and then noq closes the second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn noqs_client_with_our_server() {
     let identity = Identity::new();
@@ -141,13 +227,17 @@ async fn noqs_client_with_our_server() {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.local_addr().unwrap().port()));
     let serving = tokio::spawn(async move {
         let connection = server.accept().await.unwrap().await.unwrap();
-        let (mut send, mut receive) = connection.accept_bi().await.unwrap();
-        let data = receive.read_to_end(2 * LENGTH).await.unwrap();
-        send.write_all(&data).await.unwrap();
-        send.finish().unwrap();
-        let paths = connection.paths();
+        echo!(connection, ());
+        let from = |path: &equic_quic::PathInfo| path.remote.ip();
+        let (bytes, clients) = echo!(connection, {
+            let clients: Vec<IpAddr> = connection.paths().iter().map(from).collect();
+            (of_ours(&connection), clients)
+        });
+        assert_eq!(clients, [IpAddr::V4(Ipv4Addr::LOCALHOST), SECOND]);
+        assert_eq!(from(&one_is_left(&connection).await), Ipv4Addr::LOCALHOST);
+        echo!(connection, ());
         connection.closed().await;
-        paths
+        bytes
     });
 
     // One socket for all addresses: noq says the source of each datagram.
@@ -169,19 +259,11 @@ async fn noqs_client_with_our_server() {
         }
     })
     .await;
-    let (mut send, mut receive) = connection.open_bi().await.unwrap();
-    let writer = tokio::spawn(async move {
-        send.write_all(&body()).await.unwrap();
-        send.finish().unwrap();
-    });
-    assert!(soon("echoed", receive.read_to_end(2 * LENGTH)).await.unwrap() == body());
-    writer.await.unwrap();
-    // Our server sends on both in turn.
-    let received = received(&connection);
-    assert!(received.iter().all(|bytes| *bytes > LENGTH as u64 / 10), "{received:?}");
-    drop(path);
+    echoed!(connection, LENGTH);
+    let noq = of_noq(&connection);
+    echoed!(connection, 1);
+    path.close().unwrap();
+    echoed!(connection, LENGTH / 8);
     connection.close(0u32.into(), b"done");
-    let paths = soon("the server ends", serving).await.unwrap();
-    let from: Vec<IpAddr> = paths.iter().map(|path| path.remote.ip()).collect();
-    assert_eq!(from, [IpAddr::V4(Ipv4Addr::LOCALHOST), SECOND]);
+    both_have_carried_data(&soon("the server ends", serving).await.unwrap(), &noq);
 }

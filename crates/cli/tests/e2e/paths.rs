@@ -1,5 +1,5 @@
 //! `equic get --path`: a download over two interfaces at once (RFC 10069), of which one goes down in the middle and comes
-//! back, or which a plugin of the client's in the server holds to a rate.
+//! back, or which a plugin of the client's in the server holds to a rate; and an interface that comes in the middle.
 
 use std::fs;
 
@@ -22,24 +22,34 @@ fn run(host: &Namespace, program: &str, args: &str) -> String {
     finish(command).ok()
 }
 
-/// Another link between client and server, by which the client reaches the server's own address, too: from its second
-/// interface alone, for the way by the first is preferred.
+/// Another link between client and server, which works when this returns: `10.NET.0.2` is the client's address there,
+/// and the server's ends with 1.
+fn link(lab: &Lab, name: &str, net: u8) {
+    let (server, client) = (lab.server(), lab.client(0));
+    run(client, "ip", &format!("link add {name} type veth peer name {name} netns {}", server.name));
+    limit(server, name);
+    for (host, number) in [(client, 2), (server, 1)] {
+        run(host, "ip", &format!("address add 10.{net}.0.{number}/24 dev {name}"));
+        run(host, "ip", &format!("link set {name} up"));
+    }
+}
+
+/// Limits what comes to the client by a link.
+fn limit(server: &Namespace, interface: &str) {
+    let limit =
+        format!("qdisc replace dev {interface} root tbf rate {RATE} burst 64kb latency 50ms");
+    run(server, "tc", &limit);
+}
+
+/// A link by which the client reaches the server's own address, too: from its second interface alone, for the way by the
+/// first is preferred.
 fn second_link(lab: &Lab) {
     let (server, client) = (lab.server(), lab.client(0));
-    let add = format!("link add second type veth peer name second netns {}", server.name);
-    run(client, "ip", &add);
-    for (host, address) in [(client, CLIENT), (server, SERVER)] {
-        run(host, "ip", &format!("address add {address}/24 dev second"));
-        run(host, "ip", "link set second up");
-    }
+    link(lab, "second", 99);
     let to = v4(server);
     run(client, "ip", &format!("route add {to}/32 dev eth0 metric 1"));
     run(client, "ip", &format!("route add {to}/32 via {SERVER} dev second metric 500"));
-    for interface in ["eth0", "second"] {
-        let limit =
-            format!("qdisc replace dev {interface} root tbf rate {RATE} burst 64kb latency 50ms");
-        run(server, "tc", &limit);
-    }
+    limit(server, "eth0");
 }
 
 /// Bytes that have come to an interface of the client.
@@ -122,6 +132,19 @@ fn a_path_comes_back_with_its_interface() {
     let Some(printed) = printed else { return };
     assert!(from(&printed).len() == 2 && from(&printed).contains(&CLIENT), "{printed}");
     assert!(printed["paths"][1]["id"].as_u64() > Some(1), "no path ID is used twice: {printed}");
+}
+
+/// An interface that was not there when the download began is a path, too.
+#[test]
+fn an_interface_that_comes_is_a_path() {
+    let printed = downloads("e2e-path-new", "all", |lab| {
+        link(lab, "third", 98);
+        let to = v4(lab.server());
+        run(lab.client(0), "ip", &format!("route add {to}/32 via 10.98.0.1 dev third metric 600"));
+        carries(lab, "third");
+    });
+    let Some(printed) = printed else { return };
+    assert!(from(&printed).len() == 3 && from(&printed).contains(&"10.98.0.2"), "{printed}");
 }
 
 /// A policy that grants plugins of anybody what a cap needs.
