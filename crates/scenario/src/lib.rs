@@ -48,8 +48,8 @@ pub use builtin::{BuiltIn, built_in};
 pub use equic_sim::{Application, Call, Object, Page, Requests, Streams, Video};
 pub use keys::{Key, Section, markdown, sections};
 pub use model::{
-    Controller, Flow, Link, Network, Protection, Protocol, QuicOptions, Route, Scenario, Scheduler,
-    TcpOptions, Tls, TlsVersion, Topology, Traffic, TrafficKind,
+    Controller, Flow, Link, Network, PluginFile, Protection, Protocol, QuicOptions, Route,
+    Scenario, Scheduler, TcpOptions, Tls, TlsVersion, Topology, Traffic, TrafficKind,
 };
 pub use problem::{Problem, ScenarioError};
 pub use read::{Axis, Grid, TraceTexts};
