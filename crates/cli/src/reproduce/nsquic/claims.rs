@@ -54,9 +54,13 @@ fn points_ahead(measured: &Measured, arm: &str, others: &[&str]) -> (usize, usiz
 
 fn faster(all: &NsQuic) -> Finding {
     let answer = |arm: &str, others: &[&str]| {
-        let measured = all.part(Part::Simple)?;
-        let (ahead, points) = points_ahead(measured, arm, others);
-        let (alone, _) = points_ahead(measured, arm, &others[..1]);
+        let parts = [Part::Simple, Part::SimpleLarge].map(|part| all.part(part));
+        let sum = |others: &[&str]| {
+            let counts = parts.iter().flatten().map(|measured| points_ahead(measured, arm, others));
+            counts.fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1))
+        };
+        let (ahead, points) = sum(others);
+        let (alone, _) = sum(&others[..1]);
         (points > 0).then(|| Answer {
             held: Held::by(ahead as f64 / points as f64),
             figures: format!(
@@ -110,10 +114,16 @@ fn listed(figures: &[(&str, f64)], at: &str) -> String {
 
 fn by_size(all: &NsQuic) -> Finding {
     let answer = |arm: &str, other: &str| {
-        let measured = all.part(Part::Simple)?;
-        let by_size = along(measured, "flow.size", |size| {
-            times(measured, arm, other, &|row| row.is("flow.size", size))
-        });
+        let parts = [Part::Simple, Part::SimpleLarge].map(|part| all.part(part));
+        let by_size: Vec<(&str, f64)> = parts
+            .into_iter()
+            .flatten()
+            .flat_map(|measured| {
+                along(measured, "flow.size", |size| {
+                    times(measured, arm, other, &|row| row.is("flow.size", size))
+                })
+            })
+            .collect();
         let ((_, first), (_, last)) = (by_size.first()?, by_size.last()?);
         let held = match last / first {
             growth if growth > 1.1 && *last > 1.0 => Held::Yes,

@@ -144,7 +144,10 @@ fn axis(part: Part) -> Option<(&'static str, Point)> {
         Part::ZeroRtt => {
             ("flow.size", &[("network.link.delay", "50 ms"), ("network.link.loss", "0 %")])
         }
-        Part::SimpleLarge | Part::DumbbellLarge => return None,
+        Part::SimpleLarge | Part::DumbbellLarge => (
+            "network.link.rate",
+            &[("network.link.delay", "50 ms"), ("network.link.loss", "0.1 %")],
+        ),
     })
 }
 
