@@ -119,3 +119,15 @@ fn a_grid_keeps_its_plugins() {
     assert_eq!(flow(&kept), flow(&grid));
     assert_eq!(flow(&kept)[0].name, "cap.qplug");
 }
+
+/// What a sweep keeps may be published: a description cannot bring any file there by naming it as a plugin.
+#[test]
+fn a_file_that_is_no_plugin_is_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("secret"), "a key").unwrap();
+    let text = FLOW.replace("OPTIONS", "client_plugins = [\"secret\"]");
+    let path = folder.path().join("grid.toml");
+    std::fs::write(&path, format!("{text}\n[grid]\n\"flow.size\" = [\"1 MB\", \"2 MB\"]\n"))
+        .unwrap();
+    assert!(Grid::load(&path).unwrap().traces().is_empty());
+}

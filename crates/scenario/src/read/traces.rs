@@ -11,6 +11,8 @@ use equic_sim::{MAX_TRACE_TEXT, Trace};
 /// The most traces of one description, whose text together has at most [`MAX_TRACE_TEXT`] bytes.
 const MOST: usize = 1_000;
 
+/// Beginning of every bundle (docs/plugins.md).
+const BUNDLE_MAGIC: &[u8] = b"\x89QPLUG\n\x01";
 /// The most bytes of a plugin.
 const MOST_OF_PLUGIN: usize = 2 << 20;
 
@@ -98,9 +100,17 @@ impl Traces {
         if bundle.len() > MOST_OF_PLUGIN {
             return Err(format!("a plugin has at most {MOST_OF_PLUGIN} bytes"));
         }
-        if self.texts.insert(name.to_owned(), to_hex(&bundle)).is_some() {
+        if bundle.len() > MAX_TRACE_TEXT - self.bytes {
+            return Err(format!("plugins of a description have at most {MAX_TRACE_TEXT} bytes"));
+        }
+        // What is kept lies in the folder of a sweep, which others may be given: a description that names any other file is not to
+        // bring its content there. Such a file is refused when it is to be loaded.
+        if bundle.starts_with(BUNDLE_MAGIC)
+            && self.texts.insert(name.to_owned(), to_hex(&bundle)).is_some()
+        {
             return Err("this file is a trace".to_owned());
         }
+        self.bytes += bundle.len();
         Ok(bundle.into())
     }
 
