@@ -163,6 +163,9 @@ enum UserAtLimit {
 }
 
 pub(crate) fn run(args: &Args) -> Done {
+    if args.paths < 2 {
+        args.quic.check_one_path("--paths N")?;
+    }
     let qlog = args.quic.qlog()?;
     let _flush = flushed(qlog.as_ref(), None);
     raise_descriptors();

@@ -1,5 +1,7 @@
 //! Traces and plugins that a description names: each is read once, from beside the description or from what was kept of it.
 
+#[cfg(feature = "plugins")]
+use crate::model::PluginFile;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
@@ -103,6 +105,10 @@ impl Traces {
         if bundle.len() > MAX_TRACE_TEXT - self.bytes {
             return Err(format!("plugins of a description have at most {MAX_TRACE_TEXT} bytes"));
         }
+        let bundle: Arc<[u8]> = bundle.into();
+        // Without the feature nobody loads it here.
+        #[cfg(feature = "plugins")]
+        crate::play::load_plugin(&PluginFile { name: name.to_owned(), bundle: bundle.clone() })?;
         // What is kept lies in the folder of a sweep, which others may be given: a description that names any other file is not to
         // bring its content there. Such a file is refused when it is to be loaded.
         if bundle.starts_with(BUNDLE_MAGIC)
@@ -111,7 +117,7 @@ impl Traces {
             return Err("this file is a trace".to_owned());
         }
         self.bytes += bundle.len();
-        Ok(bundle.into())
+        Ok(bundle)
     }
 
     fn load(&mut self, name: &str) -> Result<Arc<Trace>, String> {
