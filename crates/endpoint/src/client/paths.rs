@@ -23,8 +23,8 @@ pub struct PathAddresses {
     pub wanted: Vec<IpAddr>,
     /// Nothing can be sent from these any more: a path from there is closed, if there is another.
     pub gone: Vec<IpAddr>,
-    /// Label of each path from these, in units of the application's ([`Connection::set_path_cost`](quic::Connection)); 0
-    /// for paths from other addresses.
+    /// Label of each path from these, in units of the application's ([`Connection::set_path_cost`](quic::Connection::set_path_cost)); none:
+    /// it costs nothing.
     pub costs: BTreeMap<IpAddr, u32>,
 }
 

@@ -1,7 +1,5 @@
 //! Traces and plugins that a description names: each is read once, from beside the description or from what was kept of it.
 
-#[cfg(feature = "plugins")]
-use crate::model::PluginFile;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
@@ -9,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use equic_sim::{MAX_TRACE_TEXT, Trace};
+
+#[cfg(feature = "plugins")]
+use crate::model::PluginFile;
 
 /// The most traces of one description, whose text together has at most [`MAX_TRACE_TEXT`] bytes.
 const MOST: usize = 1_000;
