@@ -248,7 +248,7 @@ fn a_path_that_costs_more_carries_less() {
     equic(&["plugin", "build", &format!("{ROOT}/plugins/weighted"), "-o", bundle]).ok();
     let options = ["--plugin", bundle, "--path-cost", "10.99.0.0/24=9"];
     let Some(sent) = downloads_with(None, &options, "e2e-path-cost") else { return };
-    // Beside its share there are 16 KiB, and what checks the path.
-    assert!(sent[1] < sent[0] / 10 + 50_000, "{sent:?}");
+    // What its link drops counts for the first one, and is not here.
+    assert!(sent[1] < sent[0] / 7, "{sent:?}");
     assert!(sent[1] > 100_000, "it carries something: {sent:?}");
 }
