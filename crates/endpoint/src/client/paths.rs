@@ -85,6 +85,7 @@ impl Paths {
                 first.map(|address| address.to_canonical()),
                 &mut attempts,
             );
+            let again = attempts.next();
             tokio::select! {
                 // The peer may have closed one; or there is another one now, so that one that is gone can be closed.
                 changed = connection.paths_changed(changes) => match changed {
@@ -96,7 +97,7 @@ impl Paths {
                     Err(_) => return,
                 },
                 Some(ended) = attempts.opening.join_next() => attempts.on_ended(ended.ok()),
-                () = reached(attempts.next()) => {}
+                () = reached(again) => {}
             }
         }
     }

@@ -4,7 +4,7 @@ use equic_endpoint::Hooks;
 use equic_plugin::Plugin;
 use equic_scenario::{PluginFile, QuicOptions};
 
-use crate::failure::{Done, Failure};
+use crate::failure::Done;
 use crate::plugin;
 
 /// Hooks of both ends; none: that end has no plugins.
@@ -32,5 +32,5 @@ fn of_end(files: &[PluginFile]) -> Done<Option<Hooks>> {
 /// # Errors
 /// It is none, or cannot run: with the name of the file.
 pub(super) fn load(file: &PluginFile) -> Done<Plugin> {
-    plugin::load_bytes(&file.name, &file.bundle).map_err(|failure| failure.about(&file.name))
+    plugin::load_bytes(&file.name, &file.bundle)
 }

@@ -29,7 +29,6 @@ pub(super) struct Both {
 
 /// The hosts, the network, whose time runs, and an endpoint on each host.
 pub(super) struct Stage {
-    lab: Lab,
     pub(super) live: Live,
     client: Endpoint,
     server: Endpoint,
@@ -38,6 +37,8 @@ pub(super) struct Stage {
     /// Address of the client on its second link; none: there is one link.
     second: Option<IpAddr>,
     identity: Identity,
+    /// Last, so that it goes last.
+    lab: Lab,
 }
 
 impl Stage {
@@ -69,7 +70,7 @@ impl Stage {
         }
         let live = emulation.begin()?;
         let identity = Identity::new()?;
-        Ok(Stage { lab, live, client, server, to, second, identity })
+        Ok(Stage { live, client, server, to, second, identity, lab })
     }
 
     /// Connects over the first link, and opens a path over the second if there is one. The server pushes `push`, if anything,
@@ -164,9 +165,9 @@ pub(super) type Exchange = Arc<Mutex<Option<(HookId, ExchangeHandle)>>>;
 fn attach(
     config: ExchangeConfig,
     end: &End,
-) -> impl Fn(&mut NewConnection<'_>) + Send + Sync + 'static {
+) -> impl Fn(&mut NewConnection<'_>) + Send + Sync + use<> {
     let (config, kept) = (Arc::new(config), Arc::clone(&end.exchange));
-    move |connection| {
+    move |connection: &mut NewConnection<'_>| {
         let attach =
             |hook, points: &[_], frames: &[_]| connection.attach_with_frames(hook, points, frames);
         // Nothing else is attached that it could be in the way of; if it fails, no plugin ever runs, and that is seen.
