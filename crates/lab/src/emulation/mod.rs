@@ -45,7 +45,7 @@ pub struct Settings {
     pub initial_window: Option<u32>,
     /// Least time of TCP's retransmission timer beyond the round trip; none: the kernel's.
     pub min_rto: Option<Duration>,
-    /// Interfaces of each host, from 1 to 16. With several, each leads over the link of its node that has the same number, and
+    /// Interfaces of each host: 1 or 2. With two, each leads over the link of its node that has the same number, and
     /// a packet takes the link of the interface that it was sent by; with one, packets go as the network's routes say.
     pub interfaces: u16,
 }
@@ -257,7 +257,7 @@ fn numbered(connections: &[(NodeId, NodeId)]) -> HashMap<NodeId, usize> {
 }
 
 /// The most interfaces of a host.
-const MAX_INTERFACES: u16 = 16;
+const MAX_INTERFACES: u16 = 2;
 
 /// Each host has as many links as interfaces, if it has several of these.
 fn check_interfaces(
@@ -277,7 +277,7 @@ fn check_interfaces(
 /// Address of a host on one of its interfaces: of the ranges for benchmarks (RFC 2544), or of a unique local prefix
 /// (RFC 4193).
 fn address(ip: IpVersion, host: usize, interface: u16) -> IpAddr {
-    // A lab has at most 251 hosts, and a host 16 interfaces.
+    // A lab has at most 251 hosts, and a host two interfaces.
     match ip {
         IpVersion::V4 => Ipv4Addr::new(198, 18 + interface as u8, host as u8, 1).into(),
         IpVersion::V6 => {
