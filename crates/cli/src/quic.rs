@@ -85,7 +85,8 @@ impl QuicArgs {
     /// A scheduler was chosen for them. Congestion control that couples them is as good as NewReno, which is said.
     pub(crate) fn check_one_path(&self, more: &str) -> Done {
         if !matches!(self.scheduler, SchedulerName::LowestRtt) {
-            let message = format!("--scheduler chooses among several paths: allow them with {more}");
+            let message =
+                format!("--scheduler chooses among several paths: allow them with {more}");
             return Err(Failure::usage(message));
         }
         if matches!(self.congestion, Algorithm::Lia | Algorithm::Olia) {

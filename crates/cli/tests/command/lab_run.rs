@@ -145,7 +145,10 @@ quic = { client_plugins = ["cap.qplug"] }
     std::fs::write(bundle, "no bundle").unwrap();
     let out = equic(&["lab", "run", &path]);
     assert_eq!((out.code, out.stdout.as_str()), (Some(1), ""));
-    assert!(out.stderr.contains(&format!("{path}:9: flow[1].quic.client_plugins: cap.qplug: ")), "{out:?}");
+    assert!(
+        out.stderr.contains(&format!("{path}:9: flow[1].quic.client_plugins: cap.qplug: ")),
+        "{out:?}"
+    );
 }
 
 #[test]

@@ -82,7 +82,8 @@ fn points_are_played_in_real_time() {
     let data = plugins(folder.path(), &part).json()["data"].clone();
     let points = &data["real_time"];
     let arms = points["figure3"]["arms"].as_array().unwrap();
-    for (timer, least) in [("picoquic", 60.0), ("picoquic-probe", 35.0), ("tail-loss-probe", 35.0)] {
+    for (timer, least) in [("picoquic", 60.0), ("picoquic-probe", 35.0), ("tail-loss-probe", 35.0)]
+    {
         let arm = arms.iter().find(|arm| arm["timer"] == timer).unwrap();
         let times = arm["completion_ms"].as_array().unwrap();
         assert_eq!(times.len(), 2);
@@ -90,7 +91,10 @@ fn points_are_played_in_real_time() {
     }
     let time = |arm: &serde_json::Value| arm["completion_s"][0].as_f64().unwrap();
     // 300 KB at 4 Mb/s.
-    assert!(points["figure4"]["arms"].as_array().unwrap().iter().all(|arm| time(arm) > 0.6), "{points}");
+    assert!(
+        points["figure4"]["arms"].as_array().unwrap().iter().all(|arm| time(arm) > 0.6),
+        "{points}"
+    );
     let sent = |arm: &str, path: usize| points["figure5"][arm]["sent"][0][path].as_u64().unwrap();
     assert!(sent("first", 1) < sent("same", 1), "{points}");
     // The last cap is 50,000 bytes a second, for a second, of which it takes some to get there; the one before is ten times that.

@@ -40,7 +40,8 @@ fn reader(costs: &Costs) -> Option<Hooks> {
     let costs = Arc::clone(costs);
     Some(Hooks::new(move |new: &mut NewConnection<'_>| {
         let reader = Box::new(Reader(Arc::clone(&costs)));
-        new.attach(reader, &[Point { after: false, ..Point::observe(Operation::SelectPath) }]).unwrap();
+        new.attach(reader, &[Point { after: false, ..Point::observe(Operation::SelectPath) }])
+            .unwrap();
     }))
 }
 
@@ -67,7 +68,8 @@ async fn plugins_read_what_the_owner_of_their_end_says_that_paths_cost() {
     let client = Client::new(config).unwrap();
     client.set_paths(addresses(&[(SECOND, 7)]));
     let connection = client.connect(&server.url("/")).await.unwrap();
-    until("two paths", || connection.paths().iter().filter(|path| path.validated).count() == 2).await;
+    until("two paths", || connection.paths().iter().filter(|path| path.validated).count() == 2)
+        .await;
     let both = |costs: &Costs, first, second| {
         *costs.lock().unwrap() == BTreeMap::from([(0, first), (1, second)])
     };

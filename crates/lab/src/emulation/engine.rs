@@ -46,12 +46,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(
-        run: Simulation,
-        tuns: Vec<File>,
-        interfaces: u16,
-        losses: Losses,
-    ) -> Engine {
+    pub(super) fn new(run: Simulation, tuns: Vec<File>, interfaces: u16, losses: Losses) -> Engine {
         Engine {
             tuns,
             interfaces,

@@ -31,11 +31,7 @@ pub(super) struct Place {
 
 /// An interface of a host with an address. The host reaches the prefix of the interface's number by it, and the others, too, from
 /// sockets that are bound to the interface. It goes when the file is closed.
-pub(super) fn make(
-    host: &Namespace,
-    place: &Place,
-    settings: &Settings,
-) -> Result<File, LabError> {
+pub(super) fn make(host: &Namespace, place: &Place, settings: &Settings) -> Result<File, LabError> {
     let Place { interface, address, prefixes } = place;
     let name = format!("{NAME}{interface}");
     let file = host.run(|| open(&name))?.map_err(LabError::NoTun)?;

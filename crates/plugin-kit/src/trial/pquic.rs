@@ -130,8 +130,7 @@ fn connected(seed: u64) -> Result<Network, TrialError> {
     let link = Link { delay: Duration::from_millis(1), ..Link::default() };
     let ends = [(); 2].map(|()| Beginning::new(TransportConfig::default()));
     let [client, server] = ends;
-    let mut network =
-        Network::over(&[&link], client, server, seed).map_err(TrialError::of)?;
+    let mut network = Network::over(&[&link], client, server, seed).map_err(TrialError::of)?;
     network.connect().map_err(TrialError::of)?;
     Ok(network)
 }

@@ -157,10 +157,8 @@ fn connect<'a>(
             let ((client, from), (server, at)) = (emulation.client(index), emulation.server(index));
             let ends = match flow.protocol {
                 Protocol::Quic => {
-                    let sockets = (
-                        client.udp_socket_nonblocking(from)?,
-                        server.udp_socket_nonblocking(at)?,
-                    );
+                    let sockets =
+                        (client.udp_socket_nonblocking(from)?, server.udp_socket_nonblocking(at)?);
                     let quic = Quic::prepare(sockets, place.quic(flow), &identity, &plugins)?;
                     let further = 1..flow.quic.paths as u16;
                     let addresses = further.map(|at| emulation.client_address(index, at));

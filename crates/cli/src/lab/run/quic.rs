@@ -176,7 +176,11 @@ async fn send(connection: &Connection, transfer: &Transfer) -> Done {
     Ok(())
 }
 
-async fn receive(endpoint: &Endpoint, accepted: &OnceLock<Connection>, transfer: &Transfer) -> Done {
+async fn receive(
+    endpoint: &Endpoint,
+    accepted: &OnceLock<Connection>,
+    transfer: &Transfer,
+) -> Done {
     let Some(incoming) = endpoint.accept().await else { return Ok(()) };
     let connection = incoming.await?;
     let connection = accepted.get_or_init(|| connection);

@@ -34,7 +34,10 @@ pub(super) fn tables(all: &Plugins) -> Vec<(&'static str, Table)> {
     }
     if let Some(one) = &all.costs {
         tables.push(("costs", arms("Table 1: a lowest-latency scheduler", &one.schedulers)));
-        tables.push(("costs", arms("What extensions cost that PQUIC has as plugins", &one.extensions)));
+        tables.push((
+            "costs",
+            arms("What extensions cost that PQUIC has as plugins", &one.extensions),
+        ));
         tables.push(("costs", loading(one)));
     }
     if let Some(one) = &all.real_time {
@@ -107,11 +110,11 @@ fn real_time(all: &Plugins, points: &RealTime) -> Table {
         let virtual_time = virtual_time.unwrap_or(MISSING.to_owned());
         table.row([figure.to_owned(), point, virtual_time, real]);
     };
-    let with_unit = |values: &[f64], places, unit: &str| format!("{} {unit}", shown(values, places));
+    let with_unit =
+        |values: &[f64], places, unit: &str| format!("{} {unit}", shown(values, places));
     let (one, ms) = (&points.figure3, |values: &[f64]| with_unit(values, 1, "ms"));
-    let alike = |path: &&Requests| {
-        (path.jitter_ms, path.ack_delay_ms) == (one.jitter_ms, one.ack_delay_ms)
-    };
+    let alike =
+        |path: &&Requests| (path.jitter_ms, path.ack_delay_ms) == (one.jitter_ms, one.ack_delay_ms);
     let path = all.figure3.iter().find(alike);
     for arm in &one.arms {
         let other = path.and_then(|path| path.arms.iter().find(|other| other.timer == arm.timer));

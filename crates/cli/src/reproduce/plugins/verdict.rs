@@ -347,7 +347,8 @@ mod tests {
 
     #[test]
     fn an_extension_may_cost_so_much() {
-        let arm = |name: &str, seconds: f64| CostArm { name: name.to_owned(), seconds: vec![seconds; 3] };
+        let arm =
+            |name: &str, seconds: f64| CostArm { name: name.to_owned(), seconds: vec![seconds; 3] };
         let judge = |monitor: f64, again: f64| {
             let extensions = vec![arm("no extension", 1.0), arm(MONITORING, monitor)];
             let loading = LoadTimes {
@@ -356,7 +357,8 @@ mod tests {
                 first_us: vec![3_000.0],
                 again_us: vec![again],
             };
-            let all = Costs { bytes: 1, schedulers: Vec::new(), extensions, loading: vec![loading] };
+            let all =
+                Costs { bytes: 1, schedulers: Vec::new(), extensions, loading: vec![loading] };
             costs(&all).iter().map(|one| one.judgement).collect::<Vec<&str>>()
         };
         assert_eq!(judge(1.01, 20.0), ["aim met", "aim met"]);

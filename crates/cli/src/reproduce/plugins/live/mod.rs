@@ -14,9 +14,7 @@ use equic_plugin_kit::paper::{AckPath, Marking, Timer, cap};
 use equic_quic::{StreamConfig, TransportConfig};
 use equic_sim::{Direction, Limit, Queue, Red};
 
-use super::data::{
-    AckArm, AckPaths, Caps, DownloadArm, Downloads, RealTime, RequestArm, Requests,
-};
+use super::data::{AckArm, AckPaths, Caps, DownloadArm, Downloads, RealTime, RequestArm, Requests};
 use super::part::{
     ASYMMETRIC, ASYMMETRIC_RTT, DOWNLOAD_RTT, RATE, REQUEST_RTT, failed, planned_caps, rounded,
 };
@@ -154,7 +152,8 @@ async fn ack_paths(bytes: u64) -> Done<(AckPaths, f64)> {
         let limit = bytes_in(rate, Duration::from_millis(queue));
         Direction::new(rate, rtt / 2).queue(Queue::DropTail(Limit::Bytes(limit)))
     };
-    let links = [0, 1].map(|at| Both { to_server: way(up[at], 1_000), to_client: way(down[at], 100) });
+    let links =
+        [0, 1].map(|at| Both { to_server: way(up[at], 1_000), to_client: way(down[at], 100) });
     let (mut arms, mut most) = (Vec::new(), 0.0_f64);
     for acks in AckPath::ALL {
         let stage = Stage::set(&links)?;
@@ -202,7 +201,9 @@ async fn caps(quick: bool) -> Done<(Caps, f64)> {
         let now = (Instant::now(), Session::sent(&session.server));
         // By the clock: on a busy machine the interval is longer.
         let seconds = now.0.duration_since(before.0).as_secs_f64().max(1e-3);
-        rates.push([0, 1].map(|path: usize| ((now.1[path] - before.1[path]) as f64 / seconds).round()));
+        rates.push(
+            [0, 1].map(|path: usize| ((now.1[path] - before.1[path]) as f64 / seconds).round()),
+        );
         before = now;
     }
     session.settled().await?;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use equic_lab::Lab;
 use equic_lab::emulation::{Emulation, Lateness, Live, Settings};
-use equic_plugin::exchange::{Bytecode, ExchangeConfig, ExchangeHandle, ExchangeHook, Push, Update};
+use equic_plugin::exchange::{
+    Bytecode, ExchangeConfig, ExchangeHandle, ExchangeHook, Push, Update,
+};
 use equic_plugin_kit::paper::policy;
 use equic_quic::operation::HookId;
 use equic_quic::{Endpoint, EndpointConfig, NewConnection, TransportConfig, VarInt};
@@ -56,7 +58,8 @@ impl Stage {
         };
         let emulation = Emulation::prepare(&lab, run, &ends, &settings)?;
         let ((client_host, from), (server_host, to)) = (emulation.client(0), emulation.server(0));
-        let endpoint = |socket| Endpoint::new(EndpointConfig::with_default_provider()?, None, vec![socket]);
+        let endpoint =
+            |socket| Endpoint::new(EndpointConfig::with_default_provider()?, None, vec![socket]);
         let client = endpoint(client_host.udp_socket_nonblocking(from)?)?;
         let server = endpoint(server_host.udp_socket_nonblocking(to)?)?;
         let second = (links.len() > 1).then(|| emulation.client_address(0, 1));
