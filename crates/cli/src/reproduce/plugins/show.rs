@@ -130,14 +130,12 @@ fn real_time(all: &Plugins, points: &RealTime) -> Table {
     }
     let one = &points.figure5;
     let path = all.figure5.iter().find(|path| path.ack_frequency == one.ack_frequency);
-    let acks: [(&str, fn(&AckPaths) -> &AckArm); 2] = [
-        ("acknowledgements on the same path", |paths| &paths.same),
-        ("on the first, plugin ack-path", |paths| &paths.first),
-    ];
-    for (words, of) in acks {
+    let mut download = |words: &str, of: fn(&AckPaths) -> &AckArm| {
         let other = path.map(|path| seconds(&of(path).completion_s));
         row("5", words.to_owned(), other, seconds(&of(one).completion_s));
-    }
+    };
+    download("acknowledgements on the same path", |paths| &paths.same);
+    download("on the first, plugin ack-path", |paths| &paths.first);
     let held = all.figure6.as_ref().map(Caps::held).unwrap_or_default();
     for (at, (cap, rate)) in points.figure6.held().into_iter().enumerate() {
         let megabytes = |rate: f64| format!("{:.2} MB/s", rate / 1e6);
