@@ -56,8 +56,9 @@ pub(crate) struct Args {
     from: Option<IpAddr>,
     /// Open another path from this address of an interface, or with all from each interface that is up, and use all at
     /// once (RFC 10069), if the server takes several paths. Paths are closed when an interface goes down, and opened
-    /// when it is back, or another comes; --path can be given up to seven times
-    #[arg(long, value_name = "ADDR|all")]
+    /// when it is back, or another comes; --path can be given up to seven times. With ADDR,cost=N plugins on this end
+    /// (weighted, for example) read N as what it costs to use the path
+    #[arg(long, value_name = "ADDR[,cost=N]|all")]
     path: Vec<PathFrom>,
     /// Print a line for each packet on standard error
     #[arg(long)]
@@ -123,6 +124,9 @@ const AT_ONCE: usize = 64;
 
 pub(crate) fn run(args: &Args) -> Done {
     let place = Place::new(args)?;
+    if args.path.is_empty() {
+        args.quic.check_one_path("--path ADDR")?;
+    }
     let (qlog, trace) = (args.quic.qlog()?, trace(args)?);
     let _flush = flushed(qlog.as_ref(), trace.as_ref());
     runtime(Some(1))?.block_on(async {

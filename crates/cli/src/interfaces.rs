@@ -1,6 +1,6 @@
 //! The system's interfaces, for paths of connections: which addresses can be sent from, and when that changes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::{IpAddr, UdpSocket};
 use std::str::FromStr;
@@ -27,20 +27,26 @@ const MOST: usize = 8;
 pub(crate) enum PathFrom {
     /// Every interface.
     All,
-    Address(IpAddr),
+    /// An address, with what it costs to use its path.
+    Address(IpAddr, u32),
 }
 
 impl FromStr for PathFrom {
     type Err = String;
 
     fn from_str(text: &str) -> Result<PathFrom, String> {
-        match text {
-            "all" => Ok(PathFrom::All),
-            _ => text
-                .parse()
-                .map(PathFrom::Address)
-                .map_err(|_| "neither an address nor all".to_owned()),
+        if text == "all" {
+            return Ok(PathFrom::All);
         }
+        let (address, cost) = match text.split_once(',') {
+            None => (text, 0),
+            Some((address, option)) => {
+                let cost = option.strip_prefix("cost=").and_then(|cost| cost.parse().ok());
+                (address, cost.ok_or("behind the address is nothing but cost=NUMBER")?)
+            }
+        };
+        let address = address.parse().map_err(|_| "neither an address nor all")?;
+        Ok(PathFrom::Address(address, cost))
     }
 }
 
@@ -92,7 +98,7 @@ impl Follower {
     /// An address that no interface of this machine has.
     pub(crate) fn new(paths: Vec<PathFrom>) -> Done<Follower> {
         for path in &paths {
-            if let PathFrom::Address(address) = path {
+            if let PathFrom::Address(address, _) = path {
                 UdpSocket::bind((*address, 0)).map_err(|error| {
                     Failure::because(format!("cannot send from {address}"), error)
                 })?;
@@ -130,7 +136,7 @@ impl Follower {
         };
         for path in &self.paths {
             match path {
-                PathFrom::Address(address) => want(*address),
+                PathFrom::Address(address, _) => want(*address),
                 // One of each family: several of one interface are the same way.
                 PathFrom::All => {
                     let mut had = BTreeSet::new();
@@ -142,7 +148,16 @@ impl Follower {
                 }
             }
         }
-        PathAddresses { wanted, gone }
+        PathAddresses { wanted, gone, costs: self.costs() }
+    }
+
+    /// What it costs to use the paths from addresses that have a cost.
+    fn costs(&self) -> BTreeMap<IpAddr, u32> {
+        let of = |path: &PathFrom| match path {
+            PathFrom::Address(address, cost) if *cost > 0 => Some((*address, *cost)),
+            _ => None,
+        };
+        self.paths.iter().filter_map(of).collect()
     }
 }
 
@@ -165,9 +180,13 @@ mod tests {
     #[test]
     fn what_can_be_named() {
         assert_eq!("all".parse(), Ok(PathFrom::All));
-        assert_eq!("::1".parse(), Ok(PathFrom::Address("::1".parse().unwrap())));
+        assert_eq!("::1".parse(), Ok(PathFrom::Address("::1".parse().unwrap(), 0)));
         assert!("eth0".parse::<PathFrom>().is_err());
-        let one = PathFrom::Address("::1".parse().unwrap());
+        let one = PathFrom::Address("::1".parse().unwrap(), 0);
+        assert_eq!("::1,cost=7".parse(), Ok(PathFrom::Address("::1".parse().unwrap(), 7)));
+        for wrong in ["::1,cost=", "::1,cost=-1", "::1,7", "all,cost=7"] {
+            assert!(wrong.parse::<PathFrom>().is_err(), "{wrong}");
+        }
         assert_eq!(
             [most(&[]), most(&[one]), most(&[one; 20]), most(&[PathFrom::All])],
             [1, 2, 8, 8]
@@ -176,10 +195,11 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_is_wanted_unless_its_interface_is_down() {
-        let mut follower = follower(&[PathFrom::Address("127.0.0.2".parse().unwrap())]);
+        let mut follower = follower(&[PathFrom::Address("127.0.0.2".parse().unwrap(), 5)]);
         // No interface has it, and it can be had: all of 127.0.0.0/8 is the machine's.
         let chosen = follower.choose(&[on("lo", "127.0.0.1", true)]);
         assert_eq!((texts(&chosen.wanted), chosen.gone), (vec!["127.0.0.2".to_owned()], vec![]));
+        assert_eq!(chosen.costs.into_values().collect::<Vec<u32>>(), [5]);
         follower.choose(&[on("lo", "127.0.0.2", true), on("eth0", "192.0.2.1", true)]);
         let chosen =
             follower.choose(&[on("lo", "127.0.0.2", false), on("eth0", "192.0.2.1", false)]);
@@ -209,7 +229,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_that_nobody_has() {
-        let nobodys = PathFrom::Address("192.0.2.77".parse().unwrap());
+        let nobodys = PathFrom::Address("192.0.2.77".parse().unwrap(), 0);
         assert!(Follower::new(vec![nobodys]).is_err());
     }
 }

@@ -22,6 +22,7 @@ mod exchange;
 mod failure;
 mod gateway;
 mod get;
+mod identity;
 mod interfaces;
 mod interop;
 mod lab;

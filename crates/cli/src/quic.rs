@@ -8,7 +8,7 @@ use equic_gateway::parse_size;
 use equic_quic::{PacketTrace, QlogFolder, Scheduler};
 
 use crate::failure::{Done, Failure};
-use crate::plugin;
+use crate::{output, plugin};
 
 /// How the transport is to behave.
 #[derive(Args)]
@@ -77,6 +77,24 @@ impl QuicArgs {
             SchedulerName::Backup => Scheduler::Backup,
             SchedulerName::Redundant => Scheduler::Redundant,
         }
+    }
+
+    /// Options that have no meaning where a connection has one path only; `more` says how it gets several.
+    ///
+    /// # Errors
+    /// A scheduler was chosen for them. Congestion control that couples them is as good as NewReno, which is said.
+    pub(crate) fn check_one_path(&self, more: &str) -> Done {
+        if !matches!(self.scheduler, SchedulerName::LowestRtt) {
+            let message =
+                format!("--scheduler chooses among several paths: allow them with {more}");
+            return Err(Failure::usage(message));
+        }
+        if matches!(self.congestion, Algorithm::Lia | Algorithm::Olia) {
+            output::notice(format_args!(
+                "--congestion lia and olia couple several paths, and are NewReno on one: {more} allows more"
+            ));
+        }
+        Ok(())
     }
 
     /// The congestion control that was chosen.

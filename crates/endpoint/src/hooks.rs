@@ -15,7 +15,8 @@ impl Hooks {
         Hooks(Arc::new(attach))
     }
 
-    pub(crate) fn attach(&self, connection: &mut NewConnection<'_>) {
+    /// Attaches them to a new connection.
+    pub fn attach(&self, connection: &mut NewConnection<'_>) {
         (self.0)(connection);
     }
 }

@@ -36,7 +36,7 @@ pub use extension::Extension;
 pub use hooks::Hooks;
 pub use quota::{AtLimit, QuotaConfig, QuotaError, Rate, UserSpaceQuota};
 pub use server::{
-    IdentitySource, Limits, RequestLog, RequestRecord, Server, ServerConfig, ServerError,
+    IdentitySource, Limits, PathCost, RequestLog, RequestRecord, Server, ServerConfig, ServerError,
     ServerStats, StatsHandle,
 };
 pub use tls::{KeyLog, Trust, crypto_provider};

@@ -90,6 +90,27 @@ struct Line {
     carried: [u64; 2],
 }
 
+/// When routers of the links mark packets.
+struct Marks {
+    /// Time in the queue from which on they are marked.
+    above: Duration,
+    /// Weight of what a packet waits in the average that is compared with it, from 0 to 1; 1: the packet's own time counts alone.
+    weight: f64,
+    /// The average so far, in seconds, by the way: to the client, and to the server.
+    average: [f64; 2],
+}
+
+impl Marks {
+    /// Whether a packet is marked that goes this way and waits for so long.
+    fn next(&mut self, way: usize, waited: Duration) -> bool {
+        let (average, waited) = (&mut self.average[way], waited.as_secs_f64());
+        // By the second formula it might be a rounding away from the first.
+        *average =
+            if self.weight >= 1.0 { waited } else { *average + self.weight * (waited - *average) };
+        *average > self.above.as_secs_f64()
+    }
+}
+
 struct InFlight {
     to: End,
     line: usize,
@@ -129,8 +150,8 @@ pub struct Network {
     /// There is one at least; the connection begins on the first.
     lines: Vec<Line>,
     in_flight: BTreeMap<(Timestamp, u64), InFlight>,
-    /// Time in the queue from which on packets are marked; none: they are not.
-    mark: Option<Duration>,
+    /// Marks that routers make; none: they make none.
+    mark: Option<Marks>,
     /// Time that datagrams have waited in the queues so far, all together, and how many they were: to the client, and to
     /// the server.
     waited: [(Duration, u64); 2],
@@ -278,7 +299,13 @@ impl Network {
     /// senders that can do with marks instead of losses, ECT(0) or ECT(1), become CE (RFC 3168 s.5). The link's jitter
     /// counts as time in the queue.
     pub fn mark_above(&mut self, wait: Duration) {
-        self.mark = Some(wait);
+        self.mark_above_average(wait, 1.0);
+    }
+
+    /// As [`Network::mark_above`], by an average of the time that packets wait, in which each counts with `weight` (from 0 to
+    /// 1), as in RED (Floyd and Jacobson, 1993) with two thresholds that are one. The average stays while nothing is sent.
+    pub fn mark_above_average(&mut self, wait: Duration, weight: f64) {
+        self.mark = Some(Marks { above: wait, weight, average: [0.0; 2] });
     }
 
     /// Loses datagrams that an end sends, whatever the link does: 0 is the next one.
@@ -548,9 +575,10 @@ impl Network {
                 let (time, count) = &mut self.waited[way];
                 (*time, *count) = (*time + waited, *count + 1);
             }
+            let marked = self.mark.as_mut().is_some_and(|marks| marks.next(way, waited));
             let ecn = match sent.ecn {
                 EcnCodepoint::NotEct => EcnCodepoint::NotEct,
-                _ if self.mark.is_some_and(|mark| waited > mark) => EcnCodepoint::Ce,
+                _ if marked => EcnCodepoint::Ce,
                 unmarked => unmarked,
             };
             for at in

@@ -9,16 +9,24 @@ use std::time::Duration;
 
 use equic_net::{Link, Queue};
 use equic_plugin::exchange::{Progress, Push};
-use equic_plugin::{PackError, pack};
+use equic_plugin::{PackError, Policy, pack};
 use equic_transport::congestion::Algorithm;
 use equic_transport::{Connection, Direction, ReadOutcome, StreamId, TransportConfig};
 
 use crate::clang::compile_text;
 use crate::network::{End, Network};
-use crate::pair::{Pair, TrialError, key, policy};
+use crate::pair::{Pair, TrialError, key};
 use crate::tree::Source;
 
-pub use paths::{AckPath, Asymmetric, Capped, asymmetric, capped};
+pub use paths::{AckPath, Asymmetric, Capped, asymmetric, cap, capped};
+
+/// Policy of the ends of these experiments, which lets all that is pushed in them run.
+///
+/// # Errors
+/// Never: it is a fault of this crate.
+pub fn policy() -> Result<Policy, TrialError> {
+    crate::pair::policy()
+}
 
 /// Virtual time for one request or download.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -226,18 +234,25 @@ pub enum Marking {
     Plugin,
     /// It marks what waits long, too; the ends have ECN as RFC 9000 s.13.4 has it, and no plugin.
     Native,
+    /// As [`Marking::Plugin`], by the average of a router with RED (Floyd and Jacobson, 1993) rather than by what each packet
+    /// waits.
+    Averaged,
 }
+
+/// Weight of a packet in RED's average: that of its paper.
+const RED_WEIGHT: f64 = 0.002;
 
 impl Marking {
     /// All of them.
-    pub const ALL: [Marking; 3] = [Marking::TailDrop, Marking::Plugin, Marking::Native];
+    pub const ALL: [Marking; 4] =
+        [Marking::TailDrop, Marking::Plugin, Marking::Native, Marking::Averaged];
 
     /// What the server pushes to the client; none: nothing.
     ///
     /// # Errors
     /// The plugin is not built.
     pub fn push(self) -> Result<Option<Arc<Push>>, TrialError> {
-        if self != Marking::Plugin {
+        if matches!(self, Marking::TailDrop | Marking::Native) {
             return Ok(None);
         }
         let push = Push::new(&of_the_tree("ecn")?).map_err(TrialError::of)?;
@@ -269,7 +284,7 @@ pub struct Download {
 
 /// A download of so many bytes through a queue of five bandwidth-delay products, which marks from two on unless `marking` is
 /// [`Marking::TailDrop`]; the plugin is pushed before it. A mark comes when what waits exceeds the limit, as of RED whose
-/// two thresholds are one and which goes by the queue as it is.
+/// two thresholds are one, and which goes by the queue as it is or by its average ([`Marking::Averaged`]).
 ///
 /// # Errors
 /// The plugin does not run, or the download is not complete.
@@ -293,8 +308,10 @@ pub fn download(
         ..TransportConfig::default()
     };
     let mut pair = connect(&link, &transport, push, seed)?;
-    if marking != Marking::TailDrop {
-        pair.network.mark_above(2 * path.rtt);
+    match marking {
+        Marking::TailDrop => {}
+        Marking::Plugin | Marking::Native => pair.network.mark_above(2 * path.rtt),
+        Marking::Averaged => pair.network.mark_above_average(2 * path.rtt, RED_WEIGHT),
     }
     let took = pair.network.transfer(End::Server, bytes, PATIENCE).map_err(TrialError::of)?;
     runs(&pair, push)?;

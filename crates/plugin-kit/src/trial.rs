@@ -16,11 +16,13 @@ use crate::tree::Source;
 
 mod application;
 mod cost;
+mod pquic;
 mod repair;
 mod scheduler;
 
 use application::{messages, nagle, priorities};
 pub use cost::{Way, bulk};
+pub use pquic::{Extension, Loading, extended, loading, signed};
 pub use scheduler::{SchedulerArm, schedule};
 
 /// Virtual time for one transfer.

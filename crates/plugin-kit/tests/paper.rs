@@ -49,7 +49,7 @@ fn marks_keep_the_queue_short_and_packets_there() {
         let push = marking.push().unwrap();
         download(marking, push.as_ref(), &path, 2_000_000, 1).unwrap()
     };
-    let [dropped, plugin, native] = Marking::ALL.map(run);
+    let [dropped, plugin, native, averaged] = Marking::ALL.map(run);
     assert!(dropped.lost > 0, "{dropped:?}");
     for marked in [plugin, native] {
         assert!(
@@ -59,6 +59,8 @@ fn marks_keep_the_queue_short_and_packets_there() {
         // 2 MB at 4 Mb/s are four seconds.
         assert!((4_000 * MS..8_000 * MS).contains(&marked.took), "{marked:?}");
     }
+    // An average comes later than the queue.
+    assert!(averaged.waited > plugin.waited, "{averaged:?}, {plugin:?}");
 }
 
 #[test]

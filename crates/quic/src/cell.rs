@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use equic_transport::operation::HookError;
 use equic_transport::{Connection, DatagramError, Event, Handle, StreamEvent, Timestamp};
 use equic_wire::{Direction, StreamId, VarInt};
 use tokio::sync::Notify;
@@ -33,6 +34,10 @@ pub(crate) struct State {
     pub closed: Option<ConnectionError>,
     /// Number of times the active path has changed.
     pub moves: u64,
+    /// Number of paths that were opened so far, and of those that were closed.
+    pub path_changes: u64,
+    /// Reason for which the first hook was taken off that failed.
+    pub failed_hook: Option<HookError>,
     /// Outcome of the data that was sent before the end of the handshake.
     pub early: EarlyData,
     /// Grows when early data is rejected: streams of before are gone, and their numbers are used
@@ -117,6 +122,8 @@ impl Cell {
             timer: None,
             closed: None,
             moves: 0,
+            path_changes: 0,
+            failed_hook: None,
             early: EarlyData::None,
             epoch: 0,
             home: None,
@@ -192,6 +199,7 @@ impl State {
                 Event::Closed(reason) => self.on_closed(reason.into()),
                 Event::HookFailed(hook, error) => {
                     tracing::warn!(?hook, ?error, "a hook of a connection was taken out");
+                    self.failed_hook.get_or_insert(error);
                 }
                 Event::ChoiceOverruled(operation, why) => {
                     tracing::warn!(%operation, %why, "a hook's choice of a path does not hold");
@@ -209,7 +217,10 @@ impl State {
                     }
                 }
                 Event::DatagramsWritable => self.wakers.room.wake(),
-                Event::PathOpened(_) | Event::PathClosed(..) => self.wakers.paths.wake(),
+                Event::PathOpened(_) | Event::PathClosed(..) => {
+                    self.path_changes += 1;
+                    self.wakers.paths.wake();
+                }
                 Event::Confirmed | Event::PathValidated(_) => {}
             }
         }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use equic_transport::operation::{AttachError, Hook, HookId, OwnFrame, Point};
+use equic_transport::operation::{AttachError, Hook, HookError, HookId, OwnFrame, Point};
 use equic_transport::{TellError, Timestamp};
 use equic_wire::{ConnectionId, Side};
 
@@ -97,6 +97,11 @@ impl Connection {
         // It may want frames sent, or other hooks attached.
         self.cell().touch(&mut state);
         told
+    }
+
+    /// Reason for which the first hook was taken off that failed; none: none has failed.
+    pub fn failed_hook(&self) -> Option<HookError> {
+        self.cell().lock().failed_hook.clone()
     }
 
     /// Takes a hook off again; none: it is off already.

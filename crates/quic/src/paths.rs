@@ -111,6 +111,26 @@ impl Connection {
         self.cell().lock().connection.set_path_cost(id, cost)
     }
 
+    /// Waits until a path is opened or closed, by either end, beyond the first `seen` such changes of the connection. Returns
+    /// the number of changes until now, for the next call; the first has `seen` = 0.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub async fn paths_changed(&self, seen: u64) -> Result<u64, ConnectionError> {
+        poll_fn(|cx| {
+            let mut state = self.cell().lock();
+            if let Some(error) = &state.closed {
+                return Poll::Ready(Err(error.clone()));
+            }
+            if state.path_changes > seen {
+                return Poll::Ready(Ok(state.path_changes));
+            }
+            state.wakers.paths.register(cx);
+            Poll::Pending
+        })
+        .await
+    }
+
     /// The paths that are open, in the order of their IDs.
     pub fn paths(&self) -> Vec<PathInfo> {
         self.cell().lock().connection.paths().collect()

@@ -119,7 +119,7 @@ fn row(source: &Source, seed: u64) -> Done<Row> {
 }
 
 /// CPU time of this thread that some work takes, in seconds.
-pub(super) fn cpu(work: impl FnOnce() -> Done) -> Done<f64> {
+pub(crate) fn cpu(work: impl FnOnce() -> Done) -> Done<f64> {
     let time = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(std::time::Duration::from);
     let begun = time()?;
     work()?;

@@ -28,6 +28,8 @@ use equic_plugin::{Bundle, MAX_BUNDLE, Origin, Plugin, Policy, decide};
 
 use crate::failure::{Done, Failure};
 
+pub(crate) use bench::cpu;
+
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Make a folder with a plugin to begin with
@@ -108,7 +110,9 @@ fn load(path: &Path) -> Done<Plugin> {
     load_bytes(path, &bytes)
 }
 
-fn load_bytes(path: &Path, bytes: &[u8]) -> Done<Plugin> {
+/// As [`load`], of a bundle that was read from this file.
+pub(crate) fn load_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Done<Plugin> {
+    let path = path.as_ref();
     let bundle = parse(path, bytes)?;
     let granted = decide(&bundle, Origin::Own, &Policy::default(), seconds_now());
     let granted = granted.map_err(|error| Failure::because(path.display(), error))?;
@@ -117,11 +121,16 @@ fn load_bytes(path: &Path, bytes: &[u8]) -> Done<Plugin> {
 
 /// Hooks that attach these plugins to each new connection; none: there are no plugins.
 pub(crate) fn hooks(paths: &[PathBuf]) -> Done<Option<Hooks>> {
-    if paths.is_empty() {
-        return Ok(None);
-    }
     let plugins = paths.iter().map(|path| load(path)).collect::<Done<Vec<Plugin>>>()?;
-    Ok(Some(Hooks::new(move |connection| {
+    Ok(hooks_of(plugins))
+}
+
+/// As [`hooks`], of plugins that are loaded.
+pub(crate) fn hooks_of(plugins: Vec<Plugin>) -> Option<Hooks> {
+    if plugins.is_empty() {
+        return None;
+    }
+    Some(Hooks::new(move |connection| {
         for plugin in &plugins {
             let attached =
                 plugin.instantiate().map_err(|error| error.to_string()).and_then(|one| {
@@ -134,5 +143,5 @@ pub(crate) fn hooks(paths: &[PathBuf]) -> Done<Option<Hooks>> {
                 tracing::warn!(plugin = %name, %error, "a plugin is not on a connection");
             }
         }
-    })))
+    }))
 }

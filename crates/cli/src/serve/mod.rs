@@ -9,7 +9,7 @@ mod feed;
 mod ids;
 mod retry;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use equic_endpoint::{
     Admission, AtLimit, IdentitySource, NoQuota, QuotaConfig, RequestRecord, Server, ServerConfig,
     UserSpaceQuota,
 };
-use equic_gateway::{Rate, parse_duration, parse_size};
+use equic_gateway::{IpNet, Rate, parse_duration, parse_size};
 use equic_quic::{QlogFolder, RetryTokens, printable};
 use equic_report::number;
 use serde_json::json;
@@ -78,6 +78,10 @@ pub(crate) struct Args {
     /// Most paths that a client may have at once, from several of its addresses (RFC 10069)
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=8))]
     paths: u8,
+    /// What it costs to use a path from an address of this prefix, as 192.0.2.0/24=5: plugins read it (weighted, for
+    /// example). It may be given more than once; the first that has the address counts, and without one it is 0
+    #[arg(long, value_name = "PREFIX=N", value_parser = path_cost)]
+    path_cost: Vec<(IpNet, u32)>,
     #[command(flatten)]
     quic: QuicArgs,
     #[command(flatten)]
@@ -151,6 +155,12 @@ fn retry_threshold(text: &str) -> Result<RetryThreshold, String> {
     }
 }
 
+fn path_cost(text: &str) -> Result<(IpNet, u32), String> {
+    let wrong = || "a prefix and a number, as 192.0.2.0/24=5".to_owned();
+    let (prefix, cost) = text.split_once('=').ok_or_else(wrong)?;
+    Ok((prefix.parse().map_err(|_| wrong())?, cost.parse().map_err(|_| wrong())?))
+}
+
 /// What an attempt over a user-space limit gets.
 #[derive(Clone, Copy, ValueEnum)]
 enum UserAtLimit {
@@ -163,6 +173,9 @@ enum UserAtLimit {
 }
 
 pub(crate) fn run(args: &Args) -> Done {
+    if args.paths < 2 {
+        args.quic.check_one_path("--paths N")?;
+    }
     let qlog = args.quic.qlog()?;
     let _flush = flushed(qlog.as_ref(), None);
     raise_descriptors();
@@ -278,6 +291,12 @@ fn config(
     config.congestion = args.quic.congestion();
     config.max_paths = args.paths.into();
     config.scheduler = args.quic.scheduler();
+    if !args.path_cost.is_empty() {
+        let costs = args.path_cost.clone();
+        config.path_cost = Some(Arc::new(move |address: IpAddr| {
+            costs.iter().find(|(prefix, _)| prefix.contains(&address)).map_or(0, |(_, cost)| *cost)
+        }));
+    }
     config.hooks = args.quic.hooks()?;
     config.key_log = args.quic.key_log()?;
     config.limits.idle_timeout = args.idle_timeout;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use equic_lab::Lab;
 use nix::sys::signal::Signal;
 
-use crate::common::{EQUIC, Running, equic, eventually, root};
+use crate::common::{EQUIC, ROOT, Running, equic, eventually, root};
 
 /// 100 KB take 0.16 s at 5 Mb/s, and the handshake a round trip of 40 ms before them, with 20 ms to the last byte.
 const SCENARIO: &str = r#"
@@ -78,6 +78,77 @@ size = "300 KB"
     let flow = &result["runs"][0]["flows"][0];
     assert_eq!((&flow["bytes"], flow["failure"].is_null()), (&300_000.into(), true), "{flow}");
     assert!(flow["marked"].as_u64() > Some(0), "{flow}");
+}
+
+/// Two links between client and server: both carry data of the one connection. Together they take half the time of one, but
+/// the machine may take longer.
+#[test]
+fn a_flow_has_two_paths() {
+    if !root("a_flow_has_two_paths") {
+        return;
+    }
+    let text = r#"
+seeds = 1
+limit = "50 s"
+[network]
+topology = "two-path"
+links = [{ rate = "4 Mb/s", delay = "10 ms" }, { rate = "4 Mb/s", delay = "15 ms" }]
+[[flow]]
+name = "two"
+size = "1 MB"
+quic = { paths = 2 }
+[[flow]]
+name = "one"
+size = "100 KB"
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    let result = equic(&["lab", "run", &scenario(&folder, text), "--json"]).json();
+    let run = &result["runs"][0];
+    for (index, bytes) in [(0, 1_000_000), (1, 100_000)] {
+        let flow = &run["flows"][index];
+        assert_eq!((&flow["bytes"], flow["failure"].is_null()), (&bytes.into(), true), "{flow}");
+    }
+    // By name: the first way of each link is the one to the server, which the data takes.
+    let sent = |name: &str| {
+        let ports = run["ports"].as_array().unwrap();
+        let port = ports.iter().find(|port| port["name"] == name).expect("a port");
+        port["sent"].as_u64().unwrap()
+    };
+    assert!(sent("bottleneck 1, there") > 150 && sent("bottleneck 2, there") > 150, "{run}");
+}
+
+/// The client's plugin holds it to 500,000 bytes a second, where the link takes ten times as many.
+#[test]
+fn plugins_of_a_flow_act() {
+    if !root("plugins_of_a_flow_act") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("cap.qplug");
+    let bundle = bundle.to_str().unwrap();
+    equic(&["plugin", "build", &format!("{ROOT}/plugins/cap"), "-o", bundle]).ok();
+    let text = r#"
+seeds = 1
+limit = "50 s"
+[network]
+topology = "simple"
+link = { rate = "40 Mb/s", delay = "5 ms" }
+[[flow]]
+size = "1 MB"
+quic = { client_plugins = ["cap.qplug"] }
+"#;
+    let path = scenario(&folder, text);
+    let flow = &equic(&["lab", "run", &path, "--json"]).json()["runs"][0]["flows"][0];
+    assert_eq!((&flow["bytes"], flow["failure"].is_null()), (&1_000_000.into(), true), "{flow}");
+    assert!(flow["completion"].as_f64().unwrap() > 1.5, "{flow}");
+    // One that is none is told before anything starts, with its line.
+    std::fs::write(bundle, "no bundle").unwrap();
+    let out = equic(&["lab", "run", &path]);
+    assert_eq!((out.code, out.stdout.as_str()), (Some(1), ""));
+    assert!(
+        out.stderr.contains(&format!("{path}:9: flow[1].quic.client_plugins: cap.qplug: ")),
+        "{out:?}"
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{EQUIC, Out, finish};
+use crate::common::{EQUIC, Out, finish, root};
 
 fn plugins(out: &Path, args: &[&str]) -> Out {
     let mut command = Command::new(EQUIC);
@@ -48,6 +48,14 @@ fn the_small_experiment_is_played_stored_and_drawn_again() {
     assert!((20_000.0..55_000.0).contains(&last), "the last cap is 50,000 bytes a second: {last}");
     let sizes = data["table2"].as_array().unwrap();
     assert!(sizes.iter().all(|one| one["object"].as_u64() > Some(500)), "{sizes:?}");
+    let costs = &data["costs"];
+    for (arms, count) in [("schedulers", 4), ("extensions", 6)] {
+        let arms = costs[arms].as_array().unwrap();
+        assert_eq!(arms.len(), count);
+        assert!(arms.iter().all(|arm| arm["seconds"].as_array().unwrap().len() == 2), "{costs}");
+    }
+    assert!(costs["loading"][0]["again_us"][0].as_f64() > Some(0.0), "{costs}");
+    assert!(data["real_time"].is_null(), "only if it is asked for");
     let text = std::fs::read_to_string(&readme).unwrap();
     for words in
         ["kept\n", "This is the small experiment", "Table 2", "(results/figure3-wdt10.svg)"]
@@ -61,6 +69,45 @@ fn the_small_experiment_is_played_stored_and_drawn_again() {
     assert!(text.contains(shown.trim_end()), "{text}\n{shown}");
     let plot = |folder: &Path| std::fs::read(folder.join("figure3-wdt10.svg")).unwrap();
     assert_eq!(plot(&out), plot(&again));
+}
+
+/// What no machine can be faster than: timers, links and caps.
+#[test]
+fn points_are_played_in_real_time() {
+    if !root("points_are_played_in_real_time") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let part = ["--quick", "--part", "real-time,figure6", "--json"];
+    let data = plugins(folder.path(), &part).json()["data"].clone();
+    let points = &data["real_time"];
+    let arms = points["figure3"]["arms"].as_array().unwrap();
+    for (timer, least) in [("picoquic", 60.0), ("picoquic-probe", 35.0), ("tail-loss-probe", 35.0)]
+    {
+        let arm = arms.iter().find(|arm| arm["timer"] == timer).unwrap();
+        let times = arm["completion_ms"].as_array().unwrap();
+        assert_eq!(times.len(), 2);
+        assert!(times.iter().all(|time| time.as_f64() >= Some(least)), "{arm}");
+    }
+    let time = |arm: &serde_json::Value| arm["completion_s"][0].as_f64().unwrap();
+    // 300 KB at 4 Mb/s.
+    assert!(
+        points["figure4"]["arms"].as_array().unwrap().iter().all(|arm| time(arm) > 0.6),
+        "{points}"
+    );
+    let sent = |arm: &str, path: usize| points["figure5"][arm]["sent"][0][path].as_u64().unwrap();
+    assert!(sent("first", 1) < sent("same", 1), "{points}");
+    // The last cap is 50,000 bytes a second, for a second, of which it takes some to get there; the one before is ten times that.
+    let rates = points["figure6"]["rates"].as_array().unwrap();
+    let last: f64 = rates.iter().rev().take(3).map(|rate| rate[1].as_f64().unwrap()).sum();
+    assert!(last / 3.0 < 150_000.0, "{rates:?}");
+    let shown = plugins(folder.path(), &["--markdown", "--plot-only", &stored(folder.path())]).ok();
+    assert!(shown.contains("In real time, Figure 6"), "{shown}");
+    assert!(shown.contains("| 6 | capped to 0.05 MB/s | 0.05 MB/s |"), "{shown}");
+}
+
+fn stored(folder: &Path) -> String {
+    folder.join("result.json").to_str().unwrap().to_owned()
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! back, or which a plugin of the client's in the server holds to a rate; and an interface that comes in the middle.
 
 use std::fs;
+use std::path::PathBuf;
 
 use equic_lab::{Lab, Namespace};
 
@@ -76,9 +77,26 @@ fn carries(lab: &Lab, interface: &str) {
     eventually("data over the link", || (received(lab, interface) > before + SOME).then_some(()));
 }
 
+/// A download under way.
+struct Scene<'a> {
+    lab: &'a Lab,
+    /// File into which the body is written, in its order.
+    body: PathBuf,
+}
+
+impl Scene<'_> {
+    /// Waits until the body has grown, which takes that all bytes before have come, too: those that were under way over a link
+    /// that is down by now have been sent again.
+    fn grows(&self) {
+        let length = || fs::metadata(&self.body).expect("it is under way").len();
+        let before = length();
+        eventually("more of the body", || (length() > before + SOME).then_some(()));
+    }
+}
+
 /// Begins a download over both links, with `path` given to `--path`, hands over to `act` when both have carried data, and
 /// looks at what came. What is printed of it is returned.
-fn downloads(name: &str, path: &str, act: impl Fn(&Lab)) -> Option<serde_json::Value> {
+fn downloads(name: &str, path: &str, act: impl Fn(&Scene<'_>)) -> Option<serde_json::Value> {
     let lab = lab(name, 1)?;
     second_link(&lab);
     let folder = tempfile::tempdir().unwrap();
@@ -96,7 +114,7 @@ fn downloads(name: &str, path: &str, act: impl Fn(&Lab)) -> Option<serde_json::V
     for interface in ["eth0", "second"] {
         carries(&lab, interface);
     }
-    act(&lab);
+    act(&Scene { lab: &lab, body: folder.path().join("copy.part") });
     let come = received(&lab, "eth0") + received(&lab, "second");
     assert!(come < FILE as u64, "{come} bytes: it is under way");
     unlimit(&lab);
@@ -118,14 +136,21 @@ fn from(printed: &serde_json::Value) -> Vec<&str> {
 
 #[test]
 fn a_download_outlives_the_interface_that_was_added() {
-    let printed = downloads("e2e-path-second", CLIENT, |lab| set(lab, "second", "down"));
+    let printed = downloads("e2e-path-second", CLIENT, |scene| {
+        set(scene.lab, "second", "down");
+        // While it is down.
+        scene.grows();
+    });
     let Some(printed) = printed else { return };
     assert!(from(&printed).len() == 1 && from(&printed) != [CLIENT], "{printed}");
 }
 
 #[test]
 fn a_download_outlives_the_interface_that_it_began_on() {
-    let printed = downloads("e2e-path-first", CLIENT, |lab| set(lab, "eth0", "down"));
+    let printed = downloads("e2e-path-first", CLIENT, |scene| {
+        set(scene.lab, "eth0", "down");
+        scene.grows();
+    });
     let Some(printed) = printed else { return };
     assert_eq!(from(&printed), [CLIENT], "{printed}");
 }
@@ -133,9 +158,11 @@ fn a_download_outlives_the_interface_that_it_began_on() {
 /// Every interface is a path; one that goes down and comes back is one again.
 #[test]
 fn a_path_comes_back_with_its_interface() {
-    let printed = downloads("e2e-path-back", "all", |lab| {
+    let printed = downloads("e2e-path-back", "all", |scene| {
+        let lab = scene.lab;
         set(lab, "second", "down");
         carries(lab, "eth0");
+        scene.grows();
         set(lab, "second", "up");
         let to = v4(lab.server());
         run(lab.client(0), "ip", &format!("route add {to}/32 via {SERVER} dev second metric 500"));
@@ -149,7 +176,8 @@ fn a_path_comes_back_with_its_interface() {
 /// An interface that was not there when the download began is a path, too.
 #[test]
 fn an_interface_that_comes_is_a_path() {
-    let printed = downloads("e2e-path-new", "all", |lab| {
+    let printed = downloads("e2e-path-new", "all", |scene| {
+        let lab = scene.lab;
         link(lab, "third", 98);
         let to = v4(lab.server());
         run(lab.client(0), "ip", &format!("route add {to}/32 via 10.98.0.1 dev third metric 600"));
@@ -163,8 +191,8 @@ fn an_interface_that_comes_is_a_path() {
 const POLICY: &str = "anyone = [\"observe\", \"tune\"]\n";
 
 /// Bytes that come over each of two interfaces with a download over both; `cap`: the client pushes a cap of so many bytes a
-/// second on the second path into the server.
-fn downloads_with(cap: Option<u32>, name: &str) -> Option<[u64; 2]> {
+/// second on the second path into the server, which has these further options.
+fn downloads_with(cap: Option<u32>, serve: &[&str], name: &str) -> Option<[u64; 2]> {
     const BYTES: u64 = 6 << 20;
     let lab = lab(name, 1)?;
     second_link(&lab);
@@ -173,7 +201,7 @@ fn downloads_with(cap: Option<u32>, name: &str) -> Option<[u64; 2]> {
     fs::write(file("policy.toml"), POLICY).unwrap();
     let (policy, bundle) = (file("policy.toml"), file("cap.qplug"));
     let args = ["serve", "--json", "--listen", "[::]:443", "--paths", "2"];
-    let args = [&args[..], &["--accept-plugins", &policy]].concat();
+    let args = [&args[..], &["--accept-plugins", &policy], serve].concat();
     let server = Running::start(lab.server().command(EQUIC), &args);
     server.event("ready");
     let url = format!("https://{}/bytes/{BYTES}", v4(lab.server()));
@@ -202,11 +230,25 @@ fn downloads_with(cap: Option<u32>, name: &str) -> Option<[u64; 2]> {
 
 #[test]
 fn a_cap_that_the_client_pushes_holds_one_path_of_the_server() {
-    let Some(usual) = downloads_with(None, "e2e-path-nocap") else { return };
+    let Some(usual) = downloads_with(None, &[], "e2e-path-nocap") else { return };
     // The path that is opened later begins later; how much, the machine decides.
     assert!(usual[1] > 1_000_000, "data comes over both: {usual:?}");
-    let Some(capped) = downloads_with(Some(50_000), "e2e-path-cap") else { return };
+    let Some(capped) = downloads_with(Some(50_000), &[], "e2e-path-cap") else { return };
     println!("{usual:?} without a cap, {capped:?} with it");
     assert!(2 * capped[1] < usual[1], "{usual:?} without a cap, {capped:?} with it");
     assert!(capped[1] > 20_000, "it carries something: {capped:?}");
+}
+
+/// The plugin `weighted` at the server has a path that costs 9 carry no more than a tenth of what the other one does.
+#[test]
+fn a_path_that_costs_more_carries_less() {
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("weighted.qplug");
+    let bundle = bundle.to_str().unwrap();
+    equic(&["plugin", "build", &format!("{ROOT}/plugins/weighted"), "-o", bundle]).ok();
+    let options = ["--plugin", bundle, "--path-cost", "10.99.0.0/24=9"];
+    let Some(sent) = downloads_with(None, &options, "e2e-path-cost") else { return };
+    // What its link drops counts for the first one, and is not here.
+    assert!(sent[1] < sent[0] / 7, "{sent:?}");
+    assert!(sent[1] > 100_000, "it carries something: {sent:?}");
 }

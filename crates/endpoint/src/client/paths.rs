@@ -9,11 +9,11 @@ use std::time::Duration;
 use equic_quic::{self as quic, Endpoint, PathId, TransportErrorCode};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
-/// Time after which a connection's paths are looked at even if no address has changed.
-const LOOK: Duration = Duration::from_secs(1);
-/// A path that cannot be opened is tried again after a second, and after twice as long each time, up to 2^6 seconds.
+/// A path that cannot be opened is tried again after so long, and after twice as long each time.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Number of times that the pause is doubled, at most.
 const DOUBLINGS: u32 = 6;
 
 /// Addresses of ours that paths of connections lead from: see [`Client::set_paths`](super::Client::set_paths).
@@ -23,6 +23,9 @@ pub struct PathAddresses {
     pub wanted: Vec<IpAddr>,
     /// Nothing can be sent from these any more: a path from there is closed, if there is another.
     pub gone: Vec<IpAddr>,
+    /// Label of each path from these, in units of the application's ([`Connection::set_path_cost`](quic::Connection::set_path_cost)); none:
+    /// it costs nothing.
+    pub costs: BTreeMap<IpAddr, u32>,
 }
 
 /// What all connections of a client know of its addresses.
@@ -73,6 +76,7 @@ impl Paths {
         let mut addresses = self.addresses.subscribe();
         let first = connection.paths().first().and_then(|path| path.local);
         let mut attempts = Attempts::default();
+        let mut changes = 0;
         loop {
             let now = addresses.borrow_and_update().clone();
             self.adjust(
@@ -81,16 +85,19 @@ impl Paths {
                 first.map(|address| address.to_canonical()),
                 &mut attempts,
             );
-            // Where nothing changes there is nothing to be looked at.
-            let looks = now != PathAddresses::default();
+            let again = attempts.next();
             tokio::select! {
-                _ = connection.closed() => return,
+                // The peer may have closed one; or there is another one now, so that one that is gone can be closed.
+                changed = connection.paths_changed(changes) => match changed {
+                    Ok(count) => changes = count,
+                    Err(_) => return,
+                },
                 changed = addresses.changed() => match changed {
                     Ok(()) => attempts.failures.clear(),
                     Err(_) => return,
                 },
                 Some(ended) = attempts.opening.join_next() => attempts.on_ended(ended.ok()),
-                () = sleep(LOOK), if looks => {}
+                () = reached(again) => {}
             }
         }
     }
@@ -116,6 +123,12 @@ impl Paths {
                 Err(error) => tracing::debug!(%id, %error, "its address is gone"),
             }
         }
+        for (id, local) in &paths {
+            if let Some(cost) = local.and_then(|local| now.costs.get(&local)) {
+                // An error says that it was closed meanwhile.
+                let _ = connection.set_path_cost(*id, *cost);
+            }
+        }
         let v4 = connection.remote_address().ip().to_canonical().is_ipv4();
         // The first path's own address comes back as the others do.
         let wanted = now.wanted.iter().copied().filter(|address| Some(*address) != first);
@@ -136,6 +149,14 @@ impl Paths {
     }
 }
 
+/// Waits until a moment; none: for ever.
+async fn reached(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Attempts to open paths of a connection.
 #[derive(Default)]
 struct Attempts {
@@ -151,6 +172,14 @@ impl Attempts {
     fn waits(&self, address: IpAddr) -> bool {
         let failed = self.failures.get(&address);
         self.under_way.contains(&address) || failed.is_some_and(|(_, at)| Instant::now() < *at)
+    }
+
+    /// The next moment at which a path may be tried again that could not be opened; none: there is no such path.
+    fn next(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let waiting = self.failures.iter().filter(|(address, _)| !self.under_way.contains(address));
+        // One whose moment is over was tried, or is not wanted any more.
+        waiting.map(|(_, (_, at))| *at).filter(|at| *at > now).min()
     }
 
     fn begin(&mut self, address: IpAddr, connection: quic::Connection) {
@@ -175,7 +204,7 @@ impl Attempts {
         if count == 0 {
             tracing::warn!(%error, %address, "no path from there");
         }
-        let pause = LOOK * (1 << count.min(DOUBLINGS));
+        let pause = PAUSE * (1 << count.min(DOUBLINGS));
         self.failures.insert(address, (count + 1, Instant::now() + pause));
     }
 }

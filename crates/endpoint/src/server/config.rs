@@ -1,6 +1,6 @@
 //! Settings of a server.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,10 @@ use crate::{Congestion, Extension, Hooks, KeyLog};
 
 /// Called once per answered request, from the connection's task: it must not block.
 pub type RequestLog = Arc<dyn Fn(&RequestRecord) + Send + Sync>;
+
+/// Cost of a path whose client has this address, in units of the server's owner: a label that plugins read
+/// ([`Connection::set_path_cost`](equic_quic::Connection::set_path_cost)).
+pub type PathCost = Arc<dyn Fn(IpAddr) -> u32 + Send + Sync>;
 
 /// One answered request.
 #[derive(Clone, Debug)]
@@ -79,6 +83,8 @@ pub struct ServerConfig {
     pub max_paths: usize,
     /// Way to divide what is sent among several paths.
     pub scheduler: Scheduler,
+    /// Labels the paths of connections by what they cost; none: they cost nothing.
+    pub path_cost: Option<PathCost>,
     /// True if clients that begin in version 1 and say that they would rather speak version 2 are
     /// answered in that (RFC 9369, RFC 9368 s.2.3). Otherwise everybody keeps the version of the first
     /// packet, which may be 1 or 2.
@@ -112,6 +118,7 @@ impl ServerConfig {
             congestion: Congestion::default(),
             max_paths: 1,
             scheduler: Scheduler::default(),
+            path_cost: None,
             upgrade_to_v2: false,
             key_log: None,
             qlog: None,
@@ -183,7 +190,7 @@ pub struct Limits {
     pub max_field_section_size: u64,
     /// Largest N of `/bytes/N`.
     pub max_bytes: u64,
-    /// Unacknowledged bytes a response may hold in memory.
+    /// Unacknowledged bytes a response may hold in memory, for each path that [`ServerConfig::max_paths`] allows.
     pub send_window: u64,
     /// Unacknowledged bytes all responses of a connection may hold together. What the client's flow
     /// control does not let out counts for 128 KiB at most: no more is read of files.

@@ -104,6 +104,7 @@ pub(super) async fn run(
         biased;
         reason = peer.quic.closed() => tracing::debug!(%address, %reason, "connection closed"),
         () = watch_over(&peer) => {}
+        () = label(&peer) => {}
         () = overdue(&peer, permit) => {
             peer.context.stats.0.handshakes_failed.add(1);
         }
@@ -165,6 +166,25 @@ async fn watch_over(peer: &Peer) {
         tick.tick().await;
         peer.observe();
     }
+}
+
+/// Labels the client's paths by what they cost, for as long as the connection is there.
+async fn label(peer: &Peer) {
+    if let Some(cost) = &peer.context.path_cost {
+        let mut changes = 0;
+        loop {
+            for path in peer.quic.paths() {
+                // An error says that it was closed meanwhile.
+                let _ = peer.quic.set_path_cost(path.id, cost(canonical(path.remote).ip()));
+            }
+            match peer.quic.paths_changed(changes).await {
+                Ok(count) => changes = count,
+                Err(_) => break,
+            }
+        }
+    }
+    // That the connection is closed others see.
+    std::future::pending().await
 }
 
 /// Answers requests until the client or the server has had enough.

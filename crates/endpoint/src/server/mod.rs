@@ -36,7 +36,7 @@ mod respond;
 mod stats;
 mod tolerance;
 
-pub use config::{IdentitySource, Limits, RequestLog, RequestRecord, ServerConfig};
+pub use config::{IdentitySource, Limits, PathCost, RequestLog, RequestRecord, ServerConfig};
 pub use stats::{ServerStats, StatsHandle};
 
 /// A server could not be made, or stopped by itself.
@@ -118,6 +118,12 @@ struct Context {
     retry: bool,
     open_files: Arc<Semaphore>,
     max_open_files: usize,
+    path_cost: Option<PathCost>,
+}
+
+/// Unacknowledged bytes of a response: what several paths have in flight together is more than one has.
+fn send_buffer(config: &ServerConfig) -> u64 {
+    config.limits.send_window.saturating_mul(config.max_paths.max(1) as u64)
 }
 
 impl Server {
@@ -147,6 +153,9 @@ impl Server {
             scheduler: config.scheduler,
             ..transport(&config.limits)?
         };
+        let streams = &mut transport.streams;
+        streams.send_buffer = send_buffer(&config);
+        streams.connection_send_buffer = streams.connection_send_buffer.max(streams.send_buffer);
         if config.upgrade_to_v2 {
             transport.versions = vec![KnownVersion::V2, KnownVersion::V1];
         }
@@ -192,6 +201,7 @@ impl Server {
                 retry: config.retry,
                 open_files: Arc::new(Semaphore::new(open_files)),
                 max_open_files: open_files,
+                path_cost: config.path_cost,
             }),
             address,
             fingerprint: identity.fingerprint(),

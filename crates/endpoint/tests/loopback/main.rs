@@ -3,7 +3,7 @@
 //! `common` starts servers and watches their admission; `serving` asks for things, `hostile` for
 //! things that do not exist or are no HTTP/3, `admission` counts who is in, `load` the generators,
 //! `foreign` does it over quinn, `early` asks in 0-RTT packets,
-//! `relay` holds back what comes. `rules` breaks those of HTTP/3 as a client, `lies` as a server; `greedy`
+//! `relay` holds back what comes, `paths` has several paths. `rules` breaks those of HTTP/3 as a client, `lies` as a server; `greedy`
 //! takes more than its share.
 //! Randomised tests print their seed; EQUIC_SEED replays one.
 
@@ -15,6 +15,7 @@ mod greedy;
 mod hostile;
 mod lies;
 mod load;
+mod paths;
 mod relay;
 mod rules;
 mod serving;

@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
 use super::tap::{Outbox, Tap};
-use super::{Ends, FIRST_PORT, Lateness, Report, packet};
+use super::{Ends, FIRST_PORT, Lateness, Losses, Report, packet};
 use crate::LabError;
 
 /// Longest time until the thread sees that it is to end.
@@ -32,7 +32,11 @@ struct Taps {
 }
 
 pub(super) struct Engine {
+    /// The interfaces of the first host, then those of the next.
     tuns: Vec<File>,
+    /// Interfaces of each host.
+    interfaces: u16,
+    losses: Losses,
     pub(super) run: Simulation,
     /// In the order of their ports.
     connections: Vec<Taps>,
@@ -42,9 +46,11 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(run: Simulation, tuns: Vec<File>) -> Engine {
+    pub(super) fn new(run: Simulation, tuns: Vec<File>, interfaces: u16, losses: Losses) -> Engine {
         Engine {
             tuns,
+            interfaces,
+            losses,
             run,
             connections: Vec::new(),
             outbox: Outbox::default(),
@@ -80,9 +86,9 @@ impl Engine {
         while !stop.load(Ordering::Relaxed) {
             self.run.run(now()).map_err(stuck)?;
             self.hand_over(start)?;
-            for host in ready.drain(..) {
+            for tun in ready.drain(..) {
                 self.run.run(now()).map_err(stuck)?;
-                self.read(host, &mut buffer)?;
+                self.read(tun, &mut buffer)?;
             }
             self.hand_over(start)?;
             let due = self.run.next_event().map_or(LOOK, |at| at.since(now()).min(LOOK));
@@ -93,7 +99,7 @@ impl Engine {
         Ok(Report { run: self.run, flows, lateness: self.lateness, strangers: self.strangers })
     }
 
-    /// Waits so long, or until hosts have sent something: these are in `ready` then.
+    /// Waits so long, or until hosts have sent something: the numbers of these interfaces are in `ready` then.
     fn wait(&self, most: Duration, ready: &mut Vec<usize>) -> Result<(), LabError> {
         let mut polled: Vec<PollFd<'_>> =
             self.tuns.iter().map(|tun| PollFd::new(tun.as_fd(), PollFlags::POLLIN)).collect();
@@ -102,14 +108,18 @@ impl Engine {
             Err(errno) => return Err(LabError::system("wait for packets", errno)),
         }
         let has = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
-        ready.extend(polled.iter().enumerate().filter(|(_, fd)| has(fd)).map(|(host, _)| host));
+        ready.extend(polled.iter().enumerate().filter(|(_, fd)| has(fd)).map(|(tun, _)| tun));
         Ok(())
     }
 
-    /// Takes packets that a host has sent into the network.
-    fn read(&mut self, host: usize, buffer: &mut [u8]) -> Result<(), LabError> {
+    /// Takes packets that a host has sent by one of its interfaces into the network.
+    fn read(&mut self, tun: usize, buffer: &mut [u8]) -> Result<(), LabError> {
+        let several = usize::from(self.interfaces);
+        let (host, link) = (tun / several, tun % several);
+        // With one interface, routes know the way.
+        let link = (several > 1).then_some(link as u16);
         for _ in 0..TURN {
-            let length = match (&self.tuns[host]).read(buffer) {
+            let length = match (&self.tuns[tun]).read(buffer) {
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -119,13 +129,20 @@ impl Engine {
             let found = packet::read(packet)
                 .and_then(|header| self.tap(host, header.ports).map(|tap| (tap, header.ecn)));
             match found {
+                Some(_) if self.is_lost(host) => {}
                 Some((tap, ecn)) => {
-                    self.run.act::<Tap, _>(tap, |tap| tap.take(packet, ecn));
+                    self.run.act::<Tap, _>(tap, |tap| tap.take(packet, ecn, link));
                 }
                 None => self.strangers += 1,
             }
         }
         Ok(())
+    }
+
+    /// Whether this packet of a host is one of those that are to be lost.
+    fn is_lost(&self, host: usize) -> bool {
+        let left = |count: u64| count.checked_sub(1);
+        self.losses[host].fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
     }
 
     /// The end of a connection that a packet of this host, between these ports, is from.
@@ -141,7 +158,12 @@ impl Engine {
     fn hand_over(&mut self, start: Instant) -> Result<(), LabError> {
         let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
         for delivered in outbox.drain(..) {
-            match (&self.tuns[delivered.host]).write(&delivered.packet) {
+            let interfaces = self.interfaces;
+            let tun = match interfaces {
+                1 => delivered.host,
+                _ => delivered.host * usize::from(interfaces) + usize::from(delivered.link),
+            };
+            match (&self.tuns[tun]).write(&delivered.packet) {
                 Ok(_) => {}
                 // A damaged header, which the kernel does not take: lost, as on a wire.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}

@@ -19,7 +19,7 @@ mod tun;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,7 @@ use equic_sim::{FlowId, IpVersion, NodeId, Simulation};
 use crate::{Lab, LabError, Namespace};
 use engine::Engine;
 pub use lateness::Lateness;
+use tun::Place;
 
 /// The most connections of an emulation: each has a port number of its own.
 pub const MAX_CONNECTIONS: usize = 10_000;
@@ -44,6 +45,9 @@ pub struct Settings {
     pub initial_window: Option<u32>,
     /// Least time of TCP's retransmission timer beyond the round trip; none: the kernel's.
     pub min_rto: Option<Duration>,
+    /// Interfaces of each host: 1 or 2. With two, each leads over the link of its node that has the same number, and
+    /// a packet takes the link of the interface that it was sent by; with one, packets go as the network's routes say.
+    pub interfaces: u16,
 }
 
 /// A network with its hosts, before its time begins.
@@ -52,7 +56,11 @@ pub struct Emulation {
     hosts: Vec<Namespace>,
     ends: Vec<Ends>,
     ip: IpVersion,
+    losses: Losses,
 }
+
+/// Of each host, the number of packets that are to be lost of those that it sends next.
+type Losses = Arc<[AtomicU64]>;
 
 /// Numbers of the hosts of a connection's ends, and its port.
 #[derive(Clone, Copy)]
@@ -69,6 +77,9 @@ pub struct Live {
     start: Instant,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Report, LabError>>>,
+    /// Numbers of the clients' hosts, by connection.
+    clients: Vec<usize>,
+    losses: Losses,
 }
 
 /// Counters of an emulation that has ended.
@@ -93,7 +104,8 @@ impl Emulation {
     /// `run` is the network, in which nobody is yet.
     ///
     /// # Errors
-    /// [`LabError::Plan`] if the lab is too small or there are too many connections, others if the system refuses.
+    /// [`LabError::Plan`] if the lab is too small, there are too many connections, or a host has another number of links
+    /// than interfaces; others if the system refuses.
     pub fn prepare(
         lab: &Lab,
         run: Simulation,
@@ -111,14 +123,22 @@ impl Emulation {
                 numbers.len()
             )));
         }
+        check_interfaces(&run, numbers.keys().copied(), settings.interfaces)?;
         let hosts: Vec<Namespace> = all.into_iter().take(numbers.len()).collect();
         let ip = run.topology().ip;
-        let tuns = hosts
-            .iter()
-            .enumerate()
-            .map(|(number, host)| tun::make(host, address(ip, number), prefix(ip), settings));
-        let tuns = tuns.collect::<Result<_, _>>()?;
-        let mut engine = Engine::new(run, tuns);
+        let mut tuns = Vec::new();
+        for (number, host) in hosts.iter().enumerate() {
+            for interface in 0..settings.interfaces {
+                let place = Place {
+                    interface,
+                    address: address(ip, number, interface),
+                    prefixes: (0..settings.interfaces).map(|other| prefix(ip, other)).collect(),
+                };
+                tuns.push(tun::make(host, &place, settings)?);
+            }
+        }
+        let losses: Losses = hosts.iter().map(|_| AtomicU64::new(0)).collect();
+        let mut engine = Engine::new(run, tuns, settings.interfaces, Arc::clone(&losses));
         let mut ends = Vec::new();
         for (index, (client, server)) in connections.iter().enumerate() {
             let port = FIRST_PORT + index as u16;
@@ -128,7 +148,7 @@ impl Emulation {
                 .map_err(|error| LabError::Plan(error.to_string()))?;
             ends.push(places);
         }
-        Ok(Emulation { engine, hosts, ends, ip })
+        Ok(Emulation { engine, hosts, ends, ip, losses })
     }
 
     /// The client's host of a connection, counted from 0, and an address to send from.
@@ -137,7 +157,15 @@ impl Emulation {
     /// If there is no such connection.
     pub fn client(&self, connection: usize) -> (&Namespace, SocketAddr) {
         let ends = self.ends[connection];
-        (&self.hosts[ends.client], SocketAddr::new(address(self.ip, ends.client), 0))
+        (&self.hosts[ends.client], SocketAddr::new(address(self.ip, ends.client, 0), 0))
+    }
+
+    /// Address of a connection's client on one of its interfaces, counted from 0, to send from there.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn client_address(&self, connection: usize, interface: u16) -> IpAddr {
+        address(self.ip, self.ends[connection].client, interface)
     }
 
     /// The server's host of a connection, counted from 0, and the address to listen at. What goes elsewhere is not
@@ -147,7 +175,7 @@ impl Emulation {
     /// If there is no such connection.
     pub fn server(&self, connection: usize) -> (&Namespace, SocketAddr) {
         let ends = self.ends[connection];
-        (&self.hosts[ends.server], SocketAddr::new(address(self.ip, ends.server), ends.port))
+        (&self.hosts[ends.server], SocketAddr::new(address(self.ip, ends.server, 0), ends.port))
     }
 
     /// The network, for other traffic in it.
@@ -171,7 +199,8 @@ impl Emulation {
             .name("emulation".into())
             .spawn(move || engine.run(start, &seen))
             .map_err(|error| LabError::system("start a thread", error))?;
-        Ok(Live { start, stop, thread: Some(thread) })
+        let clients = self.ends.iter().map(|ends| ends.client).collect();
+        Ok(Live { start, stop, thread: Some(thread), clients, losses: self.losses })
     }
 }
 
@@ -179,6 +208,14 @@ impl Live {
     /// The moment at which the network's time began.
     pub fn start(&self) -> Instant {
         self.start
+    }
+
+    /// Loses the next packets, so many, that the host of a connection's client sends, before they get to any queue.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn lose(&self, connection: usize, packets: u64) {
+        self.losses[self.clients[connection]].store(packets, Ordering::Relaxed);
     }
 
     /// True if it has ended of itself: [`Live::stop`] says why.
@@ -219,19 +256,40 @@ fn numbered(connections: &[(NodeId, NodeId)]) -> HashMap<NodeId, usize> {
     numbers
 }
 
-/// Address of a host on its interface: of the range for benchmarks (RFC 2544), or of a unique local prefix (RFC 4193).
-fn address(ip: IpVersion, host: usize) -> IpAddr {
-    // A lab has at most 251 hosts.
+/// The most interfaces of a host.
+const MAX_INTERFACES: u16 = 2;
+
+/// Each host has as many links as interfaces, if it has several of these.
+fn check_interfaces(
+    run: &Simulation,
+    mut nodes: impl Iterator<Item = NodeId>,
+    interfaces: u16,
+) -> Result<(), LabError> {
+    let differs = |node: NodeId| run.topology().links(node) != usize::from(interfaces);
+    let many = interfaces == 0 || interfaces > MAX_INTERFACES;
+    if many || (interfaces > 1 && nodes.any(differs)) {
+        let message = format!("a host has {interfaces} interfaces, and its node not as many links");
+        return Err(LabError::Plan(message));
+    }
+    Ok(())
+}
+
+/// Address of a host on one of its interfaces: of the ranges for benchmarks (RFC 2544), or of a unique local prefix
+/// (RFC 4193).
+fn address(ip: IpVersion, host: usize, interface: u16) -> IpAddr {
+    // A lab has at most 251 hosts, and a host two interfaces.
     match ip {
-        IpVersion::V4 => Ipv4Addr::new(198, 18, host as u8, 1).into(),
-        IpVersion::V6 => Ipv6Addr::new(0xfd65, 0x7175, 0x6964, host as u16, 0, 0, 0, 1).into(),
+        IpVersion::V4 => Ipv4Addr::new(198, 18 + interface as u8, host as u8, 1).into(),
+        IpVersion::V6 => {
+            Ipv6Addr::new(0xfd65, 0x7175, 0x6964 + interface, host as u16, 0, 0, 0, 1).into()
+        }
     }
 }
 
-/// The prefix of all hosts.
-fn prefix(ip: IpVersion) -> &'static str {
+/// The prefix of all hosts' interfaces with this number.
+fn prefix(ip: IpVersion, interface: u16) -> String {
     match ip {
-        IpVersion::V4 => "198.18.0.0/16",
-        IpVersion::V6 => "fd65:7175:6964::/48",
+        IpVersion::V4 => format!("198.{}.0.0/16", 18 + interface),
+        IpVersion::V6 => format!("fd65:7175:{:x}::/48", 0x6964 + interface),
     }
 }

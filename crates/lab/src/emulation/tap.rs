@@ -13,6 +13,8 @@ pub(super) struct Delivered {
     pub(super) at: Time,
     /// Number of the host that it is for.
     pub(super) host: usize,
+    /// Number of the link that it came by, of those that the host's node has.
+    pub(super) link: u16,
     pub(super) packet: Vec<u8>,
 }
 
@@ -26,8 +28,16 @@ pub(super) struct Tap {
     /// Bytes of IP and UDP header: that many of each packet are no payload to the simulator.
     headers: usize,
     host: usize,
-    inbox: VecDeque<(Vec<u8>, Ecn)>,
+    inbox: VecDeque<Taken>,
     outbox: Outbox,
+}
+
+/// A packet of the host's that enters the network.
+struct Taken {
+    packet: Vec<u8>,
+    ecn: Ecn,
+    /// Number of the link that it takes; none: as routes say.
+    link: Option<u16>,
 }
 
 impl Tap {
@@ -42,9 +52,9 @@ impl Tap {
         Tap { peer, flow, headers, host, inbox: VecDeque::new(), outbox }
     }
 
-    /// Takes a packet from the host.
-    pub(super) fn take(&mut self, packet: &[u8], ecn: Ecn) {
-        self.inbox.push_back((packet.to_vec(), ecn));
+    /// Takes a packet from the host, for this link of its node; none: as routes say.
+    pub(super) fn take(&mut self, packet: &[u8], ecn: Ecn, link: Option<u16>) {
+        self.inbox.push_back(Taken { packet: packet.to_vec(), ecn, link });
     }
 }
 
@@ -54,19 +64,20 @@ impl Agent for Tap {
         if datagram.ecn == Ecn::Ce {
             packet::mark(&mut packet);
         }
-        let delivered = Delivered { at: now, host: self.host, packet };
+        let delivered = Delivered { at: now, host: self.host, link: datagram.interface, packet };
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner).push(delivered);
     }
 
     fn on_timer(&mut self, _: Time) {}
 
     fn poll_transmit(&mut self, _: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        let (packet, ecn) = self.inbox.pop_front()?;
+        let Taken { packet, ecn, link: interface } = self.inbox.pop_front()?;
         // The interface has the network's smallest MTU, and the buffer its largest.
         let size = packet.len().min(buffer.len());
         buffer[..size].copy_from_slice(&packet[..size]);
         let header_fields = self.headers;
-        Some(Transmit { ecn, header_fields, ..Transmit::udp(self.peer, self.flow, size) })
+        let usual = Transmit::udp(self.peer, self.flow, size);
+        Some(Transmit { ecn, header_fields, interface, ..usual })
     }
 
     /// A moment that never comes, so that the run goes on to the present when nothing is under way.

@@ -12,46 +12,61 @@ use super::Settings;
 use crate::construct::Ip;
 use crate::{LabError, Namespace};
 
-/// Name of the interface on each host.
-const NAME: &str = "net0";
+/// Name of a host's interfaces, with their number behind it.
+const NAME: &str = "net";
+/// Metric of ways that are taken by nothing but sockets that are bound to the interface.
+const AVOIDED: u32 = 2_000;
 const DEVICE: &str = "/dev/net/tun";
 /// Packets that the kernel keeps for this process: what is lost here the network knows nothing of.
 const QUEUE: u32 = 20_000;
 
-/// An interface of a host with this address, by which it reaches `prefix`. It goes when the file is closed.
-pub(super) fn make(
-    host: &Namespace,
-    address: IpAddr,
-    prefix: &str,
-    settings: &Settings,
-) -> Result<File, LabError> {
-    let file = host.run(open)?.map_err(LabError::NoTun)?;
-    let length = prefix.rsplit('/').next().unwrap_or_default();
+/// An interface of a host among those that it has.
+pub(super) struct Place {
+    /// Its number, from 0.
+    pub(super) interface: u16,
+    pub(super) address: IpAddr,
+    /// The prefixes of all interfaces, by number.
+    pub(super) prefixes: Vec<String>,
+}
+
+/// An interface of a host with an address. The host reaches the prefix of the interface's number by it, and the others, too, from
+/// sockets that are bound to the interface. It goes when the file is closed.
+pub(super) fn make(host: &Namespace, place: &Place, settings: &Settings) -> Result<File, LabError> {
+    let Place { interface, address, prefixes } = place;
+    let name = format!("{NAME}{interface}");
+    let file = host.run(|| open(&name))?.map_err(LabError::NoTun)?;
+    let own = usize::from(*interface);
+    let length = prefixes[own].rsplit('/').next().unwrap_or_default();
     let Settings { mtu, .. } = settings;
-    let mut lines = format!("link set {NAME} mtu {mtu} txqueuelen {QUEUE} up\n");
+    let mut lines = format!("link set {name} mtu {mtu} txqueuelen {QUEUE} up\n");
     let nodad = if address.is_ipv6() { " nodad" } else { "" };
     // Writing to a String cannot fail.
-    let _ = writeln!(lines, "address add {address}/{length} dev {NAME} noprefixroute{nodad}");
-    let _ = write!(lines, "route add {prefix} dev {NAME} src {address}");
-    if let Some(segments) = settings.initial_window {
-        let _ = write!(lines, " initcwnd {segments}");
+    let _ = writeln!(lines, "address add {address}/{length} dev {name} noprefixroute{nodad}");
+    for (number, prefix) in prefixes.iter().enumerate() {
+        let _ = write!(lines, "route add {prefix} dev {name} src {address}");
+        if number != own {
+            let _ = write!(lines, " metric {AVOIDED}");
+        }
+        if let Some(segments) = settings.initial_window {
+            let _ = write!(lines, " initcwnd {segments}");
+        }
+        if let Some(least) = settings.min_rto {
+            let _ = write!(lines, " rto_min {}ms", least.as_millis().max(1));
+        }
+        lines.push('\n');
     }
-    if let Some(least) = settings.min_rto {
-        let _ = write!(lines, " rto_min {}ms", least.as_millis().max(1));
-    }
-    lines.push('\n');
     Ip::start(Some(&host.name), &lines)?.finish()?;
     Ok(file)
 }
 
-/// Makes the interface in the calling thread's namespace.
-fn open() -> io::Result<File> {
+/// Makes an interface of this name in the calling thread's namespace.
+fn open(name: &str) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
     let file = options.open(Path::new(DEVICE))?;
     // SAFETY: a request of zeros is a valid value of this plain structure.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(NAME.bytes()) {
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;

@@ -57,6 +57,25 @@ pub enum AckPath {
 impl AckPath {
     /// Both of them.
     pub const ALL: [AckPath; 2] = [AckPath::Same, AckPath::First];
+
+    /// What the server pushes to the client; none: nothing.
+    ///
+    /// # Errors
+    /// The plugin is not built.
+    pub fn push(self) -> Result<Option<Arc<Push>>, TrialError> {
+        match self {
+            AckPath::Same => Ok(None),
+            AckPath::First => push("ack-path", &[("ACK_PATH", "0")]).map(Some),
+        }
+    }
+}
+
+/// A cap of so many bytes a second on the second path, which the client pushes to the server.
+///
+/// # Errors
+/// The plugin is not built.
+pub fn cap(rate: u64) -> Result<Arc<Push>, TrialError> {
+    push("cap-path", &[("PATH", "1"), ("RATE", &rate.to_string())])
 }
 
 /// A download over two paths that are asymmetric, each in its own way.
@@ -94,8 +113,8 @@ pub fn asymmetric(
         }
         Ok(())
     })?;
-    if acks == AckPath::First {
-        pair.offer(End::Server, push("ack-path", &[("ACK_PATH", "0")])?, None)?;
+    if let Some(push) = acks.push()? {
+        pair.offer(End::Server, push, None)?;
         settled(&mut pair, End::Client)?;
     }
     let before = [0, 1].map(|link| pair.network.carried(End::Client, link));
@@ -159,11 +178,9 @@ pub fn capped(path: &Capped, seed: u64) -> Result<Vec<[f64; 2]>, TrialError> {
     let mut before = [0, 1].map(|link| pair.network.carried(End::Server, link));
     let mut at = Duration::ZERO;
     while at < path.length {
-        while let Some((_, cap)) = caps.next_if(|(from, _)| *from <= at) {
-            let rate = cap.to_string();
-            let plugin = push("cap-path", &[("PATH", "1"), ("RATE", &rate)])?;
+        while let Some((_, rate)) = caps.next_if(|(from, _)| *from <= at) {
             let last = pair.standings(End::Client).pop().and_then(|one| one.id);
-            pair.offer(End::Client, plugin, last)?;
+            pair.offer(End::Client, cap(*rate)?, last)?;
         }
         at += path.interval;
         let until = begun + at;

@@ -47,6 +47,7 @@ pub fn bulk(
     let congestion = Arc::new(source.counterpart(plugin.is_some()));
     let config = TransportConfig { congestion, ..TransportConfig::default() };
     let attached = plugin.map(|plugin| (plugin, source.ends()));
+    let config = TransportConfig { max_paths: source.paths(), ..config };
     carry(attached, config, (way, source.paths()), seed, bytes)
 }
 
@@ -58,7 +59,6 @@ pub(super) fn carry(
     seed: u64,
     bytes: u64,
 ) -> Result<Duration, TrialError> {
-    let config = TransportConfig { max_paths: paths, ..config };
     let (link, [client, server]) = (way.link(), [config.clone(), config].map(Beginning::new));
     let links = vec![&link; paths];
     let mut network = Network::over(&links, client, server, seed).map_err(TrialError::of)?;

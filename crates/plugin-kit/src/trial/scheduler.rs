@@ -154,5 +154,6 @@ impl SchedulerArm {
 /// The plugin is not attached, or fails; the transfer is not complete.
 pub fn schedule(plugin: Option<&Plugin>, seed: u64, bytes: u64) -> Result<Duration, TrialError> {
     let attached = plugin.map(|plugin| (plugin, &[End::Server][..]));
-    carry(attached, TransportConfig::default(), (Way::Unlimited, 2), seed, bytes)
+    let config = TransportConfig { max_paths: 2, ..TransportConfig::default() };
+    carry(attached, config, (Way::Unlimited, 2), seed, bytes)
 }

@@ -123,6 +123,7 @@ async fn addresses(endpoint: Endpoint, connection: Connection, ip: IpAddr) -> Do
     let id = connection.open_path(ip).await?;
     connection.set_path_status(id, PathStatus::Backup)?;
     connection.set_path_cost(id, 1)?;
+    connection.paths_changed(0).await?;
     let _ = connection.paths();
     connection.close_path(id, TransportErrorCode::NO_ERROR)?;
     endpoint.remove_local_address(ip);

@@ -119,6 +119,28 @@ async fn a_second_path_carries_data_and_is_closed() {
     exchange(&connection).await;
 }
 
+/// Either end is told of a path that the other one closes.
+#[tokio::test]
+async fn changes_of_paths_are_told() {
+    let identity = Identity::new();
+    let config = ServerConfig::new(identity.server_tls()).with_transport(of_two_paths());
+    let server = identity.server_with(1, settings(), config);
+    let client = client();
+    client.add_local_address(SECOND).unwrap();
+    let config = identity.client().with_transport(of_two_paths());
+    let accepting = async { server.accept().await.unwrap().await.unwrap() };
+    let (connection, accepted) = tokio::join!(connect(&client, &config, &server), accepting);
+    let id = soon("a second path", connection.open_path(SECOND)).await.unwrap();
+    assert_eq!(soon("it is told", connection.paths_changed(0)).await, Ok(1));
+    assert_eq!(soon("the server, too", accepted.paths_changed(0)).await, Ok(1));
+    accepted.close_path(id, TransportErrorCode::APPLICATION_ABANDON_PATH).unwrap();
+    assert_eq!(soon("it is closed", connection.paths_changed(1)).await, Ok(2));
+    assert_eq!(connection.paths().len(), 1);
+    let waiting = connection.paths_changed(2);
+    accepted.close(0u32.into(), "");
+    assert!(soon("the end", waiting).await.is_err());
+}
+
 #[tokio::test]
 async fn no_second_path_where_the_server_takes_one() {
     let identity = Identity::new();

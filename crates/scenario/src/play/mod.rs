@@ -25,6 +25,8 @@ pub use crate::results::{
 };
 pub use equic_sim::quic::{FileHeader, JsonSeq, Logs, QlogEvent, QlogSink};
 pub use memory::memory;
+#[cfg(feature = "plugins")]
+pub(crate) use plugins::load as load_plugin;
 pub use series::{FlowPoint, PathPoint, PlayingPoint, PortPoint, Series, SharePoint, UnitPoint};
 
 /// Reason for which a run cannot be played to its end.

@@ -51,7 +51,7 @@ fn of_end(files: &[PluginFile]) -> Result<Option<Hooks>, String> {
 }
 
 #[cfg(feature = "plugins")]
-fn load(file: &PluginFile) -> Result<(String, Plugin), String> {
+pub(crate) fn load(file: &PluginFile) -> Result<(String, Plugin), String> {
     let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", file.name);
     let bundle = Bundle::parse(&file.bundle).map_err(|error| wrong(&error))?;
     let granted =

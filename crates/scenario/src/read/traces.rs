@@ -8,6 +8,9 @@ use std::sync::Arc;
 
 use equic_sim::{MAX_TRACE_TEXT, Trace};
 
+#[cfg(feature = "plugins")]
+use crate::model::PluginFile;
+
 /// The most traces of one description, whose text together has at most [`MAX_TRACE_TEXT`] bytes.
 const MOST: usize = 1_000;
 
@@ -103,6 +106,10 @@ impl Traces {
         if bundle.len() > MAX_TRACE_TEXT - self.bytes {
             return Err(format!("plugins of a description have at most {MAX_TRACE_TEXT} bytes"));
         }
+        let bundle: Arc<[u8]> = bundle.into();
+        // Without the feature nobody loads it here.
+        #[cfg(feature = "plugins")]
+        crate::play::load_plugin(&PluginFile { name: name.to_owned(), bundle: bundle.clone() })?;
         // What is kept lies in the folder of a sweep, which others may be given: a description that names any other file is not to
         // bring its content there. Such a file is refused when it is to be loaded.
         if bundle.starts_with(BUNDLE_MAGIC)
@@ -111,7 +118,7 @@ impl Traces {
             return Err("this file is a trace".to_owned());
         }
         self.bytes += bundle.len();
-        Ok(bundle.into())
+        Ok(bundle)
     }
 
     fn load(&mut self, name: &str) -> Result<Arc<Trace>, String> {

@@ -7,6 +7,7 @@ use equic_wire::frame::{AckFrequency, Frame};
 use equic_wire::{TransportErrorCode, VarInt, Writer};
 
 use super::Connection;
+use super::bounds::PATIENCE;
 use super::config::TransportConfig;
 use super::presence::MayBeAttached;
 use super::space::{SentFrame, SpaceId};
@@ -83,7 +84,9 @@ impl Connection {
         let usual = (threshold, (rtt / 2).min(declared).max(least), PACKET_THRESHOLD);
         let (threshold, delay, reordering) =
             self.decide(Operation::RequestAckFrequency, key, usual);
-        let delay = delay.max(least).min(MAX_ACK_DELAY - Duration::from_millis(1));
+        // Probe timeouts wait for it, too: with seconds of it, a lost packet or two would end in the idle timeout.
+        let most = (usual.1 + PATIENCE).min(MAX_ACK_DELAY - Duration::from_millis(1));
+        let delay = delay.max(least).min(most);
         // As the frame will have it.
         let delay = Duration::from_micros(u64::try_from(delay.as_micros()).unwrap_or(0));
         let wanted = AckPolicy {

@@ -247,6 +247,7 @@ impl Connection {
                 | SentFrame::NewConnectionId(..)
                 | SentFrame::NewToken(_)
                 | SentFrame::Datagram
+                | SentFrame::Validation
                 | SentFrame::Ping => {}
             }
         }
@@ -324,8 +325,10 @@ impl Connection {
 
     /// Tells a path's congestion controller of lost packets.
     fn on_path_lost(&mut self, now: Timestamp, key: PathKey, lost: &Packets) {
+        // Where nobody is, a PATH_CHALLENGE is lost, too: that says nothing of what the path carries (RFC 9000 s.9.4).
         let counted = lost.iter().filter(|(_, packet)| {
-            packet.in_flight && !packet.mtu_probe && packet.content.path == key
+            let probes = packet.mtu_probe || SentFrame::only_validate(&packet.content.frames);
+            packet.in_flight && !probes && packet.content.path == key
         });
         let bytes = counted.clone().map(|(_, packet)| u64::from(packet.size)).sum();
         let Some(largest_sent) = counted.map(|(_, packet)| packet.time_sent).max() else { return };
@@ -377,6 +380,7 @@ impl Connection {
                 // RFC 9221 s.5: nobody waits for a late datagram.
                 SentFrame::Ack(_)
                 | SentFrame::PathAck(..)
+                | SentFrame::Validation
                 | SentFrame::Ping
                 | SentFrame::Datagram => {}
                 SentFrame::AckFrequency(number) => self.acks.on_lost(*number),

@@ -296,7 +296,11 @@ impl Connection {
 
     fn retransmitted(&self, frame: &SentFrame) -> Option<Retransmitted> {
         Some(Retransmitted::Frame(match frame {
-            SentFrame::Ack(_) | SentFrame::PathAck(..) | SentFrame::Ping | SentFrame::Datagram => {
+            SentFrame::Ack(_)
+            | SentFrame::PathAck(..)
+            | SentFrame::Validation
+            | SentFrame::Ping
+            | SentFrame::Datagram => {
                 return None;
             }
             // Whatever is still true of it is said anew.

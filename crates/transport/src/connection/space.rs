@@ -172,6 +172,8 @@ pub(super) enum SentFrame {
     NewToken(Bytes),
     AckFrequency(u64),
     Datagram,
+    /// PATH_CHALLENGE or PATH_RESPONSE.
+    Validation,
     Ping,
     /// A hook's.
     Extension(Extension),
@@ -189,6 +191,13 @@ pub(super) enum PathFrame {
 }
 
 impl SentFrame {
+    /// True if a packet of these frames was sent to validate a path, and carries nothing else that is wanted.
+    pub(super) fn only_validate(frames: &[SentFrame]) -> bool {
+        use SentFrame::{Ack, PathAck, Ping, Validation};
+        let idle = |one: &SentFrame| matches!(one, Ack(_) | PathAck(..) | Ping | Validation);
+        frames.contains(&Validation) && frames.iter().all(idle)
+    }
+
     /// True if a packet of these frames would not have been sent but for hooks that other hooks brought.
     pub(super) fn are_brought(frames: &[SentFrame]) -> bool {
         let mut brought = false;

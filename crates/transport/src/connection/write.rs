@@ -392,13 +392,13 @@ impl Connection {
             && self.write_frame(id, &Frame::PathResponse(data), writer).is_ok()
         {
             self.paths[key].on_response_sent();
-            frames.push(SentFrame::Ping);
+            frames.push(SentFrame::Validation);
         }
         if let Some(data) = challenge
             && self.write_frame(id, &Frame::PathChallenge(data), writer).is_ok()
         {
             self.paths[key].on_challenge_sent(now, pause);
-            frames.push(SentFrame::Ping);
+            frames.push(SentFrame::Validation);
         }
     }
 

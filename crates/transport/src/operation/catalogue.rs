@@ -295,7 +295,8 @@ operations! {
     // Extensions, and keeping alive.
     /// An unreliable datagram came. Output 0: it is dropped.
     AcceptDatagram = 100, "RFC 9221 s.5", Bytes() -> (accept);
-    /// How often the peer is asked to acknowledge, if that is far from what it does.
+    /// How often the peer is asked to acknowledge, if that is far from what it does. The delay is a second more than by default
+    /// at most.
     RequestAckFrequency = 101, "draft-ietf-quic-ack-frequency s.7", Words(path) -> (threshold, max_delay, reordering);
     /// The peer asks us to acknowledge so often. Output 0: we go on as before.
     ObeyAckFrequency = 102, "draft-ietf-quic-ack-frequency s.4", Words(threshold, max_delay, reordering) -> (obey);

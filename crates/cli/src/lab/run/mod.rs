@@ -1,8 +1,10 @@
 //! `equic lab run`: a scenario of the simulator in real time.
 //!
-//! `refuse`: what cannot be; `play`: one run; `transfer`, `quic`, `tcp`: the ends of connections.
+//! `refuse`: what cannot be; `play`: one run; `transfer`, `quic`, `tcp`: the ends of connections; `plugins`: those of
+//! QUIC flows.
 
 mod play;
+mod plugins;
 mod quic;
 mod refuse;
 mod tcp;

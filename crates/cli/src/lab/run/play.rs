@@ -10,11 +10,13 @@ use equic_scenario::{Flow, Place, Protocol, Scenario};
 use equic_sim::{FlowId, NodeId, Simulation};
 use tokio::sync::Notify;
 
-use super::quic::{Identity, Quic};
+use super::plugins::Plugins;
+use super::quic::Quic;
 use super::refuse::{kernel_name, mtu};
 use super::tcp::Tcp;
 use super::transfer::{Sender, Transfer};
 use crate::failure::{Done, Failure};
+use crate::identity::Identity;
 use crate::signals::runtime;
 
 /// Threads for both ends of all connections.
@@ -60,6 +62,8 @@ pub(super) fn play(
         mtu: mtu(place),
         initial_window: tcp.and_then(|flow| flow.tcp.initial_window),
         min_rto: tcp.and_then(|flow| flow.tcp.min_rto),
+        // Flows with one path send by the first, which is where routes lead.
+        interfaces: scenario.flows.iter().map(|flow| flow.quic.paths as u16).max().unwrap_or(1),
     };
     let run = Simulation::new(place.topology.clone(), seed)?;
     let mut emulation = Emulation::prepare(&lab, run, &nodes, &settings)?;
@@ -147,14 +151,18 @@ fn connect<'a>(
     let identity = Identity::new()?;
     let mut connections = Vec::new();
     for flow in &scenario.flows {
+        let plugins = Plugins::load(&flow.quic)?;
         for copy in 0..flow.count {
             let index = connections.len();
             let ((client, from), (server, at)) = (emulation.client(index), emulation.server(index));
             let ends = match flow.protocol {
                 Protocol::Quic => {
-                    let client = client.udp_socket_nonblocking(from)?;
-                    let server = server.udp_socket_nonblocking(at)?;
-                    Ends::Quic(Quic::prepare(client, server, place.quic(flow), &identity)?)
+                    let sockets =
+                        (client.udp_socket_nonblocking(from)?, server.udp_socket_nonblocking(at)?);
+                    let quic = Quic::prepare(sockets, place.quic(flow), &identity, &plugins)?;
+                    let further = 1..flow.quic.paths as u16;
+                    let addresses = further.map(|at| emulation.client_address(index, at));
+                    Ends::Quic(quic.with_paths(client, addresses)?)
                 }
                 Protocol::Tcp => {
                     let settings = TcpSettings {
@@ -202,6 +210,14 @@ async fn wait(
 }
 
 impl Ends {
+    /// Reason for which a plugin of either end was taken off; none: all are as they were attached.
+    fn failed_plugin(&self) -> Option<String> {
+        match self {
+            Ends::Quic(quic) => quic.failed_plugin(),
+            Ends::Tcp(_) => None,
+        }
+    }
+
     fn sender(&self) -> Sender {
         match self {
             Ends::Quic(quic) => quic.sender(),
@@ -236,7 +252,7 @@ fn outcome(
         dropped: packets.dropped,
         lost: packets.lost,
         marked: packets.marked,
-        failure: transfer.failure(),
+        failure: transfer.failure().or_else(|| one.ends.failed_plugin()),
         application: None,
     }
 }

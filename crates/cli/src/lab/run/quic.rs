@@ -1,39 +1,21 @@
 //! Both ends of a transfer by QUIC.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use equic_quic::rustls::RootCertStore;
-use equic_quic::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use equic_quic::{
-    ClientConfig, Connection, Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt,
-};
+use equic_lab::Namespace;
+use equic_quic::{ClientConfig, Connection, Endpoint, EndpointConfig, TransportConfig, VarInt};
 use equic_sim::payload::CHUNK;
 use tokio::time::Instant;
 
+use super::plugins::Plugins;
 use super::transfer::{Sender, Transfer};
-use crate::failure::{Done, Failure};
+use crate::failure::Done;
+use crate::identity::{Identity, NAME};
 
-/// Name in the server's certificate.
-const NAME: &str = "server";
-const ALPN: &[u8] = b"equic-lab";
-
-/// A certificate that all servers of a run have.
-pub(super) struct Identity {
-    certificate: CertificateDer<'static>,
-    key: PrivateKeyDer<'static>,
-}
-
-impl Identity {
-    pub(super) fn new() -> Done<Identity> {
-        let made = rcgen::generate_simple_self_signed([NAME.to_owned()])
-            .map_err(|error| Failure::because("cannot make a certificate", error))?;
-        Ok(Identity {
-            certificate: made.cert.der().clone(),
-            key: PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into(),
-        })
-    }
-}
+/// Time after which a path is opened again that could not be.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// A transfer whose ends are ready.
 pub(super) struct Quic {
@@ -41,28 +23,31 @@ pub(super) struct Quic {
     config: ClientConfig,
     server: Endpoint,
     to: SocketAddr,
+    /// Addresses of the client that it has further paths from.
+    further: Vec<IpAddr>,
     /// The sender's connection, once it has completed its handshake.
     connection: Arc<OnceLock<Connection>>,
+    /// The receiver's.
+    accepted: Arc<OnceLock<Connection>>,
 }
 
 impl Quic {
-    /// Makes both endpoints, on sockets that are bound. Must be called inside a runtime.
+    /// Makes both endpoints, client and server, on sockets that are bound. Must be called inside a runtime.
     pub(super) fn prepare(
-        client: std::net::UdpSocket,
-        server: std::net::UdpSocket,
+        (client, server): (UdpSocket, UdpSocket),
         transport: TransportConfig,
         identity: &Identity,
+        plugins: &Plugins,
     ) -> Done<Quic> {
         let transport = Arc::new(transport);
-        let chain = vec![identity.certificate.clone()];
-        let listening = ServerConfig::with_single_cert(chain, identity.key.clone_key())?
-            .with_alpn(&[ALPN])
-            .with_transport(Arc::clone(&transport));
-        let mut roots = RootCertStore::empty();
-        roots.add(identity.certificate.clone())?;
-        let config = ClientConfig::with_root_certificates(roots)?
-            .with_alpn(&[ALPN])
-            .with_transport(transport);
+        let mut listening = identity.server(Arc::clone(&transport))?;
+        let mut config = identity.client(transport)?;
+        if let Some(hooks) = plugins.server.clone() {
+            listening = listening.with_hooks(move |new| hooks.attach(new));
+        }
+        if let Some(hooks) = plugins.client.clone() {
+            config = config.with_hooks(move |new| hooks.attach(new));
+        }
         let to = server.local_addr()?;
         let endpoint = |server, socket| {
             Endpoint::new(EndpointConfig::with_default_provider()?, server, vec![socket])
@@ -72,24 +57,55 @@ impl Quic {
             config,
             server: endpoint(Some(listening), server)?,
             to,
+            further: Vec::new(),
             connection: Arc::default(),
+            accepted: Arc::default(),
         })
+    }
+
+    /// The same with further paths from these addresses of the client's host. Must be called inside a runtime.
+    pub(super) fn with_paths(
+        self,
+        host: &Namespace,
+        addresses: impl Iterator<Item = IpAddr>,
+    ) -> Done<Quic> {
+        let (client, runtime) = (self.client.clone(), tokio::runtime::Handle::current());
+        let further: Vec<IpAddr> = addresses.collect();
+        let add = || {
+            let _inside = runtime.enter();
+            further.iter().try_for_each(|address| client.add_local_address(*address).map(drop))
+        };
+        host.run(add)??;
+        Ok(Quic { further, ..self })
     }
 
     /// Lets both ends run; the client begins at this moment.
     pub(super) fn spawn(&self, at: Instant, transfer: &Arc<Transfer>) {
         let (server, receiving) = (self.server.clone(), Arc::clone(transfer));
+        let accepted = Arc::clone(&self.accepted);
         tokio::spawn(async move {
-            if let Err(failure) = receive(&server, &receiving).await {
+            if let Err(failure) = receive(&server, &accepted, &receiving).await {
                 receiving.fail(failure.to_string());
             }
         });
         let (client, config, to) = (self.client.clone(), self.config.clone(), self.to);
         let (kept, sending) = (Arc::clone(&self.connection), Arc::clone(transfer));
+        let further = self.further.clone();
         tokio::spawn(async move {
             tokio::time::sleep_until(at).await;
             sending.begin();
-            if let Err(failure) = send(&client, &config, to, &kept, &sending).await {
+            let opened = async {
+                let connection = client.connect_with(&config, to, NAME)?.await?;
+                for address in further {
+                    tokio::spawn(keep_path(connection.clone(), address));
+                }
+                Done::Ok(kept.get_or_init(|| connection))
+            };
+            let sent = match opened.await {
+                Ok(connection) => send(connection, &sending).await,
+                Err(failure) => Err(failure),
+            };
+            if let Err(failure) = sent {
                 sending.fail(failure.to_string());
             }
         });
@@ -108,6 +124,14 @@ impl Quic {
         }
     }
 
+    /// Reason for which a plugin of either end was taken off; none: all are as they were attached.
+    pub(super) fn failed_plugin(&self) -> Option<String> {
+        let ends = [&self.connection, &self.accepted];
+        let failed = |end: &Arc<OnceLock<Connection>>| end.get()?.failed_hook();
+        let failed = ends.into_iter().find_map(failed)?;
+        Some(format!("a hook was taken off: {failed}"))
+    }
+
     /// Ends what is open.
     pub(super) fn close(&self) {
         self.client.close(VarInt::from_u32(0), "");
@@ -115,15 +139,31 @@ impl Quic {
     }
 }
 
-async fn send(
-    endpoint: &Endpoint,
-    config: &ClientConfig,
-    to: SocketAddr,
-    kept: &OnceLock<Connection>,
-    transfer: &Transfer,
-) -> Done {
-    let connection = endpoint.connect_with(config, to, NAME)?.await?;
-    let connection = kept.get_or_init(|| connection);
+/// Has a connection have a path from an address, again whenever it comes to its end.
+async fn keep_path(connection: Connection, address: IpAddr) {
+    let (mut changes, mut opened) = (0, None);
+    loop {
+        let is_open = connection.paths().iter().any(|path| Some(path.id) == opened);
+        if !is_open {
+            opened = connection.open_path(address).await.ok();
+        }
+        let changed = async {
+            match opened {
+                Some(_) => connection.paths_changed(changes).await,
+                None => {
+                    tokio::time::sleep(AGAIN).await;
+                    connection.close_reason().map_or(Ok(changes), Err)
+                }
+            }
+        };
+        match changed.await {
+            Ok(count) => changes = count,
+            Err(_) => return,
+        }
+    }
+}
+
+async fn send(connection: &Connection, transfer: &Transfer) -> Done {
     let mut stream = connection.open_uni().await?;
     let mut sent = 0;
     while let Some(chunk) = transfer.next(sent) {
@@ -136,9 +176,14 @@ async fn send(
     Ok(())
 }
 
-async fn receive(endpoint: &Endpoint, transfer: &Transfer) -> Done {
+async fn receive(
+    endpoint: &Endpoint,
+    accepted: &OnceLock<Connection>,
+    transfer: &Transfer,
+) -> Done {
     let Some(incoming) = endpoint.accept().await else { return Ok(()) };
     let connection = incoming.await?;
+    let connection = accepted.get_or_init(|| connection);
     let mut stream = connection.accept_uni().await?;
     let mut buffer = vec![0; CHUNK];
     while let Some(count) = stream.read(&mut buffer).await? {

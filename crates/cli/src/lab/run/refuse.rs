@@ -5,6 +5,7 @@ use equic_lab::plan::MAX_CLIENTS;
 use equic_scenario::{Controller, Flow, Place, Protocol, Scenario, TcpOptions};
 use equic_sim::IpVersion;
 
+use super::plugins;
 use crate::failure::Done;
 
 /// Linux gives interfaces with less no IPv6 (RFC 8200 s.5).
@@ -40,9 +41,6 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Done<Vec<(String
         }
         let key = |name: &str| format!("flow[{}].{name}", index + 1);
         let not_yet = [
-            ("quic.paths", flow.quic.paths > 1),
-            ("quic.client_plugins", !flow.quic.client_plugins.is_empty()),
-            ("quic.server_plugins", !flow.quic.server_plugins.is_empty()),
             ("quic.resumption", flow.quic.resumption),
             ("quic.early_data", flow.quic.early_data),
             ("tcp.tls", flow.tcp.tls.is_some()),
@@ -50,6 +48,15 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Done<Vec<(String
         for (name, _) in not_yet.into_iter().filter(|(_, asked)| *asked) {
             let message = "`equic lab run` has no such connections: leave it out in real time";
             complain(key(name), message.to_owned());
+        }
+        let of_ends = [
+            ("quic.client_plugins", &flow.quic.client_plugins),
+            ("quic.server_plugins", &flow.quic.server_plugins),
+        ];
+        for (name, files) in of_ends {
+            for failure in files.iter().filter_map(|file| plugins::load(file).err()) {
+                complain(key(name), failure.to_string());
+            }
         }
         if flow.protocol != Protocol::Tcp {
             continue;

@@ -1,6 +1,10 @@
 //! What is kept of the experiments: every run.
 
+use equic_plugin_kit::paper::{Marking, Timer};
 use equic_report::stats::Sample;
+use equic_report::stats::effect::{Ratio, paired_ratio_95};
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
 
 /// Results of the parts that were played; those of others are empty.
@@ -20,6 +24,63 @@ pub(super) struct Plugins {
     pub figure6: Option<Caps>,
     /// Sizes of plugins.
     pub table2: Vec<Size>,
+    /// What plugins cost, by CPU time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<Costs>,
+    /// Points of the figures in real time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub real_time: Option<RealTime>,
+}
+
+/// CPU time of transfers in memory, and time until plugins run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Costs {
+    /// Bytes of each transfer.
+    pub bytes: u64,
+    /// Ways to choose a path; the first is the native one.
+    pub schedulers: Vec<CostArm>,
+    /// Extensions; the first is none.
+    pub extensions: Vec<CostArm>,
+    pub loading: Vec<LoadTimes>,
+}
+
+/// Transfers with one scheduler, or one extension.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct CostArm {
+    pub name: String,
+    /// CPU time of both ends, of each round.
+    pub seconds: Vec<f64>,
+}
+
+impl CostArm {
+    /// Bytes carried in a second of CPU time, divided by those of an arm of the same rounds; none: there are no rounds.
+    pub(super) fn throughput(&self, usual: &CostArm) -> Option<Ratio> {
+        let rounds = self.seconds.iter().copied().zip(usual.seconds.iter().copied());
+        paired_ratio_95(rounds, &mut StdRng::seed_from_u64(1))
+    }
+}
+
+/// Time until a plugin runs on a connection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct LoadTimes {
+    pub plugin: String,
+    /// Bytes of its bundle, signed.
+    pub bundle: usize,
+    /// From the bytes of its bundle, of each round.
+    pub first_us: Vec<f64>,
+    /// Once it is compiled, on another connection, of each round.
+    pub again_us: Vec<f64>,
+}
+
+/// Points of the figures over namespaces, by the clock.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct RealTime {
+    pub figure3: Requests,
+    pub figure4: Downloads,
+    pub figure5: AckPaths,
+    pub figure6: Caps,
+    /// Time by which 99 % of the packets of each figure were late at most.
+    pub late_ms: [f64; 4],
 }
 
 /// Requests over one path.
@@ -83,6 +144,7 @@ pub(super) enum MarkingName {
     TailDrop,
     Plugin,
     Native,
+    Averaged,
 }
 
 /// Downloads over two asymmetric paths.
@@ -119,6 +181,9 @@ pub(super) struct Caps {
     /// Time at which the client pushes each cap, in milliseconds, and the cap in bytes a second.
     pub caps: Vec<(u64, u64)>,
     pub interval_ms: u64,
+    /// Time for which it goes on.
+    #[serde(default)]
+    pub length_ms: u64,
     /// Bytes of UDP payload a second by interval, of the path without a cap and of the one with it.
     pub rates: Vec<[f64; 2]>,
 }
@@ -164,6 +229,37 @@ pub(super) fn median(values: &[f64]) -> Option<f64> {
     values.iter().copied().collect::<Sample>().median()
 }
 
+impl From<Timer> for TimerName {
+    fn from(timer: Timer) -> TimerName {
+        match timer {
+            Timer::Picoquic => TimerName::Picoquic,
+            Timer::PicoquicProbe => TimerName::PicoquicProbe,
+            Timer::Formula => TimerName::Formula,
+            Timer::ProbeTimeout => TimerName::ProbeTimeout,
+            Timer::TailLossProbe => TimerName::TailLossProbe,
+        }
+    }
+}
+
+impl From<Marking> for MarkingName {
+    fn from(marking: Marking) -> MarkingName {
+        match marking {
+            Marking::TailDrop => MarkingName::TailDrop,
+            Marking::Plugin => MarkingName::Plugin,
+            Marking::Native => MarkingName::Native,
+            Marking::Averaged => MarkingName::Averaged,
+        }
+    }
+}
+
+impl DownloadArm {
+    /// An arm without runs.
+    pub(super) fn of(marking: MarkingName) -> DownloadArm {
+        let (completion_s, lost, waited_ms) = Default::default();
+        DownloadArm { marking, completion_s, lost, waited_ms }
+    }
+}
+
 impl Requests {
     /// Median completion with a timer, in milliseconds.
     pub(super) fn median(&self, timer: TimerName) -> Option<f64> {
@@ -201,6 +297,7 @@ impl MarkingName {
             MarkingName::TailDrop => "tail drop, no ECN",
             MarkingName::Plugin => "marks, plugin ecn",
             MarkingName::Native => "marks, ECN of RFC 9000, no plugin",
+            MarkingName::Averaged => "marks by RED's average, plugin ecn",
         }
     }
 }

@@ -11,9 +11,9 @@ use equic_plugin_kit::tree::Source;
 use equic_transport::congestion::Algorithm;
 
 use super::data::{
-    AckArm, AckPaths, Caps, DownloadArm, Downloads, MarkingName, Plugins, RequestArm, Requests,
-    Size, TimerName,
+    AckArm, AckPaths, Caps, DownloadArm, Downloads, Plugins, RequestArm, Requests, Size,
 };
+use super::{costs, live};
 use crate::failure::{Done, Failure};
 use crate::output;
 
@@ -25,20 +25,24 @@ pub(super) enum Part {
     Figure5,
     Figure6,
     Table2,
+    /// Table 1 and PQUIC's figures: what plugins cost. The machine must be quiet
+    Costs,
+    /// One point each of figures 3 to 6 by the clock, over network namespaces: only if it is asked for. Needs root
+    RealTime,
 }
 
 /// Mean round-trip time of requests, in milliseconds: the paper's.
-const REQUEST_RTT: u64 = 10;
+pub(super) const REQUEST_RTT: u64 = 10;
 
 /// Paths of requests: jitter and longest delay of acknowledgements, in milliseconds. The paper does not name its delay:
 /// picoquic of that time had 10 ms, RFC 9000 s.18.2 has 25 ms.
 const PATHS: [(u64, u64); 4] = [(0, 10), (0, 25), (4, 10), (4, 25)];
 
 /// Rate of the bottleneck of downloads. The paper's text does not say it: with 4 Mb/s 5 MB take 10 s at least.
-const RATE: u64 = 4_000_000;
+pub(super) const RATE: u64 = 4_000_000;
 
 /// Round-trip time of the first download, in milliseconds; each further one has a millisecond more, or they would be alike.
-const DOWNLOAD_RTT: u64 = 100;
+pub(super) const DOWNLOAD_RTT: u64 = 100;
 
 /// Plugins of table 2: name here, name and size in the paper.
 const SIZES: [(&str, &str, f64); 4] = [
@@ -50,14 +54,21 @@ const SIZES: [(&str, &str, f64); 4] = [
 
 /// Rates of the two asymmetric paths to the client and to the server. The paper's text does not say them; with these
 /// 20 MB take about as long as there, and acknowledgements of all that comes on the second path are more than it takes back.
-const ASYMMETRIC: [[u64; 2]; 2] = [[2_000_000, 30_000_000], [10_000_000, 300_000]];
+pub(super) const ASYMMETRIC: [[u64; 2]; 2] = [[2_000_000, 30_000_000], [10_000_000, 300_000]];
 
 /// Round-trip time of the first download over them, in milliseconds; each further one has a millisecond more.
-const ASYMMETRIC_RTT: u64 = 40;
+pub(super) const ASYMMETRIC_RTT: u64 = 40;
 
 impl Part {
-    pub(super) const ALL: [Part; 5] =
-        [Part::Figure3, Part::Figure4, Part::Figure5, Part::Figure6, Part::Table2];
+    pub(super) const ALL: [Part; 7] = [
+        Part::Figure3,
+        Part::Figure4,
+        Part::Figure5,
+        Part::Figure6,
+        Part::Table2,
+        Part::Costs,
+        Part::RealTime,
+    ];
 
     /// Plays it, and adds what came of it.
     pub(super) fn carry_out(self, data: &mut Plugins) -> Done {
@@ -98,12 +109,20 @@ impl Part {
                     data.table2.push(size(plugin, paper, kilobytes)?);
                 }
             }
+            Part::Costs => {
+                output::notice("Table 1 and PQUIC's figures: what plugins cost");
+                data.costs = Some(costs::measure(quick)?);
+            }
+            Part::RealTime => {
+                output::notice("Figures 3 to 6 in real time: a point of each");
+                data.real_time = Some(live::play(quick)?);
+            }
         }
         Ok(())
     }
 }
 
-fn failed(error: impl std::fmt::Display) -> Failure {
+pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::because("the experiment cannot be played", error)
 }
 
@@ -118,14 +137,7 @@ fn requests(jitter: u64, ack_delay: u64, runs: u64) -> Done<Requests> {
             let took = lost_request(push.as_ref(), &path, seed).map_err(failed)?;
             completion_ms.push(rounded(took.as_secs_f64() * 1e3));
         }
-        let timer = match timer {
-            Timer::Picoquic => TimerName::Picoquic,
-            Timer::PicoquicProbe => TimerName::PicoquicProbe,
-            Timer::Formula => TimerName::Formula,
-            Timer::ProbeTimeout => TimerName::ProbeTimeout,
-            Timer::TailLossProbe => TimerName::TailLossProbe,
-        };
-        arms.push(RequestArm { timer, completion_ms });
+        arms.push(RequestArm { timer: timer.into(), completion_ms });
     }
     Ok(Requests { rtt_ms: REQUEST_RTT, jitter_ms: jitter, ack_delay_ms: ack_delay, arms })
 }
@@ -135,13 +147,7 @@ fn downloads(name: &str, controller: Algorithm, bytes: u64, runs: u64) -> Done<D
     let mut arms = Vec::new();
     for marking in Marking::ALL {
         let push = marking.push().map_err(failed)?;
-        let marked = match marking {
-            Marking::TailDrop => MarkingName::TailDrop,
-            Marking::Plugin => MarkingName::Plugin,
-            Marking::Native => MarkingName::Native,
-        };
-        let (completion_s, lost, waited_ms) = Default::default();
-        let mut arm = DownloadArm { marking: marked, completion_s, lost, waited_ms };
+        let mut arm = DownloadArm::of(marking.into());
         for (seed, rtt) in (1..).zip(&rtt_ms) {
             let path = DownloadPath { rate: RATE, rtt: Duration::from_millis(*rtt), controller };
             let run = download(marking, push.as_ref(), &path, bytes, seed).map_err(failed)?;
@@ -171,26 +177,30 @@ fn ack_paths(ack_frequency: bool, bytes: u64, runs: u64) -> Done<AckPaths> {
     Ok(AckPaths { bytes, down, up, ack_frequency, rtt_ms, same, first })
 }
 
-/// The paper's caps on a path of 80 Mb/s; or a twentieth of it all, in a third of the time.
-fn caps(quick: bool) -> Done<Caps> {
+/// The paper's caps on a path of 80 Mb/s, before anything is measured; or a twentieth of it all, in a third of the time.
+pub(super) fn planned_caps(quick: bool) -> Caps {
     let (rate, unit, step) =
         if quick { (4_000_000, 50_000, 1_000) } else { (80_000_000, 1_000_000, 3_000) };
     let caps = vec![(0, 3 * unit), (step, 10 * unit), (2 * step, unit)];
-    let (rtt_ms, interval_ms) = (50, 100);
+    Caps { rate, rtt_ms: 50, caps, interval_ms: 100, length_ms: 3 * step, rates: Vec::new() }
+}
+
+fn caps(quick: bool) -> Done<Caps> {
+    let plan = planned_caps(quick);
     let path = Capped {
-        rate,
-        rtt: Duration::from_millis(rtt_ms),
-        caps: caps.iter().map(|(at, cap)| (Duration::from_millis(*at), *cap)).collect(),
-        length: Duration::from_millis(3 * step),
-        interval: Duration::from_millis(interval_ms),
+        rate: plan.rate,
+        rtt: Duration::from_millis(plan.rtt_ms),
+        caps: plan.caps.iter().map(|(at, cap)| (Duration::from_millis(*at), *cap)).collect(),
+        length: Duration::from_millis(plan.length_ms),
+        interval: Duration::from_millis(plan.interval_ms),
     };
     let rates = capped(&path, 1).map_err(failed)?;
     let rates = rates.into_iter().map(|both| both.map(f64::round)).collect();
-    Ok(Caps { rate, rtt_ms, caps, interval_ms, rates })
+    Ok(Caps { rates, ..plan })
 }
 
 /// A value with three places: what is stored is to be small.
-fn rounded(value: f64) -> f64 {
+pub(super) fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 

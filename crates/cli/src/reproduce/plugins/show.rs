@@ -2,13 +2,17 @@
 
 use std::fmt::Write as _;
 
+use equic_plugin_kit::trial::SchedulerArm;
 use equic_report::number::MISSING;
 use equic_report::schema::Report;
 use equic_report::stats::Sample;
 use equic_report::table::{Column, Table};
 
-use super::data::{Caps, Plugins, TimerName, median};
-use super::verdict::findings;
+use super::costs::{ERROR_CORRECTION, MONITORING, ONE_PATH, TWO_PATHS};
+use super::data::{
+    AckArm, AckPaths, Caps, CostArm, Costs, Plugins, RealTime, Requests, TimerName, median,
+};
+use super::verdict::{change, findings};
 
 /// The tables, each with the start of the names of the plots that belong to it.
 pub(super) fn tables(all: &Plugins) -> Vec<(&'static str, Table)> {
@@ -28,7 +32,117 @@ pub(super) fn tables(all: &Plugins) -> Vec<(&'static str, Table)> {
     if !all.table2.is_empty() {
         tables.push(("table2", sizes(all)));
     }
+    if let Some(one) = &all.costs {
+        tables.push(("costs", arms("Table 1: a lowest-latency scheduler", &one.schedulers)));
+        tables.push((
+            "costs",
+            arms("What extensions cost that PQUIC has as plugins", &one.extensions),
+        ));
+        tables.push(("costs", loading(one)));
+    }
+    if let Some(one) = &all.real_time {
+        tables.push(("real-time", real_time(all, one)));
+    }
     tables
+}
+
+/// The paper's figure of an arm, "The Case for Protocol Plugins" for schedulers and PQUIC's for the others.
+fn of_paper(name: &str) -> &'static str {
+    match name {
+        _ if name == SchedulerArm::Nothing.name() => "-6.1 %",
+        _ if name == SchedulerArm::OnDemand.name() => "-25.1 %",
+        _ if name == SchedulerArm::Filled.name() => "-25.1 %",
+        MONITORING => "-6 %",
+        ONE_PATH | TWO_PATHS => "-31 %",
+        ERROR_CORRECTION => "-53 %",
+        _ => "",
+    }
+}
+
+fn arms(title: &str, arms: &[CostArm]) -> Table {
+    let columns = [
+        Column::text(""),
+        Column::number("bytes carried in a second of CPU time, against the first row"),
+        Column::number("goodput in the paper"),
+    ];
+    let mut table = Table::new(columns).title(title);
+    for (at, arm) in arms.iter().enumerate() {
+        let ratio = arms.first().filter(|_| at > 0).and_then(|usual| arm.throughput(usual));
+        let cell = ratio.map_or(MISSING.to_owned(), |ratio| change(&ratio));
+        let paper = Some(of_paper(&arm.name)).filter(|figure| !figure.is_empty());
+        table.row([arm.name.clone(), cell, paper.unwrap_or(MISSING).to_owned()]);
+    }
+    table
+}
+
+fn loading(costs: &Costs) -> Table {
+    let columns = [
+        Column::text("plugin"),
+        Column::number("bundle").unit("B"),
+        Column::number("until it runs, from its bundle").unit("ms"),
+        Column::number("once it is compiled").unit("ms"),
+        Column::number("in PQUIC").unit("ms"),
+    ];
+    let mut table = Table::new(columns).title("Loading of a plugin");
+    for one in &costs.loading {
+        let ms = |times: &[f64]| times.iter().map(|us| us / 1e3).collect::<Vec<f64>>();
+        table.row([
+            one.plugin.clone(),
+            one.bundle.to_string(),
+            shown(&ms(&one.first_us), 3),
+            shown(&ms(&one.again_us), 3),
+            "6 to 13".to_owned(),
+        ]);
+    }
+    table
+}
+
+/// Each point beside the same one in virtual time.
+fn real_time(all: &Plugins, points: &RealTime) -> Table {
+    let columns = [
+        Column::text("figure"),
+        Column::text("point"),
+        Column::number("in virtual time"),
+        Column::number("in real time"),
+    ];
+    let mut table = Table::new(columns).title("Points in real time beside virtual time");
+    let mut row = |figure: &str, point: String, virtual_time: Option<String>, real: String| {
+        let virtual_time = virtual_time.unwrap_or(MISSING.to_owned());
+        table.row([figure.to_owned(), point, virtual_time, real]);
+    };
+    let with_unit =
+        |values: &[f64], places, unit: &str| format!("{} {unit}", shown(values, places));
+    let (one, ms) = (&points.figure3, |values: &[f64]| with_unit(values, 1, "ms"));
+    let alike =
+        |path: &&Requests| (path.jitter_ms, path.ack_delay_ms) == (one.jitter_ms, one.ack_delay_ms);
+    let path = all.figure3.iter().find(alike);
+    for arm in &one.arms {
+        let other = path.and_then(|path| path.arms.iter().find(|other| other.timer == arm.timer));
+        let other = other.map(|other| ms(&other.completion_ms));
+        row("3", arm.timer.words().to_owned(), other, ms(&arm.completion_ms));
+    }
+    let (one, seconds) = (&points.figure4, |values: &[f64]| with_unit(values, 2, "s"));
+    let path = all.figure4.iter().find(|path| path.controller == one.controller);
+    for arm in &one.arms {
+        let other = path.and_then(|path| path.arm(arm.marking));
+        let other = other.map(|other| seconds(&other.completion_s));
+        row("4", arm.marking.words().to_owned(), other, seconds(&arm.completion_s));
+    }
+    let one = &points.figure5;
+    let path = all.figure5.iter().find(|path| path.ack_frequency == one.ack_frequency);
+    let mut download = |words: &str, of: fn(&AckPaths) -> &AckArm| {
+        let other = path.map(|path| seconds(&of(path).completion_s));
+        row("5", words.to_owned(), other, seconds(&of(one).completion_s));
+    };
+    download("acknowledgements on the same path", |paths| &paths.same);
+    download("on the first, plugin ack-path", |paths| &paths.first);
+    let held = all.figure6.as_ref().map(Caps::held).unwrap_or_default();
+    for (at, (cap, rate)) in points.figure6.held().into_iter().enumerate() {
+        let megabytes = |rate: f64| format!("{:.2} MB/s", rate / 1e6);
+        let other = held.get(at).map(|(_, rate)| megabytes(*rate));
+        row("6", format!("capped to {}", megabytes(cap as f64)), other, megabytes(rate));
+    }
+    table
 }
 
 /// A median with the least and the largest value, where these differ from it.
@@ -163,15 +277,29 @@ pub(super) fn markdown(report: &Report<Plugins>, plots: &[&str]) -> String {
     let _ = writeln!(text, "Made {} by `{}`.\n", report.created.as_str(), command(report));
     let _ = writeln!(
         text,
-        "Times are virtual, so that the machine has no part in them. Cells are medians of all runs, with the least and the \
-         largest.{}\n",
+        "Times are virtual, so that the machine has no part in them, but where it says otherwise. Cells are medians of all runs, \
+         with the least and the largest.{}\n",
         if all.quick { " This is the small experiment." } else { "" }
     );
+    if all.costs.is_some() {
+        let _ = writeln!(
+            text,
+            "What plugins cost was measured on {}, with 95 % intervals over rounds.\n",
+            report.machine
+        );
+    }
+    if let Some(RealTime { late_ms, .. }) = &all.real_time {
+        let most = late_ms.iter().copied().fold(0.0, f64::max);
+        let _ = writeln!(
+            text,
+            "Points in real time are of the same machine; 99 % of the packets of each figure were at most {most:.2} ms late.\n"
+        );
+    }
     let columns = ["the paper's claim", "its figure", "here", "judgement"].map(Column::text);
     let mut beside = Table::new(columns);
     for finding in findings(all) {
         beside.row([
-            finding.claim.to_owned(),
+            finding.claim.clone(),
             finding.paper.to_owned(),
             finding.ours.clone(),
             finding.judgement.to_owned(),

@@ -127,6 +127,17 @@ fn acknowledgements_are_asked_for_by_the_window_in_force() {
     assert_eq!(network.client.acks.asked().ack_eliciting_threshold, 1);
 }
 
+/// A second later than usual at most: probe timeouts wait for as long, and a packet or two that are lost must not end in the
+/// idle timeout.
+#[test]
+fn acknowledgements_are_not_asked_for_seconds_later() {
+    let ten_seconds = 10_000_000_000;
+    let (mut network, _) = with_hook(4, Operation::RequestAckFrequency, ten_seconds);
+    echo(&mut network, 200_000);
+    let asked = network.client.acks.asked().max_ack_delay;
+    assert!((Duration::from_secs(1)..Duration::from_millis(1_100)).contains(&asked), "{asked:?}");
+}
+
 /// As long as a hook wants, but for a second: the next datagram, and the one after that.
 #[test]
 fn what_is_put_off_is_put_off_for_a_second() {

@@ -84,6 +84,25 @@ fn a_path_on_which_nobody_answers_is_closed() {
     pair.exchange(100_000, |_, _| {});
 }
 
+/// RFC 9000 s.9.4.
+#[test]
+fn a_challenge_that_is_lost_is_no_congestion() {
+    let mut pair = Pair::new(1, &[link(10), link(10)]);
+    pair.connect();
+    let lost = pair.client.stats().packets_lost;
+    pair.down[1] = true;
+    let id = pair.begin(1);
+    pair.wait(100 * MS);
+    pair.down[1] = false;
+    pair.run_until(Duration::from_secs(60), |client, _| {
+        client.paths().any(|path| path.id == id && path.validated)
+    });
+    pair.wait(Duration::from_secs(1));
+    assert!(pair.client.stats().packets_lost > lost, "the first one: {}", pair.describe());
+    let path = pair.client.paths().find(|path| path.id == id).unwrap();
+    assert_eq!(path.stats.slow_start_threshold, None, "{path:?}");
+}
+
 #[test]
 fn path_ids_are_given_again_for_those_that_go() {
     let mut pair = Pair::with(1, &[link(5), link(5)], |config| config.max_paths = 2);

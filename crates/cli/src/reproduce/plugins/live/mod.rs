@@ -1,0 +1,213 @@
+//! Points of the figures in real time: client and server on hosts with network namespaces of their own, with the kernel's sockets,
+//! TLS and the clock, and the simulator's network between them.
+//!
+//! * `stage`: hosts, network and endpoints; `session`: a connection between them.
+
+mod session;
+mod stage;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use equic_lab::emulation::Lateness;
+use equic_plugin_kit::paper::{AckPath, Marking, Timer, cap};
+use equic_quic::{StreamConfig, TransportConfig};
+use equic_sim::{Direction, Limit, Queue, Red};
+
+use super::data::{AckArm, AckPaths, Caps, DownloadArm, Downloads, RealTime, RequestArm, Requests};
+use super::part::{
+    ASYMMETRIC, ASYMMETRIC_RTT, DOWNLOAD_RTT, RATE, REQUEST_RTT, failed, planned_caps, rounded,
+};
+use crate::failure::Done;
+use crate::signals::runtime;
+use session::Session;
+use stage::{Both, Stage};
+
+/// Threads for both ends.
+const THREADS: usize = 2;
+/// Longest time for one download.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Longest delay of acknowledgements of the requests, in milliseconds.
+const ACK_DELAY: u64 = 10;
+/// The most that waits to be sent or acknowledged where there are two paths, in bytes, as in virtual time.
+const WINDOW: u64 = 16 << 20;
+
+/// Plays a point of each figure, all in some two minutes.
+pub(super) fn play(quick: bool) -> Done<RealTime> {
+    runtime(Some(THREADS))?.block_on(async {
+        let (figure3, first) = requests(if quick { 2 } else { 20 }).await?;
+        let (figure4, second) = downloads(if quick { 300_000 } else { 5_000_000 }).await?;
+        let (figure5, third) = ack_paths(if quick { 300_000 } else { 20_000_000 }).await?;
+        let (figure6, fourth) = caps(quick).await?;
+        let late_ms = [first, second, third, fourth];
+        Ok(RealTime { figure3, figure4, figure5, figure6, late_ms })
+    })
+}
+
+/// Time by which 99 % of the packets were late at most, in milliseconds.
+fn late(one: &Lateness) -> f64 {
+    rounded(one.quantile(0.99).unwrap_or_default().as_secs_f64() * 1e3)
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    rounded(time.as_secs_f64() * 1e3)
+}
+
+/// A link that is alike in both directions.
+fn alike(direction: Direction) -> Both {
+    Both { to_server: direction.clone(), to_client: direction }
+}
+
+/// Bytes that a link of so many bits a second carries in a time.
+fn bytes_in(rate: u64, time: Duration) -> u64 {
+    (rate as f64 * time.as_secs_f64() / 8.0) as u64
+}
+
+/// Without jitter, with the shorter delay of acknowledgements.
+async fn requests(runs: usize) -> Done<(Requests, f64)> {
+    // No rate of its own: packets of requests are few.
+    let link = Direction::new(1_000_000_000, Duration::from_millis(REQUEST_RTT) / 2);
+    let stage = Stage::set(&[alike(link)])?;
+    let transport = TransportConfig {
+        max_ack_delay: Duration::from_millis(ACK_DELAY),
+        mtu_discovery: false,
+        ..TransportConfig::default()
+    };
+    let mut arms = Vec::new();
+    for timer in Timer::ALL {
+        let push = timer.push().map_err(failed)?;
+        let mut arm = RequestArm { timer: timer.into(), completion_ms: Vec::new() };
+        for _ in 0..runs {
+            let session = stage.connect(transport.clone(), push.as_ref()).await?;
+            arm.completion_ms.push(milliseconds(session.lost_request(&stage).await?));
+            if push.is_some() {
+                session.running()?;
+            }
+        }
+        arms.push(arm);
+    }
+    let lateness = stage.strike().await?;
+    let requests = Requests { rtt_ms: REQUEST_RTT, jitter_ms: 0, ack_delay_ms: ACK_DELAY, arms };
+    Ok((requests, late(&lateness)))
+}
+
+/// With NewReno, over the first of the paths; RED goes by the queue as it is.
+async fn downloads(bytes: u64) -> Done<(Downloads, f64)> {
+    let rtt = Duration::from_millis(DOWNLOAD_RTT);
+    let product = bytes_in(RATE, rtt);
+    let limit = Limit::Bytes(5 * product);
+    let red = Queue::Red(Red {
+        limit,
+        min_threshold: (2 * product) as f64,
+        max_threshold: (5 * product) as f64,
+        weight: 1.0,
+        max_probability: 1.0,
+        gentle: false,
+        ecn: true,
+        typical_packet: 1_500,
+    });
+    let mut arms = Vec::new();
+    let mut most = 0.0_f64;
+    for marking in [Marking::TailDrop, Marking::Plugin, Marking::Native] {
+        let queue = if marking == Marking::TailDrop { Queue::DropTail(limit) } else { red };
+        let stage = Stage::set(&[alike(Direction::new(RATE, rtt / 2).queue(queue))])?;
+        let transport = TransportConfig {
+            ecn: marking == Marking::Native,
+            congestion: Arc::new(equic_quic::congestion::Algorithm::NewReno),
+            ..TransportConfig::default()
+        };
+        let push = marking.push().map_err(failed)?;
+        let session = stage.connect(transport, push.as_ref()).await?;
+        let mut arm = DownloadArm::of(marking.into());
+        let took = session.download(bytes, PATIENCE).await?;
+        arm.completion_s.push(rounded(took.as_secs_f64()));
+        arm.lost.push(session.server.stats().packets_lost);
+        if push.is_some() {
+            session.running()?;
+        }
+        arms.push(arm);
+        most = most.max(late(&stage.strike().await?));
+    }
+    let (controller, rtt_ms) = ("NewReno".to_owned(), vec![DOWNLOAD_RTT]);
+    Ok((Downloads { controller, bytes, rate: RATE, rtt_ms, arms }, most))
+}
+
+/// Windows that are larger than what two paths hold with their queues.
+fn wide(ack_frequency: bool) -> TransportConfig {
+    let streams = StreamConfig {
+        max_stream_window: WINDOW,
+        max_connection_window: WINDOW,
+        send_buffer: WINDOW,
+        connection_send_buffer: WINDOW,
+        ..StreamConfig::default()
+    };
+    TransportConfig { streams, ack_frequency, ..TransportConfig::default() }
+}
+
+/// With acknowledgements of every second packet, over the first of the paths.
+async fn ack_paths(bytes: u64) -> Done<(AckPaths, f64)> {
+    let [down, up] = ASYMMETRIC;
+    let rtt = Duration::from_millis(ASYMMETRIC_RTT);
+    let way = |rate: u64, queue: u64| {
+        let limit = bytes_in(rate, Duration::from_millis(queue));
+        Direction::new(rate, rtt / 2).queue(Queue::DropTail(Limit::Bytes(limit)))
+    };
+    let links =
+        [0, 1].map(|at| Both { to_server: way(up[at], 1_000), to_client: way(down[at], 100) });
+    let (mut arms, mut most) = (Vec::new(), 0.0_f64);
+    for acks in AckPath::ALL {
+        let stage = Stage::set(&links)?;
+        let push = acks.push().map_err(failed)?;
+        let session = stage.connect(wide(false), push.as_ref()).await?;
+        let before = Session::sent(&session.client);
+        let took = session.download(bytes, PATIENCE).await?;
+        let after = Session::sent(&session.client);
+        if push.is_some() {
+            session.running()?;
+        }
+        arms.push(AckArm {
+            completion_s: vec![rounded(took.as_secs_f64())],
+            sent: vec![[after[0] - before[0], after[1] - before[1]]],
+        });
+        most = most.max(late(&stage.strike().await?));
+    }
+    let (first, same) = (arms.pop().unwrap_or_default(), arms.pop().unwrap_or_default());
+    let rtt_ms = vec![ASYMMETRIC_RTT];
+    Ok((AckPaths { bytes, down, up, ack_frequency: false, rtt_ms, same, first }, most))
+}
+
+/// The client pushes each cap to the server, in the place of the one before, while data flows.
+async fn caps(quick: bool) -> Done<(Caps, f64)> {
+    let plan = planned_caps(quick);
+    let rtt = Duration::from_millis(plan.rtt_ms);
+    let queue = Queue::DropTail(Limit::Bytes(bytes_in(plan.rate, rtt)));
+    let links = [(); 2].map(|()| alike(Direction::new(plan.rate, rtt / 2).queue(queue)));
+    let stage = Stage::set(&links)?;
+    // Compiled before the clock runs.
+    let caps: Done<Vec<_>> = (plan.caps.iter())
+        .map(|(at, rate)| Ok((Duration::from_millis(*at), cap(*rate).map_err(failed)?)))
+        .collect();
+    let mut caps = caps?.into_iter().peekable();
+    let mut session = stage.connect(wide(true), None).await?;
+    session.download_on();
+    let begun = Instant::now();
+    let (mut rates, mut before) = (Vec::new(), (begun, Session::sent(&session.server)));
+    for interval in 1..=plan.length_ms / plan.interval_ms {
+        while let Some((_, push)) = caps.next_if(|(at, _)| *at <= begun.elapsed()) {
+            session.offer(push)?;
+        }
+        let until = begun + Duration::from_millis(interval * plan.interval_ms);
+        tokio::time::sleep_until(until.into()).await;
+        let now = (Instant::now(), Session::sent(&session.server));
+        // By the clock: on a busy machine the interval is longer.
+        let seconds = now.0.duration_since(before.0).as_secs_f64().max(1e-3);
+        rates.push(
+            [0, 1].map(|path: usize| ((now.1[path] - before.1[path]) as f64 / seconds).round()),
+        );
+        before = now;
+    }
+    session.settled().await?;
+    drop(session);
+    let lateness = stage.strike().await?;
+    Ok((Caps { rates, ..plan }, late(&lateness)))
+}

@@ -1,0 +1,183 @@
+//! A connection between the ends of a stage: requests, downloads, plugins.
+
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use equic_plugin::exchange::{Progress, Push, Update};
+use equic_quic::{Connection, PathId, RecvStream};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::stage::{Exchange, Stage};
+use crate::failure::{Done, Failure};
+
+/// Longest wait for plugins, and for a request.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Silence before a request, in which all that came before it is acknowledged.
+const SILENCE: Duration = Duration::from_millis(100);
+/// Bytes of a request, and of its answer.
+const REQUEST: [usize; 2] = [100, 1_000];
+/// Bytes that are written and read at a time.
+const CHUNK: usize = 64 << 10;
+
+/// State of one end's plugins.
+pub(super) struct End {
+    pub(super) standings: watch::Receiver<Vec<Update>>,
+    pub(super) exchange: Exchange,
+}
+
+impl End {
+    /// Waits until it is known what becomes of each plugin.
+    async fn settled(&mut self) -> Done {
+        let over = |one: &Update| {
+            matches!(one.progress, Progress::Active | Progress::NotOffered(_) | Progress::Over(..))
+        };
+        let all_over = |all: &Vec<Update>| !all.is_empty() && all.iter().all(over);
+        match timeout(PATIENCE, self.standings.wait_for(all_over)).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(Failure::new("it is not known what becomes of a plugin")),
+        }
+    }
+
+    /// Whether the last plugin runs.
+    fn runs(&self) -> bool {
+        self.standings.borrow().last().is_some_and(|one| one.progress == Progress::Active)
+    }
+}
+
+/// Both ends of a connection.
+pub(super) struct Session {
+    pub(super) client: Connection,
+    pub(super) server: Connection,
+    pub(super) client_end: End,
+    pub(super) server_end: End,
+}
+
+impl Session {
+    /// Waits until both ends know what becomes of each plugin; the last one has to run.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(super) async fn settled(&mut self) -> Done {
+        self.client_end.settled().await?;
+        self.server_end.settled().await?;
+        self.running()
+    }
+
+    /// Whether the last plugin runs still, as both ends see it.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(super) fn running(&self) -> Done {
+        if self.client_end.runs() && self.server_end.runs() {
+            return Ok(());
+        }
+        let standings = self.client_end.standings.borrow().clone();
+        Err(Failure::new(format!("the plugin does not run: {standings:?}")))
+    }
+
+    /// The client offers a plugin in the place of the one that it offered before, if there is one.
+    pub(super) fn offer(&self, push: Arc<Push>) -> Done {
+        let last = self.client_end.standings.borrow().last().and_then(|one| one.id);
+        let kept = self.client_end.exchange.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let none = || Failure::new("the connection is without the exchange of plugins");
+        let (hook, handle) = kept.ok_or_else(none)?;
+        handle.offer(push, last);
+        Ok(self.client.tell_hook(hook, &[])?)
+    }
+
+    /// Sends a request whose packet is lost, and gives the time until its answer is there.
+    pub(super) async fn lost_request(&self, stage: &Stage) -> Done<Duration> {
+        let answering = tokio::spawn(answer(self.server.clone()));
+        sleep(SILENCE).await;
+        stage.live.lose(0, 1);
+        let begun = Instant::now();
+        let asked = async {
+            let (mut send, mut receive) = self.client.open_bi().await?;
+            send.write_all(&[0; REQUEST[0]]).await?;
+            let answer = receive.read_to_end(REQUEST[1]).await?;
+            Done::Ok((answer.len(), begun.elapsed()))
+        };
+        let late = |_| Failure::new("the answer to the request does not come");
+        let (length, took) = timeout(PATIENCE, asked).await.map_err(late)??;
+        answering.await??;
+        if length != REQUEST[1] {
+            return Err(Failure::new(format!("an answer of {length} bytes")));
+        }
+        Ok(took)
+    }
+
+    /// Downloads so many bytes from the server, and gives the time until the last one is read.
+    pub(super) async fn download(&self, bytes: u64, limit: Duration) -> Done<Duration> {
+        let begun = Instant::now();
+        let sending = tokio::spawn(write(self.server.clone(), bytes));
+        let read = async {
+            let mut stream = self.client.accept_uni().await?;
+            count(&mut stream).await
+        };
+        let late = |_| Failure::new(format!("{bytes} bytes are not there after {limit:?}"));
+        let read = timeout(limit, read).await.map_err(late)??;
+        let took = begun.elapsed();
+        sending.await??;
+        if read != bytes {
+            return Err(Failure::new(format!("{read} of {bytes} bytes")));
+        }
+        Ok(took)
+    }
+
+    /// Begins a download that does not end before the connection does.
+    pub(super) fn download_on(&self) {
+        // Both end with the connection, and by its error.
+        drop(tokio::spawn(write(self.server.clone(), u64::MAX)));
+        let client = self.client.clone();
+        drop(tokio::spawn(async move {
+            let mut stream = client.accept_uni().await?;
+            count(&mut stream).await
+        }));
+    }
+
+    /// Bytes that an end has sent on each of two paths so far.
+    pub(super) fn sent(end: &Connection) -> [u64; 2] {
+        let paths = end.paths();
+        [0, 1].map(|id| {
+            let path = paths.iter().find(|path| path.id == PathId::new(id));
+            path.map_or(0, |path| path.bytes_sent)
+        })
+    }
+}
+
+async fn answer(server: Connection) -> Done {
+    let (mut send, mut receive) = server.accept_bi().await?;
+    let (mut buffer, mut read) = ([0; REQUEST[0]], 0);
+    // The client does not end the stream: that might be a packet of its own, which is not lost.
+    while read < REQUEST[0] {
+        let Some(count) = receive.read(&mut buffer).await? else { break };
+        read += count;
+    }
+    send.write_all(&[0; REQUEST[1]]).await?;
+    send.finish()?;
+    Ok(())
+}
+
+async fn write(server: Connection, bytes: u64) -> Done {
+    let mut stream = server.open_uni().await?;
+    let chunk = vec![0; CHUNK];
+    let mut left = bytes;
+    while left > 0 {
+        let length = left.min(CHUNK as u64);
+        stream.write_all(&chunk[..length as usize]).await?;
+        left -= length;
+    }
+    stream.finish()?;
+    // Until all of it is acknowledged: a stream that is dropped takes its data along.
+    stream.stopped().await?;
+    Ok(())
+}
+
+async fn count(stream: &mut RecvStream) -> Done<u64> {
+    let (mut buffer, mut read) = (vec![0; CHUNK], 0);
+    while let Some(count) = stream.read(&mut buffer).await? {
+        read += count as u64;
+    }
+    Ok(read)
+}
