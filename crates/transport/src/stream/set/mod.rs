@@ -2,10 +2,12 @@
 //! (RFC 9000 s.2.1, s.4).
 //!
 //! * `application.rs`: what the application calls;
+//! * `events.rs`: what it is yet to be told;
 //! * `peer.rs`: frames that come in;
 //! * `sending.rs`: frames that go out, and what became of them.
 
 mod application;
+mod events;
 mod peer;
 mod sending;
 #[cfg(test)]
@@ -16,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use equic_wire::{Direction, Side, StreamId, TransportErrorCode};
 
+use self::events::Events;
 use super::flow::{ReceiveWindow, SendWindow};
 use super::pages::PagePool;
 #[cfg(feature = "qlog")]
@@ -230,7 +233,7 @@ pub struct Streams {
     blocked: BTreeSet<StreamId>,
     max_data_due: bool,
     max_streams_due: PerDirection<bool>,
-    events: BTreeSet<StreamEvent>,
+    events: Events,
 }
 
 impl Streams {
@@ -274,7 +277,7 @@ impl Streams {
             blocked: BTreeSet::new(),
             max_data_due: false,
             max_streams_due: [false; 2],
-            events: BTreeSet::new(),
+            events: Events::default(),
             config,
         }
     }
