@@ -372,7 +372,6 @@ impl Connection {
         let usual = truncated.restore(largest.and_then(PacketNumber::new));
         let usual = usual.map(PacketNumber::get);
         let number = hooks.decide(self, Operation::RestorePacketNumber, input, usual)?;
-        let retain = now + self.longest_pto() * 3;
         let (head, payload) = packet.split_at_mut(header.header_len());
         let limits = self.config.key_limits;
         // Or what the key stands (RFC 9001 s.6.6).
@@ -384,6 +383,8 @@ impl Connection {
             (PacketType::OneRtt, _) => {
                 let SpaceId::Data(path) = found.space else { return None };
                 let bit = header.key_phase()?;
+                let asked = self.keys.one_rtt().is_some_and(|keys| keys.asks_how_long(bit));
+                let retain = if asked { now + self.longest_pto() * 3 } else { now };
                 let keys = self.keys.one_rtt_mut()?;
                 match keys.open((path, number), bit, head, payload, largest, retain) {
                     Ok((opened, _)) => Ok(opened.len()),

@@ -81,10 +81,7 @@ impl Spaces {
     pub(super) fn ids(&self) -> impl Iterator<Item = SpaceId> + use<> {
         let mut others = [PathId::ZERO; MOST_PATH_IDS];
         others.iter_mut().zip(&self.others).for_each(|(place, (id, _))| *place = *id);
-        let others = others.into_iter().take(self.others.len());
-        [SpaceId::Initial, SpaceId::Handshake, SpaceId::DATA]
-            .into_iter()
-            .chain(others.map(SpaceId::Data))
+        Ids { others, count: self.others.len(), next: 0 }
     }
 
     /// None: there is no such space, or it is gone.
@@ -111,6 +108,31 @@ impl Spaces {
         if id == PathId::ZERO {
             self.data.received = ReceivedPackets::default();
             self.data.probes = 0;
+        }
+    }
+}
+
+/// See [`Spaces::ids`], which is asked several times a packet.
+struct Ids {
+    /// Path IDs other than 0, and how many there are.
+    others: [PathId; MOST_PATH_IDS],
+    count: usize,
+    /// Number of spaces that were named.
+    next: usize,
+}
+
+impl Iterator for Ids {
+    type Item = SpaceId;
+
+    #[inline]
+    fn next(&mut self) -> Option<SpaceId> {
+        let at = self.next;
+        self.next += 1;
+        match at {
+            0 => Some(SpaceId::Initial),
+            1 => Some(SpaceId::Handshake),
+            2 => Some(SpaceId::DATA),
+            _ => self.others.get(..self.count)?.get(at - 3).map(|id| SpaceId::Data(*id)),
         }
     }
 }

@@ -385,7 +385,6 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
-        let pause = self.path().rtt().pto_base();
         let path = &self.paths[key];
         let (challenge, response) = (path.challenge(), path.response());
         if let Some(data) = response
@@ -397,6 +396,7 @@ impl Connection {
         if let Some(data) = challenge
             && self.write_frame(id, &Frame::PathChallenge(data), writer).is_ok()
         {
+            let pause = self.path().rtt().pto_base();
             self.paths[key].on_challenge_sent(now, pause);
             frames.push(SentFrame::Ping);
         }
