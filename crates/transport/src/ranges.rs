@@ -50,7 +50,7 @@ impl RangeSet {
     /// The ranges, from the lowest up or, reversed, from the highest down.
     pub(crate) fn iter(
         &self,
-    ) -> impl DoubleEndedIterator<Item = Range<u64>> + ExactSizeIterator + '_ {
+    ) -> impl DoubleEndedIterator<Item = Range<u64>> + ExactSizeIterator + Clone + '_ {
         self.ranges.iter().map(|&(start, end)| start..end)
     }
 
