@@ -217,7 +217,7 @@ impl Connection {
         if packet.mtu_probe {
             self.mtu_probe_done(key, true);
         }
-        for frame in &packet.content.frames {
+        for frame in packet.content.frames.iter() {
             match frame {
                 SentFrame::Ack(largest) => self.space(id).received.on_ack_acked(*largest),
                 SentFrame::PathAck(path, largest) => {
