@@ -54,8 +54,16 @@ impl RangeSet {
         self.ranges.iter().map(|&(start, end)| start..end)
     }
 
+    /// True if all of `range` is in the last range: a quick look, which says nothing of those before it.
+    pub(crate) fn ends_with(&self, range: Range<u64>) -> bool {
+        self.ranges.last().is_some_and(|last| last.0 <= range.start && range.end <= last.1)
+    }
+
     /// True if `number` is in the set.
     pub(crate) fn contains(&self, number: u64) -> bool {
+        if self.ranges.last().is_none_or(|last| number >= last.1) {
+            return false;
+        }
         let above = self.ranges.partition_point(|range| range.1 <= number);
         self.ranges.get(above).is_some_and(|range| range.0 <= number)
     }
@@ -219,7 +227,7 @@ mod tests {
                     }
                     _ => {
                         let gaps: Vec<u64> = set.gaps(range.clone()).flatten().collect();
-                        let missing: Vec<u64> = range.filter(|n| !model.contains(n)).collect();
+                        let missing: Vec<u64> = range.clone().filter(|n| !model.contains(n)).collect();
                         assert_eq!(gaps, missing);
                         assert_eq!(set.contains(start), model.contains(&start));
                         let all = start..start + 5;
@@ -228,6 +236,9 @@ mod tests {
                         let beside = start > 0 && model.contains(&(start - 1));
                         let touches = inside || beside || model.contains(&all.end);
                         assert_eq!(set.touches(all), touches);
+                        let last = set.iter().last();
+                        let inside = last.is_some_and(|last| last.start <= range.start && range.end <= last.end);
+                        assert_eq!(set.ends_with(range), inside);
                     }
                 }
                 check(&set, &model);
