@@ -40,8 +40,16 @@ impl Streams {
         max: impl Fn(StreamId, u64) -> usize,
     ) -> Option<(StreamId, Piece)> {
         let room = self.send_window.room();
-        let mut from = Bound::Unbounded;
-        while let Some((&priority, queue)) = self.queue.range_mut((from, Bound::Unbounded)).next() {
+        let mut tried: Option<Reverse<i32>> = None;
+        loop {
+            let next = match tried {
+                // Mostly that is enough: to look for a place in the middle takes longer.
+                None => self.queue.iter_mut().next(),
+                Some(last) => {
+                    self.queue.range_mut((Bound::Excluded(last), Bound::Unbounded)).next()
+                }
+            };
+            let Some((&priority, queue)) = next else { return None };
             for _ in 0..queue.len() {
                 let Some(id) = queue.pop_front() else { break };
                 let Some(stream) = self.streams.get_mut(&id) else { continue };
@@ -65,9 +73,8 @@ impl Streams {
             if queue.is_empty() {
                 self.queue.remove(&priority);
             }
-            from = Bound::Excluded(priority);
+            tried = Some(priority);
         }
-        None
     }
 
     /// As [`Streams::next_piece`], of this stream; none: it has nothing that may go.
