@@ -1,7 +1,9 @@
 //! From datagrams to frames (RFC 9000 s.12.2, RFC 9001 s.5).
 
 use equic_wire::frame::{Frame, FrameType, Frames};
-use equic_wire::packet::{Datagram, LongKind, Packet, PacketType, ParseOptions, Protected};
+use equic_wire::packet::{
+    Datagram, LongInvariant, LongKind, Packet, PacketType, ParseOptions, Protected, ShortPacket,
+};
 use equic_wire::{
     ConnectionId, KnownVersion, PacketNumber, Reader, ResetToken, Side, TransportErrorCode,
 };
@@ -185,10 +187,33 @@ impl Connection {
         SpaceId::Data(self.ids.path_of(dcid).unwrap_or(PathId::ZERO))
     }
 
+    /// A packet with a short header, behind so many bytes of its datagram that are no packet of ours.
+    #[inline]
+    fn found_short(&self, short: &ShortPacket<'_>, skip: usize) -> Found {
+        Found {
+            space: self.space_of(short.dcid()),
+            kind: PacketType::OneRtt,
+            dcid: short.dcid(),
+            scid: None,
+            version: None,
+            protected: short.protected(),
+            skip,
+            len: short.bytes().len(),
+        }
+    }
+
     /// The next packet of a datagram that may be ours.
     fn find(&mut self, datagram: &[u8]) -> Option<Found> {
         let options =
             ParseOptions { dcid_len: self.ids.scid().len(), greased_fixed_bit: self.config.grease };
+        // Nearly all are: the way for all kinds carries about what only long headers have.
+        if datagram.first().is_some_and(|first| !LongInvariant::is_long(*first)) {
+            let short = ShortPacket::parse(datagram, options);
+            if short.is_err() {
+                self.drop_packet(None, datagram.len(), "invalid");
+            }
+            return short.ok().map(|short| self.found_short(&short, 0));
+        }
         let mut packets = Datagram::new(datagram, options).including(self.version);
         loop {
             let before = packets.rest().len();
@@ -214,16 +239,7 @@ impl Connection {
                         len: before - packets.rest().len(),
                     }
                 }
-                Ok(Packet::Short(short)) => Found {
-                    space: self.space_of(short.dcid()),
-                    kind: PacketType::OneRtt,
-                    dcid: short.dcid(),
-                    scid: None,
-                    version: None,
-                    protected: short.protected(),
-                    skip: datagram.len() - before,
-                    len: before,
-                },
+                Ok(Packet::Short(short)) => self.found_short(&short, datagram.len() - before),
                 other => {
                     let now = self.now;
                     let followed = match other {
