@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use bytes::Bytes;
 use equic_wire::{Direction, StreamId};
 
-use super::{MIN_SHARE, StreamError, StreamEvent, Streams, at};
+use super::{MIN_SHARE, Stream, StreamError, StreamEvent, Streams, at};
 use crate::stream::receive::ReadOutcome;
 use crate::stream::send::{SendHalf, WriteError};
 
@@ -234,10 +234,16 @@ impl Streams {
     }
 
     fn after_reading(&mut self, id: StreamId) {
-        self.release(id);
-        if self.receive_half(id).is_ok_and(|half| half.wants_update()) {
+        let stream = self.streams.get_mut(&id).map(Box::as_mut);
+        let Some(Stream { send, receive: Some(half), .. }) = stream else { return };
+        let (released, update) = (half.take_released(), half.wants_update());
+        let over = half.is_done() && send.as_ref().is_none_or(SendHalf::is_done);
+        self.give_back(released);
+        if update {
             self.updates.insert(id);
         }
-        self.remove_if_done(id);
+        if over {
+            self.remove_if_done(id);
+        }
     }
 }

@@ -200,7 +200,9 @@ pub struct Streams {
     /// Pool that memory for received data comes from.
     pages: PagePool,
     peer: PeerLimits,
-    streams: BTreeMap<StreamId, Stream>,
+    /// Each in a box: a node of the tree has room for eleven, even of a connection with one stream, and moves those
+    /// behind one that goes.
+    streams: BTreeMap<StreamId, Box<Stream>>,
     /// Streams that we have opened, and that we may open.
     opened: PerDirection<u64>,
     may_open: PerDirection<u64>,
@@ -307,7 +309,7 @@ impl Streams {
         }
     }
 
-    fn make(&self, id: StreamId) -> Stream {
+    fn make(&self, id: StreamId) -> Box<Stream> {
         let ours = id.initiator() == self.side;
         let both = id.direction() == Direction::Bidirectional;
         let send = (ours || both).then(|| {
@@ -318,13 +320,11 @@ impl Streams {
             let window = ReceiveWindow::new(window.stream_window, window.max_stream_window);
             ReceiveHalf::new(window, self.pages.clone())
         });
-        Stream { send, receive, priority: 0, queued: false, wants_room: false }
+        Box::new(Stream { send, receive, priority: 0, queued: false, wants_room: false })
     }
 
-    /// Gives back to the connection's window the bytes that a stream does not need any more.
-    fn release(&mut self, id: StreamId) {
-        let Ok(half) = self.receive_half(id) else { return };
-        let released = half.take_released();
+    /// Gives back to the connection's window so many bytes that a stream does not need any more.
+    fn give_back(&mut self, released: u64) {
         self.receive_window.on_read(released);
         self.max_data_due |= self.receive_window.wants_update();
     }

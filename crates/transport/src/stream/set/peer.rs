@@ -80,14 +80,13 @@ impl Streams {
             return Ok(());
         }
         let room = self.room();
-        let stream = self.streams.get_mut(&id);
+        let stream = self.streams.get_mut(&id).map(Box::as_mut);
         let Some(Stream { send, receive: Some(half), .. }) = stream else { return Ok(()) };
         let used = take(half, room)?;
         let (readable, released) = (half.is_readable(), half.take_released());
         let over = half.is_done() && send.as_ref().is_none_or(SendHalf::is_done);
         self.received += used;
-        self.receive_window.on_read(released);
-        self.max_data_due |= self.receive_window.wants_update();
+        self.give_back(released);
         if readable {
             self.events.insert(StreamEvent::Readable(id));
         }
