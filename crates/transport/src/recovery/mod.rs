@@ -213,12 +213,10 @@ impl<C> LossDetector<C> {
             let first = lowest.max(*range.start());
             let most = (*range.end() + 1).saturating_sub(first).min(self.sent.len() as u64);
             acked.packets.reserve(most.min(RESERVED) as usize);
-            for number in (first..=*range.end()).rev() {
-                if let Some(packet) = self.sent.remove(number) {
-                    self.ack_eliciting -= usize::from(packet.ack_eliciting);
-                    acked.packets.push((number, packet));
-                }
-            }
+            self.sent.remove_range(first..=*range.end(), |number, packet| {
+                self.ack_eliciting -= usize::from(packet.ack_eliciting);
+                acked.packets.push((number, packet));
+            });
         }
         Ok(acked)
     }
