@@ -551,7 +551,8 @@ impl Connection {
         let told = answer.unwrap_or(own_length);
         hooks.end_with(self, Operation::ParseFrame, frame_type, id, Bytes::In(all), told);
         let length = if parsed.is_some() { own_length } else { told };
-        let frame = match parsed {
+        // By reference, as a frame is long and would be copied each time.
+        let frame = match &parsed {
             None if length > 0 && length <= all.len() => None,
             None => {
                 let code = TransportErrorCode::FRAME_ENCODING_ERROR;
@@ -583,7 +584,7 @@ impl Connection {
             (Some(accepted), _) => accepted,
             // The application has it already: a hook has put the packet together before it came.
             (None, Some(Frame::Datagram(_))) if self.extensions.was_recovered(number) => true,
-            (None, Some(frame)) => self.handle_frame(now, id, path, found.dcid, &frame),
+            (None, Some(frame)) => self.handle_frame(now, id, path, found.dcid, frame),
             // A hook knows where it ends, and does not process it, or has failed at it and was taken off: it is
             // skipped. An extension that fails takes no connection with it.
             (None, None) => true,
