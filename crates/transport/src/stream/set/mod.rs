@@ -359,8 +359,13 @@ impl Streams {
 
     /// Bytes that a stream in which so many wait may add, for the sake of the others.
     fn shared_room(&self, waiting: u64) -> u64 {
+        self.common_room().max(own_room(waiting))
+    }
+
+    /// Bytes that any stream may add.
+    fn common_room(&self) -> u64 {
         let most = self.config.connection_send_buffer.max(self.config.send_buffer);
-        most.saturating_sub(self.buffered).max(MIN_SHARE.saturating_sub(waiting))
+        most.saturating_sub(self.buffered)
     }
 
     /// Bytes that wait in all streams to be sent or acknowledged.
@@ -454,3 +459,8 @@ impl Streams {
 
 /// Bytes that may always wait in a stream, however many wait in others.
 const MIN_SHARE: u64 = 16 * 1024;
+
+/// Bytes that a stream in which so many wait may add, however many wait in others.
+fn own_room(waiting: u64) -> u64 {
+    MIN_SHARE.saturating_sub(waiting)
+}
