@@ -11,29 +11,31 @@ mkdir -p "$out"
 cargo build --quiet --release -p equic-transport --features null-crypto --example packets
 program=target/release/examples/packets
 
-# Prints the report of one end: `name`, `turn`, and which word of the program's line says how many packets count.
+# glibc copies much at once with one instruction, which valgrind counts for each byte: loops are nearer to what it takes.
+export GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=1000000000:glibc.cpu.x86_rep_stosb_threshold=1000000000
+
+# Counts one end's turn, and prints the instructions for each packet that the sender sent, whichever end they are of.
 report() {
 	local name=$1 turn=$2 protection=$3
 	local file=$out/$turn.$name
-	# Both ends are counted by the packets of the sender: what one of them costs the other end.
 	valgrind --tool=callgrind --quiet --callgrind-out-file="$file" "--toggle-collect=*packets::$turn*" \
-		"$program" $protection > "$out/$turn.$name.txt"
+		"$program" $protection > "$file.txt"
 	local packets
-	packets=$(awk '{ print $2 }' "$out/$turn.$name.txt")
-	callgrind_annotate --threshold=100 "$file" | awk -v packets="$packets" -v most="$functions" -v what="$turn, $name" '
-		/PROGRAM TOTALS/ {
-			gsub(/,/, "", $1)
-			printf "\n%s: %d packets of the sender, %d instructions for each\n", what, packets, $1 / packets
-			next
-		}
-		/^ *[0-9,]+ \(/ && shown < most {
+	packets=$(awk '{ print $2 }' "$file.txt")
+	# Lines of a function are of several files where others are inlined in it: they are added up.
+	callgrind_annotate --threshold=100 --auto=no --show-percs=no "$file" 2> "$file.warnings" | awk -v packets="$packets" '
+		/PROGRAM TOTALS/ { gsub(/,/, "", $1); print $1 / packets "\tall"; next }
+		/^ *[0-9][0-9,]*  / {
 			count = $1
 			gsub(/,/, "", count)
-			sub(/^ *[0-9,]+ \( *[0-9.]+%\) */, "")
-			sub(/^.*\/registry\/src\/[^\/]*\//, "")
-			printf "%8.1f  %s\n", count / packets, $0
-			shown++
-		}'
+			sub(/^ *[0-9,]+ */, "")
+			sub(/ \[[^]]*\]$/, "")
+			sub(/^[^:]*:/, "")
+			sum[$0] += count
+		}
+		END { for (name in sum) if (name !~ "^PROGRAM") print sum[name] / packets "\t" name }' | sort -gr > "$file.functions"
+	printf '\n%s, %s: instructions for each of %d packets\n' "$turn" "$name" "$packets"
+	head -n "$functions" "$file.functions" | awk -F '\t' '{ printf "%8.1f  %s\n", $1, $2 }'
 }
 for turn in send_turn receive_turn; do
 	report "null" "$turn" --null

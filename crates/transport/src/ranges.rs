@@ -227,7 +227,8 @@ mod tests {
                     }
                     _ => {
                         let gaps: Vec<u64> = set.gaps(range.clone()).flatten().collect();
-                        let missing: Vec<u64> = range.clone().filter(|n| !model.contains(n)).collect();
+                        let missing: Vec<u64> =
+                            range.clone().filter(|n| !model.contains(n)).collect();
                         assert_eq!(gaps, missing);
                         assert_eq!(set.contains(start), model.contains(&start));
                         let all = start..start + 5;
@@ -237,7 +238,8 @@ mod tests {
                         let touches = inside || beside || model.contains(&all.end);
                         assert_eq!(set.touches(all), touches);
                         let last = set.iter().last();
-                        let inside = last.is_some_and(|last| last.start <= range.start && range.end <= last.end);
+                        let inside = last
+                            .is_some_and(|last| last.start <= range.start && range.end <= last.end);
                         assert_eq!(set.ends_with(range), inside);
                     }
                 }
