@@ -432,6 +432,9 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
+        if !self.streams.has_control() {
+            return;
+        }
         let rtt = self.path().rtt().smoothed();
         loop {
             let Some(control) = self.streams.next_control(now, rtt) else { return };

@@ -27,10 +27,13 @@ impl Streams {
     /// True if a stream has data to send that the peer's limits allow.
     pub(crate) fn wants_to_send(&self) -> bool {
         let room = self.send_window.room();
-        self.queue.values().flatten().any(|id| {
+        let wants = |id: &StreamId| {
             let half = self.streams.get(id).and_then(|stream| stream.send.as_ref());
             half.is_some_and(|half| half.wants_to_send(room))
-        })
+        };
+        // Mostly the first does, and no other need be looked for.
+        let first = self.queue.first_key_value().and_then(|(_, queue)| queue.front());
+        first.is_some_and(wants) || self.queue.values().flatten().any(wants)
     }
 
     /// The next piece of data to send, of the stream whose turn it is; `max` says how many bytes of
