@@ -52,7 +52,7 @@ impl Streams {
                     self.queue.range_mut((Bound::Excluded(last), Bound::Unbounded)).next()
                 }
             };
-            let Some((&priority, queue)) = next else { return None };
+            let (&priority, queue) = next?;
             for _ in 0..queue.len() {
                 let Some(id) = queue.pop_front() else { break };
                 let Some(stream) = self.streams.get_mut(&id) else { continue };
