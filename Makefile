@@ -133,6 +133,10 @@ test-multipath: setup ## networks of two bad paths for the transport, by seed; 1
 bench-operations: setup ## what it costs that operations can be replaced, while none is
 	@scripts/bench-operations.sh $(BENCH)
 
+.PHONY: profile-transport
+profile-transport: setup ## instructions that a packet costs, by function, counted by valgrind
+	@scripts/profile-transport.sh
+
 bench-reading: root setup ## milliseconds per look at a gateway with full tables
 	@$(CARGO) bench --quiet -p equic-lab --bench reading
 

@@ -210,6 +210,8 @@ pub(crate) enum IdError {
 #[derive(Debug)]
 pub(crate) struct LocalIds {
     active: BTreeMap<u64, ConnectionId>,
+    /// Number of those in `active` that the peer is not asked to retire.
+    lasting: u64,
     next: u64,
     /// Most connection IDs to give out: the peer's `active_connection_id_limit`, or our own maximum if lower.
     limit: u64,
@@ -240,6 +242,7 @@ impl LocalIds {
     pub(crate) fn new(first: ConnectionId) -> LocalIds {
         LocalIds {
             active: BTreeMap::from([(0, first)]),
+            lasting: 1,
             next: 1,
             limit: 1,
             retire_prior_to: 0,
@@ -254,6 +257,7 @@ impl LocalIds {
     pub(crate) fn none() -> LocalIds {
         LocalIds {
             active: BTreeMap::new(),
+            lasting: 0,
             next: 0,
             limit: 0,
             ..LocalIds::new(ConnectionId::EMPTY)
@@ -273,6 +277,7 @@ impl LocalIds {
             note(&mut self.changes, IdChange::Retired(id));
         }
         self.tokens.clear();
+        self.lasting = 0;
     }
 
     /// The sequence number of the next to be given out.
@@ -303,7 +308,7 @@ impl LocalIds {
     /// True if the peer's limit allows another connection ID to be given out. Those that it is asked to retire do
     /// not count (RFC 9000 s.5.1.1).
     pub(crate) fn wants_more(&self) -> bool {
-        !self.closed && (self.active.range(self.retire_prior_to..).count() as u64) < self.limit
+        !self.closed && self.lasting < self.limit
     }
 
     /// Asks the peer to retire all that it has, for those that are issued next. False, and nothing is changed: it has
@@ -312,7 +317,7 @@ impl LocalIds {
     pub(crate) fn retire_all(&mut self) -> bool {
         let owed = self.active.range(..self.retire_prior_to).count() as u64;
         if owed <= self.limit {
-            self.retire_prior_to = self.next;
+            (self.retire_prior_to, self.lasting) = (self.next, 0);
         }
         owed <= self.limit
     }
@@ -326,6 +331,7 @@ impl LocalIds {
     /// Gives out another.
     pub(crate) fn issue(&mut self, id: ConnectionId, token: ResetToken) {
         self.active.insert(self.next, id);
+        self.lasting += 1;
         self.tokens.insert(self.next, token);
         self.to_tell.insert(self.next);
         note(&mut self.changes, IdChange::Issued(id));
@@ -373,6 +379,7 @@ impl LocalIds {
         self.tokens.remove(&sequence);
         let gone = self.active.remove(&sequence);
         if let Some(id) = gone {
+            self.lasting -= u64::from(sequence >= self.retire_prior_to);
             note(&mut self.changes, IdChange::Retired(id));
         }
         Ok(gone)

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 /// A set of `u64` as sorted, disjoint, non-adjacent half-open ranges.
 ///
-/// Nearly every insertion happens at the upper end, where it costs nothing; elsewhere it costs a
-/// binary search and moving what is above.
+/// Nearly every change happens at one of the ends and makes no range more or less, which costs a few
+/// comparisons; elsewhere it costs a binary search and moving what is above.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RangeSet {
     ranges: Vec<(u64, u64)>,
@@ -50,12 +50,20 @@ impl RangeSet {
     /// The ranges, from the lowest up or, reversed, from the highest down.
     pub(crate) fn iter(
         &self,
-    ) -> impl DoubleEndedIterator<Item = Range<u64>> + ExactSizeIterator + '_ {
+    ) -> impl DoubleEndedIterator<Item = Range<u64>> + ExactSizeIterator + Clone + '_ {
         self.ranges.iter().map(|&(start, end)| start..end)
+    }
+
+    /// True if all of `range` is in the last range: a quick look, which says nothing of those before it.
+    pub(crate) fn ends_with(&self, range: Range<u64>) -> bool {
+        self.ranges.last().is_some_and(|last| last.0 <= range.start && range.end <= last.1)
     }
 
     /// True if `number` is in the set.
     pub(crate) fn contains(&self, number: u64) -> bool {
+        if self.ranges.last().is_none_or(|last| number >= last.1) {
+            return false;
+        }
         let above = self.ranges.partition_point(|range| range.1 <= number);
         self.ranges.get(above).is_some_and(|range| range.0 <= number)
     }
@@ -74,17 +82,7 @@ impl RangeSet {
 
     /// Adds one number; whether it was not there yet.
     pub(crate) fn insert_one(&mut self, number: u64) -> bool {
-        match self.ranges.last_mut() {
-            Some(last) if last.1 == number => {
-                last.1 = number + 1;
-                true
-            }
-            Some(last) if last.1 > number => self.insert(number..number + 1) > 0,
-            _ => {
-                self.ranges.push((number, number + 1));
-                true
-            }
-        }
+        self.insert(number..number + 1) > 0
     }
 
     /// Adds a range; how many of its numbers were not there yet.
@@ -92,6 +90,21 @@ impl RangeSet {
         if range.is_empty() {
             return 0;
         }
+        let Some(last) = self.ranges.last_mut().filter(|last| range.start <= last.1) else {
+            self.ranges.push((range.start, range.end));
+            return range.end - range.start;
+        };
+        if range.start < last.0 {
+            return self.insert_below(range);
+        }
+        // It goes on where the last one ends, or repeats a part of it.
+        let fresh = range.end.saturating_sub(last.1);
+        last.1 += fresh;
+        fresh
+    }
+
+    /// Adds a range, which is not empty and begins before the last one.
+    fn insert_below(&mut self, range: Range<u64>) -> u64 {
         // Those that overlap or touch become one with it.
         let first = self.ranges.partition_point(|have| have.1 < range.start);
         let last = self.ranges.partition_point(|have| have.0 <= range.end);
@@ -103,13 +116,17 @@ impl RangeSet {
             start = start.min(have.0);
             end = end.max(have.1);
         }
-        self.ranges.splice(first..last, [(start, end)]);
+        match touched.len() {
+            0 => self.ranges.insert(first, (start, end)),
+            1 => self.ranges[first] = (start, end),
+            _ => drop(self.ranges.splice(first..last, [(start, end)])),
+        }
         range.end - range.start - known
     }
 
     /// Takes a range out.
     pub(crate) fn remove(&mut self, range: Range<u64>) {
-        if range.is_empty() {
+        if range.is_empty() || self.ranges.is_empty() {
             return;
         }
         let first = self.ranges.partition_point(|have| have.1 <= range.start);
@@ -125,6 +142,12 @@ impl RangeSet {
 
     /// Takes out everything below `number`.
     pub(crate) fn remove_below(&mut self, number: u64) {
+        if let Some(first) = self.ranges.first_mut()
+            && first.1 > number
+        {
+            first.0 = first.0.max(number);
+            return;
+        }
         let gone = self.ranges.partition_point(|have| have.1 <= number);
         self.ranges.drain(..gone);
         if let Some(first) = self.ranges.first_mut() {
@@ -204,7 +227,8 @@ mod tests {
                     }
                     _ => {
                         let gaps: Vec<u64> = set.gaps(range.clone()).flatten().collect();
-                        let missing: Vec<u64> = range.filter(|n| !model.contains(n)).collect();
+                        let missing: Vec<u64> =
+                            range.clone().filter(|n| !model.contains(n)).collect();
                         assert_eq!(gaps, missing);
                         assert_eq!(set.contains(start), model.contains(&start));
                         let all = start..start + 5;
@@ -213,6 +237,10 @@ mod tests {
                         let beside = start > 0 && model.contains(&(start - 1));
                         let touches = inside || beside || model.contains(&all.end);
                         assert_eq!(set.touches(all), touches);
+                        let last = set.iter().last();
+                        let inside = last
+                            .is_some_and(|last| last.start <= range.start && range.end <= last.end);
+                        assert_eq!(set.ends_with(range), inside);
                     }
                 }
                 check(&set, &model);

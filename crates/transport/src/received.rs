@@ -163,7 +163,12 @@ impl ReceivedPackets {
             Some(reported) => (reported + 1).saturating_sub(threshold).max(self.floor),
             None => self.floor,
         };
-        let missing = self.ranges.gaps(from..top).next();
+        // Mostly nothing is: the last range reaches from there to the top.
+        let missing = if self.ranges.ends_with(from..top) {
+            None
+        } else {
+            self.ranges.gaps(from..top).next()
+        };
         late || missing.is_some_and(|gap| top - gap.start >= threshold)
     }
 

@@ -335,15 +335,16 @@ impl Sink for Writer<'_> {
         if value > len.max() {
             return Err(BufferFull);
         }
-        let place = self.reserve(len.bytes())?;
-        let all = value.get().to_be_bytes();
-        let (_, low) =
-            all.split_at_checked(all.len().saturating_sub(place.len())).unwrap_or_default();
-        place.copy_from_slice(low);
-        if let Some(first) = place.first_mut() {
-            *first |= len.prefix();
+        let prefix = len.prefix();
+        // Arrays, so that each length is a store or two rather than a call that copies.
+        match (len, value.get().to_be_bytes()) {
+            (VarIntLen::One, [.., a]) => Writer::bytes(self, &[a | prefix]),
+            (VarIntLen::Two, [.., a, b]) => Writer::bytes(self, &[a | prefix, b]),
+            (VarIntLen::Four, [.., a, b, c, d]) => Writer::bytes(self, &[a | prefix, b, c, d]),
+            (VarIntLen::Eight, [a, b, c, d, e, f, g, h]) => {
+                Writer::bytes(self, &[a | prefix, b, c, d, e, f, g, h])
+            }
         }
-        Ok(())
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Pacer {
     /// The most that may leave at once, in bytes.
     burst: f64,
     updated: Timestamp,
+    /// Rate and size of a datagram with which the bucket was filled last; none: not yet.
+    filled_with: Option<(Rate, u16)>,
 }
 
 /// Time whose worth of the rate may leave at once: a timer tick and a GSO batch.
@@ -47,12 +49,18 @@ const BURST_TIME: Duration = Duration::from_millis(2);
 impl Pacer {
     /// Lets the initial window out at once (RFC 9002 s.7.7).
     pub fn new(now: Timestamp, initial_window: u64) -> Pacer {
-        Pacer { tokens: initial_window as f64, burst: initial_window as f64, updated: now }
+        let tokens = initial_window as f64;
+        Pacer { tokens, burst: tokens, updated: now, filled_with: None }
     }
 
     /// Sets the burst: what the rate gives in 2 ms, and at least ten datagrams
     /// (RFC 9002 s.7.7: no more than the initial window where the rate does not ask for it).
     fn refill(&mut self, now: Timestamp, rate: Rate, datagram: u16) {
+        // The next datagram of a batch: no time has passed since the last.
+        if self.updated == now && self.filled_with == Some((rate, datagram)) {
+            return;
+        }
+        self.filled_with = Some((rate, datagram));
         self.burst = (rate.0 * BURST_TIME.as_secs_f64()).max(10.0 * f64::from(datagram));
         let gained = rate.0 * now.since(self.updated).as_secs_f64();
         self.tokens = (self.tokens + gained).min(self.burst);
@@ -75,5 +83,37 @@ impl Pacer {
     pub fn on_sent(&mut self, bytes: u64) {
         // A probe goes out whatever the bucket says; it must not take a whole round trip to mend.
         self.tokens = (self.tokens - bytes as f64).max(-self.burst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Datagrams of 1,200 bytes that leave at one moment at this rate.
+    fn leave(pacer: &mut Pacer, now: Timestamp, rate: Rate) -> usize {
+        let next = || pacer.next(now, rate, 1200).is_none().then(|| pacer.on_sent(1200));
+        std::iter::from_fn(next).take(1000).count()
+    }
+
+    #[test]
+    fn a_batch_is_no_larger_for_being_asked_for_datagram_by_datagram() {
+        let (slow, fast) = (Rate::bytes_per_second(1e6), Rate::bytes_per_second(1e7));
+        let mut pacer = Pacer::new(Timestamp::START, 12_000);
+        let mut now = Timestamp::START;
+        for (rate, count) in [(fast, 16), (slow, 10), (fast, 16)] {
+            now += Duration::from_secs(1);
+            assert_eq!(leave(&mut pacer, now, rate), count, "{rate:?}");
+            assert_eq!(leave(&mut pacer, now, rate), 0, "{rate:?}: no time has passed");
+        }
+    }
+
+    #[test]
+    fn a_rate_that_falls_takes_back_what_had_not_left() {
+        let (slow, fast) = (Rate::bytes_per_second(1e6), Rate::bytes_per_second(1e7));
+        let mut pacer = Pacer::new(Timestamp::START, 12_000);
+        let now = Timestamp::START + Duration::from_secs(1);
+        assert_eq!(pacer.next(now, fast, 1200), None);
+        assert_eq!(leave(&mut pacer, now, slow), 10, "of 20,000 bytes");
     }
 }

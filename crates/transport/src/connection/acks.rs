@@ -73,13 +73,15 @@ impl Connection {
             self.end(Operation::UpdateRtt, input, ());
         }
         let fresh = before.is_none_or(|before| largest > before);
-        let flights: Vec<(PathKey, u64)> =
-            self.paths.iter().map(|path| (path.key(), path.in_flight())).collect();
+        let mut flights = self.paths.iter().map(|path| (path.key(), path.in_flight()));
+        // Most connections have no other, for which no memory is taken then.
+        let first = flights.next();
+        let others: Vec<(PathKey, u64)> = flights.collect();
         for (number, packet) in &acked.packets {
             self.on_packet_acked(id, *number, packet);
         }
         self.detect_lost(now, id);
-        for (key, in_flight) in flights {
+        for (key, in_flight) in first.into_iter().chain(others) {
             if acked.packets.iter().any(|(_, packet)| packet.content.path == key) {
                 let current = self.paths.get(key).is_some_and(|path| path.is_current());
                 let congested = fresh && current && self.validate_ecn(key, &acked.packets, ack);
@@ -215,7 +217,7 @@ impl Connection {
         if packet.mtu_probe {
             self.mtu_probe_done(key, true);
         }
-        for frame in &packet.content.frames {
+        for frame in packet.content.frames.iter() {
             match frame {
                 SentFrame::Ack(largest) => self.space(id).received.on_ack_acked(*largest),
                 SentFrame::PathAck(path, largest) => {

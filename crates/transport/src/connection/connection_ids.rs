@@ -101,6 +101,9 @@ impl ConnectionIds {
                 let _ = other.local.retire_all();
             }
         }
+        if self.others.is_empty() && !self.local.wants_more() {
+            return;
+        }
         let others = self.others.iter_mut().map(|other| &mut other.local);
         for local in std::iter::once(&mut self.local).chain(others) {
             while local.wants_more() {

@@ -216,8 +216,9 @@ impl Connection {
             let kept: Vec<SentFrame> = packet
                 .content
                 .frames
-                .into_iter()
+                .iter()
                 .filter(|frame| !matches!(frame, SentFrame::Stream { .. } | SentFrame::Control(_)))
+                .cloned()
                 .collect();
             self.send_again(SpaceId::DATA, number, false, &kept);
         }

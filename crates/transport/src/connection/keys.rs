@@ -52,9 +52,14 @@ impl Connection {
             self.renew_keys(now, wear);
         }
         let spent = self.keys.one_rtt().is_some_and(|keys| keys.wear() == Wear::Spent);
-        if spent
-            || self.spaces.ids().any(|id| self.keys.is_worn_out(id, self.spaces[id].numbers.next()))
-        {
+        // Those that are never updated are gone with the handshake.
+        let may_wear_out = !self.keys.are_one_rtt_alone();
+        let worn_out = may_wear_out
+            && self
+                .spaces
+                .ids()
+                .any(|id| self.keys.is_worn_out(id, self.spaces[id].numbers.next()));
+        if spent || worn_out {
             let code = TransportErrorCode::AEAD_LIMIT_REACHED;
             self.fail(now, code, "the keys may protect no more packets and cannot be updated");
             return false;

@@ -254,7 +254,7 @@ impl Connection {
             let numbers: Vec<u64> = packets.iter().map(|(number, _)| *number).collect();
             let (space, key) = (packet_type(id), connection.path().key());
             log.emit(key, EventKind::PacketsAcked { space, numbers: &numbers });
-            for frame in packets.iter().flat_map(|(_, packet)| &packet.content.frames) {
+            for frame in packets.iter().flat_map(|(_, packet)| packet.content.frames.iter()) {
                 if let SentFrame::Stream { id, .. } | SentFrame::Control(Control::Reset(id, ..)) =
                     frame
                 {

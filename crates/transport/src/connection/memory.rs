@@ -22,7 +22,7 @@ impl Connection {
             .map(|id| {
                 let space = &self.spaces[id];
                 let frames: usize =
-                    space.loss.sent().iter().map(|(_, sent)| sent.content.frames.capacity()).sum();
+                    space.loss.sent().iter().map(|(_, sent)| sent.content.frames.allocated()).sum();
                 space.crypto_in.memory()
                     + space.received.memory()
                     + space.loss.sent().places() * size_of::<SentPacket<Sent>>()

@@ -359,7 +359,8 @@ impl Connection {
     /// The connection ID to put on packets of a path. If the peer has retired it, another takes its
     /// place.
     pub(super) fn dcid(&mut self, key: PathKey) -> ConnectionId {
-        let (path, sequence) = (self.paths[key].id(), self.paths[key].remote_id());
+        let path = &self.paths[key];
+        let (path, sequence) = (path.id(), path.remote_id());
         let Some(ids) = self.ids.remote_of(path) else { return ConnectionId::EMPTY };
         if let Some(id) = ids.get(sequence) {
             return id;

@@ -93,6 +93,12 @@ impl<'d, 'b> PacketBuilder<'d, 'b> {
         Some(PacketBuilder { datagram, open, id, number, padding, frames, eliciting, padded })
     }
 
+    /// Lists the frames in this, which is empty, for its memory. To be called before any frame is written.
+    pub(super) fn list_in(&mut self, frames: Vec<SentFrame>) {
+        debug_assert!(self.frames.is_empty() && frames.is_empty(), "no frame is lost");
+        self.frames = frames;
+    }
+
     /// Bytes that frames may take; none: not even the tag has room.
     pub(super) fn room(&self) -> Option<usize> {
         self.datagram.remaining().checked_sub(TAG_LEN)

@@ -96,6 +96,13 @@ impl PacketKeys {
         matches!(self.long(id), Some(LongKeys::Discarded))
     }
 
+    /// True if those of 1-RTT packets are the only keys that any packet to be sent can have: all others are gone.
+    #[inline]
+    pub(super) fn are_one_rtt_alone(&self) -> bool {
+        let gone = |keys: &LongKeys| matches!(keys, LongKeys::Discarded);
+        self.one_rtt.is_some() && gone(&self.initial) && gone(&self.handshake)
+    }
+
     pub(super) fn has_early(&self) -> bool {
         self.early.is_some()
     }
@@ -204,6 +211,7 @@ mod tests {
             all.install(id, keys(Side::Client));
             all.install(id, keys(Side::Client));
             assert!(all.has(id) && all.local_header(id).is_some());
+            assert!(!all.are_one_rtt_alone());
             all.discard(id);
             all.install(id, keys(Side::Client));
             assert!(!all.has(id) && all.is_discarded(id) && all.local_header(id).is_none());
@@ -259,6 +267,11 @@ mod tests {
         // Those of 1-RTT packets count their packets themselves.
         assert!(client.seal(SpaceId::DATA, 1_000, &[], &mut [0; 20]).is_some());
         assert!(!client.is_worn_out(SpaceId::DATA, 1_000));
+        for id in [SpaceId::Initial, SpaceId::Handshake] {
+            assert!(!client.are_one_rtt_alone(), "others may come");
+            client.discard(id);
+        }
+        assert!(client.are_one_rtt_alone());
         client.discard(SpaceId::DATA);
         assert!(client.has(SpaceId::DATA) && !client.is_discarded(SpaceId::DATA));
     }

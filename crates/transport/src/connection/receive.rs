@@ -1,7 +1,9 @@
 //! From datagrams to frames (RFC 9000 s.12.2, RFC 9001 s.5).
 
 use equic_wire::frame::{Frame, FrameType, Frames};
-use equic_wire::packet::{Datagram, LongKind, Packet, PacketType, ParseOptions, Protected};
+use equic_wire::packet::{
+    Datagram, LongInvariant, LongKind, Packet, PacketType, ParseOptions, Protected, ShortPacket,
+};
 use equic_wire::{
     ConnectionId, KnownVersion, PacketNumber, Reader, ResetToken, Side, TransportErrorCode,
 };
@@ -185,10 +187,33 @@ impl Connection {
         SpaceId::Data(self.ids.path_of(dcid).unwrap_or(PathId::ZERO))
     }
 
+    /// A packet with a short header, behind so many bytes of its datagram that are no packet of ours.
+    #[inline]
+    fn found_short(&self, short: &ShortPacket<'_>, skip: usize) -> Found {
+        Found {
+            space: self.space_of(short.dcid()),
+            kind: PacketType::OneRtt,
+            dcid: short.dcid(),
+            scid: None,
+            version: None,
+            protected: short.protected(),
+            skip,
+            len: short.bytes().len(),
+        }
+    }
+
     /// The next packet of a datagram that may be ours.
     fn find(&mut self, datagram: &[u8]) -> Option<Found> {
         let options =
             ParseOptions { dcid_len: self.ids.scid().len(), greased_fixed_bit: self.config.grease };
+        // Nearly all are: the way for all kinds carries about what only long headers have.
+        if datagram.first().is_some_and(|first| !LongInvariant::is_long(*first)) {
+            let short = ShortPacket::parse(datagram, options);
+            if short.is_err() {
+                self.drop_packet(None, datagram.len(), "invalid");
+            }
+            return short.ok().map(|short| self.found_short(&short, 0));
+        }
         let mut packets = Datagram::new(datagram, options).including(self.version);
         loop {
             let before = packets.rest().len();
@@ -214,16 +239,7 @@ impl Connection {
                         len: before - packets.rest().len(),
                     }
                 }
-                Ok(Packet::Short(short)) => Found {
-                    space: self.space_of(short.dcid()),
-                    kind: PacketType::OneRtt,
-                    dcid: short.dcid(),
-                    scid: None,
-                    version: None,
-                    protected: short.protected(),
-                    skip: datagram.len() - before,
-                    len: before,
-                },
+                Ok(Packet::Short(short)) => self.found_short(&short, datagram.len() - before),
                 other => {
                     let now = self.now;
                     let followed = match other {
@@ -372,7 +388,6 @@ impl Connection {
         let usual = truncated.restore(largest.and_then(PacketNumber::new));
         let usual = usual.map(PacketNumber::get);
         let number = hooks.decide(self, Operation::RestorePacketNumber, input, usual)?;
-        let retain = now + self.longest_pto() * 3;
         let (head, payload) = packet.split_at_mut(header.header_len());
         let limits = self.config.key_limits;
         // Or what the key stands (RFC 9001 s.6.6).
@@ -384,6 +399,8 @@ impl Connection {
             (PacketType::OneRtt, _) => {
                 let SpaceId::Data(path) = found.space else { return None };
                 let bit = header.key_phase()?;
+                let asked = self.keys.one_rtt().is_some_and(|keys| keys.asks_how_long(bit));
+                let retain = if asked { now + self.longest_pto() * 3 } else { now };
                 let keys = self.keys.one_rtt_mut()?;
                 match keys.open((path, number), bit, head, payload, largest, retain) {
                     Ok((opened, _)) => Ok(opened.len()),
@@ -534,7 +551,8 @@ impl Connection {
         let told = answer.unwrap_or(own_length);
         hooks.end_with(self, Operation::ParseFrame, frame_type, id, Bytes::In(all), told);
         let length = if parsed.is_some() { own_length } else { told };
-        let frame = match parsed {
+        // By reference, as a frame is long and would be copied each time.
+        let frame = match &parsed {
             None if length > 0 && length <= all.len() => None,
             None => {
                 let code = TransportErrorCode::FRAME_ENCODING_ERROR;
@@ -566,7 +584,7 @@ impl Connection {
             (Some(accepted), _) => accepted,
             // The application has it already: a hook has put the packet together before it came.
             (None, Some(Frame::Datagram(_))) if self.extensions.was_recovered(number) => true,
-            (None, Some(frame)) => self.handle_frame(now, id, path, found.dcid, &frame),
+            (None, Some(frame)) => self.handle_frame(now, id, path, found.dcid, frame),
             // A hook knows where it ends, and does not process it, or has failed at it and was taken off: it is
             // skipped. An extension that fails takes no connection with it.
             (None, None) => true,

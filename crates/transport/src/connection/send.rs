@@ -93,7 +93,9 @@ impl Connection {
         let mut wanted: [Option<SpaceId>; MAX_PACKETS] = [None; MAX_PACKETS];
         // Application data in the packet numbers of this path.
         let data = SpaceId::Data(self.paths[key].id());
-        let ids = self.spaces.ids().filter(|id| {
+        // After the handshake no other space has keys: nobody need ask what it has to send.
+        let before_data = if self.keys.are_one_rtt_alone() { 2 } else { 0 };
+        let ids = self.spaces.ids().skip(before_data).filter(|id| {
             (!id.is_data() || *id == data) && self.has_content(hooks, now, *id, allowance)
         });
         for (place, id) in wanted.iter_mut().zip(ids) {
@@ -431,17 +433,16 @@ impl Connection {
         }
         let (size, eliciting, in_flight) =
             (packet.size(), packet.is_eliciting(), packet.is_in_flight());
+        let mut frames = packet.into_frames();
         let usual = id.is_data() && in_flight && self.paths[key].marks();
         let marked = hooks.decide(self, Operation::MarkEcn, (key, id), usual);
         if marked {
             self.paths[key].on_marked_sent();
         }
-        let kind = SentPacketKind {
-            eliciting,
-            in_flight,
-            mtu_probe: allowance.mtu_probe,
-            content: Sent::new(packet.into_frames(), marked, key),
-        };
+        let content = Sent::new(&mut frames, marked, key);
+        self.spaces.take_back(frames);
+        let mtu_probe = allowance.mtu_probe;
+        let kind = SentPacketKind { eliciting, in_flight, mtu_probe, content };
         let input = (id, number, size, eliciting, key);
         // A hook's answer changes nothing: what was sent counts.
         hooks.begin_act(self, Operation::SendPacket, input);
@@ -465,6 +466,7 @@ impl Connection {
     ) -> Option<BuiltPacket<'d>> {
         let number = self.next_packet_number(hooks, id);
         let mut packet = self.begin_packet(hooks, (id, number), allowance.path, writer, pad)?;
+        packet.list_in(self.spaces.lend_list());
         hooks.notify(self, Operation::GenerateHeader, (id, number, allowance.path));
         let input = (id, number, packet.room()?);
         // A hook's answer changes nothing: it has no way to write, and what was written is known.

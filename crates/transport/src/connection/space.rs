@@ -1,6 +1,6 @@
 //! A packet number space, and what is remembered of a packet in flight.
 
-use std::ops::{Index, IndexMut, Range};
+use std::ops::{Deref, Index, IndexMut, Range};
 
 use bytes::Bytes;
 pub(crate) use equic_wire::PathId;
@@ -12,6 +12,9 @@ use crate::operation::{Extension, Word};
 use crate::received::ReceivedPackets;
 use crate::recovery::LossDetector;
 use crate::stream::{Assembler, Control, SendBuffer};
+
+/// Places for frames in the list of the next packet's that are kept for the one after it.
+const KEPT_PLACES: usize = 16;
 
 /// Most path IDs that a connection keeps at a time, whatever [`super::TransportConfig::max_paths`] says.
 pub(super) const MOST_PATH_IDS: usize = 8;
@@ -69,22 +72,34 @@ pub(super) struct Spaces {
     data: Space,
     /// Of other path IDs, in their order; at most [`MOST_PATH_IDS`] with path 0.
     others: Vec<(PathId, Space)>,
+    /// Empty: memory for the list of the next packet's frames.
+    list: Vec<SentFrame>,
 }
 
 impl Spaces {
     pub(super) fn new() -> Spaces {
         let (initial, handshake, data) = (Space::new(), Space::new(), Space::new());
-        Spaces { initial, handshake, data, others: Vec::new() }
+        Spaces { initial, handshake, data, others: Vec::new(), list: Vec::new() }
     }
 
     /// In the order in which their packets stand in a datagram.
     pub(super) fn ids(&self) -> impl Iterator<Item = SpaceId> + use<> {
         let mut others = [PathId::ZERO; MOST_PATH_IDS];
         others.iter_mut().zip(&self.others).for_each(|(place, (id, _))| *place = *id);
-        let others = others.into_iter().take(self.others.len());
-        [SpaceId::Initial, SpaceId::Handshake, SpaceId::DATA]
-            .into_iter()
-            .chain(others.map(SpaceId::Data))
+        Ids { others, count: self.others.len(), next: 0 }
+    }
+
+    /// An empty list for the frames of a packet in the making; [`Spaces::take_back`] takes its memory for the next.
+    pub(super) fn lend_list(&mut self) -> Vec<SentFrame> {
+        std::mem::take(&mut self.list)
+    }
+
+    /// The list is not needed any more. The memory of a long one is given up.
+    pub(super) fn take_back(&mut self, mut list: Vec<SentFrame>) {
+        if list.capacity() <= KEPT_PLACES {
+            list.clear();
+            self.list = list;
+        }
     }
 
     /// None: there is no such space, or it is gone.
@@ -111,6 +126,31 @@ impl Spaces {
         if id == PathId::ZERO {
             self.data.received = ReceivedPackets::default();
             self.data.probes = 0;
+        }
+    }
+}
+
+/// See [`Spaces::ids`], which is asked several times a packet.
+struct Ids {
+    /// Path IDs other than 0, and how many there are.
+    others: [PathId; MOST_PATH_IDS],
+    count: usize,
+    /// Number of spaces that were named.
+    next: usize,
+}
+
+impl Iterator for Ids {
+    type Item = SpaceId;
+
+    #[inline]
+    fn next(&mut self) -> Option<SpaceId> {
+        let at = self.next;
+        self.next += 1;
+        match at {
+            0 => Some(SpaceId::Initial),
+            1 => Some(SpaceId::Handshake),
+            2 => Some(SpaceId::DATA),
+            _ => self.others.get(..self.count)?.get(at - 3).map(|id| SpaceId::Data(*id)),
         }
     }
 }
@@ -212,10 +252,54 @@ impl SentFrame {
     }
 }
 
+/// Frames of a packet in flight. One alone, as in most packets of a stream, takes no allocation.
+#[derive(Debug, Clone)]
+pub(super) enum SentFrames {
+    One(SentFrame),
+    /// Any number.
+    Several(Box<[SentFrame]>),
+}
+
+impl SentFrames {
+    /// Takes the frames of a list, which is empty then.
+    fn take(list: &mut Vec<SentFrame>) -> SentFrames {
+        match (list.len(), list.pop()) {
+            (1, Some(one)) => SentFrames::One(one),
+            (_, last) => SentFrames::Several(list.drain(..).chain(last).collect()),
+        }
+    }
+
+    /// Number of frames that have memory beside the packet's own.
+    pub(super) fn allocated(&self) -> usize {
+        match self {
+            SentFrames::One(_) => 0,
+            SentFrames::Several(frames) => frames.len(),
+        }
+    }
+}
+
+impl Default for SentFrames {
+    fn default() -> SentFrames {
+        SentFrames::Several(Box::default())
+    }
+}
+
+impl Deref for SentFrames {
+    type Target = [SentFrame];
+
+    #[inline]
+    fn deref(&self) -> &[SentFrame] {
+        match self {
+            SentFrames::One(frame) => std::slice::from_ref(frame),
+            SentFrames::Several(frames) => frames,
+        }
+    }
+}
+
 /// A packet in flight.
 #[derive(Debug, Clone)]
 pub(super) struct Sent {
-    pub frames: Vec<SentFrame>,
+    pub frames: SentFrames,
     /// Marked ECT(0).
     pub marked: bool,
     /// Path that the packet was sent on.
@@ -225,9 +309,10 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    pub(super) fn new(frames: Vec<SentFrame>, marked: bool, path: PathKey) -> Sent {
-        let brought = SentFrame::are_brought(&frames);
-        Sent { frames, marked, path, brought }
+    /// With the frames of a list, which is empty then.
+    pub(super) fn new(frames: &mut Vec<SentFrame>, marked: bool, path: PathKey) -> Sent {
+        let brought = SentFrame::are_brought(frames);
+        Sent { frames: SentFrames::take(frames), marked, path, brought }
     }
 }
 
@@ -287,6 +372,25 @@ mod tests {
         assert_eq!(space.probes(), 2, "another timeout does not add to them");
         space.probe(0);
         assert_eq!(space.probes(), 0);
+    }
+
+    #[test]
+    fn a_packet_keeps_its_frames_in_their_order_and_one_alone_in_itself() {
+        let mut spaces = Spaces::new();
+        for count in 0..4 {
+            let mut list = spaces.lend_list();
+            list.extend((0..count).map(SentFrame::Ack));
+            let sent = Sent::new(&mut list, false, PathKey(0));
+            let wanted: Vec<SentFrame> = (0..count).map(SentFrame::Ack).collect();
+            assert_eq!((*sent.frames).to_vec(), wanted);
+            assert_eq!(sent.frames.allocated(), if count == 1 { 0 } else { wanted.len() });
+            assert!(list.is_empty());
+            let places = list.capacity();
+            spaces.take_back(list);
+            assert_eq!(spaces.list.capacity(), places, "the next packet's list has the memory");
+        }
+        spaces.take_back(Vec::with_capacity(1000));
+        assert!(spaces.list.capacity() <= KEPT_PLACES, "but for a long one's");
     }
 
     #[test]

@@ -294,15 +294,8 @@ impl Connection {
             return;
         }
         let Some((largest, at)) = received.largest() else { return };
-        let ranges = received.ranges().iter().rev().filter_map(|range| {
-            let smallest = PacketNumber::new(range.start)?;
-            AckRange::new(smallest, PacketNumber::new(range.end - 1)?)
-        });
-        let mut ranges: Vec<AckRange> = ranges.collect();
-        let counts = received.ecn();
-        let available = ranges.len();
+        let (counts, available) = (received.ecn(), received.ranges().len());
         let count = hooks.decide(self, Operation::AckRangeCount, (of, available), available);
-        ranges.truncate(count.max(1));
         let waited = now.since(at);
         let usual = waited.as_micros() as u64 >> ACK_DELAY_EXPONENT;
         let delay = hooks.decide(self, Operation::EncodeAckDelay, (of, waited), usual);
@@ -312,6 +305,11 @@ impl Connection {
             ce: varint(counts.ce),
         });
         let start = writer.position();
+        let ranges = self.spaces[of].received.ranges().iter().rev().filter_map(|range| {
+            let smallest = PacketNumber::new(range.start)?;
+            AckRange::new(smallest, PacketNumber::new(range.end - 1)?)
+        });
+        let ranges = ranges.take(count.max(1));
         // RFC 10069 s.2.3.
         let path = match of {
             SpaceId::Data(path) if self.speaks_multipath() => Some(path),
@@ -385,7 +383,6 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
-        let pause = self.path().rtt().pto_base();
         let path = &self.paths[key];
         let (challenge, response) = (path.challenge(), path.response());
         if let Some(data) = response
@@ -397,6 +394,7 @@ impl Connection {
         if let Some(data) = challenge
             && self.write_frame(id, &Frame::PathChallenge(data), writer).is_ok()
         {
+            let pause = self.path().rtt().pto_base();
             self.paths[key].on_challenge_sent(now, pause);
             frames.push(SentFrame::Validation);
         }
@@ -434,6 +432,9 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
+        if !self.streams.has_control() {
+            return;
+        }
         let rtt = self.path().rtt().smoothed();
         loop {
             let Some(control) = self.streams.next_control(now, rtt) else { return };

@@ -269,9 +269,15 @@ impl OneRttKeys {
         }
     }
 
+    /// True if [`OneRttKeys::open`] has a use for `retain`, with a packet that has this Key Phase bit.
+    #[inline]
+    pub(crate) fn asks_how_long(&self, bit: bool) -> bool {
+        bit != self.bit || matches!(self.previous, Some((_, None)))
+    }
+
     /// Decrypts `payload` of a packet on a path, which ends with the tag, in place. `largest` is the largest packet
     /// number received there before; `retain` is three PTOs from now, until when the last keys are kept
-    /// (RFC 9001 s.6.5). Whether the peer updated its keys with this packet.
+    /// (RFC 9001 s.6.5), and any time where [`OneRttKeys::asks_how_long`] says no. Whether the peer updated its keys with this packet.
     ///
     /// # Errors
     /// [`OpenError`]; for all but `Forged` the connection is to be closed.

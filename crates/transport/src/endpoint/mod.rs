@@ -193,6 +193,9 @@ pub struct Endpoint {
     used: UsedTokens,
     rng: StdRng,
     by_id: BTreeMap<ConnectionId, Handle>,
+    /// ID that the last datagram with a short header was to, and whose it is: mostly it is that of the next, too. None
+    /// once `by_id` has changed.
+    recent: Option<(ConnectionId, Handle)>,
     by_first: BTreeMap<ConnectionId, Handle>,
     by_token: BTreeMap<BlindToken, Handle>,
     connections: Vec<Option<Routes>>,
@@ -224,6 +227,7 @@ impl Endpoint {
             server: server.map(|server| server as Arc<dyn Serve>),
             rng,
             by_id: BTreeMap::new(),
+            recent: None,
             by_first: BTreeMap::new(),
             by_token: BTreeMap::new(),
             connections: Vec::new(),
@@ -275,6 +279,7 @@ impl Endpoint {
             self.connections.push(None);
         }
         let handle = Handle(index);
+        self.recent = None;
         self.by_id.insert(id, handle);
         if let Some(first) = first {
             self.by_first.insert(first, handle);
@@ -302,6 +307,7 @@ impl Endpoint {
     /// Takes note of what [`Connection::poll_id_change`] gave.
     pub fn handle_id_change(&mut self, handle: Handle, change: IdChange) {
         let Some(Some(routes)) = self.connections.get_mut(handle.0) else { return };
+        self.recent = None;
         match change {
             IdChange::Issued(id) => {
                 self.by_id.insert(id, handle);
@@ -332,6 +338,7 @@ impl Endpoint {
         let Some(routes) = self.connections.get_mut(handle.0).and_then(Option::take) else {
             return;
         };
+        self.recent = None;
         for id in routes.ids {
             self.by_id.remove(&id);
         }

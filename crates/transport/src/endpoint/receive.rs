@@ -38,7 +38,11 @@ impl Endpoint {
     fn on_short(&mut self, now: Timestamp, datagram: &[u8], response: &mut Vec<u8>) -> Received {
         let Some(id) = datagram.get(1..=self.source.id_len()) else { return Received::Nothing };
         let id = ConnectionId::cut(id);
+        if let Some((_, handle)) = self.recent.filter(|(recent, _)| *recent == id) {
+            return Received::Connection(handle);
+        }
         if let Some(handle) = self.by_id.get(&id) {
+            self.recent = Some((id, *handle));
             return Received::Connection(*handle);
         }
         if let Some(handle) = self.reset_by(datagram) {

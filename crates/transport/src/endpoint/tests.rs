@@ -222,6 +222,32 @@ fn a_first_packet_without_the_fixed_bit() {
     }
 }
 
+/// The ID of the last datagram is remembered beside the table of all, for the next datagram.
+#[test]
+fn the_last_id_leads_to_its_connection_no_longer_than_it_is_in_use() {
+    let config = EndpointConfig::new(&provider()).unwrap();
+    let mut endpoint = Endpoint::new(config, None, [1; 32]);
+    let [first, second, third] = [1u8, 2, 3].map(|byte| ConnectionId::cut(&[byte; 8]));
+    let whose = |endpoint: &mut Endpoint, id: ConnectionId| {
+        let datagram = [&[0x40][..], id.as_bytes(), &[0; 40]].concat();
+        let from = from(client_address());
+        match endpoint.handle_datagram(NOW, from, &datagram, &mut Vec::new()) {
+            Received::Connection(handle) => Some(handle),
+            _ => None,
+        }
+    };
+    let handle = endpoint.add(first, None);
+    endpoint.handle_id_change(handle, IdChange::Issued(second));
+    for id in [first, first, second, second] {
+        assert_eq!(whose(&mut endpoint, id), Some(handle));
+    }
+    endpoint.handle_id_change(handle, IdChange::Retired(second));
+    assert_eq!((whose(&mut endpoint, second), whose(&mut endpoint, first)), (None, Some(handle)));
+    endpoint.remove(handle);
+    assert_eq!(endpoint.add(third, None), handle, "another connection has its name");
+    assert_eq!((whose(&mut endpoint, first), whose(&mut endpoint, third)), (None, Some(handle)));
+}
+
 #[test]
 fn many_connections_on_one_socket() {
     let (mut pair, config) = Pair::trusting();

@@ -47,6 +47,10 @@ const SILENT: usize = 64;
 /// lie close together unless the peer leaves the oldest without a word for ever.
 const SPARE_PLACES: usize = 4096;
 
+/// Packets that an ACK frame's range has room made for at once, if as many are in flight: more than a peer leaves
+/// unacknowledged.
+const RESERVED: u64 = 64;
+
 /// Thresholds beyond which a packet counts as lost (RFC 9002 s.6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Thresholds {
@@ -206,12 +210,13 @@ impl<C> LossDetector<C> {
                 self.lost.remove(*range.start()..*range.end() + 1);
                 acked.spurious += before - self.lost.covered();
             }
-            for number in (lowest.max(*range.start())..=*range.end()).rev() {
-                if let Some(packet) = self.sent.remove(number) {
-                    self.ack_eliciting -= usize::from(packet.ack_eliciting);
-                    acked.packets.push((number, packet));
-                }
-            }
+            let first = lowest.max(*range.start());
+            let most = (*range.end() + 1).saturating_sub(first).min(self.sent.len() as u64);
+            acked.packets.reserve(most.min(RESERVED) as usize);
+            self.sent.remove_range(first..=*range.end(), |number, packet| {
+                self.ack_eliciting -= usize::from(packet.ack_eliciting);
+                acked.packets.push((number, packet));
+            });
         }
         Ok(acked)
     }

@@ -1,6 +1,7 @@
 //! Packets in flight of one packet number space.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use crate::Timestamp;
 
@@ -103,12 +104,39 @@ impl<C> SentPackets<C> {
         let index = self.index(number)?;
         let packet = self.packets.get_mut(index)?.take()?;
         self.count -= 1;
-        // Keep one place so that `next` stays known.
+        self.close_up();
+        Some(packet)
+    }
+
+    /// Takes out those of a range of numbers, from the highest down, and hands each to `take`. The work is bounded by
+    /// the places in the range.
+    pub(crate) fn remove_range(
+        &mut self,
+        range: RangeInclusive<u64>,
+        mut take: impl FnMut(u64, SentPacket<C>),
+    ) {
+        let Some(last) = self.index(*range.end()) else { return };
+        let start = usize::try_from(range.start().saturating_sub(self.first)).unwrap_or(usize::MAX);
+        let end = self.packets.len().min(last.saturating_add(1));
+        if start >= end {
+            return;
+        }
+        let (lowest, count) = (self.first + start as u64, &mut self.count);
+        for (at, place) in self.packets.range_mut(start..end).enumerate().rev() {
+            if let Some(packet) = place.take() {
+                *count -= 1;
+                take(lowest + at as u64, packet);
+            }
+        }
+        self.close_up();
+    }
+
+    /// Gives up the places before the lowest packet, but for one, so that `next` stays known.
+    fn close_up(&mut self) {
         while self.packets.len() > 1 && self.packets.front().is_some_and(Option::is_none) {
             self.packets.pop_front();
             self.first += 1;
         }
-        Some(packet)
     }
 
     /// Takes all out, from the lowest up.
@@ -153,6 +181,31 @@ mod tests {
             delivery: DeliveryMark::default(),
             content,
         }
+    }
+
+    #[test]
+    fn a_range_is_taken_out_from_its_highest_number_down() {
+        let mut sent = SentPackets::default();
+        for number in [3, 4, 6, 7, 8, 9] {
+            sent.insert(number, packet(number));
+        }
+        let mut take = |range: RangeInclusive<u64>| {
+            let mut taken = Vec::new();
+            sent.remove_range(range, |number, packet| {
+                assert_eq!(number, packet.content);
+                taken.push(number);
+            });
+            (taken, sent.len(), sent.places(), sent.next())
+        };
+        assert_eq!(take(0..=2), (vec![], 6, 7, 10));
+        assert_eq!(take(4..=7), (vec![7, 6, 4], 3, 7, 10));
+        assert_eq!(take(4..=7), (vec![], 3, 7, 10), "once");
+        assert_eq!(take(0..=8), (vec![8, 3], 1, 1, 10), "and the places before the next go");
+        assert_eq!(take(10..=u64::MAX), (vec![], 1, 1, 10));
+        #[expect(clippy::reversed_empty_ranges, reason = "it may be one")]
+        let reversed = take(9..=8);
+        assert_eq!(reversed, (vec![], 1, 1, 10));
+        assert_eq!(take(0..=u64::MAX), (vec![9], 0, 1, 10));
     }
 
     #[test]

@@ -155,6 +155,11 @@ impl SendBuffer {
             return;
         }
         self.lost.remove(range.clone());
+        let alone = self.acked.min().is_none_or(|next| range.end < next);
+        if range.start == self.base && alone {
+            // In order, and nothing behind it is waiting for it.
+            return self.release(range.end);
+        }
         self.acked.insert(range);
         let Some(front) = self.acked.first().filter(|front| front.start <= self.base) else {
             return;

@@ -129,6 +129,27 @@ impl<'a> LongPacket<'a> {
 }
 
 impl<'a> ShortPacket<'a> {
+    /// Reads `bytes`, of which the first says that the header is short ([`LongInvariant::is_long`] of it is false). The
+    /// packet takes them all.
+    ///
+    /// # Errors
+    /// The packet is to be dropped.
+    #[inline]
+    pub fn parse(bytes: &'a [u8], options: ParseOptions) -> Result<Self, PacketError> {
+        let mut reader = Reader::new(bytes);
+        let first = reader.u8()?;
+        // RFC 9000 s.17.3.1
+        if first & FIXED_BIT == 0 && !options.greased_fixed_bit {
+            return Err(PacketError::FixedBit);
+        }
+        let dcid = ConnectionId::new(reader.bytes(options.dcid_len)?)?;
+        if reader.len() < MIN_PROTECTED_LEN {
+            return Err(PacketError::TooShortToSample);
+        }
+        let pn_offset = bytes.len().saturating_sub(reader.len());
+        Ok(ShortPacket { dcid, bytes, pn_offset })
+    }
+
     /// Destination Connection ID.
     pub const fn dcid(&self) -> ConnectionId {
         self.dcid
@@ -186,18 +207,7 @@ impl<'a> Datagram<'a> {
 
     fn parse_short(&mut self) -> Result<Packet<'a>, PacketError> {
         let bytes = core::mem::take(&mut self.rest);
-        let mut reader = Reader::new(bytes);
-        let first = reader.u8()?;
-        // RFC 9000 s.17.3.1
-        if first & FIXED_BIT == 0 && !self.options.greased_fixed_bit {
-            return Err(PacketError::FixedBit);
-        }
-        let dcid = ConnectionId::new(reader.bytes(self.options.dcid_len)?)?;
-        if reader.len() < MIN_PROTECTED_LEN {
-            return Err(PacketError::TooShortToSample);
-        }
-        let pn_offset = bytes.len().saturating_sub(reader.len());
-        Ok(Packet::Short(ShortPacket { dcid, bytes, pn_offset }))
+        ShortPacket::parse(bytes, self.options).map(Packet::Short)
     }
 
     fn parse_long(&mut self) -> Result<Packet<'a>, PacketError> {

@@ -4,7 +4,7 @@ use super::protection::{HeaderForm, HeaderMask, MIN_PROTECTED_LEN, Protected};
 use super::{FIXED_BIT, HEADER_FORM, LongKind};
 use crate::cursor::{BufferFull, Counter, Sink, Writer};
 use crate::id::ConnectionId;
-use crate::packet_number::TruncatedPacketNumber;
+use crate::packet_number::{PacketNumberLen, TruncatedPacketNumber};
 use crate::varint::{VarInt, VarIntLen};
 use crate::version::{KnownVersion, Version};
 use core::fmt;
@@ -153,9 +153,13 @@ impl OpenPacket {
         length: Option<(usize, VarIntLen)>,
     ) -> Result<OpenPacket, BufferFull> {
         let pn_offset = writer.position().saturating_sub(start);
-        let bytes = packet_number.be_bytes();
-        let from = bytes.len().saturating_sub(packet_number.len().bytes());
-        writer.bytes(bytes.get(from..).unwrap_or_default())?;
+        // Arrays, so that each length is a store or two rather than a call that copies.
+        match (packet_number.len(), packet_number.be_bytes()) {
+            (PacketNumberLen::One, [.., a]) => writer.bytes(&[a]),
+            (PacketNumberLen::Two, [.., a, b]) => writer.bytes(&[a, b]),
+            (PacketNumberLen::Three, [_, a, b, c]) => writer.bytes(&[a, b, c]),
+            (PacketNumberLen::Four, all) => writer.bytes(&all),
+        }?;
         Ok(OpenPacket { start, header: Protected::new(form, pn_offset), packet_number, length })
     }
 

@@ -24,7 +24,12 @@ fn packet(size: u16, in_flight: bool, mtu_probe: bool) -> SentPacket<Sent> {
         in_flight,
         mtu_probe,
         delivery: DeliveryMark::default(),
-        content: Sent { frames: Vec::new(), marked: false, path: PathKey(0), brought: false },
+        content: Sent {
+            frames: Default::default(),
+            marked: false,
+            path: PathKey(0),
+            brought: false,
+        },
     }
 }
 

@@ -207,7 +207,7 @@ impl Connection {
                 mtu_probe: false,
                 delivery: crate::recovery::DeliveryMark::default(),
                 content: space::Sent {
-                    frames: Vec::new(),
+                    frames: space::SentFrames::default(),
                     marked: false,
                     path: key,
                     brought: false,

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use bytes::Bytes;
 use equic_wire::{Direction, StreamId};
 
-use super::{MIN_SHARE, StreamError, StreamEvent, Streams, at};
+use super::{MIN_SHARE, Stream, StreamError, StreamEvent, Streams, at, own_room};
 use crate::stream::receive::ReadOutcome;
 use crate::stream::send::{SendHalf, WriteError};
 
@@ -60,18 +60,20 @@ impl Streams {
         id: StreamId,
         write: impl FnOnce(&mut SendHalf, usize) -> Result<usize, WriteError>,
     ) -> Result<usize, StreamError> {
-        let waiting = self.send_half(id)?.buffered();
-        let room = usize::try_from(self.shared_room(waiting)).unwrap_or(usize::MAX);
-        let written = self.with_send_half(id, |half| match half.writable() {
+        let common = self.common_room();
+        let stream = self.streams.get_mut(&id).map(Box::as_mut);
+        let Some(Stream { send: Some(half), wants_room, .. }) = stream else {
+            return Err(StreamError::Unknown);
+        };
+        let before = half.buffered();
+        let room = common.max(own_room(before));
+        let written = match half.writable() {
             Ok(_) if room == 0 => Err(WriteError::Blocked),
-            Ok(own) => write(half, room.min(usize::try_from(own).unwrap_or(usize::MAX))),
+            Ok(own) => write(half, usize::try_from(room.min(own)).unwrap_or(usize::MAX)),
             Err(error) => Err(error),
-        })?;
-        if written == Err(WriteError::Blocked)
-            && let Some(stream) = self.streams.get_mut(&id)
-        {
-            stream.wants_room = true;
-        }
+        };
+        *wants_room |= written == Err(WriteError::Blocked);
+        self.buffered += half.buffered() - before;
         self.enqueue(id);
         let written = written?;
         self.written += written as u64;
@@ -234,10 +236,16 @@ impl Streams {
     }
 
     fn after_reading(&mut self, id: StreamId) {
-        self.release(id);
-        if self.receive_half(id).is_ok_and(|half| half.wants_update()) {
+        let stream = self.streams.get_mut(&id).map(Box::as_mut);
+        let Some(Stream { send, receive: Some(half), .. }) = stream else { return };
+        let (released, update) = (half.take_released(), half.wants_update());
+        let over = half.is_done() && send.as_ref().is_none_or(SendHalf::is_done);
+        self.give_back(released);
+        if update {
             self.updates.insert(id);
         }
-        self.remove_if_done(id);
+        if over {
+            self.remove_if_done(id);
+        }
     }
 }

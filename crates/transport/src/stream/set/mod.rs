@@ -2,10 +2,12 @@
 //! (RFC 9000 s.2.1, s.4).
 //!
 //! * `application.rs`: what the application calls;
+//! * `events.rs`: what it is yet to be told;
 //! * `peer.rs`: frames that come in;
 //! * `sending.rs`: frames that go out, and what became of them.
 
 mod application;
+mod events;
 mod peer;
 mod sending;
 #[cfg(test)]
@@ -16,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use equic_wire::{Direction, Side, StreamId, TransportErrorCode};
 
+use self::events::Events;
 use super::flow::{ReceiveWindow, SendWindow};
 use super::pages::PagePool;
 #[cfg(feature = "qlog")]
@@ -197,7 +200,9 @@ pub struct Streams {
     /// Pool that memory for received data comes from.
     pages: PagePool,
     peer: PeerLimits,
-    streams: BTreeMap<StreamId, Stream>,
+    /// Each in a box: a node of the tree has room for eleven, even of a connection with one stream, and moves those
+    /// behind one that goes.
+    streams: BTreeMap<StreamId, Box<Stream>>,
     /// Streams that we have opened, and that we may open.
     opened: PerDirection<u64>,
     may_open: PerDirection<u64>,
@@ -230,7 +235,7 @@ pub struct Streams {
     blocked: BTreeSet<StreamId>,
     max_data_due: bool,
     max_streams_due: PerDirection<bool>,
-    events: BTreeSet<StreamEvent>,
+    events: Events,
 }
 
 impl Streams {
@@ -274,7 +279,7 @@ impl Streams {
             blocked: BTreeSet::new(),
             max_data_due: false,
             max_streams_due: [false; 2],
-            events: BTreeSet::new(),
+            events: Events::default(),
             config,
         }
     }
@@ -304,7 +309,7 @@ impl Streams {
         }
     }
 
-    fn make(&self, id: StreamId) -> Stream {
+    fn make(&self, id: StreamId) -> Box<Stream> {
         let ours = id.initiator() == self.side;
         let both = id.direction() == Direction::Bidirectional;
         let send = (ours || both).then(|| {
@@ -315,13 +320,11 @@ impl Streams {
             let window = ReceiveWindow::new(window.stream_window, window.max_stream_window);
             ReceiveHalf::new(window, self.pages.clone())
         });
-        Stream { send, receive, priority: 0, queued: false, wants_room: false }
+        Box::new(Stream { send, receive, priority: 0, queued: false, wants_room: false })
     }
 
-    /// Gives back to the connection's window the bytes that a stream does not need any more.
-    fn release(&mut self, id: StreamId) {
-        let Ok(half) = self.receive_half(id) else { return };
-        let released = half.take_released();
+    /// Gives back to the connection's window so many bytes that a stream does not need any more.
+    fn give_back(&mut self, released: u64) {
         self.receive_window.on_read(released);
         self.max_data_due |= self.receive_window.wants_update();
     }
@@ -356,8 +359,13 @@ impl Streams {
 
     /// Bytes that a stream in which so many wait may add, for the sake of the others.
     fn shared_room(&self, waiting: u64) -> u64 {
+        self.common_room().max(own_room(waiting))
+    }
+
+    /// Bytes that any stream may add.
+    fn common_room(&self) -> u64 {
         let most = self.config.connection_send_buffer.max(self.config.send_buffer);
-        most.saturating_sub(self.buffered).max(MIN_SHARE.saturating_sub(waiting))
+        most.saturating_sub(self.buffered)
     }
 
     /// Bytes that wait in all streams to be sent or acknowledged.
@@ -451,3 +459,8 @@ impl Streams {
 
 /// Bytes that may always wait in a stream, however many wait in others.
 const MIN_SHARE: u64 = 16 * 1024;
+
+/// Bytes that a stream in which so many wait may add, however many wait in others.
+fn own_room(waiting: u64) -> u64 {
+    MIN_SHARE.saturating_sub(waiting)
+}

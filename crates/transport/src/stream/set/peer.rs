@@ -2,8 +2,9 @@
 
 use equic_wire::{Direction, StreamId, TransportErrorCode};
 
-use super::{FrameError, StreamEvent, Streams, at};
+use super::{FrameError, Stream, StreamEvent, Streams, at};
 use crate::stream::receive::{ReceiveError, ReceiveHalf};
+use crate::stream::send::SendHalf;
 
 impl Streams {
     /// Finds the stream of a frame, opening it if the peer may; none: it is over.
@@ -73,19 +74,25 @@ impl Streams {
         id: StreamId,
         take: impl FnOnce(&mut ReceiveHalf, u64) -> Result<u64, ReceiveError>,
     ) -> Result<(), FrameError> {
-        if !self.of_frame(id, true)? {
+        // A stream that receives was checked when it was opened; each frame of it comes by here.
+        let known = self.streams.get(&id).is_some_and(|stream| stream.receive.is_some());
+        if !known && !self.of_frame(id, true)? {
             return Ok(());
         }
         let room = self.room();
-        let Ok(half) = self.receive_half(id) else { return Ok(()) };
+        let stream = self.streams.get_mut(&id).map(Box::as_mut);
+        let Some(Stream { send, receive: Some(half), .. }) = stream else { return Ok(()) };
         let used = take(half, room)?;
-        let readable = half.is_readable();
+        let (readable, released) = (half.is_readable(), half.take_released());
+        let over = half.is_done() && send.as_ref().is_none_or(SendHalf::is_done);
         self.received += used;
-        self.release(id);
+        self.give_back(released);
         if readable {
             self.events.insert(StreamEvent::Readable(id));
         }
-        self.remove_if_done(id);
+        if over {
+            self.remove_if_done(id);
+        }
         Ok(())
     }
 

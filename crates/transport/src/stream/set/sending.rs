@@ -27,10 +27,13 @@ impl Streams {
     /// True if a stream has data to send that the peer's limits allow.
     pub(crate) fn wants_to_send(&self) -> bool {
         let room = self.send_window.room();
-        self.queue.values().flatten().any(|id| {
+        let wants = |id: &StreamId| {
             let half = self.streams.get(id).and_then(|stream| stream.send.as_ref());
             half.is_some_and(|half| half.wants_to_send(room))
-        })
+        };
+        // Mostly the first does, and no other need be looked for.
+        let first = self.queue.first_key_value().and_then(|(_, queue)| queue.front());
+        first.is_some_and(wants) || self.queue.values().flatten().any(wants)
     }
 
     /// The next piece of data to send, of the stream whose turn it is; `max` says how many bytes of
@@ -40,8 +43,16 @@ impl Streams {
         max: impl Fn(StreamId, u64) -> usize,
     ) -> Option<(StreamId, Piece)> {
         let room = self.send_window.room();
-        let mut from = Bound::Unbounded;
-        while let Some((&priority, queue)) = self.queue.range_mut((from, Bound::Unbounded)).next() {
+        let mut tried: Option<Reverse<i32>> = None;
+        loop {
+            let next = match tried {
+                // Mostly that is enough: to look for a place in the middle takes longer.
+                None => self.queue.iter_mut().next(),
+                Some(last) => {
+                    self.queue.range_mut((Bound::Excluded(last), Bound::Unbounded)).next()
+                }
+            };
+            let (&priority, queue) = next?;
             for _ in 0..queue.len() {
                 let Some(id) = queue.pop_front() else { break };
                 let Some(stream) = self.streams.get_mut(&id) else { continue };
@@ -65,9 +76,8 @@ impl Streams {
             if queue.is_empty() {
                 self.queue.remove(&priority);
             }
-            from = Bound::Excluded(priority);
+            tried = Some(priority);
         }
-        None
     }
 
     /// As [`Streams::next_piece`], of this stream; none: it has nothing that may go.
