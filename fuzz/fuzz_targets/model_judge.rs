@@ -1,7 +1,7 @@
 //! The model on any sequence of frames: no panic, and a drop always has a reason that drops.
 #![no_main]
 
-use equic_gateway::model::{
+use equic_gateway_model::{
     Config, FragmentPolicy, Listener, Model, Payload, Rate, Rules, Service, classify, parse_frame,
 };
 use libfuzzer_sys::fuzz_target;

@@ -6,7 +6,7 @@
 #![no_main]
 
 // The machinery of the gateway's own tests.
-#[path = "../../crates/gateway/tests/packets/mod.rs"]
+#[path = "../../crates/gateway-model/tests/packets/mod.rs"]
 mod packets;
 
 use libfuzzer_sys::fuzz_target;

@@ -140,18 +140,25 @@ static __noinline void let_in(const struct packet *p, struct equic_handshake *ol
 		bpf_map_update_elem(&handshakes, &key, &attempt, BPF_ANY);
 }
 
-/* A packet that would open a connection: step 6 of docs/policy.md s.2. */
-INLINE __u32 judge_opening(struct packet *p, volatile struct equic_service *service,
-			   const struct equic_source *source, struct equic_source_state *state,
-			   bool exempt)
+/* A packet that would open a connection: step 6 of docs/policy.md s.2. A global function: the
+ * verifier reads it once, and not once for each way that leads here, which is most of its work. */
+__noinline __u32 judge_opening(struct packet *p, const struct equic_source *source,
+			       struct equic_source_state *state, __u32 exempt)
 {
-	__u32 limit = connections_limit(p, service);
-	__u64 allowed_ns = service->handshake_ns;
+	volatile struct equic_service *service;
 	struct equic_handshake *attempt = NULL;
-	/* Without a state there is nothing to keep places in. */
-	bool places = state && limit && service->policy == EQUIC_POLICY_UNDERWAY;
+	__u64 allowed_ns;
+	__u32 limit;
 	__u32 refused = REASON_NONE;
+	bool places;
 
+	if (!p || !source)
+		return EQUIC_REASON_TRUNCATED;
+	service = &services[p->service & (EQUIC_MAX_SERVICES - 1)];
+	limit = connections_limit(p, service);
+	allowed_ns = service->handshake_ns;
+	/* Without a state there is nothing to keep places in. */
+	places = state && limit && service->policy == EQUIC_POLICY_UNDERWAY;
 	/* A source without an attempt that can still be under way needs no look: this is what a
 	 * flood over the quota comes down to. */
 	if (!state || SINCE(p->now, state->let_in_ns) <= allowed_ns)
@@ -224,7 +231,7 @@ INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_s
 		return reason;
 	if (!p->quic.opening)
 		return EQUIC_REASON_HANDSHAKE;
-	return judge_opening(p, service, source, state, exempt);
+	return judge_opening(p, source, state, exempt);
 }
 
 /* What step 1 or 2 says of a packet; REASON_NONE if it goes on. */
@@ -269,27 +276,36 @@ static __noinline bool asks_now(struct packet *p)
 	return true;
 }
 
+/* Is the packet of an attempt that was let in, and may be under way? */
+INLINE bool of_attempt(const struct packet *p, volatile struct equic_service *service)
+{
+	struct equic_handshake *attempt = find_attempt(p);
+
+	return attempt && place_in(p, attempt, service->handshake_ns) < EQUIC_HANDSHAKE_CIDS;
+}
+
 /* An Initial to a service that wants proof of addresses (docs/policy.md s.8): REASON_NONE if it has
- * brought some, or belongs to an attempt that has. What has not is charged to no source. */
+ * brought some, or belongs to an attempt that has. What has not is charged to no source. A token is
+ * looked at first: where it holds, whether there is an attempt is asked once, when the opening is
+ * judged. */
 INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 			   volatile struct equic_service *service)
 {
-	struct equic_handshake *attempt = find_attempt(p);
 	bool short_dcid = p->quic.dcid.len < QUIC_MIN_DCID;
+	enum equic_proof proof = EQUIC_PROOF_MALFORMED;
 
-	if (attempt && place_in(p, attempt, service->handshake_ns) < EQUIC_HANDSHAKE_CIDS)
-		return REASON_NONE;
 	if (p->quic.token_len && !short_dcid) {
-		enum equic_proof proof = check_token(ctx, p);
-
+		proof = check_token(ctx, p);
 		p->proved = proof == EQUIC_PROOF_OK;
 		if (p->proved)
 			return REASON_NONE;
-		/* A client that has a Retry's token takes no second Retry (RFC 9000 s.17.2.5.2). A
-		 * token that is none of ours may be of a NEW_TOKEN frame. */
-		if (proof != EQUIC_PROOF_NEW_TOKEN && proof != EQUIC_PROOF_MALFORMED)
-			return EQUIC_REASON_BAD_TOKEN;
 	}
+	if (of_attempt(p, service))
+		return REASON_NONE;
+	/* A client that has a Retry's token takes no second Retry (RFC 9000 s.17.2.5.2). A token
+	 * that is none of ours may be of a NEW_TOKEN frame. */
+	if (proof != EQUIC_PROOF_NEW_TOKEN && proof != EQUIC_PROOF_MALFORMED)
+		return EQUIC_REASON_BAD_TOKEN;
 	if (service->retry == EQUIC_RETRY_ADAPTIVE && !asks_now(p))
 		return REASON_NONE;
 	if (short_dcid)

@@ -5,6 +5,8 @@
 
 #include "rates.h"
 
+#define GROUP_FACTOR 0x9e3779b97f4a7c15ull
+
 INLINE __u64 mix(__u64 x)
 {
 	x ^= x >> 33;
@@ -150,7 +152,11 @@ INLINE void look_for(struct wanted *want, const struct equic_source *source, __u
 	want->now = now;
 	want->group = group;
 	__builtin_memcpy(want->addr, source->addr, sizeof(want->addr));
-	h = mix(mix(mix(load.seed ^ want->addr[0]) ^ want->addr[1]) ^ group);
+	/* One round for IPv4, two for IPv6: they wait for each other. */
+	h = load.seed ^ group * GROUP_FACTOR;
+	if (want->addr[0])
+		h = mix(h ^ want->addr[0]);
+	h = mix(h ^ want->addr[1]);
 	want->tag = (__u32)(h >> 32) | 1;
 	want->first = (__u32)h & load.ledger_mask;
 }

@@ -145,20 +145,16 @@ INLINE __u32 parse_invariant(struct xdp_md *ctx, const struct quic *q, __u32 off
 			     struct long_header *h, struct equic_cid *dcid, struct equic_cid *scid)
 {
 	bool too_long = false;
-	__be32 version;
-	__u8 copy[5];
-	__u8 *head = at(ctx, q->off + off, sizeof(copy));
+	__u64 *direct = at(ctx, q->off + off, sizeof(*direct)), head = 0;
 
 	if (off + 7 > q->avail)
 		return EQUIC_REASON_TRUNCATED;
-	if (!head) {
-		if (bpf_xdp_load_bytes(ctx, q->off + off, copy, sizeof(copy)))
-			return EQUIC_REASON_TRUNCATED;
-		head = copy;
-	}
-	h->first_byte = head[0];
-	__builtin_memcpy(&version, head + 1, sizeof(version));
-	h->version = bpf_ntohl(version);
+	if (direct)
+		head = *direct;
+	else if (bpf_xdp_load_bytes(ctx, q->off + off, &head, 5))
+		return EQUIC_REASON_TRUNCATED;
+	h->first_byte = head;
+	h->version = bpf_ntohl((__be32)(head >> 8));
 	h->known_version = h->version == QUIC_V1 || h->version == QUIC_V2;
 	off = read_cid(ctx, q, off + 5, dcid, &too_long);
 	if (!off)

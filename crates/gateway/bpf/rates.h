@@ -71,11 +71,27 @@ INLINE bool charge(__u64 *tat, __u64 cost_ns, __u64 burst_ns, __u64 units, __u64
 	return charged == CHARGED;
 }
 
+/* The same at the time of the tick, which is not later than now: what has room then has room now,
+ * and the exact time need not be asked for. False: not charged, and not refused either. */
+INLINE bool charge_at_tick(__u64 *tat, __u64 cost, __u64 burst_ns, __u64 tick)
+{
+	__u64 old = *(volatile __u64 *)tat;
+	__u64 ahead = old > tick ? old - tick : 0;
+
+	if (ahead > burst_ns || ahead + cost > burst_ns)
+		return false;
+	return __sync_val_compare_and_swap(tat, old, tick + ahead + cost) == old;
+}
+
 INLINE bool within(volatile struct equic_rate *rate, __u64 *tat, __u64 units, struct packet *p)
 {
 	__u64 cost = rate->cost_ns, burst = rate->burst_ns;
 
-	return !cost || charge(tat, cost, burst, units, exact_now(p));
+	if (!cost)
+		return true;
+	cost = cost_of(units, cost);
+	return charge_at_tick(tat, cost, burst, p->now) ||
+	       charge_again(tat, cost, burst, exact_now(p));
 }
 
 #endif

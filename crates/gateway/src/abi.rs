@@ -63,6 +63,15 @@ impl equic_seen {
     }
 }
 
+impl equic_cid {
+    /// Its bytes in hexadecimal digits.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        let len = usize::from(self.len).min(self.bytes.len());
+        self.bytes[..len].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
 impl equic_source_state {
     /// Packets seen, whatever the verdict.
     #[must_use]

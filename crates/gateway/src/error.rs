@@ -261,6 +261,12 @@ impl Error {
         Error::system(doing, io::Error::last_os_error())
     }
 
+    /// There is no service of this name among those that are known.
+    pub(crate) fn no_such_service(name: &str, known: Vec<String>) -> Error {
+        let similar = similar(name, known.iter().map(String::as_str));
+        Error::NoSuchService { name: name.to_owned(), similar, known }
+    }
+
     /// An error of the system; permission errors get their own kind.
     pub(crate) fn system(doing: impl Into<String>, source: io::Error) -> Error {
         match source.raw_os_error() {

@@ -3,22 +3,23 @@
 use std::os::fd::AsFd;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-
-use serde::Serialize;
 
 use crate::abi;
 use crate::config::{Config, Mode, c_name, nanos};
 use crate::control::{Control, Interface, ListAction, Origin};
 use crate::error::{Error, Result};
 use crate::keys;
-use crate::ledger::membership::Membership;
-use crate::ledger::{Ledger, services_of};
-use crate::object::{self, Loaded, ObjectSource, Plan};
+use crate::ledger::Ledger;
+use crate::links::{Attached, Link};
+use crate::object::{self, LoadPlan, Loaded, ObjectSource};
+use crate::original::Original;
 use crate::periodic::Periodic;
-use crate::pinned::{self, Pins};
+use crate::pins::{self, Pins};
 use crate::rotation::{self, RotationFile};
+use crate::services::services_of;
+use crate::sync::lock;
 use crate::sys;
 use crate::sys::ids;
 use crate::sys::region::atomic;
@@ -44,26 +45,6 @@ impl LoadOptions {
     }
 }
 
-/// An interface that a gateway is attached to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Attached {
-    /// The interface's index.
-    pub ifindex: u32,
-    /// Its name when it was attached.
-    pub interface: String,
-    /// Whether the program runs in the driver (native), or behind it (generic).
-    pub native: bool,
-    /// Notice for the operator, for example why the attachment is not native.
-    pub notice: Option<String>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) attached: Attached,
-    // Closing the last descriptor of a link takes the program off the interface; a pin is one, too.
-    pub(crate) fd: OwnedFd,
-}
-
 /// A gateway loaded by this process. It leaves its interfaces when this is dropped, and when the
 /// process ends, by SIGKILL too; unless it is [pinned](Gateway::load_pinned).
 #[derive(Debug)]
@@ -78,7 +59,8 @@ pub struct Gateway {
     /// File for the next gateway that the number of the rotation is written to.
     rotation: Option<RotationFile>,
     ledger: Mutex<Option<Ledger>>,
-    copied: Option<Membership>,
+    /// Of a copy, what it is a copy of.
+    original: Option<Original>,
     judging: Mutex<()>,
     control: Control,
     program: Arc<OwnedFd>,
@@ -108,7 +90,7 @@ impl Gateway {
         let listed = config.listed()?;
         let failed = |error| Error::system("choosing a seed", error);
         let seed = options.seed.map_or_else(sys::random_u64, Ok).map_err(failed)?;
-        let mut plan = Plan::of(config, seed);
+        let mut plan = LoadPlan::of(config, seed);
         plan.load.test_clock = options.test_clock.into();
         plan.load.explain = options.explain.into();
         let loaded = object::load(&object, &plan)?;
@@ -136,7 +118,7 @@ impl Gateway {
             key_file: None,
             rotation: None,
             ledger: Mutex::default(),
-            copied: None,
+            original: None,
             judging: Mutex::default(),
             control,
             program,
@@ -180,8 +162,13 @@ impl Gateway {
         self
     }
 
-    pub(crate) fn keep(&mut self, copied: Membership) {
-        self.copied = Some(copied);
+    /// Has it look up there what its packets are about.
+    pub(crate) fn ask(&mut self, original: Original) {
+        self.original = Some(original);
+    }
+
+    pub(crate) fn original(&self) -> Option<&Original> {
+        self.original.as_ref()
     }
 
     /// Attaches the program to an interface of this process's network namespace.
@@ -285,7 +272,7 @@ impl Gateway {
     /// # Errors
     /// [`Error::Pin`].
     pub fn unpin(&self) -> Result<()> {
-        self.pins.as_ref().map_or(Ok(()), |pins| pinned::forget(pins.dir(), None))
+        self.pins.as_ref().map_or(Ok(()), |pins| pins::forget(pins.dir(), None))
     }
 
     /// Interfaces that the gateway is attached to.
@@ -342,10 +329,6 @@ impl Drop for Gateway {
             self.control.disown();
         }
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Cleans up after dead servers and expired list entries, once a second.

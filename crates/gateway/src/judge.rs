@@ -108,6 +108,11 @@ impl Gateway {
         if frame.len() > LONGEST {
             return Err(bad("no packet is that long"));
         }
+        if let Some(original) = self.original() {
+            original
+                .bring(self.control().maps(), frame)
+                .map_err(|error| Error::system("asking the gateway that is copied", error))?;
+        }
         let context = libbpf_sys::xdp_md {
             data_end: frame.len() as u32,
             ingress_ifindex: ifindex.unwrap_or(0),
@@ -174,15 +179,9 @@ impl Gateway {
             under_way: explain.under_way,
             adaptive: adaptive.get(explain.service as usize).copied().flatten(),
             version: (explain.version != 0).then_some(explain.version),
-            dcid: hex(&explain.dcid),
-            scid: hex(&explain.scid),
+            dcid: explain.dcid.hex(),
+            scid: explain.scid.hex(),
         });
         Ok(Judgement { action, verdict })
     }
-}
-
-/// A connection ID in hex.
-pub(crate) fn hex(cid: &abi::equic_cid) -> String {
-    let len = usize::from(cid.len).min(cid.bytes.len());
-    cid.bytes[..len].iter().map(|byte| format!("{byte:02x}")).collect()
 }

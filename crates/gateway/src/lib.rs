@@ -6,17 +6,38 @@
 //! [`Guard`] per connection. The XDP program drops what breaks the limits before the kernel
 //! allocates anything; docs/policy.md says what it decides.
 //!
+//! A ledger counts without a gateway, too, for quotas that a server enforces itself:
+//!
+//! ```
+//! use equic_gateway::{Config, Ledger};
+//!
+//! let mut config = Config::for_port(4433);
+//! config.services[0].max_connections = 1;
+//! let service = Ledger::in_memory(&config)?.service_at(0)?;
+//! let first = service.opened("192.0.2.1:50000".parse()?);
+//! let second = service.opened("192.0.2.1:50001".parse()?);
+//! assert!(!first.over_limit() && second.over_limit());
+//! drop(first);
+//! assert_eq!(second.current(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Inside:
+//!
 //! * `bpf/`: the program in C; `bpf/abi.h` is what it shares with this library ([`abi`]);
 //! * [`config`], [`quantity`]: what an operator writes; [`reason`]: what the program answers;
-//! * `object`, [`Gateway`]: loading and attaching; `judge`: the program run by hand on packets;
+//! * `object`, [`Gateway`], `links`: loading and attaching; `judge`: the program run by hand on packets;
+//! * `snapshot`: a copy to try packets on, and `original`: what it asks the gateway for;
 //! * [`ban`]: who is denied for how long, as a state machine without a clock;
-//! * `pinned`: gateways that outlive their process, and taking one over;
+//! * `pinned`, `pins`: gateways that outlive their process, and taking one over;
+//! * `keys`, `key_ring`, `rotation`: keys of Retry tokens and connection IDs;
 //! * [`ledger`]: connection counts in shared memory;
 //! * `socket`: ledgers for servers without privileges;
 //! * [`control`]: everything about a running gateway, from any process;
 //! * `maps`, `sys`: the kernel underneath; the only raw system calls are in `sys`.
 //!
-//! Start reading with [`Gateway`], then `ledger/table.rs`.
+//! Start reading with [`Gateway`], then `ledger/table.rs`. What the program decides is checked against another
+//! implementation, the crate `equic-gateway-model`.
 
 pub mod abi;
 pub mod ban;
@@ -24,7 +45,6 @@ pub mod config;
 pub mod control;
 pub mod error;
 pub mod ledger;
-pub mod model;
 pub mod quantity;
 pub mod reason;
 
@@ -33,16 +53,23 @@ pub mod reason;
 mod ci;
 mod gateway;
 mod judge;
+mod key_ring;
 mod keys;
+mod links;
 mod listeners;
 mod maps;
 mod object;
+mod original;
 mod overrides;
 mod periodic;
 mod pinned;
+mod pins;
 mod prefix;
 mod rotation;
+mod services;
+mod snapshot;
 mod socket;
+mod sync;
 mod sys;
 
 pub use config::{
@@ -52,20 +79,22 @@ pub use config::{
 };
 pub use control::{
     Adaptive, AuditEntry, BanTotals, Capture, CaptureFilter, CapturedPacket, Change, Condition,
-    Control, CounterRow, Event, Events, Found, Interface, InterfaceReport, JoinedServer,
-    LedgerStatus, Level, ListAction, ListChanges, ListCounts, ListEntry, ListEvent, ListMark,
-    Observer, Origin, OtherRelease, Overview, Owner, Refusals, RefusedSource, Reload, Replaced,
-    Report, RunStats, ServiceStatus, SortBy, SourceKey, SourceRow, SourceSample, Status, Survey,
+    Control, CounterRow, Event, Events, Interface, InterfaceReport, JoinedServer, LedgerStatus,
+    Level, ListAction, ListChanges, ListCounts, ListEntry, ListEvent, ListMark, Observer, Origin,
+    OtherRelease, Overview, Owner, Refusals, RefusedSource, Reload, Replaced, Report, RunStats,
+    RunningGateway, ServiceStatus, SortBy, SourceKey, SourceRow, SourceSample, Status, Survey,
     Swept, TableStatus, Tallies,
 };
 pub use error::{Error, Result};
-pub use gateway::{Attached, Gateway, LoadOptions};
+pub use gateway::{Gateway, LoadOptions};
 pub use ipnet::IpNet;
 pub use judge::{Action, Judgement, TestRun, Verdict};
-pub use keys::{ID_FORMAT, Rotation, TokenKeys, write_key_ring};
+pub use key_ring::{ID_FORMAT, TokenKeys};
+pub use keys::{Rotation, write_key_ring};
 pub use ledger::event::JoinEvent;
 pub use ledger::ids::ConnectionIds;
 pub use ledger::{Guard, Ledger, Opened, Service};
+pub use links::Attached;
 pub use object::{ObjectSource, embedded_object};
 pub use pinned::{TakenOver, remove_pinned};
 pub use quantity::{Rate, format_duration, parse_duration, parse_size};

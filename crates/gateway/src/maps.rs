@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::abi;
 use crate::error::{Error, Result};
-use crate::ledger::Services;
 use crate::overrides::Overrides;
+use crate::services::Services;
 use crate::sys::ids;
 use crate::sys::map::{Map, PerCpuArray, first_value, map_info};
 use crate::sys::region::Shared;

@@ -65,7 +65,7 @@ impl ObjectSource {
 
 /// Settings that are fixed once the program is loaded.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
+pub(crate) struct LoadPlan {
     pub(crate) load: abi::equic_load,
     pub(crate) listeners: u32,
     pub(crate) acl_entries: u32,
@@ -73,10 +73,10 @@ pub(crate) struct Plan {
     pub(crate) handshakes: u32,
 }
 
-impl Plan {
-    pub(crate) fn of(config: &Config, seed: u64) -> Plan {
+impl LoadPlan {
+    pub(crate) fn of(config: &Config, seed: u64) -> LoadPlan {
         debug_assert!(buckets_for(config.gateway.ledger_sources).is_power_of_two());
-        Plan {
+        LoadPlan {
             load: config.gateway.to_load(seed, config.ban.as_ref()),
             listeners: config.listeners().count().max(64) as u32,
             acl_entries: config.gateway.acl_entries,
@@ -108,12 +108,12 @@ pub(crate) struct Loaded {
 pub(crate) type Kept = [(String, OwnedFd)];
 
 /// Loads the program; nothing is attached.
-pub(crate) fn load(source: &ObjectSource, plan: &Plan) -> Result<Loaded> {
+pub(crate) fn load(source: &ObjectSource, plan: &LoadPlan) -> Result<Loaded> {
     load_over(source, plan, &[])
 }
 
 /// As [`load`], over maps that are there: those that are not are made.
-pub(crate) fn load_over(source: &ObjectSource, plan: &Plan, kept: &Kept) -> Result<Loaded> {
+pub(crate) fn load_over(source: &ObjectSource, plan: &LoadPlan, kept: &Kept) -> Result<Loaded> {
     let bytes = source.read()?;
     if !bytes.starts_with(b"\x7fELF") {
         return Err(source.bad("it is not an ELF file"));
@@ -153,7 +153,7 @@ fn check(source: &ObjectSource, object: &OpenObject) -> Result<()> {
 }
 
 /// Sets sizes and read-only data. The returned descriptor must live until the object is loaded.
-fn prepare(source: &ObjectSource, object: &mut OpenObject, plan: &Plan) -> Result<OwnedFd> {
+fn prepare(source: &ObjectSource, object: &mut OpenObject, plan: &LoadPlan) -> Result<OwnedFd> {
     let failed = |error: io::Error| Error::system("making the maps of the gateway", error);
     let refused = |error: libbpf_rs::Error| failed(io::Error::other(error));
     let entries = plan.load.ledger_mask + 2;
@@ -213,14 +213,14 @@ fn collect(source: &ObjectSource, object: &Object, kept: &Kept) -> Result<Loaded
         .ok_or_else(|| source.bad(format!("it has no program `{}`", crate::PROGRAM_NAME)))?;
     let program = program.as_fd().try_clone_to_owned().map_err(failed)?;
     let id = ids::program_info(program.as_fd()).map_err(failed)?.id;
-    let tie = |map: io::Result<OwnedFd>| {
+    let bound_to_program = |map: io::Result<OwnedFd>| {
         map.and_then(|map| ids::bind(program.as_fd(), map.as_fd()).map(|()| map)).map_err(failed)
     };
-    let bound = |name: &str, size: usize| tie(create_mappable_array(name, size, 1));
+    let bound = |name: &str, size: usize| bound_to_program(create_mappable_array(name, size, 1));
     // The numbers in it belong to the tries: whoever goes on with those goes on with these.
     let there = kept.iter().find(|(name, _)| name == NOTES).map(|(_, map)| map.try_clone());
     let mut notes = Some(match there {
-        Some(map) => tie(map)?,
+        Some(map) => bound_to_program(map)?,
         None => bound(NOTES, size_of::<abi::equic_notes>())?,
     });
     let mut report = Some(bound(REPORT, size_of::<abi::equic_report>())?);

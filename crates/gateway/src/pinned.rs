@@ -10,32 +10,23 @@
 //! link, each in one step. There is no moment without a program on an interface, and no map that is
 //! not the old one: counts, lists and the ledgers of running servers go on.
 
-use std::fs::File;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use nix::fcntl::{Flock, FlockArg};
 use serde::Serialize;
 
 use crate::abi;
 use crate::config::{Config, from_c_name};
-use crate::control::{Control, Interface, Owner};
+use crate::control::{Interface, Owner, interface_of};
 use crate::error::{Error, Result};
-use crate::gateway::{Attached, Gateway, Link, LoadOptions};
-use crate::ledger::service_names;
+use crate::gateway::{Gateway, LoadOptions};
+use crate::links::{Attached, Link};
 use crate::maps::{Maps, maps_of};
-use crate::object::{self, ObjectSource, Plan};
+use crate::object::{self, LoadPlan, ObjectSource};
+use crate::pins::{LINKS, MAPS, Pins};
+use crate::services::service_names;
 use crate::sys;
 use crate::sys::ids::{self, XdpLink};
-use crate::sys::pin;
-
-/// Time for which this process waits while another one takes over.
-const PATIENCE: Duration = Duration::from_secs(10);
-const PROGRAM: &str = "program";
-const LINKS: &str = "links";
-const MAPS: &str = "maps";
 
 /// Facts about a gateway that a process took over from another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -48,180 +39,6 @@ pub struct TakenOver {
     pub replaced: bool,
     /// Servers that feed it.
     pub servers: u32,
-}
-
-/// A directory of pins.
-#[derive(Debug, Clone)]
-pub(crate) struct Pins {
-    dir: PathBuf,
-}
-
-/// Links and program that are pinned in a directory.
-struct Pinned {
-    links: Vec<(PathBuf, XdpLink)>,
-    program: Option<OwnedFd>,
-}
-
-impl Pins {
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    fn failed(&self, why: impl Into<String>) -> Error {
-        Error::Pin { path: self.dir.clone(), why: why.into() }
-    }
-
-    fn io(&self, error: &io::Error) -> Error {
-        self.failed(match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => {
-                format!("{error}; it takes root, or CAP_BPF and the right to write there")
-            }
-            _ => error.to_string(),
-        })
-    }
-
-    /// Makes the directory, if it is not there, and makes this process the only one at work in it.
-    fn open(dir: &Path) -> Result<(Pins, Flock<File>)> {
-        let pins = Pins { dir: dir.to_owned() };
-        let base = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-        if !pin::is_bpffs(base).map_err(|error| pins.io(&error))? {
-            return Err(pins.failed(format!(
-                "no BPF file system is mounted at `{0}`: `mount -t bpf -o mode=0700 bpf {0}` (under `ip netns \
-                 exec` the one of /sys/fs/bpf is hidden: use `nsenter --net=/run/netns/NAME`)",
-                base.display()
-            )));
-        }
-        let within = dir.strip_prefix(base).unwrap_or(dir);
-        if within.to_string_lossy().contains('.') {
-            return Err(pins.failed("a BPF file system has no names with a `.`"));
-        }
-        let make = || -> io::Result<File> {
-            for path in [dir.to_owned(), dir.join(LINKS), dir.join(MAPS)] {
-                std::fs::create_dir_all(path)?;
-            }
-            File::open(dir)
-        };
-        let mut file = make().map_err(|error| pins.io(&error))?;
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(lock) => return Ok((pins, lock)),
-                Err((back, nix::Error::EAGAIN)) if Instant::now() < until => file = back,
-                Err((_, nix::Error::EAGAIN)) => {
-                    return Err(pins.failed("another process is taking it over: wait for that one"));
-                }
-                Err((_, error)) => return Err(pins.io(&error.into())),
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// The names in one of its directories; none if it is not there.
-    fn names(&self, of: &str) -> Result<Vec<PathBuf>> {
-        let dir = if of.is_empty() { self.dir.clone() } else { self.dir.join(of) };
-        match std::fs::read_dir(dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(self.io(&error)),
-            Ok(entries) => {
-                entries.map(|entry| Ok(entry.map_err(|error| self.io(&error))?.path())).collect()
-            }
-        }
-    }
-
-    /// Looks at everything there. What no gateway puts there is an error, and is not touched.
-    fn look(&self) -> Result<Pinned> {
-        for path in self.names("")? {
-            let known =
-                [PROGRAM, LINKS, MAPS, "program_new"].iter().any(|name| path.ends_with(name));
-            if !known {
-                return Err(self.failed(format!(
-                    "there is `{}`, which is not a gateway's: give a directory of its own",
-                    path.display()
-                )));
-            }
-        }
-        let mut links = Vec::new();
-        for path in self.names(LINKS)? {
-            let foreign = || {
-                self.failed(format!(
-                    "`{}` is no XDP link: it is not a gateway's, or damaged; remove it by hand",
-                    path.display()
-                ))
-            };
-            let fd = pin::get(&path).map_err(|_| foreign())?;
-            let link = ids::xdp_link(fd).ok().flatten().ok_or_else(foreign)?;
-            links.push((path, link));
-        }
-        let path = self.dir.join(PROGRAM);
-        let program = match pin::get(&path) {
-            Ok(fd) => Some(fd),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => {
-                return Err(self.failed(format!("`{}` cannot be opened ({error})", path.display())));
-            }
-        };
-        Ok(Pinned { links, program })
-    }
-
-    pub(crate) fn link_path(&self, ifindex: u32) -> PathBuf {
-        self.dir.join(LINKS).join(ifindex.to_string())
-    }
-
-    /// Gives a link of this gateway its name.
-    pub(crate) fn keep_link(&self, link: &OwnedFd, ifindex: u32) -> Result<()> {
-        pin::pin(link.as_fd(), &self.link_path(ifindex)).map_err(|error| self.io(&error))
-    }
-
-    /// Takes a link's name away.
-    pub(crate) fn drop_link(&self, ifindex: u32) {
-        // If it stays, it names a link that is on no interface, and the next one here removes it.
-        let _ = std::fs::remove_file(self.link_path(ifindex));
-    }
-
-    /// Gives program and maps their names, whatever had them.
-    fn name(&self, gateway: &Gateway) -> Result<()> {
-        let failed = |error: io::Error| self.io(&error);
-        let program = ids::program_info(gateway.program_fd()).map_err(failed)?;
-        let mut names = Vec::new();
-        for (name, map) in maps_of(&program)? {
-            let name = match name.rsplit('.').next() {
-                Some("rodata") => "load",
-                Some(last) => last,
-                None => continue,
-            };
-            names.push(name.to_owned());
-            pin::pin(map.as_fd(), &self.dir.join(MAPS).join(name)).map_err(failed)?;
-        }
-        for path in self.names(MAPS)? {
-            if !names.iter().any(|name| path.ends_with(name)) {
-                std::fs::remove_file(path).map_err(failed)?;
-            }
-        }
-        pin::pin(gateway.program_fd(), &self.dir.join(PROGRAM)).map_err(failed)
-    }
-
-    /// Removes every name a gateway puts there, and the directory.
-    fn clear(&self) -> Result<()> {
-        let failed = |error: io::Error| self.io(&error);
-        for of in [LINKS, MAPS] {
-            for path in self.names(of)? {
-                std::fs::remove_file(path).map_err(failed)?;
-            }
-        }
-        for name in [PROGRAM, "program_new"] {
-            match std::fs::remove_file(self.dir.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-                _ => {}
-            }
-        }
-        for dir in [self.dir.join(LINKS), self.dir.join(MAPS), self.dir.clone()] {
-            match std::fs::remove_dir(dir) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Gateway {
@@ -258,8 +75,8 @@ impl Gateway {
                 }
             }
             let mut gateway = Gateway::load_with(config, object.clone(), options)?;
-            pins.name(&gateway)?;
-            gateway.control().write_pin(&pins.dir);
+            pins.name(gateway.program_fd())?;
+            gateway.control().write_pin(pins.dir());
             gateway.pins = Some(pins);
             return Ok((gateway, None));
         };
@@ -269,7 +86,7 @@ impl Gateway {
 
     /// Directory that the gateway is pinned in; none if it is not pinned.
     pub fn pinned_at(&self) -> Option<&Path> {
-        self.pins.as_ref().map(|pins| pins.dir.as_path())
+        self.pins.as_ref().map(Pins::dir)
     }
 
     /// Whether another process has taken it over: then this one should end, and leave everything where
@@ -295,7 +112,7 @@ fn take_over(
     }
     let what = format!(
         "the gateway pinned at `{0}` (`equic gateway detach --pin {0}` takes it off)",
-        pins.dir.display()
+        pins.dir().display()
     );
     let maps = Maps::of_program(&what, &old)?;
     let plan = fitting(config, &maps, pins)?;
@@ -327,8 +144,8 @@ fn take_over(
         held.push(Link { attached, fd: link.fd });
     }
     let gateway = gateway.holding(held, pins.clone());
-    pins.name(&gateway)?;
-    control.write_pin(&pins.dir);
+    pins.name(gateway.program_fd())?;
+    control.write_pin(pins.dir());
     let servers = control.places().and_then(|places| places.taken()).map_err(failed)?.len() as u32;
     // Last: from here on the other one knows that it may go.
     control.own();
@@ -360,8 +177,8 @@ fn here(links: Vec<(PathBuf, XdpLink)>, pins: &Pins) -> Result<Vec<(PathBuf, Xdp
 
 /// Settings to load the program with so that it goes on with these maps; or everything that keeps
 /// it from that.
-fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<Plan> {
-    let mut plan = Plan::of(config, maps.load.seed);
+fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<LoadPlan> {
+    let mut plan = LoadPlan::of(config, maps.load.seed);
     let mut wrong = Vec::new();
     let name = from_c_name(&maps.control.read().name);
     if name != config.gateway.name {
@@ -404,7 +221,7 @@ fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<Plan> {
     if wrong.is_empty() {
         return Ok(plan);
     }
-    Err(Error::PinMismatch { path: pins.dir.clone(), why: wrong.join("; ") })
+    Err(Error::PinMismatch { path: pins.dir().to_owned(), why: wrong.join("; ") })
 }
 
 /// Takes a pinned gateway, of whatever release, off its interfaces and removes its pins.
@@ -413,7 +230,7 @@ fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<Plan> {
 /// [`Error::Pin`] when nothing, or something else, is there.
 pub fn remove_pinned(dir: impl AsRef<Path>) -> Result<Vec<Interface>> {
     let dir = dir.as_ref();
-    let pins = Pins { dir: dir.to_owned() };
+    let pins = Pins::at(dir);
     if !dir.exists() {
         return Err(pins.failed("nothing is pinned there"));
     }
@@ -429,34 +246,4 @@ pub fn remove_pinned(dir: impl AsRef<Path>) -> Result<Vec<Interface>> {
     }
     pins.clear()?;
     Ok(interfaces)
-}
-
-/// Interface of a link, if that is in this network namespace.
-pub(crate) fn interface_of(link: &XdpLink) -> Interface {
-    // The number may belong to another interface in this network namespace.
-    let here = ids::attached_program(link.ifindex).ok().flatten();
-    let native = here.filter(|(program, _)| *program == link.program).map(|(_, native)| native);
-    let name = native.and_then(|_| sys::interface_name(link.ifindex));
-    Interface { ifindex: link.ifindex, name, native }
-}
-
-/// Forgets one link, or everything, of what is pinned at a place; for whoever took links off.
-pub(crate) fn forget(dir: &Path, ifindex: Option<u32>) -> Result<()> {
-    let pins = Pins { dir: dir.to_owned() };
-    match ifindex {
-        Some(ifindex) => {
-            pins.drop_link(ifindex);
-            Ok(())
-        }
-        None if !dir.exists() => Ok(()),
-        None => pins.clear(),
-    }
-}
-
-impl Control {
-    /// Directory that the gateway is pinned in; none if it is not pinned.
-    pub fn pin(&self) -> Option<PathBuf> {
-        let pin = from_c_name(&self.maps().control.read().pin);
-        (!pin.is_empty()).then(|| PathBuf::from(pin))
-    }
 }

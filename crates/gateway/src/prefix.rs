@@ -1,4 +1,5 @@
 //! Between prefixes as people write them and addresses as the kernel keeps them.
+#![forbid(unsafe_code)]
 
 use std::net::{IpAddr, Ipv6Addr};
 

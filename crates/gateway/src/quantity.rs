@@ -2,6 +2,7 @@
 //!
 //! `20/s burst 40`, `300/min`, `10MB/s burst 1MB`, `off`; `1s`, `250ms`, `10m`; `64KiB`. What
 //! [`Display`](std::fmt::Display) writes parses back to the same value.
+#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::str::FromStr;

@@ -2,7 +2,7 @@
 //! interface and every source denied, none of them arrives. Needs root.
 
 #[allow(dead_code, reason = "the tables of packets use the rest")]
-#[path = "packets/frame.rs"]
+#[path = "../../gateway-model/tests/packets/frame.rs"]
 mod frame;
 mod support;
 

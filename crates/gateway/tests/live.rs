@@ -445,6 +445,10 @@ fn lists_hold_and_expire() {
     });
 }
 
+/// Offset of the flags in a frame with an IPv4 header behind Ethernet's.
+const IPV4_FLAGS: usize = 20;
+const MORE_FRAGMENTS: u8 = 0x20;
+
 #[test]
 fn snapshots_know_what_the_gateway_knows() {
     in_namespace(|| {
@@ -453,6 +457,7 @@ fn snapshots_know_what_the_gateway_knows() {
         // Loading the copy may take a while on a busy machine.
         config.services[0].handshake_timeout = Duration::from_secs(600);
         config.services[0].new_per_v4_24 = "1/h burst 1".parse().unwrap();
+        config.services[0].new_per_source = "1/h burst 1".parse().unwrap();
         let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
         gateway.control().deny("203.0.113.0/24".parse().unwrap(), None).unwrap();
         let mut initial = Initial::from("192.0.2.50:77");
@@ -472,6 +477,13 @@ fn snapshots_know_what_the_gateway_knows() {
         let verdict = |reason, n, source: &str| Some((reason, n, source.to_owned()));
         assert_eq!(judge(&Initial::from(A).next()), verdict(Reason::Quota, 3, "192.0.2.1"));
         assert_eq!(judge(&under_way), verdict(Reason::Underway, 0, "192.0.2.50"));
+        let again = Initial::from("192.0.2.50:78").next();
+        assert_eq!(judge(&again), verdict(Reason::RateNewSource, 0, "192.0.2.50"));
+        // A first fragment: of such a packet the copy does not read the headers itself, and takes everything over.
+        let (mut fragment, all) = (again, gateway.control().snapshot(ObjectSource::Embedded));
+        fragment[IPV4_FLAGS] |= MORE_FRAGMENTS;
+        let judged = all.unwrap().judge(&fragment).unwrap();
+        assert_eq!(judged.verdict.map(|v| v.reason), Some(Reason::RateNewSource));
         assert_eq!(
             judge(&Initial::from("192.0.2.60:1").next()),
             verdict(Reason::RateNewPrefix, 0, "192.0.2.60")
@@ -493,6 +505,32 @@ fn snapshots_know_what_the_gateway_knows() {
             copy.test_run(&[0; 60], Some(u32::MAX >> 1)),
             Err(Error::NoSuchInterface { .. })
         ));
+    });
+}
+
+/// The program charges at the time of the kernel's tick where that has room. It must not add up to more than the rate.
+#[test]
+fn a_rate_holds_by_the_real_clock() {
+    const PACKETS: u32 = 200_000;
+    const BURST: u64 = 20;
+    const EACH_MS: u64 = 10;
+    // With CONFIG_HZ=100, the least that kernels are built with.
+    const TICK_MS: u64 = 10;
+    in_namespace(|| {
+        let mut config = config("clock");
+        config.services[0].packets_per_source = "10000/s burst 20".parse().unwrap();
+        let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
+        let begun = std::time::Instant::now();
+        gateway.test_run_repeat(&Initial::from(A).next(), None, PACKETS).unwrap();
+        let elapsed = begun.elapsed().as_millis() as u64 + 1;
+        let counters = gateway.control().counters().unwrap();
+        let refused = counters.iter().find(|row| row.reason == Reason::RatePackets);
+        let passed = u64::from(PACKETS) - refused.map_or(0, |row| row.packets);
+        let most = BURST + (elapsed + TICK_MS) * EACH_MS;
+        assert!(
+            (BURST..=most).contains(&passed),
+            "{passed} packets in {elapsed} ms, at most {most}"
+        );
     });
 }
 

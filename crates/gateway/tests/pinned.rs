@@ -13,8 +13,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use equic_gateway::{
-    Action, Config, Control, Error, Found, Gateway, JoinEvent, ListAction, LoadOptions, Mode,
-    ObjectSource, Reason, TakenOver, abi, remove_pinned,
+    Action, Config, Control, Error, Gateway, JoinEvent, ListAction, LoadOptions, Mode,
+    ObjectSource, Reason, RunningGateway, TakenOver, abi, remove_pinned,
 };
 use support::{Child, Initial, await_that, config, in_namespace, ip};
 
@@ -411,7 +411,7 @@ fn a_gateway_of_another_release_hides_no_other() {
         patch_control(&fs.dir(), 4, &99u32.to_ne_bytes());
         let gateway = Gateway::load(&new, ObjectSource::Embedded).unwrap();
         gateway.attach("veth1", Mode::Generic).unwrap();
-        let is_new = |found: &Found| found.program_id == gateway.program_id();
+        let is_new = |found: &RunningGateway| found.program_id == gateway.program_id();
         let found = Control::find().unwrap();
         assert!(found.iter().any(is_new) && found.iter().all(|one| one.program_id != program));
         let survey = Control::survey().unwrap();

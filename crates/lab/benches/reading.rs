@@ -46,8 +46,9 @@ const READINGS: [Reading; 7] = [
     ("who is listed", |control| {
         control.listed(IpNet::from(address(7))).map(|entry| _ = black_box(entry))
     }),
-    ("a copy to ask (explain)", |control| {
-        control.snapshot(ObjectSource::Embedded).map(|copy| drop(black_box(copy)))
+    ("a copy, asked about a packet (explain)", |control| {
+        let copy = control.snapshot(ObjectSource::Embedded)?;
+        copy.judge(&opening(7)).map(|judgement| drop(black_box(judgement)))
     }),
 ];
 
@@ -57,7 +58,7 @@ fn address(number: u32) -> IpAddr {
 }
 
 /// A long header of a version to come (RFC 9000 s.15): opens an attempt, so it fills both tables.
-fn opening(number: u32) -> Result<Vec<u8>> {
+fn opening(number: u32) -> Vec<u8> {
     let mut payload = vec![0; 1200];
     payload[..6].copy_from_slice(&[0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8]);
     payload[6..10].copy_from_slice(&number.to_be_bytes());
@@ -65,7 +66,7 @@ fn opening(number: u32) -> Result<Vec<u8>> {
     payload[15..19].copy_from_slice(&number.to_be_bytes());
     let source = SocketAddr::new(address(number), 50_000);
     let target = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 443));
-    Ok(udp_frame([2; 6], [4; 6], source, target, &payload).ok_or("no frame")?)
+    udp_frame([2; 6], [4; 6], source, target, &payload).expect("one family, 1200 bytes")
 }
 
 fn main() -> Result<()> {
@@ -78,7 +79,7 @@ fn main() -> Result<()> {
     let held: Vec<Guard> =
         (0..CONNECTIONS).map(|n| service.opened(SocketAddr::new(address(n), 50_000))).collect();
     for number in 0..SOURCES {
-        gateway.test_run(&opening(number)?, None)?;
+        gateway.test_run(&opening(number), None)?;
     }
     println!("{}", measured(control, "Reading a gateway, lists empty")?);
     let text: String = (0..LISTED).map(|n| format!("{}\n", Ipv4Addr::from_bits(n << 4))).collect();

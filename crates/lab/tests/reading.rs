@@ -1,18 +1,25 @@
-//! Looking at a gateway takes as many system calls with long lists as with short ones. Alone in its
-//! program, because it counts the calls of the whole process. Needs root.
+//! Looking at a gateway takes as many system calls with long lists as with short ones, and asking a copy of it about a
+//! packet as many with full tables as with empty ones. Alone in its program, because it counts the calls of the
+//! whole process. Needs root.
 
 #[path = "common/mod.rs"]
 mod common;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use equic_gateway::{
     Config, Control, Gateway, IpNet, ListAction, LoadOptions, ObjectSource, Origin, SortBy,
 };
+use equic_lab::flood::frame::udp_frame;
 use equic_lab::measure::SyscallCounter;
 use nix::unistd::Uid;
 
 const LONG: u32 = 40_000;
+/// Sources that send something.
+const SENDERS: u32 = 20_000;
+/// Offset of the flags in a frame with an IPv4 header behind Ethernet's.
+const IPV4_FLAGS: usize = 20;
+const MORE_FRAGMENTS: u8 = 0x20;
 
 type Reading = (&'static str, fn(&Control));
 
@@ -32,18 +39,29 @@ fn address(number: u32) -> IpNet {
     IpNet::from(std::net::IpAddr::from(Ipv4Addr::from_bits(0x0a00_0000 + number)))
 }
 
+/// Calls of bpf(2) that something makes.
+fn calls_of(counter: &SyscallCounter, read: impl FnOnce()) -> u64 {
+    let count = || counter.read().unwrap().get("bpf").map_or(0, |calls| calls.calls);
+    // Reading the counter calls bpf, too: as often before and after.
+    let (first, second) = (count(), count());
+    read();
+    count() - second - (second - first)
+}
+
 /// Calls of bpf(2) that each reading makes.
 fn calls(control: &Control, counter: &SyscallCounter) -> Vec<u64> {
-    let count = || counter.read().unwrap().get("bpf").map_or(0, |calls| calls.calls);
-    READINGS
-        .iter()
-        .map(|(_, read)| {
-            // Reading the counter calls bpf, too: as often before and after.
-            let (first, second) = (count(), count());
-            read(control);
-            count() - second - (second - first)
-        })
-        .collect()
+    READINGS.iter().map(|(_, read)| calls_of(counter, || read(control))).collect()
+}
+
+/// A datagram that opens a connection in a version that nobody knows (RFC 9000 s.15), from a sender of this number: it
+/// has entries in all tables.
+fn opening(number: u32) -> Vec<u8> {
+    let mut payload = vec![0; 1200];
+    payload[..6].copy_from_slice(&[0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8]);
+    payload[14] = 8;
+    let source = SocketAddr::from((Ipv4Addr::from_bits(0xc612_0000 + number), 50_000));
+    let target = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 443));
+    udp_frame([2; 6], [4; 6], source, target, &payload).expect("one family, 1200 bytes")
 }
 
 #[test]
@@ -82,4 +100,26 @@ fn long_lists_take_no_more_system_calls_to_look_at() {
         second["bpf"].calls - first["bpf"].calls
     };
     assert!(counter.read().unwrap()["bpf"].calls - before > 3 * own + 20);
+    a_copy_asks_for_what_a_packet_is_about(&gateway, &counter);
+}
+
+fn a_copy_asks_for_what_a_packet_is_about(gateway: &Gateway, counter: &SyscallCounter) {
+    let ask = |frame: &[u8]| {
+        calls_of(counter, || {
+            let copy = gateway.control().snapshot(ObjectSource::Embedded).unwrap();
+            assert!(copy.judge(frame).unwrap().verdict.is_some());
+        })
+    };
+    let empty = ask(&opening(SENDERS));
+    for number in 0..SENDERS {
+        gateway.test_run(&opening(number), None).unwrap();
+    }
+    // The entries of a sender that is known are stored in the copy: its source, its attempt, and its two prefixes at most.
+    let full = ask(&opening(0));
+    assert!(full <= empty + 4, "{full} calls with full tables, {empty} with empty ones");
+    // It would have been seen: for what is no whole packet, the tables are copied, at most 4096 entries a call.
+    let mut fragment = opening(0);
+    fragment[IPV4_FLAGS] |= MORE_FRAGMENTS;
+    let copied = ask(&fragment);
+    assert!(copied > full + u64::from(SENDERS / 4096), "{copied} calls to copy, {full} without");
 }

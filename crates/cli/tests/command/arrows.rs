@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-transport", &["equic-wire", "equic-net", "equic-report"]),
     ("equic-token", &["equic-wire"]),
     ("equic-gateway", &["equic-wire", "equic-token"]),
+    ("equic-gateway-model", &["equic-gateway", "equic-token", "equic-wire"]),
     ("libequic", &["equic-gateway", "equic-token"]),
     ("equic-quic", &["equic-wire", "equic-transport", "equic-token"]),
     ("equic-endpoint", &["equic-wire", "equic-transport", "equic-quic"]),

@@ -9,6 +9,7 @@
 //! * `store.rs`: bans as a file.
 //!
 //! Times are nanoseconds of one clock that never goes back.
+#![forbid(unsafe_code)]
 
 mod evidence;
 mod store;

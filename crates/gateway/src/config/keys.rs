@@ -10,10 +10,25 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{Config, ConfigError, GatewayConfig, Retry, ServiceConfig, check};
-use crate::control::Change;
-use crate::error::similar;
-use crate::ledger::no_such_service;
+use crate::error::{Error, similar};
 use crate::quantity::{Rate, format_duration, parse_duration, parse_size};
+
+/// A change of a setting that was made.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Change {
+    /// The service; none: the gateway.
+    pub service: Option<String>,
+    /// Name of the setting.
+    pub key: &'static str,
+    /// Value before the change.
+    pub old: String,
+    /// Value after the change.
+    pub new: String,
+    /// Value before the change, in numbers.
+    pub old_value: SettingValue,
+    /// Value after the change, in numbers.
+    pub new_value: SettingValue,
+}
 
 /// A setting that can change while the gateway runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -430,7 +445,7 @@ impl Config {
         if let Some(wanted) = setting.service.as_ref().filter(|_| !self.services.iter().any(meant))
         {
             let names = self.services.iter().map(|service| service.name.clone()).collect();
-            return Err(no_such_service(wanted, names));
+            return Err(Error::no_such_service(wanted, names));
         }
         let mut changes = Vec::new();
         for service in self.services.iter_mut().filter(|service| meant(service)) {

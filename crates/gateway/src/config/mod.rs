@@ -9,6 +9,7 @@
 //! * `keys.rs`: the settings that can change while the gateway runs (`set KEY=VALUE`), over the
 //!   same parsers;
 //! * errors (`problem.rs`) name the line, the key and what would be right, all of them at once.
+#![forbid(unsafe_code)]
 
 mod ban;
 mod check;
@@ -35,7 +36,7 @@ pub use ban::BanConfig;
 pub(crate) use convert::{
     Listener, address_bytes, buckets_for, c_name, from_c_name, nanos, service_from_abi,
 };
-pub use keys::{Key, Setting, SettingValue};
+pub use keys::{Change, Key, Setting, SettingValue};
 pub use listfile::{parse_list, read_list};
 pub use origin::ListFile;
 pub use overrides::OverrideConfig;

@@ -1,6 +1,6 @@
 //! Which gateway was chosen among those that run, and which one takes its place later.
 
-use super::discover::{Found, Interface};
+use super::discover::{Interface, RunningGateway};
 
 /// Choice of a gateway among those that run: the one that follows it is chosen alike.
 ///
@@ -10,27 +10,27 @@ use super::discover::{Found, Interface};
 /// was attached in others only. One that is not attached yet tells neither, and has nothing to
 /// count connections for: it is looked at again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Chosen {
+pub(crate) struct GatewayChoice {
     /// An interface, a name or a program's id; none: the only one there was.
     selector: Option<String>,
     pub(crate) name: String,
     interfaces: Vec<Interface>,
 }
 
-impl Chosen {
-    pub(super) fn new(selector: Option<&str>, found: &Found) -> Chosen {
+impl GatewayChoice {
+    pub(super) fn new(selector: Option<&str>, found: &RunningGateway) -> GatewayChoice {
         let (name, interfaces) = (found.name.clone(), found.interfaces.clone());
-        Chosen { selector: selector.map(str::to_owned), name, interfaces }
+        GatewayChoice { selector: selector.map(str::to_owned), name, interfaces }
     }
 
     /// Whether a gateway takes the place of the one that was chosen.
-    pub(crate) fn is_followed_by(&self, found: &Found) -> bool {
+    pub(crate) fn is_followed_by(&self, found: &RunningGateway) -> bool {
         self.resembles(found) && self.is_near(&found.interfaces)
     }
 
     /// Whether a gateway is what was asked for, wherever it is. Where an id was given, or nothing,
     /// that is one of the same name on one of its interfaces: nobody asked for any other.
-    pub(crate) fn resembles(&self, found: &Found) -> bool {
+    pub(crate) fn resembles(&self, found: &RunningGateway) -> bool {
         if let Some(selector) = &self.selector
             && (found.name == *selector || found.is_on(selector))
         {
@@ -71,14 +71,20 @@ impl Chosen {
 mod tests {
     use super::*;
 
-    fn found(program_id: u32, name: &str, interfaces: &[(u32, Option<&str>)]) -> Found {
+    fn found(program_id: u32, name: &str, interfaces: &[(u32, Option<&str>)]) -> RunningGateway {
         let interface = |(ifindex, name): &(u32, Option<&str>)| Interface {
             ifindex: *ifindex,
             name: name.map(str::to_owned),
             native: None,
         };
         let interfaces = interfaces.iter().map(interface).collect();
-        Found { program_id, name: name.to_owned(), owner_pid: 1, owner_alive: true, interfaces }
+        RunningGateway {
+            program_id,
+            name: name.to_owned(),
+            owner_pid: 1,
+            owner_alive: true,
+            interfaces,
+        }
     }
 
     #[test]
@@ -93,7 +99,7 @@ mod tests {
         let other = found(8, "dns", &[(3, Some("eth1"))]);
         let all = [&again, &renamed, &moved, &made_anew, &elsewhere, &not_yet, &other];
         let followed = |selector| {
-            let chosen = Chosen::new(selector, &first);
+            let chosen = GatewayChoice::new(selector, &first);
             all.map(|found| u8::from(chosen.is_followed_by(found)))
         };
         assert_eq!(followed(None), [1, 0, 0, 1, 0, 0, 0], "the only one there was");
@@ -109,7 +115,7 @@ mod tests {
         let moved = found(8, "web", &[(4, None)]);
         let not_yet = found(8, "web", &[]);
         let followed = |selector| {
-            let chosen = Chosen::new(selector, &first);
+            let chosen = GatewayChoice::new(selector, &first);
             [&again, &moved, &not_yet].map(|found| u8::from(chosen.is_followed_by(found)))
         };
         assert_eq!(followed(Some("7")), [1, 0, 0], "by its id");
@@ -120,7 +126,8 @@ mod tests {
     fn a_gateway_that_cannot_be_read_is_in_the_way_on_the_same_interface() {
         let first = found(7, "web", &[(2, Some("eth0"))]);
         let in_the_way = |selector, interfaces: &[(u32, Option<&str>)]| {
-            Chosen::new(selector, &first).is_displaced_by(&found(8, "", interfaces).interfaces)
+            GatewayChoice::new(selector, &first)
+                .is_displaced_by(&found(8, "", interfaces).interfaces)
         };
         assert!(in_the_way(None, &[(2, Some("eth0"))]));
         assert!(in_the_way(Some("eth1"), &[(3, Some("eth1"))]));

@@ -199,7 +199,7 @@ impl Control {
     /// True once a change under way has not moved on for long.
     fn stands_still(&self, at: (u64, u64)) -> bool {
         let now = sys::monotonic_ns();
-        let mut state = crate::gateway::lock(&self.state);
+        let mut state = crate::sync::lock(&self.state);
         let since = match state.list_change {
             Some((seen, since)) if seen == at => since,
             _ => now,

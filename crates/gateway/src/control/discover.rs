@@ -5,20 +5,21 @@ use std::sync::Mutex;
 
 use serde::Serialize;
 
-use super::chosen::Chosen;
+use super::chosen::GatewayChoice;
 use super::{Control, reading};
 use crate::abi;
 use crate::config::from_c_name;
 use crate::error::{Error, Result};
-use crate::gateway::{Link, lock};
+use crate::links::Link;
 use crate::maps::Maps;
-use crate::pinned::{forget, interface_of};
+use crate::pins::forget;
+use crate::sync::lock;
 use crate::sys;
 use crate::sys::ids;
 
 /// A gateway that runs on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Found {
+pub struct RunningGateway {
     /// The kernel's id of the program.
     pub program_id: u32,
     /// The gateway's name.
@@ -60,7 +61,7 @@ impl OtherRelease {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Survey {
     /// Those of this release.
-    pub gateways: Vec<Found>,
+    pub gateways: Vec<RunningGateway>,
     /// Those of other releases.
     pub others: Vec<OtherRelease>,
 }
@@ -76,7 +77,7 @@ pub struct Interface {
     pub native: Option<bool>,
 }
 
-impl Found {
+impl RunningGateway {
     /// One line for a person who has to choose.
     pub fn describe(&self) -> String {
         let place = place(&self.interfaces);
@@ -112,8 +113,8 @@ impl Control {
     /// # Errors
     /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`; [`Error::AbiVersion`] when the only gateways
     /// there are belong to another release.
-    pub fn find() -> Result<Vec<Found>> {
-        let Running { gateways, mut strangers } = Running::look()?.or_failure()?;
+    pub fn find() -> Result<Vec<RunningGateway>> {
+        let RunningGateways { gateways, mut strangers } = RunningGateways::look()?.or_failure()?;
         match strangers.pop() {
             Some(stranger) if gateways.is_empty() => Err(stranger.why),
             _ => Ok(gateways.into_iter().map(|(found, _)| found).collect()),
@@ -125,7 +126,7 @@ impl Control {
     /// # Errors
     /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn survey() -> Result<Survey> {
-        let Running { gateways, strangers } = Running::look()?.or_failure()?;
+        let RunningGateways { gateways, strangers } = RunningGateways::look()?.or_failure()?;
         let other = |stranger: Stranger| match stranger.why {
             Error::AbiVersion { found: version, .. } => {
                 let Stranger { program: program_id, interfaces, .. } = stranger;
@@ -145,7 +146,8 @@ impl Control {
     /// [`Error::NoGateway`], [`Error::NoSuchGateway`], [`Error::ManyGateways`], and those of
     /// [`Control::find`].
     pub fn open(selector: Option<&str>) -> Result<Control> {
-        let Running { gateways: all, mut strangers } = Running::look()?.or_failure()?;
+        let RunningGateways { gateways: all, mut strangers } =
+            RunningGateways::look()?.or_failure()?;
         let meant = selector.map_or(all.is_empty().then_some(0), |selector| {
             strangers.iter().position(|stranger| stranger.is_meant(selector))
         });
@@ -155,10 +157,11 @@ impl Control {
         if all.is_empty() {
             return Err(Error::NoGateway);
         }
-        let names =
-            |all: &[(Found, Control)]| all.iter().map(|(found, _)| found.describe()).collect();
+        let names = |all: &[(RunningGateway, Control)]| {
+            all.iter().map(|(found, _)| found.describe()).collect()
+        };
         let running: Vec<String> = names(&all);
-        let mut matching: Vec<(Found, Control)> = match selector {
+        let mut matching: Vec<(RunningGateway, Control)> = match selector {
             Some(selector) => {
                 all.into_iter().filter(|(found, _)| found.matches(selector)).collect()
             }
@@ -167,7 +170,7 @@ impl Control {
         match (matching.len(), selector) {
             (1, _) => {
                 let (found, control) = matching.remove(0);
-                let chosen = Some(Chosen::new(selector, &found).into());
+                let chosen = Some(GatewayChoice::new(selector, &found).into());
                 Ok(Control { chosen, ..control })
             }
             (0, Some(selector)) => {
@@ -226,9 +229,9 @@ impl Control {
         }
     }
 
-    fn found(&self) -> Result<Found> {
+    fn found(&self) -> Result<RunningGateway> {
         let control = self.maps.control.read();
-        Ok(Found {
+        Ok(RunningGateway {
             program_id: self.program,
             name: from_c_name(&control.name),
             owner_pid: control.owner_pid,
@@ -244,9 +247,18 @@ fn own_links(links: &Mutex<Vec<Link>>) -> std::io::Result<Vec<ids::XdpLink>> {
     looked.filter_map(std::io::Result::transpose).collect()
 }
 
+/// Interface of a link, if that is in this network namespace.
+pub(crate) fn interface_of(link: &ids::XdpLink) -> Interface {
+    // The number may belong to another interface in this network namespace.
+    let here = ids::attached_program(link.ifindex).ok().flatten();
+    let native = here.filter(|(program, _)| *program == link.program).map(|(_, native)| native);
+    let name = native.and_then(|_| sys::interface_name(link.ifindex));
+    Interface { ifindex: link.ifindex, name, native }
+}
+
 /// Everything on this machine that is called like a gateway, by program id.
-pub(crate) struct Running {
-    pub(crate) gateways: Vec<(Found, Control)>,
+pub(crate) struct RunningGateways {
+    pub(crate) gateways: Vec<(RunningGateway, Control)>,
     pub(crate) strangers: Vec<Stranger>,
 }
 
@@ -258,8 +270,8 @@ pub(crate) struct Stranger {
     pub(crate) why: Error,
 }
 
-impl Running {
-    pub(crate) fn look() -> Result<Running> {
+impl RunningGateways {
+    pub(crate) fn look() -> Result<RunningGateways> {
         let programs = ids::programs_named(crate::PROGRAM_NAME)
             .map_err(|error| Error::system("looking for running gateways", error))?;
         let (mut gateways, mut strangers) = (Vec::new(), Vec::new());
@@ -271,11 +283,11 @@ impl Running {
                 Err(why) => strangers.push(Stranger::of(program.id, why)),
             }
         }
-        Ok(Running { gateways, strangers })
+        Ok(RunningGateways { gateways, strangers })
     }
 
     /// For whoever has to know every gateway of this release: an error where one could not be looked at.
-    fn or_failure(mut self) -> Result<Running> {
+    fn or_failure(mut self) -> Result<RunningGateways> {
         let other_release = |stranger: &Stranger| matches!(stranger.why, Error::AbiVersion { .. });
         match self.strangers.iter().position(|stranger| !other_release(stranger)) {
             Some(index) => Err(self.strangers.swap_remove(index).why),
@@ -313,7 +325,7 @@ impl Stranger {
 }
 
 /// The gateway of a program; none if it only explains packets.
-fn open_program(program: &ids::Program) -> Result<Option<(Found, Control)>> {
+fn open_program(program: &ids::Program) -> Result<Option<(RunningGateway, Control)>> {
     let maps = Maps::of_program(&format!("the running gateway (program {})", program.id), program)?;
     if maps.load.explain != 0 || maps.load.test_clock != 0 {
         return Ok(None);

@@ -12,7 +12,6 @@ use serde::Serialize;
 use super::Control;
 use crate::abi;
 use crate::error::{Error, Result};
-use crate::judge::hex;
 use crate::prefix::ip_of;
 use crate::reason::Reason;
 use crate::sys;
@@ -146,6 +145,6 @@ pub(super) fn typed(event: &abi::equic_event, names: &[String]) -> Option<Event>
         length: event.length,
         first_byte: event.first_byte,
         version: (event.version != 0).then_some(event.version),
-        dcid: hex(&event.dcid),
+        dcid: event.dcid.hex(),
     })
 }

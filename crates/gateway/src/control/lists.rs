@@ -11,8 +11,8 @@ use super::{Control, reading};
 use crate::abi;
 use crate::config::nanos;
 use crate::error::{Error, Result};
-use crate::gateway::lock;
 use crate::prefix::{AclKey, net_of_v4, net_of_v6};
+use crate::sync::lock;
 use crate::sys;
 use crate::sys::region::atomic;
 

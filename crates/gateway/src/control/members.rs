@@ -1,4 +1,4 @@
-//! Joining a gateway with a ledger, reading everybody's ledgers, removing those of the dead.
+//! Places for ledgers in a gateway, reading everybody's ledgers, removing those of the dead.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,13 +10,13 @@ use super::{Control, reading};
 use crate::abi;
 use crate::config::from_c_name;
 use crate::error::{Error, Result};
-use crate::gateway::lock;
-use crate::keys::{RingAccess, TokenKeys};
+use crate::key_ring::{RingAccess, TokenKeys};
+use crate::ledger::binding::{BindingKind, GatewayBinding};
+use crate::ledger::header::write_header;
 use crate::ledger::membership::{Membership, Places, this_process};
-use crate::ledger::seat::{Seat, Tie};
 use crate::ledger::source::Keying;
 use crate::ledger::table::{Memory, Table};
-use crate::ledger::{Ledger, write_header};
+use crate::sync::lock;
 use crate::sys;
 use crate::sys::ids;
 use crate::sys::map::create_mappable_array;
@@ -49,7 +49,7 @@ pub struct JoinedServer {
 }
 
 /// One ledger of the gateway.
-pub(super) struct Member {
+pub(crate) struct Member {
     pub(super) slot: u32,
     pub(super) id: u32,
     pub(super) memory: Arc<Memory>,
@@ -63,34 +63,8 @@ pub(super) struct Member {
 }
 
 impl Control {
-    /// Makes a ledger for this process and takes a place in the gateway for it; `name` is what
-    /// `status` calls it. It stays valid when this handle is gone and when privileges are dropped:
-    /// opening and closing connections need none.
-    ///
-    /// When a gateway of another process has ended (and is not pinned), the ledger joins the next one by
-    /// itself, with everything that is open, and tells so ([`Ledger::notify`], and the log): one on the
-    /// interface or of the name given to [`Control::open`], or else of the same name on one of its
-    /// interfaces. Only a gateway that is attached counts, and in this network namespace, unless the
-    /// first one was attached in another. That takes `CAP_SYS_ADMIN`; a server that gives it up joins by a socket
-    /// ([`Ledger::connect`]).
-    ///
-    /// # Errors
-    /// [`Error::NoFreeLedger`]; [`Error::NotPermitted`] without `CAP_BPF`.
-    pub fn join(&self, name: &str) -> Result<Ledger> {
-        self.join_checking(name, TokenKeys::None)
-    }
-
-    /// As [`Control::join`], for a server that checks the tokens of the gateway's Retry packets: so the gateway
-    /// knows that clients who bring one are served.
-    ///
-    /// # Errors
-    /// As [`Control::join`].
-    pub fn join_checking(&self, name: &str, keys: TokenKeys) -> Result<Ledger> {
-        Ledger::joined(self.seat(name, keys)?, (name, keys), self, self.chosen.as_deref().cloned())
-    }
-
     /// A fresh ledger in its place.
-    pub(crate) fn seat(&self, name: &str, keys: TokenKeys) -> Result<Seat> {
+    pub(crate) fn binding(&self, name: &str, keys: TokenKeys) -> Result<GatewayBinding> {
         let member = || abi::equic_member { flags: keys.flags(), ..this_process(name) };
         let (membership, memory) = match self.join_with(name, member()) {
             // The dead may take the room.
@@ -103,14 +77,15 @@ impl Control {
         let table = Table::new(memory, Keying::new(&self.maps.load));
         let settings = (Arc::clone(&self.maps.services), Arc::clone(&self.maps.overrides));
         let control = Arc::clone(&self.maps.control);
-        let seat = Seat::first(table, settings, Some(control), Tie::Place(membership));
+        let binding =
+            GatewayBinding::first(table, settings, Some(control), BindingKind::Placed(membership));
         let ring = match keys {
             keys if keys.takes() => RingAccess::Shared(Arc::clone(&self.maps.ring)),
             // This process's own gateway.
             _ if self.own.strong_count() > 0 => RingAccess::Shared(Arc::clone(&self.maps.ring)),
             _ => RingAccess::None,
         };
-        Ok(Seat { program: Some(self.program), ring, ..seat })
+        Ok(GatewayBinding { program: Some(self.program), ring, ..binding })
     }
 
     /// A ledger without a heartbeat.
@@ -135,7 +110,7 @@ impl Control {
 
     /// Every ledger of the gateway. Those that cannot be opened (gone meanwhile, or another process's
     /// where this one may not look) are left out.
-    pub(super) fn members(&self) -> Result<Vec<Member>> {
+    pub(crate) fn members(&self) -> Result<Vec<Member>> {
         let failed = reading("the ledgers");
         let places = self.places().map_err(&failed)?;
         let taken = places.taken().map_err(&failed)?;

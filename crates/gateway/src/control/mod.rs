@@ -15,8 +15,7 @@
 //! * `report.rs`: what the process that looks after the gateway says about itself;
 //! * `overview.rs`: readings cheap enough to be made every second;
 //! * `events.rs`: sampled drops as they happen; `observer.rs`: looking over the reader's shoulder;
-//! * `capture.rs`: copies of dropped packets;
-//! * `snapshot.rs`: a copy to try packets on.
+//! * `capture.rs`: copies of dropped packets.
 
 mod adaptive;
 mod audit;
@@ -34,7 +33,6 @@ mod refusals;
 mod replace;
 mod report;
 mod settings;
-mod snapshot;
 mod sources;
 mod status;
 
@@ -46,22 +44,23 @@ use std::sync::{Arc, Mutex, Weak};
 
 use crate::config::{c_name, from_c_name};
 use crate::error::{Error, Result};
-use crate::gateway::Link;
 use crate::ledger::death::Watched;
-use crate::ledger::service_names;
 use crate::ledger::table::Memory;
+use crate::links::Link;
 use crate::maps::Maps;
+use crate::services::service_names;
 use crate::sys;
 use crate::sys::region::atomic;
 
+pub use crate::config::Change;
 pub use adaptive::Adaptive;
 pub use audit::AuditEntry;
 pub use capture::{Capture, CaptureFilter, CapturedPacket};
-pub(crate) use chosen::Chosen;
+pub(crate) use chosen::GatewayChoice;
 pub use count::{ListChanges, ListCounts, ListEvent, ListMark};
 pub use counters::{CounterRow, Tallies};
-pub(crate) use discover::Running;
-pub use discover::{Found, Interface, OtherRelease, Survey};
+pub use discover::{Interface, OtherRelease, RunningGateway, Survey};
+pub(crate) use discover::{RunningGateways, interface_of};
 pub use events::{Event, Events};
 pub use lists::{ListAction, ListEntry, Origin};
 pub use members::{JoinedServer, Swept};
@@ -70,7 +69,6 @@ pub use overview::{Overview, RunStats, SourceKey, SourceSample};
 pub use refusals::{Refusals, RefusedSource};
 pub use replace::Replaced;
 pub use report::{BanTotals, Condition, InterfaceReport, Level, Reload, Report};
-pub use settings::Change;
 pub use sources::{SortBy, SourceRow};
 pub use status::{LedgerStatus, Owner, ServiceStatus, Status, TableStatus};
 
@@ -85,7 +83,7 @@ pub struct Control {
     /// The program, where it is this process's: what the kernel says of it takes no privilege then.
     own: Weak<OwnedFd>,
     /// The choice by which another process's gateway was found; none for this process's own.
-    chosen: Option<Arc<Chosen>>,
+    chosen: Option<Arc<GatewayChoice>>,
 }
 
 /// State that a handle keeps between calls.
@@ -121,6 +119,16 @@ impl Control {
 
     pub(crate) fn maps(&self) -> &Maps {
         &self.maps
+    }
+
+    /// The maps, for somebody who keeps them longer than this handle.
+    pub(crate) fn shared_maps(&self) -> Arc<Maps> {
+        Arc::clone(&self.maps)
+    }
+
+    /// The choice by which another process's gateway was found.
+    pub(crate) fn chosen(&self) -> Option<&GatewayChoice> {
+        self.chosen.as_deref()
     }
 
     /// The kernel's id of the program.
@@ -171,6 +179,12 @@ impl Control {
         }
     }
 
+    /// Directory that the gateway is pinned in; none if it is not pinned.
+    pub fn pin(&self) -> Option<std::path::PathBuf> {
+        let pin = from_c_name(&self.maps.control.read().pin);
+        (!pin.is_empty()).then(|| std::path::PathBuf::from(pin))
+    }
+
     /// The services' names, by index.
     pub fn service_names(&self) -> Vec<String> {
         service_names(&self.maps.services.read())
@@ -193,6 +207,6 @@ impl Control {
 }
 
 /// For `map_err`: what could not be read.
-fn reading(what: &str) -> impl Fn(std::io::Error) -> Error + '_ {
+pub(crate) fn reading(what: &str) -> impl Fn(std::io::Error) -> Error + '_ {
     move |error| Error::system(format!("reading {what}"), error)
 }

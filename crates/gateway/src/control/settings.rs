@@ -1,20 +1,17 @@
 //! Settings that change while the gateway runs: each is a store into mapped memory.
 
-use std::sync::atomic::Ordering::{Relaxed, Release};
-
-use serde::Serialize;
-
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::{Control, ListAction, Origin};
 use crate::abi;
 use crate::config::{
-    Config, GatewayConfig, Key, Listener, ServiceConfig, Setting, SettingValue, from_c_name, nanos,
+    Change, Config, GatewayConfig, Key, Listener, ServiceConfig, Setting, from_c_name, nanos,
     service_from_abi,
 };
 use crate::error::{Error, Result};
-use crate::ledger::{no_such_service, service_names, services_of};
 use crate::quantity::Rate;
+use crate::services::{service_names, services_of};
 use crate::sys::region::{atomic, store_rate};
 
 /// Stores the rate of a prefix level, and the bit that says whether it is on: the program looks at a level that
@@ -30,23 +27,6 @@ macro_rules! store_level {
             levels.fetch_or(bit, Release);
         }
     }};
-}
-
-/// A change of a setting that was made.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Change {
-    /// The service; none: the gateway.
-    pub service: Option<String>,
-    /// Name of the setting.
-    pub key: &'static str,
-    /// Value before the change.
-    pub old: String,
-    /// Value after the change.
-    pub new: String,
-    /// Value before the change, in numbers.
-    pub old_value: SettingValue,
-    /// Value after the change, in numbers.
-    pub new_value: SettingValue,
 }
 
 impl Control {
@@ -73,7 +53,7 @@ impl Control {
         let services = self.maps.services.read();
         let names = service_names(&services);
         if let Some(wanted) = setting.service.as_ref().filter(|wanted| !names.contains(wanted)) {
-            return Err(no_such_service(wanted, names));
+            return Err(Error::no_such_service(wanted, names));
         }
         let mut changes = Vec::new();
         for (index, live) in services.iter().enumerate().take(names.len()) {

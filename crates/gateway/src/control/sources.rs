@@ -49,6 +49,21 @@ impl std::str::FromStr for SortBy {
 /// A source, its service's number and statistics if it has an entry, and its connections.
 type Row = (Source, Option<(u32, abi::equic_source_state)>, u32);
 
+/// What rows are sorted by, smallest first: of equal ones, the one with more packets comes first, then the smaller address.
+type Rank = (Reverse<u64>, Reverse<u64>, [u8; 16], Option<u32>, u32);
+
+fn rank((source, state, count): &Row, by: SortBy) -> Rank {
+    let (service, state) = state.unzip();
+    let state = state.unwrap_or_default();
+    let rank = match by {
+        SortBy::Packets => state.packets(),
+        SortBy::Bytes => state.bytes(),
+        SortBy::Drops => state.drops(),
+        SortBy::Connections => (*count).into(),
+    };
+    (Reverse(rank), Reverse(state.packets()), source.addr(), service, source.group)
+}
+
 /// One source, as one service sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SourceRow {
@@ -96,32 +111,31 @@ impl Control {
     /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn sources(&self, top: usize, by: SortBy) -> Result<Vec<SourceRow>> {
         let connections: HashMap<Source, u32> = self.connections()?;
-        let states = self.maps.sources.entries().map_err(reading("the sources"))?;
         let services = self.maps.services.read();
         let mut seen = HashSet::new();
-        let mut all: Vec<Row> = states
-            .into_iter()
-            .map(|(key, state)| {
-                let group = services.get(key.service as usize).map_or(0, |service| service.group);
-                let source = Source::of_bytes(key.addr, group);
-                let count = connections.get(&source).copied().unwrap_or(0);
+        let states = self.maps.sources.entries().map_err(reading("the sources"))?;
+        let row = |(key, state): (abi::equic_source, _)| {
+            let group = services.get(key.service as usize).map_or(0, |service| service.group);
+            let source = Source::of_bytes(key.addr, group);
+            // Most sources that have sent something hold no connection.
+            let count = connections.get(&source).copied();
+            if count.is_some() {
                 seen.insert(source);
-                (source, Some((key.service, state)), count)
-            })
-            .collect();
-        let silent = connections.into_iter().filter(|(source, _)| !seen.contains(source));
-        all.extend(silent.map(|(source, count)| (source, None, count)));
-        all.sort_by_key(|(source, state, count)| {
-            let state = state.map(|(_, state)| state).unwrap_or_default();
-            let rank = match by {
-                SortBy::Packets => state.packets(),
-                SortBy::Bytes => state.bytes(),
-                SortBy::Drops => state.drops(),
-                SortBy::Connections => (*count).into(),
-            };
-            (Reverse(rank), Reverse(state.packets()), source.addr())
-        });
-        all.truncate(top);
+            }
+            (source, Some((key.service, state)), count.unwrap_or(0))
+        };
+        let mut all: Vec<Row> = states.into_iter().map(row).collect();
+        let silent = connections.iter().filter(|(source, _)| !seen.contains(source));
+        all.extend(silent.map(|(source, count)| (*source, None, *count)));
+        let rank = |row: &Row| rank(row, by);
+        // Only the first ones are put in order: of a full table, that would take most of the time.
+        if top < all.len() {
+            if top > 0 {
+                all.select_nth_unstable_by_key(top - 1, rank);
+            }
+            all.truncate(top);
+        }
+        all.sort_by_key(rank);
         let now = sys::monotonic_ns();
         let overrides = self.maps.overrides.read();
         let ms_since = |then: u64| now.saturating_sub(then) / 1_000_000;
@@ -168,7 +182,7 @@ impl Control {
     }
 
     /// Connections of every source, over all ledgers that count.
-    pub(super) fn connections(&self) -> Result<HashMap<Source, u32>> {
+    pub(crate) fn connections(&self) -> Result<HashMap<Source, u32>> {
         let mut all: HashMap<Source, u32> = HashMap::new();
         for member in self.members()?.iter().filter(|member| member.counts) {
             let may = |group: u32| member.record.barred >> (group & 63) & 1 == 0;

@@ -9,7 +9,7 @@ use crate::config::{
     Config, Listen, ServiceConfig, from_c_name, overrides_from_abi, service_from_abi,
 };
 use crate::error::Result;
-use crate::ledger::open_connections;
+use crate::ledger::header::open_connections;
 use crate::quantity::{Rate, format_duration};
 use crate::sys;
 

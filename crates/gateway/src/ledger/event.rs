@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::gateway::lock;
 use crate::quantity::format_duration;
+use crate::sync::lock;
 
 /// An event of the gateway that a ledger counts for. Its `Display` is a line for a log.
 #[derive(Debug, Clone, PartialEq, Eq)]

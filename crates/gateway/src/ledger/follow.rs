@@ -11,13 +11,14 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::binding::{GatewayBinding, LedgerState};
 use super::event::{Absence, JoinEvent};
-use super::seat::{Core, Seat};
-use super::service_names;
-use crate::control::{Chosen, Control, Found, Running};
+use super::header::open_connections;
+use crate::control::{Control, GatewayChoice, RunningGateway, RunningGateways};
 use crate::error::{Error, Result};
-use crate::keys::TokenKeys;
+use crate::key_ring::TokenKeys;
 use crate::periodic::Periodic;
+use crate::services::service_names;
 use crate::sys::ids;
 
 /// Time between two looks at a gateway that is well.
@@ -28,11 +29,11 @@ const WEARY: Duration = Duration::from_secs(1);
 
 /// State of the search for the next gateway.
 struct Follower {
-    core: Arc<Core>,
+    core: Arc<LedgerState>,
     /// Name of the ledger in `status`.
     name: String,
     keys: TokenKeys,
-    chosen: Chosen,
+    chosen: GatewayChoice,
     /// Name of the gateway that is joined: another one may have followed the one that was chosen.
     gateway: String,
     /// The map with the gateway's control data.
@@ -43,10 +44,10 @@ struct Follower {
 
 /// Watches the gateway that `control` is a handle of, in a thread of its own.
 pub(crate) fn start(
-    core: &Arc<Core>,
+    core: &Arc<LedgerState>,
     (name, keys): (&str, TokenKeys),
     control: &Control,
-    chosen: Chosen,
+    chosen: GatewayChoice,
 ) -> Result<Periodic> {
     let map = map_of(control)?;
     let (core, name, gateway) = (Arc::clone(core), name.to_owned(), chosen.name.clone());
@@ -63,7 +64,7 @@ fn map_of(control: &Control) -> Result<u32> {
 impl Follower {
     /// Looks at the gateway, or for the next one; returns the time to wait before the next look.
     fn look(&mut self) -> Duration {
-        if self.core.seat().gateway_alive() {
+        if self.core.binding().gateway_alive() {
             self.rest();
             return CALM;
         }
@@ -101,7 +102,7 @@ impl Follower {
     }
 
     fn find(&self) -> Result<Next> {
-        let Running { gateways, strangers } = Running::look()?;
+        let RunningGateways { gateways, strangers } = RunningGateways::look()?;
         let (mut next, mut passed_over) = (Vec::new(), Vec::new());
         for (found, control) in gateways {
             // One that has just ended may be listed for a moment more.
@@ -129,8 +130,8 @@ impl Follower {
 
     /// Moves there, with everything that is open.
     fn join(&mut self, control: &Control) -> Result<()> {
-        let (map, seat) = (map_of(control)?, control.seat(&self.name, self.keys)?);
-        let event = take_seat(&self.core, seat, &mut self.absence);
+        let (map, binding) = (map_of(control)?, control.binding(&self.name, self.keys)?);
+        let event = bind(&self.core, binding, &mut self.absence);
         (self.map, self.gateway) = (map, control.name());
         self.core.listeners.tell(&event);
         Ok(())
@@ -149,7 +150,10 @@ enum Next {
 }
 
 /// The only one of these, or the only one on an interface of the one before.
-fn only(mut next: Vec<(Found, Control)>, chosen: &Chosen) -> Result<Option<Control>> {
+fn only(
+    mut next: Vec<(RunningGateway, Control)>,
+    chosen: &GatewayChoice,
+) -> Result<Option<Control>> {
     if next.len() > 1 && next.iter().any(|(found, _)| chosen.shares_with(&found.interfaces)) {
         next.retain(|(found, _)| chosen.shares_with(&found.interfaces));
     }
@@ -161,15 +165,15 @@ fn only(mut next: Vec<(Found, Control)>, chosen: &Chosen) -> Result<Option<Contr
 }
 
 /// Moves a ledger to its next gateway: what there is to tell.
-pub(crate) fn take_seat(core: &Core, next: Seat, absence: &mut Absence) -> JoinEvent {
-    let before = service_names(&core.seat().services.read());
-    let carried = core.take_seat(next);
-    let seat = core.seat();
-    let there = service_names(&seat.services.read());
+pub(crate) fn bind(core: &LedgerState, next: GatewayBinding, absence: &mut Absence) -> JoinEvent {
+    let before = service_names(&core.binding().services.read());
+    let carried = core.bind(next);
+    let binding = core.binding();
+    let there = service_names(&binding.services.read());
     JoinEvent::Joined {
-        gateway: seat.gateway_name(),
+        gateway: binding.gateway_name(),
         unheard: absence.ends(),
-        connections: super::open_connections(&seat.header()),
+        connections: open_connections(&binding.header()),
         carried,
         missing: before.into_iter().filter(|name| !there.contains(name)).collect(),
     }

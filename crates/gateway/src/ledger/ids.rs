@@ -8,8 +8,8 @@ use equic_wire::ConnectionId;
 
 use super::Ledger;
 use crate::error::{Error, Result};
-use crate::gateway::lock;
-use crate::keys::ID_FORMAT;
+use crate::key_ring::ID_FORMAT;
+use crate::sync::lock;
 
 /// Makes the connection IDs of one process's server, of [`ID_FORMAT`]. Their server ID is the place of the process at
 /// the gateway ([`Ledger::slot`]) and the number of an instance in the process: a socket, say.

@@ -8,16 +8,19 @@
 //! * `table.rs`: the slots and their order of stores (docs/policy.md, "The ledger"); start there;
 //! * `source.rs`: address to source to hash;
 //! * `membership.rs`: a place among the ledgers of a running gateway, and the lease;
-//! * `seat.rs`: the gateway a ledger counts for at present, and the move to the next one;
+//! * `join.rs`: taking a place; `header.rs`: what a ledger says of itself;
+//! * `binding.rs`: the gateway a ledger counts for at present, and the move to the next one;
 //! * `follow.rs`: finding the next one; `event.rs`: what is told of it;
 //! * `ids.rs`: connection IDs that the gateway can check.
 
+pub(crate) mod binding;
 pub(crate) mod death;
 pub(crate) mod event;
 pub(crate) mod follow;
+pub(crate) mod header;
 pub(crate) mod ids;
+mod join;
 pub(crate) mod membership;
-pub(crate) mod seat;
 pub(crate) mod source;
 pub(crate) mod table;
 
@@ -29,22 +32,21 @@ use std::time::Duration;
 
 use equic_token::KeyRing;
 
+use self::binding::{BindingKind, GatewayBinding, LedgerState, ServiceNumber};
 use self::event::JoinEvent;
+use self::header::{open_connections, write_header};
 use self::membership::this_process;
-use self::seat::{Core, Number, Seat, Tie};
 use self::source::{Keying, Source};
 use self::table::{Held, Memory, Table};
-use crate::abi;
-use crate::config::{Config, c_name, from_c_name};
-use crate::control::{Chosen, Control};
-use crate::error::{Error, Result, similar};
-use crate::keys::TokenKeys;
+use crate::config::{Config, from_c_name};
+use crate::control::{Control, GatewayChoice};
+use crate::error::{Error, Result};
+use crate::key_ring::TokenKeys;
 use crate::periodic::Periodic;
-use crate::socket::client::Who;
+use crate::services::{service_names, services_of};
+use crate::socket::client::JoinTarget;
 use crate::sys;
-use crate::sys::region::{Shared, atomic};
-
-pub(crate) type Services = [abi::equic_service; abi::EQUIC_MAX_SERVICES as usize];
+use crate::sys::region::Shared;
 
 /// One process's connection counts. Cheap to clone; every clone is the same ledger.
 ///
@@ -62,7 +64,7 @@ struct Inner {
     // Both end before the place is given up.
     _heartbeat: Option<Periodic>,
     _follower: Option<Follower>,
-    core: Arc<Core>,
+    core: Arc<LedgerState>,
 }
 
 /// Thread that finds the next gateway.
@@ -70,7 +72,7 @@ struct Inner {
 #[expect(dead_code, reason = "threads that end when they are dropped")]
 enum Follower {
     Place(Periodic),
-    Socket(crate::socket::client::Keeper),
+    Socket(crate::socket::client::SocketKeeper),
 }
 
 impl Ledger {
@@ -95,20 +97,25 @@ impl Ledger {
         let overrides = Shared::anonymous().map_err(short)?;
         overrides.write(&crate::overrides::in_memory(&config.services));
         let settings = (Arc::new(services), Arc::new(overrides));
-        let seat = Seat::first(Table::new(memory, keying), settings, None, Tie::None);
-        let core = Arc::new(Core::new(seat));
+        let binding = GatewayBinding::first(
+            Table::new(memory, keying),
+            settings,
+            None,
+            BindingKind::InMemory,
+        );
+        let core = Arc::new(LedgerState::new(binding));
         Ok(Ledger { inner: Arc::new(Inner { _heartbeat: None, _follower: None, core }) })
     }
 
     /// A ledger in the maps of a running gateway; of another process's, the way it was
     /// chosen, by which the next one will be.
     pub(crate) fn joined(
-        seat: Seat,
+        binding: GatewayBinding,
         (name, keys): (&str, TokenKeys),
         control: &Control,
-        chosen: Option<Chosen>,
+        chosen: Option<GatewayChoice>,
     ) -> Result<Ledger> {
-        let core = Arc::new(Core::new(seat));
+        let core = Arc::new(LedgerState::new(binding));
         let _heartbeat = Some(heartbeat(&core)?);
         let follow =
             |chosen| follow::start(&core, (name, keys), control, chosen).map(Follower::Place);
@@ -140,10 +147,10 @@ impl Ledger {
         name: &str,
         keys: TokenKeys,
     ) -> Result<Ledger> {
-        let who = Who { path: path.as_ref().to_owned(), name: name.to_owned(), keys };
-        let core = Arc::new(Core::new(crate::socket::client::join(&who)?));
+        let who = JoinTarget { path: path.as_ref().to_owned(), name: name.to_owned(), keys };
+        let core = Arc::new(LedgerState::new(crate::socket::client::join(&who)?));
         let heartbeat = heartbeat(&core)?;
-        let link = crate::socket::client::Keeper::start(who, Arc::clone(&core))?;
+        let link = crate::socket::client::SocketKeeper::start(who, Arc::clone(&core))?;
         let _follower = Some(Follower::Socket(link));
         let inner = Inner { _heartbeat: Some(heartbeat), _follower, core };
         Ok(Ledger { inner: Arc::new(inner) })
@@ -165,17 +172,17 @@ impl Ledger {
     /// # Errors
     /// [`Error::System`] when it cannot be read.
     pub fn key_ring(&self) -> Result<Option<KeyRing>> {
-        self.seat().ring.read()
+        self.binding().ring.read()
     }
 
     /// The kernel's id of the gateway's program when it was joined: another one after the move to
     /// the next gateway. None in memory and behind a socket.
     pub fn program_id(&self) -> Option<u32> {
-        self.seat().program
+        self.binding().program
     }
 
-    fn seat(&self) -> std::sync::RwLockReadGuard<'_, Seat> {
-        self.inner.core.seat()
+    fn binding(&self) -> std::sync::RwLockReadGuard<'_, GatewayBinding> {
+        self.inner.core.binding()
     }
 
     /// The service of this name.
@@ -183,10 +190,10 @@ impl Ledger {
     /// # Errors
     /// [`Error::NoSuchService`], with the names there are.
     pub fn service(&self, name: &str) -> Result<Service> {
-        let seat = self.seat();
-        match seat.number(name) {
-            Some(number) => Ok(self.service_of(&seat, name.to_owned(), number)),
-            None => Err(no_such_service(name, service_names(&seat.services.read()))),
+        let binding = self.binding();
+        match binding.number(name) {
+            Some(number) => Ok(self.service_of(&binding, name.to_owned(), number)),
+            None => Err(Error::no_such_service(name, service_names(&binding.services.read()))),
         }
     }
 
@@ -195,124 +202,83 @@ impl Ledger {
     /// # Errors
     /// [`Error::NoSuchService`], with the names there are.
     pub fn service_at(&self, index: usize) -> Result<Service> {
-        let seat = self.seat();
-        let services = seat.services.read();
+        let binding = self.binding();
+        let services = binding.services.read();
         match services.get(index).filter(|service| service.name[0] != 0) {
             Some(service) => {
                 let name = from_c_name(&service.name);
-                Ok(self.service_of(&seat, name, Number { index, group: service.group }))
+                Ok(self.service_of(&binding, name, ServiceNumber { index, group: service.group }))
             }
-            None => Err(no_such_service(&index.to_string(), service_names(&services))),
+            None => Err(Error::no_such_service(&index.to_string(), service_names(&services))),
         }
     }
 
-    fn service_of(&self, seat: &Seat, name: String, number: Number) -> Service {
-        let at = AtomicU64::new(packed(seat.generation, Some(number)));
+    fn service_of(&self, binding: &GatewayBinding, name: String, number: ServiceNumber) -> Service {
+        let at = AtomicU64::new(packed(binding.generation, Some(number)));
         Service { inner: Arc::clone(&self.inner), named: Arc::new(Named { name, at }) }
     }
 
     /// The services' names, by index.
     pub fn service_names(&self) -> Vec<String> {
-        service_names(&self.seat().services.read())
+        service_names(&self.binding().services.read())
     }
 
     /// The name of the gateway; empty for a ledger in memory.
     pub fn gateway_name(&self) -> String {
-        self.seat().gateway_name()
+        self.binding().gateway_name()
     }
 
     /// Connections open now, of all services of this process.
     pub fn connections(&self) -> u64 {
-        open_connections(&self.seat().header())
+        open_connections(&self.binding().header())
     }
 
     /// Connections opened since the start.
     pub fn opened_total(&self) -> u64 {
-        self.seat().header().opened
+        self.binding().header().opened
     }
 
     /// Connections that found no slot, since the start.
     pub fn overflow(&self) -> u64 {
-        self.seat().header().overflow
+        self.binding().header().overflow
     }
 
     /// Number of the ledger's place in the gateway; none for a ledger in memory.
     pub fn slot(&self) -> Option<u32> {
-        self.seat().slot()
+        self.binding().slot()
     }
 
     /// Whether the process that looks after the gateway runs. When it does not, a gateway that is not
     /// pinned is off its interfaces, and nobody reads this ledger any more. True for one in memory.
     pub fn gateway_alive(&self) -> bool {
-        self.seat().gateway_alive()
+        self.binding().gateway_alive()
     }
 
     /// Whether the gateway's allow list exempts an address from quotas. Only a ledger from a gateway's
     /// socket can tell; for others, and when the lists cannot be read, no. A system call or two.
     pub fn exempts(&self, ip: IpAddr) -> bool {
-        match &self.seat().tie {
-            Tie::Socket(tie) => tie.lists.exempts(ip),
+        match &self.binding().kind {
+            BindingKind::Socket(socket) => socket.lists.exempts(ip),
             _ => false,
         }
     }
 }
 
-/// The services of a configuration as the program reads them.
-pub(crate) fn services_of(config: &Config) -> Services {
-    let mut services = [abi::equic_service::default(); abi::EQUIC_MAX_SERVICES as usize];
-    for ((to, from), group) in services.iter_mut().zip(&config.services).zip(config.groups()) {
-        *to = from.to_abi(group);
-    }
-    services
-}
-
-pub(crate) fn service_names(services: &Services) -> Vec<String> {
-    services.iter().take_while(|s| s.name[0] != 0).map(|s| from_c_name(&s.name)).collect()
-}
-
-pub(crate) fn no_such_service(name: &str, known: Vec<String>) -> Error {
-    let similar = similar(name, known.iter().map(String::as_str));
-    Error::NoSuchService { name: name.to_owned(), similar, known }
-}
-
 /// Says that this process lives; and, as one that slept past its lease may have been taken for dead,
 /// that its ledger is where it should be (at a socket, the gateway sees to that).
-fn heartbeat(core: &Arc<Core>) -> Result<Periodic> {
+fn heartbeat(core: &Arc<LedgerState>) -> Result<Periodic> {
     let core = Arc::clone(core);
     Periodic::start("equic-heartbeat", move || {
-        let seat = core.seat();
-        seat.beat();
-        if let Tie::Place(membership) = &seat.tie
+        let binding = core.binding();
+        binding.beat();
+        if let BindingKind::Placed(membership) = &binding.kind
             && let Err(error) = membership.renew()
         {
             tracing::warn!(%error, "the gateway does not count this server's connections");
         }
-        let fresh = seat.refresh().unwrap_or(Duration::from_secs(15));
-        Duration::from_nanos(seat.lease_ns() / 4).clamp(Duration::from_millis(5), fresh)
+        let fresh = binding.refresh().unwrap_or(Duration::from_secs(15));
+        Duration::from_nanos(binding.lease_ns() / 4).clamp(Duration::from_millis(5), fresh)
     })
-}
-
-/// Fills the header of a fresh ledger. The magic comes last: without it, it is not one yet.
-pub(crate) fn write_header(memory: &Memory, name: &str, buckets: u32, member: &abi::equic_member) {
-    let header = abi::equic_ledger_header {
-        magic: 0,
-        version: abi::EQUIC_ABI_VERSION,
-        pid: member.pid,
-        buckets,
-        heartbeat_ns: sys::monotonic_ns(),
-        start_ticks: member.start_ticks,
-        name: c_name(name),
-        ..abi::equic_ledger_header::default()
-    };
-    // SAFETY: a valid, aligned, writable header (`Memory` of this process) that nobody reads yet.
-    unsafe { memory.header().write_volatile(header) };
-    atomic!(AtomicU32, memory.header(), magic)
-        .store(abi::EQUIC_ABI_MAGIC, std::sync::atomic::Ordering::Release);
-}
-
-/// Connections that were open when a header was read.
-pub(crate) fn open_connections(header: &abi::equic_ledger_header) -> u64 {
-    header.opened.saturating_sub(header.closed)
 }
 
 /// One service, as a server counts its connections to it. Cheap to clone.
@@ -325,7 +291,7 @@ pub struct Service {
 #[derive(Debug)]
 struct Named {
     name: String,
-    /// Its number in the seat of a generation: looked up again when the seat has changed.
+    /// Its number in the binding of a generation: looked up again when the binding has changed.
     at: AtomicU64,
 }
 
@@ -333,7 +299,7 @@ struct Named {
 const ABSENT: u64 = 0xff;
 
 /// Generation, index and group in a word; index and group are below 64.
-fn packed(generation: u64, number: Option<Number>) -> u64 {
+fn packed(generation: u64, number: Option<ServiceNumber>) -> u64 {
     let (index, group) = number.map_or((ABSENT, 0), |n| (n.index as u64, n.group.into()));
     generation << 16 | index << 8 | (group & 0xff)
 }
@@ -357,67 +323,67 @@ impl Service {
 
     /// Its index, in the order of the configuration; in that of the last gateway that had it.
     pub fn index(&self) -> usize {
-        let seat = self.inner.core.seat();
-        self.number(&seat).map_or(0, |number| number.index)
+        let binding = self.inner.core.binding();
+        self.number(&binding).map_or(0, |number| number.index)
     }
 
     /// Connections a source may hold, as set this moment; 0: any number. For the sources in some prefixes the
     /// service may have another limit: [`Service::limit_for`].
     pub fn limit(&self) -> u32 {
-        let seat = self.inner.core.seat();
-        self.number(&seat).map_or(0, |number| seat.limit(number.index))
+        let binding = self.inner.core.binding();
+        self.number(&binding).map_or(0, |number| binding.limit(number.index))
     }
 
     /// Connections the peer's source may hold, as set this moment; 0: any number.
     pub fn limit_for(&self, peer: SocketAddr) -> u32 {
-        let seat = self.inner.core.seat();
-        self.number(&seat).map_or(0, |number| seat.limit_for(number.index, peer.ip()))
+        let binding = self.inner.core.binding();
+        self.number(&binding).map_or(0, |number| binding.limit_for(number.index, peer.ip()))
     }
 
     /// Connections the peer's source holds in this process.
     pub fn count(&self, peer: SocketAddr) -> u32 {
-        let seat = self.inner.core.seat();
-        self.source(&seat, peer.ip()).map_or(0, |source| seat.table.count(source))
+        let binding = self.inner.core.binding();
+        self.source(&binding, peer.ip()).map_or(0, |source| binding.table.count(source))
     }
 
     /// Whether the peer's source holds as many connections in this process as it may, so that one
     /// more would be [`Guard::over_limit`]. For servers that can refuse before a handshake, where
     /// the address may still be forged: the answer changes nothing.
     pub fn full(&self, peer: SocketAddr) -> bool {
-        let seat = self.inner.core.seat();
-        self.exceeds(&seat, peer.ip(), self.count(peer).saturating_add(1))
+        let binding = self.inner.core.binding();
+        self.exceeds(&binding, peer.ip(), self.count(peer).saturating_add(1))
     }
 
     /// Counts a connection, from the completed handshake until the guard is dropped. The peer's
     /// port does not matter.
     #[must_use = "the connection counts until this is dropped"]
     pub fn opened(&self, peer: SocketAddr) -> Guard {
-        let seat = self.inner.core.seat();
+        let binding = self.inner.core.binding();
         let ip = peer.ip();
-        let Some(source) = self.source(&seat, ip) else {
+        let Some(source) = self.source(&binding, ip) else {
             // The gateway that followed has no such service.
-            seat.came();
-            let generation = seat.generation;
+            binding.came();
+            let generation = binding.generation;
             return Guard { service: self.clone(), ip, held: None, generation, count: 0 };
         };
-        let (held, count) = seat.opened(source).unzip();
-        let (generation, count) = (seat.generation, count.unwrap_or(0));
+        let (held, count) = binding.opened(source).unzip();
+        let (generation, count) = (binding.generation, count.unwrap_or(0));
         Guard { service: self.clone(), ip, held, generation, count }
     }
 
     /// Counts a connection without a guard, for callers that name the peer again when it closes:
     /// every `increment` that is not untracked wants one [`Service::decrement`].
     pub fn increment(&self, peer: SocketAddr) -> Opened {
-        let seat = self.inner.core.seat();
+        let binding = self.inner.core.binding();
         let untracked = Opened { count: 0, over_limit: false, untracked: true };
-        let Some(source) = self.source(&seat, peer.ip()) else { return untracked };
-        match seat.opened(source) {
+        let Some(source) = self.source(&binding, peer.ip()) else { return untracked };
+        match binding.opened(source) {
             Some((_, count)) => {
-                let over_limit = self.exceeds(&seat, peer.ip(), count);
+                let over_limit = self.exceeds(&binding, peer.ip(), count);
                 Opened { count, over_limit, untracked: false }
             }
             None => {
-                seat.closed();
+                binding.closed();
                 untracked
             }
         }
@@ -426,34 +392,34 @@ impl Service {
     /// Takes back one [`Service::increment`] of the same source: what is left. None: it held no
     /// connection, and nothing changed.
     pub fn decrement(&self, peer: SocketAddr) -> Option<u32> {
-        let seat = self.inner.core.seat();
-        let left = seat.table.remove_any(self.source(&seat, peer.ip())?)?;
-        seat.closed();
+        let binding = self.inner.core.binding();
+        let left = binding.table.remove_any(self.source(&binding, peer.ip())?)?;
+        binding.closed();
         Some(left)
     }
 
-    fn number(&self, seat: &Seat) -> Option<Number> {
+    fn number(&self, binding: &GatewayBinding) -> Option<ServiceNumber> {
         let at = self.named.at.load(Relaxed);
-        if at >> 16 == seat.generation {
+        if at >> 16 == binding.generation {
             let (index, group) = (at >> 8 & 0xff, at & 0xff);
             return (index != ABSENT)
-                .then_some(Number { index: index as usize, group: group as u32 });
+                .then_some(ServiceNumber { index: index as usize, group: group as u32 });
         }
-        let number = seat.number(&self.named.name);
-        self.named.at.store(packed(seat.generation, number), Relaxed);
+        let number = binding.number(&self.named.name);
+        self.named.at.store(packed(binding.generation, number), Relaxed);
         number
     }
 
-    fn source(&self, seat: &Seat, ip: IpAddr) -> Option<Source> {
-        self.number(seat).map(|number| seat.table.keying().source(ip, number.group))
+    fn source(&self, binding: &GatewayBinding, ip: IpAddr) -> Option<Source> {
+        self.number(binding).map(|number| binding.table.keying().source(ip, number.group))
     }
 
     /// Whether a server should close the connection that made it `count`: it is over the limit, and
     /// nobody asked for a dry run or, with the policy `strict`, for the kernel to see the excess.
-    fn exceeds(&self, seat: &Seat, ip: IpAddr, count: u32) -> bool {
-        self.number(seat).is_some_and(|number| {
-            let limit = seat.limit_for(number.index, ip);
-            limit != 0 && count > limit && seat.enforces(number.index)
+    fn exceeds(&self, binding: &GatewayBinding, ip: IpAddr, count: u32) -> bool {
+        self.number(binding).is_some_and(|number| {
+            let limit = binding.limit_for(number.index, ip);
+            limit != 0 && count > limit && binding.enforces(number.index)
         })
     }
 }
@@ -463,7 +429,7 @@ impl Service {
 pub struct Guard {
     service: Service,
     ip: IpAddr,
-    /// Place at which the connection is counted, in the seat of its generation; none: nowhere.
+    /// Place at which the connection is counted, in the binding of its generation; none: nowhere.
     held: Option<Held>,
     generation: u64,
     count: u32,
@@ -478,12 +444,12 @@ impl Guard {
 
     /// Connections of the source in this process now; 0 when untracked.
     pub fn current(&self) -> u32 {
-        let seat = self.service.inner.core.seat();
+        let binding = self.service.inner.core.binding();
         match self.held {
-            Some(held) if self.generation == seat.generation => seat.table.count_in(held),
-            Some(_) if self.generation >= seat.carried_from => {
-                let source = self.service.source(&seat, self.ip);
-                source.map_or(0, |source| seat.table.count(source))
+            Some(held) if self.generation == binding.generation => binding.table.count_in(held),
+            Some(_) if self.generation >= binding.carried_from => {
+                let source = self.service.source(&binding, self.ip);
+                source.map_or(0, |source| binding.table.count(source))
             }
             _ => 0,
         }
@@ -494,7 +460,7 @@ impl Guard {
     /// in a dry run, nor with the policy `strict`, which acts on the excess itself. The allow list is
     /// not asked.
     pub fn over_limit(&self) -> bool {
-        self.service.exceeds(&self.service.inner.core.seat(), self.ip, self.count)
+        self.service.exceeds(&self.service.inner.core.binding(), self.ip, self.count)
     }
 
     /// Whether the ledger had no room: this connection does not count towards the quota, and the
@@ -510,48 +476,48 @@ impl Guard {
 
     /// The peer's address changed (RFC 9000 s.9): the connection counts for the new source.
     pub fn moved(&mut self, peer: SocketAddr) {
-        let (seat, ip) = (self.service.inner.core.seat(), peer.ip());
-        let source = self.service.source(&seat, ip);
-        let same = self.held.is_some() && source == self.service.source(&seat, self.ip);
-        if self.generation == seat.generation && same {
+        let (binding, ip) = (self.service.inner.core.binding(), peer.ip());
+        let source = self.service.source(&binding, ip);
+        let same = self.held.is_some() && source == self.service.source(&binding, self.ip);
+        if self.generation == binding.generation && same {
             self.ip = ip;
             return;
         }
         // The new one first: at no moment does the connection count nowhere.
-        let added = source.and_then(|source| seat.add(source));
-        if !self.release(&seat) {
-            seat.came();
+        let added = source.and_then(|source| binding.add(source));
+        if !self.release(&binding) {
+            binding.came();
         }
         self.ip = ip;
-        self.generation = seat.generation;
+        self.generation = binding.generation;
         self.count = added.map_or(0, |(_, count)| count);
         self.held = added.map(|(held, _)| held);
     }
 
-    /// Gives up its slot. Whether it is among the connections of this seat.
-    fn release(&self, seat: &Seat) -> bool {
+    /// Gives up its slot. Whether it is among the connections of this binding.
+    fn release(&self, binding: &GatewayBinding) -> bool {
         let held = self.held;
-        if self.generation == seat.generation {
+        if self.generation == binding.generation {
             if let Some(held) = held {
-                seat.table.remove(held);
+                binding.table.remove(held);
             }
             return true;
         }
         // It counted elsewhere, and was carried over if anything was.
         held.is_some()
-            && self.generation >= seat.carried_from
+            && self.generation >= binding.carried_from
             && self
                 .service
-                .source(seat, self.ip)
-                .is_some_and(|source| seat.table.remove_any(source).is_some())
+                .source(binding, self.ip)
+                .is_some_and(|source| binding.table.remove_any(source).is_some())
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let seat = self.service.inner.core.seat();
-        if self.release(&seat) {
-            seat.closed();
+        let binding = self.service.inner.core.binding();
+        if self.release(&binding) {
+            binding.closed();
         }
     }
 }

@@ -103,7 +103,11 @@ impl Keying {
     /// docs/policy.md, "The ledger".
     pub(crate) fn place(&self, source: &Source) -> Place {
         let [lo, hi] = source.words.map(u64::from_le);
-        let h = mix(mix(mix(self.seed ^ lo) ^ hi) ^ u64::from(source.group));
+        let mut h = self.seed ^ u64::from(source.group).wrapping_mul(GROUP_FACTOR);
+        if lo != 0 {
+            h = mix(h ^ lo);
+        }
+        let h = mix(h ^ hi);
         let tag = (h >> 32) as u32 | 1;
         let first = h as u32 & self.bucket_mask;
         let mut second = (first ^ mix(tag.into()) as u32) & self.bucket_mask;
@@ -113,6 +117,9 @@ impl Keying {
         Place { tag, first, second, stripe: (h >> 40) as u16 % STRIPES }
     }
 }
+
+/// Tells the groups apart in the hash: 2^64 divided by the golden ratio.
+const GROUP_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn mix(mut x: u64) -> u64 {
     x ^= x >> 33;

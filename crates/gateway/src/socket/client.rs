@@ -1,7 +1,5 @@
 //! The server's side: joining, and joining the next gateway when this one has gone.
 
-use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -9,20 +7,20 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::lists::Lists;
 use super::protocol::{ANSWER, Answer, Bad, DESCRIPTORS, PROTOCOL, Request, Status};
 use crate::abi;
 use crate::error::{Error, Result};
-use crate::gateway::lock;
-use crate::keys::{RingAccess, TokenKeys};
+use crate::key_ring::{RingAccess, TokenKeys};
+use crate::ledger::binding::{BindingKind, GatewayBinding, LedgerState, SocketBinding};
 use crate::ledger::event::{Absence, JoinEvent};
-use crate::ledger::follow::take_seat;
-use crate::ledger::open_connections;
-use crate::ledger::seat::{Core, Seat, SocketTie, Tie};
+use crate::ledger::follow::bind;
+use crate::ledger::header::open_connections;
 use crate::ledger::source::Keying;
 use crate::ledger::table::{Memory, Table};
 use crate::periodic::Periodic;
-use crate::sys;
-use crate::sys::map::{Map, map_info};
+use crate::sync::lock;
+use crate::sys::map::map_info;
 use crate::sys::region::Shared;
 use crate::sys::unix;
 
@@ -34,51 +32,16 @@ const INSIST: Duration = Duration::from_secs(2);
 const EAGER: Duration = Duration::from_millis(50);
 const WEARY: Duration = Duration::from_secs(1);
 
-/// The deny and allow lists, to be read.
-#[derive(Debug)]
-pub(crate) struct Lists {
-    acl4: Map<abi::equic_acl4_key, abi::equic_acl_entry>,
-    acl6: Map<abi::equic_acl6_key, abi::equic_acl_entry>,
-}
-
-impl Lists {
-    /// As the program looks an address up: an expired entry gives way to the next shorter one.
-    pub(crate) fn exempts(&self, ip: IpAddr) -> bool {
-        let now = sys::monotonic_ns();
-        let (mut prefixlen, look): (u32, &dyn Fn(u32) -> io::Result<Option<_>>) =
-            match ip.to_canonical() {
-                IpAddr::V4(v4) => (32, &move |prefixlen| {
-                    self.acl4.get(&abi::equic_acl4_key { prefixlen, addr: v4.octets() })
-                }),
-                IpAddr::V6(v6) => (128, &move |prefixlen| {
-                    self.acl6.get(&abi::equic_acl6_key { prefixlen, addr: v6.octets() })
-                }),
-            };
-        for _ in 0..5 {
-            let Ok(Some(entry)) = look(prefixlen) else { return false };
-            let entry: abi::equic_acl_entry = entry;
-            if entry.expires_ns == 0 || now < entry.expires_ns {
-                return u32::from(entry.action) == abi::EQUIC_ACL_ALLOW;
-            }
-            let Some(shorter) = entry.prefixlen.min(prefixlen).checked_sub(1) else {
-                return false;
-            };
-            prefixlen = shorter;
-        }
-        false
-    }
-}
-
 /// Answer of a gateway that let this server in.
-enum Given {
-    Seat(Box<Seat>),
+enum JoinAnswer {
+    Joined(Box<GatewayBinding>),
     /// The ledger that was named counts on; this is the new connection.
     Kept(OwnedFd),
 }
 
 /// Socket at which a server joins, and its name there.
 #[derive(Debug, Clone)]
-pub(crate) struct Who {
+pub(crate) struct JoinTarget {
     /// The socket.
     pub(crate) path: PathBuf,
     /// Name of the ledger in `status`.
@@ -87,7 +50,7 @@ pub(crate) struct Who {
 }
 
 /// Joins for the first time.
-pub(crate) fn join(who: &Who) -> Result<Seat> {
+pub(crate) fn join(who: &JoinTarget) -> Result<GatewayBinding> {
     let path = &who.path;
     let until = Instant::now() + INSIST;
     loop {
@@ -96,8 +59,10 @@ pub(crate) fn join(who: &Who) -> Result<Seat> {
                 std::thread::sleep(EAGER);
             }
             Err(error) => return Err(error),
-            Ok(Given::Seat(seat)) => return Ok(*seat),
-            Ok(Given::Kept(_)) => return Err(strange(path, "it kept a ledger that was not named")),
+            Ok(JoinAnswer::Joined(binding)) => return Ok(*binding),
+            Ok(JoinAnswer::Kept(_)) => {
+                return Err(strange(path, "it kept a ledger that was not named"));
+            }
         }
     }
 }
@@ -122,7 +87,7 @@ fn dial(path: &Path) -> Result<OwnedFd> {
     })
 }
 
-fn ask(who: &Who, ledger: u32) -> Result<Given> {
+fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
     let path = &who.path;
     let failed =
         |error| Error::system(format!("talking to the gateway at `{}`", path.display()), error);
@@ -154,17 +119,22 @@ fn ask(who: &Who, ledger: u32) -> Result<Given> {
         Bad::Foreign => strange(path, "it says something else"),
     })?;
     match answer.status {
-        Status::Seat => Ok(Given::Seat(Box::new(seat(path, &answer, with, link)?))),
-        Status::Kept if answer.ledger == ledger => Ok(Given::Kept(link)),
+        Status::Joined => Ok(JoinAnswer::Joined(Box::new(binding(path, &answer, with, link)?))),
+        Status::Kept if answer.ledger == ledger => Ok(JoinAnswer::Kept(link)),
         Status::Kept => Err(strange(path, "it kept another ledger")),
         Status::Refused => Err(refused(path, answer.message, false)),
         Status::Busy => Err(refused(path, answer.message, true)),
     }
 }
 
-/// Makes a seat of what came along. The gateway is trusted with what it says, and still nothing it
+/// Makes a binding of what came along. The gateway is trusted with what it says, and still nothing it
 /// says can make this process read or write outside of a mapping.
-fn seat(path: &Path, answer: &Answer, mut with: Vec<OwnedFd>, link: OwnedFd) -> Result<Seat> {
+fn binding(
+    path: &Path,
+    answer: &Answer,
+    mut with: Vec<OwnedFd>,
+    link: OwnedFd,
+) -> Result<GatewayBinding> {
     let failed = |error| Error::system("mapping what the gateway sent", error);
     let ring = if with.len() > DESCRIPTORS { with.pop() } else { None };
     let Ok([ledger, control, services, overrides, acl4, acl6]) =
@@ -183,7 +153,7 @@ fn seat(path: &Path, answer: &Answer, mut with: Vec<OwnedFd>, link: OwnedFd) -> 
     };
     if !fits
         || size(&control)? != size_of::<abi::equic_control>()
-        || size(&services)? != size_of::<crate::ledger::Services>()
+        || size(&services)? != size_of::<crate::services::Services>()
         || size(&overrides)? != size_of::<crate::overrides::Overrides>()
         || ring
             .as_ref()
@@ -197,9 +167,8 @@ fn seat(path: &Path, answer: &Answer, mut with: Vec<OwnedFd>, link: OwnedFd) -> 
     let copied = Arc::new(Shared::anonymous().map_err(failed)?);
     let copies = Arc::new(Shared::anonymous().map_err(failed)?);
     let own = Arc::new(Shared::anonymous().map_err(failed)?);
-    let lists =
-        Lists { acl4: Map::new(acl4).map_err(failed)?, acl6: Map::new(acl6).map_err(failed)? };
-    let tie = SocketTie {
+    let lists = Lists::new(acl4, acl6).map_err(failed)?;
+    let socket = SocketBinding {
         ledger: answer.ledger,
         link: Mutex::new(Arc::new(link)),
         lists,
@@ -207,21 +176,24 @@ fn seat(path: &Path, answer: &Answer, mut with: Vec<OwnedFd>, link: OwnedFd) -> 
     };
     let table = Table::new(Arc::new(memory), keying);
     let ring = ring.map_or(RingAccess::None, RingAccess::ReadOnly);
-    let seat = Seat { ring, ..Seat::first(table, (copies, own), Some(copied), Tie::Socket(tie)) };
-    seat.refresh();
-    Ok(seat)
+    let binding = GatewayBinding {
+        ring,
+        ..GatewayBinding::first(table, (copies, own), Some(copied), BindingKind::Socket(socket))
+    };
+    binding.refresh();
+    Ok(binding)
 }
 
 /// Watches the connection to the gateway in a thread of its own, and makes another one when it ends.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct SocketKeeper {
     stop: Arc<AtomicBool>,
-    core: Arc<Core>,
+    core: Arc<LedgerState>,
     thread: Option<Periodic>,
 }
 
-impl Keeper {
-    pub(crate) fn start(who: Who, core: Arc<Core>) -> Result<Keeper> {
+impl SocketKeeper {
+    pub(crate) fn start(who: JoinTarget, core: Arc<LedgerState>) -> Result<SocketKeeper> {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopping, watched) = (Arc::clone(&stop), Arc::clone(&core));
         let (mut pause, mut absence) = (EAGER, Absence::default());
@@ -239,8 +211,8 @@ impl Keeper {
                 }
                 Err(error) => {
                     let (gateway, pinned) = {
-                        let seat = watched.seat();
-                        (seat.gateway_name(), seat.is_pinned())
+                        let binding = watched.binding();
+                        (binding.gateway_name(), binding.is_pinned())
                     };
                     match error {
                         // It goes on without anybody to talk to, and counts what is open.
@@ -259,27 +231,27 @@ impl Keeper {
             }
         };
         let thread = Some(Periodic::start("equic-link", work)?);
-        Ok(Keeper { stop, core, thread })
+        Ok(SocketKeeper { stop, core, thread })
     }
 }
 
-fn link_of(core: &Core) -> Option<Arc<OwnedFd>> {
-    match &core.seat().tie {
-        Tie::Socket(tie) => Some(tie.link()),
+fn link_of(core: &LedgerState) -> Option<Arc<OwnedFd>> {
+    match &core.binding().kind {
+        BindingKind::Socket(socket) => Some(socket.link()),
         _ => None,
     }
 }
 
 /// Joins the gateway that is there now, with what is open.
-fn again(who: &Who, core: &Core, absence: &mut Absence) -> Result<()> {
-    let ledger = match &core.seat().tie {
-        Tie::Socket(tie) => tie.ledger,
+fn again(who: &JoinTarget, core: &LedgerState, absence: &mut Absence) -> Result<()> {
+    let ledger = match &core.binding().kind {
+        BindingKind::Socket(socket) => socket.ledger,
         _ => 0,
     };
     match ask(who, ledger)? {
-        Given::Kept(link) => {
-            if let Tie::Socket(tie) = &core.seat().tie {
-                *lock(&tie.link) = Arc::new(link);
+        JoinAnswer::Kept(link) => {
+            if let BindingKind::Socket(socket) = &core.binding().kind {
+                *lock(&socket.link) = Arc::new(link);
             }
             tracing::info!("another process looks after the gateway now");
             let (told, unheard) = (absence.was_told(), absence.ends());
@@ -287,8 +259,8 @@ fn again(who: &Who, core: &Core, absence: &mut Absence) -> Result<()> {
                 core.listeners.tell(&kept(core, unheard));
             }
         }
-        Given::Seat(seat) => {
-            let event = take_seat(core, *seat, absence);
+        JoinAnswer::Joined(binding) => {
+            let event = bind(core, *binding, absence);
             core.listeners.tell(&event);
         }
     }
@@ -296,18 +268,18 @@ fn again(who: &Who, core: &Core, absence: &mut Absence) -> Result<()> {
 }
 
 /// The gateway went on, and counted what is open: it only could not be talked to.
-fn kept(core: &Core, unheard: Duration) -> JoinEvent {
-    let seat = core.seat();
+fn kept(core: &LedgerState, unheard: Duration) -> JoinEvent {
+    let binding = core.binding();
     JoinEvent::Joined {
-        gateway: seat.gateway_name(),
+        gateway: binding.gateway_name(),
         unheard,
-        connections: open_connections(&seat.header()),
+        connections: open_connections(&binding.header()),
         carried: true,
         missing: Vec::new(),
     }
 }
 
-impl Drop for Keeper {
+impl Drop for SocketKeeper {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         if let Some(link) = link_of(&self.core) {

@@ -21,11 +21,11 @@ use crate::abi;
 use crate::config::Config;
 use crate::control::Control;
 use crate::error::{Error, Result};
-use crate::gateway::lock;
-use crate::keys::TokenKeys;
+use crate::key_ring::TokenKeys;
 use crate::ledger::membership::{Membership, member_name};
 use crate::ledger::table::Memory;
 use crate::periodic::Periodic;
+use crate::sync::lock;
 use crate::sys;
 use crate::sys::ids;
 use crate::sys::unix::{self, Peer};
@@ -395,7 +395,7 @@ impl State {
             })?;
         self.control.remember(&membership, &memory);
         let answer = Answer {
-            status: Status::Seat,
+            status: Status::Joined,
             ledger: membership.ledger_id(),
             load: self.control.maps().load,
             message: String::new(),

@@ -10,10 +10,11 @@
 //! * `protocol.rs`: the two messages; start there;
 //! * `host.rs`: the gateway's side, which takes every peer for hostile; `rules.rs`: who may do what;
 //!   `path.rs`: the socket in the file system;
-//! * `client.rs`: the server's side, behind [`Ledger::connect`](crate::Ledger::connect).
+//! * `client.rs`: the server's side, behind [`Ledger::connect`](crate::Ledger::connect); `lists.rs`: the lists as it reads them.
 
 pub(crate) mod client;
 pub(crate) mod host;
+pub(crate) mod lists;
 mod path;
 pub(crate) mod protocol;
 mod rules;

@@ -3,7 +3,7 @@
 
 use crate::abi;
 use crate::config::{c_name, from_c_name};
-use crate::keys::TokenKeys;
+use crate::key_ring::TokenKeys;
 
 /// Version of this protocol.
 pub(crate) const PROTOCOL: u32 = 2;
@@ -11,7 +11,7 @@ pub(crate) const PROTOCOL: u32 = 2;
 pub(crate) const REQUEST: usize = 64;
 /// Bytes of an answer.
 pub(crate) const ANSWER: usize = 256;
-/// Descriptors with [`Status::Seat`]: ledger; control data, services, limits by prefix, IPv4 list, IPv6 list.
+/// Descriptors with [`Status::Joined`]: ledger; control data, services, limits by prefix, IPv4 list, IPv6 list.
 /// Behind them, for
 /// servers that ask for it and may have it, the key ring.
 pub(crate) const DESCRIPTORS: usize = 6;
@@ -32,7 +32,7 @@ pub(crate) struct Request {
 #[repr(u32)]
 pub(crate) enum Status {
     /// A new ledger; the descriptors come along.
-    Seat = 0,
+    Joined = 0,
     /// The ledger named in the request still is in its place.
     Kept = 1,
     /// No, and the same request will not do later.
@@ -153,7 +153,7 @@ impl Answer {
     pub(crate) fn parse(bytes: &[u8]) -> Result<Answer, Bad> {
         check(bytes, ANSWER)?;
         let status = match word(bytes, 12) {
-            0 => Status::Seat,
+            0 => Status::Joined,
             1 => Status::Kept,
             2 => Status::Refused,
             3 => Status::Busy,
@@ -180,11 +180,11 @@ mod tests {
         }
         let load = abi::equic_load { seed: 5, ledger_mask: 127, ..abi::equic_load::default() };
         let answer =
-            Answer { status: Status::Seat, ledger: 9, load, message: "welcome".to_owned() };
+            Answer { status: Status::Joined, ledger: 9, load, message: "welcome".to_owned() };
         let bytes = answer.to_bytes();
         assert_eq!(bytes.len(), ANSWER);
         let read = Answer::parse(&bytes).unwrap();
-        assert_eq!((read.status, read.ledger, read.load), (Status::Seat, 9, load));
+        assert_eq!((read.status, read.ledger, read.load), (Status::Joined, 9, load));
         assert_eq!(read.message, "welcome");
         assert_eq!(Answer::no(Status::Busy, "x".repeat(1_000)).to_bytes().len(), ANSWER);
     }

@@ -1,0 +1,870 @@
+//! The steps of policy.md section 2, in order, and the state they keep.
+
+use super::acl::{Acl, AclAction};
+use super::config::{Config, FragmentPolicy, Listener, QuotaPolicy, RetryPolicy, Service};
+use super::frame::{Datagram, FragmentKey, Frame, LaterFragment, parse};
+use super::prefix::PrefixKey;
+use super::quic::{Class, ConnectionId, Opening, Payload, Rules, classify};
+use super::{address_bytes, answer, ids, reset};
+use equic_gateway::Reason;
+use equic_token::{KeyRing, RetryToken, TokenError};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Destination Connection IDs a handshake has: the client's choice and the server's, and with a
+/// Retry between them one more (RFC 9000 s.7.2).
+const HANDSHAKE_CIDS: usize = 2;
+const HANDSHAKE_CIDS_WITH_TOKEN: usize = 3;
+/// Packets one attempt can carry.
+const HANDSHAKE_PACKETS: u32 = 64;
+/// RFC 9000 s.7.2.
+const MIN_OPENING_DCID: usize = 8;
+
+/// The decision about a packet to a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The service's number.
+    pub service: usize,
+    /// Reason for the verdict.
+    pub reason: Reason,
+    /// True if the packet does not get to the server: dropped or answered; never in a dry run.
+    pub dropped: bool,
+}
+
+/// Result of judging a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Not to a service: passes, uncounted.
+    Foreign,
+    /// Headers that are not walked to the end: tallied, and dropped if the config says so.
+    DeepHeaders {
+        /// Whether the packet is dropped.
+        dropped: bool,
+    },
+    /// To a service.
+    Service(Verdict),
+}
+
+impl Outcome {
+    /// Whether the frame is dropped.
+    pub fn dropped(&self) -> bool {
+        match self {
+            Outcome::Foreign => false,
+            Outcome::DeepHeaders { dropped } => *dropped,
+            Outcome::Service(verdict) => verdict.dropped,
+        }
+    }
+
+    /// The decision, if the packet was to a service.
+    pub fn verdict(&self) -> Option<Verdict> {
+        match self {
+            Outcome::Service(verdict) => Some(*verdict),
+            _ => None,
+        }
+    }
+}
+
+/// A source: an address cut to its prefix, in a quota group (of a ledger) or as a service sees it
+/// (in the table of sources).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SourceKey {
+    /// The prefix, IPv4 as `::ffff:a.b.c.d`.
+    pub addr: [u8; 16],
+    /// The quota group, or the service's number.
+    pub scope: u32,
+}
+
+/// State of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceState {
+    /// Packets to a service, whatever the verdict.
+    pub packets: u64,
+    /// Their UDP payload bytes.
+    pub bytes: u64,
+    /// Packets whose reason is a drop, dry run included.
+    pub drops: u64,
+    /// Time of the first packet.
+    pub first_ns: u64,
+    /// Time of the last packet.
+    pub last_ns: u64,
+    /// Verdict on the last packet.
+    pub last_reason: Reason,
+    new_tat: u64,
+    packets_tat: u64,
+    bytes_tat: u64,
+    attempts: Attempts,
+    /// Time at which an attempt was last let in.
+    let_in_ns: Option<u64>,
+}
+
+/// Counts for a service and a reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counter {
+    /// Packets.
+    pub packets: u64,
+    /// UDP payload bytes.
+    pub bytes: u64,
+    /// Packets really dropped.
+    pub dropped: u64,
+}
+
+/// Counts of events other than verdicts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tallies {
+    /// Entries put into the table of sources.
+    pub sources_created: u64,
+    /// Entries put into the table of handshakes, renewals of an old entry not included.
+    pub handshakes_created: u64,
+    /// Packets with headers that are not walked to the end.
+    pub deep_headers: u64,
+    /// Entries put into the table of prefixes.
+    pub prefixes_created: u64,
+}
+
+/// One server process's connection counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Time of the owner's last sign of life, nanoseconds.
+    pub heartbeat_ns: u64,
+    /// Connections of each source.
+    pub connections: HashMap<SourceKey, u32>,
+    /// Connections ever opened, by the key of the source's cell ([`Model::cell`]).
+    pub opened: HashMap<SourceKey, u32>,
+    /// Bit i: what it says of quota group i does not count.
+    pub barred: u64,
+    /// It was taken out of its place: it counts no more.
+    pub taken_out: bool,
+}
+
+impl Ledger {
+    /// Whether its server may hold connections of a quota group.
+    fn is_of(&self, group: u32) -> bool {
+        !self.taken_out && self.barred >> (group & 63) & 1 == 0
+    }
+}
+
+/// Handshakes of a source that were let in and are not known to be complete (section 7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Attempts {
+    /// The period of `recent`, modulo 2^16.
+    period: u64,
+    /// Those of the period before.
+    earlier: u64,
+    recent: u64,
+    /// Number of opened connections when last looked at.
+    opened_seen: u32,
+}
+
+impl Attempts {
+    /// Forgets the old ones and those that have become connections: how many are left.
+    fn look(&mut self, opened: u32, handshake_ns: u64, now: u64) -> u64 {
+        let period = now / handshake_ns.max(1) % (1 << 16);
+        if period != self.period {
+            let next = (self.period + 1) % (1 << 16);
+            self.earlier = if period == next { self.recent } else { 0 };
+            (self.recent, self.period) = (0, period);
+        }
+        let done = opened.wrapping_sub(std::mem::replace(&mut self.opened_seen, opened));
+        let mut done = if done < 1 << 31 { u64::from(done) } else { 0 };
+        for count in [&mut self.earlier, &mut self.recent] {
+            let gone = done.min(*count);
+            *count -= gone;
+            done -= gone;
+        }
+        self.earlier + self.recent
+    }
+}
+
+/// Where a service with adaptive Retry stands (section 8).
+#[derive(Clone, Copy, Debug, Default)]
+struct Adaptive {
+    /// Openings that nobody stands for.
+    tat: u64,
+    asking_until_ns: u64,
+    began: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct HandshakeKey {
+    addr: IpAddr,
+    port: u16,
+    service: usize,
+    scid: ConnectionId,
+}
+
+#[derive(Clone, Debug)]
+struct Handshake {
+    started_ns: u64,
+    packets: u32,
+    dcids: Vec<ConnectionId>,
+}
+
+impl Handshake {
+    /// True if it can still be under way, and the packet's Destination Connection ID is one of its own, or
+    /// there is room for it.
+    fn has_place(&self, opening: &Opening, handshake_ns: u64, now: u64) -> bool {
+        if now.saturating_sub(self.started_ns) > handshake_ns || self.packets == HANDSHAKE_PACKETS {
+            return false;
+        }
+        let room = if opening.token_len > 0 { HANDSHAKE_CIDS_WITH_TOKEN } else { HANDSHAKE_CIDS };
+        self.dcids.contains(&opening.dcid) || self.dcids.len() < room
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fragmented {
+    service: usize,
+    dropped: bool,
+}
+
+/// The gateway in plain Rust: configuration, state, and [`Model::judge`].
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// May be changed between packets.
+    pub config: Config,
+    /// The deny and allow lists.
+    pub acl: Acl,
+    /// The ledgers of the servers that feed the gateway.
+    pub ledgers: Vec<Ledger>,
+    /// Bit i: servers of quota group i have made IDs with the ring, and those that left their place are known to be dead.
+    pub gone: u64,
+    /// The keys of Retry tokens; without, nobody can prove an address.
+    pub ring: Option<KeyRing>,
+    /// One source for all that share a cell of the ledgers (section 7); none: no two do.
+    pub cell: Option<fn(&SourceKey) -> SourceKey>,
+    sources: HashMap<SourceKey, SourceState>,
+    handshakes: HashMap<HandshakeKey, Handshake>,
+    prefixes: HashMap<PrefixKey, u64>,
+    fragments: HashMap<FragmentKey, Fragmented>,
+    new_per_service: HashMap<usize, u64>,
+    // Each kind of answer has a bucket of its own, of the rate answers_per_service.
+    retries_per_service: HashMap<usize, u64>,
+    negotiations_per_service: HashMap<usize, u64>,
+    resets_per_service: HashMap<usize, u64>,
+    packets_per_service: HashMap<usize, u64>,
+    unproven_per_service: HashMap<usize, u64>,
+    adaptive: HashMap<usize, Adaptive>,
+    /// The frame that was sent back for the last one judged.
+    answer: Option<Vec<u8>>,
+    counters: HashMap<(usize, Reason), Counter>,
+    tallies: Tallies,
+}
+
+impl Model {
+    /// A gateway that has seen nothing yet.
+    pub fn new(config: Config) -> Self {
+        Model { config, ..Model::default() }
+    }
+
+    /// Judges the frame that arrives at `now` (nanoseconds; never earlier than the frame before).
+    pub fn judge(&mut self, frame: &[u8], now: u64) -> Outcome {
+        self.answer = None;
+        match parse(frame) {
+            Frame::Foreign => Outcome::Foreign,
+            Frame::DeepHeaders => {
+                self.tallies.deep_headers += 1;
+                let dropped = self.config.drop_deep_headers && !self.config.dry_run;
+                Outcome::DeepHeaders { dropped }
+            }
+            Frame::LaterFragment(fragment) => self.judge_later_fragment(&fragment, now),
+            Frame::Datagram(datagram) => self.judge_datagram(frame, &datagram, now),
+        }
+    }
+
+    /// The frame that is sent back in place of the last one that was judged.
+    pub fn answer(&self) -> Option<&[u8]> {
+        self.answer.as_deref()
+    }
+
+    /// Every source seen.
+    pub fn sources(&self) -> &HashMap<SourceKey, SourceState> {
+        &self.sources
+    }
+
+    /// Of a service with adaptive Retry: how often it has begun to ask for proof, and the time until which it
+    /// does, in nanoseconds.
+    pub fn asking(&self, service: usize) -> (u64, u64) {
+        self.adaptive.get(&service).map_or((0, 0), |state| (state.began, state.asking_until_ns))
+    }
+
+    /// Counts of verdicts, by service and reason.
+    pub fn counters(&self) -> &HashMap<(usize, Reason), Counter> {
+        &self.counters
+    }
+
+    /// Counts of events other than verdicts.
+    pub fn tallies(&self) -> Tallies {
+        self.tallies
+    }
+
+    /// Handshakes in the table, those that took too long included.
+    pub fn handshakes(&self) -> usize {
+        self.handshakes.len()
+    }
+
+    /// Forgets every handshake, as a table does that is full of newer ones.
+    pub fn forget_handshakes(&mut self) {
+        self.handshakes.clear();
+    }
+
+    /// The source `addr` belongs to in a quota group, or to a service.
+    pub fn source_key(&self, addr: IpAddr, scope: u32) -> SourceKey {
+        let leading = match addr {
+            IpAddr::V4(_) => 96 + u32::from(self.config.v4_prefix_len.min(32)),
+            IpAddr::V6(_) => u32::from(self.config.v6_prefix_len.min(128)),
+        };
+        let mask = u128::MAX.checked_shl(128 - leading).unwrap_or(0);
+        let addr = (u128::from_be_bytes(address_bytes(addr)) & mask).to_be_bytes();
+        SourceKey { addr, scope }
+    }
+
+    fn live_ledgers(&self, group: u32, now: u64) -> impl Iterator<Item = &Ledger> {
+        let lease_ns = self.config.lease_ns;
+        let counts = move |ledger: &&Ledger| {
+            ledger.is_of(group) && now.abs_diff(ledger.heartbeat_ns) < lease_ns
+        };
+        self.ledgers.iter().filter(counts)
+    }
+
+    /// Connections of a source, over all ledgers whose heartbeat is younger than the lease; at most
+    /// 2^32 - 1.
+    pub fn connections(&self, source: &SourceKey, now: u64) -> u64 {
+        self.live_ledgers(source.scope, now)
+            .filter_map(|ledger| ledger.connections.get(source))
+            .fold(0u32, |sum, count| sum.saturating_add(*count))
+            .into()
+    }
+
+    /// Connections ever opened in the source's cell, over the same ledgers.
+    fn opened_ever(&self, source: &SourceKey, now: u64) -> u32 {
+        let cell = self.cell.map_or(*source, |cell| cell(source));
+        self.live_ledgers(source.scope, now)
+            .filter_map(|ledger| ledger.opened.get(&cell))
+            .fold(0, |sum, opened| sum.wrapping_add(*opened))
+    }
+
+    fn enabled_service(&self, number: usize) -> Option<Service> {
+        self.config.services.get(number).filter(|service| service.enabled).cloned()
+    }
+
+    fn find_service(&self, addr: IpAddr, port: u16) -> Option<(usize, Service)> {
+        let find = |wanted: Listener| {
+            self.config.listeners.iter().find(|(listener, _)| *listener == wanted)
+        };
+        let (_, number) =
+            find(Listener { addr, port }).or_else(|| find(Listener::wildcard(addr, port)))?;
+        Some((*number, self.enabled_service(*number)?))
+    }
+
+    fn conclude(&mut self, number: usize, reason: Reason, bytes: u64, dry_run: bool) -> Verdict {
+        let kept = reason.drops() || reason.answers();
+        let dropped = kept && !dry_run && !self.config.dry_run;
+        let counter = self.counters.entry((number, reason)).or_default();
+        counter.packets += 1;
+        counter.bytes += bytes;
+        counter.dropped += u64::from(dropped);
+        Verdict { service: number, reason, dropped }
+    }
+
+    fn judge_later_fragment(&mut self, fragment: &LaterFragment, now: u64) -> Outcome {
+        let Some(first) = self.fragments.get(&fragment.key).copied() else {
+            return Outcome::Foreign;
+        };
+        let Some(service) = self.enabled_service(first.service) else {
+            return Outcome::Foreign;
+        };
+        let reason = match service.fragments {
+            FragmentPolicy::Pass => return Outcome::Foreign,
+            FragmentPolicy::Follow if !first.dropped => Reason::Fragment,
+            FragmentPolicy::Follow | FragmentPolicy::Drop => Reason::LaterFragment,
+        };
+        let bytes = fragment.length as u64;
+        self.record(self.source_key(fragment.key.src, first.service as u32), reason, bytes, now);
+        Outcome::Service(self.conclude(first.service, reason, bytes, service.dry_run))
+    }
+
+    fn judge_datagram(&mut self, frame: &[u8], datagram: &Datagram<'_>, now: u64) -> Outcome {
+        let Some((number, service)) = self.find_service(datagram.dst, datagram.dport) else {
+            return Outcome::Foreign;
+        };
+        let service = service.for_source(datagram.src);
+        let (reason, unproved) = self.decide(number, &service, frame, datagram, now);
+        // A UDP length that is not to be trusted is not counted either.
+        let bytes = datagram.payload.map_or(datagram.ip_payload_len, |p| p.length) as u64;
+        if !unproved {
+            self.record(self.source_key(datagram.src, number as u32), reason, bytes, now);
+        }
+        let verdict = self.conclude(number, reason, bytes, service.dry_run);
+        self.answer.take_if(|_| !verdict.dropped);
+        if let Some(key) = datagram.first_fragment
+            && service.fragments != FragmentPolicy::Pass
+        {
+            let dropped = verdict.dropped;
+            self.fragments.insert(key, Fragmented { service: number, dropped });
+        }
+        Outcome::Service(verdict)
+    }
+
+    /// Updates the source's statistics. A packet refused before its source mattered makes no
+    /// entry, nor does what follows it in later fragments.
+    fn record(&mut self, key: SourceKey, reason: Reason, bytes: u64, now: u64) {
+        use Reason::{BadSource, BadUdp, Denied, Fragment, LaterFragment};
+        if !matches!(reason, BadUdp | BadSource | Denied | Fragment | LaterFragment) {
+            self.ensure_source(key, now);
+        }
+        if let Some(source) = self.sources.get_mut(&key) {
+            source.packets += 1;
+            source.bytes += bytes;
+            source.drops += u64::from(reason.drops());
+            source.last_ns = now;
+            source.last_reason = reason;
+        }
+    }
+
+    fn ensure_source(&mut self, key: SourceKey, now: u64) -> &mut SourceState {
+        let tallies = &mut self.tallies;
+        self.sources.entry(key).or_insert_with(|| {
+            tallies.sources_created += 1;
+            SourceState {
+                packets: 0,
+                bytes: 0,
+                drops: 0,
+                first_ns: now,
+                last_ns: now,
+                last_reason: Reason::New,
+                new_tat: 0,
+                packets_tat: 0,
+                bytes_tat: 0,
+                attempts: Attempts::default(),
+                let_in_ns: None,
+            }
+        })
+    }
+
+    /// The reason, and whether the packet is one that nothing is charged for to its source, since
+    /// anybody may have sent it.
+    fn decide(
+        &mut self,
+        number: usize,
+        service: &Service,
+        frame: &[u8],
+        d: &Datagram<'_>,
+        now: u64,
+    ) -> (Reason, bool) {
+        let Some(payload) = d.payload else {
+            return (Reason::BadUdp, false);
+        };
+        if is_nobody(d.src, self.config.on_loopback) {
+            return (Reason::BadSource, false);
+        }
+        let exempt = match self.acl.look_up(d.src, now) {
+            Some(AclAction::Deny) => return (Reason::Denied, false),
+            Some(AclAction::Allow) => true,
+            None => false,
+        };
+        if service.version_negotiation
+            && let Ok(Class::Opening(opening)) = classify(payload, &rules(service))
+            && !opening.is_initial
+        {
+            return (self.negotiate(number, service, frame, d, now), true);
+        }
+        if service.check_ids && !exempt && self.is_forged_id(number, service, d, payload, now) {
+            return (Reason::ForgedId, true);
+        }
+        if !service.check_ids && !exempt && self.is_unproven(number, service, d, payload, now) {
+            return (Reason::RateUnproven, true);
+        }
+        let mut proved = false;
+        if service.retry != RetryPolicy::Never
+            && !exempt
+            && let Ok(Class::Opening(opening)) = classify(payload, &rules(service))
+            && opening.is_initial
+        {
+            match self.ask_for_proof(number, service, frame, d, &opening, now) {
+                Ok(brought) => proved = brought,
+                Err(reason) => return (reason, true),
+            }
+        }
+        let reason = (!exempt)
+            .then(|| self.refuse_source(number, service, d, payload, now))
+            .flatten()
+            .unwrap_or_else(|| self.decide_quic(number, service, d, payload, exempt, now));
+        let reason = match reason {
+            Reason::Established if service.stateless_reset => {
+                self.reset_for_the_dead(number, service, frame, d, now)
+            }
+            other => other,
+        };
+        let goes_on = !reason.drops() && !reason.answers();
+        let reason = match reason {
+            _ if exempt && goes_on => Reason::Allowed,
+            _ if goes_on && !self.has_room(number, service, now) => Reason::RatePacketsService,
+            Reason::New if proved => Reason::Proved,
+            other => other,
+        };
+        (reason, false)
+    }
+
+    /// Section 9: what becomes of an opening of a version that the service does not take.
+    fn negotiate(
+        &mut self,
+        number: usize,
+        service: &Service,
+        frame: &[u8],
+        d: &Datagram<'_>,
+        now: u64,
+    ) -> Reason {
+        if d.first_fragment.is_some() || is_group(d.dst) {
+            return Reason::UnknownVersion;
+        }
+        let tat = self.negotiations_per_service.entry(number).or_insert(0);
+        if !service.answers_per_service.charge(tat, 1, now) {
+            return Reason::RateAnswers;
+        }
+        self.answer = answer::version_negotiation(frame, d, service.versions);
+        Reason::VersionNegotiationSent
+    }
+
+    /// Section 10: whether the packet goes to an ID that no server of the service can have made, or is 0-RTT of nobody
+    /// who is opening a connection.
+    fn is_forged_id(
+        &self,
+        number: usize,
+        service: &Service,
+        d: &Datagram<'_>,
+        payload: Payload<'_>,
+        now: u64,
+    ) -> bool {
+        let id = match classify(payload, &rules(service)) {
+            Ok(Class::Short) => ids::of_short(payload.data).unwrap_or_default(),
+            Ok(Class::Handshake(dcid)) => dcid,
+            Ok(Class::Early(scid)) => {
+                let (addr, port) = (d.src, d.sport);
+                let attempt =
+                    self.handshakes.get(&HandshakeKey { addr, port, service: number, scid });
+                return attempt.is_none_or(|attempt| {
+                    now.saturating_sub(attempt.started_ns) > service.handshake_ns
+                });
+            }
+            _ => return false,
+        };
+        match ids::judge(self.ring.as_ref(), id.as_bytes()) {
+            ids::Proof::Made => false,
+            ids::Proof::Before => {
+                now >= self.config.older_ids_until_ns
+                    || self.connections(&self.source_key(d.src, service.group), now) == 0
+            }
+            ids::Proof::None => true,
+        }
+    }
+
+    /// Section 11: charges a packet that would pass to its service.
+    fn has_room(&mut self, number: usize, service: &Service, now: u64) -> bool {
+        let tat = self.packets_per_service.entry(number).or_insert(0);
+        service.packets_per_service.charge(tat, 1, now)
+    }
+
+    /// Section 11: whether the packet opens nothing, its source is not known, and the bucket of such packets is empty.
+    fn is_unproven(
+        &mut self,
+        number: usize,
+        service: &Service,
+        d: &Datagram<'_>,
+        payload: Payload<'_>,
+        now: u64,
+    ) -> bool {
+        if !matches!(
+            classify(payload, &rules(service)),
+            Ok(Class::Short | Class::Handshake(_) | Class::Early(_) | Class::Other)
+        ) {
+            return false;
+        }
+        let let_in = self
+            .sources
+            .get(&self.source_key(d.src, number as u32))
+            .and_then(|source| source.let_in_ns);
+        if let_in.is_some_and(|at| now.saturating_sub(at) <= service.handshake_ns)
+            || self.connections(&self.source_key(d.src, service.group), now) > 0
+        {
+            return false;
+        }
+        let tat = self.unproven_per_service.entry(number).or_insert(0);
+        !service.unproven_per_service.charge(tat, 1, now)
+    }
+
+    /// Section 14: what becomes of a packet of an established connection to a service that answers for dead servers.
+    fn reset_for_the_dead(
+        &mut self,
+        number: usize,
+        service: &Service,
+        frame: &[u8],
+        d: &Datagram<'_>,
+        now: u64,
+    ) -> Reason {
+        let all_gone = self.gone >> (service.group & 63) & 1 == 1
+            && !self.ledgers.iter().any(|ledger| ledger.is_of(service.group));
+        let unanswerable = d.first_fragment.is_some() || is_group(d.dst);
+        let packet = self
+            .ring
+            .as_ref()
+            .zip(d.payload)
+            .filter(|_| all_gone && !unanswerable)
+            .and_then(|(ring, payload)| reset::packet(ring, payload));
+        let Some(packet) = packet else { return Reason::Established };
+        let tat = self.resets_per_service.entry(number).or_insert(0);
+        if !service.answers_per_service.charge(tat, 1, now) {
+            return Reason::RateAnswers;
+        }
+        self.answer = Some(answer::answer(frame, d, &packet));
+        Reason::ResetSent
+    }
+
+    /// Section 8: whether an Initial brought proof of its address, which one of an attempt that was let in
+    /// need not; or what becomes of it.
+    fn ask_for_proof(
+        &mut self,
+        number: usize,
+        service: &Service,
+        frame: &[u8],
+        d: &Datagram<'_>,
+        opening: &Opening,
+        now: u64,
+    ) -> Result<bool, Reason> {
+        let key = HandshakeKey { addr: d.src, port: d.sport, service: number, scid: opening.scid };
+        let attempt = self.handshakes.get(&key);
+        if attempt.is_some_and(|one| one.has_place(opening, service.handshake_ns, now)) {
+            return Ok(false);
+        }
+        let short = opening.dcid.as_bytes().len() < MIN_OPENING_DCID;
+        let now_ms = now / 1_000_000;
+        if opening.token_len > 0 && !short {
+            match self.open_token(d, opening, now_ms) {
+                Ok(_) => return Ok(true),
+                Err(TokenError::NewToken | TokenError::Malformed) => {}
+                Err(_) => return Err(Reason::BadToken),
+            }
+        }
+        if service.retry == RetryPolicy::Adaptive && !self.asks(number, service, now) {
+            return Ok(false);
+        }
+        if short {
+            return Err(Reason::ShortDcid);
+        }
+        if d.first_fragment.is_some() || is_group(d.dst) {
+            return Err(Reason::Unproved);
+        }
+        let tat = self.retries_per_service.entry(number).or_insert(0);
+        if !service.answers_per_service.charge(tat, 1, now) {
+            return Err(Reason::RateAnswers);
+        }
+        let ring = self.ring.as_ref();
+        self.answer = ring.and_then(|ring| answer::retry(frame, d, opening, ring, now_ms));
+        Err(if self.answer.is_some() { Reason::RetrySent } else { Reason::Unproved })
+    }
+
+    /// Whether an adaptive service asks for proof, now that one more opening came without.
+    fn asks(&mut self, number: usize, service: &Service, now: u64) -> bool {
+        let state = self.adaptive.entry(number).or_default();
+        let asked = now < state.asking_until_ns;
+        if service.retry_above.charge(&mut state.tat, if asked { 2 } else { 1 }, now) {
+            return asked;
+        }
+        state.asking_until_ns = now + service.retry_hold_ns;
+        state.began += u64::from(!asked);
+        true
+    }
+
+    fn open_token(
+        &self,
+        d: &Datagram<'_>,
+        opening: &Opening,
+        now_ms: u64,
+    ) -> Result<RetryToken, TokenError> {
+        let payload = d.payload.map_or(&[][..], |payload| payload.data);
+        let token = payload.get(opening.token_at..opening.token_at + opening.token_len);
+        let token = token.ok_or(TokenError::Malformed)?;
+        let ring = self.ring.as_ref().ok_or(TokenError::UnknownEpoch)?;
+        let client = SocketAddr::new(d.src, d.sport);
+        RetryToken::open(ring, now_ms, client, opening.dcid.as_bytes(), token)
+    }
+
+    /// Steps 3 and 4: the strict quota, and the rates of packets and bytes.
+    fn refuse_source(
+        &mut self,
+        number: usize,
+        service: &Service,
+        d: &Datagram<'_>,
+        payload: Payload<'_>,
+        now: u64,
+    ) -> Option<Reason> {
+        let limit = u64::from(service.max_connections);
+        let held = || self.connections(&self.source_key(d.src, service.group), now);
+        if service.policy == QuotaPolicy::Strict && limit > 0 && held() > limit {
+            return Some(Reason::QuotaStrict);
+        }
+        let state = self.ensure_source(self.source_key(d.src, number as u32), now);
+        if !service.packets_per_source.charge(&mut state.packets_tat, 1, now) {
+            return Some(Reason::RatePackets);
+        }
+        if !service.bytes_per_source.charge(&mut state.bytes_tat, payload.length as u64, now) {
+            return Some(Reason::RateBytes);
+        }
+        None
+    }
+
+    /// Steps 5 and 6.
+    fn decide_quic(
+        &mut self,
+        number: usize,
+        service: &Service,
+        d: &Datagram<'_>,
+        payload: Payload<'_>,
+        exempt: bool,
+        now: u64,
+    ) -> Reason {
+        let opening = match classify(payload, &rules(service)) {
+            Err(malformed) => return malformed,
+            Ok(Class::Short) => return Reason::Established,
+            Ok(Class::Handshake(_) | Class::Early(_) | Class::Other) => return Reason::Handshake,
+            Ok(Class::Opening(opening)) => opening,
+        };
+        let (addr, port) = (d.src, d.sport);
+        let key = HandshakeKey { addr, port, service: number, scid: opening.scid };
+        if self.is_under_way(&key, &opening, service.handshake_ns, now) {
+            return Reason::Underway;
+        }
+        let state = self.ensure_source(self.source_key(addr, number as u32), now);
+        let forgotten = |at: u64| now.saturating_sub(at) <= service.handshake_ns;
+        if opening.is_initial
+            && opening.dcid.as_bytes().len() < MIN_OPENING_DCID
+            && !state.let_in_ns.is_some_and(forgotten)
+        {
+            return Reason::ShortDcid;
+        }
+        if !exempt && let Some(refused) = self.refuse_opening(number, service, d.src, now) {
+            return refused;
+        }
+        let state = self.ensure_source(self.source_key(addr, number as u32), now);
+        state.let_in_ns = Some(now);
+        if !exempt && service.policy == QuotaPolicy::Underway && service.max_connections > 0 {
+            state.attempts.recent += 1;
+        }
+        let fresh = Handshake { started_ns: now, packets: 1, dcids: vec![opening.dcid] };
+        if self.handshakes.insert(key, fresh).is_none() {
+            self.tallies.handshakes_created += 1;
+        }
+        if opening.is_initial { Reason::New } else { Reason::NewVersion }
+    }
+
+    /// Step 6.1; learns the Destination Connection ID if there is room for it.
+    fn is_under_way(
+        &mut self,
+        key: &HandshakeKey,
+        opening: &Opening,
+        handshake_ns: u64,
+        now: u64,
+    ) -> bool {
+        let Some(handshake) = self.handshakes.get_mut(key) else {
+            return false;
+        };
+        if !handshake.has_place(opening, handshake_ns, now) {
+            return false;
+        }
+        if !handshake.dcids.contains(&opening.dcid) {
+            handshake.dcids.push(opening.dcid);
+        }
+        handshake.packets += 1;
+        true
+    }
+
+    /// Steps 6.3 and 6.4: the quota, and the rates of new connections.
+    fn refuse_opening(
+        &mut self,
+        number: usize,
+        service: &Service,
+        src: IpAddr,
+        now: u64,
+    ) -> Option<Reason> {
+        let limit = u64::from(service.max_connections);
+        let held = || self.connections(&self.source_key(src, service.group), now);
+        if service.policy == QuotaPolicy::New && limit > 0 && held() >= limit {
+            return Some(Reason::Quota);
+        }
+        if service.policy == QuotaPolicy::Underway && limit > 0 {
+            let group = self.source_key(src, service.group);
+            let (held, opened) = (self.connections(&group, now), self.opened_ever(&group, now));
+            let state = self.ensure_source(self.source_key(src, number as u32), now);
+            let under_way = state.attempts.look(opened, service.handshake_ns, now);
+            if held >= limit {
+                return Some(Reason::Quota);
+            }
+            if held + under_way >= limit {
+                return Some(Reason::QuotaUnderway);
+            }
+        }
+        let state = self.ensure_source(self.source_key(src, number as u32), now);
+        if !service.new_per_source.charge(&mut state.new_tat, 1, now) {
+            return Some(Reason::RateNewSource);
+        }
+        if !self.has_room_in_prefixes(number, service, src, now) {
+            return Some(Reason::RateNewPrefix);
+        }
+        let tat = self.new_per_service.entry(number).or_insert(0);
+        if !service.new_per_service.charge(tat, 1, now) {
+            return Some(Reason::RateNewService);
+        }
+        None
+    }
+}
+
+impl Model {
+    /// Section 12: charges an opening to the prefixes that its source is in.
+    fn has_room_in_prefixes(
+        &mut self,
+        number: usize,
+        service: &Service,
+        src: IpAddr,
+        now: u64,
+    ) -> bool {
+        let (tallies, prefixes) = (&mut self.tallies, &mut self.prefixes);
+        service.new_per_prefix.buckets(number, src).into_iter().all(|(key, rate)| {
+            let tat = prefixes.entry(key).or_insert_with(|| {
+                tallies.prefixes_created += 1;
+                0
+            });
+            rate.charge(tat, 1, now)
+        })
+    }
+}
+
+fn rules(service: &Service) -> Rules {
+    Rules {
+        require_fixed_bit: service.require_fixed_bit,
+        versions: service.versions,
+        refuse_unknown_versions: service.refuse_unknown_versions,
+        version_negotiation: service.version_negotiation,
+        also_client: service.also_client,
+    }
+}
+
+/// True if packets to this address may be to many, so that none of them can answer.
+fn is_group(dst: IpAddr) -> bool {
+    match dst {
+        IpAddr::V4(addr) => addr.octets()[0] >= 224,
+        IpAddr::V6(addr) => addr.is_multicast(),
+    }
+}
+
+/// True if no host on a network has this address (RFC 6890).
+fn is_nobody(src: IpAddr, on_loopback: bool) -> bool {
+    match src {
+        IpAddr::V4(addr) if addr.is_loopback() => !on_loopback,
+        IpAddr::V4(addr) => {
+            addr.octets()[0] == 0 || addr.is_multicast() || addr == Ipv4Addr::BROADCAST
+        }
+        IpAddr::V6(addr) if addr.is_loopback() => !on_loopback,
+        IpAddr::V6(addr) => {
+            addr.is_unspecified() || addr.is_multicast() || addr.to_ipv4_mapped().is_some()
+        }
+    }
+}

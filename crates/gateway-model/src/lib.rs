@@ -1,0 +1,50 @@
+//! The data plane's reference model: `docs/policy.md` in plain Rust.
+//!
+//! No I/O, no clock, no BPF: a [`Model`] is given a frame and the time and says what the XDP
+//! program has to do with it. It is written from the specification, and reads QUIC's headers with
+//! `equic_wire`, so that the tests in `tests/` and the fuzz targets can hold the program against
+//! something that does not share its mistakes. Nothing that runs in a gateway uses it.
+//!
+//! Start at [`Model::judge`]. `frame` finds the UDP datagram in a frame (policy.md section 1),
+//! `quic` classifies its payload (section 3), `judge` takes the steps of section 2 in order, `rate`
+//! is the token bucket (section 4), `acl` the lists, `answer` what is sent back (sections 8 and 9), `ids` the
+//! connection IDs (section 10), `prefix` the prefixes of a source (section 12), `reset` stateless resets (section 14), and `config` what an
+//! operator sets. The tables of the model are unbounded: nothing is ever
+//! evicted from them.
+
+#![forbid(unsafe_code)]
+
+mod acl;
+mod answer;
+mod config;
+mod frame;
+mod ids;
+mod judge;
+mod prefix;
+mod quic;
+mod rate;
+mod reset;
+#[cfg(test)]
+mod tests;
+
+pub use acl::{Acl, AclAction, AclEntry};
+pub use config::{
+    Config, FragmentPolicy, Listener, Override, QuotaPolicy, RetryPolicy, Service, TakenVersions,
+};
+pub use frame::{
+    Datagram, FragmentKey, Frame, LaterFragment, MAX_EXTENSION_HEADERS, parse as parse_frame,
+};
+pub use judge::{Counter, Ledger, Model, Outcome, SourceKey, SourceState, Tallies, Verdict};
+pub use prefix::PrefixRates;
+pub use quic::{Class, ConnectionId, Opening, Payload, Rules, classify};
+pub use rate::Rate;
+
+use std::net::IpAddr;
+
+/// The 16 bytes by which tables know an address: IPv4 as `::ffff:a.b.c.d`.
+pub fn address_bytes(addr: IpAddr) -> [u8; 16] {
+    match addr {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}

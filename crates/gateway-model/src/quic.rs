@@ -1,0 +1,257 @@
+//! Kinds of QUIC packets that a UDP payload can start with (policy.md section 3).
+//!
+//! Headers and integers are read by `equic_wire`; what is here is what the policy makes of them, on a
+//! payload of which the frame may hold only the beginning.
+
+use super::config::TakenVersions;
+use equic_gateway::Reason;
+use equic_wire::packet::{
+    FIXED_BIT, LongInvariant, LongPacketType, MIN_INITIAL_DATAGRAM, MIN_PROTECTED_LEN,
+};
+use equic_wire::{KnownVersion, Reader, Version};
+
+pub use equic_wire::ConnectionId;
+
+const MIN_SHORT_PACKET: usize = 21; // RFC 9000 s.10.3
+const MAX_FURTHER_PACKETS: usize = 3;
+
+/// A UDP payload, of which the frame may hold only the beginning (a first IP fragment).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payload<'a> {
+    /// The bytes at hand, never more than `length`.
+    pub data: &'a [u8],
+    /// The length by the UDP header, in bytes.
+    pub length: usize,
+}
+
+impl<'a> Payload<'a> {
+    /// A payload that is there in full.
+    pub fn whole(data: &'a [u8]) -> Self {
+        Payload { data, length: data.len() }
+    }
+
+    /// The payload behind its first `n` bytes; `None` if it is shorter.
+    fn behind(self, n: usize) -> Option<Payload<'a>> {
+        let length = self.length.checked_sub(n)?;
+        Some(Payload { data: self.data.get(n..).unwrap_or(&[]), length })
+    }
+}
+
+/// Settings of a service for the parser.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// A zero Fixed Bit is malformed.
+    pub require_fixed_bit: bool,
+    /// Versions that are known to the service.
+    pub versions: TakenVersions,
+    /// Any other version is malformed, unless it is answered.
+    pub refuse_unknown_versions: bool,
+    /// Other versions are answered.
+    pub version_negotiation: bool,
+    /// Retry and Version Negotiation are not.
+    pub also_client: bool,
+}
+
+impl Rules {
+    /// The version, if the service takes it.
+    fn taken(&self, version: Version) -> Option<KnownVersion> {
+        version.known().filter(|version| match self.versions {
+            TakenVersions::Both => true,
+            TakenVersions::V1 => *version == KnownVersion::V1,
+            TakenVersions::V2 => *version == KnownVersion::V2,
+        })
+    }
+}
+
+/// A packet that may open a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// The version field.
+    pub version: Version,
+    /// Destination Connection ID, cut to 20 bytes.
+    pub dcid: ConnectionId,
+    /// Source Connection ID, cut to 20 bytes.
+    pub scid: ConnectionId,
+    /// Offset in the payload of the token that a version 1 or 2 Initial carries.
+    pub token_at: usize,
+    /// Length of that token, in bytes; 0: there is none.
+    pub token_len: usize,
+    /// Whether the packet is an Initial, and not a long header of an unknown version.
+    pub is_initial: bool,
+}
+
+/// The class of a well-formed datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Short header.
+    Short,
+    /// Handshake packet, to this Destination Connection ID.
+    Handshake(ConnectionId),
+    /// 0-RTT packet, from this Source Connection ID.
+    Early(ConnectionId),
+    /// A client's Retry or Version Negotiation.
+    Other,
+    /// Initial, or any long header of an unknown version.
+    Opening(Opening),
+}
+
+/// Classifies a UDP payload by its first packet, and by the ones coalesced with it.
+///
+/// # Errors
+/// The reason for which a malformed datagram is dropped.
+pub fn classify(payload: Payload<'_>, rules: &Rules) -> Result<Class, Reason> {
+    if payload.length == 0 {
+        return Err(Reason::Empty);
+    }
+    let first_byte = *payload.data.first().ok_or(Reason::Truncated)?;
+    let fixed_bit_missing = rules.require_fixed_bit && first_byte & FIXED_BIT == 0;
+    if !LongInvariant::is_long(first_byte) {
+        return if fixed_bit_missing {
+            Err(Reason::FixedBit)
+        } else if payload.length < MIN_SHORT_PACKET {
+            Err(Reason::TinyShort)
+        } else {
+            Ok(Class::Short)
+        };
+    }
+    let (header, behind) = long_header(payload).ok_or(Reason::Truncated)?;
+    if header.version == Version::NEGOTIATION {
+        return if rules.also_client { Ok(Class::Other) } else { Err(Reason::VersionNegotiation) };
+    }
+    let Some(version) = rules.taken(header.version) else {
+        return if rules.refuse_unknown_versions && !rules.version_negotiation {
+            Err(Reason::UnknownVersion)
+        } else if payload.length < MIN_INITIAL_DATAGRAM {
+            Err(Reason::SmallVersion)
+        } else {
+            Ok(Class::Opening(Opening { is_initial: false, ..opening(&header, Token::NONE) }))
+        };
+    };
+    if fixed_bit_missing {
+        return Err(Reason::FixedBit);
+    }
+    let small = payload.length < MIN_INITIAL_DATAGRAM;
+    let packet = parse_known(version, &header, behind, small)?;
+    match packet.kind {
+        Kind::Initial(token) => Ok(Class::Opening(opening(&header, token.in_a(payload.length)))),
+        Kind::Retry if rules.also_client => Ok(Class::Other),
+        Kind::Retry => Err(Reason::Retry),
+        Kind::Other => Ok(match coalesced(version, packet.behind, payload.length) {
+            Class::Other if is_handshake(version, header.first_byte) => {
+                Class::Handshake(ConnectionId::cut(header.dcid))
+            }
+            Class::Other => Class::Early(ConnectionId::cut(header.scid)),
+            class => class,
+        }),
+    }
+}
+
+fn is_handshake(version: KnownVersion, first_byte: u8) -> bool {
+    matches!(LongPacketType::of_first_byte(version, first_byte), LongPacketType::Handshake)
+}
+
+/// Looks for an Initial behind a 0-RTT or Handshake packet (RFC 9000 s.12.2).
+fn coalesced(version: KnownVersion, mut behind: Payload<'_>, datagram_len: usize) -> Class {
+    if datagram_len < MIN_INITIAL_DATAGRAM {
+        return Class::Other;
+    }
+    for _ in 0..MAX_FURTHER_PACKETS {
+        let Some((header, rest)) = long_header(behind) else { break };
+        if !LongInvariant::is_long(header.first_byte) || header.version != version.into() {
+            break;
+        }
+        match parse_known(version, &header, rest, false) {
+            Ok(Packet { kind: Kind::Initial(token), .. }) => {
+                return Class::Opening(opening(&header, token.in_a(datagram_len)));
+            }
+            Ok(Packet { kind: Kind::Other, behind: next }) => behind = next,
+            Ok(Packet { kind: Kind::Retry, .. }) | Err(_) => break,
+        }
+    }
+    Class::Other
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Initial(Token),
+    Other,
+    Retry,
+}
+
+/// The place of a token: its length, and the bytes of the datagram from its first one on.
+#[derive(Clone, Copy)]
+struct Token {
+    length: usize,
+    and_behind: usize,
+}
+
+impl Token {
+    const NONE: (usize, usize) = (0, 0);
+
+    /// Offset and length in a datagram of so many bytes.
+    fn in_a(self, datagram_len: usize) -> (usize, usize) {
+        (datagram_len - self.and_behind, self.length)
+    }
+}
+
+/// A long-header packet of version 1 or 2, and what comes behind it in the datagram.
+struct Packet<'a> {
+    kind: Kind,
+    behind: Payload<'a>,
+}
+
+/// The version-independent header, and the payload behind it; `None` if it runs past the end.
+fn long_header(payload: Payload<'_>) -> Option<(LongInvariant<'_>, Payload<'_>)> {
+    let header = LongInvariant::parse(payload.data).ok()?;
+    let behind = payload.behind(payload.data.len() - header.rest.len())?;
+    Some((header, behind))
+}
+
+fn opening(header: &LongInvariant<'_>, (token_at, token_len): (usize, usize)) -> Opening {
+    Opening {
+        version: header.version,
+        dcid: ConnectionId::cut(header.dcid),
+        scid: ConnectionId::cut(header.scid),
+        token_at,
+        token_len,
+        is_initial: true,
+    }
+}
+
+/// Rules 5 to 9 of policy.md section 3; a Retry is for the caller to refuse.
+fn parse_known<'a>(
+    version: KnownVersion,
+    header: &LongInvariant<'a>,
+    behind: Payload<'a>,
+    datagram_is_small: bool,
+) -> Result<Packet<'a>, Reason> {
+    if ConnectionId::new(header.dcid).is_err() || ConnectionId::new(header.scid).is_err() {
+        return Err(Reason::LongCid);
+    }
+    let (kind, behind) = match LongPacketType::of_first_byte(version, header.first_byte) {
+        LongPacketType::Initial => {
+            if datagram_is_small {
+                return Err(Reason::SmallInitial);
+            }
+            let (token_len, token) = varint(behind).ok_or(Reason::Truncated)?;
+            let behind = token.behind(token_len).ok_or(Reason::BadLength)?;
+            let place = Token { length: token_len, and_behind: token.length };
+            (Kind::Initial(place), behind)
+        }
+        LongPacketType::Retry => return Ok(Packet { kind: Kind::Retry, behind }),
+        LongPacketType::ZeroRtt | LongPacketType::Handshake => (Kind::Other, behind),
+    };
+    let (length, protected) = varint(behind).ok_or(Reason::Truncated)?;
+    if length < MIN_PROTECTED_LEN {
+        return Err(Reason::BadLength);
+    }
+    let behind = protected.behind(length).ok_or(Reason::BadLength)?;
+    Ok(Packet { kind, behind })
+}
+
+/// A length (RFC 9000 s.16), and the payload behind it; `None` if it runs past what the frame holds.
+fn varint(payload: Payload<'_>) -> Option<(usize, Payload<'_>)> {
+    let mut reader = Reader::new(payload.data);
+    let length = reader.varint().ok()?.as_len();
+    Some((length, payload.behind(payload.data.len() - reader.len())?))
+}

@@ -1,0 +1,164 @@
+//! Tests that one packet at a time cannot do: CPUs that charge the same bucket at the same time,
+//! and headers outside the frame's linear part.
+
+use crate::packets;
+use crate::packets::frame::{DESTINATION_OPTIONS, TPID_8021AD, TPID_8021Q, udp};
+use crate::packets::program::{Program, test_run};
+use crate::packets::quic;
+use crate::packets::script::{START, Script, case};
+use equic_gateway::abi;
+use equic_gateway::reason::Reason;
+use equic_gateway_model::{Rate, Service};
+use libbpf_rs::libbpf_sys;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Far longer than it takes; reaching it means that it never comes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn short() -> Vec<u8> {
+    udp("192.0.2.1:1000", "10.0.0.1:443", quic::short(100)).build()
+}
+
+fn initial(number: u32) -> Vec<u8> {
+    let cid = [number.to_be_bytes(), number.to_be_bytes()].concat();
+    let payload = quic::initial().scid(&cid).dcid(&cid).fill(1200).build();
+    udp("192.0.2.1:1000", "10.0.0.1:443", payload).build()
+}
+
+/// The program with this configuration, at a clock that stands.
+fn loaded(script: &Script) -> Program {
+    let mut program = Program::default();
+    script.play(&mut program, |_, _, _| {});
+    // Sets the clock.
+    program.loaded().run(&[0; 60], START);
+    program
+}
+
+/// CPUs that charge one bucket together let through what it holds: not a packet more or less.
+#[test]
+fn a_bucket_is_charged_exactly_by_all_cpus() {
+    let name = "a_bucket_is_charged_exactly_by_all_cpus";
+    if !packets::is_root() {
+        return packets::skip(name, "loading XDP programs needs root");
+    }
+    const BURST: u64 = 20_000;
+    const THREADS: u32 = 4;
+    const EACH: u32 = 50_000;
+    let limited =
+        |service: &mut Service| service.packets_per_source = Rate::per_second(1_000, BURST);
+    let mut program = loaded(&case("one bucket").service(limited));
+    // The source is there before all want to make it.
+    program.loaded().run(&short(), START);
+    let fd = program.loaded().program_fd();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| test_run(fd.as_fd(), &short(), EACH, None).expect("BPF_PROG_TEST_RUN"));
+        }
+    });
+    let report = program.report_contended();
+    let packets = |reason| report.counters.get(&(0, reason)).map_or(0, |counter| counter.packets);
+    let all = u64::from(THREADS * EACH) + 1;
+    assert_eq!(packets(Reason::Established), BURST);
+    assert_eq!(packets(Reason::RatePackets), all - BURST);
+    let (_, source) = report.sources.iter().next().expect("the source");
+    assert_eq!((report.sources.len(), source.packets, source.drops), (1, all, all - BURST));
+    assert_eq!(source.bytes, 100 * all, "of payload");
+}
+
+/// A word that changes under the program's hands again and again: refused and tallied, and no hang.
+#[test]
+fn a_bucket_that_always_changes_is_refused() {
+    let name = "a_bucket_that_always_changes_is_refused";
+    if !packets::is_root() {
+        return packets::skip(name, "loading XDP programs needs root");
+    }
+    // Every packet of one attempt opens it anew: the clock never stands.
+    let limited = |service: &mut Service| {
+        service.new_per_service = Rate::per_second(1_000, 1_000_000);
+        service.handshake_ns = 0;
+    };
+    let mut program = loaded(&case("a service's bucket").service(limited));
+    program.loaded().run(&initial(1), START);
+    let fd = program.loaded().program_fd();
+    let (rates, control) = (program.loaded().mapped_rates(), program.loaded().mapped_control());
+    // SAFETY: aligned, mapped for as long as `rates` lives, and accessed atomically only.
+    let word = unsafe { AtomicU64::from_ptr((&raw mut (*rates.as_ptr()).new_tat).cast()) };
+    // SAFETY: the same of `control`.
+    let clock = unsafe { AtomicU64::from_ptr(&raw mut (*control.as_ptr()).clock_ns) };
+    let done = AtomicBool::new(false);
+    let (mut packets, mut contended) = (1, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Never the same twice, and so far in the past that the bucket is always full.
+            for number in 0.. {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                clock.store(START + number, Ordering::Relaxed);
+                for _ in 0..16 {
+                    word.fetch_add(1, Ordering::Relaxed);
+                }
+                word.fetch_min(number, Ordering::Relaxed);
+            }
+        });
+        let begun = Instant::now();
+        let _done = Done(&done);
+        while contended == 0 && begun.elapsed() < PATIENCE {
+            test_run(fd.as_fd(), &initial(1), 20_000, None).expect("BPF_PROG_TEST_RUN");
+            packets += 20_000;
+            contended = program.loaded().tally(abi::EQUIC_TALLY_CONTENDED);
+        }
+    });
+    assert!(contended > 0, "never in {packets} packets");
+    let report = program.report_contended();
+    let count = |reason| report.counters.get(&(0, reason)).map_or(0, |counter| counter.packets);
+    // Refused for that alone.
+    assert_eq!(count(Reason::RateNewService), contended);
+    assert_eq!(count(Reason::New) + count(Reason::Underway) + contended, packets);
+}
+
+/// Tells the other thread to end, also when this one panics: the scope waits for it.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A driver may leave everything behind the Ethernet header outside the linear part.
+#[test]
+fn headers_outside_the_linear_part_are_judged() {
+    let name = "headers_outside_the_linear_part_are_judged";
+    if !packets::is_root() {
+        return packets::skip(name, "loading XDP programs needs root");
+    }
+    let v6 = |src| udp(src, "[fd00::1]:443", quic::initial().fill(1200).build());
+    let frames = [
+        initial(1),
+        udp("192.0.2.1:1000", "10.0.0.1:443", quic::short(60))
+            .vlan(TPID_8021AD)
+            .vlan(TPID_8021Q)
+            .ip_options(10)
+            .build(),
+        v6("[2001:db8::1]:1000").vlan(TPID_8021Q).build(),
+        v6("[2001:db8::1]:1000").extension(DESTINATION_OPTIONS, 2, 16).build(),
+    ];
+    let mut program = loaded(&case("everything denied").deny("0.0.0.0/0").deny("::/0"));
+    // Its linear part would have any size the driver likes.
+    let fd = program.loaded().program_fd();
+    for frame in &frames {
+        for bytes in (14..80).chain([100, 150, 1_000]) {
+            match test_run(fd.as_fd(), frame, 1, Some(bytes)) {
+                Ok(action) => assert_eq!(action, libbpf_sys::XDP_DROP, "{bytes} bytes"),
+                // BPF_PROG_TEST_RUN can choose the linear part's size since Linux 6.18.
+                Err(error) => {
+                    assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{error}");
+                    return;
+                }
+            }
+        }
+    }
+}

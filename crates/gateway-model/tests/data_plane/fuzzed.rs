@@ -1,0 +1,236 @@
+//! Fuzzed frames on the real program: it never aborts, and never touches what is not its business.
+//!
+//! The configuration drops everything it can, so whatever the reference model's own parser calls
+//! foreign and the program drops nevertheless, is found. Several buffers per frame included.
+//! Mutated inputs go through many configurations; what comes of the seeds in `fuzz/seeds/program`
+//! is checked, too. `EQUIC_CASES` is the number of frames, `EQUIC_SEED` the seed; `EQUIC_INPUT`
+//! plays one input from a file.
+
+use crate::packets;
+use crate::packets::frame::{DESTINATION_OPTIONS, udp};
+use crate::packets::fuzz::{Checker, Generator, Record, encode};
+use crate::packets::program::Program;
+use crate::packets::quic;
+use crate::packets::random::{Random, cases, seed};
+use crate::packets::script::{START, Script, Step, case, hexdump};
+use crate::packets::subject::Subject;
+use equic_gateway::reason::Reason;
+use equic_gateway_model::{AclAction, FragmentPolicy, Model};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/program");
+/// Frames of one input: the tables and the reports of both are compared behind so many.
+const FRAMES: u64 = 500;
+/// Number of inputs after which a long run tells its progress.
+const SAY_EVERY: u64 = 500_000;
+
+/// Everything to the service is denied, later fragments too.
+fn hostile() -> Script {
+    case("everything denied")
+        .service(|service| service.fragments = FragmentPolicy::Drop)
+        .list(AclAction::Deny, "0.0.0.0/0", 0)
+        .list(AclAction::Deny, "::/0", 0)
+}
+
+#[test]
+fn fuzzed_frames_never_abort_and_foreign_ones_pass() {
+    let name = "fuzzed_frames_never_abort_and_foreign_ones_pass";
+    if !packets::is_root() {
+        return packets::skip(name, "loading XDP programs needs root");
+    }
+    let seed = seed();
+    let mut random = Random::new(seed);
+    let (mut model, mut program) = (Model::default(), Program::default());
+    let (mut foreign, mut dropped) = (0_u64, 0_u64);
+    for script in [hostile(), case("nothing denied")] {
+        // Deep headers are dropped whatever they are, which is not asked here.
+        let script = script.config(|config| config.drop_deep_headers = false);
+        script.play(&mut model, |_, _, _| {});
+        script.play(&mut program, |_, _, _| {});
+        for index in 0..cases(100_000) {
+            let frame = random.garbage();
+            // `run` asserts that the action is neither XDP_ABORTED nor an unknown one.
+            let seen = program.loaded().run(&frame, START + index);
+            let step = Step::Packet(frame.clone());
+            let expected = model.step(&step, START + index).expect("a packet has an outcome");
+            let is_foreign = expected.verdict.is_none();
+            assert!(
+                !(is_foreign && seen.dropped),
+                "{}, frame {index} of EQUIC_SEED={seed}: a foreign frame was dropped\n{}",
+                script.what,
+                hexdump(&frame)
+            );
+            assert_eq!(
+                seen,
+                expected,
+                "{}, frame {index} of EQUIC_SEED={seed} (right: model)\n{}",
+                script.what,
+                hexdump(&frame)
+            );
+            foreign += u64::from(is_foreign);
+            dropped += u64::from(seen.dropped);
+        }
+    }
+    assert!(foreign > 0 && dropped > 0, "{foreign} foreign, {dropped} dropped: one-sided frames");
+}
+
+/// Frames over 4,096 bytes come in several buffers; headers may end up in the second one.
+#[test]
+fn frames_of_several_buffers() {
+    if !packets::is_root() {
+        return packets::skip("frames_of_several_buffers", "loading XDP programs needs root");
+    }
+    let seed = seed();
+    let mut random = Random::new(seed);
+    let (mut model, mut program) = (Model::default(), Program::default());
+    let mut judged = 0;
+    for script in [hostile(), case("nothing denied")] {
+        script.play(&mut model, |_, _, _| {});
+        script.play(&mut program, |_, _, _| {});
+        for index in 0..cases(2_000).min(20_000) {
+            let headers = index as usize % 17;
+            let payload = quic::initial().fill(4_000 + index as usize % 5_000).build();
+            let mut frame = udp("[2001:db8::1]:1000", "[fd00::1]:443", payload)
+                .extension(DESTINATION_OPTIONS, 255, headers)
+                .build();
+            for _ in 0..index % 3 {
+                random.mutate(&mut frame, 5_000);
+            }
+            let seen = program.loaded().run(&frame, START + index);
+            let step = Step::Packet(frame.clone());
+            let expected = model.step(&step, START + index).expect("a packet has an outcome");
+            assert_eq!(
+                seen,
+                expected,
+                "{}, frame {index} of EQUIC_SEED={seed} (right: model)\n{}",
+                script.what,
+                hexdump(&frame)
+            );
+            judged += u64::from(seen.verdict.is_some());
+        }
+    }
+    assert!(judged > 0, "no frame of several buffers was judged");
+}
+
+fn seeds() -> Vec<(PathBuf, Vec<u8>)> {
+    // A virtual machine has the tests and not the tree.
+    let Ok(folder) = std::fs::read_dir(SEEDS) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+}
+
+/// Keeps an input on which the two came apart, and says how to play it again.
+fn keep(input: &[u8], how: &str) -> ! {
+    // Where the build was, or, in a virtual machine, where one may write.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let folder = if folder.is_dir() { folder.to_owned() } else { std::env::temp_dir() };
+    let path = folder.join(format!("fuzzed-{}.input", std::process::id()));
+    std::fs::write(&path, input).expect("the input can be kept");
+    panic!(
+        "program and model disagree: {how}\nplay it again: EQUIC_INPUT={} cargo test -p equic-gateway-model --test data_plane one_input",
+        path.display()
+    );
+}
+
+#[test]
+fn mutated_inputs_lead_to_the_same_verdicts() {
+    let name = "mutated_inputs_lead_to_the_same_verdicts";
+    if !packets::is_root() {
+        return packets::skip(name, "loading XDP programs needs root");
+    }
+    let (seed, cases) = (seed(), cases(100_000));
+    let seeds: Vec<Vec<u8>> = seeds().into_iter().map(|(_, input)| input).collect();
+    let mut generator = Generator::new(seed, &seeds);
+    let (mut checker, begun) = (Checker::default(), Instant::now());
+    let mut said = 0;
+    while checker.frames < cases {
+        let input = generator.input(FRAMES.min(cases - checker.frames));
+        if checker.check(&input).is_err() {
+            let small = checker.shrink(&input);
+            let how = checker.check(&small).err().unwrap_or_default();
+            keep(&small, &format!("EQUIC_SEED={seed}, {how}"));
+        }
+        if checker.frames / SAY_EVERY > said {
+            said = checker.frames / SAY_EVERY;
+            eprintln!("{} of {cases} frames in {:.0?}", checker.frames, begun.elapsed());
+        }
+    }
+    eprintln!("{} frames, {} foreign, in {:.1?}", checker.frames, checker.foreign, begun.elapsed());
+    assert!(checker.foreign > 0, "only frames to services");
+    let missing: Vec<Reason> = Reason::all().filter(|one| !checker.met.contains(one)).collect();
+    assert!(cases < 100_000 || missing.is_empty(), "never led to {missing:?}");
+}
+
+/// The seeds, in some configurations each, lead to every reason there is.
+/// With `EQUIC_WRITE_SEEDS=1` the seeds are written anew first, from the rows of the tables.
+#[test]
+fn seeds_lead_to_the_same_verdicts() {
+    if !packets::is_root() {
+        return packets::skip("seeds_lead_to_the_same_verdicts", "loading XDP programs needs root");
+    }
+    if std::env::var_os("EQUIC_WRITE_SEEDS").is_some() {
+        write_seeds();
+    }
+    let seeds = seeds();
+    if seeds.is_empty() {
+        assert!(!Path::new(env!("CARGO_MANIFEST_DIR")).is_dir(), "no seeds in {SEEDS}");
+        return;
+    }
+    let mut checker = Checker::default();
+    for (path, mut input) in seeds {
+        for config in 0..32 {
+            if let Err(how) = checker.check(&input) {
+                panic!("{} with configuration {}: {how}", path.display(), input[0]);
+            }
+            input[0] = config;
+        }
+    }
+    let missing: Vec<Reason> = Reason::all().filter(|one| !checker.met.contains(one)).collect();
+    assert!(missing.is_empty(), "the seeds never lead to {missing:?}");
+}
+
+/// One input for each subject of the tables that adds some.
+fn write_seeds() {
+    std::fs::create_dir_all(SEEDS).expect("the folder can be made");
+    for (name, records) in by_subject() {
+        let path = Path::new(SEEDS).join(name);
+        std::fs::write(path, encode(1, &records)).expect("a seed can be written");
+    }
+}
+
+/// The packets of the tables: of each subject those that no other had before.
+fn by_subject() -> impl Iterator<Item = (&'static str, Vec<Record>)> {
+    let mut known = BTreeSet::new();
+    let subjects = packets::rows::by_subject().into_iter().map(move |(name, rows)| {
+        let mut records: Vec<Record> = Vec::new();
+        for (step, _) in rows.into_iter().flat_map(|row| row.steps) {
+            let Step::Packet(frame) = step else { continue };
+            // What is behind the headers is the same everywhere.
+            if frame.len() < 4_000 && known.insert(frame[..frame.len().min(120)].to_vec()) {
+                records.push(Record { gap: 4, frame });
+            }
+        }
+        (name, records)
+    });
+    subjects.filter(|(_, records)| !records.is_empty())
+}
+
+/// Plays the input in the file `EQUIC_INPUT`; without one, the packets of the first table.
+#[test]
+fn one_input() {
+    if !packets::is_root() {
+        return packets::skip("one_input", "loading XDP programs needs root");
+    }
+    let input = match std::env::var_os("EQUIC_INPUT") {
+        Some(path) => std::fs::read(&path).expect("EQUIC_INPUT is a file"),
+        None => encode(1, &by_subject().next().expect("there are tables").1),
+    };
+    let mut checker = Checker::default();
+    if let Err(how) = checker.check(&input) {
+        panic!("{how}");
+    }
+    assert!(checker.frames > 0 && !checker.met.is_empty(), "the input has no frames");
+}

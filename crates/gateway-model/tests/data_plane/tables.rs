@@ -1,0 +1,65 @@
+//! Packet tables: every row on the reference model and on the real XDP program.
+//!
+//! The rows are in `packets/rows`; here they are played and counted.
+
+use crate::packets;
+use crate::packets::program::Program;
+use crate::packets::rows;
+use crate::packets::script::{Expected, Script};
+use crate::packets::subject::Subject;
+use equic_gateway::reason::Reason;
+use equic_gateway_model::Model;
+use std::collections::BTreeSet;
+
+fn check_all(name: &str, subject: &mut dyn Subject) {
+    let rows = rows::all();
+    let wrong: Vec<String> = rows.iter().flat_map(|row| row.check(name, subject)).collect();
+    assert!(wrong.is_empty(), "{} of {} rows:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
+}
+
+#[test]
+fn the_model_does_what_the_tables_say() {
+    check_all("model", &mut Model::default());
+}
+
+#[test]
+fn the_program_does_what_the_tables_say() {
+    if !packets::is_root() {
+        let why = "loading XDP programs needs root";
+        return packets::skip("the_program_does_what_the_tables_say", why);
+    }
+    check_all("program", &mut Program::default());
+}
+
+#[test]
+fn program_and_model_count_the_same() {
+    if !packets::is_root() {
+        let why = "loading XDP programs needs root";
+        return packets::skip("program_and_model_count_the_same", why);
+    }
+    let (mut model, mut program) = (Model::default(), Program::default());
+    for row in rows::all() {
+        row.play(&mut model, |_, _, _| {});
+        row.play(&mut program, |_, _, _| {});
+        assert_eq!(model.report(), program.report(), "{} (left: model)", row.what);
+    }
+}
+
+#[test]
+fn the_tables_are_complete() {
+    let rows = rows::all();
+    let expectations = |row: &Script| -> Vec<Expected> {
+        row.steps.iter().filter_map(|(_, expected)| *expected).collect()
+    };
+    let names: BTreeSet<&str> = rows.iter().map(|row| row.what.as_str()).collect();
+    assert_eq!(names.len(), rows.len(), "two rows have one description");
+    assert!(rows.iter().all(|row| !expectations(row).is_empty()), "a row expects nothing");
+    let met: BTreeSet<Reason> = rows
+        .iter()
+        .flat_map(expectations)
+        .filter_map(|expected| expected.seen().verdict.map(|(_, reason)| reason))
+        .collect();
+    let missing: Vec<Reason> = Reason::all().filter(|reason| !met.contains(reason)).collect();
+    assert!(missing.is_empty(), "no row with {missing:?}");
+    println!("{} rows", rows.len());
+}

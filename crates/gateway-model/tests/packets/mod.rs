@@ -1,0 +1,34 @@
+//! Helpers that the tests of the data plane share.
+//!
+//! `frame` and `quic` build packets. A `script::Script` is a configuration and steps (packets,
+//! waits, changes from outside); it is played to a `subject::Subject`, of which there are two: the
+//! reference model, and `program::Program`, the real XDP program run on packets by
+//! BPF_PROG_TEST_RUN. `random` makes scripts from a seed, `fuzz` inputs of bytes, `rows` has the
+//! tables. Start with `script`.
+
+// Every test binary compiles this room and none uses all of it.
+#![allow(dead_code)]
+
+#[path = "../../../gateway/tests/support/ci.rs"]
+mod ci;
+pub(crate) mod frame;
+pub(crate) mod fuzz;
+pub(crate) mod program;
+pub(crate) mod quic;
+pub(crate) mod random;
+pub(crate) mod rows;
+pub(crate) mod script;
+pub(crate) mod subject;
+
+/// Prints why the calling test cannot run, or fails where nothing may be skipped.
+pub(crate) fn skip(test: &str, why: &str) {
+    let message = format!("SKIPPED {test}: {why}");
+    assert!(!ci::in_ci(), "{message} (CI is set: nothing may be skipped)");
+    eprintln!("\n!!! {message} !!!\n");
+}
+
+/// Loading XDP programs is for root.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: no arguments, no failure.
+    unsafe { libc::geteuid() == 0 }
+}

@@ -1,0 +1,163 @@
+//! Section 8, adaptive: services that ask for proof while many come.
+
+use super::retry::{RETRY_V1, START_MS, bringing, bytes, proved, token};
+use super::{C4, attempt, full, v4};
+use crate::packets::frame::*;
+use crate::packets::quic::*;
+use crate::packets::script::{Expected, SECOND, Script, case};
+use equic_gateway::reason::Reason::*;
+use equic_gateway_model::{Rate, RetryPolicy, Service};
+
+/// It asks when more than four Initials come without proof, or more than one a second, and for ten seconds.
+fn adapt(service: &mut Service) {
+    service.retry = RetryPolicy::Adaptive;
+    service.retry_above = Rate::per_second(1, 4);
+    service.retry_hold_ns = 10 * SECOND;
+}
+
+fn adaptive(what: &str) -> Script {
+    case(what).service(adapt)
+}
+
+/// The same, once it asks.
+fn begun(what: &str) -> Script {
+    let calm = (0..4).fold(adaptive(what), |script, n| script.packet(v4(attempt(n)), New));
+    calm.packet(v4(full()), RetrySent)
+}
+
+/// An Initial to an ID that no client chooses.
+fn short_id() -> Packet {
+    v4(initial().dcid(&[1; 7]).fill(1200).build())
+}
+
+pub(super) fn rows() -> Vec<Script> {
+    [calm(), asking(), to_and_fro()].concat()
+}
+
+fn calm() -> Vec<Script> {
+    let old = token(C4, START_MS - 15_001);
+    vec![
+        adaptive("calm: nobody is asked").packet(v4(full()), New).packet(v4(full()), Underway),
+        adaptive("calm: who was asked a moment ago brings proof").packet(v4(proved(1)), Proved),
+        adaptive("calm: a token that does not hold").packet(v4(bringing(&old)), BadToken),
+        adaptive("calm: a token of the server's is the server's to judge")
+            .packet(v4(bringing(b"the server's")), New),
+        adaptive("calm: charged to the source as ever")
+            .service(|service| service.new_per_source = Rate::per_second(1, 1))
+            .packet(v4(attempt(1)), New)
+            .packet(v4(attempt(2)), RateNewSource),
+        adaptive("calm: fragments, and what went to a group")
+            .packet(v4(full()).udp_len(1308).fragment(1, 0, true), New)
+            .packet(udp(C4, "239.0.0.1:443", attempt(2)), New),
+        adaptive("calm: an ID of the server's may be short, where an attempt was forgotten")
+            .packet(v4(full()), New)
+            .forget_handshakes()
+            .packet(short_id(), New),
+        adaptive("without a rate it stays calm")
+            .service(|service| service.retry_above = Rate::OFF)
+            .service(|service| service.new_per_service = Rate::per_second(1, 1))
+            .packet(v4(full()), New)
+            .packets(20, &v4(attempt(1)), RateNewService),
+    ]
+}
+
+fn asking() -> Vec<Script> {
+    let unknown = v4(padded(&[initial().version(UNKNOWN)], 1200));
+    vec![
+        begun("one too many is asked already").answered(bytes(RETRY_V1)),
+        begun("asking: proof opens a connection").packet(v4(proved(9)), Proved),
+        begun("asking: a token that does not hold")
+            .packet(v4(bringing(&token(C4, START_MS - 15_001))), BadToken),
+        begun("asking: attempts that were let in before go on")
+            .packet(v4(attempt(0)), Underway)
+            .packet(v4(short(30)), Established)
+            .packet(v4(handshake().build()), Handshake),
+        begun("asking: short IDs").packet(short_id(), ShortDcid),
+        begun("asking: what cannot be answered")
+            .packet(udp(C4, "239.0.0.1:443", attempt(9)), Unproved),
+        begun("asking: unknown versions cannot be").packet(unknown, NewVersion),
+        begun("asking: answers have a rate")
+            .live(|service| service.answers_per_service = Rate::per_second(1, 1))
+            .packet(v4(attempt(9)), RetrySent)
+            .packet(v4(attempt(9)), RateAnswers),
+        begun("asking: dry run")
+            .dry_run(true)
+            .packet(v4(attempt(9)), Expected::Verdict(RetrySent, false)),
+        begun("asking: not who is allowed").allow("192.0.2.0/24").packet(v4(attempt(9)), Allowed),
+        begun("each service by itself")
+            .another_service(
+                {
+                    let mut other = Service::default();
+                    adapt(&mut other);
+                    other
+                },
+                &["10.0.0.1:8443"],
+            )
+            .packet(udp(C4, "10.0.0.1:8443", full()), Expected::Of(1, New))
+            .packet(v4(attempt(9)), RetrySent),
+    ]
+}
+
+fn to_and_fro() -> Vec<Script> {
+    // As many as there may be, and one more that would be one too many.
+    let four = |script: Script| (0..4).fold(script, |script, n| script.packet(v4(attempt(n)), New));
+    let every = |script: Script, ns: u64, times: usize| {
+        (0..times).fold(script, |script, _| script.wait(ns).packet(v4(full()), RetrySent))
+    };
+    vec![
+        four(adaptive("as many as there may be"))
+            .wait(SECOND)
+            .packet(v4(attempt(4)), New)
+            .wait(SECOND - 1)
+            .packet(v4(attempt(5)), RetrySent),
+        begun("it asks for ten seconds")
+            .wait(10 * SECOND - 1)
+            .packet(v4(attempt(8)), RetrySent)
+            .wait(1)
+            .packet(v4(attempt(8)), New),
+        every(begun("at half of the rate it is calm again"), 2 * SECOND, 4)
+            .wait(2 * SECOND)
+            .packet(v4(attempt(8)), New),
+        every(begun("with more than half of it, not"), 3 * SECOND / 2, 20),
+        begun("and begins anew")
+            .wait(20 * SECOND)
+            .packet(v4(attempt(5)), New)
+            .packet(v4(attempt(6)), New)
+            .packet(v4(attempt(7)), New)
+            .packet(v4(attempt(8)), New)
+            .packet(v4(attempt(9)), RetrySent),
+        adaptive("proof, and tokens that do not hold, are none too many")
+            .packets(1, &v4(proved(1)), Proved)
+            .packets(20, &v4(proved(1)), Underway)
+            .packets(20, &v4(bringing(&token(C4, START_MS - 15_001))), BadToken)
+            .packet(v4(full()), New),
+        four(adaptive("attempts under way are none"))
+            .packets(20, &v4(attempt(0)), Underway)
+            .packet(v4(attempt(4)), RetrySent),
+        adaptive("nor is who is allowed")
+            .allow("192.0.2.1/32")
+            .packets(20, &v4(full()), Allowed)
+            .unlist("192.0.2.1/32")
+            .packet(v4(attempt(1)), New),
+        adaptive("what is refused for another reason came all the same")
+            .service(|service| service.new_per_source = Rate::per_second(1, 1))
+            .packet(v4(attempt(1)), New)
+            .packets(3, &v4(attempt(2)), RateNewSource)
+            .packet(v4(attempt(2)), RetrySent),
+        adaptive("short IDs that nobody chose, too")
+            .packets(4, &short_id(), ShortDcid)
+            .packet(v4(full()), RetrySent),
+        begun("pinned, and let go")
+            .live(|service| service.retry = RetryPolicy::Never)
+            .packet(v4(attempt(5)), New)
+            .live(|service| service.retry = RetryPolicy::Always)
+            .packet(v4(attempt(6)), RetrySent)
+            .live(adapt)
+            .packet(v4(attempt(6)), RetrySent),
+        begun("a shorter time holds from the next one on")
+            .live(|service| service.retry_hold_ns = SECOND)
+            .packet(v4(attempt(5)), RetrySent)
+            .wait(SECOND)
+            .packet(v4(attempt(5)), New),
+    ]
+}

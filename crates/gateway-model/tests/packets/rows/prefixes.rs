@@ -1,0 +1,202 @@
+//! Section 12: new connections by the prefixes that their source is in.
+
+use super::{S4, S6, attempt, full, v4, v6};
+use crate::packets::frame::{Packet, udp};
+use crate::packets::quic::{initial, padded, short};
+use crate::packets::script::{Expected, SECOND, Script, case};
+use equic_gateway::reason::Reason::*;
+use equic_gateway_model::{PrefixRates, QuotaPolicy, Rate, RetryPolicy, Service};
+
+fn rates(what: &str, change: impl FnOnce(&mut PrefixRates)) -> Script {
+    case(what).service(|service| change(&mut service.new_per_prefix))
+}
+
+/// One connection a second, and so many at once.
+fn burst(burst: u64) -> Rate {
+    Rate::per_second(1, burst)
+}
+
+/// An opening from an address.
+fn from(address: &str, n: u8) -> Packet {
+    match address.contains(':') {
+        true => udp(&format!("[{address}]:1000"), S6, attempt(n)),
+        false => udp(&format!("{address}:1000"), S4, attempt(n)),
+    }
+}
+
+pub(super) fn rows() -> Vec<Script> {
+    [lengths(), order(), spared(), services()].concat()
+}
+
+/// For each length: two addresses in one prefix, and one in the next.
+fn lengths() -> Vec<Script> {
+    type Level = fn(&mut PrefixRates) -> &mut Rate;
+    let levels: [(&str, Level, [&str; 3]); 6] = [
+        ("IPv4 /32", |rates| &mut rates.v4_32, ["192.0.2.1", "192.0.2.1", "192.0.2.0"]),
+        ("IPv4 /24", |rates| &mut rates.v4_24, ["192.0.2.1", "192.0.2.255", "192.0.3.1"]),
+        (
+            "IPv6 /64",
+            |rates| &mut rates.v6_64,
+            ["2001:db8::1", "2001:db8::ffff:0:0:1", "2001:db8:0:1::1"],
+        ),
+        (
+            "IPv6 /56",
+            |rates| &mut rates.v6_56,
+            ["2001:db8::1", "2001:db8:0:ff::1", "2001:db8:0:100::1"],
+        ),
+        (
+            "IPv6 /48",
+            |rates| &mut rates.v6_48,
+            ["2001:db8::1", "2001:db8:0:ffff::1", "2001:db8:1::1"],
+        ),
+        ("IPv6 /32", |rates| &mut rates.v6_32, ["2001:db8::1", "2001:db8:ffff::1", "2001:db9::1"]),
+    ];
+    let row = |(name, level, [one, same, next]): (&str, Level, [&str; 3])| {
+        rates(&format!("{name}: one bucket for all addresses in it"), |rates| {
+            *level(rates) = burst(2);
+        })
+        .packet(from(one, 1), New)
+        .packet(from(same, 2), New)
+        .packet(from(one, 3), RateNewPrefix)
+        .packet(from(same, 4), RateNewPrefix)
+        .packet(from(next, 5), New)
+        .wait(SECOND)
+        .packet(from(same, 6), New)
+        .packet(from(one, 7), RateNewPrefix)
+    };
+    let of_the_other = |name: &str, change: fn(&mut PrefixRates), packet: fn(u8) -> Packet| {
+        rates(&format!("rates of {name} are not for the other family"), change)
+            .packet(packet(1), New)
+            .packet(packet(2), New)
+    };
+    let mut rows: Vec<Script> = levels.into_iter().map(row).collect();
+    rows.push(of_the_other(
+        "IPv4",
+        |rates| (rates.v4_32, rates.v4_24) = (burst(0), burst(0)),
+        |n| from("2001:db8::1", n),
+    ));
+    rows.push(of_the_other(
+        "IPv6",
+        |rates| {
+            (rates.v6_64, rates.v6_56) = (burst(0), burst(0));
+            (rates.v6_48, rates.v6_32) = (burst(0), burst(0));
+        },
+        |n| from("192.0.2.1", n),
+    ));
+    rows
+}
+
+fn order() -> Vec<Script> {
+    let both = |what: &str, narrow, wide| {
+        rates(what, |rates| (rates.v6_56, rates.v6_48) = (burst(narrow), burst(wide)))
+    };
+    vec![
+        both("a wider prefix is not charged for what a narrower one refuses", 1, 2)
+            .packet(from("2001:db8::1", 1), New)
+            .packets(9, &from("2001:db8::1", 2), RateNewPrefix)
+            .packet(from("2001:db8:0:100::1", 3), New)
+            .packet(from("2001:db8:0:200::1", 4), RateNewPrefix),
+        both("the narrower one stays charged when the wider one refuses", 1, 1)
+            .packet(from("2001:db8::1", 1), New)
+            .packet(from("2001:db8:0:100::1", 2), RateNewPrefix)
+            .live(|service| service.new_per_prefix.v6_48 = Rate::OFF)
+            .packet(from("2001:db8:0:100::1", 3), RateNewPrefix)
+            .packet(from("2001:db8:0:200::1", 4), New),
+        rates("prefixes are not charged for what the source's bucket refuses", |rates| {
+            rates.v4_24 = burst(2);
+        })
+        .service(|service| service.new_per_source = burst(1))
+        .packet(from("192.0.2.1", 1), New)
+        .packets(9, &from("192.0.2.1", 2), RateNewSource)
+        .packet(from("192.0.2.2", 3), New)
+        .packet(from("192.0.2.3", 4), RateNewPrefix)
+        .packet(from("192.0.2.3", 5), RateNewSource),
+        rates("nor is the service for what a prefix refuses", |rates| rates.v4_24 = burst(1))
+            .service(|service| service.new_per_service = burst(2))
+            .packet(from("192.0.2.1", 1), New)
+            .packets(9, &from("192.0.2.1", 2), RateNewPrefix)
+            .packet(from("192.0.3.1", 3), New)
+            .packet(from("192.0.4.1", 4), RateNewService)
+            .packet(from("192.0.4.1", 5), RateNewPrefix),
+        rates("a prefix that refuses takes no place of the quota", |rates| rates.v4_24 = burst(1))
+            .service(|service| {
+                (service.policy, service.max_connections) = (QuotaPolicy::Underway, 1);
+            })
+            .packet(from("192.0.2.1", 1), New)
+            .packet(from("192.0.2.2", 2), RateNewPrefix)
+            .packet(from("192.0.2.2", 3), RateNewPrefix)
+            .wait(SECOND)
+            .packet(from("192.0.2.2", 4), New),
+        rates("what is over the quota is not charged", |rates| rates.v4_24 = burst(1))
+            .service(|service| service.max_connections = 1)
+            .connections(0, "192.0.2.1", 1)
+            .packet(from("192.0.2.1", 1), Quota)
+            .packet(from("192.0.2.2", 2), New),
+        rates("whatever makes a source", |rates| {
+            (rates.v6_64, rates.v6_48) = (burst(1), burst(2));
+        })
+        .config(|config| config.v6_prefix_len = 48)
+        .packet(from("2001:db8::1", 1), New)
+        .packet(from("2001:db8::2", 2), RateNewPrefix)
+        .packet(from("2001:db8:0:1::1", 3), New)
+        .packet(from("2001:db8:0:2::1", 4), RateNewPrefix),
+    ]
+}
+
+fn spared() -> Vec<Script> {
+    let one = |what: &str| rates(what, |rates| rates.v4_24 = burst(1));
+    vec![
+        one("attempts under way are not charged to prefixes").packet(v4(full()), New).packets(
+            3,
+            &v4(full()),
+            Underway,
+        ),
+        one("nor what opens nothing")
+            .packet(v4(full()), New)
+            .packet(v4(short(30)), Established)
+            .packet(udp("192.0.2.2:1", S4, short(30)), Established),
+        one("unknown versions are charged to prefixes")
+            .packet(v4(padded(&[initial().version(9)], 1200)), NewVersion)
+            .packet(from("192.0.2.2", 2), RateNewPrefix),
+        one("allowed sources are not charged to their prefixes, and pass")
+            .allow("192.0.2.1/32")
+            .packet(from("192.0.2.1", 1), Allowed)
+            .packet(from("192.0.2.1", 2), Allowed)
+            .packet(from("192.0.2.2", 3), New)
+            .packet(from("192.0.2.2", 4), RateNewPrefix)
+            .packet(from("192.0.2.1", 5), Allowed),
+        one("without proof of an address nothing is charged to its prefixes")
+            .service(|service| service.retry = RetryPolicy::Always)
+            .packets(5, &from("192.0.2.1", 1), RetrySent)
+            .live(|service| service.retry = RetryPolicy::Never)
+            .packet(from("192.0.2.2", 2), New)
+            .packet(from("192.0.2.3", 3), RateNewPrefix),
+        one("dry run: what a prefix refuses passes")
+            .service(|service| service.dry_run = true)
+            .packet(from("192.0.2.1", 1), New)
+            .packet(from("192.0.2.2", 2), Expected::Verdict(RateNewPrefix, false)),
+        one("a rate of prefixes ends and begins while running, and the bucket is the same")
+            .packet(from("192.0.2.1", 1), New)
+            .live(|service| service.new_per_prefix.v4_24 = Rate::OFF)
+            .packet(from("192.0.2.1", 2), New)
+            .live(|_| {})
+            .packet(from("192.0.2.1", 3), RateNewPrefix),
+    ]
+}
+
+fn services() -> Vec<Script> {
+    let limited = Service {
+        new_per_prefix: PrefixRates { v4_24: burst(1), v6_32: burst(1), ..PrefixRates::default() },
+        ..Service::default()
+    };
+    let elsewhere = |n| udp("192.0.2.1:1000", "10.0.0.1:8443", attempt(n));
+    vec![
+        rates("each service has its own buckets of prefixes", |rates| rates.v4_24 = burst(1))
+            .another_service(limited, &["10.0.0.1:8443"])
+            .packet(from("192.0.2.1", 1), New)
+            .packet(from("192.0.2.2", 2), RateNewPrefix)
+            .packet(elsewhere(3), Expected::Of(1, New))
+            .packet(elsewhere(4), Expected::Of(1, RateNewPrefix))
+            .packet(v6(full()), New),
+    ]
+}

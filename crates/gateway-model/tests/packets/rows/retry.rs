@@ -1,0 +1,220 @@
+//! Section 8: services that ask for proof of addresses.
+
+use super::{C4, C6, S4, attempt, full, v4, v6};
+use crate::packets::frame::*;
+use crate::packets::quic::*;
+use crate::packets::script::{Expected, SECOND, START, Script, case, ring};
+use equic_gateway::reason::Reason::*;
+use equic_gateway_model::{QuotaPolicy, Rate, RetryPolicy};
+use equic_token::{Clock, ConnectionId, Epoch, Key, KeyRing, RetryToken};
+
+const MILLISECOND: u64 = 1_000_000;
+pub(super) const START_MS: u64 = START / MILLISECOND;
+/// The ID that a Retry packet gave the client.
+const RETRY_ID: [u8; 8] = [0x8e; 8];
+
+/// The answers to `full()` over IPv4, and to version 2 over IPv6 with two VLAN tags: worked out elsewhere,
+/// with another implementation of AES-GCM and SipHash.
+pub(super) const RETRY_V1: &str = "\
+    0200000000020200000000010800450000900000400040116e5b0a000001c000020101bb03e8007cbd2ff00000000105\
+    500102030408f292de48af1afe0a08d001020304050607000000000000000000000000120000000f4240040003e80000\
+    0000000000000000ffffc0000201f292de48af1afe0a00000000000000000000000008000000cf62a313edae7c97ac0c\
+    8df6ce65d8a997e7c38521f0c4b7";
+const RETRY_V2: &str = "\
+    02000000000202000000000188a800078100000786dd60000000007c1140fd0000000000000000000000000000012001\
+    0db800000000000000000000000101bb03e8007c5688c06b3343cf05500102030408964a22b97d5b5adb08d001020304\
+    050607000000000000000000000000120000000f4240060003e820010db8000000000000000000000001964a22b97d5b\
+    5adb00000000000000000000000008000000eb25c44077d44b8c2b07eff0d1dbcfd3895d461d69e1392e";
+
+pub(super) fn bytes(hex: &str) -> Vec<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).expect("a digit") as u8;
+    hex.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
+}
+
+/// Everybody has to prove its address.
+fn asking(what: &str) -> Script {
+    case(what).service(|service| service.retry = RetryPolicy::Always)
+}
+
+/// A token of a ring for a client that was given an ID, made at a time.
+fn token_of(ring: &KeyRing, client: &str, id: &[u8], issued: u64) -> Vec<u8> {
+    let [original, id] = [&DCID[..], id].map(|id| ConnectionId::new(id).unwrap());
+    RetryToken::new(client.parse().unwrap(), original, id, issued).seal(ring).unwrap().to_vec()
+}
+
+pub(super) fn token(client: &str, issued: u64) -> Vec<u8> {
+    token_of(&ring(), client, &RETRY_ID, issued)
+}
+
+/// An Initial that brings a token to the ID of the Retry.
+pub(super) fn bringing(token: &[u8]) -> Vec<u8> {
+    initial().dcid(&RETRY_ID).with_token(token).fill(1200).build()
+}
+
+/// The Initial of a client that has proved its address, with the `n`th SCID.
+pub(super) fn proved(n: u8) -> Vec<u8> {
+    let token = token(C4, START_MS);
+    initial().dcid(&RETRY_ID).scid(&[n; 5]).with_token(&token).fill(1200).build()
+}
+
+pub(super) fn rows() -> Vec<Script> {
+    [answers(), tokens(), who_is_asked(), charges()].concat()
+}
+
+fn answers() -> Vec<Script> {
+    let v2 = v6(initial().v2().fill(1200).build()).vlan(TPID_8021AD).vlan(TPID_8021Q);
+    let ids = |dcid, scid| v6(initial().cid_lens(dcid, scid).fill(1200).build());
+    let hidden = padded(&[zero_rtt(), initial()], 1200);
+    vec![
+        asking("an Initial is answered with a Retry packet")
+            .packet(v4(full()), RetrySent)
+            .answered(bytes(RETRY_V1)),
+        asking("version 2, IPv6, two tags").packet(v2, RetrySent).answered(bytes(RETRY_V2)),
+        asking("the same packet is given the same answer")
+            .packet(v4(full()), RetrySent)
+            .packet(v4(full()), RetrySent)
+            .answered(bytes(RETRY_V1)),
+        asking("what is behind the datagram is not sent back")
+            .packet(v4(full()).padding(50), RetrySent)
+            .answered(bytes(RETRY_V1)),
+        asking("the answer has no IP options")
+            .packet(v4(full()).ip_options(7), RetrySent)
+            .answered(bytes(RETRY_V1)),
+        asking("the answer has no extension headers")
+            .packet(v6(full()).extension(DESTINATION_OPTIONS, 3, 2), RetrySent),
+        asking("the longest IDs").packet(ids(20, 20), RetrySent),
+        asking("the shortest IDs").packet(ids(8, 0), RetrySent),
+        asking("a frame in several buffers")
+            .packet(v4(initial().fill(8000).build()), RetrySent)
+            .answered(bytes(RETRY_V1)),
+        asking("an Initial behind 0-RTT").packet(v4(hidden), RetrySent),
+        asking("an IP fragment is not answered")
+            .packet(v4(full()).udp_len(1308).fragment(1, 0, true), Unproved),
+        asking("who sent to a group is not answered")
+            .packet(udp(C4, "239.0.0.1:443", full()), Unproved)
+            .packet(udp(C6, "[ff05::1]:443", full()), Unproved),
+        asking("dry run: the server sees it")
+            .service(|service| service.dry_run = true)
+            .packet(v4(full()), Expected::Verdict(RetrySent, false)),
+        asking("answers have a rate")
+            .service(|service| service.answers_per_service = Rate::per_second(1, 2))
+            .packet(v4(full()), RetrySent)
+            .packet(v6(full()), RetrySent)
+            .packet(v4(attempt(1)), RateAnswers)
+            .wait(SECOND)
+            .packet(v4(attempt(1)), RetrySent),
+    ]
+}
+
+fn tokens() -> Vec<Script> {
+    let good = token(C4, START_MS);
+    let flipped = |at: usize| {
+        let mut token = token(C4, START_MS);
+        token[at] ^= 1;
+        v4(bringing(&token))
+    };
+    let other_ring = |epoch| {
+        let ring =
+            KeyRing::new(Clock::Monotonic, Epoch::new(epoch).unwrap(), Key::from_bytes([8; 16]));
+        v4(bringing(&token_of(&ring, C4, &RETRY_ID, START_MS)))
+    };
+    let issued = |ms| v4(bringing(&token(C4, ms)));
+    let mut new_token = good.clone();
+    new_token[0] |= 0x80;
+    vec![
+        asking("a token that holds opens a connection")
+            .packet(v4(bringing(&good)), Proved)
+            .packet(v4(bringing(&good)), Underway),
+        asking("over IPv6").packet(v6(bringing(&token(C6, START_MS))), Proved),
+        asking("the second flight goes to the server's ID, with the token")
+            .packet(v4(bringing(&good)), Proved)
+            .packet(v4(initial().dcid(&SERVER_CID).with_token(&good).fill(1200).build()), Underway),
+        asking("and is not known once the table has forgotten the attempt")
+            .packet(v4(bringing(&good)), Proved)
+            .forget_handshakes()
+            .packet(v4(initial().dcid(&[5; 8]).with_token(&good).fill(1200).build()), BadToken),
+        asking("a token of another port")
+            .packet(v4(bringing(&token("192.0.2.1:1001", START_MS))), BadToken),
+        asking("a token of another address")
+            .packet(v4(bringing(&token("192.0.2.2:1000", START_MS))), BadToken),
+        asking("a token for another ID")
+            .packet(v4(initial().dcid(&[9; 8]).with_token(&good).fill(1200).build()), BadToken),
+        asking("a token of an address of the other family").packet(v6(bringing(&good)), BadToken),
+        asking("a changed ID").packet(flipped(1), BadToken),
+        asking("a changed time").packet(flipped(27), BadToken),
+        asking("a changed tag").packet(flipped(79), BadToken),
+        asking("of a key that is not known").packet(other_ring(3), BadToken),
+        asking("of another key of this number").packet(other_ring(2), BadToken),
+        asking("a token holds for 15 seconds").packet(issued(START_MS - 15_000), Proved),
+        asking("and a millisecond is too much").packet(issued(START_MS - 15_001), BadToken),
+        asking("clocks may differ by two seconds").packet(issued(START_MS + 2_000), Proved),
+        asking("and by no more").packet(issued(START_MS + 2_001), BadToken),
+        asking("a token of the server's is the server's to judge: answered anew")
+            .packet(v4(bringing(&new_token)), RetrySent),
+        asking("a token of another length").packet(v4(bringing(&good[..79])), RetrySent),
+        asking("a token that is longer")
+            .packet(v4(bringing(&[&good[..], &[0]].concat())), RetrySent),
+        asking("a token of 80 bytes that is of no format known here").packet(flipped(21), BadToken),
+        asking("bytes").packet(v4(bringing(&[0x70; 80])), RetrySent),
+    ]
+}
+
+fn who_is_asked() -> Vec<Script> {
+    vec![
+        case("nobody, unless it is said").packet(v4(full()), New),
+        case("then a token is the server's to judge").packet(v4(proved(1)), New),
+        asking("not who is allowed").allow("192.0.2.1/32").packet(v4(full()), Allowed),
+        asking("not who is denied").deny("192.0.2.1/32").packet(v4(full()), Denied),
+        asking("not unknown versions")
+            .packet(v4(padded(&[initial().version(UNKNOWN)], 1200)), NewVersion),
+        asking("not connections and handshakes")
+            .packet(v4(short(30)), Established)
+            .packet(v4(handshake().build()), Handshake),
+        asking("not what is malformed")
+            .packet(v4(initial().fill(1199).build()), SmallInitial)
+            .packet(v4(initial().dcid(&[1; 7]).fill(1200).build()), ShortDcid),
+        case("from the moment on that it is said, to the moment that it is not")
+            .packet(v4(attempt(1)), New)
+            .live(|service| service.retry = RetryPolicy::Always)
+            .packet(v4(attempt(1)), Underway)
+            .packet(v4(attempt(2)), RetrySent)
+            .live(|service| service.retry = RetryPolicy::Never)
+            .packet(v4(attempt(2)), New),
+    ]
+}
+
+fn charges() -> Vec<Script> {
+    let forged = |row: Script| row.packets(20, &v4(full()), RetrySent);
+    vec![
+        forged(
+            asking("forged Initials use up nothing of their source's packets")
+                .service(|service| service.packets_per_source = Rate::per_second(1, 1)),
+        )
+        .packet(v4(short(30)), Established)
+        .packet(v4(short(30)), RatePackets),
+        forged(asking("nor of its connections, or of anybody's").service(|service| {
+            service.new_per_source = Rate::per_second(1, 1);
+            service.new_per_service = Rate::per_second(1, 1);
+        }))
+        .packet(v4(proved(1)), Proved)
+        .packet(v4(proved(2)), RateNewSource),
+        forged(asking("nor places of its quota").service(|service| {
+            (service.max_connections, service.policy) = (1, QuotaPolicy::Underway);
+        }))
+        .packet(v4(proved(1)), Proved)
+        .packet(v4(proved(2)), QuotaUnderway),
+        asking("a proved source has its quota")
+            .service(|service| service.max_connections = 1)
+            .connections(0, "192.0.2.1", 1)
+            .packet(v4(proved(1)), Quota),
+        asking("unproved ones are answered at the quota too: anybody may have sent them")
+            .service(|service| service.max_connections = 1)
+            .connections(0, "192.0.2.1", 1)
+            .packet(v4(full()), RetrySent),
+        asking("a token is used as often as rates let it, by its own source")
+            .service(|service| service.new_per_source = Rate::per_second(1, 1))
+            .packet(v4(proved(1)), Proved)
+            .packet(udp("192.0.2.2:1000", S4, proved(2)), BadToken)
+            .packet(v4(proved(2)), RateNewSource),
+    ]
+}

@@ -1,0 +1,207 @@
+//! Section 11: limits of a whole service.
+
+use super::{C4, S4, S6, attempt, full, v4, v6};
+use crate::packets::frame::udp;
+use crate::packets::quic::*;
+use crate::packets::script::{Expected, SECOND, Script, case, ring};
+use equic_gateway::reason::Reason::*;
+use equic_gateway_model::{FragmentPolicy, Rate, RetryPolicy, Service};
+use equic_token::IdFormat;
+
+/// Another client than that of `v4`.
+const OTHER: &str = "198.51.100.7:1000";
+
+pub(super) fn rows() -> Vec<Script> {
+    [packets(), unknown_senders(), known_senders()].concat()
+}
+
+/// Some packets pass to the service at once, and then one a second.
+fn passing(what: &str, burst: u64) -> Script {
+    case(what).service(|service| service.packets_per_service = Rate::per_second(1, burst))
+}
+
+fn packets() -> Vec<Script> {
+    vec![
+        passing("all that passes shares one bucket, whoever sends it", 3)
+            .packet(v4(full()), New)
+            .packet(v6(short(30)), Established)
+            .packet(udp(OTHER, S4, handshake().build()), Handshake)
+            .packet(v4(full()), RatePacketsService)
+            .packet(v4(short(30)), RatePacketsService)
+            .wait(SECOND)
+            .packet(udp(OTHER, S4, short(30)), Established)
+            .packet(v4(short(30)), RatePacketsService),
+        passing("an opening that it refuses was let in: the next one is charged here alone", 1)
+            .service(|service| service.new_per_source = Rate::per_second(1, 2))
+            .packet(v4(short(30)), Established)
+            .packet(v4(attempt(1)), RatePacketsService)
+            .packet(v4(attempt(1)), RatePacketsService)
+            .wait(SECOND)
+            .packet(v4(attempt(1)), Underway),
+        passing("what another limit refuses is not charged", 1)
+            .service(|service| service.new_per_source = Rate::per_second(1, 0))
+            .packets(9, &v4(full()), RateNewSource)
+            .packet(v4(short(30)), Established)
+            .packet(v4(short(30)), RatePacketsService),
+        passing("nor what is malformed", 1)
+            .packets(9, &v4(Vec::new()), Empty)
+            .packet(v4(short(30)), Established)
+            .packet(v4(Vec::new()), Empty),
+        passing("nor what is answered", 1)
+            .service(|service| service.retry = RetryPolicy::Always)
+            .packets(3, &v4(full()), RetrySent)
+            .packet(v4(short(30)), Established)
+            .packet(v4(full()), RetrySent),
+        passing("nor later fragments", 1)
+            .service(|service| service.fragments = FragmentPolicy::Follow)
+            .packet(v4(short(992)).udp_len(1408).fragment(1, 0, true), Established)
+            .packet(v4(vec![0; 400]).fragment(1, 125, false), Fragment),
+        passing("an allowed source is not charged, and passes", 1)
+            .allow("198.51.100.0/24")
+            .packets(3, &udp(OTHER, S4, short(30)), Allowed)
+            .packet(v4(short(30)), Established)
+            .packet(v4(short(30)), RatePacketsService)
+            .packet(udp(OTHER, S4, full()), Allowed),
+        passing("dry run: they pass", 1)
+            .service(|service| service.dry_run = true)
+            .packet(v4(short(30)), Established)
+            .packet(v4(short(30)), Expected::Verdict(RatePacketsService, false)),
+        passing("each service has its own bucket of packets", 1)
+            .another_service(
+                Service { packets_per_service: Rate::per_second(1, 1), ..Service::default() },
+                &["10.0.0.1:8443"],
+            )
+            .packet(v4(short(30)), Established)
+            .packet(v4(short(30)), RatePacketsService)
+            .packet(udp(C4, "10.0.0.1:8443", short(30)), Expected::Of(1, Established))
+            .packet(udp(C4, "10.0.0.1:8443", short(30)), Expected::Of(1, RatePacketsService)),
+        passing("the bucket of packets is lifted while running", 1)
+            .packet(v4(short(30)), Established)
+            .packet(v4(short(30)), RatePacketsService)
+            .live(|service| service.packets_per_service = Rate::OFF)
+            .packet(v4(short(30)), Established),
+    ]
+}
+
+/// Unknown senders share some packets at once, and then one a second.
+fn sharing(what: &str, burst: u64) -> Script {
+    case(what).service(|service| {
+        service.unproven_per_service = Rate::per_second(1, burst);
+        service.handshake_ns = 10 * SECOND;
+    })
+}
+
+fn unknown_senders() -> Vec<Script> {
+    let id = || {
+        let id = IdFormat::new(12, 2).unwrap().seal(&ring(), &[5, 0], 1).unwrap();
+        id.as_bytes().to_vec()
+    };
+    vec![
+        sharing("unknown senders share one bucket, of all that opens nothing", 3)
+            .packet(v4(short(30)), Established)
+            .packet(v6(handshake().build()), Handshake)
+            .packet(udp(OTHER, S4, zero_rtt().build()), Handshake)
+            .packet(v4(short(30)), RateUnproven)
+            .packet(v4(handshake().build()), RateUnproven)
+            .packet(v4(zero_rtt().v2().build()), RateUnproven)
+            .wait(SECOND)
+            .packet(udp(OTHER, S4, short(30)), Established)
+            .packet(v4(short(30)), RateUnproven),
+        sharing("openings are not charged to it", 1)
+            .packet(v4(short(30)), Established)
+            .packet(v6(full()), New)
+            .packet(udp(OTHER, S4, padded(&[initial().version(9)], 1200)), NewVersion),
+        sharing("nor is what is malformed", 1)
+            .packets(3, &v4(short(20)), TinyShort)
+            .packet(v4(short(30)), Established)
+            .packet(v4(short(20)), TinyShort)
+            .packet(v4(short(30)), RateUnproven),
+        sharing("a flood in its name uses up nothing of its source's", 1)
+            .service(|service| service.packets_per_source = Rate::per_second(1, 2))
+            .packet(v4(short(30)), Established)
+            .packets(9, &v4(short(30)), RateUnproven)
+            .packet(v4(full()), New)
+            .packet(v4(full()), RatePackets),
+        sharing("what passes is charged to its source", 3)
+            .service(|service| service.packets_per_source = Rate::per_second(1, 1))
+            .packet(v4(short(30)), Established)
+            .packet(v4(short(30)), RatePackets)
+            .packet(udp(OTHER, S4, short(30)), Established)
+            .packet(udp(OTHER, S4, short(30)), RateUnproven),
+        sharing("an allowed source shares nothing", 1)
+            .allow("198.51.100.0/24")
+            .packets(3, &udp(OTHER, S4, short(30)), Allowed)
+            .packet(v4(short(30)), Established)
+            .packet(v4(short(30)), RateUnproven),
+        sharing("with checked IDs nothing is shared: they prove more", 1)
+            .service(|service| service.check_ids = true)
+            .packets(3, &v4(short_to(&id(), 30)), Established)
+            .packet(v4(short(30)), ForgedId),
+        sharing("what a port that dials out is answered shares the bucket, too", 1)
+            .service(|service| service.also_client = true)
+            .packet(v4(version_negotiation()), Handshake)
+            .packet(v4(retry().build()), RateUnproven),
+        sharing("dry run: unknown senders pass", 1)
+            .service(|service| service.dry_run = true)
+            .packet(v4(short(30)), Established)
+            .packet(v4(short(30)), Expected::Verdict(RateUnproven, false)),
+        sharing("with Retry, who opens comes through while the bucket is empty", 1)
+            .service(|service| service.retry = RetryPolicy::Always)
+            .packet(v4(short(30)), Established)
+            .packet(v4(full()), RetrySent)
+            .packet(v4(short(30)), RateUnproven),
+    ]
+}
+
+fn known_senders() -> Vec<Script> {
+    let empty = |what: &str| sharing(what, 0);
+    let with_group = |what: &str, group| {
+        let service =
+            Service { group, unproven_per_service: Rate::per_second(1, 0), ..Service::default() };
+        empty(what).another_service(service, &["10.0.0.1:8443"])
+    };
+    let elsewhere = || udp(C4, "10.0.0.1:8443", short(30));
+    vec![
+        empty("who holds a connection is known")
+            .packet(v4(short(30)), RateUnproven)
+            .connections(0, "192.0.2.1", 1)
+            .packet(v4(short(30)), Established)
+            .packet(udp("192.0.2.1:9", S4, handshake().build()), Handshake)
+            .packet(udp(OTHER, S4, short(30)), RateUnproven)
+            .connections(0, "192.0.2.1", 0)
+            .packet(v4(short(30)), RateUnproven),
+        empty("and with him his /64")
+            .connections(0, "2001:db8::ffff:1", 1)
+            .packet(v6(short(30)), Established)
+            .packet(udp("[2001:db8:0:1::1]:1000", S6, short(30)), RateUnproven),
+        empty("who opens a connection is known for as long as that may take")
+            .packet(v4(handshake().build()), RateUnproven)
+            .packet(v4(full()), New)
+            .packet(v4(handshake().build()), Handshake)
+            .packet(v4(short(30)), Established)
+            .packet(udp(OTHER, S4, short(30)), RateUnproven)
+            .wait(10 * SECOND)
+            .packet(v4(short(30)), Established)
+            .wait(1)
+            .packet(v4(short(30)), RateUnproven),
+        empty("who was refused is not")
+            .service(|service| service.new_per_service = Rate::per_second(1, 0))
+            .packet(v4(full()), RateNewService)
+            .packet(v4(handshake().build()), RateUnproven),
+        empty("nor is one whose server is silent")
+            .config(|config| config.lease_ns = SECOND)
+            .connections(0, "192.0.2.1", 1)
+            .packet(v4(short(30)), Established)
+            .wait(SECOND)
+            .packet(v4(short(30)), RateUnproven)
+            .heartbeat(0)
+            .packet(v4(short(30)), Established),
+        with_group("who is known to a service of the group is known", 0)
+            .connections(0, "192.0.2.1", 1)
+            .packet(elsewhere(), Expected::Of(1, Established)),
+        with_group("but not who is known to another's, or opens there", 1)
+            .connections(0, "192.0.2.1", 1)
+            .packet(v4(full()), New)
+            .packet(elsewhere(), Expected::Of(1, RateUnproven)),
+    ]
+}

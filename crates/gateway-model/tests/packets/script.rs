@@ -1,0 +1,329 @@
+//! A configuration and what happens then, step by step.
+
+use super::frame::Packet;
+use super::subject::{Seen, Subject};
+use equic_gateway::reason::Reason;
+use equic_gateway_model::{AclAction, AclEntry, Config, Listener, Service};
+use equic_token::{Clock, Epoch, Key, KeyRing};
+use std::net::{IpAddr, SocketAddr};
+
+pub(crate) const SECOND: u64 = 1_000_000_000;
+/// Servers that every script begins with.
+pub(crate) const LEDGERS: usize = 3;
+/// Time at which every script starts, nanoseconds.
+pub(crate) const START: u64 = 1_000 * SECOND;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Packet(Vec<u8>),
+    /// Nanoseconds pass.
+    Wait(u64),
+    /// An entry is put on the deny or allow list, or taken from it.
+    List {
+        addr: IpAddr,
+        prefix_len: u8,
+        entry: Option<AclEntry>,
+    },
+    /// A server says how many connections the source of an address holds (and is alive).
+    Connections {
+        ledger: usize,
+        source: IpAddr,
+        group: u32,
+        count: u32,
+    },
+    /// A server says that the source of an address has opened so many connections more (and is
+    /// alive).
+    Opened {
+        ledger: usize,
+        source: IpAddr,
+        group: u32,
+        more: u32,
+    },
+    /// A server gives a sign of life.
+    Heartbeat {
+        ledger: usize,
+        /// Nanoseconds that it is dated into the future.
+        ahead: u64,
+    },
+    /// A service is configured anew.
+    Service {
+        number: usize,
+        service: Box<Service>,
+    },
+    /// The dry run of the gateway begins or ends.
+    DryRun(bool),
+    /// The table of handshakes forgets all it has, as one that is full of newer ones.
+    ForgetHandshakes,
+    /// A server takes its place, or is taken out of it.
+    Place {
+        ledger: usize,
+        taken: bool,
+        /// Bit i: it may not serve quota group i.
+        barred: u64,
+    },
+    /// Bit i: the servers of quota group i that left their places are known to be dead, or not.
+    Gone(u64),
+}
+
+/// Keys of tokens.
+pub(crate) fn ring() -> KeyRing {
+    let epoch = Epoch::new(2).expect("a number under 7");
+    KeyRing::new(Clock::Monotonic, epoch, Key::from_bytes([7; Key::LEN]))
+}
+
+/// Outcome that a row of a table expects of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// It is to service 0: the reason, and whether it is really dropped.
+    Verdict(Reason, bool),
+    /// It is to another service, and passes or is dropped as the reason says.
+    Of(usize, Reason),
+    /// It is to no service and passes.
+    Untouched,
+    /// It is to no service and dropped (too many headers).
+    Deep,
+}
+
+impl From<Reason> for Expected {
+    fn from(reason: Reason) -> Self {
+        Expected::Verdict(reason, reason.drops() || reason.answers())
+    }
+}
+
+impl Expected {
+    /// All but the answer.
+    pub(crate) fn seen(self) -> Seen {
+        let (dropped, verdict) = match self {
+            Expected::Verdict(reason, dropped) => (dropped, Some((0, reason))),
+            Expected::Of(service, reason) => (reason.drops(), Some((service, reason))),
+            Expected::Untouched => (false, None),
+            Expected::Deep => (true, None),
+        };
+        Seen { dropped, verdict, answer: None }
+    }
+}
+
+/// One row of a table: a configuration, steps, and what is expected of every packet.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    pub what: String,
+    pub config: Config,
+    pub steps: Vec<(Step, Option<Expected>)>,
+    /// Frames that are sent back, each with the number of its step.
+    pub answers: Vec<(usize, Vec<u8>)>,
+}
+
+/// Service 0 listens on port 443 of every address, both families.
+pub(crate) fn case(what: &str) -> Script {
+    let listen = |addr: &str| Listener { addr: addr.parse().unwrap(), port: 443 };
+    let config = Config {
+        services: vec![Service::default()],
+        listeners: vec![(listen("0.0.0.0"), 0), (listen("::"), 0)],
+        // Rows about the lease set their own.
+        lease_ns: 3_600 * SECOND,
+        ..Config::default()
+    };
+    Script { what: what.to_owned(), config, steps: Vec::new(), answers: Vec::new() }
+}
+
+impl Script {
+    /// Changes service 0 of the initial configuration.
+    pub(crate) fn service(mut self, change: impl FnOnce(&mut Service)) -> Self {
+        change(&mut self.config.services[0]);
+        self
+    }
+
+    /// Adds a service with listeners of its own.
+    pub(crate) fn another_service(mut self, service: Service, listeners: &[&str]) -> Self {
+        let number = self.config.services.len();
+        self.config.services.push(service);
+        for listener in listeners {
+            let at: SocketAddr = listener.parse().unwrap();
+            self.config.listeners.push((Listener { addr: at.ip(), port: at.port() }, number));
+        }
+        self
+    }
+
+    /// Changes the initial configuration.
+    pub(crate) fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    /// Says that the last packet is answered with this frame.
+    pub(crate) fn answered(mut self, frame: Vec<u8>) -> Self {
+        self.answers.push((self.steps.len() - 1, frame));
+        self
+    }
+
+    fn step(mut self, step: Step) -> Self {
+        self.steps.push((step, None));
+        self
+    }
+
+    /// A packet arrives.
+    pub(crate) fn packet(self, packet: Packet, expected: impl Into<Expected>) -> Self {
+        self.frame(packet.build(), expected)
+    }
+
+    /// So many times the same packet, each with the same verdict.
+    pub(crate) fn packets(
+        mut self,
+        n: usize,
+        packet: &Packet,
+        expected: impl Into<Expected>,
+    ) -> Self {
+        let step = (Step::Packet(packet.build()), Some(expected.into()));
+        self.steps.extend(std::iter::repeat_n(step, n));
+        self
+    }
+
+    /// A frame arrives.
+    pub(crate) fn frame(mut self, frame: Vec<u8>, expected: impl Into<Expected>) -> Self {
+        self.steps.push((Step::Packet(frame), Some(expected.into())));
+        self
+    }
+
+    pub(crate) fn wait(self, ns: u64) -> Self {
+        self.step(Step::Wait(ns))
+    }
+
+    /// `prefix` like "10.0.0.0/8"; `expires_ns` counts from the start, 0 is never.
+    pub(crate) fn list(self, action: AclAction, prefix: &str, expires_ns: u64) -> Self {
+        let (addr, len) = prefix.split_once('/').unwrap();
+        let expires_ns = if expires_ns == 0 { 0 } else { START + expires_ns };
+        self.step(Step::List {
+            addr: addr.parse().unwrap(),
+            prefix_len: len.parse().unwrap(),
+            entry: Some(AclEntry { action, expires_ns }),
+        })
+    }
+
+    pub(crate) fn deny(self, prefix: &str) -> Self {
+        self.list(AclAction::Deny, prefix, 0)
+    }
+
+    pub(crate) fn allow(self, prefix: &str) -> Self {
+        self.list(AclAction::Allow, prefix, 0)
+    }
+
+    pub(crate) fn unlist(self, prefix: &str) -> Self {
+        let (addr, len) = prefix.split_once('/').unwrap();
+        let (addr, prefix_len) = (addr.parse().unwrap(), len.parse().unwrap());
+        self.step(Step::List { addr, prefix_len, entry: None })
+    }
+
+    pub(crate) fn connections(self, ledger: usize, source: &str, count: u32) -> Self {
+        let source = source.parse().unwrap();
+        self.step(Step::Connections { ledger, source, group: 0, count })
+    }
+
+    /// Handshakes of a source have completed; whether they still are open, `connections` says.
+    pub(crate) fn opened(self, ledger: usize, source: &str, more: u32) -> Self {
+        let source = source.parse().unwrap();
+        self.step(Step::Opened { ledger, source, group: 0, more })
+    }
+
+    pub(crate) fn heartbeat(self, ledger: usize) -> Self {
+        self.step(Step::Heartbeat { ledger, ahead: 0 })
+    }
+
+    /// A sign of life that the server dates `ahead` nanoseconds into the future.
+    pub(crate) fn heartbeat_ahead(self, ledger: usize, ahead: u64) -> Self {
+        self.step(Step::Heartbeat { ledger, ahead })
+    }
+
+    /// Configures service 0 anew while running, starting from its initial configuration.
+    pub(crate) fn live(self, change: impl FnOnce(&mut Service)) -> Self {
+        let mut service = self.config.services[0].clone();
+        change(&mut service);
+        self.step(Step::Service { number: 0, service: Box::new(service) })
+    }
+
+    pub(crate) fn dry_run(self, on: bool) -> Self {
+        self.step(Step::DryRun(on))
+    }
+
+    /// All servers are taken out of their places, and known to be dead.
+    pub(crate) fn all_dead(self) -> Self {
+        (0..LEDGERS).fold(self, Script::leave).gone(u64::MAX)
+    }
+
+    /// A server is taken out of its place.
+    pub(crate) fn leave(self, ledger: usize) -> Self {
+        self.step(Step::Place { ledger, taken: false, barred: 0 })
+    }
+
+    /// A server has a place, and may not serve the quota groups `barred`.
+    pub(crate) fn come(self, ledger: usize, barred: u64) -> Self {
+        self.step(Step::Place { ledger, taken: true, barred })
+    }
+
+    /// The servers of these quota groups that left are known to be dead.
+    pub(crate) fn gone(self, groups: u64) -> Self {
+        self.step(Step::Gone(groups))
+    }
+
+    pub(crate) fn forget_handshakes(self) -> Self {
+        self.step(Step::ForgetHandshakes)
+    }
+
+    /// Plays the script; says where and how the subject did not do what was expected.
+    pub(crate) fn check(&self, name: &str, subject: &mut dyn Subject) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let (mut index, mut number) = (0, 0);
+        self.play(subject, |step, expected, seen| {
+            if let (Step::Packet(frame), Some(expected), Some(seen)) = (step, expected, seen) {
+                let is_answer = |(_, reason): (usize, Reason)| reason.answers();
+                let answers = seen.dropped && seen.verdict.is_some_and(is_answer);
+                let wanted = self.answers.iter().find(|(at, _)| *at == number);
+                let answered = seen.answer.is_some() == answers
+                    && wanted.is_none_or(|(_, wanted)| seen.answer.as_ref() == Some(wanted));
+                if !answered || (Seen { answer: None, ..seen.clone() }) != expected.seen() {
+                    wrong.push(format!(
+                        "{}: {name}, packet {index}: expected {expected:?}{}, got {seen:?}\n{}",
+                        self.what,
+                        wanted.map_or(String::new(), |(_, frame)| format!(
+                            " answered with\n{}",
+                            hexdump(frame)
+                        )),
+                        hexdump(frame)
+                    ));
+                }
+                index += 1;
+            }
+            number += 1;
+        });
+        wrong
+    }
+
+    /// Plays the script and shows every step's outcome.
+    pub(crate) fn play(
+        &self,
+        subject: &mut dyn Subject,
+        mut show: impl FnMut(&Step, Option<Expected>, Option<Seen>),
+    ) {
+        subject.reset(&self.config);
+        let mut now = START;
+        for (step, expected) in &self.steps {
+            if let Step::Wait(ns) = step {
+                now += ns;
+            }
+            let seen = subject.step(step, now);
+            show(step, *expected, seen);
+        }
+    }
+}
+
+/// 16 bytes a line; long frames lose their middle.
+pub(crate) fn hexdump(frame: &[u8]) -> String {
+    let line = |(i, chunk): (usize, &[u8])| {
+        let bytes: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("    {:04x}  {}\n", i * 16, bytes.join(" "))
+    };
+    let lines: Vec<String> = frame.chunks(16).enumerate().map(line).collect();
+    if lines.len() <= 16 {
+        return lines.concat();
+    }
+    format!("{}    ... {} bytes in all\n", lines[..14].concat(), frame.len())
+}

@@ -1,0 +1,300 @@
+//! The gateway that a ledger counts for at present, and the move to another one with everything that is open.
+//!
+//! A [`GatewayBinding`] is a table together with the services and settings of the gateway that reads it. When
+//! another process's gateway is followed by one with maps of its own, the ledger is bound to that one: every
+//! operation holds the lock of the binding for reading, the move holds it for writing and
+//! [carries](GatewayBinding::carry) the counts over.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use super::event::Listeners;
+use super::membership::Membership;
+use super::source::Source;
+use super::table::{Held, Table};
+use crate::abi;
+use crate::config::from_c_name;
+use crate::key_ring::RingAccess;
+use crate::overrides::{Overrides, connections_limit};
+use crate::services::Services;
+use crate::socket::lists::Lists;
+use crate::sync::lock;
+use crate::sys;
+use crate::sys::map::first_value_as;
+use crate::sys::region::{Shared, atomic};
+
+/// Greatest age of the copies of a gateway's settings.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// Index of a service, and the number of its quota group, at the gateway of a binding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ServiceNumber {
+    pub(crate) index: usize,
+    pub(crate) group: u32,
+}
+
+/// How the gateway that reads a ledger has got it.
+#[derive(Debug)]
+pub(crate) enum BindingKind {
+    /// No gateway reads it.
+    InMemory,
+    /// This process put it there.
+    Placed(Membership),
+    /// The gateway did, and takes it out when this connection ends.
+    Socket(SocketBinding),
+}
+
+/// A ledger that came over a gateway's socket.
+#[derive(Debug)]
+pub(crate) struct SocketBinding {
+    pub(crate) ledger: u32,
+    pub(crate) link: Mutex<Arc<OwnedFd>>,
+    pub(crate) lists: Lists,
+    /// The gateway's control data, services and limits by prefix. The kernel lets nobody map what may only be read,
+    /// so the binding has copies, and the heartbeat's thread [refreshes](GatewayBinding::refresh) them.
+    pub(crate) settings: [OwnedFd; 3],
+}
+
+/// A table, and the gateway that reads it.
+#[derive(Debug)]
+pub(crate) struct GatewayBinding {
+    /// Number of this binding among those that the ledger has had, from 0.
+    pub(crate) generation: u64,
+    /// Connections opened in this generation or a later one are counted here, earlier ones not.
+    pub(crate) carried_from: u64,
+    pub(crate) table: Table,
+    pub(crate) services: Arc<Shared<Services>>,
+    pub(crate) overrides: Arc<Shared<Overrides>>,
+    /// None in memory.
+    pub(crate) control: Option<Arc<Shared<abi::equic_control>>>,
+    pub(crate) kind: BindingKind,
+    /// The keys of the gateway's tokens, if this server asked for them and has them.
+    pub(crate) ring: RingAccess,
+    /// The kernel's id of the gateway's program; none where nobody tells.
+    pub(crate) program: Option<u32>,
+}
+
+/// State that all handles and threads of a ledger share.
+#[derive(Debug)]
+pub(crate) struct LedgerState {
+    binding: RwLock<GatewayBinding>,
+    pub(crate) listeners: Listeners,
+}
+
+impl LedgerState {
+    pub(crate) fn new(binding: GatewayBinding) -> LedgerState {
+        LedgerState { binding: RwLock::new(binding), listeners: Listeners::default() }
+    }
+
+    pub(crate) fn binding(&self) -> RwLockReadGuard<'_, GatewayBinding> {
+        // Nothing under the lock panics half way through a change.
+        self.binding.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Moves to another gateway. Whether the open connections count there.
+    pub(crate) fn bind(&self, mut next: GatewayBinding) -> bool {
+        let mut binding = self.binding.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        next.generation = binding.generation + 1;
+        let carried = next.carry(&binding);
+        next.carried_from = if carried { binding.carried_from } else { next.generation };
+        *binding = next;
+        carried
+    }
+}
+
+impl GatewayBinding {
+    pub(crate) fn first(
+        table: Table,
+        (services, overrides): (Arc<Shared<Services>>, Arc<Shared<Overrides>>),
+        control: Option<Arc<Shared<abi::equic_control>>>,
+        kind: BindingKind,
+    ) -> GatewayBinding {
+        GatewayBinding {
+            generation: 0,
+            carried_from: 0,
+            table,
+            services,
+            overrides,
+            control,
+            kind,
+            ring: RingAccess::None,
+            program: None,
+        }
+    }
+
+    /// The name of the gateway; empty in memory.
+    pub(crate) fn gateway_name(&self) -> String {
+        self.control.as_ref().map_or_else(String::new, |c| from_c_name(&c.read().name))
+    }
+
+    /// The service of this name.
+    pub(crate) fn number(&self, name: &str) -> Option<ServiceNumber> {
+        let services = self.services.read();
+        let index = services
+            .iter()
+            .take_while(|service| service.name[0] != 0)
+            .position(|service| from_c_name(&service.name) == name)?;
+        Some(ServiceNumber { index, group: services[index].group })
+    }
+
+    fn service(&self, index: usize) -> *mut abi::equic_service {
+        assert!(index < abi::EQUIC_MAX_SERVICES as usize, "services are numbered from 0 to 63");
+        // SAFETY: `index` is inside the array, as just checked.
+        unsafe { self.services.pointer().cast::<abi::equic_service>().add(index) }
+    }
+
+    /// Connections that the source with this address may hold.
+    pub(crate) fn limit_for(&self, service: usize, ip: IpAddr) -> u32 {
+        let has_overrides = atomic!(AtomicU32, self.service(service), overrides).load(Relaxed) != 0;
+        let find = || connections_limit(&self.overrides.read(), service, ip);
+        has_overrides.then(find).flatten().unwrap_or_else(|| self.limit(service))
+    }
+
+    pub(crate) fn limit(&self, service: usize) -> u32 {
+        atomic!(AtomicU32, self.service(service), max_connections).load(Relaxed)
+    }
+
+    /// Whether connections over the limit of this service are the server's to close.
+    pub(crate) fn enforces(&self, service: usize) -> bool {
+        let flags = atomic!(AtomicU32, self.service(service), flags).load(Relaxed);
+        let policy = atomic!(AtomicU8, self.service(service), policy).load(Relaxed);
+        !self.dry_run()
+            && flags & abi::EQUIC_SERVICE_DRY_RUN == 0
+            && u32::from(policy) != abi::EQUIC_POLICY_STRICT
+    }
+
+    fn dry_run(&self) -> bool {
+        self.control.as_ref().is_some_and(|control| {
+            atomic!(AtomicU32, control.pointer(), dry_run).load(Relaxed) != 0
+        })
+    }
+
+    /// Nanoseconds for which the ledger may be silent before its counts no longer hold.
+    pub(crate) fn lease_ns(&self) -> u64 {
+        let none = u64::MAX;
+        self.control
+            .as_ref()
+            .map_or(none, |control| atomic!(AtomicU64, control.pointer(), lease_ns).load(Relaxed))
+    }
+
+    pub(crate) fn gateway_alive(&self) -> bool {
+        self.control.as_ref().is_none_or(|control| {
+            let control = control.read();
+            sys::alive(control.owner_pid, control.owner_start_ticks)
+        })
+    }
+
+    /// Whether the gateway goes on when the process that looks after it ends.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.control.as_ref().is_some_and(|control| control.read().pin[0] != 0)
+    }
+
+    /// Number of the ledger's place in the gateway; none for a ledger in memory.
+    pub(crate) fn slot(&self) -> Option<u32> {
+        match &self.kind {
+            BindingKind::InMemory => None,
+            BindingKind::Placed(membership) => Some(membership.slot()),
+            BindingKind::Socket(socket) => {
+                let members = self.control.as_ref()?.read().members;
+                members.iter().position(|member| member.ledger == socket.ledger).map(|at| at as u32)
+            }
+        }
+    }
+
+    pub(crate) fn header(&self) -> abi::equic_ledger_header {
+        self.table.memory().read_header()
+    }
+
+    /// Reads the gateway's settings again, where they are copies. How long that will do.
+    pub(crate) fn refresh(&self) -> Option<Duration> {
+        let BindingKind::Socket(socket) = &self.kind else { return None };
+        let [control, services, overrides] = &socket.settings;
+        let read = || -> io::Result<()> {
+            if let Some(copy) = &self.control {
+                copy.write(&first_value_as(control.as_fd())?);
+            }
+            self.services.write(&first_value_as(services.as_fd())?);
+            self.overrides.write(&first_value_as(overrides.as_fd())?);
+            Ok(())
+        };
+        if let Err(error) = read() {
+            tracing::debug!(%error, "reading the gateway's settings");
+        }
+        Some(FRESH)
+    }
+
+    /// Says that this process lives.
+    pub(crate) fn beat(&self) {
+        let header = self.table.memory().header();
+        atomic!(AtomicU64, header, heartbeat_ns).store(sys::monotonic_ns(), Relaxed);
+    }
+
+    pub(crate) fn opened(&self, source: Source) -> Option<(Held, u32)> {
+        self.came();
+        let added = self.add(source);
+        self.table.note_opened(&source);
+        added
+    }
+
+    pub(crate) fn add(&self, source: Source) -> Option<(Held, u32)> {
+        let added = self.table.add(source);
+        if added.is_none() {
+            atomic!(AtomicU64, self.table.memory().header(), overflow).fetch_add(1, Relaxed);
+        }
+        added
+    }
+
+    /// A connection came: it opened, or was open already and is counted here from now on.
+    pub(crate) fn came(&self) {
+        atomic!(AtomicU64, self.table.memory().header(), opened).fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn closed(&self) {
+        atomic!(AtomicU64, self.table.memory().header(), closed).fetch_add(1, Relaxed);
+    }
+
+    /// Takes over the counts of another binding that nobody changes meanwhile. Whether it could: sources
+    /// cut finer here than there, or a quota group torn apart, cannot be counted from what is known.
+    fn carry(&mut self, from: &GatewayBinding) -> bool {
+        if !self.table.keying().covers(from.table.keying()) {
+            return false;
+        }
+        let services = from.services.read();
+        let mut groups: HashMap<u32, u32> = HashMap::new();
+        for service in services.iter().take_while(|service| service.name[0] != 0) {
+            let Some(here) = self.number(&from_c_name(&service.name)) else { continue };
+            if *groups.entry(service.group).or_insert(here.group) != here.group {
+                return false;
+            }
+        }
+        let mut counts: HashMap<Source, u32> = HashMap::new();
+        for entry in from.table.memory().entries() {
+            let Some(group) = groups.get(&entry.source.group) else { continue };
+            let source = Source { group: *group, ..self.table.keying().cut(entry.source) };
+            let count = counts.entry(source).or_default();
+            *count = count.saturating_add(entry.count);
+        }
+        let mut connections = 0;
+        for (source, count) in counts {
+            self.table.set(source, count);
+            connections += u64::from(self.table.count(source));
+        }
+        let (before, header) = (from.header(), self.table.memory().header());
+        let opened = before.opened.max(connections);
+        atomic!(AtomicU64, header, opened).store(opened, Relaxed);
+        atomic!(AtomicU64, header, closed).store(opened - connections, Relaxed);
+        atomic!(AtomicU64, header, overflow).store(before.overflow, Relaxed);
+        true
+    }
+}
+
+impl SocketBinding {
+    pub(crate) fn link(&self) -> Arc<OwnedFd> {
+        Arc::clone(&lock(&self.link))
+    }
+}

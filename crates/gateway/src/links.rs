@@ -1,0 +1,26 @@
+//! Interfaces that a gateway is attached to, and the links that keep it there.
+
+use std::os::fd::OwnedFd;
+
+use serde::Serialize;
+
+/// An interface that a gateway is attached to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Attached {
+    /// The interface's index.
+    pub ifindex: u32,
+    /// Its name when it was attached.
+    pub interface: String,
+    /// Whether the program runs in the driver (native), or behind it (generic).
+    pub native: bool,
+    /// Notice for the operator, for example why the attachment is not native.
+    pub notice: Option<String>,
+}
+
+/// The kernel's hold of the program on an interface.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) attached: Attached,
+    // Closing the last descriptor of a link takes the program off the interface; a pin is one, too.
+    pub(crate) fd: OwnedFd,
+}

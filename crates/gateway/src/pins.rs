@@ -1,0 +1,213 @@
+//! The names of a gateway in a BPF file system: `links/IFINDEX`, `program` and `maps/NAME` in a directory of its own.
+//! `pinned.rs` says what they are for.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::error::{Error, Result};
+use crate::maps::maps_of;
+use crate::sys::ids::{self, XdpLink};
+use crate::sys::pin;
+
+/// Time for which this process waits while another one takes over.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PROGRAM: &str = "program";
+pub(crate) const LINKS: &str = "links";
+pub(crate) const MAPS: &str = "maps";
+
+/// A directory of pins.
+#[derive(Debug, Clone)]
+pub(crate) struct Pins {
+    dir: PathBuf,
+}
+
+/// Links and program that are pinned in a directory.
+pub(crate) struct Pinned {
+    pub(crate) links: Vec<(PathBuf, XdpLink)>,
+    pub(crate) program: Option<OwnedFd>,
+}
+
+impl Pins {
+    /// The directory, whether it is there or not.
+    pub(crate) fn at(dir: &Path) -> Pins {
+        Pins { dir: dir.to_owned() }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn failed(&self, why: impl Into<String>) -> Error {
+        Error::Pin { path: self.dir.clone(), why: why.into() }
+    }
+
+    pub(crate) fn io(&self, error: &io::Error) -> Error {
+        self.failed(match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => {
+                format!("{error}; it takes root, or CAP_BPF and the right to write there")
+            }
+            _ => error.to_string(),
+        })
+    }
+
+    /// Makes the directory, if it is not there, and makes this process the only one at work in it.
+    pub(crate) fn open(dir: &Path) -> Result<(Pins, Flock<File>)> {
+        let pins = Pins::at(dir);
+        let base = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+        if !pin::is_bpffs(base).map_err(|error| pins.io(&error))? {
+            return Err(pins.failed(format!(
+                "no BPF file system is mounted at `{0}`: `mount -t bpf -o mode=0700 bpf {0}` (under `ip netns \
+                 exec` the one of /sys/fs/bpf is hidden: use `nsenter --net=/run/netns/NAME`)",
+                base.display()
+            )));
+        }
+        let within = dir.strip_prefix(base).unwrap_or(dir);
+        if within.to_string_lossy().contains('.') {
+            return Err(pins.failed("a BPF file system has no names with a `.`"));
+        }
+        let make = || -> io::Result<File> {
+            for path in [dir.to_owned(), dir.join(LINKS), dir.join(MAPS)] {
+                std::fs::create_dir_all(path)?;
+            }
+            File::open(dir)
+        };
+        let mut file = make().map_err(|error| pins.io(&error))?;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => return Ok((pins, lock)),
+                Err((back, nix::Error::EAGAIN)) if Instant::now() < until => file = back,
+                Err((_, nix::Error::EAGAIN)) => {
+                    return Err(pins.failed("another process is taking it over: wait for that one"));
+                }
+                Err((_, error)) => return Err(pins.io(&error.into())),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The names in one of its directories; none if it is not there.
+    pub(crate) fn names(&self, of: &str) -> Result<Vec<PathBuf>> {
+        let dir = if of.is_empty() { self.dir.clone() } else { self.dir.join(of) };
+        match std::fs::read_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(self.io(&error)),
+            Ok(entries) => {
+                entries.map(|entry| Ok(entry.map_err(|error| self.io(&error))?.path())).collect()
+            }
+        }
+    }
+
+    /// Looks at everything there. What no gateway puts there is an error, and is not touched.
+    pub(crate) fn look(&self) -> Result<Pinned> {
+        for path in self.names("")? {
+            let known =
+                [PROGRAM, LINKS, MAPS, "program_new"].iter().any(|name| path.ends_with(name));
+            if !known {
+                return Err(self.failed(format!(
+                    "there is `{}`, which is not a gateway's: give a directory of its own",
+                    path.display()
+                )));
+            }
+        }
+        let mut links = Vec::new();
+        for path in self.names(LINKS)? {
+            let foreign = || {
+                self.failed(format!(
+                    "`{}` is no XDP link: it is not a gateway's, or damaged; remove it by hand",
+                    path.display()
+                ))
+            };
+            let fd = pin::get(&path).map_err(|_| foreign())?;
+            let link = ids::xdp_link(fd).ok().flatten().ok_or_else(foreign)?;
+            links.push((path, link));
+        }
+        let path = self.dir.join(PROGRAM);
+        let program = match pin::get(&path) {
+            Ok(fd) => Some(fd),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                return Err(self.failed(format!("`{}` cannot be opened ({error})", path.display())));
+            }
+        };
+        Ok(Pinned { links, program })
+    }
+
+    pub(crate) fn link_path(&self, ifindex: u32) -> PathBuf {
+        self.dir.join(LINKS).join(ifindex.to_string())
+    }
+
+    /// Gives a link of this gateway its name.
+    pub(crate) fn keep_link(&self, link: &OwnedFd, ifindex: u32) -> Result<()> {
+        pin::pin(link.as_fd(), &self.link_path(ifindex)).map_err(|error| self.io(&error))
+    }
+
+    /// Takes a link's name away.
+    pub(crate) fn drop_link(&self, ifindex: u32) {
+        // If it stays, it names a link that is on no interface, and the next one here removes it.
+        let _ = std::fs::remove_file(self.link_path(ifindex));
+    }
+
+    /// Gives program and maps their names, whatever had them.
+    pub(crate) fn name(&self, program: BorrowedFd<'_>) -> Result<()> {
+        let failed = |error: io::Error| self.io(&error);
+        let info = ids::program_info(program).map_err(failed)?;
+        let mut names = Vec::new();
+        for (name, map) in maps_of(&info)? {
+            let name = match name.rsplit('.').next() {
+                Some("rodata") => "load",
+                Some(last) => last,
+                None => continue,
+            };
+            names.push(name.to_owned());
+            pin::pin(map.as_fd(), &self.dir.join(MAPS).join(name)).map_err(failed)?;
+        }
+        for path in self.names(MAPS)? {
+            if !names.iter().any(|name| path.ends_with(name)) {
+                std::fs::remove_file(path).map_err(failed)?;
+            }
+        }
+        pin::pin(program, &self.dir.join(PROGRAM)).map_err(failed)
+    }
+
+    /// Removes every name a gateway puts there, and the directory.
+    pub(crate) fn clear(&self) -> Result<()> {
+        let failed = |error: io::Error| self.io(&error);
+        for of in [LINKS, MAPS] {
+            for path in self.names(of)? {
+                std::fs::remove_file(path).map_err(failed)?;
+            }
+        }
+        for name in [PROGRAM, "program_new"] {
+            match std::fs::remove_file(self.dir.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                _ => {}
+            }
+        }
+        for dir in [self.dir.join(LINKS), self.dir.join(MAPS), self.dir.clone()] {
+            match std::fs::remove_dir(dir) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Forgets one link, or everything, of what is pinned at a place; for whoever took links off.
+pub(crate) fn forget(dir: &Path, ifindex: Option<u32>) -> Result<()> {
+    let pins = Pins::at(dir);
+    match ifindex {
+        Some(ifindex) => {
+            pins.drop_link(ifindex);
+            Ok(())
+        }
+        None if !dir.exists() => Ok(()),
+        None => pins.clear(),
+    }
+}

@@ -1,0 +1,97 @@
+//! A copy of a running gateway, to try packets on without touching the original.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd as _;
+
+use crate::abi;
+use crate::control::{Control, reading};
+use crate::error::{Error, Result};
+use crate::gateway::Gateway;
+use crate::ledger::membership::{Membership, this_process};
+use crate::ledger::source::{Keying, Source};
+use crate::ledger::table::Table;
+use crate::maps::NOTES;
+use crate::object::{self, LoadPlan, ObjectSource};
+use crate::original::Original;
+use crate::sys;
+use crate::sys::ids;
+
+/// The same in every network namespace.
+const LOOPBACK_IFINDEX: u32 = 1;
+
+impl Control {
+    /// Loads the program once more, attached to nothing, with everything this gateway knows: services and the
+    /// connection counts of all servers as they are at this moment; what it knows of a source, its prefixes and its
+    /// handshakes as it is when the copy is first asked about a packet of that source. (The tables may be long,
+    /// and few of their entries are asked for.) Its clock stands still at the present; `Gateway::set_clock` moves
+    /// it. The lists are the gateway's own, which the copy looks into and cannot change.
+    ///
+    /// # Errors
+    /// Those of [`Gateway::load`] and of reading the maps.
+    pub fn snapshot(&self, object: ObjectSource) -> Result<Gateway> {
+        let maps = self.maps();
+        let connections = self.connections()?;
+        let writing = |error| Error::system("copying the gateway", error);
+        let interfaces = self.interfaces()?;
+        let on_loopback = !interfaces.is_empty()
+            && interfaces.iter().all(|interface| interface.ifindex == LOOPBACK_IFINDEX);
+        let loopback = on_loopback.into();
+        let mut load = abi::equic_load { test_clock: 1, explain: 1, loopback, ..maps.load };
+        // One ledger takes what several held.
+        let ledgers = self.members()?.len().max(1).next_power_of_two() as u32;
+        load.ledger_mask = (load.ledger_mask + 1).saturating_mul(ledgers) - 1;
+        let plan = LoadPlan {
+            load,
+            listeners: maps.listeners.max_entries(),
+            acl_entries: maps.acl4.max_entries(),
+            sources: maps.sources.max_entries(),
+            handshakes: maps.handshakes.max_entries(),
+        };
+        let failed = reading("the deny and allow lists");
+        let mut shared = Vec::new();
+        for (name, trie) in [("acl4", maps.acl4.as_fd()), ("acl6", maps.acl6.as_fd())] {
+            shared.push((name.to_owned(), ids::read_only(trie).map_err(&failed)?));
+        }
+        if let Some(numbers) = &maps.notes_map {
+            shared.push((NOTES.to_owned(), numbers.try_clone().map_err(&failed)?));
+        }
+        let mut copy = Gateway::of(object::load_over(&object, &plan, &shared)?);
+        let control = copy.control().clone();
+        let to = control.maps();
+        let now = sys::monotonic_ns();
+        to.control.write(&abi::equic_control {
+            clock_ns: now,
+            created_ns: now,
+            // The copied counts have no heartbeat, and the clock may be moved far.
+            lease_ns: u64::MAX,
+            owner_mask: 0,
+            pin: [0; 128],
+            members: Default::default(),
+            owner_pid: std::process::id(),
+            owner_start_ticks: sys::start_ticks(std::process::id()).unwrap_or(0),
+            ..maps.control.read()
+        });
+        to.services.copy_from(&maps.services);
+        to.copy_overrides(maps).map_err(writing)?;
+        to.rates.copy_from(&maps.rates);
+        to.ring.copy_from(&maps.ring);
+        to.ports.copy_from(&maps.ports);
+        for (key, value) in maps.listeners.entries().map_err(reading("the listeners"))? {
+            to.listeners.put(&key, &value).map_err(writing)?;
+        }
+        let counted = !connections.is_empty();
+        let counts = counted.then(|| join_counted(&control, &connections)).transpose()?;
+        copy.ask(Original::new(self.shared_maps(), counts));
+        Ok(copy)
+    }
+}
+
+/// A ledger of the copy with these counts, which stays as it is.
+fn join_counted(copy: &Control, counts: &HashMap<Source, u32>) -> Result<Membership> {
+    let (membership, memory) = copy.join_with("snapshot", this_process("snapshot"))?;
+    let table = Table::new(memory, Keying::new(&copy.maps().load));
+    for (source, count) in counts {
+        table.set(*source, *count);
+    }
+    Ok(membership)
+}
