@@ -160,6 +160,15 @@ bench-transport: root bench-deps ## ours beside quinn, quiche, s2n-quic, quic-go
 bench-keys: bench-deps ## 20 GB with each implementation: keys are updated under way (an hour; PEERS="quinn quiche", BYTES=2G)
 	@scripts/bench-keys.sh $(PEERS)
 
+.PHONY: bench-floor bench-guard
+bench-floor: setup ## ns that cryptography and the kernel take for a packet, with nothing around them (as root on veth, too)
+	@scripts/bench-floor.sh $(BENCH)
+
+# BASE: a commit instead of the last tag
+BASE ?=
+bench-guard: setup ## is this tree slower than its last tag? (BASE=COMMIT; half an hour; BENCH=--quick; a quiet machine)
+	@scripts/bench-guard.sh "$(BASE)" $(BENCH)
+
 reproduce-gateway: root setup build ## the gateway paper's experiment, into experiments/equic-gateway (an hour)
 	@target/release/equic reproduce gateway --out experiments/equic-gateway/results \
 		--readme experiments/equic-gateway/README.md

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::extras::Extras;
 use crate::path::Impairment;
-use crate::result::profile::Split;
+use crate::result::profile::Division;
 use crate::site::Site;
 use crate::sweep::Point;
 use crate::{Answer, Failure, Figures, Implementation, Size, Workload};
@@ -73,12 +73,12 @@ pub struct Measurement {
 }
 
 /// Samples of both ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Splits {
     /// Samples of the server.
-    pub server: Split,
+    pub server: Division,
     /// Samples of the client.
-    pub client: Split,
+    pub client: Division,
 }
 
 /// Reason for which a cell has no measurement.

@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime};
 use equic_lab::Lab;
 use equic_report::number;
 
-use crate::cell::{self, CellContext, CellError, CellSpec, Measurement};
+use crate::cell::{self, CellContext, CellError, CellSpec, Measurement, Splits};
 use crate::extras::{Extras, Purpose};
 use crate::network::{Links, Network};
 use crate::pair::{Pair, refusal};
@@ -124,8 +124,14 @@ impl Runner<'_> {
         let noise = noise.reduce(worse).unwrap_or_default();
         let kept = self.folder.join(&logs).is_dir();
         if let Ok(Measurement { profile: Some(profile), .. }) = &result {
-            let (server_split, client_split) = (profile.server, profile.client);
-            let profiled = Profiled { key: turn.key.clone(), server_split, client_split };
+            let Splits { server, client } = profile.clone();
+            let profiled = Profiled {
+                key: turn.key.clone(),
+                server_split: server.split,
+                client_split: client.split,
+                server_groups: server.groups,
+                client_groups: client.groups,
+            };
             profile::append(self.folder, &profiled)?;
         }
         let result = result.map(|measurement| measurement.figures);

@@ -20,7 +20,7 @@ use crate::Failure;
 use crate::cell::{CellError, failed};
 use crate::extras::Extras;
 use crate::process::{ProcessPlacement, Program};
-use crate::result::profile::{self, Chains, Split};
+use crate::result::profile::{self, Chains, Division};
 
 /// Names in the folder of an end.
 const DATA: &str = "perf.data";
@@ -100,7 +100,7 @@ impl Sampler {
         title: &str,
         extras: Extras,
         stop: &AtomicBool,
-    ) -> Result<Split, CellError> {
+    ) -> Result<Division, CellError> {
         let wrong = |error: io::Error| cell_error(&error);
         wait("perf ends", Instant::now() + PATIENCE, stop, || Ok(self.perf.has_ended())).or_else(
             |error| match error.kind() {
@@ -130,7 +130,7 @@ impl Sampler {
             fs::write(self.folder.join(PICTURE), picture).map_err(wrong)?;
         }
         self.keep = extras.perf_data;
-        Ok(profile::split(&stacks))
+        Ok(Division::of(&stacks))
     }
 }
 

@@ -1,6 +1,7 @@
 //! A connection as the socket's task and the application share it.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -15,6 +16,10 @@ use crate::error::ConnectionError;
 use crate::memory::SendMemory;
 use crate::socket::Socket;
 use crate::tokens::Home;
+
+/// Streams of the peer's that an application accepts in a row before other tasks have their turn, the socket's among
+/// them: answers to the first are on their way while it works at the others, and the peer can go on with them.
+const ACCEPTED: u8 = 8;
 
 /// A connection, and the tasks that wait for something of it.
 pub(crate) struct Cell {
@@ -52,7 +57,35 @@ pub(crate) struct State {
     pub wakers: Wakers,
     /// Tasks that wait for the end. Many may begin to and stop again, so each is forgotten when it stops.
     pub over: Arc<Notify>,
-    pub streams: HashMap<StreamId, StreamState>,
+    pub streams: StreamMap,
+    /// Streams of the peer's of each direction that were accepted in a row.
+    accepted: [u8; 2],
+}
+
+/// The streams in the application's hands.
+pub(crate) type StreamMap = HashMap<StreamId, StreamState, BuildHasherDefault<StreamHasher>>;
+
+/// Spreads stream IDs: one multiplication. The peer does not choose which are open at a time, only how many up to our
+/// limit: they are numbered one after the other (RFC 9000 s.2.1), so that nobody can make them collide.
+#[derive(Default)]
+pub(crate) struct StreamHasher(u64);
+
+impl Hasher for StreamHasher {
+    fn finish(&self) -> u64 {
+        // The map takes its buckets from the lowest bits, and these from the highest.
+        self.0.swap_bytes()
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        // 2^64 divided by the golden ratio.
+        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
 }
 
 /// A stream in the application's hands.
@@ -131,7 +164,8 @@ impl Cell {
             token_due: false,
             wakers: Wakers::default(),
             over: Arc::default(),
-            streams: HashMap::new(),
+            streams: StreamMap::default(),
+            accepted: [0; 2],
         };
         Arc::new(Cell { socket, state: Mutex::new(state) })
     }
@@ -238,7 +272,7 @@ impl State {
             StreamEvent::Writable(id) => self.wake_writer(id, |_| {}),
             StreamEvent::Finished(id) => self.wake_writer(id, |stream| stream.finished = true),
             StreamEvent::Stopped(id, code) => {
-                self.wake_writer(id, |stream| stream.stopped = Some(code));
+                self.wake_writer(id, |stream| stream.stopped = Some(code))
             }
         }
     }
@@ -286,9 +320,17 @@ impl State {
         if let Some(error) = &self.closed {
             return Poll::Ready(Err(error.clone()));
         }
+        let accepted = &mut self.accepted[at(direction)];
+        if *accepted == ACCEPTED {
+            *accepted = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if let Some(id) = self.connection.accept(direction) {
+            *accepted += 1;
             return Poll::Ready(Ok(id));
         }
+        *accepted = 0;
         self.wakers.accept[at(direction)].register(cx);
         Poll::Pending
     }

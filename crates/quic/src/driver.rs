@@ -7,16 +7,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use equic_transport::{Arrival, Handle, Received, Timestamp};
+use equic_transport::Timestamp;
 use tokio::time::Sleep;
 
 use crate::batch::{Batch, Sent};
 use crate::cell::Cell;
-use crate::incoming::Incoming;
 use crate::outlets::{Local, Outlets};
 use crate::renew::Renewal;
+use crate::route::Route;
 use crate::socket::{Inner, Passed, Socket};
-use crate::udp::{Buffers, Udp};
+use crate::udp::{Buffers, Message, Udp};
 use crate::unreachable::Waiting;
 
 /// Rounds of receiving, timing and sending before other tasks have their turn.
@@ -91,12 +91,9 @@ impl Driver {
         let now = self.socket.now();
         let route =
             Route { socket: &self.socket, siblings: &self.siblings, index: self.index, udp, now };
-        for message in self.buffers.messages(count) {
-            let arrival = message.arrival;
-            for datagram in message.datagrams {
-                bytes += datagram.len();
-                route.take(inner, arrival, datagram, &mut self.response, &mut self.work);
-            }
+        for Message { arrival, length, datagrams } in self.buffers.messages(count) {
+            bytes += length;
+            route.take(inner, arrival, datagrams, &mut self.response, &mut self.work);
         }
         Ok(Some(bytes))
     }
@@ -138,7 +135,8 @@ impl Driver {
         let now = self.socket.now();
         let route = Route { socket: &self.socket, siblings: &[], index: self.index, udp, now };
         for Passed { arrival, mut bytes } in passed {
-            route.take(inner, arrival, &mut bytes, &mut self.response, &mut self.work);
+            let one = std::iter::once(&mut bytes[..]);
+            route.take(inner, arrival, one, &mut self.response, &mut self.work);
         }
     }
 
@@ -254,72 +252,6 @@ fn is_harmless(error: &io::Error) -> bool {
             | io::ErrorKind::NetworkUnreachable
             | io::ErrorKind::Interrupted
     )
-}
-
-/// Brings datagrams to where they belong.
-struct Route<'a> {
-    socket: &'a Arc<Socket>,
-    siblings: &'a [Arc<Socket>],
-    index: usize,
-    udp: &'a Udp,
-    now: Timestamp,
-}
-
-impl Route<'_> {
-    fn take(
-        &self,
-        inner: &mut Inner,
-        arrival: Arrival,
-        datagram: &mut [u8],
-        response: &mut Vec<u8>,
-        work: &mut VecDeque<Arc<Cell>>,
-    ) {
-        if let Some(sibling) = self.sibling(datagram) {
-            let bytes = datagram.to_vec();
-            return sibling.pass(Passed { arrival, bytes });
-        }
-        match inner.endpoint.handle_datagram(self.now, arrival, datagram, response) {
-            Received::Connection(handle) => {
-                let Some(cell) = cell(inner, handle) else { return };
-                let mut state = cell.lock();
-                let early = state.connection.is_early();
-                state.connection.handle_datagram(self.now, arrival, datagram);
-                state.wakers.paths.wake();
-                if early {
-                    // Lest a stream of before a rejection is taken for one of after it.
-                    state.take_events();
-                }
-                if !std::mem::replace(&mut state.queued, true) {
-                    work.push_back(Arc::clone(cell));
-                }
-            }
-            Received::Incoming(incoming) => {
-                let incoming = Incoming::new(Arc::clone(self.socket), incoming);
-                let shared = &self.socket.shared;
-                if let Some(unwanted) = shared.offer(incoming) {
-                    unwanted.ignore_in(inner);
-                } else {
-                    shared.arrived.notify_one();
-                }
-            }
-            Received::Respond => Socket::respond(self.udp, arrival, response),
-            Received::Nothing => {}
-        }
-    }
-
-    /// The socket whose connection a 1-RTT packet is for, if it is another: the client has moved, or
-    /// the system distributes anew.
-    fn sibling(&self, datagram: &[u8]) -> Option<&Arc<Socket>> {
-        let first = datagram.first()?;
-        let index = usize::from(*datagram.get(1 + self.socket.shared.number_at)?);
-        // A long header's ID may be the client's choice.
-        let is_other = first & 0x80 == 0 && index != self.index;
-        self.siblings.get(index).filter(|_| is_other)
-    }
-}
-
-fn cell(inner: &Inner, handle: Handle) -> Option<&Arc<Cell>> {
-    inner.cells.get(handle.0)?.as_ref()
 }
 
 impl Future for Driver {

@@ -38,7 +38,7 @@
 //! * `hooks.rs`, `event.rs`: operations and events;
 //! * `early.rs`: 0-RTT; `tokens.rs`: tokens of servers, which a client keeps;
 //! * `cell.rs`: a connection as the task and the application share it; `socket.rs`: a socket as they
-//!   do; `driver.rs`: the task; `local.rs`, `outlets.rs`: several local addresses; `paths.rs`: several paths; `memory.rs`: how much they may have waiting; `batch.rs`: datagrams into
+//!   do; `driver.rs`: the task; `route.rs`: from datagrams to connections; `local.rs`, `outlets.rs`: several local addresses; `paths.rs`: several paths; `memory.rs`: how much they may have waiting; `batch.rs`: datagrams into
 //!   GSO batches; `udp.rs`: the system's socket; `unreachable.rs`: ICMP errors, as far as they can be
 //!   believed; `renew.rs`: fresh connection IDs when keys are rotated;
 //! * `log/`: qlog files and packet traces; `bind.rs`: sockets; `printable.rs`: a peer's text.
@@ -70,6 +70,7 @@ mod paths;
 mod printable;
 mod receive;
 mod renew;
+mod route;
 mod send;
 mod socket;
 mod tokens;

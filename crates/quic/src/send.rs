@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use equic_transport::{StreamError, Streams};
 use equic_wire::{StreamId, VarInt};
 use tokio::io::AsyncWrite;
@@ -87,6 +87,36 @@ impl SendStream {
             return Poll::Ready(Ok(0));
         }
         self.poll_with(cx, |streams, id| streams.write_bytes(id, data))
+    }
+
+    /// As [`SendStream::poll_write`], of a buffer that may lie in several pieces, which are written together: what was
+    /// written is taken off `data`.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn poll_write_buf(
+        &mut self,
+        cx: &Context<'_>,
+        data: &mut impl Buf,
+    ) -> Poll<Result<usize, WriteError>> {
+        if !data.has_remaining() {
+            return Poll::Ready(Ok(0));
+        }
+        self.poll_with(cx, |streams, id| {
+            let mut written = 0;
+            while data.has_remaining() {
+                match streams.write(id, data.chunk()) {
+                    Ok(count) => {
+                        data.advance(count);
+                        written += count;
+                    }
+                    // What keeps the rest is said the next time.
+                    Err(_) if written > 0 => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(written)
+        })
     }
 
     /// Writes as much of `data` as there is room for, waiting while there is none; how many bytes.

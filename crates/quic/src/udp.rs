@@ -129,6 +129,8 @@ impl Udp {
         cx: &mut Context<'_>,
         buffers: &mut Buffers,
     ) -> Poll<io::Result<usize>> {
+        // Most calls find nothing: no slices are made for those.
+        ready!(self.socket.poll_recv_ready(cx))?;
         let mut slices: Vec<IoSliceMut<'_>> =
             buffers.bytes.chunks_exact_mut(buffers.size).map(IoSliceMut::new).collect();
         loop {
@@ -234,6 +236,8 @@ pub(crate) struct Buffers {
 /// A message: datagrams of one size from one address.
 pub(crate) struct Message<'a> {
     pub arrival: Arrival,
+    /// Bytes of all its datagrams.
+    pub length: usize,
     pub datagrams: std::slice::ChunksMut<'a, u8>,
 }
 
@@ -251,6 +255,7 @@ impl Buffers {
             };
             Message {
                 arrival: Arrival { remote: meta.addr, local: meta.dst_ip, ecn },
+                length,
                 datagrams: bytes[..length].chunks_mut(meta.stride.max(1)),
             }
         })

@@ -5,7 +5,7 @@
 //! * [`tables`](mod@tables): for a terminal. [`runner`]: `result.json` for the Interop Runner's web page,
 //!   with the summary in it. [`csv`]: for a spreadsheet. [`html`]: a page that needs nothing else.
 //! * [`compare`](mod@compare): two results. [`tumi8`]: the data of "QUIC on the Highway". [`profile`],
-//!   [`parts`]: where CPU time goes.
+//!   [`parts`]: where CPU time goes, in four parts; [`shares`]: the same by groups of functions.
 //!
 //! [`write()`] makes all files of a run from its samples, as often as one likes.
 
@@ -17,6 +17,7 @@ pub mod parts;
 pub mod profile;
 pub mod read;
 pub mod runner;
+pub mod shares;
 pub mod show;
 pub mod summarise;
 pub mod summary;

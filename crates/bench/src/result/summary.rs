@@ -6,6 +6,7 @@ use equic_report::stats::Interval;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::profile::Groups;
 use super::read::{About, Unreadable};
 use crate::Effective;
 use crate::record::{Failure, Key};
@@ -211,6 +212,12 @@ pub struct Profiled {
     pub server_split: super::profile::Split,
     /// The client's.
     pub client_split: super::profile::Split,
+    /// Samples of the server by groups of functions; nothing in runs of before there were groups.
+    #[serde(default, skip_serializing_if = "Groups::is_empty")]
+    pub server_groups: Groups,
+    /// The same of the client.
+    #[serde(default, skip_serializing_if = "Groups::is_empty")]
+    pub client_groups: Groups,
 }
 
 impl Row {

@@ -13,6 +13,7 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
     let mut tables = matrices(summary);
     tables.extend(lists(summary));
     tables.extend(super::parts::tables(summary));
+    tables.extend(super::shares::tables(summary));
     tables.extend(failures(summary));
     tables
 }

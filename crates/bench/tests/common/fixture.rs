@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use equic_bench::result::profile::Split;
+use equic_bench::result::profile::{Group, Split};
 use equic_bench::result::summary::Profiled;
 use equic_bench::{Effective, End, Failure, Figures, Key, Noise, Record};
 use rand::rngs::SmallRng;
@@ -231,6 +231,9 @@ impl Fixture {
                 },
                 server_split: Split { crypto: 2100, packet_io: 5200, protocol: 2400, other: 300 },
                 client_split: Split { crypto: 1800, packet_io: 6100, protocol: 1900, other: 200 },
+                server_groups: [(Group::Aead, 2100), (Group::Send, 5200), (Group::Rest, 2700)]
+                    .into(),
+                client_groups: [(Group::Aead, 1800), (Group::Rest, 8200)].into(),
             };
             profiles += &serde_json::to_string(&profiled).expect("JSON");
             profiles.push('\n');

@@ -40,6 +40,9 @@ fn a_profile_is_taken_of_an_attempt_of_its_own() {
     args.extend(["--bytes", "100M", "--qlog", "--profile", "--flamegraph"]);
     let text = finish_within(scene.bench(&args), Duration::from_secs(120)).ok();
     assert!(text.contains("where CPU time goes"), "{text}");
+    for group in ["AEAD", "kernel: sending", "kernel: receiving", "packets made", "streams"] {
+        assert!(text.contains(group), "{group}: {text}");
+    }
     let samples = scene.samples();
     let rounds: Vec<i64> = samples.iter().map(|one| one["round"].as_i64().unwrap()).collect();
     assert_eq!(rounds, [0, 0, -1, -1, -1, -1], "{samples:#?}");
@@ -54,6 +57,13 @@ fn a_profile_is_taken_of_an_attempt_of_its_own() {
         for part in ["crypto", "packet_io", "protocol"] {
             assert!(split[part].as_u64().unwrap() >= 3, "{end}: {split}");
         }
+    }
+    // Groups divide the same samples.
+    for (groups, split) in [("server_groups", "server_split"), ("client_groups", "client_split")] {
+        let sum = |value: &Value| -> u64 {
+            value.as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum()
+        };
+        assert_eq!(sum(&of("equic")[groups]), sum(&of("equic")[split]));
     }
     let logs = scene.out().join("logs/equic_equic/download");
     assert_eq!(names(&logs), ["0", "extra", "profile"]);

@@ -222,3 +222,10 @@ fn tests_are_built_by_the_version_that_the_manifests_name() {
         assert!(out.stderr.contains(&command) && out.stderr.contains(version), "{out:?}");
     }
 }
+
+#[test]
+fn the_guard_says_what_it_cannot_compare_with() {
+    let out = finish(script("scripts/bench-guard.sh", &["no-such-commit"]));
+    assert_eq!(out.code, Some(2), "{out:?}");
+    assert!(out.stderr.contains("there is no commit no-such-commit"), "{out:?}");
+}

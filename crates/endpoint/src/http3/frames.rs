@@ -101,6 +101,9 @@ impl Frames {
             return Ok(Some(input.split_to(std::mem::take(&mut self.due))));
         }
         while !input.is_empty() {
+            if let Some(piece) = self.whole_frame(input)? {
+                return Ok(Some(piece));
+            }
             match &mut self.at {
                 At::Header(have) => {
                     self.header[*have] = input.get_u8();
@@ -142,6 +145,59 @@ impl Frames {
             }
         }
         Ok(None)
+    }
+
+    /// A frame of a message that lies whole at the beginning of `input` goes on as it came, without a copy; none: it
+    /// is taken apart byte by byte.
+    fn whole_frame(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, Fault> {
+        if !matches!(self.at, At::Header(0)) || matches!(self.kind, Kind::Control(_)) {
+            return Ok(None);
+        }
+        let mut reader = Reader::new(input);
+        let (Ok(frame), Ok(length)) = (reader.varint(), reader.varint()) else { return Ok(None) };
+        let (frame, start) = (frame.get(), input.len() - reader.len());
+        let Some(length) = usize::try_from(length.get()).ok().filter(|length| *length > 0) else {
+            return Ok(None);
+        };
+        let Some(payload) = input.get(start..).and_then(|rest| rest.get(..length)) else {
+            return Ok(None);
+        };
+        match (frame, self.stage) {
+            (DATA, Stage::Body) => {}
+            (HEADERS, Stage::Start) if length <= self.ward.limits.field_section => {
+                let section = self.section();
+                let found = fields::check(payload, section)?;
+                self.checked(section, found)?;
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(input.split_to(start + length)))
+    }
+
+    /// The part of a message that the next field section is.
+    fn section(&self) -> Section {
+        match self.kind {
+            _ if self.stage == Stage::Body => Section::Trailers,
+            Kind::Request => Section::Request,
+            // A control stream has none.
+            Kind::Response | Kind::Control(_) => Section::Response,
+        }
+    }
+
+    /// A field section of header fields is in order.
+    fn checked(&mut self, section: Section, found: Found) -> Result<(), Fault> {
+        match (section, found) {
+            (Section::Trailers, _) => self.stage = Stage::Trailers,
+            (_, Found::Interim) => {
+                self.interim += 1;
+                if self.interim > INTERIM {
+                    let reason = "too many interim responses";
+                    return Err(Fault::Connection(Code::H3_EXCESSIVE_LOAD, reason));
+                }
+            }
+            (_, Found::Other) => self.stage = Stage::Body,
+        }
+        Ok(())
     }
 
     /// The stream has ended; what is still to be handed on.
@@ -242,34 +298,20 @@ impl Frames {
         let At::Keep(frame, _, kept) = std::mem::replace(&mut self.at, At::Header(0)) else {
             return Ok(None);
         };
-        let section = match &mut self.kind {
-            Kind::Control(control) => {
-                // What is of no use to `h3` ends here.
-                self.ward.charge(kept.bytes.len() as u64)?;
-                let goes_on = control.take(frame, &kept.bytes)?;
-                return Ok(goes_on.then(|| whole(frame, &kept.bytes)));
-            }
-            _ if self.stage == Stage::Body => Section::Trailers,
-            Kind::Request => Section::Request,
-            Kind::Response => Section::Response,
-        };
+        if let Kind::Control(control) = &mut self.kind {
+            // What is of no use to `h3` ends here.
+            self.ward.charge(kept.bytes.len() as u64)?;
+            let goes_on = control.take(frame, &kept.bytes)?;
+            return Ok(goes_on.then(|| whole(frame, &kept.bytes)));
+        }
+        let section = self.section();
         let found = fields::check(&kept.bytes, section)?;
         let piece = whole(HEADERS, &kept.bytes);
-        match (section, found) {
-            (Section::Trailers, _) => {
-                self.stage = Stage::Trailers;
-                // `h3` looks no further than to them.
-                self.trailers = Some(piece);
-                return Ok(None);
-            }
-            (_, Found::Interim) => {
-                self.interim += 1;
-                if self.interim > INTERIM {
-                    let reason = "too many interim responses";
-                    return Err(Fault::Connection(Code::H3_EXCESSIVE_LOAD, reason));
-                }
-            }
-            (_, Found::Other) => self.stage = Stage::Body,
+        self.checked(section, found)?;
+        if section == Section::Trailers {
+            // `h3` looks no further than to them.
+            self.trailers = Some(piece);
+            return Ok(None);
         }
         Ok(Some(piece))
     }

@@ -55,6 +55,26 @@ fn a_frame_goes_on_when_it_is_whole() {
 }
 
 #[test]
+fn a_frame_that_lies_there_whole_goes_on_without_a_copy() {
+    let mut frames = frames(Kind::Response);
+    // An interim response, and a DATA frame whose length is longer than it need be.
+    let data: &[u8] = &[0, 0x40, 3, b'a', b'b', b'c'];
+    let wire = Bytes::from([INTERIM_103, RESPONSE, data].concat());
+    let (mut input, mut at) = (wire.clone(), 0);
+    for expected in [INTERIM_103, RESPONSE, data] {
+        let piece = frames.next(&mut input).unwrap().unwrap();
+        assert_eq!(piece, expected);
+        assert_eq!(piece.as_ptr(), wire[at..].as_ptr(), "it is where it was");
+        at += piece.len();
+    }
+    assert!(input.is_empty());
+    assert_eq!((frames.end(), frames.ward.incomplete()), (Ok(None), 0));
+    // What is wrong with its fields is seen all the same.
+    let mut frames = self::frames(Kind::Request);
+    assert_eq!(code(feed(&mut frames, RESPONSE).unwrap_err()), Code::H3_MESSAGE_ERROR);
+}
+
+#[test]
 fn data_goes_on_as_it_comes() {
     let mut frames = frames(Kind::Response);
     feed(&mut frames, RESPONSE).unwrap();
@@ -152,7 +172,7 @@ fn frames_out_of_order() {
 fn trailers_go_on_at_the_end_alone() {
     let mut frames = frames(Kind::Response);
     let wire = [INTERIM_103, RESPONSE, &[0, 1, 7], TRAILERS, &[0x21, 1, 0]].concat();
-    assert_eq!(feed(&mut frames, &wire).unwrap().last().unwrap(), &[7][..]);
+    assert_eq!(feed(&mut frames, &wire).unwrap().last().unwrap(), &[0, 1, 7][..]);
     assert_eq!(frames.end(), Ok(Some(Bytes::from_static(TRAILERS))));
     assert_eq!(frames.end(), Ok(None));
 }

@@ -12,6 +12,7 @@ use equic_wire::{Reader, Side, VarInt, VarIntLen};
 use h3::error::Code;
 use h3::quic::ConnectionErrorIncoming;
 
+use super::bell::Bell;
 use super::control::{Control, Qpack};
 use super::fault::{Fault, Ward};
 use super::frames::{Kind, closed};
@@ -41,6 +42,12 @@ impl From<Fault> for Broken {
 }
 
 pub(super) struct Intake {
+    /// Rings when a stream comes, or something on those that are here.
+    bell: Bell,
+    streams: Streams,
+}
+
+struct Streams {
     connection: quic::Connection,
     ward: Arc<Ward>,
     /// At most as many as the peer may have open at a time.
@@ -55,7 +62,8 @@ impl Intake {
     pub(super) fn new(connection: quic::Connection, ward: Arc<Ward>) -> Intake {
         let side = connection.side();
         let qpack = [None, None];
-        Intake { connection, ward, typing: Vec::new(), control: false, qpack, side }
+        let streams = Streams { connection, ward, typing: Vec::new(), control: false, qpack, side };
+        Intake { bell: Bell::new(), streams }
     }
 
     /// The peer's control stream.
@@ -63,6 +71,13 @@ impl Intake {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<RecvStream, ConnectionErrorIncoming>> {
+        let Intake { bell, streams } = self;
+        bell.poll(cx, |cx| streams.poll(cx))
+    }
+}
+
+impl Streams {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<RecvStream, ConnectionErrorIncoming>> {
         match self.poll_streams(cx) {
             Ok(Some(control)) => Poll::Ready(Ok(control)),
             Ok(None) => Poll::Pending,

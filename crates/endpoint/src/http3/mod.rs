@@ -2,9 +2,11 @@
 //!
 //! `frames.rs` takes what comes on a stream apart, and bounds what is kept of it; `fields.rs` looks at
 //! field sections, `control.rs` at the control stream and QPACK's, `intake.rs` at streams of one
-//! direction; `streams.rs` are streams as `h3` has them; `fault.rs` says what can be wrong.
+//! direction; `streams.rs` are streams as `h3` has them; `fault.rs` says what can be wrong;
+//! `bell.rs` knows whether there is anything to look at.
 //! `docs/decisions/0022-before-h3.md` has the reasons.
 
+mod bell;
 mod control;
 mod fault;
 mod fields;

@@ -7,6 +7,7 @@ use bytes::{Buf, Bytes};
 use equic_quic::{self as transport, ReadError};
 use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf};
 
+use super::bell::Bell;
 use super::fault::{Fault, Malformed, Ward};
 use super::frames::{Frames, Kind};
 use super::{OpenStreams, PIECES, code, id, read_error, refuse, write_error};
@@ -27,9 +28,8 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
         if let Some(writing) = &mut self.writing {
             while writing.has_remaining() {
-                let count =
-                    ready!(self.stream.poll_write(cx, writing.chunk())).map_err(write_error)?;
-                writing.advance(count);
+                // The frame's header and its payload in one go.
+                ready!(self.stream.poll_write_buf(cx, writing)).map_err(write_error)?;
             }
             self.writing = None;
         }
@@ -71,14 +71,17 @@ pub struct RecvStream {
     /// Bytes that were read and not taken apart into frames yet.
     input: Bytes,
     ended: bool,
+    /// Of a control stream, which is looked at far more often than something comes.
+    bell: Option<Arc<Bell>>,
 }
 
 impl RecvStream {
     pub(super) fn new(stream: transport::RecvStream, kind: Kind, open: &OpenStreams) -> RecvStream {
         let OpenStreams(connection, ward) = open.clone();
+        let bell = matches!(kind, Kind::Control(_)).then(|| Arc::new(Bell::new()));
         let frames = Frames::new(kind, Arc::clone(&ward));
         let input = Bytes::new();
-        RecvStream { stream, connection, ward, frames, first: None, input, ended: false }
+        RecvStream { stream, connection, ward, frames, first: None, input, ended: false, bell }
     }
 
     fn fail(&mut self, fault: Fault) -> StreamErrorIncoming {
@@ -95,10 +98,8 @@ impl RecvStream {
     }
 }
 
-impl quic::RecvStream for RecvStream {
-    type Buf = Bytes;
-
-    fn poll_data(
+impl RecvStream {
+    fn poll_piece(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
@@ -128,6 +129,20 @@ impl quic::RecvStream for RecvStream {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+}
+
+impl quic::RecvStream for RecvStream {
+    type Buf = Bytes;
+
+    fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
+        match self.bell.clone() {
+            Some(bell) => bell.poll(cx, |cx| self.poll_piece(cx)),
+            None => self.poll_piece(cx),
+        }
     }
 
     fn stop_sending(&mut self, error_code: u64) {

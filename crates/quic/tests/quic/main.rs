@@ -16,3 +16,4 @@ mod preferred;
 mod ready;
 mod renewal;
 mod settings;
+mod turns;

@@ -118,6 +118,12 @@ impl Phase {
     }
 }
 
+/// Packets received with the first keys of a connection after which the next ones are made. A connection on which next
+/// to nothing happens does without, and without the memory. A peer that updates its keys before that many packets has
+/// them made for the packet that says so, which RFC 9001 s.6.3 allows: once in a connection one packet takes some
+/// microseconds longer, whether it is the peer's or forged.
+const NEXT_AFTER: u64 = 16;
+
 /// The 1-RTT keys of a connection.
 pub(crate) struct OneRttKeys {
     local_header: Box<dyn HeaderProtectionKey>,
@@ -126,8 +132,11 @@ pub(crate) struct OneRttKeys {
     /// The bit in the header (RFC 9000 s.17.3.1).
     bit: bool,
     current: Phase,
-    /// Made ahead, so that an update takes no longer than other packets (RFC 9001 s.6.3, 9.5).
-    next: PacketKeySet,
+    /// Made ahead, so that an update takes no longer than other packets (RFC 9001 s.6.3, 9.5); none: not yet, see
+    /// [`NEXT_AFTER`].
+    next: Option<PacketKeySet>,
+    /// Packets received until the next keys were made.
+    received: u64,
     /// The peer's last keys, for packets that were overtaken by the update, and until when.
     previous: Option<(Box<dyn PacketKey>, Option<Timestamp>)>,
     limits: KeyLimits,
@@ -137,17 +146,17 @@ pub(crate) struct OneRttKeys {
 impl OneRttKeys {
     /// The keys that the handshake gave.
     pub(crate) fn new(keys: Keys, secrets: impl Into<KeySource>, limits: KeyLimits) -> OneRttKeys {
-        let mut secrets = secrets.into();
+        let secrets = secrets.into();
         let DirectionalKeys { header: local_header, packet: local } = keys.local;
         let DirectionalKeys { header: remote_header, packet: remote } = keys.remote;
-        let next = secrets.next_packet_keys();
         OneRttKeys {
             local_header,
             remote_header,
             secrets,
             bit: false,
             current: Phase::new(PacketKeySet { local, remote }, limits),
-            next,
+            next: None,
+            received: 0,
             previous: None,
             limits,
             updates: 0,
@@ -254,7 +263,9 @@ impl OneRttKeys {
     }
 
     fn advance(&mut self) {
-        let next = std::mem::replace(&mut self.next, self.secrets.next_packet_keys());
+        let next = self.next.take().unwrap_or_else(|| self.secrets.next_packet_keys());
+        // Who updates keys does so again: from now on there are always some ahead.
+        self.next = Some(self.secrets.next_packet_keys());
         let last = std::mem::replace(&mut self.current, Phase::new(next, self.limits));
         self.previous = Some((last.keys.remote, None));
         self.bit = !self.bit;
@@ -314,8 +325,10 @@ impl OneRttKeys {
                 Err(_) => Err(OpenError::Forged),
             };
         }
-        let opened = decrypt(&*self.next.remote, path, number, header, payload)
-            .map_err(|_| OpenError::Forged)?;
+        let OneRttKeys { next, secrets, .. } = self;
+        let next = next.get_or_insert_with(|| secrets.next_packet_keys());
+        let opened =
+            decrypt(&*next.remote, path, number, header, payload).map_err(|_| OpenError::Forged)?;
         // RFC 9001 s.6.4: newer keys for an older packet.
         if largest.is_some_and(|largest| number < largest) {
             return Err(OpenError::KeyUpdate);
@@ -332,6 +345,12 @@ impl OneRttKeys {
 
     fn received(&mut self, path: PathId, number: u64, retain: Timestamp) {
         self.current.first_received.lower(path, number);
+        if self.next.is_none() {
+            self.received += 1;
+            if self.received >= NEXT_AFTER {
+                self.next = Some(self.secrets.next_packet_keys());
+            }
+        }
         if let Some((_, until @ None)) = &mut self.previous {
             *until = Some(retain);
         }
@@ -417,6 +436,26 @@ mod tests {
         assert!(server.keys.update());
         assert_eq!(client.receive(server.send()), Ok(true));
         assert_eq!(server.receive(client.send()), Ok(false));
+    }
+
+    #[test]
+    fn the_next_keys_are_made_when_a_connection_is_used() {
+        let (mut client, mut server) = ends();
+        for packet in 1..=NEXT_AFTER {
+            assert!(server.keys.next.is_none(), "before packet {packet}");
+            assert_eq!(server.receive(client.send()), Ok(false));
+        }
+        assert!(server.keys.next.is_some() && client.keys.next.is_none());
+        // A forged packet in the next phase has them made, once; nothing else comes of it.
+        let mut forged = server.send();
+        (forged.bit, forged.bytes[0]) = (!forged.bit, forged.bytes[0] ^ 1);
+        assert_eq!(client.receive(forged), Err(OpenError::Forged));
+        assert!(client.keys.next.is_some() && client.keys.updates() == 0);
+        assert_eq!(client.receive(server.send()), Ok(false));
+        client.keys.on_acked(EARLY, PathId::ZERO, 0);
+        assert!(client.keys.update() && client.keys.next.is_some(), "and there are some ahead");
+        assert_eq!(server.receive(client.send()), Ok(true));
+        assert_eq!(client.receive(server.send()), Ok(false));
     }
 
     fn seal(keys: &mut OneRttKeys, path: u32, number: u64) -> Vec<u8> {

@@ -1,22 +1,27 @@
 //! Tokens that show a server that a client receives at its address (RFC 9000 s.8.1).
 //!
-//! A token is a salt of 16 bytes, random but for its first bit, and what an AEAD makes of its content. The key comes from the
-//! server's secret and the salt, by the derivation of Initial keys (RFC 9001 s.5.2): one key a
-//! token, so that the packet number in the nonce can always be zero.
+//! A token is a salt of 16 bytes, random but for its first bit, and what an AEAD makes of its content. The salt is a number of
+//! eight bytes, which is the packet number in the nonce, and the name of a batch. The key comes from the server's
+//! secret and that name, by the derivation of Initial keys (RFC 9001 s.5.2): one for each batch, as deriving a key takes far
+//! longer than sealing a token. Whoever sees a token learns from the name which endpoint made it, and about when;
+//! nothing of whom it was made for.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use equic_wire::{ConnectionId, KnownVersion, Reader, Writer};
 use rand::RngCore;
 use rustls::Side;
-use rustls::quic::{Keys, Suite, Version};
+use rustls::quic::{PacketKey, Suite, Version};
 
 use crate::Timestamp;
 
 /// Bytes of the secret that a server's tokens are sealed with.
 pub(crate) const TOKEN_KEY_LEN: usize = 32;
 
-const SALT_LEN: usize = 16;
+const SALT_LEN: usize = NUMBER_LEN + BATCH_LEN;
+const NUMBER_LEN: usize = 8;
+const BATCH_LEN: usize = 8;
 const TAG_LEN: usize = 16;
 /// Kind, expiry, address, port, and two connection IDs with their lengths.
 const MAX_CONTENT: usize = 1 + 8 + 16 + 2 + 2 * (1 + ConnectionId::MAX_LEN);
@@ -26,6 +31,15 @@ pub(crate) const MAX_TOKEN: usize = SALT_LEN + MAX_CONTENT + TAG_LEN;
 
 /// First bit of the tokens of NEW_TOKEN frames; those of Retry packets have it zero.
 const FUTURE_BIT: u8 = 0x80;
+
+/// Bits of the number that go into the nonce: as many as a packet number has.
+const NONCE_BITS: u64 = (1 << 62) - 1;
+
+/// Tokens of a batch, at most. Their numbers are random: that any two of them are the same has a chance of 2^-31.
+const BATCH: u32 = 1 << 16;
+
+/// Batches of other endpoints with the same secret, or of earlier ones of this, whose keys are remembered.
+const KNOWN: usize = 16;
 
 const RETRY: u8 = 0;
 /// One kind for each version: tokens are of the version they were given in (RFC 9369 s.5).
@@ -61,58 +75,120 @@ pub(crate) enum Token {
     },
 }
 
+type BatchName = [u8; BATCH_LEN];
+
 /// Seals and opens tokens.
-#[derive(Clone)]
 pub(crate) struct TokenKey {
     suite: Suite,
     secret: [u8; TOKEN_KEY_LEN],
+    own: Option<Batch>,
+    /// Only of those of which a token was opened: nobody else's tokens get others out. The last used is the last.
+    known: Mutex<Vec<(BatchName, Arc<dyn PacketKey>)>>,
+}
+
+/// Batch of the tokens that are being sealed.
+struct Batch {
+    name: BatchName,
+    key: Arc<dyn PacketKey>,
+    /// Tokens that may still be sealed in it.
+    left: u32,
 }
 
 impl TokenKey {
     /// `secret` is random; all servers behind one address need the same.
     pub(crate) fn new(suite: Suite, secret: [u8; TOKEN_KEY_LEN]) -> TokenKey {
-        TokenKey { suite, secret }
+        TokenKey { suite, secret, own: None, known: Mutex::default() }
     }
 
-    fn keys(&self, salt: &[u8]) -> Keys {
+    fn derive(&self, batch: &BatchName) -> Arc<dyn PacketKey> {
         let mut secret = self.secret.to_vec();
-        secret.extend_from_slice(salt);
-        self.suite.keys(&secret, Side::Server, Version::V1)
+        secret.extend_from_slice(batch);
+        // What this key seals it opens, too: client and server have keys of their own in a pair.
+        self.suite.keys(&secret, Side::Server, Version::V1).local.packet.into()
+    }
+
+    /// The batch for one more token.
+    fn batch(&mut self, rng: &mut dyn RngCore) -> &mut Batch {
+        let own = self.own.take().filter(|batch| batch.left > 0).unwrap_or_else(|| {
+            let mut name = [0; BATCH_LEN];
+            rng.fill_bytes(&mut name);
+            Batch { key: self.derive(&name), name, left: BATCH }
+        });
+        self.own.insert(own)
     }
 
     /// A token for a client to bring back. None: the provider refused, which none is known to.
-    pub(crate) fn seal(&self, token: &Token, rng: &mut dyn RngCore) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; SALT_LEN];
-        rng.fill_bytes(&mut bytes);
+    pub(crate) fn seal(&mut self, token: &Token, rng: &mut dyn RngCore) -> Option<Vec<u8>> {
+        let mut number = [0; NUMBER_LEN];
+        rng.fill_bytes(&mut number);
         // Which kind it is, for who has no key (draft-ietf-quic-retry-offload s.3).
-        if let Some(first) = bytes.first_mut() {
+        if let Some(first) = number.first_mut() {
             let future = matches!(token, Token::Future { .. });
             *first = *first & !FUTURE_BIT | if future { FUTURE_BIT } else { 0 };
         }
         let mut content = [0; MAX_CONTENT];
         let mut writer = Writer::new(&mut content);
         write(token, &mut writer)?;
-        let key = self.keys(&bytes).local.packet;
+        let batch = self.batch(rng);
+        batch.left -= 1;
+        let mut bytes = [number, batch.name].concat();
         let content = writer.written_mut();
-        let tag = key.encrypt_in_place(0, &bytes, content).ok()?;
+        let tag = batch.key.encrypt_in_place(nonce(number), &bytes, content).ok()?;
         bytes.extend_from_slice(content);
         bytes.extend_from_slice(tag.as_ref());
         Some(bytes)
     }
 
     /// Opens a token and returns its content; none: the token is not ours. Costs a key derivation if it is of a
-    /// length that ours have.
+    /// length that ours have and of a batch that is not known.
     pub(crate) fn open(&self, token: &[u8]) -> Option<Token> {
         if token.len() > MAX_TOKEN {
             return None;
         }
         let (salt, sealed) = token.split_at_checked(SALT_LEN)?;
+        let number: [u8; NUMBER_LEN] = *salt.first_chunk()?;
+        let name: BatchName = *salt.last_chunk()?;
+        if sealed.len() < TAG_LEN {
+            return None;
+        }
         let mut content = sealed.to_vec();
-        let key = self.keys(salt).local.packet;
-        // What this key sealed it opens, too: client and server have keys of their own in a pair.
-        let content = key.decrypt_in_place(0, salt, &mut content).ok()?;
-        read(&mut Reader::new(content))
+        let mut opens = |key: &dyn PacketKey| {
+            let content = key.decrypt_in_place(nonce(number), salt, &mut content).ok()?;
+            read(&mut Reader::new(content))
+        };
+        if let Some(own) = self.own.as_ref().filter(|own| own.name == name) {
+            return opens(&*own.key);
+        }
+        if let Some(key) = self.recall(&name) {
+            return opens(&*key);
+        }
+        let key = self.derive(&name);
+        let token = opens(&*key)?;
+        self.remember(name, key);
+        Some(token)
     }
+
+    /// The key of a batch of which a token was opened before.
+    fn recall(&self, name: &BatchName) -> Option<Arc<dyn PacketKey>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = known.iter().position(|(other, _)| other == name)?;
+        let last = known.remove(at);
+        let key = Arc::clone(&last.1);
+        known.push(last);
+        Some(key)
+    }
+
+    fn remember(&self, name: BatchName, key: Arc<dyn PacketKey>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() == KNOWN {
+            known.remove(0);
+        }
+        known.push((name, key));
+    }
+}
+
+fn nonce(number: [u8; NUMBER_LEN]) -> u64 {
+    u64::from_be_bytes(number) & NONCE_BITS
 }
 
 fn mapped(address: IpAddr) -> Ipv6Addr {
@@ -215,6 +291,44 @@ mod tests {
             assert_eq!(key(2).open(&bytes), None, "another server's");
             assert_ne!(key(1).seal(&token, &mut rng).unwrap(), bytes, "no two are alike");
         }
+    }
+
+    #[test]
+    fn a_key_is_for_a_batch_and_is_remembered() {
+        let mut rng = StdRng::seed_from_u64(3);
+        let (mut here, there) = (key(1), key(1));
+        let [token, ..] = tokens();
+        let batch = |bytes: &[u8]| bytes[NUMBER_LEN..SALT_LEN].to_vec();
+        let first = here.seal(&token, &mut rng).unwrap();
+        let second = here.seal(&token, &mut rng).unwrap();
+        assert_eq!(batch(&first), batch(&second));
+        assert_ne!(first[..NUMBER_LEN], second[..NUMBER_LEN]);
+        assert_ne!(first[SALT_LEN..], second[SALT_LEN..], "nonces are of their own");
+        here.own.as_mut().unwrap().left = 0;
+        let later = here.seal(&token, &mut rng).unwrap();
+        assert_ne!(batch(&first), batch(&later));
+        assert_eq!(here.own.as_ref().unwrap().left, BATCH - 1);
+        // Of a batch of before, and of another endpoint.
+        for end in [&here, &there] {
+            for bytes in [&first, &later, &second, &first] {
+                assert_eq!(end.open(bytes), Some(token));
+            }
+        }
+        let count = |end: &TokenKey| end.known.lock().unwrap().len();
+        assert_eq!((count(&here), count(&there)), (1, 2));
+        // What is not ours gets none of them out, and what is ours as many as there is room for.
+        for _ in 0..3 * KNOWN {
+            let mut forged = first.clone();
+            rng.fill_bytes(&mut forged[NUMBER_LEN..SALT_LEN]);
+            assert_eq!(there.open(&forged), None);
+        }
+        assert_eq!(count(&there), 2);
+        for _ in 0..3 * KNOWN {
+            here.own.as_mut().unwrap().left = 0;
+            assert_eq!(there.open(&here.seal(&token, &mut rng).unwrap()), Some(token));
+        }
+        assert_eq!(count(&there), KNOWN);
+        assert_eq!(there.open(&first), Some(token), "derived once more");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Division of CPU time: samples by `perf`, of a run of its own that is in no figure.
 //!
-//! [`record_words`] samples a process until it ends, [`script_words`] puts the samples into text, [`parse`] reads it, [`split`] says what each sample was doing, [`flamegraph`] draws them. There are no
+//! [`record_words`] samples a process until it ends, [`script_words`] puts the samples into text, [`parse`] reads it, [`split`] says what each sample was doing, [`groups`](fn@groups) says it in finer kinds, [`flamegraph`] draws them. There are no
 //! hardware counters on many virtual machines: the event is `cpu-clock`, a timer.
 
 mod classify;
 mod flame;
+mod groups;
 mod script;
 
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -18,6 +19,7 @@ use super::summary::Profiled;
 
 pub use classify::{Part, classify, split};
 pub use flame::{flamegraph, folded};
+pub use groups::{Group, Groups, group, groups};
 pub use script::{Frame, Stack, parse};
 
 /// Samples a second of CPU time; no divisor of the timers that programs have.
@@ -43,6 +45,23 @@ impl Split {
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.crypto + self.packet_io + self.protocol + self.other
+    }
+}
+
+/// Samples of a process, divided in two ways.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Division {
+    /// By the four parts that every program has.
+    pub split: Split,
+    /// By groups of functions.
+    pub groups: Groups,
+}
+
+impl Division {
+    /// Division of these samples.
+    #[must_use]
+    pub fn of(stacks: &[Stack<'_>]) -> Division {
+        Division { split: split(stacks), groups: groups(stacks) }
     }
 }
 

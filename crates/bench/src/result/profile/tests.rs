@@ -108,6 +108,71 @@ fn the_rest_of_a_program_is_the_protocol() {
     assert_eq!(part(&[("[unknown]", "[unknown]"), ("main", PROGRAM)]), Part::Other);
 }
 
+fn grouped(frames: &[(&str, &str)]) -> Group {
+    let text = sample(frames);
+    let stacks = parse(&text);
+    let group = group(&stacks[0]);
+    // Whatever is asked, each sample is in one group.
+    assert_eq!(groups(&stacks), Groups::from([(group, 1)]));
+    group
+}
+
+#[test]
+fn ciphers_are_told_apart_by_who_called_them() {
+    let seal = [
+        ("aes_gcm_encrypt_avx512", PROGRAM),
+        ("aws_lc_0_47_0_EVP_AEAD_CTX_seal_scatter", PROGRAM),
+        ("rustls::crypto::aws_lc_rs::quic::PacketKey::encrypt_in_place", PROGRAM),
+    ];
+    assert_eq!(grouped(&seal), Group::Aead);
+    let mask = [
+        ("aws_lc_0_47_0_aes_hw_encrypt", PROGRAM),
+        ("aws_lc_rs::aead::quic::HeaderProtectionKey::new_mask", PROGRAM),
+        ("equic_transport::connection::packet_builder::BuiltPacket::protect", PROGRAM),
+    ];
+    assert_eq!(grouped(&mask), Group::HeaderProtection);
+    assert_eq!(grouped(&[("aws_lc_0_47_0_x25519", PROGRAM)]), Group::Handshake);
+}
+
+#[test]
+fn the_kernel_is_told_apart_by_the_call() {
+    let call = ("__x64_sys_sendmsg", KERNEL);
+    assert_eq!(grouped(&[("_copy_from_iter", KERNEL), call]), Group::Send);
+    let deliver = [("udp_queue_rcv_skb", KERNEL), ("__napi_poll", KERNEL), call];
+    assert_eq!(grouped(&deliver), Group::Deliver);
+    let receive = [("__skb_datagram_iter", KERNEL), ("__x64_sys_recvmmsg", KERNEL)];
+    assert_eq!(grouped(&receive), Group::Receive);
+    let wait = [("schedule", KERNEL), ("do_epoll_wait", KERNEL), ("epoll_wait", LIBC)];
+    assert_eq!(grouped(&wait), Group::Wake);
+    assert_eq!(grouped(&[("do_syscall_64", KERNEL), ("__recvmmsg", LIBC)]), Group::Receive);
+    let page = [("clear_page_erms", KERNEL), ("asm_exc_page_fault", KERNEL), ("_int_malloc", LIBC)];
+    assert_eq!(grouped(&page), Group::Allocate);
+    assert_eq!(grouped(&[("__vdso_clock_gettime", "[vdso]"), ("main", PROGRAM)]), Group::Timer);
+}
+
+#[test]
+fn our_own_work_is_told_apart_by_modules() {
+    let under = |innermost: &'static str, caller: &'static str| {
+        grouped(&[(innermost, PROGRAM), (caller, PROGRAM), ("tokio::runtime::task", PROGRAM)])
+    };
+    const TRANSMIT: &str = "equic_transport::connection::send::<impl X>::poll_transmit";
+    assert_eq!(under("__memmove_avx_unaligned_erms", TRANSMIT), Group::Copy);
+    assert_eq!(under("_int_malloc", TRANSMIT), Group::Allocate);
+    assert_eq!(under("pthread_mutex_lock", TRANSMIT), Group::Lock);
+    assert_eq!(under("core::slice::sort", TRANSMIT), Group::Build);
+    assert_eq!(under("equic_transport::stream::send::SendHalf::next", TRANSMIT), Group::Stream);
+    let loss = "equic_transport::recovery::sent::SentPackets::take";
+    assert_eq!(under(loss, "x::handle_datagram"), Group::Ack);
+    assert_eq!(under("core::str::eq", "x::Connection::handle_datagram"), Group::Parse);
+    assert_eq!(under("h3::frame::FrameStream<S,B>::poll_next", "main"), Group::Http);
+    assert_eq!(under("tokio::runtime::time::wheel::Wheel::poll", "main"), Group::Timer);
+    assert_eq!(under("core::fmt::write", "main"), Group::Runtime);
+    // Another's protocol is not told apart.
+    assert_eq!(grouped(&[("quinn_proto::connection::streams", PROGRAM)]), Group::Rest);
+    assert_eq!(Group::ALL.len(), Group::Rest as usize + 1);
+    assert!(Group::ALL.is_sorted());
+}
+
 #[test]
 fn samples_that_were_recorded_are_what_they_were() {
     let stacks = parse(include_str!("recorded.txt"));
@@ -192,13 +257,21 @@ fn profiles_are_added_to_a_folder() {
     };
     let split = Split { crypto: 1, packet_io: 2, protocol: 3, other: 4 };
     assert_eq!(split.total(), 10);
-    let profiled = Profiled { key, server_split: split, client_split: split };
+    let groups = Groups::from([(Group::HeaderProtection, 1), (Group::Rest, 9)]);
+    let profiled = Profiled {
+        key,
+        server_split: split,
+        client_split: split,
+        server_groups: groups,
+        client_groups: Groups::new(),
+    };
     append(dir.path(), &profiled).unwrap();
     append(dir.path(), &profiled).unwrap();
     let text = std::fs::read_to_string(dir.path().join(PROFILES)).unwrap();
     let read: Vec<Profiled> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(read, [profiled.clone(), profiled.clone()]);
+    assert!(text.contains(r#""server_groups":{"header_protection":1,"rest":9}"#), "{text}");
     // Half a line is what a full disk leaves.
     let path = dir.path().join(PROFILES);
     std::fs::write(&path, format!("{text}{{\"workload\":\"do")).unwrap();

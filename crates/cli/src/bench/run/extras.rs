@@ -22,7 +22,7 @@ pub(super) struct Asked {
     )]
     pcap: Option<Option<u32>>,
     /// One more attempt at each cell, which does not count, for where CPU time goes: cryptography, packet
-    /// I/O or protocol, by perf(1)
+    /// I/O or protocol, and of those by groups of functions, by perf(1)
     #[arg(long)]
     profile: bool,
     /// Flame graphs of it, an SVG file for each end

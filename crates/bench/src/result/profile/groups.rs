@@ -1,0 +1,378 @@
+//! A finer division of samples than [`super::Part`]: what the program, or the kernel for it, was doing.
+//!
+//! Cryptography, the kernel's work, copies, allocation and locks are told apart for every program, by the
+//! functions of the libraries they are in. What a protocol does is told apart for ours alone, by the names
+//! of its modules; of other programs all of that is [`Group::Rest`].
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::classify::{Part, classify};
+use super::script::{Frame, Stack};
+
+/// Kind of work, in the order of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    /// Packets sealed and opened.
+    Aead,
+    /// Header protection (RFC 9001 s.5.4).
+    HeaderProtection,
+    /// Other cryptography: handshakes, and what a library does when it begins.
+    Handshake,
+    /// System calls that send.
+    Send,
+    /// Datagrams on their way to the receiver: soft interrupts, which run within the sender's call on one
+    /// machine.
+    Deliver,
+    /// System calls that receive.
+    Receive,
+    /// Waiting for events, being woken, and being scheduled.
+    Wake,
+    /// Memory that is copied or cleared outside of the kernel and of ciphers.
+    Copy,
+    /// Memory taken and given back, and pages that the kernel makes for it.
+    Allocate,
+    /// Mutexes and atomics of the program's threads.
+    Lock,
+    /// Timers and the clock.
+    Timer,
+    /// Acknowledgements, loss detection and congestion control.
+    Ack,
+    /// Streams and flow control.
+    Stream,
+    /// Packets made: what is to be sent, headers, frames.
+    Build,
+    /// Packets taken apart: headers, frames, which connection they are for.
+    Parse,
+    /// HTTP/3 and QPACK.
+    Http,
+    /// Tasks, wakers and futures of the runtime.
+    Runtime,
+    /// All else.
+    Rest,
+}
+
+impl Group {
+    /// All of them, in the order of tables.
+    pub const ALL: [Group; 18] = [
+        Group::Aead,
+        Group::HeaderProtection,
+        Group::Handshake,
+        Group::Send,
+        Group::Deliver,
+        Group::Receive,
+        Group::Wake,
+        Group::Copy,
+        Group::Allocate,
+        Group::Lock,
+        Group::Timer,
+        Group::Ack,
+        Group::Stream,
+        Group::Build,
+        Group::Parse,
+        Group::Http,
+        Group::Runtime,
+        Group::Rest,
+    ];
+
+    /// Name in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Group::Aead => "AEAD",
+            Group::HeaderProtection => "header protection",
+            Group::Handshake => "other cryptography",
+            Group::Send => "kernel: sending",
+            Group::Deliver => "kernel: delivering",
+            Group::Receive => "kernel: receiving",
+            Group::Wake => "kernel: wake-ups",
+            Group::Copy => "copies",
+            Group::Allocate => "allocation",
+            Group::Lock => "locks",
+            Group::Timer => "timers, clock",
+            Group::Ack => "acknowledgements, loss",
+            Group::Stream => "streams",
+            Group::Build => "packets made",
+            Group::Parse => "packets read",
+            Group::Http => "HTTP/3",
+            Group::Runtime => "tasks",
+            Group::Rest => "all else",
+        }
+    }
+}
+
+/// Samples of each group; none of those that have no sample.
+pub type Groups = BTreeMap<Group, u64>;
+
+/// Pieces of names, in lower case, of functions that protect headers, also where they are callers of a
+/// cipher's.
+const HEADER: [&str; 5] =
+    ["headerprotection", "header_protection", "new_mask", "headerprotector", "header_key"];
+/// Pieces of names of functions that seal or open packets.
+const AEAD: [&str; 14] = [
+    "evp_aead",
+    "aead_aes",
+    "aead_chacha",
+    "aes_gcm",
+    "aesni_gcm",
+    "gcm_",
+    "gcm128",
+    "crypto_gcm",
+    "crypto_aead",
+    "chacha20_poly1305",
+    "packetkey",
+    "seal_in_place",
+    "open_in_place",
+    "::aead::",
+];
+/// Beginnings of names of libc's functions that copy, and of what compilers call instead.
+const COPY: [&str; 8] =
+    ["__memmove", "__memcpy", "__memset", "__mempcpy", "memmove", "memcpy", "memset", "__bzero"];
+/// Beginnings of names of allocators' functions.
+const ALLOCATE: [&str; 16] = [
+    "malloc",
+    "free",
+    "calloc",
+    "realloc",
+    "_int_malloc",
+    "_int_free",
+    "_int_realloc",
+    "__libc_malloc",
+    "__libc_free",
+    "__libc_calloc",
+    "__libc_realloc",
+    "cfree",
+    "unlink_chunk",
+    "tcache_",
+    "sysmalloc",
+    "systrim",
+];
+/// Pieces of names of functions that have the memory of others in hand.
+const ALLOCATORS: [&str; 6] =
+    ["alloc::alloc", "__rust_alloc", "__rust_dealloc", "__rdl_", "raw_vec", "mallocgc"];
+/// Pieces of names of locks.
+const LOCK: [&str; 6] = [
+    "pthread_mutex",
+    "sync::poison::mutex",
+    "sys::sync::mutex",
+    "parking_lot",
+    "lll_lock",
+    "rwlock",
+];
+/// Kernel functions that wait, wake and schedule.
+const WAKE: [&str; 13] = [
+    "sys_epoll",
+    "do_epoll",
+    "ep_poll",
+    "ep_send",
+    "sys_poll",
+    "sys_ppoll",
+    "sys_select",
+    "sys_pselect",
+    "futex",
+    "schedule",
+    "try_to_wake_up",
+    "finish_task_switch",
+    "eventfd",
+];
+/// Kernel functions of soft interrupts.
+const DELIVER: [&str; 6] =
+    ["net_rx_action", "__napi_poll", "process_backlog", "napi_", "do_softirq", "handle_softirqs"];
+/// Kernel functions that make pages.
+const PAGES: [&str; 6] =
+    ["page_fault", "do_anonymous_page", "clear_page", "handle_mm_fault", "sys_mmap", "sys_madvise"];
+
+/// Names of what protocols do, in lower case; the innermost function of a stack that is among them decides,
+/// and the first row that has a piece of its name.
+const PROTOCOL: [(Group, &[&str]); 7] = [
+    (Group::Timer, &["::timers", "recovery::timer", "::timer::", "runtime::time", "instant::now"]),
+    (
+        Group::Ack,
+        &[
+            "connection::acks",
+            "acknowledgements",
+            "ack_frequency",
+            "equic_transport::received",
+            "equic_transport::ranges",
+            "equic_transport::recovery",
+            "equic_transport::congestion",
+            "connection::packet_numbers",
+        ],
+    ),
+    (
+        Group::Http,
+        &[
+            "h3::",
+            "equic_endpoint::http3",
+            "equic_http3",
+            "bench_contract::http3",
+            "http::",
+            "qpack",
+        ],
+    ),
+    (
+        Group::Stream,
+        &[
+            "equic_transport::stream",
+            "equic_quic::send",
+            "equic_quic::receive",
+            "equic_quic::cell",
+            "equic_quic::connection",
+            "equic_quic::memory",
+        ],
+    ),
+    (
+        Group::Parse,
+        &[
+            "handle_datagram",
+            "connection::receive",
+            "connection::frames",
+            "equic_transport::endpoint",
+            "equic_wire::packet::",
+            "frame::read",
+            "equic_quic::udp",
+            "equic_quic::route",
+        ],
+    ),
+    (
+        Group::Build,
+        &[
+            "poll_transmit",
+            "connection::send",
+            "connection::write",
+            "packet_builder",
+            "frame::write",
+            "connection::packet_keys",
+            "equic_transport::crypto",
+            "equic_transport::path",
+            "connection::paths",
+            "connection::path",
+            "equic_transport::operation",
+            "equic_quic::batch",
+            "rand_chacha",
+            "rand_core",
+        ],
+    ),
+    (
+        Group::Runtime,
+        &["tokio::", "equic_quic::driver", "equic_quic::socket", "core::task", "mio::"],
+    ),
+];
+
+fn any(name: &str, pieces: &[&str]) -> bool {
+    pieces.iter().any(|piece| name.contains(piece))
+}
+
+fn begins(name: &str, pieces: &[&str]) -> bool {
+    pieces.iter().any(|piece| name.starts_with(piece))
+}
+
+/// Kind of work that a sample was taken in.
+#[must_use]
+pub fn group(stack: &Stack<'_>) -> Group {
+    let names: Vec<String> =
+        stack.frames.iter().map(|frame| frame.symbol.to_ascii_lowercase()).collect();
+    match classify(stack) {
+        Part::Crypto => cryptography(&names),
+        Part::PacketIo | Part::Other => system(stack, &names),
+        Part::Protocol => program(&names),
+    }
+}
+
+fn cryptography(names: &[String]) -> Group {
+    // What protects a header calls the same block cipher as an AEAD does: the caller decides.
+    for name in names {
+        if any(name, &HEADER) {
+            return Group::HeaderProtection;
+        }
+        if any(name, &AEAD) {
+            return Group::Aead;
+        }
+    }
+    Group::Handshake
+}
+
+fn system(stack: &Stack<'_>, names: &[String]) -> Group {
+    let kernel = stack.frames.iter().take_while(|frame| frame.is_kernel()).count();
+    let (kernel, program) = names.split_at(kernel);
+    if kernel.is_empty() {
+        return outside(stack, program);
+    }
+    let has = |pieces: &[&str]| kernel.iter().any(|name| any(name, pieces));
+    // Within a call that sends, the soft interrupt is that of the receiver.
+    if has(&DELIVER) {
+        return Group::Deliver;
+    }
+    if has(&PAGES) {
+        return Group::Allocate;
+    }
+    if has(&["sys_send", "sock_sendmsg", "sock_write_iter", "udp_send", "udpv6_send"]) {
+        return Group::Send;
+    }
+    if has(&["sys_recv", "sock_recvmsg", "sock_read_iter", "udp_recv", "udpv6_recv"]) {
+        return Group::Receive;
+    }
+    if has(&WAKE) {
+        return Group::Wake;
+    }
+    if has(&["clock_gettime", "hrtimer", "sys_timer", "sys_nanosleep"]) {
+        return Group::Timer;
+    }
+    // The kernel has only just been entered: its caller in the program says what for.
+    called(program.first().map_or("", String::as_str))
+}
+
+/// Purpose of a system call, by the name of the function in the program that makes it.
+fn called(name: &str) -> Group {
+    if any(name, &["send"]) {
+        Group::Send
+    } else if any(name, &["recv"]) {
+        Group::Receive
+    } else if any(name, &["epoll", "poll", "futex", "pthread_cond"]) {
+        Group::Wake
+    } else {
+        Group::Rest
+    }
+}
+
+/// A sample outside of the kernel that is no work of the protocol: the thin layers that call the kernel, and
+/// the clock.
+fn outside(stack: &Stack<'_>, names: &[String]) -> Group {
+    if stack.frames.first().is_some_and(|frame: &Frame<'_>| frame.object == "[vdso]") {
+        return Group::Timer;
+    }
+    let found = names.iter().map(String::as_str).map(called).find(|group| *group != Group::Rest);
+    found.unwrap_or(Group::Rest)
+}
+
+fn program(names: &[String]) -> Group {
+    let Some(innermost) = names.first() else { return Group::Rest };
+    if begins(innermost, &COPY) {
+        return Group::Copy;
+    }
+    if begins(innermost, &ALLOCATE) || any(innermost, &ALLOCATORS) {
+        return Group::Allocate;
+    }
+    if any(innermost, &LOCK) {
+        return Group::Lock;
+    }
+    for name in names {
+        let row = PROTOCOL.iter().find(|(_, pieces)| any(name, pieces));
+        if let Some((group, _)) = row {
+            return *group;
+        }
+    }
+    Group::Rest
+}
+
+/// Counts the samples of each group.
+#[must_use]
+pub fn groups(stacks: &[Stack<'_>]) -> Groups {
+    let mut groups = Groups::new();
+    for stack in stacks {
+        *groups.entry(group(stack)).or_default() += 1;
+    }
+    groups
+}

@@ -1,0 +1,134 @@
+//! The floor under a packet's cost: what cryptography and the kernel take for datagrams of 1,452 bytes with nothing
+//! else around them. `make bench-floor`; docs/performance.md makes a budget of it.
+//!
+//! Figures are nanoseconds of the thread's CPU time for each datagram (CLOCK_THREAD_CPUTIME_ID), so that a wait costs
+//! nothing and other programs little. In each round every row is measured once; shown are the smallest mean of a
+//! round, which is the floor, and the median. `--rounds N` (default 200), `--markdown`,
+//! `--veth FROM TO`: the names of two network namespaces with 10.251.0.1 and 10.251.0.2 in them, instead of
+//! loopback (scripts/bench-floor.sh makes them).
+//!
+//! * `crypto.rs`: AEAD and header protection, by rustls' keys, as the transport uses them;
+//! * `kernel.rs`: sending and receiving, with the offloads and calls that Linux has; `wake.rs`: waking a thread.
+
+mod crypto;
+mod kernel;
+mod wake;
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::path::PathBuf;
+
+use nix::libc;
+
+/// Bytes of a datagram: what the benchmark's implementations send (docs/bench-contract.md).
+pub(crate) const DATAGRAM: usize = 1452;
+/// Bytes of stream data in it, with a short header, a STREAM frame's header and a tag around them.
+pub(crate) const PAYLOAD: usize = 1412;
+
+/// CPU time of this thread so far, in nanoseconds.
+pub(crate) fn thread_time() -> io::Result<u64> {
+    let mut time = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: the pointer is to memory for a timespec, which the call fills in.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, time.as_mut_ptr()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has succeeded, so that it is filled in.
+    let time = unsafe { time.assume_init() };
+    Ok(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Something measured: a name, and a way to take one figure of each of its columns, in nanoseconds a datagram.
+pub(crate) struct Row {
+    pub name: &'static str,
+    pub columns: &'static [&'static str],
+    pub measure: Box<dyn FnMut() -> io::Result<Vec<f64>>>,
+}
+
+/// Arguments of the program.
+struct Options {
+    rounds: usize,
+    markdown: bool,
+    veth: Option<[PathBuf; 2]>,
+}
+
+fn options() -> io::Result<Options> {
+    let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
+    let mut options = Options { rounds: 200, markdown: false, veth: None };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match &*word {
+            // What cargo says to every benchmark.
+            "--bench" => {}
+            "--markdown" => options.markdown = true,
+            "--rounds" => {
+                let rounds = words.next().and_then(|word| word.parse().ok());
+                options.rounds = rounds
+                    .filter(|rounds| *rounds > 0)
+                    .ok_or_else(|| wrong("--rounds needs a number above 0"))?;
+            }
+            "--veth" => {
+                let names = [words.next(), words.next()];
+                let [Some(from), Some(to)] = names else {
+                    return Err(wrong("--veth needs the names of two namespaces"));
+                };
+                let path = |name: String| PathBuf::from("/run/netns").join(name);
+                options.veth = Some([path(from), path(to)]);
+            }
+            other => return Err(wrong(&format!("unknown argument: {other}"))),
+        }
+    }
+    Ok(options)
+}
+
+fn main() {
+    if let Err(error) = run() {
+        eprintln!("floor: {error}");
+        std::process::exit(1);
+    }
+}
+
+fn run() -> io::Result<()> {
+    let options = options()?;
+    let place = kernel::Place::new(options.veth.as_ref());
+    let mut rows = crypto::rows()?;
+    rows.extend(kernel::rows(&place)?);
+    rows.extend(wake::rows(&place)?);
+    // One figure of each round, by row and column.
+    let mut figures: Vec<Vec<Vec<f64>>> =
+        rows.iter().map(|row| vec![Vec::new(); row.columns.len()]).collect();
+    for round in 0..options.rounds {
+        for at in 0..rows.len() {
+            // Each round begins with another row, so that none always follows the same.
+            let at = (at + round) % rows.len();
+            let taken = (rows[at].measure)().map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", rows[at].name))
+            })?;
+            for (column, figure) in figures[at].iter_mut().zip(taken) {
+                column.push(figure);
+            }
+        }
+    }
+    println!(
+        "{} rounds on {}; ns of CPU time for each datagram of {DATAGRAM} bytes",
+        options.rounds,
+        place.name()
+    );
+    println!();
+    if options.markdown {
+        println!("| what | part | smallest, ns | median, ns |\n| --- | --- | ---: | ---: |");
+    }
+    for (row, figures) in rows.iter().zip(&mut figures) {
+        for (column, figures) in row.columns.iter().zip(figures) {
+            figures.sort_by(f64::total_cmp);
+            let (smallest, median) = (figures[0], figures[figures.len() / 2]);
+            if options.markdown {
+                println!("| {} | {column} | {smallest:.0} | {median:.0} |", row.name);
+            } else {
+                println!("{:<52} {column:<10} {smallest:>8.1} {median:>8.1}", row.name);
+            }
+        }
+    }
+    Ok(())
+}

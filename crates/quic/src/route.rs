@@ -1,0 +1,122 @@
+//! From datagrams that were received to whose they are.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use equic_transport::{Arrival, Received, Timestamp};
+
+use crate::cell::{Cell, State};
+use crate::incoming::Incoming;
+use crate::socket::{Inner, Passed, Socket};
+use crate::udp::Udp;
+
+/// Brings datagrams to where they belong.
+pub(crate) struct Route<'a> {
+    /// Socket that the datagrams came to.
+    pub socket: &'a Arc<Socket>,
+    /// All sockets of the endpoint, this one among them; alone: empty.
+    pub siblings: &'a [Arc<Socket>],
+    /// Number of the socket among them.
+    pub index: usize,
+    /// The system's socket, for answers.
+    pub udp: &'a Udp,
+    /// Time at which the datagrams are looked at.
+    pub now: Timestamp,
+}
+
+impl Route<'_> {
+    /// Takes the datagrams of a message, which are of one sender and mostly for one connection: that is locked once.
+    pub(crate) fn take<'d>(
+        &self,
+        inner: &mut Inner,
+        arrival: Arrival,
+        mut datagrams: impl Iterator<Item = &'d mut [u8]>,
+        response: &mut Vec<u8>,
+        work: &mut VecDeque<Arc<Cell>>,
+    ) {
+        let mut next = |endpoint: &mut equic_transport::Endpoint| {
+            let datagram = datagrams.next()?;
+            Some((self.find(endpoint, arrival, datagram, response), datagram))
+        };
+        let mut found = next(&mut inner.endpoint);
+        while let Some((received, datagram)) = found {
+            let Inner { endpoint, cells, .. } = &mut *inner;
+            match received {
+                Received::Connection(handle) => {
+                    let Some(Some(cell)) = cells.get(handle.0) else {
+                        found = next(endpoint);
+                        continue;
+                    };
+                    let mut state = cell.lock();
+                    self.hand_in(&mut state, arrival, datagram);
+                    found = next(endpoint);
+                    while let Some((Received::Connection(other), datagram)) = &mut found
+                        && *other == handle
+                    {
+                        self.hand_in(&mut state, arrival, datagram);
+                        found = next(endpoint);
+                    }
+                    state.wakers.paths.wake();
+                    if !std::mem::replace(&mut state.queued, true) {
+                        work.push_back(Arc::clone(cell));
+                    }
+                }
+                Received::Incoming(incoming) => {
+                    self.offer(inner, incoming);
+                    found = next(&mut inner.endpoint);
+                }
+                Received::Respond | Received::Nothing => found = next(endpoint),
+            }
+        }
+    }
+
+    /// Whose a datagram is; what is another socket's is passed on, and what is nobody's is answered here.
+    fn find(
+        &self,
+        endpoint: &mut equic_transport::Endpoint,
+        arrival: Arrival,
+        datagram: &[u8],
+        response: &mut Vec<u8>,
+    ) -> Received {
+        if let Some(sibling) = self.sibling(datagram) {
+            sibling.pass(Passed { arrival, bytes: datagram.to_vec() });
+            return Received::Nothing;
+        }
+        let received = endpoint.handle_datagram(self.now, arrival, datagram, response);
+        if matches!(received, Received::Respond) {
+            Socket::respond(self.udp, arrival, response);
+        }
+        received
+    }
+
+    /// Hands a datagram to its connection.
+    fn hand_in(&self, state: &mut State, arrival: Arrival, datagram: &mut [u8]) {
+        let early = state.connection.is_early();
+        state.connection.handle_datagram(self.now, arrival, datagram);
+        if early {
+            // Lest a stream of before a rejection is taken for one of after it.
+            state.take_events();
+        }
+    }
+
+    /// A client wants a connection.
+    fn offer(&self, inner: &mut Inner, incoming: equic_transport::Incoming) {
+        let incoming = Incoming::new(Arc::clone(self.socket), incoming);
+        let shared = &self.socket.shared;
+        if let Some(unwanted) = shared.offer(incoming) {
+            unwanted.ignore_in(inner);
+        } else {
+            shared.arrived.notify_one();
+        }
+    }
+
+    /// The socket whose connection a 1-RTT packet is for, if it is another: the client has moved, or
+    /// the system distributes anew.
+    fn sibling(&self, datagram: &[u8]) -> Option<&Arc<Socket>> {
+        let first = datagram.first()?;
+        let index = usize::from(*datagram.get(1 + self.socket.shared.number_at)?);
+        // A long header's ID may be the client's choice.
+        let is_other = first & 0x80 == 0 && index != self.index;
+        self.siblings.get(index).filter(|_| is_other)
+    }
+}

@@ -1,0 +1,78 @@
+//! Who has its turn when much is to be done at once.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use bytes::Buf as _;
+use equic_quic::{StreamConfig, TransportConfig};
+
+use crate::common::{Identity, client, connect, echo, serve, soon};
+
+/// Of many streams that come together some are answered before the others are accepted, so that both ends of a
+/// connection work at the same time.
+#[tokio::test]
+async fn streams_that_come_together_are_accepted_a_few_at_a_time() {
+    const STREAMS: usize = 32;
+    let identity = Identity::new();
+    let server = identity.server(1);
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    serve(server.clone(), move |connection| {
+        let tell = tell.clone();
+        async move {
+            let (mut run, mut all) = (0, Vec::new());
+            while all.len() < STREAMS {
+                let accepted = poll_fn(|cx| match connection.poll_accept_bi(cx) {
+                    Poll::Ready(accepted) => {
+                        run += 1;
+                        Poll::Ready(accepted)
+                    }
+                    Poll::Pending => {
+                        tell.send(std::mem::take(&mut run)).unwrap();
+                        Poll::Pending
+                    }
+                });
+                all.push(accepted.await.unwrap());
+            }
+            tell.send(run).unwrap();
+        }
+    });
+    let (client, config) = (client(), identity.client());
+    let connection = connect(&client, &config, &server).await;
+    let mut open = Vec::new();
+    for _ in 0..STREAMS {
+        // All of them leave in one datagram: the socket's task has its turn afterwards.
+        let (mut send, receive) = connection.open_bi().await.unwrap();
+        send.write_all(b"x").await.unwrap();
+        open.push((send, receive));
+    }
+    let mut runs = Vec::new();
+    while runs.iter().sum::<usize>() < STREAMS {
+        runs.push(soon("a stream", told.recv()).await.unwrap());
+    }
+    assert!(runs.iter().all(|run| *run <= 8), "{runs:?}");
+    assert_eq!(runs.iter().sum::<usize>(), STREAMS);
+}
+
+#[tokio::test]
+async fn a_buffer_in_pieces_is_written_as_one() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    echo(server.clone());
+    let streams = StreamConfig { send_buffer: 5, ..StreamConfig::default() };
+    let transport = TransportConfig { streams, ..TransportConfig::default() };
+    let config = identity.client().with_transport(transport);
+    let client = client();
+    let connection = connect(&client, &config, &server).await;
+    let (mut send, mut receive) = connection.open_bi().await.unwrap();
+    let mut data = (&b"abc"[..]).chain(&b"defghij"[..]);
+    let mut counts = Vec::new();
+    while data.has_remaining() {
+        let wrote = poll_fn(|cx| send.poll_write_buf(cx, &mut data));
+        counts.push(soon("room", wrote).await.unwrap());
+    }
+    assert_eq!(counts, [5, 5], "as much as there is room for, of both pieces");
+    assert_eq!(poll_fn(|cx| send.poll_write_buf(cx, &mut data)).await, Ok(0));
+    send.finish().unwrap();
+    assert_eq!(soon("all of it", receive.read_to_end(100)).await.unwrap(), b"abcdefghij");
+    assert!(poll_fn(|cx| send.poll_write_buf(cx, &mut &b"more"[..])).await.is_err());
+}

@@ -1,0 +1,48 @@
+#!/bin/bash
+# What `make bench-guard` runs: this tree beside an earlier commit of it, each with itself, interleaved in one run,
+# and a verdict by pairs of rounds. Usage: scripts/bench-guard.sh COMMIT [options of `equic bench run`]; with an empty COMMIT
+# it is the last tag. Exit status: 0 nothing is worse, 1 something is worse or could not be measured.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+base=${1:-$(git describe --tags --abbrev=0 2>/dev/null || true)}
+[ $# = 0 ] || shift
+if [ -z "$base" ]; then
+	echo "bench-guard: the repository has no tag; name a commit to compare with: make bench-guard BASE=COMMIT" >&2
+	exit 2
+fi
+if ! commit=$(git rev-parse --verify --quiet "$base^{commit}"); then
+	echo "bench-guard: there is no commit $base" >&2
+	exit 2
+fi
+guard=$PWD/out/guard
+old=$guard/equic-$commit
+mkdir -p "$guard"
+
+if [ ! -x "$old" ]; then
+	echo "building $base"
+	tree=$guard/tree-$commit
+	trap 'git worktree remove --force "$tree" 2>/dev/null || true' EXIT
+	git worktree add --quiet --force --detach "$tree" "$commit"
+	(cd "$tree" && CARGO_TARGET_DIR=$guard/target cargo build --quiet --release --locked -p equic-cli)
+	cp "$guard/target/release/equic" "$old"
+	git worktree remove --force "$tree"
+	trap - EXIT
+fi
+echo "building this tree"
+cargo build --quiet --release --locked -p equic-cli
+# What is measured is not replaced by a build in the meantime.
+cp target/release/equic "$guard/equic-tree"
+
+cat >"$guard/implementations.json" <<END
+{
+  "base": { "url": "https://github.com/equic/equic", "tier": 1, "io": "native",
+    "command": ["$old", "bench", "endpoint"], "speaks": ["perf", "h3"] },
+  "tree": { "url": "https://github.com/equic/equic", "tier": 1, "io": "native",
+    "command": ["$guard/equic-tree", "bench", "endpoint"], "speaks": ["perf", "h3"] }
+}
+END
+out=$guard/$(date +%Y%m%d-%H%M%S)
+"$guard/equic-tree" bench run --implementations-file "$guard/implementations.json" --impl base,tree --self \
+	--workload download,streams,upload,handshakes,resumed,requests,idle --out "$out" "$@"
+"$guard/equic-tree" bench compare "$out" "$out" --rename base=tree
