@@ -88,7 +88,7 @@ interop: setup-interop ## everybody's QUIC against everybody's (docs/interop.md;
 interop-multipath: setup ## several paths between ours and noq, each as client and as server
 	@cd bench && $(CARGO) test --quiet --locked -p bench-noq
 
-interop-quick: setup-examples ## ours against quinn, quic-go and aioquic; part of `make test`
+interop-quick: setup-examples ## ours against quinn, quic-go, aioquic, noq and picoquic; part of `make test`
 	@scripts/interop.sh quick
 
 test-examples: root setup-examples build ## those servers against real clients

@@ -25,6 +25,9 @@ cargo build --profile "$profile" --workspace --lib --example quinn
 make --no-print-directory --silent -C crates/capi install PREFIX="$prefix" lib="$PWD/target/$folder" >/dev/null
 
 export CGO_LDFLAGS="-Wl,-rpath,$prefix/lib"
+# Go's cache does not look into headers: packages are compiled again when the flags are others. The first two are Go's own.
+CGO_CFLAGS="-g -O2 -DEQUIC_HEADERS=0x$(cat "$prefix"/include/equic*.h | sha256sum | cut -c 1-16)"
+export CGO_CFLAGS
 export EQUIC_LIBRARY=$prefix/lib/libequic.so
 # Not for all that follows: cargo would compile AWS-LC again, and all that is built on it, since its build script asks
 # for this variable.
@@ -61,27 +64,8 @@ if [ "$(cat "$venv/made-of" 2>/dev/null)" != "$wanted" ]; then
 	"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "$out/python"
 	echo "$wanted" >"$venv/made-of"
 fi
-# picoquic and picotls, which Debian does not have: their sources come with the Python package aiopquic, of which nothing
-# else is used, so that it does not matter which Python it is for.
+scripts/picoquic.sh "$venv/bin/pip"
 picoquic=$out/picoquic
-if ! cmp -s examples/picoquic/requirements.txt "$picoquic/made-of"; then
-	rm -rf "$picoquic"
-	mkdir -p "$picoquic"
-	"$venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary aiopquic --ignore-requires-python \
-		--dest "$picoquic" -r examples/picoquic/requirements.txt
-	tar -xzf "$picoquic"/aiopquic-*.tar.gz -C "$picoquic" --strip-components 1
-	third=$picoquic/third_party
-	ptls=$picoquic/ptls
-	cmake -S "$third/picotls" -B "$ptls" -Wno-dev -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS=-w >"$picoquic/log"
-	cmake --build "$ptls" -j 2 --target picotls-core picotls-openssl picotls-minicrypto >>"$picoquic/log"
-	cmake -S "$third/picoquic" -B "$picoquic/core" -Wno-dev -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS=-w \
-		-Dpicoquic_BUILD_TESTS=OFF -DBUILD_DEMO=OFF -DBUILD_HTTP=OFF -DBUILD_PQBENCH=OFF -DBUILD_LOGLIB=OFF \
-		-DBUILD_LOGREADER=OFF -DBUILD_PICO_SIM=OFF -DPTLS_INCLUDE_DIR="$third/picotls/include" \
-		-DPTLS_CORE_LIBRARY="$ptls/libpicotls-core.a" -DPTLS_OPENSSL_LIBRARY="$ptls/libpicotls-openssl.a" \
-		-DPTLS_MINICRYPTO_LIBRARY="$ptls/libpicotls-minicrypto.a" >>"$picoquic/log"
-	cmake --build "$picoquic/core" -j 2 --target picoquic-core >>"$picoquic/log"
-	cp examples/picoquic/requirements.txt "$picoquic/made-of"
-fi
 # shellcheck disable=SC2046 # a list of words
 cc -std=c11 -O2 -g -Wall -Wextra -Werror examples/picoquic/server.c -o "$out/serve-picoquic" \
 	-isystem "$picoquic/third_party/picoquic/picoquic" -isystem "$picoquic/third_party/picotls/include" \

@@ -3,7 +3,8 @@
 # in interop/, and runs cells of the matrix. What is built lies in target/servers.
 # Usage: scripts/interop.sh [build|quick|full] [EQUIC INTEROP'S ARGUMENTS]
 #   build  only that
-#   quick  a handful of cases against quinn, quic-go and aioquic: what `make test` runs
+#   quick  a handful of cases against quinn, quic-go and aioquic, and several paths against noq and picoquic: what
+#          `make test` runs
 #   full   everything against everything
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -36,6 +37,8 @@ if [ ! -e "$venv/made-of" ] && [ "$(cat "$venv/interop-made-of" 2>/dev/null)" !=
 	echo "$wanted" >"$venv/interop-made-of"
 fi
 
+scripts/picoquic.sh "$venv/bin/pip"
+
 case $what in
 build) ;;
 quick)
@@ -44,6 +47,8 @@ quick)
 	(cd examples && cargo fmt --all --check && cargo clippy --locked --all-targets -- -D warnings)
 	target/release/equic interop --impl equic,quinn,quic-go,aioquic --with equic --strict \
 		--only handshake,transfer,retry,resumption,http3,ipv6 --out out/interop-quick "$@"
+	target/release/equic interop --impl equic,noq,picoquic --with equic --strict --only multipath \
+		--out out/interop-quick/multipath "$@"
 	;;
 full)
 	target/release/equic interop "$@"

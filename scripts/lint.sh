@@ -51,7 +51,7 @@ RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --exclude libequic_vm
 published=$(grep -L '^publish = false' crates/*/Cargo.toml | xargs sed -n 's/^name = "\(equic-[a-z-]*\)"$/-p \1/p')
 # shellcheck disable=SC2086
 cargo package $published --no-verify --allow-dirty --locked --quiet
-for script in scripts/*.sh packaging/*.sh packaging/debian/p* .ci/run; do
+for script in scripts/*.sh interop/*/*.sh packaging/*.sh packaging/debian/p* .ci/run; do
 	sh -n "$script" 2>/dev/null || bash -n "$script"
 done
 over=$(git ls-files '*.rs' '*.c' '*.h' '*.go' '*.py' | xargs wc -l | awk '$2 != "total" && $1 > 1000 { print $2 " has " $1 " lines: split it by what it does" }')

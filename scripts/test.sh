@@ -38,7 +38,7 @@ suites=(
 		make --no-print-directory -C crates/vm-capi test'
 	# Other people's servers with a quota: quinn, s2n-quic, quiche, quic-go, aioquic, ngtcp2, picoquic.
 	after:examples 'scripts/examples.sh test'
-	# Ours with quinn, quic-go and aioquic, as clients and as servers.
+	# Ours with quinn, quic-go and aioquic, and over several paths with noq and picoquic, as clients and as servers.
 	after:interop 'scripts/interop.sh quick'
 )
 

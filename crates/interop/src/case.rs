@@ -1,5 +1,6 @@
 //! The test cases: what is asked of both sides, over which network, for which files. Names,
-//! abbreviations and conditions are the QUIC Interop Runner's.
+//! abbreviations and conditions are the QUIC Interop Runner's, but for
+//! `multipath`, which it does not have.
 
 use std::time::Duration;
 
@@ -38,6 +39,7 @@ pub enum Case {
     RebindPort,
     RebindAddr,
     ConnectionMigration,
+    Multipath,
 }
 
 /// Amount of data that is transferred, and the link it goes over.
@@ -69,7 +71,7 @@ pub struct Plan {
 
 impl Case {
     /// All of them, in the order of the matrix.
-    pub const ALL: [Case; 22] = [
+    pub const ALL: [Case; 23] = [
         Case::Handshake,
         Case::Transfer,
         Case::LongRtt,
@@ -92,6 +94,7 @@ impl Case {
         Case::RebindPort,
         Case::RebindAddr,
         Case::ConnectionMigration,
+        Case::Multipath,
     ];
 
     /// The one of this name.
@@ -156,6 +159,9 @@ impl Case {
                 "CM",
                 "The client goes elsewhere, with a new connection ID.",
             ),
+            Case::Multipath => {
+                ("multipath", "MP", "A transfer over two paths at once (RFC 10069).")
+            }
         }
     }
 
@@ -193,6 +199,7 @@ impl Case {
                 | Case::RebindPort
                 | Case::RebindAddr
                 | Case::ConnectionMigration
+                | Case::Multipath
         )
     }
 
@@ -282,6 +289,7 @@ impl Case {
             Case::TransferLoss | Case::TransferCorruption => vec![scaled(2 * MB)],
             Case::RebindPort | Case::RebindAddr => vec![scaled(10 * MB)],
             Case::ConnectionMigration => vec![2 * MB],
+            Case::Multipath => vec![5 * MB],
             Case::VersionNegotiation => Vec::new(),
         }
     }

@@ -1,4 +1,5 @@
-//! Checks that a trace shows what its case is about. The conditions are those of the QUIC Interop Runner.
+//! Checks that a trace shows what its case is about. The conditions are those of the QUIC Interop Runner, which has
+//! none for several paths: those are ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,6 +18,10 @@ const LONG_HANDSHAKE: u64 = 7500;
 const MAX_STREAMS: u64 = 1000;
 /// Most bytes of the requests of `zerortt` that may be in 1-RTT packets: half of 40 names.
 const MAX_LATE_REQUESTS: usize = 40 * 250 / 2;
+
+/// Least stream data that a server of `multipath` has to send on each of two paths, in bytes: more than a probe, and
+/// less than what any scheduler leaves over for the second when the first path's window is full.
+const MIN_SHARE: usize = 20_000;
 
 /// Longest time for a client to answer a PATH_CHALLENGE, on a machine that has much else to do.
 const ANSWERING: Duration = Duration::from_millis(50);
@@ -72,6 +77,7 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
             rebound(trace, false)?;
             new_ids(trace)
         }
+        Case::Multipath => several_paths(trace),
         _ => Ok(()),
     }
 }
@@ -324,6 +330,37 @@ fn new_ids(trace: &Trace) -> Checked {
             return Err(format!("the client's first packet from {client} has an ID used before"));
         }
         used.insert(&seen.dcid);
+    }
+    Ok(())
+}
+
+/// RFC 10069: two paths, each from an address of the client of its own, with packets of both sides, acknowledgements
+/// of their own, and a share of the file.
+fn several_paths(trace: &Trace) -> Checked {
+    let contents = |way| trace.going(way).filter_map(|seen| Some((seen, seen.content.as_ref()?)));
+    let mut bytes: BTreeMap<u32, usize> = BTreeMap::new();
+    for (_, content) in contents(Way::ToClient) {
+        *bytes.entry(content.path).or_default() += content.stream_bytes;
+    }
+    let shares: BTreeSet<u32> =
+        bytes.iter().filter(|(_, bytes)| **bytes >= MIN_SHARE).map(|(path, _)| *path).collect();
+    ensure(shares.len() >= 2, || format!("bytes of the file by path: {bytes:?}"))?;
+    let acknowledged: BTreeSet<u32> = contents(Way::ToServer)
+        .flat_map(|(_, content)| content.path_acks.iter().copied())
+        .collect();
+    let mut places = BTreeSet::new();
+    for path in shares {
+        let of_client = contents(Way::ToServer).find(|(_, content)| content.path == path);
+        let Some((first, _)) = of_client else {
+            return Err(format!("the client sent no packet of path {path}"));
+        };
+        ensure(places.insert(first.seen_as), || {
+            format!("path {path} begins at {}, where another is", first.seen_as)
+        })?;
+        // Those of path 0 may be in ACK frames until the peer is known to take others.
+        ensure(path == 0 || acknowledged.contains(&path), || {
+            format!("the client acknowledged nothing on path {path}")
+        })?;
     }
     Ok(())
 }

@@ -293,6 +293,46 @@ fn paths_are_validated() {
     fails(Case::ConnectionMigration, &moved(true, true), "an ID used before");
 }
 
+/// Data of the server on two paths, each with an address of the client, and PATH_ACK frames for both.
+fn over_two_paths() -> Trace {
+    changed(|trace| {
+        for path in [0, 1] {
+            let place: SocketAddr =
+                format!("127.0.0.1:{}", 1000 + path).parse().expect("an address");
+            let data = Content { path, stream_bytes: MIN_SHARE, ..Content::default() };
+            let answer = Content { path, path_acks: vec![path], ..Content::default() };
+            for (way, content) in [(Way::ToServer, answer), (Way::ToClient, data)] {
+                let packet = seen(way, Observed::OneRtt);
+                trace.packets.push(Seen { seen_as: place, content: Some(content), ..packet });
+            }
+        }
+    })
+}
+
+#[test]
+fn several_paths_carry_data() {
+    let without = |at: usize, change: fn(&mut Seen)| {
+        let mut trace = over_two_paths();
+        change(&mut trace.packets[6 + at]);
+        trace
+    };
+    passes(Case::Multipath, &over_two_paths());
+    fails(Case::Multipath, &plain(), "bytes of the file");
+    let less = without(3, |seen| seen.content.as_mut().expect("some").stream_bytes -= 1);
+    fails(Case::Multipath, &less, "bytes of the file");
+    let silent = without(2, |seen| seen.content.as_mut().expect("some").path = 2);
+    fails(Case::Multipath, &silent, "no packet of path 1");
+    let deaf = without(2, |seen| seen.content.as_mut().expect("some").path_acks.clear());
+    fails(Case::Multipath, &deaf, "acknowledged nothing on path 1");
+    let here = without(2, |seen| seen.seen_as = client());
+    fails(Case::Multipath, &here, "where another is");
+    // Path 0 is also acknowledged by ACK frames.
+    passes(
+        Case::Multipath,
+        &without(0, |seen| seen.content.as_mut().expect("some").path_acks.clear()),
+    );
+}
+
 #[test]
 fn versions() {
     let second = |from: usize| {

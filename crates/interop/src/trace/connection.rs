@@ -14,14 +14,23 @@ use super::{Content, Handshake, note_frames};
 /// Initial keys of a connection: of its first ID, of that of a Retry, of another version.
 const MAX_INITIAL_KEYS: usize = 8;
 
+/// Path IDs that a packet is tried for, from 0 up: endpoints here open two paths, and may replace one.
+const PATHS: usize = 8;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Space {
     Initial,
     Handshake,
 }
 
-/// Packet number, key phase, payload.
-pub(super) type Opened = (u64, bool, Vec<u8>);
+/// A packet without its protection.
+pub(super) struct Opened {
+    /// 0 but where there are several paths (RFC 10069).
+    pub(super) path: u32,
+    pub(super) number: u64,
+    pub(super) key_phase: bool,
+    pub(super) payload: Vec<u8>,
+}
 
 pub(super) struct OpenedShort {
     pub(super) dcid: Vec<u8>,
@@ -38,7 +47,10 @@ struct Side {
     first: Option<Keys>,
     /// Of the generation in use, if another.
     current: Option<Keys>,
-    largest: [Option<PacketNumber>; 3],
+    /// Largest packet number of Initial packets, and of Handshake packets.
+    largest: [Option<PacketNumber>; 2],
+    /// Largest packet number of 1-RTT packets on each path.
+    largest_on: [Option<PacketNumber>; PATHS],
 }
 
 pub(super) struct Connection {
@@ -114,14 +126,14 @@ impl Connection {
             let keys = self.initial.iter().filter(|(of, ..)| *of == version);
             let opened = keys
                 .filter_map(|(_, _, keys)| keys.get(at))
-                .find_map(|keys| open(keys, keys, bytes, protected, largest))?;
-            remember(&mut side.largest, 0, opened.0);
+                .find_map(|keys| open(keys, keys, bytes, protected, 0, largest))?;
+            remember(&mut side.largest, 0, opened.number);
             return Some(opened);
         }
         let label = ["CLIENT_HANDSHAKE_TRAFFIC_SECRET", "SERVER_HANDSHAKE_TRAFFIC_SECRET"][at];
         let largest = side.largest.get(1).copied().flatten();
         let opened = match &side.handshake_keys {
-            Some(keys) => open(keys, keys, bytes, protected, largest)?,
+            Some(keys) => open(keys, keys, bytes, protected, 0, largest)?,
             None => {
                 let secret = log.secret(label, self.random.as_deref()?)?;
                 let (keys, opened) = first_that_opens(version, secret, bytes, protected)?;
@@ -129,7 +141,7 @@ impl Connection {
                 opened
             }
         };
-        remember(&mut side.largest, 1, opened.0);
+        remember(&mut side.largest, 1, opened.number);
         self.version = version;
         self.opened_with_log = true;
         Some(opened)
@@ -152,6 +164,7 @@ impl Connection {
         let side = self.sides.get_mut(at)?;
         let content = match &side.first {
             None => {
+                // Of path 0: there is no other before the handshake is complete.
                 let secret = log.secret(label, self.random.as_deref()?)?;
                 let (keys, opened) = first_that_opens(self.version, secret, bytes, protected)?;
                 side.first = Some(keys);
@@ -159,23 +172,28 @@ impl Connection {
             }
             Some(first) => {
                 let current = side.current.as_ref().unwrap_or(first);
-                let largest = side.largest.get(2).copied().flatten();
-                if let Some(opened) = open(first, current, bytes, protected, largest) {
+                // Only who knows all connection IDs could say which path a packet is of.
+                let on_any_path = |keys: &Keys| {
+                    side.largest_on.iter().zip(0..).find_map(|(largest, path)| {
+                        open(first, keys, bytes, protected, path, *largest)
+                    })
+                };
+                if let Some(opened) = on_any_path(current) {
                     opened
                 } else {
                     // RFC 9001 s.6.3: the next generation, or a late packet of the one before, which
                     // is only looked for in the first.
                     let next = current.next()?;
-                    if let Some(opened) = open(first, &next, bytes, protected, largest) {
+                    if let Some(opened) = on_any_path(&next) {
                         side.current = Some(next);
                         opened
                     } else {
-                        open(first, first, bytes, protected, largest)?
+                        on_any_path(first)?
                     }
                 }
             }
         };
-        remember(&mut side.largest, 2, content.0);
+        remember(&mut side.largest_on, content.path as usize, content.number);
         self.opened_with_log = true;
         Some(OpenedShort { dcid: short.dcid().as_bytes().to_vec(), content })
     }
@@ -207,8 +225,8 @@ impl Connection {
     }
 }
 
-fn remember(largest: &mut [Option<PacketNumber>; 3], space: usize, number: u64) {
-    if let Some(largest) = largest.get_mut(space) {
+fn remember(largest: &mut [Option<PacketNumber>], at: usize, number: u64) {
+    if let Some(largest) = largest.get_mut(at) {
         *largest = (*largest).max(PacketNumber::new(number));
     }
 }
@@ -221,7 +239,7 @@ fn first_that_opens(
 ) -> Option<(Keys, Opened)> {
     Suite::of_secret(secret).iter().find_map(|suite| {
         let keys = Keys::new(*suite, version, secret)?;
-        let opened = open(&keys, &keys, bytes, protected, None)?;
+        let opened = open(&keys, &keys, bytes, protected, 0, None)?;
         Some((keys, opened))
     })
 }
@@ -232,11 +250,12 @@ fn open(
     keys: &Keys,
     bytes: &[u8],
     protected: Protected,
+    path: u32,
     largest: Option<PacketNumber>,
 ) -> Option<Opened> {
     let mut packet = bytes.to_vec();
     let bare = header.unmask(&mut packet, protected)?;
     let number = bare.packet_number().restore(largest)?.get();
-    let payload = keys.open(&packet, bare.header_len(), number)?;
-    Some((number, bare.key_phase().unwrap_or(false), payload))
+    let payload = keys.open(&packet, bare.header_len(), path, number)?;
+    Some(Opened { path, number, key_phase: bare.key_phase().unwrap_or(false), payload })
 }

@@ -121,19 +121,30 @@ impl Keys {
     }
 
     /// The payload of a packet without header protection; `None` if it is not authentic.
-    pub(super) fn open(&self, packet: &[u8], header_len: usize, number: u64) -> Option<Vec<u8>> {
+    pub(super) fn open(
+        &self,
+        packet: &[u8],
+        header_len: usize,
+        path: u32,
+        number: u64,
+    ) -> Option<Vec<u8>> {
         let (header, payload) = packet.split_at_checked(header_len)?;
-        let mut nonce = self.iv;
-        let at = nonce.len() - 8;
-        for (byte, number) in nonce.iter_mut().skip(at).zip(number.to_be_bytes()) {
-            *byte ^= number;
-        }
         let mut payload = payload.to_vec();
-        let nonce = Nonce::assume_unique_for_key(nonce);
+        let nonce = Nonce::assume_unique_for_key(nonce(self.iv, path, number));
         let len = self.packet.open_in_place(nonce, Aad::from(header), &mut payload).ok()?.len();
         payload.truncate(len);
         Some(payload)
     }
+}
+
+/// Nonce of a packet (RFC 10069 s.2.4); on path 0 it is that of RFC 9001 s.5.3.
+fn nonce(iv: [u8; 12], path: u32, number: u64) -> [u8; 12] {
+    let mut nonce = iv;
+    let bits = path.to_be_bytes().into_iter().chain(number.to_be_bytes());
+    for (byte, bits) in nonce.iter_mut().zip(bits) {
+        *byte ^= bits;
+    }
+    nonce
 }
 
 struct Length(usize);
@@ -166,5 +177,13 @@ mod tests {
         let [client, server] = Keys::initial(KnownVersion::V1, &dcid).expect("keys");
         assert_eq!(client.iv[..4], [0xfa, 0x04, 0x4b, 0x2f]);
         assert_eq!(server.iv[..4], [0x0a, 0xc1, 0x49, 0x3c]);
+    }
+
+    #[test]
+    fn nonces_are_those_of_rfc_10069() {
+        // The example of RFC 10069 s.2.4.
+        let iv = [0x6b, 0x26, 0x11, 0x4b, 0x9c, 0xba, 0x2b, 0x63, 0xa9, 0xe8, 0xdd, 0x4f];
+        let made = [0x6b, 0x26, 0x11, 0x48, 0x9c, 0xba, 0x2b, 0x63, 0xa9, 0xe8, 0x09, 0x7e];
+        assert_eq!(nonce(iv, 3, 54321), made);
     }
 }

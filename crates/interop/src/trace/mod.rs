@@ -19,7 +19,7 @@ use equic_wire::frame::Frame;
 use equic_wire::packet::{Datagram, LongKind, Packet, ParseOptions};
 use equic_wire::{KnownVersion, Reader, Version};
 
-use connection::{Connection, Space};
+use connection::{Connection, Opened, Space};
 pub use keylog::KeyLog;
 pub use tls::ClientHello;
 
@@ -65,12 +65,16 @@ pub struct Seen {
 pub struct Content {
     /// Index of the packet's connection in [`Trace::connections`].
     pub connection: usize,
+    /// ID of the path that the packet belongs to; 0 where there is only one (RFC 10069).
+    pub path: u32,
     /// The packet number.
     pub number: u64,
     /// The Key Phase of a short header.
     pub key_phase: bool,
     /// True if the packet has an ACK frame with ECN counts.
     pub ack_ecn: bool,
+    /// Paths that the packet's PATH_ACK frames are about.
+    pub path_acks: Vec<u32>,
     /// PATH_CHALLENGE frames.
     pub challenges: Vec<[u8; 8]>,
     /// PATH_RESPONSE frames.
@@ -280,13 +284,14 @@ impl Reading<'_> {
     fn open(
         &mut self,
         seen: &mut Seen,
-        mut open: impl FnMut(&mut Connection, &KeyLog) -> Option<(u64, bool, Vec<u8>)>,
+        mut open: impl FnMut(&mut Connection, &KeyLog) -> Option<Opened>,
     ) {
         let log = self.log;
         for (index, connection) in self.connections.iter_mut().enumerate().rev() {
-            let Some((number, key_phase, payload)) = open(connection, log) else { continue };
+            let Some(opened) = open(connection, log) else { continue };
+            let Opened { path, number, key_phase, payload } = opened;
             let mut content =
-                Content { connection: index, number, key_phase, ..Content::default() };
+                Content { connection: index, path, number, key_phase, ..Content::default() };
             connection.note(seen.way, seen.kind, &payload, &mut content);
             seen.content = Some(content);
             return;
@@ -310,6 +315,7 @@ fn note_frames(payload: &[u8], content: &mut Content, mut crypto: impl FnMut(u64
         match frame {
             Frame::ConnectionClose(_) => content.closes = true,
             Frame::Ack(ack) => content.ack_ecn |= ack.ecn().is_some(),
+            Frame::PathAck(ack) => content.path_acks.push(ack.path_id.get()),
             Frame::PathChallenge(data) => content.challenges.push(data),
             Frame::PathResponse(data) => content.responses.push(data),
             Frame::Stream(stream) => content.stream_bytes += stream.data().len(),

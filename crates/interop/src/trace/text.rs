@@ -47,7 +47,15 @@ impl Seen {
         if let Some(content) = &self.content {
             let phase = if content.key_phase { " phase 1" } else { "" };
             let (connection, number) = (content.connection, content.number);
-            write!(text, " connection {connection} number {number}{phase}:{}", content.frames)?;
+            let path = match content.path {
+                0 => String::new(),
+                path => format!(" path {path}"),
+            };
+            write!(
+                text,
+                " connection {connection}{path} number {number}{phase}:{}",
+                content.frames
+            )?;
         }
         if first {
             write!(text, " [{} bytes, ecn {}", self.datagram_len, self.ecn)?;

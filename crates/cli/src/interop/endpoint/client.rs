@@ -1,6 +1,6 @@
 //! The client: fetches everything at once, on one connection or on as many as the case wants.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use bytes::Buf as _;
@@ -18,6 +18,8 @@ const H3_NO_ERROR: u32 = 0x100;
 const LEAVING: Duration = Duration::from_secs(3);
 /// Bytes that are loaded before the migration.
 const FIRST: u64 = 100_000;
+/// The client's second address, on the loopback interface as its first one is.
+const SECOND: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 /// Time between two looks at whether keys may be updated, or at the bytes loaded.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -96,6 +98,14 @@ impl Client<'_> {
                 ));
                 self.hq(&connection, all).await?;
                 moving.await.map_err(|error| Failure::because("the migration", error))?
+            }
+            "multipath" => {
+                let connection = self.connect().await?;
+                self.endpoint.add_local_address(SECOND)?;
+                let (fetched, opened) =
+                    tokio::join!(self.hq(&connection, all), connection.open_path(SECOND));
+                opened.map_err(|error| Failure::because("the second path", error))?;
+                fetched
             }
             _ => self.hq(&self.connect().await?, all).await,
         }

@@ -26,7 +26,7 @@ const MAX_REQUEST: usize = 4096;
 
 /// Test cases that both ends do. A client is told `transfer` where the server moves or the network
 /// misbehaves.
-const BOTH: [&str; 11] = [
+const BOTH: [&str; 12] = [
     "handshake",
     "transfer",
     "retry",
@@ -38,6 +38,7 @@ const BOTH: [&str; 11] = [
     "v2",
     "chacha20",
     "versionnegotiation",
+    "multipath",
 ];
 const CLIENT: [&str; 2] = ["keyupdate", "connectionmigration"];
 const SERVER: [&str; 1] = ["connectionmigration"];

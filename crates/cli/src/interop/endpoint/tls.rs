@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use equic_plugin::exchange::ExchangeConfig;
-use equic_quic::{ClientConfig, EndpointConfig, PreferredAddresses, ServerConfig, TransportConfig};
+use equic_quic::{
+    ClientConfig, EndpointConfig, PreferredAddresses, Scheduler, ServerConfig, TransportConfig,
+};
 use equic_wire::KnownVersion;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, cipher_suite};
@@ -29,6 +31,11 @@ fn transport(contract: &Contract) -> Arc<TransportConfig> {
     if contract.is("v2") {
         transport.versions = vec![KnownVersion::V2, KnownVersion::V1];
         transport.first_version = Some(KnownVersion::V1);
+    }
+    if contract.is("multipath") {
+        transport.max_paths = 4;
+        // Each path has its share, whatever its round-trip time is.
+        transport.scheduler = Scheduler::RoundRobin;
     }
     transport.first_unknown = contract.is("versionnegotiation");
     transport.extra_parameters.extend(contract.exchange.as_ref().map(ExchangeConfig::parameter));

@@ -1,0 +1,155 @@
+//! noq as an endpoint of `equic interop`: what shows several paths (RFC 10069), of which noq speaks
+//! draft-ietf-quic-multipath-17 with the same code points, and plain transfers. In all else it is the quinn it was made of,
+//! which has an endpoint of its own.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use interop_contract::{Contract, MAX_REQUEST, any, hq_path};
+use noq::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use noq::{
+    ClientConfig, Connection, Endpoint, FourTuple, Incoming, PathError, PathStatus, ServerConfig,
+    TransportConfig,
+};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::task::JoinSet;
+
+const CASES: [&str; 3] = ["handshake", "transfer", "multipath"];
+/// The client's second address, on the loopback interface as its first one is.
+const SECOND: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+/// Time between two looks at whether the server has given connection IDs for the second path.
+const LOOK: Duration = Duration::from_millis(5);
+/// Paths that an end allows at a time.
+const PATHS: u32 = 4;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let contract = Contract::read()?;
+    contract.require(&CASES, &CASES);
+    let contract = Arc::new(contract);
+    if contract.server { serve(contract).await } else { fetch(&contract).await }
+}
+
+fn transport(contract: &Contract) -> Arc<TransportConfig> {
+    let mut transport = TransportConfig::default();
+    if contract.is("multipath") {
+        transport.max_concurrent_multipath_paths(PATHS);
+    }
+    Arc::new(transport)
+}
+
+fn client_tls(contract: &Contract) -> Result<QuicClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(contract.cert("ca.pem"))? {
+        roots.add(certificate?)?;
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    tls.alpn_protocols = vec![contract.alpn().to_vec()];
+    tls.key_log = Arc::new(rustls::KeyLogFile::new());
+    Ok(QuicClientConfig::try_from(Arc::new(tls))?)
+}
+
+fn server_tls(contract: &Contract) -> Result<QuicServerConfig> {
+    let chain = CertificateDer::pem_file_iter(contract.cert("cert.pem"))?;
+    let chain = chain.collect::<Result<Vec<_>, _>>()?;
+    let key = PrivateKeyDer::from_pem_file(contract.cert("priv.key"))?;
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let mut tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    tls.alpn_protocols = vec![contract.alpn().to_vec()];
+    tls.key_log = Arc::new(rustls::KeyLogFile::new());
+    Ok(QuicServerConfig::try_from(Arc::new(tls))?)
+}
+
+async fn fetch(contract: &Contract) -> Result<()> {
+    let first = contract.first()?;
+    // One socket for all addresses: noq says the source of each datagram.
+    let endpoint = Endpoint::client(any(first.address))?;
+    let mut config = ClientConfig::new(Arc::new(client_tls(contract)?));
+    config.transport_config(transport(contract));
+    endpoint.set_default_client_config(config);
+    let connection = endpoint.connect(first.address, &first.host)?.await?;
+    if contract.is("multipath") {
+        second_path(&connection, FourTuple::new(first.address, Some(SECOND))).await?;
+    }
+    files(contract, &connection).await?;
+    connection.close(0u32.into(), b"");
+    endpoint.wait_idle().await;
+    Ok(())
+}
+
+/// Opens it, as soon as the server has given connection IDs for it.
+async fn second_path(connection: &Connection, tuple: FourTuple) -> Result<()> {
+    loop {
+        match connection.open_path(tuple, PathStatus::Available).await {
+            Err(PathError::RemoteCidsExhausted) => tokio::time::sleep(LOOK).await,
+            opened => {
+                opened.context("the second path")?;
+                return Ok(());
+            }
+        }
+    }
+}
+
+async fn files(contract: &Contract, connection: &Connection) -> Result<()> {
+    let mut fetches = JoinSet::new();
+    for request in contract.requests.iter().cloned() {
+        let connection = connection.clone();
+        fetches.spawn(async move {
+            let (mut send, mut receive) = connection.open_bi().await?;
+            send.write_all(&request.hq()).await?;
+            send.finish()?;
+            anyhow::Ok((request, receive.read_to_end(usize::MAX).await?))
+        });
+    }
+    while let Some(fetched) = fetches.join_next().await {
+        let (request, content) = fetched??;
+        contract.store(&request, &content)?;
+    }
+    Ok(())
+}
+
+async fn serve(contract: Arc<Contract>) -> Result<()> {
+    let mut config = ServerConfig::with_crypto(Arc::new(server_tls(&contract)?));
+    config.transport_config(transport(&contract));
+    let endpoint = Endpoint::server(config, ([0; 16], contract.port).into())?;
+    while let Some(incoming) = endpoint.accept().await {
+        let contract = Arc::clone(&contract);
+        tokio::spawn(async move {
+            if let Err(error) = answer(incoming, contract).await {
+                eprintln!("connection: {error:#}");
+            }
+        });
+    }
+    Ok(())
+}
+
+async fn answer(incoming: Incoming, contract: Arc<Contract>) -> Result<()> {
+    let connection = incoming.await?;
+    // Until the client closes it.
+    while let Ok((mut send, mut receive)) = connection.accept_bi().await {
+        let contract = Arc::clone(&contract);
+        tokio::spawn(async move {
+            let answered: Result<()> = async {
+                let request = receive.read_to_end(MAX_REQUEST).await?;
+                send.write_all(&contract.file(hq_path(&request)?)?).await?;
+                Ok(send.finish()?)
+            }
+            .await;
+            if let Err(error) = answered {
+                eprintln!("stream: {error:#}");
+            }
+        });
+    }
+    Ok(())
+}

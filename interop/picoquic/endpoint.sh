@@ -1,0 +1,25 @@
+#!/bin/sh
+# picoquic as an endpoint of `equic interop`: its demo program, which is told by arguments what the contract has in the
+# environment.
+# Usage: endpoint.sh PICOQUICDEMO
+set -eu
+
+demo=$1
+case $TESTCASE in
+handshake | transfer) set -- ;;
+# The client's second path is from another port of the same address.
+multipath) set -- -M ;;
+*) exit 127 ;;
+esac
+# -8: the key log goes where SSLKEYLOGFILE says.
+if [ "$ROLE" = server ]; then
+	exec "$demo" "$@" -8 -p "$PORT" -c "$CERTS/cert.pem" -k "$CERTS/priv.key" -w "$WWW"
+fi
+[ "$TESTCASE" != multipath ] || set -- "$@" -A 0.0.0.0/0
+files=
+for url in $REQUESTS; do
+	rest=${url#https://}
+	server=${rest%%/*}
+	files="$files/${rest#*/};"
+done
+exec "$demo" "$@" -8 -a hq-interop -n localhost -t "$CERTS/ca.pem" -o "$DOWNLOADS" "${server%:*}" "${server##*:}" "$files"
