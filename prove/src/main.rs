@@ -26,7 +26,7 @@ use std::io::{Read as _, Write as _};
 use std::process::ExitCode;
 
 use platform::Helper;
-use prove::{Verdict, prove};
+use prove::{ProofResult, prove};
 
 /// Bytes of the standard input at most.
 const MAX_REQUEST: u64 = 64 << 10;
@@ -76,8 +76,8 @@ fn main() -> ExitCode {
     };
     for Function { name, words } in functions {
         let said = match prove(&object, name, words, &helpers) {
-            Ok(Verdict::Proved) => format!("proved\t{name}\n"),
-            Ok(Verdict::Finding { instruction, file, line, message }) => {
+            Ok(ProofResult::Proved) => format!("proved\t{name}\n"),
+            Ok(ProofResult::Finding { instruction, file, line, message }) => {
                 let line = line.map(|line| line.to_string()).unwrap_or_default();
                 let (file, message) = (word(&file), word(&message));
                 format!("finding\t{name}\t{instruction}\t{file}\t{line}\t{message}\n")

@@ -11,7 +11,7 @@ use prevail::spec::config::{EbpfRuntimeConfig, EbpfVerifierOptions, VerbosityOpt
 use crate::platform::{Helper, Platform};
 
 /// PREVAIL's verdict on a function.
-pub(crate) enum Verdict {
+pub(crate) enum ProofResult {
     /// It keeps within its memory, and ends.
     Proved,
     /// There is no proof.
@@ -51,7 +51,7 @@ pub(crate) fn prove(
     function: &str,
     words: i32,
     helpers: &[Helper],
-) -> Result<Verdict, String> {
+) -> Result<ProofResult, String> {
     let options = options();
     let bytes = std::fs::read(path).map_err(|error| format!("cannot read {path}: {error}"))?;
     let mut platform = Platform::new(helpers, words);
@@ -74,7 +74,7 @@ pub(crate) fn prove(
     };
     let result = analyze(&program, &context, &mut VariableRegistry::new());
     if !result.failed {
-        return Ok(Verdict::Proved);
+        return Ok(ProofResult::Proved);
     }
     let Some(error) = result.find_first_error() else {
         return Err("PREVAIL rejects it and does not say why".to_owned());
@@ -83,7 +83,7 @@ pub(crate) fn prove(
     let instruction = usize::try_from(from).unwrap_or(0);
     // Line numbers are of the first instruction of each line.
     let known = raw.info.line_info.range(..=instruction).next_back().map(|(_, line)| line);
-    Ok(Verdict::Finding {
+    Ok(ProofResult::Finding {
         instruction,
         file: known.map(|line| line.file_name.clone()).unwrap_or_default(),
         line: known.map(|line| line.line_number),

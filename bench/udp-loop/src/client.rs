@@ -11,7 +11,7 @@ use equic_bench_contract::{Answer, Effective, FirstByte, Work, held, unsupported
 use crate::{CHUNK, Loop, Place, Stack};
 
 /// The client at work.
-struct Stage<S> {
+struct ConnectionStage<S> {
     running: Loop<S>,
     /// Data that has arrived on streams that have not ended.
     streams: HashMap<Place, Received>,
@@ -20,7 +20,7 @@ struct Stage<S> {
 
 /// Does what is asked for; the loop comes back for what else there may be.
 pub fn run<S: Stack>(running: Loop<S>, work: Work, mut effective: Effective) -> Result<Answer> {
-    let mut stage = Stage { running, streams: HashMap::new(), buffer: vec![0; CHUNK] };
+    let mut stage = ConnectionStage { running, streams: HashMap::new(), buffer: vec![0; CHUNK] };
     let seen = &mut effective;
     let answer = match work {
         Work::Download { bytes, streams, connections } => {
@@ -37,7 +37,7 @@ pub fn run<S: Stack>(running: Loop<S>, work: Work, mut effective: Effective) -> 
     Ok(Answer { effective, ..answer })
 }
 
-impl<S: Stack> Stage<S> {
+impl<S: Stack> ConnectionStage<S> {
     fn stack(&mut self) -> &mut S {
         &mut self.running.stack
     }
@@ -58,7 +58,7 @@ impl<S: Stack> Stage<S> {
 
     /// Reads a stream; all of it, once it has ended.
     fn read(&mut self, at: Place) -> Result<Option<Received>> {
-        let Stage { running, streams, buffer } = self;
+        let ConnectionStage { running, streams, buffer } = self;
         while let Some((count, end)) = running.stack.read(at, buffer)? {
             let received = streams.entry(at).or_default();
             received.take(&buffer[..count]);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
 use crate::doctor::{Finding, copies, sysctl};
-use crate::plan::{Plan, sha256};
+use crate::plan::{RunPlan, sha256};
 
 /// The version of the shape of a manifest.
 pub const MANIFEST: &str = "equic.bench.manifest/1";
@@ -76,7 +76,7 @@ impl Manifest {
     /// # Errors
     /// [`BenchError::Read`], [`BenchError::Plan`]: a file of the system or a lock file cannot be read.
     pub fn new(
-        plan: &Plan,
+        plan: &RunPlan,
         created: Timestamp,
         command: Vec<String>,
         findings: Vec<Finding>,

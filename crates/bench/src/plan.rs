@@ -72,7 +72,7 @@ pub struct Frozen {
 
 /// A frozen plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct RunPlan {
     /// [`PLAN`].
     pub schema: String,
     /// Options that the plan was made from.
@@ -105,7 +105,7 @@ pub struct Turn<'a> {
     pub key: &'a Key,
 }
 
-impl Plan {
+impl RunPlan {
     /// Makes a plan. The same options and implementations give the same.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl Plan {
         options: Options,
         implementations: &[Implementation],
         places: &Places,
-    ) -> Result<Plan, BenchError> {
+    ) -> Result<RunPlan, BenchError> {
         let keys = keys(&options, implementations)?;
         if keys.is_empty() {
             let names: Vec<&str> = implementations.iter().map(|one| one.name.as_str()).collect();
@@ -135,7 +135,7 @@ impl Plan {
             .collect::<Result<_, _>>()?;
         let order = order(keys.len(), &options);
         let schema = PLAN.to_owned();
-        Ok(Plan { schema, options, implementations: frozen, cells: Cells { keys, order } })
+        Ok(RunPlan { schema, options, implementations: frozen, cells: Cells { keys, order } })
     }
 
     /// Every cell of every round, in order.
@@ -200,11 +200,11 @@ impl Plan {
     ///
     /// # Errors
     /// [`BenchError::Resume`].
-    pub fn read(folder: &Path) -> Result<Plan, BenchError> {
+    pub fn read(folder: &Path) -> Result<RunPlan, BenchError> {
         let wrong = |why: String| BenchError::Resume { path: folder.to_owned(), why };
         let text = std::fs::read_to_string(folder.join(FILE))
             .map_err(|error| wrong(format!("{FILE}: {error}")))?;
-        let plan: Plan =
+        let plan: RunPlan =
             serde_json::from_str(&text).map_err(|error| wrong(format!("{FILE}: {error}")))?;
         if plan.schema == PLAN {
             Ok(plan)
@@ -214,7 +214,7 @@ impl Plan {
     }
 
     /// In what it differs from a plan that was made anew of the same options; none: in nothing.
-    pub fn difference(&self, now: &Plan) -> Option<String> {
+    pub fn difference(&self, now: &RunPlan) -> Option<String> {
         for then in &self.implementations {
             let name = &then.implementation.name;
             let found = now.implementations.iter().find(|one| one.implementation.name == *name);

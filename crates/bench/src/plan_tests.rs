@@ -37,9 +37,9 @@ fn places() -> Places {
     Places { dir: "/".into(), built: "/".into(), equic: "/".into() }
 }
 
-fn plan(options: &Options, program: &Path) -> Result<Plan, BenchError> {
+fn plan(options: &Options, program: &Path) -> Result<RunPlan, BenchError> {
     let both = [one("a", program), one("b", program)];
-    Plan::new(options.clone(), &both, &places())
+    RunPlan::new(options.clone(), &both, &places())
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_plan_is_the_same_again_unless_something_changed() {
     std::fs::write(&program, "one").unwrap();
     let then = plan(&options(), &program).unwrap();
     then.write(folder.path()).unwrap();
-    let read = Plan::read(folder.path()).unwrap();
+    let read = RunPlan::read(folder.path()).unwrap();
     assert_eq!(read, then);
     assert_eq!(read.difference(&plan(&options(), &program).unwrap()), None);
     std::fs::write(&program, "two").unwrap();
@@ -114,7 +114,7 @@ fn what_cannot_be_run_is_said() {
     assert!(said(|options| options.paths.push("moon".to_owned())).contains("moon"));
     assert!(said(|options| options.paths.push("veth".to_owned())).contains("twice"));
     assert!(said(|options| options.sweeps.push("x=1".to_owned())).contains("x=1"));
-    let missing = Plan::read(Path::new("/nowhere")).unwrap_err().to_string();
+    let missing = RunPlan::read(Path::new("/nowhere")).unwrap_err().to_string();
     assert!(missing.contains("plan.json"), "{missing}");
 }
 

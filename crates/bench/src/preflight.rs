@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::capture;
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::result::profile;
 use crate::{BenchError, Implementation, NetPath, Places, Workload};
 
@@ -22,7 +22,7 @@ const SPARE: u64 = 64 << 20;
 ///
 /// # Errors
 /// [`BenchError::NotBuilt`], or [`BenchError::Plan`] where docker is needed and does not answer.
-pub fn programs(plan: &Plan, places: &Places) -> Result<(), BenchError> {
+pub fn programs(plan: &RunPlan, places: &Places) -> Result<(), BenchError> {
     let transfer = plan.options.workloads.contains(&Workload::Transfer);
     let other = plan.options.workloads.iter().any(|one| *one != Workload::Transfer);
     let mut image = None;
@@ -85,7 +85,7 @@ pub fn certificates(folder: &Path) -> Result<(), BenchError> {
 ///
 /// # Errors
 /// [`BenchError::Plan`].
-pub fn privileges(plan: &Plan) -> Result<(), BenchError> {
+pub fn privileges(plan: &RunPlan) -> Result<(), BenchError> {
     let needs = plan.paths()?.into_iter().find(|(_, path)| path.needs_namespaces());
     match needs {
         Some((name, _)) if !nix::unistd::geteuid().is_root() => Err(BenchError::Plan(format!(
@@ -99,7 +99,7 @@ pub fn privileges(plan: &Plan) -> Result<(), BenchError> {
 ///
 /// # Errors
 /// [`BenchError::Plan`], with what mends it.
-pub fn extras(plan: &Plan) -> Result<(), BenchError> {
+pub fn extras(plan: &RunPlan) -> Result<(), BenchError> {
     let extras = plan.options.extras;
     if !extras.samples() && extras.pcap.is_none() {
         return Ok(());
@@ -168,7 +168,7 @@ fn perf(
 }
 
 /// Space that a plan's folder takes at most, as a rule, in bytes.
-pub fn needed_space(plan: &Plan) -> u64 {
+pub fn needed_space(plan: &RunPlan) -> u64 {
     let files = if plan.options.workloads.contains(&Workload::Transfer) {
         // One that is served and one that has arrived; the rest is removed after each attempt.
         2 * plan.options.size.bytes
@@ -186,7 +186,7 @@ pub fn needed_space(plan: &Plan) -> u64 {
 ///
 /// # Errors
 /// [`BenchError::Plan`], or [`BenchError::Write`] if the folder cannot be looked at.
-pub fn space(plan: &Plan, folder: &Path) -> Result<(), BenchError> {
+pub fn space(plan: &RunPlan, folder: &Path) -> Result<(), BenchError> {
     let failed = |errno: nix::errno::Errno| BenchError::Write {
         path: folder.to_owned(),
         source: errno.into(),

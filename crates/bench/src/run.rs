@@ -15,7 +15,7 @@ use crate::cell::{self, CellContext, CellError, CellSpec, Measurement, Splits};
 use crate::extras::{Extras, Purpose};
 use crate::network::{Links, Network};
 use crate::pair::{Pair, refusal};
-use crate::plan::{Plan, Turn};
+use crate::plan::{RunPlan, Turn};
 use crate::record::RECORDS;
 use crate::result::profile;
 use crate::result::summary::Profiled;
@@ -31,7 +31,7 @@ pub const SAMPLES: &str = "samples.jsonl";
 #[derive(Debug)]
 pub struct Runner<'a> {
     /// Plan to carry out.
-    pub plan: &'a Plan,
+    pub plan: &'a RunPlan,
     /// The folder.
     pub folder: &'a Path,
     /// Folders that the programs are in.

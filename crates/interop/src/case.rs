@@ -54,7 +54,7 @@ pub enum Size {
 
 /// Files, links and times that a case needs.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct CasePlan {
     /// Bytes of each file.
     pub files: Vec<usize>,
     /// Characters of each file's name.
@@ -224,9 +224,9 @@ impl Case {
     }
 
     /// Files, links and times that the case needs.
-    pub fn plan(self, size: Size) -> Plan {
+    pub fn plan(self, size: Size) -> CasePlan {
         let link = self.link(size);
-        let mut plan = Plan {
+        let mut plan = CasePlan {
             files: self.files(size),
             name_len: if self == Case::ZeroRtt { 250 } else { 12 },
             to_server: link.clone(),

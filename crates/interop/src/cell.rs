@@ -43,7 +43,7 @@ pub struct Settings {
 /// Result of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum CaseResult {
     /// The files came whole, and what was to be shown was shown.
     Succeeded,
     /// One of the two said that it does not do this.
@@ -56,7 +56,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The result.
-    pub verdict: Verdict,
+    pub verdict: CaseResult,
     /// Reason for the result; empty for a success.
     pub why: String,
     /// Seconds that the cell took.
@@ -87,15 +87,15 @@ pub fn run(
 ) -> Outcome {
     let start = Instant::now();
     if let Some(why) = refused(client, server, case) {
-        let verdict = Verdict::Unsupported;
+        let verdict = CaseResult::Unsupported;
         return Outcome { verdict, why, seconds: 0.0, logs: None };
     }
     let folder = settings.logs.join(format!("{}_{}", server.name, client.name)).join(case.name());
-    let stage = Stage { settings, client, server, case, folder: &folder, stop };
+    let stage = CellContext { settings, client, server, case, folder: &folder, stop };
     let (verdict, why) = match stage.carry_out() {
-        Ok(()) => (Verdict::Succeeded, String::new()),
-        Err(End::Unsupported(why)) => (Verdict::Unsupported, why),
-        Err(End::Failed(why)) => (Verdict::Failed, why),
+        Ok(()) => (CaseResult::Succeeded, String::new()),
+        Err(End::Unsupported(why)) => (CaseResult::Unsupported, why),
+        Err(End::Failed(why)) => (CaseResult::Failed, why),
     };
     // The files are on both sides, and can be made again by the seed.
     let _ = fs::remove_dir_all(folder.join("work"));
@@ -117,7 +117,7 @@ fn refused(client: &Implementation, server: &Implementation, case: Case) -> Opti
 }
 
 /// All that a cell needs while it runs.
-struct Stage<'a> {
+struct CellContext<'a> {
     settings: &'a Settings,
     client: &'a Implementation,
     server: &'a Implementation,
@@ -126,7 +126,7 @@ struct Stage<'a> {
     stop: &'a AtomicBool,
 }
 
-impl Stage<'_> {
+impl CellContext<'_> {
     fn carry_out(&self) -> Result<(), End> {
         let _ = fs::remove_dir_all(self.folder);
         for folder in

@@ -7,10 +7,14 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, RngCore as _, SeedableRng as _};
 
 use crate::InteropError;
-use crate::case::Plan;
+use crate::case::CasePlan;
 
 /// Writes a plan's files; gives their names.
-pub(crate) fn write(folder: &Path, plan: &Plan, seed: u64) -> Result<Vec<String>, InteropError> {
+pub(crate) fn write(
+    folder: &Path,
+    plan: &CasePlan,
+    seed: u64,
+) -> Result<Vec<String>, InteropError> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut names = BTreeSet::new();
     for len in &plan.files {

@@ -22,7 +22,7 @@ pub mod result;
 pub mod trace;
 
 pub use case::{Case, Size};
-pub use cell::{Outcome, Verdict};
+pub use cell::{CaseResult, Outcome};
 pub use certs::Certificates;
 pub use error::InteropError;
 pub use registry::{Implementation, Registry, Role};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{Case, Outcome, Verdict};
+use crate::{Case, CaseResult, Outcome};
 
 /// All cells of a run.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +34,7 @@ pub struct Times {
 
 impl Matrix {
     /// The letters of the cases that became `verdict`.
-    pub fn letters(&self, client: &str, server: &str, verdict: Verdict) -> Vec<&'static str> {
+    pub fn letters(&self, client: &str, server: &str, verdict: CaseResult) -> Vec<&'static str> {
         let became = |case: &&Case| {
             self.cell(client, server, **case).is_some_and(|cell| cell.verdict == verdict)
         };
@@ -47,7 +47,7 @@ impl Matrix {
     }
 
     /// Number of cells with the result `verdict`.
-    pub fn count(&self, verdict: Verdict) -> usize {
+    pub fn count(&self, verdict: CaseResult) -> usize {
         self.cells.values().filter(|cell| cell.verdict == verdict).count()
     }
 
@@ -120,9 +120,9 @@ mod tests {
         let mut put = |server: &str, case, outcome| {
             matrix.cells.insert(("a".to_owned(), server.to_owned(), case), outcome);
         };
-        put("b", Case::Handshake, outcome(Verdict::Succeeded, ""));
-        put("b", Case::V2, outcome(Verdict::Failed, "it is wrong"));
-        put("c", Case::Handshake, outcome(Verdict::Unsupported, "it says so"));
+        put("b", Case::Handshake, outcome(CaseResult::Succeeded, ""));
+        put("b", Case::V2, outcome(CaseResult::Failed, "it is wrong"));
+        put("c", Case::Handshake, outcome(CaseResult::Unsupported, "it says so"));
         let json = matrix.json(Times { start: 1.0, end: 2.0 }, "logs");
         assert_eq!(json["tests"]["V2"]["name"], "v2");
         assert_eq!(json["results"][0][0]["result"], "succeeded");
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(json["results"][0][1]["reason"], "it is wrong");
         assert_eq!(json["results"][1][0]["result"], "unsupported");
         assert_eq!(json["results"][1][1]["result"], Value::Null);
-        assert_eq!(matrix.letters("a", "b", Verdict::Succeeded), ["H"]);
-        assert_eq!(matrix.count(Verdict::Failed), 1);
+        assert_eq!(matrix.letters("a", "b", CaseResult::Succeeded), ["H"]);
+        assert_eq!(matrix.count(CaseResult::Failed), 1);
     }
 }

@@ -10,11 +10,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use equic_interop::cell::{self, Settings};
-use equic_interop::{Case, Certificates, Implementation, Outcome, Registry, Role, Size, Verdict};
+use equic_interop::{
+    Case, CaseResult, Certificates, Implementation, Outcome, Registry, Role, Size,
+};
 
 const LIAR: &str = "liar";
 
-type Test = fn(&Stage);
+type Test = fn(&LiarStage);
 
 fn main() {
     if std::env::var_os("ROLE").is_some() {
@@ -35,7 +37,7 @@ fn main() {
     let mut run = 0;
     for (name, test) in tests {
         if wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str())) {
-            test(&Stage::new());
+            test(&LiarStage::new());
             println!("test {name} ... ok");
             run += 1;
         }
@@ -95,13 +97,13 @@ fn endpoint() -> ! {
     exit(0)
 }
 
-struct Stage {
+struct LiarStage {
     folder: tempfile::TempDir,
     settings: Settings,
 }
 
-impl Stage {
-    fn new() -> Stage {
+impl LiarStage {
+    fn new() -> LiarStage {
         let folder = tempfile::tempdir().expect("a folder");
         let settings = Settings {
             size: Size::Small,
@@ -109,7 +111,7 @@ impl Stage {
             logs: folder.path().join("logs"),
             seed: 1,
         };
-        Stage { folder, settings }
+        LiarStage { folder, settings }
     }
 
     /// This program as an implementation that lies like this.
@@ -137,24 +139,24 @@ impl Stage {
 
     fn fails(&self, client: &str, server: &str, why: &str) {
         let outcome = self.run(client, server);
-        assert_eq!(outcome.verdict, Verdict::Failed, "{outcome:?}");
+        assert_eq!(outcome.verdict, CaseResult::Failed, "{outcome:?}");
         assert!(outcome.why.contains(why), "{outcome:?}");
     }
 }
 
-fn a_client_that_does_nothing(stage: &Stage) {
+fn a_client_that_does_nothing(stage: &LiarStage) {
     stage.fails("nothing", "idle", "1 of 1 files were not downloaded");
 }
 
-fn a_client_that_truncates(stage: &Stage) {
+fn a_client_that_truncates(stage: &LiarStage) {
     stage.fails("truncates", "idle", "1023 bytes instead of 1024");
 }
 
-fn a_client_that_copies_without_a_packet(stage: &Stage) {
+fn a_client_that_copies_without_a_packet(stage: &LiarStage) {
     stage.fails("copies", "idle", "0 handshakes instead of 1");
 }
 
-fn a_client_that_hangs(stage: &Stage) {
+fn a_client_that_hangs(stage: &LiarStage) {
     let stop = AtomicBool::new(false);
     let (client, server) = (stage.liar("hangs"), stage.liar("idle"));
     let outcome = std::thread::scope(|scope| {
@@ -168,7 +170,7 @@ fn a_client_that_hangs(stage: &Stage) {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         running.join().expect("no panic")
     });
-    assert_eq!(outcome.verdict, Verdict::Failed, "{outcome:?}");
+    assert_eq!(outcome.verdict, CaseResult::Failed, "{outcome:?}");
     assert!(outcome.why.contains("interrupted"), "{outcome:?}");
     let child = stage.settings.logs.join("liar_liar/handshake/client/child");
     let child = fs::read_to_string(child).expect("it was started");
@@ -187,35 +189,35 @@ fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-fn an_endpoint_that_does_not_do_the_case(stage: &Stage) {
+fn an_endpoint_that_does_not_do_the_case(stage: &LiarStage) {
     for (client, server) in [("unsupported", "idle"), ("nothing", "unsupported-server")] {
         let outcome = stage.run(client, server);
-        assert_eq!(outcome.verdict, Verdict::Unsupported, "{outcome:?}");
+        assert_eq!(outcome.verdict, CaseResult::Unsupported, "{outcome:?}");
     }
 }
 
-fn a_client_that_fails(stage: &Stage) {
+fn a_client_that_fails(stage: &LiarStage) {
     stage.fails("fails", "idle", "the client ended with status 1");
 }
 
-fn a_server_that_dies(stage: &Stage) {
+fn a_server_that_dies(stage: &LiarStage) {
     stage.fails("asks", "dying-server", "the server ended before the client");
 }
 
-fn a_program_that_is_not_there(stage: &Stage) {
+fn a_program_that_is_not_there(stage: &LiarStage) {
     let absent = stage.implementation(Path::new("/nonexistent/endpoint"), "", "{}");
     let stop = AtomicBool::new(false);
     let outcome =
         cell::run(&stage.settings, &stage.liar("copies"), &absent, Case::Handshake, &stop);
-    assert_eq!(outcome.verdict, Verdict::Failed, "{outcome:?}");
+    assert_eq!(outcome.verdict, CaseResult::Failed, "{outcome:?}");
     assert!(outcome.why.contains("/nonexistent/endpoint does not start"), "{outcome:?}");
 }
 
-fn who_declines_is_not_started(stage: &Stage) {
+fn who_declines_is_not_started(stage: &LiarStage) {
     let declines = r#"{ "client": { "handshake": "it is shy" } }"#;
     let shy = stage.implementation(Path::new("/nonexistent"), "", declines);
     let stop = AtomicBool::new(false);
     let outcome = cell::run(&stage.settings, &shy, &stage.liar("idle"), Case::Handshake, &stop);
-    assert_eq!(outcome.verdict, Verdict::Unsupported, "{outcome:?}");
+    assert_eq!(outcome.verdict, CaseResult::Unsupported, "{outcome:?}");
     assert!(outcome.why.contains("it is shy") && outcome.logs.is_none(), "{outcome:?}");
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::cleanup::identity;
-use crate::plan::Plan;
+use crate::plan::LabPlan;
 use crate::state::{LabRecord, NETNS_DIR, NamespaceRecord};
 use crate::{LabError, Namespace};
 
@@ -19,7 +19,7 @@ const PARALLEL: usize = 8;
 
 /// Makes everything `record` names; returns the server and the clients.
 pub(crate) fn construct(
-    plan: &Plan,
+    plan: &LabPlan,
     record: &LabRecord,
 ) -> Result<(Namespace, Vec<Namespace>), LabError> {
     let lines: String = record.names().map(|name| format!("netns add {name}\n")).collect();

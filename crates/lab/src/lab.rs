@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use crate::cleanup::{BUILDING, identity, register, retire};
 use crate::construct::construct;
-use crate::plan::{IFNAME, Plan};
+use crate::plan::{IFNAME, LabPlan};
 use crate::state::{LabRecord, NamespaceRecord, PREFIX, pid_namespace, start_ticks};
 use crate::{LabError, Namespace};
 
@@ -59,7 +59,7 @@ impl LabBuilder {
     /// exist, others if the system refuses. Nothing is left behind then.
     pub fn build(self) -> Result<Lab, LabError> {
         check_name(&self.name)?;
-        let plan = Plan::new(self.clients, &self.prefixes, self.mtu, self.txqueuelen)?;
+        let plan = LabPlan::new(self.clients, &self.prefixes, self.mtu, self.txqueuelen)?;
         check_privilege()?;
         let _building = BUILDING.read().unwrap_or_else(PoisonError::into_inner);
         let record = claim_id(&self.name, &plan)?;
@@ -198,7 +198,7 @@ fn missing_capabilities(status: &str) -> Vec<&'static str> {
 }
 
 /// Writes the lab's record under an id nobody has.
-fn claim_id(name: &str, plan: &Plan) -> Result<LabRecord, LabError> {
+fn claim_id(name: &str, plan: &LabPlan) -> Result<LabRecord, LabError> {
     let pid = std::process::id();
     let start_ticks = start_ticks(pid)
         .ok_or_else(|| LabError::system("read /proc/self/stat", io::ErrorKind::InvalidData))?;

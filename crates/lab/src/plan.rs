@@ -100,14 +100,14 @@ pub(crate) struct Host {
 
 /// A lab as it shall be.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
+pub(crate) struct LabPlan {
     pub server: Host,
     pub clients: Vec<Host>,
     pub mtu: u32,
     pub txqueuelen: Option<u32>,
 }
 
-impl Plan {
+impl LabPlan {
     /// Checks what the caller asked for and gives everybody an address.
     pub(crate) fn new(
         clients: usize,
@@ -275,7 +275,7 @@ mod tests {
 
     fn refusal(clients: usize, extra: &[(usize, &str)], mtu: u32) -> String {
         let extra: Vec<_> = extra.iter().map(|(i, p)| (*i, p.parse().unwrap())).collect();
-        Plan::new(clients, &extra, mtu, None).unwrap_err().to_string()
+        LabPlan::new(clients, &extra, mtu, None).unwrap_err().to_string()
     }
 
     #[test]
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn link_layer_addresses_follow_from_addresses() {
-        let plan = Plan::new(MAX_CLIENTS, &[], 1500, None).unwrap();
+        let plan = LabPlan::new(MAX_CLIENTS, &[], 1500, None).unwrap();
         for host in plan.clients.iter().chain([&plan.server]) {
             assert_eq!(mac_of(host.ipv4.into()), Some(host.mac));
             assert_eq!(mac_of(host.ipv6.into()), Some(host.mac));

@@ -3,7 +3,7 @@
 //! time and whatever simulates stand on the same one.
 //!
 //! [`Link`] describes one direction of a link; a [`Port`] is that direction in use: it is asked about
-//! each packet in the order of sending, and its [`Verdict`] says what befalls the packet and when the
+//! each packet in the order of sending, and its [`Delivery`] says what befalls the packet and when the
 //! packet arrives. A [`Trace`] is a rate that was recorded, in Mahimahi's format. Nobody waits and no clock is read: moments are handed in, as the time since a start
 //! that the caller chose. The same link, seed and packets give the same verdicts, in any process.
 //!
@@ -32,5 +32,5 @@ mod trace;
 
 pub use link::{BlackHole, Chance, Link, LinkError, Queue, Stall};
 pub use loss::{GilbertElliott, Loss};
-pub use port::{Corruption, Fate, Port, Verdict};
+pub use port::{Corruption, Delivery, Fate, Port};
 pub use trace::{MAX_TRACE_TEXT, OPPORTUNITY_BYTES, Trace, TraceCursor, TraceError};

@@ -64,7 +64,7 @@ impl Corruption {
 
 /// Everything that a link does to one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Delivery {
     /// Fate of the packet, by name.
     pub fate: Fate,
     /// Time at which the packet arrives, if it does; else the time at which it was sent.
@@ -149,11 +149,11 @@ impl Port {
 
     /// Decides the fate of a packet of `len` bytes that is sent `now`, the time since the start. Packets are
     /// sent in the order of time.
-    pub fn send(&mut self, now: Duration, len: usize) -> Verdict {
+    pub fn send(&mut self, now: Duration, len: usize) -> Delivery {
         self.number += 1;
         let draws = Draws::new(&mut self.rng);
         self.stall(now, &draws);
-        let lost = |fate| Verdict { fate, arrival: now, copy: None, corruption: None };
+        let lost = |fate| Delivery { fate, arrival: now, copy: None, corruption: None };
         if self.mtu(now).is_some_and(|mtu| len > mtu) {
             return lost(Fate::TooLarge);
         }
@@ -164,16 +164,16 @@ impl Port {
             return lost(Fate::Dropped);
         }
         let Some(left) = self.serialise(now, len) else { return lost(Fate::QueueFull) };
-        let verdict = |fate, arrival| Verdict { fate, arrival, copy: None, corruption: None };
+        let verdict = |fate, arrival| Delivery { fate, arrival, copy: None, corruption: None };
         let arrival = self.arrival(left, draws.jitter[0]);
         if happens(self.link.corrupt, draws.corrupt, &mut self.corrupted) && len > 0 {
             let position = usize::try_from(draws.position % len as u64).unwrap_or(0);
             let corruption = Some(Corruption { position, flip: draws.flip });
-            return Verdict { corruption, ..verdict(Fate::Corrupted, arrival) };
+            return Delivery { corruption, ..verdict(Fate::Corrupted, arrival) };
         }
         if happens(self.link.duplicate, draws.duplicate, &mut self.duplicated) {
             let copy = Some(self.arrival(left, draws.jitter[1]));
-            return Verdict { copy, ..verdict(Fate::Duplicated, arrival) };
+            return Delivery { copy, ..verdict(Fate::Duplicated, arrival) };
         }
         if happens(self.link.reorder, draws.reorder, &mut self.reordered) {
             return verdict(Fate::Reordered, arrival + self.link.reorder_by);

@@ -12,7 +12,9 @@ use equic_net::Link;
 use equic_plugin::{Bundle, Origin, Plugin, Policy, decide, pack};
 use equic_plugin_kit::{End, Network, compile};
 use equic_report::stats::Sample;
-use equic_transport::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
+use equic_transport::operation::{
+    AttachPoint, Call, Decision, Hook, HookContext, HookError, Operation,
+};
 use equic_transport::{Connection, TransportConfig};
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
@@ -37,7 +39,7 @@ struct Nothing;
 impl Hook for Nothing {
     fn replace(
         &mut self,
-        _: &mut Host<'_>,
+        _: &mut HookContext<'_>,
         _: &mut Call<'_>,
         _: &mut [u64],
     ) -> Result<Decision, HookError> {
@@ -61,7 +63,7 @@ fn plugin(object: &[u8], function: &str, operation: Operation, anchor: &str) -> 
 
 enum Kind {
     Nobody,
-    Native(Point),
+    Native(AttachPoint),
     Bytecode(Plugin),
 }
 
@@ -136,10 +138,13 @@ fn main() {
         |function, operation, anchor| Kind::Bytecode(plugin(&object, function, operation, anchor));
 
     let operation = Operation::UpdateKeys;
-    let observe = Point::observe(operation);
+    let observe = AttachPoint::observe(operation);
     let kinds = [
         ("nobody attached", Kind::Nobody),
-        ("more for an empty native hook before", Kind::Native(Point { after: false, ..observe })),
+        (
+            "more for an empty native hook before",
+            Kind::Native(AttachPoint { after: false, ..observe }),
+        ),
         ("more for empty bytecode before", bytecode("nothing", operation, "before")),
         ("more for empty bytecode after", bytecode("nothing", operation, "after")),
         ("more for bytecode before that reads a field", bytecode("read", operation, "before")),
@@ -150,7 +155,10 @@ fn main() {
     let operation = Operation::SetTimer;
     let kinds = [
         ("nobody attached", Kind::Nobody),
-        ("more for an empty native hook in its place", Kind::Native(Point::replace(operation))),
+        (
+            "more for an empty native hook in its place",
+            Kind::Native(AttachPoint::replace(operation)),
+        ),
         ("more for empty bytecode in its place", bytecode("nothing", operation, "replace")),
     ];
     measure("poll_timeout with SetTimer", rounds, &kinds, |connection| {

@@ -10,7 +10,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use equic_net::{Link, Port, Queue};
 use equic_transport::operation::{HookError, HookId, Operation, Overruled};
 use equic_transport::{
-    Arrival, ClientConfig, CloseReason, Connection, Direction, EcnCodepoint, Endpoint,
+    ClientConfig, CloseReason, Connection, DatagramMeta, Direction, EcnCodepoint, Endpoint,
     EndpointConfig, Event, Handle, OpenPathError, PathId, ReadOutcome, Received, ServerConfig,
     StreamError, StreamId, Timestamp, Transmit, TransportConfig, WriteError,
 };
@@ -550,8 +550,8 @@ impl Network {
             let Some((handle, connection)) = &mut side.connection else { return };
             let sent: Option<Transmit> = connection.poll_transmit(now, &mut buffer);
             // The endpoint knows a connection ID before the peer does.
-            while let Some(change) = connection.poll_id_change() {
-                side.endpoint.handle_id_change(*handle, change);
+            while let Some(change) = connection.poll_endpoint_event() {
+                side.endpoint.handle_endpoint_event(*handle, change);
             }
             let Some(sent) = sent else { break };
             let nth = side.sent;
@@ -604,7 +604,7 @@ impl Network {
             End::Client => (self.server.address, (self.lines.len() > 1).then_some(client.ip())),
             End::Server => (client, None),
         };
-        let arrival = Arrival { remote, local, ecn };
+        let arrival = DatagramMeta { remote, local, ecn };
         let side = self.side(to);
         // Answers of an endpoint without a connection; there is no occasion for one here.
         let mut response = Vec::new();

@@ -15,7 +15,7 @@ use equic_plugin::{Allowance, Anchor, Bundle, Class, Origin, Plugin, Policy};
 use equic_plugin::{SigningKey, class_of, decide, pack};
 use equic_plugin_kit::{End, Network};
 use equic_transport::TransportConfig;
-use equic_transport::operation::{Carries, Operation};
+use equic_transport::operation::{Operation, PayloadKind};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -26,7 +26,7 @@ const SWALLOWING: [Operation; 2] = [Operation::ProcessAck, Operation::OpenStream
 /// Operations without frame types and bytes that a plugin of these classes may replace, of which a manifest has 32 at most.
 fn operations(classes: &[Class]) -> Vec<Operation> {
     let may = |one: &&Operation| {
-        one.describe().carries == Carries::Words
+        one.describe().carries == PayloadKind::Words
             && !SWALLOWING.contains(one)
             && classes.contains(&class_of(**one, Anchor::Replace, false))
     };

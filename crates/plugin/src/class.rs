@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use equic_transport::operation::{Carries, Field, Operation};
+use equic_transport::operation::{Field, Operation, PayloadKind};
 use serde::Deserialize;
 
 use crate::manifest::Anchor;
@@ -218,9 +218,9 @@ pub fn class_of(operation: Operation, anchor: Anchor, own_frame: bool) -> Class 
         Anchor::Before | Anchor::After if operation == Operation::HookMessage => Class::Observe,
         Anchor::Before | Anchor::After => match carries {
             _ if NOT_TO_BE_SEEN.contains(&operation) => Class::Never,
-            Carries::Words => Class::Observe,
-            Carries::Frame => of_frames(Class::Frames),
-            Carries::Bytes | Carries::Buffer => Class::Payload,
+            PayloadKind::Words => Class::Observe,
+            PayloadKind::Frame => of_frames(Class::Frames),
+            PayloadKind::Bytes | PayloadKind::Buffer => Class::Payload,
         },
     }
 }
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn bytes_are_not_numbers() {
         for operation in Operation::ALL {
-            let numbers = operation.describe().carries == Carries::Words;
+            let numbers = operation.describe().carries == PayloadKind::Words;
             let class = class_of(*operation, Anchor::After, false);
             let own = *operation == Operation::HookMessage;
             assert_eq!(class == Class::Observe, numbers || own, "{operation}");
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn frames_of_the_transport_are_payload() {
         for operation in Operation::ALL {
-            if operation.describe().carries == Carries::Frame {
+            if operation.describe().carries == PayloadKind::Frame {
                 let of = |own| class_of(*operation, Anchor::Replace, own);
                 assert!(matches!(of(false), Class::Payload | Class::Never), "{operation}");
                 assert!(matches!(of(true), Class::Frames | Class::Never), "{operation}");

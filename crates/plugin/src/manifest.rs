@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use equic_transport::operation::{Carries, Field, Operation as Transports};
+use equic_transport::operation::{Field, Operation as Transports, PayloadKind};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -446,7 +446,7 @@ fn operations(attached: Vec<Attached>, needed: bool) -> Result<Vec<Operation>, M
                 return Err(wrong(Unfit::Unknown(shown(&one.operation))));
             };
             let name = || operation.describe().name.to_owned();
-            let for_each_frame = operation.describe().carries == Carries::Frame;
+            let for_each_frame = operation.describe().carries == PayloadKind::Frame;
             if for_each_frame != one.frame.is_some() {
                 return Err(wrong(Unfit::Frame(name())));
             }

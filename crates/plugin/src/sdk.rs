@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use equic_transport::operation::{Carries, Description, Field, Operation};
+use equic_transport::operation::{Description, Field, Operation, PayloadKind};
 
 use crate::class::{Class, class_of};
 use crate::manifest::{ABI, Anchor};
@@ -165,10 +165,10 @@ fn is_for_plugins(operation: Operation) -> bool {
 /// Writes the C structure of the words of an operation's call.
 fn structure(text: &mut String, operation: &Description) {
     let bytes = match operation.carries {
-        Carries::Words => "",
-        Carries::Bytes => " Bytes to read go with it.",
-        Carries::Buffer => " A buffer to write goes with it.",
-        Carries::Frame => " It is there for each frame type.",
+        PayloadKind::Words => "",
+        PayloadKind::Bytes => " Bytes to read go with it.",
+        PayloadKind::Buffer => " A buffer to write goes with it.",
+        PayloadKind::Frame => " It is there for each frame type.",
     };
     let name = operation.name;
     comment(text, &format!("{name} ({}):{}{bytes}", operation.section, operation.does));
@@ -222,7 +222,7 @@ fn plain(text: &str) -> String {
     }
     out.push_str(rest);
     // What a native hook asks its host for, a plugin in C asks a helper.
-    out.replace('`', "").replace("Host::", "equic_")
+    out.replace('`', "").replace("HookContext::", "equic_")
 }
 
 /// `SelectACKPath` as `select_ack_path`.

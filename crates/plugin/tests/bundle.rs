@@ -197,7 +197,7 @@ fn more_than_there_may_be() {
     let names: Vec<_> =
         equic_transport::operation::Operation::ALL.iter().map(|one| one.describe()).collect();
     let words =
-        names.iter().filter(|one| one.carries == equic_transport::operation::Carries::Words);
+        names.iter().filter(|one| one.carries == equic_transport::operation::PayloadKind::Words);
     let many: String = words.take(34).map(|one| operation(one.name, "before")).collect();
     assert!(refused(&manifest(OBSERVE, "", &many)).contains("more than 32"));
     let frames: String = (0..9)

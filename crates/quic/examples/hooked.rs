@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use equic_quic::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
+use equic_quic::operation::{AttachPoint, Call, Decision, Hook, HookContext, HookError, Operation};
 use equic_quic::{ClientConfig, Endpoint, ServerConfig, VarInt};
 
 pub(crate) mod local;
@@ -18,7 +18,7 @@ struct Seldom;
 impl Hook for Seldom {
     fn replace(
         &mut self,
-        _: &mut Host,
+        _: &mut HookContext,
         _: &mut Call,
         out: &mut [u64],
     ) -> Result<Decision, HookError> {
@@ -39,7 +39,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
 /// A server that acknowledges seldom.
 pub(crate) fn seldom(mut config: ServerConfig) -> ServerConfig {
     config = config.with_hooks(|connection| {
-        let points = [Point::replace(Operation::AckPolicy)];
+        let points = [AttachPoint::replace(Operation::AckPolicy)];
         if let Err(error) = connection.attach(Box::new(Seldom), &points) {
             eprintln!("not attached: {error}");
         }

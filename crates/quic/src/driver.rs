@@ -190,14 +190,14 @@ impl Driver {
             state.token_due = false;
             let (client, version) =
                 (state.connection.remote_address().ip(), state.connection.version());
-            if let Some(token) = inner.endpoint.future_token(now, client, version) {
+            if let Some(token) = inner.endpoint.new_token(now, client, version) {
                 // The only one; a token that is too long goes nowhere.
                 state.connection.send_token(token);
             }
         }
         let sent = self.batch.send(&mut state.connection, now, outlets, TURNS);
-        while let Some(change) = state.connection.poll_id_change() {
-            inner.endpoint.handle_id_change(handle, change);
+        while let Some(change) = state.connection.poll_endpoint_event() {
+            inner.endpoint.handle_endpoint_event(handle, change);
         }
         state.take_events();
         let timer = state.connection.poll_timeout();

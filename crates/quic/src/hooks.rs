@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use equic_transport::operation::{AttachError, Hook, HookError, HookId, OwnFrame, Point};
+use equic_transport::operation::{AttachError, AttachPoint, Hook, HookError, HookId, OwnFrame};
 use equic_transport::{TellError, Timestamp};
 use equic_wire::{ConnectionId, Side};
 
@@ -37,7 +37,11 @@ impl NewConnection<'_> {
     ///
     /// # Errors
     /// [`AttachError`]; nothing is attached then.
-    pub fn attach(&mut self, hook: Box<dyn Hook>, points: &[Point]) -> Result<HookId, AttachError> {
+    pub fn attach(
+        &mut self,
+        hook: Box<dyn Hook>,
+        points: &[AttachPoint],
+    ) -> Result<HookId, AttachError> {
         self.0.attach(hook, points)
     }
 
@@ -48,7 +52,7 @@ impl NewConnection<'_> {
     pub fn attach_with_frames(
         &mut self,
         hook: Box<dyn Hook>,
-        points: &[Point],
+        points: &[AttachPoint],
         frames: &[OwnFrame],
     ) -> Result<HookId, AttachError> {
         self.0.attach_with_frames(hook, points, frames)
@@ -64,7 +68,11 @@ impl Connection {
     ///
     /// # Errors
     /// [`AttachError`]; nothing is attached then.
-    pub fn attach(&self, hook: Box<dyn Hook>, points: &[Point]) -> Result<HookId, AttachError> {
+    pub fn attach(
+        &self,
+        hook: Box<dyn Hook>,
+        points: &[AttachPoint],
+    ) -> Result<HookId, AttachError> {
         self.attach_with_frames(hook, points, &[])
     }
 
@@ -76,7 +84,7 @@ impl Connection {
     pub fn attach_with_frames(
         &self,
         hook: Box<dyn Hook>,
-        points: &[Point],
+        points: &[AttachPoint],
         frames: &[OwnFrame],
     ) -> Result<HookId, AttachError> {
         let mut state = self.cell().lock();

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use equic_transport::{AcceptError, Arrival};
+use equic_transport::{AcceptError, DatagramMeta};
 
 use crate::ServerConfig;
 use crate::connection::{Connecting, Connection};
@@ -19,7 +19,7 @@ pub struct Incoming {
     socket: Arc<Socket>,
     /// The attempt in the transport; none once it has been decided on.
     inner: Option<equic_transport::Incoming>,
-    arrival: Arrival,
+    arrival: DatagramMeta,
 }
 
 impl Incoming {

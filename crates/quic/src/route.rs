@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use equic_transport::{Arrival, Received, Timestamp};
+use equic_transport::{DatagramMeta, Received, Timestamp};
 
 use crate::cell::{Cell, State};
 use crate::incoming::Incoming;
@@ -29,7 +29,7 @@ impl Route<'_> {
     pub(crate) fn take<'d>(
         &self,
         inner: &mut Inner,
-        arrival: Arrival,
+        arrival: DatagramMeta,
         mut datagrams: impl Iterator<Item = &'d mut [u8]>,
         response: &mut Vec<u8>,
         work: &mut VecDeque<Arc<Cell>>,
@@ -74,7 +74,7 @@ impl Route<'_> {
     fn find(
         &self,
         endpoint: &mut equic_transport::Endpoint,
-        arrival: Arrival,
+        arrival: DatagramMeta,
         datagram: &[u8],
         response: &mut Vec<u8>,
     ) -> Received {
@@ -90,7 +90,7 @@ impl Route<'_> {
     }
 
     /// Hands a datagram to its connection.
-    fn hand_in(&self, state: &mut State, arrival: Arrival, datagram: &mut [u8]) {
+    fn hand_in(&self, state: &mut State, arrival: DatagramMeta, datagram: &mut [u8]) {
         let early = state.connection.is_early();
         state.connection.handle_datagram(self.now, arrival, datagram);
         if early {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
-use equic_transport::{Arrival, Connection, EcnCodepoint, Handle, Timestamp};
+use equic_transport::{Connection, DatagramMeta, EcnCodepoint, Handle, Timestamp};
 use tokio::sync::Notify;
 
 use crate::cell::Cell;
@@ -95,7 +95,7 @@ struct WakeList {
 
 /// A datagram that came to another socket of the endpoint.
 pub(crate) struct Passed {
-    pub arrival: Arrival,
+    pub arrival: DatagramMeta,
     pub bytes: Vec<u8>,
 }
 
@@ -236,7 +236,7 @@ impl Socket {
     }
 
     /// Sends an answer that belongs to no connection; if the system is busy it is lost.
-    pub(crate) fn respond(udp: &Udp, arrival: Arrival, bytes: &[u8]) {
+    pub(crate) fn respond(udp: &Udp, arrival: DatagramMeta, bytes: &[u8]) {
         // Its sender asks again.
         let _ = udp.send(&Outgoing {
             destination: arrival.remote,

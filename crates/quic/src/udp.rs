@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
-use equic_transport::{Arrival, EcnCodepoint};
+use equic_transport::{DatagramMeta, EcnCodepoint};
 use nix::libc;
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
@@ -235,7 +235,7 @@ pub(crate) struct Buffers {
 
 /// A message: datagrams of one size from one address.
 pub(crate) struct Message<'a> {
-    pub arrival: Arrival,
+    pub arrival: DatagramMeta,
     /// Bytes of all its datagrams.
     pub length: usize,
     pub datagrams: std::slice::ChunksMut<'a, u8>,
@@ -254,7 +254,7 @@ impl Buffers {
                 Some(quinn_udp::EcnCodepoint::Ce) => EcnCodepoint::Ce,
             };
             Message {
-                arrival: Arrival { remote: meta.addr, local: meta.dst_ip, ecn },
+                arrival: DatagramMeta { remote: meta.addr, local: meta.dst_ip, ecn },
                 length,
                 datagrams: bytes[..length].chunks_mut(meta.stride.max(1)),
             }

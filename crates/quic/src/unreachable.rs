@@ -156,7 +156,7 @@ mod tests {
     use std::sync::Arc;
 
     use equic_transport::{
-        Arrival, ClientConfig, EcnCodepoint, EndpointConfig, Timestamp, TransportConfig,
+        ClientConfig, DatagramMeta, EcnCodepoint, EndpointConfig, Timestamp, TransportConfig,
     };
 
     use super::*;
@@ -222,7 +222,8 @@ mod tests {
     #[test]
     fn nobody_can_after_the_first_datagram_has_come() {
         let (mut connection, first) = begun(address(SERVER));
-        let arrival = Arrival { remote: address(SERVER), local: None, ecn: EcnCodepoint::NotEct };
+        let arrival =
+            DatagramMeta { remote: address(SERVER), local: None, ecn: EcnCodepoint::NotEct };
         connection.handle_datagram(Timestamp::START, arrival, &mut [0x40; 30]);
         assert!(!error(SERVER, &first).concerns(&connection));
     }

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use equic_quic::operation::{Call, Hook, HookError, Host, Operation, Point};
+use equic_quic::operation::{AttachPoint, Call, Hook, HookContext, HookError, Operation};
 
 #[path = "../examples/datagrams.rs"]
 #[expect(dead_code, reason = "what prints is not called")]
@@ -44,7 +44,12 @@ async fn numbers_are_squared() {
 struct Watch(Arc<Mutex<BTreeSet<Vec<u64>>>>);
 
 impl Hook for Watch {
-    fn after(&mut self, _: &mut Host<'_>, _: &Call<'_>, out: &[u64]) -> Result<(), HookError> {
+    fn after(
+        &mut self,
+        _: &mut HookContext<'_>,
+        _: &Call<'_>,
+        out: &[u64],
+    ) -> Result<(), HookError> {
         self.0.lock().unwrap().insert(out.to_vec());
         Ok(())
     }
@@ -59,7 +64,7 @@ async fn a_hook_says_when_to_acknowledge() {
         let watch = Watch::default();
         let seen = watch.0.clone();
         let config = config.with_hooks(move |connection| {
-            let points = [Point::observe(Operation::AckPolicy)];
+            let points = [AttachPoint::observe(Operation::AckPolicy)];
             connection.attach(Box::new(watch.clone()), &points).unwrap();
         });
         assert!(hooked::acknowledgements(config, &client).await.unwrap() > 0);

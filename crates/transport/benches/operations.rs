@@ -12,9 +12,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use equic_report::stats::Sample;
-use equic_transport::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
+use equic_transport::operation::{
+    AttachPoint, Call, Decision, Hook, HookContext, HookError, Operation,
+};
 use equic_transport::{
-    Arrival, ClientConfig, Connection, Event, ReadOutcome, ServerConfig, Timestamp, TransportConfig,
+    ClientConfig, Connection, DatagramMeta, Event, ReadOutcome, ServerConfig, Timestamp,
+    TransportConfig,
 };
 use equic_wire::packet::{Datagram, LongPacket, Packet, ParseOptions};
 use equic_wire::{Direction, StreamId};
@@ -91,7 +94,7 @@ struct Nothing;
 impl Hook for Nothing {
     fn replace(
         &mut self,
-        _: &mut Host<'_>,
+        _: &mut HookContext<'_>,
         _: &mut Call<'_>,
         _: &mut [u64],
     ) -> Result<Decision, HookError> {
@@ -104,12 +107,12 @@ impl Hook for Nothing {
 /// bursts, and what a hook costs is said as the difference to no hook in the same round.
 fn calls(rounds: usize) {
     let operation = Operation::UpdateKeys;
-    let observe = Point::observe(operation);
+    let observe = AttachPoint::observe(operation);
     let kinds = [
         ("no hook", None),
-        ("an empty before", Some(Point { after: false, ..observe })),
-        ("an empty replace", Some(Point::replace(operation))),
-        ("an empty after", Some(Point { before: false, ..observe })),
+        ("an empty before", Some(AttachPoint { after: false, ..observe })),
+        ("an empty replace", Some(AttachPoint::replace(operation))),
+        ("an empty after", Some(AttachPoint { before: false, ..observe })),
     ];
     let mut connections: Vec<Connection> = kinds
         .iter()
@@ -164,7 +167,7 @@ fn interval(values: Vec<f64>) -> Option<(f64, f64, f64)> {
 struct Watch(u64);
 
 impl Hook for Watch {
-    fn after(&mut self, _: &mut Host<'_>, _: &Call<'_>, _: &[u64]) -> Result<(), HookError> {
+    fn after(&mut self, _: &mut HookContext<'_>, _: &Call<'_>, _: &[u64]) -> Result<(), HookError> {
         self.0 += 1;
         Ok(())
     }
@@ -222,7 +225,7 @@ impl Pair {
                 self.server = Some((self.accept)(self.now, &first));
             }
             let remote = CLIENT.parse().expect("an address");
-            let arrival = Arrival { remote, local: None, ecn: sent.ecn };
+            let arrival = DatagramMeta { remote, local: None, ecn: sent.ecn };
             if let Some(server) = &mut self.server {
                 server.handle_datagram(self.now, arrival, &mut self.buffer[..sent.size]);
             }
@@ -232,7 +235,7 @@ impl Pair {
             moved = true;
             self.now += Duration::from_micros(1);
             let remote = SERVER.parse().expect("an address");
-            let arrival = Arrival { remote, local: None, ecn: sent.ecn };
+            let arrival = DatagramMeta { remote, local: None, ecn: sent.ecn };
             self.client.handle_datagram(self.now, arrival, &mut self.buffer[..sent.size]);
         }
         moved
@@ -269,7 +272,7 @@ fn transfer(watched: bool) -> Duration {
     let now = Timestamp::START;
     let mut pair = Pair { now, client, server: None, accept, buffer: vec![0; 2048] };
     if watched {
-        let points = [Point::observe(Operation::SendPacket)];
+        let points = [AttachPoint::observe(Operation::SendPacket)];
         pair.client.attach(Box::new(Watch(0)), &points).expect("nobody else is there");
     }
     pair.transfer()

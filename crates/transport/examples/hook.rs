@@ -8,7 +8,9 @@
 use std::error::Error;
 
 use equic_transport::Direction;
-use equic_transport::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
+use equic_transport::operation::{
+    AttachPoint, Call, Decision, Hook, HookContext, HookError, Operation,
+};
 
 #[path = "in_memory.rs"]
 #[allow(dead_code, reason = "it is an example by itself")]
@@ -20,7 +22,7 @@ pub(crate) struct Seldom;
 impl Hook for Seldom {
     fn replace(
         &mut self,
-        _: &mut Host<'_>,
+        _: &mut HookContext<'_>,
         _: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
@@ -41,7 +43,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 pub(crate) fn acknowledgements(hook: Option<Box<dyn Hook>>) -> Result<u64, Box<dyn Error>> {
     let mut pair = in_memory::Pair::connect()?;
     if let Some(hook) = hook {
-        pair.server().attach(hook, &[Point::replace(Operation::AckPolicy)])?;
+        pair.server().attach(hook, &[AttachPoint::replace(Operation::AckPolicy)])?;
     }
     let before = pair.server().stats().acks_sent;
     let id = pair.client().open(Direction::Unidirectional).ok_or("no stream is allowed")?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use equic_transport::{
-    Arrival, ClientConfig, Connection, Direction, Endpoint, EndpointConfig, Event, Handle,
+    ClientConfig, Connection, DatagramMeta, Direction, Endpoint, EndpointConfig, Event, Handle,
     ReadOutcome, Received, ServerConfig, Timestamp, Transmit,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -51,7 +51,7 @@ impl End {
     fn handle_datagram(
         &mut self,
         now: Timestamp,
-        arrival: Arrival,
+        arrival: DatagramMeta,
         datagram: &mut [u8],
     ) -> Result<(), Box<dyn Error>> {
         // What an endpoint answers without a connection, such as Version Negotiation; there is no
@@ -76,8 +76,8 @@ impl End {
         let (handle, connection) = self.connection.as_mut()?;
         let transmit = connection.poll_transmit(now, buffer);
         // The endpoint knows a connection ID before the peer does.
-        while let Some(change) = connection.poll_id_change() {
-            self.endpoint.handle_id_change(*handle, change);
+        while let Some(change) = connection.poll_endpoint_event() {
+            self.endpoint.handle_endpoint_event(*handle, change);
         }
         transmit
     }
@@ -180,7 +180,7 @@ impl Pair {
     fn carry(now: Timestamp, from: &mut End, to: &mut End) -> Result<bool, Box<dyn Error>> {
         let mut buffer = [0; LARGEST];
         let Some(transmit) = from.poll_transmit(now, &mut buffer) else { return Ok(false) };
-        let arrival = Arrival { remote: from.address, local: None, ecn: transmit.ecn };
+        let arrival = DatagramMeta { remote: from.address, local: None, ecn: transmit.ecn };
         to.handle_datagram(now + DELAY, arrival, &mut buffer[..transmit.size])?;
         Ok(true)
     }

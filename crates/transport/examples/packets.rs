@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto};
 use equic_transport::{
-    Arrival, ClientConfig, Connection, Direction, Endpoint, EndpointConfig, Event, Handle,
+    ClientConfig, Connection, DatagramMeta, Direction, Endpoint, EndpointConfig, Event, Handle,
     ReadOutcome, Received, ServerConfig, StreamId, Timestamp, Transmit,
 };
 use rustls::crypto::CryptoProvider;
@@ -89,7 +89,7 @@ impl End {
             connection.handle_timeout(now);
         }
         for (sent, bytes) in batch.sent.drain(..).zip(batch.bytes.chunks_exact_mut(ROOM)) {
-            let arrival = Arrival { remote, local: None, ecn: sent.ecn };
+            let arrival = DatagramMeta { remote, local: None, ecn: sent.ecn };
             let datagram = &mut bytes[..sent.size];
             match self.endpoint.handle_datagram(now, arrival, datagram, &mut self.response) {
                 Received::Incoming(incoming) => {
@@ -113,8 +113,8 @@ impl End {
             let Some(sent) = connection.poll_transmit(now, room) else { break };
             batch.sent.push(sent);
         }
-        while let Some(change) = connection.poll_id_change() {
-            self.endpoint.handle_id_change(*handle, change);
+        while let Some(change) = connection.poll_endpoint_event() {
+            self.endpoint.handle_endpoint_event(*handle, change);
         }
         self.timer = connection.poll_timeout();
     }

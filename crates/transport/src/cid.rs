@@ -1,7 +1,7 @@
 //! Connection IDs: those we gave out and those the peer gave us (RFC 9000 s.5.1).
 //!
 //! [`IdSource`] makes ours: a [`ConnectionIdGenerator`] the IDs, a [`ResetKey`] their stateless
-//! reset tokens. [`IdChange`] is what an endpoint has to know of a connection's IDs.
+//! reset tokens. [`EndpointEvent`] is what an endpoint has to know of a connection's IDs.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -166,7 +166,7 @@ impl IdSource {
 
 /// Change of connection IDs or reset tokens, by which an endpoint routes datagrams to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IdChange {
+pub enum EndpointEvent {
     /// Packets may carry this ID.
     Issued(ConnectionId),
     /// Packets may not carry this ID any more.
@@ -190,7 +190,7 @@ const RETIRED_RANGES: usize = 32;
 /// them the oldest go.
 const MAX_CHANGES: usize = 256;
 
-pub(crate) fn note(changes: &mut VecDeque<IdChange>, change: IdChange) {
+pub(crate) fn note(changes: &mut VecDeque<EndpointEvent>, change: EndpointEvent) {
     if changes.len() == MAX_CHANGES {
         changes.pop_front();
     }
@@ -223,7 +223,7 @@ pub(crate) struct LocalIds {
     /// No more are given out: their path is abandoned.
     closed: bool,
     /// At most `MAX_CHANGES`.
-    changes: VecDeque<IdChange>,
+    changes: VecDeque<EndpointEvent>,
 }
 
 /// An ID to tell the peer of.
@@ -274,7 +274,7 @@ impl LocalIds {
     pub(crate) fn retire_for_good(&mut self) {
         self.close();
         while let Some((_, id)) = self.active.pop_first() {
-            note(&mut self.changes, IdChange::Retired(id));
+            note(&mut self.changes, EndpointEvent::Retired(id));
         }
         self.tokens.clear();
         self.lasting = 0;
@@ -296,7 +296,7 @@ impl LocalIds {
     }
 
     /// The oldest change since the last call; none when all were told. The ID of the handshake is not among them.
-    pub(crate) fn poll_change(&mut self) -> Option<IdChange> {
+    pub(crate) fn poll_change(&mut self) -> Option<EndpointEvent> {
         self.changes.pop_front()
     }
 
@@ -334,7 +334,7 @@ impl LocalIds {
         self.lasting += 1;
         self.tokens.insert(self.next, token);
         self.to_tell.insert(self.next);
-        note(&mut self.changes, IdChange::Issued(id));
+        note(&mut self.changes, EndpointEvent::Issued(id));
         self.next += 1;
     }
 
@@ -380,7 +380,7 @@ impl LocalIds {
         let gone = self.active.remove(&sequence);
         if let Some(id) = gone {
             self.lasting -= u64::from(sequence >= self.retire_prior_to);
-            note(&mut self.changes, IdChange::Retired(id));
+            note(&mut self.changes, EndpointEvent::Retired(id));
         }
         Ok(gone)
     }
@@ -426,7 +426,7 @@ pub(crate) struct RemoteIds {
     /// RETIRE_CONNECTION_ID frames that are not acknowledged, waiting or in flight.
     owed: BTreeSet<u64>,
     /// At most `MAX_CHANGES`.
-    changes: VecDeque<IdChange>,
+    changes: VecDeque<EndpointEvent>,
 }
 
 impl RemoteIds {
@@ -458,7 +458,7 @@ impl RemoteIds {
     pub(crate) fn forget_all(&mut self) {
         for (_, token) in std::mem::take(&mut self.ids).into_values() {
             if let Some(token) = token {
-                note(&mut self.changes, IdChange::TokenForgotten(token));
+                note(&mut self.changes, EndpointEvent::TokenForgotten(token));
             }
         }
         self.to_retire.clear();
@@ -478,7 +478,7 @@ impl RemoteIds {
     }
 
     /// The oldest change of reset tokens since the last call; none when all were told.
-    pub(crate) fn poll_change(&mut self) -> Option<IdChange> {
+    pub(crate) fn poll_change(&mut self) -> Option<EndpointEvent> {
         self.changes.pop_front()
     }
 
@@ -503,7 +503,7 @@ impl RemoteIds {
             && let Some((_, token)) = self.ids.remove(&sequence)
         {
             if let Some(token) = token {
-                note(&mut self.changes, IdChange::TokenForgotten(token));
+                note(&mut self.changes, EndpointEvent::TokenForgotten(token));
             }
             self.retired.insert_one(sequence);
             if self.retired.len() > RETIRED_RANGES {
@@ -521,7 +521,7 @@ impl RemoteIds {
     pub(crate) fn add_preferred(&mut self, id: ConnectionId, token: ResetToken) {
         if let Entry::Vacant(entry) = self.ids.entry(1) {
             entry.insert((id, Some(token)));
-            note(&mut self.changes, IdChange::TokenLearned(token));
+            note(&mut self.changes, EndpointEvent::TokenLearned(token));
         }
     }
 
@@ -535,7 +535,7 @@ impl RemoteIds {
     pub(crate) fn set_handshake_token(&mut self, token: ResetToken) {
         if let Some(first) = self.ids.get_mut(&0) {
             first.1 = Some(token);
-            note(&mut self.changes, IdChange::TokenLearned(token));
+            note(&mut self.changes, EndpointEvent::TokenLearned(token));
         }
     }
 
@@ -570,7 +570,7 @@ impl RemoteIds {
             return Ok(());
         }
         if self.ids.insert(sequence, (id, Some(token))).is_none_or(|known| known.1.is_none()) {
-            note(&mut self.changes, IdChange::TokenLearned(token));
+            note(&mut self.changes, EndpointEvent::TokenLearned(token));
         }
         if retire_prior_to > self.retire_prior_to {
             self.retire_prior_to = retire_prior_to;
@@ -584,7 +584,7 @@ impl RemoteIds {
             }
             for (sequence, (_, token)) in retired {
                 if let Some(token) = token {
-                    note(&mut self.changes, IdChange::TokenForgotten(token));
+                    note(&mut self.changes, EndpointEvent::TokenForgotten(token));
                 }
                 self.owe(sequence)?;
             }
@@ -667,23 +667,23 @@ mod tests {
         remote.on_new(new(1), 0).unwrap();
         remote.on_new(new(1), 0).unwrap();
         remote.on_new(new(2), 1).unwrap();
-        let changes: Vec<IdChange> = std::iter::from_fn(|| remote.poll_change()).collect();
+        let changes: Vec<EndpointEvent> = std::iter::from_fn(|| remote.poll_change()).collect();
         let token = |sequence| new(sequence).token;
         assert_eq!(
             changes,
             [
-                IdChange::TokenLearned(token(0)),
-                IdChange::TokenLearned(token(1)),
-                IdChange::TokenLearned(token(2)),
-                IdChange::TokenForgotten(token(0)),
+                EndpointEvent::TokenLearned(token(0)),
+                EndpointEvent::TokenLearned(token(1)),
+                EndpointEvent::TokenLearned(token(2)),
+                EndpointEvent::TokenForgotten(token(0)),
             ]
         );
         let mut local = LocalIds::new(id(0));
         local.issue(id(1), token(1));
         local.on_retire(0, id(1)).unwrap();
         local.on_retire(0, id(1)).unwrap();
-        let changes: Vec<IdChange> = std::iter::from_fn(|| local.poll_change()).collect();
-        assert_eq!(changes, [IdChange::Issued(id(1)), IdChange::Retired(id(0))]);
+        let changes: Vec<EndpointEvent> = std::iter::from_fn(|| local.poll_change()).collect();
+        assert_eq!(changes, [EndpointEvent::Issued(id(1)), EndpointEvent::Retired(id(0))]);
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //!
 //! ```no_run
 //! # use std::{error::Error, net::UdpSocket, sync::Arc, time::Instant};
-//! use equic_transport::{Arrival, ClientConfig, Connection, EcnCodepoint, Event, Timestamp};
+//! use equic_transport::{DatagramMeta, ClientConfig, Connection, EcnCodepoint, Event, Timestamp};
 //!
 //! # fn run(tls: rustls::ClientConfig, socket: UdpSocket, seed: [u8; 32]) -> Result<(), Box<dyn Error>> {
 //! let config = ClientConfig { tls: Arc::new(tls), transport: Arc::default() };
@@ -32,7 +32,7 @@
 //!     socket.set_read_timeout(wait.filter(|wait| !wait.is_zero()))?;
 //!     match socket.recv_from(&mut buffer) {
 //!         Ok((size, remote)) => {
-//!             let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
+//!             let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
 //!             connection.handle_datagram(now(), arrival, &mut buffer[..size]);
 //!         }
 //!         Err(_) => connection.handle_timeout(now()),
@@ -72,12 +72,12 @@ mod stream;
 mod testing;
 mod time;
 
-pub use cid::{ConnectionIdGenerator, IdChange, RandomIds};
+pub use cid::{ConnectionIdGenerator, EndpointEvent, RandomIds};
 pub use connection::{
-    Arrival, ClientConfig, ClosePathError, CloseReason, Connection, ConnectionError, DatagramError,
-    Event, ExportError, HandshakeData, MigrateError, OpenPathError, PathInfo, PathStats,
-    PathStatus, PreferredAddresses, Scheduler, ServerConfig, StartError, Stats, TellError,
-    Transmit, TransportConfig,
+    ClientConfig, ClosePathError, CloseReason, Connection, ConnectionError, DatagramError,
+    DatagramMeta, Event, ExportError, HandshakeData, MigrateError, OpenPathError, PathInfo,
+    PathStats, PathStatus, PreferredAddresses, Scheduler, ServerConfig, StartError, Stats,
+    TellError, Transmit, TransportConfig,
 };
 pub use crypto::KeyLimits;
 pub use endpoint::{

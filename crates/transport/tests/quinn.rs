@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use equic_transport::{
-    Arrival, ClientConfig, CloseReason, Connection, EcnCodepoint, Event, ReadOutcome, ServerConfig,
-    Timestamp, TransportConfig,
+    ClientConfig, CloseReason, Connection, DatagramMeta, EcnCodepoint, Event, ReadOutcome,
+    ServerConfig, Timestamp, TransportConfig,
 };
 use equic_wire::packet::{Datagram, Packet, ParseOptions};
 use equic_wire::{Direction, StreamId, VarInt};
@@ -173,8 +173,8 @@ impl Exchange {
     }
 }
 
-fn from(remote: SocketAddr) -> Arrival {
-    Arrival { remote, local: None, ecn: EcnCodepoint::NotEct }
+fn from(remote: SocketAddr) -> DatagramMeta {
+    DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct }
 }
 
 #[test]

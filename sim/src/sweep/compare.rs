@@ -17,7 +17,7 @@ use crate::output;
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Verdict {
+enum ComparisonVerdict {
     Worse,
     Better,
     /// Neither better nor worse, as far as can be said.
@@ -41,7 +41,7 @@ struct Compared {
     pairs: usize,
     /// Probability of such differences if there were none; none if all are the same.
     p: Option<f64>,
-    verdict: Verdict,
+    verdict: ComparisonVerdict,
 }
 
 #[derive(Serialize)]
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Compare) -> Done {
     let alone = old.len() + new.len() - 2 * compared.len();
     judge(args, &mut compared);
     let count = |verdict| compared.iter().filter(|one| one.verdict == verdict).count();
-    let worse = count(Verdict::Worse);
+    let worse = count(ComparisonVerdict::Worse);
     if args.json {
         let Compare { p, effect, corrected, .. } = *args;
         output::json("equic.sim.compare/1", Comparison { p, effect, corrected, flows: &compared })?;
@@ -73,9 +73,9 @@ pub(crate) fn run(args: &Compare) -> Done {
         print(&compared)?;
         output::text(format_args!(
             "{worse} worse, {} better, {} inconclusive, {} cannot be compared, {alone} in one result alone\n",
-            count(Verdict::Better),
-            count(Verdict::Inconclusive),
-            count(Verdict::Incomparable),
+            count(ComparisonVerdict::Better),
+            count(ComparisonVerdict::Inconclusive),
+            count(ComparisonVerdict::Incomparable),
         ))?;
     }
     if worse > 0 && !args.no_fail {
@@ -119,7 +119,11 @@ fn compare((cell, flow): &(String, String), old: &Group, new: &Group) -> Compare
         ratio,
         pairs: pairs.len(),
         p: signed_rank(&differences).map(|test| test.p),
-        verdict: if pairs.is_empty() { Verdict::Incomparable } else { Verdict::Inconclusive },
+        verdict: if pairs.is_empty() {
+            ComparisonVerdict::Incomparable
+        } else {
+            ComparisonVerdict::Inconclusive
+        },
     }
 }
 
@@ -133,7 +137,7 @@ fn judge(args: &Compare, compared: &mut [Compared]) {
             // Less time is better, less goodput worse.
             let less_is_better = one.figure == "completion_s";
             let better = (ratio < 1.0) == less_is_better;
-            one.verdict = if better { Verdict::Better } else { Verdict::Worse };
+            one.verdict = if better { ComparisonVerdict::Better } else { ComparisonVerdict::Worse };
         }
     }
 }
@@ -155,11 +159,11 @@ fn print(compared: &[Compared]) -> Done {
         let shown = |value: Option<f64>| value.map_or(MISSING.to_owned(), how);
         let change = one.old.zip(one.new).map(|(old, new)| number::change(old, new));
         let (verdict, tone) = match one.verdict {
-            Verdict::Worse => ("worse", Tone::Bad),
-            Verdict::Better => ("better", Tone::Good),
-            Verdict::Inconclusive if one.p.is_none() => ("the same", Tone::Faint),
-            Verdict::Inconclusive => ("inconclusive", Tone::Faint),
-            Verdict::Incomparable => ("cannot be compared", Tone::Warning),
+            ComparisonVerdict::Worse => ("worse", Tone::Bad),
+            ComparisonVerdict::Better => ("better", Tone::Good),
+            ComparisonVerdict::Inconclusive if one.p.is_none() => ("the same", Tone::Faint),
+            ComparisonVerdict::Inconclusive => ("inconclusive", Tone::Faint),
+            ComparisonVerdict::Incomparable => ("cannot be compared", Tone::Warning),
         };
         table.row([
             Cell::new(one.cell.clone()),

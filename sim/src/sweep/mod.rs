@@ -26,7 +26,7 @@ use store::{About, Runs, Store};
 const FIXED: u64 = 50_000;
 
 /// All runs of a grid: cell and seed.
-struct Plan<'a> {
+struct SweepPlan<'a> {
     cells: &'a [Scenario],
     /// For each cell the number of its first run, and at the end that of all.
     first: Vec<usize>,
@@ -34,14 +34,14 @@ struct Plan<'a> {
     applications: bool,
 }
 
-impl Plan<'_> {
-    fn new(grid: &Grid) -> Plan<'_> {
+impl SweepPlan<'_> {
+    fn new(grid: &Grid) -> SweepPlan<'_> {
         let (cells, mut first) = (grid.scenarios(), vec![0]);
         for (cell, scenario) in cells.iter().enumerate() {
             first.push(first[cell] + scenario.seeds.len());
         }
         let applications = cells.iter().any(rows::has_applications);
-        Plan { cells, first, applications }
+        SweepPlan { cells, first, applications }
     }
 
     fn runs(&self) -> usize {
@@ -66,7 +66,7 @@ impl Plan<'_> {
 
 pub(crate) fn sweep(args: &Sweep) -> Done {
     let grid = Grid::load(&args.grid)?;
-    let plan = Plan::new(&grid);
+    let plan = SweepPlan::new(&grid);
     let about = About::new(args.shard, plan.runs());
     let own = (0..plan.runs()).filter(|run| about.has(*run)).count();
     let shown = format!(
@@ -91,7 +91,7 @@ pub(crate) fn sweep(args: &Sweep) -> Done {
 
 fn play_missing(
     threads: usize,
-    plan: &Plan<'_>,
+    plan: &SweepPlan<'_>,
     grid: &Grid,
     missing: &[usize],
     store: &mut Store,

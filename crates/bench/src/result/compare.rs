@@ -48,7 +48,7 @@ impl Default for Rule {
 /// Verdict on a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum ComparisonVerdict {
     /// Worse, or it fails where it did not.
     Worse,
     /// Better, or it does not fail any more.
@@ -92,7 +92,7 @@ pub struct Compared {
     /// New CPU time divided by old, both ends together; it decides nothing.
     pub cpu: Option<f64>,
     /// Verdict on the cell.
-    pub verdict: Verdict,
+    pub verdict: ComparisonVerdict,
     /// Reason for the verdict, where figures do not show it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
@@ -118,7 +118,7 @@ pub struct Comparison {
 impl Comparison {
     /// Number of cells that have this verdict.
     #[must_use]
-    pub fn count(&self, verdict: Verdict) -> usize {
+    pub fn count(&self, verdict: ComparisonVerdict) -> usize {
         self.cells.iter().filter(|cell| cell.verdict == verdict).count()
     }
 }
@@ -226,7 +226,7 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule, rng: &mut SmallRng) -> C
         mann_whitney_p: None,
         corrected_p: None,
         cpu: cpu(old).zip(cpu(new)).map(|(old, new)| new / old),
-        verdict: Verdict::Incomparable,
+        verdict: ComparisonVerdict::Incomparable,
         why: String::new(),
     };
     if old.unit != new.unit && !before.is_empty() && !after.is_empty() {
@@ -259,26 +259,26 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule, rng: &mut SmallRng) -> C
 }
 
 /// A cell that fails more is worse whatever its figures are.
-fn failures(old: &Row, new: &Row, rule: Rule) -> (Verdict, String) {
+fn failures(old: &Row, new: &Row, rule: Rule) -> (ComparisonVerdict, String) {
     let rate = |row: &Row| (row.failed(), row.rounds.saturating_sub(row.failed()));
     let ((a, b), (c, d)) = (rate(old), rate(new));
     let why = || format!("{a} of {} failed, now {c} of {}", old.rounds, new.rounds);
     let (was, is) = (a as f64 / (a + b).max(1) as f64, c as f64 / (c + d).max(1) as f64);
     if was != is && fisher(a, b, c, d) < rule.p {
-        let verdict = if is > was { Verdict::Worse } else { Verdict::Better };
+        let verdict = if is > was { ComparisonVerdict::Worse } else { ComparisonVerdict::Better };
         return (verdict, why());
     }
     // A cell that failed now and then before may fail each time by chance.
     let sound = old.measured > 0 && old.faults.is_empty();
     if new.measured == 0 && (sound || (old.measured > 0 && new.unsupported.is_some())) {
         let unsupported = new.unsupported.clone().unwrap_or_else(why);
-        return (Verdict::Worse, format!("there are no figures any more: {unsupported}"));
+        return (ComparisonVerdict::Worse, format!("there are no figures any more: {unsupported}"));
     }
     let why = if was == is { String::new() } else { why() };
     if old.measured == 0 || new.measured == 0 {
-        return (Verdict::Incomparable, why);
+        return (ComparisonVerdict::Incomparable, why);
     }
-    (Verdict::Inconclusive, why)
+    (ComparisonVerdict::Inconclusive, why)
 }
 
 /// Fisher's exact test (1922), two-sided: whether `a` of `a + b` and `c` of `c + d` differ.
@@ -313,7 +313,7 @@ fn alone(row: &Row, old: bool) -> Compared {
         mann_whitney_p: None,
         corrected_p: None,
         cpu: None,
-        verdict: Verdict::Incomparable,
+        verdict: ComparisonVerdict::Incomparable,
         why: format!("only in the {} result", if old { "old" } else { "new" }),
     }
 }
@@ -326,7 +326,8 @@ fn judge(cells: &mut [Compared], rule: Rule) {
         let cell = &mut cells[index];
         cell.corrected_p = Some(corrected);
         let p = if rule.corrected { Some(corrected) } else { cell.p };
-        let (Verdict::Inconclusive, Some(ratio), Some(p)) = (cell.verdict, cell.ratio, p) else {
+        let (ComparisonVerdict::Inconclusive, Some(ratio), Some(p)) = (cell.verdict, cell.ratio, p)
+        else {
             continue;
         };
         // 1 % more is as much as 1 % less, whichever of the two is called old.
@@ -334,7 +335,8 @@ fn judge(cells: &mut [Compared], rule: Rule) {
         if p < rule.p && effect >= (1.0 + rule.effect).ln() {
             let less_is_better = matches!(&*cell.unit, "s" | "B");
             let better = (ratio.value > 1.0) != less_is_better;
-            cell.verdict = if better { Verdict::Better } else { Verdict::Worse };
+            cell.verdict =
+                if better { ComparisonVerdict::Better } else { ComparisonVerdict::Worse };
         }
     }
 }

@@ -3,7 +3,7 @@
 use equic_report::number::{MISSING, change};
 use equic_report::table::{Cell, Column, Table, Tone};
 
-use super::compare::{Compared, Comparison, Verdict};
+use super::compare::{Compared, Comparison, ComparisonVerdict};
 use super::show::{self, Scale};
 use super::summary::Place;
 
@@ -72,10 +72,10 @@ fn probability(p: f64) -> String {
 
 fn verdict(cell: &Compared) -> Cell {
     let (text, tone) = match cell.verdict {
-        Verdict::Worse => ("worse", Tone::Bad),
-        Verdict::Better => ("better", Tone::Good),
-        Verdict::Inconclusive => ("inconclusive", Tone::Faint),
-        Verdict::Incomparable => ("cannot be compared", Tone::Warning),
+        ComparisonVerdict::Worse => ("worse", Tone::Bad),
+        ComparisonVerdict::Better => ("better", Tone::Good),
+        ComparisonVerdict::Inconclusive => ("inconclusive", Tone::Faint),
+        ComparisonVerdict::Incomparable => ("cannot be compared", Tone::Warning),
     };
     let text = if cell.why.is_empty() { text.to_owned() } else { format!("{text}: {}", cell.why) };
     Cell::new(text).tone(tone)

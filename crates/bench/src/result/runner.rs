@@ -59,7 +59,7 @@ pub struct Outcome {
     /// Name.
     pub name: String,
     /// Outcome of the test; null: it was not run.
-    pub result: Option<Verdict>,
+    pub result: Option<TestResult>,
 }
 
 /// Outcome of a measurement.
@@ -70,7 +70,7 @@ pub struct RunnerMeasurement {
     /// Abbreviation; letters and digits, for the page makes CSS selectors of it.
     pub abbr: String,
     /// Verdict on the measurement.
-    pub result: Verdict,
+    pub result: TestResult,
     /// `9559 (± 12) kbps`: mean and standard deviation; empty when there is none.
     pub details: String,
 }
@@ -78,7 +78,7 @@ pub struct RunnerMeasurement {
 /// Verdict on a test or measurement over all rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum TestResult {
     /// Every round gave a figure.
     Succeeded,
     /// A round did not.
@@ -140,14 +140,14 @@ pub fn runner_file(summary: &Summary) -> RunnerFile<&Summary> {
 
 fn measurement(abbr: &str, row: &Row) -> RunnerMeasurement {
     let result = if !row.faults.is_empty() {
-        Verdict::Failed
+        TestResult::Failed
     } else if row.value.is_some() {
-        Verdict::Succeeded
+        TestResult::Succeeded
     } else {
-        Verdict::Unsupported
+        TestResult::Unsupported
     };
     let details = match (result, row.value) {
-        (Verdict::Succeeded, Some(value)) => {
+        (TestResult::Succeeded, Some(value)) => {
             let (unit, factor) = unit(&row.unit);
             let (mean, deviation) = (value.mean * factor, value.deviation * factor);
             format!("{mean:.0} (\u{b1} {deviation:.0}) {unit}")

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::fixture::Fixture;
-use equic_bench::result::compare::{Compared, Comparison, Rule, Verdict, compare, load};
+use equic_bench::result::compare::{Compared, Comparison, ComparisonVerdict, Rule, compare, load};
 use equic_bench::result::read::Run;
 use equic_bench::result::{self, Summary, comparison, summarise};
 use equic_bench::{End, Failure, Figures, Key, Noise, Record};
@@ -91,7 +91,8 @@ fn what_is_the_same_is_seldom_called_different() {
         let compared =
             compare(&made(&small(seed)), &made(&small(seed + 100)), None, Rule::default());
         assert!(!compared.paired);
-        called += compared.count(Verdict::Worse) + compared.count(Verdict::Better);
+        called +=
+            compared.count(ComparisonVerdict::Worse) + compared.count(ComparisonVerdict::Better);
         all += compared.cells.len();
     }
     // 5 % of 51, and less for the least effect; three standard errors are 9 %.
@@ -100,7 +101,10 @@ fn what_is_the_same_is_seldom_called_different() {
     let one = made(&small(1));
     let compared = compare(&one, &one, None, Rule::default());
     assert!(compared.paired && compared.notes.is_empty());
-    assert_eq!(compared.count(Verdict::Worse) + compared.count(Verdict::Better), 0);
+    assert_eq!(
+        compared.count(ComparisonVerdict::Worse) + compared.count(ComparisonVerdict::Better),
+        0
+    );
 }
 
 #[test]
@@ -110,19 +114,19 @@ fn a_regression_is_found_where_it_is() {
     let (usual, slower) = (made(&small(1)), made(&slower));
     let compared = compare(&usual, &slower, None, Rule::default());
     let quinn = cell(&compared, "quinn", "quinn");
-    assert_eq!(quinn.verdict, Verdict::Worse, "{quinn:?}");
+    assert_eq!(quinn.verdict, ComparisonVerdict::Worse, "{quinn:?}");
     let ratio = quinn.ratio.unwrap();
     assert!((ratio.value - 0.93).abs() < 0.03, "{ratio:?}");
     assert!(ratio.interval.low < 0.93 && ratio.interval.high < 1.0, "{ratio:?}");
     // Both ends together: 1 / 0.93.
     assert!((quinn.cpu.unwrap() - 1.075).abs() < 0.03, "{quinn:?}");
     let back = compare(&slower, &usual, None, Rule::default());
-    assert_eq!(cell(&back, "quinn", "quinn").verdict, Verdict::Better);
+    assert_eq!(cell(&back, "quinn", "quinn").verdict, ComparisonVerdict::Better);
     // Also when all cells together may be wrong no more often than one.
     let corrected = Rule { corrected: true, ..Rule::default() };
     let compared = compare(&usual, &slower, None, corrected);
-    assert_eq!(cell(&compared, "quinn", "quinn").verdict, Verdict::Worse);
-    assert!(compared.count(Verdict::Worse) < 10);
+    assert_eq!(cell(&compared, "quinn", "quinn").verdict, ComparisonVerdict::Worse);
+    assert!(compared.count(ComparisonVerdict::Worse) < 10);
     let text: String =
         comparison(&compared).iter().map(|table| table.render(Style::plain())).collect();
     assert!(text.contains("worse") && text.contains("inconclusive"), "{text}");
@@ -136,18 +140,21 @@ fn both_the_test_and_the_effect_have_to_say_so() {
     };
     let little = verdict(&same(1000.0, 20), &same(995.0, 20), "bit/s");
     assert!(little.p.unwrap() < 1e-6);
-    assert_eq!(little.verdict, Verdict::Inconclusive, "{little:?}");
-    assert_eq!(verdict(&same(1000.0, 20), &same(989.0, 20), "bit/s").verdict, Verdict::Worse);
+    assert_eq!(little.verdict, ComparisonVerdict::Inconclusive, "{little:?}");
+    assert_eq!(
+        verdict(&same(1000.0, 20), &same(989.0, 20), "bit/s").verdict,
+        ComparisonVerdict::Worse
+    );
     // A tenth, of three figures: chance does that.
     let few = verdict(&around(1000.0, 3), &around(900.0, 3), "bit/s");
     assert!(few.p.unwrap() > 0.05);
-    assert_eq!(few.verdict, Verdict::Inconclusive);
+    assert_eq!(few.verdict, ComparisonVerdict::Inconclusive);
     // Of latencies and memory less is better.
     for unit in ["s", "B"] {
         let more = verdict(&around(1.0, 20), &around(1.2, 20), unit);
-        assert_eq!(more.verdict, Verdict::Worse, "{unit}");
+        assert_eq!(more.verdict, ComparisonVerdict::Worse, "{unit}");
         let less = verdict(&around(1.2, 20), &around(1.0, 20), unit);
-        assert_eq!(less.verdict, Verdict::Better, "{unit}");
+        assert_eq!(less.verdict, ComparisonVerdict::Better, "{unit}");
     }
 }
 
@@ -157,19 +164,22 @@ fn who_fails_more_is_worse_whatever_the_figures_say() {
     let mut half = around(2000.0, 20);
     half.iter_mut().take(10).for_each(|value| *value = None);
     let worse = verdict(&whole, &half, "bit/s");
-    assert_eq!(worse.verdict, Verdict::Worse);
+    assert_eq!(worse.verdict, ComparisonVerdict::Worse);
     assert_eq!(worse.why, "0 of 20 failed, now 10 of 20");
-    assert_eq!(verdict(&half, &whole, "bit/s").verdict, Verdict::Better);
+    assert_eq!(verdict(&half, &whole, "bit/s").verdict, ComparisonVerdict::Better);
     // Once in twenty may be chance, and is said.
     let mut once = whole.clone();
     once[3] = None;
     let chance = verdict(&whole, &once, "bit/s");
-    assert_eq!(chance.verdict, Verdict::Inconclusive);
+    assert_eq!(chance.verdict, ComparisonVerdict::Inconclusive);
     assert_eq!(chance.why, "0 of 20 failed, now 1 of 20");
     // Nothing is left: worse, of how few rounds ever.
-    assert_eq!(verdict(&around(1.0, 2), &[None, None], "bit/s").verdict, Verdict::Worse);
+    assert_eq!(verdict(&around(1.0, 2), &[None, None], "bit/s").verdict, ComparisonVerdict::Worse);
     let never = verdict(&[None, None], &[None, None], "bit/s");
-    assert_eq!((never.verdict, never.p, never.ratio), (Verdict::Incomparable, None, None));
+    assert_eq!(
+        (never.verdict, never.p, never.ratio),
+        (ComparisonVerdict::Incomparable, None, None)
+    );
 }
 
 #[test]
@@ -186,12 +196,12 @@ fn rounds_of_one_run_are_pairs() {
     let compared = compare(&both, &both, Some(&renamed), Rule::default());
     assert!(compared.paired);
     let [one] = &compared.cells[..] else { panic!("{:?}", compared.cells) };
-    assert_eq!(one.verdict, Verdict::Worse, "{one:?}");
+    assert_eq!(one.verdict, ComparisonVerdict::Worse, "{one:?}");
     assert!((one.ratio.unwrap().value - 0.971).abs() < 0.001);
     // Unpaired the drift hides it.
     assert!(one.p.unwrap() < 0.001 && one.mann_whitney_p.unwrap() > 0.05, "{one:?}");
     let apart = verdict(&old, &new, "bit/s");
-    assert_eq!(apart.verdict, Verdict::Inconclusive);
+    assert_eq!(apart.verdict, ComparisonVerdict::Inconclusive);
     // Nobody of that name: no cells.
     let nobody = ("x".to_owned(), "y".to_owned());
     assert!(compare(&both, &both, Some(&nobody), Rule::default()).cells.is_empty());
@@ -208,14 +218,14 @@ fn cells_of_one_result_are_said_to_be_alone() {
     let compared = compare(&old, &new, None, Rule::default());
     assert_eq!(compared.cells.len(), 3);
     assert_eq!(cell(&compared, "b", "b").why, "only in the old result");
-    assert_eq!(cell(&compared, "c", "c").verdict, Verdict::Incomparable);
+    assert_eq!(cell(&compared, "c", "c").verdict, ComparisonVerdict::Incomparable);
     assert_eq!(compared.notes.len(), 1, "{:?}", compared.notes);
     // Another unit is another figure.
     let changed = verdict(&around(1.0, 5), &around(1.0, 5), "s");
     assert_eq!(changed.unit, "s");
     let (old, new) = (run("a", "bit/s", &around(1.0, 5), 0.0), run("a", "s", &around(1.0, 5), 0.0));
     let compared = compare(&summary(old), &summary(new), None, Rule::default());
-    assert_eq!(compared.cells[0].verdict, Verdict::Incomparable);
+    assert_eq!(compared.cells[0].verdict, ComparisonVerdict::Incomparable);
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use equic_bench::result::compare::{COMPARISON, Comparison, Rule, Verdict, compare, load};
+use equic_bench::result::compare::{
+    COMPARISON, Comparison, ComparisonVerdict, Rule, compare, load,
+};
 use equic_bench::result::comparison;
 
 use super::report::tables;
@@ -79,8 +81,8 @@ pub(super) fn run(args: &Args) -> Done {
         Ok(()) | Err(Failure::ClosedPipe) => {}
         Err(failure) => return Err(failure),
     }
-    let worse = compared.count(Verdict::Worse);
-    let incomparable = compared.count(Verdict::Incomparable);
+    let worse = compared.count(ComparisonVerdict::Worse);
+    let incomparable = compared.count(ComparisonVerdict::Incomparable);
     if worse > 0 && !args.no_fail {
         return Err(Failure::new(format!("{worse} of {} cells are worse", compared.cells.len())));
     }
@@ -106,10 +108,10 @@ fn verdicts(compared: &Comparison) -> String {
     let Rule { p, effect, corrected } = compared.rule;
     format!(
         "{} worse, {} better, {} inconclusive, {} cannot be compared ({}, p < {p}{}, effect of {} % or more)",
-        compared.count(Verdict::Worse),
-        compared.count(Verdict::Better),
-        compared.count(Verdict::Inconclusive),
-        compared.count(Verdict::Incomparable),
+        compared.count(ComparisonVerdict::Worse),
+        compared.count(ComparisonVerdict::Better),
+        compared.count(ComparisonVerdict::Inconclusive),
+        compared.count(ComparisonVerdict::Incomparable),
         if compared.paired { "paired by rounds" } else { "Mann-Whitney" },
         if corrected { " for all cells together" } else { "" },
         effect * 100.0,

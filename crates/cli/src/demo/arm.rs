@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::arms::Arm;
 use super::cast::{Attacker, Cast, Guard};
 use super::cues::{Cue, Cues};
-use super::plan::{ATTACKERS, CLIENTS, Plan};
+use super::plan::{ATTACKERS, CLIENTS, DemoPlan};
 use super::progress::Progress;
 use crate::failure::Done;
 use crate::part::{Part, Placement, now};
@@ -73,13 +73,13 @@ pub(super) struct Tick {
 }
 
 /// The lab, the plan and the progress bar that every arm needs.
-pub(super) struct Stage<'a> {
+pub(super) struct DemoStage<'a> {
     pub lab: &'a Lab,
-    pub plan: &'a Plan,
+    pub plan: &'a DemoPlan,
     pub progress: &'a mut Progress,
 }
 
-impl Stage<'_> {
+impl DemoStage<'_> {
     /// Plays an arm from the start of its server to its end.
     pub(super) fn play(&mut self, arm: Arm) -> Done<Take> {
         self.progress.begin(arm);

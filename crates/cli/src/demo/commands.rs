@@ -4,12 +4,12 @@ use equic_lab::plan::IFNAME;
 use equic_lab::{Lab, Namespace};
 
 use super::arms::Arm;
-use super::plan::Plan;
+use super::plan::DemoPlan;
 
 /// Port that the server listens at.
 const PORT: u16 = 443;
 
-impl Plan {
+impl DemoPlan {
     /// `equic serve`, for an arm; `gateway` is the name of the one to feed.
     pub(super) fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);

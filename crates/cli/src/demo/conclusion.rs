@@ -3,7 +3,7 @@
 use equic_report::number;
 
 use super::arms::Arm;
-use super::plan::Plan;
+use super::plan::DemoPlan;
 use super::result::ArmResult;
 
 /// More than this much of the undisturbed figure is no loss worth a word.
@@ -21,7 +21,7 @@ struct Figures {
 }
 
 /// Conclusion of the arms with quotas in one sentence.
-pub(super) fn conclude(plan: &Plan, arms: &[ArmResult]) -> String {
+pub(super) fn conclude(plan: &DemoPlan, arms: &[ArmResult]) -> String {
     let of = |wanted: Arm| arms.iter().find(|result| result.arm == wanted);
     let rate = |wanted: Arm| of(wanted).map_or(0.0, |result| result.legitimate.requests_per_s);
     let figures = Figures {

@@ -2,7 +2,7 @@
 //! for the one before, or an arm would be over before its attack.
 
 use super::arms::Arm;
-use super::plan::Plan;
+use super::plan::DemoPlan;
 use crate::failure::{Done, Failure};
 use crate::part::PATIENCE;
 
@@ -76,7 +76,7 @@ pub(super) struct Cues {
 }
 
 impl Cues {
-    pub(super) fn new(arm: Arm, plan: &Plan) -> Cues {
+    pub(super) fn new(arm: Arm, plan: &DemoPlan) -> Cues {
         let mut cues = Cues {
             parallel: None,
             flood_after: plan.flood_after_s,

@@ -38,7 +38,7 @@ use crate::failure::{Done, Failure};
 use crate::output;
 use crate::part::until_interrupted;
 use arms::Arm;
-use plan::{ATTACKERS, CLIENTS, Plan};
+use plan::{ATTACKERS, CLIENTS, DemoPlan};
 use progress::Progress;
 use result::{ArmResult, Demo, Forged};
 
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Done {
 
 fn carry_out(args: &Args) -> Done {
     check(args)?;
-    let plan = Plan::new(args)?;
+    let plan = DemoPlan::new(args)?;
     let envelope = Envelope::now()?;
     // Threads, and parts that are not told otherwise, stay off the server's CPU.
     pin_thread(&[plan.other_cpu])?;
@@ -121,11 +121,11 @@ fn check(args: &Args) -> Done {
 }
 
 /// Plays arms, one behind the other.
-fn play(arms: &[Arm], plan: &Plan, lab: &Lab, progress: &mut Progress) -> Done<Vec<ArmResult>> {
+fn play(arms: &[Arm], plan: &DemoPlan, lab: &Lab, progress: &mut Progress) -> Done<Vec<ArmResult>> {
     let mut results = Vec::new();
     let mut start = 0.0;
     for arm in arms {
-        let take = arm::Stage { lab, plan, progress }.play(*arm)?;
+        let take = arm::DemoStage { lab, plan, progress }.play(*arm)?;
         let result = ArmResult::new(*arm, plan, take, start);
         start += result.seconds;
         progress.done(&result, plan.seconds(*arm))?;

@@ -33,7 +33,7 @@ const MOST_ADDRESSES: u32 = 240;
 
 /// Everything that was chosen; part of the result.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Plan {
+pub(super) struct DemoPlan {
     /// Length of the arm without an attack, seconds.
     pub alone_s: f64,
     /// Length of each arm with one, seconds; longer where attackers take long to begin.
@@ -88,8 +88,8 @@ pub(super) struct Plan {
     pub other_cpu: usize,
 }
 
-impl Plan {
-    pub(super) fn new(args: &Args) -> Done<Plan> {
+impl DemoPlan {
+    pub(super) fn new(args: &Args) -> Done<DemoPlan> {
         let total = match (args.seconds, args.quick) {
             (Some(seconds), _) => f64::from(seconds),
             (None, true) => QUICK_SECONDS,
@@ -107,7 +107,7 @@ impl Plan {
         let newcomers = ((newcomers_s * NEWCOMERS_PER_S).round() as u32).max(FEWEST_NEWCOMERS);
         let cpus = allowed_cpus()?;
         let server_cpu = cpus.first().copied().unwrap_or(0);
-        Ok(Plan {
+        Ok(DemoPlan {
             alone_s: quotas_s * ALONE,
             attacked_s,
             lead_s,

@@ -7,7 +7,7 @@ use equic_report::plot::{Axis, LinePlot, Phase, PlotError, Series, Shade, Svg};
 use equic_report::timeline;
 
 use super::arms::Arm;
-use super::plan::Plan;
+use super::plan::DemoPlan;
 use super::result::{ArmResult, Demo};
 
 /// Windows of a plot: this many in all, but none shorter than [`SHORTEST`].
@@ -50,7 +50,7 @@ fn phases(mut plot: LinePlot, arms: &[ArmResult]) -> LinePlot {
 }
 
 /// Legitimate requests over time, the arms one behind the other.
-fn requests(plan: &Plan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
+fn requests(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
     let end = arms.last().map_or(0.0, |last| last.start_s + last.seconds);
     // Round figures: tenths of a second.
     let width = ((end / WINDOWS * 10.0).ceil() / 10.0).max(SHORTEST);
@@ -88,7 +88,7 @@ fn requests(plan: &Plan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
 }
 
 /// Newcomers over time, by when they tried, the arms one behind the other.
-fn newcomers(plan: &Plan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
+fn newcomers(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
     let width = (NEWCOMERS / plan.newcomers_per_s).max(SHORTEST);
     let plot = LinePlot::new(
         "Newcomers that got in, under Initials from forged sources",

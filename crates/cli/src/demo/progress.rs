@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::arm::Take;
 use super::arms::Arm;
 use super::conclusion::exact;
-use super::plan::Plan;
+use super::plan::DemoPlan;
 use super::result::ArmResult;
 use crate::failure::Done;
 use crate::output;
@@ -31,7 +31,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(plan: &Plan, json: bool) -> Progress {
+    pub(super) fn new(plan: &DemoPlan, json: bool) -> Progress {
         // Drawn on standard error, so that standard output can go elsewhere.
         let bar = std::io::stderr().is_terminal().then(|| {
             let steps = (plan.total() * STEPS) as u64;

@@ -11,13 +11,13 @@ use super::arm::{Take, Tick};
 use super::arms::Arm;
 use super::drops::{Dropped, drops};
 use super::newcomers::Newcomers;
-use super::plan::Plan;
+use super::plan::DemoPlan;
 
 /// `data` of schema equic.demo/1.
 #[derive(Serialize)]
 pub(super) struct Demo {
     /// Choices for the demo.
-    pub plan: Plan,
+    pub plan: DemoPlan,
     /// The arms of the attack that quotas stop, in the order they were played.
     pub arms: Vec<ArmResult>,
     /// The attack by forged sources, which was played after it.
@@ -178,7 +178,7 @@ impl ArmResult {
     }
 
     /// Works out the figures; `start` is where the arm begins on the plot's axis.
-    pub(super) fn new(arm: Arm, plan: &Plan, take: Take, start: f64) -> ArmResult {
+    pub(super) fn new(arm: Arm, plan: &DemoPlan, take: Take, start: f64) -> ArmResult {
         let came = take.newcomers.iter().map(|sample| sample.start_ms / 1000.0);
         let came = came.min_by(f64::total_cmp);
         let from = came.or(take.flooded).or(take.attacked).unwrap_or(take.begun + plan.lead_s);

@@ -6,7 +6,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use super::arms::Arm;
 use super::conclusion::exact;
 use super::newcomers::Newcomers;
-use super::plan::Plan;
+use super::plan::DemoPlan;
 use super::result::ArmResult;
 
 /// Places where packets and attempts can be stopped, from the network to the application.
@@ -161,7 +161,7 @@ fn reasons<'a>(arms: &'a [ArmResult], place: &str) -> Vec<&'a str> {
 }
 
 /// Notes that a reader of the figures needs.
-pub(super) fn notes(plan: &Plan, arms: &[ArmResult], forged: &[ArmResult]) -> Vec<String> {
+pub(super) fn notes(plan: &DemoPlan, arms: &[ArmResult], forged: &[ArmResult]) -> Vec<String> {
     let mut notes = vec![
         format!(
             "The first flood's Initials are valid and unspoofed: {} different ones from each attacker, over \
@@ -216,7 +216,7 @@ pub(super) fn notes(plan: &Plan, arms: &[ArmResult], forged: &[ArmResult]) -> Ve
 }
 
 /// Those that the attack by forged sources needs besides.
-fn notes_on_forged(plan: &Plan, arms: &[ArmResult]) -> Vec<String> {
+fn notes_on_forged(plan: &DemoPlan, arms: &[ArmResult]) -> Vec<String> {
     let mut notes = vec![
         format!(
             "The second flood has the same Initials, each from a random address out of {}: a limit by source says \

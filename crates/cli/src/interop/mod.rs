@@ -15,7 +15,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use equic_interop::cell::{self, Settings};
 use equic_interop::result::{Matrix, Times};
-use equic_interop::{Case, Certificates, Implementation, Outcome, Registry, Role, Size, Verdict};
+use equic_interop::{
+    Case, CaseResult, Certificates, Implementation, Outcome, Registry, Role, Size,
+};
 
 use crate::failure::{Done, Failure};
 use crate::output;
@@ -199,8 +201,8 @@ fn finish(args: &Args, matrix: &Matrix, times: Times, settings: &Settings, stopp
     if stopped {
         return Err(Failure::new("interrupted: not all cells were run"));
     }
-    let failed = matrix.count(Verdict::Failed);
-    let unsupported = if args.strict { matrix.count(Verdict::Unsupported) } else { 0 };
+    let failed = matrix.count(CaseResult::Failed);
+    let unsupported = if args.strict { matrix.count(CaseResult::Unsupported) } else { 0 };
     match failed + unsupported {
         0 => Ok(()),
         bad => Err(Failure::new(format!("{bad} of {} cells failed", matrix.cells.len()))),

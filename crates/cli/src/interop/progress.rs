@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use equic_interop::{Outcome, Verdict};
+use equic_interop::{CaseResult, Outcome};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::Job;
@@ -57,17 +57,17 @@ impl Progress {
         state.done += 1;
         self.message(&state);
         let verdict = match outcome.verdict {
-            Verdict::Succeeded => "succeeded",
-            Verdict::Unsupported => "unsupported",
-            Verdict::Failed => "failed",
+            CaseResult::Succeeded => "succeeded",
+            CaseResult::Unsupported => "unsupported",
+            CaseResult::Failed => "failed",
         };
-        let why = if outcome.verdict == Verdict::Failed { &*outcome.why } else { "" };
+        let why = if outcome.verdict == CaseResult::Failed { &*outcome.why } else { "" };
         let number = format!("{}/{}", state.done, self.count);
         let line = format!("{number:>9} {name:<44} {verdict:<11} {:5.1} s  {why}", outcome.seconds);
         match &self.bar {
             Some(bar) => {
                 bar.inc(1);
-                if outcome.verdict == Verdict::Failed {
+                if outcome.verdict == CaseResult::Failed {
                     bar.println(output::escaped(line.trim_end()));
                 }
                 Ok(())

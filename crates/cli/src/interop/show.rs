@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use equic_interop::Verdict;
+use equic_interop::CaseResult;
 use equic_interop::result::Matrix;
 use equic_report::table::{Cell, Column, Table, Tone};
 
@@ -25,14 +25,14 @@ pub(super) fn matrix(matrix: &Matrix) -> Done {
         .map(|case| format!("{} {}", case.abbreviation(), case.name()))
         .collect();
     output::line(format_args!("\n✓ succeeded  ? unsupported  ✕ failed; {}", meaning.join(", ")))?;
-    for verdict in [Verdict::Failed, Verdict::Unsupported] {
+    for verdict in [CaseResult::Failed, CaseResult::Unsupported] {
         reasons(matrix, verdict)?;
     }
     output::line(format_args!(
         "\n{} succeeded, {} unsupported, {} failed",
-        matrix.count(Verdict::Succeeded),
-        matrix.count(Verdict::Unsupported),
-        matrix.count(Verdict::Failed)
+        matrix.count(CaseResult::Succeeded),
+        matrix.count(CaseResult::Unsupported),
+        matrix.count(CaseResult::Failed)
     ))
 }
 
@@ -41,23 +41,24 @@ fn cell(matrix: &Matrix, client: &str, server: &str) -> Cell {
         let letters = matrix.letters(client, server, verdict);
         (!letters.is_empty()).then(|| format!("{mark} {}", letters.join(",")))
     };
-    let failed = line("✕", Verdict::Failed);
-    let tone = match (&failed, matrix.letters(client, server, Verdict::Succeeded).is_empty()) {
+    let failed = line("✕", CaseResult::Failed);
+    let tone = match (&failed, matrix.letters(client, server, CaseResult::Succeeded).is_empty()) {
         (Some(_), _) => Tone::Bad,
         (None, true) => Tone::Normal,
         (None, false) => Tone::Good,
     };
-    let lines = [line("✓", Verdict::Succeeded), line("?", Verdict::Unsupported), failed];
+    let lines = [line("✓", CaseResult::Succeeded), line("?", CaseResult::Unsupported), failed];
     let lines: Vec<String> = lines.into_iter().flatten().collect();
     Cell::new(lines.join("\n")).tone(tone)
 }
 
 /// Prints the reasons that cells are no successes; an exit status that says so needs no line.
-fn reasons(matrix: &Matrix, verdict: Verdict) -> Done {
+fn reasons(matrix: &Matrix, verdict: CaseResult) -> Done {
     // Who declines a case does so whoever the other is, and often more than one case.
     let mut said: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for ((client, server, case), outcome) in &matrix.cells {
-        if outcome.verdict != verdict || (verdict == Verdict::Unsupported && outcome.logs.is_some())
+        if outcome.verdict != verdict
+            || (verdict == CaseResult::Unsupported && outcome.logs.is_some())
         {
             continue;
         }
@@ -76,7 +77,7 @@ fn reasons(matrix: &Matrix, verdict: Verdict) -> Done {
     if said.is_empty() {
         return Ok(());
     }
-    let title = if verdict == Verdict::Failed { "Failed:" } else { "Not asked for:" };
+    let title = if verdict == CaseResult::Failed { "Failed:" } else { "Not asked for:" };
     output::line(format_args!("\n{title}"))?;
     said.iter().try_for_each(|(line, cases)| match &cases[..] {
         [] => output::line(format_args!("  {line}")),

@@ -9,7 +9,7 @@ use equic_plugin::{Bundle, Class, Origin, Plugin, Policy, decide};
 use serde::Serialize;
 
 use super::build::Folder;
-use super::proof::{Verdict, look};
+use super::proof::{ProofResult, look};
 use super::{load_bytes, parse, read, seconds_now, write};
 use crate::failure::{Done, Failure};
 use crate::output;
@@ -163,12 +163,12 @@ fn prove(bundle: &Bundle<'_>, args: &CheckArgs) -> Done {
     let mut without = 0;
     for one in &looked {
         match one.verdict {
-            Verdict::Proved => output::line(one)?,
-            Verdict::Finding { .. } => {
+            ProofResult::Proved => output::line(one)?,
+            ProofResult::Finding { .. } => {
                 without += 1;
                 output::notice(format_args!("warning: {one}"));
             }
-            Verdict::Unknown(_) => output::notice(one),
+            ProofResult::Unknown(_) => output::notice(one),
         }
     }
     if args.strict && without > 0 {

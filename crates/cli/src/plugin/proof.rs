@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use equic_plugin::{HelperInfo, Manifest, helpers};
-use equic_transport::operation::Carries;
+use equic_transport::operation::PayloadKind;
 
 use crate::failure::{Done, Failure};
 
@@ -20,7 +20,7 @@ const MAX_ANSWER: u64 = 1 << 20;
 
 /// Result of the search for a proof of one function.
 #[derive(Debug)]
-pub(super) enum Verdict {
+pub(super) enum ProofResult {
     /// There is a proof.
     Proved,
     /// There is none.
@@ -40,22 +40,24 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct Looked {
     function: String,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: ProofResult,
 }
 
 impl fmt::Display for Looked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let function = &self.function;
         match &self.verdict {
-            Verdict::Proved => write!(f, "{function}: proved to keep within its memory and to end"),
-            Verdict::Finding { line: Some(line), message, .. } => {
+            ProofResult::Proved => {
+                write!(f, "{function}: proved to keep within its memory and to end")
+            }
+            ProofResult::Finding { line: Some(line), message, .. } => {
                 write!(f, "{line}: in {function}: no proof: {message}")
             }
-            Verdict::Finding { line: None, instruction, message } => write!(
+            ProofResult::Finding { line: None, instruction, message } => write!(
                 f,
                 "{function}, instruction {instruction}: no proof: {message} (`equic plugin build --debug` gives lines)"
             ),
-            Verdict::Unknown(why) => write!(f, "{function}: not looked at: {why}"),
+            ProofResult::Unknown(why) => write!(f, "{function}: not looked at: {why}"),
         }
     }
 }
@@ -81,9 +83,9 @@ fn functions(manifest: &Manifest) -> (Vec<(String, usize)>, Vec<Looked>) {
         let described = one.operation.describe();
         let bytes = 8 * (described.inputs.len() + described.outputs.len());
         let function = one.function.clone();
-        if described.carries != Carries::Words {
+        if described.carries != PayloadKind::Words {
             let why = format!("{} hands over bytes or a frame type", described.name);
-            others.push(Looked { function, verdict: Verdict::Unknown(why) });
+            others.push(Looked { function, verdict: ProofResult::Unknown(why) });
         } else if let Some(known) = with_words.iter_mut().find(|(name, _)| *name == function) {
             // At several operations: what it may touch at each of them.
             known.1 = known.1.min(bytes);
@@ -158,26 +160,26 @@ pub(super) fn look(
     let mut answers = text.lines();
     let looked = functions.into_iter().map(|(function, _)| {
         let verdict = answers.next().and_then(|line| verdict(&function, line));
-        Looked { function, verdict: verdict.unwrap_or_else(|| Verdict::Unknown(why.clone())) }
+        Looked { function, verdict: verdict.unwrap_or_else(|| ProofResult::Unknown(why.clone())) }
     });
     Ok(Some(looked.chain(others).collect()))
 }
 
 /// The verdict of a line of the answer; none: it is none of this function.
-fn verdict(function: &str, line: &str) -> Option<Verdict> {
+fn verdict(function: &str, line: &str) -> Option<ProofResult> {
     let words: Vec<&str> = line.split('\t').collect();
     // Names of files and of helpers in these are from the object.
     let text = |text: &str| equic_quic::printable(text).to_string();
     match words[..] {
-        ["proved", name] if name == function => Some(Verdict::Proved),
+        ["proved", name] if name == function => Some(ProofResult::Proved),
         ["finding", name, instruction, file, line, message] if name == function => {
-            Some(Verdict::Finding {
+            Some(ProofResult::Finding {
                 line: (!line.is_empty()).then(|| format!("{}:{}", text(file), text(line))),
                 instruction: text(instruction),
                 message: text(message),
             })
         }
-        ["failed", name, message] if name == function => Some(Verdict::Unknown(text(message))),
+        ["failed", name, message] if name == function => Some(ProofResult::Unknown(text(message))),
         _ => None,
     }
 }
@@ -202,7 +204,7 @@ mod tests {
     /// A line that is not this function's, or of no known form, is no verdict: least of all a proof.
     #[test]
     fn answers_that_are_none() {
-        assert!(matches!(verdict("f", "proved\tf"), Some(Verdict::Proved)));
+        assert!(matches!(verdict("f", "proved\tf"), Some(ProofResult::Proved)));
         for line in ["proved\tg", "proved", "", "proved\tf\tx", "finding\tf\t1"] {
             assert!(verdict("f", line).is_none(), "{line}");
         }

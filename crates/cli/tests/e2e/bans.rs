@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::common::{Running, equic_in, eventually};
-use crate::stage::{Peer, Stage};
+use crate::stage::{Peer, TestStage};
 
 fn config(text: &str) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().expect("a file");
@@ -14,18 +14,18 @@ fn config(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-fn start(stage: &Stage, file: &tempfile::NamedTempFile) -> Running {
+fn start(stage: &TestStage, file: &tempfile::NamedTempFile) -> Running {
     stage.gateway_with(&["--config", file.path().to_str().expect("a path")]).0
 }
 
-fn bans(stage: &Stage) -> Vec<Value> {
+fn bans(stage: &TestStage) -> Vec<Value> {
     let lists = stage.equic(&["lists", "--json"]).json();
     let entries = lists["entries"].as_array().expect("entries").iter();
     entries.filter(|entry| entry["origin"] == "ban").cloned().collect()
 }
 
 /// Tries to connect, in vain, until the source is banned.
-fn provoke(stage: &Stage, peer: &Peer<'_>) -> Value {
+fn provoke(stage: &TestStage, peer: &Peer<'_>) -> Value {
     eventually("the source is banned", || {
         let _ = peer.attempt_at(443, Duration::from_millis(300));
         bans(stage).into_iter().next()
@@ -34,7 +34,7 @@ fn provoke(stage: &Stage, peer: &Peer<'_>) -> Value {
 
 #[test]
 fn an_offender_is_banned_for_longer_each_time() {
-    let Some(stage) = Stage::new("ban", 2) else { return };
+    let Some(stage) = TestStage::new("ban", 2) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let state = folder.path().join("bans.json");
     let file = config(&format!(
@@ -93,7 +93,7 @@ fn an_offender_is_banned_for_longer_each_time() {
 /// nothing of whom they seem to come from.
 #[test]
 fn nobody_is_banned_for_what_others_forge() {
-    let Some(stage) = Stage::new("ban-forged", 2) else { return };
+    let Some(stage) = TestStage::new("ban-forged", 2) else { return };
     let file = config(
         "[ban]\ntimes = 50\nreasons = [\"quota\", \"rate_new_source\"]\n\
          [[service]]\nname = \"web\"\nlisten = [\"443\"]\nnew_per_source = \"1/h burst 3\"\n",
@@ -124,7 +124,7 @@ fn nobody_is_banned_for_what_others_forge() {
 
 #[test]
 fn a_dry_run_only_says_who_would_be_banned() {
-    let Some(stage) = Stage::new("ban-dry", 1) else { return };
+    let Some(stage) = TestStage::new("ban-dry", 1) else { return };
     let file = config(
         "[ban]\ntimes = 3\ndry_run = true\n\
          [[service]]\nname = \"web\"\nlisten = [\"443\"]\nmax_connections = 1\n",

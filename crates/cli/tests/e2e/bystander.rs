@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::attack::{self, Attack, spoofed};
 use crate::common::{eventually, finish};
-use crate::stage::Stage;
+use crate::stage::TestStage;
 
 const PATIENCE: Option<Duration> = Some(Duration::from_millis(500));
 
@@ -153,7 +153,7 @@ fn neighbour(host: &Namespace, address: IpAddr) -> Option<Value> {
 
 #[test]
 fn nothing_but_the_service_is_touched() {
-    let Some(stage) = Stage::new("bystander", 2) else { return };
+    let Some(stage) = TestStage::new("bystander", 2) else { return };
     let _turn = attack::turn();
     // The harshest there is.
     let limits = ["--policy", "strict", "--max-connections", "1", "--packets-per-source", "50/s"];

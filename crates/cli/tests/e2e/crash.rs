@@ -5,7 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::common::{Running, eventually};
-use crate::stage::{Attempt, Stage};
+use crate::stage::{Attempt, TestStage};
 
 fn kill(running: &mut Running) {
     running.signal(Signal::SIGKILL);
@@ -14,7 +14,7 @@ fn kill(running: &mut Running) {
 
 #[test]
 fn a_dead_server_holds_no_quota() {
-    let Some(stage) = Stage::new("dead-server", 1) else { return };
+    let Some(stage) = TestStage::new("dead-server", 1) else { return };
     let gateway = stage.gateway(&["--max-connections", "2"]);
     let mut server = stage.serve(&[]);
     let host = stage.host(0);
@@ -42,7 +42,7 @@ fn a_dead_server_holds_no_quota() {
 
 #[test]
 fn a_stopped_server_does_not_count_until_it_goes_on() {
-    let Some(stage) = Stage::new("stopped", 1) else { return };
+    let Some(stage) = TestStage::new("stopped", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "1"]);
     let server = stage.serve(&[]);
     let host = stage.host(0);
@@ -69,7 +69,7 @@ fn a_stopped_server_does_not_count_until_it_goes_on() {
 /// itself, where everything that is open counts at once.
 #[test]
 fn a_dead_gateway_leaves_the_interface_and_the_server_alone() {
-    let Some(stage) = Stage::new("dead-gateway", 1) else { return };
+    let Some(stage) = TestStage::new("dead-gateway", 1) else { return };
     let mut gateway = stage.gateway(&["--max-connections", "2"]);
     let server = stage.serve(&[]);
     let host = stage.host(0);
@@ -121,7 +121,7 @@ fn a_dead_gateway_leaves_the_interface_and_the_server_alone() {
 /// The program goes with the process, whatever it was doing: under a flood, too.
 #[test]
 fn a_server_with_its_own_gateway_takes_it_along() {
-    let Some(stage) = Stage::new("own", 1) else { return };
+    let Some(stage) = TestStage::new("own", 1) else { return };
     let args = ["serve", "--json", "--listen", "[::]:443", "--attach", "eth0", "--name"];
     let args = [&args[..], &[&stage.name, "--max-connections", "2"]].concat();
     let mut server = Running::start(stage.lab.server().command(crate::common::EQUIC), &args);

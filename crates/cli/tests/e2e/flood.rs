@@ -7,10 +7,10 @@ use equic_endpoint::load::{self, Load};
 
 use crate::attack::{self, Attack, spoofed};
 use crate::common::{PATIENCE, eventually};
-use crate::stage::{Host, Stage};
+use crate::stage::{Host, TestStage};
 
 /// Connections with a request each, one after the other: how many went well.
-fn well_behaved(stage: &Stage, host: &Host, requests: u64) -> u64 {
+fn well_behaved(stage: &TestStage, host: &Host, requests: u64) -> u64 {
     let url = format!("https://{}/bytes/20000", stage.target(host.v4()));
     let mut load = Load::sequential(url, 1);
     (load.trust, load.count, load.timeout) = (Trust::Insecure, Some(requests), PATIENCE);
@@ -22,7 +22,7 @@ fn well_behaved(stage: &Stage, host: &Host, requests: u64) -> u64 {
 /// A connection counts when its handshake is complete, which takes receiving at the address.
 #[test]
 fn spoofed_initials_do_not_use_up_the_victims_quota() {
-    let Some(stage) = Stage::new("victim", 2) else { return };
+    let Some(stage) = TestStage::new("victim", 2) else { return };
     let _turn = attack::turn();
     let _gateway = stage.gateway(&["--max-connections", "2"]);
     let _server = stage.serve(&[]);
@@ -57,7 +57,7 @@ fn spoofed_initials_do_not_use_up_the_victims_quota() {
 #[test]
 fn full_tables_keep_nobody_out_and_let_nobody_in() {
     const TABLE: u64 = 2048;
-    let Some(stage) = Stage::new("tables", 3) else { return };
+    let Some(stage) = TestStage::new("tables", 3) else { return };
     let _turn = attack::turn();
     let file = tempfile::NamedTempFile::new().expect("a file");
     let text = format!(
@@ -109,7 +109,7 @@ fn full_tables_keep_nobody_out_and_let_nobody_in() {
 #[test]
 fn garbage_is_dropped_by_the_rate_of_its_source() {
     const RATE: u64 = 1_000;
-    let Some(stage) = Stage::new("garbage", 2) else { return };
+    let Some(stage) = TestStage::new("garbage", 2) else { return };
     let _turn = attack::turn();
     let rate = format!("{RATE}/s burst {RATE}");
     let _gateway = stage.gateway(&["--packets-per-source", &rate]);
@@ -138,7 +138,7 @@ fn garbage_is_dropped_by_the_rate_of_its_source() {
 /// Unspoofed Initials faster than allowed: the server sees as many as the rate lets through.
 #[test]
 fn initials_beyond_the_rate_never_reach_the_server() {
-    let Some(stage) = Stage::new("initials", 2) else { return };
+    let Some(stage) = TestStage::new("initials", 2) else { return };
     let _turn = attack::turn();
     let _gateway = stage.gateway(&["--new-per-source", "10/s burst 20"]);
     let server = stage.serve(&[]);
@@ -164,7 +164,7 @@ fn initials_beyond_the_rate_never_reach_the_server() {
 /// Datagrams no client sends are dropped for what they are.
 #[test]
 fn malformed_packets_are_counted_by_what_is_wrong_with_them() {
-    let Some(stage) = Stage::new("malformed", 1) else { return };
+    let Some(stage) = TestStage::new("malformed", 1) else { return };
     let _gateway = stage.gateway(&[]);
     let _server = stage.serve(&[]);
     let host = stage.host(0);

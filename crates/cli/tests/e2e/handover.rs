@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::attack::{self, Attack};
 use crate::common::{EQUIC, Running, eventually};
-use crate::stage::Stage;
+use crate::stage::TestStage;
 
 const NOBODY: u64 = 65_534;
 
@@ -103,7 +103,7 @@ fn followed(gateway: &mut Running, by: &Running, round: usize) {
 /// the gateway would see any flood packet that passed between two programs.
 #[test]
 fn no_packet_is_unprotected_and_no_connection_hurt_by_a_takeover() {
-    let Some(stage) = Stage::new("takeover", 2) else { return };
+    let Some(stage) = TestStage::new("takeover", 2) else { return };
     let _turn = attack::turn();
     let fs = BpfFs::mount();
     let object = fs.root.path().with_extension("o");
@@ -200,7 +200,7 @@ fn no_packet_is_unprotected_and_no_connection_hurt_by_a_takeover() {
 
 #[test]
 fn pins_that_do_not_fit_are_refused_and_stay() {
-    let Some(stage) = Stage::new("misfit", 1) else { return };
+    let Some(stage) = TestStage::new("misfit", 1) else { return };
     let fs = BpfFs::mount();
     let pin = fs.dir();
     let args = ["-i", "eth0", "-p", "443", "--pin", &pin];
@@ -241,7 +241,7 @@ fn public_equic(dir: &Path) -> PathBuf {
 }
 
 /// The server as nobody, without a single capability.
-fn serve_as_nobody(stage: &Stage, equic: &Path, socket: &str) -> Running {
+fn serve_as_nobody(stage: &TestStage, equic: &Path, socket: &str) -> Running {
     let mut command = stage.lab.server().command("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]);
     command.args(["--inh-caps=-all", "--no-new-privs"]).arg(equic);
@@ -275,7 +275,7 @@ fn bits(status: &str, set: &str) -> u64 {
     u64::from_str_radix(line.expect("the line is there").trim(), 16).expect("hex")
 }
 
-fn prepare(stage: &Stage) -> (tempfile::TempDir, PathBuf, String) {
+fn prepare(stage: &TestStage) -> (tempfile::TempDir, PathBuf, String) {
     let dir = tempfile::tempdir().expect("a directory");
     let equic = public_equic(dir.path());
     let ports = "net/ipv4/ip_unprivileged_port_start";
@@ -285,7 +285,7 @@ fn prepare(stage: &Stage) -> (tempfile::TempDir, PathBuf, String) {
 }
 
 /// A configuration with a socket for everybody and a lease far longer than any test.
-fn with_socket(stage: &Stage, dir: &Path, socket: &str, pin: Option<&str>) -> String {
+fn with_socket(stage: &TestStage, dir: &Path, socket: &str, pin: Option<&str>) -> String {
     let pin = pin.map_or_else(String::new, |pin| format!("pin = \"{pin}\"\n"));
     let text = format!(
         "[gateway]\nname = \"{}\"\ninterfaces = [\"eth0\"]\nlease = \"1m\"\n{pin}\
@@ -300,7 +300,7 @@ fn with_socket(stage: &Stage, dir: &Path, socket: &str, pin: Option<&str>) -> St
 
 #[test]
 fn a_server_without_privileges_is_protected_and_finds_the_next_gateway() {
-    let Some(stage) = Stage::new("nobody", 1) else { return };
+    let Some(stage) = TestStage::new("nobody", 1) else { return };
     let (dir, equic, socket) = prepare(&stage);
     let config = with_socket(&stage, dir.path(), &socket, None);
     let (mut gateway, _) = stage.gateway_with(&["--config", &config]);
@@ -362,7 +362,7 @@ fn a_server_without_privileges_is_protected_and_finds_the_next_gateway() {
 
 #[test]
 fn a_takeover_keeps_the_places_of_servers_without_privileges() {
-    let Some(stage) = Stage::new("keeps", 1) else { return };
+    let Some(stage) = TestStage::new("keeps", 1) else { return };
     let (dir, equic, socket) = prepare(&stage);
     let fs = BpfFs::mount();
     let config = with_socket(&stage, dir.path(), &socket, Some(&fs.dir()));

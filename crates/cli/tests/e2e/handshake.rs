@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::common::{PATIENCE, eventually};
-use crate::stage::{Attempt, Host, Peer, Stage};
+use crate::stage::{Attempt, Host, Peer, TestStage};
 
 type Cid = Vec<u8>;
 
@@ -129,7 +129,7 @@ fn initial(datagram: &[u8]) -> Option<(Cid, Cid)> {
 
 #[test]
 fn the_quota_does_not_cut_off_a_handshake() {
-    let Some(stage) = Stage::new("underway", 1) else { return };
+    let Some(stage) = TestStage::new("underway", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "2"]);
     let _server = stage.serve(&[]);
     let host = stage.host(0);
@@ -167,7 +167,7 @@ fn the_quota_does_not_cut_off_a_handshake() {
 /// As above, but there is room when it completes: the connection is one like others.
 #[test]
 fn a_handshake_that_was_let_in_becomes_a_connection() {
-    let Some(stage) = Stage::new("let-in", 1) else { return };
+    let Some(stage) = TestStage::new("let-in", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "2"]);
     let _server = stage.serve(&[]);
     let host = stage.host(0);

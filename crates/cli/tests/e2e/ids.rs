@@ -5,12 +5,12 @@ use std::net::UdpSocket;
 use equic_gateway::{Control, ID_FORMAT, Ledger, TokenKeys};
 use equic_token::{IdFormat, IdGenerator};
 
-use crate::stage::{Host, Link, Stage};
+use crate::stage::{Host, Link, TestStage};
 
 const FORGED: u64 = 500;
 
 /// Sends short headers whose connection IDs somebody made up.
-fn forge(stage: &Stage, host: &Host) {
+fn forge(stage: &TestStage, host: &Host) {
     let target = stage.target(host.v4());
     host.run(async move {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
@@ -27,7 +27,7 @@ fn forge(stage: &Stage, host: &Host) {
 
 #[test]
 fn forged_ids_are_dropped_and_connections_go_on() {
-    let Some(stage) = Stage::with("ids", |lab| lab.clients(2)) else { return };
+    let Some(stage) = TestStage::with("ids", |lab| lab.clients(2)) else { return };
     let _gateway = stage.gateway(&["--check-ids"]);
     let _server = stage.serve(&["--workers", "3", "--migration-settle", "100ms"]);
     assert_eq!(stage.status()["ledgers"][0]["ids"], true);
@@ -104,7 +104,7 @@ fn forged_ids_are_dropped_and_connections_go_on() {
 /// The same flood, where servers make no such IDs: who holds a connection does not notice, nor who opens one.
 #[test]
 fn unknown_senders_share_a_rate_and_connections_go_on() {
-    let Some(stage) = Stage::new("unproven", 2) else { return };
+    let Some(stage) = TestStage::new("unproven", 2) else { return };
     let gateway = stage.gateway(&[]);
     let refused = stage.equic(&["set", "unproven_per_service=1/s burst 10"]);
     assert!(refused.stderr.contains("no server counts"), "{}", refused.stderr);
@@ -133,7 +133,7 @@ fn unknown_senders_share_a_rate_and_connections_go_on() {
 /// Whoever has IDs checked, or clients prove their addresses, before any server has joined, is told what that takes.
 #[test]
 fn settings_without_a_server_come_with_a_warning() {
-    let Some(stage) = Stage::new("unserved", 1) else { return };
+    let Some(stage) = TestStage::new("unserved", 1) else { return };
     let _gateway = stage.gateway(&["--mode", "generic"]);
     for (setting, words) in [
         ("check_ids=true", "its clients are cut off"),
@@ -163,7 +163,7 @@ fn settings_without_a_server_come_with_a_warning() {
 /// Nobody has IDs checked that a server does not make without saying so.
 #[test]
 fn servers_that_make_no_such_ids_are_told_of() {
-    let Some(stage) = Stage::new("noids", 1) else { return };
+    let Some(stage) = TestStage::new("noids", 1) else { return };
     let folder = tempfile::tempdir().expect("a directory");
     let socket = folder.path().join("sock");
     let socket = socket.to_str().expect("UTF-8");

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::attack::{self, Attack};
 use crate::common::eventually;
-use crate::stage::{Attempt, Link, Stage};
+use crate::stage::{Attempt, Link, TestStage};
 
 #[test]
 fn limits_change_in_both_directions_at_once() {
-    let Some(stage) = Stage::new("limits", 1) else { return };
+    let Some(stage) = TestStage::new("limits", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "2"]);
     let _server = stage.serve(&[]);
     let host = stage.host(0);
@@ -51,7 +51,7 @@ fn limits_change_in_both_directions_at_once() {
 
 #[test]
 fn lists_take_effect_and_expire() {
-    let Some(stage) = Stage::new("lists", 2) else { return };
+    let Some(stage) = TestStage::new("lists", 2) else { return };
     let _gateway = stage.gateway(&["--max-connections", "1"]);
     let _server = stage.serve(&[]);
     let (host, other) = (stage.host(0), stage.host(1));
@@ -97,7 +97,7 @@ fn lists_take_effect_and_expire() {
 
 #[test]
 fn a_dry_run_counts_and_drops_nothing() {
-    let Some(stage) = Stage::new("dry", 2) else { return };
+    let Some(stage) = TestStage::new("dry", 2) else { return };
     let _turn = attack::turn();
     let limits = ["--max-connections", "1", "--packets-per-source", "2000/s burst 500"];
     let _gateway = stage.gateway(&[&limits[..], &["--dry-run"]].concat());
@@ -138,7 +138,7 @@ fn a_dry_run_counts_and_drops_nothing() {
 /// it takes the server's idle timeout to get out of it.
 #[test]
 fn strict_drops_everything_of_a_source_over_its_limit() {
-    let Some(stage) = Stage::new("strict", 2) else { return };
+    let Some(stage) = TestStage::new("strict", 2) else { return };
     let _gateway = stage.gateway(&["--max-connections", "2", "--policy", "strict"]);
     let _server = stage.serve(&["--idle-timeout", "6s"]);
     let (host, other) = (stage.host(0), stage.host(1));

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use equic_gateway::IpNet;
 
-use crate::stage::{Peer, Stage};
+use crate::stage::{Peer, TestStage};
 
 fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
@@ -15,7 +15,7 @@ const SETTLE: [&str; 2] = ["--migration-settle", "100ms"];
 
 #[test]
 fn the_count_moves_with_the_client() {
-    let Some(stage) = Stage::new("move", 1) else { return };
+    let Some(stage) = TestStage::new("move", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "2"]);
     let _server = stage.serve(&SETTLE);
     let host = stage.host(0);
@@ -53,7 +53,9 @@ fn the_count_moves_with_the_client() {
 #[test]
 fn a_move_within_a_source_changes_nothing_and_out_of_it_does() {
     let elsewhere: IpNet = "2001:db8:77::/64".parse().expect("a prefix");
-    let Some(stage) = Stage::with("move6", |lab| lab.client_prefix(0, elsewhere)) else { return };
+    let Some(stage) = TestStage::with("move6", |lab| lab.client_prefix(0, elsewhere)) else {
+        return;
+    };
     let _gateway = stage.gateway(&["--max-connections", "1"]);
     let _server = stage.serve(&SETTLE);
     let host = stage.host(0);

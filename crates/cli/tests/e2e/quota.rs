@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::common::{PATIENCE, eventually};
-use crate::stage::{Attempt, Link, Peer, Stage};
+use crate::stage::{Attempt, Link, Peer, TestStage};
 
 fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
@@ -16,7 +16,7 @@ fn open<'a>(peer: &Peer<'a>, count: usize) -> Vec<Link<'a>> {
 
 #[test]
 fn at_the_limit_only_new_connections_are_refused() {
-    let Some(stage) = Stage::new("quota", 2) else { return };
+    let Some(stage) = TestStage::new("quota", 2) else { return };
     let _gateway = stage.gateway(&["--max-connections", "4"]);
     let _server = stage.serve(&[]);
     let (host, other) = (stage.host(0), stage.host(1));
@@ -55,7 +55,7 @@ fn at_the_limit_only_new_connections_are_refused() {
 
 #[test]
 fn many_connections_of_one_socket_count_as_many() {
-    let Some(stage) = Stage::new("one-socket", 1) else { return };
+    let Some(stage) = TestStage::new("one-socket", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "3"]);
     let _server = stage.serve(&[]);
     let host = stage.host(0);
@@ -74,7 +74,7 @@ fn many_connections_of_one_socket_count_as_many() {
 /// those that are too many.
 #[test]
 fn a_burst_ends_with_no_more_than_the_limit() {
-    let Some(stage) = Stage::new("burst", 1) else { return };
+    let Some(stage) = TestStage::new("burst", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "4"]);
     let _server = stage.serve(&[]);
     let host = stage.host(0);
@@ -97,7 +97,7 @@ fn a_burst_ends_with_no_more_than_the_limit() {
 /// The paper's parallel clients, who open anew whatever ends.
 #[test]
 fn parallel_clients_hold_their_share() {
-    let Some(stage) = Stage::new("parallel", 2) else { return };
+    let Some(stage) = TestStage::new("parallel", 2) else { return };
     let _gateway = stage.gateway(&["--max-connections", "5"]);
     let _server = stage.serve(&[]);
     let (host, other) = (stage.host(0), stage.host(1));
@@ -138,7 +138,9 @@ fn parallel_clients_hold_their_share() {
 #[test]
 fn a_source_of_ipv6_is_a_64() {
     let elsewhere: equic_gateway::IpNet = "2001:db8:77::/64".parse().expect("a prefix");
-    let Some(stage) = Stage::with("ipv6", |lab| lab.client_prefix(0, elsewhere)) else { return };
+    let Some(stage) = TestStage::with("ipv6", |lab| lab.client_prefix(0, elsewhere)) else {
+        return;
+    };
     let _gateway = stage.gateway(&["--max-connections", "2"]);
     let _server = stage.serve(&[]);
     let host = stage.host(0);
@@ -161,7 +163,7 @@ fn a_source_of_ipv6_is_a_64() {
 /// With a limit of 1 the source is at its limit while its only connection is still settling.
 #[test]
 fn a_limit_of_one_is_one() {
-    let Some(stage) = Stage::new("one", 1) else { return };
+    let Some(stage) = TestStage::new("one", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "1"]);
     let _server = stage.serve(&[]);
     let host = stage.host(0);
@@ -180,7 +182,7 @@ fn a_limit_of_one_is_one() {
 /// IPv6 /48 and IPv4 /24 as sources, by the configuration.
 #[test]
 fn sources_are_as_wide_as_configured() {
-    let Some(stage) = Stage::new("prefix", 2) else { return };
+    let Some(stage) = TestStage::new("prefix", 2) else { return };
     let file = tempfile::NamedTempFile::new().expect("a file");
     let text = "[gateway]\ninterfaces = [\"eth0\"]\nsource_prefix_v4 = 24\n\
                 [[service]]\nname = \"web\"\nlisten = [\"443\"]\nmax_connections = 2\n";

@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject as _;
 use tokio::time::timeout;
 
 use crate::common::{EQUIC, PATIENCE, Running, eventually};
-use crate::stage::{Host, Stage};
+use crate::stage::{Host, TestStage};
 
 /// Silence of a server after which its place was once taken from it, though it lived.
 const LONG: f64 = 12_000.0;
@@ -82,7 +82,7 @@ fn quinns(
 }
 
 /// Clients of both stacks, over both families, learn of the server's death with the first packet that they send.
-fn clients_are_told_of_a_death(stage: &Stage, folder: &Path, mut server: Running) {
+fn clients_are_told_of_a_death(stage: &TestStage, folder: &Path, mut server: Running) {
     let host = stage.host(0);
     let tls = tls(folder);
     let (address, target) = (host.v4(), stage.target(host.v4()));
@@ -117,7 +117,7 @@ fn with_certificate(folder: &Path) -> [&str; 4] {
 
 #[test]
 fn clients_of_a_killed_server_are_told() {
-    let Some(stage) = Stage::new("resets", 1) else { return };
+    let Some(stage) = TestStage::new("resets", 1) else { return };
     // What a program behind a veth sends back arrives where another program is before it, or in this mode.
     let _gateway = stage.gateway(&["--stateless-reset", "--mode", "generic"]);
     let folder = tempfile::tempdir().expect("a directory");
@@ -134,7 +134,7 @@ fn clients_of_a_killed_server_are_told() {
 
 #[test]
 fn clients_of_a_killed_server_without_privileges_are_told() {
-    let Some(stage) = Stage::new("socket-resets", 1) else { return };
+    let Some(stage) = TestStage::new("socket-resets", 1) else { return };
     let folder = tempfile::tempdir().expect("a directory");
     let socket = folder.path().join("sock");
     let socket = socket.to_str().expect("UTF-8");
@@ -150,7 +150,7 @@ fn clients_of_a_killed_server_without_privileges_are_told() {
 /// However long it was stopped: nobody has told its clients that it is gone.
 #[test]
 fn connections_of_a_server_that_was_stopped_go_on() {
-    let Some(stage) = Stage::new("no-resets", 1) else { return };
+    let Some(stage) = TestStage::new("no-resets", 1) else { return };
     let _gateway = stage.gateway(&["--stateless-reset", "--mode", "generic"]);
     let server = stage.serve(&[]);
     let host = stage.host(0);

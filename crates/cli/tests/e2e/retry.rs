@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use equic_gateway::Ledger;
 
 use crate::common::{EQUIC, Running, eventually};
-use crate::stage::Stage;
+use crate::stage::TestStage;
 
 /// Opening Initials of version 1, without tokens and all different.
 fn initial(number: u32) -> Vec<u8> {
@@ -23,7 +23,7 @@ fn initial(number: u32) -> Vec<u8> {
 
 #[test]
 fn clients_prove_their_addresses_to_the_gateway() {
-    let Some(stage) = Stage::new("retry", 2) else { return };
+    let Some(stage) = TestStage::new("retry", 2) else { return };
     let folder = tempfile::tempdir().expect("a directory");
     let keys = folder.path().join("keys");
     let keys = keys.to_str().expect("UTF-8");
@@ -69,7 +69,7 @@ fn clients_prove_their_addresses_to_the_gateway() {
 /// Calm, then a flood, then calm again: only who comes during the flood has to prove its address.
 #[test]
 fn proof_is_asked_for_while_many_come() {
-    let Some(stage) = Stage::new("adaptive", 2) else { return };
+    let Some(stage) = TestStage::new("adaptive", 2) else { return };
     let folder = tempfile::tempdir().expect("a directory");
     let keys = folder.path().join("keys");
     let keys = keys.to_str().expect("UTF-8");
@@ -125,7 +125,7 @@ fn proof_is_asked_for_while_many_come() {
 /// a server cannot check without saying that this is meant.
 #[test]
 fn servers_take_the_keys_as_they_join() {
-    let Some(stage) = Stage::new("ring", 1) else { return };
+    let Some(stage) = TestStage::new("ring", 1) else { return };
     let folder = tempfile::tempdir().expect("a directory");
     let socket = folder.path().join("sock");
     let socket = socket.to_str().expect("UTF-8");

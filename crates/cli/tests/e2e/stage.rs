@@ -23,7 +23,7 @@ const IN_VAIN: Duration = Duration::from_millis(600);
 const NEVER: &str = "1h";
 
 /// A lab, and the name of the gateway in it.
-pub(crate) struct Stage {
+pub(crate) struct TestStage {
     hosts: Vec<Host>,
     pub name: String,
     pub lab: Lab,
@@ -31,24 +31,27 @@ pub(crate) struct Stage {
 
 /// Counts of packets that were judged with one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct ReasonCount {
     pub packets: u64,
     pub dropped: u64,
 }
 
-impl Stage {
+impl TestStage {
     /// With so many clients; none without root.
-    pub(crate) fn new(name: &str, clients: usize) -> Option<Stage> {
-        Stage::with(name, |lab| lab.clients(clients))
+    pub(crate) fn new(name: &str, clients: usize) -> Option<TestStage> {
+        TestStage::with(name, |lab| lab.clients(clients))
     }
 
-    pub(crate) fn with(name: &str, order: impl FnOnce(LabBuilder) -> LabBuilder) -> Option<Stage> {
+    pub(crate) fn with(
+        name: &str,
+        order: impl FnOnce(LabBuilder) -> LabBuilder,
+    ) -> Option<TestStage> {
         if !root(name) {
             return None;
         }
         let lab = order(Lab::builder(format!("e2e-{name}"))).build().expect("the lab is made");
         let hosts = lab.clients().iter().map(Host::new).collect();
-        Some(Stage { hosts, name: unique(name), lab })
+        Some(TestStage { hosts, name: unique(name), lab })
     }
 
     /// A gateway on the server's interface that protects port 443.
@@ -114,16 +117,16 @@ impl Stage {
     }
 
     /// Of the first service.
-    pub(crate) fn verdict(&self, reason: &str) -> Verdict {
+    pub(crate) fn verdict(&self, reason: &str) -> ReasonCount {
         self.verdict_of(0, reason)
     }
 
-    pub(crate) fn verdict_of(&self, service: usize, reason: &str) -> Verdict {
+    pub(crate) fn verdict_of(&self, service: usize, reason: &str) -> ReasonCount {
         let status = self.status();
         let rows = status["services"][service]["verdicts"].as_array().expect("verdicts");
         let row = rows.iter().find(|row| row["reason"] == reason);
         let number = |key: &str| row.map_or(0, |row| row[key].as_u64().expect("a number"));
-        Verdict { packets: number("packets"), dropped: number("dropped") }
+        ReasonCount { packets: number("packets"), dropped: number("dropped") }
     }
 
     /// Rows of `sources` about one source: one for each service.

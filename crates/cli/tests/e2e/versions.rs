@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject as _;
 use tokio::time::timeout;
 
 use crate::common::PATIENCE;
-use crate::stage::{Host, Stage};
+use crate::stage::{Host, TestStage};
 
 /// Draft 29 of RFC 9000, which quinn still speaks and nobody here does.
 const DRAFT_29: u32 = 0xff00_001d;
@@ -66,7 +66,7 @@ fn seen_so_far(
 
 #[test]
 fn the_server_sees_nothing_of_unknown_versions() {
-    let Some(stage) = Stage::new("versions", 1) else { return };
+    let Some(stage) = TestStage::new("versions", 1) else { return };
     // What a program behind a veth sends back arrives where another program is before it, or in this mode.
     let _gateway =
         stage.gateway(&["--version-negotiation", "--versions", "1", "--mode", "generic"]);
@@ -104,7 +104,7 @@ fn the_server_sees_nothing_of_unknown_versions() {
 /// A client that follows what it is told, and the server behind the gateway.
 #[test]
 fn a_client_goes_on_in_a_version_that_it_was_told() {
-    let Some(stage) = Stage::new("fallback", 1) else { return };
+    let Some(stage) = TestStage::new("fallback", 1) else { return };
     let _gateway = stage.gateway(&["--version-negotiation", "--mode", "generic"]);
     let folder = tempfile::tempdir().expect("a directory");
     let path = folder.path().to_str().expect("UTF-8");

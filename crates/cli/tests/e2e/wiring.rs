@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::common::{EQUIC, equic, equic_in};
 use crate::foreign;
-use crate::stage::Stage;
+use crate::stage::TestStage;
 
 fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
@@ -26,7 +26,7 @@ fn path(file: &tempfile::NamedTempFile) -> &str {
 
 #[test]
 fn generic_mode_does_the_same() {
-    let Some(stage) = Stage::new("generic", 1) else { return };
+    let Some(stage) = TestStage::new("generic", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "2", "--mode", "generic"]);
     let _server = stage.serve(&[]);
     let host = stage.host(0);
@@ -45,7 +45,7 @@ fn generic_mode_does_the_same() {
 }
 
 /// A second veth between the server and the first client.
-fn second_interface(stage: &Stage) -> (IpAddr, IpAddr) {
+fn second_interface(stage: &TestStage) -> (IpAddr, IpAddr) {
     let (server, client) = (stage.lab.server(), &stage.host(0).namespace);
     let pair = format!("link add eth1 type veth peer name eth1 netns {}", client.name);
     stage.ip(server, &pair);
@@ -58,7 +58,7 @@ fn second_interface(stage: &Stage) -> (IpAddr, IpAddr) {
 
 #[test]
 fn two_interfaces_and_two_services_of_one_gateway() {
-    let Some(stage) = Stage::new("two", 1) else { return };
+    let Some(stage) = TestStage::new("two", 1) else { return };
     let (server, client) = second_interface(&stage);
     let text = "[gateway]\ninterfaces = [\"eth0\", \"eth1\"]\n\
                 [[service]]\nname = \"web\"\nlisten = [\"443\"]\nmax_connections = 1\n\
@@ -102,7 +102,7 @@ fn two_interfaces_and_two_services_of_one_gateway() {
 /// Two services of a group, each with a server of its own: a source's connections add up.
 #[test]
 fn counts_of_two_servers_add_up_until_one_dies() {
-    let Some(stage) = Stage::new("servers", 1) else { return };
+    let Some(stage) = TestStage::new("servers", 1) else { return };
     let text = "[gateway]\ninterfaces = [\"eth0\"]\n\
                 [[service]]\nname = \"web\"\nlisten = [\"443\"]\nmax_connections = 3\n\
                 group = \"all\"\n\
@@ -145,7 +145,7 @@ fn run(host: &Namespace, name: &str, mode: &str) -> crate::common::Out {
 
 #[test]
 fn another_program_on_the_interface_is_left_alone() {
-    let Some(stage) = Stage::new("foreign", 1) else { return };
+    let Some(stage) = TestStage::new("foreign", 1) else { return };
     let server = stage.lab.server();
     let program = foreign::attach(server, "eth0");
     assert_eq!(stage.program_on("eth0"), Some(program));

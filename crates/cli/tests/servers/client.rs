@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::common::{PATIENCE, ROOT};
 use crate::example::{Example, built};
-use crate::stage::{Attempt, Host, Link, Peer, Stage};
+use crate::stage::{Attempt, Host, Link, Peer, TestStage};
 
 /// Clients on one host.
 pub(crate) enum Clients<'a> {
@@ -27,7 +27,7 @@ pub(crate) enum Open<'a> {
 }
 
 impl<'a> Clients<'a> {
-    pub(crate) fn new(stage: &'a Stage, host: usize, example: Example) -> Clients<'a> {
+    pub(crate) fn new(stage: &'a TestStage, host: usize, example: Example) -> Clients<'a> {
         let host = stage.host(host);
         if example.echoes() {
             Clients::Aioquic(Aioquic::start(host, stage.target(host.v4()).ip()))

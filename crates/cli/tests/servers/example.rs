@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::common::{EQUIC, PATIENCE, ROOT};
-use crate::stage::Stage;
+use crate::stage::TestStage;
 
 /// An example server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Example {
     }
 
     /// Starts it in the lab on port 443, and waits until it listens.
-    pub(crate) fn start(self, stage: &Stage) -> Server {
+    pub(crate) fn start(self, stage: &TestStage) -> Server {
         let program = match self {
             Quinn => Path::new(EQUIC).with_file_name("examples").join("quinn"),
             S2nQuic => built("debug/serve-s2n-quic"),

@@ -9,12 +9,12 @@ use nix::sys::signal::Signal;
 use crate::client::{Clients, Open};
 use crate::common::eventually;
 use crate::example::Example;
-use crate::stage::{Host, Stage};
+use crate::stage::{Host, TestStage};
 
 const FORGED: u64 = 300;
 
 /// Sends short headers to IDs that somebody made up.
-fn forge(stage: &Stage, host: &Host) {
+fn forge(stage: &TestStage, host: &Host) {
     let target = stage.target(host.v4());
     host.run(async move {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
@@ -29,7 +29,7 @@ fn forge(stage: &Stage, host: &Host) {
 }
 
 fn checked(example: Example) {
-    let Some(stage) = Stage::new(&format!("ids-{}", example.name()), 2) else { return };
+    let Some(stage) = TestStage::new(&format!("ids-{}", example.name()), 2) else { return };
     let mut gateway = stage.gateway(&[]);
     let _server = example.start(&stage);
     let clients = Clients::new(&stage, 0, example);

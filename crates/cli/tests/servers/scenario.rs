@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use crate::client::{Clients, Open};
 use crate::common::eventually;
 use crate::example::Example;
-use crate::stage::Stage;
+use crate::stage::TestStage;
 
 /// Time for which an attempt tries that the kernel is to drop: a few Initials.
 const IN_VAIN: Duration = Duration::from_millis(900);
@@ -26,7 +26,7 @@ fn fill<'a>(clients: &'a Clients<'a>, from: IpAddr, count: usize) -> Vec<Open<'a
 }
 
 /// One more is dropped in the kernel, for the quota.
-fn assert_refused(stage: &Stage, clients: &Clients<'_>, from: IpAddr) {
+fn assert_refused(stage: &TestStage, clients: &Clients<'_>, from: IpAddr) {
     let before = stage.verdict("quota");
     let attempt = clients.attempt(from, 1, IN_VAIN).pop().flatten();
     assert!(attempt.is_none(), "{from} got in: {}", stage.status());
@@ -37,7 +37,7 @@ fn assert_refused(stage: &Stage, clients: &Clients<'_>, from: IpAddr) {
 /// Connections from an address, as many as it may hold; the next one dies in the kernel, and nobody else notices.
 /// Then one closes, and one more is let in.
 fn to_the_limit<'a>(
-    stage: &Stage,
+    stage: &TestStage,
     clients: &'a Clients<'a>,
     others: &Clients<'_>,
     from: IpAddr,
@@ -57,7 +57,7 @@ fn to_the_limit<'a>(
 }
 
 fn scenario(example: Example) {
-    let Some(mut stage) = Stage::new(example.name(), 2) else { return };
+    let Some(mut stage) = TestStage::new(example.name(), 2) else { return };
     let limit = example.limit();
     let setting = limit.to_string();
     let gateway = (!example.own_gateway()).then(|| stage.gateway(&["--max-connections", &setting]));
@@ -111,7 +111,7 @@ fn scenario(example: Example) {
 
 /// Handshakes side by side pass the kernel before any of them counts: the server turns away what is
 /// too much.
-fn race(stage: &Stage, clients: &Clients<'_>, from: IpAddr, limit: usize) {
+fn race(stage: &TestStage, clients: &Clients<'_>, from: IpAddr, limit: usize) {
     let attempts = clients.attempt(from, 3 * limit, Duration::from_secs(6));
     let open: Vec<_> = attempts.into_iter().flatten().collect();
     assert_eq!(open.len(), limit, "{}", stage.status());
@@ -125,7 +125,7 @@ fn race(stage: &Stage, clients: &Clients<'_>, from: IpAddr, limit: usize) {
 /// transport parameters say what the token says (RFC 9000 s.7.3), so who opens a connection shows that its token was
 /// checked. With the keys of whichever gateway there is, and for clients that bring no token, too.
 fn behind_retry(example: Example) {
-    let Some(stage) = Stage::new(&format!("retry-{}", example.name()), 1) else { return };
+    let Some(stage) = TestStage::new(&format!("retry-{}", example.name()), 1) else { return };
     let setting = example.limit().to_string();
     // What a program behind a veth sends back arrives in this mode.
     let options = ["--mode", "generic", "--max-connections", &setting, "--retry", "always"];
@@ -183,7 +183,7 @@ fn ngtcp2_behind_retry() {
 #[test]
 fn quic_go_is_not_put_behind_retry() {
     let example = Example::QuicGo;
-    let Some(stage) = Stage::new("retry-quic-go", 1) else { return };
+    let Some(stage) = TestStage::new("retry-quic-go", 1) else { return };
     let _gateway = stage.gateway(&["--mode", "generic"]);
     let _server = example.start(&stage);
     let refused = stage.equic(&["set", "retry=always"]);
@@ -216,7 +216,7 @@ fn quic_go() {
 #[test]
 fn quic_go_under_bursts() {
     let example = Example::QuicGo;
-    let Some(stage) = Stage::new("go-bursts", 1) else { return };
+    let Some(stage) = TestStage::new("go-bursts", 1) else { return };
     let limit = example.limit();
     let _gateway = stage.gateway(&["--max-connections", &limit.to_string()]);
     let _server = example.start(&stage);
@@ -257,7 +257,7 @@ fn picoquic() {
 #[test]
 fn ngtcp2_by_the_papers_api() {
     let example = Example::Ngtcp2Paper;
-    let Some(mut stage) = Stage::new(example.name(), 2) else { return };
+    let Some(mut stage) = TestStage::new(example.name(), 2) else { return };
     let server = example.start(&stage);
     stage.name = stage.program_on("eth0").expect("it is attached").to_string();
     let (clients, others) = (Clients::new(&stage, 0, example), Clients::new(&stage, 1, example));

@@ -45,7 +45,7 @@ pub(super) enum Kind {
 
 /// Progress of reading a message (RFC 9114 s.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum FrameStage {
     Start,
     Body,
     Trailers,
@@ -68,7 +68,7 @@ enum At {
 pub(super) struct Frames {
     ward: Arc<Ward>,
     kind: Kind,
-    stage: Stage,
+    stage: FrameStage,
     at: At,
     header: [u8; HEADER],
     /// The header of a DATA frame was given for so many bytes.
@@ -85,7 +85,7 @@ impl Frames {
         Frames {
             ward,
             kind,
-            stage: Stage::Start,
+            stage: FrameStage::Start,
             at: At::Header(0),
             header: [0; HEADER],
             due: 0,
@@ -163,8 +163,8 @@ impl Frames {
             return Ok(None);
         };
         match (frame, self.stage) {
-            (DATA, Stage::Body) => {}
-            (HEADERS, Stage::Start) if length <= self.ward.limits.field_section => {
+            (DATA, FrameStage::Body) => {}
+            (HEADERS, FrameStage::Start) if length <= self.ward.limits.field_section => {
                 let section = self.section();
                 let found = fields::check(payload, section)?;
                 self.checked(section, found)?;
@@ -177,7 +177,7 @@ impl Frames {
     /// The part of a message that the next field section is.
     fn section(&self) -> Section {
         match self.kind {
-            _ if self.stage == Stage::Body => Section::Trailers,
+            _ if self.stage == FrameStage::Body => Section::Trailers,
             Kind::Request => Section::Request,
             // A control stream has none.
             Kind::Response | Kind::Control(_) => Section::Response,
@@ -187,7 +187,7 @@ impl Frames {
     /// A field section of header fields is in order.
     fn checked(&mut self, section: Section, found: Found) -> Result<(), Fault> {
         match (section, found) {
-            (Section::Trailers, _) => self.stage = Stage::Trailers,
+            (Section::Trailers, _) => self.stage = FrameStage::Trailers,
             (_, Found::Interim) => {
                 self.interim += 1;
                 if self.interim > INTERIM {
@@ -195,7 +195,7 @@ impl Frames {
                     return Err(Fault::Connection(Code::H3_EXCESSIVE_LOAD, reason));
                 }
             }
-            (_, Found::Other) => self.stage = Stage::Body,
+            (_, Found::Other) => self.stage = FrameStage::Body,
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ impl Frames {
             return Err(Fault::Connection(Code::H3_FRAME_ERROR, "the stream ends within a frame"));
         }
         // Of a request `h3` sees that itself (RFC 9114 s.4.1).
-        if matches!((&self.kind, self.stage), (Kind::Response, Stage::Start)) {
+        if matches!((&self.kind, self.stage), (Kind::Response, FrameStage::Start)) {
             return Err(malformed("the response ends before its header fields"));
         }
         Ok(self.trailers.take())
@@ -236,12 +236,12 @@ impl Frames {
                 if wanted { self.keep(frame, length, control::LONGEST)? } else { At::Skip(length) }
             }
             _ => match (frame, self.stage) {
-                (DATA, Stage::Body) if length == 0 => {
+                (DATA, FrameStage::Body) if length == 0 => {
                     self.ward.charge(header as u64)?;
                     At::Header(0)
                 }
-                (DATA, Stage::Body) => At::Data(length),
-                (HEADERS, Stage::Start | Stage::Body) => {
+                (DATA, FrameStage::Body) => At::Data(length),
+                (HEADERS, FrameStage::Start | FrameStage::Body) => {
                     return self.headers(length);
                 }
                 // RFC 9114 s.4.1: DATA before HEADERS, and anything after trailers.
@@ -272,13 +272,13 @@ impl Frames {
             let reason = "a HEADERS frame that is absurdly long";
             return Err(Fault::Connection(Code::H3_EXCESSIVE_LOAD, reason));
         }
-        if self.stage == Stage::Body {
+        if self.stage == FrameStage::Body {
             return Err(malformed("trailers that are too long"));
         }
         // A field section that is too long for certain stands for it: `h3` answers that.
         let mut block = vec![ENTRY; limit / 32 + 3];
         block[..2].fill(0);
-        self.stage = Stage::Body;
+        self.stage = FrameStage::Body;
         self.refused = Some(whole(HEADERS, &block));
         Ok(At::Skip(length))
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use equic_endpoint::{Client, ClientConfig, Hooks, PathAddresses, ServerConfig, Trust};
-use equic_quic::operation::{Call, Field, Hook, HookError, Host, Operation, Point};
+use equic_quic::operation::{AttachPoint, Call, Field, Hook, HookContext, HookError, Operation};
 use equic_quic::{
     Connection, Endpoint, EndpointConfig, NewConnection, PathId, TransportConfig,
     TransportErrorCode,
@@ -24,7 +24,7 @@ type Costs = Arc<Mutex<BTreeMap<u64, u64>>>;
 struct Reader(Costs);
 
 impl Hook for Reader {
-    fn before(&mut self, host: &mut Host<'_>, _: &Call<'_>) -> Result<(), HookError> {
+    fn before(&mut self, host: &mut HookContext<'_>, _: &Call<'_>) -> Result<(), HookError> {
         let mut read = self.0.lock().unwrap();
         read.clear();
         let mut next = host.get_of(Field::NextPath, 0);
@@ -40,8 +40,11 @@ fn reader(costs: &Costs) -> Option<Hooks> {
     let costs = Arc::clone(costs);
     Some(Hooks::new(move |new: &mut NewConnection<'_>| {
         let reader = Box::new(Reader(Arc::clone(&costs)));
-        new.attach(reader, &[Point { after: false, ..Point::observe(Operation::SelectPath) }])
-            .unwrap();
+        new.attach(
+            reader,
+            &[AttachPoint { after: false, ..AttachPoint::observe(Operation::SelectPath) }],
+        )
+        .unwrap();
     }))
 }
 

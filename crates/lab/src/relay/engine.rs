@@ -13,7 +13,7 @@ use nix::sys::time::TimeSpec;
 
 use super::observe::Observer;
 use super::socket::{BUFFER, Socket};
-use equic_net::{Fate, Link, Port, Verdict};
+use equic_net::{Delivery, Fate, Link, Port};
 
 use super::{Config, RebindTo, Record, RelayError, Report, Way};
 
@@ -186,7 +186,7 @@ impl Engine {
         ecn: u8,
         content: Vec<u8>,
         now: Duration,
-        mut verdict: Verdict,
+        mut verdict: Delivery,
     ) {
         if verdict.fate.arrived() && self.under_way.len() >= MAX_UNDER_WAY {
             verdict.fate = Fate::QueueFull;

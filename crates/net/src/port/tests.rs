@@ -8,12 +8,12 @@ use crate::{BlackHole, GilbertElliott, Loss, Stall};
 const MS: Duration = Duration::from_millis(1);
 
 /// So many packets of 1,200 bytes, all at once.
-fn verdicts(link: &Link, seed: u64, count: usize) -> Vec<Verdict> {
+fn verdicts(link: &Link, seed: u64, count: usize) -> Vec<Delivery> {
     let mut port = Port::new(link.clone(), seed);
     (0..count).map(|_| port.send(Duration::ZERO, 1200)).collect()
 }
 
-fn count(verdicts: &[Verdict], fate: Fate) -> usize {
+fn count(verdicts: &[Delivery], fate: Fate) -> usize {
     verdicts.iter().filter(|verdict| verdict.fate == fate).count()
 }
 

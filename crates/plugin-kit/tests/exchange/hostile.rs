@@ -11,7 +11,7 @@ use equic_plugin::exchange::{
 use equic_plugin::{Origin, Policy, pack};
 use equic_plugin_kit::{End, Network};
 use equic_transport::operation::{
-    Bytes, Call, Decision, Hook, HookError, HookId, Host, Operation, OwnFrame, Point,
+    AttachPoint, Bytes, Call, Decision, Hook, HookContext, HookError, HookId, Operation, OwnFrame,
 };
 use equic_transport::{Connection, Timestamp};
 use equic_wire::VarInt;
@@ -27,7 +27,7 @@ struct Rude {
 impl Hook for Rude {
     fn replace(
         &mut self,
-        _host: &mut Host<'_>,
+        _host: &mut HookContext<'_>,
         call: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
@@ -59,7 +59,7 @@ impl Hook for Rude {
 
     fn after(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         _call: &Call<'_>,
         _outputs: &[u64],
     ) -> Result<(), HookError> {
@@ -74,13 +74,13 @@ impl Hook for Rude {
 
 /// Attaches a [`Rude`] hook with these frames.
 pub(crate) fn rudely(connection: &mut Connection, frames: Vec<Vec<u8>>) -> HookId {
-    let points: Vec<Point> = Kind::ALL
+    let points: Vec<AttachPoint> = Kind::ALL
         .iter()
         .flat_map(|kind| {
             [Operation::ParseFrame, Operation::ProcessFrame, Operation::WriteFrame]
-                .map(|operation| Point::replace(operation).of_frame(kind.frame_type()))
+                .map(|operation| AttachPoint::replace(operation).of_frame(kind.frame_type()))
         })
-        .chain([Point { before: false, ..Point::observe(Operation::HookMessage) }])
+        .chain([AttachPoint { before: false, ..AttachPoint::observe(Operation::HookMessage) }])
         .collect();
     let own: Vec<OwnFrame> =
         Kind::ALL.iter().map(|kind| OwnFrame::new(kind.frame_type())).collect();

@@ -9,7 +9,9 @@ use equic_plugin::exchange::{Accepted, Bytecode, Load, Loaded, Progress, Push, S
 use equic_plugin::{Bundle, Origin, Policy, decide, pack};
 use equic_plugin_kit::{End, Network};
 use equic_transport::Connection;
-use equic_transport::operation::{Call, Hook, HookError, Host, Operation, OwnFrame, Point};
+use equic_transport::operation::{
+    AttachPoint, Call, Hook, HookContext, HookError, Operation, OwnFrame,
+};
 
 use crate::common::{link, network, object, of_text, seed};
 use crate::party::{Party, policy, settle};
@@ -122,7 +124,7 @@ fn told(network: &mut Network, end: End) -> Told {
 struct Watch(Arc<Mutex<BTreeSet<u64>>>);
 
 impl Hook for Watch {
-    fn before(&mut self, _: &mut Host<'_>, call: &Call<'_>) -> Result<(), HookError> {
+    fn before(&mut self, _: &mut HookContext<'_>, call: &Call<'_>) -> Result<(), HookError> {
         self.0.lock().unwrap().insert(call.parameter);
         Ok(())
     }
@@ -130,7 +132,7 @@ impl Hook for Watch {
 
 fn watch(connection: &mut Connection) -> Arc<Mutex<BTreeSet<u64>>> {
     let seen = Arc::default();
-    let point = Point::observe(Operation::ProcessFrame);
+    let point = AttachPoint::observe(Operation::ProcessFrame);
     connection.attach(Box::new(Watch(Arc::clone(&seen))), &[point]).unwrap();
     seen
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use equic_transport::operation::{Hook, OwnFrame, Point};
+use equic_transport::operation::{AttachPoint, Hook, OwnFrame};
 
 use super::cache::Cache;
 use super::frame::Status;
@@ -36,7 +36,7 @@ pub struct Loaded {
     /// The plugin as a hook.
     pub hook: Box<dyn Hook>,
     /// Operations that it is attached to.
-    pub points: Vec<Point>,
+    pub points: Vec<AttachPoint>,
     /// Its frame types, as on the wire.
     pub frames: Vec<OwnFrame>,
 }

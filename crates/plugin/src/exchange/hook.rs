@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use equic_transport::operation::{
-    AttachError, Bytes, Call, Decision, Field, Hook, HookError, HookEvent, HookId, Host, Operation,
-    OwnFrame, Point,
+    AttachError, AttachPoint, Bytes, Call, Decision, Field, Hook, HookContext, HookError,
+    HookEvent, HookId, Operation, OwnFrame,
 };
 
 use equic_wire::Side;
@@ -98,7 +98,7 @@ impl ExchangeHook {
     /// Other hooks stand in its way; nothing is attached then.
     pub fn attach(
         config: Arc<ExchangeConfig>,
-        attach: impl FnOnce(Box<dyn Hook>, &[Point], &[OwnFrame]) -> Result<HookId, AttachError>,
+        attach: impl FnOnce(Box<dyn Hook>, &[AttachPoint], &[OwnFrame]) -> Result<HookId, AttachError>,
     ) -> Result<(HookId, ExchangeHandle), AttachError> {
         let (hook, handle) = ExchangeHook::new(config);
         let id = attach(Box::new(hook), &ExchangeHook::points(), &ExchangeHook::frames())?;
@@ -106,10 +106,10 @@ impl ExchangeHook {
     }
 
     /// Operations that it is attached to: those of its frames, and some that tell it what happens.
-    pub fn points() -> Vec<Point> {
-        let after = |operation| Point { before: false, ..Point::observe(operation) };
+    pub fn points() -> Vec<AttachPoint> {
+        let after = |operation| AttachPoint { before: false, ..AttachPoint::observe(operation) };
         let of_frames = Kind::ALL.iter().flat_map(|kind| {
-            OF_FRAMES.map(|operation| Point::replace(operation).of_frame(kind.frame_type()))
+            OF_FRAMES.map(|operation| AttachPoint::replace(operation).of_frame(kind.frame_type()))
         });
         let told = [
             Operation::ReadParameters,
@@ -127,7 +127,7 @@ impl ExchangeHook {
     }
 
     /// Asks for what is to be done now: plugins, frames, or the end.
-    fn pump(&mut self, host: &mut Host<'_>, outcome: Result<(), Violation>) {
+    fn pump(&mut self, host: &mut HookContext<'_>, outcome: Result<(), Violation>) {
         if self.over {
             return;
         }
@@ -161,7 +161,13 @@ impl ExchangeHook {
     }
 
     /// Writes a frame of this kind into a packet that has so much room; returns its length, 0: none.
-    fn write(&mut self, host: &mut Host<'_>, kind: Kind, token: u64, room: &mut [u8]) -> usize {
+    fn write(
+        &mut self,
+        host: &mut HookContext<'_>,
+        kind: Kind,
+        token: u64,
+        room: &mut [u8],
+    ) -> usize {
         let mut exchange = self.shared.lock();
         if self.over || !exchange.wants(kind) {
             self.queued.remove(&kind);
@@ -189,7 +195,7 @@ impl ExchangeHook {
 impl Hook for ExchangeHook {
     fn replace(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
@@ -231,7 +237,7 @@ impl Hook for ExchangeHook {
 
     fn after(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &Call<'_>,
         _outputs: &[u64],
     ) -> Result<(), HookError> {
@@ -260,7 +266,7 @@ impl Hook for ExchangeHook {
         Ok(())
     }
 
-    fn on_event(&mut self, host: &mut Host<'_>, event: &HookEvent) -> Result<(), HookError> {
+    fn on_event(&mut self, host: &mut HookContext<'_>, event: &HookEvent) -> Result<(), HookError> {
         {
             let mut exchange = self.shared.lock();
             match event {

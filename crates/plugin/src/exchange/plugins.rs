@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use equic_transport::operation::{
-    AttachError, Call, Decision, Hook, HookError, HookEvent, HookId, Host, Operation, OwnFrame,
-    Point, Provided, ProvidedCall,
+    AttachError, AttachPoint, Call, Decision, Hook, HookContext, HookError, HookEvent, HookId,
+    Operation, OwnFrame, Provided, ProvidedCall,
 };
 
 use super::config::{Loaded, PluginId};
@@ -42,7 +42,12 @@ pub(super) struct Plugins {
 }
 
 impl Plugins {
-    pub(super) fn act(&mut self, host: &mut Host<'_>, exchange: &mut Exchange, action: Action) {
+    pub(super) fn act(
+        &mut self,
+        host: &mut HookContext<'_>,
+        exchange: &mut Exchange,
+        action: Action,
+    ) {
         match action {
             Action::Detach(id) => self.detach(host, id),
             Action::Attach { id, loaded, replaces } => {
@@ -56,7 +61,7 @@ impl Plugins {
 
     fn attach(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         exchange: &mut Exchange,
         id: PluginId,
         loaded: Loaded,
@@ -72,7 +77,7 @@ impl Plugins {
         self.attached.insert(id, Attached { hook: None, frame_types, unwanted: false });
     }
 
-    fn detach(&mut self, host: &mut Host<'_>, id: PluginId) {
+    fn detach(&mut self, host: &mut HookContext<'_>, id: PluginId) {
         let Some(plugin) = self.attached.get_mut(&id) else { return };
         match plugin.hook {
             None => plugin.unwanted = true,
@@ -100,7 +105,7 @@ impl Plugins {
 
     pub(super) fn on_attached(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         exchange: &mut Exchange,
         token: u64,
         outcome: &Result<HookId, AttachError>,
@@ -137,7 +142,7 @@ impl Plugins {
 
     /// Has frames skipped of the types that may come while nobody has them. Those of plugins that run are among them:
     /// if one fails at a frame, the rest of that packet is skipped.
-    pub(super) fn refresh(&mut self, host: &mut Host<'_>, exchange: &Exchange) {
+    pub(super) fn refresh(&mut self, host: &mut HookContext<'_>, exchange: &Exchange) {
         let offered: Vec<u64> = exchange.types_of_offers().collect();
         for gone in std::mem::replace(&mut self.offered, offered) {
             if !self.offered.contains(&gone) {
@@ -169,14 +174,14 @@ struct Bounded {
     frame_types: Vec<u64>,
 }
 
-fn bounded(loaded: Loaded) -> (Box<dyn Hook>, Vec<Point>, Vec<OwnFrame>) {
+fn bounded(loaded: Loaded) -> (Box<dyn Hook>, Vec<AttachPoint>, Vec<OwnFrame>) {
     let Loaded { hook, mut points, frames } = loaded;
     if frames.is_empty() {
         return (hook, points, frames);
     }
     for own in &frames {
-        let point = Point::replace(Operation::ParseFrame).of_frame(own.frame_type);
-        let parses = |one: &Point| {
+        let point = AttachPoint::replace(Operation::ParseFrame).of_frame(own.frame_type);
+        let parses = |one: &AttachPoint| {
             one.operation == point.operation && one.replace && one.frame_type == point.frame_type
         };
         if !points.iter().any(parses) {
@@ -188,13 +193,13 @@ fn bounded(loaded: Loaded) -> (Box<dyn Hook>, Vec<Point>, Vec<OwnFrame>) {
 }
 
 impl Hook for Bounded {
-    fn before(&mut self, host: &mut Host<'_>, call: &Call<'_>) -> Result<(), HookError> {
+    fn before(&mut self, host: &mut HookContext<'_>, call: &Call<'_>) -> Result<(), HookError> {
         self.plugin.before(host, call)
     }
 
     fn replace(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
@@ -206,14 +211,14 @@ impl Hook for Bounded {
 
     fn after(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &Call<'_>,
         outputs: &[u64],
     ) -> Result<(), HookError> {
         self.plugin.after(host, call, outputs)
     }
 
-    fn on_event(&mut self, host: &mut Host<'_>, event: &HookEvent) -> Result<(), HookError> {
+    fn on_event(&mut self, host: &mut HookContext<'_>, event: &HookEvent) -> Result<(), HookError> {
         self.plugin.on_event(host, event)
     }
 
@@ -223,7 +228,7 @@ impl Hook for Bounded {
 
     fn provide(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &ProvidedCall<'_>,
         outputs: &mut [u64],
     ) -> Result<Provided, HookError> {

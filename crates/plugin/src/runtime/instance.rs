@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use equic_transport::operation::{
-    Bytes, Call, Decision, Hook, HookError, Host, Operation, Provided, ProvidedCall,
+    Bytes, Call, Decision, Hook, HookContext, HookError, Operation, Provided, ProvidedCall,
 };
 use equic_vm::{Entry, HelperError, Region, Trap};
 
@@ -56,7 +56,7 @@ impl Instance {
     fn look(
         &mut self,
         anchor: Anchor,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &Call<'_>,
         outputs: &[u64],
     ) -> Result<(), HookError> {
@@ -74,7 +74,7 @@ impl Instance {
     fn look_named(
         &mut self,
         anchor: Anchor,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &Call<'_>,
         outputs: &[u64],
     ) -> Result<(), HookError> {
@@ -95,7 +95,7 @@ impl Instance {
         &mut self,
         entry: Entry,
         role: Role,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &Call<'_>,
         outputs: &[u64],
     ) -> Result<Outcome, HookError> {
@@ -150,7 +150,7 @@ impl Instance {
     #[inline]
     fn replace_named(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
@@ -176,7 +176,7 @@ impl Instance {
     fn replace_allotted(
         &mut self,
         types: FrameTypes,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
@@ -211,7 +211,7 @@ impl Instance {
     fn answer(
         &mut self,
         value: u64,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
@@ -247,7 +247,7 @@ impl Instance {
     fn tell(
         &mut self,
         anchor: Anchor,
-        host: &Host<'_>,
+        host: &HookContext<'_>,
         call: &Call<'_>,
         told: Result<(Answer<'_>, u64), &HookError>,
     ) {
@@ -298,13 +298,13 @@ fn trapped(operation: Operation, trap: &Trap) -> HookError {
 }
 
 impl Hook for Instance {
-    fn before(&mut self, host: &mut Host<'_>, call: &Call<'_>) -> Result<(), HookError> {
+    fn before(&mut self, host: &mut HookContext<'_>, call: &Call<'_>) -> Result<(), HookError> {
         self.look(Anchor::Before, host, call, &[])
     }
 
     fn replace(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
@@ -316,7 +316,7 @@ impl Hook for Instance {
 
     fn after(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &Call<'_>,
         outputs: &[u64],
     ) -> Result<(), HookError> {
@@ -331,7 +331,7 @@ impl Hook for Instance {
     /// are: nobody knows from where it is called.
     fn provide(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &ProvidedCall<'_>,
         outputs: &mut [u64],
     ) -> Result<Provided, HookError> {

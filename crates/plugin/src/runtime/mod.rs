@@ -24,7 +24,7 @@ use std::io;
 use std::sync::Arc;
 
 use equic_transport::Connection;
-use equic_transport::operation::{AttachError, Field, HookId, Operation, OwnFrame, Point};
+use equic_transport::operation::{AttachError, AttachPoint, Field, HookId, Operation, OwnFrame};
 use equic_vm::{Config, Entry, LoadError, Program};
 use thiserror::Error;
 
@@ -378,8 +378,8 @@ impl Plugin {
         frames.collect()
     }
 
-    fn points(&self, wire: impl Fn(u64) -> u64) -> Vec<Point> {
-        let of = |functions: &Functions, operation, frame_type| Point {
+    fn points(&self, wire: impl Fn(u64) -> u64) -> Vec<AttachPoint> {
+        let of = |functions: &Functions, operation, frame_type| AttachPoint {
             operation,
             frame_type,
             before: functions.before.is_some(),

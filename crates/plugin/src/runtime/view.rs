@@ -1,7 +1,7 @@
 //! The connection as helpers see it while a function runs, and the plugin's rights there.
 
 use equic_transport::Timestamp;
-use equic_transport::operation::{Denied, Field, Host, ProvidedCall};
+use equic_transport::operation::{Denied, Field, HookContext, ProvidedCall};
 use equic_vm::HelperError;
 
 use super::Rights;
@@ -26,41 +26,41 @@ pub(super) trait Connection {
     fn call(&mut self, call: &ProvidedCall<'_>, outputs: &mut [u64]) -> Option<u64>;
 }
 
-impl Connection for Host<'_> {
+impl Connection for HookContext<'_> {
     fn now(&self) -> u64 {
-        Host::now(self).as_nanos()
+        HookContext::now(self).as_nanos()
     }
 
     fn get(&self, field: Field) -> u64 {
-        Host::get(self, field)
+        HookContext::get(self, field)
     }
 
     fn get_of(&self, field: Field, part: u64) -> Option<u64> {
-        Host::get_of(self, field, part)
+        HookContext::get_of(self, field, part)
     }
 
     fn set(&mut self, field: Field, value: u64) -> Result<(), Denied> {
-        Host::set(self, field, value)
+        HookContext::set(self, field, value)
     }
 
     fn queue_frame(&mut self, frame_type: u64, token: u64) -> Result<(), Denied> {
-        Host::queue_frame(self, frame_type, token)
+        HookContext::queue_frame(self, frame_type, token)
     }
 
     fn process_payload(&mut self, number: u64, payload: &[u8]) -> Result<(), Denied> {
-        Host::process_payload(self, number, payload)
+        HookContext::process_payload(self, number, payload)
     }
 
     fn tell(&mut self, message: &[u8]) -> Result<(), Denied> {
-        Host::tell(self, message)
+        HookContext::tell(self, message)
     }
 
     fn set_timer(&mut self, at: Option<u64>) {
-        Host::set_timer(self, at.map(Timestamp::from_nanos));
+        HookContext::set_timer(self, at.map(Timestamp::from_nanos));
     }
 
     fn call(&mut self, call: &ProvidedCall<'_>, outputs: &mut [u64]) -> Option<u64> {
-        Host::call(self, call, outputs)
+        HookContext::call(self, call, outputs)
     }
 }
 

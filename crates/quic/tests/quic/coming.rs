@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::Context;
 
-use equic_quic::operation::{Hook, OwnFrame, Point};
+use equic_quic::operation::{AttachPoint, Hook, OwnFrame};
 use equic_quic::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use equic_quic::{
     ClientConfig, Connecting, Connection, Endpoint, EndpointConfig, Incoming, NewConnection,
@@ -91,7 +91,7 @@ async fn endpoints(
 async fn connections(
     connection: Connection,
     hook: Box<dyn Hook>,
-    points: &[Point],
+    points: &[AttachPoint],
     frames: &[OwnFrame],
     cx: &mut Context<'_>,
     sink: equic_quic::event::JsonSeq<Vec<u8>>,

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use equic_quic::operation::{AttachError, Call, Field, Hook, HookError, Host, Operation, Point};
+use equic_quic::operation::{
+    AttachError, AttachPoint, Call, Field, Hook, HookContext, HookError, Operation,
+};
 use equic_quic::{Endpoint, Side, TellError};
 
 use crate::common::{Identity, NAME, body, client, connect, echo, settings, soon};
@@ -22,7 +24,7 @@ impl Counter {
 }
 
 impl Hook for Counter {
-    fn before(&mut self, host: &mut Host<'_>, _: &Call<'_>) -> Result<(), HookError> {
+    fn before(&mut self, host: &mut HookContext<'_>, _: &Call<'_>) -> Result<(), HookError> {
         self.all.fetch_add(1, Ordering::Relaxed);
         if host.get(Field::Connected) == 0 {
             self.early.fetch_add(1, Ordering::Relaxed);
@@ -31,7 +33,7 @@ impl Hook for Counter {
     }
 }
 
-const SENT: [Point; 1] = [Point::observe(Operation::SendPacket)];
+const SENT: [AttachPoint; 1] = [AttachPoint::observe(Operation::SendPacket)];
 
 async fn exchange(connection: &equic_quic::Connection) {
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
@@ -115,7 +117,7 @@ async fn on_a_connection_that_is_open() {
     assert_eq!(refused.unwrap_err(), AttachError::NoParser(0x7f00));
     // A message for one hook alone.
     let told = Counter::default();
-    let points = [Point { after: false, ..Point::observe(Operation::HookMessage) }];
+    let points = [AttachPoint { after: false, ..AttachPoint::observe(Operation::HookMessage) }];
     let other = connection.attach(Box::new(told.clone()), &points).unwrap();
     connection.tell_hook(other, b"message").unwrap();
     assert_eq!((told.counts().0, connection.detach(other).is_some()), (1, true));

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::model::Scenario;
-use stage::Stage;
+use stage::PlayStage;
 
 pub use crate::results::{
     ApplicationOutcome, ApplicationSummary, Figure, FlowOutcome, FlowSummary, Harm, Latency,
@@ -62,7 +62,7 @@ pub type MakeLogs<'a> = dyn Fn(&str, usize) -> Logs + 'a;
 /// [`PlayError`], which no scenario is known to lead to that was read by [`Scenario::parse`].
 pub fn play(scenario: &Scenario, seed: u64, part: Part) -> Result<RunOutcome, PlayError> {
     let refused = |reason: String| PlayError::Refused { seed, reason };
-    let mut stage = Stage::set(scenario, seed, part, None).map_err(refused)?;
+    let mut stage = PlayStage::set(scenario, seed, part, None).map_err(refused)?;
     stage.run().map_err(refused)?;
     Ok(stage.outcome())
 }
@@ -78,7 +78,7 @@ pub fn record(
     logs: Option<&MakeLogs<'_>>,
 ) -> Result<(RunOutcome, Series), PlayError> {
     let refused = |reason: String| PlayError::Refused { seed, reason };
-    let mut stage = Stage::set(scenario, seed, Part::All, logs).map_err(refused)?;
+    let mut stage = PlayStage::set(scenario, seed, Part::All, logs).map_err(refused)?;
     let series = stage.record().map_err(refused)?;
     Ok((stage.outcome(), series))
 }

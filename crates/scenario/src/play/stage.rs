@@ -15,7 +15,7 @@ use crate::results::{ApplicationOutcome, FlowOutcome, PortOutcome, RunOutcome, T
 const MOST_POINTS: usize = 10_000_000;
 
 /// A simulation that is ready to run, and knows its connections, traffic and ports.
-pub(super) struct Stage<'a> {
+pub(super) struct PlayStage<'a> {
     scenario: &'a Scenario,
     seed: u64,
     run: Simulation,
@@ -32,13 +32,13 @@ struct Connection<'a> {
     ids: BulkIds,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> PlayStage<'a> {
     pub(super) fn set(
         scenario: &'a Scenario,
         seed: u64,
         part: Part,
         logs: Option<&MakeLogs<'_>>,
-    ) -> Result<Stage<'a>, String> {
+    ) -> Result<PlayStage<'a>, String> {
         let place = Place::find(scenario).map_err(|error| error.message)?;
         let mut run =
             Simulation::new(place.topology.clone(), seed).map_err(|error| error.to_string())?;
@@ -58,7 +58,7 @@ impl<'a> Stage<'a> {
         }
         let traffic = place.attach_traffic(&mut run, scenario)?;
         let ports = place.ports();
-        Ok(Stage { scenario, seed, run, connections, traffic, ports })
+        Ok(PlayStage { scenario, seed, run, connections, traffic, ports })
     }
 
     pub(super) fn run(&mut self) -> Result<(), String> {
@@ -66,7 +66,7 @@ impl<'a> Stage<'a> {
         self.run.run(limit).map(drop).map_err(|error| error.to_string())
     }
 
-    /// Runs as [`Stage::run`] does, stopping at every interval to measure, which changes nothing.
+    /// Runs as [`PlayStage::run`] does, stopping at every interval to measure, which changes nothing.
     pub(super) fn record(&mut self) -> Result<Series, String> {
         let limit = Time::START + self.scenario.limit;
         let mut series = Series::default();

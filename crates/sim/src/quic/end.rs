@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use equic_transport::null::InsecureNullConfig;
 use equic_transport::qlog::ReferenceTime;
 use equic_transport::{
-    Arrival, Connection, ConnectionId, EcnCodepoint, StartError, Stats, Timestamp,
+    Connection, ConnectionId, DatagramMeta, EcnCodepoint, StartError, Stats, Timestamp,
 };
 use equic_wire::packet::LongInvariant;
 
@@ -202,7 +202,7 @@ impl QuicEnd {
             Ecn::Ect0 => EcnCodepoint::Ect0,
             Ecn::Ce => EcnCodepoint::Ce,
         };
-        let arrival = Arrival { remote, local, ecn };
+        let arrival = DatagramMeta { remote, local, ecn };
         let now = timestamp(now);
         self.random.with(|| connection.handle_datagram(now, arrival, datagram.payload));
         self.open_paths(now);

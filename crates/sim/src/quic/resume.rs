@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto};
-use equic_transport::{Arrival, Connection, EcnCodepoint, Timestamp, TransportConfig};
+use equic_transport::{Connection, DatagramMeta, EcnCodepoint, Timestamp, TransportConfig};
 
 use super::end::Config;
 #[cfg(feature = "tls")]
@@ -87,7 +87,7 @@ fn play(
 ) -> bool {
     const SEEDS: [[u8; 32]; 2] = [[1; 32], [2; 32]];
     let [here, there] = [1, 2].map(|host| SocketAddr::from(([10, 0, 0, host], 1)));
-    let arrival = |remote| Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
+    let arrival = |remote| DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
     let mut random = [near.random(SEEDS[0]), far.random(SEEDS[1])];
     let mut now = Timestamp::START;
     let mut buffer = vec![0; 65_536];

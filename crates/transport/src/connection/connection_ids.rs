@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 
 use super::handshake::{ACTIVE_IDS, random_id};
 use super::space::PathId;
-use crate::cid::{IdChange, IdSource, LocalIds, RemoteIds, note};
+use crate::cid::{EndpointEvent, IdSource, LocalIds, RemoteIds, note};
 
 /// Those of a path ID other than 0 (RFC 10069 s.3.2).
 struct OfPath {
@@ -25,7 +25,7 @@ pub(super) struct ConnectionIds {
     /// Those of other path IDs, as many as multipath allows; none without it.
     others: Vec<OfPath>,
     /// What an endpoint has to know of path IDs that are gone.
-    left: VecDeque<IdChange>,
+    left: VecDeque<EndpointEvent>,
     /// Generator of connection IDs for this end.
     source: IdSource,
     /// Ours on long headers.
@@ -121,7 +121,7 @@ impl ConnectionIds {
     }
 
     /// What an endpoint has to know, one change at a time.
-    pub(super) fn poll_change(&mut self) -> Option<IdChange> {
+    pub(super) fn poll_change(&mut self) -> Option<EndpointEvent> {
         let left = self.left.pop_front();
         let first = left.or_else(|| self.local.poll_change().or_else(|| self.remote.poll_change()));
         first.or_else(|| {
@@ -297,7 +297,7 @@ mod tests {
         ids.remote_of_mut(one).unwrap().forget_all();
         assert!(!ids.is_reset(ResetToken([7; 16])), "a reset of an abandoned path is none");
         ids.remove_path(one);
-        let changes: Vec<IdChange> = std::iter::from_fn(|| ids.poll_change()).collect();
+        let changes: Vec<EndpointEvent> = std::iter::from_fn(|| ids.poll_change()).collect();
         assert_eq!(changes.len(), 6, "two issued, two retired, a token learned and forgotten");
         assert!(ids.local_of(one).is_none() && ids.path_of(given[0]).is_none());
     }

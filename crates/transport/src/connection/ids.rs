@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use equic_wire::{ConnectionId, KnownVersion};
 
 use super::Connection;
-use crate::cid::IdChange;
+use crate::cid::EndpointEvent;
 
 /// Facts that a server knows of a client's first Initial packet before opening it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Connection {
     /// The oldest change of this connection's IDs that an endpoint has to know of, one change at a time. To be
     /// asked for after each call that lets time or packets in, and after [`Connection::poll_transmit`], before
     /// the datagram from it is sent.
-    pub fn poll_id_change(&mut self) -> Option<IdChange> {
+    pub fn poll_endpoint_event(&mut self) -> Option<EndpointEvent> {
         self.ids.poll_change()
     }
 

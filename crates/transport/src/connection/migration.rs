@@ -10,7 +10,7 @@ use super::path::{AddressOrigin, Path};
 use super::paths::PathKey;
 use super::presence::MayBeAttached;
 use super::space::{PathId, SpaceId};
-use super::{Arrival, Connection, Event};
+use super::{Connection, DatagramMeta, Event};
 use crate::Timestamp;
 use crate::operation::Operation;
 use crate::recovery::INITIAL_RTT;
@@ -89,7 +89,7 @@ impl Connection {
     }
 
     /// Path that a datagram came on whose first packet has this path ID; none: the datagram is to be dropped.
-    pub(super) fn find_path(&mut self, arrival: &Arrival, id: PathId) -> Option<From> {
+    pub(super) fn find_path(&mut self, arrival: &DatagramMeta, id: PathId) -> Option<From> {
         let server = self.side == Side::Server;
         let found = self.paths.find(id, arrival.remote, arrival.local, server);
         match found {

@@ -169,7 +169,7 @@ pub enum Event {
 
 /// Addresses and ECN mark that a datagram came with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrival {
+pub struct DatagramMeta {
     /// Address that the datagram came from.
     pub remote: SocketAddr,
     /// Our address that the datagram was sent to, if known.
@@ -247,7 +247,7 @@ pub struct Connection {
     version: KnownVersion,
     start: Box<Start>,
     early: early::Early,
-    waiting: waiting::Waiting,
+    waiting: waiting::UndecryptedPackets,
     /// For NEW_TOKEN frames.
     tokens: VecDeque<Bytes>,
     /// Packets received in earlier attempts, of other versions.

@@ -17,8 +17,8 @@ use equic_wire::Side;
 use super::view::View;
 use super::{Connection, Event};
 use crate::operation::{
-    AttachError, Attached, Bytes, Call, Callees, Decision, Hook, HookError, HookId, Hooks, Host,
-    Operation, OwnFrame, Point, Table, Watchers, Words,
+    AbiValue, AttachError, AttachPoint, Attached, Bytes, Call, Callees, Decision, Hook,
+    HookContext, HookError, HookId, Hooks, Operation, OwnFrame, Table, Watchers,
 };
 
 /// Puts an error into a place of its own, so that what a hook returns fits into a register once it is looked at: to
@@ -32,12 +32,16 @@ fn aside(error: HookError) -> Box<HookError> {
 impl Connection {
     /// Attaches a hook to operations of this connection. Where several replace the same operation, the one that was
     /// attached last is asked first, and the one before it if that leaves the call to the default; of windows and pacing
-    /// rates the least answer holds. Hooks that another hook brought ([`Host::attach`]) are asked after those of the
+    /// rates the least answer holds. Hooks that another hook brought ([`HookContext::attach`]) are asked after those of the
     /// application.
     ///
     /// # Errors
     /// [`AttachError`]; nothing is attached then.
-    pub fn attach(&mut self, hook: Box<dyn Hook>, points: &[Point]) -> Result<HookId, AttachError> {
+    pub fn attach(
+        &mut self,
+        hook: Box<dyn Hook>,
+        points: &[AttachPoint],
+    ) -> Result<HookId, AttachError> {
         self.attach_with_frames(hook, points, &[])
     }
 
@@ -50,7 +54,7 @@ impl Connection {
     pub fn attach_with_frames(
         &mut self,
         hook: Box<dyn Hook>,
-        points: &[Point],
+        points: &[AttachPoint],
         frames: &[OwnFrame],
     ) -> Result<HookId, AttachError> {
         self.put_on(hook, points, frames, None)
@@ -60,7 +64,7 @@ impl Connection {
     pub(super) fn put_on(
         &mut self,
         hook: Box<dyn Hook>,
-        points: &[Point],
+        points: &[AttachPoint],
         frames: &[OwnFrame],
         by: Option<HookId>,
     ) -> Result<HookId, AttachError> {
@@ -99,7 +103,7 @@ impl Connection {
     /// A call begins: hooks look on, and one may answer in the default's place. None: the default is to
     /// run. In any case [`Connection::end`] is next.
     #[inline]
-    pub(super) fn begin<I: Words, O: Words>(
+    pub(super) fn begin<I: AbiValue, O: AbiValue>(
         &mut self,
         operation: Operation,
         input: I,
@@ -113,7 +117,7 @@ impl Connection {
     /// As [`Connection::begin`], of what decides: `usual` is what the default answers, for a hook that wants to be given
     /// that. It is asked before any hook in the operation's place runs, so that the default may call operations itself.
     #[inline]
-    pub(super) fn begin_from<I: Words, O: Words>(
+    pub(super) fn begin_from<I: AbiValue, O: AbiValue>(
         &mut self,
         operation: Operation,
         input: I,
@@ -131,7 +135,7 @@ impl Connection {
 
     /// As [`Connection::begin`], of a frame type (0: of none), and with bytes.
     #[inline]
-    pub(super) fn begin_with<I: Words, O: Words>(
+    pub(super) fn begin_with<I: AbiValue, O: AbiValue>(
         &mut self,
         operation: Operation,
         frame_type: u64,
@@ -147,14 +151,19 @@ impl Connection {
     /// As [`Connection::begin`], of what acts rather than decides: whether the default is to act. Where it
     /// acts whatever a hook answers, that is of no interest.
     #[inline]
-    pub(super) fn begin_act<I: Words>(&mut self, operation: Operation, input: I) -> bool {
+    pub(super) fn begin_act<I: AbiValue>(&mut self, operation: Operation, input: I) -> bool {
         let replaced: Option<()> = self.begin(operation, input);
         replaced.is_none()
     }
 
     /// A call is done, and this came of it.
     #[inline]
-    pub(super) fn end<I: Words, O: Words>(&mut self, operation: Operation, input: I, output: O) {
+    pub(super) fn end<I: AbiValue, O: AbiValue>(
+        &mut self,
+        operation: Operation,
+        input: I,
+        output: O,
+    ) {
         if self.hooks.is_ended(operation) {
             self.end_words(operation, input, output);
         }
@@ -162,7 +171,7 @@ impl Connection {
 
     /// As [`Connection::end`], for [`Connection::begin_with`].
     #[inline]
-    pub(super) fn end_with<I: Words, O: Words>(
+    pub(super) fn end_with<I: AbiValue, O: AbiValue>(
         &mut self,
         operation: Operation,
         frame_type: u64,
@@ -177,19 +186,19 @@ impl Connection {
 
     /// A call of what has no default: something happens, and hooks may look on.
     #[inline]
-    pub(super) fn notify<I: Words>(&mut self, operation: Operation, input: I) {
+    pub(super) fn notify<I: AbiValue>(&mut self, operation: Operation, input: I) {
         self.decide(operation, input, ());
     }
 
     /// As [`Connection::notify`], with bytes to read.
     #[inline]
-    pub(super) fn notify_on<I: Words>(&mut self, operation: Operation, input: I, bytes: &[u8]) {
+    pub(super) fn notify_on<I: AbiValue>(&mut self, operation: Operation, input: I, bytes: &[u8]) {
         self.decide_on(operation, input, bytes, ());
     }
 
     /// A call of what decides, and decides `usual` by itself. Any answer of a hook holds.
     #[inline]
-    pub(super) fn decide<I: Words, O: Words>(
+    pub(super) fn decide<I: AbiValue, O: AbiValue>(
         &mut self,
         operation: Operation,
         input: I,
@@ -205,7 +214,7 @@ impl Connection {
 
     /// As [`Connection::decide`], with bytes to read.
     #[inline]
-    pub(super) fn decide_on<I: Words, O: Words>(
+    pub(super) fn decide_on<I: AbiValue, O: AbiValue>(
         &mut self,
         operation: Operation,
         input: I,
@@ -224,12 +233,16 @@ impl Connection {
     // Most calls have no bytes. They have functions of their own, in which there is no parameter for them: to hand
     // it over costs as much as the rest of a call.
     #[inline(never)]
-    fn begin_words<I: Words, O: Words>(&mut self, operation: Operation, input: I) -> Option<O> {
+    fn begin_words<I: AbiValue, O: AbiValue>(
+        &mut self,
+        operation: Operation,
+        input: I,
+    ) -> Option<O> {
         self.begin_hooked(operation, 0, input, Bytes::None)
     }
 
     #[inline(never)]
-    fn begin_asked<I: Words, O: Words>(
+    fn begin_asked<I: AbiValue, O: AbiValue>(
         &mut self,
         operation: Operation,
         input: I,
@@ -244,12 +257,12 @@ impl Connection {
     }
 
     #[inline(never)]
-    fn end_words<I: Words, O: Words>(&mut self, operation: Operation, input: I, output: O) {
+    fn end_words<I: AbiValue, O: AbiValue>(&mut self, operation: Operation, input: I, output: O) {
         self.end_hooked(operation, 0, input, Bytes::None, output);
     }
 
     #[inline(never)]
-    fn begin_bytes<I: Words, O: Words>(
+    fn begin_bytes<I: AbiValue, O: AbiValue>(
         &mut self,
         operation: Operation,
         frame_type: u64,
@@ -260,7 +273,7 @@ impl Connection {
     }
 
     #[inline(never)]
-    fn end_bytes<I: Words, O: Words>(
+    fn end_bytes<I: AbiValue, O: AbiValue>(
         &mut self,
         operation: Operation,
         frame_type: u64,
@@ -272,7 +285,7 @@ impl Connection {
     }
 
     #[inline(always)]
-    fn begin_hooked<I: Words, O: Words>(
+    fn begin_hooked<I: AbiValue, O: AbiValue>(
         &mut self,
         operation: Operation,
         parameter: u64,
@@ -315,13 +328,13 @@ impl Connection {
     /// Calls the hook at a place in the operation's place, with `outputs` to begin with; none: it leaves the call to the
     /// default, or has failed.
     #[inline(always)]
-    fn replace_at<O: Words>(
+    fn replace_at<O: AbiValue>(
         &mut self,
         place: usize,
         call: &mut Call<'_>,
         mut outputs: O::Array,
     ) -> Option<O> {
-        let run = |hook: &mut dyn Hook, host: &mut Host<'_>| {
+        let run = |hook: &mut dyn Hook, host: &mut HookContext<'_>| {
             hook.replace(host, call, outputs.as_mut()).map_err(aside)
         };
         match self.call_at(place, run)? {
@@ -337,7 +350,7 @@ impl Connection {
     }
 
     #[inline(always)]
-    fn end_hooked<I: Words, O: Words>(
+    fn end_hooked<I: AbiValue, O: AbiValue>(
         &mut self,
         operation: Operation,
         parameter: u64,
@@ -350,7 +363,7 @@ impl Connection {
         let callees = self.hooks.callees(operation, parameter);
         match callees.after() {
             Watchers::One(place) => {
-                let run = |hook: &mut dyn Hook, host: &mut Host<'_>| {
+                let run = |hook: &mut dyn Hook, host: &mut HookContext<'_>| {
                     hook.after(host, &call, outputs.as_ref()).map_err(aside)
                 };
                 if let Some(Err(error)) = self.call_at(place, run) {
@@ -367,7 +380,7 @@ impl Connection {
     /// Calls hooks in the operation's place of which there are several, or one that wants to be given the default's answer,
     /// which is `usual`.
     #[inline(never)]
-    fn replace_many<O: Words>(
+    fn replace_many<O: AbiValue>(
         &mut self,
         callees: Callees,
         call: &mut Call<'_>,
@@ -379,7 +392,7 @@ impl Connection {
     }
 
     /// The answer of those of a chain of hooks, of which the last is asked first. There are 32 at most.
-    fn replace_chain<O: Words>(
+    fn replace_chain<O: AbiValue>(
         &mut self,
         chain: &[HookId],
         call: &mut Call<'_>,
@@ -396,7 +409,7 @@ impl Connection {
         }
         let below = self.replace_chain(others, call, usual);
         let Some(place) = self.hooks.place(*id) else { return below };
-        let given = below.or(usual).map_or(O::ZEROS, Words::to_words);
+        let given = below.or(usual).map_or(O::ZEROS, AbiValue::to_words);
         match (self.replace_at(place, call, given), below) {
             (Some(answer), Some(below)) if least => {
                 let word = |one: O| one.to_words().as_ref().first().copied();
@@ -467,14 +480,14 @@ impl Connection {
     pub(super) fn call_at<R>(
         &mut self,
         place: usize,
-        run: impl FnOnce(&mut dyn Hook, &mut Host<'_>) -> R,
+        run: impl FnOnce(&mut dyn Hook, &mut HookContext<'_>) -> R,
     ) -> Option<R> {
         let mut table = self.hooks.take()?;
         if table.provides() {
             return self.call_among(table, place, run);
         }
         let outcome = table.get_mut(place).map(|Attached { hook, own, .. }| {
-            run(&mut **hook, &mut Host::new(View { connection: self, own }))
+            run(&mut **hook, &mut HookContext::new(View { connection: self, own }))
         });
         self.hooks.put_back(table);
         outcome
@@ -487,12 +500,12 @@ impl Connection {
         &mut self,
         mut table: Box<Table>,
         place: usize,
-        run: impl FnOnce(&mut dyn Hook, &mut Host<'_>) -> R,
+        run: impl FnOnce(&mut dyn Hook, &mut HookContext<'_>) -> R,
     ) -> Option<R> {
         self.extensions.lend(table.lend(place));
         let lending = Lending(self);
         let outcome = table.get_mut(place).map(|Attached { hook, own, .. }| {
-            run(&mut **hook, &mut Host::new(View { connection: lending.0, own }))
+            run(&mut **hook, &mut HookContext::new(View { connection: lending.0, own }))
         });
         table.take_back(lending.0.extensions.take_lent());
         lending.0.hooks.put_back(table);

@@ -5,7 +5,7 @@
 //! begins with holds until its end.
 
 use super::Connection;
-use crate::operation::{Bytes, Operation, Words};
+use crate::operation::{AbiValue, Bytes, Operation};
 
 /// Calls of operations, as [`Connection`] has them by the same names.
 pub(super) trait Presence: Copy {
@@ -18,7 +18,7 @@ pub(super) trait Presence: Copy {
     }
 
     #[inline(always)]
-    fn begin<I: Words, O: Words>(
+    fn begin<I: AbiValue, O: AbiValue>(
         self,
         connection: &mut Connection,
         operation: Operation,
@@ -28,7 +28,7 @@ pub(super) trait Presence: Copy {
     }
 
     #[inline(always)]
-    fn begin_from<I: Words, O: Words>(
+    fn begin_from<I: AbiValue, O: AbiValue>(
         self,
         connection: &mut Connection,
         operation: Operation,
@@ -39,7 +39,7 @@ pub(super) trait Presence: Copy {
     }
 
     #[inline(always)]
-    fn begin_with<I: Words, O: Words>(
+    fn begin_with<I: AbiValue, O: AbiValue>(
         self,
         connection: &mut Connection,
         operation: Operation,
@@ -55,7 +55,7 @@ pub(super) trait Presence: Copy {
     }
 
     #[inline(always)]
-    fn begin_act<I: Words>(
+    fn begin_act<I: AbiValue>(
         self,
         connection: &mut Connection,
         operation: Operation,
@@ -65,7 +65,7 @@ pub(super) trait Presence: Copy {
     }
 
     #[inline(always)]
-    fn end<I: Words, O: Words>(
+    fn end<I: AbiValue, O: AbiValue>(
         self,
         connection: &mut Connection,
         operation: Operation,
@@ -78,7 +78,7 @@ pub(super) trait Presence: Copy {
     }
 
     #[inline(always)]
-    fn end_with<I: Words, O: Words>(
+    fn end_with<I: AbiValue, O: AbiValue>(
         self,
         connection: &mut Connection,
         operation: Operation,
@@ -93,14 +93,14 @@ pub(super) trait Presence: Copy {
     }
 
     #[inline(always)]
-    fn notify<I: Words>(self, connection: &mut Connection, operation: Operation, input: I) {
+    fn notify<I: AbiValue>(self, connection: &mut Connection, operation: Operation, input: I) {
         if Self::POSSIBLE {
             connection.notify(operation, input);
         }
     }
 
     #[inline(always)]
-    fn notify_on<I: Words>(
+    fn notify_on<I: AbiValue>(
         self,
         connection: &mut Connection,
         operation: Operation,
@@ -113,7 +113,7 @@ pub(super) trait Presence: Copy {
     }
 
     #[inline(always)]
-    fn decide<I: Words, O: Words>(
+    fn decide<I: AbiValue, O: AbiValue>(
         self,
         connection: &mut Connection,
         operation: Operation,
@@ -124,7 +124,7 @@ pub(super) trait Presence: Copy {
     }
 
     #[inline(always)]
-    fn decide_on<I: Words, O: Words>(
+    fn decide_on<I: AbiValue, O: AbiValue>(
         self,
         connection: &mut Connection,
         operation: Operation,

@@ -16,7 +16,7 @@ use super::paths::PathKey;
 use super::presence::{MayBeAttached, NoneAttached, Presence};
 use super::space::{PathId, SpaceId};
 use super::waiting::Readiness;
-use super::{Arrival, Connection};
+use super::{Connection, DatagramMeta};
 use crate::Timestamp;
 use crate::crypto::{OpenError, header_mask};
 use crate::operation::{Bytes, Operation, Word};
@@ -46,7 +46,7 @@ impl Word for EcnCodepoint {
 
 /// A packet whose place in the datagram is known.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found {
+pub(super) struct ProtectedPacket {
     pub space: SpaceId,
     kind: PacketType,
     dcid: ConnectionId,
@@ -60,15 +60,15 @@ pub(super) struct Found {
     len: usize,
 }
 
-impl Found {
+impl ProtectedPacket {
     /// A packet with a short header, as if it were of this space.
     #[cfg(test)]
-    pub(super) fn in_space(space: SpaceId) -> Found {
+    pub(super) fn in_space(space: SpaceId) -> ProtectedPacket {
         let options = ParseOptions { dcid_len: 0, greased_fixed_bit: false };
         let Some(Ok(Packet::Short(short))) = Datagram::new(&[0x40; 40], options).next() else {
             panic!("a first byte like that begins a short header");
         };
-        Found {
+        ProtectedPacket {
             space,
             kind: PacketType::OneRtt,
             dcid: short.dcid(),
@@ -87,7 +87,7 @@ impl Found {
 }
 
 /// An opened packet.
-struct Opened {
+struct DecryptedPacket {
     number: u64,
     /// Range of the packet's bytes that its frames take.
     payload: std::ops::Range<usize>,
@@ -97,7 +97,7 @@ struct Opened {
 
 impl Connection {
     /// A datagram came. It is decrypted in place.
-    pub fn handle_datagram(&mut self, now: Timestamp, arrival: Arrival, datagram: &mut [u8]) {
+    pub fn handle_datagram(&mut self, now: Timestamp, arrival: DatagramMeta, datagram: &mut [u8]) {
         self.now = now;
         #[cfg(feature = "qlog")]
         self.log_datagram_received(arrival.ecn, datagram);
@@ -115,7 +115,7 @@ impl Connection {
         &mut self,
         hooks: impl Presence,
         now: Timestamp,
-        arrival: Arrival,
+        arrival: DatagramMeta,
         datagram: &mut [u8],
     ) {
         let ecn = arrival.ecn;
@@ -189,8 +189,8 @@ impl Connection {
 
     /// A packet with a short header, behind so many bytes of its datagram that are no packet of ours.
     #[inline]
-    fn found_short(&self, short: &ShortPacket<'_>, skip: usize) -> Found {
-        Found {
+    fn found_short(&self, short: &ShortPacket<'_>, skip: usize) -> ProtectedPacket {
+        ProtectedPacket {
             space: self.space_of(short.dcid()),
             kind: PacketType::OneRtt,
             dcid: short.dcid(),
@@ -203,7 +203,7 @@ impl Connection {
     }
 
     /// The next packet of a datagram that may be ours.
-    fn find(&mut self, datagram: &[u8]) -> Option<Found> {
+    fn find(&mut self, datagram: &[u8]) -> Option<ProtectedPacket> {
         let options =
             ParseOptions { dcid_len: self.ids.scid().len(), greased_fixed_bit: self.config.grease };
         // Nearly all are: the way for all kinds carries about what only long headers have.
@@ -224,7 +224,7 @@ impl Connection {
                         matches!(long.kind(), LongKind::Initial { .. }),
                     ) =>
                 {
-                    Found {
+                    ProtectedPacket {
                         space: match long.kind() {
                             LongKind::Initial { .. } => SpaceId::Initial,
                             LongKind::Handshake => SpaceId::Handshake,
@@ -266,7 +266,7 @@ impl Connection {
         hooks: impl Presence,
         now: Timestamp,
         ecn: EcnCodepoint,
-        found: Found,
+        found: ProtectedPacket,
         whole: (&mut From, usize),
         packet: &mut [u8],
     ) -> bool {
@@ -360,9 +360,9 @@ impl Connection {
         &mut self,
         hooks: impl Presence,
         now: Timestamp,
-        found: &Found,
+        found: &ProtectedPacket,
         packet: &mut [u8],
-    ) -> Option<Opened> {
+    ) -> Option<DecryptedPacket> {
         // RFC 9001 s.6.6: no packet more.
         if self.forgeries.is_spent() {
             return None;
@@ -424,11 +424,11 @@ impl Connection {
         };
         let start = header.header_len();
         let sound = header.check_reserved_bits().is_ok();
-        Some(Opened { number, payload: start..start + len, sound })
+        Some(DecryptedPacket { number, payload: start..start + len, sound })
     }
 
     /// Takes note of all that follows from a packet's being authentic, whatever its frames say.
-    fn on_authentic(&mut self, now: Timestamp, found: &Found) {
+    fn on_authentic(&mut self, now: Timestamp, found: &ProtectedPacket) {
         self.activity.on_received(now);
         if let Some(version) = found.version {
             self.adopt_version(version);
@@ -454,7 +454,7 @@ impl Connection {
         hooks: impl Presence,
         now: Timestamp,
         ecn: EcnCodepoint,
-        found: &Found,
+        found: &ProtectedPacket,
         (number, path): (u64, PathKey),
         payload: &[u8],
     ) -> bool {
@@ -512,7 +512,7 @@ impl Connection {
         &mut self,
         hooks: impl Presence,
         now: Timestamp,
-        found: &Found,
+        found: &ProtectedPacket,
         (number, path): (u64, PathKey),
         kind: FrameType,
         rest: &mut &[u8],

@@ -34,7 +34,7 @@ impl Connection {
     }
 
     /// Gives the client a token for another connection (RFC 9000 s.8.1.3), such as
-    /// `Endpoint::future_token` makes; it goes out once the handshake is complete. False: this is a
+    /// `Endpoint::new_token` makes; it goes out once the handshake is complete. False: this is a
     /// client, the token is empty or over 900 bytes, or as many as are kept wait already.
     pub fn send_token(&mut self, token: Vec<u8>) -> bool {
         let sound = (1..=MAX_PEER_TOKEN).contains(&token.len());

@@ -12,7 +12,7 @@ use super::Connection;
 use super::close::{CloseReason, ConnectionError};
 use super::hello::ClientHello;
 use super::space::{Space, SpaceId};
-use super::waiting::Waiting;
+use super::waiting::UndecryptedPackets;
 use crate::Timestamp;
 use crate::operation::Operation;
 
@@ -73,7 +73,7 @@ impl Connection {
         self.send_all_again(SpaceId::Initial);
         self.send_all_again(SpaceId::DATA);
         self.spaces[SpaceId::Initial] = Space::new();
-        self.waiting = Waiting::default();
+        self.waiting = UndecryptedPackets::default();
         self.ids.begin_again(&mut self.rng);
         self.packets_before = self.stats.packets_received;
         let keys = self.start.initial_keys(self.side, version, self.ids.original_dcid());

@@ -4,7 +4,7 @@ use super::Connection;
 use super::migration::From;
 use super::paths::PathKey;
 use super::presence::MayBeAttached;
-use super::receive::Found;
+use super::receive::ProtectedPacket;
 use super::space::SpaceId;
 use crate::Timestamp;
 use crate::operation::Operation;
@@ -16,7 +16,7 @@ const MAX_PACKETS: usize = 10;
 const MAX_BYTES: usize = 16 * 1024;
 
 struct Kept {
-    found: Found,
+    found: ProtectedPacket,
     path: PathKey,
     ecn: EcnCodepoint,
     packet: Vec<u8>,
@@ -24,15 +24,21 @@ struct Kept {
 
 /// Packets without keys, in the order they came.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct UndecryptedPackets {
     /// At most [`MAX_PACKETS`] of [`MAX_BYTES`].
     packets: Vec<Kept>,
     bytes: usize,
 }
 
-impl Waiting {
+impl UndecryptedPackets {
     /// Keeps a packet until its keys come; returns whether there was room.
-    fn keep(&mut self, found: Found, path: PathKey, ecn: EcnCodepoint, packet: &[u8]) -> bool {
+    fn keep(
+        &mut self,
+        found: ProtectedPacket,
+        path: PathKey,
+        ecn: EcnCodepoint,
+        packet: &[u8],
+    ) -> bool {
         let fits = self.packets.len() < MAX_PACKETS && self.bytes + packet.len() <= MAX_BYTES;
         if fits {
             self.bytes += packet.len();
@@ -42,7 +48,7 @@ impl Waiting {
     }
 
     /// Place of the first packet for which this is so.
-    fn position(&self, wanted: impl Fn(&Found) -> bool) -> Option<usize> {
+    fn position(&self, wanted: impl Fn(&ProtectedPacket) -> bool) -> Option<usize> {
         self.packets.iter().position(|kept| wanted(&kept.found))
     }
 
@@ -78,7 +84,7 @@ impl Connection {
     /// Keeps a packet for which there are no keys yet; false: it is dropped.
     pub(super) fn keep_waiting(
         &mut self,
-        found: Found,
+        found: ProtectedPacket,
         from: From,
         ecn: EcnCodepoint,
         packet: &[u8],
@@ -103,7 +109,7 @@ impl Connection {
     }
 
     /// Tells if the keys of a packet are there.
-    pub(super) fn readiness(&self, found: &Found) -> Readiness {
+    pub(super) fn readiness(&self, found: &ProtectedPacket) -> Readiness {
         let ready = |yes| if yes { Readiness::Ready } else { Readiness::TooEarly };
         match found.space {
             SpaceId::Data(_) if found.is_early() => self.early_readiness(),
@@ -125,28 +131,38 @@ mod tests {
     #[test]
     fn few_packets_are_kept_and_none_beyond_the_bytes() {
         let (path, ecn) = (PathKey(0), EcnCodepoint::NotEct);
-        let mut waiting = Waiting::default();
+        let mut waiting = UndecryptedPackets::default();
         for _ in 0..MAX_PACKETS {
-            assert!(waiting.keep(Found::in_space(SpaceId::Handshake), path, ecn, &[0; 100]));
+            assert!(waiting.keep(
+                ProtectedPacket::in_space(SpaceId::Handshake),
+                path,
+                ecn,
+                &[0; 100]
+            ));
         }
-        assert!(!waiting.keep(Found::in_space(SpaceId::Handshake), path, ecn, &[0; 100]));
+        assert!(!waiting.keep(ProtectedPacket::in_space(SpaceId::Handshake), path, ecn, &[0; 100]));
         assert_eq!(waiting.len(), MAX_PACKETS);
-        let mut waiting = Waiting::default();
-        assert!(waiting.keep(Found::in_space(SpaceId::DATA), path, ecn, &[0; MAX_BYTES - 1]));
-        assert!(!waiting.keep(Found::in_space(SpaceId::DATA), path, ecn, &[0; 2]));
-        assert!(waiting.keep(Found::in_space(SpaceId::DATA), path, ecn, &[0; 1]));
+        let mut waiting = UndecryptedPackets::default();
+        assert!(waiting.keep(
+            ProtectedPacket::in_space(SpaceId::DATA),
+            path,
+            ecn,
+            &[0; MAX_BYTES - 1]
+        ));
+        assert!(!waiting.keep(ProtectedPacket::in_space(SpaceId::DATA), path, ecn, &[0; 2]));
+        assert!(waiting.keep(ProtectedPacket::in_space(SpaceId::DATA), path, ecn, &[0; 1]));
     }
 
     #[test]
     fn packets_are_taken_out_in_their_order_and_make_room() {
         let (path, ecn) = (PathKey(0), EcnCodepoint::NotEct);
-        let mut waiting = Waiting::default();
+        let mut waiting = UndecryptedPackets::default();
         for (space, size) in
             [(SpaceId::DATA, 1), (SpaceId::Handshake, 2), (SpaceId::DATA, MAX_BYTES - 3)]
         {
-            assert!(waiting.keep(Found::in_space(space), path, ecn, &vec![0; size]));
+            assert!(waiting.keep(ProtectedPacket::in_space(space), path, ecn, &vec![0; size]));
         }
-        assert!(!waiting.keep(Found::in_space(SpaceId::DATA), path, ecn, &[0; 1]));
+        assert!(!waiting.keep(ProtectedPacket::in_space(SpaceId::DATA), path, ecn, &[0; 1]));
         let at = waiting.position(|found| found.space == SpaceId::DATA).unwrap();
         assert_eq!(waiting.take(at).unwrap().packet.len(), 1);
         let at = waiting.position(|found| found.space == SpaceId::DATA).unwrap();

@@ -8,10 +8,10 @@ use equic_wire::{TransportErrorCode, Writer};
 use rand::Rng;
 
 use super::receive::canonical;
-use super::{Endpoint, Handle, Waiting};
+use super::{Endpoint, Handle, PendingIncoming};
 use crate::Timestamp;
 use crate::connection::{
-    Arrival, Connection, FirstPacket, Serve, ServerConfig, StartError, tls_version,
+    Connection, DatagramMeta, FirstPacket, Serve, ServerConfig, StartError, tls_version,
 };
 use crate::crypto::{MAX_TOKEN, RETRY_TAG_LEN, Token, retry_tag};
 
@@ -19,7 +19,7 @@ use crate::crypto::{MAX_TOKEN, RETRY_TAG_LEN, Token, retry_tag};
 /// [`Endpoint::refuse`] and [`Endpoint::ignore`] has to follow: until then it takes one of the
 /// [`super::EndpointConfig::max_incoming`] places.
 #[derive(Debug)]
-pub struct Incoming(pub(super) FirstPacket, pub(super) Arrival);
+pub struct Incoming(pub(super) FirstPacket, pub(super) DatagramMeta);
 
 impl Incoming {
     /// Address that the attempt came from.
@@ -28,7 +28,7 @@ impl Incoming {
     }
 
     /// Addresses and ECN mark that the attempt's first datagram came with.
-    pub fn arrival(&self) -> Arrival {
+    pub fn arrival(&self) -> DatagramMeta {
         self.1
     }
 
@@ -184,6 +184,6 @@ impl Endpoint {
 
     /// Answers nothing.
     pub fn ignore(&mut self, incoming: Incoming) {
-        let _: Option<Waiting> = self.waiting.remove(&incoming.0.sent_to);
+        let _: Option<PendingIncoming> = self.waiting.remove(&incoming.0.sent_to);
     }
 }

@@ -41,11 +41,11 @@ use rustls::quic::Suite;
 
 use crate::Timestamp;
 use crate::cid::{
-    BlindToken, ConnectionIdGenerator, IdChange, IdSource, RESET_KEY_LEN, RandomIds, ResetKey,
+    BlindToken, ConnectionIdGenerator, EndpointEvent, IdSource, RESET_KEY_LEN, RandomIds, ResetKey,
 };
 use crate::connection::{
-    Arrival, ClientConfig, Connection, Serve, ServerConfig, Start, StartError, TransportConfig,
-    initial_suite,
+    ClientConfig, Connection, DatagramMeta, Serve, ServerConfig, Start, StartError,
+    TransportConfig, initial_suite,
 };
 use crate::crypto::{TOKEN_KEY_LEN, Token, TokenKey};
 use crate::stream::PagePool;
@@ -171,13 +171,13 @@ struct Routes {
 }
 
 /// An attempt that waits for a decision.
-struct Waiting {
+struct PendingIncoming {
     remote: SocketAddr,
     /// At most [`MAX_WAITING`] of [`MAX_WAITING_BYTES`].
-    datagrams: Vec<(Arrival, Vec<u8>)>,
+    datagrams: Vec<(DatagramMeta, Vec<u8>)>,
 }
 
-impl Waiting {
+impl PendingIncoming {
     fn has_room(&self, size: usize) -> bool {
         let kept: usize = self.datagrams.iter().map(|(_, datagram)| datagram.len()).sum();
         self.datagrams.len() < MAX_WAITING && kept + size <= MAX_WAITING_BYTES
@@ -201,7 +201,7 @@ pub struct Endpoint {
     connections: Vec<Option<Routes>>,
     free: Vec<usize>,
     /// By what the client sends to. At most [`EndpointConfig::max_incoming`].
-    waiting: BTreeMap<ConnectionId, Waiting>,
+    waiting: BTreeMap<ConnectionId, PendingIncoming>,
     resets: stateless::Budget,
     /// Memory for what its connections receive.
     pages: PagePool,
@@ -304,25 +304,25 @@ impl Endpoint {
         self.len() == 0
     }
 
-    /// Takes note of what [`Connection::poll_id_change`] gave.
-    pub fn handle_id_change(&mut self, handle: Handle, change: IdChange) {
+    /// Takes note of what [`Connection::poll_endpoint_event`] gave.
+    pub fn handle_endpoint_event(&mut self, handle: Handle, change: EndpointEvent) {
         let Some(Some(routes)) = self.connections.get_mut(handle.0) else { return };
         self.recent = None;
         match change {
-            IdChange::Issued(id) => {
+            EndpointEvent::Issued(id) => {
                 self.by_id.insert(id, handle);
                 routes.ids.push(id);
             }
-            IdChange::Retired(id) => {
+            EndpointEvent::Retired(id) => {
                 self.by_id.remove(&id);
                 routes.ids.retain(|known| *known != id);
             }
-            IdChange::TokenLearned(token) => {
+            EndpointEvent::TokenLearned(token) => {
                 let token = self.source.reset_key().blind(token);
                 self.by_token.insert(token, handle);
                 routes.tokens.push(token);
             }
-            IdChange::TokenForgotten(token) => {
+            EndpointEvent::TokenForgotten(token) => {
                 let token = self.source.reset_key().blind(token);
                 // Two peers may have the same token; only one of them can be believed.
                 if self.by_token.get(&token) == Some(&handle) {
@@ -355,7 +355,7 @@ impl Endpoint {
 
     /// A token for a NEW_TOKEN frame to a client at `address` (RFC 9000 s.8.1.3), on a connection of
     /// this version: for [`Connection::send_token`].
-    pub fn future_token(
+    pub fn new_token(
         &mut self,
         now: Timestamp,
         address: IpAddr,

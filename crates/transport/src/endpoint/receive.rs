@@ -8,9 +8,9 @@ use equic_wire::packet::{
 use equic_wire::{ConnectionId, KnownVersion, ResetToken, TransportErrorCode, Version};
 
 use super::incoming::Incoming;
-use super::{Endpoint, Handle, Received, RetryVerdict, Waiting};
+use super::{Endpoint, Handle, PendingIncoming, Received, RetryVerdict};
 use crate::Timestamp;
-use crate::connection::{Arrival, FirstPacket};
+use crate::connection::{DatagramMeta, FirstPacket};
 use crate::crypto::Token;
 
 /// A client's first Destination Connection ID has at least so many bytes (RFC 9000 s.7.2).
@@ -21,7 +21,7 @@ impl Endpoint {
     pub fn handle_datagram(
         &mut self,
         now: Timestamp,
-        arrival: Arrival,
+        arrival: DatagramMeta,
         datagram: &[u8],
         response: &mut Vec<u8>,
     ) -> Received {
@@ -63,7 +63,7 @@ impl Endpoint {
     fn on_long(
         &mut self,
         now: Timestamp,
-        arrival: Arrival,
+        arrival: DatagramMeta,
         datagram: &[u8],
         response: &mut Vec<u8>,
     ) -> Received {
@@ -124,7 +124,7 @@ impl Endpoint {
             first.validated = self.used.spend(now, u64::from_be_bytes(*salt), made);
         }
         let datagrams = vec![(arrival, datagram.to_vec())];
-        self.waiting.insert(first.sent_to, Waiting { remote, datagrams });
+        self.waiting.insert(first.sent_to, PendingIncoming { remote, datagrams });
         Received::Incoming(Incoming(first, arrival))
     }
 

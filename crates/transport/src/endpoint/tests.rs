@@ -23,8 +23,8 @@ use crate::stream::ReadOutcome;
 const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
 const TAG_LEN: usize = 16;
 
-fn from(remote: SocketAddr) -> Arrival {
-    Arrival { remote, local: None, ecn: EcnCodepoint::NotEct }
+fn from(remote: SocketAddr) -> DatagramMeta {
+    DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct }
 }
 
 fn client_address() -> SocketAddr {
@@ -184,8 +184,8 @@ impl Pair {
                     while let Some(datagram) = connection.poll_transmit(self.now, &mut buffer) {
                         sent.push((1 - end, buffer[..datagram.size].to_vec()));
                     }
-                    while let Some(change) = connection.poll_id_change() {
-                        self.ends[end].handle_id_change(*handle, change);
+                    while let Some(change) = connection.poll_endpoint_event() {
+                        self.ends[end].handle_endpoint_event(*handle, change);
                     }
                     self.events[end].extend(std::iter::from_fn(|| connection.poll_event()));
                 }
@@ -237,11 +237,11 @@ fn the_last_id_leads_to_its_connection_no_longer_than_it_is_in_use() {
         }
     };
     let handle = endpoint.add(first, None);
-    endpoint.handle_id_change(handle, IdChange::Issued(second));
+    endpoint.handle_endpoint_event(handle, EndpointEvent::Issued(second));
     for id in [first, first, second, second] {
         assert_eq!(whose(&mut endpoint, id), Some(handle));
     }
-    endpoint.handle_id_change(handle, IdChange::Retired(second));
+    endpoint.handle_endpoint_event(handle, EndpointEvent::Retired(second));
     assert_eq!((whose(&mut endpoint, second), whose(&mut endpoint, first)), (None, Some(handle)));
     endpoint.remove(handle);
     assert_eq!(endpoint.add(third, None), handle, "another connection has its name");
@@ -312,7 +312,7 @@ fn who_comes_back_with_a_token_is_not_asked_again() {
         let server = *pair.connections[1].keys().next().unwrap();
         let version = pair.connection(1, server).version();
         assert_eq!(version, versions[0]);
-        let token = pair.ends[1].future_token(pair.now, client_address().ip(), version).unwrap();
+        let token = pair.ends[1].new_token(pair.now, client_address().ip(), version).unwrap();
         assert!(pair.connection(1, server).send_token(token));
         pair.settle();
         let token = pair.events[0].iter().find_map(|event| match event {
@@ -454,7 +454,7 @@ fn retry_shows_the_address() {
 fn tokens_for_later_are_believed_until_they_expire() {
     let mut endpoint = server();
     let give = |endpoint: &mut Endpoint| {
-        endpoint.future_token(NOW, client_address().ip(), KnownVersion::V1).unwrap()
+        endpoint.new_token(NOW, client_address().ip(), KnownVersion::V1).unwrap()
     };
     let fortnight = Duration::from_secs(14 * 24 * 60 * 60);
     let other = "192.0.2.2:4000".parse().unwrap();
@@ -660,7 +660,7 @@ fn nothing_that_comes_does_harm() {
     println!("nothing_that_comes_does_harm: EQUIC_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let mut endpoint = server_with(|config| config.max_incoming = 16);
-    let token = endpoint.future_token(NOW, client_address().ip(), KnownVersion::V1).unwrap();
+    let token = endpoint.new_token(NOW, client_address().ip(), KnownVersion::V1).unwrap();
     let patterns =
         [initial(KnownVersion::V1, first_id(), &[]), initial(KnownVersion::V2, first_id(), &token)];
     let mut waiting: Vec<Incoming> = Vec::new();

@@ -5,7 +5,7 @@ use super::meaning::{carried, heading, meaning};
 
 /// Bytes or buffer that a call carries beside its words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Carries {
+pub enum PayloadKind {
     /// Nothing.
     Words,
     /// Bytes to read.
@@ -26,7 +26,7 @@ pub struct Description {
     /// Section of the specification that describes the default behaviour.
     pub section: &'static str,
     /// Bytes or buffer that a call carries beside its words.
-    pub carries: Carries,
+    pub carries: PayloadKind,
     /// Names of the input words, in order.
     pub inputs: &'static [&'static str],
     /// Names of the output words, in order.
@@ -76,7 +76,7 @@ macro_rules! operations {
                         name: stringify!($name),
                         id: $id,
                         section: $section,
-                        carries: Carries::$carries,
+                        carries: PayloadKind::$carries,
                         inputs: &[$(stringify!($input)),*],
                         outputs: &[$(stringify!($output)),*],
                         input_meanings: &[$(meaning!($input)),*],
@@ -345,7 +345,7 @@ impl Operation {
         Operation::ALL.iter().copied().find(|operation| u64::from(*operation as u8) == id)
     }
 
-    /// Whether a hook in its place can be given the default's answer ([`Point::with_default`](super::Point)): the
+    /// Whether a hook in its place can be given the default's answer ([`AttachPoint::with_default`](super::AttachPoint)): the
     /// operation decides something, in words, and to ask the default decides nothing yet.
     pub const fn offers_default(self) -> bool {
         let described = self.describe();
@@ -353,7 +353,7 @@ impl Operation {
             self,
             Operation::GenerateFrames | Operation::NextPacketNumber | Operation::ProbeMtu
         );
-        matches!(described.carries, Carries::Words) && !described.outputs.is_empty() && !acts
+        matches!(described.carries, PayloadKind::Words) && !described.outputs.is_empty() && !acts
     }
 
     /// Whether of several hooks' answers the least holds: those that cap what is sent.

@@ -4,7 +4,7 @@
 use equic_wire::VarInt;
 
 use super::callees::Callees;
-use super::point::{AttachError, OwnFrame, Point};
+use super::point::{AttachError, AttachPoint, OwnFrame};
 use super::table::{AFTER, Attached, BEFORE, Own, REPLACE, Table};
 use super::table::{asks, has_frame_types, is_for_owners, is_known};
 use super::{Hook, Operation};
@@ -130,7 +130,7 @@ impl Hooks {
         self.table.as_ref()?.owner(frame_type)
     }
 
-    fn check(&self, points: &[Point], frames: &[OwnFrame]) -> Result<(), AttachError> {
+    fn check(&self, points: &[AttachPoint], frames: &[OwnFrame]) -> Result<(), AttachError> {
         if frames.len() > MAX_FRAME_TYPES {
             return Err(AttachError::TooManyFrameTypes);
         }
@@ -141,7 +141,7 @@ impl Hooks {
             if again || !valid || self.owner(frame_type).is_some() {
                 return Err(AttachError::FrameType(frame_type));
             }
-            let parses = |point: &Point| {
+            let parses = |point: &AttachPoint| {
                 point.replace
                     && point.operation == Operation::ParseFrame
                     && point.frame_type.is_none_or(|other| other == frame_type)
@@ -172,7 +172,7 @@ impl Hooks {
     pub(crate) fn attach(
         &mut self,
         hook: Box<dyn Hook>,
-        points: &[Point],
+        points: &[AttachPoint],
         frames: &[OwnFrame],
         brought: bool,
     ) -> Result<HookId, AttachError> {
@@ -201,7 +201,7 @@ impl Hooks {
     }
 
     /// Anchors at which the hook at a place is attached to an operation.
-    pub(crate) fn points(&self, place: usize, operation: Operation) -> Vec<Point> {
+    pub(crate) fn points(&self, place: usize, operation: Operation) -> Vec<AttachPoint> {
         let points = self.attached().get(place).map_or(&[][..], |one| &one.points);
         points.iter().filter(|point| point.operation == operation).copied().collect()
     }
@@ -238,7 +238,7 @@ mod tests {
 
     fn attach(
         hooks: &mut Hooks,
-        points: &[Point],
+        points: &[AttachPoint],
         frames: &[OwnFrame],
     ) -> Result<HookId, AttachError> {
         hooks.attach(Box::new(Nothing), points, frames, false)
@@ -262,9 +262,10 @@ mod tests {
     #[test]
     fn those_who_watch_are_called_in_the_order_in_which_they_came() {
         let mut hooks = Hooks::default();
-        let watch = [Point::observe(Operation::UpdateRtt)];
+        let watch = [AttachPoint::observe(Operation::UpdateRtt)];
         let first = attach(&mut hooks, &watch, &[]).unwrap();
-        let second = attach(&mut hooks, &[Point::replace(Operation::UpdateRtt)], &[]).unwrap();
+        let second =
+            attach(&mut hooks, &[AttachPoint::replace(Operation::UpdateRtt)], &[]).unwrap();
         let third = attach(&mut hooks, &watch, &[]).unwrap();
         let all = (vec![first, third], Some(second), vec![first, third]);
         assert_eq!(called(&mut hooks, Operation::UpdateRtt, 0), all);
@@ -282,9 +283,14 @@ mod tests {
     fn what_is_for_one_frame_type_goes_behind_what_is_for_all_and_replaces_it() {
         let mut hooks = Hooks::default();
         let operation = Operation::ProcessFrame;
-        let typed = [Point { before: true, ..Point::replace(operation) }.of_frame(0x01)];
+        let typed =
+            [AttachPoint { before: true, ..AttachPoint::replace(operation) }.of_frame(0x01)];
         let one = attach(&mut hooks, &typed, &[]).unwrap();
-        let all = attach(&mut hooks, &[Point { before: true, ..Point::replace(operation) }], &[]);
+        let all = attach(
+            &mut hooks,
+            &[AttachPoint { before: true, ..AttachPoint::replace(operation) }],
+            &[],
+        );
         let all = all.unwrap();
         assert_eq!(called(&mut hooks, operation, 0x01), (vec![all, one], Some(one), vec![]));
         assert_eq!(called(&mut hooks, operation, 0x08), (vec![all], Some(all), vec![]));
@@ -296,10 +302,10 @@ mod tests {
     fn a_type_of_a_hooks_own_is_for_that_hook() {
         let mut hooks = Hooks::default();
         let all = [Operation::ParseFrame, Operation::WriteFrame, Operation::ProcessFrame];
-        let points: Vec<Point> = all.into_iter().map(Point::replace).collect();
+        let points: Vec<AttachPoint> = all.into_iter().map(AttachPoint::replace).collect();
         let other = attach(&mut hooks, &points, &[]).unwrap();
         let own = [OwnFrame::new(0xaffe)];
-        let points: Vec<Point> = points.iter().map(|point| point.of_frame(0xaffe)).collect();
+        let points: Vec<AttachPoint> = points.iter().map(|point| point.of_frame(0xaffe)).collect();
         let owner = attach(&mut hooks, &points, &own).unwrap();
         for operation in all {
             assert_eq!(called(&mut hooks, operation, 0xaffe).1, Some(owner), "{operation}");
@@ -316,7 +322,11 @@ mod tests {
         let mut hooks = Hooks::default();
         let operation = Operation::SetTimer;
         let mut attach = |brought| {
-            let point = if brought { Point::refine(operation) } else { Point::replace(operation) };
+            let point = if brought {
+                AttachPoint::refine(operation)
+            } else {
+                AttachPoint::replace(operation)
+            };
             let id = hooks.attach(Box::new(Nothing), &[point], &[], brought).unwrap();
             (id, hooks.all_replacing(hooks.callees(operation, 0)), hooks.is_asked(operation))
         };
@@ -330,7 +340,7 @@ mod tests {
         assert!(!hooks.is_asked(operation));
         hooks.detach(last).unwrap();
         assert_eq!(hooks.all_replacing(hooks.callees(operation, 0)), [first]);
-        let act = [Point::refine(Operation::CongestionAcked)];
+        let act = [AttachPoint::refine(Operation::CongestionAcked)];
         let refused = hooks.attach(Box::new(Nothing), &act, &[], false);
         assert_eq!(refused, Err(AttachError::NoDefault(Operation::CongestionAcked)));
     }
@@ -338,7 +348,7 @@ mod tests {
     #[test]
     fn places_are_given_back_and_names_are_not() {
         let mut hooks = Hooks::default();
-        let watch = [Point::observe(Operation::SetTimer)];
+        let watch = [AttachPoint::observe(Operation::SetTimer)];
         let mut ids: Vec<HookId> =
             (0..MAX_HOOKS).map(|_| attach(&mut hooks, &watch, &[]).unwrap()).collect();
         let mut names: BTreeSet<HookId> = ids.iter().copied().collect();

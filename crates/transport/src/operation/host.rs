@@ -7,7 +7,7 @@ use equic_wire::TransportErrorCode;
 use super::messages::{MAX_MESSAGE, Messages};
 use super::requests::{Hold, MAX_PAYLOAD, MAX_REQUESTS, Request};
 use super::share::Share;
-use super::{Hook, HookError, HookId, Lent, Own, OwnFrame, Point};
+use super::{AttachPoint, Hook, HookError, HookId, Lent, Own, OwnFrame};
 use crate::Timestamp;
 use crate::connection::View;
 
@@ -24,7 +24,7 @@ macro_rules! fields {
     )+) => {
         /// A value of the connection, by a number that never changes. Durations and moments are in
         /// nanoseconds, sizes in bytes. What each path has for itself is the active path's, unless another path is
-        /// asked for ([`Host::get_of`]).
+        /// asked for ([`HookContext::get_of`]).
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u16)]
         pub enum Field {
@@ -108,9 +108,9 @@ fields! {
     /// 1 if the application has data to send that the peer's limits allow, in streams or datagrams; else 0.
     ApplicationWaits = 38,
     /// Bytes of stream data that were written and have not been sent even once: of all streams, or of the
-    /// one whose stream ID is asked for ([`Host::get_of`]).
+    /// one whose stream ID is asked for ([`HookContext::get_of`]).
     BytesUnsent = 39,
-    /// Number of the first path whose number is at least the one asked for ([`Host::get_of`]), of all the
+    /// Number of the first path whose number is at least the one asked for ([`HookContext::get_of`]), of all the
     /// connection's paths; all ones if there is none. It gives all paths, one after the other.
     NextPath = 40,
     /// Path ID that the path uses (RFC 10069); 0 without multipath. Unlike its number it is the same at both ends.
@@ -291,14 +291,14 @@ impl Extensions {
 }
 
 /// The connection, as a hook sees it while it is called.
-pub struct Host<'a> {
+pub struct HookContext<'a> {
     view: View<'a>,
 }
 
-impl<'a> Host<'a> {
+impl<'a> HookContext<'a> {
     #[inline]
-    pub(crate) fn new(view: View<'a>) -> Host<'a> {
-        Host { view }
+    pub(crate) fn new(view: View<'a>) -> HookContext<'a> {
+        HookContext { view }
     }
 
     /// The moment of the call.
@@ -361,7 +361,7 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
-    /// Frame types of other hooks that were attached from outside. Those of hooks that hooks brought ([`Host::attach`]) are
+    /// Frame types of other hooks that were attached from outside. Those of hooks that hooks brought ([`HookContext::attach`]) are
     /// not among them: who brought them knows them.
     pub fn frame_types(&mut self) -> Vec<u64> {
         let hook = self.hook();
@@ -387,7 +387,7 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
-    /// Sets the share that the frames of all brought hooks ([`Host::attach`]) have of packets while the application
+    /// Sets the share that the frames of all brought hooks ([`HookContext::attach`]) have of packets while the application
     /// has data to send: percent of the room, 25 at first. Over some packets; a single one may be theirs alone.
     pub fn share_frames(&mut self, percent: u8) {
         self.view.extensions().share.set(percent);
@@ -399,7 +399,7 @@ impl<'a> Host<'a> {
     /// by [`HookEvent::Attached`](super::HookEvent::Attached), with `token`. If the other hook fails later, this one
     /// is told ([`HookEvent::Failed`](super::HookEvent::Failed)). Frames of the other hook go behind those of hooks that
     /// were attached from outside, and while the application has data to send they have a share of packets, no more
-    /// ([`Host::share_frames`]).
+    /// ([`HookContext::share_frames`]).
     ///
     /// # Errors
     /// [`Denied::TooMany`].
@@ -407,7 +407,7 @@ impl<'a> Host<'a> {
         &mut self,
         token: u64,
         hook: Box<dyn Hook>,
-        points: Vec<Point>,
+        points: Vec<AttachPoint>,
         frames: Vec<OwnFrame>,
     ) -> Result<(), Denied> {
         self.request(Request::Attach { by: self.hook(), token, hook, points, frames })
@@ -489,9 +489,9 @@ impl<'a> Host<'a> {
     }
 
     /// The connection as another hook sees it, in a call from hook to hook.
-    pub(super) fn deeper<'b>(&'b mut self, own: &'b Own) -> Host<'b> {
+    pub(super) fn deeper<'b>(&'b mut self, own: &'b Own) -> HookContext<'b> {
         self.view.extensions().depth += 1;
-        Host::new(self.view.of(own))
+        HookContext::new(self.view.of(own))
     }
 
     pub(super) fn shallower(&mut self) {

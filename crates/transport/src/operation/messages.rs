@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::hooks::{HookId, MAX_HOOKS};
-use super::host::{Denied, Host};
+use super::host::{Denied, HookContext};
 use crate::Timestamp;
 
 /// Bytes of a message, to the application or from it.
@@ -80,7 +80,7 @@ impl Messages {
     }
 }
 
-impl Host<'_> {
+impl HookContext<'_> {
     /// Tells the application something: [`Event::HookMessage`](crate::Event::HookMessage).
     ///
     /// # Errors

@@ -5,8 +5,8 @@
 //! list, and the page that the author of a plugin reads.
 //!
 //! A [`Hook`] is attached to some of them with [`Connection::attach`]: it looks on before or after,
-//! or does it itself. Nothing that a hook can ask of its [`Host`] calls an operation of the connection; it may call one
-//! that another hook defines ([`Host::call`]), and that one no hook that runs: there is no recursion. A hook that fails is
+//! or does it itself. Nothing that a hook can ask of its [`HookContext`] calls an operation of the connection; it may call one
+//! that another hook defines ([`HookContext::call`]), and that one no hook that runs: there is no recursion. A hook that fails is
 //! taken off, and the default runs. A hook that panics takes all hooks of the connection along.
 //!
 //! Frames that a hook sends are of types that it declared ([`Connection::attach_with_frames`]); it writes no
@@ -43,18 +43,18 @@ mod words;
 
 pub use crate::connection::Overruled;
 pub(crate) use callees::{Callees, Watchers};
-pub use catalogue::{Carries, Description, Operation};
+pub use catalogue::{Description, Operation, PayloadKind};
 pub use hooks::HookId;
 pub(crate) use hooks::Hooks;
-pub use host::{Denied, Field, Host};
+pub use host::{Denied, Field, HookContext};
 pub(crate) use host::{Extension, Extensions};
 pub(crate) use messages::MAX_MESSAGE;
-pub use point::{AttachError, OwnFrame, Point};
+pub use point::{AttachError, AttachPoint, OwnFrame};
 pub use provided::{Provided, ProvidedCall};
 pub use requests::HookEvent;
 pub(crate) use requests::Request;
 pub(crate) use table::{Attached, Lent, Own, Table};
-pub(crate) use words::{Word, Words};
+pub(crate) use words::{AbiValue, Word};
 
 /// The bytes of a call.
 #[derive(Debug)]
@@ -125,19 +125,19 @@ pub trait Hook: Send {
     ///
     /// # Errors
     /// It is broken, and taken off.
-    fn before(&mut self, host: &mut Host<'_>, call: &Call<'_>) -> Result<(), HookError> {
+    fn before(&mut self, host: &mut HookContext<'_>, call: &Call<'_>) -> Result<(), HookError> {
         let _ = (host, call);
         Ok(())
     }
 
     /// In the default's place. `outputs` has a word for each that the catalogue names; at a point with
-    /// [`Point::with_default`] they are what the default answers.
+    /// [`AttachPoint::with_default`] they are what the default answers.
     ///
     /// # Errors
     /// It is broken, and taken off; the default runs.
     fn replace(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
@@ -151,7 +151,7 @@ pub trait Hook: Send {
     /// It is broken, and taken off.
     fn after(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &Call<'_>,
         outputs: &[u64],
     ) -> Result<(), HookError> {
@@ -164,14 +164,14 @@ pub trait Hook: Send {
         false
     }
 
-    /// Runs an operation of its own that another hook calls ([`Host::call`]), if it says that it [`provides`](Hook::provides)
+    /// Runs an operation of its own that another hook calls ([`HookContext::call`]), if it says that it [`provides`](Hook::provides)
     /// some. `outputs` has as many words as that one wants, and zeros in them.
     ///
     /// # Errors
     /// It is broken, and taken off; the other goes on without an answer.
     fn provide(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &ProvidedCall<'_>,
         outputs: &mut [u64],
     ) -> Result<Provided, HookError> {
@@ -179,11 +179,11 @@ pub trait Hook: Send {
         Ok(Provided::Nothing)
     }
 
-    /// Takes in an event about another hook that this one brought ([`Host::attach`]).
+    /// Takes in an event about another hook that this one brought ([`HookContext::attach`]).
     ///
     /// # Errors
     /// It is broken, and taken off.
-    fn on_event(&mut self, host: &mut Host<'_>, event: &HookEvent) -> Result<(), HookError> {
+    fn on_event(&mut self, host: &mut HookContext<'_>, event: &HookEvent) -> Result<(), HookError> {
         let _ = (host, event);
         Ok(())
     }

@@ -5,7 +5,7 @@ use super::hooks::{MAX_FRAME_TYPES, MAX_HOOKS};
 
 /// Operation that a hook is attached to, and the ways in which it is called there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Point {
+pub struct AttachPoint {
     /// Operation that the hook is attached to.
     pub operation: Operation,
     /// Frame type that the hook is attached for; none: every type, or the operation has none.
@@ -22,27 +22,27 @@ pub struct Point {
     pub after: bool,
 }
 
-impl Point {
+impl AttachPoint {
     /// A point at which the hook is called before and after the operation, to observe it.
-    pub const fn observe(operation: Operation) -> Point {
+    pub const fn observe(operation: Operation) -> AttachPoint {
         let (before, replace, after) = (true, false, true);
-        Point { operation, frame_type: None, before, replace, with_default: false, after }
+        AttachPoint { operation, frame_type: None, before, replace, with_default: false, after }
     }
 
     /// A point at which the hook does the operation in place of the default.
-    pub const fn replace(operation: Operation) -> Point {
+    pub const fn replace(operation: Operation) -> AttachPoint {
         let (before, replace, after) = (false, true, false);
-        Point { operation, frame_type: None, before, replace, with_default: false, after }
+        AttachPoint { operation, frame_type: None, before, replace, with_default: false, after }
     }
 
     /// A point at which the hook does the operation, and is given the default's answer.
-    pub const fn refine(operation: Operation) -> Point {
-        Point { with_default: true, ..Point::replace(operation) }
+    pub const fn refine(operation: Operation) -> AttachPoint {
+        AttachPoint { with_default: true, ..AttachPoint::replace(operation) }
     }
 
     /// For one frame type alone.
-    pub const fn of_frame(self, frame_type: u64) -> Point {
-        Point { frame_type: Some(frame_type), ..self }
+    pub const fn of_frame(self, frame_type: u64) -> AttachPoint {
+        AttachPoint { frame_type: Some(frame_type), ..self }
     }
 }
 

@@ -2,7 +2,7 @@
 //! may be called are lent to the connection while a hook runs, without that one, and are not among them while they run
 //! themselves. So none is ever called by what it calls.
 
-use super::host::Host;
+use super::host::HookContext;
 
 /// Calls in calls at most.
 const MAX_DEPTH: u32 = 4;
@@ -27,7 +27,7 @@ pub enum Provided {
     Done(u64),
 }
 
-impl Host<'_> {
+impl HookContext<'_> {
     /// Calls an operation that another hook defines ([`Hook::provide`](super::Hook::provide)): the one that was attached first
     /// of those that do. Hooks that other hooks brought call one another, and so do the others; neither kind the other.
     /// Returns what was used of the budget. None: there is no such operation, or the hook failed, or it runs already

@@ -9,7 +9,7 @@ use equic_wire::TransportErrorCode;
 use crate::Timestamp;
 
 use super::host::{Denied, Extensions};
-use super::{AttachError, Hook, HookError, HookId, OwnFrame, Point};
+use super::{AttachError, AttachPoint, Hook, HookError, HookId, OwnFrame};
 
 /// Most requests that wait at a time, of all hooks.
 pub(super) const MAX_REQUESTS: usize = 64;
@@ -18,7 +18,7 @@ pub(super) const MAX_REQUESTS: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HookEvent {
-    /// Another hook was attached that this one brought ([`Host::attach`](super::Host::attach)), or was not.
+    /// Another hook was attached that this one brought ([`HookContext::attach`](super::HookContext::attach)), or was not.
     Attached {
         /// The token of the request.
         token: u64,
@@ -40,7 +40,7 @@ pub(crate) enum Request {
         by: HookId,
         token: u64,
         hook: Box<dyn Hook>,
-        points: Vec<Point>,
+        points: Vec<AttachPoint>,
         frames: Vec<OwnFrame>,
     },
     Detach {

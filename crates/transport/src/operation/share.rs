@@ -1,7 +1,7 @@
 //! The part of packets that frames of brought hooks get while the application has data to send: what a peer's plugin
 //! sends must not keep the application from sending.
 
-/// Percent of the room in packets, unless [`Host::share_frames`](super::Host::share_frames) says otherwise.
+/// Percent of the room in packets, unless [`HookContext::share_frames`](super::HookContext::share_frames) says otherwise.
 const USUAL: u8 = 25;
 
 /// Account of the bytes that frames of brought hooks may have. It goes below zero by less than a packet, since a frame

@@ -12,10 +12,10 @@ use equic_wire::frame::FrameType;
 
 use super::callees::{Callees, MANY, NOBODY, Watchers};
 use super::hooks::HookId;
-use super::point::{OwnFrame, Point};
-use super::{Carries, Hook, Operation};
+use super::point::{AttachPoint, OwnFrame};
+use super::{Hook, Operation, PayloadKind};
 
-/// Name and frame types of a hook, as its [`Host`](super::Host) needs them.
+/// Name and frame types of a hook, as its [`HookContext`](super::HookContext) needs them.
 #[derive(Debug)]
 pub(crate) struct Own {
     pub(crate) id: HookId,
@@ -29,7 +29,7 @@ pub(crate) struct Own {
 pub(crate) struct Attached {
     pub(crate) hook: Box<dyn Hook>,
     pub(crate) own: Own,
-    pub(super) points: Vec<Point>,
+    pub(super) points: Vec<AttachPoint>,
     /// It defines operations that other hooks call.
     pub(super) provides: bool,
 }
@@ -182,7 +182,7 @@ impl Table {
     }
 
     /// Operations that a wanted point is of, as a set: a bit for each.
-    pub(super) fn bits(&self, wanted: fn(&Point) -> bool) -> u128 {
+    pub(super) fn bits(&self, wanted: fn(&AttachPoint) -> bool) -> u128 {
         let points = self.attached.iter().flat_map(|one| &one.points);
         points.filter(|point| wanted(point)).fold(0, |bits, point| bits | point.operation.bit())
     }
@@ -232,12 +232,13 @@ impl Table {
         let points = |kind: &Option<u64>| {
             let kind = *kind;
             self.attached.iter().zip(0u8..).flat_map(move |(one, place)| {
-                let wanted =
-                    move |point: &&Point| point.operation == operation && point.frame_type == kind;
+                let wanted = move |point: &&AttachPoint| {
+                    point.operation == operation && point.frame_type == kind
+                };
                 one.points.iter().filter(wanted).map(move |point| (place, point))
             })
         };
-        let of = |wanted: fn(&Point) -> bool| {
+        let of = |wanted: fn(&AttachPoint) -> bool| {
             let all = kinds.iter().flat_map(points);
             all.filter(move |(_, point)| wanted(point)).map(|(place, _)| place)
         };
@@ -277,13 +278,13 @@ impl Table {
 }
 
 /// True if a hook wants to be given what the default answers at this point.
-pub(super) fn asks(point: &Point) -> bool {
+pub(super) fn asks(point: &AttachPoint) -> bool {
     point.replace && point.with_default
 }
 
 /// True if the operation is one for each frame type.
 pub(super) fn has_frame_types(operation: Operation) -> bool {
-    operation.describe().carries == Carries::Frame
+    operation.describe().carries == PayloadKind::Frame
 }
 
 /// True if the transport knows the frame type.

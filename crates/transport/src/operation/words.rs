@@ -18,7 +18,7 @@ pub(crate) trait Word: Copy {
 
 /// Type that can be an operation's inputs or outputs, as 64-bit words: none, one, or a tuple of some. As many
 /// are written for a call as there are, since the room for more would cost as much as the call.
-pub(crate) trait Words: Copy {
+pub(crate) trait AbiValue: Copy {
     /// Room for as many words as a value has.
     type Array: AsRef<[u64]> + AsMut<[u64]>;
 
@@ -32,7 +32,7 @@ pub(crate) trait Words: Copy {
     fn from_words(words: &Self::Array) -> Option<Self>;
 }
 
-impl Words for () {
+impl AbiValue for () {
     type Array = [u64; 0];
 
     const ZEROS: [u64; 0] = [];
@@ -48,7 +48,7 @@ impl Words for () {
     }
 }
 
-impl<W: Word> Words for W {
+impl<W: Word> AbiValue for W {
     type Array = [u64; 1];
 
     const ZEROS: [u64; 1] = [0];
@@ -98,7 +98,7 @@ one_word! {
 
 macro_rules! tuples {
     ($($count:literal: ($($name:ident),+);)+) => {
-        $(impl<$($name: Word),+> Words for ($($name,)+) {
+        $(impl<$($name: Word),+> AbiValue for ($($name,)+) {
             type Array = [u64; $count];
 
             const ZEROS: [u64; $count] = [0; $count];
@@ -137,7 +137,7 @@ mod tests {
         let value = (7u64, true, Some(Timestamp::from_nanos(9)), None::<u64>);
         let words = value.to_words();
         assert_eq!(words, [7, 1, 9, u64::MAX]);
-        assert_eq!(Words::from_words(&words), Some(value));
+        assert_eq!(AbiValue::from_words(&words), Some(value));
         assert_eq!(<(u64, bool)>::from_words(&[7, 2]), None, "neither true nor false");
         assert_eq!(u16::from_words(&[1 << 16]), None);
         assert_eq!(<(u64, u32)>::ZEROS, [0, 0]);

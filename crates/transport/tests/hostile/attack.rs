@@ -6,7 +6,9 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use equic_transport::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
+use equic_transport::operation::{
+    AttachPoint, Call, Decision, Hook, HookContext, HookError, Operation,
+};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::quic::{Algorithm, HeaderProtectionKey, PacketKey, Tag};
@@ -157,18 +159,18 @@ pub(super) struct Attack {
 }
 
 impl Attack {
-    pub(super) const POINTS: [Point; 4] = [
-        Point::replace(Operation::PadPacket),
-        Point::replace(Operation::ProcessFrame),
-        Point::replace(Operation::CongestionWindow),
-        Point::replace(Operation::PaceUntil),
+    pub(super) const POINTS: [AttachPoint; 4] = [
+        AttachPoint::replace(Operation::PadPacket),
+        AttachPoint::replace(Operation::ProcessFrame),
+        AttachPoint::replace(Operation::CongestionWindow),
+        AttachPoint::replace(Operation::PaceUntil),
     ];
 }
 
 impl Hook for Attack {
     fn replace(
         &mut self,
-        _host: &mut Host<'_>,
+        _host: &mut HookContext<'_>,
         call: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {

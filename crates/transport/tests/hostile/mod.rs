@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use attack::{Attack, Orders};
 use equic_transport::{
-    Arrival, ClientConfig, Connection, EcnCodepoint, Event, ReadOutcome, Scheduler, ServerConfig,
-    StreamEvent, Timestamp, Transmit, TransportConfig,
+    ClientConfig, Connection, DatagramMeta, EcnCodepoint, Event, ReadOutcome, Scheduler,
+    ServerConfig, StreamEvent, Timestamp, Transmit, TransportConfig,
 };
 use equic_wire::Direction;
 use equic_wire::packet::{Datagram, Packet, ParseOptions};
@@ -228,8 +228,8 @@ impl Case {
         address(if self.on_client { SERVER } else { CLIENT })
     }
 
-    fn arrival(&self, remote: SocketAddr) -> Arrival {
-        Arrival { remote, local: None, ecn: EcnCodepoint::Ect0 }
+    fn arrival(&self, remote: SocketAddr) -> DatagramMeta {
+        DatagramMeta { remote, local: None, ecn: EcnCodepoint::Ect0 }
     }
 
     /// The victim gets a datagram.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto, NullSession};
 use equic_transport::{
-    Arrival, Connection, EcnCodepoint, Event, ReadOutcome, StreamEvent, Timestamp, TransportConfig,
+    Connection, DatagramMeta, EcnCodepoint, Event, ReadOutcome, StreamEvent, Timestamp,
+    TransportConfig,
 };
 use equic_wire::packet::{Datagram, Packet, ParseOptions};
 use equic_wire::{ConnectionId, Direction, KnownVersion, Side};
@@ -147,7 +148,7 @@ impl Case {
     pub(super) fn deliver(&mut self, from: SocketAddr, mut datagram: Vec<u8>) {
         self.last[1].clone_from(&datagram);
         self.accounts.entry(from).or_default().received += datagram.len();
-        let arrival = Arrival { remote: from, local: None, ecn: EcnCodepoint::Ect0 };
+        let arrival = DatagramMeta { remote: from, local: None, ecn: EcnCodepoint::Ect0 };
         self.victim.handle_datagram(self.now, arrival, &mut datagram);
         self.listen();
     }
@@ -174,7 +175,7 @@ impl Case {
                 self.puppet.read(&mut self.buffer[..sent.size]);
             }
         }
-        while self.victim.poll_id_change().is_some() {}
+        while self.victim.poll_endpoint_event().is_some() {}
         let memory = self.victim.memory();
         assert!(memory < MEMORY, "{memory} bytes are kept");
         self.outcome.memory = self.outcome.memory.max(memory);

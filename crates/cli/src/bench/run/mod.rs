@@ -14,7 +14,7 @@ use equic_bench::agent::Said;
 use equic_bench::doctor::{self, Finding};
 use equic_bench::manifest::Manifest;
 use equic_bench::network::{Links, Network};
-use equic_bench::plan::Plan;
+use equic_bench::plan::RunPlan;
 use equic_bench::run::{Event, Runner};
 use equic_bench::testbed::{Description, Machine, Testbed};
 use equic_bench::{
@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args) -> Done {
     until_signal(&stop)?;
     let resumed = args.resume.is_some();
     let plan = match &args.resume {
-        Some(folder) => Plan::read(folder)?.options,
+        Some(folder) => RunPlan::read(folder)?.options,
         None => args.chosen.options()?,
     };
     let equic = std::env::current_exe()
@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> Done {
         None => {
             let chosen = registry.select(&args.chosen.implementations())?;
             let plan = options::with_default_path(plan, &chosen);
-            Plan::new(plan, &chosen, registry.places())?
+            RunPlan::new(plan, &chosen, registry.places())?
         }
     };
     let created = envelope::created()?;
@@ -155,11 +155,11 @@ fn until_signal(stop: &Arc<AtomicBool>) -> Done {
 }
 
 /// The frozen plan, if everything is still as it was.
-fn resume(folder: &Path, registry: &Registry) -> Done<Plan> {
-    let then = Plan::read(folder)?;
+fn resume(folder: &Path, registry: &Registry) -> Done<RunPlan> {
+    let then = RunPlan::read(folder)?;
     let names: Vec<String> =
         then.implementations.iter().map(|one| one.implementation.name.clone()).collect();
-    let now = Plan::new(then.options.clone(), &registry.select(&names)?, registry.places())?;
+    let now = RunPlan::new(then.options.clone(), &registry.select(&names)?, registry.places())?;
     match then.difference(&now) {
         None => Ok(then),
         Some(what) => Err(Failure::new(format!(
@@ -182,7 +182,7 @@ fn claim(folder: &Path) -> Done {
     Ok(())
 }
 
-fn links(plan: &Plan) -> Done<Vec<Links>> {
+fn links(plan: &RunPlan) -> Done<Vec<Links>> {
     let paths = plan.paths()?;
     let mut links = Vec::new();
     for key in &plan.cells.keys {
@@ -193,7 +193,7 @@ fn links(plan: &Plan) -> Done<Vec<Links>> {
     Ok(links)
 }
 
-fn certificates(args: &Args, plan: &Plan, folder: &Path, resumed: bool) -> Done<PathBuf> {
+fn certificates(args: &Args, plan: &RunPlan, folder: &Path, resumed: bool) -> Done<PathBuf> {
     let certificates = match &plan.options.certificates {
         Some(given) => given.clone(),
         None if resumed => folder.join("certificates/usual"),
@@ -204,7 +204,7 @@ fn certificates(args: &Args, plan: &Plan, folder: &Path, resumed: bool) -> Done<
 }
 
 /// The two machines, if a path leads over such.
-fn testbed(plan: &Plan, certificates: &Path) -> Done<Option<Testbed>> {
+fn testbed(plan: &RunPlan, certificates: &Path) -> Done<Option<Testbed>> {
     for (_, path) in plan.paths()? {
         if let NetPath::Testbed(file) = path {
             let all: Vec<&Implementation> =
@@ -217,7 +217,7 @@ fn testbed(plan: &Plan, certificates: &Path) -> Done<Option<Testbed>> {
 }
 
 /// Findings of the doctor on this machine, or on those of the testbed.
-fn examine(args: &Args, plan: &Plan, testbed: Option<&Testbed>) -> Done<Vec<Finding>> {
+fn examine(args: &Args, plan: &RunPlan, testbed: Option<&Testbed>) -> Done<Vec<Finding>> {
     let findings = match testbed {
         None => doctor::examine(&plan.options.server_cpus, &plan.options.client_cpus),
         Some(Testbed { server, client }) => {
@@ -271,7 +271,7 @@ fn carry_out(args: &Args, runner: &Runner<'_>) -> Done<Vec<Record>> {
     Ok(records)
 }
 
-fn finish(args: &Args, plan: &Plan, folder: &Path, records: &[Record], stopped: bool) -> Done {
+fn finish(args: &Args, plan: &RunPlan, folder: &Path, records: &[Record], stopped: bool) -> Done {
     let summary = result::write(folder)?;
     let cells = show::cells(plan, records);
     let measured = cells.iter().any(show::Cell::is_measured);

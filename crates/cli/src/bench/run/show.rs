@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use equic_bench::plan::{Plan, Turn};
+use equic_bench::plan::{RunPlan, Turn};
 use equic_bench::{End, Key, Record};
 use equic_report::number;
 use equic_report::stats::Sample;
@@ -41,7 +41,7 @@ impl Cell<'_> {
 
 /// All cells; a round's last attempt is the one that counts, unless the run was stopped before it could be
 /// made again.
-pub(super) fn cells<'a>(plan: &'a Plan, records: &'a [Record]) -> Vec<Cell<'a>> {
+pub(super) fn cells<'a>(plan: &'a RunPlan, records: &'a [Record]) -> Vec<Cell<'a>> {
     let scored = records.iter().filter(|record| record.round >= 0 && !record.is_thrown_away());
     let last: BTreeMap<u64, &Record> = scored.map(|record| (record.sequence, record)).collect();
     let cell = |key: &'a Key| {
@@ -83,7 +83,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(plan: &Plan, quiet: bool) -> Progress {
+    pub(super) fn new(plan: &RunPlan, quiet: bool) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let length = Some((plan.len() + plan.extra_turns().count()) as u64);
             let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());

@@ -27,7 +27,7 @@ use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::part::until_interrupted;
-use plan::Plan;
+use plan::TransportPlan;
 use show::Progress;
 
 /// The schema of the result.
@@ -88,7 +88,7 @@ pub(crate) struct Args {
 /// `data` of the result.
 #[derive(Serialize)]
 struct Bench {
-    plan: Plan,
+    plan: TransportPlan,
     /// Address of each implementation's web page, by name.
     urls: BTreeMap<String, String>,
     /// Settings that were in force at the client of each implementation.
@@ -104,7 +104,7 @@ pub(super) fn run(args: &Args) -> Done {
 }
 
 fn carry_out(args: &Args) -> Done {
-    let plan = Plan::new(args)?;
+    let plan = TransportPlan::new(args)?;
     let equic = std::env::current_exe()
         .map_err(|error| Failure::because("this program does not find itself", error))?;
     let built = std::path::absolute(&args.built)?;
@@ -159,7 +159,7 @@ impl<'a> Scene<'a> {
     /// Server and client, each on a CPU of its own.
     fn context(
         &self,
-        plan: &'a Plan,
+        plan: &'a TransportPlan,
         route: Route,
         stop: &'a AtomicBool,
     ) -> Option<CellContext<'a>> {
@@ -189,7 +189,7 @@ impl<'a> Scene<'a> {
 
 fn measure(
     args: &Args,
-    plan: &Plan,
+    plan: &TransportPlan,
     scene: &Scene<'_>,
     implementations: &[Implementation],
     names: &[String],

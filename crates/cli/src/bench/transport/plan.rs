@@ -10,7 +10,7 @@ use crate::part::allowed_cpus;
 
 /// Choices for the measurements.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Plan {
+pub(super) struct TransportPlan {
     /// Number of rounds, in each of which everything is measured once.
     pub rounds: usize,
     /// Routes between client and server.
@@ -40,8 +40,8 @@ pub(super) fn workload(name: &str) -> Result<Workload, String> {
     })
 }
 
-impl Plan {
-    pub(super) fn new(args: &Args) -> Done<Plan> {
+impl TransportPlan {
+    pub(super) fn new(args: &Args) -> Done<TransportPlan> {
         let [server, client, ..] = allowed_cpus()?[..] else {
             return Err(Failure::new(
                 "one CPU cannot tell what a server costs and what its client: \
@@ -66,7 +66,7 @@ impl Plan {
         let chosen = |one: &Workload| args.only.is_empty() || args.only.contains(one);
         let (rounds, bytes, seconds, connections) =
             if args.quick { (2, 100_000_000, 1.0, 500) } else { (7, 1_000_000_000, 3.0, 10_000) };
-        Ok(Plan {
+        Ok(TransportPlan {
             rounds: args.runs.map_or(rounds, usize::from),
             routes,
             workloads: Workload::TRANSPORT.into_iter().filter(chosen).collect(),

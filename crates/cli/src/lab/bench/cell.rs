@@ -7,8 +7,8 @@ use equic_lab::flood::FloodReport;
 use serde::{Deserialize, Serialize};
 
 use super::guard::Guard;
-use super::plan::{ATTACKER, Arm, CLIENT, Plan};
-use super::steps::{self, Counters, Stage};
+use super::plan::{ATTACKER, Arm, CLIENT, FloodPlan};
+use super::steps::{self, BenchStage, Counters};
 use crate::failure::Done;
 use crate::part::{PATIENCE, Part, Placement};
 
@@ -28,7 +28,7 @@ pub(super) struct Clients {
     pub failures: u64,
 }
 
-impl Stage<'_, Plan> {
+impl BenchStage<'_, FloodPlan> {
     /// Measures an arm once.
     pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Done<Cell> {
         let (lab, plan) = (self.lab, self.plan);

@@ -4,7 +4,7 @@ use equic_gateway::Control;
 use equic_lab::Namespace;
 use equic_lab::nftables::{Filter, Rules};
 
-use super::plan::Plan;
+use super::plan::FloodPlan;
 use crate::failure::Done;
 use crate::part::{Part, Placement};
 
@@ -21,7 +21,7 @@ impl Guard {
         let mut part = Part::start("gateway", &Placement { host, cpu, nice: false }, args)?;
         let ready = part.ready()?;
         let control = Control::open(Some(&ready["program_id"].to_string()))?;
-        control.deny(Plan::denied()?, None)?;
+        control.deny(FloodPlan::denied()?, None)?;
         Ok(Guard::Gateway(part, control))
     }
 

@@ -31,10 +31,10 @@ use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::part::until_interrupted;
-use plan::{HOSTS, Plan, two_cpus};
+use plan::{FloodPlan, HOSTS, two_cpus};
 use result::Bench;
 use rounds::measure_all;
-use steps::Stage;
+use steps::BenchStage;
 
 /// The schema of the result.
 const SCHEMA: &str = "equic.lab.bench/1";
@@ -106,8 +106,8 @@ fn carry_out(args: &Args) -> Done {
         let data = &report.data;
         return tell(args, &report, &forged::table(&data.rows), &forged::note(&data.plan));
     }
-    let plan = Plan::new(args, cpus);
-    let stage = Stage { lab: &lab, plan: &plan };
+    let plan = FloodPlan::new(args, cpus);
+    let stage = BenchStage { lab: &lab, plan: &plan };
     let cells = measure_all(&plan.flood_pps, plan.rounds, plan.seed, |round, arm, pps| {
         stage.measure(round, arm, pps)
     })?;

@@ -63,7 +63,7 @@ impl Arms for Arm {
 
 /// Choices for the comparison; part of the result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Plan {
+pub(super) struct FloodPlan {
     /// Number of rounds, in each of which everything is measured once.
     pub rounds: usize,
     /// Length of one measurement, seconds.
@@ -92,12 +92,12 @@ pub(super) struct Plan {
     pub seed: u64,
 }
 
-impl Plan {
+impl FloodPlan {
     /// `cpus`: for the server, and for the flood.
-    pub(super) fn new(args: &Args, [server_cpu, flood_cpu]: [usize; 2]) -> Plan {
+    pub(super) fn new(args: &Args, [server_cpu, flood_cpu]: [usize; 2]) -> FloodPlan {
         let (rounds, seconds) = if args.quick { (2, 1.5) } else { (7, 3.0) };
         let rates = if args.quick { vec![None] } else { vec![Some(50_000), Some(200_000), None] };
-        Plan {
+        FloodPlan {
             rounds: args.rounds.map_or(rounds, usize::from),
             seconds: args.seconds.map_or(seconds, f64::from),
             flood_pps: args.rates(rates),

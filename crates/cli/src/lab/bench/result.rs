@@ -5,7 +5,7 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
 use super::cell::{Cell, Clients};
-use super::plan::{Arm, Plan};
+use super::plan::{Arm, FloodPlan};
 use super::rows::{self, Group, Ratio};
 
 /// Aim for the gateway: the least share of the baseline's requests that it leaves.
@@ -14,7 +14,7 @@ pub(super) const AIM_THROUGHPUT: f64 = 0.99;
 pub(super) const AIM_P99: f64 = 1.1;
 
 /// `data` of schema equic.lab.bench/1.
-pub(super) type Bench = rows::Bench<Plan, Arm, Clients, Figures>;
+pub(super) type Bench = rows::Bench<FloodPlan, Arm, Clients, Figures>;
 /// A row of the table.
 pub(super) type Row = rows::Row<Arm, Figures>;
 
@@ -36,7 +36,7 @@ pub(super) struct Figures {
 }
 
 impl Bench {
-    pub(super) fn new(plan: Plan, cells: Vec<Cell>) -> Bench {
+    pub(super) fn new(plan: FloodPlan, cells: Vec<Cell>) -> Bench {
         let rows = rows::rows(&cells, &plan.flood_pps, plan.seed, figures);
         Bench { plan, rows, cells }
     }

@@ -21,7 +21,7 @@ const LEAD: Duration = Duration::from_secs(1);
 const ARRIVED: u64 = 1_000;
 
 /// The lab and the plan that every measurement needs.
-pub(super) struct Stage<'a, P> {
+pub(super) struct BenchStage<'a, P> {
     pub lab: &'a Lab,
     pub plan: &'a P,
 }

@@ -32,7 +32,7 @@ use crate::failure::{Done, Failure};
 use crate::output;
 use clients::{Fleet, Ledger};
 use objects::Objects;
-use stage::{Churn, Stage};
+use stage::{Churn, SoakStage};
 use watch::{Series, Trend, Unit};
 
 const SCHEMA: &str = "equic.lab.soak/1";
@@ -131,7 +131,7 @@ fn soak(args: &Args) -> Done<Outcome> {
     let ledger = Arc::<Ledger>::default();
     let steady = Fleet::new(lab.client(0), &ledger)?;
     let restless = Fleet::new(lab.client(1), &ledger)?;
-    let stage = Stage::prepare(&lab, steady, restless, cpus()?)?;
+    let stage = SoakStage::prepare(&lab, steady, restless, cpus()?)?;
     let mut checks = Vec::new();
     let mut watcher = Watcher::new(&stage)?;
     let (stage, tallies) = watcher.endure(stage, args, &mut checks)?;
@@ -178,7 +178,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(stage: &Stage) -> Done<Watcher> {
+    fn new(stage: &SoakStage) -> Done<Watcher> {
         let series = [
             ("memory of the gateway", Unit::Bytes),
             ("memory of the server", Unit::Bytes),
@@ -213,10 +213,10 @@ impl Watcher {
     /// Disturbs and watches until the time is up, then checks what can be while all still runs.
     fn endure<'a>(
         &mut self,
-        mut stage: Stage<'a>,
+        mut stage: SoakStage<'a>,
         args: &Args,
         checks: &mut Vec<Check>,
-    ) -> Done<(Stage<'a>, Tallies)> {
+    ) -> Done<(SoakStage<'a>, Tallies)> {
         let share = args.duration.as_secs_f64() / SOURCES_IN.as_secs_f64();
         let sources =
             args.sources.unwrap_or_else(|| ((SOURCES as f64 * share) as u64).min(SOURCES));
@@ -275,7 +275,7 @@ impl Watcher {
 }
 
 /// The end of a soak: what clients, ledgers and servers say of the connections.
-fn end(mut stage: Stage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Done {
+fn end(mut stage: SoakStage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Done {
     for server in &stage.servers {
         server.groups.iter().try_for_each(clients::Group::await_open)?;
     }
@@ -300,7 +300,7 @@ fn end(mut stage: Stage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Done {
 }
 
 /// Checks that all ledgers together, and all sources together, hold `truth` connections.
-fn agree(stage: &Stage<'_>, truth: u64, name: &str, checks: &mut Vec<Check>) -> Done {
+fn agree(stage: &SoakStage<'_>, truth: u64, name: &str, checks: &mut Vec<Check>) -> Done {
     let deadline = Instant::now() + SETTLE;
     loop {
         let ledgers: u64 = stage.control.ledgers()?.iter().map(|row| row.connections).sum();

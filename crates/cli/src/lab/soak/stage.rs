@@ -62,7 +62,7 @@ pub(super) struct Server {
     pub groups: Vec<Group>,
 }
 
-pub(super) struct Stage<'a> {
+pub(super) struct SoakStage<'a> {
     pub lab: &'a Lab,
     pub gateway: Part,
     pub control: Control,
@@ -82,13 +82,13 @@ pub(super) struct Stage<'a> {
     network: String,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> SoakStage<'a> {
     pub(super) fn prepare(
         lab: &'a Lab,
         steady: Fleet,
         restless: Fleet,
         cpus: Vec<usize>,
-    ) -> Done<Stage<'a>> {
+    ) -> Done<SoakStage<'a>> {
         let host = lab.server();
         host.set_sysctl("net/ipv6/conf/eth0/keep_addr_on_down", "1")?;
         ip(host, &format!("link add {SECOND} type veth peer name {SECOND}p"))?;
@@ -106,7 +106,7 @@ impl<'a> Stage<'a> {
             control.allow(IpNet::from(address), None)?;
         }
         let (servers, floods, second) = Default::default();
-        let mut stage = Stage {
+        let mut stage = SoakStage {
             lab,
             gateway,
             control,

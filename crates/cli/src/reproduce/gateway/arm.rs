@@ -10,7 +10,7 @@ use equic_lab::{Lab, Namespace};
 use serde_json::Value;
 
 use super::block;
-use super::plan::{Arm, PARALLEL, Plan, SEQUENTIAL};
+use super::plan::{Arm, ExperimentPlan, PARALLEL, SEQUENTIAL};
 use super::progress::Progress;
 use super::result::{Block, Gateway};
 use crate::failure::{Done, Failure};
@@ -61,9 +61,9 @@ pub(super) struct Look {
 }
 
 /// The lab, the plan and the progress bar that every run needs.
-pub(super) struct Stage<'a> {
+pub(super) struct ArmContext<'a> {
     pub lab: &'a Lab,
-    pub plan: &'a Plan,
+    pub plan: &'a ExperimentPlan,
     pub progress: &'a Progress,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Cast {
     parallel: Vec<Part>,
 }
 
-impl Stage<'_> {
+impl ArmContext<'_> {
     /// Plays a run from the start of its server to its end.
     pub(super) fn play(&self, arm: Arm) -> Done<Take> {
         let before = Machine::look()?;

@@ -21,8 +21,8 @@ use equic_lab::flood::FloodReport;
 use equic_lab::flood::frame::udp_frame;
 use equic_lab::measure::{self, BpfRuns, NetCounters};
 
-use super::arm::{Cast, Stage};
-use super::plan::{Arm, PARALLEL, PORT, Plan, SEQUENTIAL};
+use super::arm::{ArmContext, Cast};
+use super::plan::{Arm, ExperimentPlan, PARALLEL, PORT, SEQUENTIAL};
 use super::result::{Block, Decision};
 use crate::failure::{Done, Failure};
 use crate::part::{PATIENCE, Part};
@@ -130,7 +130,7 @@ fn initial() -> Vec<u8> {
 ///
 /// # Errors
 /// Also when the quota could not be held, or too little was turned away.
-pub(super) fn measure(stage: &Stage<'_>, arm: Arm, cast: &Cast) -> Done<Block> {
+pub(super) fn measure(stage: &ArmContext<'_>, arm: Arm, cast: &Cast) -> Done<Block> {
     let host = stage.lab.client(SEQUENTIAL + PARALLEL);
     let holder = Holder::start(host, stage.plan, stage.lab.server(), &cast.pin, holders(arm))?;
     let before = Counters::look(stage, cast)?;
@@ -173,7 +173,7 @@ struct Counters {
 }
 
 impl Counters {
-    fn look(stage: &Stage<'_>, cast: &Cast) -> Done<Counters> {
+    fn look(stage: &ArmContext<'_>, cast: &Cast) -> Done<Counters> {
         let (mut dropped, mut program) = (0, None);
         if let Some((_, control, _)) = &cast.gateway {
             dropped = control.counters()?.iter().map(|row| row.dropped).sum();
@@ -199,7 +199,7 @@ struct Holder {
 impl Holder {
     fn start(
         host: &Namespace,
-        plan: &Plan,
+        plan: &ExperimentPlan,
         server: &Namespace,
         pin: &str,
         connections: u32,

@@ -306,7 +306,7 @@ pub(super) const FEWEST: usize = 5;
 
 /// Verdict on a claim by the change of its figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ClaimVerdict {
     /// It was measured in fewer than [`FEWEST`] rounds.
     TooFew,
     /// The same direction, and the paper's size is within the interval.
@@ -321,46 +321,46 @@ pub(super) enum Verdict {
     Contradicted,
 }
 
-impl Verdict {
+impl ClaimVerdict {
     /// Verdict on the paper's change by the one that was measured.
-    pub(super) fn of(paper: f64, ours: &Estimate) -> Verdict {
+    pub(super) fn of(paper: f64, ours: &Estimate) -> ClaimVerdict {
         let Interval { low, high } = ours.interval;
         // A fall is turned into a rise, so that what follows compares rises alone.
         let (paper, low, high) =
             if paper < 0.0 { (-paper, -high, -low) } else { (paper, low, high) };
         if ours.count < FEWEST {
-            Verdict::TooFew
+            ClaimVerdict::TooFew
         } else if high < 0.0 {
-            Verdict::Contradicted
+            ClaimVerdict::Contradicted
         } else if low <= 0.0 {
-            Verdict::Open
+            ClaimVerdict::Open
         } else if (low..=high).contains(&paper) {
-            Verdict::Holds
+            ClaimVerdict::Holds
         } else if low > paper {
-            Verdict::More
+            ClaimVerdict::More
         } else {
-            Verdict::Less
+            ClaimVerdict::Less
         }
     }
 
     /// Words for a table.
     pub(super) fn short(self) -> &'static str {
         match self {
-            Verdict::Holds | Verdict::More | Verdict::Less => "holds",
-            Verdict::Contradicted => "does not hold",
-            Verdict::Open | Verdict::TooFew => "not shown",
+            ClaimVerdict::Holds | ClaimVerdict::More | ClaimVerdict::Less => "holds",
+            ClaimVerdict::Contradicted => "does not hold",
+            ClaimVerdict::Open | ClaimVerdict::TooFew => "not shown",
         }
     }
 
     /// Words for a sentence about a claim.
     pub(super) fn words(self) -> &'static str {
         match self {
-            Verdict::TooFew => "is not shown: there are too few rounds",
-            Verdict::Holds => "holds, in size too",
-            Verdict::More => "holds, and by more than in the paper",
-            Verdict::Less => "holds, but by less than in the paper",
-            Verdict::Open => "is not shown: the interval includes no change",
-            Verdict::Contradicted => "does not hold: the change is in the other direction",
+            ClaimVerdict::TooFew => "is not shown: there are too few rounds",
+            ClaimVerdict::Holds => "holds, in size too",
+            ClaimVerdict::More => "holds, and by more than in the paper",
+            ClaimVerdict::Less => "holds, but by less than in the paper",
+            ClaimVerdict::Open => "is not shown: the interval includes no change",
+            ClaimVerdict::Contradicted => "does not hold: the change is in the other direction",
         }
     }
 }
@@ -377,20 +377,20 @@ mod tests {
             count,
         };
         let ours = |low, high| of(low, high, FEWEST);
-        assert_eq!(Verdict::of(0.3, &of(0.2, 0.4, FEWEST - 1)), Verdict::TooFew);
-        assert_eq!(Verdict::of(0.3, &ours(0.2, 0.4)), Verdict::Holds);
-        assert_eq!(Verdict::of(0.3, &ours(0.5, 0.6)), Verdict::More);
-        assert_eq!(Verdict::of(0.3, &ours(0.1, 0.2)), Verdict::Less);
-        assert_eq!(Verdict::of(0.3, &ours(-0.1, 0.2)), Verdict::Open);
-        assert_eq!(Verdict::of(0.3, &ours(-0.2, -0.1)), Verdict::Contradicted);
-        assert_eq!(Verdict::of(-0.65, &ours(-0.9, -0.8)), Verdict::More);
-        assert_eq!(Verdict::of(-0.65, &ours(-0.2, -0.1)), Verdict::Less);
-        assert_eq!(Verdict::of(-0.65, &ours(0.1, 0.2)), Verdict::Contradicted);
+        assert_eq!(ClaimVerdict::of(0.3, &of(0.2, 0.4, FEWEST - 1)), ClaimVerdict::TooFew);
+        assert_eq!(ClaimVerdict::of(0.3, &ours(0.2, 0.4)), ClaimVerdict::Holds);
+        assert_eq!(ClaimVerdict::of(0.3, &ours(0.5, 0.6)), ClaimVerdict::More);
+        assert_eq!(ClaimVerdict::of(0.3, &ours(0.1, 0.2)), ClaimVerdict::Less);
+        assert_eq!(ClaimVerdict::of(0.3, &ours(-0.1, 0.2)), ClaimVerdict::Open);
+        assert_eq!(ClaimVerdict::of(0.3, &ours(-0.2, -0.1)), ClaimVerdict::Contradicted);
+        assert_eq!(ClaimVerdict::of(-0.65, &ours(-0.9, -0.8)), ClaimVerdict::More);
+        assert_eq!(ClaimVerdict::of(-0.65, &ours(-0.2, -0.1)), ClaimVerdict::Less);
+        assert_eq!(ClaimVerdict::of(-0.65, &ours(0.1, 0.2)), ClaimVerdict::Contradicted);
         // The words that the report prints.
-        assert_eq!(Verdict::of(0.3, &ours(0.1, 0.2)).short(), "holds");
-        assert_eq!(Verdict::of(0.3, &ours(-0.1, 0.2)).short(), "not shown");
-        assert_eq!(Verdict::of(0.3, &of(0.2, 0.4, FEWEST - 1)).short(), "not shown");
-        assert_eq!(Verdict::of(-0.65, &ours(0.1, 0.2)).short(), "does not hold");
+        assert_eq!(ClaimVerdict::of(0.3, &ours(0.1, 0.2)).short(), "holds");
+        assert_eq!(ClaimVerdict::of(0.3, &ours(-0.1, 0.2)).short(), "not shown");
+        assert_eq!(ClaimVerdict::of(0.3, &of(0.2, 0.4, FEWEST - 1)).short(), "not shown");
+        assert_eq!(ClaimVerdict::of(-0.65, &ours(0.1, 0.2)).short(), "does not hold");
     }
 
     #[test]

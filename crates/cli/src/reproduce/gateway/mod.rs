@@ -39,8 +39,8 @@ use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::part::until_interrupted;
-use arm::{Stage, Take};
-use plan::{Arm, PARALLEL, Plan, SEQUENTIAL};
+use arm::{ArmContext, Take};
+use plan::{Arm, ExperimentPlan, PARALLEL, SEQUENTIAL};
 use progress::Progress;
 use result::{Experiment, Run};
 
@@ -102,7 +102,8 @@ fn carry_out(args: &Args) -> Done {
     super::make_folder(&raw)?;
     check_fonts()?;
     let envelope = Envelope::now()?;
-    let plan = Plan::new(args, args.seed.unwrap_or_else(|| rand::random::<u32>().into()))?;
+    let plan =
+        ExperimentPlan::new(args, args.seed.unwrap_or_else(|| rand::random::<u32>().into()))?;
     // Threads, and parts that are not told otherwise, stay off the server's CPU.
     pin_thread(&[plan.other_cpu])?;
     // Labs that killed experiments left behind. One that cannot be removed does no harm.
@@ -111,14 +112,14 @@ fn carry_out(args: &Args) -> Done {
     let statistics = BpfStatistics::enable()?;
     let lab = Lab::builder("reproduce").clients(SEQUENTIAL + PARALLEL + block::EXTRA).build()?;
     let progress = Progress::new(&plan, args.told.is_document());
-    let calm_s = Stage { lab: &lab, plan: &plan, progress: &progress }.calm()?;
+    let calm_s = ArmContext { lab: &lab, plan: &plan, progress: &progress }.calm()?;
     let trials = if (plan.runs_per_arm as usize) < compare::FEWEST { 1 } else { TRIALS };
     let mut play_none =
-        |plan: &Plan| Stage { lab: &lab, plan, progress: &progress }.play(Arm::None);
+        |plan: &ExperimentPlan| ArmContext { lab: &lab, plan, progress: &progress }.play(Arm::None);
     let plan = plan.pace(calm_s);
     let plan = search::search(plan, args.most_attack, trials, &mut play_none, &progress)?;
     progress.begin(plan.run_s());
-    let runs = play(&Stage { lab: &lab, plan: &plan, progress: &progress }, &raw)?;
+    let runs = play(&ArmContext { lab: &lab, plan: &plan, progress: &progress }, &raw)?;
     drop((progress, statistics));
     lab.close()?;
     let report = envelope.report(SCHEMA, Experiment { plan, decisions, runs })?;
@@ -127,7 +128,7 @@ fn carry_out(args: &Args) -> Done {
 }
 
 /// Plays every arm once a round, each round in another random order.
-fn play(stage: &Stage<'_>, raw: &Path) -> Done<Vec<Run>> {
+fn play(stage: &ArmContext<'_>, raw: &Path) -> Done<Vec<Run>> {
     let mut rng = StdRng::seed_from_u64(stage.plan.seed);
     let mut runs = Vec::new();
     for round in 0..stage.plan.runs_per_arm {

@@ -2,8 +2,8 @@
 //!
 //! The paper's experiment took more than two minutes, for its machine answered some tens of requests a
 //! second. Where the sequential clients would be done before the attack begins, all of its times are
-//! scaled by one factor ([`Plan::scale`]), so that they overlap as in its figure 3. Where that would
-//! make an experiment of a few seconds, every client makes more requests ([`Plan::pace`]). How strong the
+//! scaled by one factor ([`ExperimentPlan::scale`]), so that they overlap as in its figure 3. Where that would
+//! make an experiment of a few seconds, every client makes more requests ([`ExperimentPlan::pace`]). How strong the
 //! attack is, and how wide the windows of the means are, a search decides before the arms run (`search`).
 
 use equic_lab::plan::IFNAME;
@@ -106,13 +106,13 @@ impl Arm {
 
 /// Choices for the experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Plan {
+pub(super) struct ExperimentPlan {
     pub runs_per_arm: u32,
     /// Seed of the order of the arms, of the floods and of the intervals.
     pub seed: u64,
     pub sequential_clients: usize,
     pub parallel_clients: usize,
-    /// Requests of a sequential client; for a parallel one see [`Plan::requests_per_attacker`].
+    /// Requests of a sequential client; for a parallel one see [`ExperimentPlan::requests_per_attacker`].
     pub requests_per_client: u32,
     /// Requests of a parallel client, as a multiple of a sequential one's. The paper's attack is 1.
     #[serde(default = "one")]
@@ -156,14 +156,14 @@ pub(super) struct Plan {
     pub other_cpu: usize,
 }
 
-impl Plan {
-    /// A plan with the paper's times: those for this machine follow from a measurement ([`Plan::pace`]).
-    pub(super) fn new(args: &Args, seed: u64) -> Done<Plan> {
+impl ExperimentPlan {
+    /// A plan with the paper's times: those for this machine follow from a measurement ([`ExperimentPlan::pace`]).
+    pub(super) fn new(args: &Args, seed: u64) -> Done<ExperimentPlan> {
         let cpus = allowed_cpus()?;
         let server_cpu = cpus.first().copied().unwrap_or(0);
         let (runs, requests, busy) =
             if args.quick { (2, QUICK_REQUESTS, QUICK_BUSY) } else { (10, REQUESTS, BUSY) };
-        let plan = Plan {
+        let plan = ExperimentPlan {
             runs_per_arm: args.runs.unwrap_or(runs),
             seed,
             sequential_clients: SEQUENTIAL,
@@ -194,7 +194,7 @@ impl Plan {
 
     /// The plan with the number of requests and the times that suit sequential clients that take `calm_s`
     /// without an attack.
-    pub(super) fn pace(mut self, mut calm_s: f64) -> Plan {
+    pub(super) fn pace(mut self, mut calm_s: f64) -> ExperimentPlan {
         if let Some(busy_s) = self.busy_s.filter(|busy_s| calm_s < *busy_s) {
             let requests = f64::from(self.requests_per_client) * busy_s / calm_s;
             // Up to the next multiple of 50: a number that is easily read.
@@ -207,7 +207,7 @@ impl Plan {
         let attack_s = ATTACK * scale;
         let timeout_s = (IDLE * scale).max(SHORTEST_TIMEOUT);
         let attack = self.attack;
-        let paced = Plan {
+        let paced = ExperimentPlan {
             calm_s,
             scale,
             start_s: START * scale,
@@ -221,13 +221,13 @@ impl Plan {
     }
 
     /// The plan with an attack of so many times the requests that the others make, in the same time.
-    pub(super) fn attacked(self, attack: u32) -> Plan {
+    pub(super) fn attacked(self, attack: u32) -> ExperimentPlan {
         let requests = self.requests_per_client.saturating_mul(attack);
         let rate = f64::from(requests) / self.attack_s;
         // All that can be under way when nothing is answered, and a fifth more.
         let slots = rate * self.timeout_ms as f64 / 1000.0 * 1.2;
         let slots = slots.ceil().clamp(8.0, MOST_SLOTS) as usize;
-        Plan {
+        ExperimentPlan {
             attack,
             rate_per_parallel_client: rate,
             slots_per_parallel_client: slots.min(requests as usize),
@@ -376,8 +376,8 @@ mod tests {
     use super::*;
 
     /// With a number of requests that was asked for.
-    fn given() -> Plan {
-        Plan::new(&Args { requests: Some(200), ..Args::default() }, 1).unwrap()
+    fn given() -> ExperimentPlan {
+        ExperimentPlan::new(&Args { requests: Some(200), ..Args::default() }, 1).unwrap()
     }
 
     #[test]
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn fast_machines_make_more_requests() {
-        let plan = Plan::new(&Args::default(), 1).unwrap();
+        let plan = ExperimentPlan::new(&Args::default(), 1).unwrap();
         let slow = plan.clone().pace(40.0);
         assert_eq!((slow.requests_per_client, slow.calm_s), (1000, 40.0));
         let fast = plan.pace(12.0);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use equic_report::number;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::plan::{Arm, Plan};
+use super::plan::{Arm, ExperimentPlan};
 use super::result::Run;
 use super::search::Step;
 use crate::failure::Done;
@@ -29,7 +29,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(plan: &Plan, json: bool) -> Progress {
+    pub(super) fn new(plan: &ExperimentPlan, json: bool) -> Progress {
         let runs = plan.runs_per_arm * Arm::ALL.len() as u32;
         // Drawn on standard error, so that standard output can go elsewhere.
         let bar = std::io::stderr().is_terminal().then(|| {

@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use super::arm::Take;
 use super::metrics::{harmonic_mean, recovery, windows};
-use super::plan::{Arm, Plan};
+use super::plan::{Arm, ExperimentPlan};
 
 /// `data` of schema equic.reproduce.gateway/1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Experiment {
-    pub plan: Plan,
+    pub plan: ExperimentPlan,
     /// Cost of a decision alone, measured beside the runs.
     pub decisions: Vec<Decision>,
     /// Runs, in the order in which they were played.
@@ -193,7 +193,7 @@ fn short(value: f64) -> f64 {
 
 impl Run {
     /// Works out the figures of a run.
-    pub(super) fn new(arm: Arm, round: u32, plan: &Plan, take: &Take) -> Run {
+    pub(super) fn new(arm: Arm, round: u32, plan: &ExperimentPlan, take: &Take) -> Run {
         let since = |time: f64| time - take.begun;
         let latest = |times: &mut dyn Iterator<Item = f64>| times.fold(take.begun, f64::max);
         let all = || take.sequential.iter().flatten();

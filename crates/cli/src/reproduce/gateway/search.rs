@@ -13,7 +13,7 @@ use equic_endpoint::load::Outcome;
 use serde::{Deserialize, Serialize};
 
 use super::arm::Take;
-use super::plan::{Arm, Plan};
+use super::plan::{Arm, ExperimentPlan};
 use super::progress::Progress;
 use super::result::Run;
 use crate::failure::Done;
@@ -98,7 +98,7 @@ fn double(most: u32, mut trials: impl FnMut(u32) -> Done<Vec<Trial>>) -> Done<Ve
 }
 
 /// Width of the windows of mean rates, in seconds.
-fn mean_window(plan: &Plan, trials: &[Trial]) -> f64 {
+fn mean_window(plan: &ExperimentPlan, trials: &[Trial]) -> f64 {
     let silence = trials.iter().map(|trial| trial.silence_s).fold(0.0, f64::max);
     // In this order: the paper's is the least even where that leaves fewer windows.
     (2.0 * silence).min(plan.attack_s / FEWEST_WINDOWS).max(plan.window_s)
@@ -106,12 +106,12 @@ fn mean_window(plan: &Plan, trials: &[Trial]) -> f64 {
 
 /// The plan with the attack and the windows that a search on this lab finds.
 pub(super) fn search(
-    plan: Plan,
+    plan: ExperimentPlan,
     most: u32,
     trials: u32,
-    play: &mut dyn FnMut(&Plan) -> Done<Take>,
+    play: &mut dyn FnMut(&ExperimentPlan) -> Done<Take>,
     progress: &Progress,
-) -> Done<Plan> {
+) -> Done<ExperimentPlan> {
     let steps = double(most, |attack| {
         let plan = plan.clone().attacked(attack);
         let trial = |number| {
@@ -126,7 +126,7 @@ pub(super) fn search(
     let last = steps.last();
     let attack = last.map_or(1, |step| step.attack);
     let window = mean_window(&plan, last.map_or(&[], |step| &step.trials));
-    Ok(Plan { search: steps, mean_window_s: Some(window), ..plan.attacked(attack) })
+    Ok(ExperimentPlan { search: steps, mean_window_s: Some(window), ..plan.attacked(attack) })
 }
 
 #[cfg(test)]
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn windows_hold_the_longest_silence_twice_and_the_attack_some_of_them() {
-        let plan = Plan::new(&Args::default(), 1).unwrap().pace(30.0);
+        let plan = ExperimentPlan::new(&Args::default(), 1).unwrap().pace(30.0);
         assert!((plan.window_s - 1.0).abs() < 1e-9 && (plan.attack_s - 16.0).abs() < 1e-9);
         let of = |silences: &[f64]| {
             let trials: Vec<Trial> =

@@ -8,8 +8,8 @@ use equic_report::schema::Report;
 use equic_report::stats::Sample;
 use equic_report::table::{Column, Table};
 
-use super::compare::{CLAIMS, Estimate, MEASURED, PAIRS, Verdict};
-use super::plan::{Arm, Plan};
+use super::compare::{CLAIMS, ClaimVerdict, Estimate, MEASURED, PAIRS};
+use super::plan::{Arm, ExperimentPlan};
 use super::result::Experiment;
 use super::search::LOSS;
 
@@ -49,7 +49,7 @@ fn claims(experiment: &Experiment) -> Vec<[String; 4]> {
             };
             match claim.change {
                 Some(paper) => {
-                    format!("{}: {}", change(found), Verdict::of(paper, &found).short())
+                    format!("{}: {}", change(found), ClaimVerdict::of(paper, &found).short())
                 }
                 None => change(found),
             }
@@ -61,7 +61,7 @@ fn claims(experiment: &Experiment) -> Vec<[String; 4]> {
 }
 
 /// How the strength of the attack and the windows of the means were found.
-fn searched(plan: &Plan) -> Option<String> {
+fn searched(plan: &ExperimentPlan) -> Option<String> {
     let last = plan.search.last()?;
     let tried: Vec<String> = plan
         .search
@@ -217,7 +217,7 @@ pub(super) fn verdicts(experiment: &Experiment) -> Vec<String> {
         let Some(paper) = claim.change else { continue };
         let said = PAIRS.map(|(how, from, to)| match experiment.change(claim, from, to) {
             Some(ours) => {
-                format!("{how}, it {}: {}", Verdict::of(paper, &ours).words(), change(ours))
+                format!("{how}, it {}: {}", ClaimVerdict::of(paper, &ours).words(), change(ours))
             }
             None => format!("{how}, it could not be measured"),
         });

@@ -26,7 +26,7 @@ use crate::connection::path::Path;
 use crate::connection::paths::{PathKey, Paths};
 use crate::connection::space::{SpaceId, Spaces};
 use crate::connection::start::{Serve, Start};
-use crate::connection::waiting::Waiting;
+use crate::connection::waiting::UndecryptedPackets;
 use crate::connection::{Connection, FirstPacket, Stats, close};
 use crate::crypto::Forgeries;
 use crate::crypto::session::Session;
@@ -188,7 +188,7 @@ impl Connection {
             version: start.original(),
             start: Box::new(start),
             early: Early::default(),
-            waiting: Waiting::default(),
+            waiting: UndecryptedPackets::default(),
             tokens: std::collections::VecDeque::new(),
             packets_before: 0,
             now,

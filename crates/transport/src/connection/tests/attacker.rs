@@ -8,7 +8,7 @@ use super::*;
 use crate::connection::packet_builder::Padding;
 use crate::connection::presence::MayBeAttached;
 use crate::connection::space::SpaceId;
-use crate::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
+use crate::operation::{AttachPoint, Call, Decision, Hook, HookContext, HookError, Operation};
 
 /// Addresses that both ends believe to be on.
 pub(super) const CLIENT: &str = "198.51.100.1:4433";
@@ -21,7 +21,7 @@ struct Deaf;
 impl Hook for Deaf {
     fn replace(
         &mut self,
-        _host: &mut Host<'_>,
+        _host: &mut HookContext<'_>,
         call: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
@@ -68,7 +68,7 @@ impl Attacker {
             Side::Client => (client, server),
             Side::Server => (server, client),
         };
-        own.attach(Box::new(Deaf), &[Point::replace(Operation::ProcessFrame)]).unwrap();
+        own.attach(Box::new(Deaf), &[AttachPoint::replace(Operation::ProcessFrame)]).unwrap();
         Attacker { own, victim, now, listens: true, answers: (0, 0) }
     }
 
@@ -101,7 +101,7 @@ impl Attacker {
 
     /// As [`Attacker::deliver`], from an address of its choice.
     pub(super) fn deliver_from(&mut self, remote: SocketAddr, datagram: &mut [u8]) {
-        let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
+        let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
         self.victim.handle_datagram(self.now, arrival, datagram);
         self.pump();
     }
@@ -116,7 +116,7 @@ impl Attacker {
             self.answers = (self.answers.0 + 1, self.answers.1 + sent.size as u64);
             if self.listens {
                 let arrival =
-                    Arrival { remote: remote.parse().unwrap(), local: None, ecn: sent.ecn };
+                    DatagramMeta { remote: remote.parse().unwrap(), local: None, ecn: sent.ecn };
                 self.own.handle_datagram(self.now, arrival, &mut buffer[..sent.size]);
             }
         }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use super::operations::{always, doing, replace};
 use super::*;
-use crate::operation::{Decision, Field, HookId, Operation, Point};
+use crate::operation::{AttachPoint, Decision, Field, HookId, Operation};
 
 /// Operations by which a hook can keep what was sent from being taken in, or what is wanted from being
 /// done, as a network or an application could. What it swallows ends by the idle timeout.
@@ -81,7 +81,7 @@ fn what_is_swallowed_ends_by_the_idle_timeout() {
 fn with_hook(seed: u64, operation: Operation, word: u64) -> (Network, HookId) {
     let mut network = Network::new(seed, Faults::none());
     network.connect();
-    let hook = network.client.attach(all(word), &[Point::replace(operation)]).unwrap();
+    let hook = network.client.attach(all(word), &[AttachPoint::replace(operation)]).unwrap();
     (network, hook)
 }
 
@@ -203,7 +203,7 @@ fn a_path_that_is_not_active_silences_nobody() {
         network.client_address.set_port(9);
         network.client.migrate(now, None).unwrap();
         // Nobody answers its challenge: it is not left.
-        let point = Point::replace(Operation::AnswerChallenge);
+        let point = AttachPoint::replace(Operation::AnswerChallenge);
         network.server_mut().attach(always(&[0]), &[point]).unwrap();
         echo(&mut network, 20_000);
         assert!(network.client.paths.get(old).is_some(), "it was there all the time");

@@ -9,7 +9,8 @@ use super::operations::{STAMP, doing};
 use super::requests::brings;
 use super::*;
 use crate::operation::{
-    Bytes, Call, Decision, Denied, Field, Hook, HookError, HookId, Host, Operation, OwnFrame, Point,
+    AttachPoint, Bytes, Call, Decision, Denied, Field, Hook, HookContext, HookError, HookId,
+    Operation, OwnFrame,
 };
 
 /// A frame of type [`STAMP`] with a length, `size` bytes in all, into the room that there is; returns its length.
@@ -28,10 +29,10 @@ fn length(bytes: &[u8]) -> u64 {
     if whole { (bytes.len() - reader.len()) as u64 } else { 0 }
 }
 
-fn points() -> Vec<Point> {
+fn points() -> Vec<AttachPoint> {
     let of_frames = [Operation::ParseFrame, Operation::ProcessFrame, Operation::WriteFrame];
-    let of_frames = of_frames.map(|operation| Point::replace(operation).of_frame(STAMP));
-    let begin = [Operation::InitOpaqueData].map(Point::replace);
+    let of_frames = of_frames.map(|operation| AttachPoint::replace(operation).of_frame(STAMP));
+    let begin = [Operation::InitOpaqueData].map(AttachPoint::replace);
     of_frames.into_iter().chain(begin).collect()
 }
 
@@ -213,7 +214,7 @@ fn who_says_what_is_skipped() {
 struct Talks(Arc<Mutex<usize>>);
 
 impl Hook for Talks {
-    fn before(&mut self, host: &mut Host<'_>, _call: &Call<'_>) -> Result<(), HookError> {
+    fn before(&mut self, host: &mut HookContext<'_>, _call: &Call<'_>) -> Result<(), HookError> {
         while host.tell(&[0; 1000]).is_ok() {
             *self.0.lock().unwrap() += 1;
         }
@@ -227,7 +228,7 @@ impl Hook for Talks {
 
 fn talks(connection: &mut Connection) -> (HookId, usize) {
     let said = Arc::<Mutex<usize>>::default();
-    let points = [Point { after: false, ..Point::observe(Operation::HookMessage) }];
+    let points = [AttachPoint { after: false, ..AttachPoint::observe(Operation::HookMessage) }];
     let id = connection.attach(Box::new(Talks(said.clone())), &points).unwrap();
     connection.tell_hook(id, b"").unwrap();
     let said = *said.lock().unwrap();

@@ -37,7 +37,7 @@ fn a_packet_without_room_takes_none_with_it() {
         let suite = initial_suite(config.tls.crypto_provider()).unwrap();
         let mut server =
             Connection::accept_with(now, &config, &first, (source(), suite), [2; 32]).unwrap();
-        let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
+        let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
         server.handle_datagram(now, arrival, &mut buffer[..sent.size]);
         let (mut packets, mut datagrams) = (0, 0);
         while let Some(sent) = server.poll_transmit(now, &mut buffer[..size]) {

@@ -12,7 +12,7 @@ use crate::cid::{IdSource, RESET_KEY_LEN, RandomIds, ResetKey};
 use crate::connection::handshake::initial_suite;
 use crate::connection::start::Start;
 use crate::operation::{
-    AttachError, Bytes, Decision, Denied, HookError, HookId, Operation, OwnFrame, Point,
+    AttachError, AttachPoint, Bytes, Decision, Denied, HookError, HookId, Operation, OwnFrame,
 };
 
 /// A STREAM frame with an end: what no hook may put into a packet.
@@ -98,8 +98,8 @@ fn types_are_declared_and_belong_to_one_hook() {
     let mut network = Network::new(2, Faults::none());
     network.connect();
     let client = &mut network.client;
-    let parse = Point::replace(Operation::ParseFrame);
-    let mut attach = |points: &[Point], types: &[u64]| {
+    let parse = AttachPoint::replace(Operation::ParseFrame);
+    let mut attach = |points: &[AttachPoint], types: &[u64]| {
         let frames: Vec<OwnFrame> = types.iter().copied().map(OwnFrame::new).collect();
         client.attach_with_frames(always(&[0]), points, &frames)
     };
@@ -120,7 +120,7 @@ fn types_are_declared_and_belong_to_one_hook() {
         (Operation::ProcessFrame, STAMP),
         (Operation::FrameLost, 0x0a),
     ] {
-        let point = Point::replace(operation).of_frame(frame_type);
+        let point = AttachPoint::replace(operation).of_frame(frame_type);
         assert_eq!(attach(&[point], &[]), Err(AttachError::NotOwn(operation, frame_type)));
     }
     // Whose it is, and that it is free again afterwards.
@@ -144,7 +144,7 @@ fn a_hook_for_all_types_gets_its_own() {
         types.lock().unwrap().push((call.operation, call.parameter));
         Ok(Decision::Default)
     });
-    let points = [Operation::WriteFrame, Operation::ParseFrame].map(Point::replace);
+    let points = [Operation::WriteFrame, Operation::ParseFrame].map(AttachPoint::replace);
     network.client.attach_with_frames(hook, &points, &[OwnFrame::new(STAMP + 1)]).unwrap();
     queue(&mut network, &post, 0..3);
     network.pass(Duration::from_millis(100));
@@ -174,9 +174,9 @@ fn a_full_queue_is_ones_own() {
             assert_eq!(host.queue_frame(own, 0), Err(Denied::Full));
             Ok(Decision::Default)
         });
-        let own_point = Point::replace(Operation::ParseFrame).of_frame(own);
+        let own_point = AttachPoint::replace(Operation::ParseFrame).of_frame(own);
         let look = if own == STAMP { Operation::SelectPath } else { Operation::SetTimer };
-        let points = [own_point, Point::replace(look)];
+        let points = [own_point, AttachPoint::replace(look)];
         network.client.attach_with_frames(hook, &points, &[OwnFrame::new(own)]).unwrap();
     }
     // Closed for a moment, so that nothing leaves: there is no datagram without path to send it on.
@@ -337,7 +337,7 @@ fn own_frames_come_in_1_rtt_packets_alone() {
     let stamp = [&[0x6f, 0x5a][..], &[7; 8]].concat();
     let mut datagram = network.client.forge(SpaceId::Handshake, &stamp);
     let arrival =
-        Arrival { remote: network.client_address, local: None, ecn: EcnCodepoint::NotEct };
+        DatagramMeta { remote: network.client_address, local: None, ecn: EcnCodepoint::NotEct };
     let now = network.now();
     network.server_mut().handle_datagram(now, arrival, &mut datagram);
     network.run_until(Duration::from_secs(1), |_, server| server.closing.is_closed());
@@ -396,10 +396,10 @@ fn own_frames_are_in_no_early_packet() {
 fn frames_of_the_rfc_stay_what_they_are() {
     let mut network = Network::new(10, Faults::none());
     for operation in [Operation::CheckFrame, Operation::ParseFrame] {
-        network.client.attach(always(&[1]), &[Point::replace(operation)]).unwrap();
+        network.client.attach(always(&[1]), &[AttachPoint::replace(operation)]).unwrap();
     }
     let hook = move |server: &mut Connection| {
-        server.attach(always(&[1]), &[Point::replace(Operation::CheckFrame)]).unwrap();
+        server.attach(always(&[1]), &[AttachPoint::replace(Operation::CheckFrame)]).unwrap();
     };
     network.on_server = Some(Box::new(hook));
     network.connect();
@@ -407,7 +407,7 @@ fn frames_of_the_rfc_stay_what_they_are() {
     // HANDSHAKE_DONE of a client.
     let mut datagram = network.client.forge(SpaceId::DATA, &[0x1e]);
     let arrival =
-        Arrival { remote: network.client_address, local: None, ecn: EcnCodepoint::NotEct };
+        DatagramMeta { remote: network.client_address, local: None, ecn: EcnCodepoint::NotEct };
     let now = network.now();
     network.server_mut().handle_datagram(now, arrival, &mut datagram);
     network.run_until(Duration::from_secs(1), |_, server| server.closing.is_closed());
@@ -450,7 +450,7 @@ fn a_frame_that_its_hook_does_not_process_is_skipped() {
                 _ if fails => Err(HookError("it does not know what to do".into())),
                 _ => Ok(Decision::Default),
             });
-            let of = |operation| Point::replace(operation).of_frame(STAMP);
+            let of = |operation| AttachPoint::replace(operation).of_frame(STAMP);
             let points = [of(Operation::ParseFrame), of(Operation::ProcessFrame)];
             server.attach_with_frames(hook, &points, &[OwnFrame::new(STAMP)]).unwrap();
         }));

@@ -34,7 +34,7 @@ impl Start {
 
     fn deliver(&mut self, datagram: &mut [u8]) {
         let remote = CLIENT.parse().unwrap();
-        let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
+        let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
         let now = self.server.now;
         self.server.handle_datagram(now, arrival, datagram);
         self.pump();

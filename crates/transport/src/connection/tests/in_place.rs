@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::operations::{queue, with_stamps};
 use super::*;
-use crate::operation::{Call, Hook, HookError, Host, Operation, Point};
+use crate::operation::{AttachPoint, Call, Hook, HookContext, HookError, Operation};
 
 /// Looks where the bytes of calls are.
 #[derive(Default)]
@@ -19,7 +19,7 @@ struct Places {
 }
 
 impl Hook for Places {
-    fn before(&mut self, _: &mut Host<'_>, call: &Call<'_>) -> Result<(), HookError> {
+    fn before(&mut self, _: &mut HookContext<'_>, call: &Call<'_>) -> Result<(), HookError> {
         let bytes = call.bytes.as_slice().as_ptr_range();
         let place = bytes.start as usize..bytes.end as usize;
         let operation = call.operation;
@@ -62,7 +62,7 @@ fn bytes_of_calls_are_those_of_the_datagram() {
     ];
     let hook = Places::default();
     let seen = hook.seen.clone();
-    let points = wanted.map(|one| Point { after: false, ..Point::observe(one) });
+    let points = wanted.map(|one| AttachPoint { after: false, ..AttachPoint::observe(one) });
     network.client.attach(Box::new(hook), &points).unwrap();
     queue(&mut network, &post, 0..20);
     network.pass(Duration::from_secs(1));

@@ -6,7 +6,7 @@ use super::operations::{always, doing, replace};
 use super::*;
 use crate::crypto::KeyLimits;
 use crate::crypto::testing::configs;
-use crate::operation::{Decision, Operation, Point};
+use crate::operation::{AttachPoint, Decision, Operation};
 
 /// So few packets that some round trips use them up.
 const FEW: u64 = 100;
@@ -179,7 +179,7 @@ fn without_confirmation_keys_end() {
         outputs[0] = 1;
         Ok(Decision::Done)
     });
-    let point = Point::replace(Operation::ProcessFrame).of_frame(0x1e);
+    let point = AttachPoint::replace(Operation::ProcessFrame).of_frame(0x1e);
     network.client.attach(ignore, &[point]).unwrap();
     network.run_until(Duration::from_secs(5), |client, _| client.is_connected());
     assert!(!network.client.update_keys());

@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::congestion::Algorithm;
-use crate::operation::{Call, Decision, Denied, Field, Hook, HookError, Host, Operation, Point};
+use crate::operation::{
+    AttachPoint, Call, Decision, Denied, Field, Hook, HookContext, HookError, Operation,
+};
 
 /// A hook that ticks every 50 ms and reports it to the application, and that returns each message that it gets.
 struct Ticking {
@@ -14,7 +16,7 @@ struct Ticking {
 }
 
 impl Hook for Ticking {
-    fn before(&mut self, host: &mut Host<'_>, call: &Call<'_>) -> Result<(), HookError> {
+    fn before(&mut self, host: &mut HookContext<'_>, call: &Call<'_>) -> Result<(), HookError> {
         if call.operation == Operation::HookMessage {
             let message = call.bytes.as_slice();
             host.tell(&[message, b"!"].concat()).map_err(|denied| HookError(denied.to_string()))?;
@@ -36,7 +38,7 @@ impl Hook for Ticking {
 fn attach(connection: &mut Connection, breaks: usize) -> (HookId, Arc<Mutex<Vec<Timestamp>>>) {
     let ticks = Arc::<Mutex<Vec<Timestamp>>>::default();
     let points = [Operation::InitOpaqueData, Operation::HookTimer, Operation::HookMessage];
-    let points = points.map(|one| Point { after: false, ..Point::observe(one) });
+    let points = points.map(|one| AttachPoint { after: false, ..AttachPoint::observe(one) });
     let hook = Box::new(Ticking { ticks: ticks.clone(), breaks });
     (connection.attach(hook, &points).unwrap(), ticks)
 }
@@ -63,11 +65,11 @@ fn a_timer_of_its_own() {
 fn a_hook_begins_where_it_is_attached() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
-    let begin = Point::replace(Operation::InitOpaqueData);
+    let begin = AttachPoint::replace(Operation::InitOpaqueData);
     let others = [
-        Point::observe(Operation::InitOpaqueData),
-        Point { before: true, ..begin },
-        Point { after: true, ..begin },
+        AttachPoint::observe(Operation::InitOpaqueData),
+        AttachPoint { before: true, ..begin },
+        AttachPoint { after: true, ..begin },
         begin,
     ];
     for point in others {
@@ -94,7 +96,7 @@ fn a_timer_is_no_sooner_than_it_may_be() {
         host.set_timer(Some(Timestamp::START));
         Ok(Decision::Done)
     });
-    let points = [Operation::InitOpaqueData, Operation::HookTimer].map(Point::replace);
+    let points = [Operation::InitOpaqueData, Operation::HookTimer].map(AttachPoint::replace);
     network.client.attach(hook, &points).unwrap();
     network.wait(Duration::from_secs(1));
     let ticks = *ticks.lock().unwrap();
@@ -154,7 +156,7 @@ fn a_window_is_set() {
             told.lock().unwrap().extend(all);
             Ok(Decision::Default)
         });
-        network.client.attach(hook, &[Point::replace(Operation::InitOpaqueData)]).unwrap();
+        network.client.attach(hook, &[AttachPoint::replace(Operation::InitOpaqueData)]).unwrap();
         assert_eq!(*seen.lock().unwrap(), [can; 3], "{algorithm}");
         // With a gibibyte of window, and after a loss, all is well.
         echo(&mut network, 500_000);

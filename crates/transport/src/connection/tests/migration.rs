@@ -179,7 +179,7 @@ fn a_path_that_ends_in_the_packet_that_made_it_is_not_followed() {
     let payload = [&[0x1b][..], &asked, &[0x1a], &[7; 8], &[0x01]].concat();
     let mut datagram = network.client.forge(SpaceId::DATA, &payload);
     let remote = address("203.0.113.7:7");
-    let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
+    let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
     let server = network.server_mut();
     let before = server.stats().packets_received;
     server.handle_datagram(now, arrival, &mut datagram);
@@ -199,7 +199,7 @@ fn strangers_make_no_paths() {
     for port in 0..1000 {
         let mut bytes = vec![0x40; 100];
         let remote = SocketAddr::new("203.0.113.1".parse().unwrap(), 1000 + port);
-        let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
+        let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
         network.server_mut().handle_datagram(now, arrival, &mut bytes);
     }
     assert_eq!(network.server().paths.iter().count(), 1);

@@ -262,7 +262,7 @@ impl Network {
     /// Hands the client a datagram that nobody sent.
     pub(super) fn forge_to_client(&mut self, mut bytes: Vec<u8>) {
         let remote = SERVER.parse().expect("an address");
-        let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
+        let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
         self.client.handle_datagram(self.now, arrival, &mut bytes);
     }
 
@@ -551,7 +551,8 @@ impl Network {
     }
 
     fn arrive(&mut self, mut packet: InFlight) {
-        let arrival = Arrival { remote: packet.from, local: Some(packet.to.ip()), ecn: packet.ecn };
+        let arrival =
+            DatagramMeta { remote: packet.from, local: Some(packet.to.ip()), ecn: packet.ecn };
         let reached = if packet.to_server {
             !self.lost_addresses.contains(&packet.to)
         } else {

@@ -7,8 +7,8 @@ use equic_wire::{Reader, Writer};
 
 use super::*;
 use crate::operation::{
-    Bytes, Call, Carries, Decision, Denied, Field, Hook, HookError, Host, Operation, OwnFrame,
-    Point,
+    AttachPoint, Bytes, Call, Decision, Denied, Field, Hook, HookContext, HookError, Operation,
+    OwnFrame, PayloadKind,
 };
 
 pub(super) type Calls = Arc<Mutex<BTreeMap<Operation, Vec<(u64, Vec<u64>, Vec<u64>)>>>>;
@@ -19,14 +19,14 @@ struct Witness(Calls);
 impl Hook for Witness {
     fn after(
         &mut self,
-        _host: &mut Host<'_>,
+        _host: &mut HookContext<'_>,
         call: &Call<'_>,
         outputs: &[u64],
     ) -> Result<(), HookError> {
         let described = call.operation.describe();
         assert_eq!(call.inputs.len(), described.inputs.len(), "{}", call.operation);
         assert_eq!(outputs.len(), described.outputs.len(), "{}", call.operation);
-        if described.carries == Carries::Words {
+        if described.carries == PayloadKind::Words {
             assert!(call.bytes.as_slice().is_empty());
         }
         let mut calls = self.0.lock().unwrap();
@@ -37,7 +37,8 @@ impl Hook for Witness {
 }
 
 pub(super) fn watch_all(connection: &mut Connection, calls: &Calls) {
-    let points: Vec<Point> = Operation::ALL.iter().map(|one| Point::observe(*one)).collect();
+    let points: Vec<AttachPoint> =
+        Operation::ALL.iter().map(|one| AttachPoint::observe(*one)).collect();
     connection.attach(Box::new(Witness(calls.clone())), &points).unwrap();
 }
 
@@ -46,11 +47,11 @@ struct Doing<F>(F);
 
 impl<F> Hook for Doing<F>
 where
-    F: FnMut(&mut Host<'_>, &mut Call<'_>, &mut [u64]) -> Result<Decision, HookError> + Send,
+    F: FnMut(&mut HookContext<'_>, &mut Call<'_>, &mut [u64]) -> Result<Decision, HookError> + Send,
 {
     fn replace(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
@@ -59,7 +60,7 @@ where
 }
 
 pub(super) fn doing(
-    does: impl FnMut(&mut Host<'_>, &mut Call<'_>, &mut [u64]) -> Result<Decision, HookError>
+    does: impl FnMut(&mut HookContext<'_>, &mut Call<'_>, &mut [u64]) -> Result<Decision, HookError>
     + Send
     + 'static,
 ) -> Box<dyn Hook> {
@@ -75,7 +76,7 @@ pub(super) fn always(words: &'static [u64]) -> Box<dyn Hook> {
 }
 
 pub(super) fn replace(connection: &mut Connection, operation: Operation, hook: Box<dyn Hook>) {
-    connection.attach(hook, &[Point::replace(operation)]).unwrap();
+    connection.attach(hook, &[AttachPoint::replace(operation)]).unwrap();
 }
 
 /// A frame that only hooks know: its type, and 8 bytes.
@@ -99,13 +100,13 @@ pub(super) struct Post {
 pub(super) struct Stamps(pub Arc<Mutex<Post>>);
 
 impl Stamps {
-    pub(super) const POINTS: [Point; 6] = [
-        Point::replace(Operation::SelectPath),
-        Point::replace(Operation::WriteFrame).of_frame(STAMP),
-        Point::replace(Operation::ParseFrame).of_frame(STAMP),
-        Point::replace(Operation::ProcessFrame).of_frame(STAMP),
-        Point::replace(Operation::FrameAcked).of_frame(STAMP),
-        Point::replace(Operation::FrameLost).of_frame(STAMP),
+    pub(super) const POINTS: [AttachPoint; 6] = [
+        AttachPoint::replace(Operation::SelectPath),
+        AttachPoint::replace(Operation::WriteFrame).of_frame(STAMP),
+        AttachPoint::replace(Operation::ParseFrame).of_frame(STAMP),
+        AttachPoint::replace(Operation::ProcessFrame).of_frame(STAMP),
+        AttachPoint::replace(Operation::FrameAcked).of_frame(STAMP),
+        AttachPoint::replace(Operation::FrameLost).of_frame(STAMP),
     ];
 
     pub(super) fn attach(connection: &mut Connection, post: &Arc<Mutex<Post>>) -> HookId {
@@ -117,7 +118,7 @@ impl Stamps {
 impl Hook for Stamps {
     fn replace(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
@@ -275,7 +276,7 @@ fn challenge_and_retire(network: &mut Network) {
     let payload = [&[0x1a, 1, 2, 3, 4, 5, 6, 7, 8], &[0x19, 1][..]].concat();
     let mut datagram = network.client.forge(SpaceId::DATA, &payload);
     let remote = network.client_address;
-    let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
+    let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
     let now = network.now();
     network.server_mut().handle_datagram(now, arrival, &mut datagram);
 }
@@ -462,10 +463,13 @@ fn the_schedule_of_streams_can_be_replaced() {
 fn a_hook_that_fails_is_taken_off() {
     let mut network = Network::new(8, Faults::none());
     let hook = doing(|_, _, _| Err(HookError("broken".into())));
-    let failing = network.client.attach(hook, &[Point::replace(Operation::UpdateRtt)]).unwrap();
+    let failing =
+        network.client.attach(hook, &[AttachPoint::replace(Operation::UpdateRtt)]).unwrap();
     // Neither true nor false is no answer.
-    let lying =
-        network.client.attach(always(&[2]), &[Point::replace(Operation::IsDuplicate)]).unwrap();
+    let lying = network
+        .client
+        .attach(always(&[2]), &[AttachPoint::replace(Operation::IsDuplicate)])
+        .unwrap();
     network.connect();
     echo(&mut network, 1000);
     network.failed.sort();
@@ -487,11 +491,16 @@ fn a_hook_that_fails_keeps_no_other_from_being_called() {
     }
 
     impl Hook for Watcher {
-        fn before(&mut self, _: &mut Host<'_>, _: &Call<'_>) -> Result<(), HookError> {
+        fn before(&mut self, _: &mut HookContext<'_>, _: &Call<'_>) -> Result<(), HookError> {
             self.call()
         }
 
-        fn after(&mut self, _: &mut Host<'_>, _: &Call<'_>, _: &[u64]) -> Result<(), HookError> {
+        fn after(
+            &mut self,
+            _: &mut HookContext<'_>,
+            _: &Call<'_>,
+            _: &[u64],
+        ) -> Result<(), HookError> {
             self.call()
         }
     }
@@ -499,7 +508,7 @@ fn a_hook_that_fails_keeps_no_other_from_being_called() {
     let (operation, calls) = (Operation::UpdateKeys, Arc::default());
     for (before, after) in [(true, false), (false, true)] {
         let mut client = Network::new(1, Faults::none()).client;
-        let point = Point { before, after, ..Point::observe(operation) };
+        let point = AttachPoint { before, after, ..AttachPoint::observe(operation) };
         for (name, points) in [(1, 2), (7, 3), (2, 1), (8, 1), (3, 1)] {
             let watcher = Watcher(name, Arc::clone(&calls));
             client.attach(Box::new(watcher), &vec![point; points]).unwrap();

@@ -6,10 +6,12 @@ use super::early::{early_configs, visit};
 use super::operations::doing;
 use super::requests::brings;
 use super::*;
-use crate::operation::{Bytes, Decision, Hook, Operation, Point};
+use crate::operation::{AttachPoint, Bytes, Decision, Hook, Operation};
 
-const POINTS: [Point; 2] =
-    [Point::replace(Operation::WriteParameters), Point::replace(Operation::PeerParameter)];
+const POINTS: [AttachPoint; 2] = [
+    AttachPoint::replace(Operation::WriteParameters),
+    AttachPoint::replace(Operation::PeerParameter),
+];
 
 /// Numbers and values that hooks heard of.
 type Heard = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::operations::{Post, STAMP, Stamps, doing, replace, stamp_length, write_stamp};
 use super::*;
-use crate::operation::{Decision, Field, Operation, OwnFrame, Point};
+use crate::operation::{AttachPoint, Decision, Field, Operation, OwnFrame};
 
 /// Under its names, or under RFC 9002's.
 const NAMES: [&str; 17] = [
@@ -46,9 +46,9 @@ fn write_own_frames(connection: &mut Connection, asked: &Arc<Mutex<BTreeSet<&'st
         Ok(Decision::Done)
     });
     let points = [
-        Point::replace(Operation::SelectPath),
-        Point::replace(Operation::WriteFrame).of_frame(STAMP),
-        Point::replace(Operation::ParseFrame).of_frame(STAMP),
+        AttachPoint::replace(Operation::SelectPath),
+        AttachPoint::replace(Operation::WriteFrame).of_frame(STAMP),
+        AttachPoint::replace(Operation::ParseFrame).of_frame(STAMP),
     ];
     connection.attach_with_frames(hook, &points, &[OwnFrame::new(STAMP)]).unwrap();
 }

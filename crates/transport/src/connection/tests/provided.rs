@@ -7,7 +7,9 @@ use equic_wire::TransportErrorCode;
 
 use super::requests::brings;
 use super::*;
-use crate::operation::{Hook, HookError, HookId, Host, Operation, Point, Provided, ProvidedCall};
+use crate::operation::{
+    AttachPoint, Hook, HookContext, HookError, HookId, Operation, Provided, ProvidedCall,
+};
 
 /// A hook that defines an operation: the sum of its inputs, and of what `next` says to it.
 struct Sums {
@@ -24,7 +26,7 @@ impl Hook for Sums {
 
     fn provide(
         &mut self,
-        host: &mut Host<'_>,
+        host: &mut HookContext<'_>,
         call: &ProvidedCall<'_>,
         outputs: &mut [u64],
     ) -> Result<Provided, HookError> {
@@ -56,7 +58,7 @@ fn sums(name: &'static str, next: Option<&'static str>) -> Box<Sums> {
 }
 
 fn attach(connection: &mut Connection, hook: Box<Sums>) -> HookId {
-    connection.attach(hook, &[Point::observe(Operation::AckPolicy)]).unwrap()
+    connection.attach(hook, &[AttachPoint::observe(Operation::AckPolicy)]).unwrap()
 }
 
 /// Answer to a call of an operation with these inputs, by a hook that gets a message.
@@ -158,7 +160,7 @@ fn hooks_that_were_brought_are_apart() {
     let mut network = connected();
     let client = &mut network.client;
     let (id, _) = brings(client, |host, _| {
-        let points = vec![Point::observe(Operation::AckPolicy)];
+        let points = vec![AttachPoint::observe(Operation::AckPolicy)];
         host.attach(0, sums("theirs", Some("ours")), points, Vec::new()).unwrap();
     });
     client.tell_hook(id, b"").unwrap();

@@ -2,7 +2,7 @@
 
 use super::operations::doing;
 use super::*;
-use crate::operation::{Decision, HookId, Operation, Point};
+use crate::operation::{AttachPoint, Decision, HookId, Operation};
 use crate::stream::ReadOutcome;
 
 /// A hook that hands up what the application tells it: the packet's number in 8 bytes, and its payload.
@@ -12,7 +12,7 @@ fn hands_up(connection: &mut Connection) -> HookId {
         host.process_payload(u64::from_be_bytes(*number), payload).unwrap();
         Ok(Decision::Done)
     });
-    connection.attach(hook, &[Point::replace(Operation::HookMessage)]).unwrap()
+    connection.attach(hook, &[AttachPoint::replace(Operation::HookMessage)]).unwrap()
 }
 
 fn message(number: u64, payload: &[u8]) -> Vec<u8> {

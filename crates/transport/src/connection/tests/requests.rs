@@ -8,7 +8,8 @@ use equic_wire::params::RawParameters;
 use super::operations::{always, doing};
 use super::*;
 use crate::operation::{
-    AttachError, Call, Denied, Field, Hook, HookError, HookEvent, HookId, Host, Operation, Point,
+    AttachError, AttachPoint, Call, Denied, Field, Hook, HookContext, HookError, HookEvent, HookId,
+    Operation,
 };
 
 /// Events and messages that a hook got.
@@ -19,7 +20,7 @@ pub(super) enum News {
 }
 
 /// Request that a hook makes when it gets a message.
-type Ask = Box<dyn FnMut(&mut Host<'_>, &[u8]) + Send>;
+type Ask = Box<dyn FnMut(&mut HookContext<'_>, &[u8]) + Send>;
 
 struct Brings {
     news: Arc<Mutex<Vec<News>>>,
@@ -27,12 +28,16 @@ struct Brings {
 }
 
 impl Hook for Brings {
-    fn before(&mut self, host: &mut Host<'_>, call: &Call<'_>) -> Result<(), HookError> {
+    fn before(&mut self, host: &mut HookContext<'_>, call: &Call<'_>) -> Result<(), HookError> {
         (self.ask)(host, call.bytes.as_slice());
         Ok(())
     }
 
-    fn on_event(&mut self, _host: &mut Host<'_>, event: &HookEvent) -> Result<(), HookError> {
+    fn on_event(
+        &mut self,
+        _host: &mut HookContext<'_>,
+        event: &HookEvent,
+    ) -> Result<(), HookError> {
         let news = match event {
             HookEvent::Attached { token, outcome } => News::Attached(*token, *outcome),
             HookEvent::Failed { hook, error } => News::Failed(*hook, error.0.clone()),
@@ -45,11 +50,11 @@ impl Hook for Brings {
 /// A hook of the client that does `ask` when it gets a message.
 pub(super) fn brings(
     connection: &mut Connection,
-    ask: impl FnMut(&mut Host<'_>, &[u8]) + Send + 'static,
+    ask: impl FnMut(&mut HookContext<'_>, &[u8]) + Send + 'static,
 ) -> (HookId, Arc<Mutex<Vec<News>>>) {
     let news = Arc::<Mutex<Vec<News>>>::default();
     let hook = Brings { news: news.clone(), ask: Box::new(ask) };
-    let told = Point { after: false, ..Point::observe(Operation::HookMessage) };
+    let told = AttachPoint { after: false, ..AttachPoint::observe(Operation::HookMessage) };
     (connection.attach(Box::new(hook), &[told]).unwrap(), news)
 }
 
@@ -60,7 +65,7 @@ fn a_hook_brings_another_and_takes_it_off() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let brought = Arc::new(Mutex::new(None));
-    let (asked, window) = (brought.clone(), |path| vec![Point::replace(path)]);
+    let (asked, window) = (brought.clone(), |path| vec![AttachPoint::replace(path)]);
     let (id, news) = brings(&mut network.client, move |host, message| match message {
         b"bring" => host.attach(7, always(&[3_000]), window(WINDOW), Vec::new()).unwrap(),
         _ => host.detach(asked.lock().unwrap().unwrap()).unwrap(),
@@ -85,9 +90,9 @@ fn a_hook_is_told_when_one_that_it_brought_fails() {
     network.connect();
     let (id, news) = brings(&mut network.client, |host, _| {
         let fails = doing(|_, _, _| Err(HookError("out of steps".to_owned())));
-        host.attach(1, fails, vec![Point::replace(WINDOW)], Vec::new()).unwrap();
+        host.attach(1, fails, vec![AttachPoint::replace(WINDOW)], Vec::new()).unwrap();
         let fails = doing(|_, _, _| Err(HookError("at once".to_owned())));
-        let begins = vec![Point::replace(Operation::InitOpaqueData)];
+        let begins = vec![AttachPoint::replace(Operation::InitOpaqueData)];
         host.attach(2, fails, begins, Vec::new()).unwrap();
     });
     network.client.tell_hook(id, b"").unwrap();
@@ -127,7 +132,7 @@ fn no_more_requests_than_there_may_be() {
 fn a_hook_takes_off_none_but_its_own() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
-    let victim = network.client.attach(always(&[2_400]), &[Point::replace(WINDOW)]).unwrap();
+    let victim = network.client.attach(always(&[2_400]), &[AttachPoint::replace(WINDOW)]).unwrap();
     let (id, _) = brings(&mut network.client, move |host, _| host.detach(victim).unwrap());
     network.client.tell_hook(id, b"").unwrap();
     assert!(network.client.detach(victim).is_some());
@@ -158,7 +163,7 @@ struct Reads(Arc<Mutex<Vec<Vec<u8>>>>);
 impl Hook for Reads {
     fn after(
         &mut self,
-        _host: &mut Host<'_>,
+        _host: &mut HookContext<'_>,
         call: &Call<'_>,
         _outputs: &[u64],
     ) -> Result<(), HookError> {
@@ -176,7 +181,7 @@ fn parameters_of_extensions_reach_both_ends() {
         config.extra_parameters = extra.to_vec();
     });
     let read = [(); 2].map(|()| Arc::<Mutex<Vec<Vec<u8>>>>::default());
-    let points = [Point { before: false, ..Point::observe(Operation::ReadParameters) }];
+    let points = [AttachPoint { before: false, ..AttachPoint::observe(Operation::ReadParameters) }];
     network.client.attach(Box::new(Reads(read[0].clone())), &points).unwrap();
     let server = Box::new(Reads(read[1].clone()));
     network.on_server = Some(Box::new(move |connection: &mut Connection| {
@@ -210,7 +215,7 @@ fn a_hook_sees_whether_the_application_waits() {
 }
 
 /// Moment at which the server has stream data that the client wrote at once, after its hook did `ask`.
-fn arrival(ask: impl FnMut(&mut Host<'_>, &[u8]) + Send + 'static) -> (Network, Duration) {
+fn arrival(ask: impl FnMut(&mut HookContext<'_>, &[u8]) + Send + 'static) -> (Network, Duration) {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let (id, _) = brings(&mut network.client, ask);

@@ -3,7 +3,7 @@
 use super::operations::{always, doing, replace};
 use super::*;
 use crate::connection::presence::MayBeAttached;
-use crate::operation::{Decision, HookError, Operation, Point};
+use crate::operation::{AttachPoint, Decision, HookError, Operation};
 
 /// A hook that answers what the default would, in the place of all operations that offer that, changes nothing.
 #[test]
@@ -11,7 +11,7 @@ fn the_answer_of_the_default_changes_nothing() {
     let run = |refined: bool| {
         let mut network = Network::new(3, Faults::none());
         let offers = Operation::ALL.iter().filter(|one| one.offers_default());
-        let points: Vec<Point> = offers.map(|one| Point::refine(*one)).collect();
+        let points: Vec<AttachPoint> = offers.map(|one| AttachPoint::refine(*one)).collect();
         assert!(points.len() > 30, "{}", points.len());
         if refined {
             network.client.attach(doing(|_, _, _| Ok(Decision::Done)), &points).unwrap();
@@ -36,7 +36,7 @@ fn the_last_that_was_attached_answers_and_those_before_it_when_it_does_not() {
     };
     let client = &mut network.client;
     replace(client, SIZE, always(&[1_300]));
-    let second = client.attach(always(&[1_250]), &[Point::replace(SIZE)]).unwrap();
+    let second = client.attach(always(&[1_250]), &[AttachPoint::replace(SIZE)]).unwrap();
     assert_eq!(size(&mut network), 1_250);
     let less = || {
         doing(|_, _, outputs| {
@@ -45,11 +45,13 @@ fn the_last_that_was_attached_answers_and_those_before_it_when_it_does_not() {
         })
     };
     let client = &mut network.client;
-    client.attach(less(), &[Point::refine(SIZE)]).unwrap();
+    client.attach(less(), &[AttachPoint::refine(SIZE)]).unwrap();
     replace(client, SIZE, doing(|_, _, _| Ok(Decision::Default)));
-    client.attach(less(), &[Point::refine(SIZE)]).unwrap();
-    let broken = client
-        .attach(doing(|_, _, _| Err(HookError("broken".to_owned()))), &[Point::replace(SIZE)]);
+    client.attach(less(), &[AttachPoint::refine(SIZE)]).unwrap();
+    let broken = client.attach(
+        doing(|_, _, _| Err(HookError("broken".to_owned()))),
+        &[AttachPoint::replace(SIZE)],
+    );
     assert_eq!(size(&mut network), 1_230, "each takes ten off what the one before it answers");
     assert!(network.client.detach(broken.unwrap()).is_none(), "it has failed and is off");
     network.client.detach(second).unwrap();
@@ -71,14 +73,14 @@ fn one_that_fails_leaves_the_others() {
             outputs[0] = bytes;
             Ok(Decision::Done)
         });
-        network.client.attach(answers, &[Point::replace(WINDOW)]).unwrap()
+        network.client.attach(answers, &[AttachPoint::replace(WINDOW)]).unwrap()
     });
     assert_eq!(window(&mut network), 15_000, "of caps the least");
     network.client.detach(ids[1]).unwrap();
     assert_eq!(window(&mut network), 20_000);
     let broken = || doing(|_, _, _| Err(HookError("broken".to_owned())));
     for _ in 0..2 {
-        network.client.attach(broken(), &[Point::replace(WINDOW)]).unwrap();
+        network.client.attach(broken(), &[AttachPoint::replace(WINDOW)]).unwrap();
     }
     replace(&mut network.client, WINDOW, doing(|_, _, _| Ok(Decision::Default)));
     assert_eq!(window(&mut network), 20_000);

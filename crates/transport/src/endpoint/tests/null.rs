@@ -149,5 +149,5 @@ fn refusals_and_tokens_go_without_protection() {
 }
 
 fn endpoint_token(endpoint: &mut Endpoint) -> Vec<u8> {
-    endpoint.future_token(NOW, client_address().ip(), NULL).unwrap()
+    endpoint.new_token(NOW, client_address().ip(), NULL).unwrap()
 }

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::super::guard::Guard;
 use super::super::plan::CLIENT;
-use super::super::steps::{self, Counters, Stage};
-use super::plan::{Arm, Plan};
+use super::super::steps::{self, BenchStage, Counters};
+use super::plan::{Arm, ForgedPlan};
 use crate::failure::{Done, Failure};
 use crate::part::{PATIENCE, Part, Placement, now};
 
@@ -36,7 +36,7 @@ pub(in super::super) struct Clients {
     pub established_failures: u64,
 }
 
-impl Stage<'_, Plan> {
+impl BenchStage<'_, ForgedPlan> {
     /// Measures an arm once.
     pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Done<Cell> {
         let (lab, plan) = (self.lab, self.plan);

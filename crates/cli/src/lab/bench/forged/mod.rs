@@ -17,9 +17,9 @@ use equic_lab::Lab;
 
 use super::Args;
 use super::rounds::measure_all;
-use super::steps::Stage;
+use super::steps::BenchStage;
 use crate::failure::Done;
-pub(super) use plan::Plan;
+pub(super) use plan::ForgedPlan;
 pub(super) use result::Bench;
 pub(super) use show::{note, table};
 
@@ -28,8 +28,8 @@ pub(super) const SCHEMA: &str = "equic.lab.bench.forged/1";
 
 /// Measures every arm at every rate, again and again in random order.
 pub(super) fn measure(args: &Args, cpus: [usize; 2], lab: &Lab) -> Done<Bench> {
-    let plan = Plan::new(args, cpus, lab);
-    let stage = Stage { lab, plan: &plan };
+    let plan = ForgedPlan::new(args, cpus, lab);
+    let stage = BenchStage { lab, plan: &plan };
     let cells = measure_all(&plan.flood_pps, plan.rounds, plan.seed, |round, arm, pps| {
         stage.measure(round, arm, pps)
     })?;

@@ -66,7 +66,7 @@ impl Arms for Arm {
 
 /// Choices for the comparison; part of the result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in super::super) struct Plan {
+pub(in super::super) struct ForgedPlan {
     /// Number of rounds, in each of which everything is measured once.
     pub rounds: usize,
     /// Time in which newcomers come, seconds.
@@ -101,13 +101,13 @@ pub(in super::super) struct Plan {
     pub seed: u64,
 }
 
-impl Plan {
+impl ForgedPlan {
     /// `cpus`: for the server, and for the flood.
-    pub(super) fn new(args: &Args, [server_cpu, flood_cpu]: [usize; 2], lab: &Lab) -> Plan {
+    pub(super) fn new(args: &Args, [server_cpu, flood_cpu]: [usize; 2], lab: &Lab) -> ForgedPlan {
         let (rounds, seconds) = if args.quick { (2, 1.5) } else { (7, 4.0) };
         let rates =
             if args.quick { vec![Some(20_000)] } else { vec![Some(2_000), Some(20_000), None] };
-        Plan {
+        ForgedPlan {
             rounds: args.rounds.map_or(rounds, usize::from),
             seconds: args.seconds.map_or(seconds, f64::from),
             flood_pps: args.rates(rates),

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::super::rows::{self, Group, Ratio};
 use super::cell::{Cell, Clients};
-use super::plan::{Arm, Plan};
+use super::plan::{Arm, ForgedPlan};
 
 /// `data` of schema equic.lab.bench.forged/1.
-pub(in super::super) type Bench = rows::Bench<Plan, Arm, Clients, Figures>;
+pub(in super::super) type Bench = rows::Bench<ForgedPlan, Arm, Clients, Figures>;
 /// A row of the table.
 pub(in super::super) type Row = rows::Row<Arm, Figures>;
 
@@ -32,7 +32,7 @@ pub(in super::super) struct Figures {
 }
 
 impl Bench {
-    pub(super) fn new(plan: Plan, cells: Vec<Cell>) -> Bench {
+    pub(super) fn new(plan: ForgedPlan, cells: Vec<Cell>) -> Bench {
         let rows = rows::rows(&cells, &plan.flood_pps, plan.seed, figures);
         Bench { plan, rows, cells }
     }

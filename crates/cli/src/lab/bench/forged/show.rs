@@ -4,7 +4,7 @@ use equic_report::table::{Cell, Column, Table};
 
 use super::super::rounds::Arms as _;
 use super::super::show::{figure, flood, ratio};
-use super::plan::Plan;
+use super::plan::ForgedPlan;
 use super::result::Row;
 
 pub(in super::super) fn table(rows: &[Row]) -> Table {
@@ -43,7 +43,7 @@ pub(in super::super) fn table(rows: &[Row]) -> Table {
 }
 
 /// Loads, sources and limits, for the line below the table.
-pub(in super::super) fn note(plan: &Plan) -> String {
+pub(in super::super) fn note(plan: &ForgedPlan) -> String {
     format!(
         "{} newcomers a second, each from an address of its own, and {} connections from before the \
          flood; sources forged out of {}; limits: gateway {} in all, nftables {} Initials a second in all",

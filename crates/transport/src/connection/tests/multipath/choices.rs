@@ -8,7 +8,7 @@ use super::super::operations::{Calls, doing, replace, watch_all};
 use super::pair::{Pair, link};
 use super::{Always, ONE};
 use crate::connection::*;
-use crate::operation::{Decision, Field, Operation, Point};
+use crate::operation::{AttachPoint, Decision, Field, Operation};
 
 /// Watches all operations of an end whose data goes on both paths.
 pub(in super::super) fn watch_copies(calls: &Calls) {
@@ -32,7 +32,7 @@ fn a_hook_has_data_copied() {
             pair.connect();
             pair.open(1);
             if hooked {
-                let points = [Point::replace(Operation::CopyStreamData)];
+                let points = [AttachPoint::replace(Operation::CopyStreamData)];
                 pair.client.attach(Box::new(Always(copy)), &points).unwrap();
             }
             let before = pair.sent[0][0] + pair.sent[1][0];
@@ -92,7 +92,7 @@ fn a_path_that_is_left_out_is_not_starved() {
         if backup {
             pair.client.set_path_status(ONE, PathStatus::Backup).unwrap();
         }
-        let points = [Point::replace(Operation::SelectPath)];
+        let points = [AttachPoint::replace(Operation::SelectPath)];
         pair.client.attach(Box::new(Always(0)), &points).unwrap();
         pair.exchange(2_000_000, |_, _| {});
         let starved = pair.client.stats().paths_starved;

@@ -21,7 +21,7 @@ use equic_wire::{PathId, TransportErrorCode, VarInt};
 use super::MS;
 use crate::connection::space::SpaceId;
 use crate::connection::*;
-use crate::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
+use crate::operation::{AttachPoint, Call, Decision, Hook, HookContext, HookError, Operation};
 pub(super) use choices::watch_copies;
 use pair::{Pair, SERVER, client_address, link, local};
 
@@ -228,7 +228,7 @@ struct Always(u64);
 impl Hook for Always {
     fn replace(
         &mut self,
-        _host: &mut Host<'_>,
+        _host: &mut HookContext<'_>,
         _call: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
@@ -244,7 +244,7 @@ fn a_hook_schedules_and_starves_nobody() {
         let mut pair = Pair::new(1, &[link(10), link(30)]);
         pair.connect();
         pair.open(1);
-        let points = [Point::replace(Operation::SelectPath)];
+        let points = [AttachPoint::replace(Operation::SelectPath)];
         pair.client.attach(Box::new(Always(named)), &points).unwrap();
         let before = [0, 1].map(|id| packets(&pair.client, id));
         pair.exchange(40_000, |_, _| {});
@@ -273,7 +273,7 @@ fn a_hook_schedules_and_starves_nobody() {
 fn a_hook_has_acknowledgements_go_on_another_path() {
     let mut pair = Pair::new(1, &[link(20), link(60)]);
     pair.connect();
-    let points = [Point::replace(Operation::SelectACKPath)];
+    let points = [AttachPoint::replace(Operation::SelectACKPath)];
     pair.client.attach(Box::new(Always(0)), &points).unwrap();
     pair.open(1);
     pair.exchange(400_000, |_, _| {});
@@ -314,10 +314,10 @@ fn the_endpoint_knows_the_ids_of_all_paths() {
     pair.connect();
     let mut known = std::collections::BTreeSet::new();
     let mut learn = |end: &mut Connection| {
-        while let Some(change) = end.poll_id_change() {
+        while let Some(change) = end.poll_endpoint_event() {
             match change {
-                crate::IdChange::Issued(id) => assert!(known.insert(id)),
-                crate::IdChange::Retired(id) => assert!(known.remove(&id)),
+                crate::EndpointEvent::Issued(id) => assert!(known.insert(id)),
+                crate::EndpointEvent::Retired(id) => assert!(known.remove(&id)),
                 _ => {}
             }
         }

@@ -241,7 +241,7 @@ impl Pair {
         let server: SocketAddr = SERVER.parse().unwrap();
         let (remote, local) =
             if packet.to_server { (from, server.ip()) } else { (server, from.ip()) };
-        let arrival = Arrival { remote, local: Some(local), ecn: packet.ecn };
+        let arrival = DatagramMeta { remote, local: Some(local), ecn: packet.ecn };
         if !packet.to_server {
             return self.client.handle_datagram(self.now, arrival, &mut packet.bytes);
         }
