@@ -5,7 +5,7 @@
 use equic_token::{Clock, ConnectionId, Epoch, IdFormat, Key, KeyRing, RetryToken};
 use libfuzzer_sys::fuzz_target;
 
-/// The first bytes say with what it is sealed and how it is changed, the rest is what a stranger sends.
+// The first bytes say with what it is sealed and how it is changed, the rest is what a stranger sends.
 fuzz_target!(|data: &[u8]| {
     let Some((head, rest)) = data.split_at_checked(8) else { return };
     let epoch = Epoch::new(head[0] % 7).expect("under 7");
