@@ -23,7 +23,11 @@ fn run() -> Result<(), String> {
     println!("cargo::rerun-if-changed={}", bpf.display());
     let clang = Clang::find()?;
     for name in PROGRAMS {
-        clang.compile(&bpf.join(format!("{name}.bpf.c")), &[], &out.join(format!("{name}.bpf.o")))?;
+        clang.compile(
+            &bpf.join(format!("{name}.bpf.c")),
+            &[],
+            &out.join(format!("{name}.bpf.o")),
+        )?;
     }
     bindgen::Builder::default()
         .header(bpf.join("syscalls.h").to_string_lossy())

@@ -44,7 +44,8 @@ impl Clang {
                 None => Err(format!("CLANG={program} does not run, or is not clang")),
             };
         }
-        let names = ["clang", "clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16"];
+        let names =
+            ["clang", "clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16"];
         let mut old = String::new();
         for name in names {
             match version(name) {

@@ -18,7 +18,6 @@ mod ci;
 mod exchange;
 mod gateway;
 mod get;
-mod identity;
 mod interfaces;
 mod interop;
 mod lab;

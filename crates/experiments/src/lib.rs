@@ -27,6 +27,7 @@
 
 pub mod demo;
 pub mod flood;
+pub mod identity;
 mod part;
 pub mod reproduce;
 pub mod simulator;

@@ -3,7 +3,7 @@
 //!
 //! * [`Program`]: one program, in a process group that ends with it; [`ProcessPlacement`] is its namespace, CPUs,
 //!   environment and priority.
-//! * [`allowed_cpus`]: the CPUs that there are to choose from.
+//! * [`allowed_cpus`]: the CPUs that there are to choose from. [`cpu_seconds`]: the time that work takes of one.
 //! * [`until_interrupted`]: an experiment whose labs are removed when a signal ends it.
 //!
 //! ```
@@ -28,6 +28,6 @@ mod cpus;
 mod interrupt;
 mod process;
 
-pub use cpus::allowed_cpus;
+pub use cpus::{allowed_cpus, cpu_seconds};
 pub use interrupt::until_interrupted;
 pub use process::{Ended, ProcessPlacement, Program, Streams};

@@ -319,8 +319,7 @@ mod tests {
             ..ProcessPlacement::default()
         };
         let streams = Streams { stdout: Stdio::piped(), ..Streams::null() };
-        let script =
-            "echo $WORD; pwd; cut -d' ' -f19 /proc/self/stat; grep ^Cpus_allowed_list /proc/self/status";
+        let script = "echo $WORD; pwd; cut -d' ' -f19 /proc/self/stat; grep ^Cpus_allowed_list /proc/self/status";
         let mut program = Program::start(&shell(script), &placement, streams).unwrap();
         let mut output = String::new();
         program.take_stdout().unwrap().read_to_string(&mut output).unwrap();

@@ -43,7 +43,7 @@ impl Stage<'_, Plan> {
         let before = Counters::read(lab, &server)?;
         let placement = Placement { host: lab.client(CLIENT), cpu: plan.server_cpu, nice: false };
         let begun = Instant::now();
-        let mut client = Part::start("client", &placement, &plan.client(lab.server(), &pin))?;
+        let client = Part::start("client", &placement, &plan.client(lab.server(), &pin))?;
         let patience = Duration::from_secs_f64(plan.seconds) + PATIENCE;
         // Should the client not have ended by then, `finish` fails and says so.
         steps::watch(&mut [&mut server, &mut flood], patience, || Ok(client.ended()))?;

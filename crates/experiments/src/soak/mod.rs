@@ -14,6 +14,8 @@ mod stage;
 mod watch;
 
 use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use equic_gateway::{SortBy, Tallies, parse_duration};

@@ -53,7 +53,7 @@ impl Stage<'_, Plan> {
         let host = lab.client(CLIENT);
         let placement = Placement { host, cpu: plan.server_cpu, nice: false };
         let args = plan.newcomers(host, lab.server(), &pin);
-        let mut newcomers = Part::start("newcomers", &placement, &args)?;
+        let newcomers = Part::start("newcomers", &placement, &args)?;
         let patience = Duration::from_secs_f64(plan.seconds) + PATIENCE;
         let others = &mut [&mut server, &mut flood, &mut established];
         // Should the newcomers not have ended by then, `finish` fails and says so.

@@ -106,9 +106,7 @@ impl Stage<'_> {
         let requests = self.plan.probe_requests();
         let begun = now()?;
         self.start_sequential(&mut cast, requests)?;
-        self.listen_until(&mut cast, begun, |cast, _| {
-            Ok(cast.sequential.iter_mut().all(Part::ended))
-        })?;
+        self.listen_until(&mut cast, begun, |cast, _| Ok(cast.sequential.iter().all(Part::ended)))?;
         let mut samples = Vec::new();
         for part in cast.sequential {
             samples.extend(part.finish()?.samples);
@@ -187,7 +185,7 @@ impl Stage<'_> {
             if time >= looks.len() as f64 * TICK {
                 looks.push(look(cast, now()?));
             }
-            let mut all = cast.sequential.iter_mut().chain(&mut cast.parallel);
+            let mut all = cast.sequential.iter().chain(&cast.parallel);
             Ok(attacked.is_some() && all.all(Part::ended))
         })?;
         let over = now()?;

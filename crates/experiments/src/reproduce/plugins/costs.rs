@@ -1,11 +1,11 @@
 //! What plugins cost: the CPU time of transfers in memory with and without them, and the time until they run.
 
+use equic_harness::cpu_seconds;
 use equic_plugin_kit::trial::{Extension, SchedulerArm, extended, loading, schedule, signed};
 
 use super::data::{CostArm, Costs, LoadTimes};
 use super::part::failed;
 use crate::failure::Done;
-use crate::plugin::cpu;
 
 /// Plugins whose loading is measured.
 const LOADED: [&str; 3] = ["monitor", "lowest-latency", "fec-xor"];
@@ -34,7 +34,7 @@ fn interleaved(
         for turn in 0..count {
             // The first is not always the same one.
             let at = (turn + round as usize) % count;
-            arms[at].seconds.push(cpu(|| run(at, round + 1))?);
+            arms[at].seconds.push(cpu_seconds(|| run(at, round + 1))?);
         }
     }
     Ok(arms)

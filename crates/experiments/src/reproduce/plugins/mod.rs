@@ -15,6 +15,7 @@ mod verdict;
 
 use std::path::PathBuf;
 
+use equic_harness::until_interrupted;
 use equic_lab::Lab;
 use equic_report::plot::check_fonts;
 use equic_report::schema::Report;
@@ -24,7 +25,6 @@ use super::Told;
 use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
-use crate::part::until_interrupted;
 use data::Plugins;
 use part::Part;
 

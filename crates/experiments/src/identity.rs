@@ -9,17 +9,18 @@ use equic_quic::{ClientConfig, ServerConfig, TransportConfig};
 use crate::failure::{Done, Failure};
 
 /// Name in the certificate, which clients connect to.
-pub(crate) const NAME: &str = "server";
+pub const NAME: &str = "server";
 const ALPN: &[u8] = b"equic-lab";
 
 /// A certificate of a server, which its clients trust.
-pub(crate) struct Identity {
+pub struct Identity {
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
 }
 
 impl Identity {
-    pub(crate) fn new() -> Done<Identity> {
+    /// Makes the certificate.
+    pub fn new() -> Done<Identity> {
         let made = rcgen::generate_simple_self_signed([NAME.to_owned()])
             .map_err(|error| Failure::because("cannot make a certificate", error))?;
         Ok(Identity {
@@ -29,14 +30,14 @@ impl Identity {
     }
 
     /// A server that shows the certificate.
-    pub(crate) fn server(&self, transport: Arc<TransportConfig>) -> Done<ServerConfig> {
+    pub fn server(&self, transport: Arc<TransportConfig>) -> Done<ServerConfig> {
         let chain = vec![self.certificate.clone()];
         let config = ServerConfig::with_single_cert(chain, self.key.clone_key())?;
         Ok(config.with_alpn(&[ALPN]).with_transport(transport))
     }
 
     /// A client that trusts it.
-    pub(crate) fn client(&self, transport: Arc<TransportConfig>) -> Done<ClientConfig> {
+    pub fn client(&self, transport: Arc<TransportConfig>) -> Done<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone())?;
         let config = ClientConfig::with_root_certificates(roots)?;
