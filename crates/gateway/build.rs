@@ -1,19 +1,15 @@
 //! Compiles the XDP program and generates the Rust side of `bpf/abi.h`.
 //!
 //! * `gateway.bpf.o`: the program, embedded by `src/object.rs`, its path given to dependents as
-//!   `DEP_EQUIC_GATEWAY_OBJECT`, and what compiled it as `DEP_EQUIC_GATEWAY_CLANG` (compiler and
-//!   flags, separated by spaces);
+//!   `DEP_EQUIC_GATEWAY_OBJECT`;
 //! * `abi.rs`: every type and constant of the header, by bindgen, with layout assertions;
 //! * `reasons.rs`: the enum `Reason` and its table, from the macro `EQUIC_REASONS`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::{env, fs};
 
-/// The oldest clang whose BPF back end compiles the program (`-mcpu=v3`, BTF declaration tags).
-const CLANG_MINIMUM: u32 = 16;
-const FLAGS: [&str; 7] = ["-target", "bpf", "-O2", "-g", "-mcpu=v3", "-Wall", "-Werror"];
+use equic_bpf_build::Clang;
 
 fn main() {
     if let Err(message) = run() {
@@ -30,14 +26,11 @@ fn run() -> Result<(), String> {
     for source in sources(&bpf)? {
         println!("cargo::rerun-if-changed={}", source.display());
     }
-    println!("cargo::rerun-if-env-changed=CLANG");
 
-    let clang = find_clang()?;
+    let clang = Clang::find()?;
     let object = out.join("gateway.bpf.o");
-    compile(&clang, &bpf, &object)?;
+    clang.compile(&bpf.join("gateway.bpf.c"), &[&bpf], &object)?;
     println!("cargo::metadata=object={}", object.display());
-    let flags = FLAGS.map(str::to_owned).into_iter().chain(multiarch_include());
-    println!("cargo::metadata=clang={clang} {}", flags.collect::<Vec<_>>().join(" "));
 
     generate_abi(&bpf, &out.join("abi.rs"))?;
     generate_reasons(&clang, &bpf, &out)
@@ -53,74 +46,6 @@ fn sources(bpf: &Path) -> Result<Vec<PathBuf>, String> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension().is_some_and(|x| x == "h" || x == "c"))
         .collect())
-}
-
-/// `$CLANG`, or the first of the usual names that is new enough.
-fn find_clang() -> Result<String, String> {
-    if let Ok(clang) = env::var("CLANG") {
-        return match clang_version(&clang) {
-            Some(version) if version >= CLANG_MINIMUM => Ok(clang),
-            Some(version) => Err(format!(
-                "CLANG={clang} is clang {version}; the XDP program needs clang {CLANG_MINIMUM} or newer"
-            )),
-            None => Err(format!("CLANG={clang} does not run, or is not clang")),
-        };
-    }
-    let names = ["clang", "clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16"];
-    let mut old = String::new();
-    for name in names {
-        match clang_version(name) {
-            Some(version) if version >= CLANG_MINIMUM => return Ok(name.to_owned()),
-            Some(version) => {
-                let _ = write!(old, " ({name} is version {version})");
-            }
-            None => {}
-        }
-    }
-    Err(format!(
-        "the XDP program needs clang {CLANG_MINIMUM} or newer, and none was found{old}. \
-         On Debian and Ubuntu: apt-get install clang-{CLANG_MINIMUM}. Or set CLANG=/path/to/clang"
-    ))
-}
-
-/// The major version: `__clang_major__` is what Debian's, Apple's and plain clang agree on.
-fn clang_version(clang: &str) -> Option<u32> {
-    let out = Command::new(clang).args(["-dM", "-E", "-x", "c", "/dev/null"]).output().ok()?;
-    let text = String::from_utf8_lossy(&out.stdout);
-    text.lines().find_map(|line| line.strip_prefix("#define __clang_major__ "))?.trim().parse().ok()
-}
-
-fn compile(clang: &str, bpf: &Path, object: &Path) -> Result<(), String> {
-    let source = bpf.join("gateway.bpf.c");
-    let mut command = Command::new(clang);
-    command.args(FLAGS).args(multiarch_include()).arg("-I").arg(bpf);
-    command.arg("-c").arg(&source).arg("-o").arg(object);
-    let out = command.output().map_err(|e| format!("running {clang}: {e}"))?;
-    if out.status.success() {
-        return Ok(());
-    }
-    let log = String::from_utf8_lossy(&out.stderr);
-    let mend = if log.contains("bpf/bpf_helpers.h") {
-        "\nOn Debian and Ubuntu: apt-get install libbpf-dev"
-    } else if log.contains("linux/") || log.contains("asm/") {
-        "\nOn Debian and Ubuntu: apt-get install linux-libc-dev"
-    } else {
-        ""
-    };
-    Err(format!("compiling {} with {clang} failed:\n{log}{mend}", source.display()))
-}
-
-/// `<asm/types.h>` is in a folder named after the architecture, which `-target bpf` does not look in.
-fn multiarch_include() -> Option<String> {
-    let arch = env::var("CARGO_CFG_TARGET_ARCH").ok()?;
-    let triple = match arch.as_str() {
-        "riscv64" | "riscv64gc" => "riscv64-linux-gnu".to_owned(),
-        "powerpc64" => "powerpc64le-linux-gnu".to_owned(),
-        "arm" => "arm-linux-gnueabihf".to_owned(),
-        other => format!("{other}-linux-gnu"),
-    };
-    let folder = format!("/usr/include/{triple}");
-    Path::new(&folder).is_dir().then(|| format!("-I{folder}"))
 }
 
 fn generate_abi(bpf: &Path, to: &Path) -> Result<(), String> {
@@ -159,20 +84,14 @@ fn generate_abi(bpf: &Path, to: &Path) -> Result<(), String> {
 }
 
 /// Lets the preprocessor expand `EQUIC_REASONS`, and writes what it says as Rust.
-fn generate_reasons(clang: &str, bpf: &Path, out: &Path) -> Result<(), String> {
+fn generate_reasons(clang: &Clang, bpf: &Path, out: &Path) -> Result<(), String> {
     let unit = out.join("reasons.c");
     write(
         &unit,
         "#include \"abi.h\"\n#define REASON(name, text, does, meaning) @REASON name does text @ meaning @END\n\
          EQUIC_REASONS(REASON)\n",
     )?;
-    let mut command = Command::new(clang);
-    command.args(["-E", "-P"]).args(multiarch_include()).arg("-I").arg(bpf).arg(&unit);
-    let expanded = command.output().map_err(|e| format!("running {clang}: {e}"))?;
-    if !expanded.status.success() {
-        return Err(format!("expanding abi.h: {}", String::from_utf8_lossy(&expanded.stderr)));
-    }
-    let text = String::from_utf8_lossy(&expanded.stdout).into_owned();
+    let text = clang.expand(&unit, &[bpf])?;
     let (mut variants, mut table) = (String::new(), String::new());
     for (index, part) in text.split("@REASON").skip(1).enumerate() {
         let bad = || format!("abi.h: cannot read reason {index}: {part}");

@@ -1,8 +1,8 @@
-//! Compiles the programs in `bpf/`, with the compiler and the flags of the gateway's, and generates the
-//! Rust side of `bpf/syscalls.h`.
+//! Compiles the programs in `bpf/`, as the gateway's is compiled, and generates the Rust side of `bpf/syscalls.h`.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use equic_bpf_build::Clang;
 
 /// What counts system calls, and what the gateway's program is compared with in `benches/gateway`.
 const PROGRAMS: [&str; 2] = ["syscalls", "reference"];
@@ -21,16 +21,13 @@ fn run() -> Result<(), String> {
     let bpf = Path::new(&variable("CARGO_MANIFEST_DIR")?).join("bpf");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={}", bpf.display());
-    let clang = variable("DEP_EQUIC_GATEWAY_CLANG")?;
+    let clang = Clang::find()?;
     for name in PROGRAMS {
-        let mut words = clang.split(' ');
-        let mut command = Command::new(words.next().unwrap_or("clang"));
-        command.args(words).arg("-c").arg(bpf.join(format!("{name}.bpf.c")));
-        command.arg("-o").arg(out.join(format!("{name}.bpf.o")));
-        let compiled = command.output().map_err(|e| format!("running {clang}: {e}"))?;
-        if !compiled.status.success() {
-            return Err(String::from_utf8_lossy(&compiled.stderr).into_owned());
-        }
+        clang.compile(
+            &bpf.join(format!("{name}.bpf.c")),
+            &[],
+            &out.join(format!("{name}.bpf.o")),
+        )?;
     }
     bindgen::Builder::default()
         .header(bpf.join("syscalls.h").to_string_lossy())

@@ -277,9 +277,8 @@ impl Drop for Agent {
 
 fn check(programs: &[PathBuf], cpus: &[usize]) -> Result<Said, String> {
     let machine = Machine::read().map_err(|error| error.to_string())?;
-    let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0))
-        .map_err(|error| error.to_string())?;
-    if let Some(cpu) = cpus.iter().find(|cpu| !set.is_set(**cpu).unwrap_or(false)) {
+    let allowed = equic_harness::allowed_cpus().map_err(|error| error.to_string())?;
+    if let Some(cpu) = cpus.iter().find(|cpu| !allowed.contains(cpu)) {
         return Err(format!("it has no CPU {cpu} for us"));
     }
     let (there, missing): (Vec<PathBuf>, Vec<PathBuf>) =

@@ -1,21 +1,16 @@
-//! A program on a CPU of its own, of which nothing is left when it is done with.
+//! A program of a cell: the lines that it prints, its last words, and when it is at rest.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Read};
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
+use equic_harness::Streams;
+pub(crate) use equic_harness::{Ended, ProcessPlacement};
 use equic_lab::measure::cpu_time;
-use equic_lab::{Namespace, pin_command};
-use nix::errno::Errno;
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use nix::unistd::Pid;
 
 /// Most bytes read of each of a program's outputs; the rest is thrown away.
 const MAX_OUTPUT: u64 = 64 << 10;
@@ -27,31 +22,8 @@ const RESTLESS: Duration = Duration::from_secs(10);
 /// Lines of standard error that are kept, and characters of each.
 const LAST_WORDS: usize = 3;
 const MAX_WORDS: usize = 300;
-/// Pause between two looks for the program's end where nothing else is waited for.
+/// Pause between two looks whether all was heard of a program that ended.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// Place that a program runs in, with its environment.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ProcessPlacement<'a> {
-    /// Network namespace that the program uses; none: this process's.
-    pub namespace: Option<&'a Namespace>,
-    /// The only CPUs it runs on; empty: those of this process.
-    pub cpus: &'a [usize],
-    /// Variables that are added to this process's environment.
-    pub environment: BTreeMap<String, String>,
-    /// Working folder of the program; none: this process's.
-    pub folder: Option<&'a std::path::Path>,
-}
-
-/// Exit status and resource use of a program that ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
-    pub status: ExitStatus,
-    /// User and system time of the program and of what it waited for.
-    pub cpu_seconds: f64,
-    /// The most memory it had, in bytes, as of the last look.
-    pub peak_rss: u64,
-}
 
 /// Output of a program.
 #[derive(Default)]
@@ -64,48 +36,24 @@ struct Said {
 
 /// A program at work. Dropping it kills its group; the end of this process does so, too.
 pub(crate) struct Program {
-    child: Child,
-    group: Pid,
+    program: equic_harness::Program,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
     said: Arc<Mutex<Said>>,
     listener: Option<JoinHandle<()>>,
-    ended: Option<Ended>,
-    peak: u64,
 }
 
 impl Program {
     pub(crate) fn start(words: &[String], placement: &ProcessPlacement<'_>) -> io::Result<Program> {
-        let missing = || io::Error::new(io::ErrorKind::InvalidInput, "no program");
-        let (program, arguments) = words.split_first().ok_or_else(missing)?;
-        let mut command = match placement.namespace {
-            Some(namespace) => namespace.command(program),
-            None => {
-                let mut command = Command::new(program);
-                // SAFETY: the closure runs between fork and exec and makes one system call on an
-                // integer: no allocation, no lock.
-                unsafe {
-                    command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?));
-                }
-                command
-            }
-        };
+        let mut placement = placement.clone();
         // Of what it says last the reason is kept, not the end of a backtrace; and none is charged to it.
-        command.env("RUST_BACKTRACE", "0");
-        command.args(arguments).envs(&placement.environment).process_group(0);
-        if let Some(folder) = placement.folder {
-            command.current_dir(folder);
-        }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        if !placement.cpus.is_empty() {
-            pin_command(&mut command, placement.cpus)?;
-        }
-        // By a thread that lasts: for the kernel it is the parent whose end kills the child.
-        let mut child = equic_lab::spawn(command)?;
-        let group = Pid::from_raw(child.id().cast_signed());
+        placement.environment.entry("RUST_BACKTRACE".to_owned()).or_insert_with(|| "0".to_owned());
+        let streams =
+            Streams { stdin: Stdio::piped(), stdout: Stdio::piped(), stderr: Stdio::piped() };
+        let mut program = equic_harness::Program::start(words, &placement, streams)?;
         let (sender, lines) = channel();
         let said = Arc::<Mutex<Said>>::default();
-        if let Some(stdout) = child.stdout.take() {
+        if let Some(stdout) = program.take_stdout() {
             let said = Arc::clone(&said);
             std::thread::spawn(move || {
                 read_lines(stdout, |line| {
@@ -115,7 +63,7 @@ impl Program {
                 });
             });
         }
-        let listener = child.stderr.take().map(|stderr| {
+        let listener = program.take_stderr().map(|stderr| {
             let said = Arc::clone(&said);
             std::thread::spawn(move || {
                 read_lines(stderr, |line| {
@@ -128,13 +76,13 @@ impl Program {
                 });
             })
         });
-        let stdin = child.stdin.take();
-        Ok(Program { child, group, stdin, lines, said, listener, ended: None, peak: 0 })
+        let stdin = program.take_stdin();
+        Ok(Program { program, stdin, lines, said, listener })
     }
 
     /// Process ID of the program.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.program.pid()
     }
 
     /// Waits until it uses no CPU time any more, or not for long; then gives its memory that is not of
@@ -165,9 +113,7 @@ impl Program {
 
     /// True if the program has ended. It is not waited for yet, so its id stays its own.
     pub(crate) fn has_ended(&self) -> bool {
-        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        self.ended.is_some()
-            || !matches!(waitid(Id::Pid(self.group), flags), Ok(WaitStatus::StillAlive))
+        self.program.has_ended()
     }
 
     /// The next line it prints, if one comes in time; an error: none will come.
@@ -184,15 +130,9 @@ impl Program {
         self.stdin = None;
     }
 
-    /// Looks at the most memory it has had; ru_maxrss would begin with what this process had when it
-    /// forked.
+    /// Looks at the most memory it has had.
     pub(crate) fn peak_memory(&mut self) {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
-        let peak = status.ok().and_then(|status| {
-            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-            line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-        });
-        self.peak = self.peak.max(peak.unwrap_or(0));
+        self.program.peak_memory();
     }
 
     /// The program's last lines on standard error. Of a program that has ended, all of it has been heard.
@@ -203,7 +143,7 @@ impl Program {
     }
 
     fn hear_out(&mut self) {
-        if self.ended.is_some()
+        if self.program.ended().is_some()
             && let Some(listener) = self.listener.take()
         {
             // A descendant in another group may hold it open; what there is will do.
@@ -217,38 +157,7 @@ impl Program {
     /// Asks it to end unless it has, and makes it end after `grace`; then whatever it left of its
     /// group.
     pub(crate) fn stop(&mut self, grace: Duration) -> io::Result<Ended> {
-        if let Some(ended) = self.ended {
-            return Ok(ended);
-        }
-        self.peak_memory();
-        if !self.has_ended() && !grace.is_zero() {
-            self.signal(Signal::SIGTERM);
-            let deadline = Instant::now() + grace;
-            while !self.has_ended() && Instant::now() < deadline {
-                sleep(LOOK);
-            }
-        }
-        // Before it is waited for: until then the number cannot be anybody else's.
-        self.signal(Signal::SIGKILL);
-        let (status, cpu_seconds) = wait(self.group)?;
-        let ended = Ended { status, cpu_seconds, peak_rss: self.peak };
-        self.ended = Some(ended);
-        Ok(ended)
-    }
-
-    fn signal(&self, signal: Signal) {
-        match killpg(self.group, signal) {
-            Ok(()) | Err(Errno::ESRCH | Errno::EPERM) => {}
-            // It is our child's group: there is nothing else that the system could say.
-            Err(_) => {}
-        }
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // A child that cannot be waited for is not there.
-        let _ = self.stop(Duration::ZERO);
+        self.program.stop(grace)
     }
 }
 
@@ -272,24 +181,4 @@ fn read_lines(from: impl Read, mut take: impl FnMut(String)) {
     let mut rest = reader.into_inner().into_inner();
     // Its end is all that matters.
     let _ = io::copy(&mut rest, &mut io::sink());
-}
-
-/// Waits for a child, and says what it cost.
-fn wait(child: Pid) -> io::Result<(ExitStatus, f64)> {
-    let mut status = 0;
-    loop {
-        // SAFETY: all zeros is a valid rusage, which the kernel fills in.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: both pointers are to values that live through the call.
-        let waited = unsafe { libc::wait4(child.as_raw(), &raw mut status, 0, &raw mut usage) };
-        if waited == child.as_raw() {
-            let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-            let cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
-            return Ok((ExitStatus::from_raw(status), cpu_seconds));
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
 }

@@ -56,6 +56,7 @@ impl Site<'_> {
                     cpus: self.cpus,
                     environment: order.environment.clone(),
                     folder: order.folder.as_deref(),
+                    nice: false,
                 };
                 let program = Program::start(&order.words, &placement)?;
                 let attach =

@@ -1,46 +1,39 @@
-//! `equic`: the command. Start reading at [`Command`], then at the room of each subcommand:
+//! `equic`: the command. Start reading at [`Command`], then at the module of each subcommand:
 //!
 //! * [`gateway`]: run a gateway, look into one, change it, ask it what it would do;
 //! * [`serve`], [`get`]: an HTTP/3 server that feeds a gateway, and a client;
 //! * [`lab`]: network namespaces, load and attacks for experiments on one machine;
-//! * [`demo`]: all of these together, in a minute; [`reproduce`]: the experiments of the papers;
+//! * [`equic_experiments`], a crate of its own: the demo, and the experiments of the papers;
 //! * [`interop`]: do other implementations understand ours, and each other? [`bench`]: how fast are they?
 //! * [`sim`]: simulations, which another program does;
 //! * [`manual`]: man pages and completions, made from the definitions here;
 //! * [`interfaces`]: addresses of this machine as they come and go, as [`netlink`] tells;
-//! * [`envelope`]: what every result has beside its figures;
-//! * [`output`], [`failure`]: the only places that print, and the exit codes (0 done, 1 failed,
-//!   2 wrong usage).
+//! * [`equic_console`], a crate of its own: the only place that prints, the exit codes (0 done, 1 failed,
+//!   2 wrong usage), and what every result has beside its figures.
 
 mod bench;
 #[cfg(test)]
 #[path = "../../gateway/tests/support/ci.rs"]
 mod ci;
-mod demo;
-mod envelope;
 mod exchange;
-mod failure;
 mod gateway;
 mod get;
-mod identity;
 mod interfaces;
 mod interop;
 mod lab;
 mod manual;
 mod netlink;
-mod output;
-mod part;
 mod plugin;
 mod quic;
-mod reproduce;
 mod serve;
-mod signals;
 mod sim;
 mod trust;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use equic_console::{envelope, failure, output, signals};
+use equic_experiments::{demo, reproduce};
 use failure::Done;
 
 /// QUIC servers protected in the kernel, and experiments with them.

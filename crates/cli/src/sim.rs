@@ -6,13 +6,11 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::Command;
 
-use crate::failure::{Done, Failure};
+use equic_experiments::simulator::{missing, program};
 
-/// Name of the simulator's program.
-const PROGRAM: &str = "equic-sim";
+use crate::failure::{Done, Failure};
 
 /// Replaces this process by `equic-sim`, with the arguments behind `sim`.
 pub(crate) fn run() -> Done {
@@ -25,23 +23,4 @@ pub(crate) fn run() -> Done {
         return Err(missing());
     }
     Err(Failure::because(format_args!("cannot start {}", program.display()), error))
-}
-
-/// The simulator's program: beside this one, or else wherever PATH has it.
-pub(crate) fn program() -> PathBuf {
-    beside().unwrap_or_else(|| PathBuf::from(PROGRAM))
-}
-
-/// Failure of a command that needs the simulator's program, where there is none.
-pub(crate) fn missing() -> Failure {
-    Failure::new(format!(
-        "simulations need the program {PROGRAM}, which is neither beside this one nor on PATH"
-    ))
-    .mend("`make build` builds both; packages and `make install` have both")
-}
-
-/// `equic-sim` in the folder of the program that runs.
-fn beside() -> Option<PathBuf> {
-    let own = std::env::current_exe().ok()?;
-    Some(own.with_file_name(PROGRAM)).filter(|path| path.is_file())
 }

@@ -8,11 +8,12 @@ use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use equic_harness::Program;
 use equic_lab::relay::{Config, Relay, Report};
 use serde::{Deserialize, Serialize};
 
 use crate::check::{self, Evidence};
-use crate::process::Program;
+use crate::process;
 use crate::trace::{KeyLog, Trace};
 use crate::{Case, Certificates, Implementation, InteropError, Role, Size, files, pcap};
 
@@ -171,7 +172,7 @@ impl CellContext<'_> {
             paths.iter().map(|path| format!("https://{front}/{path}")).collect();
         let fetched = self.fetch(&requests, plan.timeout, &server);
         let server_ended = server.has_ended();
-        let server_status = server.stop(ENDING);
+        let server_status = server.stop(ENDING).ok().map(|ended| ended.status);
         let report = relay.stop().map_err(|error| End::Failed(error.to_string()))?;
         self.keep_captures(&report, &fronts, address);
         let trace = self.trace(&report);
@@ -196,7 +197,7 @@ impl CellContext<'_> {
         let deadline = Instant::now() + STARTING;
         let listening = || listens(address.port()) || self.stop.load(Ordering::Relaxed);
         if server.wait(deadline, listening) {
-            return Err(status_of("server", server.stop(ENDING)));
+            return Err(status_of("server", server.stop(ENDING).ok().map(|ended| ended.status)));
         }
         if self.stop.load(Ordering::Relaxed) {
             return Err(End::Failed("interrupted".to_owned()));
@@ -215,7 +216,7 @@ impl CellContext<'_> {
         let mut client = self.start(&self.client.command, &environment, Role::Client)?;
         let stop = || self.stop.load(Ordering::Relaxed) || server.has_ended();
         let ended = client.wait(Instant::now() + timeout, stop);
-        let status = client.stop(Duration::ZERO);
+        let status = client.stop(Duration::ZERO).ok().map(|ended| ended.status);
         if ended {
             return match status {
                 Some(status) if status.success() => Ok(()),
@@ -238,7 +239,7 @@ impl CellContext<'_> {
         role: Role,
     ) -> Result<Program, End> {
         let folder = self.folder.join(role.name());
-        Program::start(command, environment, &folder, &folder.join("output.txt")).map_err(|error| {
+        process::start(command, environment, &folder, &folder.join("output.txt")).map_err(|error| {
             let program = command.first().map_or("", String::as_str);
             End::Failed(format!("the {} {program} does not start: {error}", role.name()))
         })

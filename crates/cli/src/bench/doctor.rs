@@ -1,11 +1,11 @@
 //! `equic bench doctor`: what about this machine makes figures wrong or restless.
 
 use equic_bench::doctor::{Finding, examine};
+use equic_harness::allowed_cpus;
 use serde::Serialize;
 
 use crate::failure::{Done, Failure};
 use crate::output;
-use crate::part::allowed_cpus;
 
 /// The schema of what `--json` prints.
 const SCHEMA: &str = "equic.bench.doctor/1";

@@ -1,19 +1,19 @@
 //! `equic lab`: network namespaces on one machine, and what is let loose in them.
 //!
 //! [`hosts`] makes, lists, enters and removes labs; [`load`] runs HTTP/3 clients, [`flood`] sends
-//! attack traffic, which the library refuses to do anywhere but inside a lab; [`bench`] measures what
-//! a flood leaves of a server; [`soak`] lets all of it loose on a gateway for a time; [`relay`] is a bad
-//! network on any machine; `run` plays a scenario of the simulator in real time.
+//! attack traffic, which the library refuses to do anywhere but inside a lab; [`relay`] is a bad network on any
+//! machine; `run` plays a scenario of the simulator in real time. What a flood leaves of a server
+//! ([`equic_experiments::flood`]), and all of it let loose on a gateway for a time ([`equic_experiments::soak`]), is of
+//! another crate.
 
-mod bench;
 mod flood;
 mod hosts;
 mod load;
 mod relay;
 mod run;
-mod soak;
 
 use clap::Subcommand;
+use equic_experiments::{flood as bench, soak};
 
 use crate::failure::Done;
 

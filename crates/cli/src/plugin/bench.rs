@@ -1,12 +1,12 @@
 //! `equic plugin bench`: the plugins of the tree side by side: how large they are, what they are good for, what they cost.
 
+use equic_harness::cpu_seconds;
 use equic_plugin_kit::tree::{Source, TREE};
 use equic_plugin_kit::trial::{TRIALS, Way, bulk};
 use equic_report::number::{self, MISSING};
 use equic_report::stats::Sample;
 use equic_report::stats::effect::{Ratio, ratio_95};
 use equic_report::table::{Cell, Column, Table};
-use nix::time::{ClockId, clock_gettime};
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde::Serialize;
@@ -118,14 +118,6 @@ fn row(source: &Source, seed: u64) -> Done<Row> {
     })
 }
 
-/// CPU time of this thread that some work takes, in seconds.
-pub(crate) fn cpu(work: impl FnOnce() -> Done) -> Done<f64> {
-    let time = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(std::time::Duration::from);
-    let begun = time()?;
-    work()?;
-    Ok((time()? - begun).as_secs_f64())
-}
-
 /// Goodput and CPU time with a plugin over those without it, in turns: what else the machine does strikes both.
 fn cost(source: &Source, rounds: u32, seed: u64, bytes: u64) -> Done<[Option<Ratio>; 2]> {
     let failed = |error| Failure::because(source.name, error);
@@ -139,7 +131,7 @@ fn cost(source: &Source, rounds: u32, seed: u64, bytes: u64) -> Done<[Option<Rat
             let took = bulk(source, attached, Way::Bottleneck, seed, bytes).map_err(failed)?;
             times[usize::from(turn)].push(took.as_secs_f64());
             let run = || bulk(source, attached, Way::Unlimited, seed, bytes).map_err(failed);
-            cpus[usize::from(turn)].push(cpu(|| run().map(|_| ()))?);
+            cpus[usize::from(turn)].push(cpu_seconds(|| run().map(|_| ()))?);
         }
     }
     let sample = |values: Vec<f64>| values.into_iter().collect::<Sample>();

@@ -28,8 +28,6 @@ use equic_plugin::{Bundle, MAX_BUNDLE, Origin, Plugin, Policy, decide};
 
 use crate::failure::{Done, Failure};
 
-pub(crate) use bench::cpu;
-
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Make a folder with a plugin to begin with

@@ -1,5 +1,6 @@
 //! `equic plugin bench`: what the lowest-latency scheduler costs as bytecode ("The Case for Protocol Plugins", table 1).
 
+use equic_harness::cpu_seconds;
 use equic_plugin_kit::trial::{SchedulerArm, schedule};
 use equic_report::stats::Sample;
 use equic_report::stats::effect::{Ratio, ratio_95};
@@ -8,7 +9,7 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde::Serialize;
 
-use super::bench::{change, cpu};
+use super::bench::change;
 use crate::failure::{Done, Failure};
 
 #[derive(Serialize)]
@@ -35,7 +36,7 @@ pub(super) fn rows(rounds: u32, seed: u64, bytes: u64) -> Done<Vec<Row>> {
             let at = (turn + round as usize) % arms.len();
             let seed = seed.wrapping_add(round.into());
             let run = || schedule(plugins[at].as_ref(), seed, bytes).map_err(failed(arms[at]));
-            times[at].push(cpu(|| run().map(|_| ()))?);
+            times[at].push(cpu_seconds(|| run().map(|_| ()))?);
         }
     }
     let samples = times.into_iter().map(|times| times.into_iter().collect::<Sample>());

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use equic_bench::plan::Options;
 use equic_bench::watch::Bounds;
 use equic_bench::{Implementation, NetPath, Size, Workload, sweep};
+use equic_harness::allowed_cpus;
 
 use crate::failure::{Done, Failure};
-use crate::part::allowed_cpus;
 
 /// What is chosen.
 #[derive(clap::Args)]

@@ -18,6 +18,7 @@ use equic_bench::summary::{Row, rows};
 use equic_bench::sweep::Point;
 use equic_bench::transport::{Route, Run, cells};
 use equic_bench::{Effective, Implementation, Outcome, Places, Registry, Workload};
+use equic_harness::until_interrupted;
 use equic_interop::Certificates;
 use equic_lab::Lab;
 use equic_report::schema::Report;
@@ -26,7 +27,6 @@ use serde::Serialize;
 use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
-use crate::part::until_interrupted;
 use plan::TransportPlan;
 use show::Progress;
 

@@ -2,11 +2,11 @@
 
 use equic_bench::transport::Route;
 use equic_bench::{Size, Workload};
+use equic_harness::allowed_cpus;
 use serde::Serialize;
 
 use super::Args;
 use crate::failure::{Done, Failure};
-use crate::part::allowed_cpus;
 
 /// Choices for the measurements.
 #[derive(Clone, Debug, Serialize)]

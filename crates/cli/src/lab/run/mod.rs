@@ -14,6 +14,7 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use equic_harness::until_interrupted;
 use equic_report::number;
 use equic_scenario::results::{Document, Report, RunOutcome, Summary};
 use equic_scenario::{BuiltIn, Place, Scenario, ScenarioError};
@@ -22,7 +23,6 @@ use serde_json::{Value, json};
 
 use crate::failure::{Done, Failure};
 use crate::output;
-use crate::part::until_interrupted;
 use play::Played;
 
 /// Steps of the bar for each run.

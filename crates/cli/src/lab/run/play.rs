@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use equic_experiments::identity::Identity;
 use equic_lab::emulation::{Emulation, Lateness, Live, Settings};
 use equic_lab::{Lab, Namespace, TcpSettings};
 use equic_scenario::results::{FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
@@ -16,7 +17,6 @@ use super::refuse::{kernel_name, mtu};
 use super::tcp::Tcp;
 use super::transfer::{Sender, Transfer};
 use crate::failure::{Done, Failure};
-use crate::identity::Identity;
 use crate::signals::runtime;
 
 /// Threads for both ends of all connections.

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use equic_experiments::identity::{Identity, NAME};
 use equic_lab::Namespace;
 use equic_quic::{ClientConfig, Connection, Endpoint, EndpointConfig, TransportConfig, VarInt};
 use equic_sim::payload::CHUNK;
@@ -12,7 +13,6 @@ use tokio::time::Instant;
 use super::plugins::Plugins;
 use super::transfer::{Sender, Transfer};
 use crate::failure::Done;
-use crate::identity::{Identity, NAME};
 
 /// Time after which a path is opened again that could not be.
 const AGAIN: Duration = Duration::from_millis(100);

@@ -1,0 +1,40 @@
+//! Envelope of a result: when it was measured, on which machine and by which command.
+
+use std::time::SystemTime;
+
+use equic_report::schema::{Machine, Report, Timestamp};
+use serde::Serialize;
+
+use crate::failure::{Done, Failure};
+
+/// Time and machine of a measurement, read before it begins.
+pub struct Envelope {
+    created: Timestamp,
+    machine: Machine,
+}
+
+impl Envelope {
+    /// Time and machine as they are now.
+    pub fn now() -> Done<Envelope> {
+        Ok(Envelope { created: created()?, machine: Machine::read()? })
+    }
+
+    /// A report with this process's command line.
+    pub fn report<T: Serialize>(self, schema: &str, data: T) -> Done<Report<T>> {
+        let Envelope { created, machine } = self;
+        Ok(Report { schema: schema.parse()?, created, machine, command: command(), data })
+    }
+}
+
+/// The time now, as results have it.
+pub fn created() -> Done<Timestamp> {
+    Timestamp::new(SystemTime::now()).ok_or_else(|| {
+        Failure::new("the clock of this machine is before 1970 or after 9999")
+            .mend("`date` shows it, and `date --set` sets it")
+    })
+}
+
+/// The command line of this process, as results have it.
+pub fn command() -> Vec<String> {
+    std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect()
+}

@@ -1,0 +1,84 @@
+//! Asynchronous waiting for the signals that end a command.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::failure::{Done, Failure};
+
+/// SIGINT, SIGTERM and SIGHUP, from now on no longer deadly.
+pub struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    /// Not under nohup(1), which ignores it on behalf of the command.
+    hangup: Option<Signal>,
+}
+
+impl Signals {
+    /// Takes over the three; inside a tokio runtime.
+    pub fn new() -> Done<Signals> {
+        Signals::taking(false)
+    }
+
+    /// The same for a command to which SIGHUP means to read its configuration again: then it is heard
+    /// under nohup(1) too.
+    pub fn with_reload() -> Done<Signals> {
+        Signals::taking(true)
+    }
+
+    fn taking(reload: bool) -> Done<Signals> {
+        let watch = |kind| {
+            signal(kind).map_err(|error| Failure::because("cannot watch for signals", error))
+        };
+        Ok(Signals {
+            interrupt: watch(SignalKind::interrupt())?,
+            terminate: watch(SignalKind::terminate())?,
+            hangup: if ignores_hangup() && !reload {
+                None
+            } else {
+                Some(watch(SignalKind::hangup())?)
+            },
+        })
+    }
+
+    /// Waits for one and gives its name.
+    pub async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+            () = received(&mut self.hangup) => "SIGHUP",
+        }
+    }
+}
+
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether the process was started with SIGHUP ignored (proc_pid_status(5), SigIgn; bit 0 is signal 1).
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 == 1)
+}
+
+/// A runtime of `threads` threads; none: one per CPU.
+pub fn runtime(threads: Option<usize>) -> Done<tokio::runtime::Runtime> {
+    let mut builder = match threads {
+        Some(1) => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    if let Some(threads) = threads {
+        builder.worker_threads(threads);
+    }
+    builder
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::because("cannot start the runtime", error))
+}

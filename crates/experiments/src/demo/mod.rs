@@ -1,0 +1,155 @@
+//! `equic demo`: attacks on a real HTTP/3 server, each four times.
+//!
+//! A lab of a server, four legitimate clients, two attackers, and a host that newcomers come from. Eight arms
+//! ([`arms::Arm`]): the clients alone, then under attack without protection, with quotas in the server, and with the
+//! same quotas in the gateway; then newcomers without an attack, and under Initials from forged sources without
+//! protection, with Retry by the server, and with Retry by the gateway. [`carry_out`] is the whole of it.
+//!
+//! * `plan`: what is chosen; `commands`: the command lines of the parts, which are children of this process
+//!   running this same command (`part`); `arm`: playing one arm, with `cues` for what comes when and `cast` for
+//!   who takes part.
+//! * `result`: the figures, those of `newcomers` apart; `drops`: what was stopped where; `conclusion` and `forged`: the
+//!   sentences; `show`: tables and notes; `plot`; `progress`: how far it is.
+
+mod arm;
+mod arms;
+mod cast;
+mod commands;
+mod conclusion;
+mod cues;
+mod drops;
+mod forged;
+mod newcomers;
+mod plan;
+mod plot;
+mod progress;
+mod result;
+mod show;
+
+use std::path::{Path, PathBuf};
+
+use equic_harness::until_interrupted;
+use equic_lab::{Lab, pin_thread};
+use equic_report::plot::check_fonts;
+use equic_report::schema::Report;
+use equic_report::table::Style;
+
+use crate::envelope::Envelope;
+use crate::failure::{Done, Failure};
+use crate::output;
+use arms::Arm;
+use plan::{ATTACKERS, CLIENTS, DemoPlan};
+use progress::Progress;
+use result::{ArmResult, Demo, Forged};
+
+/// The schema of the result.
+const SCHEMA: &str = "equic.demo/1";
+
+/// Attacks an HTTP/3 server in a lab on this machine, from real and then from forged addresses: without protection, with
+/// what the server does itself, and with the gateway. Takes about a minute and a half.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where demo.json, demo.svg and newcomers.svg (and .png) go
+    #[arg(long, value_name = "DIR", default_value = "out/demo")]
+    out: PathBuf,
+    /// Seconds of traffic in all, instead of 75
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(8..=3600))]
+    seconds: Option<u16>,
+    /// A short one, to see that everything works
+    #[arg(long, conflicts_with = "seconds")]
+    quick: bool,
+    /// Initials a second, of both attackers together
+    #[arg(long, value_name = "PPS", default_value = "180000",
+        value_parser = clap::value_parser!(u64).range(2..=10_000_000))]
+    flood: u64,
+    /// Connections each attacker tries to hold
+    #[arg(long, value_name = "N", default_value = "100",
+        value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    connections: u16,
+    /// Print the result as JSON (schema equic.demo/1)
+    #[arg(long)]
+    json: bool,
+}
+
+/// Plays it, and shows the result.
+///
+/// # Errors
+/// Without root, without two CPUs, and when a part of it fails.
+pub fn run(args: &Args) -> Done {
+    until_interrupted(|| carry_out(args))
+}
+
+fn carry_out(args: &Args) -> Done {
+    check(args)?;
+    let plan = DemoPlan::new(args)?;
+    let envelope = Envelope::now()?;
+    // Threads, and parts that are not told otherwise, stay off the server's CPU.
+    pin_thread(&[plan.other_cpu])?;
+    // What killed demos left behind; whatever cannot be removed is not in the way.
+    let _ = Lab::sweep();
+    // One host more, for the newcomers.
+    let lab = Lab::builder("demo").clients(CLIENTS + ATTACKERS + 1).build()?;
+    let mut progress = Progress::new(&plan, args.json);
+    let arms = play(&Arm::QUOTAS, &plan, &lab, &mut progress)?;
+    let forged = play(&Arm::FORGED, &plan, &lab, &mut progress)?;
+    drop(progress);
+    lab.close()?;
+    let demo = Demo {
+        notes: show::notes(&plan, &arms, &forged),
+        conclusion: conclusion::conclude(&plan, &arms),
+        forged: Forged { conclusion: forged::conclude(&forged), arms: forged },
+        plan,
+        arms,
+    };
+    let report = envelope.report(SCHEMA, demo)?;
+    report.write(args.out.join("demo.json"))?;
+    plot::write(&report.data, &args.out)?;
+    if args.json {
+        return output::document(&report.to_json()?);
+    }
+    tell(&report, &args.out)
+}
+
+/// Checks at once for what would make the demo fail after a minute.
+fn check(args: &Args) -> Done {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Failure::new(
+            "the demo needs root, to make network namespaces and to load XDP programs",
+        )
+        .mend("run `sudo equic demo`"));
+    }
+    std::fs::create_dir_all(&args.out).map_err(|error| {
+        Failure::because(format_args!("cannot make the folder {}", args.out.display()), error)
+    })?;
+    Ok(check_fonts()?)
+}
+
+/// Plays arms, one behind the other.
+fn play(arms: &[Arm], plan: &DemoPlan, lab: &Lab, progress: &mut Progress) -> Done<Vec<ArmResult>> {
+    let mut results = Vec::new();
+    let mut start = 0.0;
+    for arm in arms {
+        let take = arm::DemoStage { lab, plan, progress }.play(*arm)?;
+        let result = ArmResult::new(*arm, plan, take, start);
+        start += result.seconds;
+        progress.done(&result, plan.seconds(*arm))?;
+        results.push(result);
+    }
+    Ok(results)
+}
+
+fn tell(report: &Report<Demo>, out: &Path) -> Done {
+    let (demo, width) = (&report.data, Style::stdout().width);
+    output::line(format_args!("\n{}", report.machine))?;
+    output::table(&show::quotas(&demo.arms))?;
+    output::table(&show::forged(&demo.forged.arms))?;
+    for note in &demo.notes {
+        output::line(output::wrapped(&format!("* {note}"), width, "  "))?;
+    }
+    let files = "demo.json, demo.svg, demo.png, newcomers.svg, newcomers.png";
+    output::line(format_args!("Written: {}/{files}", out.display()))?;
+    for conclusion in [&demo.conclusion, &demo.forged.conclusion] {
+        output::line(format_args!("\n{}", output::wrapped(conclusion, width, "")))?;
+    }
+    Ok(())
+}

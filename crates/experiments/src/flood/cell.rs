@@ -1,0 +1,85 @@
+//! One measurement: an arm under a flood of one rate, once.
+
+use std::time::{Duration, Instant};
+
+use equic_endpoint::load::Summary;
+use equic_lab::flood::FloodReport;
+use serde::{Deserialize, Serialize};
+
+use super::guard::Guard;
+use super::plan::{ATTACKER, Arm, CLIENT, FloodPlan};
+use super::steps::{self, BenchStage, Counters};
+use crate::failure::Done;
+use crate::part::{PATIENCE, Part, Placement};
+
+/// Results of one measurement.
+pub(super) type Cell = steps::Cell<Arm, Clients>;
+
+/// Requests of the legitimate client.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Clients {
+    /// Requests that went well, a second.
+    pub requests_per_s: f64,
+    /// Durations of these, milliseconds; null: there were none.
+    pub median_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    /// Requests made, and those that failed.
+    pub requests: u64,
+    pub failures: u64,
+}
+
+impl BenchStage<'_, FloodPlan> {
+    /// Measures an arm once.
+    pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Done<Cell> {
+        let (lab, plan) = (self.lab, self.plan);
+        let guard = self.guard(arm)?;
+        let (mut server, pin) =
+            steps::server(lab, plan.server_cpu, &plan.server(arm, lab, lab.id()))?;
+        let target = steps::target(lab, arm);
+        let args = plan.flood(lab.client(ATTACKER), target, pps, round as u64 + 1);
+        let mut flood = steps::flood(lab, plan.flood_cpu, target, &args)?;
+        steps::lead(&mut [&mut server, &mut flood])?;
+
+        let before = Counters::read(lab, &server)?;
+        let placement = Placement { host: lab.client(CLIENT), cpu: plan.server_cpu, nice: false };
+        let begun = Instant::now();
+        let client = Part::start("client", &placement, &plan.client(lab.server(), &pin))?;
+        let patience = Duration::from_secs_f64(plan.seconds) + PATIENCE;
+        // Should the client not have ended by then, `finish` fails and says so.
+        steps::watch(&mut [&mut server, &mut flood], patience, || Ok(client.ended()))?;
+        let summary: Summary = client.finish()?.reported("summary")?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let work = Counters::read(lab, &server)?.since(&before, seconds);
+        let dropped = guard.dropped()?;
+
+        flood.stop();
+        let flood: FloodReport = flood.finish()?.reported("report")?;
+        server.stop();
+        server.finish()?;
+        guard.finish()?;
+        Ok(Cell {
+            round,
+            arm,
+            flood_pps: pps,
+            sent_pps: flood.pps,
+            clients: Clients {
+                requests_per_s: summary.rps,
+                median_ms: summary.median_ms,
+                p99_ms: summary.p99_ms,
+                requests: summary.requests,
+                failures: summary.failures(),
+            },
+            server: work,
+            dropped,
+        })
+    }
+
+    fn guard(&self, arm: Arm) -> Done<Guard> {
+        let (lab, plan) = (self.lab, self.plan);
+        match arm {
+            Arm::Gateway => Guard::gateway(lab.server(), plan.flood_cpu, &plan.gateway(lab.id())),
+            Arm::Nftables => Guard::nftables(lab.server(), &plan.rules()?),
+            Arm::Elsewhere | Arm::UserSpace | Arm::Nothing => Ok(Guard::Nobody),
+        }
+    }
+}

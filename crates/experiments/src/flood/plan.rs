@@ -1,0 +1,215 @@
+//! Plan of the comparison: the arms, their length and the flood's strength, and the command lines
+//! of the parts.
+
+use equic_harness::allowed_cpus;
+use equic_lab::nftables::Rules;
+use equic_lab::plan::IFNAME;
+use equic_lab::{Lab, Namespace};
+use serde::{Deserialize, Serialize};
+
+use super::Args;
+use super::rounds::Arms;
+use crate::failure::{Done, Failure};
+
+/// Port that the server listens at.
+pub(super) const PORT: u16 = 443;
+/// The hosts of the lab beside the server.
+pub(super) const CLIENT: usize = 0;
+pub(super) const ATTACKER: usize = 1;
+pub(super) const BYSTANDER: usize = 2;
+pub(super) const HOSTS: usize = 3;
+/// Addresses the attacker sends from.
+const SOURCES: u8 = 4;
+/// A prefix that every list denies and nobody has, so that the lists are looked at.
+const DENIED: &str = "198.51.100.0/24";
+/// Buffer of the server's socket, in every arm: room for what a rate lets in at once.
+pub(super) const RECEIVE_BUFFER: &str = "4MB";
+/// Different Initials of a flood.
+pub(super) const POOL: usize = 4_096;
+/// Seconds that a flood is told to go on longer than is needed, so that it is there until it is stopped.
+pub(super) const SPARE: f64 = 60.0;
+
+/// Protection of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Arm {
+    /// The flood goes to somebody else: what the others are compared with.
+    Elsewhere,
+    /// eQUIC, attached in the driver.
+    Gateway,
+    /// Rules of nftables at the ingress hook.
+    Nftables,
+    /// Quotas in the server.
+    UserSpace,
+    /// No protection.
+    Nothing,
+}
+
+impl Arms for Arm {
+    const ALL: &'static [Arm] =
+        &[Arm::Elsewhere, Arm::Gateway, Arm::Nftables, Arm::UserSpace, Arm::Nothing];
+    const BASELINE: Arm = Arm::Elsewhere;
+
+    fn title(self) -> &'static str {
+        match self {
+            Arm::Elsewhere => "flood elsewhere (baseline)",
+            Arm::Gateway => "eQUIC gateway",
+            Arm::Nftables => "nftables",
+            Arm::UserSpace => "quotas in the server",
+            Arm::Nothing => "nothing",
+        }
+    }
+}
+
+/// Choices for the comparison; part of the result.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct FloodPlan {
+    /// Number of rounds, in each of which everything is measured once.
+    pub rounds: usize,
+    /// Length of one measurement, seconds.
+    pub seconds: f64,
+    /// Initials a second; null is all that the attacker's CPU can send.
+    pub flood_pps: Vec<Option<u64>>,
+    /// Connections of the legitimate client, each with one request at a time.
+    pub connections: usize,
+    /// Bytes it asks for.
+    pub bytes_per_request: u32,
+    /// A request without an answer for so long has failed, milliseconds.
+    pub timeout_ms: u32,
+    /// Source addresses of the flood.
+    pub flood_sources: u8,
+    /// Limit: connections of a source at a time (not in nftables, which knows of none).
+    pub max_connections: u32,
+    /// Limit: new connections of a source; in nftables its Initials.
+    pub new_per_source: String,
+    /// Burst of that limit in nftables, in Initials: a connection takes two to three.
+    pub initials_burst: u32,
+    /// The CPU of the server and its legitimate client.
+    pub server_cpu: usize,
+    /// The CPU of the flood, and of the soft interrupts it makes.
+    pub flood_cpu: usize,
+    /// Seed of the order of the measurements and of the intervals.
+    pub seed: u64,
+}
+
+impl FloodPlan {
+    /// `cpus`: for the server, and for the flood.
+    pub(super) fn new(args: &Args, [server_cpu, flood_cpu]: [usize; 2]) -> FloodPlan {
+        let (rounds, seconds) = if args.quick { (2, 1.5) } else { (7, 3.0) };
+        let rates = if args.quick { vec![None] } else { vec![Some(50_000), Some(200_000), None] };
+        FloodPlan {
+            rounds: args.rounds.map_or(rounds, usize::from),
+            seconds: args.seconds.map_or(seconds, f64::from),
+            flood_pps: args.rates(rates),
+            connections: 8,
+            bytes_per_request: 10_000,
+            timeout_ms: 2_000,
+            flood_sources: SOURCES,
+            max_connections: 32,
+            new_per_source: "1/s burst 16".to_owned(),
+            initials_burst: 48,
+            server_cpu,
+            flood_cpu,
+            seed: args.seed,
+        }
+    }
+
+    /// `equic serve`, for an arm; `gateway` is the name of the one to feed.
+    pub(super) fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
+        let listen = format!("{}:{PORT}", lab.server().ipv4);
+        let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
+        // Protections in front of the server are compared, so the server's own Retry is off.
+        args.extend(words(&["--retry-threshold", "off"]));
+        args.extend(words(&["--receive-buffer", RECEIVE_BUFFER]));
+        match arm {
+            Arm::Elsewhere | Arm::Nftables | Arm::Nothing => {}
+            // Ignoring is the least a server can do, and what the gateway does.
+            Arm::UserSpace => args.extend(words(&[
+                "--user-quota",
+                &self.max_connections.to_string(),
+                "--user-rate",
+                &self.new_per_source,
+                "--user-at-limit",
+                "ignore",
+            ])),
+            Arm::Gateway => args.extend(words(&["--gateway", gateway])),
+        }
+        args
+    }
+
+    /// `equic gateway run`, called `name`.
+    pub(super) fn gateway(&self, name: &str) -> Vec<String> {
+        let mut args = words(&["gateway", "run", "--json", "--mode", "native", "--name", name]);
+        args.extend(words(&["--interface", IFNAME, "--port", &PORT.to_string()]));
+        args.extend(words(&["--max-connections", &self.max_connections.to_string()]));
+        args.extend(words(&["--new-per-source", &self.new_per_source]));
+        args
+    }
+
+    /// Prefix on the gateway's deny list.
+    pub(super) fn denied() -> Done<equic_gateway::IpNet> {
+        equic_gateway::parse_prefix(DENIED).map_err(|error| Failure::because(DENIED, error))
+    }
+
+    /// The nearest in nftables.
+    pub(super) fn rules(&self) -> Done<Rules> {
+        let deny = DENIED.parse().map_err(|error| Failure::because(DENIED, error))?;
+        let (port, burst) = (PORT, self.initials_burst);
+        Ok(Rules { port, initials_per_second: 1, burst, in_all: None, deny: vec![deny] })
+    }
+
+    /// `equic lab load well`: each connection is kept, and asks again when it has its answer.
+    pub(super) fn client(&self, server: &Namespace, pin: &str) -> Vec<String> {
+        let url = format!("https://{}:{PORT}/bytes/{}", server.ipv4, self.bytes_per_request);
+        let mut args = words(&["lab", "load", "well", &url, "--pin", pin, "--json"]);
+        args.extend(words(&["--threads", "1", "--clients", &self.connections.to_string()]));
+        args.extend(words(&["--requests", &u32::MAX.to_string()]));
+        args.extend(words(&["--timeout", &format!("{}ms", self.timeout_ms)]));
+        args.extend(words(&["--duration", &milliseconds(self.seconds)]));
+        args
+    }
+
+    /// `equic lab flood initial` at a host.
+    pub(super) fn flood(
+        &self,
+        from: &Namespace,
+        to: &Namespace,
+        pps: Option<u64>,
+        seed: u64,
+    ) -> Vec<String> {
+        let target = format!("{}:{PORT}", to.ipv4);
+        let mut args = words(&["lab", "flood", "initial", "--json", "--target", &target]);
+        let [a, b, c, _] = from.ipv4.octets();
+        for last in 1..=self.flood_sources {
+            args.extend(words(&["--from", &format!("{a}.{b}.{c}.{last}")]));
+        }
+        if let Some(pps) = pps {
+            args.extend(words(&["--pps", &pps.to_string()]));
+        }
+        args.extend(words(&["--pool", &POOL.to_string(), "--seed", &seed.to_string()]));
+        args.extend(words(&["--duration", &milliseconds(self.seconds + SPARE)]));
+        args
+    }
+}
+
+/// CPUs for the server and its clients, and for the flood.
+pub(super) fn two_cpus() -> Done<[usize; 2]> {
+    let cpus = allowed_cpus()?;
+    let [server, flood, ..] = cpus[..] else {
+        return Err(Failure::new(
+            "the benchmark needs two CPUs, one for the flood and one for the server, and there is one",
+        )
+        .mend("run it where `nproc` says 2 or more"));
+    };
+    Ok([server, flood])
+}
+
+/// Arguments of a command.
+pub(super) fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// A duration as the command line takes it.
+pub(super) fn milliseconds(seconds: f64) -> String {
+    format!("{}ms", (seconds * 1000.0).round() as u64)
+}

@@ -1,0 +1,46 @@
+//! Both ends of QUIC connections in this process: a certificate that it makes, and configurations that go together.
+
+use std::sync::Arc;
+
+use equic_quic::rustls::RootCertStore;
+use equic_quic::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use equic_quic::{ClientConfig, ServerConfig, TransportConfig};
+
+use crate::failure::{Done, Failure};
+
+/// Name in the certificate, which clients connect to.
+pub const NAME: &str = "server";
+const ALPN: &[u8] = b"equic-lab";
+
+/// A certificate of a server, which its clients trust.
+pub struct Identity {
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// Makes the certificate.
+    pub fn new() -> Done<Identity> {
+        let made = rcgen::generate_simple_self_signed([NAME.to_owned()])
+            .map_err(|error| Failure::because("cannot make a certificate", error))?;
+        Ok(Identity {
+            certificate: made.cert.der().clone(),
+            key: PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into(),
+        })
+    }
+
+    /// A server that shows the certificate.
+    pub fn server(&self, transport: Arc<TransportConfig>) -> Done<ServerConfig> {
+        let chain = vec![self.certificate.clone()];
+        let config = ServerConfig::with_single_cert(chain, self.key.clone_key())?;
+        Ok(config.with_alpn(&[ALPN]).with_transport(transport))
+    }
+
+    /// A client that trusts it.
+    pub fn client(&self, transport: Arc<TransportConfig>) -> Done<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone())?;
+        let config = ClientConfig::with_root_certificates(roots)?;
+        Ok(config.with_alpn(&[ALPN]).with_transport(transport))
+    }
+}

@@ -1,0 +1,272 @@
+//! The parts of an experiment (demo, reproduction): children of this process, in a namespace, that
+//! speak JSON lines; and their clock.
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader, Read};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use equic_endpoint::load::Sample;
+use equic_harness::{ProcessPlacement, Program, Streams};
+use equic_lab::Namespace;
+use nix::libc;
+use nix::time::{ClockId, clock_gettime};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::failure::{Done, Failure};
+
+/// Lines of a part's standard error that are kept to explain its death.
+const LAST_WORDS: usize = 10;
+/// Far longer than any part takes to begin or to end.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Time between two looks at a part that is waited for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Seconds of CLOCK_MONOTONIC: the clock of the samples.
+pub(crate) fn now() -> Done<f64> {
+    let time = clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .map_err(|error| Failure::because("there is no monotonic clock", error))?;
+    Ok(Duration::from(time).as_secs_f64())
+}
+
+/// A line on a part's standard output.
+enum Line {
+    /// A line with a schema, and when it came.
+    Event(Instant, Value),
+    /// A request of a load.
+    Sample(Sample),
+}
+
+/// Network, CPU and priority that a part runs with.
+pub(crate) struct Placement<'a> {
+    /// Namespace whose network the part uses.
+    pub host: &'a Namespace,
+    /// The only CPU that the part runs on.
+    pub cpu: usize,
+    /// Whether the part yields the CPU to every part that does not.
+    pub nice: bool,
+}
+
+/// A child of this process; killed when dropped.
+pub(crate) struct Part {
+    name: String,
+    program: Program,
+    lines: Receiver<Line>,
+    errors: Arc<Mutex<VecDeque<String>>>,
+    listener: Option<JoinHandle<()>>,
+    /// Requests it has reported and nobody has taken yet.
+    samples: Vec<Sample>,
+    events: Vec<(Instant, Value)>,
+}
+
+/// Results that a part left behind when it ended.
+pub(crate) struct Ended {
+    /// Exit status of the part.
+    pub status: ExitStatus,
+    /// The requests nobody had taken yet.
+    pub samples: Vec<Sample>,
+    events: Vec<(Instant, Value)>,
+}
+
+impl Ended {
+    /// The last line with this `event`, and when it came.
+    pub(crate) fn event(&self, event: &str) -> Option<(Instant, &Value)> {
+        let found = self.events.iter().rev().find(|(_, value)| value["event"] == event);
+        found.map(|(at, value)| (*at, value))
+    }
+
+    /// The value under this name in the part's last line.
+    pub(crate) fn reported<T: DeserializeOwned>(&self, name: &str) -> Done<T> {
+        let missing = || Failure::new(format!("a part ended without its {name} ({})", self.status));
+        let (_, done) = self.event("done").ok_or_else(missing)?;
+        serde_json::from_value(done[name].clone())
+            .map_err(|error| Failure::because(format_args!("the {name} is not understood"), error))
+    }
+}
+
+impl Part {
+    /// Starts this same command with other arguments.
+    pub(crate) fn start(
+        name: impl Into<String>,
+        placement: &Placement<'_>,
+        args: &[String],
+    ) -> Done<Part> {
+        let name = name.into();
+        let failed = |error| Failure::because(format_args!("cannot start the {name}"), error);
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut words = vec![program.to_string_lossy().into_owned()];
+        words.extend_from_slice(args);
+        let placement = ProcessPlacement {
+            namespace: Some(placement.host),
+            cpus: &[placement.cpu],
+            nice: placement.nice,
+            ..ProcessPlacement::default()
+        };
+        let streams =
+            Streams { stdin: Stdio::null(), stdout: Stdio::piped(), stderr: Stdio::piped() };
+        let mut program = Program::start(&words, &placement, streams).map_err(failed)?;
+        let (sender, lines) = channel();
+        if let Some(stdout) = program.take_stdout() {
+            std::thread::spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    // What is no line of ours is nothing an experiment could use.
+                    if let Some(line) = understand(&line)
+                        && sender.send(line).is_err()
+                    {
+                        break;
+                    }
+                }
+            });
+        }
+        let errors = Arc::default();
+        let listener = program.take_stderr().map(|stderr| {
+            let errors = Arc::clone(&errors);
+            std::thread::spawn(move || listen(stderr, &errors))
+        });
+        Ok(Part { name, program, lines, errors, listener, samples: Vec::new(), events: Vec::new() })
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.program.pid()
+    }
+
+    /// Waits until it says that it is ready, and gives what it said.
+    pub(crate) fn ready(&mut self) -> Done<Value> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(LOOK) {
+                Ok(Line::Event(_, value)) if value["event"] == "ready" => return Ok(value),
+                Ok(line) => self.keep(line),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(self.late("was not ready"));
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(self.dead()),
+            }
+        }
+    }
+
+    /// Listens to what it has said, and fails if it has ended: with an error, or at all unless it
+    /// `may_end`.
+    pub(crate) fn look(&mut self, may_end: bool) -> Done {
+        while let Ok(line) = self.lines.try_recv() {
+            self.keep(line);
+        }
+        if !self.program.has_ended() {
+            return Ok(());
+        }
+        let ended = self.program.join().map_err(|error| {
+            Failure::because(format_args!("cannot look at the {}", self.name), error)
+        })?;
+        if may_end && ended.status.success() { Ok(()) } else { Err(self.dead()) }
+    }
+
+    /// Whether it has said that it is ready; of that, [`Part::look`] hears.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.events.iter().any(|(_, value)| value["event"] == "ready")
+    }
+
+    /// The requests it has reported since the last call.
+    pub(crate) fn take_samples(&mut self) -> Vec<Sample> {
+        std::mem::take(&mut self.samples)
+    }
+
+    /// Whether the part has ended.
+    pub(crate) fn ended(&self) -> bool {
+        self.program.has_ended()
+    }
+
+    /// Has it yield the CPU to every process that does not, from now on.
+    pub(crate) fn yield_cpu(&self) -> Done {
+        self.program.yield_cpu().map_err(|error| {
+            Failure::because(format_args!("cannot give the {} a lower priority", self.name), error)
+        })
+    }
+
+    /// Asks it to end.
+    pub(crate) fn stop(&self) {
+        self.program.terminate();
+    }
+
+    /// Waits for its end. An end by the SIGTERM that [`Part::stop`] sends is one as good as others.
+    pub(crate) fn finish(mut self) -> Done<Ended> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(LOOK) {
+                Ok(line) => self.keep(line),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) => return Err(self.late("did not end")),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let ended = self.program.join().map_err(|error| {
+            Failure::because(format_args!("cannot wait for the {}", self.name), error)
+        })?;
+        let status = ended.status;
+        if !status.success() && status.signal() != Some(libc::SIGTERM) {
+            return Err(self.dead());
+        }
+        let (samples, events) =
+            (std::mem::take(&mut self.samples), std::mem::take(&mut self.events));
+        Ok(Ended { status, samples, events })
+    }
+
+    fn keep(&mut self, line: Line) {
+        match line {
+            Line::Event(at, value) => self.events.push((at, value)),
+            Line::Sample(sample) => self.samples.push(sample),
+        }
+    }
+
+    fn late(&self, what: &str) -> Failure {
+        let seconds = PATIENCE.as_secs();
+        Failure::new(format!("the {} {what} within {seconds} s{}", self.name, self.last_words()))
+    }
+
+    /// Says how it ended and what it said last.
+    fn dead(&mut self) -> Failure {
+        // Its standard output is closed, or it has ended: the rest follows at once.
+        let ended = self.program.stop(Duration::ZERO);
+        let status = ended.map_or_else(|e| e.to_string(), |ended| ended.status.to_string());
+        if let Some(listener) = self.listener.take() {
+            // It does not panic, and ends with the child.
+            let _ = listener.join();
+        }
+        let words = self.last_words();
+        Failure::new(format!("the {} ended unexpectedly ({status}){words}", self.name))
+    }
+
+    fn last_words(&self) -> String {
+        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        if errors.is_empty() {
+            return "; it said nothing".to_owned();
+        }
+        let lines: Vec<&str> = errors.iter().map(String::as_str).collect();
+        format!("; its last words:\n  {}", lines.join("\n  "))
+    }
+}
+
+fn understand(line: &str) -> Option<Line> {
+    let at = Instant::now();
+    let value: Value = serde_json::from_str(line).ok()?;
+    if value.get("schema").is_some() {
+        return Some(Line::Event(at, value));
+    }
+    serde_json::from_value(value).ok().map(Line::Sample)
+}
+
+fn listen(stderr: impl Read, errors: &Mutex<VecDeque<String>>) {
+    for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+        let mut errors = errors.lock().unwrap_or_else(PoisonError::into_inner);
+        if errors.len() == LAST_WORDS {
+            errors.pop_front();
+        }
+        errors.push_back(line);
+    }
+}

@@ -1,0 +1,323 @@
+//! Playing one run: who is started when, what is counted meanwhile, and how it ends.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use equic_endpoint::load::Sample;
+use equic_gateway::Control;
+use equic_lab::measure::{self, BpfRuns, Calls, Memory, SyscallCounter};
+use equic_lab::{Lab, Namespace};
+use serde_json::Value;
+
+use super::block;
+use super::plan::{Arm, ExperimentPlan, PARALLEL, SEQUENTIAL};
+use super::progress::Progress;
+use super::result::{Block, Gateway};
+use crate::failure::{Done, Failure};
+use crate::part::{Part, Placement, now};
+
+/// Time between two looks at the parts' output.
+const LOOK: Duration = Duration::from_millis(20);
+/// Seconds between two readings of the server's counters.
+const TICK: f64 = 0.1;
+/// A run hangs if it takes this many times as long as expected, and [`SPARE`] more.
+const FACTOR: f64 = 20.0;
+/// Seconds that even the shortest run may take.
+const SPARE: f64 = 120.0;
+/// The server is quiet when it uses less than this share of its CPU.
+const QUIET: f64 = 0.02;
+
+/// Raw records of one run, before anything is worked out. Times are seconds of CLOCK_MONOTONIC.
+pub(super) struct Take {
+    /// Time at which the sequential clients were started.
+    pub begun: f64,
+    /// Time at which the parallel clients were started.
+    pub attacked: f64,
+    /// Time at which all clients were done.
+    pub over: f64,
+    /// Requests of each sequential client.
+    pub sequential: Vec<Vec<Sample>>,
+    /// Requests of all parallel clients.
+    pub parallel: Vec<Sample>,
+    /// The server along the way.
+    pub looks: Vec<Look>,
+    /// System calls of the server, by name.
+    pub syscalls: BTreeMap<String, Calls>,
+    /// The server's own counts.
+    pub server: Value,
+    pub gateway: Option<Gateway>,
+    pub block: Option<Block>,
+    /// Reason that the cost of a block could not be measured; none if it was.
+    pub block_missing: Option<String>,
+    /// CPU time of other processes, per cent of the machine.
+    pub foreign_percent: f64,
+}
+
+/// The server at one time.
+pub(super) struct Look {
+    pub at: f64,
+    pub cpu_s: f64,
+    pub memory: Memory,
+}
+
+/// The lab, the plan and the progress bar that every run needs.
+pub(super) struct ArmContext<'a> {
+    pub lab: &'a Lab,
+    pub plan: &'a ExperimentPlan,
+    pub progress: &'a Progress,
+}
+
+/// Parts that have been started.
+pub(super) struct Cast {
+    pub gateway: Option<(Part, Control, bool)>,
+    pub server: Part,
+    /// Fingerprint of its certificate.
+    pub pin: String,
+    sequential: Vec<Part>,
+    parallel: Vec<Part>,
+}
+
+impl ArmContext<'_> {
+    /// Plays a run from the start of its server to its end.
+    pub(super) fn play(&self, arm: Arm) -> Done<Take> {
+        let before = Machine::look()?;
+        let mut cast = self.prepare(arm)?;
+        let counter = SyscallCounter::start(cast.server.pid())?;
+        let mut take = self.act(&mut cast)?;
+        take.syscalls = counter.read()?;
+        drop(counter);
+        take.gateway = cast.gateway.as_ref().map(gateway).transpose()?;
+        self.quiet(&cast);
+        if arm != Arm::None {
+            // A busy machine may let the quota's holder miss its timeout; the run is good all the same.
+            match block::measure(self, arm, &cast) {
+                Ok(block) => take.block = Some(block),
+                Err(failure) => take.block_missing = Some(failure.to_string()),
+            }
+        }
+        self.finish(cast, &mut take)?;
+        take.foreign_percent = Machine::look()?.foreign_percent_since(&before);
+        Ok(take)
+    }
+
+    /// Time that sequential clients take for their requests when nobody attacks, in seconds.
+    pub(super) fn calm(&self) -> Done<f64> {
+        let mut cast = self.prepare(Arm::None)?;
+        let requests = self.plan.probe_requests();
+        let begun = now()?;
+        self.start_sequential(&mut cast, requests)?;
+        self.listen_until(&mut cast, begun, |cast, _| Ok(cast.sequential.iter().all(Part::ended)))?;
+        let mut samples = Vec::new();
+        for part in cast.sequential {
+            samples.extend(part.finish()?.samples);
+        }
+        cast.server.stop();
+        cast.server.finish()?;
+        let first = samples.iter().map(|s| s.start_ms).fold(f64::INFINITY, f64::min);
+        let last = samples.iter().map(|s| s.start_ms + s.duration_ms).fold(0.0, f64::max);
+        let seconds = (last - first) / 1000.0;
+        if !(seconds.is_finite() && seconds > 0.0) {
+            return Err(Failure::new("no client got an answer without an attack"));
+        }
+        Ok(seconds * f64::from(self.plan.requests_per_client) / f64::from(requests))
+    }
+
+    pub(super) fn placement<'b>(&self, host: &'b Namespace) -> Placement<'b> {
+        Placement { host, cpu: self.plan.other_cpu, nice: false }
+    }
+
+    /// Starts gateway and server, and waits until they are ready.
+    fn prepare(&self, arm: Arm) -> Done<Cast> {
+        let host = self.lab.server();
+        let mut gateway = None;
+        if let Some(policy) = arm.policy() {
+            let args = self.plan.gateway(policy, self.lab);
+            let mut part = Part::start("gateway", &self.placement(host), &args)?;
+            let ready = part.ready()?;
+            let native = ready["interfaces"][0]["native"].as_bool().unwrap_or(false);
+            let control = Control::open(Some(&ready["program_id"].to_string()))?;
+            gateway = Some((part, control, native));
+        }
+        let placement = Placement { cpu: self.plan.server_cpu, ..self.placement(host) };
+        let mut server = Part::start("server", &placement, &self.plan.server(arm, self.lab))?;
+        let ready = server.ready()?;
+        let pin = ready["fingerprint"].as_str().unwrap_or_default().to_owned();
+        let (sequential, parallel) = Default::default();
+        Ok(Cast { gateway, server, pin, sequential, parallel })
+    }
+
+    fn start_sequential(&self, cast: &mut Cast, requests: u32) -> Done {
+        for (number, host) in self.lab.clients().iter().take(SEQUENTIAL).enumerate() {
+            let args = self.plan.sequential(self.lab.server(), &cast.pin, requests);
+            let name = format!("sequential client {number}");
+            cast.sequential.push(Part::start(name, &self.placement(host), &args)?);
+        }
+        Ok(())
+    }
+
+    /// The paper's attackers. They yield the CPU to the sequential clients: what these lose shall be
+    /// the server's doing, not that of the CPU that all clients share here.
+    fn attack(&self, cast: &mut Cast) -> Done {
+        let hosts = self.lab.clients().iter().skip(SEQUENTIAL).take(PARALLEL);
+        for (number, host) in hosts.enumerate() {
+            let args = self.plan.parallel(self.lab.server(), &cast.pin);
+            let placement = Placement { nice: true, ..self.placement(host) };
+            cast.parallel.push(Part::start(
+                format!("parallel client {number}"),
+                &placement,
+                &args,
+            )?);
+        }
+        Ok(())
+    }
+
+    /// Plays from the start of the first sequential client until all clients are done.
+    fn act(&self, cast: &mut Cast) -> Done<Take> {
+        let plan = self.plan;
+        let begun = now()?;
+        self.start_sequential(cast, plan.requests_per_client)?;
+        let (mut looks, mut attacked) = (vec![look(cast, begun)], None);
+        self.listen_until(cast, begun, |cast, time| {
+            if attacked.is_none() && time >= plan.start_s {
+                attacked = Some(now()?);
+                self.attack(cast)?;
+            }
+            if time >= looks.len() as f64 * TICK {
+                looks.push(look(cast, now()?));
+            }
+            let mut all = cast.sequential.iter().chain(&cast.parallel);
+            Ok(attacked.is_some() && all.all(Part::ended))
+        })?;
+        let over = now()?;
+        looks.push(look(cast, over));
+        let mut take = Take {
+            begun,
+            attacked: attacked.unwrap_or(over),
+            over,
+            sequential: Vec::new(),
+            parallel: Vec::new(),
+            looks,
+            syscalls: BTreeMap::new(),
+            server: Value::Null,
+            gateway: None,
+            block: None,
+            block_missing: None,
+            foreign_percent: 0.0,
+        };
+        for part in cast.sequential.drain(..) {
+            take.sequential.push(part.finish()?.samples);
+        }
+        for part in cast.parallel.drain(..) {
+            take.parallel.extend(part.finish()?.samples);
+        }
+        Ok(take)
+    }
+
+    /// Listens to all parts until `done`, which is told the time since `begun`.
+    fn listen_until(
+        &self,
+        cast: &mut Cast,
+        begun: f64,
+        mut done: impl FnMut(&mut Cast, f64) -> Done<bool>,
+    ) -> Done {
+        let limit = self.plan.run_s() * FACTOR + SPARE;
+        loop {
+            let time = now()? - begun;
+            if done(cast, time)? {
+                return Ok(());
+            }
+            cast.listen()?;
+            self.progress.within_run(time);
+            if time > limit {
+                return Err(Failure::new(format!("the clients were not done within {limit:.0} s")));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits until the server has nothing left to do, for as long as its connections live at most.
+    fn quiet(&self, cast: &Cast) {
+        let patience = Duration::from_millis(self.plan.idle_timeout_ms) + Duration::from_secs(1);
+        let (deadline, step) = (Instant::now() + patience, Duration::from_millis(100));
+        let pid = cast.server.pid();
+        let mut before = measure::cpu_time(pid);
+        while Instant::now() < deadline {
+            std::thread::sleep(step);
+            let after = measure::cpu_time(pid);
+            let (Some(old), Some(new)) = (before, after) else { return };
+            if new.saturating_sub(old) < step.mul_f64(QUIET) {
+                return;
+            }
+            before = after;
+        }
+    }
+
+    fn finish(&self, cast: Cast, take: &mut Take) -> Done {
+        cast.server.stop();
+        let ended = cast.server.finish()?;
+        let stopped = ended.event("stopped").ok_or_else(|| {
+            Failure::new(format!("the server ended without its counters ({})", ended.status))
+        })?;
+        take.server = stopped.1["stats"].clone();
+        if let Some((part, _, _)) = cast.gateway {
+            part.stop();
+            part.finish()?;
+        }
+        Ok(())
+    }
+}
+
+impl Cast {
+    /// Listens to all parts. Fails if server or gateway have ended, or a client with an error.
+    fn listen(&mut self) -> Done {
+        self.server.look(false)?;
+        if let Some((part, _, _)) = &mut self.gateway {
+            part.look(false)?;
+        }
+        self.sequential.iter_mut().chain(&mut self.parallel).try_for_each(|part| part.look(true))
+    }
+}
+
+fn look(cast: &Cast, at: f64) -> Look {
+    let pid = cast.server.pid();
+    let cpu_s = measure::cpu_time(pid).unwrap_or_default().as_secs_f64();
+    Look { at, cpu_s, memory: Memory::of(pid).unwrap_or_default() }
+}
+
+fn gateway((_, control, native): &(Part, Control, bool)) -> Done<Gateway> {
+    let runs = BpfRuns::of(control.program_id())?;
+    let mut dropped = BTreeMap::new();
+    for row in control.counters()?.iter().filter(|row| row.dropped > 0) {
+        *dropped.entry(row.reason.name().to_owned()).or_default() += row.dropped;
+    }
+    Ok(Gateway { native: *native, packets: runs.count, mean_ns: runs.mean_ns(), dropped })
+}
+
+/// CPU time of the whole machine, and of this process and its children.
+struct Machine {
+    at: f64,
+    busy_s: f64,
+    family_s: f64,
+    cpus: usize,
+}
+
+impl Machine {
+    fn look() -> Done<Machine> {
+        let cpus = measure::Sample::take(&[], &[]).cpus;
+        Ok(Machine {
+            at: now()?,
+            // Soft interrupts are the experiment's packets, for the most part.
+            busy_s: cpus.iter().map(|cpu| cpu.busy_seconds - cpu.softirq_seconds).sum(),
+            family_s: measure::family_cpu_seconds(),
+            cpus: cpus.len(),
+        })
+    }
+
+    /// CPU time of other processes since `before`, per cent of the machine. All children have to be waited for
+    /// by now: time of one that runs still is taken for that of others.
+    fn foreign_percent_since(&self, before: &Machine) -> f64 {
+        let foreign = (self.busy_s - before.busy_s) - (self.family_s - before.family_s);
+        let all = (self.at - before.at) * self.cpus.max(1) as f64;
+        (foreign / all.max(1e-3) * 100.0).max(0.0)
+    }
+}

@@ -1,0 +1,194 @@
+//! The experiment of the eQUIC gateway's paper: a server, four sequential clients and four that begin
+//! requests in parallel later on and suffer the quota; arms in [`plan::Arm`].
+//!
+//! * `plan`: what is chosen, times and their scale, command lines; `search`: how strong the attack is;
+//!   `arm`: playing one run; `block`: what it costs to turn an attempt away.
+//! * `metrics`: the definitions; `result`: the figures of a run, and the whole as it is written.
+//! * `compare`: the paper's numbers and ours; `show`: tables, Markdown, notes; `plots`; `progress`.
+
+mod arm;
+mod block;
+mod compare;
+mod metrics;
+mod plan;
+mod plots;
+mod progress;
+mod result;
+mod search;
+mod show;
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use equic_endpoint::load::Sample;
+use equic_harness::until_interrupted;
+use equic_lab::measure::BpfStatistics;
+use equic_lab::{Lab, pin_thread};
+use equic_report::plot::check_fonts;
+use equic_report::schema::Report;
+use equic_report::table::Style;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
+use serde::Serialize;
+
+use super::Told;
+use crate::envelope::Envelope;
+use crate::failure::{Done, Failure};
+use crate::output;
+use arm::{ArmContext, Take};
+use plan::{Arm, ExperimentPlan, PARALLEL, SEQUENTIAL};
+use progress::Progress;
+use result::{Experiment, Run};
+
+/// The schema of the result.
+const SCHEMA: &str = "equic.reproduce.gateway/1";
+
+/// Trials of each attack in the search for the one to use; one where there are too few runs to judge by.
+const TRIALS: u32 = 2;
+
+/// Does the gateway paper's experiment again, and compares. First it looks for an attack that costs a
+/// server without a quota half of its throughput; with ten runs an arm it takes about an hour.
+#[derive(clap::Args, Default)]
+pub struct Args {
+    /// Where result.json, the plots and the raw samples go
+    #[arg(long, value_name = "DIR", default_value = "out/reproduce-gateway")]
+    out: PathBuf,
+    /// Runs of each arm, instead of 10
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: Option<u32>,
+    /// Requests of each client, instead of 1000 (more on a fast machine)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
+    requests: Option<u32>,
+    /// Most that the attack is scaled to in search of one that costs half of the throughput: requests of an
+    /// attacker, as a multiple of the others'
+    #[arg(long, value_name = "TIMES", default_value = "32", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    most_attack: u32,
+    /// Seed of the runs' order and of the intervals; without it, a new one
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// A small one: 2 runs of some seconds each, in some minutes
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    told: Told,
+    /// Measure nothing: draw and print what a stored result says
+    #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["runs", "requests", "most_attack", "seed", "quick"])]
+    plot_only: Option<PathBuf>,
+}
+
+/// Carries one out.
+pub(super) fn run(args: &Args) -> Done {
+    if let Some(stored) = &args.plot_only {
+        check_fonts()?;
+        super::make_folder(&args.out)?;
+        return tell(args, &super::read(stored, SCHEMA)?);
+    }
+    until_interrupted(|| carry_out(args))
+}
+
+fn carry_out(args: &Args) -> Done {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Failure::new(
+            "the experiment needs root, to make network namespaces and to load BPF programs",
+        )
+        .mend("run `sudo equic reproduce gateway`"));
+    }
+    // These checks come first, so that the experiment does not fail after minutes.
+    let raw = args.out.join("raw");
+    super::make_folder(&raw)?;
+    check_fonts()?;
+    let envelope = Envelope::now()?;
+    let plan =
+        ExperimentPlan::new(args, args.seed.unwrap_or_else(|| rand::random::<u32>().into()))?;
+    // Threads, and parts that are not told otherwise, stay off the server's CPU.
+    pin_thread(&[plan.other_cpu])?;
+    // Labs that killed experiments left behind. One that cannot be removed does no harm.
+    let _ = Lab::sweep();
+    let decisions = block::decisions()?;
+    let statistics = BpfStatistics::enable()?;
+    let lab = Lab::builder("reproduce").clients(SEQUENTIAL + PARALLEL + block::EXTRA).build()?;
+    let progress = Progress::new(&plan, args.told.is_document());
+    let calm_s = ArmContext { lab: &lab, plan: &plan, progress: &progress }.calm()?;
+    let trials = if (plan.runs_per_arm as usize) < compare::FEWEST { 1 } else { TRIALS };
+    let mut play_none =
+        |plan: &ExperimentPlan| ArmContext { lab: &lab, plan, progress: &progress }.play(Arm::None);
+    let plan = plan.pace(calm_s);
+    let plan = search::search(plan, args.most_attack, trials, &mut play_none, &progress)?;
+    progress.begin(plan.run_s());
+    let runs = play(&ArmContext { lab: &lab, plan: &plan, progress: &progress }, &raw)?;
+    drop((progress, statistics));
+    lab.close()?;
+    let report = envelope.report(SCHEMA, Experiment { plan, decisions, runs })?;
+    report.write_compact(args.out.join("result.json"))?;
+    tell(args, &report)
+}
+
+/// Plays every arm once a round, each round in another random order.
+fn play(stage: &ArmContext<'_>, raw: &Path) -> Done<Vec<Run>> {
+    let mut rng = StdRng::seed_from_u64(stage.plan.seed);
+    let mut runs = Vec::new();
+    for round in 0..stage.plan.runs_per_arm {
+        let mut arms = Arm::ALL;
+        arms.shuffle(&mut rng);
+        for arm in arms {
+            stage.progress.run(arm);
+            let take = stage.play(arm)?;
+            let run = Run::new(arm, round, stage.plan, &take);
+            write_samples(raw, runs.len(), arm, &take)?;
+            stage.progress.done(&run)?;
+            runs.push(run);
+        }
+    }
+    Ok(runs)
+}
+
+/// A request as it is kept: whose it was, and the sample.
+#[derive(Serialize)]
+struct Kept<'a> {
+    /// `sequential` or `parallel`.
+    kind: &'static str,
+    #[serde(flatten)]
+    sample: &'a Sample,
+}
+
+/// Every request of a run, as compressed JSON lines.
+fn write_samples(raw: &Path, number: usize, arm: Arm, take: &Take) -> Done {
+    let name = serde_json::to_value(arm)?;
+    let name = format!("{:02}-{}.jsonl.gz", number + 1, name.as_str().unwrap_or_default());
+    let path = raw.join(name);
+    let failed = |error: std::io::Error| {
+        Failure::because(format_args!("cannot write {}", path.display()), error)
+    };
+    let mut file = GzEncoder::new(File::create(&path).map_err(failed)?, Compression::default());
+    let sequential = take.sequential.iter().flatten().map(|sample| ("sequential", sample));
+    let parallel = take.parallel.iter().map(|sample| ("parallel", sample));
+    for (kind, sample) in sequential.chain(parallel) {
+        let line = serde_json::to_string(&Kept { kind, sample })?;
+        writeln!(file, "{line}").map_err(failed)?;
+    }
+    file.finish().map(drop).map_err(failed)
+}
+
+fn tell(args: &Args, report: &Report<Experiment>) -> Done {
+    let experiment = &report.data;
+    let plots = plots::write(experiment, &args.out)?;
+    let markdown = show::markdown(report);
+    if args.told.tell(report, markdown)? {
+        return Ok(());
+    }
+    let width = Style::stdout().width;
+    output::line(format_args!("\n{}", report.machine))?;
+    for table in show::tables(experiment) {
+        output::table(&table)?;
+        output::line("")?;
+    }
+    for line in show::notes(experiment).into_iter().chain(show::verdicts(experiment)) {
+        output::line(output::wrapped(&format!("* {line}"), width, "  "))?;
+    }
+    let (out, plots) = (args.out.display(), plots.join(", "));
+    output::line(output::wrapped(&format!("In {out}: result.json, raw/, {plots}"), width, "  "))
+}

@@ -1,0 +1,420 @@
+//! Plan of the experiment: the arms, their sizes and times, and the command lines of its parts.
+//!
+//! The paper's experiment took more than two minutes, for its machine answered some tens of requests a
+//! second. Where the sequential clients would be done before the attack begins, all of its times are
+//! scaled by one factor ([`ExperimentPlan::scale`]), so that they overlap as in its figure 3. Where that would
+//! make an experiment of a few seconds, every client makes more requests ([`ExperimentPlan::pace`]). How strong the
+//! attack is, and how wide the windows of the means are, a search decides before the arms run (`search`).
+
+use equic_harness::allowed_cpus;
+use equic_lab::plan::IFNAME;
+use equic_lab::{Lab, Namespace};
+use serde::{Deserialize, Serialize};
+
+use super::Args;
+use super::search::Step;
+use crate::failure::Done;
+
+/// Clients that make one request after the other, one source address each.
+pub(super) const SEQUENTIAL: usize = 4;
+/// Clients that make many at once: the attackers.
+pub(super) const PARALLEL: usize = 4;
+/// Port that the server listens at.
+pub(super) const PORT: u16 = 443;
+/// Simultaneous connections of a source: the paper's quota.
+pub(super) const QUOTA: u32 = 5;
+
+/// Requests of each client in the paper.
+const REQUESTS: u32 = 1000;
+/// Requests of each client with `--quick`.
+const QUICK_REQUESTS: u32 = 200;
+/// Seconds that the sequential clients shall be at work without an attack, at least: there are enough
+/// windows then, each with enough requests, and no timeout is out of proportion.
+const BUSY: f64 = 30.0;
+/// The same seconds with `--quick`.
+const QUICK_BUSY: f64 = 3.5;
+/// The body of an answer in the paper: 256 KB.
+const BYTES: u64 = 256 * 1024;
+/// Times of the paper, in seconds: when the attack begins, ...
+const START: f64 = 30.0;
+/// ... how long the attackers need to begin all of their requests (figure 3: throughput is back at 22
+/// on an axis of 5 s a unit), ...
+const ATTACK: f64 = 80.0;
+/// ... how long the sequential clients take without an attack (about 30 on that axis), ...
+const CALM: f64 = 150.0;
+/// ... a unit of figure 3's axis, ...
+const WINDOW: f64 = 5.0;
+/// ... and the idle timeout of lsquic.
+const IDLE: f64 = 30.0;
+/// Most requests that an attacker has under way; each has a socket of its own.
+const MOST_SLOTS: f64 = 3000.0;
+/// No timeout is scaled below this: a handshake that loses a packet needs that long.
+const SHORTEST_TIMEOUT: f64 = 2.0;
+
+/// Arms of the experiment: the same server under the same load, with a quota of one kind or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Arm {
+    /// No quota.
+    None,
+    /// A quota in the server, applied as the paper's server did: once the handshake is complete.
+    UserLate,
+    /// A quota in the server, applied as early as a server can: to the first packet.
+    UserEarly,
+    /// A quota in the kernel, as published: at the limit everything from the source is dropped.
+    KernelStrict,
+    /// A quota in the kernel: at the limit what would open another connection is dropped.
+    KernelNew,
+}
+
+impl Arm {
+    /// All arms, in the order of the tables.
+    pub(super) const ALL: [Arm; 5] =
+        [Arm::None, Arm::UserLate, Arm::UserEarly, Arm::KernelStrict, Arm::KernelNew];
+
+    /// Heading of the arm's column, in two lines.
+    pub(super) fn heading(self) -> &'static str {
+        match self {
+            Arm::None => "no\nquota",
+            Arm::UserLate => "user space,\nas published",
+            Arm::UserEarly => "user space,\nearly",
+            Arm::KernelStrict => "kernel,\nas published",
+            Arm::KernelNew => "kernel,\nnew only",
+        }
+    }
+
+    /// Name in legends of plots and in sentences.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Arm::None => "no quota",
+            Arm::UserLate => "user space, as published",
+            Arm::UserEarly => "user space, early",
+            Arm::KernelStrict => "kernel, as published (strict)",
+            Arm::KernelNew => "kernel, new",
+        }
+    }
+
+    /// The gateway's policy, if it has one.
+    pub(super) fn policy(self) -> Option<&'static str> {
+        match self {
+            Arm::None | Arm::UserLate | Arm::UserEarly => None,
+            Arm::KernelStrict => Some("strict"),
+            Arm::KernelNew => Some("new"),
+        }
+    }
+}
+
+/// Choices for the experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct ExperimentPlan {
+    pub runs_per_arm: u32,
+    /// Seed of the order of the arms, of the floods and of the intervals.
+    pub seed: u64,
+    pub sequential_clients: usize,
+    pub parallel_clients: usize,
+    /// Requests of a sequential client; for a parallel one see [`ExperimentPlan::requests_per_attacker`].
+    pub requests_per_client: u32,
+    /// Requests of a parallel client, as a multiple of a sequential one's. The paper's attack is 1.
+    #[serde(default = "one")]
+    pub attack: u32,
+    /// Steps by which that was found; none in results from before there was a search.
+    #[serde(default)]
+    pub search: Vec<Step>,
+    /// Seconds that the sequential clients shall take without an attack, at least; more requests
+    /// are made if they take less. None: the number of requests was given.
+    pub busy_s: Option<f64>,
+    pub bytes_per_request: u64,
+    pub quota: u32,
+    /// Seconds that the sequential clients take without an attack, as measured beforehand.
+    pub calm_s: f64,
+    /// The paper's times are multiplied with this.
+    pub scale: f64,
+    /// Time at which the parallel clients begin, seconds.
+    pub start_s: f64,
+    /// Seconds in which the parallel clients begin all of their requests.
+    pub attack_s: f64,
+    /// Requests that each parallel client begins a second.
+    pub rate_per_parallel_client: f64,
+    /// Most requests that each parallel client has under way.
+    pub slots_per_parallel_client: usize,
+    /// Width of the windows rates are taken in: those of figure 3, and of the time to recover.
+    pub window_s: f64,
+    /// Width of the windows that the mean rates are of; the same in results from before there was a search.
+    #[serde(default)]
+    pub mean_window_s: Option<f64>,
+    /// Idle timeout of the server's connections, milliseconds.
+    pub idle_timeout_ms: u64,
+    /// Time after which a client's request has failed, milliseconds.
+    pub timeout_ms: u64,
+    /// Seconds for which the cost of a block is measured after each run.
+    pub block_s: f64,
+    /// Packets a second meanwhile.
+    pub block_pps: u64,
+    /// The CPU the server runs on.
+    pub server_cpu: usize,
+    /// The CPU of everything else.
+    pub other_cpu: usize,
+}
+
+impl ExperimentPlan {
+    /// A plan with the paper's times: those for this machine follow from a measurement ([`ExperimentPlan::pace`]).
+    pub(super) fn new(args: &Args, seed: u64) -> Done<ExperimentPlan> {
+        let cpus = allowed_cpus()?;
+        let server_cpu = cpus.first().copied().unwrap_or(0);
+        let (runs, requests, busy) =
+            if args.quick { (2, QUICK_REQUESTS, QUICK_BUSY) } else { (10, REQUESTS, BUSY) };
+        let plan = ExperimentPlan {
+            runs_per_arm: args.runs.unwrap_or(runs),
+            seed,
+            sequential_clients: SEQUENTIAL,
+            parallel_clients: PARALLEL,
+            requests_per_client: args.requests.unwrap_or(requests),
+            attack: 1,
+            search: Vec::new(),
+            busy_s: args.requests.is_none().then_some(busy),
+            bytes_per_request: BYTES,
+            quota: QUOTA,
+            calm_s: 0.0,
+            scale: 0.0,
+            start_s: 0.0,
+            attack_s: 0.0,
+            rate_per_parallel_client: 0.0,
+            slots_per_parallel_client: 0,
+            window_s: 0.0,
+            mean_window_s: None,
+            idle_timeout_ms: 0,
+            timeout_ms: 0,
+            block_s: if args.quick { 0.5 } else { 1.0 },
+            block_pps: 20_000,
+            server_cpu,
+            other_cpu: cpus.get(1).copied().unwrap_or(server_cpu),
+        };
+        Ok(plan.pace(CALM))
+    }
+
+    /// The plan with the number of requests and the times that suit sequential clients that take `calm_s`
+    /// without an attack.
+    pub(super) fn pace(mut self, mut calm_s: f64) -> ExperimentPlan {
+        if let Some(busy_s) = self.busy_s.filter(|busy_s| calm_s < *busy_s) {
+            let requests = f64::from(self.requests_per_client) * busy_s / calm_s;
+            // Up to the next multiple of 50: a number that is easily read.
+            let requests = (requests / 50.0).ceil() * 50.0;
+            calm_s *= requests / f64::from(self.requests_per_client);
+            // The cast saturates.
+            self.requests_per_client = requests as u32;
+        }
+        let scale = (calm_s / CALM).min(1.0);
+        let attack_s = ATTACK * scale;
+        let timeout_s = (IDLE * scale).max(SHORTEST_TIMEOUT);
+        let attack = self.attack;
+        let paced = ExperimentPlan {
+            calm_s,
+            scale,
+            start_s: START * scale,
+            attack_s,
+            window_s: WINDOW * scale,
+            idle_timeout_ms: (timeout_s * 1000.0) as u64,
+            timeout_ms: (timeout_s * 1000.0) as u64,
+            ..self
+        };
+        paced.attacked(attack)
+    }
+
+    /// The plan with an attack of so many times the requests that the others make, in the same time.
+    pub(super) fn attacked(self, attack: u32) -> ExperimentPlan {
+        let requests = self.requests_per_client.saturating_mul(attack);
+        let rate = f64::from(requests) / self.attack_s;
+        // All that can be under way when nothing is answered, and a fifth more.
+        let slots = rate * self.timeout_ms as f64 / 1000.0 * 1.2;
+        let slots = slots.ceil().clamp(8.0, MOST_SLOTS) as usize;
+        ExperimentPlan {
+            attack,
+            rate_per_parallel_client: rate,
+            slots_per_parallel_client: slots.min(requests as usize),
+            ..self
+        }
+    }
+
+    /// Requests of a parallel client.
+    pub(super) fn requests_per_attacker(&self) -> u32 {
+        self.requests_per_client.saturating_mul(self.attack)
+    }
+
+    /// Width of the windows that mean rates are of, in seconds.
+    pub(super) fn mean_window_s(&self) -> f64 {
+        self.mean_window_s.unwrap_or(self.window_s)
+    }
+
+    /// Requests of each client when the pace is taken.
+    pub(super) fn probe_requests(&self) -> u32 {
+        (self.requests_per_client / 5).clamp(10, 200)
+    }
+
+    /// Expected length of a run, in seconds.
+    pub(super) fn run_s(&self) -> f64 {
+        1.3 * self.calm_s + self.timeout_ms as f64 / 1000.0 + self.block_s + 2.5
+    }
+
+    /// `equic serve`, for an arm; `gateway` is the name of the one to feed.
+    pub(super) fn server(&self, arm: Arm, lab: &Lab) -> Vec<String> {
+        let listen = format!("{}:{PORT}", lab.server().ipv4);
+        let idle = format!("{}ms", self.idle_timeout_ms);
+        let mut args = words(&[
+            "serve",
+            "--json",
+            "--threads",
+            "1",
+            "--listen",
+            &listen,
+            "--idle-timeout",
+            &idle,
+            // The paper's server asks for no Retry.
+            "--retry-threshold",
+            "off",
+        ]);
+        let quota = self.quota.to_string();
+        args.extend(match arm {
+            Arm::None => Vec::new(),
+            Arm::UserLate => words(&["--user-quota", &quota, "--user-at-limit", "close"]),
+            // Ignoring is the least a server can do, and what the gateway does.
+            Arm::UserEarly => words(&["--user-quota", &quota, "--user-at-limit", "ignore"]),
+            Arm::KernelStrict | Arm::KernelNew => words(&["--gateway", lab.id()]),
+        });
+        args
+    }
+
+    /// `equic gateway run`, called like the lab.
+    pub(super) fn gateway(&self, policy: &str, lab: &Lab) -> Vec<String> {
+        let (port, quota) = (PORT.to_string(), self.quota.to_string());
+        words(&[
+            "gateway",
+            "run",
+            "--json",
+            "--interface",
+            IFNAME,
+            "--port",
+            &port,
+            "--name",
+            lab.id(),
+            "--policy",
+            policy,
+            "--max-connections",
+            &quota,
+        ])
+    }
+
+    /// `equic lab load well`: a sequential client that makes `requests`.
+    pub(super) fn sequential(&self, server: &Namespace, pin: &str, requests: u32) -> Vec<String> {
+        let mut args = words(&["lab", "load", "well", &self.url(server), "--pin", pin]);
+        args.extend(self.measured(requests));
+        args
+    }
+
+    /// `equic lab load parallel`: a client that begins requests at its rate, whatever becomes of them.
+    pub(super) fn parallel(&self, server: &Namespace, pin: &str) -> Vec<String> {
+        let mut args = words(&["lab", "load", "parallel", &self.url(server), "--pin", pin]);
+        let (slots, rate) = (self.slots_per_parallel_client, self.rate_per_parallel_client);
+        let (slots, rate) = (slots.to_string(), rate.to_string());
+        args.extend(words(&["--connections", &slots, "--rate", &rate, "--hold", "0s"]));
+        args.extend(self.measured(self.requests_per_attacker()));
+        args
+    }
+
+    fn measured(&self, requests: u32) -> Vec<String> {
+        let (count, timeout) = (requests.to_string(), format!("{}ms", self.timeout_ms));
+        words(&[
+            "--count",
+            &count,
+            "--timeout",
+            &timeout,
+            "--threads",
+            "1",
+            "--samples",
+            "/dev/stdout",
+            "--json",
+        ])
+    }
+
+    /// `equic lab flood initial`, to measure what a block costs.
+    pub(super) fn flood(&self, server: &Namespace) -> Vec<String> {
+        let target = format!("{}:{PORT}", server.ipv4);
+        let (pps, seed) = (self.block_pps.to_string(), (self.seed % 1_000_000).to_string());
+        let duration = format!("{}ms", (self.block_s * 1000.0).round() as u64);
+        words(&[
+            "lab",
+            "flood",
+            "initial",
+            "--json",
+            "--target",
+            &target,
+            "--pps",
+            &pps,
+            "--pool",
+            "2000",
+            "--seed",
+            &seed,
+            "--duration",
+            &duration,
+        ])
+    }
+
+    fn url(&self, server: &Namespace) -> String {
+        format!("https://{}:{PORT}/bytes/{}", server.ipv4, self.bytes_per_request)
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With a number of requests that was asked for.
+    fn given() -> ExperimentPlan {
+        ExperimentPlan::new(&Args { requests: Some(200), ..Args::default() }, 1).unwrap()
+    }
+
+    #[test]
+    fn times_are_the_papers_or_scaled_by_one_factor() {
+        let slow = given().pace(400.0);
+        assert_eq!((slow.scale, slow.start_s, slow.window_s), (1.0, 30.0, 5.0));
+        assert_eq!((slow.idle_timeout_ms, slow.attack_s), (30_000, 80.0));
+        let fast = given().pace(15.0);
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(near(fast.start_s, 3.0) && near(fast.window_s, 0.5) && near(fast.attack_s, 8.0));
+        // Sequential clients are at work when the attack begins and when it ends.
+        assert!(fast.start_s + fast.attack_s < fast.calm_s);
+        assert!(near(fast.rate_per_parallel_client * fast.attack_s, 200.0));
+        // Not below what QUIC needs.
+        assert_eq!(given().pace(1.0).idle_timeout_ms, 2000);
+    }
+
+    #[test]
+    fn fast_machines_make_more_requests() {
+        let plan = ExperimentPlan::new(&Args::default(), 1).unwrap();
+        let slow = plan.clone().pace(40.0);
+        assert_eq!((slow.requests_per_client, slow.calm_s), (1000, 40.0));
+        let fast = plan.pace(12.0);
+        assert_eq!((fast.requests_per_client, fast.calm_s), (2500, 30.0));
+        assert!((fast.scale - 0.2).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_stronger_attack_takes_as_long() {
+        let paced = given().pace(30.0);
+        let (rate, attack_s) = (paced.rate_per_parallel_client, paced.attack_s);
+        let strong = paced.attacked(8);
+        assert!((strong.rate_per_parallel_client - 8.0 * rate).abs() < 1e-9);
+        assert_eq!((strong.attack_s, strong.requests_per_attacker()), (attack_s, 1600));
+        assert_eq!(strong.requests_per_client, 200);
+        // Everything that can be under way in a timeout of 6 s.
+        assert_eq!(strong.slots_per_parallel_client, 720);
+        assert_eq!(strong.attacked(1_000).slots_per_parallel_client, 3000);
+    }
+}

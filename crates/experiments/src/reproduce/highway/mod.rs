@@ -1,0 +1,160 @@
+//! The experiment of "QUIC on the Highway": what buffers, offloads and AES instructions do for QUIC and for
+//! TCP, and how far implementations are apart.
+//!
+//! * `part`: what is run, each an `equic bench run` that can be typed. `data`: what is kept of it.
+//! * `change`: from one setting to another, round by round. `paper`: the paper's figures. `verdict`: what
+//!   held. `show`: tables and Markdown; `plots`.
+
+mod change;
+mod data;
+mod paper;
+mod part;
+mod plots;
+mod show;
+mod verdict;
+
+use std::path::{Path, PathBuf};
+
+use equic_bench::doctor::copies;
+use equic_report::plot::check_fonts;
+use equic_report::schema::Report;
+use equic_report::table::Style;
+
+use super::Told;
+use crate::envelope::Envelope;
+use crate::failure::{Done, Failure};
+use crate::output;
+use data::{Highway, Settings};
+use part::Part;
+
+/// The schema of the result.
+const SCHEMA: &str = "equic.reproduce.highway/1";
+/// The file of the choices in the folder of the runs.
+const SETTINGS: &str = "settings.json";
+
+/// Does the experiment of "QUIC on the Highway" again, and compares. It takes about half an hour;
+/// `make bench-deps` builds what it measures
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where result.json and the plots go
+    #[arg(long, value_name = "DIR", default_value = "out/reproduce-highway")]
+    out: PathBuf,
+    /// Where the folders of the runs of `equic bench` go, with every log [default: DIR/runs]
+    #[arg(long, value_name = "DIR")]
+    raw: Option<PathBuf>,
+    /// Go on with runs that were interrupted
+    #[arg(long)]
+    resume: bool,
+    /// Rounds of each part, instead of 10
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1000))]
+    runs: Option<u32>,
+    /// Bytes of a transfer, instead of 500M
+    #[arg(long, value_name = "BYTES", value_parser = amount)]
+    bytes: Option<u64>,
+    /// Only these implementations
+    #[arg(long = "impl", value_name = "NAME", value_delimiter = ',')]
+    implementations: Vec<String>,
+    /// Seed of the order of the cells
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    /// A small one: 3 rounds of 200 MB, in about seven minutes
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    told: Told,
+    /// Measure nothing: draw and print what a stored result says
+    #[arg(long, value_name = "RESULT.json",
+        conflicts_with_all = ["raw", "resume", "runs", "bytes", "implementations", "quick", "more"])]
+    plot_only: Option<PathBuf>,
+    /// More for each `equic bench run`, such as --max-foreign 20
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    more: Vec<String>,
+}
+
+fn amount(text: &str) -> Result<u64, String> {
+    let bytes = equic_bench::sweep::bytes(text).filter(|bytes| *bytes >= 1000);
+    bytes.ok_or_else(|| "write a number of bytes such as 1000000, 100M or 2GiB".to_owned())
+}
+
+/// Carries out the experiment.
+pub(super) fn run(args: &Args) -> Done {
+    check_fonts()?;
+    if let Some(stored) = &args.plot_only {
+        super::make_folder(&args.out)?;
+        return tell(args, &super::read(stored, SCHEMA)?);
+    }
+    if !nix::unistd::geteuid().is_root() {
+        let what = "the experiment needs root, to make network namespaces";
+        return Err(Failure::new(what).mend("run `sudo equic reproduce highway`"));
+    }
+    if let Some((name, known)) = part::unknown(&args.implementations) {
+        let what = format!("{name:?} takes no part: there are {}", known.join(", "));
+        return Err(Failure::new(what));
+    }
+    super::make_folder(&args.out)?;
+    let raw = args.raw.clone().unwrap_or_else(|| args.out.join("runs"));
+    super::make_folder(&raw)?;
+    let settings = settings(args, &raw)?;
+    let envelope = Envelope::now()?;
+    let (stop, quiet) = (super::until_signal()?, args.told.is_document());
+    let mut parts = Vec::new();
+    for part in Part::ALL {
+        if let Some(done) = part.carry_out(&settings, &raw, quiet, &stop)? {
+            parts.push(done);
+        }
+    }
+    let report = envelope.report(SCHEMA, Highway { settings, parts })?;
+    report.write_compact(args.out.join("result.json"))?;
+    tell(args, &report)
+}
+
+/// The choices: those of before when a folder is gone on with.
+fn settings(args: &Args, raw: &Path) -> Done<Settings> {
+    let file = raw.join(SETTINGS);
+    let failed = |what: &str, why: &dyn std::fmt::Display| {
+        Failure::because(format_args!("cannot {what} {}", file.display()), why)
+    };
+    if args.resume {
+        let text = std::fs::read_to_string(&file).map_err(|error| {
+            failed("read", &error).mend("there is nothing to go on with: leave out --resume")
+        })?;
+        return serde_json::from_str(&text).map_err(|error| failed("read", &error));
+    }
+    if file.exists() {
+        let what = format!("{} has the runs of an experiment", raw.display());
+        return Err(Failure::new(what).mend("go on with them by --resume, or name another --raw"));
+    }
+    let (runs, bytes) = if args.quick { (3, 200_000_000) } else { (10, 500_000_000) };
+    let tunables = std::env::var(copies::TUNABLES);
+    let settings = Settings {
+        runs: args.runs.unwrap_or(runs),
+        bytes: args.bytes.unwrap_or(bytes),
+        seed: args.seed,
+        implementations: args.implementations.clone(),
+        more: args.more.clone(),
+        // Else a slow copy in the C library is what would be measured of TCP.
+        tunables: tunables.unwrap_or_else(|_| copies::WITHOUT_REP_MOVSB.to_owned()),
+    };
+    let text = serde_json::to_string_pretty(&settings)?;
+    std::fs::write(&file, text + "\n").map_err(|error| failed("write", &error))?;
+    Ok(settings)
+}
+
+fn tell(args: &Args, report: &Report<Highway>) -> Done {
+    let plots = plots::write(&report.data, &args.out)?;
+    let markdown = show::markdown(report);
+    if args.told.tell(report, markdown)? {
+        return Ok(());
+    }
+    let width = Style::stdout().width;
+    output::line(format_args!("\n{}", report.machine))?;
+    for table in show::tables(&report.data) {
+        output::table(&table)?;
+        output::line("")?;
+    }
+    for line in verdict::verdicts(&report.data) {
+        output::line(output::wrapped(&format!("* {line}"), width, "  "))?;
+    }
+    let (out, plots) = (args.out.display(), plots.join(", "));
+    output::line(output::wrapped(&format!("In {out}: result.json, {plots}"), width, "  "))
+}

@@ -1,0 +1,137 @@
+//! The nsQUIC thesis again: its grid in virtual time, with the QUIC and the TCP of this tree, and with what ns-3 had
+//! at that time.
+//!
+//! * `part`: the grids, each an `equic sim sweep` that can be typed. `scale`: how much of them is played.
+//! * `data`: what is kept of it. `claims`: the thesis' findings, and what came of them; `verdict`: how they are judged.
+//!   `show`: tables and Markdown; `plots`.
+
+mod claims;
+mod data;
+mod part;
+mod plots;
+mod scale;
+mod show;
+mod verdict;
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use equic_report::plot::check_fonts;
+use equic_report::schema::Report;
+use equic_report::table::Style;
+
+use super::Told;
+use crate::envelope::Envelope;
+use crate::failure::{Done, Failure};
+use crate::output;
+use data::NsQuic;
+use part::Part;
+use scale::{Scale, Size};
+
+/// The schema of the result.
+const SCHEMA: &str = "equic.reproduce.nsquic/1";
+
+/// Does the experiments of the nsQUIC thesis again, in virtual time, and compares. All of it takes a night on two CPUs; the
+/// same command goes on where it was interrupted
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where result.json and the plots go
+    #[arg(long, value_name = "DIR", default_value = "out/reproduce-nsquic")]
+    out: PathBuf,
+    /// Where the sweeps go, with every run [default: DIR/sweeps]
+    #[arg(long, value_name = "DIR")]
+    raw: Option<PathBuf>,
+    /// A small one: 3 seeds, few values
+    #[arg(long, conflicts_with = "medium")]
+    quick: bool,
+    /// Some of the values of the large grids, with fewer seeds
+    #[arg(long)]
+    medium: bool,
+    /// Seeds of each cell
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    seeds: Option<u64>,
+    /// Seeds of each cell of the two grids of 210 MB, which take nine tenths of the time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    large_seeds: Option<u64>,
+    /// Only these parts
+    #[arg(long = "part", value_name = "PART", value_delimiter = ',', value_enum)]
+    parts: Vec<Part>,
+    /// Take the other parts from this stored result, which is of the same size and seeds
+    #[arg(long, value_name = "RESULT.json", requires = "parts")]
+    keep: Option<PathBuf>,
+    /// Play so many runs at a time [default: as many as there are CPUs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Store the result compressed, as result.json.gz
+    #[arg(long, conflicts_with = "plot_only")]
+    gzip: bool,
+    #[command(flatten)]
+    told: Told,
+    /// Play nothing: draw and print what a stored result says
+    #[arg(long, value_name = "RESULT.json",
+        conflicts_with_all = ["raw", "quick", "medium", "seeds", "large_seeds", "parts", "keep", "threads"])]
+    plot_only: Option<PathBuf>,
+}
+
+/// Carries out the experiment.
+pub(super) fn run(args: &Args) -> Done {
+    check_fonts()?;
+    super::make_folder(&args.out)?;
+    if let Some(stored) = &args.plot_only {
+        return tell(args, &super::read(stored, SCHEMA)?);
+    }
+    let raw = args.raw.clone().unwrap_or_else(|| args.out.join("sweeps"));
+    super::make_folder(&raw)?;
+    let envelope = Envelope::now()?;
+    let size = match (args.quick, args.medium) {
+        (true, _) => Size::Quick,
+        (_, true) => Size::Medium,
+        _ => Size::Full,
+    };
+    let parts = if args.parts.is_empty() { Part::ALL.to_vec() } else { args.parts.clone() };
+    let scale = Scale { size, seeds: args.seeds, large_seeds: args.large_seeds, parts };
+    // Read before hours are spent: it may not fit.
+    let kept = match &args.keep {
+        Some(stored) => Some(super::read::<NsQuic>(stored, SCHEMA)?.data.fitting(&scale)?),
+        None => None,
+    };
+    let stop = super::until_signal()?;
+    let mut parts = Vec::new();
+    for part in Part::ALL {
+        // The signal may have come while there was no sweep that it could be handed on to.
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failure::new("interrupted").mend("the same command goes on from there"));
+        }
+        parts.extend(part.carry_out(&scale, &raw, args.threads, &stop)?);
+    }
+    let mut data = NsQuic { scale, parts };
+    if let Some(kept) = kept {
+        data.keep(kept);
+    }
+    let report = envelope.report(SCHEMA, data)?;
+    if args.gzip {
+        super::write_compressed(&report, &args.out)?;
+    } else {
+        report.write_compact(args.out.join("result.json"))?;
+    }
+    tell(args, &report)
+}
+
+fn tell(args: &Args, report: &Report<NsQuic>) -> Done {
+    let plots = plots::write(&report.data, &args.out)?;
+    let markdown = show::markdown(report, &plots);
+    if args.told.tell(report, markdown)? {
+        return Ok(());
+    }
+    let width = Style::stdout().width;
+    for table in show::tables(&report.data) {
+        output::table(&table)?;
+        output::line("")?;
+    }
+    for finding in claims::findings(&report.data) {
+        output::line(output::wrapped(&format!("* {}", finding.sentence()), width, "  "))?;
+    }
+    let (out, plots) = (args.out.display(), plots.join(", "));
+    let file = if args.gzip { "result.json.gz" } else { "result.json" };
+    output::line(output::wrapped(&format!("In {out}: {file}, {plots}"), width, "  "))
+}

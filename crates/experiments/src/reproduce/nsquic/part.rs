@@ -1,0 +1,162 @@
+//! The parts: each is a grid that `equic sim sweep` plays, whole or with fewer values of its axes.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+
+use super::data::{self, Measured};
+use super::scale::Scale;
+use crate::failure::{Done, Failure};
+use crate::output;
+
+/// A grid of the experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Part {
+    Errors,
+    Simple,
+    Dumbbell,
+    Nodes,
+    Within,
+    Fairness,
+    Imc17,
+    ZeroRtt,
+    #[value(name = "simple-210mb")]
+    #[serde(rename = "simple-210mb")]
+    SimpleLarge,
+    #[value(name = "dumbbell-210mb")]
+    #[serde(rename = "dumbbell-210mb")]
+    DumbbellLarge,
+}
+
+impl Part {
+    pub(super) const ALL: [Part; 10] = [
+        Part::Errors,
+        Part::Simple,
+        Part::Dumbbell,
+        Part::Nodes,
+        Part::Within,
+        Part::Fairness,
+        Part::Imc17,
+        Part::ZeroRtt,
+        Part::SimpleLarge,
+        Part::DumbbellLarge,
+    ];
+
+    /// Name of its grid and of its folder.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Part::Errors => "errors",
+            Part::Simple => "simple",
+            Part::Dumbbell => "dumbbell",
+            Part::Nodes => "nodes",
+            Part::Within => "within",
+            Part::Fairness => "fairness",
+            Part::Imc17 => "imc17",
+            Part::ZeroRtt => "zero-rtt",
+            Part::SimpleLarge => "simple-210mb",
+            Part::DumbbellLarge => "dumbbell-210mb",
+        }
+    }
+
+    /// Title of the part.
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Part::Errors => "Errors at one point of the grid",
+            Part::Simple => "The simple topology",
+            Part::Dumbbell => "The dumbbell",
+            Part::Nodes => "Number of nodes",
+            Part::Within => "Fairness within a protocol",
+            Part::Fairness => "Fairness between QUIC and TCP",
+            Part::Imc17 => "A setting of \"Taking a Long Look at QUIC\"",
+            Part::ZeroRtt => "Handshakes and 0-RTT",
+            Part::SimpleLarge => "The simple topology, 210 MB",
+            Part::DumbbellLarge => "The dumbbell, 210 MB",
+        }
+    }
+
+    /// Its whole grid, as the file in experiments/nsquic has it.
+    pub(super) const fn grid(self) -> &'static str {
+        macro_rules! file {
+            ($name:literal) => {
+                include_str!(concat!("../../../../../experiments/nsquic/", $name, ".toml"))
+            };
+        }
+        match self {
+            Part::Errors => file!("errors"),
+            Part::Simple => file!("simple"),
+            Part::Dumbbell => file!("dumbbell"),
+            Part::Nodes => file!("nodes"),
+            Part::Within => file!("within"),
+            Part::Fairness => file!("fairness"),
+            Part::Imc17 => file!("imc17"),
+            Part::ZeroRtt => file!("zero-rtt"),
+            Part::SimpleLarge => file!("simple-210mb"),
+            Part::DumbbellLarge => file!("dumbbell-210mb"),
+        }
+    }
+
+    /// Plays it, or what is left of it, in its folder below `raw`; none: this scale leaves it out.
+    pub(super) fn carry_out(
+        self,
+        scale: &Scale,
+        raw: &Path,
+        threads: Option<u16>,
+        stop: &AtomicBool,
+    ) -> Done<Option<Measured>> {
+        let Some(grid) = scale.grid(self) else { return Ok(None) };
+        let folder = raw.join(self.name());
+        let file = raw.join(format!("{}.toml", self.name()));
+        std::fs::write(&file, grid.text).map_err(|error| {
+            Failure::because(format_args!("cannot write {}", file.display()), error)
+        })?;
+        output::notice(format_args!("{}: {} runs", self.title(), grid.runs));
+        let mut command = Command::new(crate::simulator::program());
+        command.arg("sweep").arg(&file).arg("--out").arg(&folder);
+        if let Some(threads) = threads {
+            command.args(["--threads", &threads.to_string()]);
+        }
+        // A group of its own: Ctrl-C ends this process, and this process ends the sweep.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+        wait(command, self, stop)?;
+        let rows = data::read(&folder.join("rows.csv"))?;
+        let Grid { runs, of, axes, .. } = grid;
+        Ok(Some(Measured { part: self, runs, of, axes, rows }))
+    }
+}
+
+/// A grid, perhaps with fewer values than the whole one has.
+pub(super) struct Grid {
+    /// The file.
+    pub text: String,
+    /// Runs of this grid and of the whole one.
+    pub runs: usize,
+    pub of: usize,
+    /// Names of the axes with the values of this grid, and the number of those of the whole one.
+    pub axes: Vec<data::Axis>,
+}
+
+/// Waits for a sweep, and ends it when a signal came.
+fn wait(mut command: Command, part: Part, stop: &AtomicBool) -> Done {
+    let failed =
+        |error| Failure::because(format_args!("cannot run the part {}", part.name()), error);
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(crate::simulator::missing());
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let (status, told) = super::super::wait(&mut child, Signal::SIGTERM, stop).map_err(failed)?;
+    if told {
+        return Err(Failure::new("interrupted").mend("the same command goes on from there"));
+    }
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("the part {} did not come to its end ({status})", part.name())))
+}

@@ -1,0 +1,93 @@
+//! What plugins cost: the CPU time of transfers in memory with and without them, and the time until they run.
+
+use equic_harness::cpu_seconds;
+use equic_plugin_kit::trial::{Extension, SchedulerArm, extended, loading, schedule, signed};
+
+use super::data::{CostArm, Costs, LoadTimes};
+use super::part::failed;
+use crate::failure::Done;
+
+/// Plugins whose loading is measured.
+const LOADED: [&str; 3] = ["monitor", "lowest-latency", "fec-xor"];
+
+/// Measures all of them, in some two minutes; `quick`: little, for tests.
+pub(super) fn measure(quick: bool) -> Done<Costs> {
+    let (bytes, rounds) = if quick { (300_000, 2) } else { (20_000_000, 40) };
+    let schedulers = schedulers(rounds, bytes)?;
+    let extensions = extensions(rounds, bytes)?;
+    let loading: Done<Vec<LoadTimes>> =
+        LOADED.iter().map(|plugin| load_times(plugin, if quick { 2 } else { 100 })).collect();
+    Ok(Costs { bytes, schedulers, extensions, loading: loading? })
+}
+
+/// CPU times of arms in so many rounds, in turns: what else the machine does strikes all. `run` is given an arm's number and a
+/// seed.
+fn interleaved(
+    names: Vec<&'static str>,
+    rounds: u64,
+    mut run: impl FnMut(usize, u64) -> Done,
+) -> Done<Vec<CostArm>> {
+    let arm = |name: &str| CostArm { name: name.to_owned(), seconds: Vec::new() };
+    let mut arms: Vec<CostArm> = names.into_iter().map(arm).collect();
+    let count = arms.len();
+    for round in 0..rounds {
+        for turn in 0..count {
+            // The first is not always the same one.
+            let at = (turn + round as usize) % count;
+            arms[at].seconds.push(cpu_seconds(|| run(at, round + 1))?);
+        }
+    }
+    Ok(arms)
+}
+
+fn schedulers(rounds: u64, bytes: u64) -> Done<Vec<CostArm>> {
+    let arms = SchedulerArm::ALL;
+    let plugins = arms.iter().map(|arm| arm.load()).collect::<Result<Vec<_>, _>>();
+    let plugins = plugins.map_err(failed)?;
+    interleaved(arms.map(SchedulerArm::name).to_vec(), rounds, |at, seed| {
+        schedule(plugins[at].as_ref(), seed, bytes).map(drop).map_err(failed)
+    })
+}
+
+fn extensions(rounds: u64, bytes: u64) -> Done<Vec<CostArm>> {
+    let arms = Extension::ALL;
+    let plugins = arms.iter().map(|arm| arm.load()).collect::<Result<Vec<_>, _>>();
+    let plugins = plugins.map_err(failed)?;
+    interleaved(arms.map(words).to_vec(), rounds, |at, seed| {
+        extended(arms[at], plugins[at].as_ref(), seed, bytes).map_err(failed)
+    })
+}
+
+fn words(extension: Extension) -> &'static str {
+    match extension {
+        Extension::None => "no extension",
+        Extension::Monitoring => MONITORING,
+        Extension::OnePathOfTwo => ONE_PATH,
+        Extension::TwoPaths => TWO_PATHS,
+        Extension::TwoPathsScheduled => "two paths, plugin lowest-latency as the scheduler",
+        Extension::ErrorCorrection => ERROR_CORRECTION,
+    }
+}
+
+/// Names of those that have a figure in PQUIC's paper.
+pub(super) const MONITORING: &str = "plugin monitor";
+pub(super) const ONE_PATH: &str = "several paths agreed on, one open";
+pub(super) const TWO_PATHS: &str = "two paths, native scheduler";
+pub(super) const ERROR_CORRECTION: &str = "plugin fec-xor at both ends";
+
+fn load_times(plugin: &str, rounds: u64) -> Done<LoadTimes> {
+    let bundle = signed(plugin).map_err(failed)?;
+    let mut times = LoadTimes {
+        plugin: plugin.to_owned(),
+        bundle: bundle.len(),
+        first_us: Vec::new(),
+        again_us: Vec::new(),
+    };
+    for round in 0..rounds {
+        let took = loading(&bundle, 2 * round).map_err(failed)?;
+        let micros = |time: std::time::Duration| (time.as_secs_f64() * 1e7).round() / 10.0;
+        times.first_us.push(micros(took.first));
+        times.again_us.push(micros(took.again));
+    }
+    Ok(times)
+}

@@ -1,0 +1,114 @@
+//! "The Case for Protocol Plugins" (De Coninck and Bonaventure, 2019) again: its experiments with plugins of this tree, in
+//! virtual time, with today's QUIC beside that of the paper's time.
+//!
+//! * `part`: the figures and tables that are done again; `costs` and `live`: those that are measured, by CPU time and by the
+//!   clock. `data`: what is kept of them.
+//! * `verdict`: what came of the paper's claims. `show`: tables and Markdown; `plots`.
+
+mod costs;
+mod data;
+mod live;
+mod part;
+mod plots;
+mod show;
+mod verdict;
+
+use std::path::PathBuf;
+
+use equic_harness::until_interrupted;
+use equic_lab::Lab;
+use equic_report::plot::check_fonts;
+use equic_report::schema::Report;
+use equic_report::table::Style;
+
+use super::Told;
+use crate::envelope::Envelope;
+use crate::failure::{Done, Failure};
+use crate::output;
+use data::Plugins;
+use part::Part;
+
+/// The schema of the result.
+const SCHEMA: &str = "equic.reproduce.plugins/1";
+
+/// Does experiments of "The Case for Protocol Plugins" again, in virtual time: a server pushes plugins to a client. It needs
+/// clang
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where result.json and the plots go
+    #[arg(long, value_name = "DIR", default_value = "out/reproduce-plugins")]
+    out: PathBuf,
+    /// A small one: few runs of short downloads
+    #[arg(long)]
+    quick: bool,
+    /// Only these parts
+    #[arg(long = "part", value_name = "PART", value_delimiter = ',', value_enum)]
+    parts: Vec<Part>,
+    /// Play a point each of figures 3 to 6 in real time, too, over network namespaces: part real-time. Needs root
+    #[arg(long)]
+    real_time: bool,
+    /// Take the other parts from this stored result, which is of the same size
+    #[arg(long, value_name = "RESULT.json", requires = "parts")]
+    keep: Option<PathBuf>,
+    #[command(flatten)]
+    told: Told,
+    /// Play nothing: draw and print what a stored result says
+    #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["quick", "parts", "keep", "real_time"])]
+    plot_only: Option<PathBuf>,
+}
+
+impl Args {
+    /// Whether a part is to be played: without a choice all but those in real time.
+    fn has(&self, part: Part) -> bool {
+        match part {
+            Part::RealTime => self.real_time || self.parts.contains(&part),
+            _ => self.parts.is_empty() || self.parts.contains(&part),
+        }
+    }
+}
+
+/// Carries out the experiments.
+pub(super) fn run(args: &Args) -> Done {
+    check_fonts()?;
+    super::make_folder(&args.out)?;
+    if let Some(stored) = &args.plot_only {
+        return tell(args, &super::read(stored, SCHEMA)?);
+    }
+    let envelope = Envelope::now()?;
+    let mut data = match &args.keep {
+        Some(stored) => super::read::<Plugins>(stored, SCHEMA)?.data,
+        None => Plugins { quick: args.quick, ..Plugins::default() },
+    };
+    if data.quick != args.quick {
+        let why = "the result to keep is of the other size";
+        return Err(Failure::new(why).mend("give --quick as it was made with, or leave it out"));
+    }
+    let parts: Vec<Part> = Part::ALL.into_iter().filter(|part| args.has(*part)).collect();
+    if parts.contains(&Part::RealTime) {
+        // Rather now than after all the others.
+        Lab::builder("plugins").build()?.close()?;
+    }
+    until_interrupted(|| parts.iter().try_for_each(|part| part.carry_out(&mut data)))?;
+    let report = envelope.report(SCHEMA, data)?;
+    report.write_compact(args.out.join("result.json"))?;
+    tell(args, &report)
+}
+
+fn tell(args: &Args, report: &Report<Plugins>) -> Done {
+    let plots = plots::write(&report.data, &args.out)?;
+    let markdown = show::markdown(report, &plots);
+    if args.told.tell(report, markdown)? {
+        return Ok(());
+    }
+    let width = Style::stdout().width;
+    for (_, table) in show::tables(&report.data) {
+        output::table(&table)?;
+        output::line("")?;
+    }
+    for finding in verdict::findings(&report.data) {
+        output::line(output::wrapped(&format!("* {}", finding.sentence()), width, "  "))?;
+    }
+    let (out, plots) = (args.out.display(), plots.join(", "));
+    let files = if plots.is_empty() { String::new() } else { format!(", {plots}") };
+    output::line(output::wrapped(&format!("In {out}: result.json{files}"), width, "  "))
+}

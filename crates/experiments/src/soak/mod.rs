@@ -1,0 +1,355 @@
+//! `equic lab soak`: does a gateway endure?
+//!
+//! A lab with servers that feed a gateway, and clients whose connections stay. For the time chosen
+//! servers are killed, a second gateway comes and goes, limits and lists change, the interface goes
+//! down and gets another MTU, and a flood from spoofed sources fills the tables. Afterwards
+//! everything must be as it should: [`Outcome`] says what is looked at.
+//!
+//! * `stage`: who is on stage and what happens to them; `clients`: the connections that must stay.
+//! * `watch`: memory and descriptors over time; `objects`: BPF objects before and after.
+
+mod clients;
+mod objects;
+mod stage;
+mod watch;
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use equic_gateway::{SortBy, Tallies, parse_duration};
+use equic_harness::{allowed_cpus, until_interrupted};
+use equic_lab::Lab;
+use equic_report::number;
+use equic_report::table::{Cell, Column, Table, Tone};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use crate::failure::{Done, Failure};
+use crate::output;
+use clients::{Fleet, Ledger};
+use objects::Objects;
+use stage::{Churn, SoakStage};
+use watch::{Series, Trend, Unit};
+
+const SCHEMA: &str = "equic.lab.soak/1";
+/// Sources of a flood of ten minutes; a shorter one has fewer.
+const SOURCES: u64 = 10_000_000;
+const SOURCES_IN: Duration = Duration::from_secs(600);
+/// Longest time that the flood may take, as a multiple of the duration.
+const LONGER: u32 = 4;
+/// Between two disturbances.
+const PAUSE: Duration = Duration::from_millis(1500);
+/// Between two looks at memory.
+const TICK: Duration = Duration::from_secs(1);
+/// Longest time until counts agree when all is calm: packets are under way.
+const SETTLE: Duration = Duration::from_secs(30);
+
+/// Lets loose on a gateway what can happen to one, and checks that nothing stays of it.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Exit code 1 when a check fails. On a busy machine it goes on, up to four times as
+long, until the flood came from as many sources as it should."
+)]
+pub struct Args {
+    /// How long, at least 20s and at most an hour
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "10m")]
+    duration: Duration,
+    /// Spoofed sources to flood from [default: 10,000,000 in 10 minutes]
+    #[arg(long, value_name = "N")]
+    sources: Option<u64>,
+    /// JSON (schema equic.lab.soak/1)
+    #[arg(long)]
+    json: bool,
+}
+
+/// Something that must hold.
+#[derive(Serialize)]
+struct Check {
+    name: String,
+    passed: bool,
+    /// Description of what was found.
+    found: String,
+}
+
+/// Result of a soak.
+#[derive(Serialize)]
+struct Outcome {
+    passed: bool,
+    seconds: f64,
+    checks: Vec<Check>,
+    churn: Churn,
+    /// Connections opened by clients, and requests answered on them.
+    connections: u64,
+    requests: u64,
+    tallies: Tallies,
+    trends: Vec<(String, Unit, Trend)>,
+    /// All samples of memory and descriptors.
+    series: Vec<Series>,
+}
+
+/// Lets everything loose, and says what held.
+///
+/// # Errors
+/// Without root, and when a check or a part of it fails.
+pub fn run(args: &Args) -> Done {
+    if !(Duration::from_secs(20)..=Duration::from_secs(3600)).contains(&args.duration) {
+        return Err(Failure::usage("--duration has to be from 20s to 1h"));
+    }
+    let outcome = until_interrupted(|| soak(args))?;
+    if args.json {
+        output::json(SCHEMA, &outcome)?;
+    } else {
+        tell(&outcome)?;
+    }
+    let failed: Vec<&str> =
+        outcome.checks.iter().filter(|check| !check.passed).map(|check| &*check.name).collect();
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::because("the soak failed", failed.join(", ")))
+    }
+}
+
+fn soak(args: &Args) -> Done<Outcome> {
+    let before = Objects::now()?;
+    let _ = Lab::sweep();
+    let lab = Lab::builder("soak").clients(3).build()?;
+    let ledger = Arc::<Ledger>::default();
+    let steady = Fleet::new(lab.client(0), &ledger)?;
+    let restless = Fleet::new(lab.client(1), &ledger)?;
+    let stage = SoakStage::prepare(&lab, steady, restless, allowed_cpus()?)?;
+    let mut checks = Vec::new();
+    let mut watcher = Watcher::new(&stage)?;
+    let (stage, tallies) = watcher.endure(stage, args, &mut checks)?;
+    let churn = stage.churn;
+    end(stage, &ledger, &mut checks)?;
+    lab.close()?;
+    let left = before.left_over()?;
+    check(&mut checks, "no BPF program, map or link left", left.is_empty(), or_none(&left));
+    let trends: Vec<(String, Unit, Trend)> =
+        watcher.series.iter().map(|one| (one.name.clone(), one.unit, one.trend())).collect();
+    for (name, unit, trend) in &trends {
+        let text = |value: f64| match unit {
+            Unit::Bytes => number::bytes(value.max(0.0) as u64),
+            Unit::Descriptors => format!("{value:.1}"),
+        };
+        let found = format!(
+            "{}, grew by {} (allowed: {})",
+            text(trend.median),
+            text(trend.growth),
+            text(trend.allowed)
+        );
+        check(&mut checks, &format!("flat: {name}"), trend.flat, found);
+    }
+    Ok(Outcome {
+        passed: checks.iter().all(|check| check.passed),
+        seconds: watcher.begun.elapsed().as_secs_f64(),
+        checks,
+        churn,
+        connections: ledger.opened.load(Ordering::Relaxed),
+        requests: ledger.requests.load(Ordering::Relaxed),
+        tallies,
+        trends,
+        series: watcher.series,
+    })
+}
+
+/// Samples along the way.
+struct Watcher {
+    begun: Instant,
+    gateway: u32,
+    server: u32,
+    maps: Vec<u64>,
+    series: Vec<Series>,
+}
+
+impl Watcher {
+    fn new(stage: &SoakStage) -> Done<Watcher> {
+        let series = [
+            ("memory of the gateway", Unit::Bytes),
+            ("memory of the server", Unit::Bytes),
+            ("kernel memory of the maps", Unit::Bytes),
+            ("descriptors of the gateway", Unit::Descriptors),
+            ("descriptors of the server", Unit::Descriptors),
+        ];
+        Ok(Watcher {
+            begun: Instant::now(),
+            gateway: stage.gateway.pid(),
+            server: stage.servers[0].part.pid(),
+            maps: objects::maps_of(stage.control.program_id().into())?,
+            series: series.map(|(name, unit)| Series::new(name, unit)).into(),
+        })
+    }
+
+    fn sample(&mut self) -> Done {
+        let values = [
+            watch::resident(self.gateway)?,
+            watch::resident(self.server)?,
+            objects::memory_of(&self.maps)?,
+            watch::descriptors(self.gateway)?,
+            watch::descriptors(self.server)?,
+        ];
+        let now = self.begun.elapsed().as_secs_f64();
+        for (series, value) in self.series.iter_mut().zip(values) {
+            series.push(now, value);
+        }
+        Ok(())
+    }
+
+    /// Disturbs and watches until the time is up, then checks what can be while all still runs.
+    fn endure<'a>(
+        &mut self,
+        mut stage: SoakStage<'a>,
+        args: &Args,
+        checks: &mut Vec<Check>,
+    ) -> Done<(SoakStage<'a>, Tallies)> {
+        let share = args.duration.as_secs_f64() / SOURCES_IN.as_secs_f64();
+        let sources =
+            args.sources.unwrap_or_else(|| ((SOURCES as f64 * share) as u64).min(SOURCES));
+        stage.flood(
+            sources,
+            args.duration.as_secs(),
+            args.duration.as_secs() * u64::from(LONGER),
+        )?;
+        let bar = bar(args.duration);
+        let (mut next_move, mut next_tick) = (Duration::ZERO, Duration::ZERO);
+        self.begun = Instant::now();
+        loop {
+            let now = self.begun.elapsed();
+            // On a busy machine the flood may need longer.
+            if now >= args.duration && (now >= args.duration * LONGER || stage.flooded()?) {
+                break;
+            }
+            if now >= next_tick {
+                self.sample()?;
+                stage.look()?;
+                next_tick = now + TICK;
+            }
+            if now >= next_move {
+                stage.disturb()?;
+                next_move = now + PAUSE;
+            }
+            if let Some(bar) = &bar {
+                bar.set_position(now.as_secs());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
+        }
+        stage.calm()?;
+        let tallies = stage.control.tallies()?;
+        let seen = tallies.sources_created;
+        check(
+            checks,
+            "the flood came from as many sources",
+            seen >= sources,
+            format!("{} of {}", number::count(seen), number::count(sources)),
+        );
+        let capacity = stage.control.status()?.tables;
+        let sources = capacity.iter().find(|table| table.name == "sources");
+        let pressed = sources.is_some_and(|table| seen > table.capacity);
+        let found = format!("{} evicted", number::count(tallies.sources_evicted));
+        check(
+            checks,
+            "the table of sources was full",
+            pressed && tallies.sources_evicted > 0,
+            found,
+        );
+        Ok((stage, tallies))
+    }
+}
+
+/// The end of a soak: what clients, ledgers and servers say of the connections.
+fn end(mut stage: SoakStage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Done {
+    for server in &stage.servers {
+        server.groups.iter().try_for_each(clients::Group::await_open)?;
+    }
+    let truth = stage.open();
+    agree(&stage, truth, "counts agree with the clients", checks)?;
+    stage.close_clients()?;
+    let lost = ledger.lost();
+    check(checks, "no connection was lost", lost.is_empty(), or_none(&lost));
+    agree(&stage, 0, "counts are 0 in the end", checks)?;
+    let rows = stage.control.ledgers()?;
+    let servers = stage.end()?;
+    let mut wrong = Vec::new();
+    for (pid, said) in &servers {
+        let stats = &said["stats"];
+        let counted = rows.iter().find(|row| row.pid == *pid).map(|row| row.opened);
+        if counted != stats["opened"].as_u64() || stats["open"] != 0 {
+            wrong.push(format!("process {pid}: ledger {counted:?}, server {stats}"));
+        }
+    }
+    check(checks, "ledgers counted what servers served", wrong.is_empty(), or_none(&wrong));
+    Ok(())
+}
+
+/// Checks that all ledgers together, and all sources together, hold `truth` connections.
+fn agree(stage: &SoakStage<'_>, truth: u64, name: &str, checks: &mut Vec<Check>) -> Done {
+    let deadline = Instant::now() + SETTLE;
+    loop {
+        let ledgers: u64 = stage.control.ledgers()?.iter().map(|row| row.connections).sum();
+        let rows = stage.control.sources(usize::MAX, SortBy::Connections)?;
+        let sources: u64 = rows.iter().map(|row| u64::from(row.connections)).sum();
+        let passed = (ledgers, sources) == (truth, truth);
+        if passed || Instant::now() > deadline {
+            let found = format!("clients {truth}, ledgers {ledgers}, sources {sources}");
+            check(checks, name, passed, found);
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn check(checks: &mut Vec<Check>, name: &str, passed: bool, found: String) {
+    checks.push(Check { name: name.to_owned(), passed, found });
+}
+
+fn or_none(list: &[String]) -> String {
+    if list.is_empty() { "none".to_owned() } else { list.join("; ") }
+}
+
+/// On standard error, where that is a terminal.
+fn bar(duration: Duration) -> Option<ProgressBar> {
+    std::io::stderr().is_terminal().then(|| {
+        let target = ProgressDrawTarget::stderr();
+        let bar = ProgressBar::with_draw_target(Some(duration.as_secs()), target);
+        // It is a constant, and the default looks fine too.
+        if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {eta} left") {
+            bar.set_style(style);
+        }
+        bar
+    })
+}
+
+fn tell(outcome: &Outcome) -> Done {
+    let columns = [Column::text("check"), Column::text(""), Column::text("found")];
+    let mut table = Table::new(columns);
+    for check in &outcome.checks {
+        let verdict = if check.passed {
+            Cell::new("yes".to_owned()).tone(Tone::Good)
+        } else {
+            Cell::new("NO".to_owned()).tone(Tone::Bad)
+        };
+        table.row([check.name.as_str().into(), verdict, check.found.as_str().into()]);
+    }
+    output::table(&table)?;
+    let churn = &outcome.churn;
+    output::line(format_args!(
+        "in {}: {} connections, {} requests; {} servers killed, second gateway started {} and ended {} \
+         times, {} settings and {} lists changed, interface down {} times, MTU changed {} times",
+        number::seconds(outcome.seconds),
+        number::count(outcome.connections),
+        number::count(outcome.requests),
+        churn.servers_killed,
+        churn.gateways_started,
+        churn.gateways_killed,
+        churn.settings_changed,
+        churn.lists_changed,
+        churn.interface_down,
+        churn.mtu_changed,
+    ))
+}

@@ -1,0 +1,32 @@
+//! The CPUs that an experiment can choose from, and the time that work takes of one.
+
+use std::io;
+use std::time::Duration;
+
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
+
+/// The CPUs this process may use, by their numbers in `/proc/cpuinfo`: a container may have any of the machine's.
+///
+/// # Errors
+/// If the system does not tell.
+pub fn allowed_cpus() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(Pid::from_raw(0)).map_err(|error| {
+        let error = io::Error::from(error);
+        io::Error::new(error.kind(), format!("cannot tell which CPUs there are: {error}"))
+    })?;
+    Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
+}
+
+/// CPU time of this thread that some work takes, in seconds.
+///
+/// # Errors
+/// Those of `work`, and if the system does not tell.
+pub fn cpu_seconds<E: From<io::Error>>(work: impl FnOnce() -> Result<(), E>) -> Result<f64, E> {
+    let time = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
+    let begun = time().map_err(io::Error::from)?;
+    work()?;
+    let ended = time().map_err(io::Error::from)?;
+    Ok((ended - begun).as_secs_f64())
+}

@@ -1,0 +1,36 @@
+//! An experiment that a signal may end.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use equic_lab::{LabError, cleanup_on_signals};
+
+/// Runs an experiment. When SIGINT, SIGTERM or SIGHUP ends it, its labs are removed before this process ends, and this
+/// does not return.
+///
+/// # Errors
+/// Those of `work`, and if signals cannot be watched for.
+pub fn until_interrupted<T, E>(work: impl FnOnce() -> Result<T, E>) -> Result<T, E>
+where
+    E: From<LabError> + From<io::Error>,
+{
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    // First, so that whoever sees the flag can be sure that the other thread is at work.
+    cleanup_on_signals()?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot watch for signals: {error}"))
+        })?;
+    }
+    let done = work();
+    if interrupted.load(Ordering::Relaxed) {
+        // The thread of `cleanup_on_signals` removes the lab and ends this process; what went wrong
+        // here meanwhile went wrong because of that.
+        loop {
+            std::thread::park();
+        }
+    }
+    done
+}

@@ -1,0 +1,33 @@
+//! Programs of an experiment: in which network namespace and on which CPUs they run, how they end, and that nothing is
+//! left of them. The benchmark, the interoperability tests, the demo and the papers' experiments start theirs here.
+//!
+//! * [`Program`]: one program, in a process group that ends with it; [`ProcessPlacement`] is its namespace, CPUs,
+//!   environment and priority.
+//! * [`allowed_cpus`]: the CPUs that there are to choose from. [`cpu_seconds`]: the time that work takes of one.
+//! * [`until_interrupted`]: an experiment whose labs are removed when a signal ends it.
+//!
+//! ```
+//! use std::process::Stdio;
+//! use std::time::Duration;
+//!
+//! use equic_harness::{ProcessPlacement, Program, Streams, allowed_cpus};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let cpus = allowed_cpus()?;
+//! let words = ["sleep", "1000"].map(str::to_owned);
+//! let placement = ProcessPlacement { cpus: &cpus[..1], ..ProcessPlacement::default() };
+//! let mut program = Program::start(&words, &placement, Streams::null())?;
+//! assert!(!program.has_ended());
+//! let ended = program.stop(Duration::from_secs(10))?;
+//! assert!(!ended.status.success(), "it was asked to end");
+//! # Ok(())
+//! # }
+//! ```
+
+mod cpus;
+mod interrupt;
+mod process;
+
+pub use cpus::{allowed_cpus, cpu_seconds};
+pub use interrupt::until_interrupted;
+pub use process::{Ended, ProcessPlacement, Program, Streams};

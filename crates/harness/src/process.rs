@@ -1,0 +1,334 @@
+//! A program on CPUs of its own, of which nothing is left when it is done with.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use equic_lab::{Namespace, pin_command};
+use nix::errno::Errno;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+
+/// Pause between two looks for the program's end where nothing else is waited for.
+const LOOK: Duration = Duration::from_millis(10);
+/// Nice value of a program that yields to all others (setpriority(2)).
+const NICEST: libc::c_int = 19;
+
+/// Place that a program runs in, with its environment.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessPlacement<'a> {
+    /// Network namespace that the program uses; none: this process's.
+    pub namespace: Option<&'a Namespace>,
+    /// The only CPUs it runs on; empty: those of this process.
+    pub cpus: &'a [usize],
+    /// Variables that are added to this process's environment.
+    pub environment: BTreeMap<String, String>,
+    /// Working folder of the program; none: this process's.
+    pub folder: Option<&'a Path>,
+    /// Whether the program yields its CPUs to every program that does not.
+    pub nice: bool,
+}
+
+/// A program's standard streams.
+#[derive(Debug)]
+pub struct Streams {
+    /// Its standard input.
+    pub stdin: Stdio,
+    /// Its standard output.
+    pub stdout: Stdio,
+    /// Its standard error.
+    pub stderr: Stdio,
+}
+
+impl Streams {
+    /// Nothing to read, and nobody who reads.
+    pub fn null() -> Streams {
+        Streams { stdin: Stdio::null(), stdout: Stdio::null(), stderr: Stdio::null() }
+    }
+}
+
+/// Exit status and resource use of a program that ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// Exit status of the program.
+    pub status: ExitStatus,
+    /// User and system time of the program and of what it waited for, in seconds.
+    pub cpu_seconds: f64,
+    /// The most memory it had, in bytes, as of the last look.
+    pub peak_rss: u64,
+}
+
+/// A program at work, in a process group of its own: a key of the terminal ends this process, which ends its programs in
+/// order. Dropping it kills its group; the end of this process kills the program, too.
+#[derive(Debug)]
+pub struct Program {
+    child: Child,
+    group: Pid,
+    ended: Option<Ended>,
+    peak: u64,
+}
+
+impl Program {
+    /// Starts a program, given its name and arguments.
+    ///
+    /// # Errors
+    /// `InvalidInput` without a name, or if a CPU cannot be; and those of [`Command::spawn`].
+    pub fn start(
+        words: &[String],
+        placement: &ProcessPlacement<'_>,
+        streams: Streams,
+    ) -> io::Result<Program> {
+        let missing = || io::Error::new(io::ErrorKind::InvalidInput, "no program");
+        let (program, arguments) = words.split_first().ok_or_else(missing)?;
+        let mut command = match placement.namespace {
+            Some(namespace) => namespace.command(program),
+            None => {
+                let mut command = Command::new(program);
+                // SAFETY: the closure runs between fork and exec and makes one system call on an
+                // integer: no allocation, no lock.
+                unsafe {
+                    command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?));
+                }
+                command
+            }
+        };
+        command.args(arguments).envs(&placement.environment).process_group(0);
+        if let Some(folder) = placement.folder {
+            command.current_dir(folder);
+        }
+        command.stdin(streams.stdin).stdout(streams.stdout).stderr(streams.stderr);
+        if !placement.cpus.is_empty() {
+            pin_command(&mut command, placement.cpus)?;
+        }
+        if placement.nice {
+            // SAFETY: the closure runs between fork and exec and makes one system call on integers.
+            unsafe {
+                command.pre_exec(|| match libc::setpriority(libc::PRIO_PROCESS, 0, NICEST) {
+                    0 => Ok(()),
+                    _ => Err(io::Error::last_os_error()),
+                });
+            }
+        }
+        // By a thread that lasts: for the kernel it is the parent whose end kills the child.
+        let child = equic_lab::spawn(command)?;
+        let group = Pid::from_raw(child.id().cast_signed());
+        Ok(Program { child, group, ended: None, peak: 0 })
+    }
+
+    /// Process ID of the program.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its standard input, if that is a pipe and was not taken before.
+    pub fn take_stdin(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// Its standard output, if that is a pipe and was not taken before.
+    pub fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// Its standard error, if that is a pipe and was not taken before.
+    pub fn take_stderr(&mut self) -> Option<ChildStderr> {
+        self.child.stderr.take()
+    }
+
+    /// True if the program has ended. It may not have been waited for yet, so its id stays its own.
+    pub fn has_ended(&self) -> bool {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        self.ended.is_some()
+            || !matches!(waitid(Id::Pid(self.group), flags), Ok(WaitStatus::StillAlive))
+    }
+
+    /// What is known of the program's end, once [`Program::stop`] or [`Program::join`] has returned.
+    pub fn ended(&self) -> Option<Ended> {
+        self.ended
+    }
+
+    /// Waits until it has ended, `until` says so, or the time is over; whether it has ended.
+    pub fn wait(&self, deadline: Instant, until: impl Fn() -> bool) -> bool {
+        while !self.has_ended() {
+            if Instant::now() >= deadline || until() {
+                return false;
+            }
+            sleep(LOOK);
+        }
+        true
+    }
+
+    /// Looks at the most memory it has had; ru_maxrss would begin with what this process had when it
+    /// forked.
+    pub fn peak_memory(&mut self) {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
+        let peak = status.ok().and_then(|status| {
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+            line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+        });
+        self.peak = self.peak.max(peak.unwrap_or(0));
+    }
+
+    /// Has it yield its CPUs to every program that does not, from now on.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn yield_cpu(&self) -> io::Result<()> {
+        // Of the group, or only the thread of this number would.
+        // SAFETY: a system call on integers. The group is the program's own, which has not been waited for.
+        match unsafe { libc::setpriority(libc::PRIO_PGRP, self.child.id(), NICEST) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Asks it to end, with SIGTERM, and does not wait.
+    pub fn terminate(&self) {
+        // Once it was waited for, the number may be another program's.
+        if self.ended.is_none() {
+            self.signal(Signal::SIGTERM);
+        }
+    }
+
+    /// Asks it to end unless it has, and makes it end after `grace`; then whatever it left of its
+    /// group.
+    ///
+    /// # Errors
+    /// If the program cannot be waited for.
+    pub fn stop(&mut self, grace: Duration) -> io::Result<Ended> {
+        if let Some(ended) = self.ended {
+            return Ok(ended);
+        }
+        self.peak_memory();
+        if !grace.is_zero() && !self.has_ended() {
+            self.signal(Signal::SIGTERM);
+            self.wait(Instant::now() + grace, || false);
+        }
+        // Before it is waited for: until then the number cannot be anybody else's.
+        self.signal(Signal::SIGKILL);
+        let (status, cpu_seconds) = wait4(self.group)?;
+        let ended = Ended { status, cpu_seconds, peak_rss: self.peak };
+        self.ended = Some(ended);
+        Ok(ended)
+    }
+
+    /// Waits for its end, however long that takes; then whatever it left of its group is killed.
+    ///
+    /// # Errors
+    /// If the program cannot be waited for.
+    pub fn join(&mut self) -> io::Result<Ended> {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        while self.ended.is_none() && waitid(Id::Pid(self.group), flags) == Err(Errno::EINTR) {}
+        self.stop(Duration::ZERO)
+    }
+
+    fn signal(&self, signal: Signal) {
+        match killpg(self.group, signal) {
+            Ok(()) | Err(Errno::ESRCH | Errno::EPERM) => {}
+            // It is our child's group: there is nothing else that the system could say.
+            Err(_) => {}
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // A child that cannot be waited for is not there.
+        let _ = self.stop(Duration::ZERO);
+    }
+}
+
+/// Waits for a child, and says what it cost.
+fn wait4(child: Pid) -> io::Result<(ExitStatus, f64)> {
+    let mut status = 0;
+    loop {
+        // SAFETY: all zeros is a valid rusage, which the kernel fills in.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: both pointers are to values that live through the call.
+        let waited = unsafe { libc::wait4(child.as_raw(), &raw mut status, 0, &raw mut usage) };
+        if waited == child.as_raw() {
+            let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+            let cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+            return Ok((ExitStatus::from_raw(status), cpu_seconds));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Read as _};
+
+    use super::*;
+
+    fn shell(script: &str) -> Vec<String> {
+        ["/bin/sh", "-c", script].map(str::to_owned).to_vec()
+    }
+
+    fn piped(script: &str) -> Program {
+        let streams = Streams { stdout: Stdio::piped(), ..Streams::null() };
+        Program::start(&shell(script), &ProcessPlacement::default(), streams).unwrap()
+    }
+
+    #[test]
+    fn an_end_has_its_status_and_is_told_again() {
+        let mut program = piped("exit 7");
+        assert_eq!(program.join().unwrap().status.code(), Some(7));
+        assert!(program.has_ended());
+        assert_eq!(program.stop(Duration::ZERO).unwrap().status.code(), Some(7));
+        assert_eq!(program.ended().and_then(|ended| ended.status.code()), Some(7));
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_group() {
+        // The shell's child holds its standard output open: that ends with the last of the group.
+        let mut program = piped("sleep 1000 & echo there; wait");
+        let mut output = BufReader::new(program.take_stdout().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "there\n");
+        drop(program);
+        assert_eq!(output.read_to_end(&mut Vec::new()).unwrap(), 0);
+    }
+
+    #[test]
+    fn who_does_not_heed_sigterm_is_killed() {
+        let mut program = piped("trap '' TERM; echo there; while :; do sleep 1; done");
+        let mut line = String::new();
+        BufReader::new(program.take_stdout().unwrap()).read_line(&mut line).unwrap();
+        let ended = program.stop(Duration::from_millis(50)).unwrap();
+        assert_eq!(ended.status.signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_placement_is_kept() {
+        let placement = ProcessPlacement {
+            cpus: &allowed(),
+            environment: [("WORD".to_owned(), "said".to_owned())].into(),
+            folder: Some(Path::new("/")),
+            nice: true,
+            ..ProcessPlacement::default()
+        };
+        let streams = Streams { stdout: Stdio::piped(), ..Streams::null() };
+        let script = "echo $WORD; pwd; cut -d' ' -f19 /proc/self/stat; grep ^Cpus_allowed_list /proc/self/status";
+        let mut program = Program::start(&shell(script), &placement, streams).unwrap();
+        let mut output = String::new();
+        program.take_stdout().unwrap().read_to_string(&mut output).unwrap();
+        let cpu = allowed()[0];
+        assert_eq!(output, format!("said\n/\n19\nCpus_allowed_list:\t{cpu}\n"));
+    }
+
+    /// One CPU that there is.
+    fn allowed() -> Vec<usize> {
+        crate::allowed_cpus().unwrap()[..1].to_vec()
+    }
+}
