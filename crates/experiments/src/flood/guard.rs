@@ -11,7 +11,7 @@ use crate::part::{Part, Placement};
 /// Protection between the flood and the server.
 pub(super) enum Guard {
     Nobody,
-    Gateway(Part, Control),
+    Gateway(Box<Part>, Control),
     Nftables(Filter),
 }
 
@@ -22,7 +22,7 @@ impl Guard {
         let ready = part.ready()?;
         let control = Control::open(Some(&ready["program_id"].to_string()))?;
         control.deny(FloodPlan::denied()?, None)?;
-        Ok(Guard::Gateway(part, control))
+        Ok(Guard::Gateway(Box::new(part), control))
     }
 
     /// Rules of nftables on a host.
