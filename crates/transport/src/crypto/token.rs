@@ -1,9 +1,9 @@
 //! Tokens that show a server that a client receives at its address (RFC 9000 s.8.1).
 //!
-//! A token is a salt of 16 bytes, random but for its first bit, and what an AEAD makes of its content. The salt is a number of
-//! eight bytes, which is the packet number in the nonce, and the name of a batch. The key comes from the server's
-//! secret and that name, by the derivation of Initial keys (RFC 9001 s.5.2): one for each batch, as deriving a key takes far
-//! longer than sealing a token. Whoever sees a token learns from the name which endpoint made it, and about when;
+//! A token is a salt of 16 bytes, and what an AEAD makes of its content. The salt is a number of
+//! eight bytes, which is the packet number in the nonce, and the random name of a batch, in which each number is used
+//! once. The key comes from the server's secret and that name, by the derivation of Initial keys (RFC 9001 s.5.2): one for each
+//! batch, as deriving a key takes far longer than sealing a token. Whoever sees a token learns from the name which endpoint made it, and about when;
 //! nothing of whom it was made for.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -35,7 +35,7 @@ const FUTURE_BIT: u8 = 0x80;
 /// Bits of the number that go into the nonce: as many as a packet number has.
 const NONCE_BITS: u64 = (1 << 62) - 1;
 
-/// Tokens of a batch, at most. Their numbers are random: that any two of them are the same has a chance of 2^-31.
+/// Tokens of a batch, at most.
 const BATCH: u32 = 1 << 16;
 
 /// Batches of other endpoints with the same secret, or of earlier ones of this, whose keys are remembered.
@@ -90,6 +90,8 @@ pub(crate) struct TokenKey {
 struct Batch {
     name: BatchName,
     key: Arc<dyn PacketKey>,
+    /// Number of the next token. The first is random, the others follow: no nonce is used twice with the key.
+    next: u64,
     /// Tokens that may still be sealed in it.
     left: u32,
 }
@@ -112,25 +114,25 @@ impl TokenKey {
         let own = self.own.take().filter(|batch| batch.left > 0).unwrap_or_else(|| {
             let mut name = [0; BATCH_LEN];
             rng.fill_bytes(&mut name);
-            Batch { key: self.derive(&name), name, left: BATCH }
+            Batch { key: self.derive(&name), name, next: rng.next_u64(), left: BATCH }
         });
         self.own.insert(own)
     }
 
     /// A token for a client to bring back. None: the provider refused, which none is known to.
     pub(crate) fn seal(&mut self, token: &Token, rng: &mut dyn RngCore) -> Option<Vec<u8>> {
-        let mut number = [0; NUMBER_LEN];
-        rng.fill_bytes(&mut number);
-        // Which kind it is, for who has no key (draft-ietf-quic-retry-offload s.3).
-        if let Some(first) = number.first_mut() {
-            let future = matches!(token, Token::Future { .. });
-            *first = *first & !FUTURE_BIT | if future { FUTURE_BIT } else { 0 };
-        }
         let mut content = [0; MAX_CONTENT];
         let mut writer = Writer::new(&mut content);
         write(token, &mut writer)?;
         let batch = self.batch(rng);
         batch.left -= 1;
+        let mut number = batch.next.to_be_bytes();
+        batch.next = batch.next.wrapping_add(1);
+        // Which kind it is, for who has no key (draft-ietf-quic-retry-offload s.3).
+        if let Some(first) = number.first_mut() {
+            let future = matches!(token, Token::Future { .. });
+            *first = *first & !FUTURE_BIT | if future { FUTURE_BIT } else { 0 };
+        }
         let mut bytes = [number, batch.name].concat();
         let content = writer.written_mut();
         let tag = batch.key.encrypt_in_place(nonce(number), &bytes, content).ok()?;
