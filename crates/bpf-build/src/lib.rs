@@ -93,7 +93,7 @@ impl Clang {
     /// Text that the preprocessor makes of `source`, without line markers.
     ///
     /// # Errors
-    /// What clang says.
+    /// Message of clang.
     pub fn expand(&self, source: &Path, include: &[&Path]) -> Result<String, String> {
         let mut command = Command::new(&self.program);
         command.args(["-E", "-P"]).args(multiarch_include());

@@ -34,7 +34,7 @@ pub enum TokenKeys {
 pub const ID_FORMAT: (usize, usize) = (abi::EQUIC_ID_LEN as usize, abi::EQUIC_ID_SERVER as usize);
 
 impl TokenKeys {
-    /// Whether the server wants the ring.
+    /// True if the server asked for the key ring.
     pub(crate) fn takes(self) -> bool {
         matches!(self, TokenKeys::Take | TokenKeys::TakeForIds | TokenKeys::IdsOnly)
     }

@@ -90,7 +90,7 @@ struct Line {
     carried: [u64; 2],
 }
 
-/// When routers of the links mark packets.
+/// Condition under which routers of the links mark packets with CE.
 struct Marks {
     /// Time in the queue from which on they are marked.
     above: Duration,

@@ -143,7 +143,7 @@ pub(crate) fn rows(place: &Place) -> io::Result<Vec<Row>> {
 
 /// Memory of messages for sendmmsg(2) and recvmmsg(2).
 struct Messages {
-    /// What the pointers in `parts` are to.
+    /// Memory that the pointers in `parts` point to.
     _bytes: Vec<u8>,
     /// What the pointers in `headers` are to, as is `control`.
     _parts: Vec<libc::iovec>,

@@ -24,7 +24,7 @@ pub(super) struct Plugins {
     pub figure6: Option<Caps>,
     /// Sizes of plugins.
     pub table2: Vec<Size>,
-    /// What plugins cost, by CPU time.
+    /// Cost of plugins, as CPU time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
     /// Points of the figures in real time.

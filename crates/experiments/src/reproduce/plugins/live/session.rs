@@ -39,7 +39,7 @@ impl End {
         }
     }
 
-    /// Whether the last plugin runs.
+    /// True once the plugin that was injected last runs.
     fn runs(&self) -> bool {
         self.standings.borrow().last().is_some_and(|one| one.progress == Progress::Active)
     }
