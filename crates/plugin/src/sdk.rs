@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(snake("SelectACKPath"), "select_ack_path");
         assert_eq!(snake("MinRtt"), "min_rtt");
         assert_eq!(
-            plain(" the word ([`Host::queue_frame`](super::Host)); 0: x"),
+            plain(" the word ([`HookContext::queue_frame`](super::HookContext)); 0: x"),
             "the word (equic_queue_frame); 0: x"
         );
     }

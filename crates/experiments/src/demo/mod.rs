@@ -1,9 +1,9 @@
 //! `equic demo`: attacks on a real HTTP/3 server, each four times.
 //!
 //! A lab of a server, four legitimate clients, two attackers, and a host that newcomers come from. Eight arms
-//! ([`arms::Arm`]): the clients alone, then under attack without protection, with quotas in the server, and with the
+//! (`arms::Arm`): the clients alone, then under attack without protection, with quotas in the server, and with the
 //! same quotas in the gateway; then newcomers without an attack, and under Initials from forged sources without
-//! protection, with Retry by the server, and with Retry by the gateway. [`carry_out`] is the whole of it.
+//! protection, with Retry by the server, and with Retry by the gateway. `carry_out` is the whole of it.
 //!
 //! * `plan`: what is chosen; `commands`: the command lines of the parts, which are children of this process
 //!   running this same command (`part`); `arm`: playing one arm, with `cues` for what comes when and `cast` for

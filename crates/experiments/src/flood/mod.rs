@@ -1,7 +1,7 @@
 //! `equic lab bench`: what a flood leaves of a server, by who protects it.
 //!
 //! A lab of a server, a legitimate client, an attacker and a bystander. The flood has a CPU of its own,
-//! which its soft interrupts run on too; server and client share another. Five arms ([`plan::Arm`]) at
+//! which its soft interrupts run on too; server and client share another. Five arms (`plan::Arm`) at
 //! several rates, in random order, again and again; the baseline is the same flood sent to the
 //! bystander, so that only what reaches the server differs.
 //!

@@ -3,7 +3,7 @@
 //! A lab with servers that feed a gateway, and clients whose connections stay. For the time chosen
 //! servers are killed, a second gateway comes and goes, limits and lists change, the interface goes
 //! down and gets another MTU, and a flood from spoofed sources fills the tables. Afterwards
-//! everything must be as it should: [`Outcome`] says what is looked at.
+//! everything must be as it should: `Outcome` says what is looked at.
 //!
 //! * `stage`: who is on stage and what happens to them; `clients`: the connections that must stay.
 //! * `watch`: memory and descriptors over time; `objects`: BPF objects before and after.

@@ -427,7 +427,7 @@ impl Config {
     /// gateway that runs.
     ///
     /// # Errors
-    /// [`Error::NoSuchService`](crate::Error::NoSuchService); [`ConfigError::Invalid`].
+    /// [`Error::NoSuchService`]; [`ConfigError::Invalid`].
     pub fn set(&mut self, setting: &Setting) -> crate::Result<Vec<Change>> {
         let key = setting.key;
         if setting.is_for_gateway() {

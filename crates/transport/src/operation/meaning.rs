@@ -66,7 +66,7 @@ macro_rules! meaning {
     (space) => { "`space`: packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up" };
     (stream) => { "`stream`: stream ID; all ones: none" };
     (threshold) => { "`threshold`: an acknowledgement is due once more ack-eliciting packets than that wait for one" };
-    (token) => { "`token`: the word that the frame was queued with ([`Host::queue_frame`](super::Host::queue_frame)); 0: the transport's" };
+    (token) => { "`token`: the word that the frame was queued with ([`HookContext::queue_frame`](super::HookContext::queue_frame)); 0: the transport's" };
     (truncated) => { "`truncated`: the packet number's bits in the header" };
     (version) => { "`version`: version of QUIC (RFC 9000 s.15)" };
     (waited) => { "`waited`: time since the largest packet came, in nanoseconds" };
