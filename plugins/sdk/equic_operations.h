@@ -795,7 +795,8 @@ struct equic_accept_datagram {
 };
 
 /* RequestAckFrequency (draft-ietf-quic-ack-frequency s.7): How often the peer is asked to
- * acknowledge, if that is far from what it does. */
+ * acknowledge, if that is far from what it does. The delay is a second more than by default at
+ * most. */
 struct equic_request_ack_frequency {
 	struct {
 		equic_u64 path; /* number of the path */
