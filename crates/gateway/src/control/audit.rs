@@ -1,4 +1,4 @@
-//! Who changed what, while it runs: settings and lists, by whichever process.
+//! Audit log of changes while a gateway runs: settings and lists, by whichever process.
 //!
 //! Other processes change a gateway by storing into its maps, and the kernel tells nobody. So every
 //! [`Control`] that is not the gateway's own process's writes down what it changes in a ring of a map

@@ -74,7 +74,7 @@ impl TreeHead {
         self.size
     }
 
-    /// When it was signed, in seconds after 1970.
+    /// Time of the signature, in seconds after 1970.
     pub fn time(&self) -> u64 {
         self.time
     }

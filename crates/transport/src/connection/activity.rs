@@ -1,4 +1,4 @@
-//! When something was last heard of the peer and sent to it: what idleness is counted from (RFC 9000 s.10.1).
+//! Times of the last packets received and sent, which the idle timeout is counted from (RFC 9000 s.10.1).
 
 use std::time::Duration;
 

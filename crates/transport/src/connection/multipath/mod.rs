@@ -71,7 +71,7 @@ struct Record {
     /// Status that the peer last asked for, with the sequence number of its frame.
     peer_wish: Option<(PathStatus, u64)>,
     abandon: Option<Abandon>,
-    /// What it costs to use the path, as the application says; 0: nothing.
+    /// Cost of using the path, as the application says; 0: nothing.
     cost: u32,
 }
 
