@@ -104,7 +104,7 @@ fn bring_all<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     to.put_many(&keys, &values).1
 }
 
-/// What the entries that a frame is about are called by.
+/// Keys of the entries that a frame is about.
 #[derive(Debug, PartialEq, Eq)]
 enum Keys {
     /// It is about none: it is not UDP.

@@ -87,7 +87,7 @@ pub enum Requires {
     Impossible,
 }
 
-/// What an operation is when a plugin runs in its default's place. What is not in here is nobody's.
+/// Class of each operation that a plugin may replace. No plugin may replace one that is not in here.
 const REPLACING: &[(Operation, Class)] = &{
     use Class::{Choose, Frames, Never, Observe, Payload, Raise, Tune};
     use Operation as O;

@@ -556,7 +556,7 @@ fn fields(
     Ok(found)
 }
 
-/// What a stranger wrote, short and without control characters.
+/// Untrusted text, shortened and without control characters.
 fn shown(text: &str) -> String {
     text.chars().take(MAX_NAME).flat_map(char::escape_debug).collect()
 }

@@ -19,7 +19,7 @@ pub(super) struct Output {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Patch(pub(super) usize);
 
-/// What is different from machine to machine. Targets and places are offsets in the code.
+/// Code generation for one machine. Targets and places are offsets in the code.
 pub(super) trait Backend {
     /// Condition that a compare leaves for the branch right after it.
     type Condition: Copy;

@@ -217,7 +217,7 @@ impl Connection {
         u64::from(usable) | u64::from(backup) << 1 | u64::from(path.is_suspect()) << 2
     }
 
-    /// What it costs to use a path, as the application says.
+    /// Cost of using a path, as the application says.
     pub(in crate::connection) fn path_cost(&self, path: &Path) -> u64 {
         self.multipath.as_ref().map_or(0, |paths| paths.cost(path.id()).into())
     }
