@@ -94,8 +94,12 @@ interop-quick: setup-examples ## ours against quinn, quic-go, aioquic, noq and p
 test-examples: root setup-examples build ## those servers against real clients
 	@scripts/examples.sh test
 
-lint: setup ## formatting, clippy, shell scripts' syntax
+lint: setup ## formatting, clippy, dependencies (cargo-deny), shell scripts' syntax
 	@scripts/lint.sh
+
+.PHONY: miri
+miri: ## units of wire and transport under Miri (needs a nightly with the component miri)
+	@scripts/miri.sh
 
 fmt: setup ## format Rust and C
 	@scripts/lint.sh --fix

@@ -51,6 +51,7 @@ RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --exclude libequic_vm
 published=$(grep -L '^publish = false' crates/*/Cargo.toml | xargs sed -n 's/^name = "\(equic-[a-z-]*\)"$/-p \1/p')
 # shellcheck disable=SC2086
 cargo package $published --no-verify --allow-dirty --locked --quiet
+scripts/deny.sh
 for script in scripts/*.sh interop/*/*.sh packaging/*.sh packaging/debian/p* .ci/run; do
 	sh -n "$script" 2>/dev/null || bash -n "$script"
 done

@@ -19,6 +19,8 @@
 //!
 //! It never sees what a peer sends: a proof is for authors, and is no condition for anything to run.
 
+#![forbid(unsafe_code)]
+
 mod platform;
 mod prove;
 

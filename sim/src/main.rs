@@ -4,6 +4,8 @@
 //!   `equic_scenario::command`;
 //! * `output.rs`: the only place that prints; `failure.rs`: exit codes (0 done, 1 failed, 2 wrong usage).
 
+#![forbid(unsafe_code)]
+
 mod failure;
 mod list;
 mod memory;

@@ -1,5 +1,7 @@
 //! noq, a fork of quinn, for `equic bench`, on one thread, with its own defaults but for what all have alike.
 
+#![forbid(unsafe_code)]
+
 mod stack;
 
 use std::path::PathBuf;

@@ -4,6 +4,8 @@
 //! which quinn-udp does not do: it is off. BoringSSL takes no list of TLS 1.3's suites: which one it was is
 //! looked at, and another than asked for is not done.
 
+#![forbid(unsafe_code)]
+
 mod stack;
 mod web;
 

@@ -2,6 +2,8 @@
 //!
 //! A first argument `ring` (which is quinn's default) or `aws-lc-rs` chooses who encrypts.
 
+#![forbid(unsafe_code)]
+
 mod stack;
 
 use std::path::PathBuf;

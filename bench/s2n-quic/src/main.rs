@@ -1,6 +1,8 @@
 //! s2n-quic for `equic bench`, on one thread, with rustls. It has no HTTP/3 on crates.io, and neither gives
 //! nor takes tickets there.
 
+#![forbid(unsafe_code)]
+
 mod stack;
 
 use std::net::{SocketAddr, UdpSocket};

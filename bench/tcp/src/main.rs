@@ -5,6 +5,8 @@
 //! ceiling. `socket` makes sockets, `wire` says what a connection is, `stack` is a client as the contract's
 //! crate sees it. A connection has one stream: of its request the end is that of what the client sends.
 
+#![forbid(unsafe_code)]
+
 mod sendfile;
 mod socket;
 mod stack;

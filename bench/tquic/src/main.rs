@@ -3,6 +3,8 @@
 //! It is on a BoringSSL of its own, takes no list of cipher suites and does not tell which one is used.
 //! Its HTTP/3 is not measured.
 
+#![forbid(unsafe_code)]
+
 mod stack;
 
 use std::path::{Path, PathBuf};

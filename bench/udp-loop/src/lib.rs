@@ -2,6 +2,8 @@
 //!
 //! [`Stack`] is what a stack gives, [`Io`] the socket; [`client`] and [`server`] are the two ends.
 
+#![forbid(unsafe_code)]
+
 pub mod client;
 mod io;
 pub mod server;

@@ -5,6 +5,16 @@
 //! [`tls`] its certificates; [`perf`] and [`http3`] are what is spoken. Stacks whose streams are awaited
 //! ([`Stack`]) get their whole client from [`client::run`] and the answers of their server from
 //! [`server::answer`]; others do those works by themselves. Nobody but adapters and ours as one needs this.
+//!
+//! ```
+//! use equic_bench_contract::{http3, perf};
+//!
+//! assert_eq!(http3::size("/1k"), Some(1024));
+//! assert_eq!(http3::size("/5000000"), Some(5_000_000));
+//! let mut check = perf::Check::default();
+//! check.take(perf::pattern_bytes(0, 1000));
+//! assert_eq!((check.bytes(), check.wrong()), (1000, None));
+//! ```
 
 #![forbid(unsafe_code)]
 

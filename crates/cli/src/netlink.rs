@@ -1,4 +1,4 @@
-//! What the kernel tells of interfaces and their addresses: rtnetlink(7).
+//! Reports of the kernel about interfaces and their addresses: rtnetlink(7).
 //!
 //! A message says that it is time to look; what there is now is asked elsewhere, so a message that is lost (ENOBUFS)
 //! does no harm.

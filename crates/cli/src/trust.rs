@@ -26,7 +26,7 @@ impl TrustArgs {
         equic_endpoint::client::trust(self.insecure, self.ca.clone(), self.pin)
     }
 
-    /// What is authenticated of a server of this name (host and port); none: nothing is.
+    /// Authentication of a server of this name (host and port); none: there is none.
     pub(crate) fn authenticated(&self, server: &str) -> Option<String> {
         match self.pin {
             _ if self.insecure => None,

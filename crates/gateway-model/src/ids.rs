@@ -9,7 +9,7 @@ const SERVER_ID_LEN: usize = 2;
 /// Number of the config rotation that means "no configuration" in QUIC-LB: no server makes IDs with it.
 const NO_CONFIGURATION: u8 = 7;
 
-/// What an ID says about who made it.
+/// Result of checking who made an ID.
 pub(super) enum Proof {
     /// A server of the service, with a key of the ring.
     Made,

@@ -175,7 +175,7 @@ impl Attempts {
     }
 }
 
-/// Where a service with adaptive Retry stands (section 8).
+/// State of a service with adaptive Retry (section 8).
 #[derive(Clone, Copy, Debug, Default)]
 struct Adaptive {
     /// Openings that nobody stands for.

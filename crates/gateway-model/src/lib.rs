@@ -11,6 +11,20 @@
 //! connection IDs (section 10), `prefix` the prefixes of a source (section 12), `reset` stateless resets (section 14), and `config` what an
 //! operator sets. The tables of the model are unbounded: nothing is ever
 //! evicted from them.
+//!
+//! A token bucket of 10 packets a second that lets 2 through at once:
+//!
+//! ```
+//! use equic_gateway_model::Rate;
+//!
+//! let rate = Rate::per_second(10, 2);
+//! let mut arrival = 0;
+//! let now = 1_000_000_000;
+//! assert!(rate.charge(&mut arrival, 1, now));
+//! assert!(rate.charge(&mut arrival, 1, now));
+//! assert!(!rate.charge(&mut arrival, 1, now), "the burst is used up");
+//! assert!(rate.charge(&mut arrival, 1, now + 100_000_000), "a tenth of a second later there is one more");
+//! ```
 
 #![forbid(unsafe_code)]
 

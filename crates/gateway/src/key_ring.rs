@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::sys::map::first_value;
 use crate::sys::region::Shared;
 
-/// What a server does about the tokens of a gateway's Retry packets.
+/// Handling of the tokens of a gateway's Retry packets by a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TokenKeys {
     /// It does not check them.

@@ -40,7 +40,7 @@ impl Control {
     /// The ring that the program makes and checks Retry tokens with. Who has it can make tokens.
     ///
     /// # Errors
-    /// What is in the program's map is no ring.
+    /// Fails if the program's map does not hold a ring.
     pub fn key_ring(&self) -> Result<KeyRing> {
         ring_of(&self.maps().ring)
     }

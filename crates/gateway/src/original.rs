@@ -1,4 +1,4 @@
-//! What a copy of a gateway asks the gateway for when a packet needs it, instead of copying whole tables.
+//! Lookups of a gateway's copy in the gateway itself when a packet needs them, instead of copying whole tables.
 //!
 //! The tables of sources, prefixes and handshakes may be long, and a packet is about few entries of them:
 //! those of its source address, and of the attempt that its Source Connection ID names. [`keys_of`] says which,
@@ -104,7 +104,7 @@ fn bring_all<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     to.put_many(&keys, &values).1
 }
 
-/// What the entries that a frame is about are called by.
+/// Keys of the entries that a frame is about.
 #[derive(Debug, PartialEq, Eq)]
 enum Keys {
     /// It is about none: it is not UDP.

@@ -53,7 +53,7 @@ impl Reason {
         TABLE[self as usize].does == Does::Answer
     }
 
-    /// What becomes of a packet judged so, but for dry runs: `pass`, `drop` or `answer`.
+    /// Verdict for a packet with this reason, but for dry runs: `pass`, `drop` or `answer`.
     pub fn verdict(self) -> &'static str {
         match TABLE[self as usize].does {
             Does::Pass => "pass",

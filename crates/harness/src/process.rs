@@ -148,7 +148,7 @@ impl Program {
             || !matches!(waitid(Id::Pid(self.group), flags), Ok(WaitStatus::StillAlive))
     }
 
-    /// What is known of the program's end, once [`Program::stop`] or [`Program::join`] has returned.
+    /// The program's end, as far as it is known, once [`Program::stop`] or [`Program::join`] has returned.
     pub fn ended(&self) -> Option<Ended> {
         self.ended
     }

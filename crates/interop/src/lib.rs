@@ -6,6 +6,14 @@
 //! [`cell::run`] carries it out for one client and one server, and `check` reads from the relay's
 //! records, decrypted with the key logs ([`trace`]), whether what was to be shown was shown. A success
 //! is never taken from an exit status alone. [`result`] is the matrix, in the runner's own schema.
+//!
+//! ```
+//! use equic_interop::Case;
+//!
+//! let case = Case::named("handshake").expect("a case of the runner's");
+//! assert_eq!(case.name(), "handshake");
+//! assert!(Case::named("nonsense").is_none());
+//! ```
 
 #![forbid(unsafe_code)]
 

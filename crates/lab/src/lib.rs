@@ -12,6 +12,18 @@
 //! * [`nftables`]: a packet filter to compare the gateway with.
 //! * [`emulation`]: a network of the simulator in real time, between programs on a lab's hosts. `tcp`: the kernel's TCP.
 //! * [`relay`]: a bad network in user space, between a server and its clients on any machine.
+//!
+//! It needs root:
+//!
+//! ```no_run
+//! use equic_lab::Lab;
+//!
+//! # fn main() -> Result<(), equic_lab::LabError> {
+//! let lab = Lab::builder("example").clients(2).mtu(1500).build()?;
+//! println!("{} has {} clients", lab.id(), lab.clients().len());
+//! lab.close()
+//! # }
+//! ```
 
 #[cfg(test)]
 #[path = "../../gateway/tests/support/ci.rs"]

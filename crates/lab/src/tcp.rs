@@ -112,7 +112,7 @@ fn pace(socket: &OwnedFd) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What the kernel says of a connection (tcp(7), TCP_INFO).
+/// Statistics of a connection from the kernel (tcp(7), TCP_INFO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
     /// Segments sent, retransmissions and acknowledgements among them.

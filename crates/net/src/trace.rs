@@ -15,14 +15,14 @@ const MAX_MILLISECONDS: u64 = u32::MAX as u64;
 
 const NANOS_PER_MS: u64 = 1_000_000;
 
-/// When a link can carry something: a recorded cellular link, say.
+/// Delivery opportunities of a link over time: a recorded cellular link, say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// In milliseconds since the start, in order; the last is the period, and not zero.
     moments: Vec<u32>,
 }
 
-/// What is wrong with a trace, and in which line, from 1.
+/// Error of a trace, with its line, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceError {

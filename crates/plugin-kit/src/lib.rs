@@ -9,6 +9,14 @@
 //!   [`hostile`]: plugins that mean harm, and what must become of them.
 //!
 //! The command `equic plugin` is built on this crate.
+//!
+//! ```
+//! use equic_plugin_kit::tree::Source;
+//!
+//! let source = Source::find("ack-path").expect("a plugin of the tree");
+//! assert!(source.lines() > 0);
+//! source.load().expect("clang compiles it, and it is accepted");
+//! ```
 
 #![forbid(unsafe_code)]
 

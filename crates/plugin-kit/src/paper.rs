@@ -66,7 +66,7 @@ impl Timer {
         Timer::TailLossProbe,
     ];
 
-    /// What the server pushes to the client; none: nothing.
+    /// Plugin that the server pushes to the client; none: nothing.
     ///
     /// # Errors
     /// The plugin is not built.
@@ -225,7 +225,7 @@ fn hear(end: &mut Connection, stream: StreamId, read: &mut usize) -> Result<(), 
     Ok(())
 }
 
-/// What the router before the bottleneck does, and the ends with it.
+/// Marking by the router before the bottleneck, and the reaction of the ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marking {
     /// It drops what finds the queue full; the ends are without ECN.
@@ -247,7 +247,7 @@ impl Marking {
     pub const ALL: [Marking; 4] =
         [Marking::TailDrop, Marking::Plugin, Marking::Native, Marking::Averaged];
 
-    /// What the server pushes to the client; none: nothing.
+    /// Plugin that the server pushes to the client; none: nothing.
     ///
     /// # Errors
     /// The plugin is not built.

@@ -34,7 +34,7 @@ pub enum BundleError {
         /// Bytes that there are.
         found: usize,
     },
-    /// What stands before the object has another length than it was said to have.
+    /// The preamble has another length than was declared.
     #[error("{found} bytes stand before the object, and the bundle's header says {expected}")]
     Preamble {
         /// Bytes that the header speaks of.

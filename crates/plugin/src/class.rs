@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::manifest::Anchor;
 
-/// What a plugin may do. A manifest declares classes, a policy grants them.
+/// Class of permissions of a plugin. A manifest declares classes, a policy grants them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
@@ -40,7 +40,7 @@ impl Class {
         Class::Never,
     ];
 
-    /// What it takes for a plugin to get it, besides being granted it by the policy.
+    /// Requirement that a plugin has to meet to get it, besides being granted it by the policy.
     pub const fn requires(self) -> Requires {
         match self {
             Class::Observe | Class::Tune | Class::Frames => Requires::Nothing,
@@ -74,7 +74,7 @@ pub enum Origin {
     Peer,
 }
 
-/// What it takes for a plugin of a peer's to get a class. What is impossible is so for the owner's plugins, too.
+/// Requirement that a plugin of a peer has to meet to get a class. [`Self::Impossible`] holds for the owner's plugins, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requires {
     /// That the policy grants it.
@@ -87,7 +87,7 @@ pub enum Requires {
     Impossible,
 }
 
-/// What an operation is when a plugin runs in its default's place. What is not in here is nobody's.
+/// Class of each operation that a plugin may replace. No plugin may replace one that is not in here.
 const REPLACING: &[(Operation, Class)] = &{
     use Class::{Choose, Frames, Never, Observe, Payload, Raise, Tune};
     use Operation as O;

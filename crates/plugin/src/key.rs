@@ -11,7 +11,7 @@ pub(crate) const KEY: usize = 32;
 /// Bytes of a signature.
 pub(crate) const SIGNATURE: usize = 64;
 
-/// What is signed begins with this, so that no signature made for something else counts.
+/// Prefix of the signed bytes, so that no signature made for something else counts.
 const CONTEXT: &[u8] = b"equic plugin manifest 1\0";
 
 /// Why a text or bytes are no key.

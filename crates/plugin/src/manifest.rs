@@ -66,7 +66,7 @@ pub enum ManifestError {
     },
 }
 
-/// What is wrong with a value of a manifest.
+/// Reason for which a value of a manifest is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Unfit {
@@ -144,7 +144,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// Where a function of a plugin is attached to an operation.
+/// Point of an operation that a function of a plugin is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Anchor {
@@ -224,7 +224,7 @@ pub struct Manifest {
     pub name: String,
     /// Its version.
     pub version: Version,
-    /// Who it says wrote it: for people to read. Who did is said by the signature.
+    /// Name of the author as the manifest gives it, for people to read. The signature proves who it was.
     pub author: String,
     /// The interface it is written for.
     pub abi: u32,
@@ -556,7 +556,7 @@ fn fields(
     Ok(found)
 }
 
-/// What a stranger wrote, short and without control characters.
+/// Untrusted text, shortened and without control characters.
 fn shown(text: &str) -> String {
     text.chars().take(MAX_NAME).flat_map(char::escape_debug).collect()
 }

@@ -1,4 +1,4 @@
-//! What the owner of an endpoint lets plugins do, and whether a plugin may run under that.
+//! Policy of an endpoint's owner for plugins, and the decision whether a plugin may run under it.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ const MAX_POLICY: usize = 64 << 10;
 pub struct Author {
     /// Name that the owner gives the author, for messages.
     pub name: String,
-    /// Who has the other half of it is the author.
+    /// Public key of the author.
     pub key: PublicKey,
     /// Classes that plugins with this author's signature get.
     pub classes: BTreeSet<Class>,
@@ -55,10 +55,10 @@ impl Default for Limits {
     }
 }
 
-/// What the owner of an endpoint grants to plugins of peers. The default one grants nothing to anybody.
+/// Permissions that the owner of an endpoint grants to plugins of peers. The default grants nothing to anybody.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// What plugins may do that nobody signed, or somebody whom the policy does not name.
+    /// Classes granted to plugins that are unsigned, or signed by somebody whom the policy does not name.
     pub anyone: BTreeSet<Class>,
     /// Authors whose signed plugins get classes of their own.
     pub authors: Vec<Author>,
@@ -204,7 +204,7 @@ fn can_be_granted(classes: &BTreeSet<Class>, whom: &str, signed: bool) -> Result
     Ok(())
 }
 
-/// What a plugin gets: as much as it declares, and not more.
+/// Permissions that a plugin gets: as much as it declares, and not more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     classes: BTreeSet<Class>,

@@ -1,4 +1,4 @@
-//! What stands in a bundle before its object: the header with all lengths, the author's key and signature, the manifest. It
+//! Preamble of a bundle, before its object: the header with all lengths, the author's key and signature, the manifest. It
 //! is judged before anything of the object is there, by who receives a bundle piece by piece.
 
 use crate::bundle::{BundleError, MAX_CODE, MAX_MANIFEST};

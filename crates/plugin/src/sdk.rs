@@ -56,7 +56,7 @@ pub fn headers() -> [Header; 2] {
     ]
 }
 
-/// What `#include <equic_plugin.h>` stands for, as one text: for a compiler that is given no folder.
+/// Text that `#include <equic_plugin.h>` stands for, in one piece: for a compiler that is given no folder.
 pub fn included_headers() -> String {
     let [plugin, operations] = headers();
     plugin.text.replace(INCLUDE, &operations.text)

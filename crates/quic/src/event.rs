@@ -1,4 +1,4 @@
-//! What happens in connections, as a stream of events: those of qlog
+//! Events of connections, as a stream: those of qlog
 //! (draft-ietf-quic-qlog-quic-events), told to a program instead of a file.
 //!
 //! A [`Subscriber`] in [`EndpointConfig::subscriber`](crate::EndpointConfig::subscriber) is asked for an

@@ -1,4 +1,4 @@
-//! What TLS says of the peer and of the connection.
+//! The peer's identity and the connection's properties as TLS gives them.
 
 use equic_transport::{ExportError, HandshakeData};
 use rustls::pki_types::CertificateDer;
@@ -12,7 +12,7 @@ impl Connection {
         self.cell().lock().connection.peer_identity().map(<[_]>::to_vec)
     }
 
-    /// What the handshake has agreed on as far as it is: application protocol and server name.
+    /// Application protocol and server name, as far as the handshake has agreed on them.
     pub fn handshake_data(&self) -> HandshakeData {
         self.cell().lock().connection.handshake_data()
     }

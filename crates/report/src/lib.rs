@@ -10,6 +10,14 @@
 //! Start with [`stats::Sample`] and [`schema::Report`]. Nothing here prints, reads a clock or draws a
 //! random number of its own: text, time and generator are the caller's. [`table::Style::stdout`],
 //! [`schema::Machine::read`] and the `write` methods are the only ones that look outside.
+//!
+//! ```
+//! use equic_report::stats::Sample;
+//!
+//! let seconds: Sample = [0.31, 0.29, 0.35, 0.30].into_iter().collect();
+//! assert_eq!(seconds.median(), Some(0.305));
+//! assert_eq!(seconds.percentile(101.0), None);
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -195,7 +195,7 @@ impl Place {
     }
 }
 
-/// What is wrong with the messages of a call over QUIC, each of which is in one packet.
+/// Error if the messages of a call over QUIC are too large: each has to fit into one packet.
 fn too_large(flow: &Flow, datagram: u32) -> Option<String> {
     let Some(Application::Call(call)) =
         flow.application.as_ref().filter(|_| flow.protocol == Protocol::Quic)

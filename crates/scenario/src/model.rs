@@ -162,7 +162,7 @@ pub struct Flow {
     pub protocol: Protocol,
     /// Congestion control.
     pub controller: Controller,
-    /// What each connection carries; none: one transfer of `size` bytes.
+    /// Application of each connection; none: one transfer of `size` bytes.
     pub application: Option<Application>,
     /// Bytes that each sends; none: as many as go until the run ends. Of applications other than a transfer: none.
     pub size: Option<u64>,

@@ -1,4 +1,4 @@
-//! How the endpoints of flows are configured: the same in virtual time and in real time.
+//! Configuration of the endpoints of flows: the same in virtual time and in real time.
 
 use std::sync::Arc;
 

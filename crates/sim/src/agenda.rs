@@ -1,4 +1,4 @@
-//! What happens next: one entry for each source of events, in the order of time, then of entering.
+//! Event queue: one entry for each source of events, ordered by time, then by when it was entered.
 //!
 //! A source is a port of a link, an agent or the recorder. Each has at most one moment, which can be changed
 //! at any time: the agenda is as long as there are sources, however many packets are under way.

@@ -28,7 +28,7 @@ pub trait Agent: Any + Send {
     /// The buffer is as long as the largest MTU of the network; what is in it at first is of no meaning.
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit>;
 
-    /// When [`Agent::on_timer`] is to be called; none: not until something else happens.
+    /// Time at which [`Agent::on_timer`] is to be called; none: not until something else happens.
     fn next_timer(&mut self) -> Option<Time>;
 
     /// Whether the run waits for this agent. It is asked after each of its events.

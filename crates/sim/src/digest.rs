@@ -13,7 +13,7 @@ impl Digest {
         self.0
     }
 
-    /// When a packet arrived, what it says and how it is marked.
+    /// Adds a packet: its time of arrival, its content and its ECN mark.
     pub(crate) fn add(&mut self, now: Time, packet: &Packet) {
         let flow = u64::from(packet.flow.0) << 8 | packet.ecn as u64;
         let mut sum = mix(mix(self.0, now.as_nanos()), flow);

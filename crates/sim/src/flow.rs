@@ -1,4 +1,4 @@
-//! What becomes of the packets of a flow.
+//! Fates of the packets of a flow.
 
 use crate::packet::{DropCause, Ecn, Packet};
 use crate::time::Time;

@@ -42,7 +42,7 @@ pub struct Direction {
     pub queue: Queue,
     /// Framing around each IP packet: rates, limits in bytes and bit errors count it.
     pub framing: Framing,
-    /// What happens after a packet has left its port: delay, jitter, loss, duplication, reordering,
+    /// Effects on a packet after it has left its port: delay, jitter, loss, duplication, reordering,
     /// corruption, stalls; and the MTU, in bytes of the IP packet, 1,500 if none is given.
     ///
     /// A packet that is lost has taken its time on the link, as with ns-3's `RateErrorModel`. One that is

@@ -131,7 +131,7 @@ pub(crate) struct Packet {
     /// Bytes of `buffer` that stand for the transport header, which is in `headers`.
     pub header_fields: u8,
     pub ecn: Ecn,
-    /// When it began to wait in the queue that it is in.
+    /// Time at which it entered the queue that it is in.
     pub queued_at: Time,
     /// Empty, if there is no payload.
     pub buffer: Vec<u8>,

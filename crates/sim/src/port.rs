@@ -43,7 +43,7 @@ pub struct PortStats {
     pub most_bytes: u64,
 }
 
-/// When a packet has left that begins now.
+/// Rate at which packets leave: constant, or by a trace.
 enum Sender {
     Constant(u64),
     Trace(Box<(Arc<Trace>, TraceCursor)>),
@@ -126,7 +126,7 @@ pub(crate) struct Port {
     mtu: u32,
     queue: Discipline,
     sender: Sender,
-    /// When the packet that is being sent has left. What comes later finds the sender free.
+    /// Time at which the packet that is being sent will have left. The sender is free after that.
     free_at: Time,
     /// Propagation delay of the link.
     delay: Duration,

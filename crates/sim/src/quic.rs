@@ -74,7 +74,7 @@ pub enum Protection {
     Tls,
 }
 
-/// What a client has of an earlier connection to the same server.
+/// State that a client keeps from an earlier connection to the same server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resumption {
     /// Nothing: the server sends its certificate.

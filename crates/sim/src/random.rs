@@ -1,6 +1,6 @@
 //! Random numbers: everything by the seed of the run, and each thing by numbers of its own.
 
-/// Who draws. What one draws does not depend on how much another does.
+/// User of random numbers. The numbers of one do not depend on how many another draws.
 #[derive(Clone, Copy)]
 pub(crate) enum Domain {
     Wire = 1,

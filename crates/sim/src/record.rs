@@ -1,4 +1,4 @@
-//! What a run writes down as it goes: queues and goodput, at every interval.
+//! Records of a run as it goes: queues and goodput, at every interval.
 
 use std::time::Duration;
 

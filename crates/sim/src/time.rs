@@ -43,7 +43,7 @@ impl Time {
         Duration::from_nanos(self.0)
     }
 
-    /// How long after `earlier` this is; zero if it is not after.
+    /// Time since `earlier`; zero if that is later.
     pub const fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -28,9 +28,9 @@ struct Tuning {
     space: u64,
 }
 
-/// Judgement of a segment's data.
+/// Place of a segment's data in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum Placement {
     /// It begins with the next byte that is expected.
     InOrder,
     /// It is behind a gap.
@@ -177,7 +177,7 @@ impl Receiver {
     }
 
     /// Takes in data from `start` to `end`, and a FIN behind it. `ce`: it was marked (RFC 3168).
-    pub(crate) fn on_data(&mut self, now: Timestamp, start: u64, end: u64, fin: bool) -> Taken {
+    pub(crate) fn on_data(&mut self, now: Timestamp, start: u64, end: u64, fin: bool) -> Placement {
         let limit = self.limit();
         let end_with_fin = end + u64::from(fin);
         if end_with_fin <= self.next || start >= limit.max(self.next + 1) {
@@ -185,7 +185,7 @@ impl Receiver {
                 self.twice = Some((start, end_with_fin)).filter(|_| end <= self.next);
             }
             self.on_odd();
-            return Taken::Useless;
+            return Placement::Useless;
         }
         if let (true, None) = (fin, self.fin) {
             self.fin = Some(end);
@@ -197,7 +197,7 @@ impl Receiver {
         if start > self.next {
             let taken = start < end && self.keep(start, end);
             self.on_odd();
-            return if taken { Taken::Ahead } else { Taken::Useless };
+            return if taken { Placement::Ahead } else { Placement::Useless };
         }
         if start < self.next {
             self.twice = Some((start, self.next));
@@ -209,7 +209,7 @@ impl Receiver {
             self.ack_now = true;
         }
         self.schedule_ack(now);
-        Taken::InOrder
+        Placement::InOrder
     }
 
     /// A segment came so late that its data is not looked at.

@@ -19,7 +19,7 @@ const RESET_TOKEN: usize = 16;
 const RESET_LABELS: [&[u8; 8]; 2] = [b"reset 1\0", b"reset 2\0"];
 const RESET_MESSAGE: usize = 32;
 
-/// How long a service's IDs are, and how many bytes of them name the server. All servers of a service and
+/// Length of a service's IDs, and the number of their bytes that name the server. All servers of a service and
 /// its gateway need the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IdFormat {
@@ -49,7 +49,7 @@ pub enum IdError {
     Random,
 }
 
-/// What a connection ID that proved itself says.
+/// Content of a connection ID that proved itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProvenId {

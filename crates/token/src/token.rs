@@ -27,7 +27,7 @@ const TAG_AT: usize = 72;
 /// Clocks of two machines may differ by so many milliseconds.
 const SKEW: u64 = 2000;
 
-/// What a Retry token says once it is opened, or is to say.
+/// Content of a Retry token, once it is opened or before it is sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryToken {

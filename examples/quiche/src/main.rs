@@ -6,6 +6,8 @@
 //!
 //! It answers every HTTP/3 request with a line of text.
 
+#![forbid(unsafe_code)]
+
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;

@@ -6,6 +6,8 @@
 //!
 //! It answers every bidirectional stream with what came in on it (ALPN `echo`).
 
+#![forbid(unsafe_code)]
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;

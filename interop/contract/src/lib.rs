@@ -4,6 +4,8 @@
 //! WWW, DOWNLOADS, CERTS and PORT stand in for /www, /downloads, /certs and 443 of the runner's
 //! containers.
 
+#![forbid(unsafe_code)]
+
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Component, Path, PathBuf};
 

@@ -2,6 +2,8 @@
 //! draft-ietf-quic-multipath-17 with the same code points, and plain transfers. In all else it is the quinn it was made of,
 //! which has an endpoint of its own.
 
+#![forbid(unsafe_code)]
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,8 @@
 //! quiche as an endpoint of the QUIC Interop Runner. It has version 1 only, sets no ECN marks, begins
 //! no key update, and cannot restrict its cipher suites as a client.
 
+#![forbid(unsafe_code)]
+
 mod client;
 mod io;
 mod server;

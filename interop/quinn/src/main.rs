@@ -1,5 +1,7 @@
 //! quinn as an endpoint of the QUIC Interop Runner.
 
+#![forbid(unsafe_code)]
+
 mod client;
 mod server;
 

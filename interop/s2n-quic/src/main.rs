@@ -1,6 +1,8 @@
 //! s2n-quic as an endpoint of the QUIC Interop Runner, with rustls, by which it neither sends nor takes
 //! session tickets. It has no HTTP/3 on crates.io, and its public interface updates no keys.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};

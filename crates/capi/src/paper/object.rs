@@ -17,7 +17,7 @@ const EM_BPF: u16 = 247;
 
 /// The program, and where it came from.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ObjectFile {
     /// For messages.
     path: PathBuf,
     /// The file; None: the copy inside the library.
@@ -26,7 +26,7 @@ pub(super) struct Found {
     pub(super) notice: Option<String>,
 }
 
-impl Found {
+impl ObjectFile {
     /// An error of loading it, with the file's name.
     pub(super) fn explain(&self, error: Error) -> Failure {
         match (&self.bytes, error) {
@@ -39,11 +39,11 @@ impl Found {
 }
 
 /// Reads the file of that name, where it is to be looked for.
-pub(super) fn read(name: &str) -> Result<Found> {
+pub(super) fn read(name: &str) -> Result<ObjectFile> {
     read_from(name, Path::new(""), library_folder().as_deref())
 }
 
-fn read_from(name: &str, working: &Path, beside: Option<&Path>) -> Result<Found> {
+fn read_from(name: &str, working: &Path, beside: Option<&Path>) -> Result<ObjectFile> {
     if name.is_empty() {
         return Err(Failure::argument("the object's name is empty"));
     }
@@ -65,7 +65,7 @@ fn read_from(name: &str, working: &Path, beside: Option<&Path>) -> Result<Found>
     let places = beside.map_or(String::new(), |folder| format!(", nor in {}", folder.display()));
     let notice =
         format!("no {name} in the working directory{places}: using the program inside the library");
-    Ok(Found { path: PathBuf::from(name), bytes: None, notice: Some(notice) })
+    Ok(ObjectFile { path: PathBuf::from(name), bytes: None, notice: Some(notice) })
 }
 
 fn open(path: &Path) -> io::Result<Vec<u8>> {
@@ -90,7 +90,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
 }
 
 /// Says at once what can be said without loading it; the rest is said by `equic_load`.
-fn found(path: PathBuf, bytes: Vec<u8>) -> Result<Found> {
+fn found(path: PathBuf, bytes: Vec<u8>) -> Result<ObjectFile> {
     let machine = bytes.get(18..20).and_then(|field| field.try_into().ok()).map(u16::from_ne_bytes);
     let why = match machine {
         _ if !bytes.starts_with(b"\x7fELF") => Some("it is not an ELF object file"),
@@ -99,7 +99,7 @@ fn found(path: PathBuf, bytes: Vec<u8>) -> Result<Found> {
         _ => Some("it is not compiled for BPF"),
     };
     match why {
-        None => Ok(Found { path, bytes: Some(bytes), notice: None }),
+        None => Ok(ObjectFile { path, bytes: Some(bytes), notice: None }),
         Some(why) => {
             Err(Error::BadObject { object: path.display().to_string(), why: why.to_owned() }.into())
         }
@@ -157,7 +157,7 @@ mod tests {
             fs::write(self.root.path().join(path), bytes).unwrap();
         }
 
-        fn read(&self, name: &str) -> Result<Found> {
+        fn read(&self, name: &str) -> Result<ObjectFile> {
             read_from(
                 name,
                 &self.root.path().join("working"),

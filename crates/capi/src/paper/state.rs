@@ -29,7 +29,7 @@ pub(super) struct State {
 #[derive(Default)]
 struct Setup {
     settings: Settings,
-    object: Option<object::Found>,
+    object: Option<object::ObjectFile>,
 }
 
 struct Running {
@@ -111,7 +111,7 @@ impl State {
         self.setup.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn set_object(&self, object: object::Found) -> Result<()> {
+    pub(super) fn set_object(&self, object: object::ObjectFile) -> Result<()> {
         self.not_loaded("the program")?;
         self.setup().object = Some(object);
         Ok(())

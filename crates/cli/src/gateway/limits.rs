@@ -132,7 +132,7 @@ impl Limits {
     }
 }
 
-/// Where a service with adaptive Retry stands and why, in a few words.
+/// State of a service with adaptive Retry and its reason, in a few words.
 pub(crate) fn describe_adaptive(state: &Adaptive, above: Rate) -> String {
     let seconds = |ms: u64| number::seconds(ms as f64 / 1e3);
     if !state.asking {

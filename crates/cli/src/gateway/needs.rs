@@ -63,7 +63,7 @@ fn services_of(control: &Control, setting: &Setting) -> impl Iterator<Item = Str
     names.filter(move |name| wanted.as_ref().is_none_or(|one| one == name))
 }
 
-/// What a user should know of settings that were made just now.
+/// Notices for the user about settings that were made just now.
 pub(super) fn warnings(control: &Control, settings: &[Setting]) -> Vec<String> {
     let mut found: Vec<String> =
         NEEDS.iter().flat_map(|need| need.unheard(control, settings)).collect();

@@ -36,7 +36,7 @@ impl SocketIdGenerator for GatewayIds {
 struct OfSocket {
     ledger: Arc<OnceLock<Ledger>>,
     number: u8,
-    /// What makes them, from the moment on when the gateway has given its keys.
+    /// Generator of them, from the moment on when the gateway has given its keys.
     made: OnceLock<ConnectionIds>,
 }
 

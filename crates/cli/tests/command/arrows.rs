@@ -8,7 +8,7 @@ use crate::common::ROOT;
 use serde_json::Value;
 
 /// The crates of the workspace, and what each may depend on. Dev-dependencies count: a test that
-/// needs a room further out belongs there.
+/// needs a crate further out belongs there.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-wire", &[]),
     ("equic-net", &[]),

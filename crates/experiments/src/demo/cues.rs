@@ -1,4 +1,4 @@
-//! What comes next in an arm, and when. On a busy machine attackers take long to begin: each step waits
+//! Steps of an arm, and their times. On a busy machine attackers take long to begin: each step waits
 //! for the one before, or an arm would be over before its attack.
 
 use super::arms::Arm;
@@ -97,7 +97,7 @@ impl Cues {
         cues
     }
 
-    /// What is to be done at this time, if anything is.
+    /// Step that is due at this time, if any.
     ///
     /// # Errors
     /// The attack is not there, or newcomers are not gone, long after they should be.

@@ -1,4 +1,4 @@
-//! What newcomers had of the floods from forged sources, in a few sentences: worked out from the figures, whatever they
+//! Summary of what floods from forged sources did to newcomers, in a few sentences: worked out from the figures, whatever they
 //! are.
 
 use equic_report::number::{self, MISSING};
@@ -42,7 +42,7 @@ impl Figures {
         format!("{got_in} of {tried} ({})", number::percent(self.share()))
     }
 
-    /// How long it took to connect, where anybody did.
+    /// Time to connect, where anybody did.
     fn connect(self) -> String {
         let ms = |ms: Option<f64>| {
             ms.map_or_else(|| MISSING.to_owned(), |ms| number::seconds(ms / 1000.0))

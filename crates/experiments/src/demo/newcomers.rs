@@ -1,4 +1,4 @@
-//! What newcomers had of an arm: how many of them got in, and how long it took them to connect.
+//! Newcomers in an arm: how many of them got in, and how long it took them to connect.
 
 use equic_endpoint::load::{Outcome, Sample};
 use equic_report::stats;
@@ -22,7 +22,7 @@ pub(super) struct Newcomers {
     pub connect_median_ms: Option<f64>,
     pub connect_p99_ms: Option<f64>,
     pub connect_max_ms: Option<f64>,
-    /// When each of them tried, in seconds since the arm began, and whether it got in, for the plot.
+    /// Time of each attempt, in seconds since the arm began, and whether it succeeded, for the plot.
     #[serde(skip)]
     pub tries: Vec<(f64, bool)>,
 }

@@ -6,7 +6,7 @@
 //! BPF_PROG_TEST_RUN. `random` makes scripts from a seed, `fuzz` inputs of bytes, `rows` has the
 //! tables. Start with `script`.
 
-// Every test binary compiles this room and none uses all of it.
+// Every test binary compiles this module and none uses all of it.
 #![allow(dead_code)]
 
 #[path = "../../../gateway/tests/support/ci.rs"]

@@ -92,7 +92,7 @@ impl Bans {
             self.watched.values_mut().for_each(|one| one.window = Window::default());
         }
         self.policy = policy.clone();
-        while self.watched.len() > self.room() && self.evict() {}
+        while self.watched.len() > self.capacity() && self.evict() {}
     }
 
     /// A source was refused `times` more. Returns the ban to impose, which counts as in force from
@@ -101,7 +101,7 @@ impl Bans {
         if times == 0 {
             return None;
         }
-        if !self.watched.contains_key(&prefix) && !self.make_room() {
+        if !self.watched.contains_key(&prefix) && !self.reserve_slot() {
             self.evicted += 1;
             return None;
         }
@@ -169,7 +169,7 @@ impl Bans {
 
     /// A ban from before the start, in force until `until` (or over, and not yet forgiven).
     pub fn restore(&mut self, prefix: IpNet, count: u16, until: u64, now: u64) {
-        if self.watched.contains_key(&prefix) || !self.make_room() {
+        if self.watched.contains_key(&prefix) || !self.reserve_slot() {
             return;
         }
         let place = (Rank::Banned, until.min(now));
@@ -215,18 +215,19 @@ impl Bans {
         self.watched.len()
     }
 
-    /// Number of sources that were forgotten, or not watched at all, for want of room.
+    /// Number of sources that were forgotten, or not watched at all, because the table was full.
     pub fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         self.policy.sources as usize
     }
 
-    /// Makes room for one more source if possible, and says whether there is; bans in force are not given up.
-    fn make_room(&mut self) -> bool {
-        self.watched.len() < self.room() || self.evict()
+    /// Frees a slot for one more source if need be and possible; returns whether there is one. Bans in force are not
+    /// given up.
+    fn reserve_slot(&mut self) -> bool {
+        self.watched.len() < self.capacity() || self.evict()
     }
 
     fn evict(&mut self) -> bool {

@@ -230,7 +230,7 @@ pub enum SettingValue {
     Rate {
         /// Connections, packets or bytes a second.
         per_second: Option<f64>,
-        /// How many of them may come at once.
+        /// Number of them that may come at once.
         burst: Option<u64>,
     },
 }

@@ -82,7 +82,7 @@ impl ListFile {
         ListFile { file: file.into(), ..ListFile::default() }
     }
 
-    /// What is wrong with the description of a table; the file is not looked at.
+    /// Checks the description of a table; the file is not looked at.
     ///
     /// # Errors
     /// A message for a person.

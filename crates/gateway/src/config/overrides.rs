@@ -78,7 +78,7 @@ impl OverrideConfig {
     }
 }
 
-/// What is wrong with the overrides of a service, each with its number.
+/// Errors of the overrides of a service, each with its number.
 pub(super) fn check(config: &Config, service: &ServiceConfig) -> Vec<(usize, String)> {
     let (mut all, mut seen) = (Vec::new(), Vec::new());
     let gateway = &config.gateway;

@@ -1,4 +1,4 @@
-//! Who changed what, while it runs: settings and lists, by whichever process.
+//! Audit log of changes while a gateway runs: settings and lists, by whichever process.
 //!
 //! Other processes change a gateway by storing into its maps, and the kernel tells nobody. So every
 //! [`Control`] that is not the gateway's own process's writes down what it changes in a ring of a map
@@ -53,7 +53,7 @@ impl Control {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let time = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         let (what, process) = (printable(what), printable(&sys::process_name()));
-        let length = what.len().min(room());
+        let length = what.len().min(capacity());
         atomic!(AtomicU64, pointer, entry[at].time_ms).store(time, Relaxed);
         atomic!(AtomicU32, pointer, entry[at].pid).store(std::process::id(), Relaxed);
         atomic!(AtomicU32, pointer, entry[at].uid).store(sys::user_id(), Relaxed);
@@ -90,7 +90,7 @@ impl Control {
     }
 }
 
-fn room() -> usize {
+fn capacity() -> usize {
     abi::equic_audit_entry::default().text.len()
 }
 
@@ -109,7 +109,7 @@ fn read(memory: &Shared<abi::equic_audit>, number: u64) -> Option<AuditEntry> {
         .map(|index| atomic!(AtomicU8, pointer, entry[at].process[index]).load(Relaxed) as _)
         .collect();
     let length = atomic!(AtomicU32, pointer, entry[at].length).load(Relaxed) as usize;
-    let text: Vec<u8> = (0..length.min(room()))
+    let text: Vec<u8> = (0..length.min(capacity()))
         .map(|index| atomic!(AtomicU8, pointer, entry[at].text[index]).load(Relaxed))
         .collect();
     let login = atomic!(AtomicU32, pointer, entry[at].login).load(Relaxed);

@@ -105,7 +105,7 @@ impl Control {
     /// second and CPU as the gateway's `events` say (100 if these are off). The program copies nothing while
     /// nobody captures.
     ///
-    /// What is captured are clients' packets, with their addresses. It takes the privileges of [`Control::open`].
+    /// Captures clients' packets, with their addresses. It takes the privileges of [`Control::open`].
     ///
     /// # Errors
     /// [`Error::CaptureTaken`] while another process captures; the kernel's error if a call fails.

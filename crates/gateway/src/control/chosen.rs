@@ -1,4 +1,4 @@
-//! Which gateway was chosen among those that run, and which one takes its place later.
+//! The gateway that was chosen among those that run, and the one that takes its place later.
 
 use super::discover::{Interface, RunningGateway};
 

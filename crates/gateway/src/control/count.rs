@@ -1,4 +1,4 @@
-//! How many entries the lists have, and what changed in them last, without walking them.
+//! Numbers of entries of the lists, and their latest changes, without walking them.
 //!
 //! Whoever changes a trie adds to the numbers in a map of their own (`equic_notes` in `bpf/abi.h`), in
 //! whatever process. There is no lock that a process could die with: a change says that it begins and

@@ -133,7 +133,7 @@ impl Control {
                 doing: "writing the report".to_owned(),
                 source: error.into(),
             })?;
-            if text.len() <= room() {
+            if text.len() <= capacity() {
                 break text;
             }
             let shorten = |len: usize| len / 2;
@@ -174,7 +174,7 @@ impl Control {
     }
 }
 
-fn room() -> usize {
+fn capacity() -> usize {
     abi::equic_report::default().text.len()
 }
 
@@ -185,7 +185,7 @@ fn write(memory: &Memory, text: &[u8]) {
     sequence.store(odd, Relaxed);
     fence(Release);
     atomic!(AtomicU64, pointer, length).store(text.len() as u64, Relaxed);
-    for (at, byte) in text.iter().enumerate().take(room()) {
+    for (at, byte) in text.iter().enumerate().take(capacity()) {
         atomic!(AtomicU8, pointer, text[at]).store(*byte, Relaxed);
     }
     sequence.store(odd.wrapping_add(1), Release);
@@ -200,7 +200,7 @@ fn read(memory: &Memory) -> Option<Vec<u8>> {
             continue;
         }
         let length = atomic!(AtomicU64, pointer, length).load(Relaxed) as usize;
-        let text: Vec<u8> = (0..length.min(room()))
+        let text: Vec<u8> = (0..length.min(capacity()))
             .map(|at| atomic!(AtomicU8, pointer, text[at]).load(Relaxed))
             .collect();
         fence(Acquire);

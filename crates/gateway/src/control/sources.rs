@@ -49,7 +49,7 @@ impl std::str::FromStr for SortBy {
 /// A source, its service's number and statistics if it has an entry, and its connections.
 type Row = (Source, Option<(u32, abi::equic_source_state)>, u32);
 
-/// What rows are sorted by, smallest first: of equal ones, the one with more packets comes first, then the smaller address.
+/// Sort key of rows, smallest first: of equal ones, the one with more packets comes first, then the smaller address.
 type Rank = (Reverse<u64>, Reverse<u64>, [u8; 16], Option<u32>, u32);
 
 fn rank((source, state, count): &Row, by: SortBy) -> Rank {

@@ -38,7 +38,7 @@ pub(crate) struct ServiceNumber {
     pub(crate) group: u32,
 }
 
-/// How the gateway that reads a ledger has got it.
+/// Way in which the gateway that reads a ledger got it.
 #[derive(Debug)]
 pub(crate) enum BindingKind {
     /// No gateway reads it.

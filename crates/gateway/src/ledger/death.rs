@@ -1,4 +1,4 @@
-//! Which servers are known to be dead (docs/policy.md s.14): only then does the program say so to their clients.
+//! Servers that are known to be dead (docs/policy.md s.14): only then does the program say so to their clients.
 //!
 //! Whoever looks after the gateway watches the servers that have a place. One that is not in its place any more may
 //! still serve: it was stopped for long, or has left. It is watched on until its process has ended, and as long as one of

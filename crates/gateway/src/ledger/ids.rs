@@ -29,7 +29,7 @@ struct Inner {
 }
 
 impl Ledger {
-    /// What makes the connection IDs of an instance of this server. None if this process has no key ring of a
+    /// Generator of the connection IDs of an instance of this server. None if this process has no key ring of a
     /// gateway ([`Ledger::key_ring`]).
     ///
     /// A service with `check_ids` drops packets to any others: a server that has said that it makes such IDs

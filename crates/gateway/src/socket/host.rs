@@ -87,7 +87,7 @@ struct State {
     shared: [OwnedFd; 5],
     /// The key ring, to be read: for servers that ask for it and may have it.
     ring: OwnedFd,
-    waiting: Vec<Waiting>,
+    waiting: Vec<PendingServer>,
     sessions: Vec<Session>,
     /// Places that servers of the gateway's last process have, until those servers are back.
     inherited: Vec<Inherited>,
@@ -99,7 +99,7 @@ struct State {
 
 /// A connection that has not asked yet.
 #[derive(Debug)]
-struct Waiting {
+struct PendingServer {
     link: OwnedFd,
     peer: Peer,
     until: Instant,
@@ -277,12 +277,12 @@ impl State {
                 continue;
             }
             // Most have asked by now, and need no room.
-            self.hear(Waiting { link, peer, until: Instant::now() + PATIENCE });
+            self.hear(PendingServer { link, peer, until: Instant::now() + PATIENCE });
         }
     }
 
     /// Keeps a connection until it asks, if there is room; makes room where its user has least of it.
-    fn wait_for(&mut self, one: Waiting) {
+    fn wait_for(&mut self, one: PendingServer) {
         let users = || self.waiting.iter().map(|waiting| waiting.peer.uid);
         let of = |uid: u32| users().filter(|other| *other == uid).count();
         let why = "too many connections that say nothing";
@@ -304,7 +304,7 @@ impl State {
     }
 
     /// Reads a request and answers it.
-    fn hear(&mut self, one: Waiting) {
+    fn hear(&mut self, one: PendingServer) {
         let mut buffer = [0; REQUEST + 1];
         let length = match unix::listen_to(&one.link, &mut buffer) {
             Ok(length) => length,
@@ -352,7 +352,7 @@ impl State {
 
     fn place(
         &mut self,
-        one: &Waiting,
+        one: &PendingServer,
         request: &Request,
     ) -> std::result::Result<Session, (Status, String)> {
         let peer = one.peer;
@@ -414,7 +414,7 @@ impl State {
     /// ledger was given to.
     fn adopt(
         &mut self,
-        one: &Waiting,
+        one: &PendingServer,
         ledger: u32,
         groups: u64,
     ) -> Option<std::result::Result<Session, (Status, String)>> {

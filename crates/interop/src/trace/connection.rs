@@ -24,7 +24,7 @@ pub(super) enum Space {
 }
 
 /// A packet without its protection.
-pub(super) struct Opened {
+pub(super) struct DecryptedPacket {
     /// 0 but where there are several paths (RFC 10069).
     pub(super) path: u32,
     pub(super) number: u64,
@@ -34,7 +34,7 @@ pub(super) struct Opened {
 
 pub(super) struct OpenedShort {
     pub(super) dcid: Vec<u8>,
-    pub(super) content: Opened,
+    pub(super) content: DecryptedPacket,
 }
 
 /// State for reading what one side of a connection sends.
@@ -118,7 +118,7 @@ impl Connection {
         bytes: &[u8],
         protected: Protected,
         log: &KeyLog,
-    ) -> Option<Opened> {
+    ) -> Option<DecryptedPacket> {
         let at = index(way);
         let side = self.sides.get_mut(at)?;
         if space == Space::Initial {
@@ -236,7 +236,7 @@ fn first_that_opens(
     secret: &[u8],
     bytes: &[u8],
     protected: Protected,
-) -> Option<(Keys, Opened)> {
+) -> Option<(Keys, DecryptedPacket)> {
     Suite::of_secret(secret).iter().find_map(|suite| {
         let keys = Keys::new(*suite, version, secret)?;
         let opened = open(&keys, &keys, bytes, protected, 0, None)?;
@@ -252,10 +252,10 @@ fn open(
     protected: Protected,
     path: u32,
     largest: Option<PacketNumber>,
-) -> Option<Opened> {
+) -> Option<DecryptedPacket> {
     let mut packet = bytes.to_vec();
     let bare = header.unmask(&mut packet, protected)?;
     let number = bare.packet_number().restore(largest)?.get();
     let payload = keys.open(&packet, bare.header_len(), path, number)?;
-    Some(Opened { path, number, key_phase: bare.key_phase().unwrap_or(false), payload })
+    Some(DecryptedPacket { path, number, key_phase: bare.key_phase().unwrap_or(false), payload })
 }

@@ -19,7 +19,7 @@ use equic_wire::frame::Frame;
 use equic_wire::packet::{Datagram, LongKind, Packet, ParseOptions};
 use equic_wire::{KnownVersion, Reader, Version};
 
-use connection::{Connection, Opened, Space};
+use connection::{Connection, DecryptedPacket, Space};
 pub use keylog::KeyLog;
 pub use tls::ClientHello;
 
@@ -284,12 +284,12 @@ impl Reading<'_> {
     fn open(
         &mut self,
         seen: &mut Seen,
-        mut open: impl FnMut(&mut Connection, &KeyLog) -> Option<Opened>,
+        mut open: impl FnMut(&mut Connection, &KeyLog) -> Option<DecryptedPacket>,
     ) {
         let log = self.log;
         for (index, connection) in self.connections.iter_mut().enumerate().rev() {
             let Some(opened) = open(connection, log) else { continue };
-            let Opened { path, number, key_phase, payload } = opened;
+            let DecryptedPacket { path, number, key_phase, payload } = opened;
             let mut content =
                 Content { connection: index, path, number, key_phase, ..Content::default() };
             connection.note(seen.way, seen.kind, &payload, &mut content);

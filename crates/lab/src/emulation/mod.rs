@@ -36,7 +36,7 @@ pub const MAX_CONNECTIONS: usize = 10_000;
 /// Port number of the first connection's server; no host chooses one below 32768 for a client.
 const FIRST_PORT: u16 = 10_000;
 
-/// How hosts and their interfaces are set up.
+/// Settings of hosts and their interfaces.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// MTU of the hosts' interfaces in bytes: the smallest of the network, so that no packet is too large on its way.
@@ -88,7 +88,7 @@ pub struct Report {
     pub run: Simulation,
     /// Of each connection the packets from its client, and those from its server.
     pub flows: Vec<(FlowId, FlowId)>,
-    /// How late packets were at their hosts, measured by the clock.
+    /// Delay of packets at their hosts beyond the emulated one, measured by the clock.
     pub lateness: Lateness,
     /// Packets of hosts that belonged to no connection, and were dropped: of the kernel itself, such as ICMP.
     pub strangers: u64,

@@ -1,4 +1,4 @@
-//! Where a host's packets enter the network, and leave it.
+//! End of a connection in the simulated network, where a host's packets enter and leave it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,12 +28,12 @@ pub(super) struct Tap {
     /// Bytes of IP and UDP header: that many of each packet are no payload to the simulator.
     headers: usize,
     host: usize,
-    inbox: VecDeque<Taken>,
+    inbox: VecDeque<IncomingPacket>,
     outbox: Outbox,
 }
 
 /// A packet of the host's that enters the network.
-struct Taken {
+struct IncomingPacket {
     packet: Vec<u8>,
     ecn: Ecn,
     /// Number of the link that it takes; none: as routes say.
@@ -54,7 +54,7 @@ impl Tap {
 
     /// Takes a packet from the host, for this link of its node; none: as routes say.
     pub(super) fn take(&mut self, packet: &[u8], ecn: Ecn, link: Option<u16>) {
-        self.inbox.push_back(Taken { packet: packet.to_vec(), ecn, link });
+        self.inbox.push_back(IncomingPacket { packet: packet.to_vec(), ecn, link });
     }
 }
 
@@ -71,7 +71,7 @@ impl Agent for Tap {
     fn on_timer(&mut self, _: Time) {}
 
     fn poll_transmit(&mut self, _: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        let Taken { packet, ecn, link: interface } = self.inbox.pop_front()?;
+        let IncomingPacket { packet, ecn, link: interface } = self.inbox.pop_front()?;
         // The interface has the network's smallest MTU, and the buffer its largest.
         let size = packet.len().min(buffer.len());
         buffer[..size].copy_from_slice(&packet[..size]);

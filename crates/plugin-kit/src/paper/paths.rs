@@ -58,7 +58,7 @@ impl AckPath {
     /// Both of them.
     pub const ALL: [AckPath; 2] = [AckPath::Same, AckPath::First];
 
-    /// What the server pushes to the client; none: nothing.
+    /// Plugin that the server pushes to the client; none: nothing.
     ///
     /// # Errors
     /// The plugin is not built.

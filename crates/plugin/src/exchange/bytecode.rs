@@ -14,7 +14,7 @@ const USUAL_BYTES: usize = 16 << 20;
 const MAX_KEPT: usize = 1024;
 
 /// Compiles plugins' bytecode ([`Plugin`]), and keeps what was compiled for later connections, by the bundle's hash.
-/// What was used last is kept longest. A bundle that cannot be loaded is remembered, too: it is looked into once.
+/// The least recently used is removed first. A bundle that cannot be loaded is remembered, too: it is looked into once.
 #[derive(Debug)]
 pub struct Bytecode {
     most: usize,

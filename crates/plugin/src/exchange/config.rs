@@ -233,7 +233,8 @@ impl ExchangeConfig {
         }
     }
 
-    /// What the endpoint declares. It does not say whether anything is in the cache: that would tell who the endpoint is.
+    /// Transport parameter that the endpoint declares. It does not say whether anything is in the cache: that would
+    /// tell who the endpoint is.
     pub(super) fn declared(&self) -> Parameter {
         Parameter::of(self.policy.as_ref(), self.budgets, self.cache.is_some())
     }

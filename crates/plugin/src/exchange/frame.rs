@@ -271,9 +271,9 @@ impl<'a> Frame<'a> {
     /// Writes the frame; returns its length.
     ///
     /// # Errors
-    /// There is no room for it.
-    pub fn write(&self, room: &mut [u8]) -> Result<usize, BufferFull> {
-        let mut writer = Writer::new(room);
+    /// The buffer is too small for it.
+    pub fn write(&self, buffer: &mut [u8]) -> Result<usize, BufferFull> {
+        let mut writer = Writer::new(buffer);
         writer.varint(varint(self.kind().frame_type()))?;
         // The most bytes of a frame but for data, and for what an offer carries, which stand behind all else.
         let mut space = [0; 512];

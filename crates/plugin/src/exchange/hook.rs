@@ -160,20 +160,20 @@ impl ExchangeHook {
         }
     }
 
-    /// Writes a frame of this kind into a packet that has so much room; returns its length, 0: none.
+    /// Writes a frame of this kind into the space that is left in a packet; returns its length, 0: none.
     fn write(
         &mut self,
         host: &mut HookContext<'_>,
         kind: Kind,
         token: u64,
-        room: &mut [u8],
+        buffer: &mut [u8],
     ) -> usize {
         let mut exchange = self.shared.lock();
         if self.over || !exchange.wants(kind) {
             self.queued.remove(&kind);
             return 0;
         }
-        let mut most = room.len();
+        let mut most = buffer.len();
         if kind == Kind::Data {
             if host.get(Field::ApplicationWaits) != 0 {
                 let share = most * usize::from(exchange.config().share.min(100)) / 100;
@@ -184,7 +184,7 @@ impl ExchangeHook {
                 return 0;
             }
         }
-        let written = exchange.write(kind, &mut room[..most]);
+        let written = exchange.write(kind, &mut buffer[..most]);
         let Some((length, sent)) = written else { return 0 };
         self.queued.remove(&kind);
         self.sent.insert(token, sent);
@@ -212,8 +212,8 @@ impl Hook for ExchangeHook {
             (Operation::ProcessFrame, bytes) if !self.over => {
                 outcome = self.shared.lock().handle_frame(bytes.as_slice());
             }
-            (Operation::WriteFrame, Bytes::Out(room)) => {
-                answer = self.write(host, kind, token.unwrap_or(0), room) as u64;
+            (Operation::WriteFrame, Bytes::Out(buffer)) => {
+                answer = self.write(host, kind, token.unwrap_or(0), buffer) as u64;
             }
             (Operation::FrameAcked, _) => {
                 let _ = call.inputs.first().and_then(|token| self.sent.remove(token));

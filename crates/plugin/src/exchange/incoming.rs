@@ -250,8 +250,8 @@ impl Incoming {
     ) -> Result<(), Violation> {
         let Some(offered) = self.offers.get_mut(&plugin) else { return Ok(()) };
         let State::Fetching(fetching) = &mut offered.state else { return Ok(()) };
-        let room = if fetching.accepted { offered.size } else { offered.preamble };
-        let pieces = fetching.pieces.get_or_insert_with(|| Pieces::new(room));
+        let size = if fetching.accepted { offered.size } else { offered.preamble };
+        let pieces = fetching.pieces.get_or_insert_with(|| Pieces::new(size));
         match pieces.insert(offset, data) {
             Ok(()) => {}
             Err(Contradiction(at)) if at < offered.carried => {
@@ -431,20 +431,20 @@ impl Incoming {
         }
     }
 
-    /// Writes a frame of this kind; nothing if there is none, or no room.
-    pub(super) fn write(&mut self, kind: Kind, room: &mut [u8]) -> Option<(usize, Sent)> {
+    /// Writes a frame of this kind; nothing if there is none, or the buffer is too small.
+    pub(super) fn write(&mut self, kind: Kind, buffer: &mut [u8]) -> Option<(usize, Sent)> {
         match kind {
             Kind::Want => {
                 let (plugin, limit) = self.wants_due.first_key_value()?;
                 let (plugin, limit) = (*plugin, *limit);
-                let length = Frame::Want { plugin, limit: limit as u64 }.write(room).ok()?;
+                let length = Frame::Want { plugin, limit: limit as u64 }.write(buffer).ok()?;
                 self.wants_due.remove(&plugin);
                 Some((length, Sent::Want(plugin, limit)))
             }
             Kind::Status => {
                 let (plugin, (status, reason)) = self.statuses_due.first_key_value()?;
                 let (plugin, status) = (*plugin, *status);
-                let length = Frame::Status { plugin, status, reason }.write(room).ok()?;
+                let length = Frame::Status { plugin, status, reason }.write(buffer).ok()?;
                 let (_, reason) = self.statuses_due.remove(&plugin)?;
                 Some((length, Sent::Status(plugin, status, reason)))
             }

@@ -62,7 +62,7 @@ enum Inner {
 /// offer, detach, remove                               what the application wants
 /// poll_action  -> attach or take off                  until none; then on_attached, on_failed
 /// check_expiry                                        now and then, and when the time that it returned is over
-/// wants(kind), write(kind, room)                      frames to send; then on_lost, if they are
+/// wants(kind), write(kind, buffer)                    frames to send; then on_lost, if they are
 /// ```
 pub struct Exchange {
     config: Arc<ExchangeConfig>,
@@ -245,18 +245,18 @@ impl Exchange {
         }
     }
 
-    /// Writes a frame of this kind, and says how long it is; none: there is none, or not enough room.
-    pub fn write(&mut self, kind: Kind, room: &mut [u8]) -> Option<(usize, Sent)> {
+    /// Writes a frame of this kind, and says how long it is; none: there is none, or the buffer is too small.
+    pub fn write(&mut self, kind: Kind, buffer: &mut [u8]) -> Option<(usize, Sent)> {
         if kind == Kind::Reserved {
-            let length = Frame::Reserved.write(room).ok().filter(|_| self.grease_due)?;
+            let length = Frame::Reserved.write(buffer).ok().filter(|_| self.grease_due)?;
             self.grease_due = false;
             return Some((length, Sent(Inner::Reserved)));
         }
-        let ours = self.outgoing.write(kind, room);
+        let ours = self.outgoing.write(kind, buffer);
         if let Some((length, sent)) = ours {
             return Some((length, Sent(Inner::Outgoing(sent))));
         }
-        let (length, sent) = self.incoming.write(kind, room)?;
+        let (length, sent) = self.incoming.write(kind, buffer)?;
         Some((length, Sent(Inner::Incoming(sent))))
     }
 

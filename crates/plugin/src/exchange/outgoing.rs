@@ -229,8 +229,8 @@ impl Outgoing {
         }
     }
 
-    /// Writes a frame of this kind; nothing if there is none, or no room.
-    pub(super) fn write(&mut self, kind: Kind, room: &mut [u8]) -> Option<(usize, Sent)> {
+    /// Writes a frame of this kind; nothing if there is none, or the buffer is too small.
+    pub(super) fn write(&mut self, kind: Kind, buffer: &mut [u8]) -> Option<(usize, Sent)> {
         match kind {
             Kind::Offer => {
                 let plugin = *self.offers_due.first()?;
@@ -244,23 +244,23 @@ impl Outgoing {
                     frame_types: offered.frame_types.clone(),
                     carried: offered.push.bytes.get(..offered.carried)?.to_vec(),
                 });
-                let length = frame.write(room).ok()?;
+                let length = frame.write(buffer).ok()?;
                 self.offers_due.remove(&plugin);
                 Some((length, Sent::Offer(plugin)))
             }
             Kind::Detach => {
                 let plugin = *self.detaches_due.first()?;
-                let length = Frame::Detach { plugin }.write(room).ok()?;
+                let length = Frame::Detach { plugin }.write(buffer).ok()?;
                 self.detaches_due.remove(&plugin);
                 Some((length, Sent::Detach(plugin)))
             }
-            Kind::Data => self.write_data(room),
+            Kind::Data => self.write_data(buffer),
             _ => None,
         }
     }
 
-    fn write_data(&mut self, room: &mut [u8]) -> Option<(usize, Sent)> {
-        let most = room.len().checked_sub(DATA_HEAD).filter(|most| *most > 0)?;
+    fn write_data(&mut self, buffer: &mut [u8]) -> Option<(usize, Sent)> {
+        let most = buffer.len().checked_sub(DATA_HEAD).filter(|most| *most > 0)?;
         let (plugin, offered) = self.offers.iter_mut().find(|(_, offered)| offered.has_data())?;
         let piece = match offered.lost.pop() {
             Some(lost) => {
@@ -275,7 +275,7 @@ impl Outgoing {
         };
         let data = offered.push.bytes.get(piece.clone())?;
         let frame = Frame::Data { plugin: *plugin, offset: piece.start as u64, data };
-        let Ok(length) = frame.write(room) else {
+        let Ok(length) = frame.write(buffer) else {
             if piece.start < offered.sent {
                 offered.lost.push(piece);
             }

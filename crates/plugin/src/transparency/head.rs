@@ -11,7 +11,7 @@ use crate::key::{PublicKey, SIGNATURE, SigningKey, hex, unhex};
 
 /// First line of a head's text.
 const TITLE: &str = "equic plugin log 1";
-/// What is signed begins with this, so that no signature made for something else counts.
+/// Prefix of the signed bytes, so that no signature made for something else counts.
 const CONTEXT: &[u8] = b"equic plugin log head 1\0";
 
 /// Bytes of a head's text at most.
@@ -74,7 +74,7 @@ impl TreeHead {
         self.size
     }
 
-    /// When it was signed, in seconds after 1970.
+    /// Time of the signature, in seconds after 1970.
     pub fn time(&self) -> u64 {
         self.time
     }

@@ -67,7 +67,7 @@ impl Tree {
     }
 }
 
-/// Where a tree of two leaves or more is divided: the largest power of two that is less than the number of its leaves.
+/// Divides a tree of two leaves or more at the largest power of two that is less than the number of its leaves.
 fn divide(leaves: &[Hash]) -> (&[Hash], &[Hash]) {
     leaves.split_at(leaves.len().next_power_of_two() / 2)
 }

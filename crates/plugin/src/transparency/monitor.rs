@@ -6,7 +6,7 @@ use thiserror::Error;
 use super::{Entry, Log, LogError, Staple, TreeHead};
 use crate::key::PublicKey;
 
-/// What a log did that a log never does, or what of it cannot be read.
+/// Misbehaviour of a log, or a part of it that cannot be read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Alarm {

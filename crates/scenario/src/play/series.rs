@@ -130,7 +130,7 @@ pub struct Series {
     /// Paths of connections that may have several, moment by moment.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathPoint>,
-    /// What applications had, connection by connection, in the order in which it came.
+    /// Units that applications received, connection by connection, in order of arrival.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<UnitPoint>,
     /// Players of videos, moment by moment.

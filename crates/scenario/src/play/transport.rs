@@ -132,7 +132,7 @@ pub(super) fn paths(run: &Simulation, flow: &Flow, ids: BulkIds) -> Vec<PathStat
     paths.unwrap_or_default()
 }
 
-/// What came of a flow's application; none: it is one transfer.
+/// Results of a flow's application; none: it is one transfer.
 pub(super) fn report(run: &Simulation, flow: &Flow, ids: BulkIds) -> Option<Report> {
     flow.application.as_ref()?;
     let mut report = run.agent::<Party>(ids.receiver)?.report(run.now());

@@ -1,4 +1,4 @@
-//! What a flow carries: `application`, and the table of that name.
+//! Application of a flow: `application`, and the table of that name.
 
 use std::time::Duration;
 

@@ -186,7 +186,7 @@ pub struct PortOutcome {
 }
 
 impl TrafficOutcome {
-    /// What became of all other traffic of a scenario in this run, whose flows are in the order of the description.
+    /// Outcomes of all other traffic of a scenario in this run, whose flows are in the order of the description.
     pub fn of_all(run: &Simulation, scenario: &Scenario, flows: &[FlowId]) -> Vec<TrafficOutcome> {
         let of = |(name, flow): (&String, &FlowId)| {
             let stats = run.flow_stats(*flow);
@@ -202,7 +202,7 @@ impl TrafficOutcome {
 }
 
 impl PortOutcome {
-    /// What these ports, each with its name, have done in this run so far.
+    /// Statistics of these ports, each with its name, in this run so far.
     pub fn of_all(run: &Simulation, ports: &[(String, PortId)]) -> Vec<PortOutcome> {
         ports.iter().map(|(name, port)| PortOutcome::of(run, name, *port)).collect()
     }

@@ -62,7 +62,7 @@ pub struct FlowSummary {
     pub application: Option<ApplicationSummary>,
 }
 
-/// What came of a flow's application over all seeds. Figures are of connections' own percentiles and counts: each seed
+/// Results of a flow's application over all seeds. Figures are of connections' own percentiles and counts: each seed
 /// counts once, as of [`FlowSummary`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ApplicationSummary {

@@ -7,7 +7,7 @@ use super::playout::Playout;
 use super::{Application, Report, Unit};
 use crate::time::Time;
 
-/// What decides which unit is asked for next.
+/// Order in which units are asked for.
 enum Order {
     /// One after the other; so many are left to begin, at these moments.
     Requests { next: u64, due: VecDeque<Time> },

@@ -220,7 +220,7 @@ pub struct Report {
     pub failure: Option<String>,
 }
 
-/// How a video has played until a moment.
+/// Playback of a video until a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Playing {
     /// Time from the start of the connection until it began to play; none: it has not.

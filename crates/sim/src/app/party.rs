@@ -159,7 +159,7 @@ pub(crate) fn ends(
 }
 
 impl Party {
-    /// What came of the application until now. Only the end that waits for the last byte knows all of it: of requests,
+    /// Results of the application until now. Only the end that waits for the last byte knows all of it: of requests,
     /// pages and videos the client, of streams and calls the server.
     pub fn report(&self, now: Time) -> Report {
         let mut report = self.program.report(now);

@@ -14,7 +14,7 @@ pub struct CoDel {
     pub limit: Limit,
     /// The wait that is always acceptable (RFC 8289 s.4.4).
     pub target: Duration,
-    /// How long a wait above the target is borne: about the longest usual round trip (RFC 8289 s.4.3).
+    /// Time for which a wait above the target is tolerated: about the longest usual round trip (RFC 8289 s.4.3).
     pub interval: Duration,
     /// Packets that are ECN-capable are marked rather than dropped.
     pub ecn: bool,
@@ -41,14 +41,14 @@ impl CoDel {
     }
 }
 
-/// What CoDel knows of one queue (RFC 8289 s.5.2, s.5.3).
+/// State of CoDel for one queue (RFC 8289 s.5.2, s.5.3).
 pub(super) struct Control {
     target: Duration,
     interval: Duration,
     ecn: bool,
     /// Bytes of a full frame: a queue no longer than that is none.
     frame: u64,
-    /// When the wait will have been above the target for an interval; none: it is below.
+    /// Time at which the wait will have been above the target for an interval; none: it is below.
     first_above: Option<Time>,
     drop_next: Time,
     /// Packets dropped since it began to drop.

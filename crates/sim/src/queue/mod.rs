@@ -1,4 +1,4 @@
-//! What waits for a link, and who goes first: [`Queue`] describes a queue, `Discipline` is one in use.
+//! Queues of packets before a link, and their disciplines: [`Queue`] describes a queue, `Discipline` is one in use.
 //!
 //! * `fifo.rs`: packets in a row; drop-tail is that with a limit;
 //! * `red.rs`: random early detection;

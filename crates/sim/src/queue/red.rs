@@ -20,7 +20,7 @@ pub struct Red {
     pub min_threshold: f64,
     /// Average length from which all packets are dropped, or more and more ([`Red::gentle`]).
     pub max_threshold: f64,
-    /// How much the length that a packet finds counts in the average: the paper's w_q.
+    /// Weight in the average of the length that a packet finds: the paper's w_q.
     pub weight: f64,
     /// The probability at [`Red::max_threshold`]: the paper's max_p.
     pub max_probability: f64,
@@ -93,7 +93,7 @@ pub(crate) struct RedQueue {
     /// Packets since the last one that was dropped or marked, or since the average came up to the first
     /// threshold.
     count: u32,
-    /// When the queue became empty, or a packet last found it so.
+    /// Time at which the queue became empty, or a packet last found it so.
     idle_since: Time,
     /// Nanoseconds that a typical packet takes to send.
     typical_time: f64,

@@ -13,7 +13,7 @@ use crate::payload;
 use crate::time::Time;
 use crate::transfer::SenderState;
 
-/// What is still to be written on a stream.
+/// Data still to be written on a stream.
 struct Outgoing {
     written: u64,
     bytes: u64,

@@ -1,6 +1,6 @@
 //! A run that something outside of it takes part in: a network in real time, whose ends are other programs.
 //!
-//! Who drives it calls [`Simulation::run`] with the time that has passed, hands what came to an agent by
+//! The driver calls [`Simulation::run`] with the time that has passed, hands what came to an agent by
 //! [`Simulation::act`], and waits until [`Simulation::next_event`] or until more comes.
 
 use std::any::Any;

@@ -1,4 +1,4 @@
-//! What an event does: packets arrive, go on and are handed to agents, agents are called.
+//! Effects of an event: packets arrive, go on and are handed to agents, agents are called.
 
 use super::{ANYWAY, AgentId, Simulation};
 use crate::agent::{Datagram, Status, Transmit};

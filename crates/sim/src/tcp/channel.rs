@@ -47,7 +47,7 @@ impl Frames {
     }
 }
 
-/// What is still to be written of a stream.
+/// Data still to be written of a stream.
 struct Outgoing {
     stream: u64,
     bytes: u64,

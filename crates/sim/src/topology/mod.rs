@@ -1,4 +1,4 @@
-//! Who is linked to whom: nodes, routers and links, by hand or by name.
+//! Topologies: nodes, routers and the links between them, by hand or by name.
 //!
 //! * `routes.rs`: which way packets go;
 //! * `named.rs`: the networks that everybody knows.

@@ -134,7 +134,7 @@ mod tests {
         Direction::new(10_000_000, Duration::from_millis(50))
     }
 
-    /// How many of the narrow links are on the way of each pair.
+    /// Number of narrow links on the way of each pair.
     fn crossed(named: &Named) -> Vec<usize> {
         assert_eq!(named.topology.check(), Ok(()));
         let routes = Routes::new(&named.topology);

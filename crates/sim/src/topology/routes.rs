@@ -1,4 +1,4 @@
-//! Which way packets go: the shortest, by cost, then by the number of links, then by which link is older.
+//! Routes of packets: the shortest way, by cost, then by the number of links, then by which link is older.
 //!
 //! Hosts with one link have nothing to choose: routes are kept between the others alone, so that a
 //! dumbbell of 10,000 pairs has a table of two by two.
@@ -37,7 +37,7 @@ pub(crate) struct Routes {
     interfaces: Vec<Interface>,
     /// By port: the number of the interface that it sends to, at the node that it sends to.
     arrives_at: Vec<u16>,
-    /// Where those of each node begin, and where the last ends.
+    /// Index at which those of each node begin, and the end of the last.
     begins: Vec<u32>,
     forwards: Vec<bool>,
     /// The number of each node among those of the core; none: a host with one link, or without.

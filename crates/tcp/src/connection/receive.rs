@@ -3,7 +3,7 @@
 use equic_transport::Timestamp;
 
 use super::{CloseReason, Connection, Event, State, TIME_WAIT, unwrap};
-use crate::receiver::Taken;
+use crate::receiver::Placement;
 use crate::segment::{Flags, Segment};
 use crate::sender::Ack;
 
@@ -227,7 +227,7 @@ impl Connection {
                 self.receiver.on_rtt(now, now.since(sent));
             }
             let taken = self.receiver.on_data(now, start, end, fin);
-            if let (State::TimeWait { until }, Taken::Useless) = (&mut self.state, taken) {
+            if let (State::TimeWait { until }, Placement::Useless) = (&mut self.state, taken) {
                 // The peer has not heard: RFC 9293 s.3.10.7.4.
                 *until = now + TIME_WAIT;
             }

@@ -1,4 +1,4 @@
-//! When something was last heard of the peer and sent to it: what idleness is counted from (RFC 9000 s.10.1).
+//! Times of the last packets received and sent, which the idle timeout is counted from (RFC 9000 s.10.1).
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use crate::Timestamp;
 /// Moments of a connection's life. Nothing else of the connection is known here.
 #[derive(Debug)]
 pub(super) struct Activity {
-    /// When the last packet came, or the first ack-eliciting one after it was sent.
+    /// Time at which the last packet came, or the first ack-eliciting one after it was sent.
     since: Timestamp,
     /// True if something ack-eliciting was sent since the last packet came.
     sent_since: bool,
-    /// When the last PING to keep the connection alive was asked for.
+    /// Time at which the last PING to keep the connection alive was asked for.
     kept_alive: Timestamp,
     /// A PING is to be sent.
     ping: bool,
@@ -45,7 +45,7 @@ impl Activity {
         self.since
     }
 
-    /// When a PING is to keep the connection alive, if that happens this often (RFC 9000 s.10.1.2).
+    /// Time at which a PING is to keep the connection alive, if one is sent this often (RFC 9000 s.10.1.2).
     pub(super) fn keep_alive(&self, interval: Duration) -> Timestamp {
         self.since.max(self.kept_alive) + interval
     }

@@ -120,7 +120,7 @@ impl ConnectionIds {
             || self.others.iter().any(|other| other.local.has_news() || other.remote.has_news())
     }
 
-    /// What an endpoint has to know, one change at a time.
+    /// Changes that an endpoint has to know, one at a time.
     pub(super) fn poll_change(&mut self) -> Option<EndpointEvent> {
         let left = self.left.pop_front();
         let first = left.or_else(|| self.local.poll_change().or_else(|| self.remote.poll_change()));

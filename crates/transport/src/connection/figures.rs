@@ -1,4 +1,4 @@
-//! What is known of the path, for the application.
+//! Statistics of a path, for the application.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::path::Path;
 use super::{Connection, Stats};
 
-/// What is known of a path, such as a connection's active one.
+/// Statistics of a path, such as a connection's active one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PathStats {
     /// The round-trip time as it is estimated now.

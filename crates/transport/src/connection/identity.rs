@@ -1,10 +1,10 @@
-//! What TLS says of the peer and of the connection, for the application.
+//! The peer's identity and the connection's properties as TLS gives them, for the application.
 
 use rustls::pki_types::CertificateDer;
 
 use super::Connection;
 
-/// What TLS agreed on in the handshake: protocol and server name.
+/// Application protocol and server name, on which TLS agreed in the handshake.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HandshakeData {
     /// The application protocol (ALPN); none: not yet, or none was asked for.
@@ -41,7 +41,7 @@ impl std::fmt::Display for ExportError {
 impl std::error::Error for ExportError {}
 
 impl Connection {
-    /// What the handshake has agreed on, as far as it is.
+    /// Application protocol and server name, as far as the handshake has agreed on them.
     pub fn handshake_data(&self) -> HandshakeData {
         HandshakeData {
             protocol: self.handshake.tls().alpn().map(<[u8]>::to_vec),

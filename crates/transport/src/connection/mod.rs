@@ -236,7 +236,7 @@ pub struct Stats {
     pub datagram_frames_received: u64,
     /// Of those, dropped because nobody read them.
     pub datagram_frames_dropped: u64,
-    /// What is known of the active path now; of several, of one of them.
+    /// Statistics of the active path now; of several active paths, of one of them.
     pub path: PathStats,
 }
 

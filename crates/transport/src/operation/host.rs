@@ -183,7 +183,7 @@ pub(crate) struct Extension {
     pub brought: bool,
 }
 
-/// What hooks have asked of their connection and what was not done yet.
+/// Requests of hooks to their connection that have not been carried out yet.
 #[derive(Debug, Default)]
 pub(crate) struct Extensions {
     /// Frames of hooks that were attached from outside: of each at most [`MAX_WAITING`].

@@ -1,4 +1,4 @@
-//! What the words of operations mean, by their names, for the documentation of
+//! Meanings of the parameters of operations, by their names, for the documentation of
 //! [`Operation`](super::Operation).
 
 macro_rules! meaning {

@@ -1,4 +1,4 @@
-//! Where hooks are attached, and what frames they declare.
+//! Points that hooks are attached to, and frame types that they declare.
 
 use super::Operation;
 use super::hooks::{MAX_FRAME_TYPES, MAX_HOOKS};

@@ -14,7 +14,7 @@ pub struct ProvidedCall<'a> {
     pub name: &'a str,
     /// Input words.
     pub inputs: &'a [u64],
-    /// What the hook may use of the budget of the one that calls it, in units of theirs: the instructions of bytecode.
+    /// Budget of the hook, taken from its caller's, in the caller's units: the instructions of bytecode.
     pub budget: u64,
 }
 

@@ -272,7 +272,7 @@ impl SendHalf {
         self.buffer.copy(offset, buffer)
     }
 
-    /// What the peer does not have yet of a piece that was sent.
+    /// Part of a piece of sent data that the peer does not have yet.
     pub(super) fn unacked(&self, range: Range<u64>, fin: bool) -> Option<(Range<u64>, bool)> {
         if !matches!(self.state, SendState::Send | SendState::DataSent) {
             return None;

@@ -12,11 +12,11 @@ use super::enter::Glue;
 use crate::check::{Checked, Function};
 use crate::helper::{Helpers, Host};
 
-/// How a function of the program is entered.
+/// Entry of a function of the program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) glue: Glue,
-    /// What entering takes from the budget: the function's length.
+    /// Charge on the budget for entering: the function's length.
     pub(super) cost: u32,
     /// Its first instruction.
     pub(super) at: u32,

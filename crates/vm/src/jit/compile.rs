@@ -1,4 +1,5 @@
-//! What compiling is on every machine: the order of the code, jumps and calls within it, and what is charged.
+//! Compiling, as far as it is the same on every machine: the order of the code, jumps and calls within it, and what is
+//! charged.
 
 use std::collections::BTreeSet;
 
@@ -18,9 +19,9 @@ pub(super) struct Output {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Patch(pub(super) usize);
 
-/// What is different from machine to machine. Targets and places are offsets in the code.
+/// Code generation for one machine. Targets and places are offsets in the code.
 pub(super) trait Backend {
-    /// What a compare leaves for the branch right after it.
+    /// Condition that a compare leaves for the branch right after it.
     type Condition: Copy;
 
     /// For a sandbox of `memory` bytes and a program of so many operations, which names these registers.
@@ -173,7 +174,7 @@ impl<B: Backend> Compiler<B> {
         Output { bytes: backend.finish(), entries }
     }
 
-    /// Where an instruction's code is, if it is written.
+    /// Offset of an instruction's code, if it is written.
     fn written(&self, target: u32) -> Option<usize> {
         self.offsets.get(target as usize).map(|offset| *offset as usize)
     }

@@ -160,7 +160,7 @@ struct Returned {
     ends: u64,
 }
 
-/// How a call of the program ended, in the same registers: `r0`, and what is left of the budget.
+/// Result of a call of the program, in the same registers: `r0`, and what is left of the budget.
 #[repr(C)]
 pub(super) struct Ended {
     value: u64,

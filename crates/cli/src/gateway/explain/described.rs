@@ -9,7 +9,7 @@ use super::frame::{Fragment, Frame};
 use super::quic::{Hex, Kind, Packet, Version, connection_id};
 use crate::failure::{Done, Failure};
 
-/// What is left open is what a client of the first service would send.
+/// Fields that are left open are what a client of the first service would send.
 #[derive(Args)]
 #[command(next_help_heading = "The packet")]
 pub(super) struct Described {

@@ -62,13 +62,17 @@ pub(super) fn run(args: &Args) -> Done {
     })
 }
 
-/// What is wrong with the last reading of a gateway, for whoever tells of conditions; none: nothing.
-pub(super) type Trouble = Arc<Mutex<Option<String>>>;
+/// Error of the last reading of a gateway, for whoever reports conditions; none: it succeeded.
+pub(super) type LastError = Arc<Mutex<Option<String>>>;
 
 /// Answers Prometheus about a gateway of this process as long as the runtime lives; inside a runtime.
 /// Gives where it can be seen whether scrapes fail, and why.
-pub(super) fn start(listener: TcpListener, control: &Control, journal: &Journal) -> Done<Trouble> {
-    let trouble = Trouble::default();
+pub(super) fn start(
+    listener: TcpListener,
+    control: &Control,
+    journal: &Journal,
+) -> Done<LastError> {
+    let trouble = LastError::default();
     let told = Arc::clone(&trouble);
     let tell = move |what: Option<&str>| {
         *told.lock().unwrap_or_else(PoisonError::into_inner) = what.map(str::to_owned);

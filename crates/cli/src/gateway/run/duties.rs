@@ -14,7 +14,7 @@ use super::interfaces::Interfaces;
 use super::links::Links;
 use super::reload;
 use crate::failure::Done;
-use crate::gateway::metrics::Trouble;
+use crate::gateway::metrics::LastError;
 use crate::gateway::needs::{NEEDS, uncounted};
 use crate::gateway::save::fingerprint_of;
 use crate::output::Journal;
@@ -50,7 +50,7 @@ pub(super) struct Watched {
     /// Changes by other processes, told from where they were looked at first.
     pub changes: Changes,
     /// Failures of scrapes.
-    pub scrapes: Trouble,
+    pub scrapes: LastError,
     /// What happens to interfaces; none: the kernel does not tell, and they are only looked at.
     pub links: Option<Links>,
 }

@@ -14,7 +14,7 @@ use crate::output::Journal;
 /// Directory in which gateways are pinned unless another one is given.
 const PINS: &str = "/sys/fs/bpf/equic";
 
-/// Who looks after the gateway, and who may feed it.
+/// Owner of the gateway, and the processes that may feed it.
 #[derive(clap::Args)]
 pub(super) struct Handover {
     /// Keep protecting when this process ends: pin it there, a directory in a BPF file system

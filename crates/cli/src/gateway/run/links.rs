@@ -1,4 +1,4 @@
-//! What happens to interfaces, as the kernel tells it: rtnetlink(7), group RTMGRP_LINK.
+//! Changes of interfaces, as the kernel reports them: rtnetlink(7), group RTMGRP_LINK.
 //!
 //! A message says that it is time to look, and which interfaces have gone.
 

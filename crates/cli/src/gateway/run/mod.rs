@@ -142,7 +142,7 @@ pub(super) fn run(args: &Args) -> Done {
         announce(&running, &config, &journal);
         let scrapes = match listener {
             Some(listener) => metrics::start(listener, running.gateway.control(), &journal)?,
-            None => metrics::Trouble::default(),
+            None => metrics::LastError::default(),
         };
         let every =
             args.summary.or_else(|| output::is_terminal().then_some(Duration::from_secs(10)));

@@ -1,6 +1,6 @@
 //! The system calls that a gateway's process may make once it is set up: seccomp(2), by an allow-list.
 //!
-//! What is not on it fails with EPERM and ends nothing: a gateway that is ended protects nobody.
+//! A call that is not on it fails with EPERM and ends nothing: a gateway that is ended protects nobody.
 //! docs/decisions/0039-seccomp.md says why these.
 
 use std::collections::BTreeMap;

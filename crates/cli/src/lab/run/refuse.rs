@@ -1,4 +1,4 @@
-//! What a scenario asks for that cannot be had in real time, said before anything starts.
+//! Refuses a scenario that asks for something that cannot be had in real time, before anything starts.
 
 use equic_lab::emulation::{Emulation, MAX_CONNECTIONS};
 use equic_lab::plan::MAX_CLIENTS;

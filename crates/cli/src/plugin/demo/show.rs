@@ -23,7 +23,7 @@ fn hash(intact: bool) -> Cell {
     if intact { Cell::new("right") } else { Cell::new("WRONG").tone(Tone::Bad) }
 }
 
-/// What each plugin changed where it is meant to help.
+/// Effect of each plugin where it is meant to help.
 pub(super) fn trials(trials: &[Trial]) -> Table {
     let mut table = Table::new([
         Column::text("pushed plugin"),

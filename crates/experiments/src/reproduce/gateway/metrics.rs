@@ -36,7 +36,7 @@ pub(super) struct Recovery {
     pub seconds: Option<f64>,
 }
 
-/// When the rate had recovered from an attack that began at `attack`. The first window is left out
+/// Time at which the rate had recovered from an attack that began at `attack`. The first window is left out
 /// if there are others before the attack: the clients were starting. None if there is no window
 /// before the attack.
 pub(super) fn recovery(windows: &[(f64, f64)], width: f64, attack: f64) -> Option<Recovery> {

@@ -1,4 +1,4 @@
-//! How strong the attack has to be, and how wide the windows of mean rates: found before the arms run.
+//! Strength of the attack and width of the windows of mean rates: found before the arms run.
 //!
 //! The paper's attackers make as many requests as the others. A server of today hardly notices that, and
 //! what a quota is worth cannot be told from an attack that costs nothing. So the attack is doubled until

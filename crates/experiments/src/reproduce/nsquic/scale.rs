@@ -1,4 +1,4 @@
-//! How much of each grid is played: the whole, or fewer seeds and values.
+//! Share of each grid that is played: the whole, or fewer seeds and values.
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};

@@ -123,11 +123,11 @@ pub(super) fn heading(axis: &str) -> &str {
 }
 
 /// A point of a grid: axes with a value each.
-type Point = &'static [(&'static str, &'static str)];
+type GridPoint = &'static [(&'static str, &'static str)];
 
 /// The axis that a part's table goes along, and the values of the others.
-fn axis(part: Part) -> Option<(&'static str, Point)> {
-    const SIZE: Point = &[
+fn axis(part: Part) -> Option<(&'static str, GridPoint)> {
+    const SIZE: GridPoint = &[
         ("network.link.rate", "10 Mb/s"),
         ("network.link.delay", "50 ms"),
         ("network.link.loss", "1 %"),

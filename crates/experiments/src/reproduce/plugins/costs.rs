@@ -1,4 +1,4 @@
-//! What plugins cost: the CPU time of transfers in memory with and without them, and the time until they run.
+//! Costs of plugins: the CPU time of transfers in memory with and without them, and the time until they run.
 
 use equic_harness::cpu_seconds;
 use equic_plugin_kit::trial::{Extension, SchedulerArm, extended, loading, schedule, signed};

@@ -1,4 +1,4 @@
-//! What is kept of the experiments: every run.
+//! Records of the experiments: every run.
 
 use equic_plugin_kit::paper::{Marking, Timer};
 use equic_report::stats::Sample;
@@ -218,7 +218,7 @@ pub(super) struct Size {
     pub lines: usize,
     /// The object that clang makes.
     pub object: usize,
-    /// What is pushed if the client has it not: manifest and object, unsigned.
+    /// Size of what is pushed if the client does not have it: manifest and object, unsigned, in bytes.
     pub bundle: usize,
     /// The instructions in it.
     pub code: usize,

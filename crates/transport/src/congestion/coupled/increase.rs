@@ -1,4 +1,4 @@
-//! How far a window grows in congestion avoidance, where the windows of all paths are known.
+//! Growth of a window in congestion avoidance, where the windows of all paths are known.
 
 use super::group::Figures;
 

@@ -56,7 +56,7 @@ impl Connection {
         }
     }
 
-    /// What was the business of the active path is that of another from now on, if it was this one.
+    /// Makes another path the active one, if this one was.
     fn leave_active(&mut self, id: PathId) {
         if self.path().id() != id {
             return;
@@ -134,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// What is in flight on an abandoned path is lost: it goes on others.
+    /// Declares lost what is in flight on an abandoned path: it is sent again on others.
     fn give_up_path(&mut self, id: PathId) {
         let space = SpaceId::Data(id);
         if self.spaces.get(space).is_none() {

@@ -1,4 +1,4 @@
-//! What an application asks for: to open and close paths, and to say which are to be used. And how a path begins.
+//! The application's requests: to open and close paths, and to say which are to be used. And how a path begins.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,7 +25,7 @@ pub enum PathStatus {
     Backup,
 }
 
-/// What is known of one of several paths ([`Connection::paths`]).
+/// State and statistics of one of several paths ([`Connection::paths`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathInfo {
     /// Names the path, at both ends.
@@ -36,7 +36,7 @@ pub struct PathInfo {
     pub local: Option<IpAddr>,
     /// True if the peer has answered from there: no data is sent before.
     pub validated: bool,
-    /// What this end wishes to be done with the path ([`Connection::set_path_status`]).
+    /// Status that this end has asked for ([`Connection::set_path_status`]).
     pub status: PathStatus,
     /// Status that the peer has given the path: available or backup.
     pub peer_status: PathStatus,
@@ -217,7 +217,7 @@ impl Connection {
         u64::from(usable) | u64::from(backup) << 1 | u64::from(path.is_suspect()) << 2
     }
 
-    /// What it costs to use a path, as the application says.
+    /// Cost of using a path, as the application says.
     pub(in crate::connection) fn path_cost(&self, path: &Path) -> u64 {
         self.multipath.as_ref().map_or(0, |paths| paths.cost(path.id()).into())
     }

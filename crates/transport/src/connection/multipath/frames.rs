@@ -65,7 +65,7 @@ impl Connection {
         true
     }
 
-    /// What a path ID in a frame stands for; an error if the peer may not use it.
+    /// State of the path that a path ID in a frame names; an error if the peer may not use it.
     fn path_state(&self, id: PathId) -> Result<PathState, Violation> {
         let state = self.multipath.as_ref().map_or(PathState::Forbidden, |paths| paths.state(id));
         match state {

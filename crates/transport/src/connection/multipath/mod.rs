@@ -64,14 +64,14 @@ struct Record {
     used: bool,
     /// The application knows that the path can be used.
     told: bool,
-    /// What we wish the peer to do with the path, and the sequence number of that.
+    /// Status that we ask of the peer for the path, and its sequence number.
     wish: Option<(PathStatus, u64)>,
     /// The wish is to be sent.
     wish_due: bool,
     /// Status that the peer last asked for, with the sequence number of its frame.
     peer_wish: Option<(PathStatus, u64)>,
     abandon: Option<Abandon>,
-    /// What it costs to use the path, as the application says; 0: nothing.
+    /// Cost of using the path, as the application says; 0: nothing.
     cost: u32,
 }
 
@@ -119,7 +119,7 @@ pub(super) struct Multipath {
     peer_max: PathId,
     /// Path IDs up to `local_max` that are not gone, in their order; at most [`MOST_PATH_IDS`].
     list: Vec<Record>,
-    /// What we are blocked by, and have not told the peer yet: PATHS_BLOCKED, or PATH_CIDS_BLOCKED with a sequence number.
+    /// Frame that tells the peer what we are blocked by, not sent yet: PATHS_BLOCKED, or PATH_CIDS_BLOCKED with a sequence number.
     blocked: Option<(PathId, Option<u64>)>,
     /// What we were blocked by when that was last told.
     told_blocked: Option<(PathId, Option<u64>)>,

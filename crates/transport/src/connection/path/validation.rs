@@ -26,7 +26,7 @@ struct Challenge {
     sent: u32,
 }
 
-/// Where a path's address is known from, on which depends what may be sent there before the peer has answered.
+/// Source from which a path's address is known; it decides what may be sent there before the peer has answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::connection) enum AddressOrigin {
     /// The peer is there: it has proved so, by a token, or it is the server that a client connects to.

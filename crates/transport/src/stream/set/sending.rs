@@ -112,7 +112,7 @@ impl Streams {
         half.map_or(0, |half| half.copy(offset, buffer))
     }
 
-    /// What the peer does not have yet of a piece that was sent; none: it has all of it, or it is of no use any more.
+    /// Part of a piece of sent data that the peer does not have yet; none: it has all of it, or no longer needs it.
     pub(crate) fn unacked(
         &self,
         id: StreamId,

@@ -21,7 +21,7 @@ use super::part::{
 use crate::failure::Done;
 use crate::signals::runtime;
 use session::Session;
-use stage::{Both, Stage};
+use stage::{Both, LiveNetwork};
 
 /// Threads for both ends.
 const THREADS: usize = 2;
@@ -67,7 +67,7 @@ fn bytes_in(rate: u64, time: Duration) -> u64 {
 async fn requests(runs: usize) -> Done<(Requests, f64)> {
     // No rate of its own: packets of requests are few.
     let link = Direction::new(1_000_000_000, Duration::from_millis(REQUEST_RTT) / 2);
-    let stage = Stage::set(&[alike(link)])?;
+    let stage = LiveNetwork::set(&[alike(link)])?;
     let transport = TransportConfig {
         max_ack_delay: Duration::from_millis(ACK_DELAY),
         mtu_discovery: false,
@@ -110,7 +110,7 @@ async fn downloads(bytes: u64) -> Done<(Downloads, f64)> {
     let mut most = 0.0_f64;
     for marking in [Marking::TailDrop, Marking::Plugin, Marking::Native] {
         let queue = if marking == Marking::TailDrop { Queue::DropTail(limit) } else { red };
-        let stage = Stage::set(&[alike(Direction::new(RATE, rtt / 2).queue(queue))])?;
+        let stage = LiveNetwork::set(&[alike(Direction::new(RATE, rtt / 2).queue(queue))])?;
         let transport = TransportConfig {
             ecn: marking == Marking::Native,
             congestion: Arc::new(equic_quic::congestion::Algorithm::NewReno),
@@ -156,7 +156,7 @@ async fn ack_paths(bytes: u64) -> Done<(AckPaths, f64)> {
         [0, 1].map(|at| Both { to_server: way(up[at], 1_000), to_client: way(down[at], 100) });
     let (mut arms, mut most) = (Vec::new(), 0.0_f64);
     for acks in AckPath::ALL {
-        let stage = Stage::set(&links)?;
+        let stage = LiveNetwork::set(&links)?;
         let push = acks.push().map_err(failed)?;
         let session = stage.connect(wide(false), push.as_ref()).await?;
         let before = Session::sent(&session.client);
@@ -182,7 +182,7 @@ async fn caps(quick: bool) -> Done<(Caps, f64)> {
     let rtt = Duration::from_millis(plan.rtt_ms);
     let queue = Queue::DropTail(Limit::Bytes(bytes_in(plan.rate, rtt)));
     let links = [(); 2].map(|()| alike(Direction::new(plan.rate, rtt / 2).queue(queue)));
-    let stage = Stage::set(&links)?;
+    let stage = LiveNetwork::set(&links)?;
     // Compiled before the clock runs.
     let caps: Done<Vec<_>> = (plan.caps.iter())
         .map(|(at, rate)| Ok((Duration::from_millis(*at), cap(*rate).map_err(failed)?)))

