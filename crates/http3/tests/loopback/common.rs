@@ -1,9 +1,8 @@
 //! What most tests do: they ask, and wait.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use equic_http3::{Client, Connection};
+use equic_http3::Connection;
 use http::StatusCode;
 use http::uri::PathAndQuery;
 use tokio::time::timeout;
