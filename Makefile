@@ -159,7 +159,7 @@ bench-deps: setup setup-examples ## build the QUIC stacks that the benchmark mea
 	@scripts/bench.sh build tier1 $(if $(filter 2,$(TIER)),tier2)
 
 bench-transport: root bench-deps ## ours beside quinn, quiche, s2n-quic, quic-go (half an hour; BENCH=--quick)
-	@target/release/equic bench transport $(BENCH)
+	@target/release/equic bench run --transport $(BENCH)
 
 bench-keys: bench-deps ## 20 GB with each implementation: keys are updated under way (an hour; PEERS="quinn quiche", BYTES=2G)
 	@scripts/bench-keys.sh $(PEERS)

@@ -13,7 +13,6 @@
 //! * [`extras`], `sampling`, `capture`: what is kept of attempts that do not count.
 //! * [`counters`], [`watch`], [`doctor`], [`manifest`]: how far the figures can be trusted.
 //! * [`result`]: everything that is made of records.
-//! * [`transport`], [`summary`]: what `equic bench transport` makes of cells.
 
 pub mod agent;
 pub mod answer;
@@ -41,11 +40,9 @@ pub mod run;
 mod sampling;
 pub mod site;
 mod stall;
-pub mod summary;
 pub mod sweep;
 pub mod testbed;
 pub mod transfer;
-pub mod transport;
 pub mod watch;
 pub mod workload;
 
@@ -54,5 +51,4 @@ pub use error::BenchError;
 pub use path::NetPath;
 pub use record::{End, Failure, Figures, Key, Noise, RECORDS, Record, WhyNot};
 pub use registry::{Implementation, Places, Registry};
-pub use transport::{Outcome, Sample};
 pub use workload::{Size, Workload};

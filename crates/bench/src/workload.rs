@@ -128,7 +128,7 @@ impl Workload {
         Workload::Transfer,
     ];
 
-    /// Workloads of `equic bench transport`.
+    /// Workloads of `equic bench run --transport` (docs/bench-transport.md).
     pub const TRANSPORT: [Workload; 7] = [
         Workload::Download,
         Workload::Streams,

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_endpoint::client::{Response, Target};
-use equic_endpoint::{Client, ClientConfig};
 use equic_gateway::parse_duration;
+use equic_http3::client::{Response, Target};
+use equic_http3::{Client, ClientConfig};
 use equic_quic::{EarlyData, PacketTrace, PathInfo};
 use equic_report::number;
 use equic_wire::KnownVersion;

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::net::{IpAddr, UdpSocket};
 use std::str::FromStr;
 
-use equic_endpoint::{Client, PathAddresses};
+use equic_http3::{Client, PathAddresses};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::libc::{
     RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE, RTMGRP_IPV6_IFADDR, RTMGRP_IPV6_ROUTE, RTMGRP_LINK,

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use equic_endpoint::{Congestion, Hooks, KeyLog};
 use equic_gateway::parse_size;
+use equic_http3::{Congestion, Hooks, KeyLog};
 use equic_quic::{PacketTrace, QlogFolder, Scheduler};
 
 use crate::failure::{Done, Failure};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use equic_endpoint::{Fingerprint, Trust};
+use equic_http3::{Fingerprint, Trust};
 
 /// The system's roots, unless one of these is given.
 #[derive(Args)]
@@ -23,7 +23,7 @@ pub(crate) struct TrustArgs {
 impl TrustArgs {
     /// Servers that the client trusts, by the options given.
     pub(crate) fn trust(&self) -> Trust {
-        equic_endpoint::client::trust(self.insecure, self.ca.clone(), self.pin)
+        equic_http3::client::trust(self.insecure, self.ca.clone(), self.pin)
     }
 
     /// Authentication of a server of this name (host and port); none: there is none.

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use equic_endpoint::load::Sample;
 use equic_harness::{ProcessPlacement, Program, Streams};
 use equic_lab::Namespace;
+use equic_load::Sample;
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;

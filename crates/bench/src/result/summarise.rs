@@ -10,7 +10,7 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 
 use super::read::Run;
-use super::summary::{Estimate, Fault, Medians, Modes, Point, Row, SUMMARY, Summary};
+use super::summary::{Beside, Estimate, Fault, Medians, Modes, Point, Row, SUMMARY, Summary};
 use crate::record::{End, Failure, Figures, Key, Record};
 use crate::registry::OURS;
 
@@ -54,6 +54,8 @@ pub fn summarise(run: &Run) -> Summary {
         .collect();
     rows.sort_by(|a, b| order(&a.key, &b.key));
     numbers.relate_to_tcp(&mut rows);
+    // With random numbers of its own: the other intervals are what they were before there was this.
+    relate_to_ours(&mut rows, &mut SmallRng::seed_from_u64(seed));
     let starts: Sample = run.records.iter().map(|record| record.started).collect();
     let ends: Sample =
         run.records.iter().map(|record| record.started + record.wall_seconds).collect();
@@ -143,6 +145,7 @@ impl Numbers {
             process: self.estimate(&all(&|figures| Some(figures.process_seconds))),
             to_tcp: None,
             tcp: None,
+            beside: None,
             medians: medians(&measured),
             client_effective: last.and_then(|figures| figures.client_effective.clone()),
             server_effective: last.and_then(|figures| figures.server_effective.clone()),
@@ -196,6 +199,30 @@ impl Numbers {
                 .collect();
             row.to_tcp = self.estimate(&ratios);
             row.tcp = row.to_tcp.map(|_| name.clone());
+        }
+    }
+}
+
+/// Ratios within rounds to ours, of implementations that were measured with themselves: a machine that gets slower meets
+/// both.
+fn relate_to_ours(rows: &mut [Row], rng: &mut SmallRng) {
+    let cpu = |point: &Point| point.server_cpu + point.client_cpu;
+    for rows in rows.chunk_by_mut(|a, b| a.place() == b.place()) {
+        let is_ours = |row: &&Row| row.key.client == OURS && row.is_with_itself();
+        let Some(ours) = rows.iter().find(is_ours) else { continue };
+        let ours: BTreeMap<i64, Point> =
+            ours.points.iter().map(|point| (point.round, *point)).collect();
+        for row in rows.iter_mut().filter(|row| row.is_with_itself()) {
+            let mut ratio = |read: &dyn Fn(&Point) -> f64| {
+                let ratios = row
+                    .points
+                    .iter()
+                    .filter_map(|point| Some(read(point) / read(ours.get(&point.round)?)));
+                (row.key.client != OURS).then(|| estimate(&ratios.collect(), rng)).flatten()
+            };
+            let (value, cpu_ratio) = (ratio(&|point| point.value), ratio(&cpu));
+            let cpu = estimate(&row.points.iter().map(cpu).collect(), rng);
+            row.beside = Some(Beside { cpu, value, cpu_ratio });
         }
     }
 }

@@ -99,6 +99,9 @@ pub struct Row {
     /// Pair that `to_tcp` compares with, `client>server`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<String>,
+    /// Comparison with ours; none: it was not measured with itself, or ours was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Beside>,
     /// That the figures are rather two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modes: Option<Modes>,
@@ -112,6 +115,17 @@ pub struct Row {
     pub server_effective: Option<Effective>,
     /// Every figure.
     pub points: Vec<Point>,
+}
+
+/// An implementation with itself beside ours with itself, at the same place.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Beside {
+    /// CPU time of both ends together, in the unit of [`Row::server_cpu`].
+    pub cpu: Option<Estimate>,
+    /// The figure as a multiple of ours in the same round; none for ours.
+    pub value: Option<Estimate>,
+    /// `cpu` as a multiple of ours in the same round; none for ours.
+    pub cpu_ratio: Option<Estimate>,
 }
 
 /// A median and all that says how sure it is. Units are those of the figure.
@@ -230,6 +244,12 @@ impl Row {
             path: &self.key.path,
             point: &self.key.point,
         }
+    }
+
+    /// True if both ends are of the same implementation.
+    #[must_use]
+    pub fn is_with_itself(&self) -> bool {
+        self.key.client == self.key.server
     }
 
     /// Rounds that went wrong.

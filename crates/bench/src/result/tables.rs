@@ -3,6 +3,7 @@
 use equic_report::number::{MISSING, si};
 use equic_report::table::{Cell, Column, Table, Tone};
 
+use super::beside;
 use super::show::{self, Scale};
 use super::summary::{Estimate, Row, Summary};
 
@@ -12,6 +13,7 @@ use super::summary::{Estimate, Row, Summary};
 pub fn tables(summary: &Summary) -> Vec<Table> {
     let mut tables = matrices(summary);
     tables.extend(lists(summary));
+    tables.extend(beside::effective(summary));
     tables.extend(super::parts::tables(summary));
     tables.extend(super::shares::tables(summary));
     tables.extend(failures(summary));
@@ -26,10 +28,11 @@ pub fn matrices(summary: &Summary) -> Vec<Table> {
     summary.tables().filter(mixed).map(matrix).collect()
 }
 
-/// For each place a list of the pairs.
+/// For each place a list of the pairs; where all of them are implementations with themselves, beside ours.
 #[must_use]
 pub fn lists(summary: &Summary) -> Vec<Table> {
-    summary.tables().map(list).collect()
+    let table = |rows| if beside::shows(rows) { beside::table(rows, notes) } else { list(rows) };
+    summary.tables().map(table).collect()
 }
 
 fn title(rows: &[Row], what: &str) -> String {

@@ -94,6 +94,34 @@ fn medians_ratios_and_cpu_time_of_known_records() {
 }
 
 #[test]
+fn who_is_beside_ours_is_compared_within_rounds() {
+    let mut records = Vec::new();
+    // A machine that gets slower: medians alone would say 1.5 of 2.
+    for (round, speed) in [4.0, 2.0, 1.0].into_iter().enumerate() {
+        let round = round as i64;
+        records.push(record(key("equic", "equic", "perf"), round, 1, measured(speed)));
+        let end = match round {
+            2 => End::Failed { failure: Failure::Stalled, why: "stalled".to_owned() },
+            _ => measured(speed / 2.0),
+        };
+        records.push(record(key("other", "other", "perf"), round, 1, end));
+    }
+    let summary = summary(&records);
+    let ours = row(&summary, "equic", "equic").beside.unwrap();
+    assert_eq!((ours.cpu.unwrap().median, ours.value, ours.cpu_ratio), (2.0, None, None));
+    let other = row(&summary, "other", "other").beside.unwrap();
+    assert_eq!((other.value.unwrap().median, other.cpu_ratio.unwrap().median), (0.5, 1.0));
+    let tables = tables(&summary).iter().map(|table| table.render(Style::PLAIN)).collect::<String>();
+    assert!(tables.contains("each with itself") && tables.contains("failed 1/3"), "{tables}");
+    // Whoever met somebody else is no such row, and nor is anybody where ours is not.
+    records.push(record(key("equic", "other", "perf"), 0, 1, measured(1.0)));
+    let mixed = self::summary(&records);
+    assert_eq!(row(&mixed, "equic", "other").beside, None);
+    records.retain(|record| record.key.client == "other");
+    assert_eq!(row(&self::summary(&records), "other", "other").beside, None);
+}
+
+#[test]
 fn what_is_no_quic_is_not_the_fastest_quic() {
     let records = [("sendfile", 30.0), ("perf-tcp", 9.0), ("perf", 3.0), ("h3", 4.0)]
         .map(|(protocol, speed)| record(key("a", protocol, protocol), 0, 1, measured(speed)));

@@ -1,6 +1,6 @@
 //! `equic bench`: QUIC implementations measured side by side.
 //!
-//! [`run`] runs every client against every server, [`transport`] each with itself; [`list`] shows which
+//! [`run`] runs every client against every server; [`list`] shows which
 //! there are, [`doctor`] looks at the machine; [`report`] and [`compare`] read what runs leave
 //! (docs/bench-results.md), [`import`] what others published; [`endpoint`] is ours as one of them
 //! (docs/bench-contract.md).
@@ -12,7 +12,6 @@ mod import;
 mod list;
 mod report;
 mod run;
-mod transport;
 
 use clap::Subcommand;
 
@@ -27,8 +26,6 @@ pub(crate) enum Command {
     List(list::Args),
     /// Look for what makes figures of this machine wrong or restless
     Doctor(doctor::Args),
-    /// Measure QUIC stacks side by side, each with itself: goodput, CPU, handshakes, memory
-    Transport(Box<transport::Args>),
     /// Make tables, result.json, CSV and a page of a run's samples
     Report(report::Args),
     /// Compare two results: better, worse or inconclusive; exit code 1 when something is worse
@@ -48,7 +45,6 @@ pub(crate) fn run(command: Command) -> Done {
         Command::Run(args) => run::run(&args),
         Command::List(args) => list::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Transport(args) => transport::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::ImportTumi8(args) => import::run(&args),

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use equic_endpoint::{Extension, Hooks};
 use equic_gateway::parse_duration;
+use equic_http3::{Extension, Hooks};
 use equic_plugin::Policy;
 use equic_plugin::exchange::{Bytecode, ExchangeConfig, ExchangeHook, FolderCache};
 use equic_quic::NewConnection;

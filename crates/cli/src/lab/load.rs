@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
-use equic_endpoint::load::{self, Hold, JsonLines, Load, Sockets, Summary};
 use equic_gateway::parse_duration;
+use equic_load::{self as load, Hold, JsonLines, Load, Sockets, Summary};
 use equic_report::number;
 use serde_json::json;
 

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
-use equic_endpoint::Hooks;
+use equic_http3::Hooks;
 use equic_plugin::{Bundle, MAX_BUNDLE, Origin, Plugin, Policy, decide};
 
 use crate::failure::{Done, Failure};

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use equic_endpoint::{Admission, Decision, Opened, Refused};
 use equic_gateway::{Control, Guard, IpNet, Ledger, ListAction, Service};
+use equic_http3::{Admission, Decision, Opened, Refused};
 
 /// Counts connections in a gateway's ledger; the gateway does the rest.
 #[derive(Default)]

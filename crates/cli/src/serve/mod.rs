@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use equic_endpoint::{
+use equic_gateway::{IpNet, Rate, parse_duration, parse_size};
+use equic_http3::{
     Admission, AtLimit, IdentitySource, NoQuota, QuotaConfig, RequestRecord, Server, ServerConfig,
     UserSpaceQuota,
 };
-use equic_gateway::{IpNet, Rate, parse_duration, parse_size};
 use equic_quic::{QlogFolder, RetryTokens, printable};
 use equic_report::number;
 use serde_json::json;
@@ -344,7 +344,7 @@ fn user_quota(args: &Args) -> Done<Option<Arc<UserSpaceQuota>>> {
     }
     let config = QuotaConfig {
         max_connections: args.user_quota.unwrap_or(0),
-        new_per_source: rate.map(|rate| equic_endpoint::Rate {
+        new_per_source: rate.map(|rate| equic_http3::Rate {
             per_second: rate.units_per_second(),
             burst: u32::try_from(rate.burst()).unwrap_or(u32::MAX),
         }),

@@ -19,7 +19,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-gateway-model", &["equic-gateway", "equic-token", "equic-wire"]),
     ("libequic", &["equic-gateway", "equic-token"]),
     ("equic-quic", &["equic-wire", "equic-transport", "equic-token"]),
-    ("equic-endpoint", &["equic-wire", "equic-transport", "equic-quic"]),
+    ("equic-http3", &["equic-wire", "equic-transport", "equic-quic"]),
+    ("equic-load", &["equic-http3"]),
     ("equic-report", &[]),
     (
         "equic-lab",
@@ -56,10 +57,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "equic-bench",
             "equic-console",
-            "equic-endpoint",
             "equic-gateway",
             "equic-harness",
+            "equic-http3",
             "equic-lab",
+            "equic-load",
             "equic-plugin",
             "equic-plugin-kit",
             "equic-quic",
@@ -79,7 +81,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-plugin",
             "equic-plugin-kit",
             "equic-quic",
-            "equic-endpoint",
+            "equic-http3",
+            "equic-load",
             "equic-report",
             "equic-scenario",
             "equic-sim",
@@ -149,12 +152,12 @@ fn tree(args: &[&str]) -> BTreeSet<String> {
 }
 
 /// Packets without protection (docs/transport.md) are for simulations. The command, the C library,
-/// QUIC over tokio and the endpoint have no code for them, however their own features are set, and on whatever system.
+/// QUIC over tokio and HTTP/3 have no code for them, however their own features are set, and on whatever system.
 #[test]
 fn nothing_that_is_shipped_can_do_without_protection() {
     let shipped = |args: &[&str]| tree(&[args, &["--edges", "no-dev"]].concat());
     let has_it = |tree: &BTreeSet<String>| tree.iter().any(|line| line.contains("null-crypto"));
-    for package in ["equic-cli", "libequic", "equic-quic", "equic-endpoint"] {
+    for package in ["equic-cli", "libequic", "equic-quic", "equic-http3"] {
         for more in [&[][..], &["--all-features"]] {
             let tree = shipped(&[&["--package", package], more].concat());
             assert!(tree.iter().any(|line| line.starts_with("equic-wire ")), "{tree:#?}");
@@ -201,7 +204,7 @@ fn a_program_has_one_crypto_provider() {
         let has = |name: &&str| tree.iter().any(|line| line.starts_with(&format!("{name} v")));
         ["aws-lc-rs", "ring"].into_iter().filter(has).collect()
     };
-    for package in ["equic-cli", "equic-quic", "equic-transport", "equic-endpoint"] {
+    for package in ["equic-cli", "equic-quic", "equic-transport", "equic-http3"] {
         assert_eq!(providers(&["--package", package]), ["aws-lc-rs"], "{package}");
     }
     // Whoever wants another one, or brings one, gets rid of it.

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use equic_endpoint::Trust;
-use equic_endpoint::load::{self, Load};
+use equic_http3::Trust;
+use equic_load::{self as load, Load};
 
 use crate::attack::{self, Attack, spoofed};
 use crate::common::{PATIENCE, eventually};

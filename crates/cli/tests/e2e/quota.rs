@@ -102,8 +102,8 @@ fn parallel_clients_hold_their_share() {
     let _server = stage.serve(&[]);
     let (host, other) = (stage.host(0), stage.host(1));
     let url = format!("https://{}/bytes/1000", stage.target(host.v4()));
-    let mut load = equic_endpoint::load::Load::parallel(url.clone(), 1, 25);
-    load.trust = equic_endpoint::Trust::Insecure;
+    let mut load = equic_load::Load::parallel(url.clone(), 1, 25);
+    load.trust = equic_http3::Trust::Insecure;
     load.sources = vec![host.v4()];
     load.timeout = Duration::from_millis(500);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -111,18 +111,18 @@ fn parallel_clients_hold_their_share() {
         let greedy = scope.spawn(|| {
             host.run(async move {
                 let stop = async { drop(stopped.await) };
-                equic_endpoint::load::run(load, (), stop).await.expect("the load runs")
+                equic_load::run(load, (), stop).await.expect("the load runs")
             })
         });
         stage.await_connections(host.v4(), 5);
         eventually("refusals", || (stage.verdict("quota").dropped >= 100).then_some(()));
-        let mut well = equic_endpoint::load::Load::sequential(url, 2);
-        (well.trust, well.count) = (equic_endpoint::Trust::Insecure, Some(30));
+        let mut well = equic_load::Load::sequential(url, 2);
+        (well.trust, well.count) = (equic_http3::Trust::Insecure, Some(30));
         well.sources = vec![other.v4()];
         well.timeout = PATIENCE;
         let well = other.run(async {
             let forever = std::future::pending();
-            equic_endpoint::load::run(well, (), forever).await.expect("the load runs")
+            equic_load::run(well, (), forever).await.expect("the load runs")
         });
         assert_eq!((well.requests, well.ok), (30, 30), "{well:?}");
         for _ in 0..10 {

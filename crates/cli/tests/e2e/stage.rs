@@ -5,8 +5,8 @@ use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use equic_endpoint::client::{Failure, Target};
-use equic_endpoint::{Client, ClientConfig, ClientError, Connection, Response, Trust};
+use equic_http3::client::{Failure, Target};
+use equic_http3::{Client, ClientConfig, ClientError, Connection, Response, Trust};
 use equic_lab::{Lab, LabBuilder, Namespace};
 use serde_json::Value;
 use tokio::runtime::Runtime;

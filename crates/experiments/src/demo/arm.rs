@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use equic_endpoint::load::Sample;
 use equic_gateway::{Control, SortBy, Status};
 use equic_lab::flood::FloodReport;
 use equic_lab::measure::{self, CpuTime, NetCounters, ProcessCpu, UdpCounters};
 use equic_lab::{Lab, Namespace};
+use equic_load::Sample;
 use serde_json::Value;
 
 use super::arms::Arm;

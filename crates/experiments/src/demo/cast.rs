@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use equic_endpoint::load::Sample;
 use equic_gateway::Control;
 use equic_lab::flood::FloodReport;
+use equic_load::Sample;
 
 use super::arm::Take;
 use super::cues::{Crew, Seen};

@@ -1,6 +1,6 @@
 //! Newcomers in an arm: how many of them got in, and how long it took them to connect.
 
-use equic_endpoint::load::{Outcome, Sample};
+use equic_load::{Outcome, Sample};
 use equic_report::stats;
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use equic_endpoint::load::{Outcome, Sample};
+use equic_load::{Outcome, Sample};
 use equic_report::number;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

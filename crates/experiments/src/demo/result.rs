@@ -1,8 +1,8 @@
 //! The result: what one arm came to in figures, and the whole as it is written to `demo.json`.
 
-use equic_endpoint::load::{Outcome, Sample};
 use equic_gateway::{Reason, Status};
 use equic_lab::flood::FloodReport;
+use equic_load::{Outcome, Sample};
 use equic_report::stats;
 use serde::Serialize;
 use serde_json::Value;

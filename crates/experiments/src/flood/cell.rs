@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use equic_endpoint::load::Summary;
 use equic_lab::flood::FloodReport;
+use equic_load::Summary;
 use serde::{Deserialize, Serialize};
 
 use super::guard::Guard;

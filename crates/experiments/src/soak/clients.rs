@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use equic_endpoint::client::Target;
-use equic_endpoint::{Client, ClientConfig, ClientError, Connection, Trust};
+use equic_http3::client::Target;
+use equic_http3::{Client, ClientConfig, ClientError, Connection, Trust};
 use equic_lab::Namespace;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;

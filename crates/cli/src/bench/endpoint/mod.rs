@@ -11,7 +11,7 @@ use equic_bench_contract::{
     CONNECTION_WINDOW, Client, Congestion, Effective, H3, IDLE, Knobs, PERF, Protocol, Role,
     STREAM_WINDOW, STREAMS, Server, client, command, http3, ready, server, socket, tls,
 };
-use equic_endpoint::{crypto_provider, http3 as quic_h3};
+use equic_http3::{binding as quic_h3, crypto_provider};
 use equic_quic::{
     ClientConfig, Endpoint, EndpointConfig, Incoming, QlogFolder, ServerConfig, StreamConfig,
     TransportConfig, congestion::Algorithm,

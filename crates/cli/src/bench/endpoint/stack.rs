@@ -8,7 +8,7 @@ use bytes::Bytes;
 use equic_bench_contract::http3::Http;
 use equic_bench_contract::perf::{CHUNK, HEAD};
 use equic_bench_contract::{self as contract, Effective, ReceiveStream, SendStream, Stack};
-use equic_endpoint::http3 as quic_h3;
+use equic_http3::binding as quic_h3;
 use equic_quic::{self as quic, ClientConfig, Connection, Endpoint, RecvStream};
 use equic_wire::VarInt;
 

@@ -80,6 +80,7 @@ pub(super) fn run(args: &Args) -> Done {
         Some(folder) => resume(folder, &registry)?,
         None => {
             let chosen = registry.select(&args.chosen.implementations())?;
+            let chosen = args.chosen.taking_part(chosen);
             let plan = options::with_default_path(plan, &chosen);
             RunPlan::new(plan, &chosen, registry.places())?
         }

@@ -16,8 +16,8 @@ pub(super) struct Chosen {
     #[arg(long = "impl", value_name = "NAME", value_delimiter = ',', default_value = "tier1")]
     implementations: Vec<String>,
     /// What is measured: download, upload, streams, connections, handshakes, resumed, requests, ttfb, idle,
-    /// transfer
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "download", value_parser = workload)]
+    /// transfer [default: download]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = workload)]
     workload: Vec<Workload>,
     /// What lies between: loopback, veth, veth-plain, tbf:RATE, relay:delay=20ms,loss=1%,...,
     /// testbed:FILE; may be given several times [default: veth for root, without offloads where TCP is
@@ -31,7 +31,12 @@ pub(super) struct Chosen {
     /// Only in this protocol: perf, perf-tcp, sendfile, h3
     #[arg(long, value_name = "NAME")]
     protocol: Option<String>,
-    /// Each implementation with itself only
+    /// The tables of docs/bench-transport.md: QUIC implementations beside ours, each with itself, 7 rounds (with
+    /// --quick 2) of download, streams, upload, handshakes, resumed, requests and idle, on loopback and, for root, veth.
+    /// Whatever else is given goes before that
+    #[arg(long)]
+    pub transport: bool,
+    /// Each implementation with itself only; of several paths, idle connections are measured on the first
     #[arg(long = "self")]
     same: bool,
     /// A first look: 5 rounds of less
@@ -128,19 +133,50 @@ impl Chosen {
         self.implementations.clone()
     }
 
+    /// Those of the names' that are measured: without QUIC there is nothing to compare with ours.
+    pub(super) fn taking_part(&self, mut all: Vec<Implementation>) -> Vec<Implementation> {
+        if self.transport {
+            all.retain(|one| one.speaks("perf"));
+        }
+        all
+    }
+
+    fn paths(&self) -> Vec<String> {
+        let known: &[&str] = match (self.transport, nix::unistd::geteuid().is_root()) {
+            (true, true) => &["loopback", "veth"],
+            (true, false) => &["loopback"],
+            (false, _) => &[],
+        };
+        if self.path.is_empty() {
+            known.iter().map(|&name| name.into()).collect()
+        } else {
+            self.path.clone()
+        }
+    }
+
     /// All of it, as a plan freezes it.
     pub(super) fn options(&self) -> Done<Options> {
         let size = if self.quick { Size::quick() } else { Size::usual() };
+        let rounds = match (self.transport, self.quick) {
+            (true, true) => 2,
+            (true, false) => 7,
+            (false, true) => 5,
+            (false, false) => 20,
+        };
         let (server_cpus, client_cpus) = self.cpus()?;
-        let mut workloads = self.workload.clone();
+        let mut workloads = match &self.workload[..] {
+            [] if self.transport => Workload::TRANSPORT.to_vec(),
+            [] => vec![Workload::Download],
+            chosen => chosen.to_vec(),
+        };
         workloads.sort_unstable();
         workloads.dedup();
         Ok(Options {
             workloads,
-            paths: self.path.clone(),
+            paths: self.paths(),
             sweeps: self.sweep.clone(),
             protocol: self.protocol.clone(),
-            same: self.same,
+            same: self.same || self.transport,
             size: Size {
                 bytes: self.bytes.unwrap_or(size.bytes),
                 streams: self.streams,
@@ -150,7 +186,7 @@ impl Chosen {
                 grace: f64::from(self.grace),
                 ..size
             },
-            rounds: self.runs.unwrap_or(if self.quick { 5 } else { 20 }),
+            rounds: self.runs.unwrap_or(rounds),
             warmup: !self.no_warmup,
             seed: self.seed,
             server_cpus,

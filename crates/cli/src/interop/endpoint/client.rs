@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use bytes::Buf as _;
-use equic_endpoint::http3 as quic_h3;
+use equic_http3::binding as quic_h3;
 use equic_quic::{ClientConfig, Connection, EarlyData, Endpoint};
 use equic_wire::VarInt;
 use tokio::task::JoinSet;

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use equic_endpoint::http3 as quic_h3;
+use equic_http3::binding as quic_h3;
 use equic_quic::{Connection, Endpoint, Incoming, RecvStream, SendStream};
 
 use super::{Contract, MAX_REQUEST, tls};

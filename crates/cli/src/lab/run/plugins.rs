@@ -1,6 +1,6 @@
 //! Plugins of a QUIC flow's ends: loaded once, and attached to each of its connections as their owner's own.
 
-use equic_endpoint::Hooks;
+use equic_http3::Hooks;
 use equic_plugin::Plugin;
 use equic_scenario::{PluginFile, QuicOptions};
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use equic_endpoint::load::{Outcome, Sample};
 use equic_lab::flood::FloodReport;
 use equic_lab::measure::NetCounters;
+use equic_load::{Outcome, Sample};
 use equic_report::stats;
 use serde::{Deserialize, Serialize};
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use equic_endpoint::load::Sample;
 use equic_gateway::Control;
 use equic_lab::measure::{self, BpfRuns, Calls, Memory, SyscallCounter};
 use equic_lab::{Lab, Namespace};
+use equic_load::Sample;
 use serde_json::Value;
 
 use super::block;

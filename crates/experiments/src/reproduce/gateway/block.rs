@@ -10,12 +10,12 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use equic_endpoint::client::{Failure as Reason, Target};
-use equic_endpoint::{
+use equic_gateway::{Config, Gateway, Guard, ObjectSource};
+use equic_http3::client::{Failure as Reason, Target};
+use equic_http3::{
     Admission as _, AtLimit, Client, ClientConfig, Decision as Admitted, Fingerprint, QuotaConfig,
     Trust, UserSpaceQuota,
 };
-use equic_gateway::{Config, Gateway, Guard, ObjectSource};
 use equic_lab::Namespace;
 use equic_lab::flood::FloodReport;
 use equic_lab::flood::frame::udp_frame;
@@ -281,7 +281,7 @@ async fn hold(
         match inbox.try_recv() {
             Ok((time, reply)) => {
                 let tried = in_vain(&client, &url, time).await;
-                let open = held.iter().all(equic_endpoint::Connection::is_open);
+                let open = held.iter().all(equic_http3::Connection::is_open);
                 let lost = || Failure::new("the connections that fill the quota were lost");
                 let _ = reply.send(if open { tried } else { Err(lost()) });
             }
@@ -294,7 +294,7 @@ async fn hold(
 }
 
 /// A new connection on which the server has answered: it counts it.
-async fn answered(client: &Client, url: &str) -> Done<equic_endpoint::Connection> {
+async fn answered(client: &Client, url: &str) -> Done<equic_http3::Connection> {
     let (target, path) = Target::parse(url)?;
     let connection = client.open(&target).await?;
     connection.get(&path).await?.drain().await?;

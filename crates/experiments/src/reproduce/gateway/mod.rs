@@ -21,10 +21,10 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use equic_endpoint::load::Sample;
 use equic_harness::until_interrupted;
 use equic_lab::measure::BpfStatistics;
 use equic_lab::{Lab, pin_thread};
+use equic_load::Sample;
 use equic_report::plot::check_fonts;
 use equic_report::schema::Report;
 use equic_report::table::Style;

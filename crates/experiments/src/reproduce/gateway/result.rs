@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use equic_endpoint::load::{Outcome, Sample};
 use equic_lab::measure::Calls;
+use equic_load::{Outcome, Sample};
 use equic_report::stats;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

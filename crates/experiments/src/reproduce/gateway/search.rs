@@ -9,7 +9,7 @@
 //! longest time without an answer to a sequential client that was seen in the trials of the attack that
 //! was chosen: never narrower than the paper's (scaled), and at least [`FEWEST_WINDOWS`] fit the attack.
 
-use equic_endpoint::load::Outcome;
+use equic_load::Outcome;
 use serde::{Deserialize, Serialize};
 
 use super::arm::Take;

@@ -1,0 +1,115 @@
+//! Implementations beside ours, where each was measured with itself: the tables of docs/bench-transport.md.
+
+use equic_report::number::MISSING;
+use equic_report::table::{Cell, Column, Table, Tone};
+
+use super::show::{self, Scale};
+use super::summary::{Estimate, Row, Summary};
+
+/// Factor of a ratio.
+const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
+/// Bytes as megabytes.
+const MEGABYTES: Scale = Scale { unit: "MB", factor: 1e-6, digits: 1 };
+
+/// True if a place is shown here: ours is there, beside others, and nobody met anybody else. Where there is TCP, it is
+/// what others are compared with.
+pub(super) fn shows(rows: &[Row]) -> bool {
+    let others = rows.iter().filter(|row| row.key.client != crate::registry::OURS);
+    others.count() > 0 && rows.iter().all(|row| row.beside.is_some() && row.to_tcp.is_none())
+}
+
+/// The table of a place.
+pub(super) fn table(rows: &[Row], notes: impl Fn(&Row, Scale) -> Cell) -> Table {
+    let scale = Scale::of(rows);
+    let unit = rows.iter().find(|row| !row.unit.is_empty()).map_or("", |row| &row.unit);
+    let cpu = Scale::cpu(unit);
+    let place = rows.first().map(|row| show::place(&row.place())).unwrap_or_default();
+    let mut table = Table::new([
+        Column::text("implementation"),
+        Column::number("median").unit(scale.unit),
+        Column::number("95 % interval").unit(scale.unit),
+        Column::number("of ours").unit(TIMES.unit),
+        Column::number("95 % interval").unit(TIMES.unit),
+        Column::number("CPU server").unit(cpu.unit),
+        Column::number("client").unit(cpu.unit),
+        Column::number("both").unit(cpu.unit),
+        Column::number("of ours").unit(TIMES.unit),
+        Column::number("95 % interval").unit(TIMES.unit),
+        Column::number("server RSS").unit(MEGABYTES.unit),
+        Column::number("n"),
+        Column::text("notes"),
+    ])
+    .title(format!("{place}: each with itself"));
+    for row in rows {
+        let beside = row.beside.as_ref();
+        let [value, spread] = both(row.value, scale);
+        let [ratio, ratio_spread] = both(beside.and_then(|one| one.value), TIMES);
+        let [cpu_ratio, cpu_spread] = both(beside.and_then(|one| one.cpu_ratio), TIMES);
+        let median = |estimate: Option<Estimate>| both(estimate, cpu)[0].clone();
+        let rss = row.medians.server_peak_rss;
+        table.row([
+            Cell::new(&row.key.server),
+            Cell::new(value).tone(Tone::Strong),
+            spread.into(),
+            ratio.into(),
+            ratio_spread.into(),
+            median(row.server_cpu).into(),
+            median(row.client_cpu).into(),
+            median(beside.and_then(|one| one.cpu)).into(),
+            cpu_ratio.into(),
+            cpu_spread.into(),
+            Cell::new(rss.map_or_else(|| MISSING.to_owned(), |rss| MEGABYTES.show(rss))),
+            Cell::new(row.measured.to_string()),
+            notes(row, scale),
+        ]);
+    }
+    table
+}
+
+/// The median and the interval.
+fn both(estimate: Option<Estimate>, scale: Scale) -> [String; 2] {
+    estimate.map_or_else(
+        || [MISSING.to_owned(), String::new()],
+        |one| [scale.show(one.median), scale.interval(&one)],
+    )
+}
+
+/// Settings that were in force at the client of each implementation that is shown here; none: none is.
+pub(super) fn effective(summary: &Summary) -> Option<Table> {
+    let mut table = Table::new([
+        Column::text("version"),
+        Column::text("io"),
+        Column::number("buffers").unit("MiB"),
+        Column::number("windows").unit("MiB"),
+        Column::text("congestion"),
+        Column::text("cipher suite"),
+        Column::number("payload").unit("bytes"),
+        Column::text("GSO"),
+        Column::text("GRO"),
+    ])
+    .title("In force at the client (buffers receive/send as the kernel counts them)");
+    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let yes = |yes: bool| if yes { "yes" } else { "no" };
+    let mut known = Vec::new();
+    for row in summary.tables().filter(|rows| shows(rows)).flatten() {
+        let Some(one) = &row.client_effective else { continue };
+        if known.contains(&&row.key.client) {
+            continue;
+        }
+        known.push(&row.key.client);
+        let (receive, send) = (mebibytes(one.receive_buffer), mebibytes(one.send_buffer));
+        let (stream, connection) = (mebibytes(one.stream_window), mebibytes(one.connection_window));
+        table.row([
+            Cell::new(&one.implementation),
+            Cell::new(&one.io),
+            Cell::new(format!("{receive:.1}/{send:.1}")),
+            Cell::new(format!("{stream:.0}/{connection:.0}")),
+            Cell::new(&one.congestion),
+            Cell::new(one.cipher.as_deref().unwrap_or("not told")),
+            Cell::new(one.max_payload.to_string()),
+            Cell::new(yes(one.gso)),
+            Cell::new(yes(one.gro)),
+        ]);
+    }
+    (!table.is_empty()).then_some(table)
+}

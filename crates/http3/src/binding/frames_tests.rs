@@ -1,0 +1,194 @@
+use super::*;
+use crate::binding::fault::FrameLimits;
+
+/// GET https://a/, and a response with status 200, as HEADERS frames.
+const REQUEST: &[u8] = &[1, 8, 0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
+const RESPONSE: &[u8] = &[1, 3, 0, 0, 0xd9];
+const INTERIM_103: &[u8] = &[1, 3, 0, 0, 0xd8];
+const TRAILERS: &[u8] = &[1, 5, 0, 0, 0x21, b'a', 0];
+
+fn ward() -> Arc<Ward> {
+    Arc::new(Ward::new(FrameLimits { field_section: 4096, incomplete: 10_000 }))
+}
+
+fn frames(kind: Kind) -> Frames {
+    Frames::new(kind, ward())
+}
+
+/// All that comes out, in pieces.
+fn feed(frames: &mut Frames, bytes: &[u8]) -> Result<Vec<Bytes>, Fault> {
+    let mut input = Bytes::copy_from_slice(bytes);
+    let mut out = Vec::new();
+    while let Some(piece) = frames.next(&mut input)? {
+        out.push(piece);
+    }
+    assert!(input.is_empty());
+    Ok(out)
+}
+
+fn code(fault: Fault) -> Code {
+    match fault {
+        Fault::Connection(code, _) | Fault::Stream(code, _) => code,
+    }
+}
+
+#[test]
+fn empty_data_does_not_end_a_body() {
+    let mut frames = frames(Kind::Response);
+    let wire = [RESPONSE, &[0, 1, b'a', 0, 0, 0, 1, b'b']].concat();
+    let out = feed(&mut frames, &wire).unwrap();
+    assert_eq!(out.concat(), [RESPONSE, &[0, 1, b'a', 0, 1, b'b']].concat());
+    assert_eq!(frames.end(), Ok(None));
+}
+
+/// One byte at a time costs what it costs: nothing goes on, and nothing is kept in pieces.
+#[test]
+fn a_frame_goes_on_when_it_is_whole() {
+    let mut frames = frames(Kind::Request);
+    let (last, before) = REQUEST.split_last().unwrap();
+    for byte in before {
+        assert!(feed(&mut frames, &[*byte]).unwrap().is_empty());
+    }
+    assert_eq!(frames.ward.incomplete(), REQUEST.len() - 3);
+    assert_eq!(feed(&mut frames, &[*last]).unwrap(), [REQUEST]);
+    assert_eq!(frames.ward.incomplete(), 0);
+}
+
+#[test]
+fn a_frame_that_lies_there_whole_goes_on_without_a_copy() {
+    let mut frames = frames(Kind::Response);
+    // An interim response, and a DATA frame whose length is longer than it need be.
+    let data: &[u8] = &[0, 0x40, 3, b'a', b'b', b'c'];
+    let wire = Bytes::from([INTERIM_103, RESPONSE, data].concat());
+    let (mut input, mut at) = (wire.clone(), 0);
+    for expected in [INTERIM_103, RESPONSE, data] {
+        let piece = frames.next(&mut input).unwrap().unwrap();
+        assert_eq!(piece, expected);
+        assert_eq!(piece.as_ptr(), wire[at..].as_ptr(), "it is where it was");
+        at += piece.len();
+    }
+    assert!(input.is_empty());
+    assert_eq!((frames.end(), frames.ward.incomplete()), (Ok(None), 0));
+    // What is wrong with its fields is seen all the same.
+    let mut frames = self::frames(Kind::Request);
+    assert_eq!(code(feed(&mut frames, RESPONSE).unwrap_err()), Code::H3_MESSAGE_ERROR);
+}
+
+#[test]
+fn data_goes_on_as_it_comes() {
+    let mut frames = frames(Kind::Response);
+    feed(&mut frames, RESPONSE).unwrap();
+    let start = [0, 0x80, 1, 0, 0, b'x'];
+    assert_eq!(feed(&mut frames, &start).unwrap().concat(), [0, 1, b'x']);
+    let out = feed(&mut frames, &[b'y'; 100]).unwrap();
+    assert_eq!(out.len(), 2, "a header and its payload");
+    assert_eq!((&out[0][..], out[1].len()), (&[0, 0x40, 100][..], 100));
+    assert_eq!(
+        frames.end(),
+        Err(Fault::Connection(Code::H3_FRAME_ERROR, "the stream ends within a frame"))
+    );
+}
+
+#[test]
+fn unknown_frames_are_passed_over_and_not_kept() {
+    let mut frames = frames(Kind::Request);
+    // Of type 0x21, with a length of 2^40.
+    let start = [0x21, 0xc0, 0, 1, 0, 0, 0, 0, 0];
+    assert!(feed(&mut frames, &start).unwrap().is_empty());
+    let mut total = 0;
+    let fault = loop {
+        match feed(&mut frames, &[0; 16384]) {
+            Ok(out) => assert!(out.is_empty() && frames.ward.incomplete() == 0),
+            Err(fault) => break fault,
+        }
+        total += 16384;
+        assert!(total < 2 << 20, "it goes on for ever");
+    };
+    assert_eq!(code(fault), Code::H3_EXCESSIVE_LOAD);
+    let mut frames = self::frames(Kind::Request);
+    let wire = [&[0x21, 2, 9, 9, 0x40, 0x41, 0][..], REQUEST].concat();
+    assert_eq!(feed(&mut frames, &wire).unwrap(), [REQUEST]);
+}
+
+#[test]
+fn empty_frames_are_counted() {
+    let mut frames = frames(Kind::Response);
+    feed(&mut frames, RESPONSE).unwrap();
+    let faults = (0..200).find_map(|_| feed(&mut frames, &[0; 16384]).err());
+    assert_eq!(faults.map(code), Some(Code::H3_EXCESSIVE_LOAD));
+}
+
+#[test]
+fn long_field_sections_are_not_kept() {
+    let mut frames = frames(Kind::Request);
+    let out = feed(&mut frames, &[1, 0x60, 0, 7, 7]).unwrap().concat();
+    // `h3` finds it too long, and answers that.
+    assert_eq!((&out[..6], out.len()), (&[1, 0x40, 131, 0, 0, ENTRY][..], 134));
+    assert!(fields::check(&out[3..], Section::Request).is_err());
+    assert!(feed(&mut frames, &[7; 8190]).unwrap().is_empty());
+    assert_eq!(frames.ward.incomplete(), 0);
+    let absurd = [1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+    let fault = feed(&mut self::frames(Kind::Request), &absurd).unwrap_err();
+    assert_eq!(code(fault), Code::H3_EXCESSIVE_LOAD);
+}
+
+#[test]
+fn incomplete_frames_of_a_connection_are_limited() {
+    let ward = ward();
+    let start = [&[1, 0x50, 0][..], &[0; 3000]].concat();
+    let mut streams: Vec<_> =
+        (0..4).map(|_| Frames::new(Kind::Request, Arc::clone(&ward))).collect();
+    for stream in &mut streams[..3] {
+        feed(stream, &start).unwrap();
+    }
+    assert_eq!(ward.incomplete(), 9000);
+    assert_eq!(code(feed(&mut streams[3], &start).unwrap_err()), Code::H3_EXCESSIVE_LOAD);
+    drop(streams);
+    assert_eq!(ward.incomplete(), 0);
+}
+
+#[test]
+fn frames_out_of_order() {
+    for (kind, wire) in [
+        (Kind::Request, &[&[0, 1, 7][..]][..]),
+        (Kind::Response, &[&[0, 1, 7]]),
+        (Kind::Response, &[INTERIM_103, &[0, 1, 7]]),
+        (Kind::Response, &[RESPONSE, TRAILERS, &[0, 1, 7]]),
+        (Kind::Response, &[RESPONSE, TRAILERS, TRAILERS]),
+        (Kind::Request, &[REQUEST, &[4, 0]]),
+        (Kind::Request, &[&[7, 1, 0]]),
+        (Kind::Request, &[&[0xd, 1, 0]]),
+        (Kind::Request, &[&[5, 1, 0]]),
+        (Kind::Request, &[&[2, 0]]),
+    ] {
+        let fault = feed(&mut frames(kind), &wire.concat()).unwrap_err();
+        assert_eq!(code(fault), Code::H3_FRAME_UNEXPECTED, "{wire:?}");
+    }
+    let push = feed(&mut frames(Kind::Response), &[5, 1, 0]).unwrap_err();
+    assert_eq!(code(push), Code::H3_ID_ERROR);
+}
+
+#[test]
+fn trailers_go_on_at_the_end_alone() {
+    let mut frames = frames(Kind::Response);
+    let wire = [INTERIM_103, RESPONSE, &[0, 1, 7], TRAILERS, &[0x21, 1, 0]].concat();
+    assert_eq!(feed(&mut frames, &wire).unwrap().last().unwrap(), &[0, 1, 7][..]);
+    assert_eq!(frames.end(), Ok(Some(Bytes::from_static(TRAILERS))));
+    assert_eq!(frames.end(), Ok(None));
+}
+
+#[test]
+fn interim_responses_are_limited() {
+    let mut frames = frames(Kind::Response);
+    let faults = (0..100).find_map(|_| feed(&mut frames, INTERIM_103).err());
+    assert_eq!(faults.map(code), Some(Code::H3_EXCESSIVE_LOAD));
+}
+
+#[test]
+fn a_response_without_header_fields_is_malformed() {
+    let mut frames = frames(Kind::Response);
+    feed(&mut frames, INTERIM_103).unwrap();
+    assert_eq!(code(frames.end().unwrap_err()), Code::H3_MESSAGE_ERROR);
+    let mut request = self::frames(Kind::Request);
+    assert_eq!(request.end(), Ok(None), "h3 knows what to say to that");
+}

@@ -1,0 +1,193 @@
+//! Errors of a client, and how each counts in the results of a load.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use equic_quic::{ConnectError, ConnectionError};
+use equic_wire::TransportErrorCode;
+
+use crate::h3_code;
+use crate::tls::CertificateError;
+
+/// A request failed, or could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The URL cannot be used.
+    #[error("cannot use the URL {url:?}: {reason}")]
+    Url {
+        /// The URL as given.
+        url: String,
+        /// Description of what is wrong with the URL, for people.
+        reason: String,
+    },
+    /// The path of a request cannot be used.
+    #[error("cannot ask for the path {path:?}: {reason}")]
+    Path {
+        /// The path as given.
+        path: String,
+        /// Description of what is wrong with the path, for people.
+        reason: String,
+    },
+    /// The host has no address that can be reached.
+    #[error("cannot resolve {host}: {reason}")]
+    Resolve {
+        /// Host of the URL.
+        host: String,
+        /// The resolver's error.
+        reason: String,
+    },
+    /// The source address cannot be used.
+    #[error("cannot send from {address}: {source}")]
+    Bind {
+        /// The address asked for.
+        address: SocketAddr,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The CA file cannot be used.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// The idle timeout cannot be expressed in QUIC.
+    #[error("idle timeout of {0:?} is out of range: under 2^62 milliseconds")]
+    IdleTimeout(Duration),
+    /// The connection could not even be tried.
+    #[error("cannot connect to {peer}: {source}")]
+    Start {
+        /// The server's address.
+        peer: SocketAddr,
+        /// QUIC's error.
+        source: ConnectError,
+    },
+    /// The handshake failed.
+    #[error("cannot connect to {peer}: {source}{}", mend(source))]
+    Handshake {
+        /// The server's address.
+        peer: SocketAddr,
+        /// QUIC's error.
+        source: ConnectionError,
+    },
+    /// The connection was lost.
+    #[error("the connection to {peer} was lost: {source}")]
+    Lost {
+        /// The server's address.
+        peer: SocketAddr,
+        /// QUIC's error.
+        source: ConnectionError,
+    },
+    /// HTTP/3 failed, on the connection or the request's stream.
+    #[error("the exchange with {peer} failed: {reason}")]
+    Http {
+        /// The server's address.
+        peer: SocketAddr,
+        /// HTTP/3's error.
+        reason: String,
+    },
+    /// The body ended early, or went on for too long.
+    #[error("the body has {received} bytes, the server announced {announced}")]
+    Length {
+        /// Bytes received.
+        received: u64,
+        /// `content-length` of the response.
+        announced: u64,
+    },
+    /// The body is larger than the caller wanted.
+    #[error("the body is larger than {limit} bytes")]
+    TooLarge {
+        /// Most bytes that the caller allowed.
+        limit: u64,
+    },
+    /// The handshake or the request took too long.
+    #[error("{what} timed out after {after:.1?}")]
+    Timeout {
+        /// "handshake" or "request".
+        what: &'static str,
+        /// Time after which it was given up.
+        after: Duration,
+    },
+}
+
+fn mend(error: &ConnectionError) -> &'static str {
+    match error {
+        // rustls, of RFC 5280 s.4.2.1.9: what may sign certificates is not a server's own.
+        ConnectionError::Transport { reason, .. } if reason.contains("CaUsedAsEndEntity") => {
+            " (the server shows a CA's certificate as its own, as `openssl req -x509` makes them unless \
+             told otherwise; believe exactly this one: --pin FINGERPRINT, which `openssl x509 -in FILE \
+             -noout -fingerprint -sha256` prints; or make it anew with `-addext \
+             basicConstraints=critical,CA:FALSE`, and --ca FILE takes it)"
+        }
+        ConnectionError::Transport { code, .. } if is_crypto(*code) => {
+            " (if the certificate is not trusted: --ca FILE, --pin FINGERPRINT, or --insecure)"
+        }
+        ConnectionError::TimedOut => " (no answer: is a QUIC server listening there?)",
+        _ => "",
+    }
+}
+
+/// CRYPTO_ERROR, 0x0100 to 0x01ff (RFC 9001 s.4.8).
+fn is_crypto(code: u64) -> bool {
+    code >> 8 == 1
+}
+
+/// Kind of failure, as counted in the results of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// The server said no: CONNECTION_REFUSED, or H3_EXCESSIVE_LOAD.
+    Refused,
+    /// There was no answer, or none in time.
+    Timeout,
+    /// Anything else, by kind.
+    Error(&'static str),
+}
+
+impl ClientError {
+    /// The network said that the server's address cannot be reached.
+    pub(super) fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Handshake { source: ConnectionError::Unreachable(_), .. })
+    }
+
+    /// Kind of failure that this error counts as.
+    pub fn failure(&self) -> Failure {
+        match self {
+            Self::Timeout { .. } => Failure::Timeout,
+            Self::Handshake { source, .. } | Self::Lost { source, .. } => of_connection(source),
+            Self::Url { .. } | Self::Path { .. } => Failure::Error("url"),
+            Self::Resolve { .. } => Failure::Error("resolve"),
+            Self::Bind { .. } => Failure::Error("bind"),
+            Self::Certificate(_) => Failure::Error("certificate"),
+            Self::IdleTimeout(_) | Self::Start { .. } => Failure::Error("config"),
+            Self::Http { .. } => Failure::Error("http"),
+            Self::Length { .. } | Self::TooLarge { .. } => Failure::Error("length"),
+        }
+    }
+}
+
+fn of_connection(error: &ConnectionError) -> Failure {
+    match error {
+        ConnectionError::TimedOut => Failure::Timeout,
+        ConnectionError::Unreachable(_) => Failure::Error("unreachable"),
+        // RFC 9000 s.20.1.
+        ConnectionError::ConnectionClosed { code, .. }
+            if *code == TransportErrorCode::CONNECTION_REFUSED.0.get() =>
+        {
+            Failure::Refused
+        }
+        ConnectionError::ApplicationClosed { code, .. }
+            if *code == u64::from(h3_code::EXCESSIVE_LOAD) =>
+        {
+            Failure::Refused
+        }
+        ConnectionError::Transport { code, .. }
+        | ConnectionError::ConnectionClosed { code, .. }
+            if is_crypto(*code) =>
+        {
+            Failure::Error("tls")
+        }
+        ConnectionError::Transport { .. } => Failure::Error("protocol"),
+        ConnectionError::Reset => Failure::Error("reset"),
+        ConnectionError::ConnectionClosed { .. }
+        | ConnectionError::ApplicationClosed { .. }
+        | ConnectionError::NotAccepted(_)
+        | ConnectionError::LocallyClosed
+        | ConnectionError::EndpointGone => Failure::Error("closed"),
+    }
+}

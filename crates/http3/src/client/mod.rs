@@ -1,0 +1,487 @@
+//! The HTTP/3 client.
+//!
+//! A [`Client`] is a UDP socket and what it trusts; [`Client::connect`] opens a [`Connection`],
+//! [`Connection::get`] asks for something on it, and the [`Response`]'s body comes in chunks.
+//! [`Client::get`] does the three at once and keeps the connection for the next time.
+//! [`Client::rebind`] moves the client, with its connections, to another address.
+//!
+//! `target` reads URLs, `connection` holds requests and responses, `paths` opens and closes paths as addresses come and
+//! go, `error` says what failed and whether the server refused, fell silent, or broke.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equic_quic::{
+    self as quic, EarlyData, Endpoint, PacketTrace, QlogFolder, Scheduler, TransportConfig,
+};
+use equic_transport::StreamConfig;
+use equic_wire::{KnownVersion, VarInt};
+use rustls::client::Resumption;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout_at};
+
+use crate::tls::{KeyLog, Trust};
+use crate::{Congestion, Extension, Hooks, h3_code, tls};
+
+mod connection;
+mod error;
+mod paths;
+mod target;
+#[cfg(test)]
+mod tests;
+
+pub use connection::{Connection, Response, Timing};
+pub use error::{ClientError, Failure};
+pub use paths::PathAddresses;
+use paths::Paths;
+pub use target::Target;
+
+/// Settings of a client.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// Servers that the client trusts, by their certificates.
+    pub trust: Trust,
+    /// Source address and port; none: any of either family, port chosen by the system.
+    pub bind: Option<SocketAddr>,
+    /// Most paths of a connection at a time (RFC 10069), up to 8, if the server takes several: see [`Client::set_paths`].
+    pub max_paths: usize,
+    /// Way to divide what is sent among several paths.
+    pub scheduler: Scheduler,
+    /// Address that packets are sent to, instead of the one the URL's host resolves to; none: that one.
+    pub connect_to: Option<SocketAddr>,
+    /// Time for one handshake, or for one request with its response; none: no limit but idleness.
+    pub timeout: Option<Duration>,
+    /// A connection is given up after this long without a packet; zero: never.
+    pub idle_timeout: Duration,
+    /// A packet is sent after this much silence, so that the connection stays open; none: never.
+    pub keep_alive: Option<Duration>,
+    /// SO_RCVBUF of the socket, bytes; none: the system's default.
+    pub receive_buffer: Option<usize>,
+    /// UDP generic receive offload: faster downloads, for 3 MB of memory a socket.
+    pub receive_offload: bool,
+    /// Congestion control of what is sent.
+    pub congestion: Congestion,
+    /// Asks servers to go on in version 2 (RFC 9369 s.4): connections begin in version 1, and
+    /// a server that keeps it costs a round trip more.
+    pub upgrade_to_v2: bool,
+    /// File that TLS secrets are written to, for packet analysers; none: they are not written.
+    pub key_log: Option<KeyLog>,
+    /// Folder for a qlog file of each connection; none: no qlog files are written.
+    pub qlog: Option<QlogFolder>,
+    /// Output for a line about each packet; none: no lines are written.
+    pub trace: Option<PacketTrace>,
+    /// Sends requests before the handshake is complete (0-RTT), to servers that this client
+    /// has been connected to and that allow it. Only those of safe methods (RFC 9110 s.9.2.1): an
+    /// attacker can have them carried out more than once (RFC 8470 s.2). Sessions are in memory alone,
+    /// for rustls does not write them down.
+    pub early_data: bool,
+    /// True if an attempt ends as soon as the network says that nothing listens there, or that no way
+    /// leads there (ICMP), before anything has come from the server; then the next address of the host
+    /// is tried. Otherwise it goes on until the time is over.
+    pub heed_unreachable: bool,
+    /// An extension of QUIC that each connection speaks; none: QUIC as it is.
+    pub extension: Option<Extension>,
+    /// Attaches hooks to each new connection before its first packet; none: there are no hooks.
+    pub hooks: Option<Hooks>,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            trust: Trust::System,
+            bind: None,
+            max_paths: 1,
+            scheduler: Scheduler::default(),
+            connect_to: None,
+            timeout: Some(Duration::from_secs(30)),
+            idle_timeout: Duration::from_secs(30),
+            keep_alive: None,
+            receive_buffer: None,
+            receive_offload: true,
+            congestion: Congestion::default(),
+            upgrade_to_v2: false,
+            key_log: None,
+            qlog: None,
+            trace: None,
+            early_data: false,
+            heed_unreachable: true,
+            extension: None,
+            hooks: None,
+        }
+    }
+}
+
+/// TLS and transport settings, made once and shared by any number of clients.
+#[derive(Clone)]
+pub struct Prepared(quic::ClientConfig);
+
+impl Prepared {
+    /// Makes them.
+    ///
+    /// # Errors
+    /// A CA file that cannot be read, an idle timeout that QUIC cannot express.
+    pub fn new(config: &ClientConfig) -> Result<Self, ClientError> {
+        if config.idle_timeout.as_millis() >= 1 << 62 {
+            return Err(ClientError::IdleTimeout(config.idle_timeout));
+        }
+        let mut transport = TransportConfig {
+            max_idle_timeout: config.idle_timeout,
+            keep_alive: config.keep_alive.unwrap_or(Duration::ZERO),
+            congestion: Arc::new(config.congestion),
+            streams: StreamConfig {
+                max_streams_bidi: 0,
+                max_streams_uni: 8,
+                ..StreamConfig::default()
+            },
+            // HTTP/3 without extensions has no datagrams.
+            datagram_receive_buffer: 0,
+            sessions_v2: config.early_data.then(Resumption::default),
+            max_paths: config.max_paths,
+            scheduler: config.scheduler,
+            ..TransportConfig::default()
+        };
+        if config.upgrade_to_v2 {
+            transport.versions = vec![KnownVersion::V2, KnownVersion::V1];
+            transport.first_version = Some(KnownVersion::V1);
+        }
+        let mut tls = tls::client(&config.trust)?;
+        if config.early_data {
+            tls.resumption = Resumption::default();
+            tls.enable_early_data = true;
+        }
+        if let Some(log) = &config.key_log {
+            tls.key_log = Arc::new(log.clone());
+        }
+        let extension = config.extension.clone();
+        transport.extra_parameters =
+            extension.as_ref().map(|extension| extension.parameters.clone()).unwrap_or_default();
+        let mut quic = quic::ClientConfig::new(tls).with_transport(transport);
+        if let Some(Extension { hooks, .. }) = extension {
+            quic = quic.with_hooks(move |new| hooks.attach(new));
+        }
+        Ok(Self(match config.hooks.clone() {
+            Some(hooks) => quic.with_hooks(move |new| hooks.attach(new)),
+            None => quic,
+        }))
+    }
+}
+
+/// An HTTP/3 client; clones share socket and connections.
+#[derive(Clone)]
+pub struct Client {
+    endpoint: Endpoint,
+    config: Arc<ClientConfig>,
+    quic: Prepared,
+    kept: Arc<Mutex<HashMap<Target, Connection>>>,
+    paths: Arc<Paths>,
+}
+
+impl Client {
+    /// Binds a socket. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// An address that cannot be bound, a CA file that cannot be read.
+    pub fn new(config: ClientConfig) -> Result<Self, ClientError> {
+        let quic = Prepared::new(&config)?;
+        Self::with_prepared(Arc::new(config), quic)
+    }
+
+    /// As [`new`](Self::new), with settings that other clients have, too: what `config` says of TLS and transport is
+    /// not looked at.
+    ///
+    /// # Errors
+    /// An address that cannot be bound.
+    pub fn with_prepared(config: Arc<ClientConfig>, quic: Prepared) -> Result<Self, ClientError> {
+        let wildcard = (Ipv6Addr::UNSPECIFIED, 0).into();
+        let socket = match config.bind {
+            Some(address) => bind(address, &config)?,
+            // A system without IPv6.
+            None => bind(wildcard, &config)
+                .or_else(|_| bind((Ipv4Addr::UNSPECIFIED, 0).into(), &config))?,
+        };
+        let address = config.bind.unwrap_or(wildcard);
+        let mut settings = tls::endpoint()?;
+        settings.receive_offload = config.receive_offload;
+        settings.qlog.clone_from(&config.qlog);
+        settings.trace.clone_from(&config.trace);
+        // As with sessions: each connection is to cost the server the same.
+        settings.keep_tokens = config.early_data;
+        settings.heed_unreachable = config.heed_unreachable;
+        let endpoint = Endpoint::new(settings, None, vec![socket])
+            .map_err(|source| ClientError::Bind { address, source })?;
+        let paths = Arc::new(Paths::new(endpoint.clone()));
+        Ok(Self { endpoint, config, quic, kept: Arc::default(), paths })
+    }
+
+    /// Says from which addresses of ours connections have paths beside their first one (RFC 10069): those that are open
+    /// and those to come open and close paths until it is so. [`ClientConfig::max_paths`] has to allow it, and the server,
+    /// too; a path that cannot be opened is tried again later. A first path whose address is gone is closed when there is
+    /// another, and opened again when its address is not gone any more.
+    pub fn set_paths(&self, addresses: PathAddresses) {
+        self.paths.set(addresses);
+    }
+
+    /// The source address, with the port that was chosen.
+    ///
+    /// # Errors
+    /// The system's error, if the address cannot be read.
+    pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.endpoint.local_addr()
+    }
+
+    /// Connections of this socket that are open, being opened or being closed.
+    pub fn open_connections(&self) -> usize {
+        self.endpoint.open_connections()
+    }
+
+    /// Opens a connection to a URL's host and port.
+    ///
+    /// # Errors
+    /// A URL that is not https, a host that does not resolve, a handshake that fails, is refused or
+    /// takes longer than [`ClientConfig::timeout`].
+    pub async fn connect(&self, url: &str) -> Result<Connection, ClientError> {
+        let (target, _) = Target::parse(url)?;
+        self.open(&target).await
+    }
+
+    /// Opens a connection to where a target resolves: to the first address that the network does not
+    /// say to be unreachable.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn open(&self, target: &Target) -> Result<Connection, ClientError> {
+        let peers = self.addresses(target).await?;
+        self.open_first(target, peers, false).await
+    }
+
+    /// The first of several addresses; all have the time of one. With `early` requests need not wait
+    /// for the handshake.
+    async fn open_first(
+        &self,
+        target: &Target,
+        peers: Vec<SocketAddr>,
+        early: bool,
+    ) -> Result<Connection, ClientError> {
+        let deadline = self.deadline();
+        let mut peers = peers.into_iter().peekable();
+        while let Some(peer) = peers.next() {
+            let attempt = if early {
+                self.open_early_at(target, peer, deadline).await
+            } else {
+                self.open_at(target, peer, deadline).await
+            };
+            match attempt {
+                Err(error) if error.is_unreachable() && peers.peek().is_some() => {
+                    tracing::debug!(%error, "the next address");
+                }
+                ended => return ended,
+            }
+        }
+        Err(ClientError::Resolve {
+            host: target.host().to_owned(),
+            reason: "no address".to_owned(),
+        })
+    }
+
+    /// Opens a connection to a server whose address is known.
+    ///
+    /// # Errors
+    /// A handshake that fails, or is not complete at the deadline.
+    pub async fn open_at(
+        &self,
+        target: &Target,
+        peer: SocketAddr,
+        deadline: Option<Instant>,
+    ) -> Result<Connection, ClientError> {
+        let start = Instant::now();
+        let connecting = self.begin(target, peer)?;
+        self.finish(connecting, target, peer, start, deadline).await
+    }
+
+    fn begin(&self, target: &Target, peer: SocketAddr) -> Result<quic::Connecting, ClientError> {
+        self.endpoint
+            .connect_with(&self.quic.0, peer, target.server_name())
+            .map_err(|source| ClientError::Start { peer, source })
+    }
+
+    async fn finish(
+        &self,
+        connecting: quic::Connecting,
+        target: &Target,
+        peer: SocketAddr,
+        start: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<Connection, ClientError> {
+        let quic = in_time(deadline, start, "handshake", async {
+            connecting.await.map_err(|source| ClientError::Handshake { peer, source })
+        })
+        .await?;
+        let handshake = Some(start.elapsed());
+        self.open_paths(&quic);
+        Connection::new(quic, target.clone(), peer, handshake, self.config.timeout).await
+    }
+
+    /// As [`open_at`](Self::open_at), but for requests that may be sent before the handshake is complete.
+    async fn open_early_at(
+        &self,
+        target: &Target,
+        peer: SocketAddr,
+        deadline: Option<Instant>,
+    ) -> Result<Connection, ClientError> {
+        let start = Instant::now();
+        match self.begin(target, peer)?.into_0rtt() {
+            Ok(quic) => {
+                self.open_paths(&quic);
+                Connection::new(quic, target.clone(), peer, None, self.config.timeout).await
+            }
+            Err(connecting) => self.finish(connecting, target, peer, start, deadline).await,
+        }
+    }
+
+    /// Opens the further paths of a connection, and closes them, beside all else.
+    fn open_paths(&self, quic: &quic::Connection) {
+        if self.config.max_paths > 1 {
+            let (paths, quic) = (Arc::clone(&self.paths), quic.clone());
+            tokio::spawn(async move { paths.follow(quic).await });
+        }
+    }
+
+    /// Address that packets to a target are sent to: its first of a family the socket can reach.
+    ///
+    /// # Errors
+    /// A host that does not resolve, or only to addresses of the other family.
+    pub async fn resolve(&self, target: &Target) -> Result<SocketAddr, ClientError> {
+        let mut peers = self.addresses(target).await?;
+        Ok(peers.swap_remove(0))
+    }
+
+    /// Addresses that packets to a target may be sent to: those of families the socket can reach,
+    /// in the resolver's order (RFC 6724); at least one.
+    async fn addresses(&self, target: &Target) -> Result<Vec<SocketAddr>, ClientError> {
+        if let Some(address) = self.config.connect_to {
+            return Ok(vec![address]);
+        }
+        let unresolved = |reason| ClientError::Resolve { host: target.host().to_owned(), reason };
+        let local = self.endpoint.local_addr().map_err(|e| unresolved(e.to_string()))?;
+        let reachable = |peer: &SocketAddr| match (local.ip(), peer.ip()) {
+            (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_)) => true,
+            (IpAddr::V6(own), IpAddr::V4(_)) => own.is_unspecified(),
+            (IpAddr::V4(_), IpAddr::V6(_)) => false,
+        };
+        let found = tokio::net::lookup_host((target.host(), target.port())).await;
+        let peers: Vec<_> =
+            found.map_err(|e| unresolved(e.to_string()))?.filter(reachable).collect();
+        if peers.is_empty() {
+            return Err(unresolved(format!("no address that {} can send to", local.ip())));
+        }
+        Ok(peers)
+    }
+
+    /// GETs a URL, on the connection kept from the last time if it is still open.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect) and [`Connection::get`].
+    pub async fn get(&self, url: &str) -> Result<Response, ClientError> {
+        let (target, path) = Target::parse(url)?;
+        let mut kept = self.kept.lock().await;
+        let connection = match kept.get(&target) {
+            Some(connection) if connection.is_open() => connection.clone(),
+            _ => {
+                let peers = self.addresses(&target).await?;
+                let connection = self.open_first(&target, peers, self.config.early_data).await?;
+                kept.insert(target.clone(), connection.clone());
+                connection
+            }
+        };
+        drop(kept);
+        match connection.get(&path).await {
+            // RFC 8470 s.3: what was rejected is asked again, on a connection that HTTP/3 has not
+            // begun on yet.
+            Err(_) if connection.early_data() == EarlyData::Rejected => {
+                let again = self.open(&target).await?;
+                self.kept.lock().await.insert(target, again.clone());
+                again.get(&path).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Closes the connection that [`get`](Self::get) has kept to a URL's server, if there is one: the
+    /// next request begins another.
+    ///
+    /// # Errors
+    /// A URL that is not https.
+    pub async fn leave(&self, url: &str) -> Result<(), ClientError> {
+        let (target, _) = Target::parse(url)?;
+        self.kept.lock().await.remove(&target);
+        Ok(())
+    }
+
+    /// Moves to another source address; open connections migrate with the next packet they send
+    /// (RFC 9000 s.9). The new address must be of the same family.
+    ///
+    /// # Errors
+    /// An address that cannot be bound; the old socket stays.
+    pub fn rebind(&self, address: SocketAddr) -> Result<(), ClientError> {
+        let socket = bind(address, &self.config)?;
+        self.endpoint.rebind(socket).map_err(|source| ClientError::Bind { address, source })
+    }
+
+    /// Closes all connections and waits, a second at most, until the servers should know.
+    pub async fn close(&self) {
+        self.kept.lock().await.clear();
+        self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "");
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
+    }
+
+    /// Closes all connections without waiting; they linger in the background.
+    pub fn abandon(&self) {
+        self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "");
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.config.timeout.and_then(|limit| Instant::now().checked_add(limit))
+    }
+}
+
+fn bind(address: SocketAddr, config: &ClientConfig) -> Result<std::net::UdpSocket, ClientError> {
+    Endpoint::bind(address, 1, config.receive_buffer)
+        .map(|mut sockets| sockets.swap_remove(0))
+        .map_err(|source| ClientError::Bind { address, source })
+}
+
+/// Runs a step until a deadline; `start` is when what the deadline is for began.
+///
+/// # Errors
+/// The step's own, or [`ClientError::Timeout`] at the deadline.
+pub async fn in_time<T>(
+    deadline: Option<Instant>,
+    start: Instant,
+    what: &'static str,
+    step: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    match deadline {
+        None => step.await,
+        Some(deadline) => timeout_at(deadline, step)
+            .await
+            .unwrap_or_else(|_| Err(ClientError::Timeout { what, after: start.elapsed() })),
+    }
+}
+
+/// Reads `--insecure`, `--ca FILE` and a fingerprint into a [`Trust`]; the first of fingerprint, CA
+/// and insecure that is given wins.
+pub fn trust(
+    insecure: bool,
+    ca: Option<PathBuf>,
+    fingerprint: Option<crate::Fingerprint>,
+) -> Trust {
+    match (fingerprint, ca, insecure) {
+        (Some(fingerprint), ..) => Trust::Fingerprint(fingerprint),
+        (None, Some(path), _) => Trust::Ca(path),
+        (None, None, true) => Trust::Insecure,
+        (None, None, false) => Trust::System,
+    }
+}

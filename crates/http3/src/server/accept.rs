@@ -1,0 +1,112 @@
+//! Taking connection attempts, and the end of the server.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equic_quic::Incoming;
+use equic_wire::VarInt;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::{Context, Phase, Server, ServerError, ServerStats, connection};
+use crate::h3_code;
+use crate::server::Decision;
+
+/// Time for connections that are cut off, and then for their last packets, to leave.
+const CLOSING: Duration = Duration::from_secs(1);
+
+pub(super) async fn run(
+    server: &Server,
+    shutdown: impl Future<Output = ()>,
+) -> Result<ServerStats, ServerError> {
+    let mut connections = JoinSet::new();
+    let lost = serve(server, &mut connections, shutdown).await.is_err();
+
+    server.endpoint.stop_accepting();
+    for (phase, time) in [(Phase::Draining, server.context.limits.grace), (Phase::CutOff, CLOSING)]
+    {
+        server.phase.send_replace(phase);
+        let all_closed = async { while connections.join_next().await.is_some() {} };
+        // Whoever is not done in time meets the next phase.
+        let _ = timeout(time, all_closed).await;
+    }
+    server.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "server shutting down");
+    connections.shutdown().await;
+    let _ = timeout(CLOSING, server.endpoint.wait_idle()).await;
+    if lost { Err(ServerError::Lost) } else { Ok(server.context.stats.snapshot()) }
+}
+
+async fn serve(
+    server: &Server,
+    connections: &mut JoinSet<()>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), Lost> {
+    tokio::pin!(shutdown);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut shutdown => return Ok(()),
+            Some(_) = connections.join_next() => {}
+            incoming = server.endpoint.accept() => {
+                let incoming = incoming.ok_or(Lost)?;
+                if let Some((incoming, permit)) = decide(&server.context, incoming) {
+                    let context = Arc::clone(&server.context);
+                    let phase = server.phase.subscribe();
+                    connections.spawn(connection::run(context, incoming, permit, phase));
+                }
+            }
+        }
+    }
+}
+
+struct Lost;
+
+/// Carries out the admission's decision; returns what goes on to a handshake.
+fn decide(context: &Context, incoming: Incoming) -> Option<(Incoming, OwnedSemaphorePermit)> {
+    let counters = &context.stats.0;
+    counters.attempts.add(1);
+    let peer = connection::canonical(incoming.remote_address());
+    let under_way =
+        || context.max_handshakes.saturating_sub(context.handshakes.available_permits());
+    let decision = match context.admission.incoming(peer) {
+        // Whoever has shown a token already need not do so again.
+        Decision::Accept if incoming.is_validated() => Decision::Accept,
+        Decision::Accept if context.retry || under_way() >= context.unproven => Decision::Retry,
+        decision => decision,
+    };
+    match decision {
+        Decision::Ignore => {
+            counters.ignored.add(1);
+            incoming.ignore();
+            return None;
+        }
+        Decision::Refuse => {
+            counters.refused.add(1);
+            incoming.refuse();
+            return None;
+        }
+        Decision::Retry if incoming.may_retry() => {
+            counters.retried.add(1);
+            incoming.retry();
+            return None;
+        }
+        Decision::Accept | Decision::Retry => {}
+    }
+    match Arc::clone(&context.handshakes).try_acquire_owned() {
+        Ok(permit) => Some((incoming, permit)),
+        Err(_) => {
+            counters.overloaded.add(1);
+            incoming.ignore();
+            None
+        }
+    }
+}
+
+impl Drop for Server {
+    /// A server that is dropped without having run closes what it holds.
+    fn drop(&mut self) {
+        self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "");
+    }
+}

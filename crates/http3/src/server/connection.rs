@@ -1,0 +1,265 @@
+//! One connection, from its handshake to its close.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use equic_quic::{self as quic, Incoming};
+use equic_wire::VarInt;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use super::presence::Presence;
+use super::respond::{self, Outcome};
+use super::tolerance::Tolerance;
+use super::{Context, Phase};
+use crate::binding::{self, FrameLimits};
+use crate::h3_code;
+
+/// Time until one malformed request, and one that its client gave up, is forgiven.
+const FORGIVEN: [Duration; 2] = [Duration::from_secs(10), Duration::from_millis(30)];
+
+type H3Connection = h3::server::Connection<binding::QuicConnection, Bytes>;
+
+/// An IPv4 client of a dual-stack socket, as IPv4.
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// State that all requests of a connection share.
+pub(super) struct Peer {
+    pub context: Arc<Context>,
+    pub number: u64,
+    requests: AtomicU64,
+    pub quic: quic::Connection,
+    presence: Presence,
+}
+
+impl Peer {
+    pub(super) fn address(&self) -> SocketAddr {
+        canonical(self.quic.remote_address())
+    }
+
+    /// True if data read now is early (0-RTT), and may be a repetition by an attacker.
+    pub(super) fn is_early(&self) -> bool {
+        self.quic.is_early()
+    }
+
+    /// Looks whether the client has migrated; returns its address.
+    fn observe(&self) -> SocketAddr {
+        let address = self.address();
+        let moves = self.quic.moves();
+        if self.presence.observe(address, moves, Instant::now()) {
+            self.context.stats.0.moved.add(1);
+        }
+        address
+    }
+}
+
+/// Gives the guard back when the connection's task ends, by a panic too.
+struct Release(Arc<Peer>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.0.presence.release();
+        self.0.context.stats.0.closed.add(1);
+    }
+}
+
+pub(super) async fn run(
+    context: Arc<Context>,
+    incoming: Incoming,
+    permit: OwnedSemaphorePermit,
+    mut phase: watch::Receiver<Phase>,
+) {
+    let shaken = tokio::select! {
+        quic = handshake(&context, incoming) => quic,
+        // Nobody has asked for anything on it yet: there is nothing to finish.
+        () = Phase::Draining.begun(&mut phase) => None,
+    };
+    let Some(quic) = shaken else {
+        context.stats.0.handshakes_failed.add(1);
+        return;
+    };
+    // One that is begun on before its handshake is complete keeps its place among those.
+    let permit = quic.is_early().then_some(permit);
+    let address = canonical(quic.remote_address());
+    let opened = match context.admission.opened(address) {
+        Ok(opened) => opened,
+        Err(refused) => {
+            context.stats.0.refused_late.add(1);
+            quic.close(VarInt::from_u32(refused.code), &refused.reason);
+            return;
+        }
+    };
+    let number = context.stats.0.opened.add(1);
+    let presence = Presence::new(opened, address, context.limits.migration_settle);
+    let peer = Arc::new(Peer { context, number, requests: AtomicU64::new(0), quic, presence });
+    let release = Release(Arc::clone(&peer));
+    tokio::select! {
+        // First, so that the guard goes as soon as the connection is closed.
+        biased;
+        reason = peer.quic.closed() => tracing::debug!(%address, %reason, "connection closed"),
+        () = watch_over(&peer) => {}
+        () = label(&peer) => {}
+        () = overdue(&peer, permit) => {
+            peer.context.stats.0.handshakes_failed.add(1);
+        }
+        () = serve(&peer, phase) => {}
+    }
+    // Whatever is not closed yet is closed without error; the requests under way were dropped.
+    peer.quic.close(VarInt::from_u32(h3_code::NO_ERROR), "");
+    drop(release);
+}
+
+/// A connection whose handshake is complete, or that has early data of a client whose address a token
+/// has proved: nobody is counted at an address that is not theirs (RFC 9000 s.8.1).
+async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connection> {
+    let (address, validated) = (incoming.remote_address(), incoming.is_validated());
+    let connecting = match incoming.accept() {
+        Ok(connecting) => connecting,
+        Err(error) => {
+            tracing::debug!(%address, %error, "handshake failed");
+            return None;
+        }
+    };
+    // A server always gets it.
+    let quic = connecting.into_0rtt().ok()?;
+    if validated && quic.is_early() {
+        return Some(quic);
+    }
+    match timeout(context.limits.handshake_timeout, quic.handshake()).await {
+        Ok(Ok(_)) => Some(quic),
+        Ok(Err(error)) => {
+            tracing::debug!(%address, %error, "handshake failed");
+            None
+        }
+        Err(_) => {
+            tracing::debug!(%address, "handshake took too long");
+            None
+        }
+    }
+}
+
+/// Returns when a handshake that was not waited for has taken too long.
+async fn overdue(peer: &Peer, permit: Option<OwnedSemaphorePermit>) {
+    if permit.is_some() {
+        let limit = peer.context.limits.handshake_timeout;
+        if timeout(limit, peer.quic.handshake()).await.is_err() {
+            return;
+        }
+        drop(permit);
+    }
+    // Complete; if it failed, the connection is closed, which others see.
+    std::future::pending().await
+}
+
+/// Looks at the client's address, for as long as the connection is there.
+async fn watch_over(peer: &Peer) {
+    let (least, most) = (Duration::from_millis(10), Duration::from_secs(24 * 60 * 60));
+    let mut tick = interval(peer.context.limits.check_interval.clamp(least, most));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        peer.observe();
+    }
+}
+
+/// Labels the client's paths by what they cost, for as long as the connection is there.
+async fn label(peer: &Peer) {
+    if let Some(cost) = &peer.context.path_cost {
+        let mut changes = 0;
+        loop {
+            for path in peer.quic.paths() {
+                // An error says that it was closed meanwhile.
+                let _ = peer.quic.set_path_cost(path.id, cost(canonical(path.remote).ip()));
+            }
+            match peer.quic.paths_changed(changes).await {
+                Ok(count) => changes = count,
+                Err(_) => break,
+            }
+        }
+    }
+    // That the connection is closed others see.
+    std::future::pending().await
+}
+
+/// Answers requests until the client or the server has had enough.
+async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
+    let limits = &peer.context.limits;
+    // What is encoded is shorter than what it counts for.
+    let field_section = usize::try_from(limits.max_field_section_size).unwrap_or(usize::MAX);
+    let incomplete = FrameLimits::default().incomplete.max(field_section.saturating_mul(4));
+    let frames = FrameLimits { field_section, incomplete };
+    let transport = binding::QuicConnection::with_limits(peer.quic.clone(), frames);
+    let mut builder = h3::server::builder();
+    builder.max_field_section_size(limits.max_field_section_size).send_grease(false);
+    // Opens streams, which a client without room for them would hold up for ever.
+    let h3 = timeout(limits.handshake_timeout, builder.build(transport)).await;
+    let Ok(Ok(mut h3)): Result<Result<H3Connection, _>, _> = h3 else { return };
+    let mut requests = JoinSet::new();
+    let now = Instant::now();
+    let mut malformed = Tolerance::new(limits.max_malformed, FORGIVEN[0], now);
+    let mut cancelled = Tolerance::new(limits.max_cancelled, FORGIVEN[1], now);
+    // Has GOAWAY been sent? May requests still come?
+    let (mut going_away, mut accepting) = (false, true);
+    loop {
+        tokio::select! {
+            () = Phase::Draining.begun(&mut phase), if !going_away => {
+                going_away = true;
+                if !matches!(timeout(limits.stall_timeout, h3.shutdown(0)).await, Ok(Ok(()))) {
+                    return;
+                }
+            }
+            Some(done) = requests.join_next() => {
+                if !matches!(done, Ok(Outcome::Answered)) {
+                    peer.context.stats.0.failed.add(1);
+                }
+                let too_many = match done {
+                    Ok(Outcome::Malformed) => {
+                        malformed.add(Instant::now()).then_some("malformed requests")
+                    }
+                    Ok(Outcome::Cancelled) => {
+                        cancelled.add(Instant::now()).then_some("cancelled requests")
+                    }
+                    _ => None,
+                };
+                if let Some(reason) = too_many {
+                    peer.quic.close(VarInt::from_u32(h3_code::EXCESSIVE_LOAD), reason);
+                    return;
+                }
+            }
+            next = h3.accept(), if accepting => match next {
+                Ok(Some(resolver)) => {
+                    let number = peer.requests.fetch_add(1, Ordering::Relaxed) + 1;
+                    let address = peer.observe();
+                    requests.spawn(respond::run(Arc::clone(peer), address, number, resolver, phase.clone()));
+                }
+                // The client has sent GOAWAY, and has been sent one.
+                Ok(None) => (going_away, accepting) = (true, false),
+                // The client closed the connection, or h3 did because of what it sent.
+                Err(_) => return,
+            },
+            () = silence(&peer.quic), if going_away && requests.is_empty() => return,
+        }
+    }
+}
+
+/// Waits until the last responses have reached the client, as closing throws away what has not.
+///
+/// h3 does not tell when a stream is acknowledged. While something is missing QUIC probes at least
+/// once a probe timeout, so silence for longer means that all has arrived.
+async fn silence(quic: &quic::Connection) {
+    let mut sent = quic.stats().datagrams_sent;
+    loop {
+        sleep(Duration::from_millis(100) + 4 * quic.rtt()).await;
+        let now = quic.stats().datagrams_sent;
+        if now == sent {
+            return;
+        }
+        sent = now;
+    }
+}

@@ -1,0 +1,275 @@
+//! The HTTP/3 server.
+//!
+//! `admission` has the hooks that decide who may connect, `quota` an implementation of them in the application,
+//! `config` says what can be set, `accept` takes connection attempts and shuts down, `connection`
+//! runs one connection from handshake to close, `presence` keeps the admission guard honest,
+//! `tolerance` counts what a client may do wrong, `respond` carries one request through, `answer`
+//! chooses the response, `body` makes its content, `files` finds a file under the root, `range` says
+//! which part of it was asked for, `stats` counts.
+//!
+//! Resources: `GET /health` (200, `ok`), `GET /bytes/N` (N zero bytes, up to [`Limits::max_bytes`]),
+//! and the files under [`ServerConfig::root`]; the first two hide files of the same name. HEAD
+//! wherever GET; every other method is 405. Files and zeroes can be had in parts (Range).
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use equic_quic::{self as quic, Endpoint, SendMemory, TransportConfig};
+use equic_transport::StreamConfig;
+use equic_wire::KnownVersion;
+use socket2::SockRef;
+use tokio::sync::{Semaphore, watch};
+
+use crate::Extension;
+use crate::tls;
+use crate::tls::{CertificateError, Fingerprint};
+
+mod accept;
+mod admission;
+mod answer;
+mod body;
+mod config;
+mod connection;
+mod files;
+mod presence;
+mod quota;
+mod range;
+mod respond;
+mod stats;
+mod tolerance;
+
+pub use admission::{Admission, Decision, NoQuota, Opened, Refused};
+pub use config::{IdentitySource, Limits, PathCost, RequestLog, RequestRecord, ServerConfig};
+pub use quota::{AtLimit, QuotaConfig, QuotaError, Rate, UserSpaceQuota};
+pub use stats::{ServerStats, StatsHandle};
+
+/// A server could not be made, or stopped by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address cannot be bound.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// The address asked for.
+        address: SocketAddr,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The root directory cannot be served.
+    #[error("cannot serve files from {}: {source}", path.display())]
+    Root {
+        /// The directory asked for.
+        path: std::path::PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// Certificate or key cannot be made, read or used.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// A limit is outside what QUIC can express.
+    #[error("{what} of {value} is out of range: {range}")]
+    Limit {
+        /// Name of the limit.
+        what: &'static str,
+        /// Its value.
+        value: String,
+        /// Values that are allowed.
+        range: &'static str,
+    },
+    /// The server's socket or runtime is gone.
+    #[error("the socket of the server failed; the log has the reason")]
+    Lost,
+}
+
+/// A bound HTTP/3 server; serves while [`run`](Self::run) is awaited.
+pub struct Server {
+    endpoint: Endpoint,
+    context: Arc<Context>,
+    address: SocketAddr,
+    fingerprint: Fingerprint,
+    receive_buffer: usize,
+    phase: watch::Sender<Phase>,
+}
+
+/// Progress of a server's shutdown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Serving,
+    /// No new requests; those under way are finished.
+    Draining,
+    /// Requests under way are given up.
+    CutOff,
+}
+
+impl Phase {
+    /// Waits until this phase has begun.
+    async fn begun(self, phase: &mut watch::Receiver<Phase>) {
+        // An error means that the server is gone, which ends its connections too.
+        let _ = phase.wait_for(|&phase| phase >= self).await;
+    }
+}
+
+/// State that all connections of a server share.
+struct Context {
+    admission: Arc<dyn Admission>,
+    files: Option<files::Root>,
+    limits: Limits,
+    log: Option<RequestLog>,
+    stats: StatsHandle,
+    handshakes: Arc<Semaphore>,
+    max_handshakes: usize,
+    /// Handshakes that may be under way while clients need not prove their addresses.
+    unproven: usize,
+    retry: bool,
+    open_files: Arc<Semaphore>,
+    max_open_files: usize,
+    path_cost: Option<PathCost>,
+}
+
+/// Unacknowledged bytes of a response: what several paths have in flight together is more than one has.
+fn send_buffer(config: &ServerConfig) -> u64 {
+    config.limits.send_window.saturating_mul(config.max_paths.max(1) as u64)
+}
+
+impl Server {
+    /// Binds the socket, reads or makes the certificate, opens the root. Serves nothing yet, but
+    /// attempts that arrive from now on wait for [`run`](Self::run).
+    ///
+    /// Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// See [`ServerError`]: address in use, no such directory, unreadable certificate, senseless limit.
+    pub fn bind(config: ServerConfig) -> Result<Self, ServerError> {
+        let identity = config.identity.resolve(config.listen)?;
+        let files = match &config.root {
+            Some(path) => Some(
+                files::Root::open(path)
+                    .map_err(|source| ServerError::Root { path: path.clone(), source })?,
+            ),
+            None => None,
+        };
+        let mut server_tls = tls::server(&identity, config.early_data)?;
+        if let Some(log) = &config.key_log {
+            server_tls.key_log = Arc::new(log.clone());
+        }
+        let mut transport = TransportConfig {
+            congestion: Arc::new(config.congestion),
+            max_paths: config.max_paths,
+            scheduler: config.scheduler,
+            ..transport(&config.limits)?
+        };
+        let streams = &mut transport.streams;
+        streams.send_buffer = send_buffer(&config);
+        streams.connection_send_buffer = streams.connection_send_buffer.max(streams.send_buffer);
+        if config.upgrade_to_v2 {
+            transport.versions = vec![KnownVersion::V2, KnownVersion::V1];
+        }
+        let extension = config.extension.clone();
+        transport.extra_parameters =
+            extension.as_ref().map(|extension| extension.parameters.clone()).unwrap_or_default();
+        let mut quic = quic::ServerConfig::new(server_tls).with_transport(transport);
+        if let Some(Extension { hooks, .. }) = extension {
+            quic = quic.with_hooks(move |new| hooks.attach(new));
+        }
+        if let Some(hooks) = config.hooks.clone() {
+            quic = quic.with_hooks(move |new| hooks.attach(new));
+        }
+        let bind_error = |source| ServerError::Bind { address: config.listen, source };
+        let sockets = Endpoint::bind(config.listen, config.sockets, config.receive_buffer)
+            .map_err(bind_error)?;
+        let receive_buffer = SockRef::from(&sockets[0]).recv_buffer_size().map_err(bind_error)?;
+        let address = sockets[0].local_addr().map_err(bind_error)?;
+        let send_memory = SendMemory::new(config.limits.send_memory);
+        let mut settings = quic::EndpointConfig {
+            qlog: config.qlog,
+            send_memory: send_memory.clone(),
+            ids: config.ids,
+            ..tls::endpoint()?
+        };
+        settings.core.retry_tokens = config.retry_tokens;
+        let endpoint = Endpoint::new(settings, Some(quic), sockets).map_err(bind_error)?;
+        let handshakes = config.limits.max_handshakes.min(Semaphore::MAX_PERMITS);
+        let threshold = config.limits.retry_threshold.map(|some| some.min(handshakes / 2));
+        let open_files = config.limits.max_open_files.unwrap_or_else(body::room_for_files);
+        let open_files = open_files.min(Semaphore::MAX_PERMITS);
+        Ok(Self {
+            endpoint,
+            context: Arc::new(Context {
+                admission: config.admission,
+                files,
+                limits: config.limits,
+                log: config.log,
+                stats: StatsHandle::new(send_memory),
+                handshakes: Arc::new(Semaphore::new(handshakes)),
+                max_handshakes: handshakes,
+                unproven: threshold.unwrap_or(usize::MAX),
+                retry: config.retry,
+                open_files: Arc::new(Semaphore::new(open_files)),
+                max_open_files: open_files,
+                path_cost: config.path_cost,
+            }),
+            address,
+            fingerprint: identity.fingerprint(),
+            receive_buffer,
+            phase: watch::Sender::new(Phase::Serving),
+        })
+    }
+
+    /// The address the socket is bound to, with the port the system chose if none was asked for.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// SHA-256 of the certificate clients will see.
+    pub fn certificate_fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Bytes of receive buffer the kernel granted (it doubles what is asked for, and limits it).
+    pub fn receive_buffer(&self) -> usize {
+        self.receive_buffer
+    }
+
+    /// The counters, readable while the server runs and after.
+    pub fn stats(&self) -> StatsHandle {
+        self.context.stats.clone()
+    }
+
+    /// Serves until `shutdown` is ready, then lets requests under way finish for up to
+    /// [`Limits::grace`], closes every connection and returns the final counters.
+    ///
+    /// # Errors
+    /// [`ServerError::Lost`] when the socket fails.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ServerStats, ServerError> {
+        accept::run(&self, shutdown).await
+    }
+}
+
+/// The transport parameters of a server (RFC 9000 s.18.2).
+fn transport(limits: &Limits) -> Result<TransportConfig, ServerError> {
+    if limits.idle_timeout.as_millis() >= 1 << 62 {
+        return Err(ServerError::Limit {
+            what: "idle timeout",
+            value: format!("{:?}", limits.idle_timeout),
+            range: "under 2^62 milliseconds",
+        });
+    }
+    Ok(TransportConfig {
+        // Zero means no timeout on the wire (RFC 9000 s.18.2), and connections that are never forgotten.
+        max_idle_timeout: limits.idle_timeout,
+        streams: StreamConfig {
+            max_streams_bidi: limits.max_concurrent_streams.into(),
+            // Control, QPACK encoder, QPACK decoder (RFC 9114 s.6.2), and some to grease with.
+            max_streams_uni: 8,
+            stream_window: 64 * 1024,
+            max_stream_window: 64 * 1024,
+            connection_window: 256 * 1024,
+            max_connection_window: 256 * 1024,
+            send_buffer: limits.send_window,
+            connection_send_buffer: limits.connection_send_window,
+        },
+        // HTTP/3 without extensions has no datagrams.
+        datagram_receive_buffer: 0,
+        ..TransportConfig::default()
+    })
+}

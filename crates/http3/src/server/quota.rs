@@ -1,0 +1,303 @@
+//! Quotas enforced in the application: the baseline the gateway is compared with.
+//!
+//! Per source (an address prefix) a number of open connections and a rate of new ones. Everything
+//! happens here, after the kernel has delivered the packet and QUIC has parsed it; that cost is what
+//! the experiment measures. A connection counts from its completed handshake to its close, so a
+//! spoofed address uses up nobody's quota. Because handshakes run in parallel the limit is checked
+//! twice: before the handshake (cheap) and again when it is complete (exact).
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::server::{Admission, Decision, Opened, Refused};
+
+/// Answer to an attempt of a source that is at its limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtLimit {
+    /// Nothing is answered, as the gateway would do.
+    #[default]
+    Ignore,
+    /// CONNECTION_REFUSED is answered.
+    Refuse,
+    /// A source at its number of connections is let in, and closed when its handshake is complete, as
+    /// the paper's server did (lsquic tells an application of a connection only then): the dearest
+    /// way. Too many new ones a second are ignored.
+    Close,
+}
+
+/// A token bucket: a rate of new connections, and a burst that may come at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// New connections a second; more than 0.
+    pub per_second: f64,
+    /// New connections that may come at once after a pause; at least 1.
+    pub burst: u32,
+}
+
+/// Limits of a [`UserSpaceQuota`].
+#[derive(Clone, Debug)]
+pub struct QuotaConfig {
+    /// Open connections per source; 0: no limit.
+    pub max_connections: u32,
+    /// New connections per source.
+    pub new_per_source: Option<Rate>,
+    /// Bits of an IPv4 address that make a source, 0 to 32.
+    pub v4_prefix: u8,
+    /// Bits of an IPv6 address that make a source, 0 to 128.
+    pub v6_prefix: u8,
+    /// Answer to an attempt of a source that is over a limit.
+    pub at_limit: AtLimit,
+    /// Sources whose rate is remembered, at least; twice as many at most. A source that is forgotten
+    /// starts again with a full bucket.
+    pub rate_sources: usize,
+}
+
+impl Default for QuotaConfig {
+    fn default() -> Self {
+        Self {
+            max_connections: 0,
+            new_per_source: None,
+            v4_prefix: 32,
+            v6_prefix: 64,
+            at_limit: AtLimit::Ignore,
+            rate_sources: 65_536,
+        }
+    }
+}
+
+/// A [`QuotaConfig`] that makes no sense.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum QuotaError {
+    /// A prefix is longer than the address.
+    #[error("prefix length {0} is longer than an {1} address: use 0 to {2}")]
+    Prefix(u8, &'static str, u8),
+    /// A rate that lets nobody in, or is not a number.
+    #[error("rate of {0} new connections a second with a burst of {1}: both must be above 0")]
+    Rate(f64, u32),
+}
+
+/// Per-source quotas in user space.
+pub struct UserSpaceQuota {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: QuotaConfig,
+    counts: Mutex<HashMap<IpAddr, u32>>,
+    rates: Mutex<Rates>,
+    over_quota: AtomicU64,
+    over_rate: AtomicU64,
+}
+
+impl UserSpaceQuota {
+    /// Makes a quota without connections.
+    ///
+    /// # Errors
+    /// A prefix that is too long, a rate or burst of 0.
+    pub fn new(config: QuotaConfig) -> Result<Self, QuotaError> {
+        for (prefix, family, bits) in
+            [(config.v4_prefix, "IPv4", 32), (config.v6_prefix, "IPv6", 128)]
+        {
+            if prefix > bits {
+                return Err(QuotaError::Prefix(prefix, family, bits));
+            }
+        }
+        let rates = match config.new_per_source {
+            Some(rate) => Rates::new(rate, config.rate_sources)
+                .ok_or(QuotaError::Rate(rate.per_second, rate.burst))?,
+            None => Rates::off(),
+        };
+        Ok(Self {
+            shared: Arc::new(Shared {
+                config,
+                counts: Mutex::default(),
+                rates: Mutex::new(rates),
+                over_quota: AtomicU64::new(0),
+                over_rate: AtomicU64::new(0),
+            }),
+        })
+    }
+
+    /// Open connections of the source `address` belongs to.
+    pub fn connections(&self, address: IpAddr) -> u32 {
+        let source = self.shared.source(address);
+        lock(&self.shared.counts).get(&source).copied().unwrap_or(0)
+    }
+
+    /// Open connections of all sources.
+    pub fn total(&self) -> u64 {
+        lock(&self.shared.counts).values().map(|&count| u64::from(count)).sum()
+    }
+
+    /// Sources that have open connections.
+    pub fn sources(&self) -> usize {
+        lock(&self.shared.counts).len()
+    }
+
+    /// Attempts turned away because the source had its number of connections, before or after the
+    /// handshake.
+    pub fn over_quota(&self) -> u64 {
+        self.shared.over_quota.load(Ordering::Relaxed)
+    }
+
+    /// Attempts turned away because the source opened connections too fast.
+    pub fn over_rate(&self) -> u64 {
+        self.shared.over_rate.load(Ordering::Relaxed)
+    }
+
+    fn incoming_at(&self, peer: SocketAddr, now: Instant) -> Decision {
+        let shared = &self.shared;
+        let source = shared.source(peer.ip());
+        let refused = match shared.config.at_limit {
+            AtLimit::Ignore => Decision::Ignore,
+            AtLimit::Refuse => Decision::Refuse,
+            AtLimit::Close => Decision::Ignore,
+        };
+        let late = shared.config.at_limit == AtLimit::Close;
+        if !late && shared.full(lock(&shared.counts).get(&source).copied().unwrap_or(0)) {
+            shared.over_quota.fetch_add(1, Ordering::Relaxed);
+            return refused;
+        }
+        if shared.config.new_per_source.is_some() && !lock(&shared.rates).charge(source, now) {
+            shared.over_rate.fetch_add(1, Ordering::Relaxed);
+            return refused;
+        }
+        Decision::Accept
+    }
+}
+
+impl Admission for UserSpaceQuota {
+    fn incoming(&self, peer: SocketAddr) -> Decision {
+        self.incoming_at(peer, Instant::now())
+    }
+
+    fn opened(&self, peer: SocketAddr) -> Result<Box<dyn Opened>, Refused> {
+        let shared = &self.shared;
+        let source = shared.source(peer.ip());
+        let mut counts = lock(&shared.counts);
+        let count = counts.get(&source).copied().unwrap_or(0);
+        if shared.full(count) {
+            drop(counts);
+            shared.over_quota.fetch_add(1, Ordering::Relaxed);
+            return Err(Refused::excessive_load("too many connections from your network"));
+        }
+        counts.insert(source, count.saturating_add(1));
+        drop(counts);
+        Ok(Box::new(Held { shared: Arc::clone(shared), source }))
+    }
+}
+
+struct Held {
+    shared: Arc<Shared>,
+    source: IpAddr,
+}
+
+impl Opened for Held {
+    /// The connection counts at its new source from now on, even over the limit: whoever is in
+    /// stays in.
+    fn moved(&mut self, to: SocketAddr) {
+        let source = self.shared.source(to.ip());
+        if source != self.source {
+            let mut counts = lock(&self.shared.counts);
+            release(&mut counts, self.source);
+            let count = counts.entry(source).or_insert(0);
+            *count = count.saturating_add(1);
+            self.source = source;
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        release(&mut lock(&self.shared.counts), self.source);
+    }
+}
+
+fn release(counts: &mut HashMap<IpAddr, u32>, source: IpAddr) {
+    if let Some(count) = counts.get_mut(&source) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&source);
+        }
+    }
+}
+
+impl Shared {
+    fn full(&self, count: u32) -> bool {
+        self.config.max_connections > 0 && count >= self.config.max_connections
+    }
+
+    fn source(&self, address: IpAddr) -> IpAddr {
+        match address.to_canonical() {
+            IpAddr::V4(v4) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.config.v4_prefix)).unwrap_or(0);
+                Ipv4Addr::from_bits(v4.to_bits() & mask).into()
+            }
+            IpAddr::V6(v6) => {
+                let mask =
+                    u128::MAX.checked_shl(128 - u32::from(self.config.v6_prefix)).unwrap_or(0);
+                Ipv6Addr::from_bits(v6.to_bits() & mask).into()
+            }
+        }
+    }
+}
+
+/// One generic cell rate per source, in two generations so that spoofed sources cannot grow it
+/// without bound: when the young one is full it becomes the old one, and the old one is forgotten.
+struct Rates {
+    start: Instant,
+    cost_ns: u64,
+    burst_ns: u64,
+    capacity: usize,
+    young: HashMap<IpAddr, u64>,
+    old: HashMap<IpAddr, u64>,
+}
+
+impl Rates {
+    fn new(rate: Rate, capacity: usize) -> Option<Self> {
+        let cost = 1e9 / rate.per_second;
+        if !(cost.is_finite() && cost > 0.0) || rate.burst == 0 {
+            return None;
+        }
+        let cost_ns = (cost as u64).max(1);
+        let burst_ns = cost_ns.saturating_mul(u64::from(rate.burst));
+        Some(Self { cost_ns, burst_ns, capacity: capacity.max(1), ..Self::off() })
+    }
+
+    fn off() -> Self {
+        Self {
+            start: Instant::now(),
+            cost_ns: 0,
+            burst_ns: 0,
+            capacity: 1,
+            young: HashMap::new(),
+            old: HashMap::new(),
+        }
+    }
+
+    /// The rule of docs/policy.md s.4.
+    fn charge(&mut self, source: IpAddr, now: Instant) -> bool {
+        let now =
+            u64::try_from(now.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX);
+        let tat = self.young.get(&source).or_else(|| self.old.get(&source)).copied().unwrap_or(0);
+        let next = tat.max(now).saturating_add(self.cost_ns);
+        if next - now > self.burst_ns {
+            return false;
+        }
+        if self.young.len() >= self.capacity && !self.young.contains_key(&source) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(source, next);
+        true
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

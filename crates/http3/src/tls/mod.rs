@@ -1,0 +1,204 @@
+//! From certificates and trust to TLS configurations. TLS 1.3 only, ALPN `h3` only; 0-RTT where it is
+//! asked for. `certificate` makes certificates, or reads them.
+
+mod certificate;
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use equic_quic::EndpointConfig;
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ServerSessionMemoryCache;
+use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use certificate::read_certificates;
+pub use certificate::{CERTIFICATE_FILE, CertificateError, Fingerprint, Identity, KEY_FILE};
+
+const ALPN: &[u8] = b"h3";
+
+/// Servers that a client trusts, by their certificates.
+#[derive(Clone, Debug, Default)]
+pub enum Trust {
+    /// Servers with a certificate of a root the system trusts.
+    #[default]
+    System,
+    /// Servers with a certificate of, or exactly as, one in this PEM file.
+    Ca(PathBuf),
+    /// The one with exactly this certificate, whatever its name and validity.
+    Fingerprint(Fingerprint),
+    /// Any. The server still has to hold the key of the certificate it shows.
+    Insecure,
+}
+
+/// A file that TLS secrets are appended to, in the format of NSS (draft-ietf-tls-keylogfile): whoever
+/// has it can read the connections. Clones write to the same file.
+#[derive(Clone, Debug)]
+pub struct KeyLog(Arc<Mutex<File>>);
+
+impl KeyLog {
+    /// Opens the file, or makes it, readable to nobody else.
+    ///
+    /// # Errors
+    /// The system's error, if the file cannot be opened or made.
+    pub fn open(path: &Path) -> std::io::Result<KeyLog> {
+        let file = File::options().create(true).append(true).mode(0o600).open(path)?;
+        Ok(KeyLog(Arc::new(Mutex::new(file))))
+    }
+}
+
+impl rustls::KeyLog for KeyLog {
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        let mut line = format!("{label} ");
+        let hex = |line: &mut String, bytes: &[u8]| {
+            bytes.iter().for_each(|byte| line.push_str(&format!("{byte:02x}")));
+        };
+        hex(&mut line, client_random);
+        line.push(' ');
+        hex(&mut line, secret);
+        line.push('\n');
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = file.write_all(line.as_bytes()) {
+            tracing::warn!(%error, "cannot write to the key log");
+        }
+    }
+}
+
+/// The cryptography of servers and clients made here: AWS-LC (docs/decisions/0018-aws-lc.md).
+pub fn crypto_provider() -> CryptoProvider {
+    rustls::crypto::aws_lc_rs::default_provider()
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(crypto_provider())
+}
+
+fn unusable(error: impl std::fmt::Display) -> CertificateError {
+    CertificateError::Unusable(error.to_string())
+}
+
+/// An endpoint over the same crypto provider.
+pub(crate) fn endpoint() -> Result<EndpointConfig, CertificateError> {
+    EndpointConfig::new(&provider()).map_err(unusable)
+}
+
+/// Sessions that a server with 0-RTT remembers, of under a kilobyte each; the oldest go first.
+const SESSIONS: usize = 8192;
+
+/// TLS for a server. `early`: 0-RTT is taken. A ticket is then the name of a session that is kept here
+/// and taken out when it is used, so that no early data is taken twice (RFC 8446 s.8.1).
+pub(crate) fn server(
+    identity: &Identity,
+    early: bool,
+) -> Result<rustls::ServerConfig, CertificateError> {
+    let mut config = rustls::ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(unusable)?
+        .with_no_client_auth()
+        .with_single_cert(identity.chain.clone(), identity.key.clone_key())
+        .map_err(unusable)?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    if early {
+        config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+    }
+    // RFC 9001 s.4.6.1: all, or nothing.
+    config.max_early_data_size = if early { u32::MAX } else { 0 };
+    Ok(config)
+}
+
+/// TLS for a client. Without session resumption: every connection is a full handshake, so that
+/// connections cost the server the same and can be compared.
+pub(crate) fn client(trust: &Trust) -> Result<rustls::ClientConfig, CertificateError> {
+    let provider = provider();
+    let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(unusable)?;
+    let pinned = match trust {
+        Trust::System | Trust::Ca(_) => None,
+        Trust::Fingerprint(fingerprint) => Some(Pinned { pin: Some(*fingerprint), provider }),
+        Trust::Insecure => Some(Pinned { pin: None, provider }),
+    };
+    let mut config = match pinned {
+        Some(pinned) => builder.dangerous().with_custom_certificate_verifier(Arc::new(pinned)),
+        None => builder.with_root_certificates(roots(trust)?),
+    }
+    .with_no_client_auth();
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.resumption = Resumption::disabled();
+    config.enable_early_data = false;
+    Ok(config)
+}
+
+fn roots(trust: &Trust) -> Result<RootCertStore, CertificateError> {
+    let mut roots = RootCertStore::empty();
+    match trust {
+        Trust::Ca(path) => {
+            for certificate in read_certificates(path)? {
+                roots.add(certificate).map_err(|e| CertificateError::Pem {
+                    what: "usable certificate",
+                    path: path.clone(),
+                    reason: e.to_string(),
+                })?;
+            }
+        }
+        // Systems carry a few roots that no library can parse; none at all shows at the handshake.
+        _ => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    Ok(roots)
+}
+
+/// Accepts one certificate by its fingerprint, or any, and checks that the server holds its key.
+#[derive(Debug)]
+struct Pinned {
+    pin: Option<Fingerprint>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        match self.pin {
+            Some(pin) if pin != Fingerprint::of(end_entity) => {
+                Err(rustls::CertificateError::ApplicationVerificationFailure.into())
+            }
+            _ => Ok(ServerCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,277 @@
+//! Tests of admission: clients are let in or refused, each is counted, and nobody stays counted.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use equic_http3::client::Failure;
+use equic_http3::{
+    Admission, AtLimit, Client, ClientConfig, Decision, Limits, NoQuota, Opened, QuotaConfig,
+    Refused, ServerConfig, UserSpaceQuota,
+};
+use http::StatusCode;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::task::JoinSet;
+
+use crate::common::{PATIENCE, Running, Watched, get, loopback, path, seed, start};
+use crate::foreign;
+
+/// Says the same to everybody.
+struct Always(Decision, AtomicU64);
+
+impl Admission for Always {
+    fn incoming(&self, _peer: SocketAddr) -> Decision {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0
+    }
+
+    fn opened(&self, peer: SocketAddr) -> Result<Box<dyn Opened>, Refused> {
+        NoQuota.opened(peer)
+    }
+}
+
+fn always(decision: Decision) -> Arc<Always> {
+    Arc::new(Always(decision, AtomicU64::new(0)))
+}
+
+fn with(admission: Arc<dyn Admission>, limits: Limits) -> Running {
+    start(ServerConfig { admission, limits, ..ServerConfig::new(loopback()) })
+}
+
+#[tokio::test]
+async fn refused_ignored_retried() {
+    let refusing = with(always(Decision::Refuse), Limits::default());
+    let error = refusing.client().get(&refusing.url("/health")).await.err().unwrap();
+    assert_eq!(error.failure(), Failure::Refused, "{error}");
+    let stats = refusing.stop().await;
+    assert_eq!(
+        (stats.attempts, stats.refused, stats.opened, stats.handshakes_failed),
+        (1, 1, 0, 0)
+    );
+
+    let ignoring = with(always(Decision::Ignore), Limits::default());
+    let config = ClientConfig {
+        timeout: Some(Duration::from_millis(100)),
+        ..ignoring.client_config(loopback())
+    };
+    let error = Client::new(config).unwrap().get(&ignoring.url("/health")).await.err().unwrap();
+    assert_eq!(error.failure(), Failure::Timeout, "{error}");
+    let stats = ignoring.stop().await;
+    assert!(stats.ignored >= 1 && stats.opened == 0, "{stats:?}");
+
+    let admission = always(Decision::Retry);
+    let retrying = with(admission.clone(), Limits::default());
+    assert_eq!(foreign::get(&retrying, "/health").await, (StatusCode::OK, 3));
+    let stats = retrying.stop().await;
+    assert_eq!((stats.attempts, stats.retried, stats.opened), (2, 1, 1));
+    assert_eq!(admission.1.load(Ordering::Relaxed), 2, "asked about both");
+}
+
+#[tokio::test]
+async fn refused_after_the_handshake() {
+    struct Late;
+    impl Admission for Late {
+        fn incoming(&self, _peer: SocketAddr) -> Decision {
+            Decision::Accept
+        }
+        fn opened(&self, _peer: SocketAddr) -> Result<Box<dyn Opened>, Refused> {
+            Err(Refused::excessive_load("come back later"))
+        }
+    }
+    let server = with(Arc::new(Late), Limits::default());
+    let error = server.client().get(&server.url("/health")).await.err().unwrap();
+    assert_eq!(error.failure(), Failure::Refused, "{error}");
+    assert!(error.to_string().contains("come back later"), "{error}");
+    let stats = server.stop().await;
+    assert_eq!((stats.refused_late, stats.opened, stats.open, stats.requests), (1, 0, 0, 0));
+}
+
+#[tokio::test]
+async fn too_many_handshakes_are_ignored() {
+    let server = with(Arc::new(NoQuota), Limits { max_handshakes: 0, ..Limits::default() });
+    let config = ClientConfig {
+        timeout: Some(Duration::from_millis(100)),
+        ..server.client_config(loopback())
+    };
+    let error = Client::new(config).unwrap().get(&server.url("/health")).await.err().unwrap();
+    assert_eq!(error.failure(), Failure::Timeout);
+    assert!(server.stop().await.overloaded >= 1);
+}
+
+/// Clients that close, that are dropped, that vanish without a word, that ask and do not wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_count_is_exact_under_churn() {
+    const LIMIT: u32 = 4;
+    const SOURCES: usize = 3;
+    let seed = seed("the_count_is_exact_under_churn");
+    let quota = UserSpaceQuota::new(QuotaConfig {
+        max_connections: LIMIT,
+        at_limit: AtLimit::Refuse,
+        ..QuotaConfig::default()
+    });
+    let admission = Watched::new(quota.unwrap());
+    let limits = Limits { idle_timeout: Duration::from_millis(700), ..Limits::default() };
+    let server = Arc::new(with(admission.clone(), limits));
+
+    let mut clients = JoinSet::new();
+    for number in 0..36u64 {
+        let server = Arc::clone(&server);
+        clients.spawn(async move {
+            let mut random = StdRng::seed_from_u64(seed ^ number);
+            let source = format!("127.0.0.{}:0", 1 + number as usize % SOURCES).parse().unwrap();
+            for _ in 0..3 {
+                churn(&server, source, random.random_range(0..5)).await;
+            }
+        });
+    }
+    let quota = &admission.inner;
+    while let Some(done) = clients.join_next().await {
+        done.unwrap();
+        assert!(quota.total() <= u64::from(LIMIT) * SOURCES as u64);
+    }
+    let seen = admission.until("everybody gone", |seen| seen.open == 0).await;
+    assert!(seen.peak <= LIMIT as usize * SOURCES, "{}", seen.peak);
+    assert!(!seen.opened.is_empty());
+    assert_eq!((quota.total(), quota.sources()), (0, 0));
+    let server = Arc::into_inner(server).unwrap();
+    let stats = server.stop().await;
+    assert_eq!((stats.opened, stats.open), (seen.opened.len() as u64, 0));
+    assert_eq!(stats.refused + stats.refused_late, quota.over_quota());
+}
+
+async fn churn(server: &Running, source: SocketAddr, way: u32) {
+    let url = server.url("/bytes/100000");
+    let config = server.client_config(source);
+    match way {
+        // As it should be.
+        0 => {
+            let client = Client::new(config).unwrap();
+            if let Ok(mut response) = client.get(&url).await {
+                let _ = response.drain().await;
+            }
+            client.close().await;
+        }
+        // Closed in the middle of a response.
+        1 => {
+            let client = Client::new(config).unwrap();
+            if let Ok(response) = client.get(&url).await {
+                response.connection().close();
+            }
+        }
+        // Given up in the middle of the handshake.
+        2 => {
+            let client = Client::new(config).unwrap();
+            let _ = tokio::time::timeout(Duration::from_millis(2), client.connect(&url)).await;
+        }
+        // Gone without a word, with a response under way or idle.
+        _ => vanish(config, url, way == 3).await,
+    }
+}
+
+/// Connects in a runtime of its own, which ends without letting anything be sent.
+async fn vanish(config: ClientConfig, url: String, ask: bool) {
+    let vanished = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let held = runtime.block_on(async {
+            let client = Client::new(config).unwrap();
+            let connection = client.connect(&url).await.ok()?;
+            // Whoever has an answer has been let in, and the server knows.
+            connection.get(&path("/health")).await.ok()?.drain().await.ok()?;
+            let response =
+                if ask { connection.get(&path("/bytes/50000000")).await.ok() } else { None };
+            Some((client, connection, response))
+        });
+        // Nothing polls the connection after this, so its closing stays unsaid.
+        drop(runtime);
+        held.is_some()
+    });
+    vanished.await.unwrap();
+}
+
+#[tokio::test]
+async fn who_vanishes_is_counted_until_the_idle_timeout() {
+    let admission = Watched::new(UserSpaceQuota::new(QuotaConfig::default()).unwrap());
+    let limits = Limits { idle_timeout: Duration::from_millis(300), ..Limits::default() };
+    let server = with(admission.clone(), limits);
+    for ask in [true, false] {
+        vanish(server.client_config(loopback()), server.url("/"), ask).await;
+        let seen = admission.until("opened, then gone", |seen| seen.open == 0).await;
+        assert_eq!(seen.opened.len(), if ask { 1 } else { 2 });
+        assert_eq!(admission.inner.total(), 0);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_end_of_the_server_ends_the_counts() {
+    let admission = Watched::new(UserSpaceQuota::new(QuotaConfig::default()).unwrap());
+    let server = with(admission.clone(), Limits::default());
+    let mut held = Vec::new();
+    for _ in 0..5 {
+        held.push(server.client().connect(&server.url("/")).await.unwrap());
+    }
+    admission.until("five", |seen| seen.open == 5).await;
+    server.stop().await;
+    assert_eq!(admission.now().open, 0);
+    assert_eq!(admission.inner.total(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn migration_is_reported_once_it_has_settled() {
+    let admission = Watched::new(UserSpaceQuota::new(QuotaConfig::default()).unwrap());
+    let limits = Limits {
+        check_interval: Duration::from_millis(20),
+        migration_settle: Duration::from_millis(400),
+        ..Limits::default()
+    };
+    let server = with(admission.clone(), limits);
+    let client = server.client();
+    let connection = client.connect(&server.url("/")).await.unwrap();
+    get(&connection, "/health").await;
+    assert!(admission.now().moved.is_empty());
+
+    client.rebind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let to = client.local_addr().unwrap();
+    // Still there, and served, before the move counts.
+    assert_eq!(get(&connection, "/health").await, StatusCode::OK);
+    assert_eq!(admission.inner.connections("127.0.0.1".parse().unwrap()), 1);
+    let seen = admission.until("moved", |seen| !seen.moved.is_empty()).await;
+    assert_eq!(seen.moved, [to]);
+    assert_eq!(admission.inner.connections("127.0.0.1".parse().unwrap()), 0);
+    assert_eq!(admission.inner.connections("127.0.0.2".parse().unwrap()), 1);
+
+    connection.close();
+    admission.until("closed", |seen| seen.open == 0).await;
+    assert_eq!(admission.inner.sources(), 0);
+    let stats = server.stop().await;
+    assert_eq!((stats.moved, stats.opened, stats.requests), (1, 1, 2));
+}
+
+#[tokio::test]
+async fn migration_is_reported_at_the_next_request() {
+    let admission = Watched::new(NoQuota);
+    let never = Duration::from_secs(3600);
+    let at_once =
+        Limits { check_interval: never, migration_settle: Duration::ZERO, ..Limits::default() };
+    let server = with(admission.clone(), at_once);
+    let client = server.client();
+    let connection = client.connect(&server.url("/")).await.unwrap();
+    get(&connection, "/health").await;
+    let mut moves = Vec::new();
+    // To another address, and to another port of the same.
+    for _ in 0..2 {
+        client.rebind("127.0.0.3:0".parse().unwrap()).unwrap();
+        moves.push(client.local_addr().unwrap());
+        let moved = async {
+            // QUIC may take note of the new address after it has read the first request from there.
+            while admission.now().moved.len() < moves.len() {
+                get(&connection, "/health").await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, moved).await.unwrap();
+    }
+    assert_eq!(admission.now().moved, moves);
+    server.stop().await;
+}

@@ -1,0 +1,242 @@
+//! Paths that lead out of the root, and clients that do not speak HTTP/3.
+
+use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+use equic_http3::{Limits, ServerConfig};
+use http::StatusCode;
+use quinn::{Connection, ConnectionError, VarInt};
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+use tokio::time::timeout;
+
+use crate::common::{PATIENCE, Running, get, loopback, path, seed, start};
+use crate::foreign::raw;
+
+const EXCESSIVE_LOAD: u64 = 0x107;
+
+#[tokio::test]
+async fn nothing_outside_the_root_is_served() {
+    let home = tempfile::tempdir().unwrap();
+    let root = home.path().join("root");
+    std::fs::create_dir_all(root.join("dir")).unwrap();
+    std::fs::write(home.path().join("secret"), "secret").unwrap();
+    std::fs::write(root.join("public"), "public").unwrap();
+    symlink("../secret", root.join("out")).unwrap();
+    symlink(home.path().join("secret"), root.join("absolute")).unwrap();
+    symlink("..", root.join("up")).unwrap();
+    symlink("/proc/self/cwd", root.join("magic")).unwrap();
+    symlink("loop", root.join("loop")).unwrap();
+    symlink("../public", root.join("dir/inside")).unwrap();
+    nix::unistd::mkfifo(&root.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let server = start(ServerConfig { root: Some(root), ..ServerConfig::new(loopback()) });
+    let connection = server.client().connect(&server.url("/")).await.unwrap();
+    let status = async |target: &str| get(&connection, target).await;
+
+    assert_eq!(status("/public").await, StatusCode::OK);
+    assert_eq!(status("/dir/inside").await, StatusCode::OK);
+    let long = format!("/{}", "a".repeat(5000));
+    for target in [
+        "/../secret",
+        "/dir/../../secret",
+        "/%2e%2e/secret",
+        "/..%2fsecret",
+        "/%2e%2e%2fsecret",
+        "/.%2e/secret",
+        "/dir/%2e%2e/%2e%2e/secret",
+        "//etc/passwd",
+        "/%2fetc/passwd",
+        "/out",
+        "/absolute",
+        "/up/secret",
+        "/up/",
+        "/magic/Cargo.toml",
+        "/loop",
+        "/fifo",
+        "/public/",
+        "/public/x",
+        "/dir/",
+        "/public%00",
+        "/%252e%252e/secret",
+        "/..;/secret",
+        "/..\\secret",
+        &long,
+    ] {
+        assert_eq!(status(target).await, StatusCode::NOT_FOUND, "{target}");
+    }
+    for target in ["/%", "/%zz", "/public%2"] {
+        assert_eq!(status(target).await, StatusCode::BAD_REQUEST, "{target}");
+    }
+}
+
+#[tokio::test]
+async fn long_headers_are_refused() {
+    let limits = Limits { max_field_section_size: 4096, ..Limits::default() };
+    let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
+    let connection = server.client().connect(&server.url("/")).await.unwrap();
+    // Once the server's settings are known the client holds back; the first request may be answered.
+    get(&connection, "/health").await;
+    let long = path(&format!("/{}", "a".repeat(5000)));
+    match connection.get(&long).await {
+        Ok(response) => assert_eq!(response.status, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+        Err(error) => assert!(error.to_string().contains("Header too big"), "{error}"),
+    }
+    assert_eq!(get(&connection, "/health").await, StatusCode::OK);
+}
+
+async fn healthy(server: &Running) {
+    let response = server.client().get(&server.url("/health")).await.unwrap();
+    assert_eq!(response.status, StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_harms_nobody_else() {
+    let seed = seed("garbage_harms_nobody_else");
+    let mut random = StdRng::seed_from_u64(seed);
+    let server = start(ServerConfig::new(loopback()));
+    let neighbour = server.client().connect(&server.url("/")).await.unwrap();
+    let fixed: [&[u8]; 12] = [
+        b"",
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[0x01, 0x00],                         // HEADERS without fields
+        &[0x01, 0x02, 0x00, 0x00],             // an empty field section: no pseudo-headers
+        &[0x01, 0x04, 0xff, 0xff, 0xff, 0xff], // QPACK that refers to a table that is not there
+        &[0x01, 0x05, 0x00, 0x00, 0xd1],       // cut short
+        &[0x00, 0x01, 0x61],                   // DATA first
+        &[0x04, 0x00],                         // SETTINGS on a request stream
+        &[0x05, 0x01, 0x00],                   // PUSH_PROMISE
+        &[0x02, 0x00],                         // a frame type of HTTP/2
+        &[0x40, 0x41, 0x00],                   // a WebTransport stream
+        // HEADERS with an endless length
+        &[0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x00],
+    ];
+    for round in 0..fixed.len() + 60 {
+        let bytes = match fixed.get(round) {
+            Some(bytes) => bytes.to_vec(),
+            None => {
+                let mut bytes = vec![0; random.random_range(1..200)];
+                random.fill_bytes(&mut bytes);
+                if random.random() {
+                    // Makes it a HEADERS frame that is whole.
+                    let length = bytes.len().min(60);
+                    bytes.truncate(length);
+                    bytes.splice(0..0, [0x01, length as u8]);
+                }
+                bytes
+            }
+        };
+        let (_endpoint, connection) = raw(&server).await;
+        if (random.random() || round < fixed.len())
+            && let Ok((mut send, _recv)) = connection.open_bi().await
+        {
+            let _ = send.write_all(&bytes).await;
+            let _ = send.finish();
+        }
+        if random.random()
+            && let Ok(mut send) = connection.open_uni().await
+        {
+            // A stream type, then noise: control, push, QPACK, or none that exists.
+            let _ = send.write_all(&[random.random_range(0..6)]).await;
+            let _ = send.write_all(&bytes).await;
+        }
+        if round % 8 == 0 {
+            assert_eq!(get(&neighbour, "/health").await, StatusCode::OK);
+        }
+    }
+    healthy(&server).await;
+    assert!(neighbour.is_open());
+    drop(neighbour);
+    let stats = server.stop().await;
+    assert_eq!(stats.open, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_endless_frame_does_not_fill_the_memory() {
+    let limits = Limits { check_interval: Duration::from_millis(20), ..Limits::default() };
+    let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
+    let (_endpoint, connection) = raw(&server).await;
+    let (mut send, _recv) = connection.open_bi().await.unwrap();
+    send.write_all(&[0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]).await.unwrap();
+    let flood = async { while send.write_all(&[0; 65536]).await.is_ok() {} };
+    timeout(PATIENCE, flood).await.expect("the server closes the connection");
+    assert_closed(&connection, EXCESSIVE_LOAD);
+    healthy(&server).await;
+}
+
+#[tokio::test]
+async fn malformed_requests_end_the_connection() {
+    let limits = Limits { max_malformed: 3, ..Limits::default() };
+    let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
+    let (_endpoint, connection) = raw(&server).await;
+    // A stream that ends without a request is the client's error alone; many are too many.
+    let tries = async {
+        while let Ok((mut send, mut recv)) = connection.open_bi().await {
+            let _ = send.finish();
+            let _ = recv.read_to_end(100).await;
+        }
+    };
+    timeout(PATIENCE, tries).await.expect("the server closes the connection");
+    assert_closed(&connection, EXCESSIVE_LOAD);
+    healthy(&server).await;
+}
+
+#[tokio::test]
+async fn streams_are_limited() {
+    let limits = Limits { max_concurrent_streams: 3, ..Limits::default() };
+    let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
+    let (_endpoint, connection) = raw(&server).await;
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let (mut send, recv) = connection.open_bi().await.unwrap();
+        send.write_all(&[0x01]).await.unwrap();
+        streams.push((send, recv));
+    }
+    tokio::select! {
+        biased;
+        _ = connection.open_bi() => panic!("a fourth stream"),
+        () = async {} => {}
+    }
+    // One that ends makes room for one.
+    let (mut send, _recv) = streams.pop().unwrap();
+    send.reset(VarInt::from_u32(0)).unwrap();
+    timeout(PATIENCE, connection.open_bi()).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_finish_its_request_is_given_up() {
+    let limits = Limits { stall_timeout: Duration::from_millis(50), ..Limits::default() };
+    let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
+    let (_endpoint, connection) = raw(&server).await;
+    let (mut send, mut recv) = connection.open_bi().await.unwrap();
+    send.write_all(&[0x01, 0x10, 0x00]).await.unwrap();
+    // The server ends its side, and wants no more of the other.
+    assert!(timeout(PATIENCE, recv.read_to_end(100)).await.unwrap().unwrap().is_empty());
+    timeout(PATIENCE, send.stopped()).await.unwrap().unwrap();
+    healthy(&server).await;
+    assert_eq!(server.stop().await.failed, 1);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_take_its_response_is_given_up() {
+    let limits = Limits { stall_timeout: Duration::from_millis(100), ..Limits::default() };
+    let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
+    let client = server.client();
+    let mut response = client.get(&server.url("/bytes/1000000000")).await.unwrap();
+    let stats = server.stats.clone();
+    let given_up = async {
+        while stats.snapshot().failed == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, given_up).await.expect("the server gives up");
+    assert!(response.drain().await.is_err());
+}
+
+pub(crate) fn assert_closed(connection: &Connection, code: u64) {
+    match connection.close_reason() {
+        Some(ConnectionError::ApplicationClosed(close)) => {
+            assert_eq!(close.error_code.into_inner(), code, "{close}");
+        }
+        other => panic!("closed with {other:?}"),
+    }
+}

@@ -1,0 +1,144 @@
+//! A server that is no honest one, and our client.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use equic_http3::{Client, ClientConfig, ClientError, Trust};
+use quinn::VarInt;
+use tokio::time::timeout;
+
+use crate::common::{PATIENCE, loopback};
+use crate::foreign::raw_server;
+use crate::rules::{field, headers};
+
+const OK: &[u8] = &[0xd9];
+
+/// Answers each request by these bytes and the end of the stream.
+async fn answered(bytes: Vec<u8>) -> Result<Bytes, ClientError> {
+    let (endpoint, fingerprint) = raw_server();
+    let url = format!("https://{}/", endpoint.local_addr().unwrap());
+    let serving = tokio::spawn(async move {
+        let connection = endpoint.accept().await.unwrap().await.unwrap();
+        while let Ok((mut send, mut receive)) = connection.accept_bi().await {
+            let _ = receive.read_to_end(10_000).await;
+            let _ = send.write_all(&bytes).await;
+            let _ = send.finish();
+        }
+    });
+    let config = ClientConfig {
+        trust: Trust::Fingerprint(fingerprint),
+        bind: Some(loopback()),
+        ..ClientConfig::default()
+    };
+    let client = Client::new(config).unwrap();
+    let body = async { client.get(&url).await?.body(1 << 20).await };
+    let body = timeout(PATIENCE, body).await.unwrap();
+    client.close().await;
+    timeout(PATIENCE, serving).await.unwrap().unwrap();
+    body
+}
+
+fn data(bytes: &[u8]) -> Vec<u8> {
+    [&[0, bytes.len() as u8], bytes].concat()
+}
+
+#[tokio::test]
+async fn a_body_ends_where_the_stream_does() {
+    let whole = [headers(&[OK]), data(b"first"), data(b""), data(b"second")].concat();
+    assert_eq!(&answered(whole).await.unwrap()[..], b"firstsecond");
+    let trailers = headers(&[&field("checksum", "x")]);
+    let with_trailers = [headers(&[OK]), data(b"body"), trailers].concat();
+    assert_eq!(&answered(with_trailers).await.unwrap()[..], b"body");
+    let interim =
+        [headers(&[&[0xd8]]), headers(&[OK, &field("content-length", "4")]), data(b"body")];
+    assert_eq!(&answered(interim.concat()).await.unwrap()[..], b"body");
+}
+
+#[tokio::test]
+async fn lost_bytes_are_an_error() {
+    let with = |value: &str| headers(&[OK, &field("content-length", value)]);
+    let trailers = headers(&[&field("checksum", "x")]);
+    for (bytes, what) in [
+        ([headers(&[OK]), data(b"a"), trailers.clone(), data(b"b")].concat(), "after trailers"),
+        ([headers(&[OK]), data(b"a"), trailers.clone(), trailers].concat(), "trailers twice"),
+        ([headers(&[OK]), vec![0, 5, b'a']].concat(), "a frame that is cut short"),
+        ([headers(&[OK]), vec![0, 0x80]].concat(), "a frame header that is cut short"),
+        ([with("-1"), data(b"body")].concat(), "-1"),
+        ([with("5, 5"), data(b"body")].concat(), "5, 5"),
+        ([with("5, 5"), data(b"body!")].concat(), "5, 5 and five of them"),
+        ([with("5"), data(b"body")].concat(), "too few"),
+        ([with("3"), data(b"body")].concat(), "too many"),
+        ([with("0"), data(b"body")].concat(), "too many for none"),
+        ([headers(&[&[0xff, 1]]), data(b"body")].concat(), "content with 204"),
+        (
+            [headers(&[OK, &field("transfer-encoding", "chunked")]), data(b"body")].concat(),
+            "chunked",
+        ),
+        ([headers(&[OK, OK]), data(b"body")].concat(), ":status twice"),
+        (headers(&[&[0xd8]]), "an interim response alone"),
+        (vec![], "nothing"),
+        ([headers(&[OK]), vec![5, 1, 0], data(b"body")].concat(), "a push"),
+    ] {
+        let body = answered(bytes).await;
+        assert!(body.is_err(), "{what}: {body:?}");
+    }
+}
+
+/// Bytes that a server sends before or beside a response are not kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endless_header_fields_end() {
+    for (start, more) in [
+        // HEADERS of 2^40 bytes.
+        (vec![1, 0xc0, 0, 1, 0, 0, 0, 0, 0], vec![0; 1000]),
+        // An unknown frame of as many, in a body.
+        ([headers(&[OK]), vec![0x21, 0xc0, 0, 1, 0, 0, 0, 0, 0]].concat(), vec![0; 1000]),
+        // Interim responses, without a final one.
+        (vec![], headers(&[&[0xd8]])),
+        // Empty DATA frames.
+        (headers(&[OK]), vec![0; 1000]),
+    ] {
+        let (endpoint, fingerprint) = raw_server();
+        let url = format!("https://{}/", endpoint.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            let connection = endpoint.accept().await.unwrap().await.unwrap();
+            let (mut send, _receive) = connection.accept_bi().await.unwrap();
+            send.write_all(&start).await.unwrap();
+            let more = more.repeat(64);
+            let mut sent = 0;
+            // Until it is refused.
+            while send.write_all(&more).await.is_ok() {
+                sent += more.len();
+            }
+            sent
+        });
+        let trust = Trust::Fingerprint(fingerprint);
+        let bind = Some(loopback());
+        let timeout_after = Some(Duration::from_secs(600));
+        let config =
+            ClientConfig { trust, bind, timeout: timeout_after, ..ClientConfig::default() };
+        let client = Client::new(config).unwrap();
+        let body = async { client.get(&url).await?.drain().await };
+        assert!(timeout(PATIENCE, body).await.expect("it goes on for ever").is_err());
+        let sent = timeout(PATIENCE, serving).await.unwrap().unwrap();
+        // What is counted, and what the client's windows let out besides.
+        assert!(sent < 16 << 20, "{sent}");
+    }
+}
+
+#[tokio::test]
+async fn a_reason_that_would_drive_a_terminal_is_escaped() {
+    let (endpoint, fingerprint) = raw_server();
+    let url = format!("https://{}/", endpoint.local_addr().unwrap());
+    let serving = tokio::spawn(async move {
+        let connection = endpoint.accept().await.unwrap().await.unwrap();
+        connection.close(VarInt::from_u32(7), "\x1b[2J\x07\r\n\u{202e}all is well".as_bytes());
+        connection.closed().await;
+        endpoint.wait_idle().await;
+    });
+    let trust = Trust::Fingerprint(fingerprint);
+    let config = ClientConfig { trust, bind: Some(loopback()), ..ClientConfig::default() };
+    let error = Client::new(config).unwrap().get(&url).await.err().unwrap().to_string();
+    assert!(error.contains("\\u{1b}[2J\\u{7}\\r\\n\\u{202e}all is well"), "{error}");
+    assert!(!error.contains(|c: char| c.is_control() || c == '\u{202e}'), "{error:?}");
+    timeout(PATIENCE, serving).await.unwrap().unwrap();
+}

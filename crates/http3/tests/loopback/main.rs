@@ -1,0 +1,21 @@
+//! Server, client and load generator against each other on the loopback interface.
+//!
+//! `running` starts servers and watches their admission; `serving` asks for things, `hostile` for
+//! things that do not exist or are no HTTP/3, `admission` counts who is in,
+//! `foreign` does it over quinn, `early` asks in 0-RTT packets,
+//! `relay` holds back what comes, `paths` has several paths. `rules` breaks those of HTTP/3 as a client, `lies` as a server; `greedy`
+//! takes more than its share.
+//! Randomised tests print their seed; EQUIC_SEED replays one.
+
+mod admission;
+mod common;
+mod early;
+mod foreign;
+mod greedy;
+mod hostile;
+mod lies;
+mod paths;
+mod relay;
+mod rules;
+mod running;
+mod serving;

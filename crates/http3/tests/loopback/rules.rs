@@ -1,0 +1,199 @@
+//! A client that breaks the rules of RFC 9114 and RFC 9204, by one raw stream or several.
+
+use equic_http3::ServerConfig;
+use http::StatusCode;
+use quinn::{Connection, ReadError, ReadToEndError, RecvStream, SendStream, VarInt};
+use tokio::time::timeout;
+
+use crate::common::{PATIENCE, get, loopback, start};
+use crate::foreign::raw;
+
+const STREAM_CREATION: u64 = 0x103;
+const CLOSED_CRITICAL: u64 = 0x104;
+const FRAME_UNEXPECTED: u64 = 0x105;
+const FRAME_ERROR: u64 = 0x106;
+const ID_ERROR: u64 = 0x108;
+const SETTINGS_ERROR: u64 = 0x109;
+const MISSING_SETTINGS: u64 = 0x10a;
+const MESSAGE_ERROR: u64 = 0x10e;
+const ENCODER_STREAM: u64 = 0x201;
+const DECODER_STREAM: u64 = 0x202;
+
+/// A control stream's type, and SETTINGS without any.
+const CONTROL: &[u8] = &[0, 4, 0];
+
+/// A field line with both name and value in it.
+pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
+    let mut line = match name.len() {
+        short @ 0..7 => vec![0x20 | short as u8],
+        long => vec![0x27, (long - 7) as u8],
+    };
+    line.extend_from_slice(name.as_bytes());
+    line.push(value.len() as u8);
+    line.extend_from_slice(value.as_bytes());
+    line
+}
+
+/// A HEADERS frame.
+pub(crate) fn headers(lines: &[&[u8]]) -> Vec<u8> {
+    let block = [&[0, 0], &*lines.concat()].concat();
+    let length = [0x40 | (block.len() >> 8) as u8, block.len() as u8];
+    [&[1], &length[..], &*block].concat()
+}
+
+const METHOD: &[u8] = &[0xd1];
+const SCHEME: &[u8] = &[0xd7];
+const PATH: &[u8] = b"\x51\x07/health";
+
+fn authority() -> Vec<u8> {
+    field(":authority", "localhost")
+}
+
+/// GET /health with more fields.
+fn request(more: &[&[u8]]) -> Vec<u8> {
+    let authority = authority();
+    headers(&[&[METHOD, SCHEME, PATH, &authority], more].concat())
+}
+
+async fn opened(connection: &Connection, bytes: &[u8]) -> SendStream {
+    let mut send = connection.open_uni().await.unwrap();
+    send.write_all(bytes).await.unwrap();
+    send
+}
+
+async fn asked(connection: &Connection, bytes: &[u8]) -> (SendStream, RecvStream) {
+    let (mut send, receive) = connection.open_bi().await.unwrap();
+    send.write_all(bytes).await.unwrap();
+    (send, receive)
+}
+
+/// An exchange after which the server has read what came before.
+async fn exchange(connection: &Connection) {
+    let (mut send, mut receive) = asked(connection, &request(&[])).await;
+    send.finish().unwrap();
+    let answer = timeout(PATIENCE, receive.read_to_end(10_000)).await.unwrap().unwrap();
+    assert!(answer.ends_with(b"ok\n"));
+}
+
+async fn closed(connection: &Connection, code: u64, what: &str) {
+    match timeout(PATIENCE, connection.closed()).await {
+        Ok(quinn::ConnectionError::ApplicationClosed(close)) => {
+            assert_eq!(close.error_code.into_inner(), code, "{what}: {close}");
+        }
+        other => panic!("{what}: {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_that_break_a_rule_close_the_connection() {
+    let server = start(ServerConfig::new(loopback()));
+    let after = |bytes: &[u8]| [CONTROL, bytes].concat();
+    for (streams, code, what) in [
+        (vec![after(&[7, 0])], FRAME_ERROR, "GOAWAY without an ID"),
+        (vec![after(&[7, 2, 1, 1])], FRAME_ERROR, "GOAWAY with two"),
+        (vec![after(&[7, 1, 1, 7, 1, 2])], ID_ERROR, "GOAWAY that grows"),
+        (vec![after(&[0xd, 1, 5, 0xd, 1, 4])], ID_ERROR, "MAX_PUSH_ID that shrinks"),
+        (vec![after(&[3, 1, 0])], ID_ERROR, "CANCEL_PUSH of nothing"),
+        (vec![after(&[4, 0])], FRAME_UNEXPECTED, "SETTINGS twice"),
+        (vec![after(&[1, 0])], FRAME_UNEXPECTED, "HEADERS on the control stream"),
+        (vec![vec![0, 0x21, 0]], MISSING_SETTINGS, "a reserved frame before SETTINGS"),
+        (vec![vec![0, 4, 4, 6, 1, 6, 1]], SETTINGS_ERROR, "a setting twice"),
+        (vec![after(&[]), after(&[])], STREAM_CREATION, "two control streams"),
+        (vec![vec![1, 0]], STREAM_CREATION, "a push stream of a client"),
+        (vec![vec![2], vec![2]], STREAM_CREATION, "two encoder streams"),
+        (vec![vec![2, 0x3f, 0x01]], ENCODER_STREAM, "a capacity of 32"),
+        (vec![vec![2, 0xc0, 1, b'x']], ENCODER_STREAM, "an insertion without a table"),
+        (vec![vec![3, 0x80]], DECODER_STREAM, "an acknowledgement of nothing"),
+        (vec![vec![3, 0x01]], DECODER_STREAM, "an increment of nothing"),
+    ] {
+        let (_endpoint, connection) = raw(&server).await;
+        let mut open = Vec::new();
+        for stream in &streams {
+            open.push(opened(&connection, stream).await);
+        }
+        closed(&connection, code, what).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn critical_streams_stay_open() {
+    let server = start(ServerConfig::new(loopback()));
+    for (bytes, what) in [(CONTROL, "control"), (&[2], "encoder"), (&[3], "decoder")] {
+        for reset in [true, false] {
+            let (_endpoint, connection) = raw(&server).await;
+            let mut stream = opened(&connection, bytes).await;
+            exchange(&connection).await;
+            if reset {
+                stream.reset(VarInt::from_u32(0)).unwrap();
+            } else {
+                stream.finish().unwrap();
+            }
+            closed(&connection, CLOSED_CRITICAL, what).await;
+        }
+    }
+}
+
+/// Frames and streams that a real client may send cause no error.
+#[tokio::test]
+async fn what_is_allowed_is_no_error() {
+    let server = start(ServerConfig::new(loopback()));
+    let (_endpoint, connection) = raw(&server).await;
+    let control = [CONTROL, &[0xd, 1, 3, 0xd, 1, 3, 0x21, 2, 9, 9, 0x40, 0x41, 1, 7]].concat();
+    let _streams = [
+        opened(&connection, &control).await,
+        opened(&connection, &[2, 0x20]).await,
+        opened(&connection, &[3, 0x44]).await,
+        opened(&connection, &[0x40, 0x54, 0]).await,
+    ];
+    // A stream may end before its type is whole.
+    opened(&connection, &[0x40]).await.finish().unwrap();
+    exchange(&connection).await;
+    // A name in Huffman code, and content that is as long as it says, before trailers.
+    let huffman = [0x2d, 0xb9, 0x49, 0x53, 0x39, 0xe4, 3, b'G', b'E', b'T'];
+    let length = field("content-length", "3");
+    let bytes = [
+        headers(&[&huffman, SCHEME, PATH, &authority(), &length]),
+        vec![0, 1, 7, 0, 0, 0x21, 1, 7, 0, 2, 7, 7],
+        headers(&[&field("trailer", "x")]),
+    ];
+    let (mut send, mut receive) = asked(&connection, &bytes.concat()).await;
+    send.finish().unwrap();
+    let answer = timeout(PATIENCE, receive.read_to_end(10_000)).await.unwrap().unwrap();
+    assert!(answer.ends_with(b"ok\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn malformed_requests_are_not_answered() {
+    let server = start(ServerConfig::new(loopback()));
+    let neighbour = server.client().connect(&server.url("/")).await.unwrap();
+    let length = |value: &str| field("content-length", value);
+    let data = [0, 2, 7, 7];
+    for (bytes, what) in [
+        (request(&[METHOD]), ":method twice"),
+        (request(&[&field(":path", "/bytes/1")]), ":path twice"),
+        (headers(&[METHOD, SCHEME, &authority(), &field("a", "b"), PATH]), ":path late"),
+        (request(&[&field(":status", "200")]), ":status"),
+        (request(&[&field(":protocol", "x")]), ":protocol"),
+        (headers(&[METHOD, &authority()]), "neither scheme nor path"),
+        (request(&[&field("connection", "close")]), "connection"),
+        (request(&[&field("transfer-encoding", "chunked")]), "transfer-encoding"),
+        (request(&[&length("-1")]), "content-length -1"),
+        (request(&[&length("5, 5")]), "content-length 5, 5"),
+        (request(&[&length("1"), &length("1")]), "two of them"),
+        (request(&[&length("1")]), "no content"),
+        ([request(&[&length("1")]), data.to_vec()].concat(), "more content"),
+        ([request(&[&length("3")]), data.to_vec()].concat(), "less content"),
+    ] {
+        let (_endpoint, connection) = raw(&server).await;
+        let (mut send, mut receive) = asked(&connection, &bytes).await;
+        let _ = send.finish();
+        match timeout(PATIENCE, receive.read_to_end(10_000)).await.unwrap() {
+            Err(ReadToEndError::Read(ReadError::Reset(code))) => {
+                assert_eq!(code.into_inner(), MESSAGE_ERROR, "{what}");
+            }
+            other => panic!("{what}: {other:?}"),
+        }
+        exchange(&connection).await;
+    }
+    assert_eq!(get(&neighbour, "/health").await, StatusCode::OK);
+}

@@ -1,0 +1,141 @@
+//! A server that runs in the background, and an admission that can be watched: for the tests of `equic-load`, too.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equic_http3::{
+    Admission, Client, ClientConfig, Decision, Fingerprint, Opened, Refused, Server, ServerConfig,
+    ServerError, ServerStats, StatsHandle, Trust,
+};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Longer than anything here takes, unless it hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Running {
+    pub address: SocketAddr,
+    pub fingerprint: Fingerprint,
+    pub stats: StatsHandle,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<ServerStats, ServerError>>,
+}
+
+pub(crate) fn loopback() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+pub(crate) fn start(config: ServerConfig) -> Running {
+    let server = Server::bind(config).unwrap();
+    let (stop, stopped) = oneshot::channel();
+    Running {
+        address: server.local_addr(),
+        fingerprint: server.certificate_fingerprint(),
+        stats: server.stats(),
+        stop,
+        task: tokio::spawn(server.run(async {
+            let _ = stopped.await;
+        })),
+    }
+}
+
+impl Running {
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address)
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::new(self.client_config(loopback())).unwrap()
+    }
+
+    pub(crate) fn client_config(&self, source: SocketAddr) -> ClientConfig {
+        ClientConfig {
+            trust: Trust::Fingerprint(self.fingerprint),
+            bind: Some(source),
+            ..ClientConfig::default()
+        }
+    }
+
+    /// Tells the server to end, without waiting for it.
+    pub(crate) fn begin_stop(self) -> JoinHandle<Result<ServerStats, ServerError>> {
+        self.stop.send(()).unwrap();
+        self.task
+    }
+
+    pub(crate) async fn stop(self) -> ServerStats {
+        timeout(PATIENCE, self.begin_stop()).await.unwrap().unwrap().unwrap()
+    }
+}
+
+/// Calls that an admission has had so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub open: usize,
+    pub peak: usize,
+    pub opened: Vec<SocketAddr>,
+    pub moved: Vec<SocketAddr>,
+}
+
+/// Passes everything on to another admission and takes note of it.
+pub(crate) struct Watched<A> {
+    pub inner: A,
+    seen: Arc<watch::Sender<Seen>>,
+}
+
+struct WatchedOpened {
+    // Dropped first, so that whoever sees the count fall can rely on the inner one.
+    inner: Option<Box<dyn Opened>>,
+    seen: Arc<watch::Sender<Seen>>,
+}
+
+impl<A: Admission> Watched<A> {
+    pub(crate) fn new(inner: A) -> Arc<Self> {
+        Arc::new(Self { inner, seen: Arc::new(watch::Sender::new(Seen::default())) })
+    }
+
+    /// Waits until what has been seen is so.
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&Seen) -> bool) -> Seen {
+        let mut receiver = self.seen.subscribe();
+        let seen = timeout(PATIENCE, receiver.wait_for(|seen| is_so(seen))).await;
+        let Ok(seen) = seen else { panic!("never: {what}; seen {:?}", self.now()) };
+        seen.unwrap().clone()
+    }
+
+    pub(crate) fn now(&self) -> Seen {
+        self.seen.borrow().clone()
+    }
+}
+
+impl<A: Admission> Admission for Watched<A> {
+    fn incoming(&self, peer: SocketAddr) -> Decision {
+        self.inner.incoming(peer)
+    }
+
+    fn opened(&self, peer: SocketAddr) -> Result<Box<dyn Opened>, Refused> {
+        let inner = Some(self.inner.opened(peer)?);
+        self.seen.send_modify(|seen| {
+            seen.open += 1;
+            seen.peak = seen.peak.max(seen.open);
+            seen.opened.push(peer);
+        });
+        Ok(Box::new(WatchedOpened { inner, seen: Arc::clone(&self.seen) }))
+    }
+}
+
+impl Opened for WatchedOpened {
+    fn moved(&mut self, to: SocketAddr) {
+        if let Some(inner) = &mut self.inner {
+            inner.moved(to);
+        }
+        self.seen.send_modify(|seen| seen.moved.push(to));
+    }
+}
+
+impl Drop for WatchedOpened {
+    fn drop(&mut self) {
+        self.inner = None;
+        self.seen.send_modify(|seen| seen.open -= 1);
+    }
+}

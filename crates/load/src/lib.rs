@@ -1,0 +1,324 @@
+//! Load generators: many clients, one sample a request.
+//!
+//! A client is a source address with a number of connections at once. The paper's two kinds are
+//! [`Load::sequential`], the well-behaved clients: one connection, one request, close, again; and
+//! [`Load::parallel`], the greedy ones: so many connections from one source, held open, opened anew
+//! as soon as they end or are refused. [`run`] runs one load and returns its [`Summary`]; every
+//! request also becomes a [`Sample`] for a [`Sink`], [`JsonLines`] for one.
+//!
+//! `worker` is the life of one connection slot; `sample` and `summary` hold what is measured.
+//! Tasks, sockets and memory are bounded by the configuration however many handshakes fail.
+
+#![forbid(unsafe_code)]
+
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use equic_http3::client::{Client, ClientConfig, ClientError, Prepared, Target};
+use equic_http3::tls::Trust;
+
+mod sample;
+mod summary;
+mod worker;
+
+pub use sample::{JsonLines, Outcome, Sample, Sink};
+pub use summary::{Second, Summary};
+
+use sample::Clock;
+use summary::Collector;
+
+/// Samples that wait for the sink; when it is slower, the load waits for it.
+const BACKLOG: usize = 16 * 1024;
+
+/// Connections at once, over all clients.
+const MAX_SLOTS: usize = 1 << 20;
+
+/// Longest time that the end of a load waits for its CONNECTION_CLOSE frames to leave.
+const CLOSING: Duration = Duration::from_millis(500);
+
+/// Treatment of a connection after its last request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Closed at once.
+    No,
+    /// Kept open for this long, or until the server closes it or the load ends.
+    For(Duration),
+    /// Kept open until the server closes it or the load ends.
+    UntilClosed,
+}
+
+/// Sharing of UDP sockets among connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sockets {
+    /// One socket, and so one source port, for each connection a client has at once.
+    PerConnection,
+    /// One socket for all connections of a client.
+    PerClient,
+}
+
+/// Settings of a load: its URL, clients, connections and requests, and their pace.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// URL that is requested, `https://host:port/path`.
+    pub url: String,
+    /// Servers that the clients trust, by their certificates.
+    pub trust: Trust,
+    /// Address that packets are sent to, instead of the one the URL's host resolves to; none: that one.
+    pub connect_to: Option<SocketAddr>,
+    /// Number of clients.
+    pub clients: usize,
+    /// Source addresses; client i sends from number i modulo their number. Empty: any.
+    pub sources: Vec<IpAddr>,
+    /// Connections each client has at once.
+    pub connections: usize,
+    /// Requests on each connection, one after the other.
+    pub requests: u32,
+    /// Treatment of a connection after its requests.
+    pub hold: Hold,
+    /// Pause between a connection that went well and the next.
+    pub think: Duration,
+    /// Pause between a connection that failed and the next.
+    pub retry_pause: Duration,
+    /// Time for a request; that of the first on a connection includes the handshake.
+    pub timeout: Duration,
+    /// Duration of the load, after which requests under way are finished, and counted; none: no limit.
+    pub duration: Option<Duration>,
+    /// Connections to begin a second, over all slots and whatever became of those before (an open loop); a request
+    /// waits for its turn, and for a free slot. None: each slot begins its next as soon as it can.
+    pub rate: Option<f64>,
+    /// Number of requests to make in all; none: no limit. With [`Hold::UntilClosed`] there may be
+    /// no connection left to make them on: give a duration, too.
+    pub count: Option<u64>,
+    /// Sharing of UDP sockets among connections.
+    pub sockets: Sockets,
+    /// UDP generic receive offload: faster downloads, for 3 MB of memory a socket.
+    pub receive_offload: bool,
+    /// Connections, over all, that may linger after their end (for three probe timeouts, RFC 9000
+    /// s.10.2; 3 s where there was no answer) before new ones wait for them. Each holds about 20 KiB.
+    pub max_closing: usize,
+}
+
+impl Load {
+    /// The paper's well-behaved clients: `clients` of them, each opening a connection, making one
+    /// request, closing, and beginning again.
+    pub fn sequential(url: impl Into<String>, clients: usize) -> Self {
+        Self {
+            url: url.into(),
+            trust: Trust::System,
+            connect_to: None,
+            clients,
+            sources: Vec::new(),
+            connections: 1,
+            requests: 1,
+            hold: Hold::No,
+            think: Duration::ZERO,
+            retry_pause: Duration::from_millis(10),
+            timeout: Duration::from_secs(5),
+            duration: None,
+            rate: None,
+            count: None,
+            sockets: Sockets::PerConnection,
+            receive_offload: true,
+            max_closing: 16 * 1024,
+        }
+    }
+
+    /// The paper's parallel clients: each with `connections` at once from one source, making
+    /// one request on each and holding it open; what ends or is refused is opened anew.
+    pub fn parallel(url: impl Into<String>, clients: usize, connections: usize) -> Self {
+        let hold = Hold::UntilClosed;
+        Self { connections, hold, receive_offload: false, ..Self::sequential(url, clients) }
+    }
+}
+
+/// A load could not be started, or not be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A number that must not be 0 is.
+    #[error("a load needs at least one of: {0}")]
+    Nothing(&'static str),
+    /// More connections at once than a machine has ports for.
+    #[error(
+        "{clients} clients with {connections} connections each are too many: {MAX_SLOTS} in all"
+    )]
+    TooMany {
+        /// Clients asked for.
+        clients: usize,
+        /// Connections for each.
+        connections: usize,
+    },
+    /// The URL, the certificate or a socket cannot be used.
+    #[error("cannot start the load: {source}{}", mend(source))]
+    Client {
+        /// The client's error.
+        #[from]
+        source: ClientError,
+    },
+    /// The samples cannot be written.
+    #[error("cannot record the load: {0}")]
+    Sink(#[from] std::io::Error),
+}
+
+fn mend(error: &ClientError) -> &'static str {
+    match error {
+        ClientError::Bind { source, .. } if source.raw_os_error() == Some(nix::libc::EMFILE) => {
+            " (raise `ulimit -n`, or let the connections of a client share a socket)"
+        }
+        _ => "",
+    }
+}
+
+/// State that all workers of a load share.
+struct Shared {
+    target: Target,
+    path: http::uri::PathAndQuery,
+    peer: SocketAddr,
+    load: Load,
+    clock: Clock,
+    begun: AtomicU64,
+    taken: AtomicU64,
+    recorded: AtomicU64,
+    stop: watch::Sender<bool>,
+    samples: mpsc::Sender<Sample>,
+}
+
+/// Runs a load until its duration or count is reached, or `shutdown` is ready: then requests under
+/// way are given up and not counted. Must be called inside a tokio runtime.
+///
+/// The sink is called from a thread of its own.
+///
+/// # Errors
+/// A senseless configuration, a host that does not resolve, sockets that cannot be bound, a sink that
+/// fails. Requests that fail are no errors but samples.
+pub async fn run(
+    load: Load,
+    sink: impl Sink + 'static,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Summary, LoadError> {
+    for (number, what) in [
+        (load.clients as u64, "clients"),
+        (load.connections as u64, "connections"),
+        (u64::from(load.requests), "requests"),
+    ] {
+        if number == 0 {
+            return Err(LoadError::Nothing(what));
+        }
+    }
+    if load.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
+        return Err(LoadError::Nothing("connections a second"));
+    }
+    let (clients, connections) = (load.clients, load.connections);
+    if clients.checked_mul(connections).is_none_or(|slots| slots > MAX_SLOTS) {
+        return Err(LoadError::TooMany { clients, connections });
+    }
+    let (target, path) = Target::parse(&load.url)?;
+    let clients = bind(&load)?;
+    let peer = clients[0].resolve(&target).await?;
+    let clock = Clock::start();
+    let (samples, receiver) = mpsc::channel(BACKLOG);
+    let collector =
+        tokio::task::spawn_blocking(move || Collector::new(clock, sink).collect(receiver));
+    let shared = Arc::new(Shared {
+        target,
+        path,
+        peer,
+        load,
+        clock,
+        begun: AtomicU64::new(0),
+        taken: AtomicU64::new(0),
+        recorded: AtomicU64::new(0),
+        stop: watch::Sender::new(false),
+        samples,
+    });
+
+    let mut workers = JoinSet::new();
+    let load = &shared.load;
+    for number in 0..load.clients * load.connections {
+        let client = match load.sockets {
+            Sockets::PerConnection => &clients[number],
+            Sockets::PerClient => &clients[number / load.connections],
+        };
+        let sharers = load.clients * load.connections / clients.len();
+        let lingering = (load.max_closing / clients.len()).max(1);
+        workers.spawn(worker::run(worker::Slot {
+            shared: Arc::clone(&shared),
+            client: client.clone(),
+            number: number / load.connections,
+            max_open: sharers + lingering,
+        }));
+    }
+    supervise(&shared, &mut workers, shutdown).await;
+    workers.shutdown().await;
+    for client in &clients {
+        client.abandon();
+    }
+    let elapsed = shared.clock.elapsed();
+    drop(shared);
+    // The last sender is gone, so the collector ends.
+    let collected = collector.await.map_err(std::io::Error::other)?;
+    // The servers should hear of the end even if the process ends next.
+    let closing = async {
+        for client in &clients {
+            client.close().await;
+        }
+    };
+    let _ = tokio::time::timeout(CLOSING, closing).await;
+    Ok(collected?.finish(elapsed))
+}
+
+/// Waits for the end of the workers, tells them when the time is up, and returns early on shutdown.
+async fn supervise(shared: &Shared, workers: &mut JoinSet<()>, shutdown: impl Future<Output = ()>) {
+    let time_up = async {
+        match shared.load.duration.and_then(|duration| Instant::now().checked_add(duration)) {
+            Some(end) => tokio::time::sleep_until(end).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(time_up, shutdown);
+    let mut going = true;
+    loop {
+        tokio::select! {
+            () = &mut shutdown => return,
+            () = &mut time_up, if going => {
+                going = false;
+                shared.stop.send_replace(true);
+            }
+            done = workers.join_next() => if done.is_none() { return },
+        }
+    }
+}
+
+fn bind(load: &Load) -> Result<Vec<Client>, LoadError> {
+    let base = ClientConfig {
+        trust: load.trust.clone(),
+        connect_to: load.connect_to,
+        timeout: None,
+        receive_offload: load.receive_offload,
+        // A server that is not there yet is waited for.
+        heed_unreachable: false,
+        keep_alive: (load.hold != Hold::No).then_some(Duration::from_secs(5)),
+        ..ClientConfig::default()
+    };
+    let quic = Prepared::new(&base)?;
+    let sockets = match load.sockets {
+        Sockets::PerConnection => load.connections,
+        Sockets::PerClient => 1,
+    };
+    (0..load.clients * sockets)
+        .map(|number| {
+            let source = match load.sources.len() {
+                0 => None,
+                length => Some(load.sources[number / sockets % length]),
+            };
+            let config = ClientConfig { bind: source.map(|ip| (ip, 0).into()), ..base.clone() };
+            Ok(Client::with_prepared(Arc::new(config), quic.clone())?)
+        })
+        .collect()
+}

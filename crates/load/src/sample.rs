@@ -1,0 +1,219 @@
+//! One request, as it was measured.
+
+use std::borrow::Cow;
+use std::io;
+use std::time::Duration;
+
+use equic_http3::client::Failure;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+/// One request of a load, as JSON one line:
+/// `{"start_ms":5012.203,"duration_ms":3.81,"client":0,"handshake_ms":1.9,"outcome":"ok","bytes":262144}`,
+/// and with `"outcome":"error"` its kind as `"error":"tls"`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Start of the request: milliseconds of CLOCK_MONOTONIC, the same clock for all processes of a machine.
+    pub start_ms: f64,
+    /// Milliseconds from the request's start (the handshake's, for the first on a connection) to its end.
+    pub duration_ms: f64,
+    /// Number of the client, from 0.
+    pub client: usize,
+    /// Milliseconds that the handshake took, if this was the first request on its connection.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub handshake_ms: Option<f64>,
+    /// Result of the request.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Bytes of body received, of a failed request too.
+    pub bytes: u64,
+}
+
+/// Result of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "lowercase")]
+pub enum Outcome {
+    /// A response of status 2xx, complete.
+    Ok,
+    /// The server refused the connection: CONNECTION_REFUSED or H3_EXCESSIVE_LOAD.
+    Refused,
+    /// No answer, or not the whole one in time.
+    Timeout,
+    /// Anything else.
+    Error {
+        /// `tls`, `protocol`, `version`, `reset`, `closed`, `http`, `length`, `status`, `config`...
+        #[serde(rename = "error")]
+        kind: Cow<'static, str>,
+    },
+}
+
+impl From<Failure> for Outcome {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused => Self::Refused,
+            Failure::Timeout => Self::Timeout,
+            Failure::Error(kind) => Self::Error { kind: kind.into() },
+        }
+    }
+}
+
+/// Takes the samples of a load, in the order the requests ended.
+pub trait Sink: Send {
+    /// Takes one. It may block; the load waits when it falls far behind.
+    ///
+    /// # Errors
+    /// Ends the load.
+    fn sample(&mut self, sample: &Sample) -> io::Result<()>;
+
+    /// The load is over.
+    ///
+    /// # Errors
+    /// The error of samples that could not be written; it makes the load fail.
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Keeps nothing.
+impl Sink for () {
+    fn sample(&mut self, _sample: &Sample) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Gives the samples to a function.
+impl<F: FnMut(&Sample) + Send> Sink for F {
+    fn sample(&mut self, sample: &Sample) -> io::Result<()> {
+        self(sample);
+        Ok(())
+    }
+}
+
+/// Both.
+impl<A: Sink, B: Sink> Sink for (A, B) {
+    fn sample(&mut self, sample: &Sample) -> io::Result<()> {
+        self.0.sample(sample)?;
+        self.1.sample(sample)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.0.finish()?;
+        self.1.finish()
+    }
+}
+
+/// Time that samples wait in a buffer at most, as long as more come.
+const FLUSH: Duration = Duration::from_millis(250);
+
+/// Writes the samples as JSON lines.
+#[derive(Debug)]
+pub struct JsonLines<W: io::Write> {
+    out: io::BufWriter<W>,
+    flushed: Instant,
+}
+
+impl<W: io::Write> JsonLines<W> {
+    /// Writes to `writer`, through a buffer that does not keep samples for long: who reads along sees them soon.
+    pub fn new(writer: W) -> Self {
+        Self { out: io::BufWriter::new(writer), flushed: Instant::now() }
+    }
+}
+
+impl<W: io::Write + Send> Sink for JsonLines<W> {
+    fn sample(&mut self, sample: &Sample) -> io::Result<()> {
+        serde_json::to_writer(&mut self.out, sample)?;
+        io::Write::write_all(&mut self.out, b"\n")?;
+        if self.flushed.elapsed() >= FLUSH {
+            io::Write::flush(&mut self.out)?;
+            self.flushed = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        io::Write::flush(&mut self.out)
+    }
+}
+
+/// The beginning of a load, on the process's clock and on the machine's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    start: Instant,
+    monotonic: Duration,
+}
+
+impl Clock {
+    pub(super) fn start() -> Self {
+        // The clock cannot fail; were it missing, times would count from the load's beginning.
+        let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+            .map_or(Duration::ZERO, Duration::from);
+        Self { start: Instant::now(), monotonic }
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// CLOCK_MONOTONIC at the beginning, milliseconds.
+    pub(super) fn start_ms(&self) -> f64 {
+        ms(self.monotonic)
+    }
+
+    /// CLOCK_MONOTONIC at an instant, milliseconds.
+    pub(super) fn at_ms(&self, instant: Instant) -> f64 {
+        ms(self.monotonic + instant.saturating_duration_since(self.start))
+    }
+}
+
+/// Milliseconds, to the microsecond.
+pub(super) fn ms(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_does_not_wait_until_the_buffer_is_full() {
+        let mut bytes = Vec::new();
+        let mut lines = JsonLines::new(&mut bytes);
+        let sample = Sample {
+            start_ms: 1.0,
+            duration_ms: 1.0,
+            client: 0,
+            handshake_ms: None,
+            outcome: Outcome::Timeout,
+            bytes: 0,
+        };
+        lines.sample(&sample).unwrap();
+        // As if the first had come a while ago.
+        lines.flushed = Instant::now().checked_sub(FLUSH).expect("the machine is up for longer");
+        lines.sample(&sample).unwrap();
+        let written = lines.out.get_ref().iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!(written, 2);
+    }
+
+    #[test]
+    fn samples_are_flat_json() {
+        let mut sample = Sample {
+            start_ms: 5012.203,
+            duration_ms: 3.81,
+            client: 2,
+            handshake_ms: Some(1.9),
+            outcome: Outcome::Ok,
+            bytes: 262_144,
+        };
+        let text = serde_json::to_string(&sample).unwrap();
+        assert_eq!(
+            text,
+            r#"{"start_ms":5012.203,"duration_ms":3.81,"client":2,"handshake_ms":1.9,"outcome":"ok","bytes":262144}"#
+        );
+        assert_eq!(serde_json::from_str::<Sample>(&text).unwrap(), sample);
+        sample.handshake_ms = None;
+        sample.outcome = Outcome::Error { kind: "tls".into() };
+        let text = serde_json::to_string(&sample).unwrap();
+        assert!(text.ends_with(r#""outcome":"error","error":"tls","bytes":262144}"#), "{text}");
+        assert_eq!(serde_json::from_str::<Sample>(&text).unwrap(), sample);
+    }
+}
