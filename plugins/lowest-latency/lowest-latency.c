@@ -8,6 +8,9 @@
 /* Paths that are looked at. */
 #define PATHS 8
 
+/* Datagrams of one moment that follow a choice: what it is made from has not changed. */
+#define MORE 15
+
 equic_u64 choose(struct equic_select_path *call)
 {
 	equic_u64 path = 0, best = EQUIC_NONE, lowest = EQUIC_NONE;
@@ -29,6 +32,7 @@ equic_u64 choose(struct equic_select_path *call)
 	}
 	if (best == EQUIC_NONE)
 		return EQUIC_DEFAULT;
+	equic_set(EQUIC_CHOICE_HOLDS, MORE);
 	call->out.path = best;
 	return EQUIC_DONE;
 }

@@ -232,6 +232,8 @@ pub fn class_of_setting(field: Field) -> Option<Class> {
         Field::SmoothedRtt | Field::RttVariation => Some(Class::Raise),
         // Without the class `raise` it can only be lowered: `runtime/helpers.rs`.
         Field::CongestionWindow | Field::SlowStartThreshold => Some(Class::Tune),
+        // What it holds for is the plugin's own choice.
+        Field::ChoiceHolds => Some(Class::Choose),
         _ => None,
     }
 }

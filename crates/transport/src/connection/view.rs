@@ -20,6 +20,9 @@ const MAX_RTT: Duration = Duration::from_secs(60);
 /// Largest window that a hook may set: more than any path takes, and sums of windows must not overflow.
 const MAX_WINDOW: u64 = 1 << 30;
 
+/// Most datagrams for which a hook's choice of a path may hold: about a batch for the system.
+const MAX_HELD: u64 = 64;
+
 /// A connection that calls a hook. It is two words, since one is made for each call: what the hook asks for is
 /// looked up when it asks. The table of hooks is not in the connection meanwhile.
 pub(crate) struct View<'a> {
@@ -50,6 +53,10 @@ impl View<'_> {
 
     /// Sets a field; returns whether it can be set.
     pub(crate) fn set(&mut self, field: Field, value: u64) -> bool {
+        if field == Field::ChoiceHolds {
+            self.connection.hold_choice(value.min(MAX_HELD));
+            return true;
+        }
         let path = self.connection.path_mut();
         let duration = Duration::from_nanos(value).min(MAX_RTT);
         let window = value.clamp(2 * u64::from(path.mtu()), MAX_WINDOW);
@@ -100,6 +107,7 @@ impl View<'_> {
             }
             Field::BytesUnsent => connection.streams.bytes_unsent(),
             Field::NextPath => self.next_path(0),
+            Field::ChoiceHolds => connection.choice_holds(),
             // Every field is named: of one that is new the compiler asks where it is from.
             Field::SmoothedRtt
             | Field::RttVariation

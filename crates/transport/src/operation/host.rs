@@ -127,6 +127,10 @@ fields! {
     /// Bytes that the congestion window has room for now; 0 if it has none for a datagram of full size, or the
     /// pace holds that back.
     PathRoom = 46,
+    /// Number of further datagrams for which the path that [`Operation::SelectPath`](super::Operation::SelectPath) chooses
+    /// now is taken without asking again: at most 64, as long as no time passes and the path has room. It may be set while
+    /// that operation is called, and is 0 again at its next call; with one path it changes nothing.
+    ChoiceHolds = 47,
 }
 
 impl Field {

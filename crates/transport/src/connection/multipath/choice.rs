@@ -39,6 +39,28 @@ pub(super) struct Watch {
     told: Vec<(Operation, Overruled)>,
     /// Paths that have had room for data that waited, and since when; at most one entry for each path.
     left_out: Vec<(PathKey, Timestamp)>,
+    /// Choice of a hook that still holds.
+    held: Held,
+}
+
+/// A hook's choice of a path, for datagrams that it is not asked about.
+#[derive(Debug, Default)]
+struct Held {
+    /// The path; none: nothing has been chosen, or its room is used up.
+    path: Option<PathKey>,
+    /// Moment of the choice. It does not hold beyond, because what it was made from changes with time.
+    at: Timestamp,
+    /// Number of datagrams for which it still holds ([`Field::ChoiceHolds`](crate::operation::Field::ChoiceHolds)).
+    datagrams: u64,
+}
+
+impl Held {
+    /// The path, if the choice holds for one more datagram.
+    fn take(&mut self, now: Timestamp) -> Option<PathKey> {
+        let path = self.path.filter(|_| self.datagrams > 0 && self.at == now)?;
+        self.datagrams -= 1;
+        Some(path)
+    }
 }
 
 impl Watch {
@@ -77,10 +99,14 @@ impl Connection {
             if let Some(transmit) = self.data_on(hooks, now, key, buffer) {
                 return Some(transmit);
             }
-            if !self.waits_for_path(usual) {
-                if let Some(paths) = &mut self.multipath {
+            let waits = self.waits_for_path(usual);
+            if let Some(paths) = &mut self.multipath {
+                paths.watch.held = Held::default();
+                if !waits {
                     paths.watch.left_out.clear();
                 }
+            }
+            if !waits {
                 return None;
             }
         }
@@ -108,6 +134,12 @@ impl Connection {
     /// The path that hooks choose; none: the order is `usual`.
     fn choose_path(&mut self, hooks: impl Presence, usual: Order) -> Option<PathKey> {
         let first = usual.first()?;
+        let now = self.now;
+        let held = self.multipath.as_mut().and_then(|paths| paths.watch.held.take(now));
+        if let Some(key) = held.filter(|key| self.objection(*key).is_none()) {
+            return Some(key);
+        }
+        self.hold_choice(0);
         let chosen: Option<PathKey> = hooks.begin_from(self, Operation::SelectPath, (), |_| first);
         let held = match chosen.map(|key| (key, self.objection(key))) {
             Some((_, Some(objection))) => {
@@ -118,7 +150,22 @@ impl Connection {
             None => None,
         };
         hooks.end(self, Operation::SelectPath, (), held.unwrap_or(first));
+        if let Some(paths) = &mut self.multipath {
+            (paths.watch.held.path, paths.watch.held.at) = (held, now);
+        }
         held
+    }
+
+    /// Has the choice that a hook makes now hold for so many more datagrams of this moment.
+    pub(in crate::connection) fn hold_choice(&mut self, datagrams: u64) {
+        if let Some(paths) = &mut self.multipath {
+            paths.watch.held.datagrams = datagrams;
+        }
+    }
+
+    /// Number of datagrams for which the latest choice of a hook still holds.
+    pub(in crate::connection) fn choice_holds(&self) -> u64 {
+        self.multipath.as_ref().map_or(0, |paths| paths.watch.held.datagrams)
     }
 
     /// Reason for which data does not go on a path that a hook has chosen: it cannot, or the path is a suspect one while

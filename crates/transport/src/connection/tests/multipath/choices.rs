@@ -104,3 +104,56 @@ fn a_path_that_is_left_out_is_not_starved() {
         }
     }
 }
+
+/// A choice that holds for nine more datagrams is asked for less often, and data goes where it would have gone.
+#[test]
+fn a_choice_holds_for_a_batch() {
+    let [each, held] = [0, 9].map(|more| {
+        let mut pair = Pair::new(1, &[link(10), link(30)]);
+        pair.connect();
+        pair.open(1);
+        let calls = Arc::<Mutex<usize>>::default();
+        let counted = calls.clone();
+        let hook = doing(move |host, _, outputs| {
+            *counted.lock().unwrap() += 1;
+            // The first path while it has room, then the second.
+            let room = host.get_of(Field::PathRoom, 0).unwrap();
+            outputs[0] = u64::from(room == 0);
+            assert_eq!(host.get(Field::ChoiceHolds), 0, "the one before holds no longer");
+            host.set(Field::ChoiceHolds, more).unwrap();
+            assert_eq!(host.get(Field::ChoiceHolds), more);
+            Ok(Decision::Done)
+        });
+        replace(&mut pair.client, Operation::SelectPath, hook);
+        let before = [0, 1].map(|link| pair.sent[link][0]);
+        pair.exchange(500_000, |_, _| {});
+        let sent = [0, 1].map(|link| pair.sent[link][0] - before[link]);
+        assert_eq!(pair.client.stats().path_choices_refused, 0);
+        let calls = *calls.lock().unwrap();
+        (calls, sent)
+    });
+    assert!(3 * held.0 < 2 * each.0, "asked {} times instead of {}", held.0, each.0);
+    assert!(held.1.iter().all(|bytes| *bytes > 20_000), "both paths are used: {:?}", held.1);
+}
+
+/// A choice holds no longer than the path can be used: what it names is gone, and the hook is asked.
+#[test]
+fn a_choice_does_not_outlast_its_path() {
+    let mut pair = Pair::new(1, &[link(10), link(30)]);
+    pair.connect();
+    pair.open(1);
+    let hook = doing(move |host, _, outputs| {
+        let second = host.get_of(Field::PathStatus, 1).is_some_and(|status| status & 1 == 1);
+        outputs[0] = second.into();
+        // More than any may: 64 are left of it.
+        host.set(Field::ChoiceHolds, u64::MAX).unwrap();
+        assert_eq!(host.get(Field::ChoiceHolds), 64);
+        Ok(Decision::Done)
+    });
+    replace(&mut pair.client, Operation::SelectPath, hook);
+    pair.exchange(100_000, |_, _| {});
+    let now = pair.now;
+    pair.client.close_path(now, ONE, TransportErrorCode::NO_ERROR).unwrap();
+    pair.exchange(100_000, |_, _| {});
+    assert_eq!(pair.client.stats().path_choices_refused, 0);
+}
