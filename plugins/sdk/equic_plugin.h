@@ -130,6 +130,7 @@ enum equic_field {
 	EQUIC_PATH_PACKETS_LOST = 44, /* Number of packets that were sent on the path and given up as lost. */
 	EQUIC_PATH_BYTES_SENT = 45, /* Bytes of UDP payload sent on the path. */
 	EQUIC_PATH_ROOM = 46, /* Bytes that the congestion window has room for now; 0 if it has none for a datagram of full size, or the pace holds that back. */
+	EQUIC_CHOICE_HOLDS = 47, /* Number of further datagrams for which the path that SelectPath chooses now is taken without asking again: at most 64, as long as no time passes and the path has room. It may be set while that operation is called, and is 0 again at its next call; with one path it changes nothing. */
 };
 
 /* A structure for each operation. */
