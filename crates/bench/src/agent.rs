@@ -285,7 +285,7 @@ fn check(programs: &[PathBuf], cpus: &[usize]) -> Result<Said, String> {
         programs.iter().cloned().partition(|path| path.is_file());
     let mut digests = BTreeMap::new();
     for path in there {
-        let digest = crate::plan::sha256(&path).map_err(|error| error.to_string())?;
+        let digest = crate::digest::sha256(&path).map_err(|error| error.to_string())?;
         digests.insert(path, digest);
     }
     Ok(Said::Checked { machine, missing, programs: digests, findings: examine(cpus, &[]) })

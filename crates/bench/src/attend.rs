@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::cell::{CellContext, CellError, failed};
+use crate::context::{CellContext, CellError, failed};
 use crate::process::Ended;
 use crate::site::Endpoint;
 use crate::stall::StallDetector;

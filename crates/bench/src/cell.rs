@@ -1,6 +1,5 @@
 //! One attempt at one cell: a server of one implementation, a client of the same or of another.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use equic_lab::relay::Relay;
@@ -9,18 +8,16 @@ use equic_report::number;
 use crate::attend::{ENDING, attend, died, effective, end, ready, understand};
 use crate::calls::CallCounter;
 use crate::capture::{self, Capture};
+use crate::context::failed;
 use crate::counters::Counters;
-use crate::path::Impairment;
-use crate::site::{Endpoint, Host, Order, Site};
-use crate::sweep::{self, Point};
+use crate::ends::{NAME, environment, relay, start};
+use crate::process::Order;
+use crate::site::{Endpoint, Host, Site};
+use crate::sweep;
 use crate::transfer;
 use crate::{Answer, Failure, Figures, Implementation, Workload};
 
-pub(crate) use crate::context::failed;
 pub use crate::context::{CellContext, CellError, CellSpec, Measurement, Splits};
-
-/// The name in the server's certificate.
-pub(crate) const NAME: &str = "server";
 
 /// Measures once.
 ///
@@ -263,49 +260,6 @@ impl Cell<'_> {
 /// Protocol that a client speaks unless it is told otherwise.
 fn first(client: &Implementation) -> Option<&str> {
     client.speaks.first().map(String::as_str)
-}
-
-/// Environment variables that a point adds to a program's.
-pub(crate) fn environment(
-    who: &Implementation,
-    point: &Point,
-) -> Result<BTreeMap<String, String>, CellError> {
-    if point.get("aes").is_none_or(|aes| aes == "on") {
-        return Ok(BTreeMap::new());
-    }
-    who.aes_off.clone().ok_or_else(|| CellError::Unsupported(no_aes(&who.name)))
-}
-
-/// Message that the implementation cannot do `aes=off`.
-pub(crate) fn no_aes(name: &str) -> String {
-    format!("nothing turns the CPU's AES instructions off for {name}")
-}
-
-pub(crate) fn start(
-    role: &str,
-    context: &CellContext<'_>,
-    order: &Order,
-) -> Result<Endpoint, CellError> {
-    let site = if role == "server" { &context.server } else { &context.client };
-    site.start(order, context.stop).map_err(|error| {
-        let failure = match error.kind() {
-            std::io::ErrorKind::Interrupted => Failure::Interrupted,
-            _ => Failure::Start,
-        };
-        CellError::Failed(failure, format!("the {role} cannot be started: {error}"))
-    })
-}
-
-pub(crate) fn relay(
-    impairment: &Impairment,
-    address: &str,
-    round: i64,
-) -> Result<Relay, CellError> {
-    let Ok(server) = address.parse() else {
-        return failed(Failure::Start, format!("the server listens at {address:?}"));
-    };
-    Relay::start(impairment.relay(server, round))
-        .map_err(|error| CellError::Failed(Failure::Start, error.to_string()))
 }
 
 /// True if as many bytes came by as the client says: one that says more has not fetched them.

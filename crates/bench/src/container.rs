@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::Implementation;
-use crate::cell::NAME;
+use crate::ends::NAME;
 use crate::site::Site;
 
 /// The command of a container in the network of docker's daemon, which has to be this machine's. Its name

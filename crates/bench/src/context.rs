@@ -8,7 +8,10 @@ use crate::path::Impairment;
 use crate::result::profile::Division;
 use crate::site::Site;
 use crate::sweep::Point;
-use crate::{Answer, Failure, Figures, Implementation, Size, Workload};
+use crate::{Answer, Figures, Implementation, Size, Workload};
+
+pub use crate::error::CellError;
+pub(crate) use crate::error::failed;
 
 /// Surroundings that cells run in: both hosts, the path between them, and what is recorded.
 #[derive(Debug)]
@@ -79,17 +82,4 @@ pub struct Splits {
     pub server: Division,
     /// Samples of the client.
     pub client: Division,
-}
-
-/// Reason for which a cell has no measurement.
-#[derive(Clone, Debug, PartialEq)]
-pub enum CellError {
-    /// An end says that it does not do that.
-    Unsupported(String),
-    /// The attempt failed.
-    Failed(Failure, String),
-}
-
-pub(crate) fn failed<T>(failure: Failure, why: impl Into<String>) -> Result<T, CellError> {
-    Err(CellError::Failed(failure, why.into()))
 }

@@ -1,7 +1,9 @@
-//! Errors that keep a run from being made. A fault of an implementation is no error, but an outcome.
+//! Errors that keep a run from being made, and from being measured: a fault of an implementation is an outcome.
 
 use std::io;
 use std::path::PathBuf;
+
+use crate::Failure;
 
 /// Reason for which a run cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -93,4 +95,17 @@ pub enum BenchError {
     /// A relay cannot be started.
     #[error(transparent)]
     Relay(#[from] equic_lab::relay::RelayError),
+}
+
+/// Reason for which a cell has no measurement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CellError {
+    /// An end says that it does not do that.
+    Unsupported(String),
+    /// The attempt failed.
+    Failed(Failure, String),
+}
+
+pub(crate) fn failed<T>(failure: Failure, why: impl Into<String>) -> Result<T, CellError> {
+    Err(CellError::Failed(failure, why.into()))
 }

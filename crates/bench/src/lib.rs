@@ -8,7 +8,7 @@
 //! * [`plan`]: all cells of `equic bench run` in their order, frozen; [`pair`]: which client meets which
 //!   server; [`sweep`] and [`path`]: what varies. [`run`]: carrying a plan out; [`record`]: what is kept of
 //!   each attempt.
-//! * [`transfer`], `container`: stock endpoints. [`site`]: where an end runs; `attend`, `process`: programs and their ends. [`network`]: namespaces;
+//! * [`transfer`], `container`: stock endpoints. [`site`]: where an end runs; `ends`, `attend`, `process`: programs, how they begin and end. [`network`]: namespaces;
 //!   [`testbed`], [`agent`]: two machines.
 //! * [`extras`], `sampling`, `capture`: what is kept of attempts that do not count.
 //! * [`counters`], [`watch`], [`doctor`], [`manifest`]: how far the figures can be trusted.
@@ -23,7 +23,9 @@ pub mod cell;
 mod container;
 mod context;
 pub mod counters;
+mod digest;
 pub mod doctor;
+mod ends;
 mod error;
 pub mod extras;
 pub mod manifest;

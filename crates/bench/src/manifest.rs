@@ -8,8 +8,9 @@ use equic_report::schema::{Machine, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
+use crate::digest::sha256;
 use crate::doctor::{Finding, copies, sysctl};
-use crate::plan::{RunPlan, sha256};
+use crate::plan::RunPlan;
 
 /// The version of the shape of a manifest.
 pub const MANIFEST: &str = "equic.bench.manifest/1";

@@ -1,7 +1,7 @@
 //! Pairs of client and server, their protocol, and the reasons for which some are known not to work.
 
-use crate::cell::no_aes;
 use crate::container::contained;
+use crate::ends::no_aes;
 use crate::path::NetPath;
 use crate::sweep::Point;
 use crate::workload::Figure;

@@ -1,14 +1,13 @@
 //! All cells of a run in their order, frozen before the first one: `plan.json`.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use aws_lc_rs::digest;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use serde::{Deserialize, Serialize};
 
+use crate::digest::sha256;
 use crate::extras::{Extras, Purpose};
 use crate::pair::pairs;
 use crate::sweep::{Point, Sweep, points};
@@ -248,24 +247,6 @@ impl Frozen {
         }
         Ok(Frozen { implementation: one.clone(), files })
     }
-}
-
-/// The SHA-256 of a file, in hexadecimal.
-///
-/// # Errors
-/// [`BenchError::Read`].
-pub fn sha256(path: &Path) -> Result<String, BenchError> {
-    let failed = |source| BenchError::Read { path: path.to_owned(), source };
-    let mut file = std::fs::File::open(path).map_err(failed)?;
-    let mut context = digest::Context::new(&digest::SHA256);
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut buffer).map_err(failed)? {
-            0 => break,
-            read => context.update(buffer.get(..read).unwrap_or_default()),
-        }
-    }
-    Ok(context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn paths(options: &Options) -> Result<Vec<(String, NetPath)>, BenchError> {

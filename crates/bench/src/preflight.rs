@@ -7,10 +7,9 @@ use std::process::{Command, Stdio};
 use crate::capture;
 use crate::plan::RunPlan;
 use crate::result::profile;
+use crate::testbed::CERTIFICATES;
 use crate::{BenchError, Implementation, NetPath, Places, Workload};
 
-/// The files that servers and clients are told of.
-pub const CERTIFICATES: [&str; 3] = ["ca.pem", "cert.pem", "priv.key"];
 /// Space that a record and the logs of an attempt take on a disk at most, as a rule, in bytes.
 const ATTEMPT: u64 = 32 << 10;
 /// Space that samples of both ends take while they are read, in bytes.

@@ -1,7 +1,8 @@
 //! A program of a cell: the lines that it prints, its last words, and when it is at rest.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead as _, BufReader, Read};
+use std::path::PathBuf;
 use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +25,16 @@ const LAST_WORDS: usize = 3;
 const MAX_WORDS: usize = 300;
 /// Pause between two looks whether all was heard of a program that ended.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// Program to be started.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Order {
+    pub words: Vec<String>,
+    pub environment: BTreeMap<String, String>,
+    pub folder: Option<PathBuf>,
+    /// Path for samples of the program, if such are taken; not on a machine of a testbed.
+    pub sampled: Option<PathBuf>,
+}
 
 /// Output of a program.
 #[derive(Default)]

@@ -17,8 +17,7 @@ use crate::network::{Links, Network};
 use crate::pair::{Pair, refusal};
 use crate::plan::{RunPlan, Turn};
 use crate::record::RECORDS;
-use crate::result::profile;
-use crate::result::summary::Profiled;
+use crate::result::profiles::{self, Profiled};
 use crate::site::{Host, Site};
 use crate::testbed::{Machine, Testbed};
 use crate::watch::{Reading, worse};
@@ -132,7 +131,7 @@ impl Runner<'_> {
                 server_groups: server.groups,
                 client_groups: client.groups,
             };
-            profile::append(self.folder, &profiled)?;
+            profiles::append(self.folder, &profiled)?;
         }
         let result = result.map(|measurement| measurement.figures);
         let mut record = Record {

@@ -17,7 +17,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 
 use crate::Failure;
-use crate::cell::{CellError, failed};
+use crate::error::{CellError, failed};
 use crate::extras::Extras;
 use crate::process::{ProcessPlacement, Program};
 use crate::result::profile::{self, Chains, Division};

@@ -1,6 +1,5 @@
 //! Places of the ends of a cell, and the programs that run there.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use equic_lab::Namespace;
 
 use crate::counters::Counters;
-use crate::process::{Ended, ProcessPlacement, Program};
+use crate::process::{Ended, Order, ProcessPlacement, Program};
 use crate::registry::Places;
 use crate::sampling::Sampler;
 use crate::testbed::{Machine, Remote};
@@ -34,16 +33,6 @@ pub enum Host<'a> {
     Here(Option<&'a Namespace>),
     /// A machine of a testbed.
     There(&'a Machine),
-}
-
-/// Program to be started.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Order {
-    pub words: Vec<String>,
-    pub environment: BTreeMap<String, String>,
-    pub folder: Option<PathBuf>,
-    /// Path for samples of the program, if such are taken; not on a machine of a testbed.
-    pub sampled: Option<PathBuf>,
 }
 
 impl Site<'_> {

@@ -17,11 +17,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::{Request, Said};
 use crate::counters::Counters;
-use crate::preflight::CERTIFICATES;
-use crate::process::Ended;
-use crate::site::Order;
+use crate::process::{Ended, Order};
 use crate::watch::Reading;
 use crate::{BenchError, Implementation, Places};
+
+/// The files that servers and clients are told of.
+pub const CERTIFICATES: [&str; 3] = ["ca.pem", "cert.pem", "priv.key"];
 
 /// Time that a machine may take to answer, including the longest request.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -17,12 +17,12 @@ use rand::{RngCore as _, SeedableRng as _};
 
 use crate::attend::{BEGINNING, ENDING, LOOK, died, end, interrupted};
 use crate::capture::{self, Capture};
-use crate::cell::{
-    CellContext, CellError, CellSpec, Measurement, NAME, environment, failed, relay, start,
-};
 use crate::container::{Container, contained, docker};
-use crate::plan::sha256;
-use crate::site::{Endpoint, Host, Order, Site};
+use crate::context::{CellContext, CellError, CellSpec, Measurement, failed};
+use crate::digest::sha256;
+use crate::ends::{NAME, environment, relay, start};
+use crate::process::Order;
+use crate::site::{Endpoint, Host, Site};
 use crate::{Answer, Failure, Figures, Implementation, Workload};
 
 /// Pause between two looks at a client whose time is its process's; below, the longest time of a setup.

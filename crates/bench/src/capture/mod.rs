@@ -19,7 +19,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::{TimeSpec, TimeVal};
 
-use crate::cell::{CellContext, CellError};
+use crate::context::{CellContext, CellError};
 use crate::site::{Host, Site};
 use crate::{BenchError, Failure};
 use frame::Shape;

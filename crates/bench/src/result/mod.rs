@@ -4,7 +4,7 @@
 //!   they say of each cell ([`Summary`]).
 //! * [`tables`](mod@tables), `beside`: for a terminal. [`runner`]: `result.json` for the Interop Runner's web page,
 //!   with the summary in it. [`csv`]: for a spreadsheet. [`html`]: a page that needs nothing else.
-//! * [`compare`](mod@compare): two results. [`tumi8`]: the data of "QUIC on the Highway". [`profile`],
+//! * [`compare`](mod@compare): two results. [`tumi8`]: the data of "QUIC on the Highway". [`profile`], [`profiles`],
 //!   [`parts`]: where CPU time goes, in four parts; [`shares`]: the same by groups of functions.
 //!
 //! [`write()`] makes all files of a run from its samples, as often as one likes.
@@ -16,6 +16,7 @@ pub mod csv;
 pub mod html;
 pub mod parts;
 pub mod profile;
+pub mod profiles;
 pub mod read;
 pub mod runner;
 pub mod shares;

@@ -3,8 +3,9 @@
 use equic_report::table::{Cell, Column, Table};
 
 use super::profile::Split;
+use super::profiles::Profiled;
 use super::show::{self, Scale};
-use super::summary::{Profiled, Row, Summary};
+use super::summary::{Row, Summary};
 
 /// The parts, in their order.
 pub const PARTS: [&str; 4] = ["crypto", "packet I/O", "protocol", "other"];

@@ -8,13 +8,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::ResultError;
-use super::summary::Profiled;
+use super::profiles::{PROFILES, Profiled, profiles};
 use crate::Record;
 
 /// The file of records in a run's folder.
 pub const SAMPLES: &str = "samples.jsonl";
-/// The file of profiles, one [`Profiled`] a line.
-pub const PROFILES: &str = "profiles.jsonl";
 
 /// A run as its folder has it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -177,28 +175,6 @@ fn listed(value: Option<&Value>) -> Vec<(String, Map<String, Value>)> {
             .collect(),
         _ => Vec::new(),
     }
-}
-
-/// Lines of [`Profiled`]; none when there is no such file. A cut last line is left out. Of several of a cell
-/// the last counts: it was taken again.
-fn profiles(path: &Path) -> Result<Vec<Profiled>, ResultError> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(ResultError::Read { path: path.to_owned(), source }),
-    };
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let wrong = |error: serde_json::Error| ResultError::Json {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    };
-    let mut profiles: Vec<Profiled> = Vec::new();
-    for line in whole.lines() {
-        let profile: Profiled = serde_json::from_str(line).map_err(wrong)?;
-        profiles.retain(|earlier| earlier.key != profile.key);
-        profiles.push(profile);
-    }
-    Ok(profiles)
 }
 
 /// A JSON file; null when there is none.

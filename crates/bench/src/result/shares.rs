@@ -3,8 +3,9 @@
 use equic_report::table::{Cell, Column, Table};
 
 use super::profile::{Group, Groups};
+use super::profiles::Profiled;
 use super::show::{self, Scale};
-use super::summary::{Profiled, Row, Summary};
+use super::summary::{Row, Summary};
 
 /// Share of each group in the samples of an end, 0 to 1, in the order of [`Group::ALL`]; none without samples.
 #[must_use]

@@ -6,7 +6,7 @@ use equic_report::stats::Interval;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::profile::Groups;
+use super::profiles::Profiled;
 use super::read::{About, Unreadable};
 use crate::Effective;
 use crate::record::{Failure, Key};
@@ -214,24 +214,6 @@ pub struct Point {
     pub server_cpu: f64,
     /// See [`Row::client_cpu`].
     pub client_cpu: f64,
-}
-
-/// Division of the CPU time of a cell's ends.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Profiled {
-    /// Cell that was profiled.
-    #[serde(flatten)]
-    pub key: Key,
-    /// The server's.
-    pub server_split: super::profile::Split,
-    /// The client's.
-    pub client_split: super::profile::Split,
-    /// Samples of the server by groups of functions; nothing in runs of before there were groups.
-    #[serde(default, skip_serializing_if = "Groups::is_empty")]
-    pub server_groups: Groups,
-    /// The same of the client.
-    #[serde(default, skip_serializing_if = "Groups::is_empty")]
-    pub client_groups: Groups,
 }
 
 impl Row {

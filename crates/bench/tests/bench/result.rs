@@ -111,8 +111,9 @@ fn who_is_beside_ours_is_compared_within_rounds() {
     assert_eq!((ours.cpu.unwrap().median, ours.value, ours.cpu_ratio), (2.0, None, None));
     let other = row(&summary, "other", "other").beside.unwrap();
     assert_eq!((other.value.unwrap().median, other.cpu_ratio.unwrap().median), (0.5, 1.0));
-    let tables = tables(&summary).iter().map(|table| table.render(Style::PLAIN)).collect::<String>();
-    assert!(tables.contains("each with itself") && tables.contains("failed 1/3"), "{tables}");
+    let tables =
+        tables(&summary).iter().map(|table| table.render(Style::plain())).collect::<String>();
+    assert!(tables.contains("each with itself") && tables.contains("1 of 3 failed"), "{tables}");
     // Whoever met somebody else is no such row, and nor is anybody where ours is not.
     records.push(record(key("equic", "other", "perf"), 0, 1, measured(1.0)));
     let mixed = self::summary(&records);

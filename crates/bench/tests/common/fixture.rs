@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use equic_bench::result::profile::{Group, Split};
-use equic_bench::result::summary::Profiled;
+use equic_bench::result::profiles::Profiled;
 use equic_bench::{Effective, End, Failure, Figures, Key, Noise, Record};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;

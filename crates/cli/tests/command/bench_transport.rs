@@ -50,7 +50,9 @@ fn others_are_beside_ours() {
     let command = scene.bench(&[&TRANSPORT[..], &["--workload", "download"]].concat());
     let out = finish(command);
     let text = out.ok();
-    for wanted in ["each with itself", "of ours", "does not", "3000 bytes in 1", "In force at the client"] {
+    for wanted in
+        ["each with itself", "of ours", "does not", "3000 bytes in 1", "In force at the client"]
+    {
         assert!(text.contains(wanted), "{wanted}: {text}");
     }
     let summary = summary(&scene);

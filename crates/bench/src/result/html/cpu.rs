@@ -5,8 +5,9 @@ use super::chart::{Axis, figure, rect, text, x_axis};
 use super::text::esc;
 use crate::result::parts::{PARTS, parts, shares};
 use crate::result::profile::Split;
+use crate::result::profiles::Profiled;
 use crate::result::show::Scale;
-use crate::result::summary::{Profiled, Row};
+use crate::result::summary::Row;
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 190.0;

@@ -8,14 +8,10 @@ mod flame;
 mod groups;
 mod script;
 
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::Read as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-
-use super::ResultError;
-use super::read::PROFILES;
-use super::summary::Profiled;
 
 pub use classify::{Part, classify, split};
 pub use flame::{flamegraph, folded};
@@ -120,30 +116,6 @@ pub fn script_words(data: &str) -> Vec<String> {
     let fields = "comm,pid,tid,time,event,ip,sym,dso";
     let words = ["perf", "script", "--no-inline", "-F", fields, "-i", data];
     words.map(str::to_owned).to_vec()
-}
-
-/// Adds a profile to a run's folder: `profiles.jsonl`, which everything else reads. Half a line, where the
-/// disk was full or the program was killed, goes.
-///
-/// # Errors
-/// [`ResultError::Write`] when the file cannot be written.
-pub fn append(dir: &Path, profiled: &Profiled) -> Result<(), ResultError> {
-    let path = dir.join(PROFILES);
-    let mut line = serde_json::to_vec(profiled)
-        .map_err(|error| ResultError::Json { path: path.clone(), reason: error.to_string() })?;
-    line.push(b'\n');
-    let write = || {
-        let mut options = std::fs::OpenOptions::new();
-        let mut file = options.read(true).write(true).create(true).truncate(false).open(&path)?;
-        let mut text = Vec::new();
-        file.read_to_end(&mut text)?;
-        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1) as u64;
-        file.set_len(whole)?;
-        file.seek(SeekFrom::Start(whole))?;
-        file.write_all(&line)?;
-        file.sync_data()
-    };
-    write().map_err(|source| equic_report::WriteError { path: path.clone(), source }.into())
 }
 
 #[cfg(test)]

@@ -1,0 +1,58 @@
+//! How the two ends of a cell, and a relay between them, are started.
+
+use std::collections::BTreeMap;
+
+use equic_lab::relay::Relay;
+
+use crate::context::{CellContext, CellError, failed};
+use crate::path::Impairment;
+use crate::process::Order;
+use crate::site::Endpoint;
+use crate::sweep::Point;
+use crate::{Failure, Implementation};
+
+/// The name in the server's certificate.
+pub(crate) const NAME: &str = "server";
+
+/// Environment variables that a point adds to a program's.
+pub(crate) fn environment(
+    who: &Implementation,
+    point: &Point,
+) -> Result<BTreeMap<String, String>, CellError> {
+    if point.get("aes").is_none_or(|aes| aes == "on") {
+        return Ok(BTreeMap::new());
+    }
+    who.aes_off.clone().ok_or_else(|| CellError::Unsupported(no_aes(&who.name)))
+}
+
+/// Message that the implementation cannot do `aes=off`.
+pub(crate) fn no_aes(name: &str) -> String {
+    format!("nothing turns the CPU's AES instructions off for {name}")
+}
+
+pub(crate) fn start(
+    role: &str,
+    context: &CellContext<'_>,
+    order: &Order,
+) -> Result<Endpoint, CellError> {
+    let site = if role == "server" { &context.server } else { &context.client };
+    site.start(order, context.stop).map_err(|error| {
+        let failure = match error.kind() {
+            std::io::ErrorKind::Interrupted => Failure::Interrupted,
+            _ => Failure::Start,
+        };
+        CellError::Failed(failure, format!("the {role} cannot be started: {error}"))
+    })
+}
+
+pub(crate) fn relay(
+    impairment: &Impairment,
+    address: &str,
+    round: i64,
+) -> Result<Relay, CellError> {
+    let Ok(server) = address.parse() else {
+        return failed(Failure::Start, format!("the server listens at {address:?}"));
+    };
+    Relay::start(impairment.relay(server, round))
+        .map_err(|error| CellError::Failed(Failure::Start, error.to_string()))
+}
