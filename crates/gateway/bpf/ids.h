@@ -33,8 +33,8 @@ INLINE bool read_short_id(struct xdp_md *ctx, struct quic *q)
 
 /* For a packet whose connection ID must be a server's choice: EQUIC_REASON_FORGED_ID, unless the ID
  * proves itself. REASON_NONE for all others. */
-static __noinline __u32 check_id(struct xdp_md *ctx, struct packet *p,
-				 const struct equic_source *source, __u32 group)
+INLINE __u32 check_id(struct xdp_md *ctx, struct packet *p, const struct equic_source *source,
+		      __u32 group)
 {
 	const struct equic_proof_id_format format = {EQUIC_ID_LEN, EQUIC_ID_SERVER};
 	enum equic_proof proof;

@@ -12,7 +12,6 @@ use crate::token::MIN_ID;
 const CHECK: usize = 4;
 const MIN_NONCE: usize = 3;
 const MAX_SERVER: usize = 8;
-const MESSAGE: usize = 24;
 /// RFC 9000 s.10.3.
 const RESET_TOKEN: usize = 16;
 /// In front of what is hashed for each half of a stateless reset token.
@@ -100,11 +99,10 @@ impl IdFormat {
         self.prefix() - 1 - self.server_id_len()
     }
 
-    fn check(self, ring_key: &crate::Key, prefix: &[u8]) -> [u8; CHECK] {
-        let mut message = [0; MESSAGE];
-        message[..prefix.len()].copy_from_slice(prefix);
-        (message[16], message[17]) = (self.len, self.server_id);
-        let [a, b, c, d, ..] = ring_key.hash(&message).to_le_bytes();
+    /// Check of an ID, whose bytes in front of it are `prefix`. The first one says the key and the length: the hash
+    /// has both already.
+    fn check(ring_key: &crate::Key, prefix: &[u8]) -> [u8; CHECK] {
+        let [a, b, c, d, ..] = ring_key.hash(&prefix[1..]).to_le_bytes();
         [a, b, c, d]
     }
 
@@ -123,7 +121,7 @@ impl IdFormat {
         let mut given = [0; CHECK];
         given.copy_from_slice(check);
         // One comparison of two words: its duration does not tell how much was right.
-        if u32::from_le_bytes(self.check(key, prefix)) != u32::from_le_bytes(given) {
+        if u32::from_le_bytes(Self::check(key, prefix)) != u32::from_le_bytes(given) {
             return Err(IdError::Forged);
         }
         let mut server_id = [0; MAX_SERVER];
@@ -152,7 +150,7 @@ impl IdFormat {
         bytes[0] = ring.epoch().number() << 5 | (self.len - 1);
         bytes[1..=server_id.len()].copy_from_slice(server_id);
         bytes[1 + server_id.len()..prefix].copy_from_slice(&nonce.to_le_bytes()[..self.nonce()]);
-        let check = self.check(key, &bytes[..prefix]);
+        let check = Self::check(key, &bytes[..prefix]);
         bytes[prefix..self.len()].copy_from_slice(&check);
         Ok(ConnectionId::cut(&bytes[..self.len()]))
     }

@@ -19,8 +19,8 @@ const EPOCHS: usize = 7;
 const MAGIC: [u8; 4] = *b"EQKR";
 const VERSION: u8 = 1;
 const HEADER: usize = 16;
-/// Hashed for [`KeyRing::mark`]; no other message is as short.
-const MARK: &[u8] = b"mark";
+/// Hashed for [`KeyRing::mark`]; no other message is as long.
+const MARK: &[u8] = b"mark of a key ring";
 
 /// A key of 128 bits. `Debug` does not show it, and it is overwritten when it is dropped.
 #[derive(Clone)]
