@@ -1,0 +1,374 @@
+//! Program whose instructions are counted to know what a handshake costs, and that counts what an idle connection
+//! takes: docs/performance.md.
+//!
+//! Clients connect to a server in the same process, without a network and without a clock, one after the other. Each
+//! opens a stream, sends a byte, gets one back and closes, as the workload *handshakes* of `equic bench` does. All that
+//! an end does for that is called from [`client_turn`] or [`server_turn`]: valgrind counts what runs inside one of them.
+//!
+//!     cargo run --release -p equic-transport --example handshakes -- [--count N] [--resumed | --idle]
+//!
+//! `--resumed`: each handshake but the first resumes a session with a ticket. `--idle`: connections stay open, and
+//! the program says how many bytes of the heap one of them takes at each end. What AWS-LC allocates, which is written
+//! in C, is not among them.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equic_transport::{
+    ClientConfig, Connection, DatagramMeta, Direction, Endpoint, EndpointConfig, Event, Handle,
+    ReadOutcome, Received, ServerConfig, Timestamp, Transmit,
+};
+use equic_wire::{StreamId, VarInt};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+
+/// Bytes of the room for each datagram.
+const ROOM: usize = 1500;
+
+/// Time that a datagram takes from one end to the other.
+const DELAY: Duration = Duration::from_micros(100);
+
+/// The system's allocator, which counts what one thread has taken of it.
+struct Counting;
+
+thread_local! {
+    static TAKEN: Cell<isize> = const { Cell::new(0) };
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count(change: isize) {
+    TAKEN.set(TAKEN.get() + change);
+    CALLS.set(CALLS.get() + u64::from(change > 0));
+}
+
+// SAFETY: the system's allocator does it all; the counters beside it allocate nothing.
+#[allow(unsafe_code, reason = "an allocator cannot be written without")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller keeps the promises of the method of this name.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: the caller keeps the promises of the method of this name.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome<()> {
+    let args: Vec<String> = std::env::args().collect();
+    let given = |name: &str| args.iter().any(|arg| arg == name);
+    let count = args.iter().position(|arg| arg == "--count").and_then(|at| args.get(at + 1));
+    let count: usize = count.map_or(Ok(50), |text| text.parse())?;
+    let mut pair = Pair::new(given("--resumed"))?;
+    // What is made once is not counted, nor is the handshake that brings the first ticket.
+    pair.handshake(false)?;
+    pair.client.reset();
+    pair.server.reset();
+    for _ in 0..count {
+        pair.handshake(given("--idle"))?;
+    }
+    for (name, end) in [("client", &pair.client), ("server", &pair.server)] {
+        let each = |total: u64| total as f64 / count as f64;
+        println!(
+            "{name}: {count} handshakes, {:.1} datagrams and {:.0} allocations each",
+            each(end.datagrams),
+            each(end.calls)
+        );
+        if given("--idle") {
+            println!(
+                "{name}: {:.0} bytes of the heap each, {} of them a Connection",
+                end.taken as f64 / count as f64,
+                size_of::<Connection>()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Datagrams on their way.
+type Batch = Vec<(Vec<u8>, Transmit)>;
+
+/// One end: an endpoint, the connection that is busy, and those that are idle.
+struct End {
+    address: SocketAddr,
+    endpoint: Endpoint,
+    busy: Option<(Handle, Connection)>,
+    idle: Vec<Box<(Handle, Connection)>>,
+    /// The stream, and whether this end has done with it.
+    stream: Option<StreamId>,
+    done: bool,
+    confirmed: bool,
+    datagrams: u64,
+    calls: u64,
+    taken: isize,
+}
+
+impl End {
+    fn new(address: &str, provider: &CryptoProvider, seed: u8) -> Outcome<End> {
+        let endpoint = Endpoint::new(EndpointConfig::new(provider)?, None, [seed; 32]);
+        let address = address.parse()?;
+        let (busy, idle, stream) = (None, Vec::new(), None);
+        let (done, confirmed, datagrams, calls, taken) = (false, false, 0, 0, 0);
+        Ok(End { address, endpoint, busy, idle, stream, done, confirmed, datagrams, calls, taken })
+    }
+
+    fn reset(&mut self) {
+        (self.datagrams, self.calls, self.taken) = (0, 0, 0);
+    }
+
+    /// Takes datagrams in, as the task of a socket does.
+    fn take(&mut self, now: Timestamp, remote: SocketAddr, batch: &mut Batch) -> Outcome<()> {
+        let mut response = Vec::new();
+        for (bytes, sent) in batch {
+            let arrival = DatagramMeta { remote, local: None, ecn: sent.ecn };
+            match self.endpoint.handle_datagram(now, arrival, bytes, &mut response) {
+                Received::Incoming(incoming) => {
+                    self.busy = Some(self.endpoint.accept(now, incoming)?);
+                }
+                Received::Connection(handle) => {
+                    if let Some((busy, connection)) = &mut self.busy
+                        && *busy == handle
+                    {
+                        connection.handle_datagram(now, arrival, bytes);
+                    }
+                }
+                Received::Respond | Received::Nothing => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets timers run that are due, and takes what there is to send.
+    fn fill(&mut self, now: Timestamp, batch: &mut Batch) {
+        let Some((handle, connection)) = &mut self.busy else { return };
+        if connection.poll_timeout().is_some_and(|at| at <= now) {
+            connection.handle_timeout(now);
+        }
+        let mut room = [0; ROOM];
+        while let Some(sent) = connection.poll_transmit(now, &mut room) {
+            batch.push((room[..sent.size].to_vec(), sent));
+            self.datagrams += 1;
+        }
+        while let Some(change) = connection.poll_endpoint_event() {
+            self.endpoint.handle_endpoint_event(*handle, change);
+        }
+    }
+
+    fn events(&mut self) {
+        while let Some(event) = self.busy.as_mut().and_then(|(_, one)| one.poll_event()) {
+            self.confirmed |= event == Event::Confirmed;
+        }
+    }
+
+    /// The handshake and the exchange are over: the connection goes, or stays and does nothing.
+    fn rest(&mut self, keep: bool) {
+        if let Some((handle, connection)) = self.busy.take() {
+            if keep {
+                self.idle.push(Box::new((handle, connection)));
+            } else {
+                self.endpoint.remove(handle);
+            }
+        }
+        (self.stream, self.done, self.confirmed) = (None, false, false);
+    }
+}
+
+/// Reads a byte of a stream; whether it was there and the last.
+fn read(connection: &mut Connection, id: StreamId) -> bool {
+    let mut buffer = [0; 16];
+    loop {
+        match connection.read(id, &mut buffer) {
+            Ok(ReadOutcome::Bytes(_)) => {}
+            Ok(ReadOutcome::Finished) => return true,
+            _ => return false,
+        }
+    }
+}
+
+/// A client and a server, the datagrams between them, and the time that it is for both.
+struct Pair {
+    now: Timestamp,
+    client: End,
+    server: End,
+    config: ClientConfig,
+    name: ServerName<'static>,
+    up: Batch,
+    down: Batch,
+}
+
+/// Counts what an end takes from the allocator while it works.
+fn counted(pair: &mut Pair, work: fn(&mut Pair) -> Outcome<()>, end: fn(&mut Pair) -> &mut End) {
+    let before = (TAKEN.get(), CALLS.get());
+    let worked = work(pair);
+    let end = end(pair);
+    end.taken += TAKEN.get() - before.0;
+    end.calls += CALLS.get() - before.1;
+    if let Err(error) = worked {
+        eprintln!("{error}");
+    }
+}
+
+/// Drops datagrams that have arrived: they do not count as memory of the end that sent them.
+fn arrived(batch: &mut Batch, sender: &mut End) {
+    let before = TAKEN.get();
+    batch.clear();
+    sender.taken += TAKEN.get() - before;
+}
+
+/// The client's part of a turn.
+#[inline(never)]
+fn client_turn(pair: &mut Pair) -> Outcome<()> {
+    let Pair { client, server, .. } = pair;
+    if client.busy.is_none() {
+        let connected =
+            client.endpoint.connect(pair.now, &pair.config, pair.name.clone(), server.address)?;
+        client.busy = Some(connected);
+    }
+    client.take(pair.now, server.address, &mut pair.down)?;
+    client.events();
+    let (stream, done) = (client.stream, client.done);
+    if let Some((_, connection)) = &mut client.busy
+        && connection.is_connected()
+        && !done
+    {
+        match stream {
+            Some(id) => client.done = read(connection, id),
+            None => {
+                let id = connection.open(Direction::Bidirectional).ok_or("no stream")?;
+                connection.write(id, b"?")?;
+                connection.streams().finish(id)?;
+                client.stream = Some(id);
+            }
+        }
+    }
+    client.fill(pair.now, &mut pair.up);
+    Ok(())
+}
+
+/// The server's part of a turn.
+#[inline(never)]
+fn server_turn(pair: &mut Pair) -> Outcome<()> {
+    let Pair { client, server, .. } = pair;
+    server.take(pair.now, client.address, &mut pair.up)?;
+    server.events();
+    if let Some((_, connection)) = &mut server.busy
+        && !server.done
+    {
+        server.stream = server.stream.or_else(|| connection.accept(Direction::Bidirectional));
+        if let Some(id) = server.stream
+            && read(connection, id)
+        {
+            connection.write(id, b"!")?;
+            connection.streams().finish(id)?;
+            server.done = true;
+        }
+    }
+    server.fill(pair.now, &mut pair.down);
+    Ok(())
+}
+
+/// A client closes its connection.
+fn close(pair: &mut Pair) -> Outcome<()> {
+    if let Some((_, connection)) = &mut pair.client.busy {
+        connection.close(pair.now, VarInt::from_u32(0), "");
+    }
+    Ok(())
+}
+
+impl Pair {
+    fn new(resumed: bool) -> Outcome<Pair> {
+        let provider = aws_lc_rs::default_provider();
+        let client = End::new("198.51.100.1:50000", &provider, 1)?;
+        let mut server = End::new("192.0.2.1:443", &provider, 2)?;
+        let (config, theirs) = configs(provider, resumed)?;
+        server.endpoint.set_server(Some(Arc::new(theirs)));
+        let name = ServerName::try_from("equic.test")?;
+        let (now, up, down) = (Timestamp::START, Batch::new(), Batch::new());
+        Ok(Pair { now, client, server, config, name, up, down })
+    }
+
+    /// One connection; if it is kept, until both ends have nothing more to say.
+    fn handshake(&mut self, keep: bool) -> Outcome<()> {
+        let mut quiet = 0;
+        let mut closed = false;
+        for _ in 0..200 {
+            counted(self, client_turn, |pair| &mut pair.client);
+            arrived(&mut self.down, &mut self.server);
+            self.now += DELAY;
+            let said = self.up.len();
+            counted(self, server_turn, |pair| &mut pair.server);
+            arrived(&mut self.up, &mut self.client);
+            self.now += DELAY;
+            quiet = if said + self.down.len() == 0 { quiet + 1 } else { 0 };
+            if closed {
+                break;
+            }
+            if self.client.done && self.client.confirmed {
+                if !keep {
+                    close(self)?;
+                    closed = true;
+                } else if quiet > 8 {
+                    break;
+                } else if quiet > 0 {
+                    self.now += Duration::from_millis(100);
+                }
+            } else if quiet > 0 {
+                self.now += Duration::from_millis(10);
+            }
+        }
+        if !self.client.done || !self.server.done {
+            return Err("the connection did not come about".into());
+        }
+        arrived(&mut self.down, &mut self.server);
+        arrived(&mut self.up, &mut self.client);
+        for end in [&mut self.client, &mut self.server] {
+            let before = TAKEN.get();
+            end.rest(keep);
+            end.taken += TAKEN.get() - before;
+        }
+        Ok(())
+    }
+}
+
+/// A server with a certificate that it made itself and stateless tickets, and a client that trusts it: TLS as
+/// `equic bench` has it.
+fn configs(mut provider: CryptoProvider, resumed: bool) -> Outcome<(ClientConfig, ServerConfig)> {
+    let aes = rustls::CipherSuite::TLS13_AES_128_GCM_SHA256;
+    provider.cipher_suites.retain(|suite| suite.suite() == aes);
+    let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()])?;
+    let certificate = CertificateDer::from(made.cert);
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())?;
+    let (provider, versions) = (Arc::new(provider), [&rustls::version::TLS13]);
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate.clone())?;
+    let mut client = rustls::ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&versions)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    if !resumed {
+        client.resumption = rustls::client::Resumption::disabled();
+    }
+    let mut server = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&versions)?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)?;
+    server.ticketer = aws_lc_rs::Ticketer::new()?;
+    client.alpn_protocols = vec![b"bench".to_vec()];
+    server.alpn_protocols = vec![b"bench".to_vec()];
+    let transport = Arc::default();
+    let client = ClientConfig { tls: Arc::new(client), transport: Arc::clone(&transport) };
+    let server = ServerConfig { tls: Arc::new(server), transport, preferred_addresses: None };
+    Ok((client, server))
+}
