@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use equic_wire::PathId;
+use equic_wire::{Direction, PathId, TransportErrorCode};
 
 use super::super::operations::{Calls, doing, replace, watch_all};
-use super::pair::{Pair, link};
+use super::pair::{Pair, link, local};
 use super::{Always, ONE};
 use crate::connection::*;
 use crate::operation::{AttachPoint, Decision, Field, Operation};
@@ -136,13 +136,16 @@ fn a_choice_holds_for_a_batch() {
     assert!(held.1.iter().all(|bytes| *bytes > 20_000), "both paths are used: {:?}", held.1);
 }
 
-/// A choice holds no longer than the path can be used: what it names is gone, and the hook is asked.
+/// A choice holds no longer than the path can be used: what it names is closed at the same moment, and the hook is asked.
 #[test]
 fn a_choice_does_not_outlast_its_path() {
     let mut pair = Pair::new(1, &[link(10), link(30)]);
     pair.connect();
     pair.open(1);
+    let calls = Arc::<Mutex<usize>>::default();
+    let counted = calls.clone();
     let hook = doing(move |host, _, outputs| {
+        *counted.lock().unwrap() += 1;
         let second = host.get_of(Field::PathStatus, 1).is_some_and(|status| status & 1 == 1);
         outputs[0] = second.into();
         // More than any may: 64 are left of it.
@@ -151,9 +154,19 @@ fn a_choice_does_not_outlast_its_path() {
         Ok(Decision::Done)
     });
     replace(&mut pair.client, Operation::SelectPath, hook);
-    pair.exchange(100_000, |_, _| {});
+    let id = pair.client.open(Direction::Bidirectional).unwrap();
+    pair.client.write(id, &[0; 20_000]).unwrap();
     let now = pair.now;
+    let mut buffer = [0; 1500];
+    let mut next = |client: &mut Connection| client.poll_transmit(now, &mut buffer).unwrap().source;
+    for _ in 0..3 {
+        assert_eq!(next(&mut pair.client), local(1));
+    }
+    assert_eq!(*calls.lock().unwrap(), 1, "asked once for three datagrams");
     pair.client.close_path(now, ONE, TransportErrorCode::NO_ERROR).unwrap();
-    pair.exchange(100_000, |_, _| {});
+    for _ in 0..3 {
+        assert_eq!(next(&mut pair.client), local(0));
+    }
+    assert_eq!(*calls.lock().unwrap(), 2, "asked once more");
     assert_eq!(pair.client.stats().path_choices_refused, 0);
 }
