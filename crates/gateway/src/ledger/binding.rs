@@ -19,6 +19,7 @@ use super::source::Source;
 use super::table::{Held, Table};
 use crate::abi;
 use crate::config::from_c_name;
+use crate::error::Result;
 use crate::key_ring::RingAccess;
 use crate::overrides::{Overrides, connections_limit};
 use crate::services::Services;
@@ -96,14 +97,17 @@ impl LedgerState {
         self.binding.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Moves to another gateway. Whether the open connections count there.
-    pub(crate) fn bind(&self, mut next: GatewayBinding) -> bool {
+    /// Moves to the gateway that `next` joins. Nobody gets a binding meanwhile: from the moment at which the next gateway
+    /// lists this server, it may drop what goes to connection IDs that were made with the keys of the one before. True if
+    /// the open connections count there.
+    pub(crate) fn bind(&self, next: impl FnOnce() -> Result<GatewayBinding>) -> Result<bool> {
         let mut binding = self.binding.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut next = next()?;
         next.generation = binding.generation + 1;
         let carried = next.carry(&binding);
         next.carried_from = if carried { binding.carried_from } else { next.generation };
         *binding = next;
-        carried
+        Ok(carried)
     }
 }
 

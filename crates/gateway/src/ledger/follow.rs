@@ -130,8 +130,9 @@ impl Follower {
 
     /// Moves there, with everything that is open.
     fn join(&mut self, control: &Control) -> Result<()> {
-        let (map, binding) = (map_of(control)?, control.binding(&self.name, self.keys)?);
-        let event = bind(&self.core, binding, &mut self.absence);
+        let map = map_of(control)?;
+        let next = || control.binding(&self.name, self.keys);
+        let event = bind(&self.core, next, &mut self.absence)?;
         (self.map, self.gateway) = (map, control.name());
         self.core.listeners.tell(&event);
         Ok(())
@@ -164,17 +165,21 @@ fn only(
     Ok(next.pop().map(|(_, control)| control))
 }
 
-/// Moves a ledger to its next gateway: what there is to tell.
-pub(crate) fn bind(core: &LedgerState, next: GatewayBinding, absence: &mut Absence) -> JoinEvent {
+/// Moves a ledger to the gateway that `next` joins; returns what there is to tell.
+pub(crate) fn bind(
+    core: &LedgerState,
+    next: impl FnOnce() -> Result<GatewayBinding>,
+    absence: &mut Absence,
+) -> Result<JoinEvent> {
     let before = service_names(&core.binding().services.read());
-    let carried = core.bind(next);
+    let carried = core.bind(next)?;
     let binding = core.binding();
     let there = service_names(&binding.services.read());
-    JoinEvent::Joined {
+    Ok(JoinEvent::Joined {
         gateway: binding.gateway_name(),
         unheard: absence.ends(),
         connections: open_connections(&binding.header()),
         carried,
         missing: before.into_iter().filter(|name| !there.contains(name)).collect(),
-    }
+    })
 }

@@ -260,7 +260,7 @@ fn again(who: &JoinTarget, core: &LedgerState, absence: &mut Absence) -> Result<
             }
         }
         JoinAnswer::Joined(binding) => {
-            let event = bind(core, *binding, absence);
+            let event = bind(core, || Ok(*binding), absence)?;
             core.listeners.tell(&event);
         }
     }
