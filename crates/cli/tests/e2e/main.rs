@@ -4,7 +4,7 @@
 //! Start at [`stage`] (a lab, its gateway and server, its hosts as QUIC clients) and [`attack`].
 //! Then, by what is shown: [`quota`], [`handshake`], [`migration`], [`crash`], [`flood`], [`live`]
 //! (changes while it runs, dry run, strict), [`retry`] (proof of addresses), [`ids`] (connection
-//! IDs that prove themselves), [`resets`] (servers that die), [`versions`] (of QUIC), [`bans`], [`paths`] (several of a connection), [`handover`] (takeovers, servers without
+//! IDs that prove themselves), [`resets`] (servers that die), [`loops`] (answers to answers), [`versions`] (of QUIC), [`bans`], [`paths`] (several of a connection), [`handover`] (takeovers, servers without
 //! privileges), [`bystander`] (traffic that is none of its business),
 //! [`readme`] (its commands), [`wiring`] (interfaces, services, servers; other XDP programs, made by [`foreign`]).
 //!
@@ -23,6 +23,7 @@ mod handover;
 mod handshake;
 mod ids;
 mod live;
+mod loops;
 mod migration;
 mod paths;
 mod quota;

@@ -1,0 +1,289 @@
+//! Two gateways that face each other, with every kind of answer on, and packets that somebody forged so that the
+//! answer to them goes to the other gateway's service: nothing goes back and forth.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::thread::JoinHandle;
+
+use equic_gateway::{Control, ID_FORMAT};
+use equic_lab::Namespace;
+use equic_token::{IdFormat, IdGenerator};
+use nix::sys::signal::Signal;
+
+use crate::attack;
+use crate::common::{EQUIC, Running, equic, eventually};
+use crate::stage::TestStage;
+
+/// All that a gateway answers by itself. What a program behind a veth sends back arrives where another program is
+/// before it, or in this mode.
+const ALL_ANSWERS: [&str; 7] = [
+    "--retry",
+    "always",
+    "--version-negotiation",
+    "--stateless-reset",
+    "--check-ids",
+    "--mode",
+    "generic",
+];
+/// Packets that are sent each way after the forged one: a loop has all that time to be counted.
+const MARKERS: u64 = 20;
+
+/// How many packets were judged, by reason.
+type Counts = BTreeMap<&'static str, u64>;
+
+/// A gateway and the port 443 that it protects.
+struct Side {
+    name: String,
+    host: Namespace,
+    gateway: Running,
+    control: Control,
+}
+
+impl Side {
+    /// A gateway that answers for servers of which the only one has died.
+    fn new(name: String, host: &Namespace) -> Side {
+        let gateway = Running::gateway(host, &name, &ALL_ANSWERS);
+        gateway.event("ready");
+        let args = ["serve", "--json", "--gateway", &name, "--listen", "[::]:443"];
+        let mut server = Running::start(host.command(EQUIC), &args);
+        server.event("ready");
+        server.signal(Signal::SIGKILL);
+        server.wait();
+        let control = Control::open(Some(&name)).expect("root may look");
+        let side = Side { name, host: host.clone(), gateway, control };
+        let id = hex(&side.id());
+        eventually("its clients are sent resets", || {
+            let asked = ["explain", "--json", "--src", "192.0.2.9", "--short", "--dcid", &id];
+            (side.equic(&asked).json()["reason"] == "reset_sent").then_some(())
+        });
+        side
+    }
+
+    fn equic(&self, args: &[&str]) -> crate::common::Out {
+        equic(&[&["gateway"], args, &["--gateway", &self.name]].concat())
+    }
+
+    /// A connection ID that the dead server may have made.
+    fn id(&self) -> Vec<u8> {
+        let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).expect("a format");
+        let ring = self.control.key_ring().expect("keys");
+        let ids = IdGenerator::new(format, &[0, 0], ring).expect("random numbers");
+        ids.generate().as_bytes().to_vec()
+    }
+
+    fn counts(&self) -> Counts {
+        let rows = self.control.counters().expect("root may look");
+        rows.into_iter().map(|row| (row.reason.name(), row.packets)).collect()
+    }
+
+    /// What was counted since.
+    fn since(&self, before: &Counts) -> Counts {
+        let more = |(reason, packets): (&'static str, u64)| {
+            let more = packets - before.get(reason).copied().unwrap_or(0);
+            (more > 0).then_some((reason, more))
+        };
+        self.counts().into_iter().filter_map(more).collect()
+    }
+
+    fn address(&self, like: IpAddr) -> SocketAddr {
+        self.host.socket_address(like, 443)
+    }
+
+    /// Sends a packet from the protected port, as somebody would forge it who sits in front of the other gateway.
+    fn send(&self, packet: Vec<u8>, to: SocketAddr) {
+        let from = self.address(to.ip());
+        let sent = self.host.run(move || {
+            let socket = UdpSocket::bind(from)?;
+            socket.send_to(&packet, to)
+        });
+        sent.expect("inside").expect("it is sent");
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Of 1200 bytes, with a connection ID of 8 bytes and one of 4, and no token.
+fn long_header(first: u8, version: u32) -> Vec<u8> {
+    let mut packet = vec![first];
+    packet.extend(version.to_be_bytes());
+    packet.extend([8, 1, 2, 3, 4, 5, 6, 7, 8, 4, 9, 9, 9, 9, 0]);
+    let length = 1200 - packet.len() - 2;
+    packet.extend((0x4000 | length as u16).to_be_bytes());
+    packet.resize(1200, 0x55);
+    packet
+}
+
+fn short_header(id: &[u8], length: usize) -> Vec<u8> {
+    let mut packet = [&[0x41], id].concat();
+    packet.resize(length, 0x77);
+    packet
+}
+
+/// One forged packet, what the first gateway makes of it, and what the second one makes of the answer.
+struct Case {
+    packet: Vec<u8>,
+    first: &'static str,
+    second: Option<&'static str>,
+}
+
+fn cases(first: &Side) -> Vec<Case> {
+    let case = |packet, first, second| Case { packet, first, second };
+    let reset = |length| short_header(&first.id(), length);
+    vec![
+        case(long_header(0xc3, 1), "retry_sent", Some("retry")),
+        case(long_header(0xd3, 0x6b33_43cf), "retry_sent", Some("retry")),
+        case(
+            long_header(0xc3, 0xff00_001d),
+            "version_negotiation_sent",
+            Some("version_negotiation"),
+        ),
+        case(reset(1_000), "reset_sent", Some("forged_id")),
+        case(reset(44), "reset_sent", Some("forged_id")),
+        // The shortest that is answered, with the shortest answer.
+        case(reset(22), "reset_sent", Some("forged_id")),
+        case(reset(21), "established", None),
+        // Answers that nobody was asked for.
+        case(long_header(0xf3, 1), "retry", None),
+        case(long_header(0xc3, 0), "version_negotiation", None),
+    ]
+}
+
+/// Sends a forged packet in the name of `second` to `first`, and says what both counted until long after.
+fn bounce(first: &Side, second: &Side, packet: &[u8], like: IpAddr) -> [Counts; 2] {
+    let before = [first.counts(), second.counts()];
+    second.send(packet.to_vec(), first.address(like));
+    for _ in 0..MARKERS {
+        // Of a version and a length that nothing answers.
+        let marker = || long_header(0xc3, 9)[..100].to_vec();
+        second.send(marker(), first.address(like));
+        first.send(marker(), second.address(like));
+    }
+    let marked = |counts: &Counts| counts.get("small_version") == Some(&MARKERS);
+    let mut counts = eventually("the markers came", || {
+        let counts = [first.since(&before[0]), second.since(&before[1])];
+        counts.iter().all(marked).then_some(counts)
+    });
+    counts.iter_mut().for_each(|counts| drop(counts.remove("small_version")));
+    counts
+}
+
+fn one(reason: Option<&'static str>) -> Counts {
+    reason.into_iter().map(|reason| (reason, 1)).collect()
+}
+
+/// In both directions and both families, each forged packet is answered once at most, and the answer with nothing.
+#[test]
+fn answers_do_not_go_back_and_forth_between_gateways() {
+    let Some(stage) = TestStage::new("loops", 1) else { return };
+    // A flood beside it could fill the queues that its packets wait in.
+    let _turn = attack::turn();
+    let sides = [
+        Side::new(format!("{}-a", stage.name), stage.lab.server()),
+        Side::new(format!("{}-b", stage.name), &stage.host(0).namespace),
+    ];
+    for (check_ids, one_ring) in [(true, false), (false, false), (true, true)] {
+        for side in &sides {
+            side.equic(&["set", &format!("check_ids={check_ids}")]).ok();
+        }
+        if one_ring {
+            // As where both are gateways of one service: what one has made, the other takes for its own.
+            sides[1].control.set_key_ring(&sides[0].control.key_ring().expect("keys"));
+        }
+        for (first, second) in [(&sides[0], &sides[1]), (&sides[1], &sides[0])] {
+            for like in [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()] {
+                for case in cases(first) {
+                    let seen = bounce(first, second, &case.packet, like);
+                    // Where no IDs are checked, a reset is a packet to the second one's server, of which it knows nothing.
+                    let ends = match case.second {
+                        Some("forged_id") if !check_ids => Some("established"),
+                        other => other,
+                    };
+                    assert_eq!(seen, [one(Some(case.first)), one(ends)], "{like}: {}", case.first);
+                }
+            }
+        }
+    }
+    for side in sides {
+        assert!(side.gateway.terminate().success());
+    }
+}
+
+/// A service that sends back whatever comes, to whomever it seems to be from.
+struct Echo {
+    socket: UdpSocket,
+    thread: Option<JoinHandle<Vec<Vec<u8>>>>,
+}
+
+impl Echo {
+    /// Port 7 of a host.
+    fn new(host: &Namespace, like: IpAddr) -> Echo {
+        let socket = host.udp_socket(host.socket_address(like, 7)).expect("a socket");
+        let back = socket.try_clone().expect("a descriptor");
+        let work = move || {
+            let (mut buffer, mut seen) = ([0; 2_000], Vec::new());
+            loop {
+                let (length, from) = back.recv_from(&mut buffer).expect("something comes");
+                if length == 0 {
+                    return seen;
+                }
+                seen.push(buffer[..length].to_vec());
+                back.send_to(&buffer[..length], from).expect("it is sent back");
+            }
+        };
+        Echo { socket, thread: Some(std::thread::spawn(work)) }
+    }
+
+    /// Ends it; what it has sent back.
+    fn end(mut self) -> Vec<Vec<u8>> {
+        self.stop().expect("it runs").expect("it does not fail")
+    }
+
+    /// It ends with an empty datagram, which nothing else here sends.
+    fn stop(&mut self) -> Option<std::thread::Result<Vec<Vec<u8>>>> {
+        let thread = self.thread.take()?;
+        let own = self.socket.local_addr().expect("it is bound");
+        self.socket.send_to(&[], own).expect("it is sent");
+        Some(thread.join())
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let _ = self.stop();
+    }
+}
+
+/// A service that knows nothing of QUIC and sends back what it gets: it gets one answer for a forged packet.
+#[test]
+fn answers_do_not_go_back_and_forth_with_an_echo() {
+    let Some(stage) = TestStage::new("echo", 1) else { return };
+    let _turn = attack::turn();
+    let side = Side::new(stage.name.clone(), stage.lab.server());
+    let host = &stage.host(0).namespace;
+    // The namespace's loopback interface is what the echo is told by that it is over.
+    stage.ip(host, "link set lo up");
+    for like in [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()] {
+        for case in cases(&side) {
+            let (echo, before) = (Echo::new(host, like), side.counts());
+            let to = side.address(like);
+            echo.socket.send_to(&case.packet, to).expect("it is sent");
+            let expected =
+                one(Some(case.first)).into_iter().chain(one(case.second)).collect::<Counts>();
+            eventually("the answer came back", || (side.since(&before) == expected).then_some(()));
+            for number in 1..=MARKERS {
+                echo.socket.send_to(&long_header(0xc3, 9)[..100], to).expect("it is sent");
+                eventually("the marker came", || {
+                    (side.since(&before).get("small_version") == Some(&number)).then_some(())
+                });
+            }
+            let mut seen = side.since(&before);
+            seen.remove("small_version");
+            assert_eq!(seen, expected, "{like}");
+            let answers = echo.end();
+            assert_eq!(answers.len(), usize::from(case.second.is_some()), "{like}: {}", case.first);
+            assert!(answers.iter().all(|answer| answer.len() < case.packet.len()));
+        }
+    }
+}
