@@ -15,12 +15,12 @@ use crate::stage::TestStage;
 const NOBODY: u64 = 65_534;
 
 /// A BPF file system, for as long as this is alive.
-struct BpfFs {
+pub(crate) struct BpfFs {
     root: tempfile::TempDir,
 }
 
 impl BpfFs {
-    fn mount() -> BpfFs {
+    pub(crate) fn mount() -> BpfFs {
         let root = tempfile::Builder::new().prefix("equic-bpf-").tempdir().expect("a directory");
         let none: Option<&str> = None;
         nix::mount::mount(
@@ -34,7 +34,7 @@ impl BpfFs {
         BpfFs { root }
     }
 
-    fn dir(&self) -> String {
+    pub(crate) fn dir(&self) -> String {
         self.root.path().join("pin").to_str().expect("UTF-8").to_owned()
     }
 }
@@ -47,7 +47,7 @@ impl Drop for BpfFs {
 }
 
 /// The program, compiled another way: the next release.
-fn other_object(to: &Path) {
+pub(crate) fn other_object(to: &Path) {
     let bpf = Path::new(crate::common::ROOT).join("crates/gateway/bpf");
     let named = std::env::var("CLANG").ok();
     let usual = (16..=21).rev().map(|version| format!("clang-{version}"));
@@ -64,7 +64,7 @@ fn other_object(to: &Path) {
 }
 
 /// Set when dropped, also by a panic: a scope waits for its threads.
-struct Done<'a>(&'a AtomicBool);
+pub(crate) struct Done<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Done<'_> {
     fn drop(&mut self) {

@@ -5,7 +5,7 @@
 //! Then, by what is shown: [`quota`], [`handshake`], [`migration`], [`crash`], [`flood`], [`live`]
 //! (changes while it runs, dry run, strict), [`retry`] (proof of addresses), [`ids`] (connection
 //! IDs that prove themselves), [`resets`] (servers that die), [`loops`] (answers to answers), [`versions`] (of QUIC), [`bans`], [`paths`] (several of a connection), [`handover`] (takeovers, servers without
-//! privileges), [`bystander`] (traffic that is none of its business),
+//! privileges), [`honest`] (clients that come meanwhile), [`bystander`] (traffic that is none of its business),
 //! [`readme`] (its commands), [`wiring`] (interfaces, services, servers; other XDP programs, made by [`foreign`]).
 //!
 //! Every test has a lab and a gateway name of its own, so they run side by side; those that flood
@@ -21,6 +21,7 @@ mod flood;
 mod foreign;
 mod handover;
 mod handshake;
+mod honest;
 mod ids;
 mod live;
 mod loops;

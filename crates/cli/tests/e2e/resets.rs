@@ -20,7 +20,7 @@ use crate::stage::{Host, TestStage};
 const LONG: f64 = 12_000.0;
 
 /// Trusts the server that wrote its certificate there.
-fn tls(folder: &Path) -> rustls::ClientConfig {
+pub(crate) fn tls(folder: &Path) -> rustls::ClientConfig {
     let mut roots = RootCertStore::empty();
     let certificate = CertificateDer::from_pem_file(folder.join("cert.pem"));
     roots.add(certificate.expect("the server wrote it")).expect("a certificate");
@@ -58,7 +58,7 @@ fn ours(
 }
 
 /// The same of quinn.
-fn quinns(
+pub(crate) fn quinns(
     host: &Host,
     address: IpAddr,
     server: SocketAddr,
@@ -111,7 +111,7 @@ fn clients_are_told_of_a_death(stage: &TestStage, folder: &Path, mut server: Run
     assert!(told.packets >= 2 && told.dropped == told.packets, "{told:?}");
 }
 
-fn with_certificate(folder: &Path) -> [&str; 4] {
+pub(crate) fn with_certificate(folder: &Path) -> [&str; 4] {
     ["--cert-dir", folder.to_str().expect("UTF-8"), "--cert-name", "localhost"]
 }
 

@@ -1,0 +1,137 @@
+//! Honest clients come all the time, prove their addresses and send to IDs that prove themselves, while gateways are killed,
+//! others take over, and keys change: none of them is refused.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use equic_gateway::Control;
+use nix::sys::signal::Signal;
+use tokio::time::timeout;
+
+use crate::common::{PATIENCE, eventually};
+use crate::handover::{BpfFs, Done, other_object};
+use crate::resets::{quinns, tls, with_certificate};
+use crate::stage::{Host, TestStage};
+
+/// Gateways that are killed.
+const ROUNDS: usize = 6;
+
+/// One client after the other, of this stack: a connection, something over it, and its end.
+fn by_ours(host: &Host, address: IpAddr) {
+    let link = host.peer(address).connect();
+    link.fetch(10_000);
+    link.close();
+}
+
+/// The same of quinn. The server opens a stream once the handshake is complete.
+fn by_quinn(stage: &TestStage, host: &Host, address: IpAddr, folder: &Path) {
+    let (endpoint, connection) = quinns(host, address, stage.target(address), tls(folder));
+    host.run(async move {
+        let opened = timeout(PATIENCE, connection.accept_uni()).await.expect("it is heard");
+        opened.expect("the connection is open");
+        connection.close(0u32.into(), b"");
+        endpoint.wait_idle().await;
+    });
+}
+
+/// Clients of one kind, of which there is always one, and how many have been served.
+struct Clients<'a> {
+    served: AtomicU64,
+    one: Box<dyn Fn() + Sync + 'a>,
+}
+
+impl<'a> Clients<'a> {
+    fn new(one: impl Fn() + Sync + 'a) -> Clients<'a> {
+        Clients { served: AtomicU64::new(0), one: Box::new(one) }
+    }
+
+    fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
+    }
+}
+
+/// Waits until clients of all kinds have come and gone that began after this: no handshake lives to see more than two
+/// of the changes between which this is called.
+fn let_them_come(clients: &[Clients]) {
+    let before: Vec<u64> = clients.iter().map(Clients::served).collect();
+    eventually("clients of all kinds are served", || {
+        let mut all = clients.iter().zip(&before);
+        all.all(|(clients, before)| clients.served() > before + 1).then_some(())
+    });
+}
+
+#[test]
+fn no_honest_handshake_is_lost_while_gateways_die_and_keys_change() {
+    let Some(stage) = TestStage::new("honest", 2) else { return };
+    let fs = BpfFs::mount();
+    let folder = tempfile::tempdir().expect("a directory");
+    let object = folder.path().join("other.o");
+    other_object(&object);
+    let (pin, object) = (fs.dir(), object.to_str().expect("UTF-8").to_owned());
+    // What a program behind a veth sends back arrives where another program is before it, or in this mode.
+    let args = ["--retry", "always", "--check-ids", "--mode", "generic", "--pin", &pin];
+    let args = [&["-i", "eth0", "-p", "443"], &args[..]].concat();
+    let (mut gateway, _) = stage.gateway_with(&args);
+    let _server = stage.serve(&with_certificate(folder.path()));
+    let (host, other) = (stage.host(0), stage.host(1));
+    // It was there before, and is there after.
+    let link = host.peer(host.v4()).connect();
+    let clients = [
+        Clients::new(|| by_ours(host, host.v4())),
+        Clients::new(|| by_ours(host, host.v6())),
+        Clients::new(|| by_quinn(&stage, other, other.v4(), folder.path())),
+        Clients::new(|| by_quinn(&stage, other, other.v6(), folder.path())),
+        Clients::new(|| link.fetch(10_000)),
+    ];
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ended = Done(&done);
+        for clients in &clients {
+            let done = &done;
+            // A client that fails is a panic, and the scope's.
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    (clients.one)();
+                    clients.served.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let rotate = || {
+            let control = Control::open(Some(&stage.name)).expect("root may look");
+            // Announced, then used; somebody comes between the two.
+            for _ in 0..2 {
+                control.rotate_keys().expect("keys");
+                let_them_come(&clients);
+            }
+        };
+        let_them_come(&clients);
+        for round in 0..ROUNDS {
+            gateway.signal(Signal::SIGKILL);
+            gateway.wait();
+            let_them_come(&clients);
+            // Nobody looks after the program: it goes on with the keys that it has, and takes others.
+            rotate();
+            // Forth to another program, and back.
+            let upgrade: &[&str] = if round % 2 == 0 { &["--object", &object] } else { &[] };
+            let (next, ready) = stage.gateway_with(&[&args[..], upgrade].concat());
+            let taken = &ready["taken_over"];
+            assert_eq!(taken["owner"]["pid"], gateway.pid(), "{ready}");
+            assert_eq!((&taken["servers"], &taken["replaced"]), (&1.into(), &true.into()));
+            gateway = next;
+            let_them_come(&clients);
+            rotate();
+        }
+        drop(ended);
+    });
+    let served: u64 = clients[..4].iter().map(Clients::served).sum();
+    let count = |reason| stage.verdict(reason).packets;
+    eprintln!(
+        "{served} handshakes; bad_token {}, forged_id {}",
+        count("bad_token"),
+        count("forged_id")
+    );
+    // Each was asked, and has proved its address.
+    assert!(count("retry_sent") >= served && count("proved") >= served, "{}", stage.status());
+    assert!(gateway.terminate().success());
+}
