@@ -3,18 +3,26 @@
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 
-use equic_gateway::Ledger;
+use equic_gateway::{Control, Ledger};
 
-use crate::common::{EQUIC, Running, eventually};
-use crate::stage::TestStage;
+use crate::attack;
+use crate::common::{EQUIC, PATIENCE, Running, eventually};
+use crate::stage::{Host, TestStage};
 
 /// Opening Initials of version 1, without tokens and all different.
 fn initial(number: u32) -> Vec<u8> {
-    let mut packet = vec![0xc3, 0, 0, 0, 1, 8];
-    packet.extend([number.to_be_bytes(), number.to_be_bytes()].concat());
-    packet.push(4);
-    packet.extend(number.to_be_bytes());
-    packet.push(0);
+    let id = [number.to_be_bytes(), number.to_be_bytes()].concat();
+    initial_with(&id, &number.to_be_bytes(), &[])
+}
+
+/// One to this Destination Connection ID, from that Source Connection ID, with a token.
+fn initial_with(dcid: &[u8], scid: &[u8], token: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0xc3, 0, 0, 0, 1, dcid.len() as u8];
+    packet.extend(dcid);
+    packet.push(scid.len() as u8);
+    packet.extend(scid);
+    packet.extend((0x4000 | token.len() as u16).to_be_bytes());
+    packet.extend(token);
     let length = 1200 - packet.len() - 2;
     packet.extend((0x4000 | length as u16).to_be_bytes());
     packet.resize(1200, 0);
@@ -64,6 +72,104 @@ fn clients_prove_their_addresses_to_the_gateway() {
     host.peer(host.v4()).connect().fetch(1_000);
     assert_eq!((stage.verdict("proved").packets, stage.verdict("new").packets), (3, 1));
     drop(server);
+}
+
+/// Connection ID and token of a Retry packet.
+fn followed(retry: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    assert_eq!(retry[0] >> 4, 0xf, "a long header of type Retry");
+    let behind = 6 + usize::from(retry[5]);
+    let token = behind + 1 + usize::from(retry[behind]);
+    // The integrity tag is the end of it.
+    (retry[behind + 1..token].to_vec(), retry[token..retry.len() - 16].to_vec())
+}
+
+/// Tokens that somebody else was given, or that somebody changed, cut or made longer, open nothing, whoever brings them,
+/// and nobody is worse off for it: neither who was given the token, nor whose address was written on it.
+#[test]
+fn tokens_are_of_who_was_given_them() {
+    const SCID: [u8; 4] = [7; 4];
+    /// More than a source may send.
+    const MANY: u64 = 120;
+    let Some(stage) = TestStage::new("tokens", 2) else { return };
+    // A flood beside it could fill the queues that its packets wait in.
+    let _turn = attack::turn();
+    let limits = ["--new-per-source", "1/h burst 2", "--packets-per-source", "1/h burst 100"];
+    let _gateway =
+        stage.gateway(&[&limits[..], &["--retry", "always", "--mode", "generic"]].concat());
+    let _server = stage.serve(&[]);
+    let (host, other) = (stage.host(0), stage.host(1));
+    let target = stage.target(host.v4());
+    let socket = |of: &Host| of.namespace.udp_socket((of.v4(), 0).into()).expect("a socket");
+    let (own, another_port, elsewhere) = (socket(host), socket(host), socket(other));
+    own.set_read_timeout(Some(PATIENCE)).expect("a time");
+    let asked = |packet: &[u8]| {
+        let mut answer = [0; 2_000];
+        own.send_to(packet, target).expect("it is sent");
+        let length = own.recv(&mut answer).expect("a Retry packet");
+        followed(&answer[..length])
+    };
+    let (id, token) = asked(&initial(1));
+    assert_eq!(token.len(), 80);
+
+    let brings = |token: &[u8]| initial_with(&id, &SCID, token);
+    let refused = |from: &UdpSocket, packet: &[u8], reason: &str| {
+        let before = stage.verdict(reason);
+        for _ in 0..MANY {
+            from.send_to(packet, target).expect("it is sent");
+        }
+        eventually(reason, || {
+            (stage.verdict(reason).packets == before.packets + MANY).then_some(())
+        });
+        assert_eq!(stage.verdict(reason).dropped, before.dropped + MANY);
+    };
+    let changed = |at: usize| {
+        let mut token = token.clone();
+        token[at] ^= 1;
+        token
+    };
+    let others = initial_with(&[9; 8], &SCID, &token);
+    refused(&another_port, &brings(&token), "bad_token");
+    refused(&elsewhere, &brings(&token), "bad_token");
+    refused(&own, &others, "bad_token");
+    for at in [1, 27, 35, 79] {
+        refused(&own, &brings(&changed(at)), "bad_token");
+    }
+    // These are none of the gateway's: they are answered as an Initial without a token.
+    for other in [&token[..79], &token[..1], &[&token[..], &[0]].concat()[..], &[0x11; 1_100][..]] {
+        refused(&own, &brings(other), "retry_sent");
+    }
+    own.set_nonblocking(true).expect("a socket");
+    let mut answer = [0; 2_000];
+    let answers = std::iter::from_fn(|| own.recv(&mut answer).ok()).inspect(|length| {
+        assert!(*length < 1_200, "more than was sent");
+    });
+    assert!(answers.count() > 0);
+    own.set_nonblocking(false).expect("a socket");
+    assert_eq!((stage.verdict("proved").packets, stage.verdict("new").packets), (0, 0));
+    for host in [host, other] {
+        assert!(stage.source(host.v4()).is_empty(), "nothing was charged to who was named");
+    }
+
+    // Its owner uses it, and whose address was abused comes in.
+    own.send_to(&brings(&token), target).expect("it is sent");
+    eventually("it holds", || (stage.verdict("proved").packets == 1).then_some(()));
+    other.peer(other.v4()).connect().fetch(1_000);
+    assert_eq!(stage.verdict("proved").packets, 2);
+
+    // Keys change: a token of a key that is kept holds, and one of a key that is gone does not.
+    let control = Control::open(Some(&stage.name)).expect("root may look");
+    let (kept_id, kept) = asked(&initial(2));
+    let rotate = |times: usize| {
+        for _ in 0..2 * times {
+            control.rotate_keys().expect("keys");
+        }
+    };
+    rotate(1);
+    own.send_to(&initial_with(&kept_id, &[6; 4], &kept), target).expect("it is sent");
+    eventually("it holds", || (stage.verdict("proved").packets == 3).then_some(()));
+    rotate(6);
+    let again = initial_with(&kept_id, &[8; 4], &kept);
+    refused(&own, &again, "bad_token");
 }
 
 /// Calm, then a flood, then calm again: only who comes during the flood has to prove its address.

@@ -156,6 +156,16 @@ fn tokens() -> Vec<Script> {
             .packet(v4(bringing(&[&good[..], &[0]].concat())), RetrySent),
         asking("a token of 80 bytes that is of no format known here").packet(flipped(21), BadToken),
         asking("bytes").packet(v4(bringing(&[0x70; 80])), RetrySent),
+        asking("a token of one byte").packet(v4(bringing(&[0])), RetrySent),
+        asking("a token as long as a datagram has room for")
+            .packet(v4(bringing(&[0x70; 1100])), RetrySent),
+        asking("tokens in a frame of several buffers")
+            .packet(v4(initial().token(7_000).fill(8_000).build()), RetrySent)
+            .packet(v4(initial().dcid(&RETRY_ID).with_token(&good).fill(8_000).build()), Proved),
+        asking("a fragment that ends within the token").packet(
+            v4(bringing(&good)[..64].to_vec()).udp_len(1208).fragment(1, 0, true),
+            Truncated,
+        ),
     ]
 }
 
@@ -211,6 +221,16 @@ fn charges() -> Vec<Script> {
             .service(|service| service.max_connections = 1)
             .connections(0, "192.0.2.1", 1)
             .packet(v4(full()), RetrySent),
+        asking("nor do tokens that do not hold, of whomever they are")
+            .service(|service| {
+                service.packets_per_source = Rate::per_second(1, 2);
+                service.new_per_source = Rate::per_second(1, 1);
+                service.new_per_service = Rate::per_second(1, 1);
+                (service.max_connections, service.policy) = (1, QuotaPolicy::Underway);
+            })
+            .packets(20, &v4(bringing(&token("192.0.2.2:1000", START_MS))), BadToken)
+            .packet(v4(short(30)), Established)
+            .packet(v4(proved(1)), Proved),
         asking("a token is used as often as rates let it, by its own source")
             .service(|service| service.new_per_source = Rate::per_second(1, 1))
             .packet(v4(proved(1)), Proved)
