@@ -37,6 +37,8 @@ struct Side {
     host: Namespace,
     gateway: Running,
     control: Control,
+    /// The protected port, in both families.
+    sockets: [UdpSocket; 2],
 }
 
 impl Side {
@@ -50,7 +52,12 @@ impl Side {
         server.signal(Signal::SIGKILL);
         server.wait();
         let control = Control::open(Some(&name)).expect("root may look");
-        let side = Side { name, host: host.clone(), gateway, control };
+        // Once for all: what another test's thread forks holds them open for a moment.
+        let families = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        let sockets = families.map(|like: IpAddr| {
+            host.udp_socket(host.socket_address(like, 443)).expect("the port is free")
+        });
+        let side = Side { name, host: host.clone(), gateway, control, sockets };
         let id = hex(&side.id());
         eventually("its clients are sent resets", || {
             let asked = ["explain", "--json", "--src", "192.0.2.9", "--short", "--dcid", &id];
@@ -90,13 +97,9 @@ impl Side {
     }
 
     /// Sends a packet from the protected port, as somebody would forge it who sits in front of the other gateway.
-    fn send(&self, packet: Vec<u8>, to: SocketAddr) {
-        let from = self.address(to.ip());
-        let sent = self.host.run(move || {
-            let socket = UdpSocket::bind(from)?;
-            socket.send_to(&packet, to)
-        });
-        sent.expect("inside").expect("it is sent");
+    fn send(&self, packet: &[u8], to: SocketAddr) {
+        let socket = &self.sockets[usize::from(to.is_ipv6())];
+        socket.send_to(packet, to).expect("it is sent");
     }
 }
 
@@ -153,19 +156,21 @@ fn cases(first: &Side) -> Vec<Case> {
 /// Sends a forged packet in the name of `second` to `first`, and says what both counted until long after.
 fn bounce(first: &Side, second: &Side, packet: &[u8], like: IpAddr) -> [Counts; 2] {
     let before = [first.counts(), second.counts()];
-    second.send(packet.to_vec(), first.address(like));
+    second.send(packet, first.address(like));
     for _ in 0..MARKERS {
         // Of a version and a length that nothing answers.
         let marker = || long_header(0xc3, 9)[..100].to_vec();
-        second.send(marker(), first.address(like));
-        first.send(marker(), second.address(like));
+        second.send(&marker(), first.address(like));
+        first.send(&marker(), second.address(like));
     }
     let marked = |counts: &Counts| counts.get("small_version") == Some(&MARKERS);
     let mut counts = eventually("the markers came", || {
         let counts = [first.since(&before[0]), second.since(&before[1])];
         counts.iter().all(marked).then_some(counts)
     });
-    counts.iter_mut().for_each(|counts| drop(counts.remove("small_version")));
+    for counts in &mut counts {
+        counts.remove("small_version");
+    }
     counts
 }
 
@@ -217,9 +222,9 @@ struct Echo {
 }
 
 impl Echo {
-    /// Port 7 of a host.
+    /// On a port of its own: what another test's thread forks may hold the last one's open for a moment.
     fn new(host: &Namespace, like: IpAddr) -> Echo {
-        let socket = host.udp_socket(host.socket_address(like, 7)).expect("a socket");
+        let socket = host.udp_socket(host.socket_address(like, 0)).expect("a socket");
         let back = socket.try_clone().expect("a descriptor");
         let work = move || {
             let (mut buffer, mut seen) = ([0; 2_000], Vec::new());
