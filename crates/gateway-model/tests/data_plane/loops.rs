@@ -40,7 +40,7 @@ fn to_a_service(answer: &[u8]) -> Vec<u8> {
 /// Plays a script; every answer comes back at once.
 fn bounce(name: &str, script: &Script, subject: &mut dyn Subject, bounced: &mut Bounced) {
     subject.reset(&script.config);
-    let mut now = crate::packets::script::START;
+    let mut now = packets::script::START;
     for (step, _) in &script.steps {
         if let Step::Wait(ns) = step {
             now += ns;
