@@ -12,11 +12,10 @@ pub(super) trait Presence: Copy {
     /// False: no hook is attached to the connection.
     const POSSIBLE: bool;
 
-    /// True if nobody is attached to any of the operations with these bits ([`Operation::bits`]), so that what does the
-    /// same without calling them may be taken instead.
+    /// False: no hook is attached to the connection.
     #[inline(always)]
-    fn may_pass_over(self, connection: &Connection, operations: u128) -> bool {
-        !Self::POSSIBLE || !connection.hooks.is_any_hooked(operations)
+    fn is_possible(self) -> bool {
+        Self::POSSIBLE
     }
 
     #[inline(always)]

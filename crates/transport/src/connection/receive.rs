@@ -95,11 +95,6 @@ struct DecryptedPacket {
     sound: bool,
 }
 
-/// Operations that are passed over where a STREAM frame goes to its stream at once: who is attached to one of these is
-/// shown every frame.
-const PASSED_OVER: u128 =
-    Operation::bits(&[Operation::ParseFrame, Operation::CheckFrame, Operation::ProcessFrame]);
-
 impl Connection {
     /// A datagram came. It is decrypted in place.
     pub fn handle_datagram(&mut self, now: Timestamp, arrival: DatagramMeta, datagram: &mut [u8]) {
@@ -469,8 +464,7 @@ impl Connection {
             return true;
         }
         let (mut rest, mut eliciting, mut probing) = (payload, false, true);
-        let plain =
-            hooks.may_pass_over(self, PASSED_OVER) && id.is_data() && !self.closing.is_closed();
+        let plain = !hooks.is_possible() && id.is_data() && !self.closing.is_closed();
         while !rest.is_empty() {
             // What most frames are, taken in without asking what else they might be. What is wrong with one is found
             // out below.
@@ -517,20 +511,21 @@ impl Connection {
         true
     }
 
-    /// As [`Connection::handle_payload`], of a 1-RTT packet of path 0.
+    /// As [`Connection::handle_payload`], of a 1-RTT packet of path 0, as if hooks were attached or none.
     #[cfg(test)]
     pub(super) fn take_payload(
         &mut self,
+        hooked: bool,
         now: Timestamp,
         number: u64,
         path: PathKey,
         payload: &[u8],
     ) -> bool {
         let (found, ecn) = (ProtectedPacket::in_space(SpaceId::DATA), EcnCodepoint::NotEct);
-        if self.hooks.is_empty() {
-            self.handle_payload(NoneAttached, now, ecn, &found, (number, path), payload)
-        } else {
+        if hooked {
             self.handle_payload(MayBeAttached, now, ecn, &found, (number, path), payload)
+        } else {
+            self.handle_payload(NoneAttached, now, ecn, &found, (number, path), payload)
         }
     }
 

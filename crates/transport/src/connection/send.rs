@@ -8,7 +8,6 @@ use super::close::Closing;
 use super::packet_builder::{BuiltPacket, Header, PacketBuilder, Padding};
 use super::paths::PathKey;
 use super::presence::{MayBeAttached, NoneAttached, Presence};
-use super::send_plain::PASSED_OVER;
 use super::space::{Sent, SpaceId};
 use super::{Connection, Transmit};
 use crate::Timestamp;
@@ -67,11 +66,6 @@ impl Connection {
             return self.transmit_close(now, buffer);
         }
         self.issue_ids();
-        if hooks.may_pass_over(self, PASSED_OVER)
-            && let Some(transmit) = self.next_plain_datagram(now, buffer)
-        {
-            return Some(transmit);
-        }
         if hooks.is_hooked(self, Operation::ApplicationWrote) {
             self.tell_written();
         }
@@ -175,7 +169,7 @@ impl Connection {
         }
     }
 
-    pub(super) fn on_datagram_sent(&mut self, key: PathKey, size: usize) {
+    fn on_datagram_sent(&mut self, key: PathKey, size: usize) {
         self.paths[key].on_datagram_sent(size);
         self.stats.datagrams_sent += 1;
         self.stats.bytes_sent += size as u64;
@@ -512,7 +506,7 @@ impl Connection {
     }
 
     /// True if the next packet is sent with the Fixed Bit cleared (RFC 9287 s.3.1).
-    pub(super) fn greases_bit(&mut self) -> bool {
+    fn greases_bit(&mut self) -> bool {
         self.config.grease
             && self.peer.is_some_and(|peer| peer.takes_greased_bit())
             && self.rng.random_bool(0.5)
@@ -556,7 +550,7 @@ impl Connection {
         Some(Header::Long(LongHeader { version, kind, dcid, scid, fixed_bit }))
     }
 
-    pub(super) fn on_packet_sent(
+    fn on_packet_sent(
         &mut self,
         hooks: impl Presence,
         now: Timestamp,
@@ -655,10 +649,9 @@ impl Connection {
     }
 }
 
-/// What loss detection is told of a packet beside its number and size.
-pub(super) struct SentPacketKind {
-    pub eliciting: bool,
-    pub in_flight: bool,
-    pub mtu_probe: bool,
-    pub content: Sent,
+struct SentPacketKind {
+    eliciting: bool,
+    in_flight: bool,
+    mtu_probe: bool,
+    content: Sent,
 }

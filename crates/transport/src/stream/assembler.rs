@@ -97,16 +97,13 @@ impl Assembler {
     #[inline]
     pub(crate) fn append(&mut self, offset: u64, data: &[u8]) -> bool {
         let length = data.len() as u64;
-        match self.waiting.min() {
-            None if offset == self.read && length > 0 => {
-                self.waiting.insert(offset..offset + length);
+        if self.waiting.is_empty() {
+            if offset != self.read || length == 0 {
+                return false;
             }
-            Some(first) if first == self.read && self.waiting.len() == 1 => {
-                if !self.waiting.extend(offset, length) {
-                    return false;
-                }
-            }
-            _ => return false,
+            self.waiting.insert(offset..offset + length);
+        } else if self.waiting.len() > 1 || !self.waiting.extend(offset, length) {
+            return false;
         }
         self.buffered += length;
         self.copy_in(offset, data);

@@ -368,9 +368,6 @@ mod tests {
         assert_eq!(half.read(&mut buffer), ReadOutcome::Bytes(18));
         assert_eq!(half.read(&mut buffer), ReadOutcome::Finished);
         let mut half = self::half();
-        assert_eq!(half.on_data(5, b"later", false, ROOM), Ok(10));
-        assert!(!half.on_next_data(10, b"!", ROOM), "what comes before it is missing");
-        let mut half = self::half();
         half.stop(1);
         assert!(!half.on_next_data(0, b"hello", ROOM), "nobody wants it");
     }
