@@ -12,12 +12,6 @@ pub(super) trait Presence: Copy {
     /// False: no hook is attached to the connection.
     const POSSIBLE: bool;
 
-    /// False: no hook is attached to the connection.
-    #[inline(always)]
-    fn is_possible(self) -> bool {
-        Self::POSSIBLE
-    }
-
     #[inline(always)]
     fn is_hooked(self, connection: &Connection, operation: Operation) -> bool {
         Self::POSSIBLE && connection.hooks.is_hooked(operation)

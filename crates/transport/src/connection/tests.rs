@@ -31,7 +31,6 @@ mod qlog;
 mod recovered;
 mod requests;
 mod several;
-mod short_way;
 mod versions;
 
 use std::time::Duration;
