@@ -14,17 +14,17 @@ use crate::handover::{BpfFs, Done, other_object};
 use crate::resets::{quinns, tls, with_certificate};
 use crate::stage::{Host, TestStage};
 
-/// Gateways that are killed.
+/// Number of gateways that are killed, one after the other.
 const ROUNDS: usize = 6;
 
-/// One client after the other, of this stack: a connection, something over it, and its end.
+/// A client on our QUIC: connects, fetches 10,000 bytes and closes the connection.
 fn by_ours(host: &Host, address: IpAddr) {
     let link = host.peer(address).connect();
     link.fetch(10_000);
     link.close();
 }
 
-/// The same of quinn. The server opens a stream once the handshake is complete.
+/// A client on quinn: connects, and closes the connection when it has heard from the server. The server opens a stream once the handshake is complete.
 fn by_quinn(stage: &TestStage, host: &Host, address: IpAddr, folder: &Path) {
     let (endpoint, connection) = quinns(host, address, stage.target(address), tls(folder));
     host.run(async move {
@@ -35,7 +35,7 @@ fn by_quinn(stage: &TestStage, host: &Host, address: IpAddr, folder: &Path) {
     });
 }
 
-/// Clients of one kind, of which there is always one, and how many have been served.
+/// A kind of client that runs again and again, one at a time, and the number of runs that have succeeded.
 struct Clients<'a> {
     served: AtomicU64,
     one: Box<dyn Fn() + Sync + 'a>,

@@ -14,8 +14,8 @@ use crate::attack;
 use crate::common::{EQUIC, Running, equic, eventually};
 use crate::stage::TestStage;
 
-/// All that a gateway answers by itself. What a program behind a veth sends back arrives where another program is
-/// before it, or in this mode.
+/// Options with which a gateway sends every kind of answer. Packets that an XDP program sends back over a veth device arrive
+/// only if the device's other end has a program as well, or in generic mode.
 const ALL_ANSWERS: [&str; 7] = [
     "--retry",
     "always",
@@ -25,10 +25,10 @@ const ALL_ANSWERS: [&str; 7] = [
     "--mode",
     "generic",
 ];
-/// Packets that are sent each way after the forged one: a loop has all that time to be counted.
+/// Number of packets that are sent each way after the forged one. A loop would be counted until the last of them is.
 const MARKERS: u64 = 20;
 
-/// How many packets were judged, by reason.
+/// Number of packets that were judged for each reason, by the reason's name.
 type Counts = BTreeMap<&'static str, u64>;
 
 /// A gateway and the port 443 that it protects.
@@ -52,7 +52,7 @@ impl Side {
         server.signal(Signal::SIGKILL);
         server.wait();
         let control = Control::open(Some(&name)).expect("root may look");
-        // Once for all: what another test's thread forks holds them open for a moment.
+        // Bound once: a child that another test forks meanwhile holds a closed socket's port for a moment more.
         let families = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         let sockets = families.map(|like: IpAddr| {
             host.udp_socket(host.socket_address(like, 443)).expect("the port is free")
@@ -83,7 +83,7 @@ impl Side {
         rows.into_iter().map(|row| (row.reason.name(), row.packets)).collect()
     }
 
-    /// What was counted since.
+    /// Packets that were judged for each reason after `before` was read.
     fn since(&self, before: &Counts) -> Counts {
         let more = |(reason, packets): (&'static str, u64)| {
             let more = packets - before.get(reason).copied().unwrap_or(0);
@@ -107,7 +107,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Of 1200 bytes, with a connection ID of 8 bytes and one of 4, and no token.
+/// A packet of 1,200 bytes with a long header: Destination Connection ID of 8 bytes, Source Connection ID of 4, no token.
 fn long_header(first: u8, version: u32) -> Vec<u8> {
     let mut packet = vec![first];
     packet.extend(version.to_be_bytes());
@@ -124,7 +124,8 @@ fn short_header(id: &[u8], length: usize) -> Vec<u8> {
     packet
 }
 
-/// One forged packet, what the first gateway makes of it, and what the second one makes of the answer.
+/// One forged packet, the first gateway's reason for its verdict on it, and the second gateway's on the answer, if there is
+/// one.
 struct Case {
     packet: Vec<u8>,
     first: &'static str,
@@ -153,7 +154,8 @@ fn cases(first: &Side) -> Vec<Case> {
     ]
 }
 
-/// Sends a forged packet in the name of `second` to `first`, and says what both counted until long after.
+/// Sends a forged packet to `first`, with the address of `second` as its source; returns the packets that each of them
+/// judged, by reason, until the markers sent behind it were judged as well.
 fn bounce(first: &Side, second: &Side, packet: &[u8], like: IpAddr) -> [Counts; 2] {
     let before = [first.counts(), second.counts()];
     second.send(packet, first.address(like));
@@ -222,7 +224,7 @@ struct Echo {
 }
 
 impl Echo {
-    /// On a port of its own: what another test's thread forks may hold the last one's open for a moment.
+    /// Takes a free port: a child that another test forks meanwhile may hold the last one's for a moment more.
     fn new(host: &Namespace, like: IpAddr) -> Echo {
         let socket = host.udp_socket(host.socket_address(like, 0)).expect("a socket");
         let back = socket.try_clone().expect("a descriptor");
@@ -240,12 +242,12 @@ impl Echo {
         Echo { socket, thread: Some(std::thread::spawn(work)) }
     }
 
-    /// Ends it; what it has sent back.
+    /// Ends the thread; returns the datagrams that it has sent back.
     fn end(mut self) -> Vec<Vec<u8>> {
         self.stop().expect("it runs").expect("it does not fail")
     }
 
-    /// It ends with an empty datagram, which nothing else here sends.
+    /// Ends the thread with an empty datagram, which nothing else here sends; none: it has ended already.
     fn stop(&mut self) -> Option<std::thread::Result<Vec<Vec<u8>>>> {
         let thread = self.thread.take()?;
         let own = self.socket.local_addr().expect("it is bound");

@@ -4,8 +4,9 @@
 //! Start at [`stage`] (a lab, its gateway and server, its hosts as QUIC clients) and [`attack`].
 //! Then, by what is shown: [`quota`], [`handshake`], [`migration`], [`crash`], [`flood`], [`live`]
 //! (changes while it runs, dry run, strict), [`retry`] (proof of addresses), [`ids`] (connection
-//! IDs that prove themselves), [`resets`] (servers that die), [`loops`] (answers to answers), [`versions`] (of QUIC), [`bans`], [`paths`] (several of a connection), [`handover`] (takeovers, servers without
-//! privileges), [`honest`] (clients that come meanwhile), [`bystander`] (traffic that is none of its business),
+//! IDs that prove themselves), [`resets`] (servers that die), [`loops`] (answers to answers), [`versions`] (of
+//! QUIC), [`bans`], [`paths`] (several of a connection), [`handover`] (takeovers, servers without privileges),
+//! [`honest`] (clients that come meanwhile), [`bystander`] (traffic that is none of its business),
 //! [`readme`] (its commands), [`wiring`] (interfaces, services, servers; other XDP programs, made by [`foreign`]).
 //!
 //! Every test has a lab and a gateway name of its own, so they run side by side; those that flood

@@ -15,7 +15,7 @@ fn initial(number: u32) -> Vec<u8> {
     initial_with(&id, &number.to_be_bytes(), &[])
 }
 
-/// One to this Destination Connection ID, from that Source Connection ID, with a token.
+/// An Initial of version 1 and 1,200 bytes, with these Destination and Source Connection IDs and this token.
 fn initial_with(dcid: &[u8], scid: &[u8], token: &[u8]) -> Vec<u8> {
     let mut packet = vec![0xc3, 0, 0, 0, 1, dcid.len() as u8];
     packet.extend(dcid);
@@ -74,7 +74,7 @@ fn clients_prove_their_addresses_to_the_gateway() {
     drop(server);
 }
 
-/// Connection ID and token of a Retry packet.
+/// The Source Connection ID and the token of a Retry packet, with which its receiver begins again.
 fn followed(retry: &[u8]) -> (Vec<u8>, Vec<u8>) {
     assert_eq!(retry[0] >> 4, 0xf, "a long header of type Retry");
     let behind = 6 + usize::from(retry[5]);

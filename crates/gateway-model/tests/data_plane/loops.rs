@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 const STEPS: usize = 120;
 const CASES: u64 = 300;
 
-/// Answers by their reason, and how many of these were seen by the service they came to.
+/// Number of answers by the reason that they were sent for, and number of verdicts on those answers by reason.
 #[derive(Debug, Default)]
 struct Bounced {
     answers: BTreeMap<Reason, usize>,
     ends: BTreeMap<Reason, usize>,
 }
 
-/// The answer as it comes to a service that is at the other end, too: its destination is what its source was.
+/// An answer with its source address and port as its destination as well, so that it is judged as a packet to a service.
 fn to_a_service(answer: &[u8]) -> Vec<u8> {
     let mut frame = answer.to_vec();
     let mut at = 12;

@@ -302,3 +302,24 @@ impl SocketBinding {
         Arc::clone(&lock(&self.link))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::error::Error;
+    use crate::ledger::Ledger;
+
+    #[test]
+    fn nobody_has_a_binding_while_the_next_gateway_is_joined() {
+        let ledger = Ledger::in_memory(&Config::for_port(4433)).unwrap();
+        let core = &ledger.inner.core;
+        let joined = core.bind(|| {
+            assert!(core.binding.try_read().is_err(), "IDs could be made with the old keys");
+            Err(Error::system("joining", io::Error::other("no place is free")))
+        });
+        assert!(joined.is_err(), "it is told");
+        let binding = core.binding.try_read().expect("it is there for all again");
+        assert_eq!(binding.generation, 0, "the one before goes on");
+    }
+}
