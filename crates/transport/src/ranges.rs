@@ -55,6 +55,7 @@ impl RangeSet {
     }
 
     /// True if all of `range` is in the last range: a quick look, which says nothing of those before it.
+    #[inline]
     pub(crate) fn ends_with(&self, range: Range<u64>) -> bool {
         self.ranges.last().is_some_and(|last| last.0 <= range.start && range.end <= last.1)
     }
@@ -78,6 +79,18 @@ impl RangeSet {
     pub(crate) fn intersects(&self, range: Range<u64>) -> bool {
         let at = self.ranges.partition_point(|have| have.1 <= range.start);
         self.ranges.get(at).is_some_and(|have| have.0 < range.end)
+    }
+
+    /// Adds so many numbers from `start` on if that is the one after the last range; returns whether it is.
+    #[inline]
+    pub(crate) fn extend(&mut self, start: u64, count: u64) -> bool {
+        match self.ranges.last_mut() {
+            Some(last) if last.1 == start => {
+                last.1 += count;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Adds one number; whether it was not there yet.
@@ -231,6 +244,9 @@ mod tests {
                             range.clone().filter(|n| !model.contains(n)).collect();
                         assert_eq!(gaps, missing);
                         assert_eq!(set.contains(start), model.contains(&start));
+                        let next = model.last().map_or(0, |last| last + 1);
+                        assert!(!set.extend(next + 1, 1) && !set.extend(next.wrapping_sub(1), 1));
+                        assert_eq!(set.extend(next, 1), !model.is_empty() && model.insert(next));
                         let all = start..start + 5;
                         let inside = all.clone().any(|n| model.contains(&n));
                         assert_eq!(set.intersects(all.clone()), inside);

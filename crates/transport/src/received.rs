@@ -121,9 +121,11 @@ impl ReceivedPackets {
         ecn: EcnCodepoint,
         policy: &AckPolicy,
     ) {
-        self.ranges.insert_one(number);
-        while self.ranges.len() > RANGES {
-            self.floor = self.ranges.pop_min().map_or(self.floor, |gone| gone.end);
+        if !self.ranges.extend(number, 1) {
+            self.ranges.insert_one(number);
+            while self.ranges.len() > RANGES {
+                self.floor = self.ranges.pop_min().map_or(self.floor, |gone| gone.end);
+            }
         }
         if self.largest.is_none_or(|(largest, _)| number > largest) {
             self.largest = Some((number, now));
@@ -136,7 +138,7 @@ impl ReceivedPackets {
         let reordered = self.is_reordered(number, policy.reordering_threshold);
         self.largest_eliciting = self.largest_eliciting.max(Some(number));
         self.waiting += 1;
-        self.deadline.get_or_insert(now + policy.max_ack_delay);
+        self.deadline.get_or_insert_with(|| now + policy.max_ack_delay);
         // RFC 9000 s.13.2.1: marks and reordering are told of at once; where few acknowledgements are
         // wanted, the first mark of several is (draft-ietf-quic-ack-frequency s.6.4).
         let marked = self.was_ce && (policy.ack_eliciting_threshold <= 1 || !was_ce);

@@ -59,6 +59,16 @@ impl PacketNumberLen {
         }
     }
 
+    /// Bits of a packet number's four bytes, in network order, that are of one of this length.
+    pub(crate) const fn field_mask(self) -> u32 {
+        match self {
+            PacketNumberLen::One => 0xff00_0000,
+            PacketNumberLen::Two => 0xffff_0000,
+            PacketNumberLen::Three => 0xffff_ff00,
+            PacketNumberLen::Four => 0xffff_ffff,
+        }
+    }
+
     /// Number of packet numbers that this length can tell apart.
     const fn window(self) -> u64 {
         match self {
@@ -140,6 +150,18 @@ impl TruncatedPacketNumber {
         Ok(TruncatedPacketNumber { bits, len })
     }
 
+    /// From the first four bytes of a Packet Number field, in network order; those behind a shorter one do not count.
+    #[inline]
+    pub(crate) const fn of_field(field: u32, len: PacketNumberLen) -> Self {
+        let bits = match len {
+            PacketNumberLen::One => field >> 24,
+            PacketNumberLen::Two => field >> 16,
+            PacketNumberLen::Three => field >> 8,
+            PacketNumberLen::Four => field,
+        };
+        TruncatedPacketNumber { bits, len }
+    }
+
     /// The bits that are there.
     pub const fn bits(self) -> u32 {
         self.bits
@@ -158,6 +180,7 @@ impl TruncatedPacketNumber {
     /// The packet number closest to the one expected, which is the one after `largest`, the largest
     /// that was received and authenticated in this packet number space (RFC 9000 A.3). `None` if that
     /// is over 2^62-1.
+    #[inline]
     pub fn restore(self, largest: Option<PacketNumber>) -> Option<PacketNumber> {
         // All of these are under 2^63, so nothing saturates but what the RFC guards against.
         let expected = largest.map_or(0, |largest| largest.get().saturating_add(1));

@@ -1,6 +1,8 @@
 //! Processing of each type of frame (RFC 9000 s.19).
 
-use equic_wire::frame::{Frame, FrameError as WireError, FrameErrorKind, Frames, NewConnectionId};
+use equic_wire::frame::{
+    Frame, FrameError as WireError, FrameErrorKind, Frames, NewConnectionId, Stream,
+};
 use equic_wire::{ConnectionId, Side, TransportErrorCode};
 
 use super::Connection;
@@ -87,14 +89,18 @@ impl Connection {
         }
     }
 
+    /// Takes in a STREAM frame.
+    #[inline]
+    pub(super) fn take_stream(&mut self, stream: &Stream<'_>) -> Result<(), FrameError> {
+        let (id, offset) = (stream.stream_id(), stream.offset().get());
+        self.streams.on_stream(id, offset, stream.data(), stream.fin())
+    }
+
     /// Takes in a frame of streams; any other does nothing here.
     #[inline]
     fn on_stream_frame(&mut self, frame: &Frame<'_>) -> Result<(), FrameError> {
         match frame {
-            Frame::Stream(stream) => {
-                let (id, offset) = (stream.stream_id(), stream.offset().get());
-                self.streams.on_stream(id, offset, stream.data(), stream.fin())
-            }
+            Frame::Stream(stream) => self.take_stream(stream),
             Frame::ResetStream(reset) => {
                 let (code, size) = (reset.error_code.get(), reset.final_size.get());
                 self.streams.on_reset(reset.stream_id, code, size)

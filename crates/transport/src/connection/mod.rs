@@ -16,7 +16,7 @@
 //! * `receive.rs`: datagrams to frames; `frames.rs`: what each frame does; `acks.rs`: ACK frames
 //!   and loss;
 //! * `send.rs`: which packet next, and what goes into it; `packet_builder.rs`: how it is built; `write.rs`: its
-//!   frames;
+//!   frames; `send_plain.rs`: the short way of a datagram of nothing but stream data;
 //! * `datagrams.rs`: RFC 9221; `ack_frequency.rs`: when acknowledgements go, and are asked for;
 //! * `identity.rs`: what TLS says of the peer; `peer.rs`: its transport parameters; `figures.rs`: what is known of
 //!   the path;
@@ -70,6 +70,7 @@ mod receive;
 mod requests;
 mod retry;
 mod send;
+mod send_plain;
 pub(crate) mod space;
 mod start;
 #[cfg(test)]

@@ -9,7 +9,7 @@ const MAX_SKIP: u64 = 64;
 const MAX_SKIP_DISTANCE: u64 = 8192;
 
 /// Packet numbers of one space. Nothing else of it is known here.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PacketNumbers {
     next: u64,
     /// The next one to leave out (RFC 9000 s.21.4); none: not chosen yet.

@@ -514,6 +514,17 @@ impl Path {
         self.mtu.current()
     }
 
+    /// True if the path is the one that its path ID uses, its address is validated, and nothing is to be found out about it.
+    #[inline]
+    pub(super) fn is_settled(&self, now: Timestamp) -> bool {
+        self.is_current()
+            && self.is_validated()
+            && self.may_send()
+            && !self.validation.has_frames()
+            && self.credit().is_none()
+            && self.mtu.is_resting(now)
+    }
+
     /// Size of the probe that is due, to find out whether the path takes larger datagrams; none: none is due.
     pub(super) fn next_mtu_probe(&mut self, now: Timestamp) -> Option<u16> {
         self.mtu.next_probe(now)

@@ -12,6 +12,13 @@ pub(super) trait Presence: Copy {
     /// False: no hook is attached to the connection.
     const POSSIBLE: bool;
 
+    /// True if nobody is attached to any of the operations with these bits ([`Operation::bits`]), so that what does the
+    /// same without calling them may be taken instead.
+    #[inline(always)]
+    fn may_pass_over(self, connection: &Connection, operations: u128) -> bool {
+        !Self::POSSIBLE || !connection.hooks.is_any_hooked(operations)
+    }
+
     #[inline(always)]
     fn is_hooked(self, connection: &Connection, operation: Operation) -> bool {
         Self::POSSIBLE && connection.hooks.is_hooked(operation)

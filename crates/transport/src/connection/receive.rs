@@ -1,6 +1,6 @@
 //! From datagrams to frames (RFC 9000 s.12.2, RFC 9001 s.5).
 
-use equic_wire::frame::{Frame, FrameType, Frames};
+use equic_wire::frame::{Frame, FrameType, Frames, Stream};
 use equic_wire::packet::{
     Datagram, LongInvariant, LongKind, Packet, PacketType, ParseOptions, Protected, ShortPacket,
 };
@@ -94,6 +94,11 @@ struct DecryptedPacket {
     /// Its reserved bits are as they must be.
     sound: bool,
 }
+
+/// Operations that are passed over where a STREAM frame goes to its stream at once: who is attached to one of these is
+/// shown every frame.
+const PASSED_OVER: u128 =
+    Operation::bits(&[Operation::ParseFrame, Operation::CheckFrame, Operation::ProcessFrame]);
 
 impl Connection {
     /// A datagram came. It is decrypted in place.
@@ -464,7 +469,18 @@ impl Connection {
             return true;
         }
         let (mut rest, mut eliciting, mut probing) = (payload, false, true);
+        let plain =
+            hooks.may_pass_over(self, PASSED_OVER) && id.is_data() && !self.closing.is_closed();
         while !rest.is_empty() {
+            // What most frames are, taken in without asking what else they might be. What is wrong with one is found
+            // out below.
+            if plain
+                && let Some((stream, behind)) = Stream::first_of(rest)
+                && self.take_stream(&stream).is_ok()
+            {
+                (rest, eliciting, probing) = (behind, true, false);
+                continue;
+            }
             let mut reader = Reader::new(rest);
             let kind = match FrameType::read(&mut reader) {
                 Ok(kind) => kind,
@@ -499,6 +515,23 @@ impl Connection {
         self.record_packet(hooks, now, id, number, eliciting, ecn);
         hooks.end(self, Operation::RecordPacket, input, ());
         true
+    }
+
+    /// As [`Connection::handle_payload`], of a 1-RTT packet of path 0.
+    #[cfg(test)]
+    pub(super) fn take_payload(
+        &mut self,
+        now: Timestamp,
+        number: u64,
+        path: PathKey,
+        payload: &[u8],
+    ) -> bool {
+        let (found, ecn) = (ProtectedPacket::in_space(SpaceId::DATA), EcnCodepoint::NotEct);
+        if self.hooks.is_empty() {
+            self.handle_payload(NoneAttached, now, ecn, &found, (number, path), payload)
+        } else {
+            self.handle_payload(MayBeAttached, now, ecn, &found, (number, path), payload)
+        }
     }
 
     /// True if `kind` is a hook's own frame type that does not elicit acknowledgements.

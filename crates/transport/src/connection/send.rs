@@ -8,6 +8,7 @@ use super::close::Closing;
 use super::packet_builder::{BuiltPacket, Header, PacketBuilder, Padding};
 use super::paths::PathKey;
 use super::presence::{MayBeAttached, NoneAttached, Presence};
+use super::send_plain::PASSED_OVER;
 use super::space::{Sent, SpaceId};
 use super::{Connection, Transmit};
 use crate::Timestamp;
@@ -66,6 +67,11 @@ impl Connection {
             return self.transmit_close(now, buffer);
         }
         self.issue_ids();
+        if hooks.may_pass_over(self, PASSED_OVER)
+            && let Some(transmit) = self.next_plain_datagram(now, buffer)
+        {
+            return Some(transmit);
+        }
         if hooks.is_hooked(self, Operation::ApplicationWrote) {
             self.tell_written();
         }
@@ -169,7 +175,7 @@ impl Connection {
         }
     }
 
-    fn on_datagram_sent(&mut self, key: PathKey, size: usize) {
+    pub(super) fn on_datagram_sent(&mut self, key: PathKey, size: usize) {
         self.paths[key].on_datagram_sent(size);
         self.stats.datagrams_sent += 1;
         self.stats.bytes_sent += size as u64;
@@ -506,7 +512,7 @@ impl Connection {
     }
 
     /// True if the next packet is sent with the Fixed Bit cleared (RFC 9287 s.3.1).
-    fn greases_bit(&mut self) -> bool {
+    pub(super) fn greases_bit(&mut self) -> bool {
         self.config.grease
             && self.peer.is_some_and(|peer| peer.takes_greased_bit())
             && self.rng.random_bool(0.5)
@@ -550,7 +556,7 @@ impl Connection {
         Some(Header::Long(LongHeader { version, kind, dcid, scid, fixed_bit }))
     }
 
-    fn on_packet_sent(
+    pub(super) fn on_packet_sent(
         &mut self,
         hooks: impl Presence,
         now: Timestamp,
@@ -649,9 +655,10 @@ impl Connection {
     }
 }
 
-struct SentPacketKind {
-    eliciting: bool,
-    in_flight: bool,
-    mtu_probe: bool,
-    content: Sent,
+/// What loss detection is told of a packet beside its number and size.
+pub(super) struct SentPacketKind {
+    pub eliciting: bool,
+    pub in_flight: bool,
+    pub mtu_probe: bool,
+    pub content: Sent,
 }

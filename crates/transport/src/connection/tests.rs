@@ -31,6 +31,7 @@ mod qlog;
 mod recovered;
 mod requests;
 mod several;
+mod short_way;
 mod versions;
 
 use std::time::Duration;

@@ -19,7 +19,7 @@ use crate::stream::Control;
 const ACK_DELAY_EXPONENT: u32 = 3;
 
 /// Bytes below which a STREAM or CRYPTO frame is left for the next packet.
-const MIN_DATA: usize = 16;
+pub(super) const MIN_DATA: usize = 16;
 
 /// The room that a hook's frame is sure to get; one that needs more is dropped.
 const MAX_EXTENSION: usize = 1000;

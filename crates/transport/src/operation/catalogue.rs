@@ -365,6 +365,16 @@ impl Operation {
     pub(crate) const fn bit(self) -> u128 {
         1 << (self as u8)
     }
+
+    /// The bits of several.
+    pub(crate) const fn bits(mut operations: &[Operation]) -> u128 {
+        let mut bits = 0;
+        while let [first, others @ ..] = operations {
+            bits |= first.bit();
+            operations = others;
+        }
+        bits
+    }
 }
 
 impl std::fmt::Display for Operation {

@@ -43,6 +43,12 @@ impl Hooks {
             && (self.begun | self.ended) & operation.bit() != 0
     }
 
+    /// True if anybody is attached to one of the operations with these bits ([`Operation::bits`]).
+    #[inline]
+    pub(crate) fn is_any_hooked(&self, operations: u128) -> bool {
+        !cfg!(feature = "bench-without-operations") && (self.begun | self.ended) & operations != 0
+    }
+
     /// True if anybody is called before the operation, or in its place.
     #[inline]
     pub(crate) fn is_begun(&self, operation: Operation) -> bool {

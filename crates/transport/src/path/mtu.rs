@@ -126,6 +126,13 @@ impl MtuDiscovery {
         self.probe
     }
 
+    /// True if [`MtuDiscovery::next_probe`] has nothing to say now, and would change nothing.
+    #[inline]
+    pub(crate) fn is_resting(&self, now: Timestamp) -> bool {
+        let found = self.upper - self.current < CLOSE_ENOUGH && self.current >= self.max;
+        !self.searches || self.raise_at.map_or(self.probe.is_some() || found, |at| at > now)
+    }
+
     /// The probe arrived: whether the size grew.
     pub(crate) fn on_probe_acked(&mut self) -> bool {
         let Some(size) = self.probe.take() else { return false };

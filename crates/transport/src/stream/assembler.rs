@@ -92,6 +92,27 @@ impl Assembler {
         Ok(fresh)
     }
 
+    /// Takes in data that goes on where all that has arrived ends, if nothing before that is missing; false, and nothing
+    /// done: something is.
+    #[inline]
+    pub(crate) fn append(&mut self, offset: u64, data: &[u8]) -> bool {
+        let length = data.len() as u64;
+        match self.waiting.min() {
+            None if offset == self.read && length > 0 => {
+                self.waiting.insert(offset..offset + length);
+            }
+            Some(first) if first == self.read && self.waiting.len() == 1 => {
+                if !self.waiting.extend(offset, length) {
+                    return false;
+                }
+            }
+            _ => return false,
+        }
+        self.buffered += length;
+        self.copy_in(offset, data);
+        true
+    }
+
     fn copy_in(&mut self, offset: u64, mut data: &[u8]) {
         let mut at = (offset - self.base) as usize;
         while !data.is_empty() {

@@ -119,6 +119,25 @@ impl ReceiveHalf {
         self.assembler.buffered()
     }
 
+    /// Data came that goes on where all before it ended, and is not the end: takes it in, for which there is nothing
+    /// else to do. False, and nothing done: it is other data, or more than may come, and for
+    /// [`ReceiveHalf::on_data`].
+    #[inline]
+    pub(super) fn on_next_data(&mut self, offset: u64, data: &[u8], connection_room: u64) -> bool {
+        let length = data.len() as u64;
+        let plain = self.state == ReceiveState::Receive
+            && self.stopped.is_none()
+            && offset == self.highest
+            && length > 0
+            && length <= connection_room
+            && length <= self.window.limit().saturating_sub(offset)
+            && self.assembler.append(offset, data);
+        if plain {
+            self.highest += length;
+        }
+        plain
+    }
+
     /// A STREAM frame came. `connection_room` is what the connection's window has left; the result is
     /// how much of it this used.
     ///
@@ -324,6 +343,36 @@ mod tests {
         assert!(half.is_done() && !half.wants_update());
         // Late copies do no harm.
         assert_eq!(half.on_data(0, b"hello", false, ROOM), Ok(0));
+    }
+
+    /// Data in order takes the short way, and all else the long one, which knows why it cannot.
+    #[test]
+    fn only_data_that_goes_on_in_order_within_the_limits_takes_the_short_way() {
+        let mut half = half();
+        assert!(!half.on_next_data(5, b"later", ROOM), "a gap");
+        assert!(half.on_next_data(0, b"hello", ROOM) && half.is_readable());
+        assert!(!half.on_next_data(0, b"hello", ROOM), "again");
+        assert!(!half.on_next_data(5, b"", ROOM), "nothing");
+        assert!(!half.on_next_data(5, b"world", 4), "more than the connection's window");
+        assert!(!half.on_next_data(5, &[0; 96], ROOM), "more than the stream's window");
+        assert_eq!(half.on_data(20, b"beyond", false, ROOM), Ok(21));
+        assert!(!half.on_next_data(5, b"world", ROOM), "there is something behind it");
+        assert!(!half.on_next_data(26, b"!", ROOM), "there is a gap before it");
+        assert_eq!(half.on_data(5, &[b'.'; 15], false, ROOM), Ok(0));
+        let mut buffer = [0; 99];
+        assert_eq!(half.read(&mut buffer), ReadOutcome::Bytes(26));
+        assert_eq!(&buffer[..26], b"hello...............beyond");
+        assert!(half.on_next_data(26, b"after all was read", ROOM));
+        half.on_data(44, b"", true, ROOM).unwrap();
+        assert!(!half.on_next_data(44, b"!", ROOM), "its end is known");
+        assert_eq!(half.read(&mut buffer), ReadOutcome::Bytes(18));
+        assert_eq!(half.read(&mut buffer), ReadOutcome::Finished);
+        let mut half = self::half();
+        assert_eq!(half.on_data(5, b"later", false, ROOM), Ok(10));
+        assert!(!half.on_next_data(10, b"!", ROOM), "what comes before it is missing");
+        let mut half = self::half();
+        half.stop(1);
+        assert!(!half.on_next_data(0, b"hello", ROOM), "nobody wants it");
     }
 
     #[test]

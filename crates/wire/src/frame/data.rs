@@ -1,11 +1,12 @@
 //! Frames whose fields are restricted: their values can only be made within the restrictions.
 
-use super::frame_type::{STREAM, STREAM_FIN, STREAM_LEN, STREAM_OFF};
+use super::frame_type::{STREAM, STREAM_FIN, STREAM_LAST, STREAM_LEN, STREAM_OFF};
 use super::{FrameErrorKind, FrameType};
 use crate::cursor::{BufferFull, Counter, Reader, Sink, Writer};
 use crate::{ConnectionId, ResetToken, StreamId, VarInt};
 
 /// The end of `len` bytes at `offset`, if that is at most 2^62-1 (RFC 9000 s.19.6, s.19.8).
+#[inline]
 fn end_of(offset: VarInt, len: usize) -> Option<VarInt> {
     offset.checked_add(u64::try_from(len).ok()?)
 }
@@ -137,6 +138,21 @@ impl<'a> Stream<'a> {
         writer.atomically(|writer| Self::encode_header(writer, stream_id, offset, len, fin))
     }
 
+    /// The STREAM frame that a payload begins with, and what follows it. None: it begins with something else, or the
+    /// frame is malformed; [`Frame::read`](super::Frame::read) tells what it is.
+    #[inline]
+    pub fn first_of(payload: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (first, fields) = payload.split_first()?;
+        let frame_type = u64::from(*first);
+        if !(STREAM..=STREAM_LAST).contains(&frame_type) {
+            return None;
+        }
+        let mut reader = Reader::new(fields);
+        let frame = Stream::read(&mut reader, frame_type).ok()?;
+        Some((frame, reader.rest()))
+    }
+
+    #[inline]
     pub(super) fn read(reader: &mut Reader<'a>, frame_type: u64) -> Result<Self, FrameErrorKind> {
         let stream_id = StreamId::from(reader.varint()?);
         let offset = if frame_type & STREAM_OFF != 0 { reader.varint()? } else { VarInt::ZERO };

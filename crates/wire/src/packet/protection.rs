@@ -3,7 +3,6 @@
 
 use super::PacketType;
 use crate::TransportErrorCode;
-use crate::cursor::Reader;
 use crate::packet_number::{PacketNumberLen, TruncatedPacketNumber};
 use core::fmt;
 
@@ -73,6 +72,7 @@ impl Protected {
     }
 
     /// Sample that the mask is made from; `None` if `packet` is shorter than the one that was parsed.
+    #[inline]
     pub fn sample(self, packet: &[u8]) -> Option<&[u8; SAMPLE_LEN]> {
         let at = self.pn_offset.checked_add(SAMPLE_OFFSET)?;
         packet.get(at..)?.first_chunk()
@@ -80,12 +80,17 @@ impl Protected {
 
     /// Removes the protection from `packet`, in place; `None` (and nothing done) if `packet` is
     /// shorter than the one that was parsed.
+    #[inline]
     pub fn remove(self, packet: &mut [u8], mask: &HeaderMask) -> Option<Unprotected> {
-        let first_byte = packet.first()? ^ (mask[0] & self.form.protected_bits());
+        let [first_mask, pn_mask @ ..] = mask;
+        let first_byte = packet.first()? ^ (first_mask & self.form.protected_bits());
         let len = PacketNumberLen::of_first_byte(first_byte);
-        self.apply(packet, mask, len)?;
-        let mut reader = Reader::new(packet.get(self.pn_offset..)?);
-        let packet_number = TruncatedPacketNumber::read(&mut reader, len).ok()?;
+        // All four bytes at once: behind a shorter packet number there is a sample.
+        let field = packet.get_mut(self.pn_offset..)?.first_chunk_mut()?;
+        let plain = u32::from_be_bytes(*field) ^ u32::from_be_bytes(*pn_mask) & len.field_mask();
+        *field = plain.to_be_bytes();
+        *packet.first_mut()? = first_byte;
+        let packet_number = TruncatedPacketNumber::of_field(plain, len);
         Some(Unprotected { form: self.form, first_byte, pn_offset: self.pn_offset, packet_number })
     }
 

@@ -53,6 +53,17 @@ impl Streams {
         data: &[u8],
         fin: bool,
     ) -> Result<(), FrameError> {
+        let room = self.room();
+        // What most frames are: data that goes on where a stream that is read ended.
+        if let Some(stream) = self.streams.get_mut(&id)
+            && let Some(half) = &mut stream.receive
+            && !fin
+            && half.on_next_data(offset, data, room)
+        {
+            self.received += data.len() as u64;
+            self.events.insert(StreamEvent::Readable(id));
+            return Ok(());
+        }
         self.on_receive(id, |half, room| half.on_data(offset, data, fin, room))
     }
 
