@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use equic_gateway::{Control, SortBy, Status};
-use equic_lab::flood::FloodReport;
-use equic_lab::measure::{self, CpuTime, NetCounters, ProcessCpu, UdpCounters};
+use equic_gateway::{Control, SortBy};
+use equic_lab::measure::{self, NetCounters, ProcessCpu};
 use equic_lab::{Lab, Namespace};
-use equic_load::Sample;
 use serde_json::Value;
 
 use super::arms::Arm;
@@ -14,6 +12,7 @@ use super::cast::{Attacker, Cast, Guard};
 use super::cues::{Cue, Cues};
 use super::plan::{ATTACKERS, CLIENTS, DemoPlan};
 use super::progress::Progress;
+use super::take::{Take, Tick};
 use crate::failure::Done;
 use crate::part::{Part, Placement, now};
 
@@ -26,51 +25,6 @@ const SPARE: f64 = 60.0;
 /// Between two looks at the attackers' connections: a connection that the server refuses after its
 /// handshake counts for the moment in between.
 const MOMENT: Duration = Duration::from_millis(5);
-
-/// Raw records of one arm, before anything is worked out. Times are seconds of CLOCK_MONOTONIC.
-pub(super) struct Take {
-    /// Time at which the legitimate clients were started.
-    pub begun: f64,
-    /// Time at which the attackers' parallel clients were started; none without an attack.
-    pub attacked: Option<f64>,
-    /// Time at which the whole flood was there; none without an attack.
-    pub flooded: Option<f64>,
-    /// Time at which the clients were done, and the attack was stopped.
-    pub over: f64,
-    /// Requests of legitimate clients.
-    pub samples: Vec<Sample>,
-    /// Requests of the attackers' parallel clients: the first on each connection.
-    pub parallel: Vec<Sample>,
-    /// Requests of the newcomers: the only one of each.
-    pub newcomers: Vec<Sample>,
-    /// Reports of the floods, one for each attacker.
-    pub floods: Vec<FloodReport>,
-    /// Counters along the way; the last at `over`.
-    pub ticks: Vec<Tick>,
-    /// The server's last line, printed when it ended.
-    pub server: Value,
-    /// The gateway at the end of the attack, and whether it was attached in the driver.
-    pub gateway: Option<(Status, bool)>,
-}
-
-/// Counters at one time.
-#[derive(Clone, Default)]
-pub(super) struct Tick {
-    /// Seconds of CLOCK_MONOTONIC.
-    pub at: f64,
-    /// CPU time of the server.
-    pub server: ProcessCpu,
-    /// CPU time of the server's CPU, whoever used it.
-    pub cpu: CpuTime,
-    /// UDP in the server's namespace.
-    pub udp: UdpCounters,
-    /// Packets the gateway has dropped.
-    pub dropped: u64,
-    /// Packets it has answered.
-    pub answered: u64,
-    /// Connections of all attackers, as the gateway counts them.
-    pub attackers: Option<u64>,
-}
 
 /// The lab, the plan and the progress bar that every arm needs.
 pub(super) struct DemoStage<'a> {

@@ -69,18 +69,18 @@ impl Arm {
         }
     }
 
-    /// Whether the attackers take part in this arm.
+    /// True if the attackers take part in this arm.
     pub(super) fn attacked(self) -> bool {
         !matches!(self, Arm::Alone | Arm::Calm)
     }
 
-    /// Whether this is an arm of the attack by forged sources, or of the calm before it: those in which
+    /// True if this is an arm of the attack by forged sources, or of the calm before it: those in which
     /// newcomers come.
     pub(super) fn forged(self) -> bool {
         Arm::FORGED.contains(&self)
     }
 
-    /// Whether there is a gateway before the server.
+    /// True if there is a gateway before the server.
     pub(super) fn guarded(self) -> bool {
         matches!(self, Arm::Gateway | Arm::ForgedGateway)
     }

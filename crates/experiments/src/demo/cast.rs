@@ -6,8 +6,8 @@ use equic_gateway::Control;
 use equic_lab::flood::FloodReport;
 use equic_load::Sample;
 
-use super::arm::Take;
 use super::cues::{Crew, Seen};
+use super::take::Take;
 use crate::failure::{Done, Failure};
 use crate::part::{Ended, Part, Placement, now};
 
@@ -28,7 +28,7 @@ pub(super) struct Cast {
 pub(super) struct Guard {
     pub part: Part,
     pub control: Control,
-    /// Whether it is attached in the driver.
+    /// True if it is attached in the driver.
     pub native: bool,
 }
 

@@ -54,7 +54,7 @@ pub(super) struct Seen {
     pub parallel: Crew,
     pub floods: Crew,
     pub newcomers: Crew,
-    /// Whether a gateway that asks for proof of addresses does so; where there is none, it is not waited for.
+    /// True if a gateway that asks for proof of addresses does so; where there is none, it is not waited for.
     pub guarded: bool,
 }
 

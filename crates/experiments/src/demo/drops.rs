@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::arm::Take;
+use super::take::Take;
 
 /// Number of packets or attempts that were stopped at one place, for one reason.
 #[derive(Serialize)]

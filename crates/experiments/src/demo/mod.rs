@@ -5,12 +5,13 @@
 //! same quotas in the gateway; then newcomers without an attack, and under Initials from forged sources without
 //! protection, with Retry by the server, and with Retry by the gateway. `carry_out` is the whole of it.
 //!
-//! * `plan`: what is chosen; `commands`: the command lines of the parts, which are children of this process
-//!   running this same command (`part`); `arm`: playing one arm, with `cues` for what comes when and `cast` for
-//!   who takes part.
+//! * `args`: the options, and `plan`: what is chosen by them; `commands`: the command lines of the parts, which are children of
+//!   this process running this same command (`part`); `arm`: playing one arm, with `cues` for what comes when, `cast` for
+//!   who takes part, and `take` for what is recorded.
 //! * `result`: the figures, those of `newcomers` apart; `drops`: what was stopped where; `conclusion` and `forged`: the
 //!   sentences; `show`: tables and notes; `plot`; `progress`: how far it is.
 
+mod args;
 mod arm;
 mod arms;
 mod cast;
@@ -25,8 +26,9 @@ mod plot;
 mod progress;
 mod result;
 mod show;
+mod take;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use equic_harness::until_interrupted;
 use equic_lab::{Lab, pin_thread};
@@ -37,6 +39,7 @@ use equic_report::table::Style;
 use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
+pub use args::Args;
 use arms::Arm;
 use plan::{ATTACKERS, CLIENTS, DemoPlan};
 use progress::Progress;
@@ -44,32 +47,6 @@ use result::{ArmResult, Demo, Forged};
 
 /// The schema of the result.
 const SCHEMA: &str = "equic.demo/1";
-
-/// Attacks an HTTP/3 server in a lab on this machine, from real and then from forged addresses: without protection, with
-/// what the server does itself, and with the gateway. Takes about a minute and a half.
-#[derive(clap::Args)]
-pub struct Args {
-    /// Where demo.json, demo.svg and newcomers.svg (and .png) go
-    #[arg(long, value_name = "DIR", default_value = "out/demo")]
-    out: PathBuf,
-    /// Seconds of traffic in all, instead of 75
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(8..=3600))]
-    seconds: Option<u16>,
-    /// A short one, to see that everything works
-    #[arg(long, conflicts_with = "seconds")]
-    quick: bool,
-    /// Initials a second, of both attackers together
-    #[arg(long, value_name = "PPS", default_value = "180000",
-        value_parser = clap::value_parser!(u64).range(2..=10_000_000))]
-    flood: u64,
-    /// Connections each attacker tries to hold
-    #[arg(long, value_name = "N", default_value = "100",
-        value_parser = clap::value_parser!(u16).range(1..=10_000))]
-    connections: u16,
-    /// Print the result as JSON (schema equic.demo/1)
-    #[arg(long)]
-    json: bool,
-}
 
 /// Plays it, and shows the result.
 ///

@@ -3,7 +3,7 @@
 use equic_harness::allowed_cpus;
 use serde::Serialize;
 
-use super::Args;
+use super::args::Args;
 use super::arms::Arm;
 use crate::failure::Done;
 

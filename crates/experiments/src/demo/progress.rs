@@ -7,11 +7,11 @@ use equic_load::{Outcome, Sample};
 use equic_report::number;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::arm::Take;
 use super::arms::Arm;
 use super::conclusion::exact;
 use super::plan::DemoPlan;
 use super::result::ArmResult;
+use super::take::Take;
 use crate::failure::Done;
 use crate::output;
 
@@ -23,7 +23,7 @@ const STEPS: f64 = 10.0;
 /// Shows how far it is.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
-    /// Whether to print a line for each arm.
+    /// True if to print a line for each arm.
     lines: bool,
     arm: Arm,
     /// Seconds of traffic in the arms before.

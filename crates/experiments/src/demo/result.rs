@@ -7,11 +7,11 @@ use equic_report::stats;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::arm::{Take, Tick};
 use super::arms::Arm;
 use super::drops::{Dropped, drops};
 use super::newcomers::Newcomers;
 use super::plan::DemoPlan;
+use super::take::{Take, Tick};
 
 /// `data` of schema equic.demo/1.
 #[derive(Serialize)]
@@ -64,7 +64,7 @@ pub(super) struct ArmResult {
     pub drops: Vec<Dropped>,
     /// State and counters of the gateway at the end of the attack.
     pub gateway: Option<Status>,
-    /// Whether the gateway was attached in the driver; none without a gateway.
+    /// True if the gateway was attached in the driver; none without a gateway.
     pub gateway_native: Option<bool>,
     /// Counters along the way.
     pub series: Vec<Interval>,

@@ -5,22 +5,24 @@
 //! several rates, in random order, again and again; the baseline is the same flood sent to the
 //! bystander, so that only what reaches the server differs.
 //!
-//! * `plan`: what is chosen, and the command lines of the parts; `rounds`: the order of the measurements;
-//!   `cell`: one measurement, made of `steps`; `guard`: what protects the server;
-//! * `rows`, `result`: ratios and their intervals; `show`: table and progress;
+//! * `args`: the options; `plan`: what is chosen by them, and the command lines of the parts;
+//! * `rounds`: the order of the measurements of all `arms`, and `progress`: how far they are; `cell`: one measurement,
+//!   made of `steps`; `guard`: what protects the server;
+//! * `rows`, `result`: ratios and their intervals; `show`: the table;
 //! * `forged`: the same for a flood from forged sources, with measures and arms of its own.
 
+mod args;
+mod arms;
 mod cell;
 mod forged;
 mod guard;
 mod plan;
+mod progress;
 mod result;
 mod rounds;
 mod rows;
 mod show;
 mod steps;
-
-use std::path::PathBuf;
 
 use equic_harness::until_interrupted;
 use equic_lab::{Lab, pin_thread};
@@ -31,6 +33,7 @@ use serde::Serialize;
 use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
+pub use args::Args;
 use plan::{FloodPlan, HOSTS, two_cpus};
 use result::Bench;
 use rounds::measure_all;
@@ -38,52 +41,6 @@ use steps::BenchStage;
 
 /// The schema of the result.
 const SCHEMA: &str = "equic.lab.bench/1";
-
-/// Measures what legitimate clients get under a flood: with the gateway, with nftables, with quotas in
-/// the server, and with nothing. Takes about ten minutes, with --forged twenty
-#[derive(clap::Args)]
-pub struct Args {
-    /// Where flood.json goes, or forged.json
-    #[arg(long, value_name = "DIR", default_value = "out/bench-gateway")]
-    out: PathBuf,
-    /// The flood's source addresses are forged, a new one each: measures whether newcomers get in, with
-    /// nothing, nftables, the server's Retry, the gateway's limit of new connections in all and its Retry
-    #[arg(long)]
-    forged: bool,
-    /// With --forged: the flood comes in the names of the newcomers themselves, instead of from 12,582,912 addresses
-    #[arg(long, requires = "forged")]
-    victims: bool,
-    /// Half a minute, to see that everything works
-    #[arg(long)]
-    quick: bool,
-    /// How often everything is measured, instead of 7 times
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
-    rounds: Option<u16>,
-    /// Seconds of one measurement, instead of 3 (4 with --forged)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=600))]
-    seconds: Option<u16>,
-    /// Initials a second, instead of 50000, 200000 (with --forged 2000, 20000) and all that a CPU can send;
-    /// several are fine
-    #[arg(long, value_name = "PPS", value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
-    flood: Vec<u64>,
-    /// The same number gives the same order of measurements
-    #[arg(long, value_name = "N", default_value = "1")]
-    seed: u64,
-    /// Print the result as JSON (schema equic.lab.bench/1)
-    #[arg(long, conflicts_with = "markdown")]
-    json: bool,
-    /// Print the table as Markdown
-    #[arg(long)]
-    markdown: bool,
-}
-
-impl Args {
-    /// Rates of the flood that were asked for, or else these. A rate is a number of Initials a second;
-    /// none: all that a CPU can send.
-    fn rates(&self, usual: Vec<Option<u64>>) -> Vec<Option<u64>> {
-        if self.flood.is_empty() { usual } else { self.flood.iter().copied().map(Some).collect() }
-    }
-}
 
 /// Measures, and shows the result.
 ///

@@ -7,8 +7,8 @@ use equic_lab::plan::IFNAME;
 use equic_lab::{Lab, Namespace};
 use serde::{Deserialize, Serialize};
 
-use super::Args;
-use super::rounds::Arms;
+use super::args::Args;
+use super::arms::Arms;
 use crate::failure::{Done, Failure};
 
 /// Port that the server listens at.

@@ -4,19 +4,9 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 
-use super::show::Progress;
+use super::arms::Arms;
+use super::progress::Progress;
 use crate::failure::Done;
-
-/// Arms of a comparison: who protects the server.
-pub(super) trait Arms: Copy + PartialEq + 'static {
-    /// All of them, in the order of the table.
-    const ALL: &'static [Self];
-    /// The one that all others are compared with: the flood is sent to somebody else.
-    const BASELINE: Self;
-
-    /// Name in the table and in the progress bar.
-    fn title(self) -> &'static str;
-}
 
 /// Takes a measurement of every arm at every rate (Initials a second; none: all that the attacker's CPU
 /// can send) in each round. A machine that gets warmer or busier must not look like a property of the

@@ -5,7 +5,7 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
-use super::rounds::Arms;
+use super::arms::Arms;
 use super::steps::Cell;
 
 /// The median of a ratio over the rounds, and where it lies with 95 % confidence (bootstrap).

@@ -1,15 +1,12 @@
-//! The result as a table, and how far the measurement is.
-
-use std::io::IsTerminal as _;
-use std::time::Duration;
+//! The result as a table.
 
 use equic_report::number;
 use equic_report::table::{Cell, Column, Table, Tone};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::arms::Arms;
 use super::plan::Arm;
+use super::progress::rate;
 use super::result::{AIM_P99, AIM_THROUGHPUT, Row};
-use super::rounds::Arms;
 use super::rows::Ratio;
 
 pub(super) fn table(rows: &[Row]) -> Table {
@@ -67,11 +64,6 @@ pub(super) fn flood<A: Arms>(arm: A, pps: Option<u64>) -> String {
     if arm == A::BASELINE { rate(pps) } else { String::new() }
 }
 
-/// Words for the rate of a flood.
-fn rate(pps: Option<u64>) -> String {
-    pps.map_or_else(|| "all it can".to_owned(), |pps| number::si(pps as f64, "packets/s"))
-}
-
 /// A figure with so many digits behind the point.
 pub(super) fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| number::MISSING.to_owned(), |value| format!("{value:.digits$}"))
@@ -82,44 +74,4 @@ pub(super) fn ratio(ratio: Option<Ratio>, scale: f64, digits: usize) -> (String,
     let Some(Ratio { median, interval }) = ratio else { return Default::default() };
     let text = |value: f64| format!("{:.digits$}", scale * value);
     (text(median), format!("{} to {}", text(interval.low), text(interval.high)))
-}
-
-/// A bar on a terminal, nothing elsewhere.
-pub(super) struct Progress(Option<ProgressBar>);
-
-impl Progress {
-    /// A bar for so many measurements.
-    pub(super) fn new(cells: usize) -> Progress {
-        Progress(std::io::stderr().is_terminal().then(|| {
-            let target = ProgressDrawTarget::stderr();
-            let bar = ProgressBar::with_draw_target(Some(cells as u64), target);
-            // The template is a constant; if it is wrong, the default style does, too.
-            if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {eta:>4}  {msg}")
-            {
-                bar.set_style(style);
-            }
-            bar.enable_steady_tick(Duration::from_millis(200));
-            bar
-        }))
-    }
-
-    pub(super) fn begin(&self, arm: &str, pps: Option<u64>) {
-        if let Some(bar) = &self.0 {
-            bar.set_message(format!("{arm}, flood {}", rate(pps)));
-        }
-    }
-
-    pub(super) fn done(&self) {
-        if let Some(bar) = &self.0 {
-            bar.inc(1);
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.0 {
-            bar.finish_and_clear();
-        }
-    }
 }

@@ -8,8 +8,8 @@ use equic_lab::plan::IFNAME;
 use equic_lab::{Lab, Namespace};
 use serde::{Deserialize, Serialize};
 
+use super::arms::Arms;
 use super::plan::{ATTACKER, BYSTANDER};
-use super::rounds::Arms;
 use crate::failure::{Done, Failure};
 use crate::part::{PATIENCE, Part, Placement};
 

@@ -15,7 +15,7 @@ mod show;
 
 use equic_lab::Lab;
 
-use super::Args;
+use super::args::Args;
 use super::rounds::measure_all;
 use super::steps::BenchStage;
 use crate::failure::Done;

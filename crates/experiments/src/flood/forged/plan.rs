@@ -6,9 +6,9 @@ use equic_lab::plan::IFNAME;
 use equic_lab::{Lab, Namespace};
 use serde::{Deserialize, Serialize};
 
-use super::super::Args;
+use super::super::args::Args;
+use super::super::arms::Arms;
 use super::super::plan::{CLIENT, POOL, PORT, RECEIVE_BUFFER, SPARE, milliseconds, words};
-use super::super::rounds::Arms;
 
 /// Prefixes that the forged addresses are from, each with as many: more than 10^7 in all, and none of the lab's.
 const FORGED: [&str; 3] = ["10.0.0.0/10", "10.128.0.0/10", "10.192.0.0/10"];

@@ -2,7 +2,7 @@
 
 use equic_report::table::{Cell, Column, Table};
 
-use super::super::rounds::Arms as _;
+use super::super::arms::Arms as _;
 use super::super::show::{figure, flood, ratio};
 use super::plan::ForgedPlan;
 use super::result::Row;
