@@ -101,6 +101,10 @@ lint: setup ## formatting, clippy, dependencies (cargo-deny), shell scripts' syn
 miri: ## units of wire and transport under Miri (needs a nightly with the component miri)
 	@scripts/miri.sh
 
+.PHONY: loom
+loom: ## shared memory and threads of the gateway in every order, by loom (LOOM_MAX_PREEMPTIONS=3)
+	@scripts/loom.sh
+
 fmt: setup ## format Rust and C
 	@scripts/lint.sh --fix
 

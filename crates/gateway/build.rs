@@ -22,6 +22,8 @@ fn run() -> Result<(), String> {
     let out = PathBuf::from(variable("OUT_DIR")?);
     let bpf = PathBuf::from(variable("CARGO_MANIFEST_DIR")?).join("bpf");
     println!("cargo::rerun-if-changed=build.rs");
+    // What `make loom` compiles with.
+    println!("cargo::rustc-check-cfg=cfg(equic_loom)");
     println!("cargo::rerun-if-changed={}", bpf.display());
     for source in sources(&bpf)? {
         println!("cargo::rerun-if-changed={}", source.display());

@@ -133,7 +133,7 @@ pub enum Error {
         path: std::path::PathBuf,
         /// Reason that the gateway gave.
         reason: String,
-        /// Whether another attempt may succeed later.
+        /// True if another attempt may succeed later.
         busy: bool,
     },
     /// Something else is where the gateway's socket should be.

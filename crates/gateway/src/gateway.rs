@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::abi;
@@ -19,7 +19,7 @@ use crate::periodic::Periodic;
 use crate::pins::{self, Pins};
 use crate::rotation::{self, RotationFile};
 use crate::services::services_of;
-use crate::sync::lock;
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::sys;
 use crate::sys::ids;
 use crate::sys::region::atomic;

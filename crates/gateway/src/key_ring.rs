@@ -39,7 +39,7 @@ impl TokenKeys {
         matches!(self, TokenKeys::Take | TokenKeys::TakeForIds | TokenKeys::IdsOnly)
     }
 
-    /// What the server says of itself by it (`enum equic_member_flags`), if it is given what it wants.
+    /// Flags with which the server is recorded (`enum equic_member_flags`), if it is given what it wants.
     pub(crate) fn flags(self) -> u32 {
         match self {
             TokenKeys::None => 0,

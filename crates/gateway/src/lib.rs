@@ -93,7 +93,7 @@ pub use key_ring::{ID_FORMAT, TokenKeys};
 pub use keys::{Rotation, write_key_ring};
 pub use ledger::event::JoinEvent;
 pub use ledger::ids::ConnectionIds;
-pub use ledger::{Guard, Ledger, Opened, Service};
+pub use ledger::{ConnectionCount, Guard, Ledger, Service};
 pub use links::Attached;
 pub use object::{ObjectSource, embedded_object};
 pub use pinned::{TakenOver, remove_pinned};

@@ -11,7 +11,7 @@ pub struct Attached {
     pub ifindex: u32,
     /// Its name when it was attached.
     pub interface: String,
-    /// Whether the program runs in the driver (native), or behind it (generic).
+    /// True if the program runs in the driver (native), or behind it (generic).
     pub native: bool,
     /// Notice for the operator, for example why the attachment is not native.
     pub notice: Option<String>,

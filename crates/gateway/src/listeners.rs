@@ -9,12 +9,13 @@ use crate::abi;
 use crate::config::Listener;
 use crate::maps::Maps;
 use crate::prefix::ip_of;
+use crate::sync::atomic::AtomicU8;
 use crate::sys::region::atomic;
 
 const EXACT: u8 = abi::EQUIC_PORT_EXACT as u8;
 
 impl Maps {
-    fn port(&self, v4: bool, port: u16) -> &std::sync::atomic::AtomicU8 {
+    fn port(&self, v4: bool, port: u16) -> &AtomicU8 {
         let (ports, port) = (self.ports.pointer(), usize::from(port));
         if v4 { atomic!(AtomicU8, ports, any4[port]) } else { atomic!(AtomicU8, ports, any6[port]) }
     }

@@ -9,12 +9,13 @@
 use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::abi;
 use crate::config::address_bytes;
 use crate::ledger::membership::Membership;
 use crate::maps::Maps;
+use crate::sync::{Mutex, lock};
 use crate::sys::map::Map;
 
 /// The gateway that a copy was made of.
@@ -43,7 +44,7 @@ impl Original {
     /// Has the copy know what the original knows of the senders of this frame. What it has been given before it keeps,
     /// with what its own packets have made of it.
     pub(crate) fn bring(&self, copy: &Maps, frame: &[u8]) -> io::Result<()> {
-        let mut brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut brought = lock(&self.brought);
         let brought = &mut *brought;
         if brought.everything {
             return Ok(());
@@ -242,7 +243,7 @@ fn of_udp(from: IpAddr, udp: &[u8]) -> Option<Keys> {
     Some(Keys::Of(Sender { addr: address_bytes(from), family, port, scid: scid_of(payload) }))
 }
 
-/// Whether the program may look for an Initial behind the first packet, which would have another Source
+/// True if the program may look for an Initial behind the first packet, which would have another Source
 /// Connection ID in a datagram that breaks the rules (RFC 9000 s.12.2).
 fn may_open_behind(payload: &[u8]) -> bool {
     let Some([first, version @ ..]) = payload.first_chunk::<5>() else { return false };

@@ -1,10 +1,10 @@
 //! A thread that does something every so often until it is dropped: heartbeat and sweeper.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::sync::{Builder, Condvar, JoinHandle, Mutex, lock};
 
 /// Works until dropped; dropping waits for the work at hand.
 #[derive(Debug)]
@@ -23,11 +23,11 @@ impl Periodic {
         let stopping = Arc::clone(&stop);
         let run = move || {
             let (flag, wake) = &*stopping;
-            let mut stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut stopped = lock(flag);
             while !*stopped {
                 drop(stopped);
                 let pause = work();
-                stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);
+                stopped = lock(flag);
                 if !*stopped {
                     stopped =
                         wake.wait_timeout(stopped, pause).unwrap_or_else(PoisonError::into_inner).0;
@@ -35,9 +35,8 @@ impl Periodic {
             }
         };
         // The application's signals are for the application's threads.
-        let spawned = crate::sys::signals::blocked(|| {
-            std::thread::Builder::new().name(name.to_owned()).spawn(run)
-        });
+        let spawned =
+            crate::sys::signals::blocked(|| Builder::new().name(name.to_owned()).spawn(run));
         let thread =
             spawned.map_err(|error| Error::system(format!("starting the thread {name}"), error))?;
         Ok(Periodic { stop, thread: Some(thread) })
@@ -46,7 +45,7 @@ impl Periodic {
 
 impl Drop for Periodic {
     fn drop(&mut self) {
-        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.stop.0) = true;
         self.stop.1.notify_all();
         if let Some(thread) = self.thread.take() {
             // It ends by itself; if it panicked, there is nothing left to do about it here.

@@ -35,7 +35,7 @@ pub struct TakenOver {
     pub owner: Owner,
     /// The program that ran.
     pub program_before: u32,
-    /// Whether another program is in its place now.
+    /// True if another program is in its place now.
     pub replaced: bool,
     /// Servers that feed it.
     pub servers: u32,
@@ -89,7 +89,7 @@ impl Gateway {
         self.pins.as_ref().map(Pins::dir)
     }
 
-    /// Whether another process has taken it over: then this one should end, and leave everything where
+    /// Process that has taken it over, if one has: then this one should end, and leave everything where
     /// it is.
     pub fn taken_over(&self) -> Option<Owner> {
         let owner = self.control().owner();

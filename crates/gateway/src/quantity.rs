@@ -82,7 +82,7 @@ impl Rate {
         Rate { amount, interval: Interval::Second, burst: if burst == 0 { 1 } else { burst } }
     }
 
-    /// Whether the rate is off, that is without a limit.
+    /// True if the rate is off, that is without a limit.
     pub fn is_off(self) -> bool {
         self.amount == 0
     }

@@ -42,7 +42,7 @@ impl Reason {
         TABLE[self as usize].name
     }
 
-    /// Whether a packet judged so is dropped (in a dry run: would be).
+    /// True if a packet judged so is dropped (in a dry run: would be).
     pub fn drops(self) -> bool {
         TABLE[self as usize].does == Does::Drop
     }

@@ -31,9 +31,9 @@ pub use store::{Kept, StoreError, load, save, set_aside};
 /// A ban to impose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ban {
-    /// Whom.
+    /// Addresses that are banned.
     pub prefix: IpNet,
-    /// For how long.
+    /// Duration of the ban.
     pub lasts: Duration,
     /// Number of this ban among those of the source since it was last forgiven; from 1.
     pub count: u16,
@@ -150,7 +150,7 @@ impl Bans {
         ended
     }
 
-    /// The operator took the ban off: the source begins anew. Whether one was in force.
+    /// The operator took the ban off: the source begins anew. True if one was in force.
     pub fn pardon(&mut self, prefix: IpNet) -> bool {
         let active = self.is_active(prefix);
         self.forget(prefix);
@@ -200,7 +200,7 @@ impl Bans {
         self.watched.get(&prefix).map_or(0, |one| one.bans)
     }
 
-    /// Whether a ban of this prefix is in force.
+    /// True if a ban of this prefix is in force.
     pub fn is_active(&self, prefix: IpNet) -> bool {
         self.watched.get(&prefix).is_some_and(|one| one.place.0 == Rank::InForce)
     }

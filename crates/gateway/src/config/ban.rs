@@ -69,7 +69,7 @@ impl BanConfig {
         self.reasons.iter().fold(0, |mask, reason| mask | bit(reason))
     }
 
-    /// Whether each of the counted reasons proves by itself that the source holds connections.
+    /// True if each of the counted reasons proves by itself that the source holds connections.
     pub(crate) fn proven_by_reason(&self) -> bool {
         self.reasons.iter().all(|reason| matches!(reason, Reason::Quota | Reason::QuotaStrict))
     }

@@ -112,7 +112,7 @@ impl Key {
         KEYS[self as usize].1
     }
 
-    /// Whether this setting is the gateway's and never a service's.
+    /// True if this setting is the gateway's and never a service's.
     fn of_gateway_only(self) -> bool {
         matches!(self, Key::Lease | Key::Events)
     }
@@ -306,27 +306,27 @@ impl Setting {
         Setting::parse(key, value)
     }
 
-    /// Whether this setting is for the gateway and not for its services.
+    /// True if this setting is for the gateway and not for its services.
     pub fn is_for_gateway(&self) -> bool {
         self.key.of_gateway_only() || (self.key == Key::DryRun && self.service.is_none())
     }
 
-    /// Whether it has clients prove their addresses, at times or always.
+    /// True if it has clients prove their addresses, at times or always.
     pub fn asks_for_proof(&self) -> bool {
         self.key == Key::Retry && self.read::<Retry>().is_ok_and(|retry| retry != Retry::Never)
     }
 
-    /// Whether it has packets dropped whose connection IDs no server of the service has made.
+    /// True if it has packets dropped whose connection IDs no server of the service has made.
     pub fn checks_ids(&self) -> bool {
         self.key == Key::CheckIds && self.flag().is_ok_and(|on| on)
     }
 
-    /// Whether it bounds the packets of sources that no server has told of.
+    /// True if it bounds the packets of sources that no server has told of.
     pub fn limits_unproven(&self) -> bool {
         self.key == Key::UnprovenPerService && self.read::<Rate>().is_ok_and(|rate| !rate.is_off())
     }
 
-    /// Whether it has packets of connections whose server is dead answered with stateless resets.
+    /// True if it has packets of connections whose server is dead answered with stateless resets.
     pub fn resets_for_the_dead(&self) -> bool {
         self.key == Key::StatelessReset && self.flag().is_ok_and(|on| on)
     }

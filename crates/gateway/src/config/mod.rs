@@ -159,7 +159,7 @@ pub struct ServiceConfig {
     pub name: String,
     /// Addresses and ports that the service listens at, at least one.
     pub listen: Vec<Listen>,
-    /// Whether packets to the service are judged at all.
+    /// True if packets to the service are judged at all.
     pub enabled: bool,
     /// Treatment of a source that has reached `max_connections`.
     pub policy: Policy,

@@ -7,7 +7,6 @@
 //! socket do not get this map.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::fence;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -15,6 +14,7 @@ use serde::Serialize;
 use super::Control;
 use crate::abi;
 use crate::config::from_c_name;
+use crate::sync::atomic::fence;
 use crate::sys;
 use crate::sys::region::{Shared, atomic};
 

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::config::{address_bytes, canonical_prefix, nanos};
 use crate::error::{Error, Result};
 use crate::quantity::Rate;
 use crate::reason::Reason;
+use crate::sync::atomic::AtomicU64;
 use crate::sys;
 use crate::sys::region::atomic;
 
@@ -254,7 +254,7 @@ impl Drop for Capture {
 }
 
 impl CaptureFilter {
-    /// Whether it wants a packet: the program may have copied some while it was told what is wanted.
+    /// True if it wants a packet: the program may have copied some while it was told what is wanted.
     fn wants(&self, event: &Event) -> bool {
         (self.reasons.is_empty() || self.reasons.contains(&event.reason))
             && self.source.is_none_or(|net| net.contains(&event.from.ip()))

@@ -23,12 +23,12 @@ impl GatewayChoice {
         GatewayChoice { selector: selector.map(str::to_owned), name, interfaces }
     }
 
-    /// Whether a gateway takes the place of the one that was chosen.
+    /// True if a gateway takes the place of the one that was chosen.
     pub(crate) fn is_followed_by(&self, found: &RunningGateway) -> bool {
         self.resembles(found) && self.is_near(&found.interfaces)
     }
 
-    /// Whether a gateway is what was asked for, wherever it is. Where an id was given, or nothing,
+    /// True if a gateway is what was asked for, wherever it is. Where an id was given, or nothing,
     /// that is one of the same name on one of its interfaces: nobody asked for any other.
     pub(crate) fn resembles(&self, found: &RunningGateway) -> bool {
         if let Some(selector) = &self.selector
@@ -42,7 +42,7 @@ impl GatewayChoice {
                 || self.shares_with(&found.interfaces))
     }
 
-    /// Whether a gateway of which nothing but its interfaces can be told is in the place of this one.
+    /// True if a gateway of which nothing but its interfaces can be told is in the place of this one.
     pub(crate) fn is_displaced_by(&self, interfaces: &[Interface]) -> bool {
         let selected = |there: &Interface| there.name.is_some() && there.name == self.selector;
         self.is_near(interfaces)
@@ -51,7 +51,7 @@ impl GatewayChoice {
                 || interfaces.iter().any(selected))
     }
 
-    /// Whether one of these is an interface of the gateway that was chosen.
+    /// True if one of these is an interface of the gateway that was chosen.
     pub(crate) fn shares_with(&self, interfaces: &[Interface]) -> bool {
         let same = |a: &Interface, b: &Interface| {
             a.name.is_some() == b.name.is_some()

@@ -1,7 +1,6 @@
 //! Finding running gateways, and taking them off their interfaces.
 
 use std::os::fd::AsFd;
-use std::sync::Mutex;
 
 use serde::Serialize;
 
@@ -13,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::links::Link;
 use crate::maps::Maps;
 use crate::pins::forget;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::sys;
 use crate::sys::ids;
 
@@ -26,7 +25,7 @@ pub struct RunningGateway {
     pub name: String,
     /// The process that loaded it.
     pub owner_pid: u32,
-    /// Whether the owner's process runs, as far as can be seen from this pid namespace.
+    /// True if the owner's process runs, as far as can be seen from this pid namespace.
     pub owner_alive: bool,
     /// Interfaces that the gateway is attached to.
     pub interfaces: Vec<Interface>,
@@ -312,7 +311,7 @@ impl Stranger {
         Stranger { program, interfaces, why }
     }
 
-    /// Whether a selector (a program's id or an interface's name) means it.
+    /// True if a selector (a program's id or an interface's name) means it.
     fn is_meant(&self, selector: &str) -> bool {
         selector.parse() == Ok(self.program)
             || self.interfaces.iter().any(|there| there.name.as_deref() == Some(selector))

@@ -25,13 +25,13 @@ pub struct Event {
     pub ifindex: u32,
     /// Address the packet came from.
     pub from: SocketAddr,
-    /// To whom.
+    /// Address it was sent to.
     pub to: SocketAddr,
     /// The service's name.
     pub service: String,
     /// Reason for the verdict.
     pub reason: Reason,
-    /// Whether the packet was dropped; false in a dry run.
+    /// True if the packet was dropped; false in a dry run.
     pub dropped: bool,
     /// UDP payload bytes.
     pub length: u16,

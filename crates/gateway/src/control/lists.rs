@@ -213,7 +213,7 @@ impl Control {
         Ok(found.map(|found| typed(prefix, &found, now)))
     }
 
-    /// Whether a prefix lies as a whole inside one that is allowed.
+    /// True if a prefix lies as a whole inside one that is allowed.
     ///
     /// # Errors
     /// The kernel's error if a call fails.

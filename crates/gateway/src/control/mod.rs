@@ -40,7 +40,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::config::{c_name, from_c_name};
 use crate::error::{Error, Result};
@@ -49,6 +49,7 @@ use crate::ledger::table::Memory;
 use crate::links::Link;
 use crate::maps::Maps;
 use crate::services::service_names;
+use crate::sync::Mutex;
 use crate::sys;
 use crate::sys::region::atomic;
 
@@ -148,7 +149,7 @@ impl Control {
         Owner { pid, alive: sys::alive(pid, ticks) }
     }
 
-    /// Whether this process is the owner. (Two processes have the same pid only in two pid
+    /// True if this process is the owner. (Two processes have the same pid only in two pid
     /// namespaces, and then not the same start.)
     pub(crate) fn is_owner(&self, pid: u32) -> bool {
         let control = self.maps.control.read();

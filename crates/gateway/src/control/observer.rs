@@ -15,7 +15,7 @@ use crate::sys::ring::Ring;
 #[derive(Debug)]
 pub struct Observer {
     ring: Ring,
-    /// Whether nothing was read from the ring yet.
+    /// True if nothing was read from the ring yet.
     first: bool,
     control: Control,
 }

@@ -33,7 +33,7 @@ pub struct Overview {
     pub owner: Owner,
     /// Seconds since it was loaded.
     pub uptime_s: f64,
-    /// Whether this is a dry run, in which nothing is dropped.
+    /// True if this is a dry run, in which nothing is dropped.
     pub dry_run: bool,
 }
 
@@ -85,7 +85,7 @@ impl SourceKey {
 }
 
 impl Control {
-    /// Whether the program is still in the kernel: not once its last link and its owner are gone.
+    /// True if the program is still in the kernel: not once its last link and its owner are gone.
     ///
     /// # Errors
     /// [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`, for another process's gateway.

@@ -26,7 +26,7 @@ pub struct RefusedSource {
     pub entry_ns: u64,
     /// Packets refused for counted reasons since; wraps.
     pub refused: u32,
-    /// Whether the source holds a connection that a server has counted.
+    /// True if the source holds a connection that a server has counted.
     pub connected: bool,
 }
 

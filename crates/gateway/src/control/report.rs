@@ -5,13 +5,13 @@
 //! program. One process writes; readers take a copy that is whole.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::fence;
 
 use serde::{Deserialize, Serialize};
 
 use super::Control;
 use crate::abi;
 use crate::error::{Error, Result};
+use crate::sync::atomic::fence;
 use crate::sys;
 use crate::sys::region::{Shared, atomic};
 
@@ -55,7 +55,7 @@ pub struct InterfaceReport {
 pub struct Reload {
     /// Counts the attempts since the start.
     pub number: u64,
-    /// Whether the reload succeeded; if not, everything is as before.
+    /// True if the reload succeeded; if not, everything is as before.
     pub ok: bool,
     /// Time of the reload, in milliseconds of Unix time.
     pub at_ms: u64,
@@ -66,7 +66,7 @@ pub struct Reload {
 /// Bans in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BanTotals {
-    /// Whether bans are only told of and not imposed.
+    /// True if bans are only told of and not imposed.
     pub dry_run: bool,
     /// Number of bans in force.
     pub active: u64,
@@ -107,7 +107,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether the process that wrote the report runs, as far as can be seen from this pid namespace.
+    /// True if the process that wrote the report runs, as far as can be seen from this pid namespace.
     pub fn is_alive(&self) -> bool {
         sys::alive(self.pid, self.start_ticks)
     }

@@ -26,7 +26,7 @@ pub struct Status {
     pub owner: Owner,
     /// Seconds since it was loaded.
     pub uptime_s: f64,
-    /// Whether this is a dry run, in which nothing is dropped.
+    /// True if this is a dry run, in which nothing is dropped.
     pub dry_run: bool,
     /// Time for which a server's counts hold after its last sign of life.
     pub lease: String,
@@ -53,7 +53,7 @@ pub struct Status {
 pub struct Owner {
     /// Its process id, in its pid namespace.
     pub pid: u32,
-    /// Whether the process runs, as far as can be seen from this pid namespace.
+    /// True if the process runs, as far as can be seen from this pid namespace.
     pub alive: bool,
 }
 
@@ -91,18 +91,18 @@ pub struct LedgerStatus {
     pub pid: u32,
     /// The user it ran as when it joined.
     pub uid: u32,
-    /// Whether the server came by the gateway's socket; pid and uid are then those the kernel told.
+    /// True if the server came by the gateway's socket; pid and uid are then those the kernel told.
     pub socket: bool,
-    /// Whether it has said that it checks the tokens of the gateway's Retry packets.
+    /// True if it has said that it checks the tokens of the gateway's Retry packets.
     pub keys: bool,
-    /// Whether it has said that its connection IDs prove themselves.
+    /// True if it has said that its connection IDs prove themselves.
     pub ids: bool,
     /// The services it may count for; none: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub services: Option<Vec<String>>,
-    /// Whether the server's process runs, as far as can be seen from this pid namespace.
+    /// True if the server's process runs, as far as can be seen from this pid namespace.
     pub alive: bool,
-    /// Whether the server's counts hold: its last sign of life is younger than the lease.
+    /// True if the server's counts hold: its last sign of life is younger than the lease.
     pub counts: bool,
     /// Milliseconds since its last sign of life.
     pub heartbeat_age_ms: u64,

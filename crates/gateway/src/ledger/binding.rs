@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use super::event::Listeners;
@@ -24,7 +24,7 @@ use crate::key_ring::RingAccess;
 use crate::overrides::{Overrides, connections_limit};
 use crate::services::Services;
 use crate::socket::lists::Lists;
-use crate::sync::lock;
+use crate::sync::{Mutex, RwLock, RwLockReadGuard, lock};
 use crate::sys;
 use crate::sys::map::first_value_as;
 use crate::sys::region::{Shared, atomic};
@@ -163,7 +163,7 @@ impl GatewayBinding {
         atomic!(AtomicU32, self.service(service), max_connections).load(Relaxed)
     }
 
-    /// Whether connections over the limit of this service are the server's to close.
+    /// True if connections over the limit of this service are the server's to close.
     pub(crate) fn enforces(&self, service: usize) -> bool {
         let flags = atomic!(AtomicU32, self.service(service), flags).load(Relaxed);
         let policy = atomic!(AtomicU8, self.service(service), policy).load(Relaxed);
@@ -193,7 +193,7 @@ impl GatewayBinding {
         })
     }
 
-    /// Whether the gateway goes on when the process that looks after it ends.
+    /// True if the gateway goes on when the process that looks after it ends.
     pub(crate) fn is_pinned(&self) -> bool {
         self.control.as_ref().is_some_and(|control| control.read().pin[0] != 0)
     }
@@ -262,7 +262,7 @@ impl GatewayBinding {
         atomic!(AtomicU64, self.table.memory().header(), closed).fetch_add(1, Relaxed);
     }
 
-    /// Takes over the counts of another binding that nobody changes meanwhile. Whether it could: sources
+    /// Takes over the counts of another binding that nobody changes meanwhile. True if it could: sources
     /// cut finer here than there, or a quota group torn apart, cannot be counted from what is known.
     fn carry(&mut self, from: &GatewayBinding) -> bool {
         if !self.table.keying().covers(from.table.keying()) {

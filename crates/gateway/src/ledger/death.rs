@@ -69,7 +69,9 @@ impl Watched {
         unsure.store(away, Relaxed);
         // Somebody is moving in, or has: whoever it is, its groups are not gone.
         let steady = taken.iter().all(|(_, ledger)| ledger.is_some());
-        gone.store(if steady { *dead & !alive & !away } else { 0 }, SeqCst);
+        // An exchange, as in `Places::take`: whichever comes second sees what the other one did before it. Either that
+        // server takes its groups out of these, or its place is seen below.
+        gone.swap(if steady { *dead & !alive & !away } else { 0 }, SeqCst);
         if places.mask().load(SeqCst) & !mask != 0 {
             gone.store(0, SeqCst);
         }

@@ -1,11 +1,11 @@
 //! Events of the gateway that a ledger counts for: it is gone, or the next one is joined.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::quantity::format_duration;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// An event of the gateway that a ledger counts for. Its `Display` is a line for a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub enum JoinEvent {
         unheard: Duration,
         /// Connections that are open, and count there.
         connections: u64,
-        /// Whether connections that were open count there: not where it cuts sources finer, or
+        /// True if connections that were open count there: not where it cuts sources finer, or
         /// tears a group of services apart.
         carried: bool,
         /// Services of the last gateway that it does not have: their connections do not count.
@@ -70,7 +70,7 @@ impl fmt::Display for JoinEvent {
 
 type Listener = dyn Fn(&JoinEvent) + Send + Sync;
 
-/// Whom to tell.
+/// Application's function to call with each event, if it has set one.
 #[derive(Default)]
 pub(crate) struct Listeners {
     listener: Mutex<Option<Arc<Listener>>>,
@@ -144,7 +144,7 @@ impl Absence {
         std::mem::take(self).since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Whether the listener was told that the gateway is gone.
+    /// True if the listener was told that the gateway is gone.
     pub(crate) fn was_told(&self) -> bool {
         self.lost || self.unreachable
     }

@@ -1,7 +1,7 @@
 //! Connection IDs that the gateway in front of a server can check (`docs/policy.md` s.10): made with its ring as it
 //! is at that moment, and the next gateway's after that.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use equic_token::{IdError, IdFormat, IdGenerator, KeyRing, ProvenId};
 use equic_wire::ConnectionId;
@@ -9,7 +9,7 @@ use equic_wire::ConnectionId;
 use super::Ledger;
 use crate::error::{Error, Result};
 use crate::key_ring::ID_FORMAT;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// Makes the connection IDs of one process's server, of [`ID_FORMAT`]. Their server ID is the place of the process at
 /// the gateway ([`Ledger::slot`]) and the number of an instance in the process: a socket, say.

@@ -11,31 +11,58 @@
 //! Beside the ledger, `control.members` has who it is of. What a server at the gateway's socket may
 //! count for stands there, out of its reach.
 
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::{fmt, io};
 
 use crate::abi;
 use crate::config::c_name;
 use crate::error::{Error, Result};
+use crate::sync::atomic::{AtomicBool, AtomicU32};
 use crate::sys;
 use crate::sys::ids;
 use crate::sys::map::Map;
 use crate::sys::region::{Shared, atomic};
 
+/// The array of the ledgers that count.
+pub(crate) trait LedgerArray: fmt::Debug + Send + Sync {
+    /// Id of the ledger in an element.
+    fn get(&self, slot: u32) -> io::Result<Option<u32>>;
+    /// Puts the ledger with this descriptor into an element.
+    fn put(&self, slot: u32, ledger: BorrowedFd<'_>) -> io::Result<()>;
+    /// Empties an element.
+    fn delete(&self, slot: u32) -> io::Result<()>;
+}
+
+/// The kernel's: its values are an id when read, a descriptor when written.
+impl LedgerArray for Map<u32, u32> {
+    fn get(&self, slot: u32) -> io::Result<Option<u32>> {
+        self.get(&slot)
+    }
+
+    fn put(&self, slot: u32, ledger: BorrowedFd<'_>) -> io::Result<()> {
+        self.put(&slot, &(ledger.as_raw_fd() as u32))
+    }
+
+    fn delete(&self, slot: u32) -> io::Result<()> {
+        self.delete(&slot).map(drop)
+    }
+}
+
 /// The map `ledgers` and the mask that says which of its elements are taken.
 #[derive(Debug)]
 pub(crate) struct Places {
-    /// Element to map: an id when read, a descriptor when written.
-    ledgers: Map<u32, u32>,
+    ledgers: Box<dyn LedgerArray>,
     control: Arc<Shared<abi::equic_control>>,
 }
 
 impl Places {
-    pub(crate) fn new(ledgers: Map<u32, u32>, control: Arc<Shared<abi::equic_control>>) -> Places {
-        Places { ledgers, control }
+    pub(crate) fn new(
+        ledgers: impl LedgerArray + 'static,
+        control: Arc<Shared<abi::equic_control>>,
+    ) -> Places {
+        Places { ledgers: Box::new(ledgers), control }
     }
 
     pub(crate) fn control(&self) -> &Shared<abi::equic_control> {
@@ -50,13 +77,30 @@ impl Places {
     pub(crate) fn taken(&self) -> io::Result<Vec<(u32, Option<u32>)>> {
         let mask = self.mask().load(Acquire);
         let slots = (0..abi::EQUIC_MAX_OWNERS).filter(|slot| mask >> slot & 1 == 1);
-        slots.map(|slot| Ok((slot, self.ledgers.get(&slot)?))).collect()
+        slots.map(|slot| Ok((slot, self.ledgers.get(slot)?))).collect()
     }
 
     /// Entry of the member at a place, if it is still this ledger that is in it.
     pub(crate) fn member(&self, slot: u32, ledger: u32) -> Option<abi::equic_member> {
-        let member = self.control.read().members[slot as usize];
+        let member = self.read(slot);
         (member.ledger == ledger).then_some(member)
+    }
+
+    fn read(&self, slot: u32) -> abi::equic_member {
+        let (control, slot) = (self.control.pointer(), slot as usize);
+        // The id first: what stands there with it was written before it.
+        let ledger = atomic!(AtomicU32, control, members[slot].ledger).load(Acquire);
+        let name = |at: usize| atomic!(AtomicU8, control, members[slot].name[at]).load(Relaxed);
+        abi::equic_member {
+            ledger,
+            pid: atomic!(AtomicU32, control, members[slot].pid).load(Relaxed),
+            uid: atomic!(AtomicU32, control, members[slot].uid).load(Relaxed),
+            flags: atomic!(AtomicU32, control, members[slot].flags).load(Relaxed),
+            start_ticks: atomic!(AtomicU64, control, members[slot].start_ticks).load(Relaxed),
+            barred: atomic!(AtomicU64, control, members[slot].barred).load(Relaxed),
+            pid_namespace: atomic!(AtomicU64, control, members[slot].pid_namespace).load(Relaxed),
+            name: std::array::from_fn(|at| name(at) as std::ffi::c_char),
+        }
     }
 
     /// Writes down whose ledger is in a place. Only by whoever has the place.
@@ -78,7 +122,11 @@ impl Places {
     }
 
     /// Puts a ledger into a free place.
-    fn take(&self, ledger: &OwnedFd, member: &abi::equic_member) -> io::Result<Option<u32>> {
+    pub(super) fn take(
+        &self,
+        ledger: &OwnedFd,
+        member: &abi::equic_member,
+    ) -> io::Result<Option<u32>> {
         let mut mask = self.mask().load(Acquire);
         let slot = loop {
             let slot = mask.trailing_ones();
@@ -93,26 +141,26 @@ impl Places {
         // From now on there is somebody to answer for itself.
         atomic!(AtomicU64, self.control.pointer(), gone).fetch_and(member.barred, SeqCst);
         self.write(slot, member);
-        let put = self.ledgers.put(&slot, &(ledger.as_raw_fd() as u32));
+        let put = self.ledgers.put(slot, ledger.as_fd());
         if put.is_err() {
             self.mask().fetch_and(!(1 << slot), AcqRel);
         }
         put.map(|()| Some(slot))
     }
 
-    /// Empties a place if this ledger is still in it. Whether it was.
+    /// Empties a place if this ledger is still in it. True if it was.
     pub(crate) fn empty(&self, slot: u32, ledger: u32) -> io::Result<bool> {
-        if self.ledgers.get(&slot)? != Some(ledger) {
+        if self.ledgers.get(slot)? != Some(ledger) {
             return Ok(false);
         }
-        self.ledgers.delete(&slot)?;
+        self.ledgers.delete(slot)?;
         self.mask().fetch_and(!(1 << slot), AcqRel);
         Ok(true)
     }
 
     /// Gives back a place that was claimed and never moved into.
     pub(crate) fn give_back(&self, slot: u32) -> io::Result<bool> {
-        if self.ledgers.get(&slot)?.is_some() {
+        if self.ledgers.get(slot)?.is_some() {
             return Ok(false);
         }
         Ok(self.mask().fetch_and(!(1 << slot), AcqRel) >> slot & 1 == 1)
@@ -126,7 +174,7 @@ pub(crate) struct Membership {
     ledger: OwnedFd,
     member: abi::equic_member,
     slot: AtomicU32,
-    /// Whether the place is given up when this is dropped.
+    /// True if the place is given up when this is dropped.
     leaves: AtomicBool,
 }
 
@@ -187,7 +235,7 @@ impl Membership {
     pub(crate) fn renew(&self) -> Result<()> {
         let failed =
             |error| Error::system("looking after this server's place in the gateway", error);
-        let there = self.places.ledgers.get(&self.slot()).map_err(failed)?;
+        let there = self.places.ledgers.get(self.slot()).map_err(failed)?;
         let marked = self.places.mask().load(Acquire) >> self.slot() & 1 == 1;
         if there == Some(self.ledger_id()) && marked {
             return Ok(());

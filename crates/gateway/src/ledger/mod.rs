@@ -26,7 +26,6 @@ pub(crate) mod table;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -45,6 +44,8 @@ use crate::key_ring::TokenKeys;
 use crate::periodic::Periodic;
 use crate::services::{service_names, services_of};
 use crate::socket::client::JoinTarget;
+use crate::sync::RwLockReadGuard;
+use crate::sync::atomic::AtomicU64;
 use crate::sys;
 use crate::sys::region::Shared;
 
@@ -181,7 +182,7 @@ impl Ledger {
         self.binding().program
     }
 
-    fn binding(&self) -> std::sync::RwLockReadGuard<'_, GatewayBinding> {
+    fn binding(&self) -> RwLockReadGuard<'_, GatewayBinding> {
         self.inner.core.binding()
     }
 
@@ -248,13 +249,13 @@ impl Ledger {
         self.binding().slot()
     }
 
-    /// Whether the process that looks after the gateway runs. When it does not, a gateway that is not
+    /// True if the process that looks after the gateway runs. When it does not, a gateway that is not
     /// pinned is off its interfaces, and nobody reads this ledger any more. True for one in memory.
     pub fn gateway_alive(&self) -> bool {
         self.binding().gateway_alive()
     }
 
-    /// Whether the gateway's allow list exempts an address from quotas. Only a ledger from a gateway's
+    /// True if the gateway's allow list exempts an address from quotas. Only a ledger from a gateway's
     /// socket can tell; for others, and when the lists cannot be read, no. A system call or two.
     pub fn exempts(&self, ip: IpAddr) -> bool {
         match &self.binding().kind {
@@ -306,12 +307,12 @@ fn packed(generation: u64, number: Option<ServiceNumber>) -> u64 {
 
 /// Result of [`Service::increment`] for a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Opened {
+pub struct ConnectionCount {
     /// Connections of the source with this one, in this process; 0 when untracked.
     pub count: u32,
-    /// Whether `count` is more than the service's limit, as [`Guard::over_limit`] says it.
+    /// True if `count` is more than the service's limit, as [`Guard::over_limit`] says it.
     pub over_limit: bool,
-    /// Whether the ledger had no room: this connection does not count towards the quota.
+    /// True if the ledger had no room: this connection does not count towards the quota.
     pub untracked: bool,
 }
 
@@ -346,12 +347,14 @@ impl Service {
         self.source(&binding, peer.ip()).map_or(0, |source| binding.table.count(source))
     }
 
-    /// Whether the peer's source holds as many connections in this process as it may, so that one
+    /// True if the peer's source holds as many connections in this process as it may, so that one
     /// more would be [`Guard::over_limit`]. For servers that can refuse before a handshake, where
     /// the address may still be forged: the answer changes nothing.
     pub fn full(&self, peer: SocketAddr) -> bool {
         let binding = self.inner.core.binding();
-        self.exceeds(&binding, peer.ip(), self.count(peer).saturating_add(1))
+        let count =
+            self.source(&binding, peer.ip()).map_or(0, |source| binding.table.count(source));
+        self.exceeds(&binding, peer.ip(), count.saturating_add(1))
     }
 
     /// Counts a connection, from the completed handshake until the guard is dropped. The peer's
@@ -373,14 +376,14 @@ impl Service {
 
     /// Counts a connection without a guard, for callers that name the peer again when it closes:
     /// every `increment` that is not untracked wants one [`Service::decrement`].
-    pub fn increment(&self, peer: SocketAddr) -> Opened {
+    pub fn increment(&self, peer: SocketAddr) -> ConnectionCount {
         let binding = self.inner.core.binding();
-        let untracked = Opened { count: 0, over_limit: false, untracked: true };
+        let untracked = ConnectionCount { count: 0, over_limit: false, untracked: true };
         let Some(source) = self.source(&binding, peer.ip()) else { return untracked };
         match binding.opened(source) {
             Some((_, count)) => {
                 let over_limit = self.exceeds(&binding, peer.ip(), count);
-                Opened { count, over_limit, untracked: false }
+                ConnectionCount { count, over_limit, untracked: false }
             }
             None => {
                 binding.closed();
@@ -414,7 +417,7 @@ impl Service {
         self.number(binding).map(|number| binding.table.keying().source(ip, number.group))
     }
 
-    /// Whether a server should close the connection that made it `count`: it is over the limit, and
+    /// True if a server should close the connection that made it `count`: it is over the limit, and
     /// nobody asked for a dry run or, with the policy `strict`, for the kernel to see the excess.
     fn exceeds(&self, binding: &GatewayBinding, ip: IpAddr, count: u32) -> bool {
         self.number(binding).is_some_and(|number| {
@@ -455,7 +458,7 @@ impl Guard {
         }
     }
 
-    /// Whether [`Guard::count`] is more than the limit as set this moment. A server should close such
+    /// True if [`Guard::count`] is more than the limit as set this moment. A server should close such
     /// a connection: its handshake began before the ones that reached the limit were complete. Never
     /// in a dry run, nor with the policy `strict`, which acts on the excess itself. The allow list is
     /// not asked.
@@ -463,7 +466,7 @@ impl Guard {
         self.service.exceeds(&self.service.inner.core.binding(), self.ip, self.count)
     }
 
-    /// Whether the ledger had no room: this connection does not count towards the quota, and the
+    /// True if the ledger had no room: this connection does not count towards the quota, and the
     /// server decides whether it wants it all the same.
     pub fn untracked(&self) -> bool {
         self.held.is_none()
@@ -494,7 +497,7 @@ impl Guard {
         self.held = added.map(|(held, _)| held);
     }
 
-    /// Gives up its slot. Whether it is among the connections of this binding.
+    /// Gives up its slot. True if it is among the connections of this binding.
     fn release(&self, binding: &GatewayBinding) -> bool {
         let held = self.held;
         if self.generation == binding.generation {
@@ -522,5 +525,7 @@ impl Drop for Guard {
     }
 }
 
+#[cfg(all(test, equic_loom))]
+mod models;
 #[cfg(test)]
 mod tests;

@@ -7,12 +7,13 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::source::{Keying, Place, STRIPES, Source};
 use crate::abi;
+use crate::sync::atomic::{AtomicU32, AtomicU64, fence};
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::sys::region::{Region, atomic};
 
 const BUCKET: usize = size_of::<abi::equic_ledger_bucket>();
@@ -67,19 +68,26 @@ impl Memory {
 
     /// A copy of the header; its counters may be from slightly different moments.
     pub(crate) fn read_header(&self) -> abi::equic_ledger_header {
-        // SAFETY: valid and aligned (`Region::at`), and any bytes are a header.
-        unsafe { self.header().read_volatile() }
+        let header = self.header();
+        abi::equic_ledger_header {
+            heartbeat_ns: atomic!(AtomicU64, header, heartbeat_ns).load(Relaxed),
+            opened: atomic!(AtomicU64, header, opened).load(Relaxed),
+            closed: atomic!(AtomicU64, header, closed).load(Relaxed),
+            overflow: atomic!(AtomicU64, header, overflow).load(Relaxed),
+            // SAFETY: valid and aligned (`Region::at`), and any bytes are a header.
+            ..unsafe { header.read_volatile() }
+        }
     }
 
     fn bucket(&self, bucket: u32) -> *mut abi::equic_ledger_bucket {
         self.region.at((bucket as usize + 1) * BUCKET)
     }
 
-    fn meta(&self, slot: Slot) -> &AtomicU64 {
+    pub(super) fn meta(&self, slot: Slot) -> &AtomicU64 {
         atomic!(AtomicU64, self.bucket(slot.bucket), meta[slot.index as usize])
     }
 
-    fn slots_of(bucket: u32) -> impl Iterator<Item = Slot> {
+    pub(super) fn slots_of(bucket: u32) -> impl Iterator<Item = Slot> {
         (0..abi::EQUIC_SLOTS).map(move |index| Slot { bucket, index })
     }
 
@@ -91,7 +99,7 @@ impl Memory {
     }
 
     /// The address as two words, as everybody accesses it, and the group.
-    fn fields(&self, slot: Slot) -> ([&AtomicU64; 2], &AtomicU32) {
+    pub(super) fn fields(&self, slot: Slot) -> ([&AtomicU64; 2], &AtomicU32) {
         let (bucket, index) = (self.bucket(slot.bucket), slot.index as usize);
         let low = atomic!(AtomicU64, bucket, slot[index].addr[0]);
         let high = atomic!(AtomicU64, bucket, slot[index].addr[8]);
@@ -105,7 +113,7 @@ impl Memory {
 
     /// Counter of the connections ever opened by the sources of this place (and by few others);
     /// docs/policy.md, "Attempts under way".
-    fn opened(&self, place: &Place) -> &AtomicU32 {
+    pub(super) fn opened(&self, place: &Place) -> &AtomicU32 {
         let (bucket, cell) = (self.bucket(place.first), place.cell());
         atomic!(AtomicU32, bucket, slot[cell].opened)
     }
@@ -174,7 +182,7 @@ impl Memory {
 /// The table as its only writing process sees it.
 #[derive(Debug)]
 pub(crate) struct Table {
-    memory: std::sync::Arc<Memory>,
+    memory: Arc<Memory>,
     keying: Keying,
     locks: Box<[Mutex<()>]>,
 }
@@ -188,12 +196,12 @@ struct Locked<'a> {
 }
 
 impl Table {
-    pub(crate) fn new(memory: std::sync::Arc<Memory>, keying: Keying) -> Table {
+    pub(crate) fn new(memory: Arc<Memory>, keying: Keying) -> Table {
         assert_eq!(memory.buckets, keying.buckets(), "the table's size is the hash's");
         Table { memory, keying, locks: (0..STRIPES).map(|_| Mutex::new(())).collect() }
     }
 
-    pub(crate) fn memory(&self) -> &std::sync::Arc<Memory> {
+    pub(crate) fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 
@@ -208,8 +216,7 @@ impl Table {
     }
 
     fn lock_stripe(&self, stripe: u16) -> MutexGuard<'_, ()> {
-        // Nothing under the lock panics; a poisoned one guards nothing that could be half done.
-        self.locks[usize::from(stripe)].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.locks[usize::from(stripe)])
     }
 
     /// Counts one more: where, and the count with it. None: both buckets are full.
@@ -289,6 +296,8 @@ impl Locked<'_> {
                 Some(free) => free,
             };
             if meta.compare_exchange(0, claimed, Acquire, Relaxed).is_ok() {
+                // Who reads any of the new words sees with its second look that the slot has changed hands.
+                fence(Release);
                 memory.write_source(slot, &self.source);
                 meta.store(claimed | 1, Release);
                 return Some(slot);

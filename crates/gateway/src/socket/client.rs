@@ -2,13 +2,12 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::lists::Lists;
 use super::protocol::{ANSWER, Answer, Bad, DESCRIPTORS, PROTOCOL, Request, Status};
+use super::watch::Watch;
 use crate::abi;
 use crate::error::{Error, Result};
 use crate::key_ring::{RingAccess, TokenKeys};
@@ -19,7 +18,7 @@ use crate::ledger::header::open_connections;
 use crate::ledger::source::Keying;
 use crate::ledger::table::{Memory, Table};
 use crate::periodic::Periodic;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::sys::map::map_info;
 use crate::sys::region::Shared;
 use crate::sys::unix;
@@ -187,20 +186,20 @@ fn binding(
 /// Watches the connection to the gateway in a thread of its own, and makes another one when it ends.
 #[derive(Debug)]
 pub(crate) struct SocketKeeper {
-    stop: Arc<AtomicBool>,
+    watch: Arc<Watch>,
     core: Arc<LedgerState>,
     thread: Option<Periodic>,
 }
 
 impl SocketKeeper {
     pub(crate) fn start(who: JoinTarget, core: Arc<LedgerState>) -> Result<SocketKeeper> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (stopping, watched) = (Arc::clone(&stop), Arc::clone(&core));
+        let watch = Arc::new(Watch::new());
+        let (watching, watched) = (Arc::clone(&watch), Arc::clone(&core));
         let (mut pause, mut absence) = (EAGER, Absence::default());
         let work = move || {
-            let Some(link) = link_of(&watched) else { return WEARY };
+            let Some(link) = watching.next(|| link_of(&watched)) else { return WEARY };
             let spoke = unix::wait(&[link.as_fd()], WEARY).is_ok_and(|spoke| spoke[0]);
-            if stopping.load(Relaxed) || !spoke || !unix::has_ended(&link) {
+            if watching.is_over() || !spoke || !unix::has_ended(&link) {
                 return Duration::ZERO;
             }
             absence.begins();
@@ -231,7 +230,7 @@ impl SocketKeeper {
             }
         };
         let thread = Some(Periodic::start("equic-link", work)?);
-        Ok(SocketKeeper { stop, core, thread })
+        Ok(SocketKeeper { watch, core, thread })
     }
 }
 
@@ -281,11 +280,8 @@ fn kept(core: &LedgerState, unheard: Duration) -> JoinEvent {
 
 impl Drop for SocketKeeper {
     fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
-        if let Some(link) = link_of(&self.core) {
-            // Wakes the thread. The gateway sees it too, which is where this leads anyway.
-            unix::end(&link);
-        }
+        // Wakes the thread. The gateway sees it too, which is where this leads anyway.
+        self.watch.end(|| link_of(&self.core), |link| unix::end(link));
         drop(self.thread.take());
     }
 }

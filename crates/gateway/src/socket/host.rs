@@ -11,7 +11,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::path::{id_of, listen};
@@ -25,7 +24,7 @@ use crate::key_ring::TokenKeys;
 use crate::ledger::membership::{Membership, member_name};
 use crate::ledger::table::Memory;
 use crate::periodic::Periodic;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::sys;
 use crate::sys::ids;
 use crate::sys::unix::{self, Peer};
@@ -334,7 +333,7 @@ impl State {
         }
     }
 
-    /// One request more of this user; whether that is all right.
+    /// One request more of this user; true if that is all right.
     fn charge(&mut self, uid: u32) -> bool {
         let now = Instant::now();
         let since = |at: Instant| now.duration_since(at).as_secs_f64() / INTERVAL;

@@ -10,7 +10,8 @@
 //! * `protocol.rs`: the two messages; start there;
 //! * `host.rs`: the gateway's side, which takes every peer for hostile; `rules.rs`: who may do what;
 //!   `path.rs`: the socket in the file system;
-//! * `client.rs`: the server's side, behind [`Ledger::connect`](crate::Ledger::connect); `lists.rs`: the lists as it reads them.
+//! * `client.rs`: the server's side, behind [`Ledger::connect`](crate::Ledger::connect); `watch.rs`: how its thread is ended;
+//!   `lists.rs`: the lists as it reads them.
 
 pub(crate) mod client;
 pub(crate) mod host;
@@ -18,3 +19,4 @@ pub(crate) mod lists;
 mod path;
 pub(crate) mod protocol;
 mod rules;
+pub(crate) mod watch;

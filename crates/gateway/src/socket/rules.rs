@@ -61,7 +61,7 @@ impl Rules {
         Rules::is_trusted(uid) || self.users.is_empty() || self.users.contains(&uid)
     }
 
-    /// Whether a user may have the keys of Retry tokens: who has them can make tokens for every service.
+    /// True if a user may have the keys of Retry tokens: who has them can make tokens for every service.
     pub(super) fn gives_keys(&self, uid: u32) -> bool {
         let may = |users: &[u32]| users.is_empty() || users.contains(&uid);
         Rules::is_trusted(uid) || self.groups.iter().all(|(_, users)| may(users))

@@ -117,12 +117,12 @@ pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
 }
 
-/// Whether the process that wrote this pid and start time still runs.
+/// True if the process that wrote this pid and start time still runs.
 pub(crate) fn alive(pid: u32, ticks: u64) -> bool {
     start_ticks(pid) == Some(ticks)
 }
 
-/// Whether the process that wrote this pid and start time has ended, with all its threads. False where that cannot be
+/// True if the process that wrote this pid and start time has ended, with all its threads. False where that cannot be
 /// told.
 pub(crate) fn ended(pid: u32, ticks: u64) -> bool {
     let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
@@ -144,7 +144,7 @@ pub(crate) fn ended(pid: u32, ticks: u64) -> bool {
     matches!(*state, "Z" | "X") && threads.is_ok_and(|threads| threads <= 1)
 }
 
-/// Whether /proc shows the processes of all users: mounted with `hidepid`, it may not.
+/// True if /proc shows the processes of all users: mounted with `hidepid`, it may not.
 pub(crate) fn sees_all_processes() -> bool {
     fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| shows_all(&mounts))
 }

@@ -12,7 +12,7 @@ fn c_path(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
-/// Whether this path is in a BPF file system.
+/// True if this path is in a BPF file system.
 pub(crate) fn is_bpffs(path: &Path) -> io::Result<bool> {
     Ok(nix::sys::statfs::statfs(path)?.filesystem_type() == nix::sys::statfs::BPF_FS_MAGIC)
 }

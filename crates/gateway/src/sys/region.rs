@@ -70,6 +70,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        #[cfg(equic_loom)]
+        crate::sync::forget(self.start.addr().get()..self.start.addr().get() + self.len);
         // SAFETY: exactly this mapping was made in `map`, and nothing borrows from it.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
@@ -144,11 +146,13 @@ impl<T: Pod> Shared<T> {
 /// An atomic view of one field: `atomic!(u64, pointer, field)`.
 macro_rules! atomic {
     ($atomic:ident, $pointer:expr, $($field:tt)+) => {{
+        #[cfg(equic_loom)]
+        use $crate::sync::FromPtr;
         let pointer = $pointer;
         // SAFETY: the pointer comes from `Region::at`, so it is valid and aligned for as long as
         // the region lives, which the caller's borrow of it ensures; everybody else accesses the
         // field atomically too (the program with plain aligned word accesses).
-        unsafe { std::sync::atomic::$atomic::from_ptr((&raw mut (*pointer).$($field)+).cast()) }
+        unsafe { $crate::sync::atomic::$atomic::from_ptr((&raw mut (*pointer).$($field)+).cast()) }
     }};
 }
 pub(crate) use atomic;

@@ -92,7 +92,7 @@ impl Ring {
         }
     }
 
-    /// Whether nobody has taken the first record since this ring began to look.
+    /// True if nobody has taken the first record since this ring began to look.
     pub(crate) fn is_untouched(&self) -> bool {
         self.consumer().load(Ordering::Acquire) == self.seen.0
     }

@@ -120,7 +120,7 @@ pub(crate) fn wait(sockets: &[BorrowedFd<'_>], patience: Duration) -> io::Result
     Ok(polled.iter().map(|one| one.revents().is_some_and(|seen| !seen.is_empty())).collect())
 }
 
-/// Whether the other side has closed the socket. Reads, and forgets, the bytes it sent.
+/// True if the other side has closed the socket. Reads, and forgets, the bytes it sent.
 pub(crate) fn has_ended(socket: &OwnedFd) -> bool {
     let mut scrap = [0; 16];
     match recv(socket.as_raw_fd(), &mut scrap, MsgFlags::MSG_DONTWAIT) {

@@ -1,9 +1,9 @@
-//! Whether tests may be skipped. All crates' tests have this file; crates/capi/tests/c has the rule in C
+//! The rule by which tests may be skipped. All crates' tests have this file; crates/capi/tests/c has the rule in C
 //! and in sh.
 
 use std::ffi::OsStr;
 
-/// Whether this is continuous integration, where nothing may be skipped.
+/// True if this is continuous integration, where nothing may be skipped.
 pub(crate) fn in_ci() -> bool {
     is_set(std::env::var_os("CI").as_deref())
 }

@@ -17,7 +17,7 @@ const SERVER_V6: &str = "[2001:db8:5::1]:4433";
 const ROLE: &str = "EQUIC_TEST_ROLE";
 const NAME: &str = "EQUIC_TEST_NAME";
 
-/// Whether the test runs as root. If not, says so loudly, and in CI fails.
+/// True if the test runs as root. If not, says so loudly, and in CI fails.
 pub(crate) fn root() -> bool {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } == 0 {

@@ -1,0 +1,163 @@
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use loom::sync::atomic::AtomicU32;
+
+use super::super::death::Watched;
+use super::super::membership::{LedgerArray, Membership, Places};
+use super::{check, spawn};
+use crate::abi;
+use crate::sys;
+use crate::sys::region::{Shared, atomic};
+
+/// The kernel's array of maps, in which elements are exchanged and read at once. A ledger is a file here, and its id the
+/// file's.
+#[derive(Debug, Clone)]
+struct Elements(Arc<[AtomicU32; 3]>);
+
+impl LedgerArray for Elements {
+    fn get(&self, slot: u32) -> io::Result<Option<u32>> {
+        Ok(Some(self.0[slot as usize].load(Acquire)).filter(|id| *id != 0))
+    }
+
+    fn put(&self, slot: u32, ledger: BorrowedFd<'_>) -> io::Result<()> {
+        self.0[slot as usize].swap(id(ledger), AcqRel);
+        Ok(())
+    }
+
+    fn delete(&self, slot: u32) -> io::Result<()> {
+        self.0[slot as usize].swap(0, AcqRel);
+        Ok(())
+    }
+}
+
+fn id(ledger: BorrowedFd<'_>) -> u32 {
+    nix::sys::stat::fstat(ledger).expect("a file").st_ino as u32
+}
+
+/// A gateway's places, as any process sees them.
+#[derive(Clone)]
+struct Gateway {
+    elements: Elements,
+    control: Arc<Shared<abi::equic_control>>,
+}
+
+impl Gateway {
+    fn new() -> Gateway {
+        let elements = Elements(Arc::new([0, 0, 0].map(AtomicU32::new)));
+        let gateway = Gateway { elements, control: Arc::new(Shared::anonymous().expect("memory")) };
+        gateway.places().mask();
+        let control = gateway.control.pointer();
+        atomic!(AtomicU64, control, gone);
+        atomic!(AtomicU64, control, unsure);
+        for slot in 0..3 {
+            atomic!(AtomicU32, control, members[slot].ledger);
+            atomic!(AtomicU32, control, members[slot].pid);
+            atomic!(AtomicU32, control, members[slot].uid);
+            atomic!(AtomicU32, control, members[slot].flags);
+            atomic!(AtomicU64, control, members[slot].start_ticks);
+            atomic!(AtomicU64, control, members[slot].barred);
+            atomic!(AtomicU64, control, members[slot].pid_namespace);
+            for at in 0..32 {
+                atomic!(AtomicU8, control, members[slot].name[at]);
+            }
+        }
+        gateway
+    }
+
+    fn places(&self) -> Places {
+        Places::new(self.elements.clone(), Arc::clone(&self.control))
+    }
+
+    fn join(&self, server: &Server) -> Membership {
+        let slot = self.places().take(&server.ledger, &server.member).expect("no error");
+        let ledger = server.ledger.try_clone().expect("a descriptor");
+        let slot = slot.expect("a free place");
+        let membership = Membership::of(self.places(), ledger, server.member, slot);
+        membership.stay();
+        membership
+    }
+
+    /// The place of a ledger, if it counts there.
+    fn slot_of(&self, server: &Server) -> Option<u32> {
+        let taken = self.places().taken().expect("no error");
+        let of_it = |(_, ledger): &&(u32, Option<u32>)| *ledger == Some(server.member.ledger);
+        taken.iter().find(of_it).map(|(slot, _)| *slot)
+    }
+}
+
+struct Server {
+    ledger: OwnedFd,
+    member: abi::equic_member,
+}
+
+impl Server {
+    fn new() -> Server {
+        let ledger = OwnedFd::from(tempfile::tempfile().expect("a file"));
+        let member = abi::equic_member {
+            ledger: id(ledger.as_fd()),
+            pid: std::process::id(),
+            pid_namespace: sys::pid_namespace(),
+            ..abi::equic_member::default()
+        };
+        Server { ledger, member }
+    }
+}
+
+#[test]
+fn two_servers_never_have_one_place() {
+    let servers = Arc::new([Server::new(), Server::new()]);
+    check(move || {
+        let gateway = Gateway::new();
+        let (there, those) = (gateway.clone(), Arc::clone(&servers));
+        let other = spawn(move || there.join(&those[1]).slot());
+        let one = gateway.join(&servers[0]).slot();
+        let two = other.join().unwrap();
+        assert_ne!(one, two);
+        assert_eq!(gateway.slot_of(&servers[0]), Some(one));
+        assert_eq!(gateway.slot_of(&servers[1]), Some(two));
+    });
+}
+
+/// Two processes clean up after the same dead server while another server moves into its place: its next heartbeat mends
+/// what that does to it.
+#[test]
+fn who_is_thrown_out_by_mistake_is_back_with_its_next_heartbeat() {
+    let (dead, server) = (Arc::new(Server::new()), Arc::new(Server::new()));
+    check(move || {
+        let gateway = Gateway::new();
+        let place = gateway.join(&dead).slot();
+        let clean = |gateway: Gateway, id| move || drop(gateway.places().empty(place, id));
+        let cleaners = [(); 2].map(|()| spawn(clean(gateway.clone(), dead.member.ledger)));
+        let membership = gateway.join(&server);
+        for cleaner in cleaners {
+            cleaner.join().unwrap();
+        }
+        membership.renew().expect("a place");
+        assert_eq!(gateway.slot_of(&server), Some(membership.slot()));
+        assert_eq!(gateway.slot_of(&dead), None);
+    });
+}
+
+/// Clients of a dead server are told that it is gone, unless another server has come that may serve them.
+#[test]
+fn nobody_is_gone_while_a_server_is_there() {
+    // No process has this number: Linux' largest is 4,194,304.
+    let mut dead = Server::new();
+    (dead.member.pid, dead.member.start_ticks) = (u32::MAX >> 1, 1);
+    let (dead, server) = (Arc::new(dead), Arc::new(Server::new()));
+    assert!(sys::sees_all_processes(), "deaths can be judged here");
+    check(move || {
+        let gateway = Gateway::new();
+        let mut watched = Watched::default();
+        watched.add(&dead.member);
+        let (there, other) = (gateway.clone(), Arc::clone(&server));
+        let joining = spawn(move || drop(there.join(&other)));
+        watched.look(&gateway.places()).expect("no error");
+        joining.join().unwrap();
+        let gone = atomic!(AtomicU64, gateway.control.pointer(), gone).load(Acquire);
+        assert_eq!(gone, 0, "a server is there for every group");
+    });
+}

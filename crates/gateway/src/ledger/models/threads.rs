@@ -1,0 +1,68 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use loom::sync::{Condvar, Mutex};
+
+use super::{check, spawn};
+use crate::periodic::Periodic;
+use crate::socket::watch::Watch;
+use crate::sync::lock;
+
+/// A connection that one waits at until it ends.
+#[derive(Default)]
+struct Link {
+    ended: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Link {
+    fn wait(&self) {
+        let mut ended = lock(&self.ended);
+        while !*ended {
+            ended = self.wake.wait(ended).unwrap();
+        }
+    }
+
+    fn end(&self) {
+        *lock(&self.ended) = true;
+        self.wake.notify_all();
+    }
+}
+
+/// Whoever ends the thread ends the connection it waits at, also when that is replaced at the same moment: nobody waits
+/// at one that nobody ends. (loom says "deadlock" otherwise.)
+#[test]
+fn no_thread_waits_at_a_connection_that_nobody_ends() {
+    check(|| {
+        let watch = Arc::new(Watch::new());
+        let link = Arc::new(Mutex::new(Arc::new(Link::default())));
+        // The gateway ends while its server does.
+        let first = Arc::clone(&lock(&link));
+        let (watching, current) = (Arc::clone(&watch), Arc::clone(&link));
+        let thread = spawn(move || {
+            while let Some(link) = watching.next(|| Some(Arc::clone(&lock(&current)))) {
+                link.wait();
+                if !watching.is_over() {
+                    *lock(&current) = Arc::new(Link::default());
+                }
+            }
+        });
+        first.end();
+        watch.end(|| Some(Arc::clone(&lock(&link))), Link::end);
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_periodic_thread_ends_when_it_is_dropped() {
+    check(|| {
+        let count = Arc::new(Mutex::new(0));
+        let counting = Arc::clone(&count);
+        let work = move || {
+            *lock(&counting) += 1;
+            Duration::ZERO
+        };
+        drop(Periodic::start("model", work).expect("a thread"));
+        assert!(*lock(&count) <= 1, "loom's clock stands still: it waits until it is woken");
+    });
+}

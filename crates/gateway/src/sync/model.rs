@@ -1,0 +1,122 @@
+//! Stand-ins for the standard library's locks and atomics in loom's models.
+//!
+//! Atomics of loom cannot lie in mapped memory. So each one that is looked for at an address is made when it is first
+//! looked for, with what the memory holds, and kept in a table by its address until the mapping goes ([`forget`]).
+//! Loom wants whatever several threads use to be made before they begin: a model touches its memory first.
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::{Deref, Range};
+use std::sync::LockResult;
+
+pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
+use loom::thread::ThreadId;
+pub(crate) use loom::thread::{Builder, JoinHandle};
+
+/// The atomics that stand for those in mapped memory, by address and size.
+static MAPPED: std::sync::Mutex<BTreeMap<(usize, usize), Box<dyn Any + Send>>> =
+    std::sync::Mutex::new(BTreeMap::new());
+
+/// Forgets the atomics of a mapping that ends.
+pub(crate) fn forget(mapping: Range<usize>) {
+    let of_it = (mapping.start, 0)..(mapping.end, 0);
+    let gone: Vec<_> = {
+        let mut mapped = MAPPED.lock().expect("nothing panics under it");
+        let keys: Vec<_> = mapped.range(of_it).map(|(key, _)| *key).collect();
+        keys.iter().filter_map(|key| mapped.remove(key)).collect()
+    };
+    drop(gone);
+}
+
+/// An atomic at an address.
+pub(crate) trait FromPtr: Sized {
+    /// Type of its value.
+    type Value;
+
+    /// The atomic that stands for the one at this address.
+    ///
+    /// # Safety
+    /// The address is valid, aligned, and of a mapping that outlives the reference.
+    unsafe fn from_ptr<'a>(at: *mut Self::Value) -> &'a Self;
+}
+
+macro_rules! from_ptr {
+    ($($atomic:ident, $value:ident;)+) => {$(
+        impl FromPtr for atomic::$atomic {
+            type Value = $value;
+
+            unsafe fn from_ptr<'a>(at: *mut $value) -> &'a Self {
+                let key = (at as usize, size_of::<$value>());
+                let known = |mapped: &BTreeMap<(usize, usize), Box<dyn Any + Send>>| {
+                    let cell = mapped.get(&key)?.downcast_ref::<Self>().expect("one type a size");
+                    Some(std::ptr::from_ref(cell))
+                };
+                let mut mapped = MAPPED.lock().expect("nothing panics under it");
+                let cell = known(&mapped).unwrap_or_else(|| {
+                    // SAFETY: valid and aligned, as the caller says.
+                    let now = unsafe { at.read_volatile() };
+                    mapped.insert(key, Box::new(Self::new(now)));
+                    known(&mapped).expect("just inserted")
+                });
+                // SAFETY: it stays in its box until the mapping ends, which outlives the reference.
+                unsafe { &*cell }
+            }
+        }
+    )+};
+}
+
+from_ptr! {
+    AtomicU8, u8;
+    AtomicU32, u32;
+    AtomicU64, u64;
+}
+
+/// A lock for one writer or many readers. A thread that has it for reading must not ask for it again: where a writer
+/// waits in between, as with the standard library's, both would wait for each other.
+#[derive(Debug)]
+pub(crate) struct RwLock<T> {
+    lock: loom::sync::RwLock<T>,
+    readers: std::sync::Mutex<HashSet<ThreadId>>,
+}
+
+/// Guard of a reader of a [`RwLock`].
+#[derive(Debug)]
+pub(crate) struct RwLockReadGuard<'a, T> {
+    guard: loom::sync::RwLockReadGuard<'a, T>,
+    readers: &'a std::sync::Mutex<HashSet<ThreadId>>,
+}
+
+impl<T> RwLock<T> {
+    pub(crate) fn new(value: T) -> RwLock<T> {
+        RwLock { lock: loom::sync::RwLock::new(value), readers: std::sync::Mutex::default() }
+    }
+
+    pub(crate) fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
+        let reader = loom::thread::current().id();
+        let new = self.readers.lock().expect("nothing panics under it").insert(reader);
+        assert!(
+            new,
+            "a thread that reads asks to read again: it may wait for a writer that waits for it"
+        );
+        let guard = self.lock.read().expect("nothing panics under it");
+        Ok(RwLockReadGuard { guard, readers: &self.readers })
+    }
+
+    pub(crate) fn write(&self) -> LockResult<loom::sync::RwLockWriteGuard<'_, T>> {
+        self.lock.write()
+    }
+}
+
+impl<T> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> Drop for RwLockReadGuard<'_, T> {
+    fn drop(&mut self) {
+        self.readers.lock().expect("nothing panics under it").remove(&loom::thread::current().id());
+    }
+}
