@@ -1,7 +1,7 @@
 #!/bin/bash
 # Makes out/equic_VERSION_ARCH.deb of what is built: `make install` into a folder, stripped and
-# described. Usage: packaging/deb.sh   (PROFILE and CARGO_TARGET_DIR as for make;
-# EQUIC_DEB_COMPRESSION from 0, fast, to 9, small)
+# described. Usage: packaging/deb.sh   (PROFILE, CARGO_TARGET_DIR and COMMAND, the file that becomes /usr/bin/equic, as for
+# make; EQUIC_DEB_COMPRESSION from 0, fast, to 9, small)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 022

@@ -17,6 +17,8 @@ DESTDIR ?=
 TARGET ?= $(if $(CARGO_TARGET_DIR),$(abspath $(CARGO_TARGET_DIR)),$(CURDIR)/target)
 PROFILE ?= release
 built := $(TARGET)/$(PROFILE)
+# The command to install: `make deb` has a smaller one.
+COMMAND ?= $(built)/equic
 docs := $(wildcard docs/*.md) docs/equic.example.toml CHANGELOG.md LICENSE LICENSE-APACHE LICENSE-MIT
 # With it, `equic plugin check` looks for proofs. It takes minutes to compile (`make prove`): installed if it is there.
 prove := $(wildcard $(built)/equic-prove)
@@ -42,7 +44,7 @@ man: is-built ## the man pages, into out/man
 install: is-built ## commands, library, man pages, completions, service: into DESTDIR and PREFIX
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(DOCDIR)/grafana $(UNITDIR) \
 		$(BASHDIR) $(ZSHDIR) $(FISHDIR) $(SYSCONFDIR)/equic)
-	install -s -m 755 $(built)/equic $(built)/equic-sim $(prove) $(DESTDIR)$(BINDIR)/
+	install -s -m 755 $(COMMAND) $(built)/equic-sim $(prove) $(DESTDIR)$(BINDIR)/
 	$(capi) install
 	install -m 644 $(addprefix plugins/sdk/,$(sdk)) $(DESTDIR)$(INCLUDEDIR)/
 	for plugin in $(plugins); do \
@@ -70,5 +72,6 @@ uninstall: ## remove that again, but for the configuration
 	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DATADIR)/equic/plugins
 	rmdir --ignore-fail-on-non-empty $(DESTDIR)$(DATADIR)/equic || true
 
-deb: setup build prove ## a Debian package, into out/
-	@packaging/deb.sh
+deb: setup build prove ## a Debian package, into out/ (its command is compiled once more, for size: minutes)
+	@$(CARGO) build --profile dist --locked -p equic-cli
+	@COMMAND=$(TARGET)/dist/equic packaging/deb.sh
