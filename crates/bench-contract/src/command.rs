@@ -91,7 +91,7 @@ pub enum Work {
         time: Duration,
         /// Number of connections at a time.
         parallel: usize,
-        /// Whether connections are resumed with session tickets.
+        /// True if connections are resumed with session tickets.
         resume: bool,
     },
     /// `GET /1k` on one connection, so many at a time.

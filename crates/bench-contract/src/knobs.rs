@@ -43,7 +43,7 @@ pub enum Cipher {
 }
 
 impl Knobs {
-    /// Takes an option of the command line; whether it is one.
+    /// Takes an option of the command line; true if it is one.
     pub(crate) fn take(&mut self, word: &str, value: &str) -> Result<bool> {
         match word {
             "--rcvbuf" => self.rcvbuf = Some(value.parse()?),

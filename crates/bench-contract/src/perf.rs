@@ -125,7 +125,7 @@ impl Request {
         Ok(())
     }
 
-    /// Whether the whole request has come.
+    /// True if the whole request has come.
     pub fn is_finished(&self) -> bool {
         self.answer.is_some()
     }

@@ -41,7 +41,7 @@ pub trait Connection: Send + Sync + 'static {
     /// Closes it; `code` is the application's.
     fn close(self, code: u32) -> impl Future<Output = ()> + Send;
 
-    /// Whether the connection is still open.
+    /// True if the connection is still open.
     fn is_open(&mut self) -> bool;
 }
 

@@ -148,7 +148,7 @@ pub enum End {
     },
 }
 
-/// In which way an attempt went wrong.
+/// Kind of failure of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {

@@ -391,7 +391,7 @@ impl Drop for Session {
 mod tests {
     use super::*;
 
-    /// Whether writing to an agent that has hung up already fails is chance, unless it is known to have ended.
+    /// Writing to an agent that has hung up already fails or does not, by chance, unless it is known to have ended.
     #[test]
     fn one_that_has_hung_up_does_not_answer() {
         for said in ["", "echo Welcome; ", r#"echo '{"is":"failed","why":"no such CPU"}'; "#] {

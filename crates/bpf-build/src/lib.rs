@@ -67,7 +67,7 @@ impl Clang {
     /// Compiles `source` to the BPF object `object`, with headers from `include` and the system's.
     ///
     /// # Errors
-    /// What clang says, and which package is missing where that can be told.
+    /// The text of clang's errors, and the package that is missing where that can be told.
     pub fn compile(&self, source: &Path, include: &[&Path], object: &Path) -> Result<(), String> {
         let mut command = Command::new(&self.program);
         command.args(FLAGS).args(multiarch_include());

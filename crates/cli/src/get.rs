@@ -155,7 +155,7 @@ pub(crate) fn run(args: &Args) -> Done {
             upgrade_to_v2: args.upgrade_to_v2,
             ..ClientConfig::default()
         };
-        let job = Arc::new(Job {
+        let context = Arc::new(FetchContext {
             client: Client::new(config)?,
             // Bodies on standard output are in the order of their URLs.
             at_once: if matches!(place, Place::Stdout) { 1 } else { AT_ONCE },
@@ -172,16 +172,16 @@ pub(crate) fn run(args: &Args) -> Done {
             }),
         });
         let mut failed = match &mut follower {
-            None => fetch_all(&job, &args.urls).await?,
+            None => fetch_all(&context, &args.urls).await?,
             Some(follower) => tokio::select! {
-                failed = fetch_all(&job, &args.urls) => failed?,
-                never = follower.follow(&job.client) => match never {},
+                failed = fetch_all(&context, &args.urls) => failed?,
+                never = follower.follow(&context.client) => match never {},
             },
         };
         // Taken before the connections end, which takes plugins off. A small body is there sooner than a plugin.
         told.settled(SETTLE).await;
         let plugins = told.all();
-        job.client.close().await;
+        context.client.close().await;
         report_plugins(&plugins, args.json)?;
         // The last one is said by whoever called.
         let last = failed.pop_last();
@@ -203,7 +203,7 @@ fn ms(time: Duration) -> f64 {
 }
 
 /// Settings that are the same for all URLs.
-struct Job {
+struct FetchContext {
     client: Client,
     place: Place,
     at_once: usize,
@@ -233,30 +233,31 @@ fn open_paths(response: &Response) -> Vec<OpenPath> {
 }
 
 /// Fetches all URLs; what failed, by their places.
-async fn fetch_all(job: &Arc<Job>, urls: &[String]) -> Done<BTreeMap<usize, Failure>> {
+async fn fetch_all(context: &Arc<FetchContext>, urls: &[String]) -> Done<BTreeMap<usize, Failure>> {
     let mut failed = BTreeMap::new();
     let mut servers = BTreeSet::new();
     let (alone, together): (Vec<_>, Vec<_>) = urls
         .iter()
         .cloned()
         .enumerate()
-        .partition(|(_, url)| job.early && servers.insert(server(url)));
+        .partition(|(_, url)| context.early && servers.insert(server(url)));
     for (number, url) in alone {
-        match job.fetch(&url).await {
+        match context.fetch(&url).await {
             Err(closed @ Failure::ClosedPipe) => return Err(closed),
             Err(failure) => drop(failed.insert(number, failure.about(&url))),
-            Ok(()) => job.client.leave(&url).await?,
+            Ok(()) => context.client.leave(&url).await?,
         }
     }
     let mut waiting = together.into_iter();
     let mut running = JoinSet::new();
     loop {
-        while running.len() < job.at_once
+        while running.len() < context.at_once
             && let Some((number, url)) = waiting.next()
         {
-            let job = Arc::clone(job);
-            running
-                .spawn(async move { (number, job.fetch(&url).await.map_err(|e| e.about(&url))) });
+            let context = Arc::clone(context);
+            running.spawn(
+                async move { (number, context.fetch(&url).await.map_err(|e| e.about(&url))) },
+            );
         }
         match running.join_next().await {
             None => return Ok(failed),
@@ -268,7 +269,7 @@ async fn fetch_all(job: &Arc<Job>, urls: &[String]) -> Done<BTreeMap<usize, Fail
     }
 }
 
-impl Job {
+impl FetchContext {
     async fn fetch(&self, url: &str) -> Done {
         let mut response = self.client.get(url).await?;
         let mut sink = self.place.open(url)?;

@@ -109,12 +109,12 @@ pub fn escaped(text: &str) -> String {
     shown
 }
 
-/// Whether standard output is a terminal.
+/// True if standard output is a terminal.
 pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Whether and how a long-running command also writes to standard error what happens, a line each
+/// Form in which a long-running command also writes to standard error what happens, a line each
 /// with its time: for a service manager's log.
 #[derive(Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LogFormat {

@@ -58,7 +58,7 @@ async fn received(signal: &mut Option<Signal>) {
     }
 }
 
-/// Whether the process was started with SIGHUP ignored (proc_pid_status(5), SigIgn; bit 0 is signal 1).
+/// True if the process was started with SIGHUP ignored (proc_pid_status(5), SigIgn; bit 0 is signal 1).
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status

@@ -48,7 +48,7 @@ pub(crate) struct Placement<'a> {
     pub host: &'a Namespace,
     /// The only CPU that the part runs on.
     pub cpu: usize,
-    /// Whether the part yields the CPU to every part that does not.
+    /// True if the part yields the CPU to every part that does not.
     pub nice: bool,
 }
 
@@ -167,7 +167,7 @@ impl Part {
         if may_end && ended.status.success() { Ok(()) } else { Err(self.dead()) }
     }
 
-    /// Whether it has said that it is ready; of that, [`Part::look`] hears.
+    /// True if it has said that it is ready; of that, [`Part::look`] hears.
     pub(crate) fn is_ready(&self) -> bool {
         self.events.iter().any(|(_, value)| value["event"] == "ready")
     }
@@ -177,7 +177,7 @@ impl Part {
         std::mem::take(&mut self.samples)
     }
 
-    /// Whether the part has ended.
+    /// True if the part has ended.
     pub(crate) fn ended(&self) -> bool {
         self.program.has_ended()
     }

@@ -38,7 +38,7 @@ pub enum Outcome {
     Foreign,
     /// Headers that are not walked to the end: tallied, and dropped if the config says so.
     DeepHeaders {
-        /// Whether the packet is dropped.
+        /// True if the packet is dropped.
         dropped: bool,
     },
     /// To a service.
@@ -46,7 +46,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the frame is dropped.
+    /// True if the frame is dropped.
     pub fn dropped(&self) -> bool {
         match self {
             Outcome::Foreign => false,
@@ -137,7 +137,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Whether its server may hold connections of a quota group.
+    /// True if its server may hold connections of a quota group.
     fn is_of(&self, group: u32) -> bool {
         !self.taken_out && self.barred >> (group & 63) & 1 == 0
     }
@@ -662,7 +662,7 @@ impl Model {
         Err(if self.answer.is_some() { Reason::RetrySent } else { Reason::Unproved })
     }
 
-    /// Whether an adaptive service asks for proof, now that one more opening came without.
+    /// True if an adaptive service asks for proof, now that one more opening came without.
     fn asks(&mut self, number: usize, service: &Service, now: u64) -> bool {
         let state = self.adaptive.entry(number).or_default();
         let asked = now < state.asking_until_ns;

@@ -76,7 +76,7 @@ pub struct Opening {
     pub token_at: usize,
     /// Length of that token, in bytes; 0: there is none.
     pub token_len: usize,
-    /// Whether the packet is an Initial, and not a long header of an unknown version.
+    /// True if the packet is an Initial, and not a long header of an unknown version.
     pub is_initial: bool,
 }
 

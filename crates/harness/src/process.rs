@@ -31,7 +31,7 @@ pub struct ProcessPlacement<'a> {
     pub environment: BTreeMap<String, String>,
     /// Working folder of the program; none: this process's.
     pub folder: Option<&'a Path>,
-    /// Whether the program yields its CPUs to every program that does not.
+    /// True if the program yields its CPUs to every program that does not.
     pub nice: bool,
 }
 
@@ -153,7 +153,7 @@ impl Program {
         self.ended
     }
 
-    /// Waits until it has ended, `until` says so, or the time is over; whether it has ended.
+    /// Waits until it has ended, `until` says so, or the time is over; true if it has ended.
     pub fn wait(&self, deadline: Instant, until: impl Fn() -> bool) -> bool {
         while !self.has_ended() {
             if Instant::now() >= deadline || until() {

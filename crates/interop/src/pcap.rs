@@ -10,7 +10,7 @@ use equic_lab::relay::{Record, Way};
 /// LINKTYPE_RAW: packets begin with their IP header.
 const LINKTYPE_RAW: u32 = 101;
 
-/// From where a capture is seen.
+/// End of the connection at which a capture is taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,

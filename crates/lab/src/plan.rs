@@ -33,7 +33,7 @@ pub fn ipv6_range() -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0), 48)
 }
 
-/// Whether `address` lies in the lab's IPv4 or IPv6 range.
+/// True if `address` lies in the lab's IPv4 or IPv6 range.
 pub fn in_range(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => ipv4_range().contains(&v4),

@@ -71,7 +71,7 @@ impl NamespaceRecord {
 }
 
 impl LabRecord {
-    /// Whether the process that made the lab still runs. Owners in another PID namespace cannot be
+    /// True if the process that made the lab still runs. Owners in another PID namespace cannot be
     /// seen from here and count as alive.
     pub fn owner_alive(&self) -> bool {
         match pid_namespace() {

@@ -59,7 +59,7 @@ impl Namespace {
     }
 }
 
-/// Whether the kernel has this congestion control, which it may load as a module for that.
+/// True if the kernel has this congestion control, which it may load as a module for that.
 ///
 /// # Errors
 /// [`LabError::System`] if there is no socket to be had.

@@ -45,7 +45,7 @@ impl GilbertElliott {
 }
 
 impl Loss {
-    /// Whether all probabilities are ones.
+    /// True if all probabilities are ones.
     pub(crate) fn is_possible(&self) -> bool {
         let possible = |one: f64| (0.0..=1.0).contains(&one);
         match *self {
@@ -73,7 +73,7 @@ impl LossState {
         LossState { loss, rng, bad: false }
     }
 
-    /// Whether the next packet, of so many bytes on the link, is lost.
+    /// True if the next packet, of so many bytes on the link, is lost.
     pub(crate) fn loses(&mut self, bytes: usize) -> bool {
         match self.loss {
             Loss::None => false,

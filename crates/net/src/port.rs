@@ -33,12 +33,12 @@ pub enum Fate {
 }
 
 impl Fate {
-    /// Whether the packet arrived, and as it was sent.
+    /// True if the packet arrived, and as it was sent.
     pub const fn is_intact(self) -> bool {
         matches!(self, Fate::Delivered | Fate::Duplicated | Fate::Reordered)
     }
 
-    /// Whether the packet arrived, changed or not.
+    /// True if the packet arrived, changed or not.
     pub const fn arrived(self) -> bool {
         self.is_intact() || matches!(self, Fate::Corrupted)
     }
@@ -226,7 +226,7 @@ impl Port {
     }
 }
 
-/// Whether `chance` strikes this packet, after it has struck the `in_a_row` packets before it.
+/// True if `chance` strikes this packet, after it has struck the `in_a_row` packets before it.
 fn happens(chance: Chance, drawn: f64, in_a_row: &mut u32) -> bool {
     let enough = chance.burst > 0 && *in_a_row >= chance.burst;
     if drawn < chance.percent && !enough {

@@ -136,7 +136,7 @@ pub struct TraceCursor {
 }
 
 impl TraceCursor {
-    /// When the last byte has left of a packet of so many, whose first may leave `now`: both in
+    /// Time at which the last byte has left of a packet of so many, whose first may leave `now`: both in
     /// nanoseconds since the start. Packets are asked about in the order of leaving, none before
     /// the one in front of it has left.
     ///

@@ -71,12 +71,12 @@ pub struct Outcome {
     pub why: String,
     /// Time that the transfer took, in virtual time.
     pub took: Duration,
-    /// Whether the SHA-256 of what the client read is that of what the server sent.
+    /// True if the SHA-256 of what the client read is that of what the server sent.
     pub intact: bool,
 }
 
 impl Outcome {
-    /// Whether all is as it must be.
+    /// True if all is as it must be.
     pub fn is_good(&self) -> bool {
         self.intact && self.fate == self.attack.expected
     }

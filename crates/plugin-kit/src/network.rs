@@ -101,7 +101,7 @@ struct Marks {
 }
 
 impl Marks {
-    /// Whether a packet is marked that goes this way and waits for so long.
+    /// True if a packet is marked that goes this way and waits for so long.
     fn next(&mut self, way: usize, waited: Duration) -> bool {
         let (average, waited) = (&mut self.average[way], waited.as_secs_f64());
         // By the second formula it might be a rounding away from the first.
@@ -680,7 +680,7 @@ struct Transfer {
     written: u64,
     read: u64,
     bytes: u64,
-    /// Of what was read.
+    /// Hash of the bytes that were read.
     hash: Context,
 }
 
@@ -714,7 +714,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Whether all of it has come.
+    /// True if all of it has come.
     fn read(&mut self, end: &mut Connection) -> Result<bool, String> {
         self.incoming = self.incoming.or_else(|| end.accept(Direction::Unidirectional));
         let Some(stream) = self.incoming else { return Ok(false) };

@@ -153,7 +153,7 @@ fn connect(
     Ok(pair)
 }
 
-/// Whether the client still runs what was pushed to it.
+/// Fails unless the client still runs what was pushed to it.
 fn runs(pair: &Pair, push: Option<&Arc<Push>>) -> Result<(), TrialError> {
     let standing = pair.standings(End::Client).pop();
     let active = standing.as_ref().is_some_and(|one| one.progress == Progress::Active);
@@ -183,7 +183,7 @@ impl Request {
         Ok(Request { stream, accepted: None, read: [0, 0], wrong: None })
     }
 
-    /// Whether it is over: the answer has come, or something is wrong.
+    /// True if it is over: the answer has come, or something is wrong.
     fn go_on(&mut self, network: &mut Network) -> bool {
         self.step(network).unwrap_or_else(|error| {
             self.wrong = Some(error);

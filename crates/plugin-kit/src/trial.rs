@@ -39,7 +39,7 @@ pub struct Trial {
     pub measure: &'static str,
     /// Its unit; empty: it is a count.
     pub unit: &'static str,
-    /// Whether the server pushes the plugin to the client; else it is the application's own, which speaks with it.
+    /// True if the server pushes the plugin to the client; else it is the application's own, which speaks with it.
     pub pushed: bool,
     run: fn(&Setup) -> Result<Run, TrialError>,
 }
@@ -63,7 +63,7 @@ pub struct Run {
     pub times: Vec<f64>,
     /// Packets that the sender gave up as lost.
     pub lost: u64,
-    /// Whether the SHA-256 of what was read was that of what was sent, each time.
+    /// True if the SHA-256 of what was read was that of what was sent, each time.
     pub intact: bool,
 }
 

@@ -14,7 +14,7 @@ pub(crate) const SIGNATURE: usize = 64;
 /// Prefix of the signed bytes, so that no signature made for something else counts.
 const CONTEXT: &[u8] = b"equic plugin manifest 1\0";
 
-/// Why a text or bytes are no key.
+/// Reason that a text or bytes are no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -39,12 +39,12 @@ impl PublicKey {
         &self.0
     }
 
-    /// Whether this key signed the manifest.
+    /// True if this key signed the manifest.
     pub(crate) fn signed(&self, manifest: &[u8], signature: &[u8; SIGNATURE]) -> bool {
         self.signed_bytes(&[CONTEXT, manifest].concat(), signature)
     }
 
-    /// Whether this key signed these bytes, which begin with a context of their own.
+    /// True if this key signed these bytes, which begin with a context of their own.
     pub(crate) fn signed_bytes(&self, message: &[u8], signature: &[u8; SIGNATURE]) -> bool {
         UnparsedPublicKey::new(&ED25519, &self.0).verify(message, signature).is_ok()
     }

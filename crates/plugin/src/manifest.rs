@@ -175,7 +175,7 @@ pub struct Operation {
     pub anchor: Anchor,
     /// For operations that are there for each frame type: which.
     pub frame: Option<u64>,
-    /// Whether the outputs hold what the default answers when the function is called in its place.
+    /// True if the outputs hold what the default answers when the function is called in its place.
     pub default: bool,
     /// The name of the function in the object.
     pub function: String,
@@ -212,7 +212,7 @@ pub struct Frame {
     /// The type, as the plugin names it.
     #[serde(rename = "type")]
     pub frame_type: u64,
-    /// Whether the peer acknowledges packets that have it.
+    /// True if the peer acknowledges packets that have it.
     pub ack_eliciting: bool,
 }
 
@@ -325,7 +325,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Whether a frame type is the plugin's own.
+    /// True if a frame type is the plugin's own.
     pub fn owns(&self, frame: Option<u64>) -> bool {
         frame.is_some_and(|frame| self.frames.iter().any(|own| own.frame_type == frame))
     }

@@ -216,7 +216,7 @@ impl Granted {
         Granted { classes: classes.collect() }
     }
 
-    /// Whether this class is among it.
+    /// True if this class is among it.
     pub fn has(&self, class: Class) -> bool {
         self.classes.contains(&class)
     }
@@ -299,7 +299,7 @@ pub enum Refusal {
     },
 }
 
-/// Whether a plugin may run, and with what. `now` is in seconds after 1970. The owner's own plugins need no policy: the owner
+/// Decides if a plugin may run, and what it is granted. `now` is in seconds after 1970. The owner's own plugins need no policy: the owner
 /// chose them, they get what they declare, and still nothing that nobody gets.
 pub fn decide(
     bundle: &Bundle<'_>,

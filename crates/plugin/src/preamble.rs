@@ -112,7 +112,7 @@ impl<'b> Preamble<'b> {
         self.signed.map(|(author, _)| author)
     }
 
-    /// Whether a staple stands behind the object. What it proves is not known before that is there.
+    /// True if a staple stands behind the object. What it proves is not known before that is there.
     pub(crate) fn has_staple(&self) -> bool {
         self.header.staple > 0
     }

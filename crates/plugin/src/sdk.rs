@@ -156,7 +156,7 @@ fn operations_header() -> String {
     text
 }
 
-/// Whether a plugin may be attached to the operation at any anchor, whoever brings it.
+/// True if a plugin may be attached to the operation at any anchor, whoever brings it.
 fn is_for_plugins(operation: Operation) -> bool {
     let anchors = [Anchor::Before, Anchor::Replace, Anchor::After];
     anchors.into_iter().any(|anchor| class_of(operation, anchor, true) != Class::Never)

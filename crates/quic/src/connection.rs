@@ -296,7 +296,7 @@ impl Connection {
         self.cell().lock().connection.alpn().map(<[u8]>::to_vec)
     }
 
-    /// Updates the keys (RFC 9001 s.6), if that is allowed yet; whether it was. Nobody need call it: it is
+    /// Updates the keys (RFC 9001 s.6), if that is allowed yet; true if it was. Nobody need call it: it is
     /// done by itself when they have protected half of the packets that they may.
     pub fn update_keys(&self) -> bool {
         self.cell().lock().connection.update_keys()

@@ -17,7 +17,7 @@ use crate::renew::Renewal;
 use crate::route::Route;
 use crate::socket::{Inner, Passed, Socket};
 use crate::udp::{Buffers, Message, Udp};
-use crate::unreachable::Waiting;
+use crate::unreachable::IcmpErrors;
 
 /// Rounds of receiving, timing and sending before other tasks have their turn.
 const ROUNDS: usize = 16;
@@ -48,7 +48,7 @@ pub(crate) struct Driver {
     /// None where connection IDs are never out of date.
     renewal: Option<Renewal>,
     /// Waits for ICMP errors, while any are wanted.
-    pub(crate) errors: Option<Waiting>,
+    pub(crate) errors: Option<IcmpErrors>,
 }
 
 impl Driver {
@@ -223,7 +223,7 @@ impl Driver {
         Sent::All
     }
 
-    /// Waits for the next timer; whether it has come already.
+    /// Waits for the next timer; true if it has come already.
     fn arm(&mut self, cx: &mut Context<'_>, inner: &Inner) -> bool {
         let Some((next, _)) = inner.timers.first().copied() else {
             self.armed = None;

@@ -33,7 +33,7 @@ impl Endpoint {
         Ok(SocketAddr::new(bound.ip().to_canonical(), bound.port()))
     }
 
-    /// Closes the socket of an address that [`Endpoint::add_local_address`] has added; whether there was one. Datagrams of
+    /// Closes the socket of an address that [`Endpoint::add_local_address`] has added; true if there was one. Datagrams of
     /// paths that are still there go out of the first socket then, from an address that the system chooses.
     pub fn remove_local_address(&self, address: IpAddr) -> bool {
         let Ok(first) = self.local_addr() else { return false };

@@ -256,7 +256,7 @@ impl Inner {
         self.others = others.into_iter().chain([Arc::new(local)]).collect();
     }
 
-    /// Nothing is sent from this address any more; whether it was there.
+    /// Nothing is sent from this address any more; true if it was there.
     pub(crate) fn remove_local(&mut self, address: IpAddr) -> bool {
         let before = self.others.len();
         self.others = self.others.iter().filter(|l| l.address != address).cloned().collect();

@@ -208,7 +208,7 @@ impl Udp {
     }
 }
 
-/// In which way a datagram could not be delivered, if that is what the error is about and it came by
+/// Kind of error by which a datagram could not be delivered, if that is what the error is about and it came by
 /// ICMP: a datagram that is too large is the business of path MTU discovery.
 fn unreachable_kind(error: &libc::sock_extended_err) -> Option<io::ErrorKind> {
     if ![libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6].contains(&error.ee_origin) {

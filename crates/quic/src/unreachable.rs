@@ -44,7 +44,7 @@ pub(crate) struct Unreachable {
 }
 
 /// Waits until the kernel has an error for us.
-pub(crate) type Waiting = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+pub(crate) type IcmpErrors = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 impl Unreachable {
     /// True if this error is about the first packet of `connection`, a client's that has received
@@ -94,7 +94,7 @@ impl Inner {
 
 impl Driver {
     /// Reads what the network says about clients' first packets, and ends connections that it is right
-    /// about; whether there may be more.
+    /// about; true if there may be more.
     pub(crate) fn heed_errors(
         &mut self,
         cx: &mut Context<'_>,

@@ -195,19 +195,19 @@ pub struct QuicOptions {
     pub initial_window: Option<u64>,
     /// UDP payload of a full packet in bytes; none: what the smallest MTU of the network takes.
     pub mtu: Option<u16>,
-    /// Whether connections begin with 1,200 bytes and search for more.
+    /// True if connections begin with 1,200 bytes and search for more.
     pub mtu_discovery: bool,
     /// Largest flow-control window, and the most that waits to be sent, in bytes; none: by the network.
     pub window: Option<u64>,
-    /// Whether packets are ECN-capable.
+    /// True if packets are ECN-capable.
     pub ecn: bool,
-    /// Whether a receiver with a large window is asked to acknowledge less often.
+    /// True if a receiver with a large window is asked to acknowledge less often.
     pub ack_frequency: bool,
     /// Time without a word after which a connection is given up.
     pub idle_timeout: Duration,
-    /// Whether the client has a session of an earlier connection, so that the server sends no certificate.
+    /// True if the client has a session of an earlier connection, so that the server sends no certificate.
     pub resumption: bool,
-    /// Whether it sends early data with that (0-RTT).
+    /// True if it sends early data with that (0-RTT).
     pub early_data: bool,
     /// Paths of each connection (RFC 10069).
     pub paths: usize,
@@ -255,9 +255,9 @@ pub struct TcpOptions {
     pub timestamps: Option<bool>,
     /// Window scaling.
     pub window_scaling: Option<bool>,
-    /// Whether the client asks for ECN.
+    /// True if the client asks for ECN.
     pub ecn: Option<bool>,
-    /// Whether segments are paced, whatever the controller.
+    /// True if segments are paced, whatever the controller.
     pub pacing: Option<bool>,
     /// Tail loss probes.
     pub tail_loss_probe: Option<bool>,
@@ -267,7 +267,7 @@ pub struct TcpOptions {
     pub delayed_ack: Option<Duration>,
     /// Largest receive window, and the most that is outstanding, in bytes; none: by the network.
     pub window: Option<u64>,
-    /// Whether data goes with the SYN, by a cookie of an earlier connection (RFC 7413).
+    /// True if data goes with the SYN, by a cookie of an earlier connection (RFC 7413).
     pub fast_open: bool,
     /// TLS above the connection; none: the bytes themselves.
     pub tls: Option<Tls>,
@@ -278,7 +278,7 @@ pub struct TcpOptions {
 pub struct Tls {
     /// Version of TLS.
     pub version: TlsVersion,
-    /// Whether the client has a session of an earlier connection.
+    /// True if the client has a session of an earlier connection.
     pub resumption: bool,
     /// TLS 1.3: whether it sends early data with that.
     pub early_data: bool,

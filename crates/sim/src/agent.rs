@@ -31,7 +31,7 @@ pub trait Agent: Any + Send {
     /// Time at which [`Agent::on_timer`] is to be called; none: not until something else happens.
     fn next_timer(&mut self) -> Option<Time>;
 
-    /// Whether the run waits for this agent. It is asked after each of its events.
+    /// Says if the run waits for this agent. It is asked after each of its events.
     fn status(&self) -> Status {
         Status::Background
     }
@@ -42,7 +42,7 @@ pub trait Agent: Any + Send {
     }
 }
 
-/// Whether a run waits for an agent.
+/// Says if a run waits for an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// The run does not wait for it.
@@ -90,7 +90,7 @@ pub struct Transmit {
     pub ecn: Ecn,
     /// The interface to leave by, from 0 in the order of the node's links; none: as routes say.
     pub interface: Option<u16>,
-    /// What tells flows between the same two agents apart for queues that do, such as the flow label of
+    /// Label by which queues tell flows between the same two agents apart, if they do; such as the flow label of
     /// IPv6.
     pub label: u32,
 }

@@ -38,7 +38,7 @@ pub enum Ecn {
 }
 
 impl Ecn {
-    /// Whether a queue may mark the packet rather than drop it.
+    /// True if a queue may mark the packet rather than drop it.
     pub fn is_capable(self) -> bool {
         self != Ecn::NotEct
     }
@@ -124,7 +124,7 @@ pub(crate) struct Packet {
     pub frame_bytes: u32,
     /// Bytes of `buffer` that are carried; the rest of the payload is padding, which is not kept.
     pub payload: u32,
-    /// What tells flows between the same agents apart, for queues that do ([`crate::Transmit::label`]).
+    /// Label by which queues tell flows between the same agents apart, if they do ([`crate::Transmit::label`]).
     pub label: u32,
     /// Bytes of IP and transport header.
     pub headers: u8,

@@ -1,4 +1,4 @@
-//! What transfers carry: content that both ends know, so that a receiver can check every byte, in virtual and in real
+//! Content of transfers that both ends know, so that a receiver can check every byte, in virtual and in real
 //! time.
 
 /// Bytes that are written and read at a time.

@@ -130,7 +130,7 @@ pub(crate) struct Port {
     free_at: Time,
     /// Propagation delay of the link.
     delay: Duration,
-    /// What else happens to them; none: nothing does.
+    /// Loss, reordering and the like on the link; none: nothing but the delay.
     wire: Option<Box<equic_net::Port>>,
     way: OnTheWay,
     /// Packets that went on their way so far.
@@ -298,7 +298,7 @@ impl Port {
     }
 }
 
-/// Whether nothing happens on the way but that it takes time.
+/// True if nothing happens on the way but that it takes time.
 fn is_plain(wire: &Link) -> bool {
     let Link { delay, mtu, .. } = *wire;
     *wire == Link { delay, mtu, ..Link::default() }

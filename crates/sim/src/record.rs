@@ -101,7 +101,7 @@ impl Recorder {
         &self.records
     }
 
-    /// Whether it has written down as much as it may.
+    /// True if it has written down as much as it may.
     pub(crate) fn is_full(&self) -> bool {
         let each = 5 * self.recording.ports.len() + self.recording.agents.len() + 1;
         self.records.len() * each >= MOST_VALUES

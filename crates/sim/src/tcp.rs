@@ -233,7 +233,7 @@ pub struct TcpBulkSender {
     start: Time,
     bytes: u64,
     tls: Option<Session>,
-    /// Whether all bytes were written.
+    /// True if all bytes were written.
     finished: bool,
 }
 

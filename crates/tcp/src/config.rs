@@ -15,21 +15,21 @@ pub struct TcpConfig {
     pub mss: u16,
     /// Initial window in segments (RFC 6928).
     pub initial_window: u32,
-    /// Whether selective acknowledgements are offered and accepted (RFC 2018).
+    /// True if selective acknowledgements are offered and accepted (RFC 2018).
     pub sack: bool,
-    /// Whether timestamps are offered and accepted (RFC 7323 s.3).
+    /// True if timestamps are offered and accepted (RFC 7323 s.3).
     pub timestamps: bool,
-    /// Whether window scaling is offered and accepted (RFC 7323 s.2); without it, windows end at 65,535 bytes.
+    /// True if window scaling is offered and accepted (RFC 7323 s.2); without it, windows end at 65,535 bytes.
     pub window_scaling: bool,
-    /// Whether the client asks for ECN (RFC 3168). The server always consents, as `net.ipv4.tcp_ecn = 2` has it.
+    /// True if the client asks for ECN (RFC 3168). The server always consents, as `net.ipv4.tcp_ecn = 2` has it.
     pub ecn: bool,
-    /// Whether segments leave at the controller's rate; off, as on Linux without the `fq` queue. Controllers that
+    /// True if segments leave at the controller's rate; off, as on Linux without the `fq` queue. Controllers that
     /// need it are paced in any case.
     pub pacing: bool,
     /// Most bytes that may wait for the application or for a gap to be filled: the largest receive window.
     /// 32 MiB (`net.ipv4.tcp_rmem`).
     pub receive_buffer: u64,
-    /// Whether the receive window begins with 64 KiB and grows with what the application reads in a round trip, as
+    /// True if the receive window begins with 64 KiB and grows with what the application reads in a round trip, as
     /// on Linux (`net.ipv4.tcp_moderate_rcvbuf`), or has its full size from the start.
     pub receive_auto_tuning: bool,
     /// Most bytes that may be outstanding. 4 MiB (`net.ipv4.tcp_wmem`).
@@ -45,9 +45,9 @@ pub struct TcpConfig {
     pub delayed_ack: Duration,
     /// Number of segments acknowledged at once at the start and when something is amiss.
     pub quick_acks: u32,
-    /// Whether a probe is sent when a tail may be lost (RFC 8985 s.7).
+    /// True if a probe is sent when a tail may be lost (RFC 8985 s.7).
     pub tail_loss_probe: bool,
-    /// Whether Fast Open is in use (RFC 7413): the client has a cookie of this server's from an earlier connection, and
+    /// True if Fast Open is in use (RFC 7413): the client has a cookie of this server's from an earlier connection, and
     /// sends data with its SYN; the server takes it, and may answer before the handshake is complete. Both are off on
     /// Linux unless an application asks (`TCP_FASTOPEN`).
     pub fast_open: bool,

@@ -122,7 +122,7 @@ impl Receiver {
         self.shift = shift;
     }
 
-    /// Whether FIN came, and all before it.
+    /// True if FIN came, and all before it.
     pub(crate) fn is_finished(&self) -> bool {
         self.fin.is_some_and(|fin| self.next > fin)
     }
@@ -236,7 +236,7 @@ impl Receiver {
         self.last_came = Some(now);
     }
 
-    /// Keeps what is behind a gap; whether there was room for it.
+    /// Keeps what is behind a gap; true if there was room for it.
     fn keep(&mut self, start: u64, end: u64) -> bool {
         let before = self.ahead.range(..=start).next_back().map(|(left, right)| (*left, *right));
         let (mut left, mut right) = (start, end);
@@ -304,7 +304,7 @@ impl Receiver {
         self.ack_now = true;
     }
 
-    /// Whether an acknowledgement is due.
+    /// True if an acknowledgement is due.
     pub(crate) fn wants_ack(&self) -> bool {
         self.ack_now
     }

@@ -41,7 +41,7 @@ impl Flags {
     /// The sender has reduced its window (RFC 3168).
     pub const CWR: Flags = Flags(0x80);
 
-    /// Whether all of these bits are set.
+    /// True if all of these bits are set.
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -105,7 +105,7 @@ pub struct Options {
     pub mss: Option<u16>,
     /// Shift of the window field; on SYN segments (RFC 7323 s.2.2).
     pub window_scale: Option<u8>,
-    /// Whether SACK options are understood; on SYN segments (RFC 2018 s.2).
+    /// True if SACK options are understood; on SYN segments (RFC 2018 s.2).
     pub sack_permitted: bool,
     /// Timestamps.
     pub timestamps: Option<Timestamps>,

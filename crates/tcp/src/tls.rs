@@ -22,12 +22,12 @@ pub enum TlsVersion {
 pub struct TlsConfig {
     /// Version of TLS.
     pub version: TlsVersion,
-    /// Whether a session is resumed: no certificate is sent.
+    /// True if a session is resumed: no certificate is sent.
     pub resumption: bool,
-    /// Whether the client sends application data with its first flight (RFC 8446 s.2.3): with TLS 1.3 and
+    /// True if the client sends application data with its first flight (RFC 8446 s.2.3): with TLS 1.3 and
     /// resumption only.
     pub early_data: bool,
-    /// Whether the client of TLS 1.2 sends application data behind its Finished without waiting for the server's
+    /// True if the client of TLS 1.2 sends application data behind its Finished without waiting for the server's
     /// (RFC 7918). With resumption the server's comes first anyway.
     pub false_start: bool,
     /// Bytes of the server's chain of certificates.
@@ -143,12 +143,12 @@ impl Session {
         self.flights.get(2 * number + usize::from(!client)).copied()
     }
 
-    /// Whether all own flights have gone.
+    /// True if all own flights have gone.
     fn all_gone(&self) -> bool {
         self.flight(self.client, self.gone).is_none()
     }
 
-    /// Whether all flights of both ends have come and gone.
+    /// True if all flights of both ends have come and gone.
     pub fn is_complete(&self) -> bool {
         self.gone + self.came == self.flights.len()
     }
@@ -158,7 +158,7 @@ impl Session {
         self.waiting = self.waiting.saturating_add(bytes);
     }
 
-    /// Whether application data may leave.
+    /// True if application data may leave.
     pub fn may_send(&self) -> bool {
         let left = self.flights.len() - self.gone - self.came;
         let early = match self.config.version {
@@ -183,7 +183,7 @@ impl Session {
         self.config.sealed(std::mem::take(&mut self.waiting))
     }
 
-    /// Whether all application data that was handed over has been given to the connection, and all own flights.
+    /// True if all application data that was handed over has been given to the connection, and all own flights.
     pub fn has_written(&self) -> bool {
         self.waiting == 0 && self.all_gone()
     }

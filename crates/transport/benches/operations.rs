@@ -212,7 +212,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Moves what both have to send; whether there was anything.
+    /// Moves what both have to send; true if there was anything.
     fn exchange(&mut self) -> bool {
         let mut moved = false;
         while let Some(sent) = self.client.poll_transmit(self.now, &mut self.buffer) {

@@ -185,7 +185,7 @@ impl End {
     }
 }
 
-/// Reads a byte of a stream; whether it was there and the last.
+/// Reads a byte of a stream; true if it was there and the last.
 fn read(connection: &mut Connection, id: StreamId) -> bool {
     let mut buffer = [0; 16];
     loop {

@@ -93,7 +93,7 @@ impl RangeSet {
         }
     }
 
-    /// Adds one number; whether it was not there yet.
+    /// Adds one number; true if it was not there yet.
     pub(crate) fn insert_one(&mut self, number: u64) -> bool {
         self.insert(number..number + 1) > 0
     }

@@ -3,13 +3,13 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vm::{Caller, HelperError, Helpers, Host, Region};
+use vm::{Caller, HelperError, HelperHost, Helpers, Region};
 
 use crate::error::*;
 
 /// The host in C: a call has a pointer, which its helpers get.
 pub(crate) struct C;
-impl Host for C {
+impl HelperHost for C {
     type Data<'h> = *mut c_void;
 }
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::helper::{Helpers, Host};
+use crate::helper::{HelperHost, Helpers};
 use crate::program::{Config, LoadError, Program};
 
 /// Programs by the object that they were loaded from, all with the same helpers and configuration. It keeps what was
@@ -13,7 +13,7 @@ use crate::program::{Config, LoadError, Program};
 /// Objects are looked up by a keyed hash and then compared byte by byte: two that differ are never taken for the
 /// same, and nobody can choose objects that make looking up slow. An object that is refused is not remembered.
 #[derive(Debug)]
-pub struct Cache<H: Host> {
+pub struct Cache<H: HelperHost> {
     helpers: Arc<Helpers<H>>,
     config: Config,
     limit: usize,
@@ -21,7 +21,7 @@ pub struct Cache<H: Host> {
 }
 
 #[derive(Debug)]
-struct State<H: Host> {
+struct State<H: HelperHost> {
     programs: HashMap<Arc<[u8]>, Cached<H>>,
     /// By when they were used last.
     order: std::collections::BTreeMap<u64, Arc<[u8]>>,
@@ -31,13 +31,13 @@ struct State<H: Host> {
 }
 
 #[derive(Debug)]
-struct Cached<H: Host> {
+struct Cached<H: HelperHost> {
     program: Program<H>,
     bytes: usize,
     used: u64,
 }
 
-impl<H: Host> Cache<H> {
+impl<H: HelperHost> Cache<H> {
     /// For at most `limit` bytes of objects, code and all that belongs to them, counted roughly.
     pub fn new(helpers: Arc<Helpers<H>>, config: Config, limit: usize) -> Cache<H> {
         let state =
@@ -67,7 +67,7 @@ impl<H: Host> Cache<H> {
         self.state().programs.len()
     }
 
-    /// Whether it keeps none.
+    /// True if it keeps none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -83,7 +83,7 @@ impl<H: Host> Cache<H> {
     }
 }
 
-impl<H: Host> State<H> {
+impl<H: HelperHost> State<H> {
     fn find(&mut self, elf: &[u8]) -> Option<Program<H>> {
         let cached = self.programs.get_mut(elf)?;
         let key = self.order.remove(&cached.used)?;

@@ -16,17 +16,17 @@ use crate::trap::{HelperError, TrapKind};
 ///
 /// ```
 /// struct Counters;
-/// impl equic_vm::Host for Counters {
+/// impl equic_vm::HelperHost for Counters {
 ///     type Data<'h> = &'h mut Vec<u64>;
 /// }
 /// ```
-pub trait Host: 'static {
+pub trait HelperHost: 'static {
     /// Data that each call of a program is given, and that its helpers see.
     type Data<'h>;
 }
 
 /// A host whose helpers need nothing of it.
-impl Host for () {
+impl HelperHost for () {
     type Data<'h> = ();
 }
 
@@ -121,7 +121,7 @@ impl Argument for Region {
 
 /// A function that can be a helper: it takes a [`Caller`] and up to five [`Argument`]s, and returns what the
 /// program finds in `r0`. Closures say the type of each parameter.
-pub trait HelperFn<H: Host, Arguments>: Send + Sync + 'static {
+pub trait HelperFn<H: HelperHost, Arguments>: Send + Sync + 'static {
     /// Registers that the parameters take.
     const REGISTERS: usize;
     /// Reads the parameters, and runs it.
@@ -136,7 +136,7 @@ macro_rules! helper_functions {
     ($(($($argument:ident),*))*) => {$(
         impl<H, T, $($argument),*> HelperFn<H, ($($argument,)*)> for T
         where
-            H: Host,
+            H: HelperHost,
             $($argument: Argument,)*
             T: for<'c, 'h> Fn(&mut Caller<'c, H::Data<'h>>, $($argument),*) -> Result<u64, HelperError>
                 + Send + Sync + 'static,
@@ -163,7 +163,7 @@ macro_rules! helper_functions {
 helper_functions!(()(A)(A, B)(A, B, C)(A, B, C, D)(A, B, C, D, E));
 
 /// A helper whose parameters are no longer in its type. Errors are boxed: a result fits into two registers.
-pub(crate) trait Run<H: Host>: Send + Sync {
+pub(crate) trait Run<H: HelperHost>: Send + Sync {
     fn run(
         &self,
         caller: &mut Caller<'_, H::Data<'_>>,
@@ -176,7 +176,7 @@ struct Typed<T, Arguments> {
     arguments: PhantomData<fn(Arguments)>,
 }
 
-impl<H: Host, Arguments, T: HelperFn<H, Arguments>> Run<H> for Typed<T, Arguments> {
+impl<H: HelperHost, Arguments, T: HelperFn<H, Arguments>> Run<H> for Typed<T, Arguments> {
     #[inline]
     fn run(
         &self,
@@ -188,14 +188,14 @@ impl<H: Host, Arguments, T: HelperFn<H, Arguments>> Run<H> for Typed<T, Argument
 }
 
 /// A helper that is registered.
-pub(crate) struct Helper<H: Host> {
+pub(crate) struct Helper<H: HelperHost> {
     pub(crate) number: u32,
     pub(crate) name: String,
     pub(crate) cost: u32,
     pub(crate) run: Box<dyn Run<H>>,
 }
 
-impl<H: Host> Helper<H> {
+impl<H: HelperHost> Helper<H> {
     /// The trap that ends a call when this helper fails.
     pub(crate) fn trap(&self, error: HelperError) -> TrapKind {
         match error {
@@ -237,7 +237,7 @@ pub enum RegisterError {
 }
 
 /// The helpers that programs are loaded with.
-pub struct Helpers<H: Host> {
+pub struct Helpers<H: HelperHost> {
     table: Vec<Helper<H>>,
     by_number: HashMap<u32, u32>,
     by_name: HashMap<String, u32>,
@@ -245,7 +245,7 @@ pub struct Helpers<H: Host> {
     pub(crate) shims: crate::jit::Shims,
 }
 
-impl<H: Host> Default for Helpers<H> {
+impl<H: HelperHost> Default for Helpers<H> {
     fn default() -> Self {
         Helpers {
             table: Vec::new(),
@@ -256,7 +256,7 @@ impl<H: Host> Default for Helpers<H> {
     }
 }
 
-impl<H: Host> fmt::Debug for Helpers<H> {
+impl<H: HelperHost> fmt::Debug for Helpers<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list()
             .entries(self.table.iter().map(|helper| (&helper.name, helper.number)))
@@ -264,7 +264,7 @@ impl<H: Host> fmt::Debug for Helpers<H> {
     }
 }
 
-impl<H: Host> Helpers<H> {
+impl<H: HelperHost> Helpers<H> {
     /// No helpers.
     pub fn new() -> Self {
         Self::default()

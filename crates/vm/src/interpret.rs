@@ -2,7 +2,7 @@
 //! against, and what runs where there is no compiler.
 
 use crate::check::{Checked, MAX_CALL_DEPTH};
-use crate::helper::{Caller, Helpers, Host};
+use crate::helper::{Caller, HelperHost, Helpers};
 use crate::memory::{Memory, STACK_FRAME};
 use crate::op::{AluOp, AtomicOp, Condition, Op, Operand, Place, Reg, Size, Swap, jump_cost};
 use crate::trap::TrapKind;
@@ -59,7 +59,7 @@ impl Machine {
 }
 
 /// Runs from `entry` on, whose own cost is paid, and writes what is left of the budget back.
-pub(crate) fn run<H: Host>(
+pub(crate) fn run<H: HelperHost>(
     checked: &Checked,
     helpers: &Helpers<H>,
     entry: u32,
@@ -77,7 +77,7 @@ pub(crate) fn run<H: Host>(
     end
 }
 
-fn steps<H: Host>(
+fn steps<H: HelperHost>(
     checked: &Checked,
     helpers: &Helpers<H>,
     mut at: usize,

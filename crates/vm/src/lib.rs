@@ -8,10 +8,10 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use equic_vm::{Caller, Config, Helpers, Host, Program, Region};
+//! use equic_vm::{Caller, Config, Helpers, HelperHost, Program, Region};
 //!
 //! struct Log;
-//! impl Host for Log {
+//! impl HelperHost for Log {
 //!     type Data<'h> = &'h mut Vec<String>;
 //! }
 //!
@@ -79,7 +79,7 @@ mod trap;
 pub use cache::Cache;
 pub use check::{CheckError, MAX_CALL_DEPTH, MAX_INSTRUCTIONS, Wrong};
 pub use elf::ElfError;
-pub use helper::{Argument, Caller, HelperFn, Helpers, Host, RegisterError};
+pub use helper::{Argument, Caller, HelperFn, HelperHost, Helpers, RegisterError};
 pub use memory::{DATA_START, Memory, Region, STACK, STACK_FRAME};
 pub use program::{Config, Engine, Entry, Instance, LoadError, Program};
 pub use sandbox::MAX_INSTANCES;

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::check::{self, CheckError, Checked, check};
 use crate::elf::{self, ElfError, Function, Object};
-use crate::helper::{Helpers, Host};
+use crate::helper::{HelperHost, Helpers};
 use crate::interpret;
 use crate::jit;
 use crate::memory::{DATA_START, Memory, Region, STACK};
@@ -73,18 +73,18 @@ pub struct Entry {
 
 /// A program that was checked and compiled. Clones share it.
 #[derive(Debug)]
-pub struct Program<H: Host> {
+pub struct Program<H: HelperHost> {
     inner: Arc<Inner<H>>,
 }
 
-impl<H: Host> Clone for Program<H> {
+impl<H: HelperHost> Clone for Program<H> {
     fn clone(&self) -> Self {
         Program { inner: Arc::clone(&self.inner) }
     }
 }
 
 #[derive(Debug)]
-struct Inner<H: Host> {
+struct Inner<H: HelperHost> {
     checked: Checked,
     helpers: Arc<Helpers<H>>,
     /// Names of functions, in the order of their first instructions.
@@ -97,7 +97,7 @@ struct Inner<H: Host> {
     compiled: Option<Arc<jit::Compiled<H>>>,
 }
 
-impl<H: Host> Program<H> {
+impl<H: HelperHost> Program<H> {
     /// Loads an object file as clang writes it for BPF: its global functions are the entries.
     pub fn load(elf: &[u8], helpers: Arc<Helpers<H>>, config: &Config) -> Result<Self, LoadError> {
         let room = room(config)?;
@@ -166,12 +166,12 @@ impl<H: Host> Program<H> {
         global.map(|function| function.name.as_str())
     }
 
-    /// Whether its calls run compiled code.
+    /// True if its calls run compiled code.
     pub fn is_compiled(&self) -> bool {
         self.inner.compiled.is_some()
     }
 
-    /// Whether both are the same program, which was loaded once.
+    /// True if both are the same program, which was loaded once.
     pub fn is_same(&self, other: &Program<H>) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -221,7 +221,7 @@ fn room(config: &Config) -> Result<usize, LoadError> {
     Ok(memory - STACK - DATA_START)
 }
 
-fn put_image<H: Host>(program: &Inner<H>, sandbox: &mut Sandbox) {
+fn put_image<H: HelperHost>(program: &Inner<H>, sandbox: &mut Sandbox) {
     let image = &program.image;
     sandbox.bytes_mut()[DATA_START..DATA_START + image.len()].copy_from_slice(image);
 }
@@ -233,19 +233,19 @@ fn name_at(names: &[Function], at: u32) -> Option<&str> {
 
 /// Engine that runs an instance, with the instance's memory.
 #[derive(Debug)]
-enum Machine<H: Host> {
+enum Machine<H: HelperHost> {
     Compiled(jit::Ready<H>),
     Interpreted(Sandbox),
 }
 
 /// A program with memory of its own.
 #[derive(Debug)]
-pub struct Instance<H: Host> {
+pub struct Instance<H: HelperHost> {
     program: Arc<Inner<H>>,
     machine: Machine<H>,
 }
 
-impl<H: Host> Instance<H> {
+impl<H: HelperHost> Instance<H> {
     /// Calls an entry: `arguments` are in `r1` to `r5`, and what is in `r0` in the end comes back. What it costs
     /// is taken from `budget`; a call that would cost more ends when the budget does. After a trap memory is
     /// as the program left it.
@@ -310,7 +310,7 @@ impl<H: Host> Instance<H> {
 }
 
 #[inline(never)]
-fn interpret_entry<H: Host>(
+fn interpret_entry<H: HelperHost>(
     program: &Inner<H>,
     sandbox: &mut Sandbox,
     entry: Entry,

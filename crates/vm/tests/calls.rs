@@ -9,9 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use common::{ENGINES, asm, config, instance, instance_with};
-use equic_vm::{Caller, Helpers, Host, Instance, Program, Region, RegisterError, TrapKind};
+use equic_vm::{Caller, HelperHost, Helpers, Instance, Program, Region, RegisterError, TrapKind};
 
-fn main_of<H: Host>(instance: &Instance<H>) -> equic_vm::Entry {
+fn main_of<H: HelperHost>(instance: &Instance<H>) -> equic_vm::Entry {
     instance.program().entry("main").expect("there is main")
 }
 
@@ -40,7 +40,7 @@ fn a_panic_of_a_helper_goes_on_from_the_call() {
 }
 
 struct Borrows;
-impl Host for Borrows {
+impl HelperHost for Borrows {
     type Data<'h> = (&'h str, &'h mut Vec<String>);
 }
 

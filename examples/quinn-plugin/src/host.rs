@@ -2,7 +2,7 @@
 
 use equic_plugin::{Class, Granted, HelperInfo, Manifest, helpers as table};
 use equic_transport::operation::Field;
-use equic_vm::{Caller, HelperError, Helpers, Host, Region};
+use equic_vm::{Caller, HelperError, Helpers, HelperHost, Region};
 
 use crate::Path;
 
@@ -15,7 +15,7 @@ const MOST: u64 = 1 << 30;
 #[derive(Debug)]
 pub(crate) struct Abi;
 
-impl Host for Abi {
+impl HelperHost for Abi {
     type Data<'h> = Context<'h>;
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::summary::{Estimate, Place, Row};
 use crate::record::Failure;
 
-/// In which unit a table shows its figures.
+/// Unit in which a table shows its figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     /// Unit in the table's header.

@@ -149,7 +149,7 @@ pub struct Estimate {
     pub deviation: f64,
 }
 
-/// In which way, how often and when something went wrong.
+/// Something that went wrong: its kind, how often it happened and when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// Kind of failure.

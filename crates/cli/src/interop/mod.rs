@@ -83,7 +83,7 @@ fn case(name: &str) -> Result<Case, String> {
 
 /// A cell that is to be run.
 #[derive(Clone, Copy)]
-struct Job<'a> {
+struct CellChoice<'a> {
     client: &'a Implementation,
     server: &'a Implementation,
     case: Case,
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Done {
     for case in &cases {
         for server in &servers {
             for client in clients.iter().filter(|client| wanted(&client.name, &server.name)) {
-                jobs.push_back(Job { client, server, case: *case });
+                jobs.push_back(CellChoice { client, server, case: *case });
             }
         }
     }
@@ -145,7 +145,7 @@ pub(crate) fn run(args: &Args) -> Done {
 fn carry_out<'a>(
     args: &Args,
     settings: &Settings,
-    jobs: VecDeque<Job<'a>>,
+    jobs: VecDeque<CellChoice<'a>>,
     matrix: &mut Matrix,
 ) -> Done<bool> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -156,7 +156,7 @@ fn carry_out<'a>(
     }
     let progress = Progress::new(jobs.len(), args.json);
     let jobs = Mutex::new(jobs);
-    let done: Mutex<Vec<(Job<'a>, Outcome)>> = Mutex::new(Vec::new());
+    let done: Mutex<Vec<(CellChoice<'a>, Outcome)>> = Mutex::new(Vec::new());
     let work = || -> Done {
         while !stop.load(Ordering::Relaxed) {
             let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();

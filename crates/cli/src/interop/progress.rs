@@ -7,7 +7,7 @@ use std::time::Duration;
 use equic_interop::{CaseResult, Outcome};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::Job;
+use super::CellChoice;
 use crate::failure::Done;
 use crate::output;
 
@@ -41,14 +41,14 @@ impl Progress {
     }
 
     /// A cell begins.
-    pub(super) fn begin(&self, job: &Job<'_>) {
+    pub(super) fn begin(&self, job: &CellChoice<'_>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.running.push(name(job));
         self.message(&state);
     }
 
     /// A cell is over. Cells that nobody had to start are only counted.
-    pub(super) fn done(&self, job: &Job<'_>, outcome: &Outcome) -> Done {
+    pub(super) fn done(&self, job: &CellChoice<'_>, outcome: &Outcome) -> Done {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let name = name(job);
         if let Some(at) = state.running.iter().position(|running| *running == name) {
@@ -92,6 +92,6 @@ impl Drop for Progress {
     }
 }
 
-fn name(job: &Job<'_>) -> String {
+fn name(job: &CellChoice<'_>) -> String {
     format!("{} → {} {}", job.client.name, job.server.name, job.case.name())
 }

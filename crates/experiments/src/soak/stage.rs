@@ -294,7 +294,7 @@ impl<'a> SoakStage<'a> {
         Ok(())
     }
 
-    /// Whether the first flood has sent all of its packets.
+    /// True if the first flood has sent all of its packets.
     pub(super) fn flooded(&self) -> Done<bool> {
         let sent = self.control.tallies()?.sources_created;
         Ok(sent >= self.sources)

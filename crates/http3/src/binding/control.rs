@@ -52,7 +52,7 @@ impl Control {
         }
     }
 
-    /// A frame is whole: whether it is of use to `h3`.
+    /// A frame is whole: true if it is of use to `h3`.
     pub(super) fn take(&mut self, frame: u64, payload: &[u8]) -> Result<bool, Fault> {
         match frame {
             SETTINGS => {

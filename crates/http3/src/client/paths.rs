@@ -28,7 +28,7 @@ pub struct PathAddresses {
     pub costs: BTreeMap<IpAddr, u32>,
 }
 
-/// What all connections of a client know of its addresses.
+/// Addresses of a client's machine, as all its connections know them.
 pub(super) struct Paths {
     endpoint: Endpoint,
     addresses: watch::Sender<PathAddresses>,

@@ -16,7 +16,7 @@ impl Tolerance {
         Tolerance { most, count: 0, each, since: now }
     }
 
-    /// One more; whether it is one too many.
+    /// One more; true if it is one too many.
     pub(super) fn add(&mut self, now: Instant) -> bool {
         let forgiven = now.saturating_duration_since(self.since).as_nanos() / self.each.as_nanos();
         let forgiven = u32::try_from(forgiven).unwrap_or(u32::MAX);

@@ -139,7 +139,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether this packet of a host is one of those that are to be lost.
+    /// True if this packet of a host is one of those that are to be lost.
     fn is_lost(&self, host: usize) -> bool {
         let left = |count: u64| count.checked_sub(1);
         self.losses[host].fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()

@@ -23,7 +23,7 @@ pub(crate) fn lab(name: &str, clients: usize) -> Option<Lab> {
     }
 }
 
-/// Whether the test is run as root; says loudly that it is skipped if not, and in CI fails.
+/// True if the test is run as root; says loudly that it is skipped if not, and in CI fails.
 pub(crate) fn root(test: &str) -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {

@@ -87,7 +87,7 @@ pub struct Asymmetric {
     pub down: [u64; 2],
     /// Rates of the two paths to the server.
     pub up: [u64; 2],
-    /// Whether the server asks for fewer acknowledgements where the window is large (draft-ietf-quic-ack-frequency).
+    /// True if the server asks for fewer acknowledgements where the window is large (draft-ietf-quic-ack-frequency).
     pub ack_frequency: bool,
 }
 

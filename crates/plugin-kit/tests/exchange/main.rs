@@ -162,7 +162,7 @@ fn what_is_refused_costs_a_manifest_and_no_code() {
     assert!(matches!(server.progress()[..], [Progress::NotOffered(_)]));
 }
 
-/// Whether the client's end ran when the first data of the server's was there, and when that was.
+/// Moment of the first data of the server's, and true before it if the client's end ran by then.
 fn first_data(seed: u64, hold: Duration, answers: bool) -> (bool, Duration) {
     let (server, server_end) = Party::new(|config| {
         (config.push, config.hold) = (vec![big(1)], hold);

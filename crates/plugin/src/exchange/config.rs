@@ -50,7 +50,7 @@ pub trait Load: Send + Sync {
     /// Reason in words; the peer is told.
     fn load(&self, plugin: &Accepted<'_>) -> Result<Loaded, String>;
 
-    /// Whether the plugin was compiled before, so that [`Load::load`] costs no time to speak of. What is not ready is
+    /// True if the plugin was compiled before, so that [`Load::load`] costs no time to speak of. What is not ready is
     /// counted ([`ExchangeConfig::compile_limit`]).
     fn is_ready(&self, plugin: &Accepted<'_>) -> bool {
         let _ = plugin;
@@ -119,7 +119,7 @@ impl Push {
         &self.hash
     }
 
-    /// Whether a peer with this parameter takes such a plugin at all; else the reason why not.
+    /// Checks that a peer with this parameter takes such a plugin at all; the error is the reason why not.
     pub(super) fn fits(&self, peer: &Parameter) -> Result<(), String> {
         if peer.budgets.plugins == 0 || peer.budgets.size == 0 {
             return Err("the peer takes no plugins".to_owned());

@@ -135,7 +135,7 @@ impl Status {
         known.copied().unwrap_or(Status::Other(code))
     }
 
-    /// Whether the plugin runs; no other status is followed by another.
+    /// True if the plugin runs; no other status is followed by another.
     pub fn is_active(self) -> bool {
         self == Status::Active
     }

@@ -422,7 +422,7 @@ impl Incoming {
         self.offers.retain(|plugin, _| !over.contains(*plugin));
     }
 
-    /// Whether there is a frame of this kind to send.
+    /// True if there is a frame of this kind to send.
     pub(super) fn wants(&self, kind: Kind) -> bool {
         match kind {
             Kind::Want => !self.wants_due.is_empty(),

@@ -19,7 +19,7 @@ use crate::policy::{Policy, decide};
 /// Requests of the application that wait for the handshake at most.
 const MAX_WAITING: usize = 64;
 
-/// Whether the peer speaks the exchange, as far as is known.
+/// What is known of the peer: it speaks the exchange, it does not, or it has not said so yet.
 #[derive(Debug)]
 enum Peer {
     /// Its transport parameters are not there yet.
@@ -236,7 +236,7 @@ impl Exchange {
         }
     }
 
-    /// Whether there is a frame of this kind to send.
+    /// True if there is a frame of this kind to send.
     pub fn wants(&self, kind: Kind) -> bool {
         match kind {
             Kind::Reserved => self.grease_due,
@@ -274,7 +274,7 @@ impl Exchange {
         self.incoming.memory()
     }
 
-    /// Whether any offer of this side is not answered yet.
+    /// True if any offer of this side is not answered yet.
     pub fn is_waiting(&self) -> bool {
         self.outgoing.is_waiting()
     }

@@ -180,7 +180,7 @@ impl Outgoing {
         Ok(self.offers.get_mut(&plugin))
     }
 
-    /// Whether any offer is not answered yet.
+    /// True if any offer is not answered yet.
     pub(super) fn is_waiting(&self) -> bool {
         self.offers.values().any(|offered| !offered.active)
     }
@@ -192,12 +192,12 @@ impl Outgoing {
         all.filter_map(|(plugin, offered)| Some((*plugin, offered.push.manifest.expires?)))
     }
 
-    /// Whether a plugin is to run at both ends.
+    /// True if a plugin is to run at both ends.
     pub(super) fn is_at_both_ends(&self, plugin: u64) -> bool {
         self.offers.get(&plugin).is_some_and(|offered| offered.push.both)
     }
 
-    /// Whether an offer allots this frame type, or did: frames of a plugin that is gone may still be under way. Only who
+    /// True if an offer allots this frame type, or did: frames of a plugin that is gone may still be under way. Only who
     /// takes a plugin's place, that of `replaced`, may have those that it has.
     pub(super) fn has_had(&self, frame_type: u64, replaced: Option<u64>) -> bool {
         if replaced.is_some_and(|other| self.frame_types(other).contains(&frame_type)) {
@@ -219,7 +219,7 @@ impl Outgoing {
         self.offers.get(&plugin).map_or(&[], |offered| &offered.frame_types)
     }
 
-    /// Whether there is a frame of this kind to send.
+    /// True if there is a frame of this kind to send.
     pub(super) fn wants(&self, kind: Kind) -> bool {
         match kind {
             Kind::Offer => !self.offers_due.is_empty(),

@@ -38,7 +38,7 @@ pub enum NotAllotted {
     InUse(u64),
 }
 
-/// Whether an offer by `side` may allot these types; `in_use` are those that others have.
+/// True if an offer by `side` may allot these types; `in_use` are those that others have.
 pub(super) fn check(
     types: &[u64],
     side: Side,
@@ -56,7 +56,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Whether a number may be allotted by `side` at all.
+/// Fails unless a number may be allotted by `side` at all.
 fn free(one: u64, side: Side) -> Result<(), NotAllotted> {
     if one < FIRST_PRIVATE {
         return Err(NotAllotted::Reserved(one));

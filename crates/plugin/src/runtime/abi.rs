@@ -13,7 +13,7 @@
 //! The result counts in the default's place alone: [`DEFAULT`] or [`DONE`].
 
 use equic_transport::operation::Field;
-use equic_vm::Host;
+use equic_vm::HelperHost;
 
 use super::view::Context;
 use crate::class::Class;
@@ -34,7 +34,7 @@ pub const DONE: u64 = 1;
 #[derive(Debug)]
 pub(super) struct Abi;
 
-impl Host for Abi {
+impl HelperHost for Abi {
     type Data<'h> = Context<'h>;
 }
 

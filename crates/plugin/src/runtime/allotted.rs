@@ -28,7 +28,7 @@ impl Allotted {
         )
     }
 
-    /// Whether any has another number on the wire than in the manifest.
+    /// True if any has another number on the wire than in the manifest.
     pub(super) fn differ(&self) -> bool {
         self.0.iter().any(|one| one.named != one.wire)
     }

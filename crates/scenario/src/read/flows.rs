@@ -208,7 +208,7 @@ fn tcp(reader: &mut Reader, table: &Table<'_, '_>) -> TcpOptions {
     }
 }
 
-/// Whether a client has a session, and sends early data with it.
+/// Two answers: a client has a session, and it sends early data with it.
 fn sessions(reader: &mut Reader, table: &Table<'_, '_>) -> (bool, bool) {
     let resumption = table.read(reader, "resumption", boolean).unwrap_or(false);
     let early_data = table.read(reader, "early_data", boolean).unwrap_or(false);

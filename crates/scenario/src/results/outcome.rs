@@ -115,7 +115,7 @@ pub struct MessageOutcome {
 }
 
 impl ApplicationOutcome {
-    /// Of what an application reports.
+    /// Makes the outcome of what an application reports.
     #[cfg(feature = "play")]
     pub(crate) fn new(application: &Application, report: &equic_sim::Report) -> ApplicationOutcome {
         use equic_report::stats::Sample;

@@ -144,7 +144,7 @@ impl Application {
         }
     }
 
-    /// Whether most bytes go from the server to the client.
+    /// True if most bytes go from the server to the client.
     pub fn is_download(&self) -> bool {
         !matches!(self, Application::Streams(_) | Application::Call(_))
     }

@@ -60,7 +60,7 @@ pub(crate) trait Channel: Send {
     fn flush(&mut self);
     /// Ends the connection: all was said.
     fn close(&mut self, now: Time);
-    /// Whether the handshake was begun.
+    /// True if the handshake was begun.
     fn has_begun(&self) -> bool;
     /// Reason for which the connection failed, if it did.
     fn failure(&self) -> Option<&str>;
@@ -87,7 +87,7 @@ pub(super) trait Program: Send {
     fn next(&self) -> Option<Time>;
     /// Time at which the client begins its handshake.
     fn start_at(&self) -> Time;
-    /// Whether all is done: the connection is closed by this end then.
+    /// True if all is done: the connection is closed by this end then.
     fn is_done(&self) -> bool;
     fn bytes(&self) -> u64;
     fn report(&self, now: Time) -> Report;
@@ -114,7 +114,7 @@ pub struct Party {
     channel: Box<dyn Channel>,
     program: Box<dyn Program>,
     client: bool,
-    /// Whether this end knows when all is done, so that the run waits for it.
+    /// True if this end knows when all is done, so that the run waits for it.
     awaited: bool,
     closed: bool,
     say: Vec<Say>,

@@ -36,7 +36,7 @@ impl Fifo {
         }
     }
 
-    /// Whether the limit allows for this packet.
+    /// True if the limit allows for this packet.
     pub(crate) fn has_room(&self, limit: Limit, packet: &Packet) -> bool {
         !limit.is_exceeded(self.packets.len() + 1, self.bytes + u64::from(packet.frame_bytes))
     }

@@ -51,7 +51,7 @@ struct Row {
     control: Control,
     /// Bytes that it may still send in this turn; below zero after a packet that was larger.
     credits: i64,
-    /// Whether it is in one of the lists.
+    /// True if it is in one of the lists.
     is_listed: bool,
 }
 

@@ -112,7 +112,7 @@ impl Queue {
         }
     }
 
-    /// Whether there can be such a queue at a link whose largest frame has so many bytes.
+    /// Fails unless there can be such a queue at a link whose largest frame has so many bytes.
     pub(crate) fn check(&self, frame: u32) -> Result<(), QueueError> {
         let too_small = match self.limit() {
             Limit::Packets(most) => most == 0,

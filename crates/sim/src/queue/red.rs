@@ -165,7 +165,7 @@ impl RedQueue {
         self.average += self.red.weight * (length - self.average);
     }
 
-    /// Whether this packet is one that is dropped or marked: with p_a of the paper's section 8, so that
+    /// True if this packet is one that is dropped or marked: with p_a of the paper's section 8, so that
     /// they are evenly apart rather than in clusters.
     fn is_chosen(&mut self) -> bool {
         let probability = self.red.probability(self.average);

@@ -19,7 +19,7 @@ struct Outgoing {
     bytes: u64,
 }
 
-/// Whether the peer's application has ended the connection.
+/// True if the peer's application has ended the connection.
 fn is_by_application(reason: &CloseReason) -> bool {
     matches!(reason, CloseReason::Peer(error) if error.application)
 }

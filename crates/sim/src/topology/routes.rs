@@ -170,7 +170,7 @@ impl Routes {
         self.arrives_at[port.0 as usize]
     }
 
-    /// Whether this node forwards.
+    /// True if this node forwards.
     pub(crate) fn forwards(&self, node: NodeId) -> bool {
         self.forwards[node.0 as usize]
     }

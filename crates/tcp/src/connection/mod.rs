@@ -63,7 +63,7 @@ pub enum Event {
 pub struct Outgoing {
     /// The segment; its ports are the caller's to fill in.
     pub segment: Segment,
-    /// Whether its IP packet says that it is ECN-capable, ECT(0) (RFC 3168 s.6.1).
+    /// True if its IP packet says that it is ECN-capable, ECT(0) (RFC 3168 s.6.1).
     pub ecn_capable: bool,
 }
 
@@ -132,7 +132,7 @@ pub struct Connection {
     mss: u16,
     /// Peer's shift of the window field.
     peer_shift: u8,
-    /// Whether the peer's SYN had the option for window scaling.
+    /// True if the peer's SYN had the option for window scaling.
     peer_scales: bool,
     /// Extensions that both ends have agreed on.
     timestamps: bool,
@@ -152,7 +152,7 @@ pub struct Connection {
     opening: bool,
     ack_due: bool,
     probe_due: bool,
-    /// Whether ECE is to be sent: CE was seen, and CWR was not yet (RFC 3168 s.6.1.3).
+    /// True if ECE is to be sent: CE was seen, and CWR was not yet (RFC 3168 s.6.1.3).
     echo_congestion: bool,
     reduced: bool,
     events: VecDeque<Event>,
@@ -291,7 +291,7 @@ impl Connection {
         count
     }
 
-    /// Whether the peer has sent FIN, and everything before it has come.
+    /// True if the peer has sent FIN, and everything before it has come.
     pub fn has_finished(&self) -> bool {
         self.receiver.is_finished()
     }
@@ -306,12 +306,12 @@ impl Connection {
         self.events.pop_front()
     }
 
-    /// Whether the handshake is complete and the connection not over.
+    /// True if the handshake is complete and the connection not over.
     pub fn is_connected(&self) -> bool {
         self.state == State::Established
     }
 
-    /// Whether the connection is over, and will neither send nor wait for anything.
+    /// True if the connection is over, and will neither send nor wait for anything.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
     }

@@ -64,7 +64,7 @@ impl Connection {
         self.ack_due = true;
     }
 
-    /// Whether the segment completes the server's handshake.
+    /// True if the segment completes the server's handshake.
     fn on_syn_received(&mut self, now: Timestamp, segment: &Segment) -> bool {
         let Some(start) = unwrap(segment.sequence, self.peer_start, 1) else { return false };
         if segment.flags.has(Flags::RST) {

@@ -22,7 +22,7 @@ pub(crate) struct Ack<'a> {
     pub limit: u64,
     /// Earliest and latest time at which the segment was sent whose timestamp it returns.
     pub echo: Option<(Timestamp, Timestamp)>,
-    /// Whether the segment says nothing but this: no data, and the window is as it was.
+    /// True if the segment says nothing but this: no data, and the window is as it was.
     pub bare: bool,
     /// ECN-Echo (RFC 3168 s.6.1).
     pub congestion_echo: bool,

@@ -35,7 +35,7 @@ enum Phase {
     Loss {
         /// SND.NXT at that time.
         end: u64,
-        /// Whether it is still to be found out that the timer was right.
+        /// What is still to be found out: if the timer was right.
         check: Check,
     },
 }
@@ -60,7 +60,7 @@ struct Reduction {
     prr: Option<Prr>,
     /// Bytes that may be in flight, by PRR.
     window: u64,
-    /// Whether something was lost; otherwise it was marked.
+    /// True if something was lost; otherwise it was marked.
     loss: bool,
     /// True once an acknowledgement has advanced SND.UNA without ending the reduction (RFC 6582 s.3.2: a partial one).
     partial: bool,
@@ -71,7 +71,7 @@ struct Reduction {
 struct Probe {
     /// SND.NXT when the probe was sent, TLP.end_seq.
     end: u64,
-    /// Whether the probe was a retransmission, TLP.is_retrans.
+    /// True if the probe was a retransmission, TLP.is_retrans.
     retransmission: bool,
 }
 
@@ -250,12 +250,12 @@ impl Sender {
         self.nxt
     }
 
-    /// Whether everything that was written, and FIN, is acknowledged.
+    /// True if everything that was written, and FIN, is acknowledged.
     pub(crate) fn is_done(&self) -> bool {
         self.fin && self.una > self.written
     }
 
-    /// Whether [`Sender::finish`] was called.
+    /// True if [`Sender::finish`] was called.
     pub(crate) fn is_finishing(&self) -> bool {
         self.fin
     }
@@ -379,7 +379,7 @@ impl Sender {
         }
     }
 
-    /// Whether the retransmission timer goes on as it is, although data is acknowledged: without SACK a round trip mends
+    /// True if the retransmission timer goes on as it is, although data is acknowledged: without SACK a round trip mends
     /// one hole, and where there are many a timeout mends them sooner (RFC 6582 s.3.2 step 3 and s.4: only the first
     /// partial acknowledgement resets the timer).
     fn is_impatient(&self) -> bool {

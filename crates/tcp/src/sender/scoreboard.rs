@@ -30,7 +30,7 @@ pub(crate) struct Sent {
     /// Deliveries of the path by then, for the measurement of its rate.
     pub mark: DeliveryMark,
     pub fate: Fate,
-    /// Whether it was sent more than once.
+    /// True if it was sent more than once.
     pub retransmitted: bool,
 }
 

@@ -24,13 +24,13 @@ pub(super) struct ConnectionIds {
     pub(super) remote: RemoteIds,
     /// Those of other path IDs, as many as multipath allows; none without it.
     others: Vec<OfPath>,
-    /// What an endpoint has to know of path IDs that are gone.
+    /// Events for the endpoint about path IDs that are gone.
     left: VecDeque<EndpointEvent>,
     /// Generator of connection IDs for this end.
     source: IdSource,
     /// Ours on long headers.
     scid: ConnectionId,
-    /// What the client put on its first packet.
+    /// Destination Connection ID of the client's first packet.
     original_dcid: ConnectionId,
     /// True if the peer's first ID is known.
     peer_known: bool,
@@ -66,7 +66,7 @@ impl ConnectionIds {
         self.scid
     }
 
-    /// What the client put on its first packet.
+    /// Destination Connection ID of the client's first packet.
     pub(super) fn original_dcid(&self) -> ConnectionId {
         self.original_dcid
     }

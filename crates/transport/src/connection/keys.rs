@@ -8,7 +8,7 @@ use crate::crypto::{OneRttKeys, Wear};
 use crate::operation::Operation;
 
 impl Connection {
-    /// Updates the keys of 1-RTT packets (RFC 9001 s.6), if that is allowed yet; whether it was.
+    /// Updates the keys of 1-RTT packets (RFC 9001 s.6), if that is allowed yet; true if it was.
     ///
     /// Nobody need call it: keys are updated when they have protected half of the packets that they may
     /// ([`super::TransportConfig::key_limits`]). If they cannot be in time, because the handshake is not
@@ -45,7 +45,7 @@ impl Connection {
     }
 
     /// Before a datagram is made: updates keys that are worn, and ends the connection where keys may not
-    /// be used any more. Whether it goes on.
+    /// be used any more. True if it goes on.
     pub(super) fn mind_keys(&mut self, now: Timestamp) -> bool {
         let wear = self.keys.one_rtt().map_or(Wear::Fresh, OneRttKeys::wear);
         if wear >= Wear::Half {

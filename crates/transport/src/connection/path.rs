@@ -56,7 +56,7 @@ pub(super) struct Path {
     current: bool,
     /// Nothing is sent on it any more (RFC 10069 s.3.4).
     abandoned: bool,
-    /// What was sent in packets below this number has been sent on other paths, too.
+    /// Packets below this number: their content has been sent on other paths, too.
     moved: u64,
     remote: SocketAddr,
     /// Our address, as far as it is known.
@@ -400,12 +400,12 @@ impl Path {
         self.hook_window = window;
     }
 
-    /// A hook sets the congestion controller's window; whether that can be set.
+    /// A hook sets the congestion controller's window; true if that can be set.
     pub(super) fn set_controller_window(&mut self, window: u64) -> bool {
         self.controller.set_window(window)
     }
 
-    /// A hook sets the congestion controller's slow start threshold; whether that can be set.
+    /// A hook sets the congestion controller's slow start threshold; true if that can be set.
     pub(super) fn set_slow_start_threshold(&mut self, threshold: Option<u64>) -> bool {
         self.controller.set_slow_start_threshold(threshold)
     }
@@ -555,7 +555,7 @@ impl Path {
         self.ecn.on_marked_sent();
     }
 
-    /// So many marked packets are acknowledged, with these counts. Whether there are new ECN-CE marks; fails
+    /// So many marked packets are acknowledged, with these counts. True if there are new ECN-CE marks; fails
     /// validation if the counts cannot be right.
     pub(super) fn validate_ecn(&mut self, marked: u64, counts: Option<EcnCounts>) -> bool {
         self.ecn.on_ack(marked, counts)

@@ -1,4 +1,4 @@
-//! Whether hooks can be attached, known to the compiler. What runs for every packet is compiled twice: once without any
+//! The compiler knows if hooks can be attached. What runs for every packet is compiled twice: once without any
 //! call of a hook, for connections that have none, and once with a test at each operation (`operate.rs`).
 //!
 //! Hooks come and go between two calls into the connection, or at the end of one (`requests.rs`), so the copy that a call

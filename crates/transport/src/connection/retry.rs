@@ -81,7 +81,7 @@ impl Connection {
         self.end_with(Operation::NewToken, 0, (), operation::Bytes::In(token), ());
     }
 
-    /// A Retry packet came (RFC 9000 s.17.2.5.2); whether it is followed.
+    /// A Retry packet came (RFC 9000 s.17.2.5.2); true if it is followed.
     pub(super) fn on_retry(&mut self, now: Timestamp, retry: &Retry<'_>) -> bool {
         let wanted = self.side == Side::Client
             && !self.closing.is_closed()

@@ -163,7 +163,7 @@ impl Start {
         }
     }
 
-    /// Whether TLS has neither been given nor has given anything that the peer knows of: a server waits for the
+    /// True if TLS has neither been given nor has given anything that the peer knows of: a server waits for the
     /// ClientHello, and a client has sent no packet.
     pub(crate) fn is_unheard(&self, side: Side, packets_sent: u64) -> bool {
         match side {
@@ -172,7 +172,7 @@ impl Start {
         }
     }
 
-    /// Whether a transport parameter of this number is declared.
+    /// True if a transport parameter of this number is declared.
     pub(crate) fn declares(&self, id: ParameterId) -> bool {
         let mut declared = RawParameters::new(&self.declared);
         id == ParameterId::VERSION_INFORMATION

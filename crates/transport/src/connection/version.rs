@@ -22,7 +22,7 @@ impl Connection {
         self.version
     }
 
-    /// A Version Negotiation packet came (RFC 9000 s.6.2); whether it is followed.
+    /// A Version Negotiation packet came (RFC 9000 s.6.2); true if it is followed.
     pub(super) fn on_version_negotiation(
         &mut self,
         now: Timestamp,

@@ -55,7 +55,7 @@ impl Forgeries {
         self.spent
     }
 
-    /// One more, tried with a key of this limit; whether that was the last.
+    /// One more, tried with a key of this limit; true if that was the last.
     pub(crate) fn count(&mut self, limit: u64) -> bool {
         self.count += 1;
         self.spent |= self.count >= limit;

@@ -253,7 +253,7 @@ impl OneRttKeys {
     }
 
     /// Updates the keys, if that is allowed yet: the handshake is confirmed (the caller knows) and
-    /// the peer has acknowledged a packet with the current keys (RFC 9001 s.6.1). Whether it was.
+    /// the peer has acknowledged a packet with the current keys (RFC 9001 s.6.1). True if it was.
     pub(crate) fn update(&mut self) -> bool {
         let allowed = self.current.confirmed.is_some();
         if allowed {
@@ -288,7 +288,7 @@ impl OneRttKeys {
 
     /// Decrypts `payload` of a packet on a path, which ends with the tag, in place. `largest` is the largest packet
     /// number received there before; `retain` is three PTOs from now, until when the last keys are kept
-    /// (RFC 9001 s.6.5), and any time where [`OneRttKeys::asks_how_long`] says no. Whether the peer updated its keys with this packet.
+    /// (RFC 9001 s.6.5), and any time where [`OneRttKeys::asks_how_long`] says no. True if the peer updated its keys with this packet.
     ///
     /// # Errors
     /// [`OpenError`]; for all but `Forged` the connection is to be closed.

@@ -138,7 +138,7 @@ impl Endpoint {
         Ok((handle, connection))
     }
 
-    /// Asks the client to show that it receives at its address: whether `response` is to be sent
+    /// Asks the client to show that it receives at its address: true if `response` is to be sent
     /// there. If not, because it has been asked before, the attempt is ignored.
     pub fn retry(&mut self, now: Timestamp, incoming: Incoming, response: &mut Vec<u8>) -> bool {
         self.waiting.remove(&incoming.0.sent_to);
@@ -173,7 +173,7 @@ impl Endpoint {
         Some(())
     }
 
-    /// Tells the client that it is not wanted (CONNECTION_REFUSED): whether `response` is to be sent
+    /// Tells the client that it is not wanted (CONNECTION_REFUSED): true if `response` is to be sent
     /// there.
     pub fn refuse(&mut self, incoming: Incoming, response: &mut Vec<u8>) -> bool {
         let code = TransportErrorCode::CONNECTION_REFUSED;

@@ -72,7 +72,7 @@ impl Hooks {
         self.begun | self.ended == 0
     }
 
-    /// Whom a call of the operation goes to; `parameter` is its frame type, where it has one.
+    /// Hooks that a call of the operation goes to; `parameter` is its frame type, where it has one.
     #[inline(always)]
     pub(crate) fn callees(&self, operation: Operation, parameter: u64) -> Callees {
         match &self.table {

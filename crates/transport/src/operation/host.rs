@@ -194,7 +194,7 @@ pub(crate) struct Extensions {
     waiting: VecDeque<Extension>,
     /// Frames of hooks that other hooks brought: of each at most [`MAX_WAITING`].
     waiting_of_brought: VecDeque<Extension>,
-    /// What these get of packets while the application has data to send.
+    /// Share that these frames have of packets while the application has data to send.
     pub(crate) share: Share,
     /// Frame types that are skipped where no hook owns them, sorted, and the hook that said so.
     skipped: Option<(HookId, Vec<u64>)>,

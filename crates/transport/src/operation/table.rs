@@ -89,7 +89,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Whom a call of the operation goes to; `parameter` is its frame type, where it has one.
+    /// Hooks that a call of the operation goes to; `parameter` is its frame type, where it has one.
     #[inline(always)]
     pub(crate) fn callees(&self, operation: Operation, parameter: u64) -> Callees {
         let callees = self.dispatch.by_operation[operation as usize];
@@ -219,7 +219,7 @@ impl Table {
         self.provides = self.attached.iter().any(|one| one.provides);
     }
 
-    /// Whom a call goes to, of this frame type, or of those that nobody named.
+    /// Hooks that a call goes to, of this frame type, or of those that nobody named.
     fn add(
         &self,
         lists: &mut Vec<[Vec<u8>; 3]>,

@@ -87,7 +87,7 @@ impl EcnValidation {
     }
 
     /// An ACK frame that raises the largest acknowledged newly acknowledges `marked` marked packets and
-    /// reports `counts`: whether it tells of new congestion. Frames that do not raise it must not
+    /// reports `counts`: true if it tells of new congestion. Frames that do not raise it must not
     /// come here.
     pub(crate) fn on_ack(&mut self, marked: u64, counts: Option<EcnCounts>) -> bool {
         if self.state == EcnState::Failed {

@@ -133,7 +133,7 @@ impl MtuDiscovery {
         !self.searches || self.raise_at.map_or(self.probe.is_some() || found, |at| at > now)
     }
 
-    /// The probe arrived: whether the size grew.
+    /// The probe arrived: true if the size grew.
     pub(crate) fn on_probe_acked(&mut self) -> bool {
         let Some(size) = self.probe.take() else { return false };
         (self.probes_lost, self.suspicion) = (0, None);
@@ -165,7 +165,7 @@ impl MtuDiscovery {
         }
     }
 
-    /// A datagram of this size, sent then and no probe, was lost: whether the path turned out to be a
+    /// A datagram of this size, sent then and no probe, was lost: true if the path turned out to be a
     /// black hole for large ones, and the size fell back to the base (RFC 8899 s.4.3).
     pub(crate) fn on_lost(&mut self, now: Timestamp, size: u16, sent: Timestamp) -> bool {
         if size <= BASE_SIZE || self.current == BASE_SIZE {

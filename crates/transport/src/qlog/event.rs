@@ -225,9 +225,9 @@ pub enum Initiator {
 /// A part of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamPart {
-    /// On which we send.
+    /// The part on which this end sends.
     Sending,
-    /// On which the peer does.
+    /// The part on which the peer sends.
     Receiving,
 }
 

@@ -10,7 +10,7 @@ use super::Machine;
 use super::compile::{Helper, compile};
 use super::enter::Glue;
 use crate::check::{Checked, Function};
-use crate::helper::{Helpers, Host};
+use crate::helper::{HelperHost, Helpers};
 
 /// Entry of a function of the program.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Entry {
 
 /// A program's code, and where in it things are.
 #[derive(Debug)]
-pub(crate) struct Compiled<H: Host> {
+pub(crate) struct Compiled<H: HelperHost> {
     pub(super) entries: Arc<[Entry]>,
     /// Those whose places in the table, costs and shims are in the code.
     helpers: Arc<Helpers<H>>,
@@ -34,7 +34,7 @@ pub(crate) struct Compiled<H: Host> {
     code: Code,
 }
 
-impl<H: Host> Compiled<H> {
+impl<H: HelperHost> Compiled<H> {
     /// Compiles a program, whose `entries` are the functions that are called from outside, for a sandbox of
     /// `memory` bytes. Nothing where there is no compiler for the machine.
     pub(crate) fn new(

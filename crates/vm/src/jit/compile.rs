@@ -10,7 +10,7 @@ use crate::op::{Condition, Op, Operand, Place, Reg, jump_cost};
 /// Code of a program.
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
-    /// Where the code to enter each function begins, in the order in which they were asked for. It is a
+    /// Offsets at which the code to enter each function begins, in the order in which they were asked for. It is a
     /// function of type `enter::Glue`.
     pub(super) entries: Vec<usize>,
 }
@@ -27,7 +27,7 @@ pub(super) trait Backend {
     /// For a sandbox of `memory` bytes and a program of so many operations, which names these registers.
     fn new(memory: usize, operations: usize, registers: u16) -> Self;
 
-    /// What the program's code jumps to at the end of a call that has no budget left, or that a helper ends. It is
+    /// Writes the code that the program's code jumps to at the end of a call that has no budget left, or that a helper ends. It is
     /// written first.
     fn glue(&mut self);
 
@@ -231,7 +231,7 @@ impl<B: Backend> Compiler<B> {
     }
 }
 
-/// Where an access is relative to the frame pointer, if it needs no mask: within the function's own frame and those
+/// Offset of an access from the frame pointer, if it needs no mask: within the function's own frame and those
 /// below it. The frame pointer is the program's to read only, and at least STACK above the sandbox's
 /// beginning, less the frames of the functions that are active.
 pub(super) fn frame_offset(place: Place, bytes: usize) -> Option<i32> {

@@ -9,7 +9,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use super::code::{Compiled, Entry};
-use crate::helper::{Caller, Helpers, Host, Run};
+use crate::helper::{Caller, HelperHost, Helpers, Run};
 use crate::interpret::End;
 use crate::memory::Memory;
 use crate::sandbox::Sandbox;
@@ -60,7 +60,7 @@ impl State {
         (at as u32) << 16 | helper
     }
 
-    fn new<H: Host>(sandbox: &Sandbox, helpers: &Helpers<H>) -> State {
+    fn new<H: HelperHost>(sandbox: &Sandbox, helpers: &Helpers<H>) -> State {
         State {
             base: sandbox.base().as_ptr(),
             budget: 0,
@@ -79,7 +79,7 @@ impl State {
 
 /// A compiled program and its sandbox.
 #[derive(Debug)]
-pub(crate) struct Ready<H: Host> {
+pub(crate) struct Ready<H: HelperHost> {
     state: Box<State>,
     sandbox: Sandbox,
     /// Those of `compiled`, which keeps their code.
@@ -88,7 +88,7 @@ pub(crate) struct Ready<H: Host> {
     compiled: Arc<Compiled<H>>,
 }
 
-impl<H: Host> Ready<H> {
+impl<H: HelperHost> Ready<H> {
     pub(crate) fn new(compiled: Arc<Compiled<H>>, sandbox: Sandbox) -> Ready<H> {
         assert!(compiled.memory == sandbox.size(), "code for a sandbox of this size");
         let state = Box::new(State::new(&sandbox, compiled.helpers()));
@@ -141,7 +141,7 @@ fn too_dear(at: u32) -> Box<(usize, TrapKind)> {
 }
 
 #[cold]
-fn trapped<H: Host>(state: &mut State, helpers: &Helpers<H>) -> Box<(usize, TrapKind)> {
+fn trapped<H: HelperHost>(state: &mut State, helpers: &Helpers<H>) -> Box<(usize, TrapKind)> {
     state.trap = 0;
     if let Some(panic) = state.panicked.take() {
         resume_unwind(panic);
@@ -181,18 +181,18 @@ pub(crate) struct Shims {
 
 impl Shims {
     /// Adds the one of a helper of type `R`.
-    pub(crate) fn push<H: Host, R: Run<H>>(&mut self) {
+    pub(crate) fn push<H: HelperHost, R: Run<H>>(&mut self) {
         self.table.push(shim::<H, R>);
     }
 
-    /// Where the one of the helper in this place is.
+    /// Address of the code that calls the helper in this place.
     pub(super) fn address(&self, place: u32) -> usize {
         self.table[place as usize] as usize
     }
 }
 
 /// Called by compiled code for a helper of type `R`.
-extern "C" fn shim<H: Host, R: Run<H>>(
+extern "C" fn shim<H: HelperHost, R: Run<H>>(
     r1: u64,
     r2: u64,
     r3: u64,

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::check::{Checked, Function};
-use crate::helper::{Helpers, Host, Run};
+use crate::helper::{HelperHost, Helpers, Run};
 use crate::interpret::End;
 use crate::sandbox::Sandbox;
 
@@ -17,7 +17,7 @@ pub(crate) struct Compiled<H> {
     host: PhantomData<H>,
 }
 
-impl<H: Host> Compiled<H> {
+impl<H: HelperHost> Compiled<H> {
     pub(crate) fn new(
         _checked: &Checked,
         _entries: &[Function],
@@ -38,7 +38,7 @@ pub(crate) struct Ready<H> {
     compiled: Arc<Compiled<H>>,
 }
 
-impl<H: Host> Ready<H> {
+impl<H: HelperHost> Ready<H> {
     pub(crate) fn new(compiled: Arc<Compiled<H>>, _sandbox: Sandbox) -> Ready<H> {
         Ready { compiled }
     }
@@ -63,5 +63,5 @@ impl<H: Host> Ready<H> {
 pub(crate) struct Shims;
 
 impl Shims {
-    pub(crate) fn push<H: Host, R: Run<H>>(&mut self) {}
+    pub(crate) fn push<H: HelperHost, R: Run<H>>(&mut self) {}
 }

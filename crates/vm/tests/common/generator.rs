@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use equic_vm::{
-    Caller, Config, Engine, HelperError, Helpers, Host, Instance, LoadError, Program, Region,
+    Caller, Config, Engine, HelperError, HelperHost, Helpers, Instance, LoadError, Program, Region,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -15,7 +15,7 @@ use super::asm::slot;
 #[derive(Debug)]
 pub(crate) struct Log;
 
-impl Host for Log {
+impl HelperHost for Log {
     type Data<'h> = &'h mut Vec<(u32, u64, u64)>;
 }
 

@@ -6,7 +6,7 @@ pub(crate) mod generator;
 
 use std::sync::Arc;
 
-use equic_vm::{Config, Engine, Helpers, Host, Instance, Program};
+use equic_vm::{Config, Engine, HelperHost, Helpers, Instance, Program};
 
 /// Both engines.
 pub(crate) const ENGINES: [Engine; 2] = [Engine::Interpreter, Engine::Auto];
@@ -42,7 +42,7 @@ pub(crate) fn instance(text: &str, engine: Engine) -> Instance<()> {
 }
 
 /// An instance of a program in assembler.
-pub(crate) fn instance_with<H: Host>(
+pub(crate) fn instance_with<H: HelperHost>(
     text: &str,
     engine: Engine,
     helpers: Helpers<H>,

@@ -169,7 +169,7 @@ fn kind(slot: &[u8]) -> (u8, i32) {
     (slot[0], chosen)
 }
 
-/// Whether the check accepts an instruction slot with no register but r0 and r1 in it.
+/// True if the check accepts an instruction slot with no register but r0 and r1 in it.
 fn accepted(slot: [u8; 8], helpers: &Arc<Helpers<()>>) -> bool {
     let exit = asm::slot(0x95, 0, 0, 0, 0);
     // The second half of an LDDW where one is needed; room for jumps and calls to go to.

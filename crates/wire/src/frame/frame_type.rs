@@ -157,7 +157,7 @@ impl FrameType {
         if number < 64 { KNOWN >> number & 1 == 1 } else { self.name().is_some() }
     }
 
-    /// Whether the type may come in a packet of this type (RFC 9000 table 3; RFC 9221 s.4;
+    /// True if the type may come in a packet of this type (RFC 9000 table 3; RFC 9221 s.4;
     /// draft-ietf-quic-ack-frequency s.3; RFC 10069 s.4). `None`: an extension decides.
     pub const fn allowed_in(self, packet: PacketType) -> Option<bool> {
         use PacketType::{Handshake, Initial, OneRtt, ZeroRtt};

@@ -201,17 +201,7 @@ const PROTOCOL: [(Group, &[&str]); 7] = [
             "connection::packet_numbers",
         ],
     ),
-    (
-        Group::Http,
-        &[
-            "h3::",
-            "equic_endpoint::http3",
-            "equic_http3",
-            "bench_contract::http3",
-            "http::",
-            "qpack",
-        ],
-    ),
+    (Group::Http, &["h3::", "equic_http3", "bench_contract::http3", "http::", "qpack"]),
     (
         Group::Stream,
         &[

@@ -19,7 +19,7 @@ const STEPS: f64 = 100.0;
 /// Shows how far the experiment is.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
-    /// Whether to print a line for each run.
+    /// True if to print a line for each run.
     lines: bool,
     runs: u32,
     done: Cell<u32>,

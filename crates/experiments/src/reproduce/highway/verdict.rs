@@ -78,7 +78,7 @@ fn held(all: bool, none: bool) -> &'static str {
     }
 }
 
-/// Whether TCP loses more than each of the others, beyond the intervals.
+/// Says it if TCP loses more than each of the others, beyond the intervals.
 fn more_than(finding: &str, changes: &[(&str, Change)]) -> Option<String> {
     let (_, tcp) = changes.iter().find(|(name, _)| *name == TCP)?;
     let quic: Vec<&(&str, Change)> = changes.iter().filter(|(name, _)| *name != TCP).collect();

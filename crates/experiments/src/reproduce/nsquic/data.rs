@@ -87,7 +87,7 @@ impl Mean {
         Some(Mean { mean: digits(mean), low: digits(low), high: digits(high) })
     }
 
-    /// Whether it is less than the other, beyond both intervals.
+    /// True if it is less than the other, beyond both intervals.
     pub(super) fn is_below(&self, other: &Mean) -> bool {
         self.high < other.low
     }
@@ -158,7 +158,7 @@ impl Measured {
 }
 
 impl Row {
-    /// Whether an axis has this value.
+    /// True if an axis has this value.
     pub(super) fn is(&self, axis: &str, value: &str) -> bool {
         self.point.get(axis).is_some_and(|own| own == value)
     }

@@ -58,7 +58,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Whether a part is to be played: without a choice all but those in real time.
+    /// True if a part is to be played: without a choice all but those in real time.
     fn has(&self, part: Part) -> bool {
         match part {
             Part::RealTime => self.real_time || self.parts.contains(&part),

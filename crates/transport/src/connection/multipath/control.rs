@@ -208,7 +208,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What hooks read of a path: 1 if data can go on it; 2 is added if an end wants it as a backup, 4 if nothing was heard of
+    /// State of a path as hooks read it: 1 if data can go on it; 2 is added if an end wants it as a backup, 4 if nothing was heard of
     /// what was sent there last.
     pub(in crate::connection) fn path_bits(&self, path: &Path) -> u64 {
         let usable = self.speaks_multipath() && path.is_validated() && self.may_carry(path)

@@ -121,13 +121,13 @@ pub(super) struct Multipath {
     list: Vec<Record>,
     /// Frame that tells the peer what we are blocked by, not sent yet: PATHS_BLOCKED, or PATH_CIDS_BLOCKED with a sequence number.
     blocked: Option<(PathId, Option<u64>)>,
-    /// What we were blocked by when that was last told.
+    /// Limit by which we were blocked when the peer was last told.
     told_blocked: Option<(PathId, Option<u64>)>,
     /// Address of the peer during the handshake.
     handshake_remote: SocketAddr,
     /// The path that had the last packet with data, for [`Scheduler::RoundRobin`].
     last: Option<PathKey>,
-    /// What paths are to carry as others have, for [`Scheduler::Redundant`].
+    /// Data that paths are to carry because others have carried it, for [`Scheduler::Redundant`].
     copies: Vec<copies::Copies>,
     /// Choices of hooks that could not be followed.
     watch: choice::Watch,
@@ -234,7 +234,7 @@ impl Multipath {
         wishes.into_iter().flatten().flatten().any(|(status, _)| status == PathStatus::Backup)
     }
 
-    /// What it costs to use the path, as the application says; 0: nothing.
+    /// Cost of using the path, as the application says; 0: nothing.
     fn cost(&self, id: PathId) -> u32 {
         self.record(id).map_or(0, |record| record.cost)
     }

@@ -162,7 +162,7 @@ impl Validation {
     }
 }
 
-/// What the rest of a connection asks and tells a path of its validation.
+/// Questions and news of the rest of a connection about the validation of a path.
 impl Path {
     /// True if the peer has proved to be at the path's address.
     pub(in crate::connection) fn is_validated(&self) -> bool {

@@ -296,7 +296,7 @@ fn frames_that_only_hooks_know_get_there() {
     });
 }
 
-/// Whether or not the hook writes the frame: frames that it queues meanwhile are for another packet.
+/// The hook writes the frame or does not: frames that it queues meanwhile are for another packet.
 #[test]
 fn a_hook_that_queues_frames_while_it_writes_one_does_not_go_on_for_ever() {
     for writes in [true, false] {

@@ -64,7 +64,7 @@ impl Session {
         self.running()
     }
 
-    /// Whether the last plugin runs still, as both ends see it.
+    /// Fails unless the last plugin runs still, as both ends see it.
     ///
     /// # Errors
     /// It does not.
