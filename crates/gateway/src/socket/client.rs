@@ -281,7 +281,7 @@ fn kept(core: &LedgerState, unheard: Duration) -> JoinEvent {
 impl Drop for SocketKeeper {
     fn drop(&mut self) {
         // Wakes the thread. The gateway sees it too, which is where this leads anyway.
-        self.watch.end(|| link_of(&self.core), |link| unix::end(link));
+        self.watch.end(|| link_of(&self.core), unix::end);
         drop(self.thread.take());
     }
 }
