@@ -44,6 +44,9 @@ pub(crate) enum Command {
     Soak(soak::Args),
     /// Measure what a flood leaves of a server, by who protects it
     Bench(bench::Args),
+    /// Be the server on quinn that `bench --forged` measures
+    #[command(hide = true)]
+    Quinn(bench::QuinnArgs),
 }
 
 /// Carries one out.
@@ -60,5 +63,6 @@ pub(crate) fn run(command: Command) -> Done {
         Command::Run(args) => run::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Quinn(args) => bench::serve_quinn(&args),
     }
 }

@@ -374,3 +374,33 @@ fn a_threshold_is_a_number_or_off() {
     let (_, default) = option.split_once("[default: ").expect("it has a default");
     assert!(default.starts_with("100]"), "{default:.40}");
 }
+
+/// The server on quinn that `lab bench --forged` measures: who has shown nothing is answered with a Retry, and whoever
+/// follows it is served.
+#[test]
+fn a_server_on_quinn_asks_everybody_for_proof() {
+    let mut command = Command::new(EQUIC);
+    command.args(["lab", "quinn"]);
+    let server = Running::start(command, &["--listen", "127.0.0.1:0", "--receive-buffer", "1MB"]);
+    let ready = server.event("ready");
+    assert_eq!(text(&ready, "schema"), "equic.lab.quinn/1");
+
+    let initials = equic_lab::flood::InitialFactory::new("localhost", &["h3"]).expect("a name");
+    let mut initial = Vec::new();
+    initials.write(&mut rand::rng(), &mut initial).expect("it is made");
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.set_read_timeout(Some(crate::common::PATIENCE)).expect("a time");
+    for _ in 0..2 {
+        socket.send_to(&initial, text(&ready, "address")).expect("it is sent");
+        let mut answer = [0; 2_000];
+        let length = socket.recv(&mut answer).expect("an answer");
+        // Version 1, type Retry (RFC 9000 s.17.2.5), and nothing behind it.
+        assert_eq!((answer[0] >> 4, &answer[1..5]), (0xf, &[0, 0, 0, 1][..]));
+        assert!(length < 300, "{length}");
+    }
+
+    let url = |path: &str| format!("https://{}{path}", text(&ready, "address"));
+    let get = |path| equic(&["get", "--pin", text(&ready, "fingerprint"), "--json", &url(path)]);
+    assert_eq!(get("/bytes/100000").json()["bytes"], 100_000);
+    assert_eq!(get("/nothing").code, Some(1));
+}

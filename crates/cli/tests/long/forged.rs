@@ -5,12 +5,13 @@ use crate::common::{PATIENCE, finish_within, root, unique};
 use crate::marked::{assert_ended, marked, number};
 use serde_json::Value;
 
-const ARMS: [&str; 7] = [
+const ARMS: [&str; 8] = [
     "elsewhere",
     "nothing",
     "nftables",
     "nftables_in_all",
     "server_retry",
+    "quinn_retry",
     "gateway",
     "gateway_retry",
 ];

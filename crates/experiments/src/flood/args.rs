@@ -10,7 +10,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "out/bench-gateway")]
     pub(super) out: PathBuf,
     /// The flood's source addresses are forged, a new one each: measures whether newcomers get in, with
-    /// nothing, nftables, the server's Retry, the gateway's limit of new connections in all and its Retry
+    /// nothing, nftables, the server's Retry, that of a server on quinn, the gateway's limit of new connections in all and its Retry
     #[arg(long)]
     pub(super) forged: bool,
     /// With --forged: the flood comes in the names of the newcomers themselves, instead of from 12,582,912 addresses

@@ -34,6 +34,7 @@ use crate::envelope::Envelope;
 use crate::failure::{Done, Failure};
 use crate::output;
 pub use args::Args;
+pub use forged::{QuinnArgs, serve_quinn};
 use plan::{FloodPlan, HOSTS, two_cpus};
 use result::Bench;
 use rounds::measure_all;

@@ -100,7 +100,7 @@ impl BenchStage<'_, ForgedPlan> {
             }
             Arm::Nftables => Guard::nftables(lab.server(), &plan.rules(false)),
             Arm::NftablesInAll => Guard::nftables(lab.server(), &plan.rules(true)),
-            Arm::Elsewhere | Arm::Nothing | Arm::ServerRetry => Ok(Guard::Nobody),
+            Arm::Elsewhere | Arm::Nothing | Arm::ServerRetry | Arm::QuinnRetry => Ok(Guard::Nobody),
         }
     }
 

@@ -6,10 +6,12 @@
 //! baseline are those of the parent module.
 //!
 //! * `plan`: what is chosen, and the command lines of the parts; `cell`: one measurement;
+//! * `quinn`: a server that is not ours, for one of the arms;
 //! * `result`: shares, ratios and their intervals; `show`: the table.
 
 mod cell;
 mod plan;
+mod quinn;
 mod result;
 mod show;
 
@@ -20,6 +22,7 @@ use super::rounds::measure_all;
 use super::steps::BenchStage;
 use crate::failure::Done;
 pub(super) use plan::ForgedPlan;
+pub use quinn::{QuinnArgs, serve as serve_quinn};
 pub(super) use result::Bench;
 pub(super) use show::{note, table};
 

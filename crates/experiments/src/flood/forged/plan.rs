@@ -33,6 +33,8 @@ pub(in super::super) enum Arm {
     NftablesInAll,
     /// The server answers every Initial without a token with a Retry.
     ServerRetry,
+    /// The server is one on quinn, and answers every Initial without a token with quinn's Retry.
+    QuinnRetry,
     /// eQUIC, attached in the driver: a rate of new connections for each source, and one for the service.
     Gateway,
     /// The same in generic mode, and the program answers every Initial without a token with a Retry.
@@ -46,6 +48,7 @@ impl Arms for Arm {
         Arm::Nftables,
         Arm::NftablesInAll,
         Arm::ServerRetry,
+        Arm::QuinnRetry,
         Arm::Gateway,
         Arm::GatewayRetry,
     ];
@@ -58,6 +61,7 @@ impl Arms for Arm {
             Arm::Nftables => "nftables, by source",
             Arm::NftablesInAll => "nftables, by source and in all",
             Arm::ServerRetry => "Retry of the server",
+            Arm::QuinnRetry => "Retry of a server on quinn",
             Arm::Gateway => "eQUIC gateway, new_per_service",
             Arm::GatewayRetry => "eQUIC gateway, Retry",
         }
@@ -132,9 +136,13 @@ impl ForgedPlan {
         }
     }
 
-    /// `equic serve`, for an arm; a gateway is called like the lab.
+    /// `equic serve`, for an arm, or a server on quinn; a gateway is called like the lab.
     pub(super) fn server(&self, arm: Arm, lab: &Lab) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
+        if arm == Arm::QuinnRetry {
+            let buffer = ["--receive-buffer", RECEIVE_BUFFER];
+            return words(&[&["lab", "quinn", "--listen", &listen], &buffer[..]].concat());
+        }
         let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
         args.extend(words(&["--receive-buffer", RECEIVE_BUFFER]));
         args.extend(match arm {
@@ -143,9 +151,11 @@ impl ForgedPlan {
             Arm::Gateway | Arm::GatewayRetry => {
                 words(&["--retry-threshold", "off", "--gateway", lab.id()])
             }
-            Arm::Elsewhere | Arm::Nothing | Arm::Nftables | Arm::NftablesInAll => {
-                words(&["--retry-threshold", "off"])
-            }
+            Arm::Elsewhere
+            | Arm::Nothing
+            | Arm::Nftables
+            | Arm::NftablesInAll
+            | Arm::QuinnRetry => words(&["--retry-threshold", "off"]),
         });
         args
     }
