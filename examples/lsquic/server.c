@@ -147,7 +147,9 @@ static void on_write(lsquic_stream_t *stream, lsquic_stream_ctx_t *echo)
 		return;
 	lsquic_stream_wantwrite(stream, 0);
 	if (echo->finished) {
-		lsquic_stream_shutdown(stream, 1);
+		/* Both ways: what was only shut down one way stays, and counts as one of the
+		 * client's. */
+		lsquic_stream_close(stream);
 	} else {
 		lsquic_stream_flush(stream);
 		lsquic_stream_wantread(stream, 1);
@@ -203,8 +205,7 @@ static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *l
 
 	(void)ssl, (void)context;
 	return SSL_select_next_proto((unsigned char **)out, length, protocols,
-				     sizeof(protocols) - 1, in,
-				     in_length) == OPENSSL_NPN_NEGOTIATED
+				     sizeof(protocols) - 1, in, in_length) == OPENSSL_NPN_NEGOTIATED
 		       ? SSL_TLSEXT_ERR_OK
 		       : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
@@ -226,8 +227,7 @@ static int listen_on(uint16_t port, struct sockaddr_in6 *local)
 	int socket_fd = socket(AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), off = 0;
 
 	*local = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons(port)};
-	if (socket_fd < 0 ||
-	    setsockopt(socket_fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) ||
+	if (socket_fd < 0 || setsockopt(socket_fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) ||
 	    bind(socket_fd, (struct sockaddr *)local, sizeof(*local)))
 		return -1;
 	return socket_fd;
@@ -286,8 +286,10 @@ int main(int argc, char **argv)
 	}
 	/* -- */
 	socket_fd = listen_on((uint16_t)atoi(argv[1]), &local);
-	if (socket_fd < 0 || !make_tls(argv[3], argv[4]) || lsquic_global_init(LSQUIC_GLOBAL_SERVER)) {
-		fprintf(stderr, "serve-lsquic: cannot listen on port %s with %s\n", argv[1], argv[3]);
+	if (socket_fd < 0 || !make_tls(argv[3], argv[4]) ||
+	    lsquic_global_init(LSQUIC_GLOBAL_SERVER)) {
+		fprintf(stderr, "serve-lsquic: cannot listen on port %s with %s\n", argv[1],
+			argv[3]);
 		return 1;
 	}
 	lsquic_engine_init_settings(&settings, LSENG_SERVER);

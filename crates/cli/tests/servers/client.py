@@ -1,8 +1,8 @@
 """An aioquic client with many connections, told on stdin what to do, one line each:
 
     open ID ADDRESS SECONDS     connect from ADDRESS, and ask
-    ask ID                      one stream there and back
-    move ID ADDRESS             go on from another address
+    ask ID [BYTES]              one stream there and back
+    move ID ADDRESS             go on from another address, with another ID
     close ID
 
 It answers every line when it is done with it: `ID open`, `ID refused` (the server closed it),
@@ -20,6 +20,8 @@ from aioquic.quic.connection import QuicConnection
 
 PATIENCE = 60
 HOST, PORT, ALPN = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+# As datagrams say who sent them: aioquic takes what compares unequal for another path.
+SERVER = (HOST, PORT, 0, 0) if ":" in HOST else (HOST, PORT)
 
 
 class Client(QuicConnectionProtocol):
@@ -35,16 +37,24 @@ class Client(QuicConnectionProtocol):
             before.close()
 
     async def open(self) -> str:
-        self.connect((HOST, PORT))
+        self.connect(SERVER)
         await self.wait_connected()
         self.keeping = asyncio.create_task(self.keep())
         return await self.ask()
 
-    async def ask(self) -> str:
+    async def ask(self, size: int = 14) -> str:
+        question = (b"anybody there?" * (size // 14 + 1))[:size]
         reader, writer = await self.create_stream()
-        writer.write(b"anybody there?")
+        writer.write(question)
         writer.write_eof()
-        return "open" if await reader.read() == b"anybody there?" else "refused"
+        return "open" if await reader.read() == question else "refused"
+
+    async def move(self, address: str) -> None:
+        # Another ID is the server's to give, by a NEW_CONNECTION_ID frame.
+        while not self._quic._peer_cid_available:
+            await asyncio.sleep(0.01)
+        await self.bind(address)
+        self.change_connection_id()
 
     async def keep(self) -> None:
         try:
@@ -71,12 +81,13 @@ async def done(order: str, name: str, address: str = "", seconds: str = "") -> s
         return await asyncio.wait_for(client.open(), float(seconds))
     client = clients[name]
     if order == "move":
-        await client.bind(address)
-        client.change_connection_id()
+        await asyncio.wait_for(client.move(address), PATIENCE)
     elif order == "close":
         client.close()
         return "closed"
-    return await asyncio.wait_for(client.ask(), PATIENCE)
+    # Of `ask`, the word behind the name is no address.
+    size = int(address) if order == "ask" and address else 14
+    return await asyncio.wait_for(client.ask(size), PATIENCE)
 
 
 async def obey(line: str) -> None:
