@@ -59,7 +59,8 @@ static void on_ready(lsquic_conn_t *quic, equic_connection **counted)
 		lsquic_conn_close(quic);
 }
 
-/* lsquic does not tell of a migration: this is asked whenever the client sends something. */
+/* lsquic does not tell of a migration: this is asked whenever it sends to the client, which it does
+ * once the new address is validated. */
 static void look_at(lsquic_conn_t *quic, const equic_connection *counted)
 {
 	equic_connection_moved(counted, peer_of(quic), PEER_LENGTH, NULL, NULL);
@@ -115,12 +116,9 @@ static lsquic_stream_ctx_t *on_new_stream(void *context, lsquic_stream_t *stream
 
 static void on_read(lsquic_stream_t *stream, lsquic_stream_ctx_t *echo)
 {
-	lsquic_conn_ctx_t *connection = lsquic_conn_get_ctx(lsquic_stream_conn(stream));
 	ssize_t length = lsquic_stream_read(stream, echo->bytes + echo->length,
 					    sizeof(echo->bytes) - echo->length);
 
-	if (connection)
-		look_at(connection->quic, connection->counted); /* eQUIC */
 	if (length < 0) {
 		if (errno != EWOULDBLOCK)
 			lsquic_stream_close(stream);
@@ -177,6 +175,8 @@ static int send_packets(void *context, const struct lsquic_out_spec *packets, un
 
 	for (sent = 0; sent < count; sent++) {
 		const struct lsquic_out_spec *packet = &packets[sent];
+		/* None before the handshake is complete. */
+		const lsquic_conn_ctx_t *connection = packet->conn_ctx;
 		struct msghdr message = {
 			.msg_name = (void *)packet->dest_sa,
 			.msg_namelen = PEER_LENGTH,
@@ -186,6 +186,8 @@ static int send_packets(void *context, const struct lsquic_out_spec *packets, un
 
 		if (sendmsg(*(int *)context, &message, 0) < 0)
 			break;
+		if (connection)
+			look_at(connection->quic, connection->counted); /* eQUIC */
 	}
 	return (int)sent;
 }

@@ -2,7 +2,8 @@
 
     open ID ADDRESS SECONDS     connect from ADDRESS, and ask
     ask ID [BYTES]              one stream there and back
-    move ID ADDRESS             go on from another address, with another ID
+    move ID ADDRESS             go on from another address with another ID, and ask
+    drift ID ADDRESS            the same, with nothing but a PING
     close ID
 
 It answers every line when it is done with it: `ID open`, `ID refused` (the server closed it),
@@ -80,9 +81,12 @@ async def done(order: str, name: str, address: str = "", seconds: str = "") -> s
         await client.bind(address)
         return await asyncio.wait_for(client.open(), float(seconds))
     client = clients[name]
-    if order == "move":
+    if order in ("move", "drift"):
         await asyncio.wait_for(client.move(address), PATIENCE)
-    elif order == "close":
+    if order == "drift":
+        await asyncio.wait_for(client.ping(), PATIENCE)
+        return "open"
+    if order == "close":
         client.close()
         return "closed"
     # Of `ask`, the word behind the name is no address.
