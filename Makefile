@@ -94,6 +94,12 @@ interop-quick: setup-examples ## ours against quinn, quic-go, aioquic, noq and p
 test-examples: root setup-examples build ## those servers against real clients
 	@scripts/examples.sh test
 
+.PHONY: test-lsquic
+# LSQUIC: lsquic's repository; SSL: BoringSSL. CHECKS: only these of them, such as "ids retry"
+CHECKS ?=
+test-lsquic: root setup-examples build ## the server on lsquic, which no package has (docs/servers.md); not part of `make test`
+	@scripts/test-lsquic.sh $(CHECKS)
+
 lint: setup ## formatting, clippy, dependencies (cargo-deny), shell scripts' syntax
 	@scripts/lint.sh
 

@@ -2,8 +2,8 @@
 /*
  * A server on lsquic behind a gateway that runs already: it counts its connections there, and makes
  * their IDs with the gateway's keys, so that the gateway may check them. What a server of your own
- * needs is between the lines marked `eQUIC`; the rest echoes every stream. How it is built is in
- * docs/servers.md: no script here does, as nothing that lsquic needs is at hand by a package.
+ * needs is between the lines marked `eQUIC`; the rest echoes every stream. No package has lsquic:
+ * how it is built is in docs/servers.md, and scripts/test-lsquic.sh does it.
  *
  *     equic gateway run -i eth0 -p 4433 --max-connections 8 --check-ids
  *     serve-lsquic 4433 eth0 certificate.pem key.pem
