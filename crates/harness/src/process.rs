@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -70,6 +71,8 @@ pub struct Ended {
 pub struct Program {
     child: Child,
     group: Pid,
+    /// True if the program yields its CPUs to all others.
+    yields: AtomicBool,
     ended: Option<Ended>,
     peak: u64,
 }
@@ -118,7 +121,8 @@ impl Program {
         // By a thread that lasts: for the kernel it is the parent whose end kills the child.
         let child = equic_lab::spawn(command)?;
         let group = Pid::from_raw(child.id().cast_signed());
-        Ok(Program { child, group, ended: None, peak: 0 })
+        let yields = AtomicBool::new(placement.nice);
+        Ok(Program { child, group, yields, ended: None, peak: 0 })
     }
 
     /// Process ID of the program.
@@ -180,9 +184,15 @@ impl Program {
     /// # Errors
     /// If the system refuses.
     pub fn yield_cpu(&self) -> io::Result<()> {
+        self.set_nice(NICEST)?;
+        self.yields.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn set_nice(&self, nice: libc::c_int) -> io::Result<()> {
         // Of the group, or only the thread of this number would.
         // SAFETY: a system call on integers. The group is the program's own, which has not been waited for.
-        match unsafe { libc::setpriority(libc::PRIO_PGRP, self.child.id(), NICEST) } {
+        match unsafe { libc::setpriority(libc::PRIO_PGRP, self.child.id(), nice) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
@@ -228,7 +238,14 @@ impl Program {
         self.stop(Duration::ZERO)
     }
 
+    /// Sends a signal that ends the program, which no longer yields: whoever waits for a child spins in the kernel while its last
+    /// thread takes away what it had in `/proc`. Linux 6.18 gives a thread that yields next to no time for that, since it
+    /// has left the process's scheduling group by then: that took up to twenty seconds.
     fn signal(&self, signal: Signal) {
+        if self.yields.swap(false, Ordering::Relaxed) {
+            // Not everybody may do that, and without it the program ends, too.
+            let _ = self.set_nice(0);
+        }
         match killpg(self.group, signal) {
             Ok(()) | Err(Errno::ESRCH | Errno::EPERM) => {}
             // It is our child's group: there is nothing else that the system could say.
@@ -307,6 +324,26 @@ mod tests {
         BufReader::new(program.take_stdout().unwrap()).read_line(&mut line).unwrap();
         let ended = program.stop(Duration::from_millis(50)).unwrap();
         assert_eq!(ended.status.signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn who_is_asked_to_end_yields_no_longer() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!(
+                "who_is_asked_to_end_yields_no_longer: skipped, as taking a nice value back needs root"
+            );
+            return;
+        }
+        let script = "trap 'cut -d\" \" -f19 /proc/self/stat; exit' TERM; echo there; while :; do sleep 0.01; done";
+        let placement = ProcessPlacement { nice: true, ..ProcessPlacement::default() };
+        let streams = Streams { stdout: Stdio::piped(), ..Streams::null() };
+        let mut program = Program::start(&shell(script), &placement, streams).unwrap();
+        let mut output = BufReader::new(program.take_stdout().unwrap());
+        let mut lines = String::new();
+        output.read_line(&mut lines).unwrap();
+        program.terminate();
+        output.read_line(&mut lines).unwrap();
+        assert_eq!(lines, "there\n0\n");
     }
 
     #[test]

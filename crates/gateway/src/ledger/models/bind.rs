@@ -47,7 +47,9 @@ fn what_is_open_moves_to_the_next_gateway() {
         let service = ledger.service_at(0).expect("a service");
         let before = service.opened(peer(ONE));
         let (next, core) = (gateway(&services, u32::MAX), Arc::clone(&ledger.inner.core));
-        let mover = spawn(move || assert!(core.bind(|| Ok(next)).expect("a binding"), "the same sources can be carried"));
+        let mover = spawn(move || {
+            assert!(core.bind(|| Ok(next)).expect("a binding"), "the same sources can be carried")
+        });
         let during = service.opened(peer(ONE));
         assert_eq!((during.count(), before.current(), service.count(peer(ONE))), (2, 2, 2));
         assert!(during.over_limit() && service.full(peer(ONE)));
@@ -91,7 +93,9 @@ fn what_cannot_be_carried_takes_nothing_away() {
         let service = ledger.service_at(0).expect("a service");
         let before = service.opened(peer(ONE));
         let (next, core) = (gateway(&services, u32::MAX), Arc::clone(&ledger.inner.core));
-        let mover = spawn(move || assert!(!core.bind(|| Ok(next)).expect("a binding"), "they cannot be told apart"));
+        let mover = spawn(move || {
+            assert!(!core.bind(|| Ok(next)).expect("a binding"), "they cannot be told apart")
+        });
         let during = service.opened(peer(ONE));
         drop(before);
         mover.join().unwrap();
