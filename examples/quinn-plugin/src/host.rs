@@ -2,7 +2,7 @@
 
 use equic_plugin::{Class, Granted, HelperInfo, Manifest, helpers as table};
 use equic_transport::operation::Field;
-use equic_vm::{Caller, HelperError, Helpers, HelperHost, Region};
+use equic_vm::{Caller, HelperError, HelperHost, Helpers, Region};
 
 use crate::Path;
 
