@@ -101,7 +101,7 @@ fn a_bucket_that_always_changes_is_refused() {
                     break;
                 }
                 clock.store(START + number, Ordering::Relaxed);
-                for _ in 0..16 {
+                for _ in 0..64 {
                     word.fetch_add(1, Ordering::Relaxed);
                 }
                 word.fetch_min(number, Ordering::Relaxed);
