@@ -76,7 +76,7 @@ pub struct EndpointConfig {
     /// Longest time that a client may take to bring a Retry token back.
     pub retry_token_lifetime: Duration,
     /// Time for which tokens of NEW_TOKEN frames are valid, by the caller's timestamps.
-    pub future_token_lifetime: Duration,
+    pub new_token_lifetime: Duration,
     /// Tokens of NEW_TOKEN frames that were used and are remembered, lest they be used twice: so many
     /// for certain, and twice as many at most, of 14 bytes each. Where more are used within their
     /// lifetime the older ones are void before it ends, used or not.
@@ -101,7 +101,7 @@ impl EndpointConfig {
             token_key: None,
             retry_tokens: None,
             retry_token_lifetime: Duration::from_secs(15),
-            future_token_lifetime: Duration::from_secs(14 * 24 * 60 * 60),
+            new_token_lifetime: Duration::from_secs(14 * 24 * 60 * 60),
             used_tokens: 32 * 1024,
             max_incoming: 1024,
             max_resets: 100,
@@ -221,7 +221,7 @@ impl Endpoint {
         Endpoint {
             source: IdSource::new(config.ids.clone(), ResetKey::new(&config.suite, reset_key)),
             tokens: TokenKey::new(config.suite, token_key),
-            used: UsedTokens::new(config.used_tokens, config.future_token_lifetime),
+            used: UsedTokens::new(config.used_tokens, config.new_token_lifetime),
             resets: stateless::Budget::new(config.max_resets),
             config,
             server: server.map(|server| server as Arc<dyn Serve>),
@@ -361,7 +361,7 @@ impl Endpoint {
         address: IpAddr,
         version: KnownVersion,
     ) -> Option<Vec<u8>> {
-        let expires = now + self.config.future_token_lifetime;
+        let expires = now + self.config.new_token_lifetime;
         self.tokens.seal(&Token::Future { address, version, expires }, &mut self.rng)
     }
 

@@ -164,7 +164,7 @@ impl Endpoint {
                 let good = expires > now
                     && version == first.version
                     && address == first.remote.ip().to_canonical();
-                let lifetime = self.config.future_token_lifetime.as_nanos();
+                let lifetime = self.config.new_token_lifetime.as_nanos();
                 let lifetime = u64::try_from(lifetime).unwrap_or(u64::MAX);
                 let made = Timestamp::from_nanos(expires.as_nanos().saturating_sub(lifetime));
                 Ok(good.then_some(made))
