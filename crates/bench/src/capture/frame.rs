@@ -1,18 +1,17 @@
 //! Ethernet frames as packet(7) gives them: whose they are, and what of them goes over a wire.
 
-/// Bytes of an Ethernet header, and of those of UDP and IPv6.
-const ETHERNET: usize = 14;
+use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
+
+/// Bytes of the headers of UDP and IPv6.
 const UDP: usize = 8;
 const IPV6: usize = 40;
-/// Protocol numbers (IANA).
-const PROTOCOL_TCP: u8 = 6;
-const PROTOCOL_UDP: u8 = 17;
 
 /// Offsets and ports of a captured frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     /// Offset of the IP header in the frame, in bytes.
     ip: usize,
+    v6: bool,
     /// Offset of the UDP or TCP header in the frame, in bytes.
     transport: usize,
     udp: bool,
@@ -21,28 +20,26 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Of a frame with UDP or TCP over IP; none: it is another, or too short for what it says.
+    /// Of a frame with UDP or TCP over IP; none: it is another, a fragment, or too short for its headers.
     pub(super) fn of(frame: &[u8]) -> Option<Shape> {
-        let byte = |at: usize| frame.get(at).copied();
-        let word = |at: usize| Some(u16::from_be_bytes([byte(at)?, byte(at + 1)?]));
-        let ip = ETHERNET;
-        let (protocol, transport) = match word(12)? {
-            0x0800 => {
-                // Only the first fragment has ports (RFC 791 s.3.1).
-                if word(ip + 6)? & 0x1fff != 0 {
-                    return None;
-                }
-                (byte(ip + 9)?, ip + 4 * usize::from(byte(ip)? & 0x0f))
+        let packet = LaxSlicedPacket::from_ethernet(frame).ok()?;
+        let (v6, ip) = match packet.net.as_ref()? {
+            LaxNetSlice::Ipv4(ip) => (false, ip.header().slice()),
+            LaxNetSlice::Ipv6(ip) => (true, ip.header().slice()),
+            LaxNetSlice::Arp(_) => return None,
+        };
+        let (udp, header, source, destination) = match packet.transport.as_ref()? {
+            TransportSlice::Udp(udp) => {
+                (true, udp.slice(), udp.source_port(), udp.destination_port())
             }
-            0x86dd => (byte(ip + 6)?, ip + IPV6),
+            TransportSlice::Tcp(tcp) => {
+                (false, tcp.slice(), tcp.source_port(), tcp.destination_port())
+            }
             _ => return None,
         };
-        let udp = protocol == PROTOCOL_UDP;
-        if !udp && protocol != PROTOCOL_TCP {
-            return None;
-        }
-        let (source, destination) = (word(transport)?, word(transport + 2)?);
-        Some(Shape { ip, transport, udp, source, destination })
+        // All are parts of the frame.
+        let at = |part: &[u8]| part.as_ptr().addr().checked_sub(frame.as_ptr().addr());
+        Some(Shape { ip: at(ip)?, v6, transport: at(header)?, udp, source, destination })
     }
 
     /// True if the frame is from or to one of these ports.
@@ -60,10 +57,10 @@ impl Shape {
         let one = |payload: &[u8]| {
             let mut segment = [headers, payload].concat();
             let udp = UDP + payload.len();
-            let v6 = segment.get(12..14) == Some(&[0x86, 0xdd]);
             // RFC 8200 s.3 counts what follows its header, RFC 791 s.3.1 all of it.
-            let total = if v6 { udp } else { self.transport - self.ip + udp };
-            put(&mut segment, self.ip + if v6 { 4 } else { 2 }, total);
+            let behind = if self.v6 { self.ip + IPV6 } else { self.ip };
+            let length = self.ip + if self.v6 { 4 } else { 2 };
+            put(&mut segment, length, self.transport + udp - behind);
             put(&mut segment, self.transport + 4, udp);
             segment
         };
@@ -90,13 +87,13 @@ pub(super) mod tests {
         if v6 {
             frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
             frame.extend(udp.to_be_bytes());
-            frame.extend([PROTOCOL_UDP, 64]);
+            frame.extend([17, 64]);
             frame.extend([0; 32]);
         } else {
             // With an option of four bytes.
             frame.extend([0x08, 0x00, 0x46, 0]);
             frame.extend((udp + 24).to_be_bytes());
-            frame.extend([0, 0, 0x40, 0, 64, PROTOCOL_UDP, 0, 0]);
+            frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
             frame.extend([0; 12]);
         }
         frame.extend([0x03, 0xe8, 0x07, 0xd0]);
@@ -114,7 +111,7 @@ pub(super) mod tests {
             assert!(shape.has_port(&[2000]) && shape.has_port(&[7, 1000]), "{shape:?}");
             assert!(!shape.has_port(&[7]) && !shape.has_port(&[]));
             // Cut off before its ports, anywhere.
-            for length in 0..shape.transport + 4 {
+            for length in 0..shape.transport + UDP {
                 assert_eq!(Shape::of(&frame[..length]), None, "{length}");
             }
         }
