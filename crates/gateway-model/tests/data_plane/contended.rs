@@ -14,10 +14,6 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-/// Far longer than it takes; reaching it means that it never comes.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn short() -> Vec<u8> {
     udp("192.0.2.1:1000", "10.0.0.1:443", quic::short(100)).build()
@@ -69,10 +65,13 @@ fn a_bucket_is_charged_exactly_by_all_cpus() {
     assert_eq!(source.bytes, 100 * all, "of payload");
 }
 
-/// A word that changes under the program's hands again and again: refused and tallied, and no hang.
+/// A word that changes under the program's hands all the time: every packet is charged, or refused and tallied, and none hangs.
+/// How many are refused is the processor's doing, which may hand the word over so that nobody loses eight times in a row.
 #[test]
-fn a_bucket_that_always_changes_is_refused() {
-    let name = "a_bucket_that_always_changes_is_refused";
+fn a_bucket_that_always_changes_loses_no_packet() {
+    const PACKETS: u64 = 1_000_000;
+    const RUNS: u32 = 50;
+    let name = "a_bucket_that_always_changes_loses_no_packet";
     if !packets::is_root() {
         return packets::skip(name, "loading XDP programs needs root");
     }
@@ -91,7 +90,6 @@ fn a_bucket_that_always_changes_is_refused() {
     // SAFETY: the same of `control`.
     let clock = unsafe { AtomicU64::from_ptr(&raw mut (*control.as_ptr()).clock_ns) };
     let done = AtomicBool::new(false);
-    let (mut packets, mut contended) = (1, 0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             have(&theirs);
@@ -110,19 +108,17 @@ fn a_bucket_that_always_changes_is_refused() {
         // Before all else: whatever fails from here on must end the other thread.
         let _done = Done(&done);
         have(&ours);
-        let begun = Instant::now();
-        while contended == 0 && begun.elapsed() < PATIENCE {
-            test_run(fd.as_fd(), &initial(1), 20_000, None).expect("BPF_PROG_TEST_RUN");
-            packets += 20_000;
-            contended = program.loaded().tally(abi::EQUIC_TALLY_CONTENDED);
+        for _ in 0..RUNS {
+            let repeat = PACKETS as u32 / RUNS;
+            test_run(fd.as_fd(), &initial(1), repeat, None).expect("BPF_PROG_TEST_RUN");
         }
     });
-    assert!(contended > 0, "never in {packets} packets");
+    let contended = program.loaded().tally(abi::EQUIC_TALLY_CONTENDED);
     let report = program.report_contended();
     let count = |reason| report.counters.get(&(0, reason)).map_or(0, |counter| counter.packets);
     // Refused for that alone.
     assert_eq!(count(Reason::RateNewService), contended);
-    assert_eq!(count(Reason::New) + count(Reason::Underway) + contended, packets);
+    assert_eq!(count(Reason::New) + count(Reason::Underway) + contended, PACKETS + 1);
 }
 
 /// Two CPUs of those that this thread may run on.
