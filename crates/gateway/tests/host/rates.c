@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The token buckets of rates.h, compiled for the host: each exchange of a bucket's word loses, as
+ * often as the test says, to somebody who has just changed it. A processor does not let one lose on
+ * command. */
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include "abi.h"
+
+/* What rates.h needs of clock.h and maps.h. */
+#define EQUIC_CLOCK_H
+#define INLINE	   static inline
+#define __noinline __attribute__((noinline))
+struct packet {
+	__u64 now, exact;
+};
+static int counters;
+static struct equic_counter tallies[EQUIC_TALLY_BASE + 64];
+
+static void *bpf_map_lookup_elem(void *map, const __u32 *key)
+{
+	assert(map == &counters && *key < sizeof tallies / sizeof *tallies);
+	return &tallies[*key];
+}
+
+static __u64 exact_now(struct packet *p)
+{
+	return p->exact;
+}
+
+static int losses;    /* exchanges that are still to be lost */
+static int exchanges; /* that were tried */
+
+static __u64 exchange(__u64 *word, __u64 old, __u64 next)
+{
+	exchanges++;
+	if (losses) {
+		losses--;
+		(*word)++; /* another CPU's */
+	}
+	if (*word != old)
+		return *word;
+	*word = next;
+	return old;
+}
+#define __sync_val_compare_and_swap exchange
+
+#include "rates.h"
+
+#define NOW   1000000000ull
+#define COST  1000ull
+#define BURST 1000000ull
+
+static bool ends(const char *what, int lost, bool expected, int tries, __u64 tallied, __u64 charged)
+{
+	struct equic_rate rate = {
+		.cost_ns = COST << EQUIC_RATE_SHIFT,
+		.burst_ns = BURST,
+	};
+	struct packet packet = {.now = NOW, .exact = NOW};
+	__u64 tat = NOW, before = tallies[EQUIC_TALLY_BASE + EQUIC_TALLY_CONTENDED].packets;
+	bool passed;
+
+	losses = lost;
+	exchanges = 0;
+	passed = within(&rate, &tat, 1, &packet);
+	before = tallies[EQUIC_TALLY_BASE + EQUIC_TALLY_CONTENDED].packets - before;
+	/* Each of the others has moved it by 1. */
+	tat -= NOW + (__u64)(lost - losses);
+	if (passed == expected && exchanges == tries && before == tallied && tat == charged)
+		return true;
+	printf("%s: passed %d, %d exchanges, %llu tallied, charged %llu\n", what, passed, exchanges,
+	       before, tat);
+	return false;
+}
+
+int main(void)
+{
+	bool good = true;
+
+	good &= ends("nobody else", 0, true, 1, 0, COST);
+	good &= ends("lost once, to the one at the tick", 1, true, 2, 0, COST);
+	good &= ends("lost but for the last time", RATE_ATTEMPTS - 1, true, RATE_ATTEMPTS, 0, COST);
+	good &= ends("lost each time", RATE_ATTEMPTS, false, RATE_ATTEMPTS, 1, 0);
+	good &= ends("lost for ever", 1000, false, RATE_ATTEMPTS, 1, 0);
+	return good ? 0 : 1;
+}
