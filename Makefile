@@ -44,11 +44,17 @@ root:
 		exit 1; \
 	fi
 
-demo: root setup build ## attacks on an HTTP/3 server, stopped in the kernel (a minute and a half)
+# The command alone, with the features of the whole workspace: what `make build` does next is not compiled again.
+.PHONY: command
+command:
+	@scripts/setup.sh build
+	@$(CARGO) build --release --workspace --bin equic
+
+demo: root setup command ## attacks on an HTTP/3 server, stopped in the kernel (a minute and a half)
 	@target/release/equic demo --out out/demo
 
 .PHONY: demo-plugins
-demo-plugins: setup build ## plugins that a server pushes to a client: where they help, and where they mean harm
+demo-plugins: setup command ## plugins that a server pushes to a client: where they help, and where they mean harm
 	@target/release/equic plugin demo
 
 # SUITES: only these of them, by name, such as "rust kernels"

@@ -37,6 +37,10 @@ pub(crate) struct State {
     /// Time at which the task looks at the connection unasked; none if it has no timer.
     pub timer: Option<Timestamp>,
     pub closed: Option<ConnectionError>,
+    /// The handshake is confirmed (RFC 9001 s.4.1.2), and what was to be sent then is sent.
+    pub confirmed: bool,
+    /// A task was woken to read or accept something, since [`State::tell`] was last called.
+    told: bool,
     /// Number of times the active path has changed.
     pub moves: u64,
     /// Number of paths that were opened so far, and of those that were closed.
@@ -125,9 +129,13 @@ impl WakerList {
         }
     }
 
-    pub(crate) fn wake(&mut self) {
+    /// True if there was a task to wake.
+    pub(crate) fn wake(&mut self) -> bool {
         // The list goes with them: most connections never wait again.
-        std::mem::take(&mut self.0).into_iter().for_each(Waker::wake);
+        let wakers = std::mem::take(&mut self.0);
+        let any = !wakers.is_empty();
+        wakers.into_iter().for_each(Waker::wake);
+        any
     }
 }
 
@@ -154,6 +162,8 @@ impl Cell {
             removed: false,
             timer: None,
             closed: None,
+            confirmed: false,
+            told: false,
             moves: 0,
             path_changes: 0,
             failed_hook: None,
@@ -221,14 +231,30 @@ impl State {
         for stream in std::mem::take(&mut self.streams).into_values() {
             stream.reader.into_iter().chain(stream.writer).for_each(Waker::wake);
         }
-        self.wakers.open.iter_mut().for_each(WakerList::wake);
+        self.wakers.open.iter_mut().for_each(|list| {
+            list.wake();
+        });
+    }
+
+    /// Tells those who wait for data that it is there, before anything is sent, so that their answers can go with the
+    /// acknowledgements. True if there is anybody to wait for. Not before the handshake is confirmed: an
+    /// application that closes at once would keep its last flight from being sent.
+    pub(crate) fn tell(&mut self) -> bool {
+        if !self.confirmed {
+            return false;
+        }
+        self.told = false;
+        self.take_events();
+        self.told
     }
 
     /// Tells those who wait what happened.
     pub(crate) fn take_events(&mut self) {
         while let Some(event) = self.connection.poll_event() {
             match event {
-                Event::Connected => self.wakers.connected.wake(),
+                Event::Connected => {
+                    self.wakers.connected.wake();
+                }
                 Event::Stream(event) => self.on_stream_event(event),
                 Event::Closed(reason) => self.on_closed(reason.into()),
                 Event::HookFailed(hook, error) => {
@@ -242,7 +268,7 @@ impl State {
                     tracing::info!(?hook, message = %message.escape_ascii(), "a hook of a connection says");
                 }
                 Event::Moved(_) => self.moves += 1,
-                Event::DatagramsReadable => self.wakers.datagrams.wake(),
+                Event::DatagramsReadable => self.told |= self.wakers.datagrams.wake(),
                 Event::EarlyDataAccepted => self.early = EarlyData::Accepted,
                 Event::EarlyDataRejected => self.on_early_data_rejected(),
                 Event::NewToken(token) => {
@@ -250,23 +276,31 @@ impl State {
                         home.keep(self.connection.version(), token);
                     }
                 }
-                Event::DatagramsWritable => self.wakers.room.wake(),
+                Event::DatagramsWritable => {
+                    self.wakers.room.wake();
+                }
                 Event::PathOpened(_) | Event::PathClosed(..) => {
                     self.path_changes += 1;
                     self.wakers.paths.wake();
                 }
-                Event::Confirmed | Event::PathValidated(_) => {}
+                Event::Confirmed => self.confirmed = true,
+                Event::PathValidated(_) => {}
             }
         }
     }
 
     fn on_stream_event(&mut self, event: StreamEvent) {
         match event {
-            StreamEvent::Opened(direction) => self.wakers.accept[at(direction)].wake(),
-            StreamEvent::Available(direction) => self.wakers.open[at(direction)].wake(),
+            StreamEvent::Opened(direction) => {
+                self.told |= self.wakers.accept[at(direction)].wake();
+            }
+            StreamEvent::Available(direction) => {
+                self.wakers.open[at(direction)].wake();
+            }
             StreamEvent::Readable(id) => {
                 if let Some(reader) = self.streams.get_mut(&id).and_then(|s| s.reader.take()) {
                     reader.wake();
+                    self.told = true;
                 }
             }
             StreamEvent::Writable(id) => self.wake_writer(id, |_| {}),

@@ -32,6 +32,10 @@ const TURNS: usize = 32;
 /// Connections that are sent for in a round.
 const CONNECTIONS: usize = 256;
 
+/// Turns that other tasks have between what applications are told of and sending, so that answers go with the
+/// acknowledgements: one for whoever reads a stream, one for whom that one tells (HTTP/3's requests).
+const TURNS_TO_ANSWER: u8 = 2;
+
 pub(crate) struct Driver {
     pub(crate) socket: Arc<Socket>,
     /// All of the endpoint, this one among them; which one a connection ID belongs to is one of
@@ -45,6 +49,10 @@ pub(crate) struct Driver {
     response: Vec<u8>,
     sleep: Pin<Box<Sleep>>,
     armed: Option<Timestamp>,
+    /// Turns that other tasks are still to have before this one sends.
+    turns: u8,
+    /// An application was told of data that came in this round.
+    told: bool,
     /// None where connection IDs are never out of date.
     renewal: Option<Renewal>,
     /// Waits for ICMP errors, while any are wanted.
@@ -68,6 +76,8 @@ impl Driver {
             response: Vec::new(),
             sleep: Box::pin(tokio::time::sleep(std::time::Duration::ZERO)),
             armed: None,
+            turns: 0,
+            told: false,
             renewal,
             errors: None,
         }
@@ -93,7 +103,7 @@ impl Driver {
             Route { socket: &self.socket, siblings: &self.siblings, index: self.index, udp, now };
         for Message { arrival, length, datagrams } in self.buffers.messages(count) {
             bytes += length;
-            route.take(inner, arrival, datagrams, &mut self.response, &mut self.work);
+            self.told |= route.take(inner, arrival, datagrams, &mut self.response, &mut self.work);
         }
         Ok(Some(bytes))
     }
@@ -136,6 +146,7 @@ impl Driver {
         let route = Route { socket: &self.socket, siblings: &[], index: self.index, udp, now };
         for Passed { arrival, mut bytes } in passed {
             let one = std::iter::once(&mut bytes[..]);
+            // Its application is not waited for: what is passed on is not much.
             route.take(inner, arrival, one, &mut self.response, &mut self.work);
         }
     }
@@ -260,6 +271,11 @@ impl Future for Driver {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Error>> {
         let this = self.get_mut();
+        if this.turns > 1 {
+            this.turns -= 1;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let socket = Arc::clone(&this.socket);
         let mut inner = socket.lock();
         let mut bytes = 0;
@@ -269,16 +285,27 @@ impl Future for Driver {
             }
             let (udp, others) = (Arc::clone(&inner.udp), Arc::clone(&inner.others));
             let outlets = Outlets { first: &udp, others: &others };
-            let received = match this.receive(cx, &udp, &mut inner) {
-                Ok(received) => [
-                    received,
-                    this.receive_late(cx, &mut inner),
-                    this.receive_others(cx, &others, &mut inner),
-                ],
-                Err(error) => return Poll::Ready(Some(error)),
+            // What came before the turns of others is worked at before more is received.
+            let has_waited = std::mem::take(&mut this.turns) > 0;
+            let received = if has_waited {
+                true
+            } else {
+                let received = match this.receive(cx, &udp, &mut inner) {
+                    Ok(received) => [
+                        received,
+                        this.receive_late(cx, &mut inner),
+                        this.receive_others(cx, &others, &mut inner),
+                    ],
+                    Err(error) => return Poll::Ready(Some(error)),
+                };
+                bytes += received.iter().flatten().sum::<usize>();
+                if std::mem::take(&mut this.told) {
+                    this.turns = TURNS_TO_ANSWER;
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                received.iter().any(Option::is_some)
             };
-            bytes += received.iter().flatten().sum::<usize>();
-            let received = received.iter().any(Option::is_some);
             let heeded = !inner.unanswered.is_empty() && this.heed_errors(cx, &udp, &mut inner);
             let passed = socket.take_touched(&mut this.work, cx.waker());
             let any_passed = !passed.is_empty();

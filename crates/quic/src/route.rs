@@ -26,6 +26,7 @@ pub(crate) struct Route<'a> {
 
 impl Route<'_> {
     /// Takes the datagrams of a message, which are of one sender and mostly for one connection: that is locked once.
+    /// True if an application has been told of data, and may answer it.
     pub(crate) fn take<'d>(
         &self,
         inner: &mut Inner,
@@ -33,7 +34,8 @@ impl Route<'_> {
         mut datagrams: impl Iterator<Item = &'d mut [u8]>,
         response: &mut Vec<u8>,
         work: &mut VecDeque<Arc<Cell>>,
-    ) {
+    ) -> bool {
+        let mut told = false;
         let mut next = |endpoint: &mut equic_transport::Endpoint| {
             let datagram = datagrams.next()?;
             Some((self.find(endpoint, arrival, datagram, response), datagram))
@@ -57,6 +59,7 @@ impl Route<'_> {
                         found = next(endpoint);
                     }
                     state.wakers.paths.wake();
+                    told |= state.tell();
                     if !std::mem::replace(&mut state.queued, true) {
                         work.push_back(Arc::clone(cell));
                     }
@@ -68,6 +71,7 @@ impl Route<'_> {
                 Received::Respond | Received::Nothing => found = next(endpoint),
             }
         }
+        told
     }
 
     /// Whose a datagram is; what is another socket's is passed on, and what is nobody's is answered here.

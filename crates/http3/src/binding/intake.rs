@@ -127,9 +127,8 @@ impl Streams {
             CONTROL => {
                 let open = OpenStreams(self.connection.clone(), Arc::clone(&self.ward));
                 let kind = Kind::Control(Control::new(self.side));
-                let mut control = RecvStream::new(stream, kind, &open);
-                control.first = Some(Bytes::from_static(&[0]));
-                Ok(Some(control))
+                let control = RecvStream::new(stream, kind, &open);
+                Ok(Some(control.preceded_by(Bytes::from_static(&[0]))))
             }
             // RFC 9114 s.6.2.2: of a client there is none; a server's would have to be allowed
             // (s.4.6).

@@ -15,23 +15,24 @@ use super::{OpenStreams, PIECES, code, id, read_error, refuse, write_error};
 /// The sending half of a stream.
 pub struct SendStream<B> {
     stream: transport::SendStream,
-    writing: Option<WriteBuf<B>>,
+    /// Boxed, as [`RecvStream`] is: futures that hold a stream are moved around.
+    writing: Box<Option<WriteBuf<B>>>,
 }
 
 impl<B: Buf> SendStream<B> {
     pub(super) fn new(stream: transport::SendStream) -> SendStream<B> {
-        SendStream { stream, writing: None }
+        SendStream { stream, writing: Box::default() }
     }
 }
 
 impl<B: Buf> quic::SendStream<B> for SendStream<B> {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
-        if let Some(writing) = &mut self.writing {
+        if let Some(writing) = &mut *self.writing {
             while writing.has_remaining() {
                 // The frame's header and its payload in one go.
                 ready!(self.stream.poll_write_buf(cx, writing)).map_err(write_error)?;
             }
-            self.writing = None;
+            *self.writing = None;
         }
         Poll::Ready(Ok(()))
     }
@@ -43,7 +44,7 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
                 ConnectionErrorIncoming::InternalError("data before the stream was ready".into());
             return Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error });
         }
-        self.writing = Some(data.into());
+        *self.writing = Some(data.into());
         Ok(())
     }
 
@@ -60,14 +61,17 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
     }
 }
 
-/// The receiving half of a stream.
-pub struct RecvStream {
+/// The receiving half of a stream. `h3` and applications move it from one future into another, and a runtime moves those,
+/// so what is moved is a pointer.
+pub struct RecvStream(Box<Receiver>);
+
+struct Receiver {
     stream: transport::RecvStream,
     connection: transport::Connection,
     ward: Arc<Ward>,
     frames: Frames,
     /// A control stream's type, which `h3` wants to see.
-    pub(super) first: Option<Bytes>,
+    first: Option<Bytes>,
     /// Bytes that were read and not taken apart into frames yet.
     input: Bytes,
     ended: bool,
@@ -81,9 +85,27 @@ impl RecvStream {
         let bell = matches!(kind, Kind::Control(_)).then(|| Arc::new(Bell::new()));
         let frames = Frames::new(kind, Arc::clone(&ward));
         let input = Bytes::new();
-        RecvStream { stream, connection, ward, frames, first: None, input, ended: false, bell }
+        let first = None;
+        RecvStream(Box::new(Receiver {
+            stream,
+            connection,
+            ward,
+            frames,
+            first,
+            input,
+            ended: false,
+            bell,
+        }))
     }
 
+    /// The stream, with `first` given before all that comes on it.
+    pub(super) fn preceded_by(mut self, first: Bytes) -> RecvStream {
+        self.0.first = Some(first);
+        self
+    }
+}
+
+impl Receiver {
     fn fail(&mut self, fault: Fault) -> StreamErrorIncoming {
         match fault {
             Fault::Connection(why, reason) => {
@@ -96,9 +118,7 @@ impl RecvStream {
             }
         }
     }
-}
 
-impl RecvStream {
     fn poll_piece(
         &mut self,
         cx: &mut Context<'_>,
@@ -139,18 +159,19 @@ impl quic::RecvStream for RecvStream {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
-        match self.bell.clone() {
-            Some(bell) => bell.poll(cx, |cx| self.poll_piece(cx)),
-            None => self.poll_piece(cx),
+        let receiver = &mut *self.0;
+        match receiver.bell.clone() {
+            Some(bell) => bell.poll(cx, |cx| receiver.poll_piece(cx)),
+            None => receiver.poll_piece(cx),
         }
     }
 
     fn stop_sending(&mut self, error_code: u64) {
-        self.stream.stop(code(error_code));
+        self.0.stream.stop(code(error_code));
     }
 
     fn recv_id(&self) -> StreamId {
-        id(self.stream.id())
+        id(self.0.stream.id())
     }
 }
 
