@@ -7,7 +7,7 @@ use crate::extras::Extras;
 use crate::path::Impairment;
 use crate::result::profile::Division;
 use crate::site::Site;
-use crate::sweep::Point;
+use crate::sweep::SweepPoint;
 use crate::{Answer, Figures, Implementation, Size, Workload};
 
 pub use crate::error::CellError;
@@ -55,7 +55,7 @@ pub struct CellSpec<'a> {
     /// Protocol that both ends speak.
     pub protocol: &'a str,
     /// Values of the swept settings.
-    pub point: &'a Point,
+    pub point: &'a SweepPoint,
     /// The round, for what is drawn by chance.
     pub round: i64,
 }

@@ -8,7 +8,7 @@ use crate::context::{CellContext, CellError, failed};
 use crate::path::Impairment;
 use crate::process::Order;
 use crate::site::Endpoint;
-use crate::sweep::Point;
+use crate::sweep::SweepPoint;
 use crate::{Failure, Implementation};
 
 /// The name in the server's certificate.
@@ -17,7 +17,7 @@ pub(crate) const NAME: &str = "server";
 /// Environment variables that a point adds to a program's.
 pub(crate) fn environment(
     who: &Implementation,
-    point: &Point,
+    point: &SweepPoint,
 ) -> Result<BTreeMap<String, String>, CellError> {
     if point.get("aes").is_none_or(|aes| aes == "on") {
         return Ok(BTreeMap::new());

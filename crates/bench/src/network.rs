@@ -8,7 +8,7 @@ use equic_lab::{Lab, Namespace};
 
 use crate::BenchError;
 use crate::path::NetPath;
-use crate::sweep::Point;
+use crate::sweep::SweepPoint;
 
 /// Bytes of IPv6 and UDP headers.
 const HEADERS: u32 = 48;
@@ -31,7 +31,7 @@ impl Links {
     ///
     /// # Errors
     /// [`BenchError::Plan`]: offloads cannot be turned off on the machine's own interfaces.
-    pub fn of(path: &NetPath, point: &Point) -> Result<Option<Links>, BenchError> {
+    pub fn of(path: &NetPath, point: &SweepPoint) -> Result<Option<Links>, BenchError> {
         let offload = point.get("offload").map(|offload| offload == "on");
         let (plain, rate) = match path {
             NetPath::Veth { plain } => (*plain, None),

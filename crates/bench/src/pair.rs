@@ -3,7 +3,7 @@
 use crate::container::contained;
 use crate::ends::no_aes;
 use crate::path::NetPath;
-use crate::sweep::Point;
+use crate::sweep::SweepPoint;
 use crate::workload::Figure;
 use crate::{Implementation, Size, Workload};
 
@@ -55,7 +55,7 @@ pub fn refusal(
     workload: Workload,
     size: &Size,
     path: &NetPath,
-    point: &Point,
+    point: &SweepPoint,
 ) -> Option<String> {
     let (client, server) = (pair.client, pair.server);
     if workload.figure() == Figure::BitsPerSecond {
@@ -149,13 +149,13 @@ mod tests {
         let size = Size { bytes: 1000, ..Size::quick() };
         let mut all = [one("a", &["perf"]), one("tcp", &["perf-tcp"])];
         all[0].max_filesize = Some(999);
-        let ask = |all: &[Implementation], who: usize, workload, path: &str, point: &Point| {
+        let ask = |all: &[Implementation], who: usize, workload, path: &str, point: &SweepPoint| {
             let protocol = if who == 0 { "perf" } else { "perf-tcp" };
             let pair = Pair { client: &all[who], server: &all[who], protocol };
             refusal(&pair, workload, &size, &NetPath::read(path).unwrap(), point)
         };
-        let none = Point::new();
-        let off = Point::from([("aes".to_owned(), "off".to_owned())]);
+        let none = SweepPoint::new();
+        let off = SweepPoint::from([("aes".to_owned(), "off".to_owned())]);
         assert!(
             ask(&all, 0, Workload::Download, "veth", &none).unwrap().contains("999 bytes at most")
         );
@@ -166,7 +166,7 @@ mod tests {
         assert!(ask(&all, 1, Workload::Download, "veth", &off).unwrap().contains("AES"));
         all[1].aes_off = Some([("X".to_owned(), "1".to_owned())].into());
         assert_eq!(ask(&all, 1, Workload::Download, "veth", &off), None);
-        let buffers = Point::from([("rcvbuf".to_owned(), "1".to_owned())]);
+        let buffers = SweepPoint::from([("rcvbuf".to_owned(), "1".to_owned())]);
         assert!(ask(&all, 1, Workload::Transfer, "veth", &buffers).unwrap().contains("rcvbuf"));
     }
 }

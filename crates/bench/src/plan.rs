@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::sha256;
 use crate::extras::{Extras, Purpose};
 use crate::pair::pairs;
-use crate::sweep::{Point, Sweep, points};
+use crate::sweep::{Sweep, SweepPoint, points};
 use crate::watch::Bounds;
 use crate::{BenchError, Implementation, Key, NetPath, Places, Size, Workload};
 
@@ -268,7 +268,7 @@ fn paths(options: &Options) -> Result<Vec<(String, NetPath)>, BenchError> {
 fn keys(options: &Options, all: &[Implementation]) -> Result<Vec<Key>, BenchError> {
     let sweeps =
         options.sweeps.iter().map(|text| Sweep::read(text)).collect::<Result<Vec<_>, _>>()?;
-    let points: Vec<Point> = points(&sweeps)?;
+    let points: Vec<SweepPoint> = points(&sweeps)?;
     let paths = paths(options)?;
     let mut keys = Vec::new();
     for (index, (path, _)) in paths.iter().enumerate() {

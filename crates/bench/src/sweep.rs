@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::BenchError;
 
 /// Values of all that is swept, by name.
-pub type Point = BTreeMap<String, String>;
+pub type SweepPoint = BTreeMap<String, String>;
 
 /// The most values that one sweep may have.
 const MAX_VALUES: usize = 32;
@@ -150,15 +150,15 @@ fn doubling(from: &str, to: &str) -> Result<Vec<String>, String> {
 ///
 /// # Errors
 /// [`BenchError::Sweep`]: something is swept twice.
-pub fn points(sweeps: &[Sweep]) -> Result<Vec<Point>, BenchError> {
-    let mut points = vec![Point::new()];
+pub fn points(sweeps: &[Sweep]) -> Result<Vec<SweepPoint>, BenchError> {
+    let mut points = vec![SweepPoint::new()];
     for sweep in sweeps {
         let name = sweep.knob.name();
         if points.iter().any(|point| point.contains_key(name)) {
             let why = "it is there twice".to_owned();
             return Err(BenchError::Sweep { text: name.to_owned(), why });
         }
-        let with = |point: &Point, value: &String| {
+        let with = |point: &SweepPoint, value: &String| {
             let mut point = point.clone();
             point.insert(name.to_owned(), value.clone());
             point
@@ -172,7 +172,7 @@ pub fn points(sweeps: &[Sweep]) -> Result<Vec<Point>, BenchError> {
 }
 
 /// The options that tell a program of a point.
-pub fn options(point: &Point) -> Vec<String> {
+pub fn options(point: &SweepPoint) -> Vec<String> {
     let set = |knob: &Knob| {
         let value = point.get(knob.name())?;
         Some([format!("--{}", knob.name()), value.clone()])
@@ -271,8 +271,8 @@ mod tests {
         assert_eq!(points.len(), 4);
         assert!(points.iter().all(|point| point["aes"] == "off"));
         assert_eq!(options(&points[3]).join(" "), "--rcvbuf 2000 --gso off");
-        assert_eq!(super::points(&[]).unwrap(), [Point::new()]);
-        assert!(options(&Point::new()).is_empty());
+        assert_eq!(super::points(&[]).unwrap(), [SweepPoint::new()]);
+        assert!(options(&SweepPoint::new()).is_empty());
     }
 
     #[test]

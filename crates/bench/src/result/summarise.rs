@@ -10,7 +10,7 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 
 use super::read::Run;
-use super::summary::{Beside, Estimate, Fault, Medians, Modes, Point, Row, SUMMARY, Summary};
+use super::summary::{Beside, Estimate, Fault, Medians, Modes, RoundFigure, Row, SUMMARY, Summary};
 use crate::record::{End, Failure, Figures, Key, Record};
 use crate::registry::OURS;
 
@@ -108,11 +108,11 @@ impl Numbers {
                 logs: first.logs.clone(),
             });
         }
-        let points: Vec<Point> = measured
+        let points: Vec<RoundFigure> = measured
             .iter()
             .map(|(record, figures)| {
                 let units = figures.units();
-                Point {
+                RoundFigure {
                     round: record.round,
                     started: record.started,
                     value: figures.value,
@@ -206,14 +206,14 @@ impl Numbers {
 /// Ratios within rounds to ours, of implementations that were measured with themselves: a machine that gets slower meets
 /// both.
 fn relate_to_ours(rows: &mut [Row], rng: &mut SmallRng) {
-    let cpu = |point: &Point| point.server_cpu + point.client_cpu;
+    let cpu = |point: &RoundFigure| point.server_cpu + point.client_cpu;
     for rows in rows.chunk_by_mut(|a, b| a.place() == b.place()) {
         let is_ours = |row: &&Row| row.key.client == OURS && row.is_with_itself();
         let Some(ours) = rows.iter().find(is_ours) else { continue };
-        let ours: BTreeMap<i64, Point> =
+        let ours: BTreeMap<i64, RoundFigure> =
             ours.points.iter().map(|point| (point.round, *point)).collect();
         for row in rows.iter_mut().filter(|row| row.is_with_itself()) {
-            let mut ratio = |read: &dyn Fn(&Point) -> f64| {
+            let mut ratio = |read: &dyn Fn(&RoundFigure) -> f64| {
                 let ratios = row
                     .points
                     .iter()

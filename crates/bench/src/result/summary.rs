@@ -114,7 +114,7 @@ pub struct Row {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_effective: Option<Effective>,
     /// Every figure.
-    pub points: Vec<Point>,
+    pub points: Vec<RoundFigure>,
 }
 
 /// An implementation with itself beside ours with itself, at the same place.
@@ -203,7 +203,7 @@ pub struct Medians {
 
 /// A figure of one round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Point {
+pub struct RoundFigure {
     /// The round.
     pub round: i64,
     /// Time at which the attempt began, in seconds since 1970-01-01 UTC.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use equic_bench::cell::{self, CellContext, CellError, CellSpec, Measurement};
 use equic_bench::extras::Extras;
 use equic_bench::site::{Host, Site};
-use equic_bench::sweep::Point;
+use equic_bench::sweep::SweepPoint;
 use equic_bench::{Failure, Implementation, Places, Size, Workload};
 
 type Outcome = Result<Measurement, CellError>;
@@ -26,7 +26,7 @@ impl Scene {
     }
 
     fn run_sized(&self, how: &str, workload: Workload, bytes: u64) -> Outcome {
-        self.run_command(liar(how), workload, bytes, &Point::new(), &AtomicBool::new(false))
+        self.run_command(liar(how), workload, bytes, &SweepPoint::new(), &AtomicBool::new(false))
     }
 
     fn run_command(
@@ -34,7 +34,7 @@ impl Scene {
         command: Vec<String>,
         workload: Workload,
         bytes: u64,
-        point: &Point,
+        point: &SweepPoint,
         stop: &AtomicBool,
     ) -> Outcome {
         let size = Size {
@@ -148,14 +148,15 @@ fn a_point_is_told_by_options_and_by_the_environment() {
     let point = [("rcvbuf", "4096"), ("gso", "off"), ("offload", "off")];
     let point = point.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let never = AtomicBool::new(false);
-    let run =
-        |point: &Point| scene.run_command(liar("honest"), Workload::Download, 1000, point, &never);
+    let run = |point: &SweepPoint| {
+        scene.run_command(liar("honest"), Workload::Download, 1000, point, &never)
+    };
     measured(run(&point));
     for role in ["server", "client"] {
         let said = scene.log(&format!("{role}/log.txt"));
         assert!(said.contains("told --rcvbuf 4096\ntold --gso off\n"), "{said}");
     }
-    let aes = Point::from([("aes".to_owned(), "off".to_owned())]);
+    let aes = SweepPoint::from([("aes".to_owned(), "off".to_owned())]);
     assert!(matches!(run(&aes), Err(CellError::Unsupported(why)) if why.contains("AES")));
 }
 
@@ -264,7 +265,7 @@ fn a_server_that_is_never_ready() {
 #[test]
 fn a_program_that_is_not_there() {
     let command = vec!["/nonexistent/program".to_owned()];
-    let (none, never) = (Point::new(), AtomicBool::new(false));
+    let (none, never) = (SweepPoint::new(), AtomicBool::new(false));
     let outcome = Scene::new().run_command(command, Workload::Download, 1000, &none, &never);
     is(failed(outcome), Failure::Start, "cannot be started");
 }
@@ -279,7 +280,7 @@ fn an_interrupted_cell_leaves_nothing() {
             until("the client has started", || client.exists());
             stop.store(true, Ordering::Relaxed);
         });
-        scene.run_command(liar("hangs"), Workload::Download, 1000, &Point::new(), &stop)
+        scene.run_command(liar("hangs"), Workload::Download, 1000, &SweepPoint::new(), &stop)
     });
     is(failed(outcome), Failure::Interrupted, "interrupted");
     for role in ["server", "client", "child"] {

@@ -17,7 +17,7 @@ pub(super) enum Section {
 
 /// Result of looking through a field section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum SectionCheck {
     /// The header fields of an interim response (RFC 9114 s.4.1).
     Interim,
     Other,
@@ -59,7 +59,7 @@ fn malformed(reason: &'static str) -> Fault {
 }
 
 /// Looks through a field section.
-pub(super) fn check(block: &[u8], section: Section) -> Result<Found, Fault> {
+pub(super) fn check(block: &[u8], section: Section) -> Result<SectionCheck, Fault> {
     let mut input = Reader::new(block);
     let first = byte(&mut input)?;
     // RFC 9204 s.4.5.1.1: the dynamic table has no room, so nothing can be required of it.
@@ -73,7 +73,7 @@ pub(super) fn check(block: &[u8], section: Section) -> Result<Found, Fault> {
     }
     integer(&mut input, base, 7)?;
     let mut seen: Vec<Name> = Vec::new();
-    let (mut regular, mut found) = (false, Found::Other);
+    let (mut regular, mut found) = (false, SectionCheck::Other);
     while !input.is_empty() {
         let (name, interim) = line(&mut input)?;
         if name == Name::Regular {
@@ -92,7 +92,7 @@ pub(super) fn check(block: &[u8], section: Section) -> Result<Found, Fault> {
         }
         seen.push(name);
         if interim {
-            found = Found::Interim;
+            found = SectionCheck::Interim;
         }
     }
     // RFC 9114 s.4.3.1, s.4.3.2. What else a request needs depends on its method; see `message`.
@@ -229,12 +229,12 @@ mod tests {
 
     #[test]
     fn a_section_that_is_right() {
-        assert_eq!(check(GET, Section::Request), Ok(Found::Other));
+        assert_eq!(check(GET, Section::Request), Ok(SectionCheck::Other));
         // content-type by name reference, then a literal name.
         let more = with(&[0x5f, 0x1d, 1, b'x', 0x23, b'a', b'b', b'c', 0]);
-        assert_eq!(check(&more, Section::Request), Ok(Found::Other));
-        assert_eq!(check(&[0, 0, 0xd9], Section::Response), Ok(Found::Other));
-        assert_eq!(check(&[0, 0], Section::Trailers), Ok(Found::Other));
+        assert_eq!(check(&more, Section::Request), Ok(SectionCheck::Other));
+        assert_eq!(check(&[0, 0, 0xd9], Section::Response), Ok(SectionCheck::Other));
+        assert_eq!(check(&[0, 0], Section::Trailers), Ok(SectionCheck::Other));
     }
 
     #[test]
@@ -246,10 +246,10 @@ mod tests {
             &[0, 0, 0x5f, 9, 0x82, 0x08, 0x01],
         ];
         for section in sections {
-            assert_eq!(check(section, Section::Response), Ok(Found::Interim), "{section:?}");
+            assert_eq!(check(section, Section::Response), Ok(SectionCheck::Interim), "{section:?}");
         }
         let ok = [0, 0, 0x5f, 9, 0x82, 0x10, 0x01];
-        assert_eq!(check(&ok, Section::Response), Ok(Found::Other));
+        assert_eq!(check(&ok, Section::Response), Ok(SectionCheck::Other));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use h3::error::Code;
 
 use super::control::{self, Control};
 use super::fault::{Fault, Kept, Ward};
-use super::fields::{self, Found, Section};
+use super::fields::{self, Section, SectionCheck};
 
 const DATA: u64 = 0x0;
 const HEADERS: u64 = 0x1;
@@ -185,17 +185,17 @@ impl Frames {
     }
 
     /// A field section of header fields is in order.
-    fn checked(&mut self, section: Section, found: Found) -> Result<(), Fault> {
+    fn checked(&mut self, section: Section, found: SectionCheck) -> Result<(), Fault> {
         match (section, found) {
             (Section::Trailers, _) => self.stage = FrameStage::Trailers,
-            (_, Found::Interim) => {
+            (_, SectionCheck::Interim) => {
                 self.interim += 1;
                 if self.interim > INTERIM {
                     let reason = "too many interim responses";
                     return Err(Fault::Connection(Code::H3_EXCESSIVE_LOAD, reason));
                 }
             }
-            (_, Found::Other) => self.stage = FrameStage::Body,
+            (_, SectionCheck::Other) => self.stage = FrameStage::Body,
         }
         Ok(())
     }

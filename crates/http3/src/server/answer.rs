@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::body::{Body, OpenFile, Source};
 use super::connection::Peer;
-use super::files::{Found, Root};
+use super::files::{FileLookup, Root};
 use super::range::{Wanted, wanted};
 
 /// A response: its head, and what makes its content.
@@ -81,7 +81,7 @@ async fn file(
         timeout(context.limits.shed_after, Arc::clone(&context.open_files).acquire_owned()).await;
     let Ok(Ok(permit)) = room else { return busy(peer) };
     match root.find(path).await {
-        Found::File { file, identity, length, content_type } => {
+        FileLookup::File { file, identity, length, content_type } => {
             let (head, part) = match part(headers, content_type, length) {
                 Ok(part) => part,
                 Err(answer) => return *answer,
@@ -95,7 +95,7 @@ async fn file(
             };
             Answer { head, body: Body::File(source) }
         }
-        Found::Directory => {
+        FileLookup::Directory => {
             let location = match query {
                 Some(query) => format!("{path}/?{query}"),
                 None => format!("{path}/"),
@@ -106,9 +106,9 @@ async fn file(
             }
             answer
         }
-        Found::Malformed => text(StatusCode::BAD_REQUEST, "malformed path\n"),
-        Found::Nothing => text(StatusCode::NOT_FOUND, "not found\n"),
-        Found::Failed(error)
+        FileLookup::Malformed => text(StatusCode::BAD_REQUEST, "malformed path\n"),
+        FileLookup::Nothing => text(StatusCode::NOT_FOUND, "not found\n"),
+        FileLookup::Failed(error)
             if matches!(
                 error.raw_os_error().map(Errno::from_raw),
                 Some(Errno::EMFILE | Errno::ENFILE)
@@ -116,7 +116,7 @@ async fn file(
         {
             busy(peer)
         }
-        Found::Failed(error) => {
+        FileLookup::Failed(error) => {
             tracing::warn!(path, %error, "cannot open file");
             text(StatusCode::INTERNAL_SERVER_ERROR, "cannot read the file\n")
         }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Context;
-use super::files::{Found, Identity};
+use super::files::{FileLookup, Identity};
 
 /// Bytes handed to QUIC at a time.
 pub(super) const CHUNK: usize = 64 * 1024;
@@ -121,10 +121,10 @@ async fn reopen(
     let permit = Arc::clone(&context.open_files).acquire_owned().await.map_err(io::Error::other)?;
     let Some(root) = &context.files else { return Err(io::ErrorKind::NotFound.into()) };
     match root.find(path).await {
-        Found::File { file, identity: found, .. } if found == identity => {
+        FileLookup::File { file, identity: found, .. } if found == identity => {
             Ok(OpenFile::new(file, context, permit))
         }
-        Found::Failed(error) => Err(error),
+        FileLookup::Failed(error) => Err(error),
         _ => Err(io::Error::other("the file has changed meanwhile")),
     }
 }

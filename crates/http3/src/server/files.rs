@@ -22,7 +22,7 @@ pub(super) struct Root {
 }
 
 /// The file or directory that a path leads to.
-pub(super) enum Found {
+pub(super) enum FileLookup {
     File {
         file: File,
         identity: Identity,
@@ -64,33 +64,33 @@ impl Root {
     }
 
     /// Finds the file for the path of a URL: it begins with a slash, and is percent-encoded.
-    pub(super) async fn find(&self, path: &str) -> Found {
+    pub(super) async fn find(&self, path: &str) -> FileLookup {
         let (path, slash) = match relative(path) {
             Ok(Some(parts)) => parts,
-            Ok(None) => return Found::Nothing,
-            Err(Malformed) => return Found::Malformed,
+            Ok(None) => return FileLookup::Nothing,
+            Err(Malformed) => return FileLookup::Malformed,
         };
         let directory = Arc::clone(&self.directory);
         match tokio::task::spawn_blocking(move || look_up(&directory, path, slash)).await {
             Ok(found) => found,
-            Err(error) => Found::Failed(io::Error::other(error)),
+            Err(error) => FileLookup::Failed(io::Error::other(error)),
         }
     }
 }
 
-fn look_up(root: &File, mut path: PathBuf, slash: bool) -> Found {
+fn look_up(root: &File, mut path: PathBuf, slash: bool) -> FileLookup {
     if slash {
         path.push(INDEX);
     }
     match open_beneath(root, &path) {
-        Ok((file, metadata)) if metadata.is_file() => Found::File {
+        Ok((file, metadata)) if metadata.is_file() => FileLookup::File {
             file,
             identity: Identity::of(&metadata),
             length: metadata.len(),
             content_type: content_type(&path),
         },
-        Ok((_, metadata)) if metadata.is_dir() && !slash => Found::Directory,
-        Ok(_) => Found::Nothing,
+        Ok((_, metadata)) if metadata.is_dir() && !slash => FileLookup::Directory,
+        Ok(_) => FileLookup::Nothing,
         Err(error) => match error {
             // EXDEV: would leave the root. ENXIO: a socket, or a FIFO. EAGAIN: renamed meanwhile.
             Errno::ENOENT
@@ -100,8 +100,8 @@ fn look_up(root: &File, mut path: PathBuf, slash: bool) -> Found {
             | Errno::ELOOP
             | Errno::ENAMETOOLONG
             | Errno::ENXIO
-            | Errno::EAGAIN => Found::Nothing,
-            other => Found::Failed(other.into()),
+            | Errno::EAGAIN => FileLookup::Nothing,
+            other => FileLookup::Failed(other.into()),
         },
     }
 }

@@ -32,7 +32,8 @@ pub(super) struct DecryptedPacket {
     pub(super) payload: Vec<u8>,
 }
 
-pub(super) struct OpenedShort {
+/// A packet with a short header, without its protection.
+pub(super) struct DecryptedShort {
     pub(super) dcid: Vec<u8>,
     pub(super) content: DecryptedPacket,
 }
@@ -152,7 +153,7 @@ impl Connection {
         way: Way,
         bytes: &[u8],
         log: &KeyLog,
-    ) -> Option<OpenedShort> {
+    ) -> Option<DecryptedShort> {
         let at = index(way);
         let dcid_len = if way == Way::ToServer { self.server_id_len } else { self.client_id.len() };
         let options = ParseOptions { dcid_len, greased_fixed_bit: true };
@@ -195,7 +196,7 @@ impl Connection {
         };
         remember(&mut side.largest_on, content.path as usize, content.number);
         self.opened_with_log = true;
-        Some(OpenedShort { dcid: short.dcid().as_bytes().to_vec(), content })
+        Some(DecryptedShort { dcid: short.dcid().as_bytes().to_vec(), content })
     }
 
     /// Reads the frames of a payload.
