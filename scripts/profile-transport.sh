@@ -1,11 +1,13 @@
 #!/bin/bash
 # What `make profile-transport` runs: the instructions that a packet costs the sender and the receiver of a stream, by
 # function, counted by valgrind. They do not depend on what else the machine does. Usage:
-# scripts/profile-transport.sh [FUNCTIONS]; FUNCTIONS: how many of the dearest are listed (default 25).
-# NULL_ONLY=1 leaves out the part with packet protection.
+# scripts/profile-transport.sh [FUNCTIONS [OPTION...]]; FUNCTIONS: how many of the dearest are listed (default 25), OPTION:
+# of the program, such as --max-paths 2 or --paths 2. NULL_ONLY=1 leaves out the part with packet protection.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 functions=${1:-25}
+shift || true
+options=("$@")
 out=out/profile-transport
 mkdir -p "$out"
 cargo build --quiet --release -p equic-transport --features null-crypto --example packets
@@ -19,7 +21,7 @@ report() {
 	local name=$1 turn=$2 protection=$3
 	local file=$out/$turn.$name
 	valgrind --tool=callgrind --quiet --callgrind-out-file="$file" "--toggle-collect=*packets::$turn*" \
-		"$program" $protection > "$file.txt"
+		"$program" $protection "${options[@]}" > "$file.txt"
 	local packets
 	packets=$(awk '{ print $2 }' "$file.txt")
 	# Lines of a function are of several files where others are inlined in it: they are added up.

@@ -6,18 +6,21 @@
 //! [`receive_turn`]: valgrind counts what runs inside one of them.
 //!
 //!     cargo run --release -p equic-transport --features null-crypto --example packets -- [--null] [--bytes N]
+//!         [--max-paths N] [--paths N] [--in-turn]
 //!
-//! `--null` leaves packet protection out, but for a checksum. The program says how many packets each end sent.
+//! `--null` leaves packet protection out, but for a checksum. `--max-paths` is how many paths both ends allow
+//! (RFC 10069), `--paths` how many of them are open: the client has an address for each. `--in-turn` has them carry a packet
+//! each in turn; else the scheduler is the default one. The program says how many packets each end sent.
 
 use std::error::Error;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto};
 use equic_transport::{
     ClientConfig, Connection, DatagramMeta, Direction, Endpoint, EndpointConfig, Event, Handle,
-    ReadOutcome, Received, ServerConfig, StreamId, Timestamp, Transmit,
+    ReadOutcome, Received, Scheduler, ServerConfig, StreamId, Timestamp, Transmit, TransportConfig,
 };
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -39,9 +42,21 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().collect();
     let null = args.iter().any(|arg| arg == "--null");
-    let bytes = args.iter().position(|arg| arg == "--bytes").and_then(|at| args.get(at + 1));
-    let bytes = bytes.map_or(Ok(20_000_000), |text| text.parse())?;
-    let mut pair = Pair::connect(null)?;
+    let number = |name: &str, usual: usize| {
+        let given = args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1));
+        given.map_or(Ok(usual), |text| text.parse())
+    };
+    let (bytes, paths) = (number("--bytes", 20_000_000)?, number("--paths", 1)?);
+    let max_paths = number("--max-paths", paths)?;
+    let in_turn = args.iter().any(|arg| arg == "--in-turn");
+    let scheduler = if in_turn { Scheduler::RoundRobin } else { Scheduler::default() };
+    let mut pair = Pair::connect(
+        null,
+        TransportConfig { max_paths, scheduler, ..TransportConfig::default() },
+    )?;
+    for path in 1..paths {
+        pair.open(path)?;
+    }
     let before = pair.sent();
     pair.transfer(bytes)?;
     let after = pair.sent();
@@ -68,13 +83,15 @@ struct End {
     connection: Option<(Handle, Connection)>,
     response: Vec<u8>,
     timer: Option<Timestamp>,
+    /// It has several addresses: each datagram says to which one it goes.
+    several: bool,
 }
 
 impl End {
     fn new(address: &str, provider: &CryptoProvider, seed: u8) -> Outcome<End> {
         let endpoint = Endpoint::new(EndpointConfig::new(provider)?, None, [seed; 32]);
-        let address = address.parse()?;
-        Ok(End { address, endpoint, connection: None, response: Vec::new(), timer: None })
+        let (address, response) = (address.parse()?, Vec::new());
+        Ok(End { address, endpoint, connection: None, response, timer: None, several: false })
     }
 
     fn connection(&mut self) -> Outcome<&mut Connection> {
@@ -89,7 +106,10 @@ impl End {
             connection.handle_timeout(now);
         }
         for (sent, bytes) in batch.sent.drain(..).zip(batch.bytes.chunks_exact_mut(ROOM)) {
-            let arrival = DatagramMeta { remote, local: None, ecn: sent.ecn };
+            // Where a path has an address of its own at the client, it comes from there, or goes there.
+            let remote = SocketAddr::new(sent.source.unwrap_or(remote.ip()), remote.port());
+            let local = self.several.then(|| sent.destination.ip());
+            let arrival = DatagramMeta { remote, local, ecn: sent.ecn };
             let datagram = &mut bytes[..sent.size];
             match self.endpoint.handle_datagram(now, arrival, datagram, &mut self.response) {
                 Received::Incoming(incoming) => {
@@ -157,35 +177,54 @@ fn receive_turn(pair: &mut Pair, id: &mut Option<StreamId>, buffer: &mut [u8]) -
 
 impl Pair {
     /// Two ends that have shaken hands.
-    fn connect(null: bool) -> Outcome<Pair> {
+    fn connect(null: bool, transport: TransportConfig) -> Outcome<Pair> {
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let mut client = End::new("198.51.100.1:50000", &provider, 1)?;
         let mut server = End::new("192.0.2.1:443", &provider, 2)?;
         let now = Timestamp::START;
         client.connection = Some(if null {
-            let config = InsecureNullConfig::new(InsecureNullCrypto::for_simulation_only());
+            let config = InsecureNullConfig {
+                transport: Arc::new(transport),
+                ..InsecureNullConfig::new(InsecureNullCrypto::for_simulation_only())
+            };
             server.endpoint.set_insecure_null_server(Arc::new(config.clone()));
             client.endpoint.connect_insecure_null(now, &config, server.address)?
         } else {
-            let (ours, theirs) = configs(provider)?;
+            let (ours, theirs) = configs(provider, transport)?;
             server.endpoint.set_server(Some(Arc::new(theirs)));
             let name = ServerName::try_from("equic.test")?;
             client.endpoint.connect(now, &ours, name, server.address)?
         });
         let mut pair = Pair { now, client, server, up: Batch::new(), down: Batch::new() };
-        let mut confirmed = false;
-        while !confirmed {
-            pair.client.take(pair.now, pair.server.address, &mut pair.down)?;
-            while let Some(event) = pair.client.connection()?.poll_event() {
-                confirmed |= event == Event::Confirmed;
-            }
-            pair.client.fill(pair.now, &mut pair.up);
-            pair.pass();
-            pair.server.take(pair.now, pair.client.address, &mut pair.up)?;
-            pair.server.fill(pair.now, &mut pair.down);
-            pair.pass();
-        }
+        pair.run_until(|event| *event == Event::Confirmed)?;
         Ok(pair)
+    }
+
+    /// Lets both ends speak until the client has this event.
+    fn run_until(&mut self, wanted: impl Fn(&Event) -> bool) -> Outcome<()> {
+        let mut happened = false;
+        while !happened {
+            self.client.take(self.now, self.server.address, &mut self.down)?;
+            while let Some(event) = self.client.connection()?.poll_event() {
+                happened |= wanted(&event);
+            }
+            self.client.fill(self.now, &mut self.up);
+            self.pass();
+            self.server.take(self.now, self.client.address, &mut self.up)?;
+            self.server.fill(self.now, &mut self.down);
+            self.pass();
+        }
+        Ok(())
+    }
+
+    /// The client opens another path, from an address of its own.
+    fn open(&mut self, path: usize) -> Outcome<()> {
+        let local = IpAddr::from([198, 51, 100, 1 + u8::try_from(path)?]);
+        let (now, server) = (self.now, self.server.address);
+        self.client.several = true;
+        let id = self.client.connection()?.open_path(now, Some(local), server)?;
+        self.client.fill(now, &mut self.up);
+        self.run_until(|event| *event == Event::PathOpened(id))
     }
 
     /// Lets a batch arrive, or, if nothing is on its way, time pass until the next timer.
@@ -222,7 +261,10 @@ impl Pair {
 }
 
 /// A server with a certificate that it made itself, and a client that trusts it.
-fn configs(provider: CryptoProvider) -> Outcome<(ClientConfig, ServerConfig)> {
+fn configs(
+    provider: CryptoProvider,
+    transport: TransportConfig,
+) -> Outcome<(ClientConfig, ServerConfig)> {
     let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()])?;
     let certificate = CertificateDer::from(made.cert);
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())?;
@@ -237,7 +279,7 @@ fn configs(provider: CryptoProvider) -> Outcome<(ClientConfig, ServerConfig)> {
         .with_protocol_versions(&versions)?
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)?;
-    let transport = Arc::default();
+    let transport = Arc::new(transport);
     let client = ClientConfig { tls: Arc::new(client), transport: Arc::clone(&transport) };
     let server = ServerConfig { tls: Arc::new(server), transport, preferred_addresses: None };
     Ok((client, server))

@@ -492,6 +492,11 @@ impl RemoteIds {
         self.ids.get(&sequence).map(|(id, _)| *id)
     }
 
+    /// True if there is one that may be used.
+    pub(crate) fn are_there(&self) -> bool {
+        !self.ids.is_empty()
+    }
+
     /// The sequence numbers of all that may be used, from the lowest up.
     pub(crate) fn sequences(&self) -> impl Iterator<Item = u64> + '_ {
         self.ids.keys().copied()

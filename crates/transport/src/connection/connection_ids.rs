@@ -101,7 +101,7 @@ impl ConnectionIds {
                 let _ = other.local.retire_all();
             }
         }
-        if self.others.is_empty() && !self.local.wants_more() {
+        if !self.local.wants_more() && !self.others.iter().any(|other| other.local.wants_more()) {
             return;
         }
         let others = self.others.iter_mut().map(|other| &mut other.local);

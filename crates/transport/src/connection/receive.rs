@@ -55,6 +55,8 @@ pub(super) struct ProtectedPacket {
     protected: Protected,
     /// Of a long header.
     version: Option<KnownVersion>,
+    /// The ID that it is sent to has just been found among those that we gave out for path 0; false: it was not looked for.
+    known: bool,
     /// Bytes before it that are no packet of ours.
     skip: usize,
     len: usize,
@@ -75,9 +77,15 @@ impl ProtectedPacket {
             scid: None,
             version: None,
             protected: short.protected(),
+            known: false,
             skip: 0,
             len: 40,
         }
+    }
+
+    /// It is kept for later: IDs may come and go until then.
+    pub(super) fn for_later(self) -> ProtectedPacket {
+        ProtectedPacket { known: false, ..self }
     }
 
     /// True if the packet is a 0-RTT packet.
@@ -126,8 +134,8 @@ impl Connection {
         let ecn = arrival.ecn;
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += datagram.len() as u64;
-        let path = if self.multipath.is_some() { self.path_id_of(datagram) } else { PathId::ZERO };
-        let Some(mut from) = self.find_path(&arrival, path) else {
+        let mut path = if self.multipath.is_some() { self.path_id_of(datagram) } else { None };
+        let Some(mut from) = self.find_path(&arrival, path.unwrap_or(PathId::ZERO)) else {
             self.drop_packet(None, datagram.len(), "rejected");
             return;
         };
@@ -149,7 +157,7 @@ impl Connection {
         let size = datagram.len();
         let last = datagram.last_chunk::<{ ResetToken::LEN }>().copied();
         let (mut at, mut opened) = (0, false);
-        while let Some(found) = self.find(&datagram[at..]) {
+        while let Some(found) = self.find(&datagram[at..], path.take()) {
             let (packet, rest) = datagram[at + found.skip..].split_at_mut(found.len);
             let more = !rest.is_empty();
             at += found.skip + found.len;
@@ -176,12 +184,11 @@ impl Connection {
         self.decide_on(Operation::IsStatelessReset, (), datagram, reset) && reset
     }
 
-    /// Path ID of a datagram's first packet: that for which we gave out its connection ID.
-    fn path_id_of(&self, datagram: &[u8]) -> PathId {
-        // RFC 8999 s.5.1: one with a long header is of the handshake, and of path 0.
-        let id = datagram.get(1..).filter(|_| datagram[0] & 0x80 == 0);
-        let id = id.and_then(|id| id.get(..self.ids.scid().len())).map(ConnectionId::cut);
-        id.and_then(|id| self.ids.path_of(id)).unwrap_or(PathId::ZERO)
+    /// Path ID of a datagram's first packet: that for which we gave out its connection ID. None: it has a long header,
+    /// so that it is of the handshake, and of path 0 (RFC 8999 s.5.1), or the ID is none of ours.
+    fn path_id_of(&self, datagram: &[u8]) -> Option<PathId> {
+        let id = datagram.get(1..).filter(|_| datagram[0] & 0x80 == 0)?;
+        self.ids.path_of(ConnectionId::cut(id.get(..self.ids.scid().len())?))
     }
 
     /// The space of a 1-RTT packet to this ID of ours.
@@ -192,11 +199,18 @@ impl Connection {
         SpaceId::Data(self.ids.path_of(dcid).unwrap_or(PathId::ZERO))
     }
 
-    /// A packet with a short header, behind so many bytes of its datagram that are no packet of ours.
+    /// A packet with a short header, behind so many bytes of its datagram that are no packet of ours; `path`: the path ID
+    /// of the ID that it is sent to, if that was looked up.
     #[inline]
-    fn found_short(&self, short: &ShortPacket<'_>, skip: usize) -> ProtectedPacket {
+    fn found_short(
+        &self,
+        short: &ShortPacket<'_>,
+        skip: usize,
+        path: Option<PathId>,
+    ) -> ProtectedPacket {
         ProtectedPacket {
-            space: self.space_of(short.dcid()),
+            space: path.map_or_else(|| self.space_of(short.dcid()), SpaceId::Data),
+            known: path == Some(PathId::ZERO),
             kind: PacketType::OneRtt,
             dcid: short.dcid(),
             scid: None,
@@ -207,8 +221,9 @@ impl Connection {
         }
     }
 
-    /// The next packet of a datagram that may be ours.
-    fn find(&mut self, datagram: &[u8]) -> Option<ProtectedPacket> {
+    /// The next packet of a datagram that may be ours; `path`: the path ID of the ID behind the first byte, if that was
+    /// looked up.
+    fn find(&mut self, datagram: &[u8], path: Option<PathId>) -> Option<ProtectedPacket> {
         let options =
             ParseOptions { dcid_len: self.ids.scid().len(), greased_fixed_bit: self.config.grease };
         // Nearly all are: the way for all kinds carries about what only long headers have.
@@ -217,7 +232,7 @@ impl Connection {
             if short.is_err() {
                 self.drop_packet(None, datagram.len(), "invalid");
             }
-            return short.ok().map(|short| self.found_short(&short, 0));
+            return short.ok().map(|short| self.found_short(&short, 0, path));
         }
         let mut packets = Datagram::new(datagram, options).including(self.version);
         loop {
@@ -240,11 +255,12 @@ impl Connection {
                         dcid: long.dcid(),
                         scid: Some(long.scid()),
                         protected: long.protected(),
+                        known: false,
                         skip: datagram.len() - before,
                         len: before - packets.rest().len(),
                     }
                 }
-                Ok(Packet::Short(short)) => self.found_short(&short, datagram.len() - before),
+                Ok(Packet::Short(short)) => self.found_short(&short, datagram.len() - before, None),
                 other => {
                     let now = self.now;
                     let followed = match other {
@@ -277,7 +293,7 @@ impl Connection {
     ) -> bool {
         let ours = match found.space {
             SpaceId::Data(path) if path != PathId::ZERO => self.takes_packets(path),
-            _ => self.ids.local.contains(found.dcid),
+            _ => found.known || self.ids.local.contains(found.dcid),
         };
         // A datagram is of one path: that of its first packet.
         let strange =

@@ -2,13 +2,15 @@
 //! What such a packet needs is asked for once, and nobody is asked for what is not in it.
 //!
 //! It does what the long way (`send.rs`, `write.rs`) does for the same packet, in the same order, so that a seed gives the
-//! same bytes on both; a test compares them. Whatever is due beside stream data sends the datagram on the long way.
+//! same bytes on both; tests compare them. Whatever is due beside stream data sends the datagram on the long way. Which of
+//! several paths it goes on is in `multipath/send.rs`.
 
 use equic_wire::frame::Stream;
-use equic_wire::packet::ShortHeader;
+use equic_wire::packet::{OpenPacket, ShortHeader};
 use equic_wire::{PacketNumber, StreamId, Writer};
 
 use super::packet_builder::TAG_LEN;
+use super::path::Path;
 use super::paths::PathKey;
 use super::presence::NoneAttached;
 use super::send::SentPacketKind;
@@ -40,6 +42,7 @@ pub(super) const PASSED_OVER: u128 = Operation::bits(&[
     Operation::GenerateFrames,
     Operation::KeepRoom,
     Operation::ScheduleStream,
+    Operation::CopyStreamData,
     Operation::WriteFrame,
     Operation::PadPacket,
     Operation::ProtectPacket,
@@ -50,45 +53,79 @@ pub(super) const PASSED_OVER: u128 = Operation::bits(&[
     Operation::SendDatagram,
 ]);
 
+/// Room that a path has for a datagram of stream data.
+pub(super) enum Room {
+    /// Nothing is to be found out about the path, and window and pace let a datagram of so many bytes go.
+    For(u16),
+    /// Window or pace hold it back.
+    Full,
+    /// The path has other things to send.
+    Unknown,
+}
+
+/// Asks a path for room. Where there is none it takes note of that as on the long way.
+#[inline(always)]
+pub(super) fn plain_room(path: &mut Path, now: Timestamp) -> Room {
+    if !path.is_settled(now) {
+        return Room::Unknown;
+    }
+    path.set_hook_window(None);
+    let mtu = path.mtu();
+    if path.window().saturating_sub(path.in_flight()) < u64::from(mtu) {
+        path.pace_until(None);
+        path.on_window_full(now);
+        return Room::Full;
+    }
+    // As a whole number, as hooks are told it.
+    let rate = path.pacing_rate().as_bytes_per_second() as u64;
+    let until = path.pace(now, Rate::bytes_per_second(rate as f64), mtu);
+    path.pace_until(until);
+    if until.is_some() { Room::Full } else { Room::For(mtu) }
+}
+
 impl Connection {
-    /// The next datagram, if it is one for the short way; none, and nothing has changed: it is not, or there is none.
+    /// The next datagram, if it is one for the short way; none: it is not, or there is none, and the long way finds all as
+    /// it would without this one.
     pub(super) fn next_plain_datagram(
         &mut self,
         now: Timestamp,
         buffer: &mut [u8],
     ) -> Option<Transmit> {
-        if !self.is_plain() {
+        if buffer.len() < usize::from(BASE_SIZE) || !self.is_plain() {
+            return None;
+        }
+        let several = self.multipath.is_some();
+        let (id, key, mtu) =
+            if several { self.plain_room_of_paths(now)? } else { self.plain_room_of_one(now)? };
+        let size = usize::from(mtu).min(buffer.len());
+        let transmit = self.write_plain_datagram(now, (id, key), &mut buffer[..size])?;
+        if several {
+            self.on_data_sent(key);
+        }
+        Some(transmit)
+    }
+
+    /// The only path, with its space and the size of a datagram, if nothing but stream data is to go there, and may.
+    #[inline(always)]
+    fn plain_room_of_one(&mut self, now: Timestamp) -> Option<(SpaceId, PathKey, u16)> {
+        let data = &self.spaces[SpaceId::DATA];
+        if data.probes() > 0 || data.received.has_news() {
             return None;
         }
         let path = self.paths.active_mut();
-        let (key, mtu) = (path.key(), path.mtu());
-        if buffer.len() < usize::from(BASE_SIZE) || !path.is_settled(now) {
-            return None;
+        match plain_room(path, now) {
+            Room::For(mtu) => Some((SpaceId::DATA, path.key(), mtu)),
+            Room::Full | Room::Unknown => None,
         }
-        path.set_hook_window(None);
-        if path.window().saturating_sub(path.in_flight()) < u64::from(mtu) {
-            return None;
-        }
-        // As a whole number, as hooks are told it.
-        let rate = path.pacing_rate().as_bytes_per_second() as u64;
-        if path.pace(now, Rate::bytes_per_second(rate as f64), mtu).is_some() {
-            return None;
-        }
-        path.pace_until(None);
-        let size = usize::from(mtu).min(buffer.len());
-        self.write_plain_datagram(now, key, &mut buffer[..size])
     }
 
-    /// True if nothing but stream data is to be sent, and nothing is left to be agreed on with the peer.
+    /// True if nothing but stream data is to be sent, and nothing is left to be agreed on with the peer; acknowledgements
+    /// and probes, and what several paths have beside, are not asked for here.
     fn is_plain(&mut self) -> bool {
-        let data = &self.spaces[SpaceId::DATA];
         self.keys.are_one_rtt_alone()
             && self.handshake.is_confirmed()
             && self.start.unknown().is_none()
-            && self.multipath.is_none()
-            && data.probes() == 0
-            && !data.received.has_news()
-            && !data.crypto_out.wants_to_send(u64::MAX)
+            && !self.spaces[SpaceId::DATA].crypto_out.wants_to_send(u64::MAX)
             && !self.handshake.owes_done()
             && !self.has_token()
             && !self.activity.wants_ping()
@@ -115,28 +152,27 @@ impl Connection {
         }
     }
 
+    /// A datagram of stream data on a path, in a packet of its space; none: no stream has any.
     fn write_plain_datagram(
         &mut self,
         now: Timestamp,
-        key: PathKey,
+        (id, key): (SpaceId, PathKey),
         buffer: &mut [u8],
     ) -> Option<Transmit> {
-        let id = SpaceId::DATA;
-        let unused = self.spaces[id].numbers;
-        let number = self.spaces[id].numbers.choose(&mut self.rng);
-        let space = self.space(id);
+        let space = &mut self.spaces[id];
+        let unused = space.numbers;
+        let number = space.numbers.choose(&mut self.rng);
         let number = space.numbers.take(number);
-        let acked = space.loss.largest_acked().and_then(PacketNumber::new);
-        let truncated = PacketNumber::new(number)?.truncate(acked)?;
-        let dcid = self.dcid(key);
-        let fixed_bit = !self.greases_bit();
-        let key_phase = self.keys.one_rtt()?.bit();
-        let header = ShortHeader { dcid, spin: false, key_phase, fixed_bit };
+        let acked = space.loss.largest_acked();
         let mut writer = Writer::new(buffer);
-        let open = header.open(&mut writer, truncated).ok()?;
+        let Some(open) = self.open_plain(&mut writer, (number, acked), key) else {
+            self.spaces[id].numbers = unused;
+            return None;
+        };
         let mut frames = self.spaces.lend_list();
-        let room = writer.remaining().checked_sub(TAG_LEN)?;
-        let mut payload = Writer::new(writer.unwritten_mut().get_mut(..room)?);
+        // `open_plain` has seen to it that the tag has room.
+        let room = writer.remaining().saturating_sub(TAG_LEN);
+        let mut payload = Writer::new(&mut writer.unwritten_mut()[..room]);
         self.write_plain_streams(&mut payload, &mut frames);
         let written = payload.position();
         if frames.is_empty() {
@@ -146,22 +182,11 @@ impl Connection {
             return None;
         }
         self.stats.numbers_skipped += number - unused.next();
-        writer.reserve(written).ok()?;
-        writer.zeros(open.padding_needed(&writer, TAG_LEN)).ok()?;
-        self.space(id).on_written(true);
-        let packet = open.finish(&mut writer, TAG_LEN).ok()?;
-        let bytes = writer.written_mut();
-        let (head, body) = bytes.split_at_mut(packet.header_len);
-        let (plain, tag) = body.split_at_mut(body.len() - TAG_LEN);
-        let Some(sealed) = self.keys.seal(id, number, head, plain) else {
+        let Some(size) = self.seal_plain(&mut writer, open, written, (id, number)) else {
             self.send_again(id, number, false, &frames);
+            self.spaces.take_back(frames);
             return None;
         };
-        tag.copy_from_slice(sealed.as_ref());
-        let sample = packet.header().sample(bytes)?;
-        let mask = header_mask(self.keys.local_header(id)?, sample)?;
-        packet.protect(bytes, &mask)?;
-        let size = bytes.len();
         let path = &mut self.paths[key];
         let marked = path.marks();
         if marked {
@@ -175,6 +200,47 @@ impl Connection {
         let path = &self.paths[key];
         let ecn = if marked { EcnCodepoint::Ect0 } else { EcnCodepoint::NotEct };
         Some(Transmit { destination: path.remote(), source: path.local(), ecn, size })
+    }
+
+    /// Writes the header; none: there is no room for a packet, or the peer could not tell its number.
+    #[inline(always)]
+    fn open_plain(
+        &mut self,
+        writer: &mut Writer<'_>,
+        (number, acked): (u64, Option<u64>),
+        key: PathKey,
+    ) -> Option<OpenPacket> {
+        let acked = acked.and_then(PacketNumber::new);
+        let truncated = PacketNumber::new(number)?.truncate(acked)?;
+        let key_phase = self.keys.one_rtt()?.bit();
+        let dcid = self.dcid(key);
+        let fixed_bit = !self.greases_bit();
+        let header = ShortHeader { dcid, spin: false, key_phase, fixed_bit };
+        let open = header.open(writer, truncated).ok()?;
+        (writer.remaining() > TAG_LEN).then_some(open)
+    }
+
+    /// Protects a packet whose frames take so many bytes; its size. None: the keys may protect no more packets.
+    #[inline(always)]
+    fn seal_plain(
+        &mut self,
+        writer: &mut Writer<'_>,
+        open: OpenPacket,
+        written: usize,
+        (id, number): (SpaceId, u64),
+    ) -> Option<usize> {
+        writer.reserve(written).ok()?;
+        writer.zeros(open.padding_needed(writer, TAG_LEN)).ok()?;
+        let packet = open.finish(writer, TAG_LEN).ok()?;
+        let bytes = writer.written_mut();
+        let (head, body) = bytes.split_at_mut(packet.header_len);
+        let (plain, tag) = body.split_at_mut(body.len() - TAG_LEN);
+        let sealed = self.keys.seal(id, number, head, plain)?;
+        tag.copy_from_slice(sealed.as_ref());
+        let sample = packet.header().sample(bytes)?;
+        let mask = header_mask(self.keys.local_header(id)?, sample)?;
+        packet.protect(bytes, &mask)?;
+        Some(bytes.len())
     }
 
     /// Fills a packet with STREAM frames.

@@ -89,6 +89,14 @@ impl Spaces {
         Ids { others, count: self.others.len(), next: 0 }
     }
 
+    /// True if this holds for a space of application data, of whatever path ID.
+    #[inline]
+    pub(super) fn any_data(&self, mut holds: impl FnMut(SpaceId, &Space) -> bool) -> bool {
+        let mut others = self.others.iter();
+        holds(SpaceId::DATA, &self.data)
+            || others.any(|(id, space)| holds(SpaceId::Data(*id), space))
+    }
+
     /// An empty list for the frames of a packet in the making; [`Spaces::take_back`] takes its memory for the next.
     pub(super) fn lend_list(&mut self) -> Vec<SentFrame> {
         std::mem::take(&mut self.list)

@@ -42,6 +42,7 @@ impl UndecryptedPackets {
         let fits = self.packets.len() < MAX_PACKETS && self.bytes + packet.len() <= MAX_BYTES;
         if fits {
             self.bytes += packet.len();
+            let found = found.for_later();
             self.packets.push(Kept { found, path, ecn, packet: packet.to_vec() });
         }
         fits

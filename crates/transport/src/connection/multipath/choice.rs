@@ -124,11 +124,16 @@ impl Connection {
         buffer: &mut [u8],
     ) -> Option<Transmit> {
         let transmit = self.datagram_on(hooks, now, (key, true), buffer)?;
+        self.on_data_sent(key);
+        Some(transmit)
+    }
+
+    /// A datagram leaves on a path that the scheduler or a hook has chosen.
+    pub(in crate::connection) fn on_data_sent(&mut self, key: PathKey) {
         if let Some(paths) = &mut self.multipath {
             paths.last = Some(key);
             paths.watch.fed(key);
         }
-        Some(transmit)
     }
 
     /// The path that hooks choose; none: the order is `usual`.

@@ -24,6 +24,12 @@ pub(super) struct Copies {
     pieces: VecDeque<(StreamId, Range<u64>, bool)>,
 }
 
+impl Copies {
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+}
+
 impl Connection {
     /// A piece was sent on a path for the first time, or again because it was lost.
     pub(in crate::connection) fn copy_to_others(

@@ -230,8 +230,8 @@ impl Multipath {
 
     /// True if one of the ends wants the path used only where there is no other.
     fn is_backup(&self, id: PathId) -> bool {
-        let wishes = self.record(id).map(|record| [record.wish, record.peer_wish]);
-        wishes.into_iter().flatten().flatten().any(|(status, _)| status == PathStatus::Backup)
+        let backup = |wish| matches!(wish, Some((PathStatus::Backup, _)));
+        self.record(id).is_some_and(|record| backup(record.wish) || backup(record.peer_wish))
     }
 
     /// Cost of using the path, as the application says; 0: nothing.
@@ -252,6 +252,11 @@ impl Multipath {
         let of =
             |record: &Record| record.wish_due || record.abandon.is_some_and(|abandon| abandon.due);
         self.max_due || self.blocked.is_some() || self.list.iter().any(of)
+    }
+
+    /// True if data that was sent on a path waits for another.
+    fn has_copies(&self) -> bool {
+        self.copies.iter().any(|copies| !copies.is_empty())
     }
 
     /// The peer has a frame of this extension.

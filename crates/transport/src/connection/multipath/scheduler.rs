@@ -75,7 +75,45 @@ impl Order {
     }
 }
 
+/// Place of a candidate in the order: the lowest comes first. No two have the same.
+pub(super) type Rank = (u8, bool, Duration, PathId);
+
 impl Scheduler {
+    /// `last` had the last packet.
+    fn rank(self, one: &Candidate, last: Option<PathKey>) -> Rank {
+        let tier = one.tier();
+        match self {
+            Scheduler::LowestRtt | Scheduler::Redundant => (tier, false, one.rtt, one.id),
+            // Those after the last in turn come first.
+            Scheduler::RoundRobin => {
+                let before = last.is_some_and(|last| one.key <= last);
+                (tier, before, Duration::from_secs(one.key.0.into()), one.id)
+            }
+            Scheduler::Backup => (tier, false, Duration::ZERO, one.id),
+        }
+    }
+
+    /// The first of [`Scheduler::order`] with its rank, or the one behind that of rank `after`, for who needs no others.
+    pub(super) fn next(
+        self,
+        candidates: impl Iterator<Item = Candidate>,
+        last: Option<PathKey>,
+        after: Option<Rank>,
+    ) -> Option<(Rank, PathKey)> {
+        if self == Scheduler::Backup && after.is_some() {
+            return None;
+        }
+        let mut next: Option<(Rank, PathKey)> = None;
+        for one in candidates {
+            let rank = self.rank(&one, last);
+            let passed = after.is_some_and(|after| rank.0 != after.0 || rank <= after);
+            if !passed && next.is_none_or(|(least, _)| rank < least) {
+                next = Some((rank, one.key));
+            }
+        }
+        next
+    }
+
     /// Orders the best of the candidates, of which there are at most [`MOST_PATH_IDS`]; `last` had the last packet.
     pub(super) fn order(
         self,
@@ -89,14 +127,7 @@ impl Scheduler {
         let chosen = candidates.filter(|one| one.tier() == best);
         places.iter_mut().zip(chosen).for_each(|(place, one)| *place = Some(one));
         let count = places.iter().flatten().count();
-        // Those after the last in turn come first.
-        let before = |one: &Candidate| last.is_some_and(|last| one.key <= last);
-        let key = |one: &Candidate| match self {
-            Scheduler::LowestRtt | Scheduler::Redundant => (false, one.rtt, one.id),
-            Scheduler::RoundRobin => (before(one), Duration::from_secs(one.key.0.into()), one.id),
-            Scheduler::Backup => (false, Duration::ZERO, one.id),
-        };
-        places[..count].sort_unstable_by_key(|one| one.as_ref().map(key));
+        places[..count].sort_unstable_by_key(|one| one.as_ref().map(|one| self.rank(one, last)));
         let used = if self == Scheduler::Backup { 1 } else { count };
         let mut order = Order::default();
         let chosen = places[..used].iter().flatten();
@@ -118,6 +149,12 @@ mod tests {
     fn order(scheduler: Scheduler, paths: &[Candidate], last: Option<u32>) -> Vec<u32> {
         let order = scheduler.order(paths.iter().copied(), last.map(PathKey));
         assert_eq!(order.first(), order.iter().next());
+        let mut after = None;
+        for key in order.iter().map(Some).chain([None]) {
+            let next = scheduler.next(paths.iter().copied(), last.map(PathKey), after);
+            assert_eq!(next.map(|(_, key)| key), key, "one after the other");
+            after = next.map(|(rank, _)| rank);
+        }
         assert!(
             paths.iter().all(|one| order.contains(one.key) == order.iter().any(|k| k == one.key))
         );

@@ -4,9 +4,10 @@
 use super::super::path::Path;
 use super::super::paths::PathKey;
 use super::super::presence::Presence;
-use super::super::space::SpaceId;
+use super::super::send_plain::{Room, plain_room};
+use super::super::space::{Space, SpaceId};
 use super::super::{Connection, Transmit};
-use super::scheduler::{Candidate, Order};
+use super::scheduler::{Candidate, Order, Scheduler};
 use crate::Timestamp;
 
 impl Connection {
@@ -39,6 +40,39 @@ impl Connection {
         }
     }
 
+    /// Of a connection that has several paths, or may have: the path on which stream data goes the short way
+    /// (`send_plain.rs`), with its space and the size of a datagram. Paths are asked for room in the order of the long way, and
+    /// as on that each takes note where it has none. One that has something of its own to send before is for the long way.
+    pub(in crate::connection) fn plain_room_of_paths(
+        &mut self,
+        now: Timestamp,
+    ) -> Option<(SpaceId, PathKey, u16)> {
+        let paths = self.multipath.as_ref()?;
+        if self.config.scheduler == Scheduler::Redundant || paths.has_copies() || paths.has_news() {
+            return None;
+        }
+        let (scheduler, last) = (self.config.scheduler, paths.last);
+        let mut after = None;
+        while let Some((rank, key)) = scheduler.next(self.candidates(), last, after) {
+            let id = SpaceId::Data(self.paths.get(key)?.id());
+            if self.spaces[id].probes() > 0 || self.owes_acks(key) {
+                return None;
+            }
+            match plain_room(&mut self.paths[key], now) {
+                Room::For(mtu) => return Some((id, key, mtu)),
+                Room::Full => after = Some(rank),
+                Room::Unknown => return None,
+            }
+        }
+        None
+    }
+
+    /// True if there are acknowledgements that a packet on this path takes along.
+    fn owes_acks(&self, key: PathKey) -> bool {
+        let goes = |id, space: &Space| space.received.has_news() && self.ack_path(id) == Some(key);
+        self.spaces.any_data(goes)
+    }
+
     /// The paths that may carry data, in the order in which they are asked for room if no hook has another wish.
     pub(super) fn schedule(&self) -> Order {
         let last = self.multipath.as_ref().and_then(|paths| paths.last);
@@ -47,7 +81,7 @@ impl Connection {
 
     pub(super) fn candidates(&self) -> impl Iterator<Item = Candidate> + Clone {
         let may = |path: &&Path| path.is_validated() && self.may_carry(path);
-        let paths = self.paths.iter().filter(may).filter(|path| self.may_use(path));
+        let paths = self.paths.iter().filter(may);
         let backup =
             |path: &Path| self.multipath.as_ref().is_some_and(|paths| paths.is_backup(path.id()));
         paths.map(move |path| Candidate {
@@ -67,7 +101,7 @@ impl Connection {
 
     /// True if there is a connection ID of the peer's for a path.
     fn may_use(&self, path: &Path) -> bool {
-        self.ids.remote_of(path.id()).is_some_and(|ids| ids.sequences().next().is_some())
+        self.ids.remote_of(path.id()).is_some_and(|ids| ids.are_there())
     }
 
     /// The path on which what is not bound to one goes: the best there is. None: nothing can be sent anywhere.

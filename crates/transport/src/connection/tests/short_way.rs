@@ -10,9 +10,19 @@ struct Idle;
 impl Hook for Idle {}
 
 /// Two operations, one that the short way of a packet to send passes over, and one of a packet that came.
-fn lengthen(connection: &mut Connection) {
-    let points = [Operation::PadPacket, Operation::CheckFrame].map(AttachPoint::observe);
+pub(super) const LONG: &[Operation] = &[Operation::PadPacket, Operation::CheckFrame];
+
+/// One that no short way passes over: timers are as with other hooks, which some wait a moment for.
+pub(super) const SHORT: &[Operation] = &[Operation::PathRemoved];
+
+/// Attaches a hook that does nothing.
+pub(super) fn attach_to(connection: &mut Connection, operations: &[Operation]) {
+    let points: Vec<AttachPoint> = operations.iter().copied().map(AttachPoint::observe).collect();
     connection.attach(Box::new(Idle), &points).unwrap();
+}
+
+fn lengthen(connection: &mut Connection) {
+    attach_to(connection, LONG);
 }
 
 /// Echoes over a bad network; all datagrams with their times and sizes, and what each end counted.

@@ -55,6 +55,8 @@ pub(super) struct Pair {
     pub events: [Vec<Event>; 2],
     /// Bytes that were sent on each link: to the server, and to the client.
     pub sent: Vec<[usize; 2]>,
+    /// All datagrams that were sent: when, on which link, to the server or not, with how many bytes, and marked how.
+    pub trace: Vec<(Timestamp, usize, bool, usize, EcnCodepoint)>,
     /// Packets that are held back until they are let go.
     pub held: Option<usize>,
     held_back: Vec<InFlight>,
@@ -106,6 +108,7 @@ impl Pair {
             rebound: vec![false; links.len()],
             events: [Vec::new(), Vec::new()],
             sent: vec![[0; 2]; links.len()],
+            trace: Vec::new(),
             held: None,
             held_back: Vec::new(),
             stuck: 0,
@@ -288,6 +291,7 @@ impl Pair {
     fn send(&mut self, packet: InFlight) {
         let way = usize::from(!packet.to_server);
         self.sent[packet.link][way] += packet.bytes.len();
+        self.trace.push((self.now, packet.link, packet.to_server, packet.bytes.len(), packet.ecn));
         let now = self.now.since(Timestamp::START);
         let verdict = self.ports[packet.link][way].send(now, packet.bytes.len());
         if !verdict.fate.arrived() || self.down[packet.link] {
@@ -318,10 +322,19 @@ impl Pair {
 
     /// Sends so many bytes on a stream to the server, and as many back on the same, at the same time. They arrive in
     /// order. `act` is called with the number of bytes that the server has.
-    pub(super) fn exchange(&mut self, length: usize, mut act: impl FnMut(&mut Pair, usize)) {
+    pub(super) fn exchange(&mut self, length: usize, act: impl FnMut(&mut Pair, usize)) {
+        self.exchange_of([length; 2], act);
+    }
+
+    /// As [`Pair::exchange`], with so many bytes to the server and so many to the client.
+    pub(super) fn exchange_of(
+        &mut self,
+        lengths: [usize; 2],
+        mut act: impl FnMut(&mut Pair, usize),
+    ) {
         let id = self.client.open(Direction::Bidirectional).expect("streams are allowed");
         let mut server_id: Option<StreamId> = None;
-        let data: Vec<u8> = (0..length).map(byte).collect();
+        let data: Vec<u8> = (0..lengths[0].max(lengths[1])).map(byte).collect();
         let (mut written, mut read) = ([0; 2], [0; 2]);
         let mut finished = [false; 2];
         while finished != [true; 2] {
@@ -332,8 +345,9 @@ impl Pair {
                     if at == 1 && server_id.is_none() {
                         continue;
                     }
+                    let (length, theirs) = (lengths[at], lengths[1 - at]);
                     if written[at] < length {
-                        written[at] += end.write(id, &data[written[at]..]).unwrap_or(0);
+                        written[at] += end.write(id, &data[written[at]..length]).unwrap_or(0);
                         if written[at] == length {
                             end.streams().finish(id).unwrap();
                         }
@@ -347,7 +361,7 @@ impl Pair {
                                 read[at] += count;
                             }
                             Ok(ReadOutcome::Finished) => {
-                                assert_eq!(read[at], length);
+                                assert_eq!(read[at], theirs);
                                 finished[at] = true;
                                 break;
                             }
