@@ -105,6 +105,10 @@ struct End {
     address: SocketAddr,
     endpoint: Endpoint,
     busy: Option<(Handle, Connection)>,
+    #[allow(
+        clippy::vec_box,
+        reason = "a Vec has room for more than there are, which would be counted"
+    )]
     idle: Vec<Box<(Handle, Connection)>>,
     /// The stream, and whether this end has done with it.
     stream: Option<StreamId>,

@@ -3,8 +3,7 @@
 //! [`IdSource`] makes ours: a [`ConnectionIdGenerator`] the IDs, a [`ResetKey`] their stateless
 //! reset tokens. [`EndpointEvent`] is what an endpoint has to know of a connection's IDs.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use equic_wire::{ConnectionId, ResetToken};
@@ -177,6 +176,7 @@ pub enum EndpointEvent {
     TokenForgotten(ResetToken),
 }
 
+use crate::numbered::Numbered;
 use crate::ranges::RangeSet;
 
 /// RETIRE_CONNECTION_ID frames that may wait for the network; a peer that makes us owe more closes the
@@ -209,7 +209,7 @@ pub(crate) enum IdError {
 /// The IDs that the peer may put on packets to us.
 #[derive(Debug)]
 pub(crate) struct LocalIds {
-    active: BTreeMap<u64, ConnectionId>,
+    active: Numbered<ConnectionId>,
     /// Number of those in `active` that the peer is not asked to retire.
     lasting: u64,
     next: u64,
@@ -218,8 +218,8 @@ pub(crate) struct LocalIds {
     /// The peer is asked to retire those with lower sequence numbers.
     retire_prior_to: u64,
     /// To be told in NEW_CONNECTION_ID frames.
-    to_tell: BTreeSet<u64>,
-    tokens: BTreeMap<u64, ResetToken>,
+    to_tell: Numbered<()>,
+    tokens: Numbered<ResetToken>,
     /// No more are given out: their path is abandoned.
     closed: bool,
     /// At most `MAX_CHANGES`.
@@ -241,13 +241,13 @@ impl LocalIds {
     /// With the one of the handshake.
     pub(crate) fn new(first: ConnectionId) -> LocalIds {
         LocalIds {
-            active: BTreeMap::from([(0, first)]),
+            active: Numbered::with(0, first),
             lasting: 1,
             next: 1,
             limit: 1,
             retire_prior_to: 0,
-            to_tell: BTreeSet::new(),
-            tokens: BTreeMap::new(),
+            to_tell: Numbered::default(),
+            tokens: Numbered::default(),
             closed: false,
             changes: VecDeque::new(),
         }
@@ -256,7 +256,7 @@ impl LocalIds {
     /// For another path than that of the handshake: there is none yet (RFC 10069 s.3.2).
     pub(crate) fn none() -> LocalIds {
         LocalIds {
-            active: BTreeMap::new(),
+            active: Numbered::default(),
             lasting: 0,
             next: 0,
             limit: 0,
@@ -267,16 +267,16 @@ impl LocalIds {
     /// Their path is abandoned: no more are given out. Those that there are still name the connection.
     pub(crate) fn close(&mut self) {
         self.closed = true;
-        self.to_tell.clear();
+        self.to_tell = Numbered::default();
     }
 
     /// Their path is gone: none of them names the connection any more.
     pub(crate) fn retire_for_good(&mut self) {
         self.close();
-        while let Some((_, id)) = self.active.pop_first() {
+        for (_, id) in self.active.take_all() {
             note(&mut self.changes, EndpointEvent::Retired(id));
         }
-        self.tokens.clear();
+        self.tokens = Numbered::default();
         self.lasting = 0;
     }
 
@@ -315,7 +315,8 @@ impl LocalIds {
     /// yet to retire more than one set of what it was asked before. One it may owe, for it may be that what it sends to the
     /// IDs of that set is lost; and it has to put up with twice its limit (RFC 9000 s.5.1.2).
     pub(crate) fn retire_all(&mut self) -> bool {
-        let owed = self.active.range(..self.retire_prior_to).count() as u64;
+        let owed =
+            self.active.numbers().filter(|number| *number < self.retire_prior_to).count() as u64;
         if owed <= self.limit {
             (self.retire_prior_to, self.lasting) = (self.next, 0);
         }
@@ -333,7 +334,7 @@ impl LocalIds {
         self.active.insert(self.next, id);
         self.lasting += 1;
         self.tokens.insert(self.next, token);
-        self.to_tell.insert(self.next);
+        self.to_tell.insert(self.next, ());
         note(&mut self.changes, EndpointEvent::Issued(id));
         self.next += 1;
     }
@@ -341,7 +342,7 @@ impl LocalIds {
     /// One that the peer is told of in transport parameters, the second (RFC 9000 s.5.1.1).
     pub(crate) fn issue_told(&mut self, id: ConnectionId, token: ResetToken) {
         self.issue(id, token);
-        self.to_tell.remove(&(self.next - 1));
+        self.to_tell.remove(self.next - 1);
     }
 
     /// True if there is a connection ID to tell the peer of in a NEW_CONNECTION_ID frame.
@@ -351,15 +352,15 @@ impl LocalIds {
 
     /// The next ID to tell of; it counts as told.
     pub(crate) fn next_to_tell(&mut self) -> Option<NewId> {
-        let sequence = self.to_tell.pop_first()?;
-        let (id, token) = (self.active.get(&sequence)?, self.tokens.get(&sequence)?);
+        let (sequence, ()) = self.to_tell.pop_first()?;
+        let (id, token) = (self.active.get(sequence)?, self.tokens.get(sequence)?);
         Some(NewId { sequence, id: *id, token: *token })
     }
 
     /// The frame that told of it was lost.
     pub(crate) fn on_lost(&mut self, sequence: u64) {
-        if self.active.contains_key(&sequence) && !self.closed {
-            self.to_tell.insert(sequence);
+        if self.active.contains(sequence) && !self.closed {
+            self.to_tell.insert(sequence, ());
         }
     }
 
@@ -372,12 +373,12 @@ impl LocalIds {
         sequence: u64,
         used: ConnectionId,
     ) -> Result<Option<ConnectionId>, IdError> {
-        if sequence >= self.next || self.active.get(&sequence) == Some(&used) {
+        if sequence >= self.next || self.active.get(sequence) == Some(&used) {
             return Err(IdError::Violation);
         }
-        self.to_tell.remove(&sequence);
-        self.tokens.remove(&sequence);
-        let gone = self.active.remove(&sequence);
+        self.to_tell.remove(sequence);
+        self.tokens.remove(sequence);
+        let gone = self.active.remove(sequence);
         if let Some(id) = gone {
             self.lasting -= u64::from(sequence >= self.retire_prior_to);
             note(&mut self.changes, EndpointEvent::Retired(id));
@@ -388,13 +389,20 @@ impl LocalIds {
     /// The one with this sequence number, if the peer may use it and was told by a frame.
     #[cfg(feature = "qlog")]
     pub(crate) fn get(&self, sequence: u64) -> Option<NewId> {
-        let (id, token) = (self.active.get(&sequence)?, self.tokens.get(&sequence)?);
+        let (id, token) = (self.active.get(sequence)?, self.tokens.get(sequence)?);
         Some(NewId { sequence, id: *id, token: *token })
     }
 
     /// True if packets with this connection ID are for this connection.
     pub(crate) fn contains(&self, id: ConnectionId) -> bool {
         self.active.values().any(|active| *active == id)
+    }
+
+    /// Gives back memory that nothing is in.
+    pub(crate) fn rest(&mut self) {
+        self.active.rest();
+        self.tokens.rest();
+        self.changes.shrink_to_fit();
     }
 
     /// Bytes of memory it holds.
@@ -411,7 +419,7 @@ impl LocalIds {
 /// The IDs that we may put on packets to the peer.
 #[derive(Debug)]
 pub(crate) struct RemoteIds {
-    ids: BTreeMap<u64, (ConnectionId, Option<ResetToken>)>,
+    ids: Numbered<(ConnectionId, Option<ResetToken>)>,
     /// The one in use.
     current: u64,
     /// Those below were asked to be retired.
@@ -422,9 +430,9 @@ pub(crate) struct RemoteIds {
     retired: RangeSet,
     /// Most of the peer's connection IDs that are kept at a time: our `active_connection_id_limit`.
     limit: u64,
-    to_retire: BTreeSet<u64>,
+    to_retire: Numbered<()>,
     /// RETIRE_CONNECTION_ID frames that are not acknowledged, waiting or in flight.
-    owed: BTreeSet<u64>,
+    owed: Numbered<()>,
     /// At most `MAX_CHANGES`.
     changes: VecDeque<EndpointEvent>,
 }
@@ -433,14 +441,14 @@ impl RemoteIds {
     /// With the one of the handshake; `limit` is our `active_connection_id_limit`.
     pub(crate) fn new(first: ConnectionId, limit: u64) -> RemoteIds {
         RemoteIds {
-            ids: BTreeMap::from([(0, (first, None))]),
+            ids: Numbered::with(0, (first, None)),
             current: 0,
             retire_prior_to: 0,
             none: first.is_empty(),
             retired: RangeSet::new(),
             limit,
-            to_retire: BTreeSet::new(),
-            owed: BTreeSet::new(),
+            to_retire: Numbered::default(),
+            owed: Numbered::default(),
             changes: VecDeque::new(),
         }
     }
@@ -448,7 +456,7 @@ impl RemoteIds {
     /// For another path than that of the handshake: there is none yet; `limit` as for [`RemoteIds::new`].
     pub(crate) fn none(limit: u64) -> RemoteIds {
         RemoteIds {
-            ids: BTreeMap::new(),
+            ids: Numbered::default(),
             none: false,
             ..RemoteIds::new(ConnectionId::EMPTY, limit)
         }
@@ -456,13 +464,12 @@ impl RemoteIds {
 
     /// Their path is abandoned: none of them is used any more, and none is given back by a frame (RFC 10069 s.3.4).
     pub(crate) fn forget_all(&mut self) {
-        for (_, token) in std::mem::take(&mut self.ids).into_values() {
+        for (_, (_, token)) in self.ids.take_all() {
             if let Some(token) = token {
                 note(&mut self.changes, EndpointEvent::TokenForgotten(token));
             }
         }
-        self.to_retire.clear();
-        self.owed.clear();
+        (self.to_retire, self.owed) = (Numbered::default(), Numbered::default());
     }
 
     /// True if one of them is this ID.
@@ -473,7 +480,7 @@ impl RemoteIds {
     /// The sequence number expected of the next that the peer gives out.
     pub(crate) fn next_sequence(&self) -> u64 {
         let retired = self.retired.max().map_or(0, |last| last + 1);
-        let last = self.ids.keys().next_back().map_or(0, |last| last + 1);
+        let last = self.ids.numbers().next_back().map_or(0, |last| last + 1);
         last.max(retired).max(self.retire_prior_to)
     }
 
@@ -484,12 +491,12 @@ impl RemoteIds {
 
     /// The ID to send to.
     pub(crate) fn current(&self) -> ConnectionId {
-        self.ids.get(&self.current).map_or(ConnectionId::EMPTY, |(id, _)| *id)
+        self.ids.get(self.current).map_or(ConnectionId::EMPTY, |(id, _)| *id)
     }
 
     /// The ID with this sequence number; none: it is retired, or was never given.
     pub(crate) fn get(&self, sequence: u64) -> Option<ConnectionId> {
-        self.ids.get(&sequence).map(|(id, _)| *id)
+        self.ids.get(sequence).map(|(id, _)| *id)
     }
 
     /// True if there is one that may be used.
@@ -499,13 +506,13 @@ impl RemoteIds {
 
     /// The sequence numbers of all that may be used, from the lowest up.
     pub(crate) fn sequences(&self) -> impl Iterator<Item = u64> + '_ {
-        self.ids.keys().copied()
+        self.ids.numbers()
     }
 
     /// We do not use this one any more (RFC 9000 s.5.1.2). The last is kept.
     pub(crate) fn retire(&mut self, sequence: u64) {
         if self.ids.len() > 1
-            && let Some((_, token)) = self.ids.remove(&sequence)
+            && let Some((_, token)) = self.ids.remove(sequence)
         {
             if let Some(token) = token {
                 note(&mut self.changes, EndpointEvent::TokenForgotten(token));
@@ -515,7 +522,7 @@ impl RemoteIds {
                 self.retired.pop_min();
             }
             if self.current == sequence {
-                self.current = self.ids.keys().next().copied().unwrap_or(sequence);
+                self.current = self.ids.numbers().next().unwrap_or(sequence);
             }
             // Ours to choose, so never too many.
             let _ = self.owe(sequence);
@@ -524,8 +531,8 @@ impl RemoteIds {
 
     /// The ID of a server's preferred address, whose sequence number is 1 (RFC 9000 s.5.1.1).
     pub(crate) fn add_preferred(&mut self, id: ConnectionId, token: ResetToken) {
-        if let Entry::Vacant(entry) = self.ids.entry(1) {
-            entry.insert((id, Some(token)));
+        if !self.ids.contains(1) {
+            self.ids.insert(1, (id, Some(token)));
             note(&mut self.changes, EndpointEvent::TokenLearned(token));
         }
     }
@@ -538,7 +545,7 @@ impl RemoteIds {
 
     /// The server's transport parameter `stateless_reset_token`.
     pub(crate) fn set_handshake_token(&mut self, token: ResetToken) {
-        if let Some(first) = self.ids.get_mut(&0) {
+        if let Some(first) = self.ids.get_mut(0) {
             first.1 = Some(token);
             note(&mut self.changes, EndpointEvent::TokenLearned(token));
         }
@@ -560,9 +567,9 @@ impl RemoteIds {
             return Err(IdError::Violation);
         }
         let NewId { sequence, id, token } = new;
-        let known = self.ids.get(&sequence);
+        let known = self.ids.get(sequence);
         if known.is_some_and(|known| known.0 != id || known.1.is_some_and(|t| t != token))
-            || self.ids.iter().any(|(number, (other, _))| *other == id && *number != sequence)
+            || self.ids.iter().any(|(number, (other, _))| *other == id && number != sequence)
         {
             return Err(IdError::Violation);
         }
@@ -579,13 +586,12 @@ impl RemoteIds {
         }
         if retire_prior_to > self.retire_prior_to {
             self.retire_prior_to = retire_prior_to;
-            let kept = self.ids.split_off(&retire_prior_to);
-            let retired = std::mem::replace(&mut self.ids, kept);
+            let retired = self.ids.take_below(retire_prior_to);
             // Before anything fails: there must be an ID to tell the peer of the failure.
-            if let Some(first) = self.ids.keys().next()
-                && !self.ids.contains_key(&self.current)
+            if let Some(first) = self.ids.numbers().next()
+                && !self.ids.contains(self.current)
             {
-                self.current = *first;
+                self.current = first;
             }
             for (sequence, (_, token)) in retired {
                 if let Some(token) = token {
@@ -601,10 +607,16 @@ impl RemoteIds {
     }
 
     fn owe(&mut self, sequence: u64) -> Result<(), IdError> {
-        if self.owed.insert(sequence) {
-            self.to_retire.insert(sequence);
+        if self.owed.insert(sequence, ()).is_none() {
+            self.to_retire.insert(sequence, ());
         }
         if self.owed.len() > MAX_RETIRED { Err(IdError::Limit) } else { Ok(()) }
+    }
+
+    /// Gives back memory that nothing is in.
+    pub(crate) fn rest(&mut self) {
+        self.ids.rest();
+        self.changes.shrink_to_fit();
     }
 
     /// Bytes of memory it holds.
@@ -619,20 +631,20 @@ impl RemoteIds {
 
     /// The next sequence number for a RETIRE_CONNECTION_ID frame; it counts as sent.
     pub(crate) fn next_to_retire(&mut self) -> Option<u64> {
-        self.to_retire.pop_first()
+        self.to_retire.pop_first().map(|(sequence, ())| sequence)
     }
 
     /// The frame was lost.
     pub(crate) fn on_lost(&mut self, sequence: u64) {
-        if self.owed.contains(&sequence) {
-            self.to_retire.insert(sequence);
+        if self.owed.contains(sequence) {
+            self.to_retire.insert(sequence, ());
         }
     }
 
     /// The peer has the frame.
     pub(crate) fn on_acked(&mut self, sequence: u64) {
-        self.owed.remove(&sequence);
-        self.to_retire.remove(&sequence);
+        self.owed.remove(sequence);
+        self.to_retire.remove(sequence);
     }
 }
 
@@ -794,7 +806,10 @@ mod tests {
                 remote.on_new(told, prior).unwrap();
             }
             assert!(
-                local.active.range(local.retire_prior_to..).any(|(_, id)| *id == remote.current())
+                local
+                    .active
+                    .iter()
+                    .any(|(number, id)| number >= local.retire_prior_to && *id == remote.current())
             );
             while let Some(sequence) = remote.next_to_retire() {
                 local.on_retire(sequence, remote.current()).unwrap();

@@ -60,6 +60,7 @@ mod crypto;
 mod endpoint;
 #[cfg(feature = "null-crypto")]
 pub mod null;
+mod numbered;
 pub mod operation;
 mod path;
 #[cfg(feature = "qlog")]

@@ -22,6 +22,11 @@ impl RangeSet {
         self.ranges.is_empty()
     }
 
+    /// Gives back memory that has no range in it.
+    pub(crate) fn rest(&mut self) {
+        self.ranges.shrink_to_fit();
+    }
+
     /// Number of ranges that the set consists of.
     pub(crate) fn len(&self) -> usize {
         self.ranges.len()

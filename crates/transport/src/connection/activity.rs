@@ -15,11 +15,26 @@ pub(super) struct Activity {
     kept_alive: Timestamp,
     /// A PING is to be sent.
     ping: bool,
+    /// A timer ran since the connection last came to rest.
+    timer_ran: bool,
+    /// Time at which it last came to rest; none: not yet.
+    rested: Option<Timestamp>,
 }
+
+/// A connection whose timers do not run comes to rest no more often than this: one that is in use must not give memory
+/// back after each request and make it again for the next.
+const REST_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Activity {
     pub(super) fn new(now: Timestamp) -> Activity {
-        Activity { since: now, sent_since: false, kept_alive: now, ping: false }
+        Activity {
+            since: now,
+            sent_since: false,
+            kept_alive: now,
+            ping: false,
+            timer_ran: false,
+            rested: None,
+        }
     }
 
     /// A packet of the peer came.
@@ -38,6 +53,21 @@ impl Activity {
             // RFC 9000 s.10.1: the first after something came starts the idle timer anew.
             (self.since, self.sent_since) = (now, true);
         }
+    }
+
+    /// Timers ran: nothing has come for as long as the first of them waited.
+    pub(super) fn on_timer(&mut self) {
+        self.timer_ran = true;
+    }
+
+    /// Nothing is in flight and nothing is to be sent: returns whether the connection comes to rest with that, so that it
+    /// gives back memory: the first time, when a timer ran, or after a while. No timer is set for that.
+    pub(super) fn comes_to_rest(&mut self, now: Timestamp) -> bool {
+        let rests = self.timer_ran || self.rested.is_none_or(|last| last + REST_INTERVAL <= now);
+        if rests {
+            (self.timer_ran, self.rested) = (false, Some(now));
+        }
+        rests
     }
 
     /// The moment from which idleness counts.
@@ -96,6 +126,19 @@ mod tests {
         activity.restart(start + SECOND * 5);
         activity.on_eliciting_sent(start + SECOND * 6);
         assert_eq!(activity.since(), start + SECOND * 5);
+    }
+
+    #[test]
+    fn it_comes_to_rest_at_first_when_a_timer_ran_and_after_a_while() {
+        let start = Timestamp::START;
+        let mut activity = Activity::new(start);
+        assert!(activity.comes_to_rest(start) && !activity.comes_to_rest(start));
+        assert!(!activity.comes_to_rest(start + SECOND / 2), "one that is in use does not");
+        activity.on_timer();
+        assert!(activity.comes_to_rest(start + SECOND / 2));
+        assert!(
+            !activity.comes_to_rest(start + SECOND) && activity.comes_to_rest(start + SECOND * 2)
+        );
     }
 
     #[test]

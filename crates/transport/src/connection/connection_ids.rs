@@ -214,6 +214,15 @@ impl ConnectionIds {
         self.local.iter().chain(self.others.iter().flat_map(|other| other.local.iter()))
     }
 
+    /// Gives back memory that nothing is in.
+    pub(super) fn rest(&mut self) {
+        let others = self.others.iter_mut().map(|other| (&mut other.local, &mut other.remote));
+        for (local, remote) in std::iter::once((&mut self.local, &mut self.remote)).chain(others) {
+            local.rest();
+            remote.rest();
+        }
+    }
+
     /// Bytes kept of them.
     pub(super) fn memory(&self) -> usize {
         let others = self.others.iter().map(|other| other.local.memory() + other.remote.memory());

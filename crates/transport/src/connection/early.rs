@@ -27,7 +27,7 @@ enum Answer {
 pub(super) struct Early {
     answer: Answer,
     /// Limits that the server granted when the session was made, which early data must keep to.
-    remembered: Option<PeerLimits>,
+    remembered: Option<Box<PeerLimits>>,
     /// Time at which a server discards the keys of early data: some time after the first 1-RTT packet.
     expires: Option<Timestamp>,
 }
@@ -35,7 +35,7 @@ pub(super) struct Early {
 impl Early {
     /// A client sends early data under the limits of the session that it resumes.
     fn offered(remembered: PeerLimits) -> Early {
-        Early { answer: Answer::Open, remembered: Some(remembered), expires: None }
+        Early { answer: Answer::Open, remembered: Some(Box::new(remembered)), expires: None }
     }
 
     /// True if a server has not looked yet whether it takes early data.
@@ -64,8 +64,8 @@ impl Early {
 
     /// True if a server that took early data keeps at least the limits it promised before (RFC 9000 s.7.4.1).
     fn is_kept_by(&self, new: &PeerLimits) -> bool {
-        let old = self.remembered.filter(|_| self.answer == Answer::Accepted);
-        old.is_none_or(|old| covers(new, &old))
+        let old = self.remembered.as_deref().filter(|_| self.answer == Answer::Accepted);
+        old.is_none_or(|old| covers(new, old))
     }
 
     /// Tells if a 0-RTT packet can be opened; `keys`: they are there.

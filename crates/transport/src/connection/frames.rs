@@ -208,6 +208,9 @@ impl Connection {
     pub(super) fn peer_completed_validation(&self) -> bool {
         self.side == Side::Server
             || self.handshake.is_confirmed()
-            || self.spaces[SpaceId::Handshake].loss.largest_acked().is_some()
+            || self
+                .spaces
+                .get(SpaceId::Handshake)
+                .is_some_and(|own| own.loss.largest_acked().is_some())
     }
 }

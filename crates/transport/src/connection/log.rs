@@ -266,7 +266,7 @@ impl Connection {
 
     pub(super) fn log_lost(&mut self, id: SpaceId, number: u64, packet: &SentPacket<Sent>) {
         self.with_log(|connection, log| {
-            let largest = connection.spaces[id].loss.largest_acked();
+            let largest = connection.spaces.get(id).and_then(|space| space.loss.largest_acked());
             let threshold = connection.config.packet_threshold.max(PACKET_THRESHOLD);
             let overtaken =
                 largest.is_some_and(|largest| largest >= number.saturating_add(threshold));

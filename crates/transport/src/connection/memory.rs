@@ -1,12 +1,41 @@
 //! Memory that a connection keeps because of its peer, in bytes.
 
+use std::collections::VecDeque;
 use std::mem::size_of;
 
+use super::close::Closing;
 use super::space::{Sent, SentFrame};
 use super::{Connection, Event};
+use crate::Timestamp;
 use crate::recovery::SentPacket;
 
 impl Connection {
+    /// There is nothing to send now. If nothing is in flight, either, memory that nothing is in goes back, so that a
+    /// connection that does nothing takes little; what comes next makes it anew. See [`Activity::comes_to_rest`] for how
+    /// often that is.
+    ///
+    /// [`Activity::comes_to_rest`]: super::activity::Activity::comes_to_rest
+    pub(super) fn may_rest(&mut self, now: Timestamp) {
+        let quiet = self.handshake.is_confirmed() && matches!(self.closing, Closing::Open);
+        if quiet && !self.spaces.are_in_flight() && self.activity.comes_to_rest(now) {
+            self.rest();
+        }
+    }
+
+    #[cold]
+    fn rest(&mut self) {
+        self.spaces.rest();
+        self.streams.rest();
+        self.ids.rest();
+        self.start.rest();
+        if self.events.is_empty() {
+            self.events = VecDeque::new();
+        }
+        if self.tokens.is_empty() {
+            self.tokens = VecDeque::new();
+        }
+    }
+
     /// Bytes kept because of what the peer sent or did not acknowledge: stream and CRYPTO data waiting
     /// for its place or for the application, packets before their keys, streams that it opened, packets in flight, what is to be
     /// acknowledged, datagrams, connection IDs, and what hooks keep

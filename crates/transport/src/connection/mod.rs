@@ -271,7 +271,7 @@ pub struct Connection {
     /// None: there is one path at a time, as one of the ends wants it.
     multipath: Option<Box<Multipath>>,
     /// Address that the server prefers to be reached at, until it has been tried.
-    preferred_address: Option<PreferredAddress>,
+    preferred_address: Option<Box<PreferredAddress>>,
     /// The path on which that is being tried.
     preferred: Option<PathKey>,
     ids: ConnectionIds,

@@ -14,7 +14,7 @@ enum LongKeys {
     /// They may still come.
     #[default]
     Awaited,
-    Ready(Keys),
+    Ready(Box<Keys>),
     /// They are gone for good.
     Discarded,
 }
@@ -65,7 +65,7 @@ impl PacketKeys {
     pub(super) fn install(&mut self, id: SpaceId, new: Keys) {
         match self.long_mut(id) {
             Some(LongKeys::Discarded) | None => {}
-            Some(keys) => *keys = LongKeys::Ready(new),
+            Some(keys) => *keys = LongKeys::Ready(Box::new(new)),
         }
     }
 

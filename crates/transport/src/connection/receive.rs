@@ -521,7 +521,7 @@ impl Connection {
         }
         let input = (id, number, eliciting);
         hooks.notify(self, Operation::AfterParseFrames, input);
-        let largest = self.spaces[id].received.largest();
+        let largest = self.spaces.get(id).and_then(|space| space.received.largest());
         if !probing && largest.is_none_or(|(largest, _)| number > largest) {
             self.on_peer_packet(now, path);
         }

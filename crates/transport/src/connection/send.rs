@@ -51,6 +51,9 @@ impl Connection {
         };
         #[cfg(feature = "qlog")]
         self.log_changes();
+        if transmit.is_none() {
+            self.may_rest(now);
+        }
         transmit
     }
 
@@ -99,9 +102,7 @@ impl Connection {
         let mut wanted: [Option<SpaceId>; MAX_PACKETS] = [None; MAX_PACKETS];
         // Application data in the packet numbers of this path.
         let data = SpaceId::Data(self.paths[key].id());
-        // After the handshake no other space has keys: nobody need ask what it has to send.
-        let before_data = if self.keys.are_one_rtt_alone() { 2 } else { 0 };
-        let ids = self.spaces.ids().skip(before_data).filter(|id| {
+        let ids = self.spaces.ids().filter(|id| {
             (!id.is_data() || *id == data) && self.has_content(hooks, now, *id, allowance)
         });
         for (place, id) in wanted.iter_mut().zip(ids) {

@@ -1,5 +1,6 @@
 //! A packet number space, and what is remembered of a packet in flight.
 
+use std::iter::once;
 use std::ops::{Deref, Index, IndexMut, Range};
 
 use bytes::Bytes;
@@ -15,6 +16,9 @@ use crate::stream::{Assembler, Control, SendBuffer};
 
 /// Places for frames in the list of the next packet's that are kept for the one after it.
 const KEPT_PLACES: usize = 16;
+
+/// Number of the spaces that end with the handshake: Initial and Handshake.
+const HANDSHAKE_SPACES: usize = 2;
 
 /// Most path IDs that a connection keeps at a time, whatever [`super::TransportConfig::max_paths`] says.
 pub(super) const MOST_PATH_IDS: usize = 8;
@@ -66,8 +70,8 @@ impl Word for SpaceId {
 
 /// All spaces of a connection.
 pub(super) struct Spaces {
-    initial: Space,
-    handshake: Space,
+    /// Initial and Handshake; none: the keys of both are discarded, and nothing of them is needed any more.
+    handshake: Option<Box<[Space; 2]>>,
     /// Of path ID 0.
     data: Space,
     /// Of other path IDs, in their order; at most [`MOST_PATH_IDS`] with path 0.
@@ -78,15 +82,35 @@ pub(super) struct Spaces {
 
 impl Spaces {
     pub(super) fn new() -> Spaces {
-        let (initial, handshake, data) = (Space::new(), Space::new(), Space::new());
-        Spaces { initial, handshake, data, others: Vec::new(), list: Vec::new() }
+        let handshake = Some(Box::new([Space::new(), Space::new()]));
+        Spaces { handshake, data: Space::new(), others: Vec::new(), list: Vec::new() }
     }
 
-    /// In the order in which their packets stand in a datagram.
+    /// Lets go of the spaces of Initial and Handshake packets.
+    pub(super) fn end_handshake(&mut self) {
+        self.handshake = None;
+    }
+
+    /// True if the peer has yet to acknowledge packets of application data.
+    pub(super) fn are_in_flight(&self) -> bool {
+        let waits = |space: &Space| space.loss.last_ack_eliciting().is_some();
+        waits(&self.data) || self.others.iter().any(|(_, space)| waits(space))
+    }
+
+    /// Nothing is in flight and nothing to be sent: gives back memory that the next packets have made again.
+    pub(super) fn rest(&mut self) {
+        self.list = Vec::new();
+        for space in once(&mut self.data).chain(self.others.iter_mut().map(|(_, space)| space)) {
+            space.rest();
+        }
+    }
+
+    /// Those that are there, in the order in which their packets stand in a datagram.
     pub(super) fn ids(&self) -> impl Iterator<Item = SpaceId> + use<> {
         let mut others = [PathId::ZERO; MOST_PATH_IDS];
         others.iter_mut().zip(&self.others).for_each(|(place, (id, _))| *place = *id);
-        Ids { others, count: self.others.len(), next: 0 }
+        let next = if self.handshake.is_some() { 0 } else { HANDSHAKE_SPACES };
+        Ids { others, count: self.others.len(), next }
     }
 
     /// True if this holds for a space of application data, of whatever path ID.
@@ -110,13 +134,21 @@ impl Spaces {
         }
     }
 
+    /// Frames that the list of the next packet has memory for.
+    #[cfg(test)]
+    pub(super) fn list_capacity(&self) -> usize {
+        self.list.capacity()
+    }
+
     /// None: there is no such space, or it is gone.
     pub(super) fn get(&self, id: SpaceId) -> Option<&Space> {
         match id {
-            SpaceId::Data(id) if id != PathId::ZERO => {
+            SpaceId::Initial => self.handshake.as_ref().map(|both| &both[0]),
+            SpaceId::Handshake => self.handshake.as_ref().map(|both| &both[1]),
+            SpaceId::Data(id) if id == PathId::ZERO => Some(&self.data),
+            SpaceId::Data(id) => {
                 self.others.iter().find(|(other, _)| *other == id).map(|(_, space)| space)
             }
-            _ => Some(&self[id]),
         }
     }
 
@@ -143,7 +175,7 @@ struct Ids {
     /// Path IDs other than 0, and how many there are.
     others: [PathId; MOST_PATH_IDS],
     count: usize,
-    /// Number of spaces that were named.
+    /// Place of the next one, of Initial, Handshake, path ID 0 and the others.
     next: usize,
 }
 
@@ -163,37 +195,31 @@ impl Iterator for Ids {
     }
 }
 
-/// For path IDs that are known to be in use; for others there is [`Spaces::get`]. If one is not, that is a mistake of
+/// For spaces that are known to be there; for others there is [`Spaces::get`]. If one is not, that is a mistake of
 /// ours, at which debug builds stop; a peer's packets must not stop a server, so other builds take path 0.
 impl Index<SpaceId> for Spaces {
     type Output = Space;
 
     fn index(&self, id: SpaceId) -> &Space {
-        match id {
-            SpaceId::Initial => &self.initial,
-            SpaceId::Handshake => &self.handshake,
-            SpaceId::Data(id) if id == PathId::ZERO => &self.data,
-            SpaceId::Data(id) => {
-                let found = self.others.iter().find(|(other, _)| *other == id);
-                debug_assert!(found.is_some(), "path ID {id} is not in use");
-                found.map_or(&self.data, |(_, space)| space)
-            }
-        }
+        let found = self.get(id);
+        debug_assert!(found.is_some(), "{id:?} is gone, or was never there");
+        found.unwrap_or(&self.data)
     }
 }
 
 impl IndexMut<SpaceId> for Spaces {
     fn index_mut(&mut self, id: SpaceId) -> &mut Space {
-        match id {
-            SpaceId::Initial => &mut self.initial,
-            SpaceId::Handshake => &mut self.handshake,
-            SpaceId::Data(id) if id == PathId::ZERO => &mut self.data,
+        let Spaces { handshake, data, others, .. } = self;
+        let found = match id {
+            SpaceId::Initial => handshake.as_mut().map(|both| &mut both[0]),
+            SpaceId::Handshake => handshake.as_mut().map(|both| &mut both[1]),
+            SpaceId::Data(id) if id == PathId::ZERO => return data,
             SpaceId::Data(id) => {
-                let found = self.others.iter_mut().find(|(other, _)| *other == id);
-                debug_assert!(found.is_some(), "path ID {id} is not in use");
-                found.map_or(&mut self.data, |(_, space)| space)
+                others.iter_mut().find(|(other, _)| *other == id).map(|(_, space)| space)
             }
-        }
+        };
+        debug_assert!(found.is_some(), "{id:?} is gone, or was never there");
+        found.unwrap_or(data)
     }
 }
 
@@ -346,6 +372,13 @@ impl Space {
         }
     }
 
+    /// See [`Spaces::rest`].
+    fn rest(&mut self) {
+        self.loss.rest();
+        self.crypto_in.rest();
+        self.crypto_out.rest();
+    }
+
     /// Probes that are still to be sent, whatever the window says (RFC 9002 s.6.2.4).
     pub(super) fn probes(&self) -> u8 {
         self.probes
@@ -409,6 +442,16 @@ mod tests {
         for id in ids {
             assert_eq!(SpaceId::from_word(id.to_word()), Some(id));
         }
+    }
+
+    #[test]
+    fn spaces_of_the_handshake_end_with_it() {
+        let mut spaces = Spaces::new();
+        spaces[SpaceId::Handshake].probe(2);
+        assert_eq!(spaces.get(SpaceId::Handshake).map(Space::probes), Some(2));
+        spaces.end_handshake();
+        assert_eq!(spaces.ids().collect::<Vec<_>>(), [SpaceId::DATA]);
+        assert!([SpaceId::Initial, SpaceId::Handshake].iter().all(|id| spaces.get(*id).is_none()));
     }
 
     #[test]

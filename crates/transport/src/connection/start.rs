@@ -271,6 +271,13 @@ impl Start {
         self.hello = Some(hello);
     }
 
+    /// The handshake is over: gives back what no handshake begins with any more.
+    pub(crate) fn rest(&mut self) {
+        self.promised = Vec::new();
+        self.declared.shrink_to_fit();
+        self.token = Bytes::new();
+    }
+
     /// Bytes of memory that the peer has us keep here.
     pub(crate) fn memory(&self) -> usize {
         self.hello.as_ref().map_or(0, Vec::capacity)

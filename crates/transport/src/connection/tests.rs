@@ -13,6 +13,7 @@ mod frequency;
 mod handshake;
 mod hostile;
 mod hostile_start;
+mod idle;
 mod in_place;
 mod keys;
 mod messages;

@@ -86,6 +86,7 @@ impl Connection {
         self.end(Operation::OnTimer, (), ());
         self.run_requests();
         self.timers_ran = Some(now);
+        self.activity.on_timer();
         #[cfg(feature = "qlog")]
         self.log_changes();
     }

@@ -70,6 +70,12 @@ impl<C> SentPackets<C> {
         self.packets.len()
     }
 
+    /// Places that it has memory for.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.packets.capacity()
+    }
+
     /// The number after the highest ever sent.
     pub(crate) fn next(&self) -> u64 {
         self.first + self.packets.len() as u64
@@ -91,6 +97,15 @@ impl<C> SentPackets<C> {
         }
         self.packets.push_back(Some(packet));
         self.count += 1;
+    }
+
+    /// Gives back memory that no packet is in; `next` stays known.
+    pub(crate) fn rest(&mut self) {
+        if self.count == 0 {
+            self.first = self.next();
+            self.packets.clear();
+        }
+        self.packets.shrink_to_fit();
     }
 
     /// Looks at a packet.
@@ -229,5 +244,13 @@ mod tests {
         assert_eq!((sent.len(), sent.next()), (0, 7));
         sent.insert(9, packet(9));
         assert_eq!(sent.get(9).map(|p| p.content), Some(9));
+        sent.rest();
+        assert_eq!((sent.len(), sent.next(), sent.packets.capacity()), (1, 10, 1));
+        sent.remove(9);
+        sent.rest();
+        assert_eq!((sent.next(), sent.places(), sent.packets.capacity()), (10, 0, 0));
+        assert_eq!(sent.remove(9), None);
+        sent.insert(12, packet(12));
+        assert_eq!((sent.get(12).map(|p| p.content), sent.next()), (Some(12), 13));
     }
 }

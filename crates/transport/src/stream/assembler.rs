@@ -66,6 +66,11 @@ impl Assembler {
             + self.waiting.len() * size_of::<Range<u64>>()
     }
 
+    /// Gives back memory that has nothing in it.
+    pub(crate) fn rest(&mut self) {
+        self.waiting.rest();
+    }
+
     /// Takes in data; how much of it is new. What arrived before is not compared with what comes
     /// again (RFC 9000 s.2.2 allows either).
     ///

@@ -73,6 +73,11 @@ pub(super) struct ReceiveHalf {
 }
 
 impl ReceiveHalf {
+    /// Gives back memory that nothing is in.
+    pub(super) fn rest(&mut self) {
+        self.assembler.rest();
+    }
+
     /// A fresh one with its window, and where its memory comes from.
     pub(super) fn new(window: ReceiveWindow, pool: PagePool) -> ReceiveHalf {
         ReceiveHalf {

@@ -83,6 +83,11 @@ enum Fin {
 }
 
 impl SendHalf {
+    /// Gives back memory that nothing is in.
+    pub(super) fn rest(&mut self) {
+        self.buffer.rest();
+    }
+
     /// A fresh one: the peer's limit, and how much may wait to be sent.
     pub(super) fn new(window: SendWindow, capacity: u64) -> SendHalf {
         SendHalf {

@@ -59,6 +59,15 @@ impl SendBuffer {
         self.base == self.end
     }
 
+    /// Gives back memory that has nothing in it.
+    pub(crate) fn rest(&mut self) {
+        if self.segments.is_empty() {
+            (self.segments, self.ends) = (VecDeque::new(), VecDeque::new());
+        }
+        self.acked.rest();
+        self.lost.rest();
+    }
+
     /// True if there is data to send: again, or for the first time below `limit`.
     pub(crate) fn wants_to_send(&self, limit: u64) -> bool {
         !self.lost.is_empty() || self.sent < self.end.min(limit)

@@ -22,6 +22,10 @@ impl Connection {
         offset: u64,
         data: &[u8],
     ) -> Result<(), FrameError> {
+        if self.keys.is_discarded(id) {
+            // What came before it in the packet has ended its space.
+            return Ok(());
+        }
         if id == SpaceId::Initial && self.hoped_in_vain(now) {
             // As if it had never come.
             return Err(FrameError::TooFragmented);
@@ -124,6 +128,9 @@ impl Connection {
         let given_up = space.loss.give_up_all();
         *space = Space::new();
         self.keys.discard(id);
+        if self.keys.are_one_rtt_alone() {
+            self.spaces.end_handshake();
+        }
         // RFC 9002 s.6.4: no congestion, and the backoff starts anew.
         for (_, packet) in given_up.iter().filter(|(_, packet)| packet.in_flight) {
             if let Some(path) = self.paths.get_mut(packet.content.path) {

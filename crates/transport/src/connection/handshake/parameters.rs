@@ -58,7 +58,7 @@ impl Connection {
                 let (id, token) = (preferred.connection_id(), preferred.reset_token());
                 self.ids.remote.add_preferred(id, token);
             }
-            self.preferred_address = server.preferred_address;
+            self.preferred_address = server.preferred_address.map(Box::new);
         }
         #[cfg(feature = "qlog")]
         self.log_parameters(&parameters);

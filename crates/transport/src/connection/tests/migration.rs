@@ -151,7 +151,7 @@ fn the_preferred_address_is_of_the_family_in_use() {
             let client = &mut network.client;
             client.path_mut().pretend_remote(address(remote));
             let (id, token) = (ConnectionId::cut(&[9; 8]), equic_wire::ResetToken([9; 16]));
-            client.preferred_address = PreferredAddress::new(ipv4, ipv6, id, token);
+            client.preferred_address = PreferredAddress::new(ipv4, ipv6, id, token).map(Box::new);
             client.try_preferred(Timestamp::START);
             let tried = client.paths.iter().map(|path| path.remote()).nth(1);
             let offered =

@@ -33,6 +33,13 @@ impl Events {
         self.only.take().or_else(|| self.several.pop_first())
     }
 
+    /// Gives back memory that no event is in.
+    pub(super) fn rest(&mut self) {
+        if self.several.is_empty() {
+            self.several = BTreeSet::new();
+        }
+    }
+
     /// Number of events.
     pub(super) fn len(&self) -> usize {
         usize::from(self.only.is_some()) + self.several.len()

@@ -192,6 +192,9 @@ struct Stream {
     wants_room: bool,
 }
 
+/// Most streams that are looked through when their connection comes to rest.
+const MOST_RESTING: usize = 16;
+
 /// The streams of a connection.
 #[derive(Debug)]
 pub struct Streams {
@@ -383,6 +386,31 @@ impl Streams {
         let stream = self.streams.get(&id)?;
         let send = stream.send.as_ref().map(SendHalf::state);
         Some((send, stream.receive.as_ref().map(ReceiveHalf::state)))
+    }
+
+    /// Gives back memory that nothing is in: a tree that is empty keeps its first node. Of streams that are open, a few.
+    pub(crate) fn rest(&mut self) {
+        fn empty<K, V>(tree: &mut BTreeMap<K, V>) {
+            if tree.is_empty() {
+                *tree = BTreeMap::new();
+            }
+        }
+        empty(&mut self.streams);
+        empty(&mut self.queue);
+        let sets = [&mut self.resets, &mut self.stops, &mut self.updates, &mut self.blocked];
+        for set in sets.into_iter().chain([&mut self.waiting]).filter(|set| set.is_empty()) {
+            *set = BTreeSet::new();
+        }
+        self.wanted.shrink_to_fit();
+        self.events.rest();
+        for stream in self.streams.values_mut().take(MOST_RESTING) {
+            if let Some(half) = &mut stream.send {
+                half.rest();
+            }
+            if let Some(half) = &mut stream.receive {
+                half.rest();
+            }
+        }
     }
 
     /// Bytes of memory that the peer has us hold: streams, what waits to be read, control frames and

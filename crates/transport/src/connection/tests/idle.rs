@@ -1,0 +1,60 @@
+//! Memory of a connection that does nothing.
+
+use super::*;
+
+/// Places that a space has for packets in flight, and the list for the next packet's frames.
+fn places(connection: &Connection) -> usize {
+    connection.spaces[SpaceId::DATA].loss.sent().capacity() + connection.spaces.list_capacity()
+}
+
+#[test]
+fn what_a_handshake_took_goes_with_it() {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    network.wait(Duration::from_secs(1));
+    for end in [&network.client, network.server()] {
+        assert_eq!(end.spaces.ids().collect::<Vec<_>>(), [SpaceId::DATA]);
+        assert_eq!(places(end), 0, "{:?}", end.side);
+    }
+}
+
+#[test]
+fn what_a_transfer_took_goes_when_nothing_is_in_flight_any_more() {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    send_one_way(&mut network, 1 << 20);
+    assert!(places(&network.client) > 20, "{}", places(&network.client));
+    // A second after it came to rest last, at the latest. Whoever asks for more waits no longer for it.
+    network.wait(Duration::from_secs(2));
+    send_one_way(&mut network, 1 << 20);
+    // The server came to rest when that began, which took less than a second. A PING is enough.
+    network.wait(Duration::from_secs(2));
+    network.client.ping();
+    network.wait(Duration::from_secs(1));
+    for end in [&network.client, network.server()] {
+        assert_eq!(places(end), 0, "{:?}", end.side);
+    }
+    send_one_way(&mut network, 1 << 20);
+}
+
+#[test]
+fn a_connection_in_use_keeps_its_memory() {
+    let faults = Faults { delay: MS, ..Faults::none() };
+    let mut network = Network::new(1, faults);
+    network.connect();
+    network.wait(Duration::from_secs(2));
+    let mut kept = 0;
+    // Requests of a round trip each, for half a second.
+    for _ in 0..200 {
+        send_one_way(&mut network, 1000);
+        kept += usize::from(places(&network.client) > 0);
+    }
+    assert!(kept >= 195, "{kept}");
+}
+
+/// Of the bytes that an idle connection takes most are its own: whatever is for few of them is in a box.
+#[test]
+fn the_connection_itself_is_small() {
+    assert!(size_of::<Connection>() <= 4200, "{}", size_of::<Connection>());
+    assert!(size_of::<Path>() <= 640, "{}", size_of::<Path>());
+}
