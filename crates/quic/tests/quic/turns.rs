@@ -4,9 +4,9 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use bytes::Buf as _;
-use equic_quic::{StreamConfig, TransportConfig};
+use equic_quic::{ServerConfig, StreamConfig, TransportConfig};
 
-use crate::common::{Identity, client, connect, echo, serve, soon};
+use crate::common::{Identity, body, client, connect, echo, serve, settings, soon};
 
 /// Of many streams that come together some are answered before the others are accepted, so that both ends of a
 /// connection work at the same time.
@@ -75,4 +75,41 @@ async fn a_buffer_in_pieces_is_written_as_one() {
     send.finish().unwrap();
     assert_eq!(soon("all of it", receive.read_to_end(100)).await.unwrap(), b"abcdefghij");
     assert!(poll_fn(|cx| send.poll_write_buf(cx, &mut &b"more"[..])).await.is_err());
+}
+
+/// What is acknowledged at once, several datagrams that came together, is acknowledged by the answer: an application is told of
+/// data before anything is sent.
+#[tokio::test]
+async fn an_answer_and_the_acknowledgement_are_one_datagram() {
+    use tokio::io::AsyncReadExt as _;
+
+    const REQUEST: usize = 3_000;
+    const REQUESTS: u64 = 50;
+    let identity = Identity::new();
+    // No probes, which are datagrams, too.
+    let transport = TransportConfig { mtu_discovery: false, ..TransportConfig::default() };
+    let config = ServerConfig::new(identity.server_tls()).with_transport(transport.clone());
+    let server = identity.server_with(1, settings(), config);
+    serve(server.clone(), |connection| async move {
+        let (mut send, mut receive) = connection.accept_bi().await.unwrap();
+        let mut request = [0; REQUEST];
+        while receive.read_exact(&mut request).await.is_ok() {
+            send.write_all(b"x").await.unwrap();
+        }
+    });
+    let (client, config) = (client(), identity.client().with_transport(transport));
+    let connection = connect(&client, &config, &server).await;
+    let (mut send, mut receive) = connection.open_bi().await.unwrap();
+    let (request, mut answer) = (body(REQUEST), [0]);
+    let mut before = 0;
+    for number in 0..=REQUESTS {
+        send.write_all(&request).await.unwrap();
+        soon("an answer", receive.read_exact(&mut answer)).await.unwrap();
+        if number == 0 {
+            // The handshake is over with it.
+            before = connection.stats().datagrams_received;
+        }
+    }
+    let received = connection.stats().datagrams_received - before;
+    assert!((REQUESTS..REQUESTS * 3 / 2).contains(&received), "{received} datagrams");
 }
