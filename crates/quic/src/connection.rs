@@ -186,9 +186,10 @@ impl Connection {
     /// room; what is out of date by then is better dropped.
     pub fn send_datagram(&self, data: impl Into<Bytes>) -> Result<(), DatagramError> {
         let mut state = self.cell().lock();
-        state.connection.send_datagram(data)?;
+        let outcome = state.connection.send_datagram(data);
+        // Also if it was too large: the path is asked if it takes more.
         self.cell().touch(&mut state);
-        Ok(())
+        outcome
     }
 
     /// As [`Connection::send_datagram`], waiting while too much waits for the network already.

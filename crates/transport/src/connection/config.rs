@@ -280,7 +280,10 @@ mod tests {
     fn what_a_path_begins_with() {
         let usual = TransportConfig::default();
         assert_eq!((usual.first_mtu(), usual.first_window()), (1200, 12_000));
-        assert_eq!(usual.start_discovery().next_probe(Timestamp::START), Some(1472));
+        let mut discovery = usual.start_discovery();
+        assert_eq!(discovery.next_probe(Timestamp::START), None, "nothing is there to send");
+        discovery.want();
+        assert_eq!(discovery.next_probe(Timestamp::START), Some(1472));
         let large = TransportConfig {
             initial_mtu: 1400,
             mtu_discovery: false,
@@ -294,6 +297,7 @@ mod tests {
             assert_eq!(config.start_controller(1).window(), 14_000);
         }
         let mut discovery = large.start_discovery();
+        discovery.want();
         assert_eq!((discovery.current(), discovery.next_probe(Timestamp::START)), (1400, None));
         // Less than there has to be (RFC 9000 s.14, RFC 9002 s.7.2).
         let small = TransportConfig { initial_mtu: 0, initial_window: Some(0), ..usual };

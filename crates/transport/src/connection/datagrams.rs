@@ -84,6 +84,8 @@ pub(super) struct Datagrams {
     wants_room: bool,
     /// The first did not fit behind what came before it in the packet: it goes first in the next.
     first: bool,
+    /// The application has sent one, or would have if it had fitted.
+    used: bool,
 }
 
 impl Datagrams {
@@ -95,6 +97,11 @@ impl Datagrams {
     /// True if a datagram waits to be sent.
     pub(super) fn wants_to_send(&self) -> bool {
         !self.outgoing.waiting.is_empty()
+    }
+
+    /// True if the application sends datagrams: larger ones may be of use to it.
+    pub(super) fn are_used(&self) -> bool {
+        self.used
     }
 
     /// True if a waiting datagram is to be sent before all other frames.
@@ -120,6 +127,7 @@ impl Connection {
         }
         let data = data.into();
         let most = self.max_datagram_size().ok_or(DatagramError::Unsupported)?;
+        self.datagrams.used = true;
         if data.len() > most {
             return Err(DatagramError::TooLarge(most));
         }
@@ -136,7 +144,8 @@ impl Connection {
     }
 
     /// The largest datagram that can be sent now, in bytes; none: the peer takes none. It changes with
-    /// the path.
+    /// the path: whether that takes more than the least is found out once [`Connection::send_datagram`] was called, even with
+    /// one that is too large, or much was sent on streams.
     pub fn max_datagram_size(&self) -> Option<usize> {
         let limit = self.peer?.max_datagram_frame_size()?;
         let room = |path: &Path| {

@@ -28,6 +28,13 @@ use validation::Validation;
 /// A datagram that would be smaller is not worth sending.
 const LEAST: u64 = 64;
 
+/// Bytes waiting in streams with which larger datagrams are looked for: ten packets of the least size, of which a larger
+/// size would save one or two.
+const BULK_WAITING: u64 = 12_000;
+
+/// Bytes sent on a path after which larger datagrams are looked for, however little waits at a time.
+const BULK_SENT: u64 = 36_000;
+
 /// A hook keeps datagrams of a path back.
 #[derive(Debug, Clone, Copy)]
 struct Hold {
@@ -523,6 +530,17 @@ impl Path {
             && !self.validation.has_frames()
             && self.credit().is_none()
             && self.mtu.is_resting(now)
+    }
+
+    /// So many bytes wait in streams to be sent or acknowledged; `datagrams`: the application sends datagrams, which
+    /// cannot be larger than the path takes. From some on, larger datagrams are worth a probe.
+    #[inline]
+    pub(super) fn weigh_mtu(&mut self, waiting: u64, datagrams: bool) {
+        if !self.mtu.is_wanted()
+            && (datagrams || waiting >= BULK_WAITING || self.bytes.0 >= BULK_SENT)
+        {
+            self.mtu.want();
+        }
     }
 
     /// Size of the probe that is due, to find out whether the path takes larger datagrams; none: none is due.

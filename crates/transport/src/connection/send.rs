@@ -225,6 +225,8 @@ impl Connection {
         } else if in_flight && validated && self.handshake.is_confirmed() && quiet {
             // Not before the peer is known to be there: a probe takes more than may be sent until then,
             // and the PATH_CHALLENGE would wait for what it took (RFC 9000 s.8.1, s.8.2.1).
+            let (waiting, datagrams) = (self.streams.buffered(), self.datagrams.are_used());
+            self.paths[key].weigh_mtu(waiting, datagrams);
             allowance = self.probe_mtu(hooks, now, buffer, allowance);
         }
         Some(allowance)

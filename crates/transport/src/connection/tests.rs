@@ -18,6 +18,7 @@ mod in_place;
 mod keys;
 mod messages;
 mod migration;
+mod mtu;
 mod multipath;
 mod network;
 #[cfg(feature = "null-crypto")]

@@ -42,6 +42,8 @@ pub(crate) struct MtuDiscovery {
     suspicion: Option<Suspicion>,
     /// True if larger sizes are looked for.
     searches: bool,
+    /// There is, or was, enough to send that larger datagrams would serve: nothing is looked for before.
+    wanted: bool,
 }
 
 /// Large datagrams were lost, and none as large that was sent since the first of them has arrived.
@@ -85,12 +87,26 @@ impl MtuDiscovery {
             arrived: None,
             suspicion: None,
             searches,
+            wanted: false,
         }
     }
 
     /// The size of datagrams to send, in bytes of UDP payload.
     pub(crate) fn current(&self) -> u16 {
         self.current
+    }
+
+    /// Larger datagrams are of use from now on. A probe costs a packet, its protection and a system call at either end, for
+    /// which a connection that says little has nothing.
+    #[inline]
+    pub(crate) fn want(&mut self) {
+        self.wanted = true;
+    }
+
+    /// True if it is known that larger datagrams are of use, or none are looked for.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted || !self.searches
     }
 
     /// The peer's `max_udp_payload_size` (RFC 9000 s.18.2), at least 1,200.
@@ -103,7 +119,7 @@ impl MtuDiscovery {
 
     /// The size of a probe to send now, if one is due. One is in flight at a time.
     pub(crate) fn next_probe(&mut self, now: Timestamp) -> Option<u16> {
-        if !self.searches {
+        if !self.searches || !self.wanted {
             return None;
         }
         if self.raise_at.is_some_and(|at| at <= now) {
@@ -126,7 +142,7 @@ impl MtuDiscovery {
         self.probe
     }
 
-    /// True if [`MtuDiscovery::next_probe`] has nothing to say now, and would change nothing.
+    /// True if [`MtuDiscovery::next_probe`] has nothing to say now, and would change nothing, wanted or not.
     #[inline]
     pub(crate) fn is_resting(&self, now: Timestamp) -> bool {
         let found = self.upper - self.current < CLOSE_ENOUGH && self.current >= self.max;
@@ -194,7 +210,7 @@ impl MtuDiscovery {
         }
         let failed = self.current;
         let base = MtuDiscovery::starting_at(BASE_SIZE, self.max, self.searches);
-        *self = MtuDiscovery { upper: failed - 1, ..base };
+        *self = MtuDiscovery { upper: failed - 1, wanted: self.wanted, ..base };
         true
     }
 }
@@ -207,6 +223,13 @@ mod tests {
 
     const fn at(ms: u64) -> Timestamp {
         Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    /// Up to `max`, wanted.
+    fn wanted(max: u16) -> MtuDiscovery {
+        let mut discovery = MtuDiscovery::new(max);
+        discovery.want();
+        discovery
     }
 
     /// Searches on a path that takes `fits` bytes; the size found and the probes it took.
@@ -227,17 +250,18 @@ mod tests {
     #[test]
     fn finds_what_fits() {
         for fits in [1200, 1201, 1280, 1400, 1452, 1471, 1472] {
-            let (found, probes) = search(&mut MtuDiscovery::new(1472), fits, START);
+            let (found, probes) = search(&mut wanted(1472), fits, START);
             assert!(found <= fits && fits - found < CLOSE_ENOUGH, "{fits}: {found}");
             assert!(probes <= 20, "{fits}: {probes} probes");
         }
-        let (found, probes) = search(&mut MtuDiscovery::new(1472), 1500, START);
+        let (found, probes) = search(&mut wanted(1472), 1500, START);
         assert_eq!((found, probes), (1472, 1), "the usual path takes one probe");
     }
 
     #[test]
     fn who_does_not_search_does_not_after_a_black_hole_either() {
         let mut discovery = MtuDiscovery::starting_at(1400, 1400, false);
+        discovery.want();
         assert_eq!(discovery.next_probe(START), None);
         let mut now = 0;
         while discovery.current() > BASE_SIZE {
@@ -252,7 +276,7 @@ mod tests {
 
     #[test]
     fn searches_again_later() {
-        let mut discovery = MtuDiscovery::new(1472);
+        let mut discovery = wanted(1472);
         search(&mut discovery, 1300, START);
         assert_eq!(discovery.next_probe(START + Duration::from_secs(599)), None);
         let (found, _) = search(&mut discovery, 1500, START + Duration::from_secs(601));
@@ -260,8 +284,18 @@ mod tests {
     }
 
     #[test]
-    fn one_lost_probe_is_no_proof() {
+    fn nothing_is_looked_for_until_it_is_wanted() {
         let mut discovery = MtuDiscovery::new(1472);
+        assert_eq!((discovery.is_wanted(), discovery.next_probe(START)), (false, None));
+        assert!(!discovery.is_resting(START), "it has to be asked again");
+        discovery.want();
+        assert_eq!((discovery.is_wanted(), discovery.next_probe(START)), (true, Some(1472)));
+        assert!(MtuDiscovery::starting_at(1200, 1200, false).is_wanted(), "nobody need ask");
+    }
+
+    #[test]
+    fn one_lost_probe_is_no_proof() {
+        let mut discovery = wanted(1472);
         discovery.next_probe(START).unwrap();
         discovery.on_probe_lost();
         let size = discovery.next_probe(START).unwrap();
@@ -272,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_black_hole_is_left() {
-        let mut discovery = MtuDiscovery::new(1472);
+        let mut discovery = wanted(1472);
         search(&mut discovery, 1500, START);
         // Rounds of three datagrams: sent at once, given up by what a smaller one tells.
         let lose = |discovery: &mut MtuDiscovery, round: u64| {
@@ -294,7 +328,7 @@ mod tests {
     /// A queue overflows: much of a flight is lost, and what is between arrives.
     #[test]
     fn an_overflowing_queue_is_no_black_hole() {
-        let mut discovery = MtuDiscovery::new(1472);
+        let mut discovery = wanted(1472);
         search(&mut discovery, 1500, START);
         for round in 0..50 {
             let sent = at(100 * round);
@@ -309,7 +343,7 @@ mod tests {
     /// The path fails for a while, and takes a whole flight, however large.
     #[test]
     fn a_lost_flight_is_no_black_hole() {
-        let mut discovery = MtuDiscovery::new(1472);
+        let mut discovery = wanted(1472);
         search(&mut discovery, 1500, START);
         for flight in 0..50 {
             let (sent, now) = (at(1000 * flight), at(1000 * flight + 500));
@@ -324,7 +358,7 @@ mod tests {
     /// Nothing at all gets through for long: that says nothing of sizes.
     #[test]
     fn silence_is_no_black_hole() {
-        let mut discovery = MtuDiscovery::new(1472);
+        let mut discovery = wanted(1472);
         search(&mut discovery, 1500, START);
         for round in 0..50 {
             assert!(!discovery.on_lost(at(100 * round + 50), 1472, at(100 * round)));
@@ -333,7 +367,7 @@ mod tests {
 
     #[test]
     fn the_peers_limit_holds() {
-        let mut discovery = MtuDiscovery::new(9000);
+        let mut discovery = wanted(9000);
         discovery.on_peer_limit(1350);
         assert_eq!(search(&mut discovery, 9000, START).0, 1350);
         discovery.on_peer_limit(0);

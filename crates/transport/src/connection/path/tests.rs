@@ -172,6 +172,10 @@ fn a_question_of_the_peer_is_answered_once_and_proves_nothing() {
 fn a_probe_of_the_datagram_size_counts_when_it_arrives_and_the_peers_limit_at_once() {
     let mut path = path();
     let before = path.mtu();
+    path.weigh_mtu(11_999, false);
+    assert_eq!(path.next_mtu_probe(at(0)), None, "too little waits for it to be of use");
+    path.weigh_mtu(12_000, false);
+    path.weigh_mtu(0, false);
     let probe = path.next_mtu_probe(at(0)).unwrap();
     assert!(probe > before);
     path.on_mtu_probe(true);

@@ -406,7 +406,8 @@ fn replaced_operations_are_replaced() {
     // Datagrams of another size, and none larger are looked for.
     let mut network = Network::new(6, Faults::none());
     network.connect();
-    network.pass(Duration::from_secs(1));
+    echo(&mut network, 100_000);
+    assert_eq!(network.client.path().mtu(), 1472);
     replace(&mut network.client, Operation::DatagramSize, always(&[1230]));
     replace(&mut network.client, Operation::ProbeMtu, always(&[0]));
     let before = network.trace().len();
