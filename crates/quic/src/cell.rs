@@ -37,9 +37,7 @@ pub(crate) struct State {
     /// Time at which the task looks at the connection unasked; none if it has no timer.
     pub timer: Option<Timestamp>,
     pub closed: Option<ConnectionError>,
-    /// The handshake is confirmed (RFC 9001 s.4.1.2), and what was to be sent then is sent.
-    pub confirmed: bool,
-    /// A task was woken to read or accept something, since [`State::tell`] was last called.
+    /// A task was woken to go on after the handshake, or to read or accept something, since [`State::tell`] was last called.
     told: bool,
     /// Number of times the active path has changed.
     pub moves: u64,
@@ -162,7 +160,6 @@ impl Cell {
             removed: false,
             timer: None,
             closed: None,
-            confirmed: false,
             told: false,
             moves: 0,
             path_changes: 0,
@@ -236,11 +233,11 @@ impl State {
         });
     }
 
-    /// Tells those who wait for data that it is there, before anything is sent, so that their answers can go with the
-    /// acknowledgements. True if there is anybody to wait for. Not before the handshake is confirmed: an
-    /// application that closes at once would keep its last flight from being sent.
+    /// Tells those who wait for data that it is there, or that the handshake is complete, before anything is sent, so that
+    /// what they write goes with the acknowledgements and with the last flight of the handshake. True if there is anybody
+    /// to wait for.
     pub(crate) fn tell(&mut self) -> bool {
-        if !self.confirmed {
+        if !self.connection.is_connected() {
             return false;
         }
         self.told = false;
@@ -252,9 +249,7 @@ impl State {
     pub(crate) fn take_events(&mut self) {
         while let Some(event) = self.connection.poll_event() {
             match event {
-                Event::Connected => {
-                    self.wakers.connected.wake();
-                }
+                Event::Connected => self.told |= self.wakers.connected.wake(),
                 Event::Stream(event) => self.on_stream_event(event),
                 Event::Closed(reason) => self.on_closed(reason.into()),
                 Event::HookFailed(hook, error) => {
@@ -283,8 +278,7 @@ impl State {
                     self.path_changes += 1;
                     self.wakers.paths.wake();
                 }
-                Event::Confirmed => self.confirmed = true,
-                Event::PathValidated(_) => {}
+                Event::Confirmed | Event::PathValidated(_) => {}
             }
         }
     }

@@ -5,6 +5,7 @@ use std::task::Poll;
 
 use bytes::Buf as _;
 use equic_quic::{ServerConfig, StreamConfig, TransportConfig};
+use equic_wire::VarInt;
 
 use crate::common::{Identity, body, client, connect, echo, serve, settings, soon};
 
@@ -112,4 +113,35 @@ async fn an_answer_and_the_acknowledgement_are_one_datagram() {
     }
     let received = connection.stats().datagrams_received - before;
     assert!((REQUESTS..REQUESTS * 3 / 2).contains(&received), "{received} datagrams");
+}
+
+/// A client's request goes with the last flight of its handshake, and the answer with what the server has to say then:
+/// applications are told that the handshake is complete before these are sent.
+#[tokio::test]
+async fn a_handshake_and_an_exchange_are_two_datagrams_from_each_end() {
+    const CONNECTIONS: u64 = 50;
+    let identity = Identity::new();
+    let server = identity.server(1);
+    echo(server.clone());
+    let (client, config) = (client(), identity.client());
+    let mut counts = (0, 0);
+    // A task of its own: the runtime asks the test's future only when no task has anything to do.
+    let all = tokio::spawn(async move {
+        for _ in 0..CONNECTIONS {
+            let connection = connect(&client, &config, &server).await;
+            let (mut send, mut receive) = connection.open_bi().await.unwrap();
+            send.write_all(b"request").await.unwrap();
+            send.finish().unwrap();
+            let answer = soon("an answer", receive.read_to_end(100)).await.unwrap();
+            assert_eq!(answer, b"request");
+            let stats = connection.stats();
+            counts = (counts.0 + stats.datagrams_sent, counts.1 + stats.datagrams_received);
+            connection.close(VarInt::ZERO, "");
+        }
+        counts
+    });
+    let counts = soon("all connections", all).await.unwrap();
+    // Each may have sent something again, on a machine that is slow for a while.
+    let usual = 2 * CONNECTIONS..=2 * CONNECTIONS + CONNECTIONS / 2;
+    assert!(usual.contains(&counts.0) && usual.contains(&counts.1), "{counts:?} datagrams");
 }

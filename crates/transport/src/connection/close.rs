@@ -96,6 +96,11 @@ impl Closing {
         !matches!(self, Closing::Open)
     }
 
+    /// True if our application closed, and the peer has not been told yet.
+    pub(super) fn ends_by_application(&self) -> bool {
+        matches!(self, Closing::Telling { error, tell: true, .. } if error.application)
+    }
+
     pub(super) fn is_drained(&self) -> bool {
         matches!(self, Closing::Drained)
     }
@@ -118,7 +123,8 @@ impl Closing {
 
 impl Connection {
     /// Closes the connection with an application error code and a reason for people. What was
-    /// written and not sent is lost.
+    /// written and not sent is lost. Where the handshake is complete here, its last flight is sent before, so that
+    /// the peer knows whom it has heard of.
     pub fn close(&mut self, now: Timestamp, code: VarInt, reason: &str) {
         let mut reason = reason.to_owned();
         let mut end = reason.len().min(MAX_REASON);

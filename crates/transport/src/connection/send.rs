@@ -64,7 +64,8 @@ impl Connection {
         buffer: &mut [u8],
     ) -> Option<Transmit> {
         if self.closing.is_closed() {
-            return self.transmit_close(now, buffer);
+            let flight = self.transmit_last_flight(hooks, now, buffer);
+            return flight.or_else(|| self.transmit_close(now, buffer));
         }
         if !self.mind_keys(now) {
             return self.transmit_close(now, buffer);
@@ -605,6 +606,25 @@ impl Connection {
         if self.spaces[id].loss.is_overgrown() {
             self.detect_lost(now, id);
         }
+    }
+
+    /// What completes the handshake at the peer, of an application that closed before it was sent.
+    fn transmit_last_flight(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        if !self.closing.ends_by_application() || !self.handshake.is_complete() {
+            return None;
+        }
+        // Later flights of the server's are tickets alone.
+        let owed = match self.side {
+            Side::Client => self.spaces[SpaceId::Handshake].crypto_out.wants_to_send(u64::MAX),
+            Side::Server => self.handshake.owes_done(),
+        };
+        let key = self.path().key();
+        owed.then(|| self.datagram_on(hooks, now, (key, true), buffer)).flatten()
     }
 
     /// RFC 9000 s.10.2: in every space that the peer may be able to read.

@@ -50,3 +50,58 @@ fn a_packet_without_room_takes_none_with_it() {
         assert_eq!(packets, server.stats().packets_sent, "datagrams of {size} bytes");
     }
 }
+
+/// An application that closes as soon as it hears that the handshake is complete, before anything more was sent: the peer's
+/// handshake is complete, too, and it hears of the end with the application's code.
+#[test]
+fn who_closes_at_once_sends_the_last_flight_before() {
+    for closes in [Side::Client, Side::Server] {
+        let (client_tls, server_tls) = configs();
+        let transport = Arc::new(TransportConfig::default());
+        let config = ClientConfig { tls: client_tls, transport: transport.clone() };
+        let name = ServerName::try_from("equic.test").unwrap();
+        let (now, remote) = (Timestamp::START, "192.0.2.1:443".parse().unwrap());
+        let mut client = Connection::connect(now, &config, name, remote, [1; 32]).unwrap();
+        let mut buffer = [0; 1500];
+        let sent = client.poll_transmit(now, &mut buffer).unwrap();
+        let first = LongInvariant::parse(&buffer).unwrap();
+        let id = |bytes: &[u8]| ConnectionId::new(bytes).unwrap();
+        let first = FirstPacket::without_token(V1, id(first.dcid), id(first.scid), remote);
+        let config = ServerConfig { tls: server_tls, transport, preferred_addresses: None };
+        let mut server = Connection::accept_alone(now, &config, &first, [2; 32]).unwrap();
+        let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
+        server.handle_datagram(now, arrival, &mut buffer[..sent.size]);
+        for _ in 0..4 {
+            pass(&mut server, &mut client, closes == Side::Client);
+            pass(&mut client, &mut server, closes == Side::Server);
+        }
+        let (mut here, mut there) =
+            if closes == Side::Client { (client, server) } else { (server, client) };
+        assert!(here.closing.is_closed() && there.is_connected(), "{closes:?}");
+        let events = |end: &mut Connection| {
+            let all = std::iter::from_fn(|| end.poll_event());
+            all.filter(|event| !matches!(event, Event::Stream(_))).collect::<Vec<_>>()
+        };
+        let error = ConnectionError { application: true, code: 7, reason: String::new() };
+        assert!(events(&mut here).contains(&Event::Closed(CloseReason::Local(error.clone()))));
+        let heard = events(&mut there);
+        assert!(
+            heard.contains(&Event::Connected) && heard.contains(&Event::Confirmed),
+            "{heard:?}"
+        );
+        assert_eq!(heard.last(), Some(&Event::Closed(CloseReason::Peer(error))), "{closes:?}");
+    }
+}
+
+/// What one end has to send reaches the other, which may close as soon as its handshake is complete.
+fn pass(from: &mut Connection, to: &mut Connection, closes: bool) {
+    let (now, mut buffer) = (Timestamp::START, [0; 1500]);
+    let arrival =
+        DatagramMeta { remote: from.remote_address(), local: None, ecn: EcnCodepoint::NotEct };
+    while let Some(sent) = from.poll_transmit(now, &mut buffer) {
+        to.handle_datagram(now, arrival, &mut buffer[..sent.size]);
+    }
+    if closes && to.is_connected() {
+        to.close(now, VarInt::from_u32(7), "");
+    }
+}
