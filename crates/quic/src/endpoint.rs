@@ -255,7 +255,7 @@ impl Endpoint {
         if inner.dead {
             return Err(ConnectError::EndpointGone);
         }
-        let local = inner.udp.local_addr().map_err(|_| ConnectError::EndpointGone)?;
+        let local = inner.udp.local_addr();
         let remote = reachable(local, remote).ok_or(ConnectError::Remote(remote))?;
         let now = socket.now();
         let (handle, mut connection) =
@@ -339,7 +339,7 @@ impl Endpoint {
     /// # Errors
     /// The system's error, if the address cannot be read.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.first().lock().udp.local_addr()
+        Ok(self.first().lock().udp.local_addr())
     }
 
     /// Puts another socket in the place of the first: its connections go on from there
@@ -350,7 +350,7 @@ impl Endpoint {
     pub fn rebind(&self, socket: UdpSocket) -> io::Result<()> {
         let udp = Udp::new(socket, self.owner.offloads, self.owner.server.load(Ordering::Relaxed))?;
         let socket = self.first();
-        let local = udp.local_addr()?.ip();
+        let local = udp.local_addr().ip();
         let local = (!local.is_unspecified()).then_some(local);
         // They are for the old address, and would tell who it was that moved.
         self.owner.shared.tokens.clear();

@@ -26,7 +26,7 @@ impl Endpoint {
         let first = self.local_addr()?;
         let (socket, address) = crate::bind::bind_beside(first, address)?;
         let udp = Udp::new(socket, self.offloads(), false)?;
-        let bound = udp.local_addr()?;
+        let bound = udp.local_addr();
         self.first().lock().add_local(Local { address, udp });
         // Its task waits for the others.
         self.first().wake();

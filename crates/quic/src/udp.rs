@@ -37,6 +37,8 @@ const OFFLOADED_BATCH: usize = 8;
 
 pub(crate) struct Udp {
     socket: UdpSocket,
+    /// Asked for once: it does not change, and each connection wants to know it.
+    address: SocketAddr,
     state: UdpSocketState,
     /// Of a server, and bound to no address of its own: answers have to say which one they come from.
     wildcard: AtomicBool,
@@ -70,23 +72,23 @@ impl Udp {
         server: bool,
     ) -> io::Result<Udp> {
         socket.set_nonblocking(true)?;
-        let wildcard = AtomicBool::new(server && socket.local_addr()?.ip().is_unspecified());
+        let address = socket.local_addr()?;
+        let wildcard = AtomicBool::new(server && address.ip().is_unspecified());
         let state = UdpSocketState::new((&socket).into())?;
         if !offloads.receive {
             crate::bind::disable_receive_offload(&socket);
         }
         let socket = UdpSocket::from_std(socket)?;
-        Ok(Udp { socket, state, wildcard, offloads, errors: AtomicBool::new(false) })
+        Ok(Udp { socket, address, state, wildcard, offloads, errors: AtomicBool::new(false) })
     }
 
     /// It is a server's from now on, if it was not before.
     pub(crate) fn serve(&self, server: bool) {
-        let unspecified = self.local_addr().is_ok_and(|address| address.ip().is_unspecified());
-        self.wildcard.fetch_or(server && unspecified, Ordering::Relaxed);
+        self.wildcard.fetch_or(server && self.address.ip().is_unspecified(), Ordering::Relaxed);
     }
 
-    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.address
     }
 
     /// Datagrams of one size that may be sent at once.
@@ -135,10 +137,24 @@ impl Udp {
             buffers.bytes.chunks_exact_mut(buffers.size).map(IoSliceMut::new).collect();
         loop {
             ready!(self.socket.poll_recv_ready(cx))?;
-            let receive =
-                || self.state.recv((&self.socket).into(), &mut slices, &mut buffers.metas);
+            let mut last = None;
+            let receive = || {
+                let metas = &mut buffers.metas;
+                let count = self.state.recv((&self.socket).into(), &mut slices, metas)?;
+                if count < metas.len() {
+                    // recvmmsg(2) stopped because nothing more was there: as if it had been asked once more, in vain.
+                    // What comes from now on wakes the task.
+                    last = Some(count);
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                Ok(count)
+            };
             match self.socket.try_io(Interest::READABLE, receive) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if let Some(count) = last {
+                        return Poll::Ready(Ok(count));
+                    }
+                }
                 outcome => return Poll::Ready(outcome),
             }
         }

@@ -298,7 +298,9 @@ mod tests {
         assert_eq!(ids.all_local().count(), 3);
         let new =
             |byte| crate::cid::NewId { sequence: 0, id: id(byte), token: ResetToken([7; 16]) };
-        ids.remote_of_mut(one).unwrap().on_new(new(5), 0).unwrap();
+        let remote = ids.remote_of_mut(one).unwrap();
+        remote.on_new(new(5), 0).unwrap();
+        assert_eq!(remote.take_into_use(0), Some(id(5)));
         assert!(ids.is_of_another(id(5), PathId::ZERO) && !ids.is_of_another(id(5), one));
         assert!(ids.is_of_another(id(2), one) && !ids.is_of_another(id(2), PathId::ZERO));
         assert!(ids.is_reset(ResetToken([7; 16])) && !ids.is_reset(ResetToken([8; 16])));

@@ -111,7 +111,8 @@ pub(super) fn promised(declared: &[u8]) -> Vec<u8> {
         // RFC 10069 s.2.1.
         Id::INITIAL_MAX_PATH_ID,
     ];
-    let mut bytes = Vec::new();
+    // Each has two numbers of eight bytes, where it was declared with two bytes at least.
+    let mut bytes = Vec::with_capacity(declared.len() * 4);
     for parameter in RawParameters::new(declared).flatten() {
         // Those without meaning are of chance (RFC 9000 s.18.1).
         if !OWN.contains(&parameter.id) && parameter.id.name().is_some() {

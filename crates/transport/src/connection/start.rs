@@ -19,6 +19,9 @@ use crate::crypto::null::{self, InsecureNullCrypto};
 use crate::crypto::session::Session;
 use crate::crypto::tls_initial_keys;
 
+/// Bytes that one more transport parameter takes, as a guess: version_information, or one without meaning.
+const ROOM_FOR_ONE: usize = 64;
+
 /// The handshake of a side.
 enum Tls {
     Client(Arc<rustls::ClientConfig>, ServerName<'static>),
@@ -145,6 +148,7 @@ impl Start {
     ) {
         self.promised = super::early::promised(&parameters);
         self.declared = parameters;
+        self.declared.reserve(ROOM_FOR_ONE);
         let extra = &config.extra_parameters;
         for (at, (id, value)) in extra.iter().enumerate() {
             let again = extra[..at].iter().any(|(other, _)| other == id);
@@ -306,7 +310,8 @@ impl Start {
     /// Begins TLS, with keys for [`Start::keyed`].
     pub(crate) fn session(&self) -> Result<Session, rustls::Error> {
         let version = tls_version(self.keyed);
-        let mut parameters = self.declared.clone();
+        let mut parameters = Vec::with_capacity(self.declared.len() + ROOM_FOR_ONE);
+        parameters.extend_from_slice(&self.declared);
         append(&mut parameters, ParameterId::VERSION_INFORMATION, &self.version_information());
         let tls = match &self.tls {
             Tls::Client(config, name) => {
@@ -376,12 +381,13 @@ impl Start {
 }
 
 fn append(parameters: &mut Vec<u8>, id: ParameterId, value: &[u8]) {
+    let before = parameters.len();
     // Two variable-length integers of at most eight bytes each.
-    let mut buffer = vec![0; 16 + value.len()];
-    let mut writer = Writer::new(&mut buffer);
-    if (RawParameter { id, value }).write(&mut writer).is_ok() {
-        parameters.extend_from_slice(writer.written());
-    }
+    parameters.resize(before + 16 + value.len(), 0);
+    let mut writer = Writer::new(&mut parameters[before..]);
+    let written = (RawParameter { id, value }).write(&mut writer);
+    let written = written.map_or(0, |()| writer.position());
+    parameters.truncate(before + written);
 }
 
 #[cfg(test)]
