@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use bench_udp_loop::{Io, Place, Shared, Stack};
 use bytes::Bytes;
 use equic_bench_contract::{Client, Effective, H3, Knobs, unsupported};
-use quiche::{Config, Connection, ConnectionId, Header, RecvInfo, Type};
+use quiche::{BufFactory, Config, ConnectionId, Header, RecvInfo, Type};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::Cipher;
@@ -18,6 +18,25 @@ use crate::web::Answers;
 
 /// Number of messages that a connection may send before the next has its turn.
 const TURNS: usize = 16;
+
+/// Stream data that quiche keeps as it was given, instead of copying it.
+#[derive(Debug, Clone, Default)]
+pub struct Buffers;
+
+impl BufFactory for Buffers {
+    type Buf = Bytes;
+    type DgramBuf = Vec<u8>;
+
+    fn buf_from_slice(buf: &[u8]) -> Bytes {
+        Bytes::copy_from_slice(buf)
+    }
+
+    fn dgram_buf_from_slice(buf: &[u8]) -> Vec<u8> {
+        buf.to_vec()
+    }
+}
+
+pub type Connection = quiche::Connection<Buffers>;
 
 pub struct Table {
     config: Config,
@@ -151,7 +170,7 @@ impl Table {
 
     fn accept(&mut self, header: &Header<'_>, from: SocketAddr) -> Result<u64> {
         let own = random_id()?;
-        let quic = quiche::accept(&own, None, self.local, from, &mut self.config)?;
+        let quic = quiche::accept_with_buf_factory(&own, None, self.local, from, &mut self.config)?;
         self.insert(quic, vec![own, header.dcid.clone().into_owned()])
     }
 
@@ -203,7 +222,8 @@ impl Stack for Table {
     fn connect(&mut self, resume: bool) -> Result<u64> {
         let (to, name) = self.peer.as_ref().context("a server does not connect")?;
         let id = random_id()?;
-        let mut quic = quiche::connect(Some(name), &id, self.local, *to, &mut self.config)?;
+        let (local, config) = (self.local, &mut self.config);
+        let mut quic = quiche::connect_with_buffer_factory(Some(name), &id, local, *to, config)?;
         if let Some(session) = self.session.as_ref().filter(|_| resume) {
             quic.set_session(session)?;
         }
@@ -357,7 +377,7 @@ impl Stack for Table {
 
     fn write(&mut self, at: Place, data: Bytes, end: bool) -> Result<usize> {
         let entry = self.get(at.0)?;
-        Ok(some(entry.quic.stream_send(at.1, &data, end))?.unwrap_or(0))
+        Ok(some(entry.quic.stream_send_zc(at.1, data, end))?.map_or(0, |(count, _)| count))
     }
 
     fn read(&mut self, at: Place, buffer: &mut [u8]) -> Result<Option<(usize, bool)>> {

@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use bench_udp_loop::{CHUNK, Loop, Place, Stack as _};
+use bytes::Bytes;
 use equic_bench_contract::http3::size;
 use equic_bench_contract::perf::{Check, pattern_bytes, shares};
 use equic_bench_contract::{Answer, Client, Effective, SMALL_BODY, Work, unsupported};
-use quiche::Connection;
 use quiche::h3::{self, NameValue as _};
 
-use crate::stack::Table;
+use crate::stack::{Connection, Table};
 
 /// A server's side of a connection.
 pub struct Answers {
@@ -76,7 +76,8 @@ impl Response {
         while self.sent < self.wanted {
             let piece = pattern_bytes(self.sent, self.wanted - self.sent);
             let end = self.sent + piece.len() as u64 == self.wanted;
-            match http.send_body(quic, self.stream, piece, end) {
+            let mut piece = Bytes::from_static(piece);
+            match http.send_body_zc(quic, self.stream, &mut piece, end) {
                 Ok(count) => self.sent += count as u64,
                 Err(h3::Error::Done) => return Ok(false),
                 Err(error) => return Err(error.into()),
