@@ -85,6 +85,14 @@ impl Batch {
             if !self.add(sent) {
                 return true;
             }
+            if !self.ended && sent.size == self.segment {
+                // As long as nothing but stream data is to be sent, that is all at once.
+                let room = &mut self.buffer[self.len..MAX_BATCH.max(self.len)];
+                let more = connection.poll_transmit_more(now, &sent, room, most - self.count);
+                self.len += more;
+                self.count += more.div_ceil(sent.size);
+                self.ended = !more.is_multiple_of(sent.size);
+            }
         }
         true
     }

@@ -36,28 +36,39 @@ impl Route<'_> {
         work: &mut VecDeque<Arc<Cell>>,
     ) -> bool {
         let mut told = false;
-        let mut next = |endpoint: &mut equic_transport::Endpoint| {
+        let next = |endpoint: &mut equic_transport::Endpoint,
+                    datagrams: &mut dyn Iterator<Item = &'d mut [u8]>,
+                    response: &mut Vec<u8>| {
             let datagram = datagrams.next()?;
             Some((self.find(endpoint, arrival, datagram, response), datagram))
         };
-        let mut found = next(&mut inner.endpoint);
+        let mut found = next(&mut inner.endpoint, &mut datagrams, response);
         while let Some((received, datagram)) = found {
             let Inner { endpoint, cells, .. } = &mut *inner;
             match received {
                 Received::Connection(handle) => {
                     let Some(Some(cell)) = cells.get(handle.0) else {
-                        found = next(endpoint);
+                        found = next(endpoint, &mut datagrams, response);
                         continue;
                     };
                     let mut state = cell.lock();
                     self.hand_in(&mut state, arrival, datagram);
-                    found = next(endpoint);
-                    while let Some((Received::Connection(other), datagram)) = &mut found
-                        && *other == handle
-                    {
-                        self.hand_in(&mut state, arrival, datagram);
-                        found = next(endpoint);
-                    }
+                    found = loop {
+                        let Some(datagram) = datagrams.next() else { break None };
+                        // As nearly all of a message are.
+                        let same = endpoint.is_for_recent(handle, datagram)
+                            && self.sibling(datagram).is_none();
+                        if same {
+                            self.hand_in(&mut state, arrival, datagram);
+                            continue;
+                        }
+                        match self.find(endpoint, arrival, datagram, response) {
+                            Received::Connection(other) if other == handle => {
+                                self.hand_in(&mut state, arrival, datagram);
+                            }
+                            received => break Some((received, datagram)),
+                        }
+                    };
                     state.wakers.paths.wake();
                     told |= state.tell();
                     if !std::mem::replace(&mut state.queued, true) {
@@ -66,9 +77,11 @@ impl Route<'_> {
                 }
                 Received::Incoming(incoming) => {
                     self.offer(inner, incoming);
-                    found = next(&mut inner.endpoint);
+                    found = next(&mut inner.endpoint, &mut datagrams, response);
                 }
-                Received::Respond | Received::Nothing => found = next(endpoint),
+                Received::Respond | Received::Nothing => {
+                    found = next(endpoint, &mut datagrams, response)
+                }
             }
         }
         told

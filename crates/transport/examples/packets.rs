@@ -105,12 +105,15 @@ impl End {
         {
             connection.handle_timeout(now);
         }
-        for (sent, bytes) in batch.sent.drain(..).zip(batch.bytes.chunks_exact_mut(ROOM)) {
+        let mut rest = &mut batch.bytes[..];
+        for sent in batch.sent.drain(..) {
+            let bytes;
+            (bytes, rest) = rest.split_at_mut(sent.size);
             // Where a path has an address of its own at the client, it comes from there, or goes there.
             let remote = SocketAddr::new(sent.source.unwrap_or(remote.ip()), remote.port());
             let local = self.several.then(|| sent.destination.ip());
             let arrival = DatagramMeta { remote, local, ecn: sent.ecn };
-            let datagram = &mut bytes[..sent.size];
+            let datagram = bytes;
             match self.endpoint.handle_datagram(now, arrival, datagram, &mut self.response) {
                 Received::Incoming(incoming) => {
                     self.connection = Some(self.endpoint.accept(now, incoming)?);
@@ -129,9 +132,19 @@ impl End {
     /// Fills a batch with what there is to send, and asks when to be called again.
     fn fill(&mut self, now: Timestamp, batch: &mut Batch) {
         let Some((handle, connection)) = &mut self.connection else { return };
-        for room in batch.bytes.chunks_exact_mut(ROOM) {
-            let Some(sent) = connection.poll_transmit(now, room) else { break };
+        let mut at = 0;
+        while batch.sent.len() < BATCH {
+            let Some(sent) = connection.poll_transmit(now, &mut batch.bytes[at..at + ROOM]) else {
+                break;
+            };
+            at += sent.size;
             batch.sent.push(sent);
+            let most = BATCH - batch.sent.len();
+            let more = connection.poll_transmit_more(now, &sent, &mut batch.bytes[at..], most);
+            let whole = (0..more / sent.size).map(|_| sent.size);
+            let sizes = whole.chain(Some(more % sent.size).filter(|last| *last > 0));
+            batch.sent.extend(sizes.map(|size| Transmit { size, ..sent }));
+            at += more;
         }
         while let Some(change) = connection.poll_endpoint_event() {
             self.endpoint.handle_endpoint_event(*handle, change);

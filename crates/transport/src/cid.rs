@@ -398,6 +398,12 @@ impl LocalIds {
         self.active.values().any(|active| *active == id)
     }
 
+    /// As [`LocalIds::contains`], of an ID as it stands in a packet.
+    #[inline]
+    pub(crate) fn contains_bytes(&self, id: &[u8]) -> bool {
+        self.active.values().any(|active| active.is(id))
+    }
+
     /// Gives back memory that nothing is in.
     pub(crate) fn rest(&mut self) {
         self.active.rest();

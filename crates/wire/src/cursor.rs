@@ -138,10 +138,12 @@ pub(crate) trait Sink {
     fn zeros(&mut self, n: usize) -> Result<(), BufferFull>;
     fn varint_of_len(&mut self, value: VarInt, len: VarIntLen) -> Result<(), BufferFull>;
 
+    #[inline]
     fn u8(&mut self, value: u8) -> Result<(), BufferFull> {
         self.bytes(&[value])
     }
 
+    #[inline]
     fn varint(&mut self, value: VarInt) -> Result<(), BufferFull> {
         self.varint_of_len(value, value.shortest())
     }
@@ -174,11 +176,13 @@ impl Sink for Counter {
         Ok(())
     }
 
+    #[inline]
     fn zeros(&mut self, n: usize) -> Result<(), BufferFull> {
         self.0 = self.0.saturating_add(n);
         Ok(())
     }
 
+    #[inline]
     fn varint_of_len(&mut self, value: VarInt, len: VarIntLen) -> Result<(), BufferFull> {
         self.0 = self.0.saturating_add(len.bytes());
         if value <= len.max() { Ok(()) } else { Err(BufferFull) }
@@ -209,22 +213,26 @@ impl<'b> Writer<'b> {
     }
 
     /// Bytes written so far.
+    #[inline]
     pub fn written(&self) -> &[u8] {
         self.buffer.get(..self.written).unwrap_or_default()
     }
 
     /// Bytes written so far, for changes in place (packet and header protection).
+    #[inline]
     pub fn written_mut(&mut self) -> &mut [u8] {
         self.buffer.get_mut(..self.written).unwrap_or_default()
     }
 
     /// The room that is left, for whoever writes by other means and then takes it with
     /// [`Writer::reserve`].
+    #[inline]
     pub fn unwritten_mut(&mut self) -> &mut [u8] {
         self.buffer.get_mut(self.written..).unwrap_or_default()
     }
 
     /// Forgets what was written from `position` on; a later position changes nothing.
+    #[inline]
     pub fn truncate(&mut self, position: usize) {
         self.written = self.written.min(position);
     }
@@ -255,6 +263,7 @@ impl<'b> Writer<'b> {
     ///
     /// # Errors
     /// There is no room for them.
+    #[inline]
     pub fn zeros(&mut self, n: usize) -> Result<(), BufferFull> {
         self.reserve(n)?.fill(0);
         Ok(())
@@ -264,6 +273,7 @@ impl<'b> Writer<'b> {
     ///
     /// # Errors
     /// There is no room for it.
+    #[inline]
     pub fn u8(&mut self, value: u8) -> Result<(), BufferFull> {
         self.bytes(&[value])
     }
@@ -272,6 +282,7 @@ impl<'b> Writer<'b> {
     ///
     /// # Errors
     /// There is no room for it.
+    #[inline]
     pub fn varint(&mut self, value: VarInt) -> Result<(), BufferFull> {
         Sink::varint(self, value)
     }
@@ -280,6 +291,7 @@ impl<'b> Writer<'b> {
     ///
     /// # Errors
     /// There is no room for it, or it does not fit into the length.
+    #[inline]
     pub fn varint_of_len(&mut self, value: VarInt, len: VarIntLen) -> Result<(), BufferFull> {
         Sink::varint_of_len(self, value, len)
     }
@@ -307,6 +319,7 @@ impl<'b> Writer<'b> {
     }
 
     /// Runs `write`; if it fails, nothing has been written.
+    #[inline]
     pub fn atomically<T, E>(
         &mut self,
         write: impl FnOnce(&mut Self) -> Result<T, E>,
@@ -326,6 +339,7 @@ impl Sink for Writer<'_> {
         Writer::bytes(self, bytes)
     }
 
+    #[inline]
     fn zeros(&mut self, n: usize) -> Result<(), BufferFull> {
         Writer::zeros(self, n)
     }

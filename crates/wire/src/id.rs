@@ -31,6 +31,7 @@ impl ConnectionId {
     }
 
     /// The first 20 bytes of an ID that may be of another version (RFC 8999 allows 255).
+    #[inline]
     pub fn cut(id: &[u8]) -> Self {
         let id = id.get(..Self::MAX_LEN).unwrap_or(id);
         ConnectionId::new(id).unwrap_or(Self::EMPTY)
@@ -40,6 +41,16 @@ impl ConnectionId {
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len()).unwrap_or_default()
+    }
+
+    /// True if these are its bytes.
+    #[inline]
+    pub fn is(&self, id: &[u8]) -> bool {
+        // Most have eight bytes, of which no call is made.
+        match (id.first_chunk::<8>(), self.bytes.first_chunk::<8>()) {
+            (Some(id_first), Some(first)) if id.len() == 8 => self.len == 8 && id_first == first,
+            _ => self.as_bytes() == id,
+        }
     }
 
     /// Length of the connection ID, in bytes.

@@ -87,6 +87,7 @@ impl PacketNumber {
     pub const MAX: PacketNumber = PacketNumber(VarInt::MAX);
 
     /// `None` over 2^62-1.
+    #[inline]
     pub fn new(number: u64) -> Option<Self> {
         VarInt::new(number).ok().map(PacketNumber)
     }
@@ -109,6 +110,7 @@ impl PacketNumber {
     /// The shortest form that a peer restores, if it has seen nothing beyond this packet and lost
     /// track of nothing after `largest_acked` (RFC 9000 s.17.1, A.2). `None` if four bytes are too few,
     /// or if this packet is not after `largest_acked`.
+    #[inline]
     pub fn truncate(self, largest_acked: Option<PacketNumber>) -> Option<TruncatedPacketNumber> {
         let unacked = match largest_acked {
             Some(acked) => self.get().checked_sub(acked.get())?,
@@ -127,6 +129,7 @@ impl PacketNumber {
     }
 
     /// The least significant bytes, whether a peer can restore the number from them or not.
+    #[inline]
     pub fn truncate_to(self, len: PacketNumberLen) -> TruncatedPacketNumber {
         let low = self.get() & len.window().saturating_sub(1);
         TruncatedPacketNumber { bits: u32::try_from(low).unwrap_or(u32::MAX), len }

@@ -1,9 +1,10 @@
 //! ACK frames, and what they tell to be lost (RFC 9002 appendix A, B).
 
+use std::ops::Range;
 use std::time::Duration;
 
-use equic_wire::TransportErrorCode;
 use equic_wire::frame::Ack;
+use equic_wire::{StreamId, TransportErrorCode};
 
 use super::Connection;
 use super::path::Acknowledged;
@@ -19,6 +20,27 @@ use crate::recovery::{
 
 /// Packets with their numbers.
 type Packets = Vec<(u64, SentPacket<Sent>)>;
+
+/// Data of a stream in packets that one ACK frame acknowledges. They come from the highest number down, so that mostly each
+/// has what lies before that of the last one, and the stream is told of all together.
+struct Run {
+    id: StreamId,
+    range: Range<u64>,
+    /// The stream ends with it.
+    fin: bool,
+}
+
+impl Run {
+    /// Takes in a piece that lies right before it; false: it does not.
+    #[inline]
+    fn takes(&mut self, id: StreamId, range: &Range<u64>, fin: bool) -> bool {
+        let before = self.id == id && range.end == self.range.start && !range.is_empty() && !fin;
+        if before {
+            self.range.start = range.start;
+        }
+        before
+    }
+}
 
 impl Connection {
     /// An ACK frame.
@@ -77,9 +99,15 @@ impl Connection {
         // Most connections have no other, for which no memory is taken then.
         let first = flights.next();
         let others: Vec<(PathKey, u64)> = flights.collect();
+        let (mut run, alone) = (None, self.hooks.is_empty());
         for (number, packet) in &acked.packets {
-            self.on_packet_acked(id, *number, packet);
+            self.on_packet_acked(id, *number, packet, &mut run);
+            if !alone {
+                // Hooks see each packet's doing before the next.
+                self.end_run(&mut run);
+            }
         }
+        self.end_run(&mut run);
         self.detect_lost(now, id);
         for (key, in_flight) in first.into_iter().chain(others) {
             if acked.packets.iter().any(|(_, packet)| packet.content.path == key) {
@@ -202,7 +230,23 @@ impl Connection {
         congested
     }
 
-    fn on_packet_acked(&mut self, id: SpaceId, number: u64, packet: &SentPacket<Sent>) {
+    /// The peer has the data of a run.
+    #[inline]
+    fn end_run(&mut self, run: &mut Option<Run>) {
+        if let Some(Run { id, range, fin }) = run.take() {
+            self.streams.on_piece_acked(id, range, fin);
+        }
+    }
+
+    /// `run`: data of packets before it of which the stream has not been told yet, if there is any.
+    #[inline(always)]
+    fn on_packet_acked(
+        &mut self,
+        id: SpaceId,
+        number: u64,
+        packet: &SentPacket<Sent>,
+        run: &mut Option<Run>,
+    ) {
         let key = packet.content.path;
         let input = (id, number, packet.size, key);
         self.notify(Operation::PacketAcked, input);
@@ -218,6 +262,14 @@ impl Connection {
             self.mtu_probe_done(key, true);
         }
         for frame in packet.content.frames.iter() {
+            if let SentFrame::Stream { id, range, fin } = frame {
+                if !run.as_mut().is_some_and(|run| run.takes(*id, range, *fin)) {
+                    self.end_run(run);
+                    *run = Some(Run { id: *id, range: range.clone(), fin: *fin });
+                }
+                continue;
+            }
+            self.end_run(run);
             match frame {
                 SentFrame::Ack(largest) => self.space(id).received.on_ack_acked(*largest),
                 SentFrame::PathAck(path, largest) => {
@@ -228,9 +280,6 @@ impl Connection {
                 }
                 SentFrame::Crypto(range) => {
                     self.space(id.of_crypto()).crypto_out.on_acked(range.clone());
-                }
-                SentFrame::Stream { id, range, fin } => {
-                    self.streams.on_piece_acked(*id, range.clone(), *fin);
                 }
                 SentFrame::Control(control) => self.streams.on_control_acked(*control),
                 SentFrame::RetireConnectionId(path, sequence) => {
@@ -245,7 +294,8 @@ impl Connection {
                 }
                 SentFrame::Extension(one) => self.tell_fate(Operation::FrameAcked, one),
                 SentFrame::AckFrequency(number) => self.on_ack_frequency_acked(*number),
-                SentFrame::HandshakeDone
+                SentFrame::Stream { .. }
+                | SentFrame::HandshakeDone
                 | SentFrame::NewConnectionId(..)
                 | SentFrame::NewToken(_)
                 | SentFrame::Datagram

@@ -66,6 +66,11 @@ impl ConnectionIds {
         self.scid
     }
 
+    /// Bytes of each of ours.
+    pub(super) fn id_len(&self) -> usize {
+        self.scid.len()
+    }
+
     /// Destination Connection ID of the client's first packet.
     pub(super) fn original_dcid(&self) -> ConnectionId {
         self.original_dcid

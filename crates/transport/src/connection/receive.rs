@@ -83,6 +83,25 @@ impl ProtectedPacket {
         }
     }
 
+    /// A packet of path 0 with a short header, all of a datagram of this length; its ID is one of ours.
+    pub(super) fn of_short(
+        dcid: ConnectionId,
+        protected: Protected,
+        len: usize,
+    ) -> ProtectedPacket {
+        ProtectedPacket {
+            space: SpaceId::DATA,
+            kind: PacketType::OneRtt,
+            dcid,
+            scid: None,
+            version: None,
+            protected,
+            known: true,
+            skip: 0,
+            len,
+        }
+    }
+
     /// It is kept for later: IDs may come and go until then.
     pub(super) fn for_later(self) -> ProtectedPacket {
         ProtectedPacket { known: false, ..self }
@@ -115,6 +134,9 @@ impl Connection {
         #[cfg(feature = "qlog")]
         self.log_datagram_received(arrival.ecn, datagram);
         if self.hooks.is_empty() {
+            if self.take_plain_datagram(now, &arrival, datagram) {
+                return;
+            }
             self.take_datagram(NoneAttached, now, arrival, datagram);
         } else {
             self.take_datagram(MayBeAttached, now, arrival, datagram);
@@ -179,7 +201,7 @@ impl Connection {
     }
 
     /// A hook may overlook a stateless reset, and makes none of what is none.
-    fn is_stateless_reset(&mut self, datagram: &[u8], token: ResetToken) -> bool {
+    pub(super) fn is_stateless_reset(&mut self, datagram: &[u8], token: ResetToken) -> bool {
         let reset = self.ids.is_reset(token);
         self.decide_on(Operation::IsStatelessReset, (), datagram, reset) && reset
     }
@@ -368,7 +390,12 @@ impl Connection {
     }
 
     /// A packet is not taken in; `trigger` says why, in the words of the log.
-    fn drop_packet(&mut self, kind: Option<PacketType>, length: usize, trigger: &'static str) {
+    pub(super) fn drop_packet(
+        &mut self,
+        kind: Option<PacketType>,
+        length: usize,
+        trigger: &'static str,
+    ) {
         self.stats.packets_dropped += 1;
         #[cfg(feature = "qlog")]
         self.log_dropped(kind, length, trigger);
@@ -420,18 +447,7 @@ impl Connection {
             (PacketType::OneRtt, _) => {
                 let SpaceId::Data(path) = found.space else { return None };
                 let bit = header.key_phase()?;
-                let asked = self.keys.one_rtt().is_some_and(|keys| keys.asks_how_long(bit));
-                let retain = if asked { now + self.longest_pto() * 3 } else { now };
-                let keys = self.keys.one_rtt_mut()?;
-                match keys.open((path, number), bit, head, payload, largest, retain) {
-                    Ok((opened, _)) => Ok(opened.len()),
-                    Err(OpenError::Forged) => Err(keys.integrity_limit()),
-                    Err(OpenError::KeyUpdate) => {
-                        let code = TransportErrorCode::KEY_UPDATE_ERROR;
-                        self.fail(now, code, "keys updated too soon or backwards");
-                        return None;
-                    }
-                }
+                self.open_one_rtt(now, (path, number), bit, head, payload, largest)?
             }
             (_, Some(keys)) => open(&*keys.remote.packet, payload),
             (kind, None) => open(self.keys.remote_packet(kind)?, payload),
@@ -446,6 +462,32 @@ impl Connection {
         let start = header.header_len();
         let sound = header.check_reserved_bits().is_ok();
         Some(DecryptedPacket { number, payload: start..start + len, sound })
+    }
+
+    /// Opens a 1-RTT packet with this Key Phase bit: the length of its payload, or how many packets that do not open its
+    /// keys stand. None: the connection has failed.
+    #[inline(always)]
+    pub(super) fn open_one_rtt(
+        &mut self,
+        now: Timestamp,
+        (path, number): (PathId, u64),
+        bit: bool,
+        head: &[u8],
+        payload: &mut [u8],
+        largest: Option<u64>,
+    ) -> Option<Result<usize, u64>> {
+        let asked = self.keys.one_rtt().is_some_and(|keys| keys.asks_how_long(bit));
+        let retain = if asked { now + self.longest_pto() * 3 } else { now };
+        let keys = self.keys.one_rtt_mut()?;
+        Some(match keys.open((path, number), bit, head, payload, largest, retain) {
+            Ok((opened, _)) => Ok(opened.len()),
+            Err(OpenError::Forged) => Err(keys.integrity_limit()),
+            Err(OpenError::KeyUpdate) => {
+                let code = TransportErrorCode::KEY_UPDATE_ERROR;
+                self.fail(now, code, "keys updated too soon or backwards");
+                return None;
+            }
+        })
     }
 
     /// Takes note of all that follows from a packet's being authentic, whatever its frames say.
@@ -470,7 +512,7 @@ impl Connection {
     }
 
     /// False: the packet is to be treated as lost.
-    fn handle_payload(
+    pub(super) fn handle_payload(
         &mut self,
         hooks: impl Presence,
         now: Timestamp,
@@ -479,12 +521,25 @@ impl Connection {
         (number, path): (u64, PathKey),
         payload: &[u8],
     ) -> bool {
-        let id = found.space;
         if let Err(error) = Frames::new(payload) {
             self.fail(now, error.code(), "a packet without frames");
             return true;
         }
-        let (mut rest, mut eliciting, mut probing) = (payload, false, true);
+        self.handle_frames(hooks, now, ecn, found, (number, path), (payload, false, true))
+    }
+
+    /// Handles what is left of a payload; of what came before it is known whether it elicits acknowledgements, and whether
+    /// all of it probes the path. False: the packet is to be treated as lost.
+    pub(super) fn handle_frames(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        ecn: EcnCodepoint,
+        found: &ProtectedPacket,
+        (number, path): (u64, PathKey),
+        (mut rest, mut eliciting, mut probing): (&[u8], bool, bool),
+    ) -> bool {
+        let id = found.space;
         let plain =
             hooks.may_pass_over(self, PASSED_OVER) && id.is_data() && !self.closing.is_closed();
         while !rest.is_empty() {
@@ -519,6 +574,20 @@ impl Connection {
                 return true;
             }
         }
+        self.handled(hooks, now, (id, number, path), (eliciting, probing), ecn);
+        true
+    }
+
+    /// All frames of a packet were handled.
+    #[inline(always)]
+    pub(super) fn handled(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        (id, number, path): (SpaceId, u64, PathKey),
+        (eliciting, probing): (bool, bool),
+        ecn: EcnCodepoint,
+    ) {
         let input = (id, number, eliciting);
         hooks.notify(self, Operation::AfterParseFrames, input);
         let largest = self.spaces.get(id).and_then(|space| space.received.largest());
@@ -530,7 +599,6 @@ impl Connection {
         hooks.begin_act(self, Operation::RecordPacket, input);
         self.record_packet(hooks, now, id, number, eliciting, ecn);
         hooks.end(self, Operation::RecordPacket, input, ());
-        true
     }
 
     /// As [`Connection::handle_payload`], of a 1-RTT packet of path 0.

@@ -14,7 +14,7 @@ use super::path::Path;
 use super::paths::PathKey;
 use super::presence::NoneAttached;
 use super::send::SentPacketKind;
-use super::space::{Sent, SentFrame, SpaceId};
+use super::space::{Sent, SentFrame, SentFrames, SpaceId};
 use super::write::{MIN_DATA, MIN_STREAM, varint};
 use super::{Connection, Transmit};
 use crate::Timestamp;
@@ -23,6 +23,7 @@ use crate::crypto::header_mask;
 use crate::operation::Operation;
 use crate::path::BASE_SIZE;
 use crate::received::EcnCodepoint;
+use crate::stream::WrittenPiece;
 
 /// Operations that the short way passes over: who is attached to one of these sees every packet on the long way.
 pub(super) const PASSED_OVER: u128 = Operation::bits(&[
@@ -70,6 +71,12 @@ pub(super) fn plain_room(path: &mut Path, now: Timestamp) -> Room {
         return Room::Unknown;
     }
     path.set_hook_window(None);
+    settled_room(path, now)
+}
+
+/// As [`plain_room`], of a path on which the last datagram went at the same time.
+#[inline(always)]
+pub(super) fn settled_room(path: &mut Path, now: Timestamp) -> Room {
     let mtu = path.mtu();
     if path.window().saturating_sub(path.in_flight()) < u64::from(mtu) {
         path.pace_until(None);
@@ -121,7 +128,7 @@ impl Connection {
 
     /// True if nothing but stream data is to be sent, and nothing is left to be agreed on with the peer; acknowledgements
     /// and probes, and what several paths have beside, are not asked for here.
-    fn is_plain(&mut self) -> bool {
+    pub(super) fn is_plain(&mut self) -> bool {
         self.keys.are_one_rtt_alone()
             && self.handshake.is_confirmed()
             && self.start.unknown().is_none()
@@ -141,7 +148,7 @@ impl Connection {
     }
 
     /// True if events are written to a log, which packets are shown on the long way.
-    fn is_logged(&self) -> bool {
+    pub(super) fn is_logged(&self) -> bool {
         #[cfg(feature = "qlog")]
         {
             self.qlog.is_some()
@@ -159,47 +166,65 @@ impl Connection {
         (id, key): (SpaceId, PathKey),
         buffer: &mut [u8],
     ) -> Option<Transmit> {
+        let mut header = self.plain_header(key)?;
+        let marked = self.paths[key].marks();
+        let ways = (&mut header, &mut false);
+        let size = self.write_plain_packet(now, (id, key, marked), ways, buffer)?;
+        let path = &self.paths[key];
+        let ecn = if marked { EcnCodepoint::Ect0 } else { EcnCodepoint::NotEct };
+        Some(Transmit { destination: path.remote(), source: path.local(), ecn, size })
+    }
+
+    /// The header of packets on a path, but for the Fixed Bit, which each packet has of its own.
+    #[inline(always)]
+    pub(super) fn plain_header(&mut self, key: PathKey) -> Option<ShortHeader> {
+        let key_phase = self.keys.one_rtt()?.bit();
+        Some(ShortHeader { dcid: self.dcid(key), spin: false, key_phase, fixed_bit: true })
+    }
+
+    /// As [`Connection::write_plain_datagram`], with the header of such packets; whether it is marked is known. Its size, and
+    /// in `more` whether it is known that there is more to send.
+    #[inline(always)]
+    pub(super) fn write_plain_packet(
+        &mut self,
+        now: Timestamp,
+        (id, key, marked): (SpaceId, PathKey, bool),
+        (header, more): (&mut ShortHeader, &mut bool),
+        buffer: &mut [u8],
+    ) -> Option<usize> {
         let space = &mut self.spaces[id];
         let unused = space.numbers;
         let number = space.numbers.choose(&mut self.rng);
         let number = space.numbers.take(number);
         let acked = space.loss.largest_acked();
         let mut writer = Writer::new(buffer);
-        let Some(open) = self.open_plain(&mut writer, (number, acked), key) else {
+        let Some(open) = self.open_plain(&mut writer, (number, acked), header) else {
             self.spaces[id].numbers = unused;
             return None;
         };
-        let mut frames = self.spaces.lend_list();
         // `open_plain` has seen to it that the tag has room.
         let room = writer.remaining().saturating_sub(TAG_LEN);
         let mut payload = Writer::new(&mut writer.unwritten_mut()[..room]);
-        self.write_plain_streams(&mut payload, &mut frames);
+        let frames = self.write_plain_streams(&mut payload, more);
         let written = payload.position();
-        if frames.is_empty() {
+        let Some(frames) = frames else {
             // No stream had data after all: whatever is due goes the long way, with this number.
             self.spaces[id].numbers = unused;
-            self.spaces.take_back(frames);
             return None;
-        }
+        };
         self.stats.numbers_skipped += number - unused.next();
         let Some(size) = self.seal_plain(&mut writer, open, written, (id, number)) else {
             self.send_again(id, number, false, &frames);
-            self.spaces.take_back(frames);
             return None;
         };
-        let path = &mut self.paths[key];
-        let marked = path.marks();
         if marked {
-            path.on_marked_sent();
+            self.paths[key].on_marked_sent();
         }
-        let content = Sent::new(&mut frames, marked, key);
-        self.spaces.take_back(frames);
+        let content = Sent { frames, marked, path: key, brought: false };
         let kind = SentPacketKind { eliciting: true, in_flight: true, mtu_probe: false, content };
         self.on_packet_sent(NoneAttached, now, id, number, size, kind);
         self.on_datagram_sent(key, size);
-        let path = &self.paths[key];
-        let ecn = if marked { EcnCodepoint::Ect0 } else { EcnCodepoint::NotEct };
-        Some(Transmit { destination: path.remote(), source: path.local(), ecn, size })
+        Some(size)
     }
 
     /// Writes the header; none: there is no room for a packet, or the peer could not tell its number.
@@ -208,14 +233,11 @@ impl Connection {
         &mut self,
         writer: &mut Writer<'_>,
         (number, acked): (u64, Option<u64>),
-        key: PathKey,
+        header: &mut ShortHeader,
     ) -> Option<OpenPacket> {
         let acked = acked.and_then(PacketNumber::new);
         let truncated = PacketNumber::new(number)?.truncate(acked)?;
-        let key_phase = self.keys.one_rtt()?.bit();
-        let dcid = self.dcid(key);
-        let fixed_bit = !self.greases_bit();
-        let header = ShortHeader { dcid, spin: false, key_phase, fixed_bit };
+        header.fixed_bit = !self.greases_bit();
         let open = header.open(writer, truncated).ok()?;
         (writer.remaining() > TAG_LEN).then_some(open)
     }
@@ -243,25 +265,45 @@ impl Connection {
         Some(bytes.len())
     }
 
-    /// Fills a packet with STREAM frames.
-    fn write_plain_streams(&mut self, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
+    /// Fills a packet with STREAM frames, which are returned; none: no stream had data. `more`: whether it is known that one has
+    /// more.
+    #[inline(always)]
+    fn write_plain_streams(
+        &mut self,
+        writer: &mut Writer<'_>,
+        more: &mut bool,
+    ) -> Option<SentFrames> {
+        let (mut one, mut several) = (None, Vec::new());
         while writer.remaining() >= MIN_STREAM {
             let remaining = writer.remaining();
             let room = |id: StreamId, offset: u64| {
                 let header = Stream::header_len(id, varint(offset), Some(remaining));
                 remaining.checked_sub(header).filter(|room| *room >= MIN_DATA).unwrap_or(0)
             };
-            let Some((id, piece)) = self.streams.next_piece(room) else { return };
-            let len = (piece.range.end - piece.range.start) as usize;
-            let offset = varint(piece.range.start);
-            let written = Stream::write_header(writer, id, offset, Some(len), piece.fin)
-                .and_then(|()| self.write_stream_data(writer, id, piece.range.start, len));
-            if written.is_err() {
+            *more = false;
+            let Some(written) = self.streams.write_piece(writer, room) else { break };
+            let WrittenPiece { id, piece, fits, more: left } = written;
+            if !fits {
                 // `room` has seen to it; if it was wrong, the data goes later.
                 self.streams.on_piece_lost(id, piece.range, piece.fin);
-                return;
+                break;
             }
-            frames.push(SentFrame::Stream { id, range: piece.range, fin: piece.fin });
+            *more = left;
+            let frame = SentFrame::Stream { id, range: piece.range, fin: piece.fin };
+            match one.take() {
+                None if several.is_empty() => one = Some(frame),
+                None => several.push(frame),
+                Some(first) => {
+                    several = self.spaces.lend_list();
+                    several.extend([first, frame]);
+                }
+            }
         }
+        if one.is_none() && !several.is_empty() {
+            let frames = SentFrames::take(&mut several);
+            self.spaces.take_back(several);
+            return Some(frames);
+        }
+        one.map(SentFrames::One)
     }
 }

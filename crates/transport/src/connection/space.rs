@@ -296,7 +296,7 @@ pub(super) enum SentFrames {
 
 impl SentFrames {
     /// Takes the frames of a list, which is empty then.
-    fn take(list: &mut Vec<SentFrame>) -> SentFrames {
+    pub(super) fn take(list: &mut Vec<SentFrame>) -> SentFrames {
         match (list.len(), list.pop()) {
             (1, Some(one)) => SentFrames::One(one),
             (_, last) => SentFrames::Several(list.drain(..).chain(last).collect()),

@@ -60,6 +60,10 @@ impl UndecryptedPackets {
         Some(kept)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
     /// Bytes that are kept.
     pub(super) fn memory(&self) -> usize {
         self.bytes + self.packets.capacity() * size_of::<Kept>()

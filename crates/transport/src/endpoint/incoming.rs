@@ -126,7 +126,7 @@ impl Endpoint {
         let (source, seed) = ((self.source.clone(), suite), self.rng.random());
         let mut connection = Connection::accept_with(now, &*server, &first, source, seed)
             .map_err(AcceptError::Start)?;
-        connection.streams().set_pages(self.pages.clone());
+        connection.streams().set_pages(self.pages.for_another());
         prepare(&mut connection);
         for (arrival, mut datagram) in waiting.map_or_else(Vec::new, |waiting| waiting.datagrams) {
             connection.handle_datagram(now, arrival, &mut datagram);

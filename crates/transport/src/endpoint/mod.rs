@@ -268,7 +268,7 @@ impl Endpoint {
     ) -> Result<(Handle, Connection), StartError> {
         let (source, seed) = (self.source.clone(), self.rng.random());
         let mut connection = Connection::connect_with(now, transport, start, remote, source, seed)?;
-        connection.streams().set_pages(self.pages.clone());
+        connection.streams().set_pages(self.pages.for_another());
         let handle = self.add(connection.handshake_id(), None);
         Ok((handle, connection))
     }

@@ -35,12 +35,26 @@ impl Endpoint {
         }
     }
 
+    /// True if a datagram is for the connection that the last one with a short header was for, and that is this one. False
+    /// says nothing: [`Endpoint::handle_datagram`] tells whose it is.
+    #[inline]
+    pub fn is_for_recent(&self, handle: Handle, datagram: &[u8]) -> bool {
+        let short = datagram.first().is_some_and(|first| !LongInvariant::is_long(*first));
+        short
+            && self.recent.as_ref().is_some_and(|(recent, owner)| {
+                *owner == handle
+                    && datagram.get(1..=self.source.id_len()).is_some_and(|id| recent.is(id))
+            })
+    }
+
     fn on_short(&mut self, now: Timestamp, datagram: &[u8], response: &mut Vec<u8>) -> Received {
         let Some(id) = datagram.get(1..=self.source.id_len()) else { return Received::Nothing };
-        let id = ConnectionId::cut(id);
-        if let Some((_, handle)) = self.recent.filter(|(recent, _)| *recent == id) {
-            return Received::Connection(handle);
+        if let Some((recent, handle)) = &self.recent
+            && recent.is(id)
+        {
+            return Received::Connection(*handle);
         }
+        let id = ConnectionId::cut(id);
         if let Some(handle) = self.by_id.get(&id) {
             self.recent = Some((id, *handle));
             return Received::Connection(*handle);

@@ -248,10 +248,11 @@ mod tests {
         }
     }
 
-    /// Data that one stream received is not in the memory that another gets, read or given up, in order or not.
+    /// Data that one connection received is not in the memory that another gets, read or given up, in order or not.
     #[test]
-    fn nothing_of_one_stream_is_in_the_memory_of_another() {
+    fn nothing_of_one_connection_is_in_the_memory_of_another() {
         let pool = PagePool::new();
+        let other = pool.for_another();
         let mut first = Assembler::with_pool(pool.clone());
         for end in ["read", "cleared"] {
             first.insert(first.read_offset(), &[0xdb; 3 * PAGE]).unwrap();
@@ -260,7 +261,7 @@ mod tests {
                 _ => first.clear(),
             }
             assert_eq!(pool.count(), 3, "{end}");
-            let mut second = Assembler::with_pool(pool.clone());
+            let mut second = Assembler::with_pool(other.clone());
             for offset in [0, 2 * PAGE as u64, PAGE as u64] {
                 second.insert(offset + 9, b"mine").unwrap();
             }

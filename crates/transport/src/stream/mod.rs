@@ -23,5 +23,5 @@ pub(crate) use receive::ReceiveState;
 pub(crate) use send::SendState;
 pub use send::WriteError;
 pub(crate) use send_buffer::SendBuffer;
-pub(crate) use set::{Control, FrameError, PeerLimits};
+pub(crate) use set::{Control, FrameError, PeerLimits, WrittenPiece};
 pub use set::{StreamConfig, StreamError, StreamEvent, Streams};

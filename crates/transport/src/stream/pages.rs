@@ -1,8 +1,9 @@
 //! Memory for what arrives, in pages, and pools of pages.
 //!
 //! A pool is the caller's: an [`crate::Endpoint`] has one for all its connections, a connection without
-//! endpoint its own. What a connection received cannot come out of another: a page is overwritten with zeros
-//! before it goes into a pool, which takes nothing else, so whoever gets one finds zeros.
+//! endpoint its own. What a connection received cannot come out of another: each page in a pool is remembered with
+//! whose it was, and overwritten with zeros before somebody else gets it. Most go back to where they came from, and are
+//! not overwritten.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,60 +17,81 @@ const KEPT: usize = 64;
 /// A page.
 pub(super) type Page = Box<[u8; PAGE]>;
 
-/// A page without content.
-#[derive(Debug)]
-struct Cleared(Page);
+/// A connection's number among those that share a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Owner(u64);
 
-impl Cleared {
-    /// Clears a page. Its content is in a CPU's cache, having just been read: clearing is a small part of what
-    /// receiving and decrypting it cost.
-    fn new(mut page: Page) -> Cleared {
-        page.fill(0);
-        Cleared(page)
+/// A page that nobody needs now, with what its owner has left in it.
+#[derive(Debug)]
+struct Left(Owner, Page);
+
+impl Left {
+    /// The page for a connection that needs one; of zeros, if the page was not its own.
+    fn page_for(self, owner: Owner) -> Page {
+        let Left(before, mut page) = self;
+        if before != owner {
+            page.fill(0);
+        }
+        page
     }
 }
 
+/// What a pool holds.
+#[derive(Debug)]
+struct Free {
+    pages: Vec<Left>,
+    /// Number of the owner that comes next.
+    next: u64,
+}
+
 /// Pages that were read out, for those needed next: an allocator gives memory back to the system when an
-/// application has read all there is, and each page then costs a fault. Clones share it; the default
-/// keeps none.
+/// application has read all there is, and each page then costs a fault. Clones share it, and are the same owner; the
+/// default keeps none.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PagePool(Option<Arc<Mutex<Vec<Cleared>>>>);
+pub(crate) struct PagePool(Option<(Arc<Mutex<Free>>, Owner)>);
 
 impl PagePool {
     /// An empty one.
     pub(crate) fn new() -> PagePool {
-        PagePool(Some(Arc::default()))
+        PagePool(Some((Arc::new(Mutex::new(Free { pages: Vec::new(), next: 1 })), Owner(0))))
     }
 
-    /// Locked for a push or a pop: applications may read their streams in several threads.
-    fn free(&self) -> Option<MutexGuard<'_, Vec<Cleared>>> {
-        Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    /// The same pool for another owner, who never sees what those before have received.
+    pub(crate) fn for_another(&self) -> PagePool {
+        PagePool(self.0.as_ref().map(|(free, _)| {
+            let mut inner = lock(free);
+            let owner = Owner(inner.next);
+            inner.next += 1;
+            (Arc::clone(free), owner)
+        }))
     }
 
-    /// One that is free, or a new one; of zeros.
+    /// One that is free, or a new one; of zeros, but for what the same owner received before.
     pub(super) fn take(&self) -> Page {
-        let free = self.free().and_then(|mut free| free.pop());
-        free.map_or_else(|| Box::new([0; PAGE]), |Cleared(page)| page)
+        let left =
+            self.0.as_ref().and_then(|(free, owner)| Some((lock(free).pages.pop()?, *owner)));
+        left.map_or_else(|| Box::new([0; PAGE]), |(left, owner)| left.page_for(owner))
     }
 
     /// One that is not needed any more.
     pub(super) fn put(&self, page: Page) {
-        if self.0.is_none() {
-            return;
-        }
-        let page = Cleared::new(page);
-        if let Some(mut free) = self.free()
-            && free.len() < KEPT
-        {
-            free.push(page);
+        let Some((free, owner)) = &self.0 else { return };
+        let mut free = lock(free);
+        if free.pages.len() < KEPT {
+            free.pages.push(Left(*owner, page));
         }
     }
 
     /// Number of free pages in the pool.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
-        self.free().map_or(0, |free| free.len())
+        self.0.as_ref().map_or(0, |(free, _)| lock(free).pages.len())
     }
+}
+
+/// For a push or a pop: applications may read their streams in several threads.
+fn lock(free: &Mutex<Free>) -> MutexGuard<'_, Free> {
+    free.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -77,18 +99,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_go_round_empty_and_no_more_than_some_are_kept() {
+    fn pages_go_round_and_no_more_than_some_are_kept() {
         let pool = PagePool::new();
-        let mut page = pool.take();
-        page.fill(7);
+        let page = pool.take();
         let place = page.as_ptr();
         pool.put(page);
-        let again = pool.take();
-        assert_eq!(again.as_ptr(), place, "the same memory");
-        assert_eq!(*again, [0; PAGE], "and nothing of what it held");
+        assert_eq!(pool.take().as_ptr(), place, "the same memory");
         let many: Vec<Page> = (0..2 * KEPT).map(|_| pool.take()).collect();
         many.into_iter().for_each(|page| pool.put(page));
         assert_eq!(pool.count(), KEPT);
+    }
+
+    #[test]
+    fn nobody_gets_what_another_received() {
+        let (first, second) = (PagePool::new(), PagePool::default());
+        let (third, fourth) = (first.for_another(), first.for_another());
+        let pools = [first, second, third, fourth];
+        for owner in &pools {
+            for other in &pools {
+                let mut page = owner.take();
+                page.fill(7);
+                owner.put(page);
+                let same = std::ptr::eq(owner, other);
+                let page = other.take();
+                assert!(same || *page == [0; PAGE], "{owner:?} {other:?}");
+                other.put(page);
+            }
+        }
+        let mut page = pools[2].take();
+        page.fill(7);
+        let place = page.as_ptr();
+        pools[2].put(page);
+        let page = pools[3].take();
+        assert_eq!(
+            (page.as_ptr(), *page),
+            (place, [0; PAGE]),
+            "the same memory without its content"
+        );
     }
 
     #[test]
@@ -97,5 +144,6 @@ mod tests {
         pool.clone().put(Box::new([1; PAGE]));
         none.put(Box::new([1; PAGE]));
         assert_eq!((pool.count(), other.count(), none.count()), (1, 0, 0));
+        assert_eq!((pool.for_another().count(), none.for_another().count()), (1, 0));
     }
 }

@@ -277,6 +277,12 @@ impl SendHalf {
         self.buffer.copy(offset, buffer)
     }
 
+    /// As [`SendHalf::copy`], of the piece that comes next.
+    #[inline]
+    pub(super) fn copy_next(&mut self, offset: u64, buffer: &mut [u8]) -> usize {
+        self.buffer.copy_next(offset, buffer)
+    }
+
     /// Part of a piece of sent data that the peer does not have yet.
     pub(super) fn unacked(&self, range: Range<u64>, fin: bool) -> Option<(Range<u64>, bool)> {
         if !matches!(self.state, SendState::Send | SendState::DataSent) {

@@ -18,6 +18,8 @@ pub(crate) struct SendBuffer {
     segments: VecDeque<Bytes>,
     /// Offset of the end of each segment, for finding one by offset.
     ends: VecDeque<u64>,
+    /// Place of the segment that was copied from last; any other is found as well.
+    last: usize,
     /// The last segment while it still fills up.
     tail: BytesMut,
     /// The end of all written.
@@ -136,10 +138,33 @@ impl SendBuffer {
     /// Copies what lies at `offset` into `buffer`, which must not reach beyond [`SendBuffer::end`]
     /// nor below what is acknowledged from the front; how many bytes were there.
     pub(crate) fn copy(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        self.copy_from(self.ends.partition_point(|end| *end <= offset), offset, buffer).0
+    }
+
+    /// As [`SendBuffer::copy`]: mostly of what lies behind that which was copied last.
+    #[inline]
+    pub(crate) fn copy_next(&mut self, offset: u64, buffer: &mut [u8]) -> usize {
+        let near = |at: &usize| {
+            let begun = at.checked_sub(1).and_then(|before| self.ends.get(before));
+            begun.is_none_or(|begun| *begun <= offset)
+                && self.ends.get(*at).is_none_or(|end| offset < *end)
+                && *at <= self.ends.len()
+        };
+        let found = [self.last, self.last + 1].into_iter().find(near);
+        let index = found.unwrap_or_else(|| self.ends.partition_point(|end| *end <= offset));
+        let (count, last) = self.copy_from(index, offset, buffer);
+        self.last = last;
+        count
+    }
+
+    /// Copies what lies at `offset`, which is in the segment at this place; how many bytes, and from which segment the last
+    /// of them.
+    #[inline]
+    fn copy_from(&self, mut index: usize, offset: u64, buffer: &mut [u8]) -> (usize, usize) {
         if offset < self.base {
-            return 0;
+            return (0, index);
         }
-        let (mut index, mut filled) = (self.ends.partition_point(|end| *end <= offset), 0);
+        let (mut filled, mut last) = (0, index);
         let start = index.checked_sub(1).map_or(self.base, |before| self.ends[before]);
         let mut skip = (offset - start) as usize;
         while filled < buffer.len() {
@@ -152,9 +177,10 @@ impl SendBuffer {
             let count = part.len().min(buffer.len() - filled);
             buffer[filled..filled + count].copy_from_slice(&part[..count]);
             filled += count;
+            last = index;
             (index, skip) = (index + 1, 0);
         }
-        filled
+        (filled, last)
     }
 
     /// The peer has this.
@@ -187,6 +213,7 @@ impl SendBuffer {
             self.base = *end;
             self.segments.pop_front();
             self.ends.pop_front();
+            self.last = self.last.saturating_sub(1);
         }
         self.tail.advance((to - self.base) as usize);
         self.base = to;
@@ -247,6 +274,9 @@ mod tests {
                     let Some(range) = buffer.next(max, u64::MAX) else { break };
                     let mut bytes = vec![0; (range.end - range.start) as usize];
                     assert_eq!(buffer.copy(range.start, &mut bytes), bytes.len());
+                    assert!(range.clone().map(byte).eq(bytes.iter().copied()), "{range:?}");
+                    bytes.fill(0);
+                    assert_eq!(buffer.copy_next(range.start, &mut bytes), bytes.len());
                     assert!(range.clone().map(byte).eq(bytes), "{range:?}");
                     in_flight.push(range);
                 }

@@ -118,6 +118,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Bytes of a STREAM frame before its data, for a budget; with a Length if `len` is given.
+    #[inline]
     pub fn header_len(stream_id: StreamId, offset: VarInt, len: Option<usize>) -> usize {
         Counter::of(|counter| Self::encode_header(counter, stream_id, offset, len, false))
     }
@@ -128,6 +129,7 @@ impl<'a> Stream<'a> {
     ///
     /// # Errors
     /// There is no room for it; nothing is written then.
+    #[inline]
     pub fn write_header(
         writer: &mut Writer<'_>,
         stream_id: StreamId,
@@ -168,6 +170,7 @@ impl<'a> Stream<'a> {
         Self::type_of(self.offset, !self.to_end, self.fin)
     }
 
+    #[inline]
     fn type_of(offset: VarInt, has_len: bool, fin: bool) -> FrameType {
         let flag = |set: bool, flag: u64| if set { flag } else { 0 };
         FrameType(VarInt::constant(
@@ -178,6 +181,7 @@ impl<'a> Stream<'a> {
         ))
     }
 
+    #[inline]
     fn encode_header(
         sink: &mut impl Sink,
         stream_id: StreamId,

@@ -66,6 +66,20 @@ impl Protected {
         Protected { form, pn_offset }
     }
 
+    /// Of a 1-RTT packet with this first byte, to a connection ID of so many bytes; `None` if the Fixed Bit is missing where
+    /// it must not (RFC 9000 s.17.3.1; `greased_fixed_bit`: RFC 9287).
+    #[inline]
+    pub const fn of_short_header(
+        first: u8,
+        dcid_len: usize,
+        greased_fixed_bit: bool,
+    ) -> Option<Self> {
+        if first & super::FIXED_BIT == 0 && !greased_fixed_bit {
+            return None;
+        }
+        Some(Protected { form: HeaderForm::Short, pn_offset: dcid_len.saturating_add(1) })
+    }
+
     /// Offset of the packet number, in bytes from the packet's first.
     pub const fn pn_offset(self) -> usize {
         self.pn_offset
@@ -95,6 +109,7 @@ impl Protected {
     }
 
     /// Puts the mask over the first byte and `len` bytes of packet number.
+    #[inline]
     pub(super) fn apply(
         self,
         packet: &mut [u8],

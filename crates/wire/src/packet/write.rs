@@ -125,6 +125,7 @@ impl ShortHeader {
     ///
     /// # Errors
     /// There is no room for it; nothing is written then.
+    #[inline]
     pub fn open(
         &self,
         writer: &mut Writer<'_>,
@@ -145,6 +146,7 @@ impl ShortHeader {
 }
 
 impl OpenPacket {
+    #[inline]
     fn at(
         writer: &mut Writer<'_>,
         start: usize,
@@ -163,22 +165,26 @@ impl OpenPacket {
         Ok(OpenPacket { start, header: Protected::new(form, pn_offset), packet_number, length })
     }
 
+    #[inline]
     fn header_len(&self) -> usize {
         self.header.pn_offset().saturating_add(self.packet_number.len().bytes())
     }
 
     /// Bytes from the packet number to the end of what is written.
+    #[inline]
     fn behind_length(&self, writer: &Writer<'_>) -> usize {
         writer.position().saturating_sub(self.start).saturating_sub(self.header.pn_offset())
     }
 
     /// Bytes of frames written so far.
+    #[inline]
     pub fn payload_len(&self, writer: &Writer<'_>) -> usize {
         writer.position().saturating_sub(self.start).saturating_sub(self.header_len())
     }
 
     /// Number of PADDING frames that the packet needs before a sample can be taken from it (RFC 9001
     /// s.5.4.2).
+    #[inline]
     pub fn padding_needed(&self, writer: &Writer<'_>, tag_len: usize) -> usize {
         MIN_PROTECTED_LEN.saturating_sub(self.behind_length(writer).saturating_add(tag_len))
     }
@@ -187,6 +193,7 @@ impl OpenPacket {
     ///
     /// # Errors
     /// See [`FinishError`].
+    #[inline]
     pub fn finish(
         self,
         writer: &mut Writer<'_>,
@@ -217,12 +224,14 @@ impl OpenPacket {
 
 impl FinishedPacket {
     /// Part of the packet to apply header protection to; its `sample` is to be taken from the encrypted packet.
+    #[inline]
     pub const fn header(&self) -> Protected {
         self.header
     }
 
     /// Puts header protection on `packet`, in place; `None` if it is shorter than the one that was
     /// written.
+    #[inline]
     pub fn protect(&self, packet: &mut [u8], mask: &HeaderMask) -> Option<()> {
         self.header.apply(packet, mask, self.packet_number.len())
     }

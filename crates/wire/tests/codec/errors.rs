@@ -3,8 +3,10 @@
 use crate::support::hex;
 use equic_wire::TransportErrorCode as Code;
 use equic_wire::frame::{Frame, FrameErrorKind, FrameType, Frames};
-use equic_wire::packet::{Datagram, LongInvariant, Packet, PacketError, PacketType, ParseOptions};
-use equic_wire::{Side, VarInt, Version};
+use equic_wire::packet::{
+    Datagram, LongInvariant, Packet, PacketError, PacketType, ParseOptions, Protected,
+};
+use equic_wire::{ConnectionId, Side, VarInt, Version};
 
 #[test]
 fn frames_that_do_not_parse() {
@@ -217,4 +219,31 @@ fn error_codes() {
     assert_eq!(Code::NO_VIABLE_PATH.to_string(), "NO_VIABLE_PATH");
     assert_eq!(Code(VarInt::from_u32(0x200)).name(), None);
     assert_eq!(Code(VarInt::from_u32(0x200)).tls_alert(), None);
+}
+
+#[test]
+fn a_short_header_by_its_parts_is_as_it_is_read() {
+    let packet = [vec![0x40], vec![8; 30]].concat();
+    let Some(Ok(Packet::Short(short))) = Datagram::new(&packet, ParseOptions::default()).next()
+    else {
+        panic!("the first byte says that its header is short");
+    };
+    let dcid_len = ParseOptions::default().dcid_len;
+    assert_eq!(Protected::of_short_header(0x40, dcid_len, false), Some(short.protected()));
+    assert_eq!(Protected::of_short_header(0x00, dcid_len, true), Some(short.protected()));
+    assert_eq!(Protected::of_short_header(0x00, dcid_len, false), None, "no Fixed Bit");
+}
+
+#[test]
+fn the_bytes_of_a_connection_id_are_its_own_and_no_others() {
+    for len in 0..=ConnectionId::MAX_LEN {
+        let mut bytes = vec![7; len];
+        let id = ConnectionId::new(&bytes).unwrap();
+        assert!(id.is(&bytes), "{len}");
+        assert!(!id.is(&[&bytes[..], &[0]].concat()), "{len}: one more, as behind it in memory");
+        if let Some(last) = bytes.last_mut() {
+            *last = 8;
+            assert!(!id.is(&bytes) && !id.is(&bytes[1..]), "{len}");
+        }
+    }
 }

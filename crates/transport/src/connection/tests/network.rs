@@ -170,6 +170,10 @@ pub(super) struct Network {
     /// somebody asks.
     digest: Option<u64>,
     digest_bytes: bool,
+    /// So many datagrams are asked for at once, behind one.
+    pub together: usize,
+    /// Number of datagrams that came so.
+    pub gathered: usize,
     /// Bytes sent to each address of the client's side.
     sent_to: BTreeMap<SocketAddr, usize>,
 }
@@ -243,6 +247,8 @@ impl Network {
             trace: Vec::new(),
             digest: None,
             digest_bytes: false,
+            together: 0,
+            gathered: 0,
             sent_to: BTreeMap::new(),
         }
     }
@@ -583,29 +589,40 @@ impl Network {
     }
 
     fn transmit(&mut self) {
-        let mut buffer = vec![0; 1500];
+        let mut buffer = vec![0; 1500 * (1 + self.together)];
         for to_server in [true, false] {
             for count in 0.. {
                 assert!(count < 10_000, "it sends without end: {}", self.describe());
                 let end = if to_server { Some(&mut self.client) } else { self.server.as_mut() };
                 let Some(end) = end else { break };
-                let Some(sent) = end.poll_transmit(self.now, &mut buffer) else { break };
+                let Some(sent) = end.poll_transmit(self.now, &mut buffer[..1500]) else { break };
                 assert!(sent.size > 0 && sent.size <= 1500);
-                self.trace.push((self.now, to_server, sent.size));
-                self.digest = self.digest.map(|digest| {
-                    let time = self.now.as_nanos().to_be_bytes();
-                    let marks = [u8::from(to_server), sent.ecn as u8];
-                    let size = sent.size.to_be_bytes();
-                    let bytes = if self.digest_bytes { &buffer[..sent.size] } else { &size };
-                    let bytes = time.iter().chain(&marks).chain(bytes);
-                    bytes.fold(digest, |sum, byte| {
-                        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-                    })
-                });
-                self.send(to_server, sent, buffer[..sent.size].to_vec());
+                let mut more = 0;
+                if self.together > 0 {
+                    let rest = &mut buffer[sent.size..];
+                    more = end.poll_transmit_more(self.now, &sent, rest, self.together);
+                    self.gathered += more.div_ceil(sent.size);
+                    assert!(more <= sent.size * self.together);
+                }
+                for bytes in buffer[..sent.size + more].chunks(sent.size) {
+                    self.take_note(to_server, sent, bytes);
+                    self.send(to_server, Transmit { size: bytes.len(), ..sent }, bytes.to_vec());
+                }
             }
         }
         self.listen();
+    }
+
+    fn take_note(&mut self, to_server: bool, sent: Transmit, bytes: &[u8]) {
+        self.trace.push((self.now, to_server, bytes.len()));
+        self.digest = self.digest.map(|digest| {
+            let time = self.now.as_nanos().to_be_bytes();
+            let marks = [u8::from(to_server), sent.ecn as u8];
+            let size = bytes.len().to_be_bytes();
+            let bytes = if self.digest_bytes { bytes } else { &size };
+            let bytes = time.iter().chain(&marks).chain(bytes);
+            bytes.fold(digest, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+        });
     }
 
     fn send(&mut self, to_server: bool, sent: Transmit, bytes: Vec<u8>) {

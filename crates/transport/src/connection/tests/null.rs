@@ -161,6 +161,44 @@ fn a_configuration_with_tls_has_it_whatever_versions_it_names() {
     assert!(matches!(made, Err(StartError::OtherVersion(KnownVersion::NullCrypto))));
 }
 
+/// Datagrams that are asked for together are those that come one by one, byte for byte, at whatever moment acknowledgements,
+/// losses, window updates and key updates fall; and with the long way of both ends as well.
+#[test]
+fn datagrams_are_the_same_one_by_one_and_together() {
+    let mut total = 0;
+    for seed in 0..cases(60) {
+        let outcome = |together, long| {
+            let mut network = network(seed, Faults { rebind: None, ..Faults::by_chance(seed) });
+            network.together = together;
+            network.sum_up(true);
+            network.connect();
+            if long {
+                short_way::attach_to(&mut network.client, short_way::LONG);
+                short_way::attach_to(network.server_mut(), short_way::LONG);
+            }
+            for length in [1, 3_000, 150_000] {
+                echo(&mut network, length);
+                // If it may: the peer may not have acknowledged a packet with the keys before.
+                network.client.update_keys();
+            }
+            let stats = [network.client.stats(), network.server().stats()];
+            (network.digest(), network.trace(), stats, network.gathered)
+        };
+        let (digest, trace, stats, gathered) = outcome(0, false);
+        assert_eq!(gathered, 0);
+        for together in [1, 3, 44] {
+            let (other_digest, other_trace, other_stats, gathered) = outcome(together, false);
+            assert_eq!(trace, other_trace, "seed {seed}, {together} together");
+            assert_eq!((digest, stats), (other_digest, other_stats), "seed {seed}, {together}");
+            total += gathered;
+        }
+        let (long_digest, long_trace, long_stats, gathered) = outcome(44, true);
+        assert_eq!((&trace, digest), (&long_trace, long_digest), "seed {seed}, the long way");
+        assert_eq!((stats, gathered), (long_stats, 0), "seed {seed}: nothing goes together there");
+    }
+    assert!(total as u64 > 100 * cases(60), "{total} were together");
+}
+
 /// Result of the run of this name, as text: a sum of all that was sent and when, its end, its first
 /// datagrams. With TLS the sum is of sizes and times.
 fn run(name: &str) -> String {

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use equic_wire::{Direction, Side, StreamId, TransportErrorCode};
 
 use self::events::Events;
+pub(crate) use self::sending::WrittenPiece;
 use super::flow::{ReceiveWindow, SendWindow};
 use super::pages::PagePool;
 #[cfg(feature = "qlog")]

@@ -4,11 +4,22 @@ use std::cmp::Reverse;
 use std::ops::{Bound, Range};
 use std::time::Duration;
 
-use equic_wire::{Direction, StreamId};
+use equic_wire::frame::Stream as Frame;
+use equic_wire::{Direction, StreamId, VarInt, Writer};
 
 use super::{Control, DIRECTIONS, StreamEvent, Streams, at};
 use crate::Timestamp;
-use crate::stream::send::Piece;
+use crate::stream::send::{Piece, SendHalf};
+
+/// A piece whose STREAM frame was written, and of which stream it is.
+pub(crate) struct WrittenPiece {
+    pub id: StreamId,
+    pub piece: Piece,
+    /// The frame had room; else nothing is written.
+    pub fits: bool,
+    /// The stream has more to send. Nothing is said of others.
+    pub more: bool,
+}
 
 impl Streams {
     pub(super) fn enqueue(&mut self, id: StreamId) {
@@ -42,6 +53,40 @@ impl Streams {
         &mut self,
         max: impl Fn(StreamId, u64) -> usize,
     ) -> Option<(StreamId, Piece)> {
+        self.next_piece_and(max, |_, _, _| ()).map(|(id, piece, ())| (id, piece))
+    }
+
+    /// As [`Streams::next_piece`], and writes the STREAM frame of the piece.
+    #[inline]
+    pub(crate) fn write_piece(
+        &mut self,
+        writer: &mut Writer<'_>,
+        max: impl Fn(StreamId, u64) -> usize,
+    ) -> Option<WrittenPiece> {
+        let left = self.send_window.room();
+        let written = self.next_piece_and(max, |id, piece, half| {
+            let more = half.wants_to_send(left.saturating_sub(piece.fresh));
+            let Range { start, end } = piece.range;
+            let (len, offset) = ((end - start) as usize, VarInt::new(start).unwrap_or_default());
+            let header = Frame::write_header(writer, id, offset, Some(len), piece.fin);
+            let Ok(bytes) = header.and_then(|()| writer.reserve(len)) else {
+                return (false, more);
+            };
+            let copied = half.copy_next(start, bytes);
+            debug_assert_eq!(copied, len, "what is sent is there");
+            (true, more)
+        });
+        let (id, piece, (fits, more)) = written?;
+        Some(WrittenPiece { id, piece, fits, more })
+    }
+
+    /// As [`Streams::next_piece`]; `and` is shown the piece and whose it is.
+    #[inline(always)]
+    fn next_piece_and<T>(
+        &mut self,
+        max: impl Fn(StreamId, u64) -> usize,
+        and: impl FnOnce(StreamId, &Piece, &mut SendHalf) -> T,
+    ) -> Option<(StreamId, Piece, T)> {
         let room = self.send_window.room();
         let mut tried: Option<Reverse<i32>> = None;
         loop {
@@ -70,7 +115,8 @@ impl Streams {
                 }
                 if let Some(piece) = piece {
                     self.send_window.on_sent(piece.fresh);
-                    return Some((id, piece));
+                    let then = and(id, &piece, half);
+                    return Some((id, piece, then));
                 }
             }
             if queue.is_empty() {
