@@ -180,9 +180,12 @@ bench-transport: root bench-deps ## ours beside quinn, quiche, s2n-quic, quic-go
 bench-keys: bench-deps ## 20 GB with each implementation: keys are updated under way (an hour; PEERS="quinn quiche", BYTES=2G)
 	@scripts/bench-keys.sh $(PEERS)
 
-.PHONY: bench-floor bench-guard
+.PHONY: bench-floor bench-kernel bench-guard
 bench-floor: setup ## ns that cryptography and the kernel take for a packet, with nothing around them (as root on veth, too)
 	@scripts/bench-floor.sh $(BENCH)
+
+bench-kernel: setup ## ns a datagram of each way into and out of the kernel: GSO, zero copy, io_uring, AF_XDP (as root on veth, too)
+	@scripts/bench-kernel.sh $(BENCH)
 
 # BASE: a commit instead of the last tag
 BASE ?=

@@ -1,0 +1,283 @@
+//! The kernel's ways of moving datagrams of 1,452 bytes, side by side: system calls with and without offloads,
+//! MSG_ZEROCOPY, SO_TXTIME, SO_BUSY_POLL, io_uring, AF_XDP. `make bench-kernel`; what came of it is in
+//! docs/performance.md ("The kernel's ways").
+//!
+//! One thread on one CPU sends a batch and then receives it, so that no wait is in the figures: nanoseconds of the thread's
+//! CPU time (CLOCK_THREAD_CPUTIME_ID) for each datagram, for sending and receiving apart. On one machine the way to the
+//! receiver's socket (soft interrupts) is in the time of sending. In each round every way is measured once; shown are
+//! medians of the rounds with the 95 % interval of the median, and, round by round, the ratio to the way that the
+//! socket layer uses. The order is another one in each round, and each way is gone once before it counts. What the kernel does not offer is listed with its error, and is no failure.
+//!
+//! `--rounds N` (default 200), `--quick` (5 rounds), `--markdown`, `--place loopback|veth|veth-plain`: that one alone.
+//!
+//! * `ways.rs`: which ways there are; `calls.rs`, `ring.rs`, `xdp.rs`: how each is gone; `busy.rs`: waking a thread;
+//! * `message.rs`, `mapping.rs`: memory; `place.rs`: namespaces and interfaces; `figures.rs`: statistics.
+
+mod busy;
+mod calls;
+mod figures;
+mod mapping;
+mod message;
+mod place;
+mod ring;
+mod ways;
+mod xdp;
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
+
+use crate::figures::Figures;
+use crate::place::{Kind, Place};
+use crate::ways::Way;
+
+/// Bytes of a datagram: what the benchmark's implementations send (docs/bench-contract.md).
+pub(crate) const DATAGRAM: usize = 1452;
+/// Datagrams of a GSO batch: what fits into an IP packet.
+pub(crate) const GSO: usize = 44;
+/// Datagrams of a measurement.
+const DATAGRAMS: usize = 4 * GSO;
+/// Time after which datagrams count as lost.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Hands datagrams to the kernel.
+pub(crate) trait Sender {
+    /// Writes what is sent next, as whoever seals packets does just before; false if that is too little to matter.
+    fn prepare(&mut self) -> bool {
+        false
+    }
+
+    /// Sends as many as go at once in this way: how many.
+    fn send(&mut self) -> io::Result<usize>;
+
+    /// Takes back memory that the kernel sends from; true if it has none of it any more.
+    fn settle(&mut self) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    /// What is to be said of it in the end.
+    fn note(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Takes datagrams from the kernel.
+pub(crate) trait Receiver {
+    /// Receives what one call brings: how many. An error of kind `WouldBlock`: none are there.
+    fn receive(&mut self) -> io::Result<usize>;
+}
+
+/// A note about memory that was to be sent from without a copy.
+pub(crate) fn copied(copied: usize, all: usize) -> String {
+    format!("of {all} batches the kernel copied {copied} after all")
+}
+
+fn time(clock: libc::clockid_t) -> io::Result<u64> {
+    let mut time = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: the pointer is to memory for a timespec, which the call fills in.
+    let result = unsafe { libc::clock_gettime(clock, time.as_mut_ptr()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has succeeded, so that it is filled in.
+    let time = unsafe { time.assume_init() };
+    Ok(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// CPU time of this thread so far, in nanoseconds.
+pub(crate) fn thread_time() -> io::Result<u64> {
+    time(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// The time that SO_TXTIME is given, in nanoseconds.
+pub(crate) fn monotonic() -> io::Result<u64> {
+    time(libc::CLOCK_MONOTONIC)
+}
+
+/// What it takes to read the clock, in nanoseconds.
+fn clock_time() -> io::Result<u64> {
+    let mut all = [0; 1001];
+    for time in &mut all {
+        let start = thread_time()?;
+        *time = thread_time()? - start;
+    }
+    all.sort_unstable();
+    Ok(all[all.len() / 2])
+}
+
+/// Sends all datagrams of a measurement and receives them: CPU time a datagram of both, in nanoseconds.
+/// `clock` is what it takes to read the clock.
+fn exchange(
+    sender: &mut dyn Sender,
+    receiver: &mut dyn Receiver,
+    clock: u64,
+) -> io::Result<[f64; 2]> {
+    let (mut sent, mut received) = (0, 0);
+    let mut sending = 0;
+    let mut prepared = sender.prepare();
+    let mut start = thread_time()?;
+    while sent < DATAGRAMS {
+        sent += sender.send()?;
+        if prepared && sent < DATAGRAMS {
+            sending += (thread_time()? - start).saturating_sub(clock);
+            prepared = sender.prepare();
+            start = thread_time()?;
+        }
+    }
+    sending += (thread_time()? - start).saturating_sub(clock);
+    let begun = Instant::now();
+    let start = thread_time()?;
+    while received < sent {
+        match receiver.receive() {
+            Ok(count) => received += count,
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock && begun.elapsed() < PATIENCE =>
+            {
+                // A soft interrupt is on its way.
+                std::thread::yield_now();
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let receiving = (thread_time()? - start).saturating_sub(clock);
+    let start = thread_time()?;
+    while !sender.settle()? {
+        if begun.elapsed() > PATIENCE {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "memory does not come back"));
+        }
+        std::thread::yield_now();
+    }
+    sending += (thread_time()? - start).saturating_sub(clock);
+    if received != sent {
+        return Err(io::Error::other("more was received than sent"));
+    }
+    Ok([sending, receiving].map(|time| time as f64 / sent as f64))
+}
+
+/// Arguments of the program.
+struct Options {
+    rounds: usize,
+    markdown: bool,
+    places: Vec<Kind>,
+}
+
+fn options() -> io::Result<Options> {
+    let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
+    let all = [Kind::Loopback, Kind::Veth, Kind::VethPlain];
+    let mut options = Options { rounds: 200, markdown: false, places: all.to_vec() };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match &*word {
+            // What cargo says to every benchmark.
+            "--bench" => {}
+            "--markdown" => options.markdown = true,
+            "--quick" => options.rounds = 5,
+            "--rounds" => {
+                let rounds = words.next().and_then(|word| word.parse().ok());
+                options.rounds = rounds
+                    .filter(|rounds| *rounds > 0)
+                    .ok_or_else(|| wrong("--rounds needs a number above 0"))?;
+            }
+            "--place" => {
+                let name = words.next().unwrap_or_default();
+                let place = all.into_iter().find(|kind| kind.name() == name);
+                options.places =
+                    vec![place.ok_or_else(|| wrong("--place is loopback, veth or veth-plain"))?];
+            }
+            other => return Err(wrong(&format!("unknown argument: {other}"))),
+        }
+    }
+    Ok(options)
+}
+
+fn main() {
+    if let Err(error) = run() {
+        eprintln!("kernel: {error}");
+        std::process::exit(1);
+    }
+}
+
+fn run() -> io::Result<()> {
+    let options = options()?;
+    for (at, &kind) in options.places.iter().enumerate() {
+        if kind != Kind::Loopback && !nix::unistd::Uid::effective().is_root() {
+            println!("{}: needs root", kind.name());
+            continue;
+        }
+        if at > 0 {
+            println!();
+        }
+        let place = Place::new(kind)?;
+        println!(
+            "{}: {} rounds; ns of CPU time for each datagram of {DATAGRAM} bytes, medians [95 % interval]",
+            kind.name(),
+            options.rounds
+        );
+        println!();
+        ways(&place, kind, &options)?;
+        println!();
+        busy::measure(&place, options.rounds, options.markdown)?;
+    }
+    Ok(())
+}
+
+/// Measures all ways, and prints them.
+fn ways(place: &Place, kind: Kind, options: &Options) -> io::Result<()> {
+    // Soft interrupts run where they are raised: on this CPU, in this thread's time.
+    let everywhere = nix::sched::sched_getaffinity(Pid::from_raw(0))?;
+    let mut one = CpuSet::new();
+    one.set(nix::sched::sched_getcpu()?)?;
+    sched_setaffinity(Pid::from_raw(0), &one)?;
+    let clock = clock_time()?;
+    let mut refused = Vec::new();
+    let mut offered: Vec<(Way, Figures)> = Vec::new();
+    for (name, way) in ways::all(place, kind) {
+        // What it says at the first attempt is what the kernel offers; later errors are failures.
+        let tried = way.and_then(|mut way| {
+            exchange(&mut *way.sender, &mut *way.receiver, clock)?;
+            Ok(way)
+        });
+        match tried {
+            Ok(way) => offered.push((way, Figures::new(name))),
+            Err(error) => refused.push((name, error)),
+        }
+    }
+    let mut order: Vec<usize> = (0..offered.len()).collect();
+    let mut random = StdRng::seed_from_u64(1);
+    for _ in 0..options.rounds {
+        // Nobody always follows the same one, which leaves the caches as it likes them.
+        order.shuffle(&mut random);
+        for &at in &order {
+            let (way, figures) = &mut offered[at];
+            let mut once = || {
+                exchange(&mut *way.sender, &mut *way.receiver, clock).map_err(|error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", figures.name))
+                })
+            };
+            // The first one finds the caches as the way before has left them.
+            once()?;
+            figures.push(once()?);
+        }
+    }
+    sched_setaffinity(Pid::from_raw(0), &everywhere)?;
+    let figures: Vec<_> = offered.iter().map(|(_, figures)| figures).collect();
+    figures::print(&figures, ways::IN_USE, options.markdown);
+    println!();
+    for (way, figures) in &offered {
+        if let Some(note) = way.sender.note() {
+            println!("{}: {note}", figures.name);
+        }
+    }
+    for (name, error) in refused {
+        println!("{name}: not offered ({error})");
+    }
+    ways::probe(place)
+}
