@@ -231,12 +231,12 @@ impl Workload {
         arguments
     }
 
-    /// Time that a client may take, in seconds, before it counts as stalled: under 5 MB/s, or 100
+    /// Time that a client may take, in seconds, before it counts as stalled: under so many bytes a second, or 100
     /// connections a second, it is.
-    pub fn patience(self, size: &Size) -> f64 {
+    pub fn patience(self, size: &Size, least_rate: f64) -> f64 {
         size.grace
             + match self.figure() {
-                Figure::BitsPerSecond => size.bytes as f64 / 5e6,
+                Figure::BitsPerSecond => size.bytes as f64 / least_rate,
                 // Once without the bulk download and once with it.
                 Figure::Seconds if self == Workload::Loaded => 4.0 * size.seconds,
                 Figure::PerSecond | Figure::Seconds => 2.0 * size.seconds,
@@ -455,6 +455,14 @@ mod tests {
         for (workload, answer) in bad {
             assert!(workload.check(&SIZE, &answer).is_err(), "{workload:?} {answer:?}");
         }
+    }
+
+    #[test]
+    fn who_is_slow_is_waited_for() {
+        assert_eq!(Workload::Download.patience(&SIZE, 5e6), 30.0002);
+        assert_eq!(Workload::Download.patience(&SIZE, 10.0), 130.0);
+        assert_eq!(Workload::Ttfb.patience(&SIZE, 10.0), 34.0);
+        assert_eq!(Workload::Loaded.patience(&SIZE, 10.0), 38.0);
     }
 
     #[test]
