@@ -31,6 +31,7 @@ WORKS = {
         ("handshakes", HANDSHAKES, None, None),
         ("resumed", f"{HANDSHAKES} --resume", None, None),
         ("ttfb", "--ttfb 0.5", None, None),
+        ("loaded", "--loaded 0.5", None, None),
         ("hold", "--hold 20", 0, 20),
     ],
     "h3": [
@@ -44,7 +45,7 @@ WORKS = {
         ("connections", "--download 3000001 --connections 3", 3_000_001, 3),
     ],
 }
-WORKS["perf-tcp"] = [work for work in WORKS["perf"] if work[0] != "streams"]
+WORKS["perf-tcp"] = [work for work in WORKS["perf"] if work[0] not in ("streams", "loaded")]
 SECONDS = 60
 
 
@@ -124,6 +125,13 @@ def judge(name: str, answer: dict, wanted, count) -> str:
             return f"{answer['resumed']} of {answer['count']} resumed"
     if name == "ttfb" and not 0 < answer["first_byte_seconds"]["median"] < 10:
         return str(answer["first_byte_seconds"])
+    if name == "loaded":
+        latency = answer["latency"]
+        times = [time for load in ("unloaded", "loaded") for time in latency[load].values()]
+        if not all(0 < time < 10 for time in times) or latency["bulk_bytes"] <= 0:
+            return str(latency)
+        if answer["bytes"] != latency["bulk_bytes"] + 1024 * answer["count"]:
+            return f"{answer['bytes']} bytes"
     return "ok"
 
 

@@ -21,12 +21,25 @@ type result struct {
 	Seconds          float64    `json:"seconds"`
 	HandshakeSeconds *float64   `json:"handshake_seconds,omitempty"`
 	FirstByteSeconds *firstByte `json:"first_byte_seconds,omitempty"`
+	Latency          *latency   `json:"latency,omitempty"`
 	Effective        *Effective `json:"effective"`
 }
 
 type firstByte struct {
 	Median float64 `json:"median"`
 	P95    float64 `json:"p95"`
+}
+
+// Times of small exchanges, without and with a bulk download on the connection.
+type latency struct {
+	Unloaded  exchanges `json:"unloaded"`
+	Loaded    exchanges `json:"loaded"`
+	BulkBytes uint64    `json:"bulk_bytes"`
+}
+
+type exchanges struct {
+	Median float64 `json:"median"`
+	P99    float64 `json:"p99"`
 }
 
 type stage struct {
@@ -75,10 +88,12 @@ func (s stage) chosen() (*result, error) {
 		return s.requestAll(duration(s.requests))
 	case s.firstByte > 0:
 		return s.firstByteAll(duration(s.firstByte))
+	case s.loaded > 0:
+		return s.loadedAll(duration(s.loaded))
 	case s.hold > 0:
 		return s.holdAll()
 	}
-	return nil, errors.New("one of --download, --upload, --handshakes, --requests, --ttfb, --hold")
+	return nil, errors.New("one of --download, --upload, --handshakes, --requests, --ttfb, --loaded, --hold")
 }
 
 func duration(seconds float64) time.Duration {
@@ -301,11 +316,106 @@ func (s stage) firstByteAll(limit time.Duration) (*result, error) {
 		connection.Close(0)
 	}
 	seconds := time.Since(start).Seconds()
-	slices.Sort(times)
-	// The one at or above the share, as ranks go.
-	at := func(part float64) float64 { return times[int(math.Ceil(float64(len(times)-1)*part))] }
-	first := firstByte{Median: at(0.5), P95: at(0.95)}
+	first := firstByte{Median: rank(times, 0.5), P95: rank(times, 0.95)}
 	return &result{Bytes: bytes, Count: uint64(len(times)), Seconds: seconds, FirstByteSeconds: &first}, nil
+}
+
+// The one at or above a share, as ranks go; of at least one.
+func rank(times []float64, part float64) float64 {
+	slices.Sort(times)
+	return times[int(math.Ceil(float64(len(times)-1)*part))]
+}
+
+// Small exchanges on a connection that does nothing else, then beside a bulk download.
+func (s stage) loadedAll(limit time.Duration) (*result, error) {
+	connections, handshake, err := s.connectAll(1)
+	if err != nil {
+		return nil, err
+	}
+	connection := connections[0]
+	unloaded, err := exchangeFor(connection, limit)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := ask(connection, bulk)
+	if err != nil {
+		return nil, err
+	}
+	number := make([]byte, head)
+	if _, err := io.ReadFull(stream, number); err != nil {
+		return nil, err
+	}
+	var seen guarded
+	ended := make(chan error, 1)
+	go func() {
+		_, err := read(stream, make([]byte, chunk), &seen)
+		ended <- errors.Join(errors.New("the bulk download has ended"), err)
+	}()
+	before := seen.bytes()
+	start := time.Now()
+	loaded, err := exchangeFor(connection, limit)
+	if err != nil {
+		return nil, err
+	}
+	seconds := time.Since(start).Seconds()
+	bytes := seen.bytes() - before
+	select {
+	case err := <-ended:
+		return nil, err
+	default:
+	}
+	seen.finish()
+	connection.Close(0)
+	times := func(seconds []float64) exchanges {
+		return exchanges{Median: rank(seconds, 0.5), P99: rank(seconds, 0.99)}
+	}
+	count := uint64(len(loaded))
+	return &result{
+		Bytes: bytes + count*smallExchange, Count: count, Seconds: seconds, HandshakeSeconds: handshake,
+		Latency: &latency{Unloaded: times(unloaded), Loaded: times(loaded), BulkBytes: bytes},
+	}, nil
+}
+
+// A check that one writes to and another looks at.
+type guarded struct {
+	mutex sync.Mutex
+	check check
+}
+
+func (g *guarded) Write(data []byte) (int, error) {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	return g.check.Write(data)
+}
+
+func (g *guarded) bytes() uint64 {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	return g.check.at
+}
+
+func (g *guarded) finish() {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	g.check.finish()
+}
+
+// How long exchanges take, one after the other, from the opening of a stream to its end.
+func exchangeFor(connection Conn, limit time.Duration) ([]float64, error) {
+	var times []float64
+	start := time.Now()
+	for len(times) == 0 || time.Since(start) < limit {
+		begun := time.Now()
+		bytes, err := fetch(connection, smallExchange)
+		if err == nil && bytes != smallExchange {
+			err = fmt.Errorf("an exchange of %d bytes", bytes)
+		}
+		if err != nil {
+			return nil, err
+		}
+		times = append(times, time.Since(begun).Seconds())
+	}
+	return times, nil
 }
 
 func (s stage) holdAll() (*result, error) {

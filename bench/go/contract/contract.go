@@ -32,6 +32,10 @@ const (
 	Idle    = 600 * time.Second
 	// Size of the response to GET /1k, in bytes.
 	SmallBody = 1024
+	// Size of a small exchange of --loaded, in bytes.
+	smallExchange = 1024
+	// What its bulk download asks for: more than comes in any time that is measured.
+	bulk = 1 << 44
 	// Of a number at the beginning of requests and answers.
 	head = 8
 	// Connections that are opened at a time.
@@ -45,6 +49,7 @@ type Options struct {
 	Receive, Send, MTU                     int
 	download, upload, streams, connections uint64
 	handshakes, requests, firstByte        float64
+	loaded                                 float64
 	hold, parallel                         int
 	Resume                                 bool
 	speaks                                 []string
@@ -143,6 +148,7 @@ func parse(args, speaks []string) (*Options, error) {
 	flags.Float64Var(&o.handshakes, "handshakes", 0, "")
 	flags.Float64Var(&o.requests, "requests", 0, "")
 	flags.Float64Var(&o.firstByte, "ttfb", 0, "")
+	flags.Float64Var(&o.loaded, "loaded", 0, "")
 	flags.IntVar(&o.hold, "hold", 0, "")
 	flags.Uint64Var(&o.streams, "streams", 1, "")
 	flags.Uint64Var(&o.connections, "connections", 1, "")

@@ -3,10 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
 use equic_bench_contract::perf::{HEAD, Received, pattern, request, shares};
-use equic_bench_contract::{Answer, Effective, FirstByte, Work, held, unsupported};
+use equic_bench_contract::{
+    Answer, BULK, Effective, Exchanges, FirstByte, Latency, SMALL_EXCHANGE, Work, held, unsupported,
+};
 
 use crate::{CHUNK, Loop, Place, Stack};
 
@@ -31,6 +33,7 @@ pub fn run<S: Stack>(running: Loop<S>, work: Work, mut effective: Effective) -> 
             stage.handshakes(time, parallel, resume, seen)?
         }
         Work::FirstByte { time } => stage.first_byte(time, seen)?,
+        Work::Loaded { time } => stage.loaded(time, seen)?,
         Work::Hold { count } => stage.hold(count, seen)?,
         Work::Requests { .. } => unsupported("requests"),
     };
@@ -48,12 +51,17 @@ impl<S: Stack> ConnectionStage<S> {
 
     /// Asks for so many bytes on a new stream; whether there was one.
     fn ask(&mut self, connection: u64, wanted: u64) -> Result<bool> {
-        let Some(stream) = self.stack().open(connection)? else { return Ok(false) };
+        Ok(self.request(connection, wanted)?.is_some())
+    }
+
+    /// The same; which stream.
+    fn request(&mut self, connection: u64, wanted: u64) -> Result<Option<Place>> {
+        let Some(stream) = self.stack().open(connection)? else { return Ok(None) };
         let head = Bytes::copy_from_slice(&request(wanted));
         let sent = self.stack().write((connection, stream), head, true)?;
         ensure!(sent == HEAD, "a request in pieces");
         self.streams.insert((connection, stream), Received::default());
-        Ok(true)
+        Ok(Some((connection, stream)))
     }
 
     /// Reads a stream; all of it, once it has ended.
@@ -227,6 +235,61 @@ impl<S: Stack> ConnectionStage<S> {
         let count = times.len() as u64;
         let first_byte_seconds = FirstByte::of(times);
         Ok(Answer { bytes, count, seconds, first_byte_seconds, ..Answer::default() })
+    }
+
+    fn loaded(&mut self, time: Duration, effective: &mut Effective) -> Result<Answer> {
+        let start = Instant::now();
+        let open = self.running.connect_all(1)?;
+        let handshake_seconds = Some(start.elapsed().as_secs_f64());
+        let connection = open[0];
+        let unloaded = self.exchanges(connection, time)?;
+        let bulk = self.request(connection, BULK)?.context("no stream")?;
+        // What it asks for does not come in any time: it is still there at the end.
+        let bytes = |stage: &Self| stage.streams.get(&bulk).map_or(0, |bulk| bulk.bytes);
+        while bytes(self) == 0 {
+            self.turn()?;
+            while let Some(at) = self.stack().poll_readable() {
+                self.read(at)?;
+            }
+            self.running.must_be_open(connection)?;
+        }
+        let before = bytes(self);
+        let start = Instant::now();
+        let loaded = self.exchanges(connection, time)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let bulk_bytes = bytes(self).checked_sub(before).context("the bulk download has ended")?;
+        if let Some(bulk) = self.streams.get(&bulk) {
+            bulk.finish();
+        }
+        self.running.close_all(&open, effective)?;
+        let count = loaded.len() as u64;
+        let bytes = bulk_bytes + count * SMALL_EXCHANGE;
+        let latency = Exchanges::of(unloaded)
+            .zip(Exchanges::of(loaded))
+            .map(|(unloaded, loaded)| Latency { unloaded, loaded, bulk_bytes });
+        Ok(Answer { bytes, count, seconds, handshake_seconds, latency, ..Answer::default() })
+    }
+
+    /// Durations of exchanges one after the other, from the opening of a stream to its end; other streams are
+    /// read meanwhile.
+    fn exchanges(&mut self, connection: u64, time: Duration) -> Result<Vec<f64>> {
+        let mut times = Vec::new();
+        let start = Instant::now();
+        while start.elapsed() < time {
+            let begun = Instant::now();
+            let stream = self.request(connection, SMALL_EXCHANGE)?.context("no stream")?;
+            while self.streams.contains_key(&stream) {
+                self.turn()?;
+                while let Some(at) = self.stack().poll_readable() {
+                    let Some(received) = self.read(at)?.filter(|_| at == stream) else { continue };
+                    times.push(begun.elapsed().as_secs_f64());
+                    let bytes = received.bytes;
+                    ensure!(bytes == SMALL_EXCHANGE, "an exchange of {bytes} bytes");
+                }
+                self.running.must_be_open(connection)?;
+            }
+        }
+        Ok(times)
     }
 
     fn hold(&mut self, count: usize, effective: &mut Effective) -> Result<Answer> {

@@ -27,6 +27,9 @@ pub struct Answer {
     /// From the start of a connection to its first byte.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte_seconds: Option<FirstByte>,
+    /// Times of small exchanges, alone and beside a bulk download.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
     /// Settings in force at the client.
     pub effective: Effective,
 }
@@ -42,13 +45,45 @@ pub struct FirstByte {
 
 impl FirstByte {
     /// Of so many of them; none of none.
-    pub fn of(mut seconds: Vec<f64>) -> Option<FirstByte> {
-        seconds.sort_by(f64::total_cmp);
-        let last = seconds.len().checked_sub(1)?;
-        // The one at or above the share, as ranks go.
-        let at = |percent: usize| seconds[(last * percent).div_ceil(100)];
-        Some(FirstByte { median: at(50), p95: at(95) })
+    pub fn of(seconds: Vec<f64>) -> Option<FirstByte> {
+        let [median, p95] = ranks(seconds, [50, 95])?;
+        Some(FirstByte { median, p95 })
     }
+}
+
+/// Times of small exchanges on one connection, without and with a bulk download on it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Latency {
+    /// Before the bulk download.
+    pub unloaded: Exchanges,
+    /// While it ran.
+    pub loaded: Exchanges,
+    /// Bytes of the bulk download that arrived meanwhile.
+    pub bulk_bytes: u64,
+}
+
+/// Times of exchanges, in seconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Exchanges {
+    /// Half of them are shorter.
+    pub median: f64,
+    /// 99 of 100 are shorter.
+    pub p99: f64,
+}
+
+impl Exchanges {
+    /// Of so many of them; none of none.
+    pub fn of(seconds: Vec<f64>) -> Option<Exchanges> {
+        let [median, p99] = ranks(seconds, [50, 99])?;
+        Some(Exchanges { median, p99 })
+    }
+}
+
+/// The times at or above shares in percent, as ranks go; none of none.
+fn ranks<const N: usize>(mut seconds: Vec<f64>, percent: [usize; N]) -> Option<[f64; N]> {
+    seconds.sort_by(f64::total_cmp);
+    let last = seconds.len().checked_sub(1)?;
+    Some(percent.map(|percent| seconds[(last * percent).div_ceil(100)]))
 }
 
 /// Settings in force at an end.
@@ -150,5 +185,7 @@ mod tests {
         let one = of(1).unwrap();
         assert_eq!((one.median, one.p95), (1.0, 1.0));
         assert!(of(0).is_none());
+        let exchanges = Exchanges::of((1..=1001).rev().map(f64::from).collect()).unwrap();
+        assert_eq!((exchanges.median, exchanges.p99), (501.0, 991.0));
     }
 }

@@ -32,6 +32,9 @@ pub async fn run<S: Stack>(
             handshakes(stack, time, parallel, resume, seen).await?
         }
         Work::FirstByte { time } => first_byte(stack, time, seen).await?,
+        // What is not `perf` has one stream a connection.
+        Work::Loaded { .. } if protocol != Protocol::Perf => unsupported("streams"),
+        Work::Loaded { time } => crate::loaded::run(stack, time, seen).await?,
         Work::Hold { count } => hold(stack, count, seen).await?,
         Work::Requests { .. } => unsupported("requests"),
     };
@@ -124,7 +127,7 @@ async fn upload<S: Stack>(stack: &S, bytes: u64, effective: &mut Effective) -> R
 }
 
 /// Fetches so many bytes on a stream.
-async fn fetch<C: Connection>(connection: &C, bytes: u64) -> Result<Received> {
+pub(crate) async fn fetch<C: Connection>(connection: &C, bytes: u64) -> Result<Received> {
     let (mut to, mut from) = connection.open().await?;
     to.send(request(bytes).to_vec().into()).await?;
     to.finish().await?;

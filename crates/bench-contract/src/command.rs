@@ -106,6 +106,11 @@ pub enum Work {
         /// Time for which connections are made.
         time: Duration,
     },
+    /// Small exchanges one after the other on one connection: alone first, then beside a bulk download.
+    Loaded {
+        /// Time of each of the two.
+        time: Duration,
+    },
     /// Connections that do nothing.
     Hold {
         /// Number of connections.
@@ -175,6 +180,7 @@ struct Options {
     handshakes: Option<Duration>,
     requests: Option<Duration>,
     first_byte: Option<Duration>,
+    loaded: Option<Duration>,
     hold: Option<usize>,
     streams: Option<u64>,
     connections: Option<u64>,
@@ -208,6 +214,7 @@ impl Options {
             "--handshakes" => self.handshakes = Some(seconds()?),
             "--requests" => self.requests = Some(seconds()?),
             "--ttfb" => self.first_byte = Some(seconds()?),
+            "--loaded" => self.loaded = Some(seconds()?),
             "--hold" => self.hold = Some(value.parse()?),
             "--streams" => self.streams = Some(value.parse()?),
             "--connections" => self.connections = Some(value.parse()?),
@@ -230,11 +237,14 @@ impl Options {
             self.handshakes.map(|time| Work::Handshakes { time, parallel, resume: self.resume }),
             self.requests.map(|time| Work::Requests { time, parallel }),
             self.first_byte.map(|time| Work::FirstByte { time }),
+            self.loaded.map(|time| Work::Loaded { time }),
             self.hold.map(|count| Work::Hold { count }),
         ];
         match chosen.into_iter().flatten().collect::<Vec<_>>()[..] {
             [work] => Ok(work),
-            _ => bail!("one of --download, --upload, --handshakes, --requests, --ttfb, --hold"),
+            _ => bail!(
+                "one of --download, --upload, --handshakes, --requests, --ttfb, --loaded, --hold"
+            ),
         }
     }
 
@@ -281,6 +291,11 @@ mod tests {
         assert!(client("").is_err());
         assert!(client("--download").is_err());
         assert!(client("--ttfb -1").is_err());
+        let loaded = client("--loaded 0.5").unwrap();
+        assert_eq!(loaded.work, Work::Loaded { time: Duration::from_millis(500) });
+        assert_eq!(loaded.protocol, Protocol::Perf);
+        assert!(client("--loaded x").is_err());
+        assert!(client("--loaded 1 --ttfb 1").is_err());
     }
 
     #[test]

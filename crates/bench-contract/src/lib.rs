@@ -23,6 +23,7 @@ pub mod client;
 pub mod command;
 pub mod http3;
 mod knobs;
+mod loaded;
 pub mod perf;
 pub mod server;
 pub mod socket;
@@ -31,7 +32,7 @@ pub mod tls;
 
 use std::time::Duration;
 
-pub use answer::{Answer, Effective, FirstByte, held, ready, report};
+pub use answer::{Answer, Effective, Exchanges, FirstByte, Latency, held, ready, report};
 pub use command::{Client, Protocol, Role, Server, Work};
 pub use knobs::{Cipher, Congestion, Knobs};
 pub use stack::{Connection, ReceiveStream, SendStream, Stack};
@@ -54,6 +55,10 @@ pub const PAYLOAD: u16 = 1452;
 pub const IDLE: Duration = Duration::from_secs(600);
 /// Size of the response to `GET /1k`, in bytes.
 pub const SMALL_BODY: u64 = 1024;
+/// Bytes of a small exchange of `--loaded`.
+pub const SMALL_EXCHANGE: u64 = 1024;
+/// Bytes that the bulk download of `--loaded` asks for: more than comes in any time that is measured.
+pub const BULK: u64 = 1 << 44;
 /// Connections that are opened at a time for `--hold` and `--connections`.
 pub const OPENING: usize = 32;
 /// Exit status: it does not do that.

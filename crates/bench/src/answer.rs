@@ -20,6 +20,9 @@ pub struct Answer {
     /// From the start of a connection to its first byte, where that is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_seconds: Option<FirstByte>,
+    /// Times of small exchanges, alone and beside a bulk download, where those are measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
     /// Settings in force at the client.
     pub effective: Effective,
 }
@@ -31,6 +34,36 @@ pub struct FirstByte {
     pub median: f64,
     /// The 95th percentile.
     pub p95: f64,
+}
+
+/// Times of small exchanges on one connection, without and with a bulk download on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Latency {
+    /// Before the bulk download.
+    pub unloaded: Exchanges,
+    /// While it ran.
+    pub loaded: Exchanges,
+    /// Bytes of the bulk download that arrived meanwhile.
+    pub bulk_bytes: u64,
+}
+
+/// Times of exchanges, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exchanges {
+    /// The median.
+    pub median: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+}
+
+impl Exchanges {
+    /// True if the values are possible where all exchanges together took so many seconds at most.
+    #[must_use]
+    pub fn is_sound(&self, seconds: f64) -> bool {
+        self.median > 0.0 && (self.median..=seconds).contains(&self.p99)
+    }
 }
 
 /// Settings in force at an end. A stack says null where it does not know: 0, false and empty here.
@@ -75,6 +108,39 @@ fn told<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_latency_has_all_its_values_and_no_others() {
+        let effective = r#""effective":{"implementation":"a 1","io":"native","cipher":null}"#;
+        let read = |latency: &str| {
+            let text = format!(
+                r#"{{"bytes":1,"count":1,"seconds":0.5,"latency":{latency},{effective}}}"#
+            );
+            serde_json::from_str::<Answer>(&text).map(|answer| answer.latency)
+        };
+        let times = r#"{"median":0.5,"p99":0.75}"#;
+        let whole = format!(r#"{{"unloaded":{times},"loaded":{times},"bulk_bytes":7}}"#);
+        let Latency { unloaded, loaded, bulk_bytes } = read(&whole).unwrap().unwrap();
+        assert_eq!((unloaded, loaded.median, loaded.p99, bulk_bytes), (loaded, 0.5, 0.75, 7));
+        for bad in [
+            "{}",
+            &whole.replace("\"bulk_bytes\":7", "\"bulk_bytes\":-7"),
+            &whole.replace("\"bulk_bytes\":7", "\"bulk_bytes\":7.5"),
+            &whole.replace(",\"p99\":0.75", ""),
+            &whole.replace("0.75", "null"),
+            &whole.replace("0.75", "1e999"),
+            &whole.replace("p99", "p98"),
+            &whole.replace("{\"unloaded", "{\"more\":1,\"unloaded"),
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+        let sound = |median, p99| Exchanges { median, p99 }.is_sound(2.0);
+        assert!(sound(0.1, 0.1) && sound(0.1, 2.0));
+        for (median, p99) in [(0.0, 1.0), (-0.1, 1.0), (0.2, 0.1), (0.1, 2.1), (f64::NAN, 1.0)] {
+            assert!(!sound(median, p99), "{median} {p99}");
+        }
+        assert!(!sound(0.1, f64::NAN));
+    }
 
     #[test]
     fn what_is_not_told_is_no_error() {

@@ -70,7 +70,7 @@ pub(crate) fn attend(
     server: &mut Endpoint,
     client: &mut Endpoint,
 ) -> Result<Told, CellError> {
-    let patience = Duration::from_secs_f64(what.patience(&context.size));
+    let patience = Duration::from_secs_f64(what.patience(&context.size, context.least_rate));
     let deadline = Instant::now() + patience;
     let (mut lines, mut held, mut over) = (Vec::new(), None, None);
     let mut detector =

@@ -122,6 +122,7 @@ impl Cell<'_> {
             seconds: answer.seconds,
             process_seconds,
             handshake_seconds: answer.handshake_seconds,
+            latency: answer.latency,
             server_cpu_seconds: stopped.cpu_seconds,
             client_cpu_seconds: ended.cpu_seconds,
             server_peak_rss: stopped.peak_rss,

@@ -24,6 +24,8 @@ pub struct CellContext<'a> {
     pub address: std::net::IpAddr,
     /// Impairment by a relay between the ends; none: there is no relay.
     pub relay: Option<&'a Impairment>,
+    /// Rate in bytes a second below which a transfer counts as stalled ([`NetPath::least_rate`](crate::NetPath)).
+    pub least_rate: f64,
     /// Size of each workload.
     pub size: Size,
     /// Ends cells early.

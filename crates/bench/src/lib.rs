@@ -48,7 +48,7 @@ pub mod transfer;
 pub mod watch;
 pub mod workload;
 
-pub use answer::{Answer, Effective};
+pub use answer::{Answer, Effective, Exchanges, Latency};
 pub use error::BenchError;
 pub use path::NetPath;
 pub use record::{End, Failure, Figures, Key, Noise, RECORDS, Record, WhyNot};

@@ -10,6 +10,13 @@ use equic_net::{Chance, Link, Queue};
 use crate::BenchError;
 use crate::sweep::{bytes, rate};
 
+/// A transfer that is slower stalls, in bytes a second, where the path carries more.
+const LEAST_RATE: f64 = 5e6;
+/// What a path carries is more than a transfer need make of it, by this factor.
+const SLACK: f64 = 4.0;
+/// Bytes of a packet, for what loss leaves of a path.
+const PACKET: f64 = 1200.0;
+
 /// Path between client and server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NetPath {
@@ -90,6 +97,18 @@ impl NetPath {
         }
     }
 
+    /// Rate in bytes a second below which a transfer counts as stalled: 5 MB/s, or a quarter of what the path
+    /// carries.
+    #[must_use]
+    pub fn least_rate(&self) -> f64 {
+        let carried = match self {
+            NetPath::Tbf { rate } => *rate as f64 / 8.0,
+            NetPath::Relay(impairment) => impairment.carried(),
+            _ => f64::INFINITY,
+        };
+        LEAST_RATE.min(carried / SLACK)
+    }
+
     /// True if the path needs network namespaces, and hence root.
     pub const fn needs_namespaces(&self) -> bool {
         matches!(self, NetPath::Veth { .. } | NetPath::Tbf { .. })
@@ -133,6 +152,18 @@ impl Impairment {
             }
         }
         Ok(Impairment { link, seed, text: text.to_owned() })
+    }
+
+    /// Bytes a second that a controller which reacts to loss brings over it: by the limit of the rate, and by Mathis,
+    /// Semke, Mahdavi and Ott (The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm, 1997). A packet that
+    /// comes late may count as lost.
+    fn carried(&self) -> f64 {
+        let Link { delay, rate, drop, reorder, .. } = &self.link;
+        let limit = rate.map_or(f64::INFINITY, |rate| rate as f64 / 8.0);
+        let round_trip = 2.0 * delay.as_secs_f64();
+        let lost = ((drop.percent + reorder.percent) / 100.0).min(1.0);
+        // Without either of the two it is infinite.
+        limit.min(PACKET / round_trip * (1.5 / lost).sqrt())
     }
 
     /// A relay like that, the same in both directions. The round is part of the seed: a row of losses
@@ -188,6 +219,30 @@ mod tests {
         }
         assert!(NetPath::read("tbf:1gbit").unwrap().needs_namespaces());
         assert!(!NetPath::read("relay:delay=1ms").unwrap().needs_namespaces());
+    }
+
+    #[test]
+    fn a_transfer_may_be_as_slow_as_its_path() {
+        let least = |text: &str| NetPath::read(text).unwrap().least_rate();
+        for text in [
+            "loopback",
+            "veth",
+            "tbf:1gbit",
+            "relay:loss=1%",
+            "relay:delay=50ms",
+            "relay:delay=1ms,loss=0.001%",
+            "relay:rate=1gbit",
+        ] {
+            assert_eq!(least(text), 5e6, "{text}");
+        }
+        assert_eq!(least("tbf:8mbit"), 250e3);
+        assert_eq!(least("relay:rate=8mbit,loss=0%"), 250e3);
+        // 1,200 bytes in 40 ms, 12.2 times.
+        let lossy = least("relay:delay=20ms,loss=1%");
+        assert!((91e3..93e3).contains(&lossy), "{lossy}");
+        assert_eq!(least("relay:delay=20ms,reorder=1%"), lossy);
+        assert_eq!(least("relay:delay=20ms,loss=1%,rate=800kbit"), 25e3);
+        assert!(least("relay:delay=60s,loss=100%") > 0.0);
     }
 
     #[test]

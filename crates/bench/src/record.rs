@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::Effective;
+use crate::answer::Latency;
 
 /// The version of the shape of a line.
 pub const RECORDS: &str = "equic.bench.samples/1";
@@ -16,7 +17,7 @@ pub const RECORDS: &str = "equic.bench.samples/1";
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// Name of the workload: `download`, `upload`, `streams`, `connections`, `handshakes`, `resumed`,
-    /// `requests`, `ttfb`, `transfer`, `idle`.
+    /// `requests`, `ttfb`, `loaded`, `transfer`, `idle`.
     pub workload: String,
     /// Protocol: `perf`, `perf-tcp`, `sendfile`, `h3`, `hq-interop`. Figures of different protocols
     /// never share a table.
@@ -114,7 +115,8 @@ impl Figures {
     /// Number of units that CPU time is divided by: 10^9 bytes each, or completions.
     #[must_use]
     pub fn units(&self) -> f64 {
-        if self.unit == "bit/s" { self.bytes as f64 / 1e9 } else { self.count as f64 }
+        // Beside a bulk download that is what CPU time goes to.
+        if self.unit == "bit/s" || self.latency.is_some() { self.bytes as f64 / 1e9 } else { self.count as f64 }
     }
 
     /// True if the figures are possible: finite, above zero, and something was done.
@@ -189,6 +191,9 @@ pub struct Figures {
     /// Duration of the only connection's handshake, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake_seconds: Option<f64>,
+    /// Times of small exchanges, without and with a bulk download beside them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
     /// CPU seconds of the server's and the client's process (with their children).
     pub server_cpu_seconds: f64,
     /// See `server_cpu_seconds`.
@@ -310,6 +315,7 @@ mod tests {
     fn the_docs_have_every_field() {
         let figures = Figures {
             handshake_seconds: Some(1.0),
+            latency: Some(Latency::default()),
             server_udp_drops: Some(1),
             client_udp_drops: Some(1),
             softnet_drops: Some(1),

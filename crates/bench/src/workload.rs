@@ -3,10 +3,10 @@
 use equic_report::number;
 use serde::{Deserialize, Serialize};
 
-use crate::answer::FirstByte;
+use crate::answer::{FirstByte, Latency};
 use crate::{Answer, Failure};
 
-/// Bytes of a response to `GET /1k`.
+/// Bytes of a response to `GET /1k`, and of an exchange beside a bulk download.
 const SMALL_BODY: u64 = 1024;
 /// Bytes that a connection of the handshake workloads fetches.
 const EXCHANGE: u64 = 8;
@@ -33,6 +33,8 @@ pub enum Workload {
     Requests,
     /// New connections, one after the other, each until its first byte.
     Ttfb,
+    /// Small exchanges beside a bulk download on the same connection, and before it without.
+    Loaded,
     /// Connections that do nothing.
     Idle,
     /// A file from a stock endpoint of the Interop Runner's contract, with what its processes take to
@@ -115,7 +117,7 @@ impl Figure {
 
 impl Workload {
     /// All, in the order of tables.
-    pub const ALL: [Workload; 10] = [
+    pub const ALL: [Workload; 11] = [
         Workload::Download,
         Workload::Streams,
         Workload::Connections,
@@ -124,6 +126,7 @@ impl Workload {
         Workload::Resumed,
         Workload::Requests,
         Workload::Ttfb,
+        Workload::Loaded,
         Workload::Idle,
         Workload::Transfer,
     ];
@@ -150,6 +153,7 @@ impl Workload {
             Workload::Resumed => "resumed",
             Workload::Requests => "requests",
             Workload::Ttfb => "ttfb",
+            Workload::Loaded => "loaded",
             Workload::Idle => "idle",
             Workload::Transfer => "transfer",
         }
@@ -169,7 +173,7 @@ impl Workload {
             | Workload::Upload
             | Workload::Transfer => Figure::BitsPerSecond,
             Workload::Handshakes | Workload::Resumed | Workload::Requests => Figure::PerSecond,
-            Workload::Ttfb => Figure::Seconds,
+            Workload::Ttfb | Workload::Loaded => Figure::Seconds,
             Workload::Idle => Figure::BytesPerConnection,
         }
     }
@@ -181,6 +185,7 @@ impl Workload {
             Workload::Streams => STREAMS,
             Workload::Connections => &["perf", "perf-tcp", "h3"],
             Workload::Requests => &["h3"],
+            Workload::Loaded => &["perf"],
             Workload::Transfer => &["hq-interop"],
             Workload::Upload
             | Workload::Handshakes
@@ -213,6 +218,7 @@ impl Workload {
                 vec![("--requests", seconds), ("--parallel", size.requests.to_string())]
             }
             Workload::Ttfb => vec![("--ttfb", seconds)],
+            Workload::Loaded => vec![("--loaded", seconds)],
             Workload::Idle => vec![("--hold", size.connections.to_string())],
             // Its endpoints are told by their environment.
             Workload::Transfer => Vec::new(),
@@ -225,12 +231,14 @@ impl Workload {
         arguments
     }
 
-    /// Time that a client may take, in seconds, before it counts as stalled: under 5 MB/s, or 100
+    /// Time that a client may take, in seconds, before it counts as stalled: under so many bytes a second, or 100
     /// connections a second, it is.
-    pub fn patience(self, size: &Size) -> f64 {
+    pub fn patience(self, size: &Size, least_rate: f64) -> f64 {
         size.grace
             + match self.figure() {
-                Figure::BitsPerSecond => size.bytes as f64 / 5e6,
+                Figure::BitsPerSecond => size.bytes as f64 / least_rate,
+                // Once without the bulk download and once with it.
+                Figure::Seconds if self == Workload::Loaded => 4.0 * size.seconds,
                 Figure::PerSecond | Figure::Seconds => 2.0 * size.seconds,
                 Figure::BytesPerConnection => size.connections as f64 / 100.0,
             }
@@ -254,6 +262,12 @@ impl Workload {
             Workload::Handshakes | Workload::Resumed => (count.checked_mul(EXCHANGE), count),
             Workload::Requests => (count.checked_mul(SMALL_BODY), count),
             Workload::Ttfb => (Some(count), count),
+            // None without them: it is told below.
+            Workload::Loaded => {
+                let exchanges = count.checked_mul(SMALL_BODY);
+                let bulk = answer.latency.map_or(0, |latency| latency.bulk_bytes);
+                (exchanges.and_then(|bytes| bytes.checked_add(bulk)), count)
+            }
             Workload::Idle => (Some(0), size.connections),
         };
         if (Some(bytes), count) != (wanted_bytes, wanted) {
@@ -299,6 +313,7 @@ impl Workload {
                 )),
                 None => lied("the client does not say when first bytes came".to_owned()),
             },
+            Workload::Loaded => latency(answer),
             _ => Ok(()),
         }
     }
@@ -308,6 +323,9 @@ impl Workload {
         match self.figure() {
             Figure::BitsPerSecond => Some(8.0 * answer.bytes as f64 / answer.seconds),
             Figure::PerSecond => Some(answer.count as f64 / answer.seconds),
+            Figure::Seconds if self == Workload::Loaded => {
+                answer.latency.map(|latency| latency.loaded.p99)
+            }
             Figure::Seconds => answer.first_byte_seconds.map(|first| first.median),
             Figure::BytesPerConnection => None,
         }
@@ -317,14 +335,44 @@ impl Workload {
     pub fn units(self, answer: &Answer) -> f64 {
         match self.figure() {
             Figure::BitsPerSecond => answer.bytes as f64 / 1e9,
+            Figure::Seconds if self == Workload::Loaded => answer.bytes as f64 / 1e9,
             Figure::PerSecond | Figure::BytesPerConnection | Figure::Seconds => answer.count as f64,
         }
     }
 }
 
+/// Checks the times of exchanges, which were one after the other: half of them took the median at least.
+fn latency(answer: &Answer) -> Result<(), (Failure, String)> {
+    let Some(Latency { unloaded, loaded, bulk_bytes }) = answer.latency else {
+        let why = "the client does not say how long exchanges took".to_owned();
+        return Err((Failure::Lied, why));
+    };
+    if bulk_bytes == 0 {
+        let why = "nothing came of the bulk download".to_owned();
+        return Err((Failure::Truncated, why));
+    }
+    let seconds = answer.seconds;
+    let half = (answer.count / 2) as f64 * loaded.median;
+    if unloaded.is_sound(seconds) && loaded.is_sound(seconds) && half <= seconds {
+        return Ok(());
+    }
+    let show = |seconds| number::measured(seconds, "s");
+    let why = format!(
+        "{} exchanges one after the other of {} (99 %: {}) in {}, and before of {} (99 %: {})",
+        answer.count,
+        show(loaded.median),
+        show(loaded.p99),
+        show(seconds),
+        show(unloaded.median),
+        show(unloaded.p99)
+    );
+    Err((Failure::Lied, why))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::Exchanges;
 
     const SIZE: Size = Size {
         bytes: 1000,
@@ -346,6 +394,14 @@ mod tests {
         Answer { first_byte_seconds, ..answer(7, 7, None, 2.0) }
     }
 
+    /// Seven exchanges beside 1,000 bytes.
+    fn loaded(unloaded: (f64, f64), loaded: (f64, f64), bulk_bytes: u64) -> Answer {
+        let [unloaded, loaded] =
+            [unloaded, loaded].map(|(median, p99)| Exchanges { median, p99 });
+        let latency = Some(Latency { unloaded, loaded, bulk_bytes });
+        Answer { latency, ..answer(7 * 1024 + 1000, 7, None, 2.0) }
+    }
+
     #[test]
     fn only_what_was_asked_for_is_taken() {
         let good = [
@@ -358,6 +414,7 @@ mod tests {
             (Workload::Idle, answer(0, 5, None, 0.1)),
             (Workload::Connections, answer(1000, 4, None, 0.1)),
             (Workload::Ttfb, first_byte(0.001, 0.002)),
+            (Workload::Loaded, loaded((0.001, 0.002), (0.1, 0.2), 1000)),
         ];
         for (workload, answer) in good {
             assert_eq!(workload.check(&SIZE, &answer), Ok(()), "{workload:?}");
@@ -381,10 +438,31 @@ mod tests {
             (Workload::Ttfb, first_byte(0.002, 0.001)),
             (Workload::Ttfb, first_byte(0.0, 0.001)),
             (Workload::Ttfb, first_byte(0.001, f64::NAN)),
+            (Workload::Loaded, answer(7 * 1024, 7, None, 2.0)),
+            (Workload::Loaded, loaded((0.001, 0.002), (0.1, 0.2), 999)),
+            (Workload::Loaded, loaded((0.001, 0.002), (0.1, 0.2), u64::MAX)),
+            (Workload::Loaded, loaded((0.001, 0.002), (0.2, 0.1), 1000)),
+            (Workload::Loaded, loaded((0.0, 0.002), (0.1, 0.2), 1000)),
+            (Workload::Loaded, loaded((0.001, f64::NAN), (0.1, 0.2), 1000)),
+            (Workload::Loaded, loaded((0.001, 0.002), (0.1, 2.1), 1000)),
+            // Three took longer than all.
+            (Workload::Loaded, loaded((0.001, 0.002), (0.7, 0.8), 1000)),
+            (
+                Workload::Loaded,
+                Answer { bytes: 7 * 1024, ..loaded((0.001, 0.002), (0.1, 0.2), 0) },
+            ),
         ];
         for (workload, answer) in bad {
             assert!(workload.check(&SIZE, &answer).is_err(), "{workload:?} {answer:?}");
         }
+    }
+
+    #[test]
+    fn who_is_slow_is_waited_for() {
+        assert_eq!(Workload::Download.patience(&SIZE, 5e6), 30.0002);
+        assert_eq!(Workload::Download.patience(&SIZE, 10.0), 130.0);
+        assert_eq!(Workload::Ttfb.patience(&SIZE, 10.0), 34.0);
+        assert_eq!(Workload::Loaded.patience(&SIZE, 10.0), 38.0);
     }
 
     #[test]
@@ -400,6 +478,7 @@ mod tests {
         let connections = Workload::Connections.arguments(&SIZE).join(" ");
         assert_eq!(connections, "--download 1000 --connections 4");
         assert_eq!(Workload::Ttfb.arguments(&SIZE).join(" "), "--ttfb 2");
+        assert_eq!(Workload::Loaded.arguments(&SIZE).join(" "), "--loaded 2");
         let streams = Workload::Streams.arguments(&SIZE).join(" ");
         assert_eq!(streams, "--download 1000 --streams 10");
     }

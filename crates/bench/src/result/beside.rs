@@ -21,8 +21,7 @@ pub(super) fn shows(rows: &[Row]) -> bool {
 /// The table of a place.
 pub(super) fn table(rows: &[Row], notes: impl Fn(&Row, Scale) -> Cell) -> Table {
     let scale = Scale::of(rows);
-    let unit = rows.iter().find(|row| !row.unit.is_empty()).map_or("", |row| &row.unit);
-    let cpu = Scale::cpu(unit);
+    let cpu = Scale::cpu_of(rows);
     let place = rows.first().map(|row| show::place(&row.place())).unwrap_or_default();
     let mut table = Table::new([
         Column::text("implementation"),

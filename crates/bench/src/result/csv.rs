@@ -36,6 +36,11 @@ struct Sample<'a> {
     seconds: Option<f64>,
     process_s: Option<f64>,
     handshake_s: Option<f64>,
+    unloaded_median_s: Option<f64>,
+    unloaded_p99_s: Option<f64>,
+    loaded_median_s: Option<f64>,
+    loaded_p99_s: Option<f64>,
+    bulk_bytes: Option<u64>,
     server_cpu_s: Option<f64>,
     client_cpu_s: Option<f64>,
     server_peak_rss_bytes: Option<u64>,
@@ -60,6 +65,7 @@ impl<'a> Sample<'a> {
             End::Failed { failure, why } => ("failed", Some(*failure), why, None),
         };
         let key = &record.key;
+        let latency = figures.and_then(|figures| figures.latency);
         Sample {
             workload: &key.workload,
             protocol: &key.protocol,
@@ -84,6 +90,11 @@ impl<'a> Sample<'a> {
             seconds: figures.map(|figures| figures.seconds),
             process_s: figures.map(|figures| figures.process_seconds),
             handshake_s: figures.and_then(|figures| figures.handshake_seconds),
+            unloaded_median_s: latency.map(|latency| latency.unloaded.median),
+            unloaded_p99_s: latency.map(|latency| latency.unloaded.p99),
+            loaded_median_s: latency.map(|latency| latency.loaded.median),
+            loaded_p99_s: latency.map(|latency| latency.loaded.p99),
+            bulk_bytes: latency.map(|latency| latency.bulk_bytes),
             server_cpu_s: figures.map(|figures| figures.server_cpu_seconds),
             client_cpu_s: figures.map(|figures| figures.client_cpu_seconds),
             server_peak_rss_bytes: figures.map(|figures| figures.server_peak_rss),
@@ -129,6 +140,11 @@ struct Line<'a> {
     server_cpu_median: Option<f64>,
     client_cpu_median: Option<f64>,
     handshake_s_median: Option<f64>,
+    unloaded_median_s_median: Option<f64>,
+    unloaded_p99_s_median: Option<f64>,
+    loaded_median_s_median: Option<f64>,
+    loaded_to_unloaded_p99_median: Option<f64>,
+    bulk_bit_s_median: Option<f64>,
     process_s_median: Option<f64>,
     to_tcp_median: Option<f64>,
     to_tcp_low_95: Option<f64>,
@@ -140,6 +156,7 @@ impl<'a> Line<'a> {
     fn new(row: &'a Row) -> Line<'a> {
         let key = &row.key;
         let value = row.value.as_ref();
+        let latency = row.latency.as_ref();
         Line {
             workload: &key.workload,
             protocol: &key.protocol,
@@ -165,6 +182,11 @@ impl<'a> Line<'a> {
             server_cpu_median: row.server_cpu.map(|cpu| cpu.median),
             client_cpu_median: row.client_cpu.map(|cpu| cpu.median),
             handshake_s_median: row.handshake.map(|handshake| handshake.median),
+            unloaded_median_s_median: latency.map(|latency| latency.unloaded_median.median),
+            unloaded_p99_s_median: latency.map(|latency| latency.unloaded_p99.median),
+            loaded_median_s_median: latency.map(|latency| latency.loaded_median.median),
+            loaded_to_unloaded_p99_median: latency.map(|latency| latency.p99_ratio.median),
+            bulk_bit_s_median: latency.map(|latency| latency.bulk.median),
             process_s_median: row.process.map(|process| process.median),
             to_tcp_median: row.to_tcp.map(|ratio| ratio.median),
             to_tcp_low_95: row.to_tcp.map(|ratio| ratio.interval.low),

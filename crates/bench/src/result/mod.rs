@@ -2,7 +2,7 @@
 //!
 //! * [`read`]: `samples.jsonl`, and the plan and manifest beside it. [`summarise`](mod@summarise): what
 //!   they say of each cell ([`Summary`]).
-//! * [`tables`](mod@tables), `beside`: for a terminal. [`runner`]: `result.json` for the Interop Runner's web page,
+//! * [`tables`](mod@tables), `beside`, `latency`: for a terminal. [`runner`]: `result.json` for the Interop Runner's web page,
 //!   with the summary in it. [`csv`]: for a spreadsheet. [`html`]: a page that needs nothing else.
 //! * [`compare`](mod@compare): two results. [`tumi8`]: the data of "QUIC on the Highway". [`profile`], [`profiles`],
 //!   [`parts`]: where CPU time goes, in four parts; [`shares`]: the same by groups of functions.
@@ -14,6 +14,7 @@ pub mod compare;
 mod compare_table;
 pub mod csv;
 pub mod html;
+mod latency;
 pub mod parts;
 pub mod profile;
 pub mod profiles;

@@ -59,7 +59,7 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
     let place = |rows: &[Row]| {
         let rows: Vec<&Row> = rows.iter().collect();
         let first = rows.first()?;
-        let cpu = Scale::cpu(&first.unit);
+        let cpu = Scale::cpu(first.cpu_unit());
         let parts = parts(&rows, &summary.profiles);
         if parts.is_empty() {
             return None;

@@ -179,6 +179,7 @@ fn abbreviated<'a>(tables: impl Iterator<Item = &'a [Row]>) -> Vec<(String, &'a 
         "resumed" => "HR",
         "requests" => "RQ",
         "ttfb" => "FB",
+        "loaded" => "LL",
         "idle" => "ID",
         _ => "X",
     };

@@ -28,7 +28,7 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
 fn table(row: &Row, profile: &Profiled) -> Option<Table> {
     let client = shares(&profile.client_groups)?;
     let server = shares(&profile.server_groups)?;
-    let cpu = Scale { digits: 3, ..Scale::cpu(&row.unit) };
+    let cpu = Scale { digits: 3, ..Scale::cpu(row.cpu_unit()) };
     let cpu = if cpu.unit == "s/GB" { cpu } else { Scale { digits: 2, ..cpu } };
     let mut columns = vec![Column::text("CPU time of")];
     for end in ["client", "server"] {

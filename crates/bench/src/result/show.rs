@@ -58,6 +58,13 @@ impl Scale {
         }
     }
 
+    /// That of the rows of a table.
+    #[must_use]
+    pub fn cpu_of(rows: &[Row]) -> Scale {
+        let unit = rows.iter().find(|row| !row.unit.is_empty()).map_or("", Row::cpu_unit);
+        Scale::cpu(unit)
+    }
+
     /// A figure without its unit.
     #[must_use]
     pub fn show(&self, value: f64) -> String {
@@ -96,6 +103,7 @@ pub fn workload(name: &str) -> &str {
         "resumed" => "Resumed handshakes",
         "requests" => "HTTP/3 requests",
         "ttfb" => "Time to first byte",
+        "loaded" => "1 KB beside a bulk download, 99th percentile",
         "idle" => "Memory of idle connections",
         other => other,
     }

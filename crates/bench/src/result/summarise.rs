@@ -10,7 +10,10 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 
 use super::read::Run;
-use super::summary::{Beside, Estimate, Fault, Medians, Modes, RoundFigure, Row, SUMMARY, Summary};
+use super::summary::{
+    Beside, Estimate, Fault, Medians, Modes, RoundFigure, Row, SUMMARY, Summary, UnderLoad,
+};
+use crate::answer::Latency;
 use crate::record::{End, Failure, Figures, Key, Record};
 use crate::registry::OURS;
 
@@ -19,7 +22,7 @@ const TWO_MODES: f64 = 0.05;
 /// TCP with TLS: what ratios are to.
 const TCP: &str = "perf-tcp";
 /// The order of tables; others come behind.
-const WORKLOADS: [&str; 10] = [
+const WORKLOADS: [&str; 11] = [
     "download",
     "upload",
     "streams",
@@ -29,6 +32,7 @@ const WORKLOADS: [&str; 10] = [
     "resumed",
     "requests",
     "ttfb",
+    "loaded",
     "idle",
 ];
 
@@ -142,6 +146,8 @@ impl Numbers {
             server_cpu: self.estimate(&points.iter().map(|point| point.server_cpu).collect()),
             client_cpu: self.estimate(&points.iter().map(|point| point.client_cpu).collect()),
             handshake: self.estimate(&all(&|figures| figures.handshake_seconds)),
+            // With random numbers of its own, as below.
+            latency: under_load(&measured, &mut SmallRng::seed_from_u64(0)),
             process: self.estimate(&all(&|figures| Some(figures.process_seconds))),
             to_tcp: None,
             tcp: None,
@@ -225,6 +231,23 @@ fn relate_to_ours(rows: &mut [Row], rng: &mut SmallRng) {
             row.beside = Some(Beside { cpu, value, cpu_ratio });
         }
     }
+}
+
+/// Estimates of exchanges beside a bulk download; none if there was none.
+fn under_load(measured: &[(&Record, &Figures)], rng: &mut SmallRng) -> Option<UnderLoad> {
+    let mut of = |read: &dyn Fn(&Latency, f64) -> f64| {
+        let values = measured.iter().filter_map(|(_, figures)| {
+            figures.latency.as_ref().map(|latency| read(latency, figures.seconds))
+        });
+        estimate(&values.collect(), rng)
+    };
+    Some(UnderLoad {
+        unloaded_median: of(&|latency, _| latency.unloaded.median)?,
+        unloaded_p99: of(&|latency, _| latency.unloaded.p99)?,
+        loaded_median: of(&|latency, _| latency.loaded.median)?,
+        p99_ratio: of(&|latency, _| latency.loaded.p99 / latency.unloaded.p99)?,
+        bulk: of(&|latency, seconds| 8.0 * latency.bulk_bytes as f64 / seconds)?,
+    })
 }
 
 /// The median of a sample and how sure it is; none for an empty one.

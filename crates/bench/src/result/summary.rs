@@ -92,6 +92,9 @@ pub struct Row {
     pub client_cpu: Option<Estimate>,
     /// The handshake of a single connection, in seconds.
     pub handshake: Option<Estimate>,
+    /// Small exchanges beside a bulk download and without it; none: that was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<UnderLoad>,
     /// From the start of the client process to its end, in seconds.
     pub process: Option<Estimate>,
     /// `value` as a multiple of that of TCP with TLS in the same round.
@@ -126,6 +129,22 @@ pub struct Beside {
     pub value: Option<Estimate>,
     /// `cpu` as a multiple of ours in the same round; none for ours.
     pub cpu_ratio: Option<Estimate>,
+}
+
+/// Latency under load: times of small exchanges without a bulk download on the connection, and with one. `value` of
+/// the row is the 99th percentile with it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UnderLoad {
+    /// Medians of exchanges without it, in seconds.
+    pub unloaded_median: Estimate,
+    /// 99th percentiles of exchanges without it, in seconds.
+    pub unloaded_p99: Estimate,
+    /// Medians of exchanges with it, in seconds.
+    pub loaded_median: Estimate,
+    /// The 99th percentile with it as a multiple of that without it in the same attempt.
+    pub p99_ratio: Estimate,
+    /// Goodput of the bulk download, in bit/s.
+    pub bulk: Estimate,
 }
 
 /// A median and all that says how sure it is. Units are those of the figure.
@@ -238,6 +257,12 @@ impl Row {
     #[must_use]
     pub fn failed(&self) -> usize {
         self.faults.iter().map(|fault| fault.rounds.len()).sum()
+    }
+
+    /// Unit whose scale of CPU time is shown: beside a bulk download that time is for its bytes.
+    #[must_use]
+    pub fn cpu_unit(&self) -> &str {
+        if self.latency.is_some() { "bit/s" } else { &self.unit }
     }
 
     /// True if smaller figures are better.

@@ -13,6 +13,7 @@ use super::summary::{Estimate, Row, Summary};
 pub fn tables(summary: &Summary) -> Vec<Table> {
     let mut tables = matrices(summary);
     tables.extend(lists(summary));
+    tables.extend(super::latency::tables(summary));
     tables.extend(beside::effective(summary));
     tables.extend(super::parts::tables(summary));
     tables.extend(super::shares::tables(summary));
@@ -88,8 +89,7 @@ fn short(row: &Row, scale: Scale) -> Cell {
 
 fn list(rows: &[Row]) -> Table {
     let scale = Scale::of(rows);
-    let unit = rows.iter().find(|row| !row.unit.is_empty()).map_or("", |row| &row.unit);
-    let cpu = Scale::cpu(unit);
+    let cpu = Scale::cpu_of(rows);
     let with_tcp = rows.iter().any(|row| row.to_tcp.is_some());
     let mut columns = vec![
         Column::text("client"),

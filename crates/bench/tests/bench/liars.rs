@@ -57,6 +57,7 @@ impl Scene {
             client: site(),
             address: std::net::Ipv4Addr::LOCALHOST.into(),
             relay: None,
+            least_rate: 5e6,
             size,
             stop,
             logs: Some(&logs),

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use equic_bench::result::profile::{Group, Split};
 use equic_bench::result::profiles::Profiled;
-use equic_bench::{Effective, End, Failure, Figures, Key, Noise, Record};
+use equic_bench::{Effective, End, Exchanges, Failure, Figures, Key, Latency, Noise, Record};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
@@ -106,7 +106,7 @@ impl Fixture {
         if self.small {
             return keys;
         }
-        for workload in ["handshakes", "ttfb", "upload"] {
+        for workload in ["handshakes", "ttfb", "loaded", "upload"] {
             for name in &names {
                 add(workload, "perf", "veth-plain", (name, name), BTreeMap::new());
             }
@@ -172,6 +172,7 @@ impl Fixture {
         let (value, unit, bytes, count) = match &*key.workload {
             "handshakes" => (speed * 700.0, "1/s", 16_000, 2_000),
             "requests" => (speed * 9_000.0, "1/s", 102_400_000, 100_000),
+            "loaded" => (0.003 / speed, "s", 6_000_000_000 + 1024 * 3_000, 3_000),
             "ttfb" => (0.004 / speed, "s", 3_000, 3_000),
             _ => (speed * 1e9, "bit/s", 1_000_000_000, 1),
         };
@@ -194,6 +195,7 @@ impl Fixture {
             softnet_drops: Some(0),
             server_packets_per_send: Some(8.5),
             client_packets_per_receive: Some(17.0),
+            latency: (key.workload == "loaded").then(|| latency(value)),
             client_effective: Some(effective(&key.client, &key.point)),
             server_effective: Some(effective(&key.server, &key.point)),
         }
@@ -239,6 +241,15 @@ impl Fixture {
             profiles.push('\n');
         }
         fs::write(dir.join("profiles.jsonl"), profiles).expect("profiles.jsonl");
+    }
+}
+
+/// Of exchanges that took so long, beside 6 GB.
+fn latency(p99: f64) -> Latency {
+    Latency {
+        unloaded: Exchanges { median: p99 / 8.0, p99: p99 / 4.0 },
+        loaded: Exchanges { median: p99 / 2.0, p99 },
+        bulk_bytes: 6_000_000_000,
     }
 }
 

@@ -92,6 +92,14 @@ fn every_work() {
     let time = |of: &str| first["first_byte_seconds"][of].as_f64().unwrap();
     assert!(0.0 < time("median") && time("median") <= time("p95") && time("p95") < 0.2, "{first}");
     assert_eq!(first["bytes"], first["count"], "{first}");
+    let loaded = answer("--loaded 0.2");
+    let latency = &loaded["latency"];
+    for load in ["unloaded", "loaded"] {
+        let time = |of: &str| latency[load][of].as_f64().unwrap();
+        assert!(0.0 < time("median") && time("median") <= time("p99"), "{loaded}");
+    }
+    let (bulk, count) = (latency["bulk_bytes"].as_u64().unwrap(), loaded["count"].as_u64().unwrap());
+    assert!(bulk > 0 && count > 0 && loaded["bytes"] == bulk + 1024 * count, "{loaded}");
 }
 
 #[test]
@@ -130,7 +138,7 @@ fn what_is_not_known_is_not_done() {
         let out = ask(folder.path(), "127.0.0.1:1", words);
         assert_eq!(out.code, Some(127), "{out:?}");
     }
-    for words in ["", "--download", "--download x", "--download 1 --upload 1", "--ttfb -1"] {
+    for words in ["", "--download", "--download x", "--download 1 --upload 1", "--ttfb -1", "--loaded"] {
         let out = ask(folder.path(), "127.0.0.1:1", words);
         assert_eq!(out.code, Some(2), "{words}: {out:?}");
     }

@@ -176,6 +176,7 @@ async fn who_does_not_read_holds_the_writer_up() {
     let identity = Identity::new();
     let streams = StreamConfig {
         send_buffer: 64 * 1024,
+        max_send_buffer: 64 * 1024,
         stream_window: 64 * 1024,
         max_stream_window: 64 * 1024,
         ..StreamConfig::default()

@@ -59,7 +59,7 @@ async fn a_buffer_in_pieces_is_written_as_one() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());
-    let streams = StreamConfig { send_buffer: 5, ..StreamConfig::default() };
+    let streams = StreamConfig { send_buffer: 5, max_send_buffer: 5, ..StreamConfig::default() };
     let transport = TransportConfig { streams, ..TransportConfig::default() };
     let config = identity.client().with_transport(transport);
     let client = client();

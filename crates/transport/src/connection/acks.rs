@@ -116,6 +116,10 @@ impl Connection {
                 self.on_path_acked(now, key, in_flight, &acked.packets, congested);
             }
         }
+        if id.is_data() {
+            let room = self.paths.iter().map(|path| path.in_flight_room()).sum();
+            self.streams.set_in_flight_room(room);
+        }
         self.path_of_mut(id).on_progress(now);
         if self.peer_completed_validation() {
             let suspect = self.path_of(id).is_suspect();

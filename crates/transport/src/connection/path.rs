@@ -25,6 +25,10 @@ use crate::recovery::{DeliveryMark, RttEstimator, SentPacket};
 pub(super) use validation::AddressOrigin;
 use validation::Validation;
 
+/// Round trips of the window that may wait with the application's data: BBR has two in flight when it begins, and more is
+/// to be there before that is acknowledged.
+const ROUND_TRIPS_READY: f64 = 4.0;
+
 /// A datagram that would be smaller is not worth sending.
 const LEAST: u64 = 64;
 
@@ -320,6 +324,14 @@ impl Path {
     /// Something else than the window or the pace holds the sender back.
     pub(super) fn on_underused(&mut self, now: Timestamp) {
         self.usage.on_underused(now);
+    }
+
+    /// Bytes that an application should have ready or in flight for the path to be used up: some round trips' worth of
+    /// the window, without what only waits in a queue.
+    pub(super) fn in_flight_room(&self) -> u64 {
+        let (min, smoothed) = (self.rtt.min().as_secs_f64(), self.rtt.smoothed().as_secs_f64());
+        let share = if smoothed > min { min / smoothed } else { 1.0 };
+        (self.window() as f64 * share * ROUND_TRIPS_READY) as u64
     }
 
     /// There is room and nothing to fill it with: samples of the delivery rate say nothing of the path.

@@ -112,6 +112,11 @@ impl SendHalf {
         matches!(self.state, SendState::DataReceived | SendState::ResetReceived)
     }
 
+    /// So many bytes may wait here for the network from now on.
+    pub(super) fn set_capacity(&mut self, capacity: u64) {
+        self.capacity = capacity;
+    }
+
     /// Bytes kept for the network.
     pub(super) fn buffered(&self) -> u64 {
         self.buffer.buffered()

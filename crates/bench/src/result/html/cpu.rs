@@ -23,7 +23,7 @@ pub(super) fn cpu(rows: &[&Row], profiles: &[Profiled], label: &str) -> String {
     let shown: Vec<&&Row> =
         rows.iter().filter(|row| row.client_cpu.is_some() && row.server_cpu.is_some()).collect();
     let Some(first) = shown.first() else { return String::new() };
-    let scale = Scale::cpu(&first.unit);
+    let scale = Scale::cpu(first.cpu_unit());
     let largest = |row: &&&Row| {
         let ends = [row.client_cpu, row.server_cpu];
         ends.into_iter().flatten().map(|cpu| cpu.median).fold(0.0, f64::max)
@@ -93,7 +93,7 @@ fn legend() -> String {
 pub(super) fn split(rows: &[&Row], profiles: &[Profiled], caption: &str) -> String {
     let parts = parts(rows, profiles);
     let Some(first) = parts.first() else { return String::new() };
-    let cpu = Scale::cpu(&first.row.unit);
+    let cpu = Scale::cpu(first.row.cpu_unit());
     let mut html = format!(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\">\
          <table><caption>{0}</caption>\n<thead><tr>",

@@ -74,8 +74,7 @@ fn cell(row: &Row, scale: Scale, (low, high): (f64, f64), number: usize) -> Stri
 /// A line for each pair with all that is known of it.
 pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
     let scale = Scale::of(rows);
-    let unit = rows.iter().find(|row| !row.unit.is_empty()).map_or("", |row| &row.unit);
-    let cpu = Scale::cpu(unit);
+    let cpu = Scale::cpu_of(rows);
     let milliseconds = Scale { unit: "ms", factor: 1e3, digits: 2 };
     let times = Scale { unit: "", factor: 1.0, digits: 2 };
     let mut html = format!(

@@ -8,6 +8,7 @@ mod boxes;
 mod chart;
 mod cpu;
 mod facts;
+mod latency;
 mod matrix;
 mod sweep;
 mod text;
@@ -200,6 +201,7 @@ fn place(rows: &[Row], summary: &Summary, number: usize) -> String {
         html += &cpu;
         html += &cpu::split(&all, &summary.profiles, "Where CPU time goes");
     }
+    html += &latency::latency(rows);
     html += "<h3>Pairs</h3>\n";
     html + &matrix::pairs(rows, &title, number)
 }
@@ -232,6 +234,7 @@ fn swept(sweep: &Sweep<'_>, summary: &Summary) -> Section {
     for (number, rows) in &sweep.tables {
         let Some(row) = rows.first() else { continue };
         html += &format!("<h3>{}</h3>\n", esc(&show::point(&row.key.point)));
+        html += &latency::latency(rows);
         html += &matrix::pairs(rows, &show::place(&row.place()), *number);
         let rows: Vec<&Row> = rows.iter().collect();
         html += &cpu::split(&rows, &summary.profiles, "Where CPU time goes");

@@ -15,8 +15,8 @@ pub(super) struct Chosen {
     /// Which implementations: names, tier1, tier2 or all
     #[arg(long = "impl", value_name = "NAME", value_delimiter = ',', default_value = "tier1")]
     implementations: Vec<String>,
-    /// What is measured: download, upload, streams, connections, handshakes, resumed, requests, ttfb, idle,
-    /// transfer [default: download]
+    /// What is measured: download, upload, streams, connections, handshakes, resumed, requests, ttfb, loaded,
+    /// idle, transfer [default: download]
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = workload)]
     workload: Vec<Workload>,
     /// What lies between: loopback, veth, veth-plain, tbf:RATE, relay:delay=20ms,loss=1%,...,
@@ -57,7 +57,7 @@ pub(super) struct Chosen {
     /// Connections of `idle` [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     idle: Option<u64>,
-    /// Seconds of handshakes, requests and ttfb [default: 3]
+    /// Seconds of handshakes, requests and ttfb, and of each half of loaded [default: 3]
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<f64>,
     /// Seconds that a client may take beyond what a very slow one takes

@@ -21,6 +21,28 @@ fn unhindered(seed: u64, faults: Faults, algorithm: Algorithm) -> Network {
     })
 }
 
+/// A path that holds half a megabyte, and a buffer of an eighth of that: it grows, and the path is used up. BBR would
+/// never be through with its start: to the model such a sender has nothing more to send.
+#[test]
+fn a_buffer_smaller_than_what_the_path_holds_does_not_hold_the_stream_up() {
+    for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
+        let mut network = Network::with(1, path(80, 25 * MS, 1.0), |config| {
+            config.congestion = Arc::new(algorithm);
+            let (streams, window) = (&mut config.streams, 64 << 20);
+            (streams.stream_window, streams.max_stream_window) = (window, window);
+            (streams.connection_window, streams.max_connection_window) = (window, window);
+            streams.send_buffer = 64 << 10;
+        });
+        network.connect();
+        let start = network.now();
+        send_one_way(&mut network, 10_000_000);
+        let took = network.now().since(start);
+        // With the buffer alone it would be eight seconds.
+        assert!(took < Duration::from_secs(4), "{algorithm}: {took:?}, {}", network.describe());
+        assert_ne!(network.client.path().controller().state(), "startup");
+    }
+}
+
 fn window(network: &Network) -> u64 {
     network.client.path().controller().window()
 }

@@ -65,6 +65,7 @@ impl Streams {
         let Some(Stream { send: Some(half), wants_room, .. }) = stream else {
             return Err(StreamError::Unknown);
         };
+        half.set_capacity(self.send_capacity);
         let before = half.buffered();
         let room = common.max(own_room(before));
         let written = match half.writable() {
@@ -99,8 +100,9 @@ impl Streams {
         most: u64,
         ahead: u64,
     ) -> Result<u64, StreamError> {
-        let capacity = self.config.send_buffer;
+        let capacity = self.send_capacity;
         let half = self.send_half(id)?;
+        half.set_capacity(capacity);
         let own = match half.writable() {
             Err(WriteError::Blocked) => 0,
             other => other?,

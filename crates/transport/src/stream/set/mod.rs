@@ -58,6 +58,8 @@ pub struct StreamConfig {
     pub max_connection_window: u64,
     /// Bytes that may wait in a stream to be sent or acknowledged.
     pub send_buffer: u64,
+    /// Most that this may grow to where the path holds more: `send_buffer` a round trip is all that a stream gets through.
+    pub max_send_buffer: u64,
     /// Bytes that may wait so in all streams of the connection together, but that a stream with fewer
     /// than 16 KiB may always have those: a peer that does not read some of its streams holds up the
     /// others no more than that. No less than `send_buffer`.
@@ -74,6 +76,7 @@ impl Default for StreamConfig {
             connection_window: 512 * 1024,
             max_connection_window: 16 << 20,
             send_buffer: 1 << 20,
+            max_send_buffer: 16 << 20,
             connection_send_buffer: 16 << 20,
         }
     }
@@ -222,6 +225,8 @@ pub struct Streams {
     /// Number of bytes of the connection's window that the peer has used.
     received: u64,
     send_window: SendWindow,
+    /// Bytes that may wait in a stream: at least `send_buffer` of the config.
+    send_capacity: u64,
     /// Bytes that wait in all streams to be sent or acknowledged.
     buffered: u64,
     /// Bytes that the application has written since [`Streams::take_written`] was called last.
@@ -272,6 +277,7 @@ impl Streams {
             receive_window: window,
             received: 0,
             send_window: SendWindow::default(),
+            send_capacity: config.send_buffer,
             buffered: 0,
             written: 0,
             waiting: BTreeSet::new(),
@@ -317,7 +323,7 @@ impl Streams {
         let ours = id.initiator() == self.side;
         let both = id.direction() == Direction::Bidirectional;
         let send = (ours || both).then(|| {
-            SendHalf::new(SendWindow::new(self.peer_stream_limit(id)), self.config.send_buffer)
+            SendHalf::new(SendWindow::new(self.peer_stream_limit(id)), self.send_capacity)
         });
         let receive = (!ours || both).then(|| {
             let window = &self.config;
@@ -325,6 +331,13 @@ impl Streams {
             ReceiveHalf::new(window, self.pages.clone())
         });
         Box::new(Stream { send, receive, priority: 0, queued: false, wants_room: false })
+    }
+
+    /// What is in flight may be so many bytes: as many may wait in a stream, so that it is the path that limits how fast
+    /// it sends and not the buffer.
+    pub(crate) fn set_in_flight_room(&mut self, bytes: u64) {
+        let StreamConfig { send_buffer, max_send_buffer, .. } = self.config;
+        self.send_capacity = bytes.min(max_send_buffer).max(send_buffer);
     }
 
     /// Gives back to the connection's window so many bytes that a stream does not need any more.

@@ -19,6 +19,7 @@ fn config() -> StreamConfig {
         connection_window: 2500,
         max_connection_window: 10_000,
         send_buffer: 5000,
+        max_send_buffer: 5000,
         connection_send_buffer: 5000,
     }
 }
@@ -389,6 +390,32 @@ fn what_waits_in_all_streams_is_bounded() {
         server.reset(id, 1).unwrap();
     }
     assert_eq!((server.buffered(), waiting(&server)), (0, 0));
+}
+
+/// What may wait follows the path, within its bounds, also where it gets less.
+#[test]
+fn a_stream_s_buffer_grows_with_the_path() {
+    let ours = StreamConfig { send_buffer: 100, max_send_buffer: 400, ..config() };
+    let mut client = Streams::new(Side::Client, ours);
+    client.set_peer_limits(PeerLimits { max_data: 1 << 20, ..limits(&config()) });
+    let id = client.open(Direction::Bidirectional).unwrap();
+    let full = Err(StreamError::Write(WriteError::Blocked));
+    assert_eq!((client.write(id, &[0; 1000]), client.write(id, &[0])), (Ok(100), full.clone()));
+    for (room, more) in [(50, None), (250, Some(150)), (1000, Some(150)), (0, None)] {
+        client.set_in_flight_room(room);
+        assert_eq!(client.sendable(id, 1000, 1 << 20, 1 << 20).ok(), more, "{room}");
+        assert_eq!(client.write(id, &[0; 1000]).ok(), more.map(|count| count as usize), "{room}");
+    }
+    // The path holds less: nothing is written until no more waits than may.
+    let (_, piece) = client.next_piece(|_, _| 350).unwrap();
+    client.on_piece_acked(id, 0..299, false);
+    assert_eq!((piece.range, client.write(id, &[0])), (0..350, full));
+    client.on_piece_acked(id, 299..350, false);
+    assert_eq!(client.write(id, &[0; 1000]), Ok(50));
+    // Another has as much from its beginning on.
+    client.set_in_flight_room(200);
+    let other = client.open(Direction::Bidirectional).unwrap();
+    assert_eq!(client.write(other, &[0; 1000]), Ok(200));
 }
 
 /// Streams of a client with these windows, all opened.

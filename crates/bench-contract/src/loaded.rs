@@ -1,0 +1,115 @@
+//! Latency under load: small exchanges beside a bulk download on the same connection.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::client::{close_all, fetch};
+use crate::perf::{Received, request};
+use crate::{
+    Answer, BULK, Connection, Effective, Exchanges, Latency, ReceiveStream, SMALL_EXCHANGE,
+    SendStream as _, Stack,
+};
+
+/// Exchanges for a time on a connection that does nothing else, then as long beside a bulk download.
+pub(crate) async fn run<S: Stack>(
+    stack: &S,
+    time: Duration,
+    effective: &mut Effective,
+) -> Result<Answer> {
+    let start = Instant::now();
+    let connection = Arc::new(stack.connect().await?);
+    let handshake_seconds = Some(start.elapsed().as_secs_f64());
+    let unloaded = exchanges(&connection, time).await?;
+    let (mut to, from) = connection.open().await?;
+    to.send(request(BULK).to_vec().into()).await?;
+    to.finish().await?;
+    let mut bulk = Bulk::begin(from).await?;
+    let before = bulk.bytes();
+    let start = Instant::now();
+    let loaded = exchanges(&connection, time).await?;
+    let seconds = start.elapsed().as_secs_f64();
+    let bulk_bytes = bulk.bytes() - before;
+    bulk.end().await?;
+    drop(to);
+    close_all(stack, vec![connection], 0, effective).await;
+    let count = loaded.len() as u64;
+    let bytes = bulk_bytes + count * SMALL_EXCHANGE;
+    let latency = Exchanges::of(unloaded)
+        .zip(Exchanges::of(loaded))
+        .map(|(unloaded, loaded)| Latency { unloaded, loaded, bulk_bytes });
+    Ok(Answer { bytes, count, seconds, handshake_seconds, latency, ..Answer::default() })
+}
+
+/// Durations of exchanges one after the other, from the opening of a stream to its end.
+///
+/// They are a task like the others: what a runtime of one thread blocks on has its turn only once in 61 of theirs.
+async fn exchanges<C: Connection>(connection: &Arc<C>, time: Duration) -> Result<Vec<f64>> {
+    let connection = Arc::clone(connection);
+    let exchanging = tokio::spawn(async move {
+        let mut times = Vec::new();
+        let start = Instant::now();
+        while start.elapsed() < time {
+            let begun = Instant::now();
+            let received = fetch(&*connection, SMALL_EXCHANGE).await?;
+            times.push(begun.elapsed().as_secs_f64());
+            ensure!(received.bytes == SMALL_EXCHANGE, "an exchange of {} bytes", received.bytes);
+        }
+        Ok(times)
+    });
+    exchanging.await?
+}
+
+/// A download that goes on by itself.
+struct Bulk {
+    received: Arc<Mutex<Received>>,
+    reading: JoinHandle<Result<()>>,
+}
+
+impl Bulk {
+    /// Returns once its first bytes are there.
+    async fn begin(mut from: impl ReceiveStream) -> Result<Bulk> {
+        let received = Arc::new(Mutex::new(Received::default()));
+        let (first, begun) = oneshot::channel();
+        let seen = Arc::clone(&received);
+        let reading = tokio::spawn(async move {
+            let mut first = Some(first);
+            loop {
+                let take = |data: &[u8]| {
+                    seen.lock().unwrap_or_else(PoisonError::into_inner).take(data);
+                };
+                ensure!(from.receive(take).await?, "the bulk download has ended");
+                if let Some(first) = first.take() {
+                    // Whoever does not wait any more need not be told.
+                    let _ = first.send(());
+                }
+            }
+        });
+        let mut bulk = Bulk { received, reading };
+        match begun.await {
+            Ok(()) => Ok(bulk),
+            Err(_) => {
+                (&mut bulk.reading).await??;
+                None.context("the bulk download did not begin")
+            }
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).bytes
+    }
+
+    /// Ends the process if the bytes were not those that were sent; an error if it did not go on until here.
+    async fn end(&mut self) -> Result<()> {
+        if self.reading.is_finished() {
+            (&mut self.reading).await??;
+        }
+        self.reading.abort();
+        // It may have been in the middle of a piece, never of a check.
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).finish();
+        Ok(())
+    }
+}
