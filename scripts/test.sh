@@ -22,8 +22,8 @@ suites=(
 	beside:null-crypto 'cargo test --release -p equic-wire -p equic-transport -p equic-sim -p equic-scenario -p equic-cli --no-fail-fast --lib \
 		--test null_peer --test quic --test tcp --test play --test read --test applications --test memory --test tls --test traces --test paths --test plugins --features \
 		equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/tls,equic-scenario/plugins -- --quiet'
-	# Over sockets with the other crypto provider.
-	beside:ring 'cargo test --release -p equic-quic --no-default-features --features ring,qlog,platform-roots \
+	# Over sockets with the other crypto provider, and with compressed certificates.
+	beside:ring 'cargo test --release -p equic-quic --no-default-features --features ring,qlog,platform-roots,cert-compression \
 		--test ring --test examples --test quic -- --quiet'
 	# The simulator, a workspace of its own for the same reason.
 	beside:sim 'cd sim && cargo test --release --locked -- --quiet'

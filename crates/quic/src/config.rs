@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use equic_transport::{ConnectionIdGenerator, EndpointConfig as CoreConfig, PreferredAddresses};
-use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{NamedGroup, RootCertStore};
 
 #[cfg(feature = "qlog")]
 use crate::event::Subscriber;
@@ -31,6 +31,11 @@ pub enum ConfigError {
     /// TLS refuses the certificate, its key or the crypto provider.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
+    /// The crypto provider does not know X25519MLKEM768.
+    #[error(
+        "the crypto provider has no post-quantum key exchange: build equic-quic with its feature `aws-lc-rs`"
+    )]
+    NoPostQuantum,
     /// The system has no root certificate that can be used.
     #[error("the system has no root certificates: install the package ca-certificates")]
     NoRoots,
@@ -64,6 +69,22 @@ fn built_in() -> Option<Arc<CryptoProvider>> {
 #[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
 fn built_in() -> Option<Arc<CryptoProvider>> {
     None
+}
+
+/// A crypto provider that prefers post-quantum key exchange, X25519MLKEM768, to those without: for clients. Servers take it
+/// as it is from whoever prefers it.
+///
+/// A client's first flight takes two datagrams instead of one with it. The server's answer comes in one flight as before, of
+/// servers too that know only X25519: a key share of it goes along, in both.
+///
+/// # Errors
+/// [`ConfigError::NoPostQuantum`].
+pub fn prefer_post_quantum(provider: &CryptoProvider) -> Result<CryptoProvider, ConfigError> {
+    let mut provider = provider.clone();
+    let groups = &mut provider.kx_groups;
+    let at = groups.iter().position(|group| group.name() == NamedGroup::X25519MLKEM768);
+    groups[..=at.ok_or(ConfigError::NoPostQuantum)?].rotate_right(1);
+    Ok(provider)
 }
 
 /// One after the other.

@@ -79,6 +79,7 @@ mod unreachable;
 
 pub use config::{
     ClientConfig, ConfigError, EndpointConfig, ServerConfig, SocketIdGenerator, default_provider,
+    prefer_post_quantum,
 };
 pub use connection::{Connecting, Connection};
 pub use early::EarlyData;

@@ -5,11 +5,14 @@
 //! opens a stream, sends a byte, gets one back and closes, as the workload *handshakes* of `equic bench` does. All that
 //! an end does for that is called from [`client_turn`] or [`server_turn`]: valgrind counts what runs inside one of them.
 //!
-//!     cargo run --release -p equic-transport --example handshakes -- [--count N] [--resumed | --idle]
+//!     cargo run --release -p equic-transport --example handshakes -- [--count N] [--resumed | --idle] \
+//!         [--post-quantum] [--chain] [--compress]
 //!
 //! `--resumed`: each handshake but the first resumes a session with a ticket. `--idle`: connections stay open, and
 //! the program says how many bytes of the heap one of them takes at each end. What AWS-LC allocates, which is written
-//! in C, is not among them.
+//! in C, is not among them. `--post-quantum`: the key exchange is X25519MLKEM768. `--chain`: the server's certificate has
+//! what those of the Web have, and one of an authority comes with it, both signed with RSA. `--compress`: the server
+//! compresses its certificates (RFC 8879); that needs the feature `cert-compression`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -23,6 +26,10 @@ use equic_transport::{
     ReadOutcome, Received, ServerConfig, Timestamp, Transmit,
 };
 use equic_wire::{StreamId, VarInt};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
@@ -71,19 +78,30 @@ fn main() -> Outcome<()> {
     let given = |name: &str| args.iter().any(|arg| arg == name);
     let count = args.iter().position(|arg| arg == "--count").and_then(|at| args.get(at + 1));
     let count: usize = count.map_or(Ok(50), |text| text.parse())?;
-    let mut pair = Pair::new(given("--resumed"))?;
+    if given("--compress") && !cfg!(feature = "cert-compression") {
+        return Err("--compress needs the feature cert-compression".into());
+    }
+    let options = Options {
+        resumed: given("--resumed"),
+        post_quantum: given("--post-quantum"),
+        chain: given("--chain"),
+        compress: given("--compress"),
+    };
+    let mut pair = Pair::new(&options)?;
     // What is made once is not counted, nor is the handshake that brings the first ticket.
     pair.handshake(false)?;
     pair.client.reset();
     pair.server.reset();
+    pair.waited = Duration::ZERO;
     for _ in 0..count {
         pair.handshake(given("--idle"))?;
     }
     for (name, end) in [("client", &pair.client), ("server", &pair.server)] {
         let each = |total: u64| total as f64 / count as f64;
         println!(
-            "{name}: {count} handshakes, {:.1} datagrams and {:.0} allocations each",
+            "{name}: {count} handshakes, {:.1} datagrams of {:.0} bytes together and {:.0} allocations each",
             each(end.datagrams),
+            each(end.bytes),
             each(end.calls)
         );
         if given("--idle") {
@@ -94,7 +112,17 @@ fn main() -> Outcome<()> {
             );
         }
     }
+    let trips = pair.waited.as_secs_f64() / (2.0 * DELAY.as_secs_f64()) / count as f64;
+    println!("the client is connected after {trips:.2} round trips");
     Ok(())
+}
+
+/// What is set by arguments.
+struct Options {
+    resumed: bool,
+    post_quantum: bool,
+    chain: bool,
+    compress: bool,
 }
 
 /// Datagrams on their way.
@@ -115,6 +143,7 @@ struct End {
     done: bool,
     confirmed: bool,
     datagrams: u64,
+    bytes: u64,
     calls: u64,
     taken: isize,
 }
@@ -124,12 +153,24 @@ impl End {
         let endpoint = Endpoint::new(EndpointConfig::new(provider)?, None, [seed; 32]);
         let address = address.parse()?;
         let (busy, idle, stream) = (None, Vec::new(), None);
-        let (done, confirmed, datagrams, calls, taken) = (false, false, 0, 0, 0);
-        Ok(End { address, endpoint, busy, idle, stream, done, confirmed, datagrams, calls, taken })
+        let (done, confirmed, datagrams, bytes, calls, taken) = (false, false, 0, 0, 0, 0);
+        Ok(End {
+            address,
+            endpoint,
+            busy,
+            idle,
+            stream,
+            done,
+            confirmed,
+            datagrams,
+            bytes,
+            calls,
+            taken,
+        })
     }
 
     fn reset(&mut self) {
-        (self.datagrams, self.calls, self.taken) = (0, 0, 0);
+        (self.datagrams, self.bytes, self.calls, self.taken) = (0, 0, 0, 0);
     }
 
     /// Takes datagrams in, as the task of a socket does.
@@ -164,6 +205,7 @@ impl End {
         while let Some(sent) = connection.poll_transmit(now, &mut room) {
             batch.push((room[..sent.size].to_vec(), sent));
             self.datagrams += 1;
+            self.bytes += sent.size as u64;
         }
         while let Some(change) = connection.poll_endpoint_event() {
             self.endpoint.handle_endpoint_event(*handle, change);
@@ -210,6 +252,8 @@ struct Pair {
     name: ServerName<'static>,
     up: Batch,
     down: Batch,
+    /// Time that clients have waited until they were connected, all together.
+    waited: Duration,
 }
 
 /// Counts what an end takes from the allocator while it works.
@@ -292,23 +336,28 @@ fn close(pair: &mut Pair) -> Outcome<()> {
 }
 
 impl Pair {
-    fn new(resumed: bool) -> Outcome<Pair> {
+    fn new(options: &Options) -> Outcome<Pair> {
         let provider = aws_lc_rs::default_provider();
         let client = End::new("198.51.100.1:50000", &provider, 1)?;
         let mut server = End::new("192.0.2.1:443", &provider, 2)?;
-        let (config, theirs) = configs(provider, resumed)?;
+        let (config, theirs) = configs(provider, options)?;
         server.endpoint.set_server(Some(Arc::new(theirs)));
         let name = ServerName::try_from("equic.test")?;
         let (now, up, down) = (Timestamp::START, Batch::new(), Batch::new());
-        Ok(Pair { now, client, server, config, name, up, down })
+        let waited = Duration::ZERO;
+        Ok(Pair { now, client, server, config, name, up, down, waited })
     }
 
     /// One connection; if it is kept, until both ends have nothing more to say.
     fn handshake(&mut self, keep: bool) -> Outcome<()> {
-        let mut quiet = 0;
-        let mut closed = false;
+        let (mut quiet, mut closed, mut connected) = (0, false, false);
+        let begun = self.now;
         for _ in 0..200 {
             counted(self, client_turn, |pair| &mut pair.client);
+            if !connected && self.client.busy.as_ref().is_some_and(|(_, one)| one.is_connected()) {
+                connected = true;
+                self.waited += self.now - begun;
+            }
             arrived(&mut self.down, &mut self.server);
             self.now += DELAY;
             let said = self.up.len();
@@ -348,31 +397,78 @@ impl Pair {
 
 /// A server with a certificate that it made itself and stateless tickets, and a client that trusts it: TLS as
 /// `equic bench` has it.
-fn configs(mut provider: CryptoProvider, resumed: bool) -> Outcome<(ClientConfig, ServerConfig)> {
+fn configs(
+    mut provider: CryptoProvider,
+    options: &Options,
+) -> Outcome<(ClientConfig, ServerConfig)> {
     let aes = rustls::CipherSuite::TLS13_AES_128_GCM_SHA256;
     provider.cipher_suites.retain(|suite| suite.suite() == aes);
-    let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()])?;
-    let certificate = CertificateDer::from(made.cert);
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())?;
+    if options.post_quantum {
+        provider.kx_groups.insert(0, aws_lc_rs::kx_group::X25519MLKEM768);
+    }
+    let (chain, key, root) = if options.chain { signed_chain()? } else { self_signed()? };
     let (provider, versions) = (Arc::new(provider), [&rustls::version::TLS13]);
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(certificate.clone())?;
+    roots.add(root)?;
     let mut client = rustls::ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&versions)?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    if !resumed {
+    if !options.resumed {
         client.resumption = rustls::client::Resumption::disabled();
     }
     let mut server = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&versions)?
         .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)?;
+        .with_single_cert(chain, key)?;
     server.ticketer = aws_lc_rs::Ticketer::new()?;
+    if !options.compress {
+        client.cert_decompressors.clear();
+        server.cert_compressors.clear();
+    }
     client.alpn_protocols = vec![b"bench".to_vec()];
     server.alpn_protocols = vec![b"bench".to_vec()];
     let transport = Arc::default();
     let client = ClientConfig { tls: Arc::new(client), transport: Arc::clone(&transport) };
     let server = ServerConfig { tls: Arc::new(server), transport, preferred_addresses: None };
     Ok((client, server))
+}
+
+/// Certificates that a server shows, its key, and the one that clients believe.
+type Chain = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>, CertificateDer<'static>);
+
+fn self_signed() -> Outcome<Chain> {
+    let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()])?;
+    let certificate = CertificateDer::from(made.cert);
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())?;
+    Ok((vec![certificate.clone()], key, certificate))
+}
+
+/// A certificate with ECDSA P-256 below one with RSA-2048, as a server of the Web shows them.
+fn signed_chain() -> Outcome<Chain> {
+    let authority = |name: &str| {
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name.push(DnType::CountryName, "XX");
+        parameters.distinguished_name.push(DnType::OrganizationName, "Equic Test Authority");
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        parameters
+    };
+    let rsa = || KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256);
+    let root = CertifiedIssuer::self_signed(authority("Equic Test Root X1"), rsa()?)?;
+    let middle = CertifiedIssuer::signed_by(authority("Equic Test R10"), rsa()?, &root)?;
+    let names = ["equic.test", "www.equic.test", "static.equic.test"].map(str::to_owned);
+    let mut leaf = CertificateParams::new(names)?;
+    leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    // Two signed certificate timestamps (RFC 6962), which are of numbers that nobody compresses.
+    let random = |index: u32| (index.wrapping_mul(2_654_435_761) >> 13) as u8;
+    let timestamps: Vec<u8> = (0..242).map(random).collect();
+    let id = [1, 3, 6, 1, 4, 1, 11129, 2, 4, 2];
+    leaf.custom_extensions.push(CustomExtension::from_oid_content(&id, timestamps));
+    let key = KeyPair::generate()?;
+    let leaf = leaf.signed_by(&key, &middle)?;
+    let key = PrivateKeyDer::try_from(key.serialize_der())?;
+    Ok((vec![leaf.into(), middle.der().clone()], key, root.der().clone()))
 }

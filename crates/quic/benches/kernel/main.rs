@@ -49,7 +49,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Hands datagrams to the kernel.
 pub(crate) trait Sender {
-    /// Writes what is sent next, as whoever seals packets does just before; false if that is too little to matter.
+    /// Writes what is sent next, as whoever seals packets does just before; false if that is too little to matter. Where the
+    /// kernel were to send from memory that it has not given back yet, the receiver would see the new bytes, which it
+    /// does not look at.
     fn prepare(&mut self) -> bool {
         false
     }

@@ -16,4 +16,5 @@ mod preferred;
 mod ready;
 mod renewal;
 mod settings;
+mod tls;
 mod turns;

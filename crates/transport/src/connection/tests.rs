@@ -15,6 +15,7 @@ mod hostile;
 mod hostile_start;
 mod idle;
 mod in_place;
+mod key_exchange;
 mod keys;
 mod messages;
 mod migration;

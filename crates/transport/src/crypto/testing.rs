@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::quic::{ClientConnection, Connection, KeyChange, Keys, ServerConnection, Version};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, Side};
@@ -11,21 +12,33 @@ use super::{KeyLimits, OneRttKeys};
 use crate::testing::hex;
 
 pub(crate) fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
+    let groups = &rustls::crypto::aws_lc_rs::default_provider().kx_groups;
+    configs_with(groups, groups)
+}
+
+/// With these groups for the key exchange, of the client and of the server.
+pub(crate) fn configs_with(
+    client_groups: &[&'static dyn SupportedKxGroup],
+    server_groups: &[&'static dyn SupportedKxGroup],
+) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     // Ed25519: signatures of ECDSA are of one length or another, and with them datagrams.
     let signer = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let mut parameters = rcgen::CertificateParams::new(vec!["equic.test".into()]).unwrap();
     parameters.serial_number = Some(1.into());
     let certificate = CertificateDer::from(parameters.self_signed(&signer).unwrap());
     let key = PrivateKeyDer::try_from(signer.serialize_der()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = |groups: &[&'static dyn SupportedKxGroup]| {
+        let kx_groups = groups.to_vec();
+        Arc::new(CryptoProvider { kx_groups, ..rustls::crypto::aws_lc_rs::default_provider() })
+    };
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
-    let mut client = ClientConfig::builder_with_provider(provider.clone())
+    let mut client = ClientConfig::builder_with_provider(provider(client_groups))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let mut server = ServerConfig::builder_with_provider(provider)
+    let mut server = ServerConfig::builder_with_provider(provider(server_groups))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_no_client_auth()

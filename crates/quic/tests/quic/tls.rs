@@ -1,0 +1,85 @@
+//! Options of TLS: post-quantum key exchange, compressed certificates.
+
+use std::sync::Arc;
+
+use equic_quic::{ClientConfig, ConfigError, prefer_post_quantum};
+use rustls::NamedGroup;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
+
+use crate::common::{ALPN, Identity, client, connect, echo};
+
+#[test]
+fn post_quantum_key_exchange_comes_first() {
+    let usual = default_provider();
+    let preferred = prefer_post_quantum(&usual).unwrap();
+    let names = |provider: &CryptoProvider| -> Vec<NamedGroup> {
+        provider.kx_groups.iter().map(|group| group.name()).collect()
+    };
+    let mut rest = names(&usual);
+    rest.retain(|&name| name != NamedGroup::X25519MLKEM768);
+    assert_eq!(names(&preferred)[0], NamedGroup::X25519MLKEM768);
+    assert_eq!(names(&preferred)[1..], rest);
+    // Twice is as good as once.
+    assert_eq!(names(&prefer_post_quantum(&preferred).unwrap()), names(&preferred));
+    let without = CryptoProvider { kx_groups: vec![kx_group::X25519], ..usual };
+    assert_eq!(prefer_post_quantum(&without).err(), Some(ConfigError::NoPostQuantum));
+}
+
+/// A client's TLS with this provider.
+fn tls(identity: &Identity, provider: CryptoProvider) -> rustls::ClientConfig {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(identity.certificate.clone()).unwrap();
+    let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    tls.alpn_protocols = vec![ALPN.to_vec()];
+    tls
+}
+
+#[tokio::test]
+async fn a_server_as_it_is_takes_post_quantum_key_exchange() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    echo(server.clone());
+    let mut provider = prefer_post_quantum(&default_provider()).unwrap();
+    // Nothing else would do.
+    provider.kx_groups.truncate(1);
+    let config = ClientConfig::new(tls(&identity, provider));
+    connect(&client(), &config, &server).await;
+}
+
+/// A certificate with many names, which say much the same.
+#[cfg(feature = "cert-compression")]
+#[tokio::test]
+async fn a_compressed_certificate_takes_fewer_bytes() {
+    use rustls::pki_types::PrivateKeyDer;
+
+    use crate::common::NAME;
+
+    let names = (0..500).map(|index| format!("host-{index}.{NAME}"));
+    let made =
+        rcgen::generate_simple_self_signed(names.chain([NAME.to_owned()]).collect::<Vec<String>>())
+            .unwrap();
+    let identity = Identity {
+        certificate: made.cert.der().clone(),
+        key: PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap(),
+    };
+    let server = identity.server(1);
+    echo(server.clone());
+    let mut received = Vec::new();
+    for compressed in [false, true] {
+        let mut tls = tls(&identity, default_provider());
+        if !compressed {
+            tls.cert_decompressors.clear();
+        }
+        let connection = connect(&client(), &ClientConfig::new(tls), &server).await;
+        received.push(connection.stats().bytes_received);
+    }
+    let certificate = identity.certificate.len() as u64;
+    assert!(certificate > 10_000, "{certificate} bytes");
+    assert!(received[0] > certificate, "plain: {received:?}");
+    assert!(received[1] < certificate, "compressed: {received:?}");
+}
