@@ -104,7 +104,8 @@ mod tests {
         let page = pool.take();
         let place = page.as_ptr();
         pool.put(page);
-        assert_eq!(pool.take().as_ptr(), place, "the same memory");
+        let again = pool.take();
+        assert_eq!(again.as_ptr(), place, "the same memory");
         let many: Vec<Page> = (0..2 * KEPT).map(|_| pool.take()).collect();
         many.into_iter().for_each(|page| pool.put(page));
         assert_eq!(pool.count(), KEPT);

@@ -416,7 +416,6 @@ impl Streams {
             *set = BTreeSet::new();
         }
         self.wanted.shrink_to_fit();
-        self.events.rest();
         for stream in self.streams.values_mut().take(MOST_RESTING) {
             if let Some(half) = &mut stream.send {
                 half.rest();
