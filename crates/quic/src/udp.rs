@@ -137,24 +137,10 @@ impl Udp {
             buffers.bytes.chunks_exact_mut(buffers.size).map(IoSliceMut::new).collect();
         loop {
             ready!(self.socket.poll_recv_ready(cx))?;
-            let mut last = None;
-            let receive = || {
-                let metas = &mut buffers.metas;
-                let count = self.state.recv((&self.socket).into(), &mut slices, metas)?;
-                if count < metas.len() {
-                    // recvmmsg(2) stopped because nothing more was there: as if it had been asked once more, in vain.
-                    // What comes from now on wakes the task.
-                    last = Some(count);
-                    return Err(io::ErrorKind::WouldBlock.into());
-                }
-                Ok(count)
-            };
+            let receive =
+                || self.state.recv((&self.socket).into(), &mut slices, &mut buffers.metas);
             match self.socket.try_io(Interest::READABLE, receive) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if let Some(count) = last {
-                        return Poll::Ready(Ok(count));
-                    }
-                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 outcome => return Poll::Ready(outcome),
             }
         }
