@@ -401,7 +401,10 @@ impl LocalIds {
     /// Gives back memory that nothing is in.
     pub(crate) fn rest(&mut self) {
         self.active.rest();
-        self.tokens.rest();
+        if self.to_tell.is_empty() {
+            // Nothing is in flight: no frame that told of one can be lost any more.
+            self.tokens = Numbered::default();
+        }
         self.changes.shrink_to_fit();
     }
 
@@ -416,10 +419,35 @@ impl LocalIds {
     }
 }
 
+/// An ID of the peer's.
+#[derive(Debug, Clone, Copy)]
+struct RemoteId {
+    id: ConnectionId,
+    token: Option<ResetToken>,
+    /// A packet was sent to it. The token of another is not looked for (RFC 9000 s.10.3.1).
+    used: bool,
+}
+
+impl RemoteId {
+    /// That of the handshake, which is in use from the start.
+    fn of_handshake(id: ConnectionId) -> RemoteId {
+        RemoteId { id, token: None, used: true }
+    }
+
+    fn given(id: ConnectionId, token: ResetToken) -> RemoteId {
+        RemoteId { id, token: Some(token), used: false }
+    }
+
+    /// The token that is looked for.
+    fn token_in_use(&self) -> Option<ResetToken> {
+        self.token.filter(|_| self.used)
+    }
+}
+
 /// The IDs that we may put on packets to the peer.
 #[derive(Debug)]
 pub(crate) struct RemoteIds {
-    ids: Numbered<(ConnectionId, Option<ResetToken>)>,
+    ids: Numbered<RemoteId>,
     /// The one in use.
     current: u64,
     /// Those below were asked to be retired.
@@ -441,7 +469,7 @@ impl RemoteIds {
     /// With the one of the handshake; `limit` is our `active_connection_id_limit`.
     pub(crate) fn new(first: ConnectionId, limit: u64) -> RemoteIds {
         RemoteIds {
-            ids: Numbered::with(0, (first, None)),
+            ids: Numbered::with(0, RemoteId::of_handshake(first)),
             current: 0,
             retire_prior_to: 0,
             none: first.is_empty(),
@@ -464,17 +492,22 @@ impl RemoteIds {
 
     /// Their path is abandoned: none of them is used any more, and none is given back by a frame (RFC 10069 s.3.4).
     pub(crate) fn forget_all(&mut self) {
-        for (_, (_, token)) in self.ids.take_all() {
-            if let Some(token) = token {
-                note(&mut self.changes, EndpointEvent::TokenForgotten(token));
-            }
+        for (_, gone) in self.ids.take_all() {
+            self.forget_token(gone);
         }
         (self.to_retire, self.owed) = (Numbered::default(), Numbered::default());
     }
 
+    /// The token of one that is gone is not looked for any more.
+    fn forget_token(&mut self, gone: RemoteId) {
+        if let Some(token) = gone.token_in_use() {
+            note(&mut self.changes, EndpointEvent::TokenForgotten(token));
+        }
+    }
+
     /// True if one of them is this ID.
     pub(crate) fn has_id(&self, id: ConnectionId) -> bool {
-        self.ids.values().any(|(other, _)| *other == id)
+        self.ids.values().any(|other| other.id == id)
     }
 
     /// The sequence number expected of the next that the peer gives out.
@@ -491,12 +524,24 @@ impl RemoteIds {
 
     /// The ID to send to.
     pub(crate) fn current(&self) -> ConnectionId {
-        self.ids.get(self.current).map_or(ConnectionId::EMPTY, |(id, _)| *id)
+        self.ids.get(self.current).map_or(ConnectionId::EMPTY, |own| own.id)
     }
 
     /// The ID with this sequence number; none: it is retired, or was never given.
     pub(crate) fn get(&self, sequence: u64) -> Option<ConnectionId> {
-        self.ids.get(sequence).map(|(id, _)| *id)
+        self.ids.get(sequence).map(|own| own.id)
+    }
+
+    /// As [`RemoteIds::get`], to send a packet to it: from now on its token is looked for.
+    #[inline]
+    pub(crate) fn take_into_use(&mut self, sequence: u64) -> Option<ConnectionId> {
+        let own = self.ids.get_mut(sequence)?;
+        if !std::mem::replace(&mut own.used, true)
+            && let Some(token) = own.token
+        {
+            note(&mut self.changes, EndpointEvent::TokenLearned(token));
+        }
+        Some(own.id)
     }
 
     /// True if there is one that may be used.
@@ -512,11 +557,9 @@ impl RemoteIds {
     /// We do not use this one any more (RFC 9000 s.5.1.2). The last is kept.
     pub(crate) fn retire(&mut self, sequence: u64) {
         if self.ids.len() > 1
-            && let Some((_, token)) = self.ids.remove(sequence)
+            && let Some(gone) = self.ids.remove(sequence)
         {
-            if let Some(token) = token {
-                note(&mut self.changes, EndpointEvent::TokenForgotten(token));
-            }
+            self.forget_token(gone);
             self.retired.insert_one(sequence);
             if self.retired.len() > RETIRED_RANGES {
                 self.retired.pop_min();
@@ -532,21 +575,20 @@ impl RemoteIds {
     /// The ID of a server's preferred address, whose sequence number is 1 (RFC 9000 s.5.1.1).
     pub(crate) fn add_preferred(&mut self, id: ConnectionId, token: ResetToken) {
         if !self.ids.contains(1) {
-            self.ids.insert(1, (id, Some(token)));
-            note(&mut self.changes, EndpointEvent::TokenLearned(token));
+            self.ids.insert(1, RemoteId::given(id, token));
         }
     }
 
     /// The peer chose another for the handshake (RFC 9000 s.7.2).
     pub(crate) fn set_handshake_id(&mut self, id: ConnectionId) {
         self.none = id.is_empty();
-        self.ids.insert(0, (id, None));
+        self.ids.insert(0, RemoteId::of_handshake(id));
     }
 
     /// The server's transport parameter `stateless_reset_token`.
     pub(crate) fn set_handshake_token(&mut self, token: ResetToken) {
         if let Some(first) = self.ids.get_mut(0) {
-            first.1 = Some(token);
+            first.token = Some(token);
             note(&mut self.changes, EndpointEvent::TokenLearned(token));
         }
     }
@@ -554,7 +596,8 @@ impl RemoteIds {
     /// True if `token` is the stateless reset token of an ID in use: the peer has lost the connection
     /// (RFC 9000 s.10.3.1). Takes the same time for every token.
     pub(crate) fn is_reset(&self, token: ResetToken) -> bool {
-        self.ids.values().fold(false, |found, (_, known)| found | (*known == Some(token)))
+        let is_it = |own: &RemoteId| own.used & (own.token == Some(token));
+        self.ids.values().fold(false, |found, own| found | is_it(own))
     }
 
     /// NEW_CONNECTION_ID came.
@@ -568,8 +611,8 @@ impl RemoteIds {
         }
         let NewId { sequence, id, token } = new;
         let known = self.ids.get(sequence);
-        if known.is_some_and(|known| known.0 != id || known.1.is_some_and(|t| t != token))
-            || self.ids.iter().any(|(number, (other, _))| *other == id && number != sequence)
+        if known.is_some_and(|known| known.id != id || known.token.is_some_and(|t| t != token))
+            || self.ids.iter().any(|(number, other)| other.id == id && number != sequence)
         {
             return Err(IdError::Violation);
         }
@@ -581,8 +624,17 @@ impl RemoteIds {
             // Told again because the network has lost our acknowledgement.
             return Ok(());
         }
-        if self.ids.insert(sequence, (id, Some(token))).is_none_or(|known| known.1.is_none()) {
-            note(&mut self.changes, EndpointEvent::TokenLearned(token));
+        match self.ids.get_mut(sequence) {
+            Some(known) if known.token.is_none() => {
+                known.token = Some(token);
+                if known.used {
+                    note(&mut self.changes, EndpointEvent::TokenLearned(token));
+                }
+            }
+            Some(_) => {}
+            None => {
+                self.ids.insert(sequence, RemoteId::given(id, token));
+            }
         }
         if retire_prior_to > self.retire_prior_to {
             self.retire_prior_to = retire_prior_to;
@@ -593,10 +645,8 @@ impl RemoteIds {
             {
                 self.current = first;
             }
-            for (sequence, (_, token)) in retired {
-                if let Some(token) = token {
-                    note(&mut self.changes, EndpointEvent::TokenForgotten(token));
-                }
+            for (sequence, gone) in retired {
+                self.forget_token(gone);
                 self.owe(sequence)?;
             }
         }
@@ -674,6 +724,8 @@ mod tests {
         assert!(!remote.has_news());
         // The same again does no harm; late ones are retired at once.
         remote.on_new(new(2), 1).unwrap();
+        assert!(!remote.is_reset(ResetToken([2; 16])), "nothing was sent to it");
+        assert_eq!(remote.take_into_use(2), Some(id(2)));
         assert!(remote.is_reset(ResetToken([2; 16])) && !remote.is_reset(ResetToken([9; 16])));
     }
 
@@ -684,15 +736,17 @@ mod tests {
         remote.on_new(new(1), 0).unwrap();
         remote.on_new(new(1), 0).unwrap();
         remote.on_new(new(2), 1).unwrap();
+        assert_eq!((remote.take_into_use(1), remote.take_into_use(1)), (Some(id(1)), Some(id(1))));
+        remote.retire(2);
         let changes: Vec<EndpointEvent> = std::iter::from_fn(|| remote.poll_change()).collect();
         let token = |sequence| new(sequence).token;
+        // Of an ID that nothing was sent to nobody has to know.
         assert_eq!(
             changes,
             [
                 EndpointEvent::TokenLearned(token(0)),
-                EndpointEvent::TokenLearned(token(1)),
-                EndpointEvent::TokenLearned(token(2)),
                 EndpointEvent::TokenForgotten(token(0)),
+                EndpointEvent::TokenLearned(token(1)),
             ]
         );
         let mut local = LocalIds::new(id(0));

@@ -361,14 +361,14 @@ impl Connection {
     pub(super) fn dcid(&mut self, key: PathKey) -> ConnectionId {
         let path = &self.paths[key];
         let (path, sequence) = (path.id(), path.remote_id());
-        let Some(ids) = self.ids.remote_of(path) else { return ConnectionId::EMPTY };
-        if let Some(id) = ids.get(sequence) {
+        let Some(ids) = self.ids.remote_of_mut(path) else { return ConnectionId::EMPTY };
+        if let Some(id) = ids.take_into_use(sequence) {
             return id;
         }
-        let other = self.unused_id(path).or_else(|| ids.sequences().next());
-        let sequence = other.unwrap_or(sequence);
-        let id = ids.get(sequence);
+        let first = ids.sequences().next();
+        let sequence = self.unused_id(path).or(first).unwrap_or(sequence);
         self.paths[key].use_remote_id(sequence);
+        let id = self.ids.remote_of_mut(path).and_then(|ids| ids.take_into_use(sequence));
         id.unwrap_or(ConnectionId::EMPTY)
     }
 

@@ -324,7 +324,7 @@ impl Connection {
         if allowance.passive || validates {
             return validates;
         }
-        let crypto = self.spaces[id.of_crypto()].crypto_out.wants_to_send(u64::MAX);
+        let crypto = self.spaces[id.of_crypto()].has_crypto();
         self.spaces[id].probes() > 0
             || allowance.in_flight
                 && allowance.shared
