@@ -57,8 +57,8 @@ pub(crate) struct State {
     /// A server's: the client gets a token when the handshake is complete.
     pub token_due: bool,
     pub wakers: Wakers,
-    /// Tasks that wait for the end. Many may begin to and stop again, so each is forgotten when it stops.
-    pub over: Arc<Notify>,
+    /// Tasks that wait for the end; none: none has yet. Many may begin to and stop again, so each is forgotten when it stops.
+    over: Option<Arc<Notify>>,
     pub streams: StreamMap,
     /// Streams of the peer's of each direction that were accepted in a row.
     accepted: [u8; 2],
@@ -103,37 +103,55 @@ pub(crate) struct StreamState {
     pub stopped: Option<u64>,
 }
 
-/// Tasks that wait for something of the connection, a list for each thing waited for.
-#[derive(Default)]
-pub(crate) struct Wakers {
-    connected: WakerList,
-    accept: [WakerList; 2],
-    open: [WakerList; 2],
-    datagrams: WakerList,
-    /// For room for a datagram to send.
-    room: WakerList,
-    /// For what has to happen before a path is open.
-    pub paths: WakerList,
+/// What tasks wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Connected,
+    /// A stream of the peer's.
+    Accept(Direction),
+    /// Being allowed to open a stream.
+    Open(Direction),
+    Datagrams,
+    /// Room for a datagram to send.
+    Room,
+    /// What has to happen before a path is open.
+    Paths,
 }
 
-/// Tasks to wake.
+/// Tasks that wait for something of the connection. Mostly it is one, or none: a single list takes less than one for each
+/// thing to be waited for.
 #[derive(Default)]
-pub(crate) struct WakerList(Vec<Waker>);
+pub(crate) struct Wakers(Vec<(Wait, Waker)>);
 
-impl WakerList {
-    pub(crate) fn register(&mut self, cx: &Context<'_>) {
-        if !self.0.iter().any(|waker| waker.will_wake(cx.waker())) {
-            self.0.push(cx.waker().clone());
+impl Wakers {
+    pub(crate) fn register(&mut self, wait: Wait, cx: &Context<'_>) {
+        let is_it = |(own, waker): &(Wait, Waker)| *own == wait && waker.will_wake(cx.waker());
+        if !self.0.iter().any(is_it) {
+            // No room for four at once, as usual.
+            self.0.reserve_exact(1);
+            self.0.push((wait, cx.waker().clone()));
         }
     }
 
     /// True if there was a task to wake.
-    pub(crate) fn wake(&mut self) -> bool {
+    pub(crate) fn wake(&mut self, wait: Wait) -> bool {
+        if !self.0.iter().any(|(own, _)| *own == wait) {
+            return false;
+        }
         // The list goes with them: most connections never wait again.
-        let wakers = std::mem::take(&mut self.0);
-        let any = !wakers.is_empty();
-        wakers.into_iter().for_each(Waker::wake);
-        any
+        for (own, waker) in std::mem::take(&mut self.0) {
+            if own == wait {
+                waker.wake();
+            } else {
+                self.0.push((own, waker));
+            }
+        }
+        true
+    }
+
+    /// Whatever it is that tasks wait for, it does not come.
+    fn wake_all(&mut self) {
+        std::mem::take(&mut self.0).into_iter().for_each(|(_, waker)| waker.wake());
     }
 }
 
@@ -170,7 +188,7 @@ impl Cell {
             counted: 0,
             token_due: false,
             wakers: Wakers::default(),
-            over: Arc::default(),
+            over: None,
             streams: StreamMap::default(),
             accepted: [0; 2],
         };
@@ -228,9 +246,8 @@ impl State {
         for stream in std::mem::take(&mut self.streams).into_values() {
             stream.reader.into_iter().chain(stream.writer).for_each(Waker::wake);
         }
-        self.wakers.open.iter_mut().for_each(|list| {
-            list.wake();
-        });
+        self.wakers.wake(Wait::Open(Direction::Bidirectional));
+        self.wakers.wake(Wait::Open(Direction::Unidirectional));
     }
 
     /// Tells those who wait for data that it is there, or that the handshake is complete, before anything is sent, so that
@@ -249,7 +266,7 @@ impl State {
     pub(crate) fn take_events(&mut self) {
         while let Some(event) = self.connection.poll_event() {
             match event {
-                Event::Connected => self.told |= self.wakers.connected.wake(),
+                Event::Connected => self.told |= self.wakers.wake(Wait::Connected),
                 Event::Stream(event) => self.on_stream_event(event),
                 Event::Closed(reason) => self.on_closed(reason.into()),
                 Event::HookFailed(hook, error) => {
@@ -263,7 +280,7 @@ impl State {
                     tracing::info!(?hook, message = %message.escape_ascii(), "a hook of a connection says");
                 }
                 Event::Moved(_) => self.moves += 1,
-                Event::DatagramsReadable => self.told |= self.wakers.datagrams.wake(),
+                Event::DatagramsReadable => self.told |= self.wakers.wake(Wait::Datagrams),
                 Event::EarlyDataAccepted => self.early = EarlyData::Accepted,
                 Event::EarlyDataRejected => self.on_early_data_rejected(),
                 Event::NewToken(token) => {
@@ -272,11 +289,11 @@ impl State {
                     }
                 }
                 Event::DatagramsWritable => {
-                    self.wakers.room.wake();
+                    self.wakers.wake(Wait::Room);
                 }
                 Event::PathOpened(_) | Event::PathClosed(..) => {
                     self.path_changes += 1;
-                    self.wakers.paths.wake();
+                    self.wakers.wake(Wait::Paths);
                 }
                 Event::Confirmed | Event::PathValidated(_) => {}
             }
@@ -286,10 +303,10 @@ impl State {
     fn on_stream_event(&mut self, event: StreamEvent) {
         match event {
             StreamEvent::Opened(direction) => {
-                self.told |= self.wakers.accept[at(direction)].wake();
+                self.told |= self.wakers.wake(Wait::Accept(direction));
             }
             StreamEvent::Available(direction) => {
-                self.wakers.open[at(direction)].wake();
+                self.wakers.wake(Wait::Open(direction));
             }
             StreamEvent::Readable(id) => {
                 if let Some(reader) = self.streams.get_mut(&id).and_then(|s| s.reader.take()) {
@@ -317,15 +334,18 @@ impl State {
     /// It is over: nobody waits any longer.
     pub(crate) fn on_closed(&mut self, error: ConnectionError) {
         self.closed.get_or_insert(error);
-        self.over.notify_waiters();
-        let Wakers { connected, accept: [a, b], open: [c, d], datagrams, room, paths } =
-            &mut self.wakers;
-        for list in [connected, a, b, c, d, datagrams, room, paths] {
-            list.wake();
+        if let Some(over) = &self.over {
+            over.notify_waiters();
         }
+        self.wakers.wake_all();
         for stream in self.streams.values_mut() {
             stream.reader.take().into_iter().chain(stream.writer.take()).for_each(Waker::wake);
         }
+    }
+
+    /// For those who wait for the end.
+    pub(crate) fn over(&mut self) -> Arc<Notify> {
+        Arc::clone(self.over.get_or_insert_default())
     }
 
     pub(crate) fn poll_connected(&mut self, cx: &Context<'_>) -> Poll<Result<(), ConnectionError>> {
@@ -335,7 +355,7 @@ impl State {
         if self.connection.is_connected() {
             return Poll::Ready(Ok(()));
         }
-        self.wakers.connected.register(cx);
+        self.wakers.register(Wait::Connected, cx);
         Poll::Pending
     }
 
@@ -359,7 +379,7 @@ impl State {
             return Poll::Ready(Ok(id));
         }
         *accepted = 0;
-        self.wakers.accept[at(direction)].register(cx);
+        self.wakers.register(Wait::Accept(direction), cx);
         Poll::Pending
     }
 
@@ -374,7 +394,7 @@ impl State {
         if let Some(id) = self.connection.open(direction) {
             return Poll::Ready(Ok(id));
         }
-        self.wakers.open[at(direction)].register(cx);
+        self.wakers.register(Wait::Open(direction), cx);
         Poll::Pending
     }
 
@@ -389,7 +409,7 @@ impl State {
         if let Some(error) = &self.closed {
             return Poll::Ready(Err(error.clone()));
         }
-        self.wakers.datagrams.register(cx);
+        self.wakers.register(Wait::Datagrams, cx);
         Poll::Pending
     }
 
@@ -401,7 +421,7 @@ impl State {
     ) -> Poll<Result<(), DatagramError>> {
         match self.connection.send_datagram(data.clone()) {
             Err(DatagramError::Full) => {
-                self.wakers.room.register(cx);
+                self.wakers.register(Wait::Room, cx);
                 Poll::Pending
             }
             outcome => Poll::Ready(outcome),

@@ -231,7 +231,7 @@ impl Connection {
 
     /// Waits until it is over, and says why.
     pub async fn closed(&self) -> ConnectionError {
-        let over = Arc::clone(&self.cell().lock().over);
+        let over = self.cell().lock().over();
         loop {
             let told = over.notified();
             tokio::pin!(told);

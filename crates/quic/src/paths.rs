@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use equic_transport::{ClosePathError, OpenPathError, PathInfo, PathStatus};
 use equic_wire::{PathId, TransportErrorCode};
 
+use crate::cell::Wait;
 use crate::connection::Connection;
 use crate::error::ConnectionError;
 
@@ -61,7 +62,7 @@ impl Connection {
                     Ok(id) => *begun.insert(id),
                     // Wait for the next datagram of the peer's.
                     Err(OpenPathError::NotConfirmed | OpenPathError::NoConnectionId) => {
-                        state.wakers.paths.register(cx);
+                        state.wakers.register(Wait::Paths, cx);
                         return Poll::Pending;
                     }
                     Err(error) => return Poll::Ready(Err(error.into())),
@@ -72,7 +73,7 @@ impl Connection {
         match validated {
             Some(true) => Poll::Ready(Ok(id)),
             Some(false) => {
-                state.wakers.paths.register(cx);
+                state.wakers.register(Wait::Paths, cx);
                 Poll::Pending
             }
             None => Poll::Ready(Err(PathError::NoAnswer)),
@@ -125,7 +126,7 @@ impl Connection {
             if state.path_changes > seen {
                 return Poll::Ready(Ok(state.path_changes));
             }
-            state.wakers.paths.register(cx);
+            state.wakers.register(Wait::Paths, cx);
             Poll::Pending
         })
         .await

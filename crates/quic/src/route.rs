@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use equic_transport::{DatagramMeta, Received, Timestamp};
 
-use crate::cell::{Cell, State};
+use crate::cell::{Cell, State, Wait};
 use crate::incoming::Incoming;
 use crate::socket::{Inner, Passed, Socket};
 use crate::udp::Udp;
@@ -69,7 +69,7 @@ impl Route<'_> {
                             received => break Some((received, datagram)),
                         }
                     };
-                    state.wakers.paths.wake();
+                    state.wakers.wake(Wait::Paths);
                     told |= state.tell();
                     if !std::mem::replace(&mut state.queued, true) {
                         work.push_back(Arc::clone(cell));

@@ -407,7 +407,10 @@ impl LocalIds {
     /// Gives back memory that nothing is in.
     pub(crate) fn rest(&mut self) {
         self.active.rest();
-        self.tokens.rest();
+        if self.to_tell.is_empty() {
+            // Nothing is in flight: no frame that told of one can be lost any more.
+            self.tokens = Numbered::default();
+        }
         self.changes.shrink_to_fit();
     }
 
@@ -427,8 +430,24 @@ impl LocalIds {
 struct RemoteId {
     id: ConnectionId,
     token: Option<ResetToken>,
-    /// A packet went to it: only then a reset with its token may be believed (RFC 9000 s.10.3.1).
+    /// A packet was sent to it. The token of another is not looked for (RFC 9000 s.10.3.1).
     used: bool,
+}
+
+impl RemoteId {
+    /// That of the handshake, which is in use from the start.
+    fn of_handshake(id: ConnectionId) -> RemoteId {
+        RemoteId { id, token: None, used: true }
+    }
+
+    fn given(id: ConnectionId, token: ResetToken) -> RemoteId {
+        RemoteId { id, token: Some(token), used: false }
+    }
+
+    /// The token that is looked for.
+    fn token_in_use(&self) -> Option<ResetToken> {
+        self.token.filter(|_| self.used)
+    }
 }
 
 /// The IDs that we may put on packets to the peer.
@@ -456,7 +475,7 @@ impl RemoteIds {
     /// With the one of the handshake; `limit` is our `active_connection_id_limit`.
     pub(crate) fn new(first: ConnectionId, limit: u64) -> RemoteIds {
         RemoteIds {
-            ids: Numbered::with(0, RemoteId { id: first, token: None, used: true }),
+            ids: Numbered::with(0, RemoteId::of_handshake(first)),
             current: 0,
             retire_prior_to: 0,
             none: first.is_empty(),
@@ -480,14 +499,14 @@ impl RemoteIds {
     /// Their path is abandoned: none of them is used any more, and none is given back by a frame (RFC 10069 s.3.4).
     pub(crate) fn forget_all(&mut self) {
         for (_, gone) in self.ids.take_all() {
-            self.forget(gone);
+            self.forget_token(gone);
         }
         (self.to_retire, self.owed) = (Numbered::default(), Numbered::default());
     }
 
-    /// The ID is not used any more: nor is its token.
-    fn forget(&mut self, gone: RemoteId) {
-        if let Some(token) = gone.token.filter(|_| gone.used) {
+    /// The token of one that is gone is not looked for any more.
+    fn forget_token(&mut self, gone: RemoteId) {
+        if let Some(token) = gone.token_in_use() {
             note(&mut self.changes, EndpointEvent::TokenForgotten(token));
         }
     }
@@ -519,8 +538,8 @@ impl RemoteIds {
         self.ids.get(sequence).map(|remote| remote.id)
     }
 
-    /// As [`RemoteIds::get`], for a packet that goes to it. Until then nobody need know of its reset token, which most IDs of
-    /// short connections are never asked for.
+    /// As [`RemoteIds::get`], to send a packet to it: from now on its token is looked for.
+    #[inline]
     pub(crate) fn take_into_use(&mut self, sequence: u64) -> Option<ConnectionId> {
         let remote = self.ids.get_mut(sequence)?;
         if !std::mem::replace(&mut remote.used, true)
@@ -546,7 +565,7 @@ impl RemoteIds {
         if self.ids.len() > 1
             && let Some(gone) = self.ids.remove(sequence)
         {
-            self.forget(gone);
+            self.forget_token(gone);
             self.retired.insert_one(sequence);
             if self.retired.len() > RETIRED_RANGES {
                 self.retired.pop_min();
@@ -562,14 +581,14 @@ impl RemoteIds {
     /// The ID of a server's preferred address, whose sequence number is 1 (RFC 9000 s.5.1.1).
     pub(crate) fn add_preferred(&mut self, id: ConnectionId, token: ResetToken) {
         if !self.ids.contains(1) {
-            self.ids.insert(1, RemoteId { id, token: Some(token), used: false });
+            self.ids.insert(1, RemoteId::given(id, token));
         }
     }
 
     /// The peer chose another for the handshake (RFC 9000 s.7.2).
     pub(crate) fn set_handshake_id(&mut self, id: ConnectionId) {
         self.none = id.is_empty();
-        self.ids.insert(0, RemoteId { id, token: None, used: true });
+        self.ids.insert(0, RemoteId::of_handshake(id));
     }
 
     /// The server's transport parameter `stateless_reset_token`.
@@ -583,8 +602,8 @@ impl RemoteIds {
     /// True if `token` is the stateless reset token of an ID in use: the peer has lost the connection
     /// (RFC 9000 s.10.3.1). Takes the same time for every token.
     pub(crate) fn is_reset(&self, token: ResetToken) -> bool {
-        let same = |remote: &RemoteId| remote.used & (remote.token == Some(token));
-        self.ids.values().fold(false, |found, remote| found | same(remote))
+        let is_it = |remote: &RemoteId| remote.used & (remote.token == Some(token));
+        self.ids.values().fold(false, |found, remote| found | is_it(remote))
     }
 
     /// NEW_CONNECTION_ID came.
@@ -598,7 +617,6 @@ impl RemoteIds {
         }
         let NewId { sequence, id, token } = new;
         let known = self.ids.get(sequence);
-        let used = known.is_some_and(|known| known.used);
         if known.is_some_and(|known| known.id != id || known.token.is_some_and(|t| t != token))
             || self.ids.iter().any(|(number, other)| other.id == id && number != sequence)
         {
@@ -612,9 +630,17 @@ impl RemoteIds {
             // Told again because the network has lost our acknowledgement.
             return Ok(());
         }
-        let before = self.ids.insert(sequence, RemoteId { id, token: Some(token), used });
-        if used && before.is_none_or(|known| known.token.is_none()) {
-            note(&mut self.changes, EndpointEvent::TokenLearned(token));
+        match self.ids.get_mut(sequence) {
+            Some(known) if known.token.is_none() => {
+                known.token = Some(token);
+                if known.used {
+                    note(&mut self.changes, EndpointEvent::TokenLearned(token));
+                }
+            }
+            Some(_) => {}
+            None => {
+                self.ids.insert(sequence, RemoteId::given(id, token));
+            }
         }
         if retire_prior_to > self.retire_prior_to {
             self.retire_prior_to = retire_prior_to;
@@ -626,7 +652,7 @@ impl RemoteIds {
                 self.current = first;
             }
             for (sequence, gone) in retired {
-                self.forget(gone);
+                self.forget_token(gone);
                 self.owe(sequence)?;
             }
         }
@@ -704,8 +730,8 @@ mod tests {
         assert!(!remote.has_news());
         // The same again does no harm; late ones are retired at once.
         remote.on_new(new(2), 1).unwrap();
-        assert!(!remote.is_reset(ResetToken([2; 16])), "no packet went to it");
-        assert_eq!((remote.take_into_use(2), remote.take_into_use(9)), (Some(id(2)), None));
+        assert!(!remote.is_reset(ResetToken([2; 16])), "nothing was sent to it");
+        assert_eq!(remote.take_into_use(2), Some(id(2)));
         assert!(remote.is_reset(ResetToken([2; 16])) && !remote.is_reset(ResetToken([9; 16])));
     }
 
@@ -715,18 +741,18 @@ mod tests {
         remote.set_handshake_token(new(0).token);
         remote.on_new(new(1), 0).unwrap();
         remote.on_new(new(1), 0).unwrap();
-        assert_eq!((remote.take_into_use(1), remote.take_into_use(1)), (Some(id(1)), Some(id(1))));
-        // The third is never used.
         remote.on_new(new(2), 1).unwrap();
+        assert_eq!((remote.take_into_use(1), remote.take_into_use(1)), (Some(id(1)), Some(id(1))));
         remote.retire(2);
         let changes: Vec<EndpointEvent> = std::iter::from_fn(|| remote.poll_change()).collect();
         let token = |sequence| new(sequence).token;
+        // Of an ID that nothing was sent to nobody has to know.
         assert_eq!(
             changes,
             [
                 EndpointEvent::TokenLearned(token(0)),
-                EndpointEvent::TokenLearned(token(1)),
                 EndpointEvent::TokenForgotten(token(0)),
+                EndpointEvent::TokenLearned(token(1)),
             ]
         );
         let mut local = LocalIds::new(id(0));

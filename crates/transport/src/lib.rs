@@ -68,6 +68,7 @@ pub mod qlog;
 mod ranges;
 mod received;
 mod recovery;
+mod rested;
 mod stream;
 #[cfg(test)]
 mod testing;

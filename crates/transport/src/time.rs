@@ -1,30 +1,47 @@
 //! Moments in time, handed in by the caller: this crate reads no clock.
 
+use std::fmt;
+use std::num::NonZeroU64;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
 /// A moment, in nanoseconds since a start that the caller chose and keeps to: the boot of the
 /// machine, or the start of a simulation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Timestamp(u64);
+///
+/// It is one more than the nanoseconds, so that none takes no room beside it: a connection has some twenty moments that
+/// may be none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(NonZeroU64);
 
 impl Timestamp {
     /// The caller's start.
-    pub const START: Timestamp = Timestamp(0);
+    pub const START: Timestamp = Timestamp(NonZeroU64::MIN);
 
-    /// So many nanoseconds after the start.
+    /// So many nanoseconds after the start; the last that there is, 2^64 - 2 of them.
     pub const fn from_nanos(nanos: u64) -> Timestamp {
-        Timestamp(nanos)
+        Timestamp(NonZeroU64::MIN.saturating_add(nanos))
     }
 
     /// Nanoseconds since the start.
     pub const fn as_nanos(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// Time from `earlier` to this; zero if this is not after.
     pub fn since(self, earlier: Timestamp) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
+    }
+}
+
+impl Default for Timestamp {
+    fn default() -> Timestamp {
+        Timestamp::START
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Timestamp").field(&self.as_nanos()).finish()
     }
 }
 
@@ -50,7 +67,7 @@ impl Sub<Duration> for Timestamp {
 
     fn sub(self, duration: Duration) -> Timestamp {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        Timestamp(self.0.saturating_sub(nanos))
+        Timestamp::from_nanos(self.as_nanos().saturating_sub(nanos))
     }
 }
 
@@ -59,5 +76,24 @@ impl Sub<Timestamp> for Timestamp {
 
     fn sub(self, earlier: Timestamp) -> Duration {
         self.since(earlier)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_saturates_at_both_ends_and_none_takes_no_room() {
+        let last = Timestamp::from_nanos(u64::MAX);
+        let second = Duration::from_secs(1);
+        assert_eq!((last + second, Timestamp::START - second), (last, Timestamp::START));
+        assert_eq!((Timestamp::START + second).as_nanos(), 1_000_000_000);
+        assert_eq!(Timestamp::START + second - Timestamp::START, second);
+        assert_eq!(Timestamp::from_nanos(7) - Duration::from_nanos(7), Timestamp::START);
+        assert_eq!(Timestamp::START - last, Duration::ZERO);
+        assert_eq!((Timestamp::default(), last.as_nanos()), (Timestamp::START, u64::MAX - 1));
+        assert_eq!(format!("{:?}", Timestamp::from_nanos(7)), "Timestamp(7)");
+        assert_eq!(size_of::<Option<Timestamp>>(), 8);
     }
 }

@@ -283,7 +283,7 @@ impl Connection {
                     }
                 }
                 SentFrame::Crypto(range) => {
-                    self.space(id.of_crypto()).crypto_out.on_acked(range.clone());
+                    self.space(id.of_crypto()).crypto_out.wake().on_acked(range.clone());
                 }
                 SentFrame::Control(control) => self.streams.on_control_acked(*control),
                 SentFrame::RetireConnectionId(path, sequence) => {
@@ -441,7 +441,7 @@ impl Connection {
                 | SentFrame::Datagram => {}
                 SentFrame::AckFrequency(number) => self.acks.on_lost(*number),
                 SentFrame::Crypto(range) => {
-                    self.space(id.of_crypto()).crypto_out.on_lost(range.clone());
+                    self.space(id.of_crypto()).crypto_out.wake().on_lost(range.clone());
                 }
                 SentFrame::Stream { id, range, fin } => {
                     self.streams.on_piece_lost(*id, range.clone(), *fin);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use equic_wire::{ConnectionId, ResetToken};
-use rand::rngs::StdRng;
+use rand::RngCore;
 
 use super::handshake::{ACTIVE_IDS, random_id};
 use super::space::PathId;
@@ -86,7 +86,7 @@ impl ConnectionIds {
     }
 
     /// A client begins again: its first packet goes to another ID, and what it knows of the server is void.
-    pub(super) fn begin_again(&mut self, rng: &mut StdRng) {
+    pub(super) fn begin_again(&mut self, rng: &mut dyn RngCore) {
         self.original_dcid = random_id(rng);
         self.remote = RemoteIds::new(self.original_dcid, ACTIVE_IDS.into());
         self.peer_known = false;
@@ -99,7 +99,7 @@ impl ConnectionIds {
     }
 
     /// Gives the peer as many as it keeps, on each path ID.
-    pub(super) fn issue(&mut self, rng: &mut StdRng) {
+    pub(super) fn issue(&mut self, rng: &mut dyn RngCore) {
         if std::mem::take(&mut self.replace) {
             self.replace = !self.local.retire_all();
             for other in &mut self.others {
@@ -238,6 +238,7 @@ impl ConnectionIds {
 #[cfg(test)]
 mod tests {
     use rand::SeedableRng;
+    use rand::rngs::StdRng;
     use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 
     use super::*;
@@ -308,6 +309,8 @@ mod tests {
         assert_eq!(remote.take_into_use(0), Some(id(5)));
         assert!(ids.is_of_another(id(5), PathId::ZERO) && !ids.is_of_another(id(5), one));
         assert!(ids.is_of_another(id(2), one) && !ids.is_of_another(id(2), PathId::ZERO));
+        assert!(!ids.is_reset(ResetToken([7; 16])), "nothing was sent to it");
+        ids.remote_of_mut(one).unwrap().take_into_use(0).unwrap();
         assert!(ids.is_reset(ResetToken([7; 16])) && !ids.is_reset(ResetToken([8; 16])));
         // Abandoned, then gone: the endpoint hears of each.
         ids.remote_of_mut(one).unwrap().forget_all();

@@ -46,10 +46,51 @@ impl PathStats {
     }
 }
 
+/// Names what is counted once, for what is counted and for what is told.
+macro_rules! counters {
+    ($($name:ident)+) => {
+        /// What is counted of a connection; what each is, [`Stats`] says.
+        #[derive(Debug, Clone, Copy, Default)]
+        pub(super) struct Counters {
+            $(pub $name: u64,)+
+        }
+
+        impl Counters {
+            fn with(self, path: PathStats) -> Stats {
+                Stats { $($name: self.$name,)+ path }
+            }
+        }
+    };
+}
+
+counters! {
+    datagrams_received
+    bytes_received
+    datagrams_sent
+    bytes_sent
+    packets_received
+    packets_recovered
+    packets_dropped
+    packets_sent
+    packets_lost
+    spurious_losses
+    probe_timeouts
+    acks_sent
+    acks_received
+    numbers_skipped
+    keep_alives
+    path_choices_refused
+    paths_starved
+    datagram_frames_sent
+    datagram_frames_lost
+    datagram_frames_received
+    datagram_frames_dropped
+}
+
 impl Connection {
     /// Counters, and what is known of the active path.
     pub fn stats(&self) -> Stats {
-        Stats { path: PathStats::of(self.path()), ..self.stats }
+        self.stats.with(PathStats::of(self.path()))
     }
 
     /// Our address on the active path, if it is known.

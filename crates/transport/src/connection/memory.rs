@@ -28,6 +28,7 @@ impl Connection {
         self.streams.rest();
         self.ids.rest();
         self.start.rest();
+        self.rng.rest();
         if self.events.is_empty() {
             self.events = VecDeque::new();
         }
@@ -52,7 +53,7 @@ impl Connection {
                 let space = &self.spaces[id];
                 let frames: usize =
                     space.loss.sent().iter().map(|(_, sent)| sent.content.frames.allocated()).sum();
-                space.crypto_in.memory()
+                space.crypto_in.get().map_or(0, |data| data.memory())
                     + space.received.memory()
                     + space.loss.sent().places() * size_of::<SentPacket<Sent>>()
                     + frames * size_of::<SentFrame>()

@@ -94,12 +94,12 @@ use equic_wire::params::PreferredAddress;
 use equic_wire::{
     ConnectionId, Direction, KnownVersion, PathId, Side, StreamId, TransportErrorCode,
 };
-use rand::rngs::StdRng;
 
 use crate::Timestamp;
 use crate::crypto::Forgeries;
 use crate::operation::{Extensions, HookError, HookId, Hooks, Operation};
 use crate::received::EcnCodepoint;
+use crate::rested::{RestingRng, Seldom};
 use crate::stream::{ReadOutcome, StreamError, StreamEvent, Streams};
 
 use acknowledgements::Acknowledgements;
@@ -108,6 +108,7 @@ pub use close::{CloseReason, ConnectionError};
 pub use config::{ClientConfig, PreferredAddresses, ServerConfig, TransportConfig};
 use connection_ids::ConnectionIds;
 pub use datagrams::DatagramError;
+use figures::Counters;
 pub use figures::PathStats;
 use handshake::Handshake;
 pub use handshake::StartError;
@@ -261,8 +262,8 @@ pub struct Connection {
     #[cfg(feature = "qlog")]
     qlog: Option<Box<log::Log>>,
     /// Frames that hooks want sent.
-    pub(crate) extensions: Extensions,
-    rng: StdRng,
+    pub(crate) extensions: Seldom<Extensions>,
+    rng: RestingRng,
     handshake: Handshake,
     spaces: Spaces,
     keys: PacketKeys,
@@ -288,7 +289,7 @@ pub struct Connection {
     /// Time of the last packet from the peer, for the idle timeout.
     activity: Activity,
     events: VecDeque<Event>,
-    stats: Stats,
+    stats: Counters,
 }
 
 impl Connection {

@@ -327,7 +327,7 @@ impl Connection {
         if allowance.passive || validates {
             return validates;
         }
-        let crypto = self.spaces[id.of_crypto()].crypto_out.wants_to_send(u64::MAX);
+        let crypto = self.spaces[id.of_crypto()].has_crypto();
         self.spaces[id].probes() > 0
             || allowance.in_flight
                 && allowance.shared
@@ -620,7 +620,7 @@ impl Connection {
         }
         // Later flights of the server's are tickets alone.
         let owed = match self.side {
-            Side::Client => self.spaces[SpaceId::Handshake].crypto_out.wants_to_send(u64::MAX),
+            Side::Client => self.spaces[SpaceId::Handshake].has_crypto(),
             Side::Server => self.handshake.owes_done(),
         };
         let key = self.path().key();

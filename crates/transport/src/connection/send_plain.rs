@@ -132,7 +132,7 @@ impl Connection {
         self.keys.are_one_rtt_alone()
             && self.handshake.is_confirmed()
             && self.start.unknown().is_none()
-            && !self.spaces[SpaceId::DATA].crypto_out.wants_to_send(u64::MAX)
+            && !self.spaces[SpaceId::DATA].has_crypto()
             && !self.handshake.owes_done()
             && !self.has_token()
             && !self.activity.wants_ping()

@@ -12,6 +12,7 @@ use super::paths::PathKey;
 use crate::operation::{Extension, Word};
 use crate::received::ReceivedPackets;
 use crate::recovery::LossDetector;
+use crate::rested::Rested;
 use crate::stream::{Assembler, Control, SendBuffer};
 
 /// Places for frames in the list of the next packet's that are kept for the one after it.
@@ -353,8 +354,8 @@ impl Sent {
 pub(super) struct Space {
     pub received: ReceivedPackets,
     pub loss: LossDetector<Sent>,
-    pub crypto_in: Assembler,
-    pub crypto_out: SendBuffer,
+    pub crypto_in: Rested<Assembler>,
+    pub crypto_out: Rested<SendBuffer>,
     pub numbers: PacketNumbers,
     /// Probes to send, whatever the window says.
     probes: u8,
@@ -365,11 +366,17 @@ impl Space {
         Space {
             received: ReceivedPackets::default(),
             loss: LossDetector::default(),
-            crypto_in: Assembler::default(),
-            crypto_out: SendBuffer::default(),
+            crypto_in: Rested::default(),
+            crypto_out: Rested::default(),
             numbers: PacketNumbers::default(),
             probes: 0,
         }
+    }
+
+    /// True if CRYPTO data is to be sent, for the first time or again.
+    #[inline]
+    pub(super) fn has_crypto(&self) -> bool {
+        self.crypto_out.get().is_some_and(|out| out.wants_to_send(u64::MAX))
     }
 
     /// See [`Spaces::rest`].

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use equic_wire::params::{ParameterId, RawParameter, RawParameters};
 use equic_wire::{ConnectionId, KnownVersion, Side, VarInt, Version, Writer};
-use rand::rngs::StdRng;
 use rand::{Rng, RngCore};
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
@@ -144,7 +143,7 @@ impl Start {
         &mut self,
         parameters: Vec<u8>,
         config: &TransportConfig,
-        rng: &mut StdRng,
+        rng: &mut dyn RngCore,
     ) {
         self.promised = super::early::promised(&parameters);
         self.declared = parameters;
@@ -278,7 +277,7 @@ impl Start {
     /// The handshake is over: gives back what no handshake begins with any more.
     pub(crate) fn rest(&mut self) {
         self.promised = Vec::new();
-        self.declared.shrink_to_fit();
+        self.declared = Vec::new();
         self.token = Bytes::new();
     }
 

@@ -106,7 +106,9 @@ impl Connection {
             path.on_pace_timer(now);
         }
         self.on_hold_timer(now);
-        self.extensions.release_streams(now);
+        if let Some(extensions) = self.extensions.made() {
+            extensions.release_streams(now);
+        }
         if let Some(keys) = self.keys.one_rtt_mut() {
             keys.expire(now);
         }
@@ -248,7 +250,7 @@ impl Connection {
         ProbeState {
             application: id.is_data(),
             last_ack_eliciting: self.waits_since(id),
-            held: there && self.keys.has(id) && space.crypto_out.wants_to_send(u64::MAX),
+            held: there && self.keys.has(id) && space.has_crypto(),
         }
     }
 

@@ -342,24 +342,25 @@ impl Connection {
         let packet = id;
         let id = id.of_crypto();
         let space = self.space(id);
-        if space.probes() > 0 && !id.is_data() && !space.crypto_out.wants_to_send(u64::MAX) {
+        if space.probes() > 0 && !id.is_data() && !space.has_crypto() {
             // RFC 9002 s.6.2.4: data rather than a PING. A server that has not seen the ClientHello can
             // do nothing with a PING alone, and some close for it.
-            space.crypto_out.on_first_lost(writer.remaining() as u64);
+            space.crypto_out.wake().on_first_lost(writer.remaining() as u64);
         }
         loop {
             // Type, offset and length: at most 1 + 8 + 2 bytes before the data.
             let room = writer.remaining().saturating_sub(11);
-            let out = &mut self.space(id).crypto_out;
-            if room < MIN_DATA || !out.wants_to_send(u64::MAX) {
+            let space = self.space(id);
+            if room < MIN_DATA || !space.has_crypto() {
                 return;
             }
+            let out = space.crypto_out.wake();
             let Some(range) = out.next(room, u64::MAX) else { return };
             let mut data = vec![0; (range.end - range.start) as usize];
             out.copy(range.start, &mut data);
             let frame = Crypto::new(varint(range.start), &data).map(Frame::Crypto);
             let Some(Ok(())) = frame.map(|frame| self.write_frame(packet, &frame, writer)) else {
-                self.space(id).crypto_out.on_lost(range);
+                self.space(id).crypto_out.wake().on_lost(range);
                 return;
             };
             frames.push(SentFrame::Crypto(range));

@@ -10,6 +10,7 @@ use super::share::Share;
 use super::{AttachPoint, Hook, HookError, HookId, Lent, Own, OwnFrame};
 use crate::Timestamp;
 use crate::connection::View;
+use crate::rested::Unmade;
 
 /// Frames of one hook that may wait to be sent.
 const MAX_WAITING: usize = 64;
@@ -215,6 +216,24 @@ pub(crate) struct Extensions {
     /// Numbers of packets whose payload hooks have put together, the latest; at most 64.
     pub(super) recovered: VecDeque<u64>,
     pub(crate) messages: Messages,
+}
+
+impl Unmade for Extensions {
+    const UNMADE: &'static Extensions = &Extensions {
+        waiting: VecDeque::new(),
+        waiting_of_brought: VecDeque::new(),
+        share: Share::new(),
+        skipped: None,
+        requests: VecDeque::new(),
+        brought: Vec::new(),
+        owned: Vec::new(),
+        hold: None,
+        depth: 0,
+        lent: Vec::new(),
+        declared: Vec::new(),
+        recovered: VecDeque::new(),
+        messages: Messages::new(),
+    };
 }
 
 impl Extensions {

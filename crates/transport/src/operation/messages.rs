@@ -37,6 +37,10 @@ struct Message {
 }
 
 impl Messages {
+    pub(super) const fn new() -> Messages {
+        Messages { messages: VecDeque::new(), timers: Vec::new() }
+    }
+
     /// The oldest message.
     pub(crate) fn message(&mut self) -> Option<(HookId, Vec<u8>)> {
         self.messages.pop_front().map(|message| (message.hook, message.bytes))

@@ -17,11 +17,15 @@ pub(crate) struct Share {
 
 impl Default for Share {
     fn default() -> Share {
-        Share { percent: USUAL, credit: 0, contended: false }
+        Share::new()
     }
 }
 
 impl Share {
+    pub(super) const fn new() -> Share {
+        Share { percent: USUAL, credit: 0, contended: false }
+    }
+
     /// Sets the share, in percent of the room in packets.
     pub(super) fn set(&mut self, percent: u8) {
         self.percent = percent.min(100);

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::pages::{PAGE, Page, PagePool};
 use crate::ranges::RangeSet;
+use crate::rested::Buffer;
 
 /// Gaps that are always allowed, however little has arrived.
 const FREE_GAPS: usize = 64;
@@ -32,6 +33,17 @@ pub(crate) struct Assembler {
     buffered: u64,
     /// Pool that pages are taken from and returned to.
     pool: PagePool,
+}
+
+impl Buffer for Assembler {
+    fn at(offset: u64) -> Assembler {
+        let base = offset - offset % PAGE as u64;
+        Assembler { base, read: offset, ..Assembler::default() }
+    }
+
+    fn empty_at(&self) -> Option<u64> {
+        (self.buffered == 0).then_some(self.read)
+    }
 }
 
 impl Assembler {

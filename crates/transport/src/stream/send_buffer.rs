@@ -6,6 +6,7 @@ use std::ops::Range;
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::ranges::RangeSet;
+use crate::rested::Buffer;
 
 /// Small writes are gathered into segments of so many bytes.
 const SEGMENT: usize = 16 * 1024;
@@ -28,6 +29,16 @@ pub(crate) struct SendBuffer {
     sent: u64,
     acked: RangeSet,
     lost: RangeSet,
+}
+
+impl Buffer for SendBuffer {
+    fn at(offset: u64) -> SendBuffer {
+        SendBuffer { base: offset, end: offset, sent: offset, ..SendBuffer::default() }
+    }
+
+    fn empty_at(&self) -> Option<u64> {
+        self.is_done().then_some(self.base)
+    }
 }
 
 impl SendBuffer {
@@ -238,8 +249,7 @@ impl SendBuffer {
 
     /// Gives up all data, for a stream that was reset.
     pub(crate) fn clear(&mut self) {
-        let end = self.end;
-        *self = SendBuffer { base: end, end, sent: end, ..SendBuffer::default() };
+        *self = SendBuffer::at(self.end);
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod stack;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use equic_bench_contract::{
@@ -13,7 +14,7 @@ use equic_bench_contract::{
 };
 use equic_http3::{binding as quic_h3, crypto_provider};
 use equic_quic::{
-    ClientConfig, Endpoint, EndpointConfig, Incoming, QlogFolder, ServerConfig, StreamConfig,
+    ClientConfig, Connection, Endpoint, EndpointConfig, QlogFolder, ServerConfig, StreamConfig,
     TransportConfig, congestion::Algorithm,
 };
 use rustls::crypto::aws_lc_rs;
@@ -84,6 +85,8 @@ fn settings(knobs: &Knobs, qlog: Option<&std::path::Path>) -> anyhow::Result<End
     Ok(settings)
 }
 
+type Handshake = Pin<Box<dyn Future<Output = anyhow::Result<Connection>> + core::marker::Send>>;
+
 async fn serve(args: &Server) -> anyhow::Result<()> {
     let tls = tls::server(args, crypto_provider(), aws_lc_rs::Ticketer::new()?, &[PERF, H3])?;
     let config = ServerConfig::new(tls).with_transport(transport(&args.knobs));
@@ -93,8 +96,10 @@ async fn serve(args: &Server) -> anyhow::Result<()> {
     let endpoint = Endpoint::new(settings, Some(config), vec![socket])?;
     ready(endpoint.local_addr()?, &effective)?;
     while let Some(incoming) = endpoint.accept().await {
+        // A future of its own, which goes when the handshake is over.
+        let handshake = Box::pin(async { anyhow::Ok(incoming.accept()?.await?) });
         tokio::spawn(async move {
-            if let Err(error) = connection(incoming).await {
+            if let Err(error) = connection(handshake).await {
                 output::notice(error);
             }
         });
@@ -102,8 +107,9 @@ async fn serve(args: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn connection(incoming: Incoming) -> anyhow::Result<()> {
-    let connection = incoming.accept()?.await?;
+/// Serves a connection. Its task is as large as its largest state, and there may be ten thousand of them.
+async fn connection(handshake: Handshake) -> anyhow::Result<()> {
+    let connection = handshake.await?;
     if connection.alpn().as_deref() == Some(H3) {
         // A future of its own: connections of the other protocol need no room for it.
         return Box::pin(http3::serve(quic_h3::QuicConnection::new(connection))).await;

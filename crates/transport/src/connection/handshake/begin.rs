@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use equic_wire::params::{PreferredAddress, TransportParameters};
 use equic_wire::{ConnectionId, KnownVersion, Side};
-use rand::rngs::StdRng;
-use rand::{Rng, RngCore, SeedableRng};
+use rand::{Rng, RngCore};
 use rustls::pki_types::ServerName;
 use rustls::quic::Suite;
 
@@ -20,6 +19,7 @@ use crate::connection::config::{ClientConfig, ServerConfig, TransportConfig};
 use crate::connection::connection_ids::ConnectionIds;
 use crate::connection::datagrams::Datagrams;
 use crate::connection::early::Early;
+use crate::connection::figures::Counters;
 use crate::connection::packet_keys::PacketKeys;
 use crate::connection::path::AddressOrigin;
 use crate::connection::path::Path;
@@ -27,10 +27,11 @@ use crate::connection::paths::{PathKey, Paths};
 use crate::connection::space::{SpaceId, Spaces};
 use crate::connection::start::{Serve, Start};
 use crate::connection::waiting::UndecryptedPackets;
-use crate::connection::{Connection, FirstPacket, Stats, close};
+use crate::connection::{Connection, FirstPacket, close};
 use crate::crypto::Forgeries;
 use crate::crypto::session::Session;
-use crate::operation::{Extensions, Hooks};
+use crate::operation::Hooks;
+use crate::rested::{RestingRng, Seldom};
 use crate::stream::{PagePool, Streams};
 
 impl Connection {
@@ -45,7 +46,7 @@ impl Connection {
         remote: SocketAddr,
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
-        let mut rng = StdRng::from_seed(seed);
+        let mut rng = RestingRng::from_seed(seed);
         let suite = initial_suite(config.tls.crypto_provider())?;
         let source = IdSource::random(&suite, &mut rng);
         let start = Start::client(config, suite, name);
@@ -65,7 +66,7 @@ impl Connection {
         source: IdSource,
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
-        let mut rng = StdRng::from_seed(seed);
+        let mut rng = RestingRng::from_seed(seed);
         let (scid, dcid) = (source.generate(&mut rng), random_id(&mut rng));
         if transport.first_unknown {
             start.begin_unknown(equic_wire::Version::reserved(rng.next_u32()));
@@ -116,7 +117,7 @@ impl Connection {
         first: &FirstPacket,
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
-        let mut rng = StdRng::from_seed(seed);
+        let mut rng = RestingRng::from_seed(seed);
         let suite = serve.suite()?;
         let source = IdSource::random(&suite, &mut rng);
         let seed = rng.random();
@@ -134,7 +135,7 @@ impl Connection {
         (source, suite): (IdSource, Suite),
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
-        let mut rng = StdRng::from_seed(seed);
+        let mut rng = RestingRng::from_seed(seed);
         let FirstPacket { version, original, retry, sent_to, client, remote, validated } = *first;
         let scid = source.generate(&mut rng);
         let mut start = serve.start(suite, version)?;
@@ -177,7 +178,7 @@ impl Connection {
         (start, tls): (Start, Session),
         ids: Ids,
         remote: SocketAddr,
-        mut rng: StdRng,
+        mut rng: RestingRng,
     ) -> Connection {
         let config = TransportConfig::of_connection(config);
         let seed = rng.random();
@@ -195,7 +196,7 @@ impl Connection {
             hooks: Hooks::default(),
             #[cfg(feature = "qlog")]
             qlog: None,
-            extensions: Extensions::default(),
+            extensions: Seldom::default(),
             handshake: Handshake::new(tls),
             spaces: Spaces::new(),
             keys: PacketKeys::new(config.key_limits),
@@ -213,7 +214,7 @@ impl Connection {
             timers_ran: None,
             activity: Activity::new(now),
             events: std::collections::VecDeque::new(),
-            stats: Stats::default(),
+            stats: Counters::default(),
             rng,
             config,
         }

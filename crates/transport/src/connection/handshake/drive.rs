@@ -8,7 +8,7 @@ use crate::connection::space::{Space, SpaceId};
 use crate::connection::{Connection, Event, hello};
 use crate::crypto::session::{KeyChange, SessionError};
 use crate::operation::Operation;
-use crate::stream::FrameError;
+use crate::stream::{Assembler, FrameError};
 
 impl Connection {
     /// Hands TLS what came in order, and takes what it gives: bytes and keys.
@@ -33,13 +33,13 @@ impl Connection {
         let space = self.space(id);
         let end = offset.saturating_add(data.len() as u64);
         // RFC 9000 s.7.5.
-        if end > space.crypto_in.read_offset() + MAX_CRYPTO {
+        if end > space.crypto_in.wake().read_offset() + MAX_CRYPTO {
             return Err(FrameError::Close(TransportErrorCode::CRYPTO_BUFFER_EXCEEDED));
         }
-        space.crypto_in.insert(offset, data).map_err(|_| FrameError::TooFragmented)?;
+        space.crypto_in.wake().insert(offset, data).map_err(|_| FrameError::TooFragmented)?;
         let mut read = false;
         loop {
-            let chunk = self.spaces[id].crypto_in.chunk();
+            let chunk = self.spaces[id].crypto_in.get().map_or(&[][..], Assembler::chunk);
             if chunk.is_empty() {
                 break;
             }
@@ -50,7 +50,7 @@ impl Connection {
                 }
                 None => (chunk.len(), self.handshake.read(chunk)),
             };
-            self.space(id).crypto_in.consume(count);
+            self.space(id).crypto_in.wake().consume(count);
             read = true;
             if let Err(error) = outcome {
                 let code = error.alert.map(TransportErrorCode::crypto);
@@ -81,7 +81,9 @@ impl Connection {
         loop {
             let (level, data, change) = self.handshake.write();
             let empty = data.is_empty();
-            self.space(level).crypto_out.write_bytes(data.into());
+            if !empty {
+                self.space(level).crypto_out.wake().write_bytes(data.into());
+            }
             match change {
                 Some(KeyChange::Handshake { keys }) => {
                     self.keys.install(SpaceId::Handshake, keys);

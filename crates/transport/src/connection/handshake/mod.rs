@@ -10,7 +10,6 @@ mod state;
 
 use equic_wire::{ConnectionId, KnownVersion, Version as Wire};
 use rand::RngCore;
-use rand::rngs::StdRng;
 use rustls::quic::{Suite, Version};
 
 use crate::cid::ID_LEN;
@@ -77,7 +76,7 @@ pub(crate) fn initial_suite(
         .ok_or(StartError::NoInitialSuite)
 }
 
-pub(super) fn random_id(rng: &mut StdRng) -> ConnectionId {
+pub(super) fn random_id(rng: &mut dyn RngCore) -> ConnectionId {
     let mut bytes = [0; ID_LEN];
     rng.fill_bytes(&mut bytes);
     ConnectionId::cut(&bytes)

@@ -348,7 +348,7 @@ impl Network {
                     space.probes(),
                     space.loss.largest_acked(),
                     space.received.largest(),
-                    space.crypto_out.wants_to_send(u64::MAX),
+                    space.has_crypto(),
                     if end.keys.is_discarded(id) { "discarded" } else { "in use" },
                 )
             };
