@@ -190,7 +190,8 @@ pub struct Limits {
     pub max_field_section_size: u64,
     /// Largest N of `/bytes/N`.
     pub max_bytes: u64,
-    /// Unacknowledged bytes a response may hold in memory, for each path that [`ServerConfig::max_paths`] allows.
+    /// Unacknowledged bytes a response may hold in memory, for each path that [`ServerConfig::max_paths`] allows; more, up to
+    /// [`Limits::connection_send_window`], where what its paths hold is more.
     pub send_window: u64,
     /// Unacknowledged bytes all responses of a connection may hold together. What the client's flow
     /// control does not let out counts for 128 KiB at most: no more is read of files.

@@ -266,6 +266,7 @@ fn transport(limits: &Limits) -> Result<TransportConfig, ServerError> {
             connection_window: 256 * 1024,
             max_connection_window: 256 * 1024,
             send_buffer: limits.send_window,
+            max_send_buffer: limits.connection_send_window,
             connection_send_buffer: limits.connection_send_window,
         },
         // HTTP/3 without extensions has no datagrams.
