@@ -113,9 +113,8 @@ mod tests {
     fn a_latency_has_all_its_values_and_no_others() {
         let effective = r#""effective":{"implementation":"a 1","io":"native","cipher":null}"#;
         let read = |latency: &str| {
-            let text = format!(
-                r#"{{"bytes":1,"count":1,"seconds":0.5,"latency":{latency},{effective}}}"#
-            );
+            let text =
+                format!(r#"{{"bytes":1,"count":1,"seconds":0.5,"latency":{latency},{effective}}}"#);
             serde_json::from_str::<Answer>(&text).map(|answer| answer.latency)
         };
         let times = r#"{"median":0.5,"p99":0.75}"#;

@@ -116,7 +116,11 @@ impl Figures {
     #[must_use]
     pub fn units(&self) -> f64 {
         // Beside a bulk download that is what CPU time goes to.
-        if self.unit == "bit/s" || self.latency.is_some() { self.bytes as f64 / 1e9 } else { self.count as f64 }
+        if self.unit == "bit/s" || self.latency.is_some() {
+            self.bytes as f64 / 1e9
+        } else {
+            self.count as f64
+        }
     }
 
     /// True if the figures are possible: finite, above zero, and something was done.

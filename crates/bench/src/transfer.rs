@@ -77,7 +77,8 @@ pub(crate) fn measure(
     let before = (context.server.counters(), context.client.counters());
     let begun = Instant::now();
     let client = client_end.insert(start("client", context, &order)?);
-    let patience = Duration::from_secs_f64(Workload::Transfer.patience(&context.size, context.least_rate));
+    let patience =
+        Duration::from_secs_f64(Workload::Transfer.patience(&context.size, context.least_rate));
     while !client.has_ended() {
         interrupted(context)?;
         if server.has_ended() {

@@ -396,8 +396,7 @@ mod tests {
 
     /// Seven exchanges beside 1,000 bytes.
     fn loaded(unloaded: (f64, f64), loaded: (f64, f64), bulk_bytes: u64) -> Answer {
-        let [unloaded, loaded] =
-            [unloaded, loaded].map(|(median, p99)| Exchanges { median, p99 });
+        let [unloaded, loaded] = [unloaded, loaded].map(|(median, p99)| Exchanges { median, p99 });
         let latency = Some(Latency { unloaded, loaded, bulk_bytes });
         Answer { latency, ..answer(7 * 1024 + 1000, 7, None, 2.0) }
     }
@@ -447,10 +446,7 @@ mod tests {
             (Workload::Loaded, loaded((0.001, 0.002), (0.1, 2.1), 1000)),
             // Three took longer than all.
             (Workload::Loaded, loaded((0.001, 0.002), (0.7, 0.8), 1000)),
-            (
-                Workload::Loaded,
-                Answer { bytes: 7 * 1024, ..loaded((0.001, 0.002), (0.1, 0.2), 0) },
-            ),
+            (Workload::Loaded, Answer { bytes: 7 * 1024, ..loaded((0.001, 0.002), (0.1, 0.2), 0) }),
         ];
         for (workload, answer) in bad {
             assert!(workload.check(&SIZE, &answer).is_err(), "{workload:?} {answer:?}");

@@ -53,17 +53,22 @@ impl Batch {
         }
     }
 
-    /// Sends what a connection has, in at most `turns` messages.
+    /// Sends what a connection has, in at most `turns` messages, and no more once they have `bytes`.
     pub(crate) fn send(
         &mut self,
         connection: &mut Connection,
         now: Timestamp,
         outlets: Outlets<'_>,
-        turns: usize,
+        (turns, bytes): (usize, usize),
     ) -> Sent {
         let most = outlets.max_segments();
+        let mut sent = 0;
         for _ in 0..turns {
+            if sent >= bytes {
+                break;
+            }
             let more = self.fill(connection, now, most);
+            sent += self.len;
             if self.flush(outlets).is_err() {
                 return Sent::Blocked;
             }

@@ -26,8 +26,12 @@ const ROUNDS: usize = 16;
 /// for them stays in the CPU's cache, and the memory it is in goes round.
 const RECEIVED: usize = 256 << 10;
 
-/// Messages of one connection before others of the socket have their turn: 2 MB with GSO.
+/// Messages of one connection before others of the socket have their turn.
 const TURNS: usize = 32;
+
+/// Bytes of one connection before others have theirs, and before what has come is received: a request that comes beside
+/// a bulk download waits as long as these take to make, a tenth of a millisecond.
+const SENT: usize = 256 << 10;
 
 /// Connections that are sent for in a round.
 const CONNECTIONS: usize = 256;
@@ -206,7 +210,7 @@ impl Driver {
                 state.connection.send_token(token);
             }
         }
-        let sent = self.batch.send(&mut state.connection, now, outlets, TURNS);
+        let sent = self.batch.send(&mut state.connection, now, outlets, (TURNS, SENT));
         while let Some(change) = state.connection.poll_endpoint_event() {
             inner.endpoint.handle_endpoint_event(handle, change);
         }

@@ -60,8 +60,7 @@ fn table(rows: &[Row]) -> Option<Table> {
     for (row, p99, one) in measured(rows) {
         let mut cells = vec![Cell::new(&row.key.client), Cell::new(&row.key.server)];
         cells.extend(shown.iter().map(|column| {
-            let tone =
-                if column.scale == TIMES { Tone::Strong } else { Tone::Normal };
+            let tone = if column.scale == TIMES { Tone::Strong } else { Tone::Normal };
             Cell::new((column.read)(p99, one, column.scale)).tone(tone)
         }));
         table.row(cells);

@@ -98,7 +98,8 @@ fn every_work() {
         let time = |of: &str| latency[load][of].as_f64().unwrap();
         assert!(0.0 < time("median") && time("median") <= time("p99"), "{loaded}");
     }
-    let (bulk, count) = (latency["bulk_bytes"].as_u64().unwrap(), loaded["count"].as_u64().unwrap());
+    let (bulk, count) =
+        (latency["bulk_bytes"].as_u64().unwrap(), loaded["count"].as_u64().unwrap());
     assert!(bulk > 0 && count > 0 && loaded["bytes"] == bulk + 1024 * count, "{loaded}");
 }
 
@@ -138,7 +139,9 @@ fn what_is_not_known_is_not_done() {
         let out = ask(folder.path(), "127.0.0.1:1", words);
         assert_eq!(out.code, Some(127), "{out:?}");
     }
-    for words in ["", "--download", "--download x", "--download 1 --upload 1", "--ttfb -1", "--loaded"] {
+    for words in
+        ["", "--download", "--download x", "--download 1 --upload 1", "--ttfb -1", "--loaded"]
+    {
         let out = ask(folder.path(), "127.0.0.1:1", words);
         assert_eq!(out.code, Some(2), "{words}: {out:?}");
     }

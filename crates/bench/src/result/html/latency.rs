@@ -26,8 +26,7 @@ pub(super) fn latency(rows: &[Row]) -> String {
     html += "</tr></thead>\n<tbody>";
     for (row, p99, one) in measured(rows) {
         let (client, server) = (esc(&row.key.client), esc(&row.key.server));
-        html +=
-            &format!("<tr><th scope=\"row\">{client}</th><th scope=\"row\">{server}</th>");
+        html += &format!("<tr><th scope=\"row\">{client}</th><th scope=\"row\">{server}</th>");
         for column in &shown {
             html += &format!("<td>{}</td>", esc(&(column.read)(p99, one, column.scale)));
         }

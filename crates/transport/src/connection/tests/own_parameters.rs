@@ -93,6 +93,7 @@ fn it_is_too_late_once_the_peer_has_heard() {
     network.client.attach(writes(parameter(0x1234, b""), &heard), &POINTS).unwrap();
     assert_eq!(network.client.start.declared().len(), before);
     let mut network = Network::new(1, Faults::none());
+    let before = network.client.start.declared().len();
     let brought = heard.clone();
     let (id, _) = brings(&mut network.client, move |host, _| {
         let hook = writes(parameter(0x1234, b""), &brought);

@@ -336,8 +336,9 @@ impl Streams {
     /// What is in flight may be so many bytes: as many may wait in a stream, so that it is the path that limits how fast
     /// it sends and not the buffer.
     pub(crate) fn set_in_flight_room(&mut self, bytes: u64) {
-        let StreamConfig { send_buffer, max_send_buffer, .. } = self.config;
-        self.send_capacity = bytes.min(max_send_buffer).max(send_buffer);
+        let StreamConfig { send_buffer, max_send_buffer, connection_send_buffer, .. } = self.config;
+        self.send_capacity =
+            bytes.min(max_send_buffer.min(connection_send_buffer)).max(send_buffer);
     }
 
     /// Gives back to the connection's window so many bytes that a stream does not need any more.
