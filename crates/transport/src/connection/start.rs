@@ -17,6 +17,7 @@ use super::tickets::{MarkedTickets, SeparateSessions};
 use crate::crypto::null::{self, InsecureNullCrypto};
 use crate::crypto::session::Session;
 use crate::crypto::tls_initial_keys;
+use crate::rested::{Seldom, Unmade};
 
 /// Bytes that one more transport parameter takes, as a guess: version_information, or one without meaning.
 const ROOM_FOR_ONE: usize = 64;
@@ -64,7 +65,8 @@ impl Serve for ServerConfig {
         }
         let tls = Tls::Server(self.tls.clone());
         let mut start = Start::new(suite, tls, self.transport.spoken().collect());
-        (start.original, start.keyed, start.hello) = (version, version, Some(Vec::new()));
+        (start.original, start.keyed) = (version, version);
+        start.before.hello = Some(Vec::new());
         Ok(start)
     }
 }
@@ -74,30 +76,48 @@ pub(crate) struct Start {
     /// Of Initial packets.
     suite: Suite,
     tls: Tls,
-    /// Our transport parameters but for version_information.
-    declared: Vec<u8>,
-    /// Those that clients may rely on in 0-RTT.
-    promised: Vec<u8>,
+    /// What only a handshake has a use for.
+    before: Seldom<Before>,
     /// The versions that are spoken, best first.
-    spoken: Vec<KnownVersion>,
-    /// See [`TransportConfig::sessions_v2`].
-    sessions_v2: Option<Resumption>,
-    /// One without meaning, to be declared with them.
-    reserved: Option<Version>,
+    spoken: Box<[KnownVersion]>,
     /// Of the client's first packets.
     original: KnownVersion,
     /// The one that TLS makes keys for: what is hoped for, until it is known.
     keyed: KnownVersion,
-    /// Token that a client's Initial packets carry; empty: none.
-    token: Bytes,
     /// Source Connection ID of the Retry packet.
     retry: Option<ConnectionId>,
     /// A Version Negotiation packet was followed.
     negotiated: bool,
     /// Version that a client's first packets carry in place of the real one; none: the real one.
     unknown: Option<Version>,
+}
+
+/// Inputs that are of no use once the handshake is over.
+#[derive(Default)]
+struct Before {
+    /// Our transport parameters but for version_information.
+    declared: Vec<u8>,
+    /// Those that clients may rely on in 0-RTT.
+    promised: Vec<u8>,
+    /// See [`TransportConfig::sessions_v2`].
+    sessions_v2: Option<Resumption>,
+    /// Version without meaning, to be declared with those that are spoken.
+    reserved: Option<Version>,
+    /// Token that a client's Initial packets carry.
+    token: Option<Bytes>,
     /// A server's: what has come of the ClientHello; none: TLS has it.
     hello: Option<Vec<u8>>,
+}
+
+impl Unmade for Before {
+    const UNMADE: &'static Before = &Before {
+        declared: Vec::new(),
+        promised: Vec::new(),
+        sessions_v2: None,
+        reserved: None,
+        token: None,
+        hello: None,
+    };
 }
 
 impl Start {
@@ -107,7 +127,7 @@ impl Start {
         let mut start = Start::new(suite, tls, config.transport.spoken().collect());
         let first = config.transport.first_version.filter(|version| has_tls(*version));
         start.original = first.unwrap_or(start.keyed);
-        start.sessions_v2 = config.transport.sessions_v2.clone();
+        start.before.sessions_v2 = config.transport.sessions_v2.clone();
         start
     }
 
@@ -123,18 +143,13 @@ impl Start {
         Start {
             suite,
             tls,
-            declared: Vec::new(),
-            promised: Vec::new(),
-            spoken,
-            sessions_v2: None,
-            reserved: None,
+            before: Seldom::default(),
+            spoken: spoken.into(),
             original: best,
             keyed: best,
-            token: Bytes::new(),
             retry: None,
             negotiated: false,
             unknown: None,
-            hello: None,
         }
     }
 
@@ -145,24 +160,28 @@ impl Start {
         config: &TransportConfig,
         rng: &mut dyn RngCore,
     ) {
-        self.promised = super::early::promised(&parameters);
-        self.declared = parameters;
-        self.declared.reserve(ROOM_FOR_ONE);
+        self.before.promised = super::early::promised(&parameters);
+        self.before.declared = parameters;
+        self.before.declared.reserve(ROOM_FOR_ONE);
         let extra = &config.extra_parameters;
         for (at, (id, value)) in extra.iter().enumerate() {
             let again = extra[..at].iter().any(|(other, _)| other == id);
             match VarInt::new(*id).map(ParameterId) {
-                Ok(id) if !id.is_known() && !again => append(&mut self.declared, id, value),
+                Ok(id) if !id.is_known() && !again => append(&mut self.before.declared, id, value),
                 _ => {}
             }
         }
         if config.grease {
             // RFC 9368 s.10, RFC 9000 s.18.1.
-            self.reserved = Some(Version::reserved(rng.next_u32()));
+            self.before.reserved = Some(Version::reserved(rng.next_u32()));
             let id = u64::from(rng.next_u32()) * 31 + 27;
             let mut value = vec![0; rng.random_range(0..16)];
             rng.fill_bytes(&mut value);
-            append(&mut self.declared, ParameterId(VarInt::new(id).unwrap_or(VarInt::MAX)), &value);
+            append(
+                &mut self.before.declared,
+                ParameterId(VarInt::new(id).unwrap_or(VarInt::MAX)),
+                &value,
+            );
         }
     }
 
@@ -171,26 +190,26 @@ impl Start {
     pub(crate) fn is_unheard(&self, side: Side, packets_sent: u64) -> bool {
         match side {
             Side::Client => packets_sent == 0,
-            Side::Server => self.hello.as_ref().is_some_and(Vec::is_empty),
+            Side::Server => self.before.hello.as_ref().is_some_and(Vec::is_empty),
         }
     }
 
     /// True if a transport parameter of this number is declared.
     pub(crate) fn declares(&self, id: ParameterId) -> bool {
-        let mut declared = RawParameters::new(&self.declared);
+        let mut declared = RawParameters::new(&self.before.declared);
         id == ParameterId::VERSION_INFORMATION
             || declared.any(|one| one.is_ok_and(|one| one.id == id))
     }
 
     /// Declares one more transport parameter, in sessions of TLS that are begun from now on.
     pub(crate) fn declare_also(&mut self, parameter: RawParameter<'_>) {
-        append(&mut self.declared, parameter.id, parameter.value);
+        append(&mut self.before.declared, parameter.id, parameter.value);
     }
 
     /// Our transport parameters but for version_information, encoded.
     #[cfg(any(test, feature = "qlog"))]
     pub(crate) fn declared(&self) -> &[u8] {
-        &self.declared
+        &self.before.declared
     }
 
     /// The versions that are spoken, best first.
@@ -220,17 +239,17 @@ impl Start {
 
     /// Token that a client's Initial packets carry; empty: none.
     pub(crate) fn token(&self) -> &[u8] {
-        &self.token
+        self.before.token.as_deref().unwrap_or_default()
     }
 
     /// A client's Initial packets carry this token from now on.
     pub(crate) fn set_token(&mut self, token: Bytes) {
-        self.token = token;
+        self.before.token = Some(token);
     }
 
     /// A Retry packet from this Source Connection ID is followed.
     pub(crate) fn follow_retry(&mut self, token: Bytes, scid: ConnectionId) {
-        (self.token, self.retry) = (token, Some(scid));
+        (self.before.token, self.retry) = (Some(token), Some(scid));
     }
 
     /// Source Connection ID of the Retry packet that was followed; none: none was.
@@ -253,7 +272,7 @@ impl Start {
         (self.original, self.keyed) = (version, version);
         let tls = self.session()?;
         // RFC 9369 s.5: tokens are of one version.
-        (self.token, self.retry) = (Bytes::new(), None);
+        (self.before.token, self.retry) = (None, None);
         Ok(tls)
     }
 
@@ -266,30 +285,28 @@ impl Start {
     /// The part of the ClientHello that a server has, while TLS does not have it; none: TLS has it. It is for the
     /// caller to keep it again or to hand it to TLS.
     pub(crate) fn take_hello(&mut self) -> Option<Vec<u8>> {
-        self.hello.take()
+        self.before.made()?.hello.take()
     }
 
     /// Keeps a part of the ClientHello until there is more.
     pub(crate) fn keep_hello(&mut self, hello: Vec<u8>) {
-        self.hello = Some(hello);
+        self.before.hello = Some(hello);
     }
 
     /// The handshake is over: gives back what no handshake begins with any more.
     pub(crate) fn rest(&mut self) {
-        self.promised = Vec::new();
-        self.declared = Vec::new();
-        self.token = Bytes::new();
+        self.before = Seldom::default();
     }
 
     /// Bytes of memory that the peer has us keep here.
     pub(crate) fn memory(&self) -> usize {
-        self.hello.as_ref().map_or(0, Vec::capacity)
+        self.before.hello.as_ref().map_or(0, Vec::capacity)
     }
 
     /// Declares other transport parameters than those of the configuration.
     #[cfg(test)]
     pub(crate) fn pretend_declared(&mut self, parameters: Vec<u8>) {
-        self.declared = parameters;
+        self.before.declared = parameters;
     }
 
     /// RFC 9368 s.3: what was chosen, and what could have been.
@@ -302,15 +319,15 @@ impl Start {
             #[cfg(feature = "null-crypto")]
             Tls::Null(..) => vec![self.keyed; 2],
         };
-        let versions = versions.into_iter().map(Version::from).chain(self.reserved);
+        let versions = versions.into_iter().map(Version::from).chain(self.before.reserved);
         versions.flat_map(|version| version.0.to_be_bytes()).collect()
     }
 
     /// Begins TLS, with keys for [`Start::keyed`].
     pub(crate) fn session(&self) -> Result<Session, rustls::Error> {
         let version = tls_version(self.keyed);
-        let mut parameters = Vec::with_capacity(self.declared.len() + ROOM_FOR_ONE);
-        parameters.extend_from_slice(&self.declared);
+        let mut parameters = Vec::with_capacity(self.before.declared.len() + ROOM_FOR_ONE);
+        parameters.extend_from_slice(&self.before.declared);
         append(&mut parameters, ParameterId::VERSION_INFORMATION, &self.version_information());
         let tls = match &self.tls {
             Tls::Client(config, name) => {
@@ -326,7 +343,9 @@ impl Start {
                 let config = config.clone();
                 return Ok(Session::Null(match side {
                     Side::Client => null::Handshake::client(config, parameters),
-                    Side::Server => null::Handshake::server(config, parameters, &self.promised),
+                    Side::Server => {
+                        null::Handshake::server(config, parameters, &self.before.promised)
+                    }
                 }));
             }
         };
@@ -338,7 +357,7 @@ impl Start {
     fn client_tls(&self, config: &Arc<rustls::ClientConfig>) -> Arc<rustls::ClientConfig> {
         let sessions = match (self.original, self.keyed) {
             (KnownVersion::V1, KnownVersion::V1) => return config.clone(),
-            (KnownVersion::V2, KnownVersion::V2) => self.sessions_v2.clone(),
+            (KnownVersion::V2, KnownVersion::V2) => self.before.sessions_v2.clone(),
             _ => None,
         };
         let mut config = (**config).clone();
@@ -355,7 +374,7 @@ impl Start {
         }
         let mut config = (**config).clone();
         let mut prefix = Version::from(self.keyed).0.to_be_bytes().to_vec();
-        prefix.extend_from_slice(&self.promised);
+        prefix.extend_from_slice(&self.before.promised);
         config.session_storage = SeparateSessions::new(config.session_storage.clone(), prefix);
         if self.keyed == KnownVersion::V2 && config.ticketer.enabled() {
             config.ticketer = MarkedTickets::new(config.ticketer.clone());
