@@ -111,7 +111,8 @@ fn knobs_are_turned_at_both_ends() {
     let knobs =
         "--rcvbuf 100000 --sndbuf 50000 --gso off --congestion bbr --mtu 1300 --cipher chacha20";
     let server = serve(&certs, knobs);
-    let words = format!("--download 1000000 {knobs} --keylog {}", keys.display());
+    // Who sends much looks for larger datagrams.
+    let words = format!("--upload 1000000 {knobs} --keylog {}", keys.display());
     let client = &ask(&certs, &server.address, &words).json()["effective"];
     for end in [client, &server.effective] {
         // The kernel doubles them.
