@@ -44,8 +44,13 @@ fn the_small_experiment_is_played_stored_and_drawn_again() {
     // What is left there opens and checks the path.
     assert!(4 * sent(first, "first") < sent(first, "same"), "{first}");
     let rates = data["figure6"]["rates"].as_array().unwrap();
-    let last = rates.last().unwrap()[1].as_f64().unwrap();
-    assert!((20_000.0..55_000.0).contains(&last), "the last cap is 50,000 bytes a second: {last}");
+    // Of half a second: in a tenth it is three or four packets.
+    let last = &rates[rates.len() - 5..];
+    let mean = last.iter().map(|rate| rate[1].as_f64().unwrap()).sum::<f64>() / 5.0;
+    assert!(
+        (20_000.0..55_000.0).contains(&mean),
+        "the last cap is 50,000 bytes a second: {last:?}"
+    );
     let sizes = data["table2"].as_array().unwrap();
     assert!(sizes.iter().all(|one| one["object"].as_u64() > Some(500)), "{sizes:?}");
     let costs = &data["costs"];

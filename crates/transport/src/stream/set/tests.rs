@@ -400,7 +400,7 @@ fn a_stream_s_buffer_grows_with_the_path() {
     client.set_peer_limits(PeerLimits { max_data: 1 << 20, ..limits(&config()) });
     let id = client.open(Direction::Bidirectional).unwrap();
     let full = Err(StreamError::Write(WriteError::Blocked));
-    assert_eq!((client.write(id, &[0; 1000]), client.write(id, &[0])), (Ok(100), full.clone()));
+    assert_eq!((client.write(id, &[0; 1000]), client.write(id, &[0])), (Ok(100), full));
     for (room, more) in [(50, None), (250, Some(150)), (1000, Some(150)), (0, None)] {
         client.set_in_flight_room(room);
         assert_eq!(client.sendable(id, 1000, 1 << 20, 1 << 20).ok(), more, "{room}");
