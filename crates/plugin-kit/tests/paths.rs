@@ -153,8 +153,9 @@ fn the_lowest_latency_is_chosen() {
             attach(&mut network, End::Server, plugin);
         }
         let mut all = [0, 0];
-        for bytes in [10_000, 10_000, 10_000, 2 * MEGABYTE] {
-            let (_, sent) = sent_by(&mut network, End::Server, bytes);
+        // Each fits into the windows of both paths, so that it is the scheduler that decides.
+        for _ in 0..40 {
+            let (_, sent) = sent_by(&mut network, End::Server, 10_000);
             all = [all[0] + sent[0], all[1] + sent[1]];
         }
         assert!(network.overruled(End::Server).is_empty());
@@ -165,8 +166,8 @@ fn the_lowest_latency_is_chosen() {
     let bytecode = run(Scheduler::RoundRobin, Some(&plugin));
     println!("native {native:?}, bytecode {bytecode:?}, in turns {turns:?}");
     let apart = |one: [u64; 2]| one[0].abs_diff(native[0]);
-    assert!(apart(bytecode) < MEGABYTE / 20, "{native:?} {bytecode:?}");
-    assert!(apart(turns) > 3 * apart(bytecode), "{native:?} {bytecode:?} {turns:?}");
+    assert!(apart(bytecode) < 20_000, "{native:?} {bytecode:?}");
+    assert!(apart(turns) > 100_000, "{native:?} {bytecode:?} {turns:?}");
 }
 
 #[test]

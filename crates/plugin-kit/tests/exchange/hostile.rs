@@ -100,7 +100,8 @@ pub(crate) fn rude(declared: bool, frames: Vec<Vec<u8>>) -> String {
     let server = network.connection(End::Server).unwrap();
     let id = rudely(server, frames);
     server.tell_hook(id, &[]).unwrap();
-    match network.transfer(End::Client, 10_000, Duration::from_secs(10)) {
+    // Several round trips, so that the frames arrive before it is over.
+    match network.transfer(End::Client, 100_000, Duration::from_secs(10)) {
         Ok(_) => "all is well".to_owned(),
         Err(stuck) => stuck.to_string(),
     }

@@ -55,6 +55,8 @@ fn a_connection_in_use_keeps_its_memory() {
 /// Of the bytes that an idle connection takes most are its own: whatever is for few of them is in a box.
 #[test]
 fn the_connection_itself_is_small() {
-    assert!(size_of::<Connection>() <= 3040, "{}", size_of::<Connection>());
+    // Without packet protection both kinds of keys have to fit.
+    let most = if cfg!(feature = "null-crypto") { 3_160 } else { 3_040 };
+    assert!(size_of::<Connection>() <= most, "{}", size_of::<Connection>());
     assert!(size_of::<Path>() <= 640, "{}", size_of::<Path>());
 }
