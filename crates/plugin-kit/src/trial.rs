@@ -275,7 +275,8 @@ fn cubic(setup: &Setup) -> Result<Run, TrialError> {
     let congestion = Arc::new(Algorithm::NewReno);
     let transport = TransportConfig { congestion, ..TransportConfig::default() };
     let mut pair = setup.connect(&link, &transport)?;
-    let run = setup.carry(&mut pair, End::Client, 20_000_000 / setup.part, 1)?;
+    // Also in a small trial: of a quarter of it hardly a packet is lost.
+    let run = setup.carry(&mut pair, End::Client, 20_000_000, 1)?;
     Ok(Run { value: run.times.iter().sum::<f64>() / 1e3, ..run })
 }
 
