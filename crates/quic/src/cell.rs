@@ -103,18 +103,18 @@ pub(crate) struct StreamState {
     pub stopped: Option<u64>,
 }
 
-/// What tasks wait for.
+/// Events of a connection that an application's task can wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     Connected,
-    /// A stream of the peer's.
+    /// The peer has opened a stream in this direction.
     Accept(Direction),
-    /// Being allowed to open a stream.
+    /// The peer allows one more stream in this direction.
     Open(Direction),
     Datagrams,
     /// Room for a datagram to send.
     Room,
-    /// What has to happen before a path is open.
+    /// A path was opened or closed, or a datagram has come: the state of a path may be another.
     Paths,
 }
 

@@ -117,7 +117,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// What is set by arguments.
+/// Options of the command line, off unless they are given.
 struct Options {
     resumed: bool,
     post_quantum: bool,

@@ -23,7 +23,7 @@ const BUSY: libc::c_int = 50;
 /// Time after which a datagram counts as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How a thread waits.
+/// Ways in which a thread waits for the next datagram of its socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wait {
     Sleep,

@@ -64,7 +64,7 @@ pub(crate) trait Sender {
         Ok(true)
     }
 
-    /// What is to be said of it in the end.
+    /// Remark that is printed below the table, such as how many batches the kernel copied; none: there is none.
     fn note(&self) -> Option<String> {
         None
     }

@@ -21,7 +21,7 @@ const OFFLOADS: [u32; 6] = [0x15, 0x17, 0x19, 0x1f, 0x24, 0x2c];
 /// Room for what is sent before it is received.
 const BUFFER: usize = 4 << 20;
 
-/// What lies between sender and receiver.
+/// Network interfaces between the sender's socket and the receiver's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Loopback,

@@ -37,7 +37,7 @@ fn outcome(entry: &cqueue::Entry) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }
 
-/// How a batch is sent.
+/// Operations of io_uring by which a batch of datagrams is sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     /// SENDMSG, so many at once.
@@ -210,7 +210,7 @@ impl BufferRing {
 pub(crate) struct RingReceiver {
     ring: IoUring,
     socket: UdpSocket,
-    /// How long names and control messages may be.
+    /// Header that gives the most bytes of a sender's address and of control messages.
     header: Box<libc::msghdr>,
     buffers: BufferRing,
     armed: bool,

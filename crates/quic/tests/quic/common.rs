@@ -33,10 +33,17 @@ impl Identity {
     }
 
     pub(crate) fn client_tls(&self) -> rustls::ClientConfig {
+        self.client_tls_by(rustls::crypto::aws_lc_rs::default_provider())
+    }
+
+    /// A client's TLS with this provider.
+    pub(crate) fn client_tls_by(
+        &self,
+        provider: rustls::crypto::CryptoProvider,
+    ) -> rustls::ClientConfig {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+        let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
             .with_root_certificates(roots)

@@ -1,13 +1,11 @@
 //! Options of TLS: post-quantum key exchange, compressed certificates.
 
-use std::sync::Arc;
-
 use equic_quic::{ClientConfig, ConfigError, prefer_post_quantum};
 use rustls::NamedGroup;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
 
-use crate::common::{ALPN, Identity, client, connect, echo};
+use crate::common::{Identity, client, connect, echo};
 
 #[test]
 fn post_quantum_key_exchange_comes_first() {
@@ -26,19 +24,6 @@ fn post_quantum_key_exchange_comes_first() {
     assert_eq!(prefer_post_quantum(&without).err(), Some(ConfigError::NoPostQuantum));
 }
 
-/// A client's TLS with this provider.
-fn tls(identity: &Identity, provider: CryptoProvider) -> rustls::ClientConfig {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(identity.certificate.clone()).unwrap();
-    let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    tls.alpn_protocols = vec![ALPN.to_vec()];
-    tls
-}
-
 #[tokio::test]
 async fn a_server_as_it_is_takes_post_quantum_key_exchange() {
     let identity = Identity::new();
@@ -47,7 +32,7 @@ async fn a_server_as_it_is_takes_post_quantum_key_exchange() {
     let mut provider = prefer_post_quantum(&default_provider()).unwrap();
     // Nothing else would do.
     provider.kx_groups.truncate(1);
-    let config = ClientConfig::new(tls(&identity, provider));
+    let config = ClientConfig::new(identity.client_tls_by(provider));
     connect(&client(), &config, &server).await;
 }
 
@@ -71,7 +56,7 @@ async fn a_compressed_certificate_takes_fewer_bytes() {
     echo(server.clone());
     let mut received = Vec::new();
     for compressed in [false, true] {
-        let mut tls = tls(&identity, default_provider());
+        let mut tls = identity.client_tls_by(default_provider());
         if !compressed {
             tls.cert_decompressors.clear();
         }

@@ -76,13 +76,13 @@ pub(crate) struct Start {
     /// Of Initial packets.
     suite: Suite,
     tls: Tls,
-    /// What only a handshake has a use for.
+    /// Inputs that are dropped when the handshake is over.
     before: Seldom<Before>,
     /// The versions that are spoken, best first.
     spoken: Box<[KnownVersion]>,
-    /// Of the client's first packets.
+    /// Version of the client's first packets.
     original: KnownVersion,
-    /// The one that TLS makes keys for: what is hoped for, until it is known.
+    /// Version that TLS makes keys for: what is hoped for, until it is known.
     keyed: KnownVersion,
     /// Source Connection ID of the Retry packet.
     retry: Option<ConnectionId>,

@@ -36,7 +36,7 @@ impl Left {
     }
 }
 
-/// What a pool holds.
+/// Pages that a pool keeps for the next owner that needs one, and the numbers it gives to owners.
 #[derive(Debug)]
 struct Free {
     pages: Vec<Left>,
