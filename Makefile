@@ -180,6 +180,11 @@ bench-transport: root bench-deps ## ours beside quinn, quiche, s2n-quic, quic-go
 bench-keys: bench-deps ## 20 GB with each implementation: keys are updated under way (an hour; PEERS="quinn quiche", BYTES=2G)
 	@scripts/bench-keys.sh $(PEERS)
 
+# PEERS="equic tquic": these alone
+.PHONY: bench-netem
+bench-netem: setup build bench-deps ## goodput by congestion control over Linux' netem in QEMU: 1 % loss (a quarter of an hour; PEERS)
+	@scripts/bench-netem.sh $(if $(ROUNDS),--rounds $(ROUNDS)) $(PEERS)
+
 .PHONY: bench-floor bench-kernel bench-guard
 bench-floor: setup ## ns that cryptography and the kernel take for a packet, with nothing around them (as root on veth, too)
 	@scripts/bench-floor.sh $(BENCH)

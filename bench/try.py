@@ -13,13 +13,8 @@ import sys
 import tempfile
 import threading
 
-BENCH = pathlib.Path(__file__).resolve().parent
-ROOT = BENCH.parent
-PLACES = {
-    "{dir}": str(BENCH),
-    "{built}": str(ROOT / "target/servers"),
-    "{equic}": str(ROOT / "target/release/equic"),
-}
+import peers
+
 # By protocol: what a client is told, and the bytes and completions that come of it (none: some).
 HANDSHAKES = "--handshakes 0.5 --parallel 4"
 WORKS = {
@@ -47,28 +42,6 @@ WORKS = {
 }
 WORKS["perf-tcp"] = [work for work in WORKS["perf"] if work[0] not in ("streams", "loaded")]
 SECONDS = 60
-
-
-def filled(command: list[str]) -> list[str]:
-    for mark, place in PLACES.items():
-        command = [word.replace(mark, place) for word in command]
-    return command
-
-
-def certificates(folder: pathlib.Path) -> None:
-    """An authority and a certificate for `server`, as the benchmark makes them: ECDSA on P-256."""
-    extensions = folder / "extensions"
-    extensions.write_text("subjectAltName=DNS:server\nbasicConstraints=CA:FALSE\n")
-    key = ["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out"]
-    sign = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions"]
-    for command in (
-        [*key, "ca.key"],
-        ["openssl", "req", "-x509", "-new", "-key", "ca.key", "-subj", "/CN=ca", "-out", "ca.pem"],
-        [*key, "priv.key"],
-        ["openssl", "req", "-new", "-key", "priv.key", "-subj", "/CN=server", "-out", "request"],
-        ["openssl", "x509", "-req", "-in", "request", *sign, "-out", "cert.pem"],
-    ):
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
 
 
 def run(client: list[str], server: list[str], folder: pathlib.Path, work: tuple) -> str:
@@ -136,14 +109,14 @@ def judge(name: str, answer: dict, wanted, count) -> str:
 
 
 def main() -> int:
-    listed = json.loads((BENCH / "implementations.json").read_text())
+    listed = peers.listed()
     names = sys.argv[1:] or [
-        name for name, one in listed.items() if all(map(os.path.exists, filled(one["command"])[:1]))
+        name for name, one in listed.items() if all(map(os.path.exists, peers.filled(one["command"])[:1]))
     ] + [name for name, one in listed.items() if "/" not in one["command"][0] and "{" not in one["command"][0]]
     failed = 0
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)
-        certificates(folder)
+        peers.certificates(folder)
         # The last line of what is said is shown.
         os.environ["RUST_BACKTRACE"] = "0"
         for name in dict.fromkeys(names):
@@ -153,7 +126,7 @@ def main() -> int:
                 for client, server in sorted(pairs):
                     if listed[client].get("role") == "server" or listed[server].get("role") == "client":
                         continue
-                    ends = (filled(listed[one]["command"]) for one in (client, server))
+                    ends = (peers.filled(listed[one]["command"]) for one in (client, server))
                     ends = list(ends)
                     for work in WORKS[protocol]:
                         how = run(*ends, folder, work)

@@ -54,6 +54,7 @@ points() {
 }
 
 install -m 755 sim/oracle/linux/init "$root/init"
+cp scripts/kernels/guest scripts/kernels/routers "$root/"
 install -m 755 "$(command -v busybox)" "$root/bin/busybox"
 with_libraries "$(command -v ip)" "$root/sbin/ip"
 with_libraries "$(command -v tc)" "$root/sbin/tc"

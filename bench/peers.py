@@ -1,0 +1,39 @@
+"""The implementations of implementations.json as programs to run, and certificates for them."""
+
+import json
+import pathlib
+import subprocess
+
+BENCH = pathlib.Path(__file__).resolve().parent
+ROOT = BENCH.parent
+PLACES = {
+    "{dir}": str(BENCH),
+    "{built}": str(ROOT / "target/servers"),
+    "{equic}": str(ROOT / "target/release/equic"),
+}
+
+
+def listed() -> dict:
+    return json.loads((BENCH / "implementations.json").read_text())
+
+
+def filled(command: list[str]) -> list[str]:
+    for mark, place in PLACES.items():
+        command = [word.replace(mark, place) for word in command]
+    return command
+
+
+def certificates(folder: pathlib.Path) -> None:
+    """An authority and a certificate for `server`, as the benchmark makes them: ECDSA on P-256."""
+    extensions = folder / "extensions"
+    extensions.write_text("subjectAltName=DNS:server\nbasicConstraints=CA:FALSE\n")
+    key = ["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out"]
+    sign = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions"]
+    for command in (
+        [*key, "ca.key"],
+        ["openssl", "req", "-x509", "-new", "-key", "ca.key", "-subj", "/CN=ca", "-out", "ca.pem"],
+        [*key, "priv.key"],
+        ["openssl", "req", "-new", "-key", "priv.key", "-subj", "/CN=server", "-out", "request"],
+        ["openssl", "x509", "-req", "-in", "request", *sign, "-out", "cert.pem"],
+    ):
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
