@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
 use equic_bench_contract::perf::{HEAD, Received, pattern, request, shares};
 use equic_bench_contract::{
-    Answer, BULK, Effective, Exchanges, FirstByte, Latency, SMALL_EXCHANGE, Work, held, unsupported,
+    Answer, BULK, Effective, FirstByte, SMALL_EXCHANGE, Work, held, unsupported,
 };
 
 use crate::{CHUNK, Loop, Place, Stack};
@@ -262,12 +262,7 @@ impl<S: Stack> ConnectionStage<S> {
             bulk.finish();
         }
         self.running.close_all(&open, effective)?;
-        let count = loaded.len() as u64;
-        let bytes = bulk_bytes + count * SMALL_EXCHANGE;
-        let latency = Exchanges::of(unloaded)
-            .zip(Exchanges::of(loaded))
-            .map(|(unloaded, loaded)| Latency { unloaded, loaded, bulk_bytes });
-        Ok(Answer { bytes, count, seconds, handshake_seconds, latency, ..Answer::default() })
+        Ok(Answer { handshake_seconds, ..Answer::of_loaded(unloaded, loaded, bulk_bytes, seconds) })
     }
 
     /// Durations of exchanges one after the other, from the opening of a stream to its end; other streams are

@@ -7,7 +7,7 @@ use anyhow::Result;
 use nix::sys::socket::{getsockopt, sockopt};
 use serde::Serialize;
 
-use crate::{CONNECTION_WINDOW, Knobs, STREAM_WINDOW};
+use crate::{CONNECTION_WINDOW, Knobs, SMALL_EXCHANGE, STREAM_WINDOW};
 
 /// Object that a client prints at its end.
 #[derive(Debug, Default, Serialize)]
@@ -32,6 +32,24 @@ pub struct Answer {
     pub latency: Option<Latency>,
     /// Settings in force at the client.
     pub effective: Effective,
+}
+
+impl Answer {
+    /// Of exchanges of [`SMALL_EXCHANGE`] bytes, from the seconds that they took alone and beside a bulk download of which
+    /// so many bytes came in `seconds`. Without a latency if there were none of one kind.
+    pub fn of_loaded(
+        unloaded: Vec<f64>,
+        loaded: Vec<f64>,
+        bulk_bytes: u64,
+        seconds: f64,
+    ) -> Answer {
+        let count = loaded.len() as u64;
+        let bytes = bulk_bytes + count * SMALL_EXCHANGE;
+        let latency = Exchanges::of(unloaded)
+            .zip(Exchanges::of(loaded))
+            .map(|(unloaded, loaded)| Latency { unloaded, loaded, bulk_bytes });
+        Answer { bytes, count, seconds, latency, ..Answer::default() }
+    }
 }
 
 /// Times to the first byte, in seconds.
@@ -187,5 +205,15 @@ mod tests {
         assert!(of(0).is_none());
         let exchanges = Exchanges::of((1..=1001).rev().map(f64::from).collect()).unwrap();
         assert_eq!((exchanges.median, exchanges.p99), (501.0, 991.0));
+    }
+
+    #[test]
+    fn what_exchanges_beside_a_bulk_download_come_to() {
+        let answer = Answer::of_loaded(vec![1.0, 3.0, 2.0], vec![5.0, 4.0], 1_000_000, 9.0);
+        let latency = answer.latency.unwrap();
+        assert_eq!((answer.count, answer.bytes, answer.seconds), (2, 1_002_048, 9.0));
+        assert_eq!((latency.unloaded.median, latency.loaded.median), (2.0, 5.0));
+        assert_eq!(latency.bulk_bytes, 1_000_000);
+        assert!(Answer::of_loaded(vec![], vec![5.0], 0, 9.0).latency.is_none());
     }
 }

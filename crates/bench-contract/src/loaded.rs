@@ -10,8 +10,7 @@ use tokio::task::JoinHandle;
 use crate::client::{close_all, fetch};
 use crate::perf::{Received, request};
 use crate::{
-    Answer, BULK, Connection, Effective, Exchanges, Latency, ReceiveStream, SMALL_EXCHANGE,
-    SendStream as _, Stack,
+    Answer, BULK, Connection, Effective, ReceiveStream, SMALL_EXCHANGE, SendStream as _, Stack,
 };
 
 /// Exchanges for a time on a connection that does nothing else, then as long beside a bulk download.
@@ -36,12 +35,7 @@ pub(crate) async fn run<S: Stack>(
     bulk.end().await?;
     drop(to);
     close_all(stack, vec![connection], 0, effective).await;
-    let count = loaded.len() as u64;
-    let bytes = bulk_bytes + count * SMALL_EXCHANGE;
-    let latency = Exchanges::of(unloaded)
-        .zip(Exchanges::of(loaded))
-        .map(|(unloaded, loaded)| Latency { unloaded, loaded, bulk_bytes });
-    Ok(Answer { bytes, count, seconds, handshake_seconds, latency, ..Answer::default() })
+    Ok(Answer { handshake_seconds, ..Answer::of_loaded(unloaded, loaded, bulk_bytes, seconds) })
 }
 
 /// Durations of exchanges one after the other, from the opening of a stream to its end.

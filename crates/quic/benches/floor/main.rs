@@ -12,6 +12,9 @@
 
 mod crypto;
 mod kernel;
+#[allow(dead_code, reason = "the bench of the kernel's ways uses more of it")]
+#[path = "../common/message.rs"]
+mod message;
 mod wake;
 
 use std::io;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use nix::libc;
 
-use crate::kernel::{Place, set};
+use crate::kernel::Place;
+use crate::message::set;
 use crate::{DATAGRAM, Row, thread_time};
 
 /// Times that it goes there and back in a measurement.

@@ -17,6 +17,7 @@ mod busy;
 mod calls;
 mod figures;
 mod mapping;
+#[path = "../common/message.rs"]
 mod message;
 mod place;
 mod ring;
