@@ -39,6 +39,19 @@ fn ours_does_all_of_it() {
     }
 }
 
+/// What docs/bench-transport.md has with 10,000 of them is 8.0 kB. Pages are counted, so that a busy machine changes little.
+#[test]
+fn a_connection_at_rest_takes_little_of_the_server() {
+    let scene = Scene::new(&json!({ "equic": ours() }));
+    let more = ["--workload", "idle", "--idle", "3000", "--json"];
+    let command = scene.bench(&[&TRANSPORT[..], &more].concat());
+    let report = finish_within(command, Duration::from_secs(300)).json();
+    let cell = &report["cells"][0];
+    assert_eq!(cell["measured"], json!(1), "{cell:#}");
+    let bytes = cell["median"].as_f64().unwrap();
+    assert!((4_000.0..9_000.0).contains(&bytes), "{bytes}");
+}
+
 #[test]
 fn others_are_beside_ours() {
     let mut tcp = liar("honest");
