@@ -130,9 +130,13 @@ impl Endpoint {
         Endpoint::new(endpoint, Some(config), Endpoint::bind(address, 1, None)?)
     }
 
-    /// An endpoint on bound sockets: one, or several that share a port by SO_REUSEPORT. Without `server` it
+    /// An endpoint on bound sockets: one, or several that share a port by SO_REUSEPORT, in the order in which they were bound
+    /// and with no others at it, as [`Endpoint::bind`] makes them. Without `server` it
     /// takes no connections, but can connect. Must be called inside a tokio runtime. The first of a process
     /// takes the tens of milliseconds that its cryptography needs to get ready, so that no connection does.
+    ///
+    /// Of several sockets, the kernel is told to give each what is for its connections (SO_ATTACH_REUSEPORT_CBPF, classic
+    /// BPF, which needs no privilege). Where it does not, datagrams of clients that have moved are handed from one socket to the other here.
     ///
     /// # Errors
     /// The system's error, if a socket cannot be used; also if there are no sockets or more than
@@ -167,6 +171,10 @@ impl Endpoint {
         let seed: [u8; 32] = rand::random();
         config.token_key.get_or_insert(seed);
         config.reset_key.get_or_insert_with(rand::random);
+        if several && let Err(error) = crate::steer::by_connection_id(&sockets[0], shared.number_at)
+        {
+            tracing::debug!(%error, "the kernel does not choose sockets by connection IDs");
+        }
         let mut made = Vec::new();
         for (index, socket) in (0..=u8::MAX).zip(sockets) {
             let udp = Udp::new(socket, offloads, server.is_some())?;

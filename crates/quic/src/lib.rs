@@ -73,6 +73,7 @@ mod renew;
 mod route;
 mod send;
 mod socket;
+mod steer;
 mod tokens;
 mod udp;
 mod unreachable;

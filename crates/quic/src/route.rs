@@ -96,6 +96,7 @@ impl Route<'_> {
         response: &mut Vec<u8>,
     ) -> Received {
         if let Some(sibling) = self.sibling(datagram) {
+            tracing::trace!("a datagram is handed to another socket");
             sibling.pass(Passed { arrival, bytes: datagram.to_vec() });
             return Received::Nothing;
         }

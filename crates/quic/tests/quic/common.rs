@@ -161,3 +161,15 @@ pub(crate) fn decide<F: Future<Output = ()> + Send + 'static>(
         }
     })
 }
+
+/// Sends so many bytes on a new stream and gets them back.
+pub(crate) async fn exchange(connection: &Connection, length: usize) {
+    let (mut send, mut receive) = connection.open_bi().await.unwrap();
+    let writing = tokio::spawn(async move {
+        send.write_all(&body(length)).await.unwrap();
+        send.finish().unwrap();
+    });
+    let back = soon("echoed", receive.read_to_end(length)).await.unwrap();
+    assert!(back == body(length), "{length} bytes");
+    writing.await.unwrap();
+}

@@ -16,5 +16,6 @@ mod preferred;
 mod ready;
 mod renewal;
 mod settings;
+mod steer;
 mod tls;
 mod turns;

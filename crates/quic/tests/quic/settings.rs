@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use equic_quic::congestion::{Algorithm, Controller, ControllerFactory};
 use equic_quic::{
-    ClientConfig, ConnectError, Connection, Endpoint, ReadToEndError, ServerConfig,
-    TransportConfig, WriteError,
+    ClientConfig, ConnectError, Endpoint, ReadToEndError, ServerConfig, TransportConfig, WriteError,
 };
 use tokio::time::timeout;
 
-use crate::common::{Identity, NAME, body, client, connect, echo, serve, settings, soon};
+use crate::common::{Identity, NAME, body, client, connect, echo, exchange, serve, settings, soon};
 
 /// Makes NewReno, and counts how often.
 #[derive(Debug, Default)]
@@ -23,17 +22,6 @@ impl ControllerFactory for Factory {
         assert_eq!(datagram, 1200);
         Algorithm::NewReno.start(datagram, seed)
     }
-}
-
-async fn exchange(connection: &Connection, length: usize) {
-    let (mut send, mut receive) = connection.open_bi().await.unwrap();
-    let writing = tokio::spawn(async move {
-        send.write_all(&body(length)).await.unwrap();
-        send.finish().unwrap();
-    });
-    let back = soon("echoed", receive.read_to_end(length)).await.unwrap();
-    assert!(back == body(length), "{length} bytes");
-    writing.await.unwrap();
 }
 
 #[tokio::test]

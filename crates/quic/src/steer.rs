@@ -1,0 +1,114 @@
+//! Which of several sockets at one port gets a datagram: a program of classic BPF in the kernel chooses by the connection
+//! ID, so that what a client sends after it has moved comes to its connection's socket without a detour.
+
+use std::io;
+use std::net::UdpSocket;
+
+use nix::libc::{
+    self, BPF_A, BPF_ABS, BPF_B, BPF_JGT, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_LEN, BPF_RET, BPF_W,
+};
+use nix::sys::socket::{setsockopt, sockopt};
+
+/// What the kernel takes for no socket: it chooses by the addresses and ports, as it does without a program.
+const BY_ADDRESS: u32 = u32::MAX;
+
+const fn statement(code: u32, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
+}
+
+const fn jump(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt, jf, k }
+}
+
+/// Has the kernel give datagrams with a short header to the socket whose number, in the order in which the sockets were
+/// bound, is in the byte at `number_at` of their connection ID. All others go to a socket by the addresses and ports: their
+/// connection ID may be the client's choice.
+///
+/// No privilege is needed. What is chosen is the socket alone: one datagram of a batch (GRO) decides for all of them, so
+/// whoever receives still has to look.
+///
+/// # Errors
+/// The system's error, if it takes no such program; nothing has changed then.
+pub(crate) fn by_connection_id(socket: &UdpSocket, number_at: usize) -> io::Result<()> {
+    // In the first byte of a header, set in those that are long (RFC 9000 s.17.2).
+    const LONG: u32 = 0x80;
+    let offset = u32::try_from(1 + number_at)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "no ID is so long"))?;
+    // The program sees the UDP payload. A load beyond its end would end it with 0, the first socket.
+    let mut program = [
+        statement(BPF_LD | BPF_W | BPF_LEN, 0),
+        jump(BPF_JMP | BPF_JGT | BPF_K, offset, 0, 4),
+        statement(BPF_LD | BPF_B | BPF_ABS, 0),
+        jump(BPF_JMP | BPF_JSET | BPF_K, LONG, 2, 0),
+        statement(BPF_LD | BPF_B | BPF_ABS, offset),
+        statement(BPF_RET | BPF_A, 0),
+        statement(BPF_RET | BPF_K, BY_ADDRESS),
+    ];
+    let program = libc::sock_fprog { len: program.len() as u16, filter: (&raw mut program).cast() };
+    setsockopt(socket, sockopt::AttachReusePortCbpf, &program)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOCKETS: u8 = 4;
+    const NUMBER_AT: usize = 2;
+
+    /// Sockets at one port, with the program.
+    fn sockets() -> Vec<UdpSocket> {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let sockets = crate::bind::bind_several(address, SOCKETS.into(), None).unwrap();
+        by_connection_id(&sockets[0], NUMBER_AT).unwrap();
+        sockets
+    }
+
+    /// Numbers of the sockets that a datagram comes to which has been sent from so many ports.
+    fn arrivals(sockets: &[UdpSocket], ports: usize, datagram: &[u8]) -> Vec<usize> {
+        let to = sockets[0].local_addr().unwrap();
+        let send = |_| {
+            let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+            sender.send_to(datagram, to).unwrap();
+            // On loopback it is there when the call returns.
+            let mut came = (0..sockets.len()).filter(|at| {
+                let mut buffer = [0; 100];
+                let length = sockets[*at].recv(&mut buffer);
+                length.is_ok_and(|length| buffer[..length] == *datagram)
+            });
+            let first = came.next().expect("it comes to one of them");
+            assert_eq!(came.next(), None);
+            first
+        };
+        let mut all: Vec<usize> = (0..ports).map(send).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    #[test]
+    fn short_headers_come_to_the_socket_that_their_id_names() {
+        let sockets = sockets();
+        for number in 0..SOCKETS {
+            let datagram = [0x41, 7, 9, number, 3, 1];
+            assert_eq!(arrivals(&sockets, 30, &datagram), [usize::from(number)]);
+            // The number is the last byte there is.
+            assert_eq!(arrivals(&sockets, 30, &datagram[..4]), [usize::from(number)]);
+        }
+    }
+
+    /// By their senders, of which 60 do not all have the same socket by chance.
+    #[test]
+    fn all_else_is_distributed_over_the_sockets() {
+        let sockets = sockets();
+        for (what, datagram) in [
+            ("a long header", &[0xc1, 7, 9, 1, 3, 1][..]),
+            ("a number that no socket has", &[0x41, 7, 9, SOCKETS, 3, 1]),
+            ("the largest number", &[0x41, 7, 9, 255, 3, 1]),
+            ("a datagram that ends before the number", &[0x41, 7, 9]),
+            ("a single byte", &[0x41]),
+        ] {
+            assert!(arrivals(&sockets, 60, datagram).len() > 1, "{what}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Several sockets at one port: packets of clients that move come to their connection's socket.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use equic_quic::{Endpoint, ServerConfig};
+use nix::libc;
+use nix::sys::socket::{setsockopt, sockopt};
+use tracing::span;
+
+use crate::common::{Identity, NAME, client, echo, exchange, settings, soon};
+
+/// Counts datagrams that one socket has handed to another.
+#[derive(Clone, Default)]
+struct Handed(Arc<AtomicU64>);
+
+impl tracing::Subscriber for Handed {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "equic_quic::route"
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// The kernel chooses by addresses and ports, whatever was there before.
+fn by_address(socket: &UdpSocket) {
+    let ret = (libc::BPF_RET | libc::BPF_K) as u16;
+    let mut program = [libc::sock_filter { code: ret, jt: 0, jf: 0, k: u32::MAX }];
+    let program = libc::sock_fprog { len: 1, filter: (&raw mut program).cast() };
+    setsockopt(socket, sockopt::AttachReusePortCbpf, &program).unwrap();
+}
+
+/// Moves a client of a server with eight sockets: how many datagrams these have handed to each other.
+async fn handed_while_moving(steered: bool) -> u64 {
+    let identity = Identity::new();
+    let sockets = Endpoint::bind("127.0.0.1:0".parse().unwrap(), 8, None).unwrap();
+    let first = sockets[0].try_clone().unwrap();
+    let config = ServerConfig::new(identity.server_tls());
+    let server = Endpoint::new(settings(), Some(config), sockets).unwrap();
+    if !steered {
+        by_address(&first);
+    }
+    echo(server.clone());
+    let client = client();
+    let address = server.local_addr().unwrap();
+    let connecting = client.connect_with(&identity.client(), address, NAME).unwrap();
+    let connection = soon("connected", connecting).await.unwrap();
+    exchange(&connection, 1000).await;
+    let handed = Handed::default();
+    let _counting = tracing::subscriber::set_default(handed.clone());
+    for _ in 0..12 {
+        client.rebind(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+        exchange(&connection, 50_000).await;
+    }
+    handed.0.load(Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn the_kernel_finds_the_socket_of_a_client_that_has_moved() {
+    assert_eq!(handed_while_moving(true).await, 0);
+}
+
+/// Where the kernel does not choose by the ID, the endpoint does: twelve moves that all hit one of eight sockets are no chance.
+#[tokio::test]
+async fn sockets_hand_each_other_what_the_kernel_gave_to_the_wrong_one() {
+    assert_ne!(handed_while_moving(false).await, 0);
+}
