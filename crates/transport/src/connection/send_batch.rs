@@ -13,6 +13,7 @@ use super::send_plain::{PASSED_OVER, PASSED_OVER_BUT_CHOICE, Room, settled_room}
 use super::space::SpaceId;
 use crate::Timestamp;
 use crate::crypto::Wear;
+use crate::operation::Operation;
 use crate::received::EcnCodepoint;
 
 impl Connection {
@@ -34,7 +35,8 @@ impl Connection {
             return 0;
         }
         if self.multipath.is_some() {
-            return self.more_of_paths(now, last, buffer, most);
+            let turns = self.takes_turns() && !self.hooks.is_hooked(Operation::SelectPath);
+            return if turns { 0 } else { self.more_of_paths(now, last, buffer, most) };
         }
         if !MayBeAttached.may_pass_over(self, PASSED_OVER) || !self.continues(now, last) {
             return 0;
@@ -123,9 +125,7 @@ impl Connection {
         last: &Transmit,
     ) -> Option<((SpaceId, PathKey), Option<usize>)> {
         let chosen = !MayBeAttached.may_pass_over(self, PASSED_OVER);
-        if chosen && !MayBeAttached.may_pass_over(self, PASSED_OVER_BUT_CHOICE)
-            || !chosen && self.takes_turns()
-        {
+        if chosen && !MayBeAttached.may_pass_over(self, PASSED_OVER_BUT_CHOICE) {
             return None;
         }
         self.issue_ids();

@@ -214,11 +214,7 @@ impl OpenPacket {
     }
 
     #[inline(always)]
-    fn close(
-        self,
-        writer: &mut Writer<'_>,
-        tag_len: usize,
-    ) -> Result<FinishedPacket, FinishError> {
+    fn close(self, writer: &mut Writer<'_>, tag_len: usize) -> Result<FinishedPacket, FinishError> {
         writer.zeros(tag_len)?;
         let behind = self.behind_length(writer);
         if behind < MIN_PROTECTED_LEN {

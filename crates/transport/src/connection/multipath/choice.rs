@@ -228,11 +228,9 @@ impl Connection {
     /// Reason for which data does not go on a path that a hook has chosen: it cannot, or the path is a suspect one while
     /// there is another.
     fn objection(&self, key: PathKey) -> Option<Overruled> {
-        if self.paths.get(key).is_none() {
-            return Some(Overruled::NoSuchPath);
-        }
-        let better = self.candidates().any(|one| !one.suspect);
-        let holds = self.candidates().any(|one| one.key == key && !(one.suspect && better));
+        let Some(path) = self.paths.get(key) else { return Some(Overruled::NoSuchPath) };
+        let holds = self.is_candidate(path)
+            && (!path.is_suspect() || self.candidates().all(|one| one.suspect));
         (!holds).then_some(Overruled::NotUsable)
     }
 

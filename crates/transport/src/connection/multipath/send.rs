@@ -87,7 +87,7 @@ impl Connection {
     }
 
     /// Asks a path for room, if neither probes nor acknowledgements are due on it.
-    #[inline]
+    #[inline(always)]
     fn ask_plain_room(&mut self, now: Timestamp, (id, key): (SpaceId, PathKey)) -> Room {
         if self.spaces[id].probes() > 0 || self.owes_acks(key) {
             return Room::Unknown;
@@ -113,8 +113,7 @@ impl Connection {
     }
 
     pub(super) fn candidates(&self) -> impl Iterator<Item = Candidate> + Clone {
-        let may = |path: &&Path| path.is_validated() && self.may_carry(path);
-        let paths = self.paths.iter().filter(may);
+        let paths = self.paths.iter().filter(|path| self.is_candidate(path));
         let backup =
             |path: &Path| self.multipath.as_ref().is_some_and(|paths| paths.is_backup(path.id()));
         paths.map(move |path| Candidate {
@@ -124,6 +123,11 @@ impl Connection {
             suspect: path.is_suspect(),
             backup: backup(path),
         })
+    }
+
+    /// True if a path may carry data.
+    pub(super) fn is_candidate(&self, path: &Path) -> bool {
+        path.is_validated() && self.may_carry(path)
     }
 
     /// True if packets can go on a path: it is the one that its path ID uses, is not abandoned, has credit and a

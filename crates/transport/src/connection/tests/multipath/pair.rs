@@ -11,6 +11,7 @@ use equic_wire::{Direction, PathId, StreamId};
 use rustls::pki_types::ServerName;
 
 use super::super::byte;
+use crate::connection::presence::MayBeAttached;
 use crate::connection::*;
 use crate::crypto::testing::configs;
 
@@ -64,6 +65,8 @@ pub(super) struct Pair {
     pub together: usize,
     /// How many came so.
     pub gathered: usize,
+    /// Datagrams are given to the short way first; how many it took in of those of each link, and how many it left.
+    pub tried: Option<Vec<[usize; 2]>>,
     stuck: u32,
 }
 
@@ -117,6 +120,7 @@ impl Pair {
             held_back: Vec::new(),
             together: 0,
             gathered: 0,
+            tried: None,
             stuck: 0,
         }
     }
@@ -251,6 +255,16 @@ impl Pair {
         let (remote, local) =
             if packet.to_server { (from, server.ip()) } else { (server, from.ip()) };
         let arrival = DatagramMeta { remote, local: Some(local), ecn: packet.ecn };
+        if let Some(tried) = &mut self.tried {
+            let server = self.server.as_mut().expect("the first packet arrived");
+            let end = if packet.to_server { server } else { &mut self.client };
+            let datagram = &mut packet.bytes;
+            let taken = end.take_plain_datagram(MayBeAttached, self.now, &arrival, datagram);
+            tried[packet.link][usize::from(!taken)] += 1;
+            if taken {
+                return;
+            }
+        }
         if !packet.to_server {
             return self.client.handle_datagram(self.now, arrival, &mut packet.bytes);
         }

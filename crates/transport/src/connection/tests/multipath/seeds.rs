@@ -256,3 +256,63 @@ fn the_short_way_is_taken_on_all_paths_that_carry_data() {
         assert_eq!(left, others, "{scheduler:?}");
     }
 }
+
+/// Packets that come on any of several paths are taken in the short way; not where a hook wants to see them.
+#[test]
+fn the_short_way_takes_in_what_comes_on_all_paths() {
+    for (watched, taken) in [(SHORT, true), (LONG, false)] {
+        let round_robin = |config: &mut TransportConfig| config.scheduler = Scheduler::RoundRobin;
+        let mut pair = Pair::with(1, &[link(10), link(20)], round_robin);
+        pair.connect();
+        pair.open(1);
+        attach_to(&mut pair.client, watched);
+        attach_to(pair.server(), watched);
+        pair.wait(Duration::from_secs(2));
+        pair.tried = Some(vec![[0; 2]; 2]);
+        pair.exchange(100_000, |_, _| {});
+        let tried = pair.tried.take().unwrap();
+        for [short, long] in &tried {
+            assert!(short + long > 20, "both carry data: {tried:?}");
+            assert_eq!((*short > 20, *long > 0), (taken, !taken), "{tried:?}");
+        }
+    }
+}
+
+/// Where a hook chooses the path, what goes there goes the short way, and together while the choice holds.
+#[test]
+fn what_a_hook_chooses_goes_the_short_way() {
+    for (holds, others, gathers) in [(5, None, true), (0, None, false), (5, Some(LONG), false)] {
+        let mut pair = Pair::with(1, &[link(10), link(20)], |_| {});
+        pair.connect();
+        pair.open(1);
+        pair.exchange(100_000, |_, _| {});
+        pair.wait(Duration::from_secs(2));
+        let calls = Arc::<Mutex<u64>>::default();
+        let counted = calls.clone();
+        let hook = doing(move |host, _, outputs| {
+            *counted.lock().unwrap() += 1;
+            outputs[0] = 1;
+            host.set(Field::ChoiceHolds, holds).unwrap();
+            Ok(Decision::Done)
+        });
+        replace(&mut pair.client, Operation::SelectPath, hook);
+        if let Some(others) = others {
+            attach_to(&mut pair.client, others);
+        }
+        let (now, client, mut buffer) = (pair.now, &mut pair.client, [0; 44 * 1500]);
+        let id = client.open(Direction::Bidirectional).unwrap();
+        client.write(id, &[7; 400_000]).unwrap();
+        let sent = client.poll_transmit(now, &mut buffer[..1500]).unwrap();
+        assert_eq!(sent.source, local(1), "as the hook has it");
+        // As many as the choice holds for, and no more than are asked for.
+        let few = client.poll_transmit_more(now, &sent, &mut buffer, 2).div_ceil(sent.size);
+        let more = client.poll_transmit_more(now, &sent, &mut buffer, 43).div_ceil(sent.size);
+        let wanted = if gathers { (2, holds as usize - 2) } else { (0, 0) };
+        assert_eq!((few, more), wanted, "{holds} {others:?}");
+        assert_eq!(*calls.lock().unwrap(), 1, "asked for the first of them");
+        let next = client.poll_transmit(now, &mut buffer[..1500]).unwrap();
+        assert_eq!((next.source, next.size), (sent.source, sent.size));
+        let asked = if holds > 0 && !gathers { 1 } else { 2 };
+        assert_eq!(*calls.lock().unwrap(), asked, "asked anew where it holds no longer");
+    }
+}
