@@ -86,11 +86,9 @@ impl Connection {
         buffer: &mut [u8],
         asked: &mut Order,
     ) -> Option<Transmit> {
-        let plain = hooks.may_pass_over(self, PASSED_OVER_BUT_CHOICE);
-        if plain
-            && hooks.is_hooked(self, Operation::SelectPath)
+        if hooks.is_hooked(self, Operation::SelectPath)
             && let Some((key, _)) = self.held_choice(now)
-            && let Some(transmit) = self.plain_data_on(now, key, buffer)
+            && let Some(transmit) = self.plain_data_on(hooks, now, key, buffer)
         {
             self.use_choice(1);
             return Some(transmit);
@@ -105,17 +103,14 @@ impl Connection {
         loop {
             let Some(key) = self.choose_path(hooks, usual) else {
                 usual.iter().for_each(|key| asked.add(key));
-                return usual.iter().find_map(|key| self.data_on(hooks, now, key, buffer));
+                return usual.iter().find_map(|key| self.chosen_data_on(hooks, now, key, buffer));
             };
             // Named once more though it has no room: the hook wants to wait for it.
             if asked.contains(key) {
                 break;
             }
             asked.add(key);
-            if plain && let Some(transmit) = self.plain_data_on(now, key, buffer) {
-                return Some(transmit);
-            }
-            if let Some(transmit) = self.data_on(hooks, now, key, buffer) {
+            if let Some(transmit) = self.chosen_data_on(hooks, now, key, buffer) {
                 return Some(transmit);
             }
             let waits = self.waits_for_path(usual);
@@ -139,11 +134,15 @@ impl Connection {
     /// would without this one.
     fn plain_data_on(
         &mut self,
+        hooks: impl Presence,
         now: Timestamp,
         key: PathKey,
         buffer: &mut [u8],
     ) -> Option<Transmit> {
-        if buffer.len() < usize::from(BASE_SIZE) || !self.is_plain() {
+        if buffer.len() < usize::from(BASE_SIZE)
+            || !hooks.may_pass_over(self, PASSED_OVER_BUT_CHOICE)
+            || !self.is_plain()
+        {
             return None;
         }
         let (id, mtu) = self.plain_room_on(now, key)?;
@@ -151,6 +150,18 @@ impl Connection {
         let transmit = self.write_plain_datagram(now, (id, key), &mut buffer[..size])?;
         self.on_data_sent(key);
         Some(transmit)
+    }
+
+    /// The next datagram on a path that a hook has chosen, or has left to the scheduler, on whichever way it goes.
+    fn chosen_data_on(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        key: PathKey,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        let plain = self.plain_data_on(hooks, now, key, buffer);
+        plain.or_else(|| self.data_on(hooks, now, key, buffer))
     }
 
     /// The choice of a hook that holds without its being asked, and for how many datagrams.
