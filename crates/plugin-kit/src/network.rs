@@ -20,6 +20,9 @@ use thiserror::Error;
 /// The largest datagram that an end is asked for.
 const LARGEST: usize = 1500;
 
+/// Datagrams that an end is asked for at once, as for a message to the system.
+const TOGETHER: usize = 44;
+
 /// Steps in a row in which time may stand still.
 const STILL: u32 = 10_000;
 
@@ -157,6 +160,8 @@ pub struct Network {
     waited: [(Duration, u64); 2],
     /// Datagrams sent so far.
     sent: u64,
+    /// Memory for datagrams that are made together.
+    buffer: Vec<u8>,
     still: u32,
 }
 
@@ -291,6 +296,7 @@ impl Network {
             mark: None,
             waited: Default::default(),
             sent: 0,
+            buffer: Vec::new(),
             still: 0,
         })
     }
@@ -542,58 +548,72 @@ impl Network {
         Ok(())
     }
 
+    /// Sends what is to be sent: as a socket does, with the datagrams together that may go in one message to the system.
     fn transmit(&mut self, from: End) {
-        let mut buffer = [0; LARGEST];
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(TOGETHER * LARGEST, 0);
         let now = self.now;
         loop {
             let side = self.side(from);
-            let Some((handle, connection)) = &mut side.connection else { return };
-            let sent: Option<Transmit> = connection.poll_transmit(now, &mut buffer);
+            let Some((handle, connection)) = &mut side.connection else { break };
+            let sent = connection.poll_transmit(now, &mut buffer[..LARGEST]);
+            let more = sent.map(|sent| {
+                let rest = &mut buffer[sent.size..];
+                (sent, connection.poll_transmit_more(now, &sent, rest, TOGETHER - 1))
+            });
             // The endpoint knows a connection ID before the peer does.
             while let Some(change) = connection.poll_endpoint_event() {
                 side.endpoint.handle_endpoint_event(*handle, change);
             }
-            let Some(sent) = sent else { break };
-            let nth = side.sent;
-            side.sent += 1;
-            if side.lost.remove(&nth) {
-                continue;
-            }
-            let of_client = match from {
-                End::Client => sent.source,
-                End::Server => Some(sent.destination.ip()),
-            };
-            let found = self.lines.iter().position(|line| Some(line.client.ip()) == of_client);
-            let number = found.unwrap_or(0);
-            let line = &mut self.lines[number];
-            let way = usize::from(from == End::Client);
-            line.carried[way] += sent.size as u64;
-            let started = now.since(Timestamp::START);
-            let verdict = line.ports[way].send(started, sent.size);
-            let waited = verdict.arrival.saturating_sub(started + line.delay);
-            if verdict.fate.arrived() {
-                let (time, count) = &mut self.waited[way];
-                (*time, *count) = (*time + waited, *count + 1);
-            }
-            let marked = self.mark.as_mut().is_some_and(|marks| marks.next(way, waited));
-            let ecn = match sent.ecn {
-                EcnCodepoint::NotEct => EcnCodepoint::NotEct,
-                _ if marked => EcnCodepoint::Ce,
-                unmarked => unmarked,
-            };
-            for at in
-                verdict.fate.arrived().then_some(verdict.arrival).into_iter().chain(verdict.copy)
-            {
-                let mut bytes = buffer[..sent.size].to_vec();
-                if let Some(corruption) = verdict.corruption {
-                    corruption.apply(&mut bytes);
-                }
-                self.sent += 1;
-                let datagram = InFlight { to: from.other(), line: number, ecn, bytes };
-                self.in_flight.insert((Timestamp::START + at, self.sent), datagram);
+            let Some((sent, more)) = more else { break };
+            for bytes in buffer[..sent.size + more].chunks(sent.size) {
+                self.send(from, &sent, bytes);
             }
         }
+        self.buffer = buffer;
         self.listen(from);
+    }
+
+    /// Sends one datagram.
+    fn send(&mut self, from: End, sent: &Transmit, bytes: &[u8]) {
+        let (now, side) = (self.now, self.side(from));
+        let nth = side.sent;
+        side.sent += 1;
+        if side.lost.remove(&nth) {
+            return;
+        }
+        let of_client = match from {
+            End::Client => sent.source,
+            End::Server => Some(sent.destination.ip()),
+        };
+        let found = self.lines.iter().position(|line| Some(line.client.ip()) == of_client);
+        let number = found.unwrap_or(0);
+        let line = &mut self.lines[number];
+        let way = usize::from(from == End::Client);
+        line.carried[way] += bytes.len() as u64;
+        let started = now.since(Timestamp::START);
+        let verdict = line.ports[way].send(started, bytes.len());
+        let waited = verdict.arrival.saturating_sub(started + line.delay);
+        if verdict.fate.arrived() {
+            let (time, count) = &mut self.waited[way];
+            (*time, *count) = (*time + waited, *count + 1);
+        }
+        let marked = self.mark.as_mut().is_some_and(|marks| marks.next(way, waited));
+        let ecn = match sent.ecn {
+            EcnCodepoint::NotEct => EcnCodepoint::NotEct,
+            _ if marked => EcnCodepoint::Ce,
+            unmarked => unmarked,
+        };
+        let arrivals = verdict.fate.arrived().then_some(verdict.arrival).into_iter();
+        for at in arrivals.chain(verdict.copy) {
+            let mut bytes = bytes.to_vec();
+            if let Some(corruption) = verdict.corruption {
+                corruption.apply(&mut bytes);
+            }
+            self.sent += 1;
+            let datagram = InFlight { to: from.other(), line: number, ecn, bytes };
+            self.in_flight.insert((Timestamp::START + at, self.sent), datagram);
+        }
     }
 
     fn deliver(&mut self, datagram: InFlight) -> Result<(), Stuck> {

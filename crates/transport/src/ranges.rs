@@ -66,10 +66,13 @@ impl RangeSet {
     }
 
     /// True if `number` is in the set.
+    #[inline(always)]
     pub(crate) fn contains(&self, number: u64) -> bool {
-        if self.ranges.last().is_none_or(|last| number >= last.1) {
-            return false;
-        }
+        self.ranges.last().is_some_and(|last| number < last.1) && self.has_below_end(number)
+    }
+
+    /// As [`RangeSet::contains`], of a number below the end of the last range.
+    fn has_below_end(&self, number: u64) -> bool {
         let above = self.ranges.partition_point(|range| range.1 <= number);
         self.ranges.get(above).is_some_and(|range| range.0 <= number)
     }

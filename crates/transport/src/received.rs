@@ -108,6 +108,7 @@ pub(crate) struct ReceivedPackets {
 
 impl ReceivedPackets {
     /// True if packet `number` was received before, or is too old to tell.
+    #[inline(always)]
     pub(crate) fn is_duplicate(&self, number: u64) -> bool {
         number < self.floor || self.ranges.contains(number)
     }

@@ -326,6 +326,13 @@ impl<'b> Writer<'b> {
     ) -> Result<T, E> {
         let before = self.written;
         let result = write(self);
+        self.kept(before, result)
+    }
+
+    /// What was written since `before` stays, unless it failed. For what is called for every packet: a closure is no part
+    /// of its caller for sure.
+    #[inline(always)]
+    pub(crate) fn kept<T, E>(&mut self, before: usize, result: Result<T, E>) -> Result<T, E> {
         if result.is_err() {
             self.truncate(before);
         }

@@ -110,7 +110,7 @@ impl PacketNumber {
     /// The shortest form that a peer restores, if it has seen nothing beyond this packet and lost
     /// track of nothing after `largest_acked` (RFC 9000 s.17.1, A.2). `None` if four bytes are too few,
     /// or if this packet is not after `largest_acked`.
-    #[inline]
+    #[inline(always)]
     pub fn truncate(self, largest_acked: Option<PacketNumber>) -> Option<TruncatedPacketNumber> {
         let unacked = match largest_acked {
             Some(acked) => self.get().checked_sub(acked.get())?,

@@ -200,6 +200,15 @@ impl ConnectionIds {
         self.others.iter().find(|other| other.local.contains(id)).map(|other| other.id)
     }
 
+    /// As [`ConnectionIds::path_of`], of an ID as it stands in a packet.
+    #[inline]
+    pub(super) fn path_of_bytes(&self, id: &[u8]) -> Option<PathId> {
+        if self.local.contains_bytes(id) {
+            return Some(PathId::ZERO);
+        }
+        self.others.iter().find(|other| other.local.contains_bytes(id)).map(|other| other.id)
+    }
+
     /// True if the peer has given out an ID for another path ID than this.
     pub(super) fn is_of_another(&self, id: ConnectionId, path: PathId) -> bool {
         path != PathId::ZERO && self.remote.has_id(id)

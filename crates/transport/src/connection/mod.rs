@@ -391,6 +391,7 @@ impl Connection {
         self.activity.ping();
     }
 
+    #[inline(always)]
     fn space(&mut self, id: SpaceId) -> &mut Space {
         &mut self.spaces[id]
     }

@@ -154,6 +154,7 @@ impl PacketKeys {
     }
 
     /// Header protection of packets of a space to send.
+    #[inline(always)]
     pub(super) fn local_header(&self, id: SpaceId) -> Option<&dyn HeaderProtectionKey> {
         match (id, &self.one_rtt) {
             (SpaceId::Data(_), Some(keys)) => Some(keys.local_header()),

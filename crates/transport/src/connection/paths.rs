@@ -129,6 +129,14 @@ impl Paths {
         self.list.iter().find(|path| path.id() == id && path.is_current())
     }
 
+    /// As [`Paths::current`], to be changed.
+    pub(super) fn current_mut(&mut self, id: PathId) -> Option<&mut Path> {
+        if self.active().id() == id {
+            return Some(self.active_mut());
+        }
+        self.list.iter_mut().find(|path| path.id() == id && path.is_current())
+    }
+
     pub(super) fn active(&self) -> &Path {
         &self.list[self.active]
     }
@@ -170,6 +178,7 @@ impl Index<PathKey> for Paths {
 }
 
 impl IndexMut<PathKey> for Paths {
+    #[inline(always)]
     fn index_mut(&mut self, key: PathKey) -> &mut Path {
         let found = self.list.iter().position(|path| path.key() == key);
         debug_assert!(found.is_some(), "path {} was found in this call and is gone", key.0);

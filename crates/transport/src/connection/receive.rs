@@ -83,20 +83,20 @@ impl ProtectedPacket {
         }
     }
 
-    /// A packet of path 0 with a short header, all of a datagram of this length; its ID is one of ours.
+    /// A packet with a short header, all of a datagram of this length; its ID is one of ours, for the path ID of the space.
     pub(super) fn of_short(
-        dcid: ConnectionId,
+        (space, dcid): (SpaceId, ConnectionId),
         protected: Protected,
         len: usize,
     ) -> ProtectedPacket {
         ProtectedPacket {
-            space: SpaceId::DATA,
+            space,
             kind: PacketType::OneRtt,
             dcid,
             scid: None,
             version: None,
             protected,
-            known: true,
+            known: space == SpaceId::DATA,
             skip: 0,
             len,
         }
@@ -134,11 +134,14 @@ impl Connection {
         #[cfg(feature = "qlog")]
         self.log_datagram_received(arrival.ecn, datagram);
         if self.hooks.is_empty() {
-            if self.take_plain_datagram(now, &arrival, datagram) {
+            if self.take_plain_datagram(NoneAttached, now, &arrival, datagram) {
                 return;
             }
             self.take_datagram(NoneAttached, now, arrival, datagram);
         } else {
+            if self.take_plain_datagram(MayBeAttached, now, &arrival, datagram) {
+                return;
+            }
             self.take_datagram(MayBeAttached, now, arrival, datagram);
         }
         self.run_requests();
@@ -729,6 +732,7 @@ impl Connection {
         Some(true)
     }
 
+    #[inline(always)]
     fn record_packet(
         &mut self,
         hooks: impl Presence,

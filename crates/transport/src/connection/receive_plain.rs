@@ -1,20 +1,39 @@
 //! The short way of a datagram that came: one packet with a short header on the only path of a connection that is past its
-//! handshake and has no hooks, as nearly all are.
+//! handshake, as nearly all are, or on a path of several; no hook is attached to what it passes over.
 //!
 //! It does what the long way (`receive.rs`) does for the same packet, and leaves to it whatever is not so; tests compare them.
+//! What a connection with one path does is compiled of its own, without any look for path and packet numbers.
 
 use equic_wire::frame::Stream;
 use equic_wire::packet::{LongInvariant, MIN_PROTECTED_LEN, PacketType, Protected};
 use equic_wire::{ConnectionId, PacketNumber, ResetToken, Side, TransportErrorCode};
 
 use super::close::CloseReason;
-use super::presence::NoneAttached;
+use super::path::Path;
+use super::paths::PathKey;
+use super::presence::Presence;
 use super::receive::ProtectedPacket;
 use super::space::{PathId, SpaceId};
 use super::{Connection, DatagramMeta};
 use crate::Timestamp;
 use crate::crypto::header_mask;
+use crate::operation::Operation;
 use crate::received::EcnCodepoint;
+
+/// Operations that the short way passes over: who is attached to one of these sees every packet on the long way.
+const PASSED_OVER: u128 = Operation::bits(&[
+    Operation::HandleDatagram,
+    Operation::RestorePacketNumber,
+    Operation::IsDuplicate,
+    Operation::AfterPacketRead,
+    Operation::ParseFrames,
+    Operation::ParseFrame,
+    Operation::CheckFrame,
+    Operation::ProcessFrame,
+]);
+
+/// Where a packet came: the path, and the path ID whose numbers it has.
+type Place = (PathId, PathKey);
 
 /// An opened packet: its number, the bytes that its header takes, and those of its frames.
 struct Opened {
@@ -25,55 +44,120 @@ struct Opened {
     sound: bool,
 }
 
+/// True if a datagram is between the addresses of a path. Ours counts at a server, where both are known.
+#[inline(always)]
+fn is_from(side: Side, path: &Path, arrival: &DatagramMeta) -> bool {
+    let ours = side == Side::Client
+        || path.local().is_none()
+        || arrival.local.is_none()
+        || path.local() == arrival.local;
+    path.remote() == arrival.remote && ours
+}
+
 impl Connection {
     /// Takes a datagram in; false, and nothing done: it is for the long way.
     #[inline(always)]
     pub(super) fn take_plain_datagram(
         &mut self,
+        hooks: impl Presence,
         now: Timestamp,
         arrival: &DatagramMeta,
         datagram: &mut [u8],
     ) -> bool {
-        let Some(protected) = self.plain_packet(arrival, datagram) else { return false };
-        self.stats.datagrams_received += 1;
-        self.stats.bytes_received += datagram.len() as u64;
+        if !hooks.may_pass_over(self, PASSED_OVER) {
+            return false;
+        }
+        if self.multipath.is_some() {
+            return self.take_plain_datagram_of_paths(hooks, now, arrival, datagram);
+        }
+        if !is_from(self.side, self.paths.active(), arrival) || !self.takes_plain() {
+            return false;
+        }
+        let Some((protected, id)) = self.plain_header_of(datagram) else { return false };
+        if !self.ids.local.contains_bytes(id) {
+            return false;
+        }
         let path = self.paths.active_mut();
         path.on_datagram_received(datagram.len());
         path.learn_local(arrival.local);
-        let last = datagram.last_chunk::<{ ResetToken::LEN }>().copied();
-        match self.open_plain_packet(now, protected, datagram) {
-            Some(opened) => self.take_plain_packet(now, arrival.ecn, protected, &opened, datagram),
-            None => self.on_unopened(now, datagram, last),
-        }
-        self.run_requests();
+        let place = (PathId::ZERO, path.key());
+        self.take_protected(hooks, now, arrival.ecn, (protected, place), datagram);
         true
     }
 
-    /// The header of a datagram that is for the short way.
+    /// As [`Connection::take_plain_datagram`], of a connection that has several paths, or may have.
+    #[inline(never)]
+    fn take_plain_datagram_of_paths(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        arrival: &DatagramMeta,
+        datagram: &mut [u8],
+    ) -> bool {
+        if !self.takes_plain() {
+            return false;
+        }
+        let Some((protected, id)) = self.plain_header_of(datagram) else { return false };
+        // RFC 10069 s.3.2.
+        let Some(path_id) = self.ids.path_of_bytes(id) else { return false };
+        let Some(path) = self.paths.current_mut(path_id) else { return false };
+        let key = path.key();
+        if !is_from(self.side, path, arrival)
+            || path.is_abandoned()
+            || self.spaces.get(SpaceId::Data(path_id)).is_none()
+        {
+            return false;
+        }
+        path.on_datagram_received(datagram.len());
+        path.learn_local(arrival.local);
+        let place = (path_id, key);
+        self.take_protected(hooks, now, arrival.ecn, (protected, place), datagram);
+        true
+    }
+
+    /// True if nothing but 1-RTT packets is awaited of the peer, and nobody wants to see them.
     #[inline(always)]
-    fn plain_packet(&self, arrival: &DatagramMeta, datagram: &[u8]) -> Option<Protected> {
-        let path = self.paths.active();
-        let ours = self.side == Side::Client
-            || path.local().is_none()
-            || arrival.local.is_none()
-            || path.local() == arrival.local;
-        let settled = self.multipath.is_none()
-            && path.remote() == arrival.remote
-            && ours
-            && self.keys.are_one_rtt_alone()
+    fn takes_plain(&self) -> bool {
+        self.keys.are_one_rtt_alone()
             && self.handshake.is_confirmed()
             && !self.closing.is_closed()
             && self.waiting.is_empty()
             && !self.forgeries.is_spent()
-            && !self.is_logged();
+            && !self.is_logged()
+    }
+
+    /// The header of a datagram that is for the short way, and the connection ID that it is sent to.
+    #[inline(always)]
+    fn plain_header_of<'d>(&self, datagram: &'d [u8]) -> Option<(Protected, &'d [u8])> {
         let first = *datagram.first()?;
-        if !settled || LongInvariant::is_long(first) {
+        if LongInvariant::is_long(first) {
             return None;
         }
         let protected = Protected::of_short_header(first, self.ids.id_len(), self.config.grease)?;
         let (id, behind) = datagram.get(1..)?.split_at_checked(self.ids.id_len())?;
-        (behind.len() >= MIN_PROTECTED_LEN && self.ids.local.contains_bytes(id))
-            .then_some(protected)
+        (behind.len() >= MIN_PROTECTED_LEN).then_some((protected, id))
+    }
+
+    /// Takes in the packet of a datagram that is on its path.
+    #[inline(always)]
+    fn take_protected(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        ecn: EcnCodepoint,
+        (protected, place): (Protected, Place),
+        datagram: &mut [u8],
+    ) {
+        self.stats.datagrams_received += 1;
+        self.stats.bytes_received += datagram.len() as u64;
+        let last = datagram.last_chunk::<{ ResetToken::LEN }>().copied();
+        match self.open_plain_packet(now, (protected, place.0), datagram) {
+            Some(opened) => {
+                self.take_plain_packet(hooks, now, ecn, (protected, place), &opened, datagram);
+            }
+            None => self.on_unopened(now, datagram, last),
+        }
+        self.run_requests();
     }
 
     /// Removes header and packet protection; none: it does not open.
@@ -81,16 +165,16 @@ impl Connection {
     fn open_plain_packet(
         &mut self,
         now: Timestamp,
-        protected: Protected,
+        (protected, path): (Protected, PathId),
         packet: &mut [u8],
     ) -> Option<Opened> {
         let sample = *protected.sample(packet)?;
-        let largest = self.spaces[SpaceId::DATA].received.largest().map(|(number, _)| number);
+        let largest = self.spaces[SpaceId::Data(path)].received.largest().map(|(number, _)| number);
         let mask = header_mask(self.keys.one_rtt()?.remote_header(), &sample)?;
         let header = protected.remove(packet, &mask)?;
         let number = header.packet_number().restore(largest.and_then(PacketNumber::new))?.get();
         let (head, payload) = packet.split_at_mut(header.header_len());
-        let (bit, of) = (header.key_phase()?, (PathId::ZERO, number));
+        let (bit, of) = (header.key_phase()?, (path, number));
         match self.open_one_rtt(now, of, bit, head, payload, largest)? {
             Ok(length) => {
                 let sound = header.check_reserved_bits().is_ok();
@@ -107,14 +191,15 @@ impl Connection {
     #[inline(always)]
     fn take_plain_packet(
         &mut self,
+        hooks: impl Presence,
         now: Timestamp,
         ecn: EcnCodepoint,
-        protected: Protected,
+        (protected, (id, path)): (Protected, Place),
         opened: &Opened,
         datagram: &[u8],
     ) {
-        let number = opened.number;
-        if self.spaces[SpaceId::DATA].received.is_duplicate(number) {
+        let (space, number) = (SpaceId::Data(id), opened.number);
+        if self.spaces[space].received.is_duplicate(number) {
             self.drop_packet(Some(PacketType::OneRtt), datagram.len(), "duplicate");
             return;
         }
@@ -126,7 +211,6 @@ impl Connection {
             self.fail(now, TransportErrorCode::PROTOCOL_VIOLATION, "reserved bits are set");
             return;
         }
-        let path = self.path().key();
         let payload = &datagram[opened.header..opened.header + opened.length];
         let mut rest = payload;
         while let Some((stream, behind)) = Stream::first_of(rest)
@@ -136,29 +220,32 @@ impl Connection {
         }
         let some = rest.len() < payload.len();
         if some && rest.is_empty() {
-            let place = (SpaceId::DATA, number, path);
-            return self.handled(NoneAttached, now, place, (true, false), ecn);
+            return self.handled(hooks, now, (space, number, path), (true, false), ecn);
         }
-        self.take_other_frames(now, ecn, protected, number, (rest, some), datagram);
+        let found = (protected, (id, path), number);
+        self.take_other_frames(hooks, now, ecn, found, (rest, some), datagram);
     }
 
     /// What is left of a packet is not STREAM frames alone; `some`: such were there before.
     fn take_other_frames(
         &mut self,
+        hooks: impl Presence,
         now: Timestamp,
         ecn: EcnCodepoint,
-        protected: Protected,
-        number: u64,
+        (protected, (id, path), number): (Protected, Place, u64),
         (rest, some): (&[u8], bool),
         datagram: &[u8],
     ) {
-        let path = self.path().key();
-        let id = datagram.get(1..=self.ids.id_len()).unwrap_or_default();
-        let found = ProtectedPacket::of_short(ConnectionId::cut(id), protected, datagram.len());
+        let dcid = datagram.get(1..=self.ids.id_len()).unwrap_or_default();
+        let found = ProtectedPacket::of_short(
+            (SpaceId::Data(id), ConnectionId::cut(dcid)),
+            protected,
+            datagram.len(),
+        );
         let accepted = if some {
-            self.handle_frames(NoneAttached, now, ecn, &found, (number, path), (rest, true, false))
+            self.handle_frames(hooks, now, ecn, &found, (number, path), (rest, true, false))
         } else {
-            self.handle_payload(NoneAttached, now, ecn, &found, (number, path), rest)
+            self.handle_payload(hooks, now, ecn, &found, (number, path), rest)
         };
         if !accepted {
             // As if it had been lost: the peer will send it again.

@@ -177,6 +177,7 @@ impl Connection {
         }
     }
 
+    #[inline(always)]
     pub(super) fn on_datagram_sent(&mut self, key: PathKey, size: usize) {
         self.paths[key].on_datagram_sent(size);
         self.stats.datagrams_sent += 1;
@@ -516,6 +517,7 @@ impl Connection {
     }
 
     /// True if the next packet is sent with the Fixed Bit cleared (RFC 9287 s.3.1).
+    #[inline(always)]
     pub(super) fn greases_bit(&mut self) -> bool {
         self.config.grease
             && self.peer.is_some_and(|peer| peer.takes_greased_bit())

@@ -1,15 +1,19 @@
 //! Datagrams of stream data behind one that is written: as many as go with it in one message to the system.
 //!
 //! They are those that [`Connection::poll_transmit`] would give one after the other, byte for byte; tests compare them. What
-//! cannot have changed since the last one is asked for once: what is due beside stream data, the path, the header.
+//! cannot have changed since the last one is asked for once: what is due beside stream data, the path, the header. Of several
+//! paths it is the one that the last datagram went on, as long as it has room: what the choice is made from stays as it is.
 
 use super::Connection;
 use super::Transmit;
+use super::path::Path;
+use super::paths::PathKey;
 use super::presence::{MayBeAttached, Presence};
-use super::send_plain::{PASSED_OVER, Room, settled_room};
+use super::send_plain::{PASSED_OVER, PASSED_OVER_BUT_CHOICE, Room, settled_room};
 use super::space::SpaceId;
 use crate::Timestamp;
 use crate::crypto::Wear;
+use crate::operation::Operation;
 use crate::received::EcnCodepoint;
 
 impl Connection {
@@ -27,21 +31,67 @@ impl Connection {
         most: usize,
     ) -> usize {
         self.now = now;
-        if !self.continues(now, last) {
+        if self.closing.is_closed() || self.extensions.has_requests() {
             return 0;
         }
-        let key = self.path().key();
+        if self.multipath.is_some() {
+            let turns = self.takes_turns() && !self.hooks.is_hooked(Operation::SelectPath);
+            return if turns { 0 } else { self.more_of_paths(now, last, buffer, most) };
+        }
+        if !MayBeAttached.may_pass_over(self, PASSED_OVER) || !self.continues(now, last) {
+            return 0;
+        }
+        let place = (SpaceId::DATA, self.path().key());
+        self.write_more(now, (place, false), last, buffer, most)
+    }
+
+    /// As [`Connection::poll_transmit_more`], of a connection that has several paths, or may have: as long as the choice
+    /// among them would be the same.
+    #[inline(never)]
+    fn more_of_paths(
+        &mut self,
+        now: Timestamp,
+        last: &Transmit,
+        buffer: &mut [u8],
+        most: usize,
+    ) -> usize {
+        let Some((place, holds)) = self.path_again(now, last) else { return 0 };
+        let most = holds.map_or(most, |holds| most.min(holds));
+        let bytes = self.write_more(now, (place, true), last, buffer, most);
+        if bytes > 0 {
+            if holds.is_some() {
+                self.use_choice(bytes.div_ceil(last.size));
+            }
+            self.on_data_sent(place.1);
+        }
+        bytes
+    }
+
+    /// Writes datagrams as long as they are alike; the first is known to be. `several`: the path is not the only one.
+    #[inline(always)]
+    fn write_more(
+        &mut self,
+        now: Timestamp,
+        ((id, key), several): ((SpaceId, PathKey), bool),
+        last: &Transmit,
+        buffer: &mut [u8],
+        most: usize,
+    ) -> usize {
         let Some(mut header) = self.plain_header(key) else { return 0 };
         let marked = last.ecn == EcnCodepoint::Ect0;
-        // `continues` has found something to send.
+        // Something was found to send.
         let (mut at, mut waits) = (0, true);
         for _ in 0..most {
             let Some(room) = buffer.get_mut(at..at + last.size) else { break };
-            if !self.takes_another(now, marked, waits) {
+            if !self.takes_another(waits) {
+                break;
+            }
+            let path = if several { &mut self.paths[key] } else { self.paths.active_mut() };
+            if path.marks() != marked || !matches!(settled_room(path, now), Room::For(_)) {
                 break;
             }
             let ways = (&mut header, &mut waits);
-            let written = self.write_plain_packet(now, (SpaceId::DATA, key, marked), ways, room);
+            let written = self.write_plain_packet(now, (id, key, marked), ways, room);
             let Some(size) = written else { break };
             at += size;
             if size < last.size {
@@ -53,21 +103,12 @@ impl Connection {
 
     /// True if the next datagram is one of nothing but stream data to where the last one went, with room for as much.
     fn continues(&mut self, now: Timestamp, last: &Transmit) -> bool {
-        if self.closing.is_closed()
-            || self.multipath.is_some()
-            || self.extensions.has_requests()
-            || !MayBeAttached.may_pass_over(self, PASSED_OVER)
-        {
-            return false;
-        }
         self.issue_ids();
         let data = &self.spaces[SpaceId::DATA];
-        let path = self.path();
         let goes_on = data.probes() == 0
             && !data.received.has_news()
-            && path.is_settled(now)
-            && usize::from(path.mtu()) == last.size
-            && (path.remote(), path.local()) == (last.destination, last.source)
+            && self.path().is_settled(now)
+            && is_to(self.path(), last)
             && self.is_plain();
         if goes_on {
             // As each time that a path is asked for room.
@@ -76,14 +117,42 @@ impl Connection {
         goes_on
     }
 
+    /// The path of several on which the next datagram goes, and its packets' space, if that is where the last one went, and
+    /// it is one of nothing but stream data with room for as much. Of a hook's choice, for how many datagrams it holds.
+    fn path_again(
+        &mut self,
+        now: Timestamp,
+        last: &Transmit,
+    ) -> Option<((SpaceId, PathKey), Option<usize>)> {
+        let chosen = !MayBeAttached.may_pass_over(self, PASSED_OVER);
+        if chosen && !MayBeAttached.may_pass_over(self, PASSED_OVER_BUT_CHOICE) {
+            return None;
+        }
+        self.issue_ids();
+        if !self.is_plain() {
+            return None;
+        }
+        let (id, key, holds) = if chosen {
+            let (key, holds) = self.held_choice(now)?;
+            let (id, _) = self.plain_room_on(now, key)?;
+            (id, key, Some(holds))
+        } else {
+            let (id, key, _) = self.plain_room_of_paths(now)?;
+            (id, key, None)
+        };
+        is_to(&self.paths[key], last).then_some(((id, key), holds))
+    }
+
     /// What each datagram may change for the next; `waits`: it is known that there is something to send.
     #[inline(always)]
-    fn takes_another(&mut self, now: Timestamp, marked: bool, waits: bool) -> bool {
+    fn takes_another(&mut self, waits: bool) -> bool {
         let fresh = self.keys.one_rtt().is_some_and(|keys| keys.wear() == Wear::Fresh);
-        if !fresh || self.streams.has_control() || !(waits || self.streams.wants_to_send()) {
-            return false;
-        }
-        let path = self.paths.active_mut();
-        path.marks() == marked && matches!(settled_room(path, now), Room::For(_))
+        fresh && !self.streams.has_control() && (waits || self.streams.wants_to_send())
     }
+}
+
+/// True if a datagram was sent on a path, as large as those that it takes.
+fn is_to(path: &Path, last: &Transmit) -> bool {
+    usize::from(path.mtu()) == last.size
+        && (path.remote(), path.local()) == (last.destination, last.source)
 }

@@ -54,6 +54,11 @@ pub(super) const PASSED_OVER: u128 = Operation::bits(&[
     Operation::SendDatagram,
 ]);
 
+/// Of these, all but the choice of the path, for connections with several: who is attached to that is asked on the short way,
+/// too.
+pub(super) const PASSED_OVER_BUT_CHOICE: u128 =
+    PASSED_OVER & !Operation::bits(&[Operation::SelectPath]);
+
 /// Room that a path has for a datagram of stream data.
 pub(super) enum Room {
     /// Nothing is to be found out about the path, and window and pace let a datagram of so many bytes go.
@@ -160,7 +165,7 @@ impl Connection {
     }
 
     /// A datagram of stream data on a path, in a packet of its space; none: no stream has any.
-    fn write_plain_datagram(
+    pub(super) fn write_plain_datagram(
         &mut self,
         now: Timestamp,
         (id, key): (SpaceId, PathKey),

@@ -142,6 +142,7 @@ impl Spaces {
     }
 
     /// None: there is no such space, or it is gone.
+    #[inline(always)]
     pub(super) fn get(&self, id: SpaceId) -> Option<&Space> {
         match id {
             SpaceId::Initial => self.handshake.as_ref().map(|both| &both[0]),
@@ -209,6 +210,7 @@ impl Index<SpaceId> for Spaces {
 }
 
 impl IndexMut<SpaceId> for Spaces {
+    #[inline(always)]
     fn index_mut(&mut self, id: SpaceId) -> &mut Space {
         let Spaces { handshake, data, others, .. } = self;
         let found = match id {

@@ -59,6 +59,7 @@ pub(crate) fn initial_keys(
 /// The header protection mask of a sample (RFC 9001 s.5.4.1). rustls applies masks and does not show
 /// them; applied to a short header of zeros with a packet number of four bytes it is the mask, but for
 /// the three bits of the first byte that no header has protected.
+#[inline(always)]
 pub(crate) fn header_mask(
     key: &dyn HeaderProtectionKey,
     sample: &[u8; SAMPLE_LEN],

@@ -193,9 +193,9 @@ pub struct Endpoint {
     used: UsedTokens,
     rng: StdRng,
     by_id: BTreeMap<ConnectionId, Handle>,
-    /// ID that the last datagram with a short header was to, and whose it is: mostly it is that of the next, too. None
-    /// once `by_id` has changed.
-    recent: Option<(ConnectionId, Handle)>,
+    /// IDs that the last datagrams with a short header were to, and whose they are: mostly the next is to one of them, too.
+    /// Two, as of two paths that take turns. None once `by_id` has changed.
+    recent: [Option<(ConnectionId, Handle)>; 2],
     by_first: BTreeMap<ConnectionId, Handle>,
     by_token: BTreeMap<BlindToken, Handle>,
     connections: Vec<Option<Routes>>,
@@ -227,7 +227,7 @@ impl Endpoint {
             server: server.map(|server| server as Arc<dyn Serve>),
             rng,
             by_id: BTreeMap::new(),
-            recent: None,
+            recent: [None; 2],
             by_first: BTreeMap::new(),
             by_token: BTreeMap::new(),
             connections: Vec::new(),
@@ -279,7 +279,7 @@ impl Endpoint {
             self.connections.push(None);
         }
         let handle = Handle(index);
-        self.recent = None;
+        self.recent = [None; 2];
         self.by_id.insert(id, handle);
         if let Some(first) = first {
             self.by_first.insert(first, handle);
@@ -307,7 +307,7 @@ impl Endpoint {
     /// Takes note of what [`Connection::poll_endpoint_event`] gave.
     pub fn handle_endpoint_event(&mut self, handle: Handle, change: EndpointEvent) {
         let Some(Some(routes)) = self.connections.get_mut(handle.0) else { return };
-        self.recent = None;
+        self.recent = [None; 2];
         match change {
             EndpointEvent::Issued(id) => {
                 self.by_id.insert(id, handle);
@@ -338,7 +338,7 @@ impl Endpoint {
         let Some(routes) = self.connections.get_mut(handle.0).and_then(Option::take) else {
             return;
         };
-        self.recent = None;
+        self.recent = [None; 2];
         for id in routes.ids {
             self.by_id.remove(&id);
         }

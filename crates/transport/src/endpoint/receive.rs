@@ -35,13 +35,13 @@ impl Endpoint {
         }
     }
 
-    /// True if a datagram is for the connection that the last one with a short header was for, and that is this one. False
+    /// True if a datagram is to the same ID as one of the last with a short header, and that is one of this connection's. False
     /// says nothing: [`Endpoint::handle_datagram`] tells whose it is.
     #[inline]
     pub fn is_for_recent(&self, handle: Handle, datagram: &[u8]) -> bool {
         let short = datagram.first().is_some_and(|first| !LongInvariant::is_long(*first));
         short
-            && self.recent.as_ref().is_some_and(|(recent, owner)| {
+            && self.recent.iter().flatten().any(|(recent, owner)| {
                 *owner == handle
                     && datagram.get(1..=self.source.id_len()).is_some_and(|id| recent.is(id))
             })
@@ -49,14 +49,14 @@ impl Endpoint {
 
     fn on_short(&mut self, now: Timestamp, datagram: &[u8], response: &mut Vec<u8>) -> Received {
         let Some(id) = datagram.get(1..=self.source.id_len()) else { return Received::Nothing };
-        if let Some((recent, handle)) = &self.recent
-            && recent.is(id)
-        {
-            return Received::Connection(*handle);
+        for (recent, handle) in self.recent.iter().flatten() {
+            if recent.is(id) {
+                return Received::Connection(*handle);
+            }
         }
         let id = ConnectionId::cut(id);
         if let Some(handle) = self.by_id.get(&id) {
-            self.recent = Some((id, *handle));
+            self.recent = [Some((id, *handle)), self.recent[0]];
             return Received::Connection(*handle);
         }
         if let Some(handle) = self.reset_by(datagram) {

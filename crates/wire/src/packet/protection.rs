@@ -94,7 +94,7 @@ impl Protected {
 
     /// Removes the protection from `packet`, in place; `None` (and nothing done) if `packet` is
     /// shorter than the one that was parsed.
-    #[inline]
+    #[inline(always)]
     pub fn remove(self, packet: &mut [u8], mask: &HeaderMask) -> Option<Unprotected> {
         let [first_mask, pn_mask @ ..] = mask;
         let first_byte = packet.first()? ^ (first_mask & self.form.protected_bits());

@@ -125,8 +125,19 @@ impl ShortHeader {
     ///
     /// # Errors
     /// There is no room for it; nothing is written then.
-    #[inline]
+    #[inline(always)]
     pub fn open(
+        &self,
+        writer: &mut Writer<'_>,
+        pn: TruncatedPacketNumber,
+    ) -> Result<OpenPacket, BufferFull> {
+        let start = writer.position();
+        let open = self.write(writer, pn);
+        writer.kept(start, open)
+    }
+
+    #[inline(always)]
+    fn write(
         &self,
         writer: &mut Writer<'_>,
         pn: TruncatedPacketNumber,
@@ -137,16 +148,14 @@ impl ShortHeader {
             | bit(self.key_phase, 0x04)
             | pn.len().field();
         let start = writer.position();
-        writer.atomically(|writer| {
-            writer.u8(first)?;
-            writer.bytes(self.dcid.as_bytes())?;
-            OpenPacket::at(writer, start, HeaderForm::Short, pn, None)
-        })
+        writer.u8(first)?;
+        writer.bytes(self.dcid.as_bytes())?;
+        OpenPacket::at(writer, start, HeaderForm::Short, pn, None)
     }
 }
 
 impl OpenPacket {
-    #[inline]
+    #[inline(always)]
     fn at(
         writer: &mut Writer<'_>,
         start: usize,
@@ -193,31 +202,36 @@ impl OpenPacket {
     ///
     /// # Errors
     /// See [`FinishError`].
-    #[inline]
+    #[inline(always)]
     pub fn finish(
         self,
         writer: &mut Writer<'_>,
         tag_len: usize,
     ) -> Result<FinishedPacket, FinishError> {
-        writer.atomically(|writer| {
-            writer.zeros(tag_len)?;
-            let behind = self.behind_length(writer);
-            if behind < MIN_PROTECTED_LEN {
-                return Err(FinishError::TooShortToSample);
+        let before = writer.position();
+        let finished = self.close(writer, tag_len);
+        writer.kept(before, finished)
+    }
+
+    #[inline(always)]
+    fn close(self, writer: &mut Writer<'_>, tag_len: usize) -> Result<FinishedPacket, FinishError> {
+        writer.zeros(tag_len)?;
+        let behind = self.behind_length(writer);
+        if behind < MIN_PROTECTED_LEN {
+            return Err(FinishError::TooShortToSample);
+        }
+        if let Some((at, len)) = self.length {
+            let length = VarInt::try_from(behind).map_err(|_| FinishError::LengthTooSmall)?;
+            if length > len.max() {
+                return Err(FinishError::LengthTooSmall);
             }
-            if let Some((at, len)) = self.length {
-                let length = VarInt::try_from(behind).map_err(|_| FinishError::LengthTooSmall)?;
-                if length > len.max() {
-                    return Err(FinishError::LengthTooSmall);
-                }
-                writer.patch_varint(at, length, len)?;
-            }
-            Ok(FinishedPacket {
-                packet: self.start..writer.position(),
-                header_len: self.header_len(),
-                header: self.header,
-                packet_number: self.packet_number,
-            })
+            writer.patch_varint(at, length, len)?;
+        }
+        Ok(FinishedPacket {
+            packet: self.start..writer.position(),
+            header_len: self.header_len(),
+            header: self.header,
+            packet_number: self.packet_number,
         })
     }
 }

@@ -5,11 +5,13 @@
 use super::super::bounds::PATIENCE;
 use super::super::paths::PathKey;
 use super::super::presence::Presence;
+use super::super::send_plain::PASSED_OVER_BUT_CHOICE;
 use super::super::space::SpaceId;
 use super::super::{Connection, Event, Transmit};
 use super::scheduler::Order;
 use crate::Timestamp;
 use crate::operation::Operation;
+use crate::path::BASE_SIZE;
 
 /// Reason for which a hook's choice of a path does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +58,13 @@ struct Held {
 
 impl Held {
     /// The path, if the choice holds for one more datagram.
+    fn holds(&self, now: Timestamp) -> Option<PathKey> {
+        self.path.filter(|_| self.datagrams > 0 && self.at == now)
+    }
+
+    /// As [`Held::holds`]; it does for one less then.
     fn take(&mut self, now: Timestamp) -> Option<PathKey> {
-        let path = self.path.filter(|_| self.datagrams > 0 && self.at == now)?;
+        let path = self.holds(now)?;
         self.datagrams -= 1;
         Some(path)
     }
@@ -79,6 +86,13 @@ impl Connection {
         buffer: &mut [u8],
         asked: &mut Order,
     ) -> Option<Transmit> {
+        if hooks.is_hooked(self, Operation::SelectPath)
+            && let Some((key, _)) = self.held_choice(now)
+            && let Some(transmit) = self.plain_data_on(hooks, now, key, buffer)
+        {
+            self.use_choice(1);
+            return Some(transmit);
+        }
         let usual = self.schedule();
         // There is nothing to choose from.
         usual.first()?;
@@ -89,14 +103,14 @@ impl Connection {
         loop {
             let Some(key) = self.choose_path(hooks, usual) else {
                 usual.iter().for_each(|key| asked.add(key));
-                return usual.iter().find_map(|key| self.data_on(hooks, now, key, buffer));
+                return usual.iter().find_map(|key| self.chosen_data_on(hooks, now, key, buffer));
             };
             // Named once more though it has no room: the hook wants to wait for it.
             if asked.contains(key) {
                 break;
             }
             asked.add(key);
-            if let Some(transmit) = self.data_on(hooks, now, key, buffer) {
+            if let Some(transmit) = self.chosen_data_on(hooks, now, key, buffer) {
                 return Some(transmit);
             }
             let waits = self.waits_for_path(usual);
@@ -114,6 +128,55 @@ impl Connection {
         self.overrule(Operation::SelectPath, Overruled::Starves);
         asked.add(starved);
         self.data_on(hooks, now, starved, buffer)
+    }
+
+    /// The next datagram on a path that a hook has chosen, if it is one for the short way. None: the long way finds all as it
+    /// would without this one.
+    fn plain_data_on(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        key: PathKey,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        if buffer.len() < usize::from(BASE_SIZE)
+            || !hooks.may_pass_over(self, PASSED_OVER_BUT_CHOICE)
+            || !self.is_plain()
+        {
+            return None;
+        }
+        let (id, mtu) = self.plain_room_on(now, key)?;
+        let size = usize::from(mtu).min(buffer.len());
+        let transmit = self.write_plain_datagram(now, (id, key), &mut buffer[..size])?;
+        self.on_data_sent(key);
+        Some(transmit)
+    }
+
+    /// The next datagram on a path that a hook has chosen, or has left to the scheduler, on whichever way it goes.
+    fn chosen_data_on(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        key: PathKey,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        let plain = self.plain_data_on(hooks, now, key, buffer);
+        plain.or_else(|| self.data_on(hooks, now, key, buffer))
+    }
+
+    /// The choice of a hook that holds without its being asked, and for how many datagrams.
+    pub(in crate::connection) fn held_choice(&self, now: Timestamp) -> Option<(PathKey, usize)> {
+        let held = &self.multipath.as_ref()?.watch.held;
+        let key = held.holds(now).filter(|key| self.objection(*key).is_none())?;
+        Some((key, usize::try_from(held.datagrams).unwrap_or(usize::MAX)))
+    }
+
+    /// So many datagrams went where a choice holds for.
+    pub(in crate::connection) fn use_choice(&mut self, datagrams: usize) {
+        if let Some(paths) = &mut self.multipath {
+            let held = &mut paths.watch.held;
+            held.datagrams = held.datagrams.saturating_sub(datagrams as u64);
+        }
     }
 
     fn data_on(
@@ -176,11 +239,9 @@ impl Connection {
     /// Reason for which data does not go on a path that a hook has chosen: it cannot, or the path is a suspect one while
     /// there is another.
     fn objection(&self, key: PathKey) -> Option<Overruled> {
-        if self.paths.get(key).is_none() {
-            return Some(Overruled::NoSuchPath);
-        }
-        let better = self.candidates().any(|one| !one.suspect);
-        let holds = self.candidates().any(|one| one.key == key && !(one.suspect && better));
+        let Some(path) = self.paths.get(key) else { return Some(Overruled::NoSuchPath) };
+        let holds = self.is_candidate(path)
+            && (!path.is_suspect() || self.candidates().all(|one| one.suspect));
         (!holds).then_some(Overruled::NotUsable)
     }
 

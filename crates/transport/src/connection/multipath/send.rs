@@ -7,6 +7,7 @@ use super::super::presence::Presence;
 use super::super::send_plain::{Room, plain_room};
 use super::super::space::{Space, SpaceId};
 use super::super::{Connection, Transmit};
+use super::Multipath;
 use super::scheduler::{Candidate, Order, Scheduler};
 use crate::Timestamp;
 
@@ -47,24 +48,56 @@ impl Connection {
         &mut self,
         now: Timestamp,
     ) -> Option<(SpaceId, PathKey, u16)> {
-        let paths = self.multipath.as_ref()?;
-        if self.config.scheduler == Scheduler::Redundant || paths.has_copies() || paths.has_news() {
+        if !self.paths_are_plain() {
             return None;
         }
-        let (scheduler, last) = (self.config.scheduler, paths.last);
+        let (scheduler, last) = (self.config.scheduler, self.multipath.as_ref()?.last);
         let mut after = None;
         while let Some((rank, key)) = scheduler.next(self.candidates(), last, after) {
             let id = SpaceId::Data(self.paths.get(key)?.id());
-            if self.spaces[id].probes() > 0 || self.owes_acks(key) {
-                return None;
-            }
-            match plain_room(&mut self.paths[key], now) {
+            match self.ask_plain_room(now, (id, key)) {
                 Room::For(mtu) => return Some((id, key, mtu)),
                 Room::Full => after = Some(rank),
                 Room::Unknown => return None,
             }
         }
         None
+    }
+
+    /// The space of a chosen path and the size of a datagram, if stream data may go on it the short way.
+    pub(in crate::connection) fn plain_room_on(
+        &mut self,
+        now: Timestamp,
+        key: PathKey,
+    ) -> Option<(SpaceId, u16)> {
+        if !self.paths_are_plain() {
+            return None;
+        }
+        let id = SpaceId::Data(self.paths.get(key)?.id());
+        match self.ask_plain_room(now, (id, key)) {
+            Room::For(mtu) => Some((id, mtu)),
+            Room::Full | Room::Unknown => None,
+        }
+    }
+
+    /// True if nothing about paths is to be said, and no data goes on several of them.
+    fn paths_are_plain(&self) -> bool {
+        let said = |paths: &Multipath| !paths.has_copies() && !paths.has_news();
+        self.config.scheduler != Scheduler::Redundant && self.multipath.as_deref().is_some_and(said)
+    }
+
+    /// Asks a path for room, if neither probes nor acknowledgements are due on it.
+    #[inline(always)]
+    fn ask_plain_room(&mut self, now: Timestamp, (id, key): (SpaceId, PathKey)) -> Room {
+        if self.spaces[id].probes() > 0 || self.owes_acks(key) {
+            return Room::Unknown;
+        }
+        plain_room(&mut self.paths[key], now)
+    }
+
+    /// True if no two datagrams in a row go on the same path while another has room.
+    pub(in crate::connection) fn takes_turns(&self) -> bool {
+        self.config.scheduler == Scheduler::RoundRobin && self.paths.iter().nth(1).is_some()
     }
 
     /// True if there are acknowledgements that a packet on this path takes along.
@@ -80,8 +113,7 @@ impl Connection {
     }
 
     pub(super) fn candidates(&self) -> impl Iterator<Item = Candidate> + Clone {
-        let may = |path: &&Path| path.is_validated() && self.may_carry(path);
-        let paths = self.paths.iter().filter(may);
+        let paths = self.paths.iter().filter(|path| self.is_candidate(path));
         let backup =
             |path: &Path| self.multipath.as_ref().is_some_and(|paths| paths.is_backup(path.id()));
         paths.map(move |path| Candidate {
@@ -91,6 +123,11 @@ impl Connection {
             suspect: path.is_suspect(),
             backup: backup(path),
         })
+    }
+
+    /// True if a path may carry data.
+    pub(super) fn is_candidate(&self, path: &Path) -> bool {
+        path.is_validated() && self.may_carry(path)
     }
 
     /// True if packets can go on a path: it is the one that its path ID uses, is not abandoned, has credit and a

@@ -169,6 +169,7 @@ impl Streams {
     }
 
     /// True if a control frame may be due.
+    #[inline(always)]
     pub fn has_control(&self) -> bool {
         !self.resets.is_empty()
             || !self.stops.is_empty()

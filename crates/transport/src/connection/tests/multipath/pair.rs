@@ -11,6 +11,7 @@ use equic_wire::{Direction, PathId, StreamId};
 use rustls::pki_types::ServerName;
 
 use super::super::byte;
+use crate::connection::presence::MayBeAttached;
 use crate::connection::*;
 use crate::crypto::testing::configs;
 
@@ -60,6 +61,12 @@ pub(super) struct Pair {
     /// Packets that are held back until they are let go.
     pub held: Option<usize>,
     held_back: Vec<InFlight>,
+    /// So many datagrams behind one are asked for at once, as for a message to the system.
+    pub together: usize,
+    /// How many came so.
+    pub gathered: usize,
+    /// Datagrams are given to the short way first; how many it took in of those of each link, and how many it left.
+    pub tried: Option<Vec<[usize; 2]>>,
     stuck: u32,
 }
 
@@ -111,6 +118,9 @@ impl Pair {
             trace: Vec::new(),
             held: None,
             held_back: Vec::new(),
+            together: 0,
+            gathered: 0,
+            tried: None,
             stuck: 0,
         }
     }
@@ -245,6 +255,16 @@ impl Pair {
         let (remote, local) =
             if packet.to_server { (from, server.ip()) } else { (server, from.ip()) };
         let arrival = DatagramMeta { remote, local: Some(local), ecn: packet.ecn };
+        if let Some(tried) = &mut self.tried {
+            let server = self.server.as_mut().expect("the first packet arrived");
+            let end = if packet.to_server { server } else { &mut self.client };
+            let datagram = &mut packet.bytes;
+            let taken = end.take_plain_datagram(MayBeAttached, self.now, &arrival, datagram);
+            tried[packet.link][usize::from(!taken)] += 1;
+            if taken {
+                return;
+            }
+        }
         if !packet.to_server {
             return self.client.handle_datagram(self.now, arrival, &mut packet.bytes);
         }
@@ -262,13 +282,20 @@ impl Pair {
     }
 
     fn transmit(&mut self) {
-        let mut buffer = vec![0; 1500];
+        let mut buffer = vec![0; 1500 * (1 + self.together)];
         for to_server in [true, false] {
             for count in 0.. {
                 assert!(count < 10_000, "it sends without end: {}", self.describe());
                 let end = if to_server { Some(&mut self.client) } else { self.server.as_mut() };
                 let Some(end) = end else { break };
-                let Some(sent) = end.poll_transmit(self.now, &mut buffer) else { break };
+                let Some(sent) = end.poll_transmit(self.now, &mut buffer[..1500]) else { break };
+                let mut more = 0;
+                if self.together > 0 {
+                    let rest = &mut buffer[sent.size..];
+                    more = end.poll_transmit_more(self.now, &sent, rest, self.together);
+                    self.gathered += more.div_ceil(sent.size);
+                    assert!(more <= sent.size * self.together);
+                }
                 let address = if to_server {
                     sent.source.unwrap_or(client_address(0).ip())
                 } else {
@@ -281,8 +308,10 @@ impl Pair {
                     let rebound = sent.destination.port() == 5544;
                     assert!(!rebound || self.rebound[link], "it goes to where nobody was");
                 }
-                let bytes = buffer[..sent.size].to_vec();
-                self.send(InFlight { link, to_server, ecn: sent.ecn, bytes });
+                for bytes in buffer[..sent.size + more].chunks(sent.size) {
+                    let bytes = bytes.to_vec();
+                    self.send(InFlight { link, to_server, ecn: sent.ecn, bytes });
+                }
             }
         }
         self.listen();

@@ -1,6 +1,7 @@
 //! Networks of two paths, by seed: loss, reordering, duplication and damage on each, a limited rate on some, and now and
 //! then a path that dies and comes back, or is closed.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use equic_net::{Chance, Link, Queue, Stall};
@@ -9,9 +10,11 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::super::cases;
+use super::super::operations::{doing, replace};
 use super::super::short_way::{LONG, SHORT, attach_to};
 use super::*;
 use crate::connection::path::Path;
+use crate::operation::{Decision, Field, Hook};
 
 fn by_chance(rng: &mut StdRng) -> Link {
     let ms = Duration::from_millis;
@@ -46,9 +49,49 @@ enum Fate {
 /// What is to be the same on the short ways and on the long ones: all datagrams, and all that the ends have counted.
 type Transcript = (Vec<(Timestamp, usize, bool, usize, EcnCodepoint)>, Vec<String>);
 
-/// Plays a network, with a hook at each end that is attached to these operations and does nothing. The second exchange goes one
-/// way, so that the sender has nothing but stream data to send.
-fn run(seed: u64, watched: &[Operation]) -> Transcript {
+/// What a network is played with.
+#[derive(Debug, Clone, Copy)]
+struct Played<'a> {
+    /// Operations that a hook at each end is attached to, which does nothing.
+    watched: &'a [Operation],
+    /// Datagrams that are asked for at once.
+    together: usize,
+    /// A hook at each end chooses paths, well or badly.
+    chooses: bool,
+}
+
+impl<'a> Played<'a> {
+    /// Without a choice, each datagram by itself.
+    fn with(watched: &'a [Operation]) -> Played<'a> {
+        Played { watched, together: 0, chooses: false }
+    }
+}
+
+/// A hook that chooses the path with the most room and has that hold for some datagrams; now and then one that is full, or none
+/// that there is, or it leaves the choice alone. The number of its calls is counted.
+fn choosing(seed: u64) -> (Box<dyn Hook>, Arc<Mutex<u64>>) {
+    let calls = Arc::<Mutex<u64>>::default();
+    let counted = calls.clone();
+    let hook = doing(move |host, _, outputs| {
+        let mut count = counted.lock().unwrap();
+        *count += 1;
+        let room = |path| host.get_of(Field::PathRoom, path).unwrap_or(0);
+        let most = u64::from(room(1) > room(0));
+        outputs[0] = match *count % 13 {
+            3 => 1 - most,
+            7 => 77,
+            11 => return Ok(Decision::Default),
+            _ => most,
+        };
+        host.set(Field::ChoiceHolds, [0, 3, 15, 64][(seed % 4) as usize]).unwrap();
+        Ok(Decision::Done)
+    });
+    (hook, calls)
+}
+
+/// Plays a network. The second exchange goes one way, so that the sender has nothing but stream data to send. With what is to be
+/// the same, the number of datagrams that came together.
+fn run(seed: u64, played: Played<'_>) -> (Transcript, usize) {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x9a70);
     let links = [by_chance(&mut rng), by_chance(&mut rng)];
     let schedulers =
@@ -71,8 +114,16 @@ fn run(seed: u64, watched: &[Operation]) -> Transcript {
         config.keep_alive = Duration::from_millis(300);
     });
     pair.connect();
-    attach_to(&mut pair.client, watched);
-    attach_to(pair.server(), watched);
+    pair.together = played.together;
+    attach_to(&mut pair.client, played.watched);
+    attach_to(pair.server(), played.watched);
+    let mut calls = Vec::new();
+    if played.chooses {
+        let ((ours, of_ours), (theirs, of_theirs)) = (choosing(seed), choosing(seed / 4));
+        replace(&mut pair.client, Operation::SelectPath, ours);
+        replace(pair.server(), Operation::SelectPath, theirs);
+        calls.extend([of_ours, of_theirs]);
+    }
     let opened = pair.begin(1);
     let (mut done, mut back) = (false, None);
     pair.exchange(length, |pair, read| {
@@ -103,6 +154,7 @@ fn run(seed: u64, watched: &[Operation]) -> Transcript {
     });
     assert!(!pair.client.closing.is_closed() && !pair.server().closing.is_closed());
     let mut counts = vec![pair.describe()];
+    counts.extend(calls.iter().map(|calls| format!("{calls:?}")));
     let one_way = rng.random_range(1..120_000);
     pair.exchange_of([[one_way, 1], [1, one_way]][usize::from(rng.random_bool(0.5))], |_, _| {});
     counts.push(pair.describe());
@@ -113,7 +165,8 @@ fn run(seed: u64, watched: &[Operation]) -> Transcript {
     pair.client.close(now, VarInt::from_u32(1), "done");
     pair.wait(Duration::from_secs(60));
     assert!(pair.client.is_drained() && pair.server().is_drained(), "{}", pair.describe());
-    (pair.trace, counts)
+    counts.extend(calls.iter().map(|calls| format!("{calls:?}")));
+    ((pair.trace, counts), pair.gathered)
 }
 
 /// Whatever befalls one of two paths: all bytes arrive, in order, and the connection goes on. A failure names its seed;
@@ -121,23 +174,42 @@ fn run(seed: u64, watched: &[Operation]) -> Transcript {
 #[test]
 fn everything_arrives_over_two_bad_paths() {
     if let Ok(seed) = std::env::var("EQUIC_SEED") {
-        run(seed.parse().expect("EQUIC_SEED is a number"), &[]);
+        run(seed.parse().expect("EQUIC_SEED is a number"), Played::with(&[]));
         return;
     }
     for seed in 0..cases(300) {
-        run(seed, &[]);
+        run(seed, Played::with(&[]));
     }
 }
 
-/// Short ways come to the same as the long ones, on two paths as on one.
+fn assert_same(seed: u64, one: Played<'_>, other: Played<'_>) -> usize {
+    let ((ones, gathered), (others, _)) = (run(seed, one), run(seed, other));
+    let same = ones.0.iter().zip(&others.0).take_while(|(one, other)| one == other).count();
+    let (first, second) = (ones.0.get(same), others.0.get(same));
+    assert_eq!(first, second, "seed {seed}: datagram {same}, {one:?} {other:?}");
+    assert_eq!(ones.1, others.1, "seed {seed}, {one:?} {other:?}");
+    gathered
+}
+
+/// Short ways come to the same as the long ones, on two paths as on one, and datagrams that are asked for together to what they
+/// are one by one, whether hooks choose the paths or not. A hook is asked as often for all of them.
 #[test]
 fn both_ways_come_to_the_same_over_two_bad_paths() {
+    let mut total = [0; 2];
     for seed in 0..cases(60) {
-        let (short, long) = (run(seed, SHORT), run(seed, LONG));
-        let same = short.0.iter().zip(&long.0).take_while(|(short, long)| short == long).count();
-        assert_eq!(short.0.get(same), long.0.get(same), "seed {seed}: datagram {same}");
-        assert_eq!(short.1, long.1, "seed {seed}");
+        for chooses in [false, true] {
+            let played = |watched, together| Played { watched, together, chooses };
+            let alone = played(SHORT, 0);
+            assert_same(seed, alone, played(LONG, 0));
+            for together in [3, 43] {
+                let gathered = assert_same(seed, played(SHORT, together), alone);
+                total[usize::from(chooses)] += gathered;
+            }
+            let gathered = assert_same(seed, played(LONG, 43), alone);
+            assert_eq!(gathered, 0, "seed {seed}: nothing goes together on the long way");
+        }
     }
+    assert!(total.iter().all(|total| *total as u64 > 20 * cases(60)), "{total:?} were together");
 }
 
 /// The short way is there for several paths: of a burst of stream data it makes all datagrams that the windows let go, on
@@ -182,5 +254,65 @@ fn the_short_way_is_taken_on_all_paths_that_carry_data() {
         let left = client.paths.iter().filter(|path| room(path)).count();
         let others = if used[0] { used.iter().filter(|used| !**used).count() } else { 2 };
         assert_eq!(left, others, "{scheduler:?}");
+    }
+}
+
+/// Packets that come on any of several paths are taken in the short way; not where a hook wants to see them.
+#[test]
+fn the_short_way_takes_in_what_comes_on_all_paths() {
+    for (watched, taken) in [(SHORT, true), (LONG, false)] {
+        let round_robin = |config: &mut TransportConfig| config.scheduler = Scheduler::RoundRobin;
+        let mut pair = Pair::with(1, &[link(10), link(20)], round_robin);
+        pair.connect();
+        pair.open(1);
+        attach_to(&mut pair.client, watched);
+        attach_to(pair.server(), watched);
+        pair.wait(Duration::from_secs(2));
+        pair.tried = Some(vec![[0; 2]; 2]);
+        pair.exchange(100_000, |_, _| {});
+        let tried = pair.tried.take().unwrap();
+        for [short, long] in &tried {
+            assert!(short + long > 20, "both carry data: {tried:?}");
+            assert_eq!((*short > 20, *long > 0), (taken, !taken), "{tried:?}");
+        }
+    }
+}
+
+/// Where a hook chooses the path, what goes there goes the short way, and together while the choice holds.
+#[test]
+fn what_a_hook_chooses_goes_the_short_way() {
+    for (holds, others, gathers) in [(5, None, true), (0, None, false), (5, Some(LONG), false)] {
+        let mut pair = Pair::with(1, &[link(10), link(20)], |_| {});
+        pair.connect();
+        pair.open(1);
+        pair.exchange(100_000, |_, _| {});
+        pair.wait(Duration::from_secs(2));
+        let calls = Arc::<Mutex<u64>>::default();
+        let counted = calls.clone();
+        let hook = doing(move |host, _, outputs| {
+            *counted.lock().unwrap() += 1;
+            outputs[0] = 1;
+            host.set(Field::ChoiceHolds, holds).unwrap();
+            Ok(Decision::Done)
+        });
+        replace(&mut pair.client, Operation::SelectPath, hook);
+        if let Some(others) = others {
+            attach_to(&mut pair.client, others);
+        }
+        let (now, client, mut buffer) = (pair.now, &mut pair.client, [0; 44 * 1500]);
+        let id = client.open(Direction::Bidirectional).unwrap();
+        client.write(id, &[7; 400_000]).unwrap();
+        let sent = client.poll_transmit(now, &mut buffer[..1500]).unwrap();
+        assert_eq!(sent.source, local(1), "as the hook has it");
+        // As many as the choice holds for, and no more than are asked for.
+        let few = client.poll_transmit_more(now, &sent, &mut buffer, 2).div_ceil(sent.size);
+        let more = client.poll_transmit_more(now, &sent, &mut buffer, 43).div_ceil(sent.size);
+        let wanted = if gathers { (2, holds as usize - 2) } else { (0, 0) };
+        assert_eq!((few, more), wanted, "{holds} {others:?}");
+        assert_eq!(*calls.lock().unwrap(), 1, "asked for the first of them");
+        let next = client.poll_transmit(now, &mut buffer[..1500]).unwrap();
+        assert_eq!((next.source, next.size), (sent.source, sent.size));
+        let asked = if holds > 0 && !gathers { 1 } else { 2 };
+        assert_eq!(*calls.lock().unwrap(), asked, "asked anew where it holds no longer");
     }
 }
