@@ -52,6 +52,7 @@ mod bind;
 mod cell;
 mod config;
 mod connection;
+mod crowd;
 mod driver;
 mod early;
 mod endpoint;
