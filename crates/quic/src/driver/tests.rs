@@ -72,6 +72,8 @@ impl Idle {
             initial_window: Some(window),
             // What the handshake had in flight is acknowledged at once.
             max_ack_delay: Duration::ZERO,
+            // A probe would be a message of its own.
+            mtu_discovery: false,
             streams: StreamConfig {
                 stream_window: 4 << 20,
                 connection_window: 4 << 20,
