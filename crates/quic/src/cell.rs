@@ -11,6 +11,7 @@ use equic_transport::{Connection, DatagramError, Event, Handle, StreamEvent, Tim
 use equic_wire::{Direction, StreamId, VarInt};
 use tokio::sync::Notify;
 
+use crate::crowd::Member;
 use crate::early::EarlyData;
 use crate::error::ConnectionError;
 use crate::memory::SendMemory;
@@ -54,6 +55,8 @@ pub(crate) struct State {
     pub home: Option<Home>,
     /// Bytes that were counted as waiting to be sent.
     pub counted: u64,
+    /// What it is to others that go to the same address.
+    pub member: Member,
     /// A server's: the client gets a token when the handshake is complete.
     pub token_due: bool,
     pub wakers: Wakers,
@@ -186,6 +189,7 @@ impl Cell {
             epoch: 0,
             home: None,
             counted: 0,
+            member: Member::default(),
             token_due: false,
             wakers: Wakers::default(),
             over: None,

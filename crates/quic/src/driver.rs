@@ -12,6 +12,7 @@ use tokio::time::Sleep;
 
 use crate::batch::{Batch, Sent};
 use crate::cell::Cell;
+use crate::crowd::Turn;
 use crate::outlets::{Local, Outlets};
 use crate::renew::Renewal;
 use crate::route::Route;
@@ -180,23 +181,53 @@ impl Driver {
         }
         for _ in 0..CONNECTIONS.min(self.work.len()) {
             let Some(cell) = self.work.pop_front() else { break };
-            let sent = self.work_on(&cell, outlets, inner);
-            if sent != Sent::All {
-                cell.lock().queued = true;
-                if sent == Sent::Blocked {
-                    self.work.push_front(cell);
-                    return false;
-                }
+            if !self.look_at(cell, false, outlets, inner) {
+                return false;
+            }
+        }
+        for _ in 0..CONNECTIONS {
+            let Some(cell) = inner.crowds.next(self.socket.now()) else { break };
+            cell.lock().member.waits = false;
+            if !self.look_at(cell, true, outlets, inner) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Looks at one; `first`: of those to the same address nobody is before it. False: the socket takes no more now.
+    fn look_at(
+        &mut self,
+        cell: Arc<Cell>,
+        first: bool,
+        outlets: Outlets<'_>,
+        inner: &mut Inner,
+    ) -> bool {
+        let sent = self.work_on(&cell, first, outlets, inner);
+        if sent != Sent::All {
+            let queued = std::mem::replace(&mut cell.lock().queued, true);
+            if sent == Sent::Blocked {
+                self.work.push_front(cell);
+                return false;
+            }
+            if !queued {
                 self.work.push_back(cell);
             }
         }
         true
     }
 
-    fn work_on(&mut self, cell: &Arc<Cell>, outlets: Outlets<'_>, inner: &mut Inner) -> Sent {
+    fn work_on(
+        &mut self,
+        cell: &Arc<Cell>,
+        first: bool,
+        outlets: Outlets<'_>,
+        inner: &mut Inner,
+    ) -> Sent {
         let now = self.socket.now();
         let mut state = cell.lock();
-        state.queued = false;
+        // One that is waited for in the list of those to look at stays there.
+        state.queued &= first;
         let handle = state.handle;
         if state.removed {
             return Sent::All;
@@ -210,7 +241,16 @@ impl Driver {
                 state.connection.send_token(token);
             }
         }
-        let sent = self.batch.send(&mut state.connection, now, outlets, (TURNS, SENT));
+        let turn = inner.crowds.begin(&mut state, now, first);
+        let turns = if turn == Turn::Alone { TURNS } else { 1 };
+        let mut sent = self.batch.send(&mut state.connection, now, outlets, (turns, SENT));
+        if turn != Turn::Alone {
+            let more = turn == Turn::Now && sent == Sent::Some;
+            inner.crowds.end(cell, &mut state, now, more);
+            if more {
+                sent = Sent::All;
+            }
+        }
         while let Some(change) = state.connection.poll_endpoint_event() {
             inner.endpoint.handle_endpoint_event(handle, change);
         }
@@ -228,6 +268,7 @@ impl Driver {
             return sent;
         }
         state.removed = true;
+        inner.crowds.leave(&mut state);
         self.socket.shared.send_memory.settle(&mut state.counted, 0);
         if let Some(timer) = state.timer.take() {
             inner.timers.remove(&(timer, handle));
@@ -330,7 +371,12 @@ impl Future for Driver {
                     Poll::Pending if received => continue,
                     Poll::Pending => {}
                 }
-            } else if received || heeded || any_passed || !this.work.is_empty() {
+            } else if received
+                || heeded
+                || any_passed
+                || !this.work.is_empty()
+                || inner.crowds.may_go()
+            {
                 continue;
             }
             if this.arm(cx, &inner) {
@@ -342,6 +388,9 @@ impl Future for Driver {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests;
 
 impl Drop for Driver {
     fn drop(&mut self) {

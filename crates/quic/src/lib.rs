@@ -37,7 +37,7 @@
 //!   `receive.rs`: what an application has in its hands; `error.rs`: what can go wrong;
 //! * `hooks.rs`, `event.rs`: operations and events;
 //! * `early.rs`: 0-RTT; `tokens.rs`: tokens of servers, which a client keeps;
-//! * `cell.rs`: a connection as the task and the application share it; `socket.rs`: a socket as they
+//! * `crowd.rs`: connections to one address, which take turns; `cell.rs`: a connection as the task and the application share it; `socket.rs`: a socket as they
 //!   do; `driver.rs`: the task; `route.rs`: from datagrams to connections; `local.rs`, `outlets.rs`: several local addresses; `paths.rs`: several paths; `memory.rs`: how much they may have waiting; `batch.rs`: datagrams into
 //!   GSO batches; `udp.rs`: the system's socket; `unreachable.rs`: ICMP errors, as far as they can be
 //!   believed; `renew.rs`: fresh connection IDs when keys are rotated;
@@ -52,6 +52,7 @@ mod bind;
 mod cell;
 mod config;
 mod connection;
+mod crowd;
 mod driver;
 mod early;
 mod endpoint;

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use crate::cell::Cell;
 use crate::config::Prepare;
+use crate::crowd::Crowds;
 use crate::error::ConnectionError;
 use crate::incoming::Incoming;
 #[cfg(feature = "qlog")]
@@ -76,6 +77,8 @@ pub(crate) struct Inner {
     /// The socket that was replaced, and the time until which it still receives; none if none was.
     pub before: Option<(Arc<Udp>, Timestamp)>,
     pub timers: BTreeSet<(Timestamp, Handle)>,
+    /// Connections by the addresses that they go to.
+    pub crowds: Crowds,
     /// Connections of clients of which no datagram has come, where ICMP errors about them are heeded.
     pub unanswered: Vec<Handle>,
     /// The application has let go of the endpoint: the task ends with the last connection.
@@ -116,6 +119,7 @@ impl Socket {
             prepare,
             before: None,
             timers: BTreeSet::new(),
+            crowds: Crowds::default(),
             unanswered: Vec::new(),
             released: false,
             dead: false,
@@ -194,6 +198,7 @@ impl Socket {
         let mut inner = self.lock();
         inner.dead = true;
         inner.open = 0;
+        inner.crowds = Crowds::default();
         let cells = std::mem::take(&mut inner.cells);
         drop(inner);
         for cell in cells.into_iter().flatten() {
@@ -231,7 +236,10 @@ impl Socket {
         }
         inner.cells[handle.0] = Some(Arc::clone(&cell));
         inner.open += 1;
-        cell.touch(&mut cell.lock());
+        let mut state = cell.lock();
+        inner.crowds.join(&mut state);
+        cell.touch(&mut state);
+        drop(state);
         cell
     }
 

@@ -12,6 +12,7 @@
 //! * `coupled/`: LIA (RFC 6356) and OLIA, whose windows grow with a look at the connection's other paths;
 //! * `classic/`: algorithms of TCP's past, for comparison ([`Classic`]);
 //! * `usage.rs`: whether the window is used at all (RFC 9002 s.7.8);
+//! * `shared.rs`: a window that many connections between the same two sockets share;
 //! * `pacer.rs`: spreads what a window allows over a round trip (RFC 9002 s.7.7).
 
 mod bbr;
@@ -22,6 +23,7 @@ mod hystart;
 mod new_reno;
 mod pacer;
 mod rate;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod usage;
@@ -41,6 +43,7 @@ pub(crate) use cubic::Cubic;
 pub(crate) use new_reno::NewReno;
 pub use pacer::{Pacer, Rate};
 pub use rate::{DeliveryRate, RateSample};
+pub use shared::{Share, SharedWindow};
 pub use usage::WindowUsage;
 
 /// Input to a congestion controller from packets newly acknowledged by an ACK frame.

@@ -45,6 +45,11 @@ impl DeliveryRate {
         self.lost
     }
 
+    /// Bytes delivered so far.
+    pub fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
     /// A packet is sent; `in_flight` is without it. Returns the mark to keep with the packet.
     pub fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) -> DeliveryMark {
         if in_flight == 0 {

@@ -20,6 +20,7 @@
 //! * `datagrams.rs`: RFC 9221; `ack_frequency.rs`: when acknowledgements go, and are asked for;
 //! * `identity.rs`: what TLS says of the peer; `peer.rs`: its transport parameters; `figures.rs`: what is known of
 //!   the path;
+//! * `held.rs`: held back by the endpoint while other connections have their turn;
 //! * `memory.rs`: what the peer has us keep;
 //! * `timers.rs`: when to do something unasked; `close.rs`: the end;
 //! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
@@ -45,6 +46,7 @@ mod early;
 mod figures;
 mod frames;
 mod handshake;
+mod held;
 mod hello;
 mod identity;
 mod ids;
@@ -284,6 +286,7 @@ pub struct Connection {
     /// Frequency of acknowledgements, ours and the one asked of the peer.
     acks: Acknowledgements,
     datagrams: datagrams::Datagrams,
+    held: held::Held,
     /// Time at which timers last ran.
     timers_ran: Option<Timestamp>,
     /// Time of the last packet from the peer, for the idle timeout.

@@ -14,7 +14,7 @@ use super::paths::PathKey;
 use super::space::{PathId, Sent};
 use crate::Timestamp;
 use crate::congestion::{
-    AckSample, Controller, DeliveryRate, Pacer, Rate, RateSample, Signal, WindowUsage,
+    AckSample, Controller, DeliveryRate, Pacer, Rate, RateSample, Share, Signal, WindowUsage,
 };
 #[cfg(feature = "qlog")]
 use crate::path::EcnState;
@@ -91,6 +91,8 @@ pub(super) struct Path {
     /// Time of the last acknowledgement or probe timeout.
     progress: Timestamp,
     paced_until: Option<Timestamp>,
+    /// Rate of all connections to where the path leads, while it is this one's turn.
+    turn: Option<Rate>,
     /// Its methods are in its file.
     validation: Validation,
     /// Sequence number of the peer's connection ID that is used on this path.
@@ -133,6 +135,7 @@ impl Path {
             backoff: Backoff::default(),
             progress: now,
             paced_until: None,
+            turn: None,
             validation: Validation::new(origin),
             remote_id: 0,
             hook_window: None,
@@ -299,7 +302,13 @@ impl Path {
 
     /// Earliest time at which a datagram of this size may leave at this rate; none: now.
     pub(super) fn pace(&mut self, now: Timestamp, rate: Rate, size: u16) -> Option<Timestamp> {
+        let rate = self.turn.map_or(rate, |turn| if turn > rate { turn } else { rate });
         self.pacer.next(now, rate, size)
+    }
+
+    /// Whether datagrams may leave at another rate than the path's own, as others have left theirs.
+    pub(super) fn set_turn(&mut self, rate: Option<Rate>) {
+        self.turn = rate;
     }
 
     /// Time until which the pace holds datagrams back; none: it does not.
@@ -402,6 +411,13 @@ impl Path {
         let room = self.window().saturating_sub(self.in_flight);
         let paced = self.paced_until.is_some_and(|until| until > now);
         if paced || room < u64::from(self.mtu()) { 0 } else { room }
+    }
+
+    /// What is counted of the path in a window that connections share. Of one from which nothing is heard any more nothing is
+    /// in flight as far as the others are concerned: they do not wait for it.
+    pub(super) fn share(&self, packets: u64) -> Share {
+        let in_flight = if self.is_suspect() { (0, 0) } else { (self.in_flight, packets) };
+        Share::new(in_flight, self.rates.delivered(), self.rates.lost())
     }
 
     /// Bytes of UDP payload that were sent on the path.

@@ -71,7 +71,8 @@ impl Connection {
             return self.transmit_close(now, buffer);
         }
         self.issue_ids();
-        if hooks.may_pass_over(self, PASSED_OVER)
+        if !self.held.is_held()
+            && hooks.may_pass_over(self, PASSED_OVER)
             && let Some(transmit) = self.next_plain_datagram(now, buffer)
         {
             return Some(transmit);
@@ -112,6 +113,7 @@ impl Connection {
         let last = wanted.iter().flatten().last().copied();
         let Some(last) = last else {
             self.note_app_limited(hooks, now, allowance);
+            self.note_kept(now, key);
             return None;
         };
         let size = allowance.size.min(buffer.len());
@@ -212,13 +214,14 @@ impl Connection {
         let window = self.window(hooks, key);
         let in_flight = self.paths[key].in_flight();
         let room = window.saturating_sub(in_flight) >= u64::from(mtu);
-        let until = if room { self.pace(hooks, now, key, mtu) } else { None };
+        let held = self.held.is_held();
+        let until = if room && !held { self.pace(hooks, now, key, mtu) } else { None };
         let path = &mut self.paths[key];
         path.pace_until(until);
         if !room {
             path.on_window_full(now);
         }
-        let in_flight = room && until.is_none();
+        let in_flight = room && until.is_none() && !held;
         let passive = !self.paths[key].is_current();
         let mut allowance =
             Allowance { path: key, size, in_flight, mtu_probe: false, passive, shared };

@@ -11,6 +11,7 @@ mod early;
 mod frames;
 mod frequency;
 mod handshake;
+mod held;
 mod hostile;
 mod hostile_start;
 mod idle;

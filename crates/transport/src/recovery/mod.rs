@@ -133,6 +133,11 @@ impl<C> LossDetector<C> {
         self.loss_time
     }
 
+    /// Number of packets in flight that the peer acknowledges.
+    pub(crate) fn ack_eliciting(&self) -> usize {
+        self.ack_eliciting
+    }
+
     /// Time at which an ack-eliciting packet was last sent, while one is in flight: the PTO counts from
     /// there (RFC 9002 s.6.2.1).
     pub(crate) fn last_ack_eliciting(&self) -> Option<Timestamp> {

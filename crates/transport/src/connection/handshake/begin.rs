@@ -20,6 +20,7 @@ use crate::connection::connection_ids::ConnectionIds;
 use crate::connection::datagrams::Datagrams;
 use crate::connection::early::Early;
 use crate::connection::figures::Counters;
+use crate::connection::held::Held;
 use crate::connection::packet_keys::PacketKeys;
 use crate::connection::path::AddressOrigin;
 use crate::connection::path::Path;
@@ -211,6 +212,7 @@ impl Connection {
             closing: close::Closing::default(),
             acks: Acknowledgements::new(config.max_ack_delay),
             datagrams: Datagrams::default(),
+            held: Held::default(),
             timers_ran: None,
             activity: Activity::new(now),
             events: std::collections::VecDeque::new(),

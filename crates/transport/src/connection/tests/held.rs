@@ -1,0 +1,78 @@
+//! Connections that the endpoint holds back.
+
+use super::*;
+use crate::congestion::{Share, SharedWindow};
+
+/// What is held back are packets that count toward bytes in flight: the peer's are acknowledged all the same, and once it
+/// is its turn a connection sends what has waited.
+#[test]
+fn acknowledgements_go_and_data_waits_for_its_turn() {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    network.wait(100 * MS);
+    let from_client = network.client.open(Direction::Unidirectional).unwrap();
+    let from_server = network.server_mut().open(Direction::Unidirectional).unwrap();
+    network.server_mut().hold_back();
+    network.client.write(from_client, &[1; 5000]).unwrap();
+    network.server_mut().write(from_server, &[2; 5000]).unwrap();
+    network.wait(100 * MS);
+    assert!(network.server().is_held_back());
+    assert_eq!(network.server().path().in_flight(), 0);
+    assert_eq!(network.client.path().in_flight(), 0, "all is acknowledged");
+    assert_eq!(network.client.stats().packets_lost, 0);
+    assert!(network.client.accept(Direction::Unidirectional).is_none());
+    let mut buffer = [0; 10_000];
+    assert_eq!(network.server_mut().accept(Direction::Unidirectional), Some(from_client));
+    assert_eq!(
+        network.server_mut().read(from_client, &mut buffer).unwrap(),
+        ReadOutcome::Bytes(5000)
+    );
+    network.server_mut().take_turn(&SharedWindow::new(1200));
+    network.wait(100 * MS);
+    assert!(!network.server().is_held_back());
+    assert_eq!(network.client.accept(Direction::Unidirectional), Some(from_server));
+    assert_eq!(network.client.read(from_server, &mut buffer).unwrap(), ReadOutcome::Bytes(5000));
+}
+
+/// Who has nothing to send does not wait for a turn, nor does who is held back by its own window.
+#[test]
+fn who_would_send_nothing_is_not_held_back() {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    network.wait(100 * MS);
+    network.server_mut().hold_back();
+    network.wait(100 * MS);
+    assert!(!network.server().is_held_back());
+    let id = network.server_mut().open(Direction::Unidirectional).unwrap();
+    network.server_mut().write(id, &[2; 5000]).unwrap();
+    network.server_mut().path_mut().pretend_in_flight(1 << 40);
+    network.wait(MS);
+    assert!(!network.server().is_held_back());
+}
+
+/// What is in flight counts until it is acknowledged, or nothing is heard of the peer any more: the others do not wait for
+/// one that is gone.
+#[test]
+fn a_peer_that_is_silent_takes_nothing_of_the_shared_window() {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    network.wait(100 * MS);
+    let (mut window, mut share) = (SharedWindow::new(1200), Share::default());
+    let (mut connection, _, mut now) = network.into_ends();
+    let mut buffer = [0; 2048];
+    while connection.poll_transmit(now, &mut buffer).is_some() {}
+    let id = connection.open(Direction::Unidirectional).unwrap();
+    connection.write(id, &[2; 5000]).unwrap();
+    while connection.poll_transmit(now, &mut buffer).is_some() {}
+    connection.count_in(now, &mut window, &mut share);
+    assert!(window.in_flight() >= 5000, "{}", window.in_flight());
+    while connection.stats().probe_timeouts == 0 {
+        now = connection.poll_timeout().unwrap();
+        connection.handle_timeout(now);
+    }
+    connection.count_in(now, &mut window, &mut share);
+    assert_eq!(window.in_flight(), 0);
+    connection.close(now, VarInt::ZERO, "");
+    connection.count_in(now, &mut window, &mut share);
+    assert_eq!(window.in_flight(), 0);
+}
