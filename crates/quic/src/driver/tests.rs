@@ -1,16 +1,16 @@
-//! How much goes out in a turn. The connections have no protection, their peers' socket is one that nobody reads, and time
+//! How much goes out in a turn. Handshakes are in memory, the peers' socket is one that nobody reads, and time
 //! plays no part: all that is asked is what one round of sending makes.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto};
 use equic_transport::{
-    Connection, DatagramMeta, Direction, EcnCodepoint, Endpoint, EndpointConfig, Handle,
-    StreamConfig, TransportConfig,
+    ClientConfig, Connection, DatagramMeta, Direction, EcnCodepoint, Endpoint, EndpointConfig,
+    Handle, ServerConfig, StreamConfig, TransportConfig,
 };
-use equic_wire::VarInt;
+use equic_wire::{KnownVersion, VarInt};
+use rustls::pki_types::PrivateKeyDer;
 
 use super::*;
 use crate::memory::SendMemory;
@@ -27,6 +27,31 @@ struct Idle {
     cells: Vec<Arc<Cell>>,
     /// Address of the peers.
     peers: std::net::UdpSocket,
+    tls: (Arc<rustls::ClientConfig>, Arc<rustls::ServerConfig>),
+}
+
+const NAME: &str = "equic.test";
+
+/// Configurations of both ends, with a certificate of their own.
+fn tls() -> (Arc<rustls::ClientConfig>, Arc<rustls::ServerConfig>) {
+    let provider = crate::default_provider().unwrap();
+    let made = rcgen::generate_simple_self_signed(vec![NAME.into()]).unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let versions = &[&rustls::version::TLS13];
+    let client = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let server = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    (Arc::new(client), Arc::new(server))
 }
 
 impl Idle {
@@ -52,7 +77,7 @@ impl Idle {
         let endpoint = Endpoint::new(config, None, [7; 32]);
         let socket = Socket::new(endpoint, udp, None, Instant::now(), shared);
         let driver = Driver::new(Arc::clone(&socket), Vec::new(), 0);
-        let mut idle = Idle { driver, cells: Vec::new(), peers };
+        let mut idle = Idle { driver, cells: Vec::new(), peers, tls: tls() };
         for number in 0..count {
             let connection = idle.connection(number, window, bytes);
             let cell = socket.add(&mut socket.lock(), Handle(number), connection);
@@ -66,9 +91,7 @@ impl Idle {
 
     /// A server's connection whose handshake is complete, and which has so many bytes to send.
     fn connection(&self, number: usize, window: u64, bytes: usize) -> Connection {
-        let crypto = InsecureNullCrypto::for_simulation_only();
-        let mut config = InsecureNullConfig::new(crypto);
-        config.transport = Arc::new(TransportConfig {
+        let transport = Arc::new(TransportConfig {
             initial_window: Some(window),
             // What the handshake had in flight is acknowledged at once.
             max_ack_delay: Duration::ZERO,
@@ -90,11 +113,15 @@ impl Idle {
             seed[..8].copy_from_slice(&number.to_be_bytes());
             seed
         };
-        let mut client =
-            Connection::connect_insecure_null(now, &config, server_address, seed(1)).unwrap();
+        let (client, server) = self.tls.clone();
+        let config = ClientConfig { tls: client, transport: Arc::clone(&transport) };
+        let name = NAME.try_into().unwrap();
+        let mut client = Connection::connect(now, &config, name, server_address, seed(1)).unwrap();
         let (to, from) = (client.original_dcid(), client.local_ids().next().unwrap());
+        let config = ServerConfig { tls: server, transport, preferred_addresses: None };
+        let version = KnownVersion::V1;
         let mut server =
-            Connection::accept_insecure_null(now, &config, to, from, client_address, seed(2))
+            Connection::accept_from(now, &config, version, to, from, client_address, seed(2))
                 .unwrap();
         let mut buffer = vec![0; 2048];
         let arrival = |remote| DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
