@@ -75,6 +75,30 @@ fn ten_megabytes_at_one_percent_loss() {
     assert!((9.0..13.0).contains(&bbr), "{bbr} s");
 }
 
+/// The share of the link's rate that BBR's application has, where packets are lost by chance: the rest is lost, headers,
+/// the start, and rounds that probe for the round trip.
+#[test]
+fn bbr_has_most_of_a_link_that_loses_packets_by_chance() {
+    for (megabits, delay, loss, packets, least) in [
+        (100, 20, 0.5, 350, 0.85),
+        (100, 20, 1.0, 350, 0.85),
+        (100, 20, 2.0, 350, 0.4),
+        (100, 5, 1.0, 100, 0.8),
+        (20, 50, 1.0, 170, 0.8),
+    ] {
+        for seed in 1..4 {
+            let link = Direction::new(1_000_000 * megabits, Duration::from_millis(delay))
+                .queue(Queue::DropTail(Limit::Packets(packets)))
+                .loss_percent(loss);
+            // 15 s at the rate.
+            let bytes = 15 * 1_000_000 / 8 * megabits;
+            let (run, ids) = play(link, &with(Algorithm::Bbr, bytes), seed);
+            let share = 15.0 / seconds(&run, ids);
+            assert!(share > least, "{megabits} Mb/s, {delay} ms, {loss} %, seed {seed}: {share}");
+        }
+    }
+}
+
 /// A dumbbell with every kind of queue, by a transport that does ECN.
 fn shared(queue: Queue, seed: u64) -> (Simulation, Vec<BulkIds>) {
     let named = dumbbell(4, link().queue(queue));

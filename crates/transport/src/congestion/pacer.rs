@@ -39,6 +39,8 @@ pub struct Pacer {
     /// The most that may leave at once, in bytes.
     burst: f64,
     updated: Timestamp,
+    /// Time for which the last datagram that could not leave was put off; none: none was.
+    due: Option<Timestamp>,
     /// Rate and size of a datagram with which the bucket was filled last; none: not yet.
     filled_with: Option<(Rate, u16)>,
 }
@@ -46,11 +48,15 @@ pub struct Pacer {
 /// Time whose worth of the rate may leave at once: a timer tick and a GSO batch.
 const BURST_TIME: Duration = Duration::from_millis(2);
 
+/// By how much a timer may be late and what was to leave meanwhile leaves at once. Runtimes and kernels count
+/// milliseconds and round up: without this a sender that is held back by the pace alone stays below it.
+const LATE_TIME: Duration = Duration::from_millis(4);
+
 impl Pacer {
     /// Lets the initial window out at once (RFC 9002 s.7.7).
     pub fn new(now: Timestamp, initial_window: u64) -> Pacer {
         let tokens = initial_window as f64;
-        Pacer { tokens, burst: tokens, updated: now, filled_with: None }
+        Pacer { tokens, burst: tokens, updated: now, due: None, filled_with: None }
     }
 
     /// Sets the burst: what the rate gives in 2 ms, and at least ten datagrams
@@ -63,7 +69,10 @@ impl Pacer {
         self.filled_with = Some((rate, datagram));
         self.burst = (rate.0 * BURST_TIME.as_secs_f64()).max(10.0 * f64::from(datagram));
         let gained = rate.0 * now.since(self.updated).as_secs_f64();
-        self.tokens = (self.tokens + gained).min(self.burst);
+        // Who comes back when the timer expires has waited for all of it. Who comes later had nothing to send.
+        let late = self.due.is_some_and(|due| now >= due && now.since(due) <= LATE_TIME);
+        let grace = if late { rate.0 * LATE_TIME.as_secs_f64() } else { 0.0 };
+        self.tokens = (self.tokens + gained).min(self.burst + grace);
         self.updated = self.updated.max(now);
     }
 
@@ -76,7 +85,8 @@ impl Pacer {
         }
         // Half a burst at a time: a timer for each datagram would cost more than it smooths.
         let wait = lacking.max(self.burst / 2.0 - self.tokens);
-        Some(now + rate.time_for(wait.ceil() as u64).max(Duration::from_nanos(1)))
+        self.due = Some(now + rate.time_for(wait.ceil() as u64).max(Duration::from_nanos(1)));
+        self.due
     }
 
     /// So many bytes left.
@@ -115,5 +125,38 @@ mod tests {
         let now = Timestamp::START + Duration::from_secs(1);
         assert_eq!(pacer.next(now, fast, 1200), None);
         assert_eq!(leave(&mut pacer, now, slow), 10, "of 20,000 bytes");
+    }
+
+    /// Bytes that leave in a second, of a sender whose timer is late by so much each time.
+    fn leave_in_a_second(rate: Rate, late: Duration) -> u64 {
+        let mut pacer = Pacer::new(Timestamp::START, 12_000);
+        let (mut now, mut left) = (Timestamp::START, 0);
+        while now < Timestamp::START + Duration::from_secs(1) {
+            match pacer.next(now, rate, 1200) {
+                Some(due) => now = due + late,
+                None => {
+                    pacer.on_sent(1200);
+                    left += 1200;
+                }
+            }
+        }
+        left
+    }
+
+    #[test]
+    fn a_timer_that_is_late_costs_nothing_of_the_rate() {
+        for late in [0, 1, 2, 3] {
+            let left = leave_in_a_second(Rate::bytes_per_second(1e7), Duration::from_millis(late));
+            assert!((9_900_000..10_100_000).contains(&left), "{late} ms: {left}");
+        }
+    }
+
+    #[test]
+    fn who_comes_back_long_after_the_timer_has_one_burst() {
+        let rate = Rate::bytes_per_second(1e7);
+        let mut pacer = Pacer::new(Timestamp::START, 12_000);
+        assert_eq!(leave(&mut pacer, Timestamp::START, rate), 10);
+        let due = pacer.next(Timestamp::START, rate, 1200).expect("nothing is left");
+        assert_eq!(leave(&mut pacer, due + Duration::from_millis(5), rate), 16);
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Bbr, DEFAULT_CWND_GAIN, LOSS_THRESHOLD, MIN_PIPE_PACKETS, Phase, State};
+use super::model::{LOSS_THRESHOLD, is_lossy};
+use super::{Bbr, DEFAULT_CWND_GAIN, MIN_PIPE_PACKETS, Phase, State};
 use crate::Timestamp;
 use crate::congestion::AckSample;
 use crate::recovery::DeliveryMark;
@@ -32,6 +33,10 @@ pub(super) struct Cycle {
     probe_up_rounds: u32,
     /// True if losses seen now may be caused by our own probing.
     probe_samples: bool,
+    /// The last probe ended with too much loss.
+    prev_too_high: bool,
+    /// The last probe ended where the one before had too much loss.
+    prev_precautionary: bool,
     ack_phase: AckPhase,
     min_rtt_stamp: Timestamp,
     probe_rtt_min: Option<Duration>,
@@ -63,6 +68,8 @@ impl Cycle {
             probe_up_step: u64::MAX,
             probe_up_rounds: 0,
             probe_samples: false,
+            prev_too_high: false,
+            prev_precautionary: false,
             ack_phase: AckPhase::Init,
             min_rtt_stamp: Timestamp::START,
             probe_rtt_min: None,
@@ -98,25 +105,22 @@ impl Bbr {
         };
     }
 
-    pub(super) fn start_probe_bw_down(&mut self, sample: &AckSample<'_>) {
+    pub(super) fn start_probe_bw_down(&mut self, now: Timestamp) {
         // s.5.3.3.5.
-        (self.model.loss_in_round, self.losses_in_round) = (false, 0);
+        self.model.reset_congestion_signals();
         (self.cycle.probe_up_step, self.cycle.ack_phase) = (u64::MAX, AckPhase::ProbeStopping);
         self.cycle.pick_wait();
-        self.cycle.stamp = sample.now;
-        if let Some(rate) = sample.rate {
-            self.model.start_round(rate.total_delivered);
-        }
+        self.cycle.stamp = now;
+        self.model.start_round();
         self.set_phase(Phase::Down);
     }
 
-    fn start_refill(&mut self, sample: &AckSample<'_>) {
+    fn start_refill(&mut self) {
         self.model.reset_shortterm();
         (self.cycle.probe_up_rounds, self.cycle.probe_up_acked) = (0, 0);
+        self.cycle.prev_precautionary = false;
         self.cycle.ack_phase = AckPhase::Refilling;
-        if let Some(rate) = sample.rate {
-            self.model.start_round(rate.total_delivered);
-        }
+        self.model.start_round();
         self.set_phase(Phase::Refill);
     }
 
@@ -124,11 +128,8 @@ impl Bbr {
         self.cycle.ack_phase = AckPhase::ProbeStarting;
         self.cycle.stamp = sample.now;
         self.reset_full_bw();
-        self.full_bw =
-            sample.rate.and_then(|rate| rate.rate).map_or(0.0, super::Rate::as_bytes_per_second);
-        if let Some(rate) = sample.rate {
-            self.model.start_round(rate.total_delivered);
-        }
+        self.full_bw = bandwidth(sample);
+        self.model.start_round();
         self.set_phase(Phase::Up);
         self.raise_slope();
     }
@@ -138,7 +139,9 @@ impl Bbr {
         if !self.full_bw_reached {
             return;
         }
-        self.adapt_longterm_model(sample);
+        if self.adapt_longterm_model(sample) {
+            return;
+        }
         let State::ProbeBw(phase) = self.state else { return };
         if self.model.round_start {
             self.cycle.rounds_since_probe += 1;
@@ -146,14 +149,14 @@ impl Bbr {
         match phase {
             Phase::Down => {
                 if self.time_to_probe(sample.now) {
-                    self.start_refill(sample);
+                    self.start_refill();
                 } else if self.time_to_cruise() {
                     self.set_phase(Phase::Cruise);
                 }
             }
             Phase::Cruise => {
                 if self.time_to_probe(sample.now) {
-                    self.start_refill(sample);
+                    self.start_refill();
                 }
             }
             Phase::Refill => {
@@ -165,7 +168,9 @@ impl Bbr {
             }
             Phase::Up => {
                 if self.time_to_go_down(sample) {
-                    self.start_probe_bw_down(sample);
+                    // No high loss yet.
+                    self.cycle.prev_too_high = false;
+                    self.start_probe_bw_down(sample.now);
                 }
             }
         }
@@ -179,20 +184,24 @@ impl Bbr {
 
     fn time_to_cruise(&self) -> bool {
         let headroom = self.inflight_with_headroom();
-        headroom.is_none_or(|bound| self.in_flight <= bound) && self.in_flight <= self.inflight(1.0)
+        headroom.is_none_or(|bound| self.in_flight <= bound)
+            && self.in_flight <= self.inflight_of(self.model.max_bw(), 1.0)
     }
 
     fn time_to_go_down(&mut self, sample: &AckSample<'_>) -> bool {
-        let limited = self.model.inflight_longterm.is_some_and(|bound| self.window >= bound);
-        if limited {
+        let bound = self.model.inflight_longterm;
+        // Precautionary: the last probe found too much loss there.
+        if self.cycle.prev_too_high && bound.is_some_and(|bound| self.in_flight >= bound) {
+            self.cycle.prev_precautionary = true;
+            return true;
+        }
+        if self.is_window_limited() && bound.is_some_and(|bound| self.window >= bound) {
             // The bound holds us back, not the path.
             self.reset_full_bw();
-            self.full_bw = sample
-                .rate
-                .and_then(|rate| rate.rate)
-                .map_or(0.0, super::Rate::as_bytes_per_second);
+            self.full_bw = bandwidth(sample);
+            return false;
         }
-        !limited && self.full_bw_now
+        self.full_bw_now
     }
 
     pub(super) fn inflight_with_headroom(&self) -> Option<u64> {
@@ -201,46 +210,49 @@ impl Bbr {
         Some(bound.saturating_sub(headroom).max(MIN_PIPE_PACKETS * self.datagram))
     }
 
-    /// s.5.3.3.7.
-    fn adapt_longterm_model(&mut self, sample: &AckSample<'_>) {
-        let Some(rate) = sample.rate else { return };
+    /// s.5.3.3.7; true if a new phase has begun.
+    fn adapt_longterm_model(&mut self, sample: &AckSample<'_>) -> bool {
+        let Some(rate) = sample.rate else { return false };
         if self.cycle.ack_phase == AckPhase::ProbeStarting && self.model.round_start {
             self.cycle.ack_phase = AckPhase::ProbeFeedback;
         }
         if self.cycle.ack_phase == AckPhase::ProbeStopping && self.model.round_start {
             self.cycle.probe_samples = false;
             self.cycle.ack_phase = AckPhase::Init;
-            if matches!(self.state, State::ProbeBw(_)) && !rate.app_limited {
-                self.model.advance_max_bw();
+            if matches!(self.state, State::ProbeBw(_)) {
+                if !rate.app_limited {
+                    self.model.advance_max_bw();
+                }
+                if self.cycle.prev_precautionary && !self.cycle.prev_too_high {
+                    // The probe stopped early, and found nothing: on with it.
+                    self.start_refill();
+                    return true;
+                }
             }
         }
-        if is_too_high(rate.lost, rate.sent_in_flight) {
-            if self.cycle.probe_samples {
-                self.handle_too_high(sample.now, rate.sent_in_flight, rate.app_limited);
-            }
-            return;
+        if is_lossy(rate.lost, rate.sent_in_flight, self.datagram) {
+            return false;
         }
-        let Some(bound) = self.model.inflight_longterm else { return };
+        let Some(bound) = self.model.inflight_longterm else { return false };
         if rate.sent_in_flight > bound {
             self.model.inflight_longterm = Some(rate.sent_in_flight);
         }
         if self.state == State::ProbeBw(Phase::Up) {
             self.raise_longterm(sample);
         }
+        false
     }
 
     fn handle_too_high(&mut self, now: Timestamp, sent_in_flight: u64, app_limited: bool) {
         self.cycle.probe_samples = false;
+        self.cycle.prev_too_high = true;
         if !app_limited {
             let target = (BETA * self.inflight(1.0).min(self.window) as f64) as u64;
             self.model.save();
             self.model.inflight_longterm = Some(sent_in_flight.max(target));
         }
         if self.state == State::ProbeBw(Phase::Up) {
-            self.cycle.pick_wait();
-            self.cycle.stamp = now;
-            (self.cycle.probe_up_step, self.cycle.ack_phase) = (u64::MAX, AckPhase::ProbeStopping);
-            self.set_phase(Phase::Down);
+            self.start_probe_bw_down(now);
         }
     }
 
@@ -257,7 +269,7 @@ impl Bbr {
             return;
         }
         let lost = lost.saturating_sub(sent.lost);
-        if !is_too_high(lost, sent.in_flight) {
+        if !is_lossy(lost, sent.in_flight, self.datagram) {
             return;
         }
         let before = (sent.in_flight.saturating_sub(size)) as f64;
@@ -271,12 +283,12 @@ impl Bbr {
     fn raise_slope(&mut self) {
         let growth = 1u64 << self.cycle.probe_up_rounds;
         self.cycle.probe_up_rounds = (self.cycle.probe_up_rounds + 1).min(30);
-        self.cycle.probe_up_step = (self.window / growth).max(1);
+        self.cycle.probe_up_step = (self.window / growth).max(self.datagram);
     }
 
     fn raise_longterm(&mut self, sample: &AckSample<'_>) {
         let Some(bound) = self.model.inflight_longterm else { return };
-        if sample.app_limited || self.window < bound {
+        if !self.is_window_limited() || self.window < bound {
             return;
         }
         self.cycle.probe_up_acked += sample.acked;
@@ -311,9 +323,7 @@ impl Bbr {
             self.state = State::ProbeRtt;
             (self.pacing_gain, self.cwnd_gain) = (1.0, PROBE_RTT_CWND_GAIN);
             (self.cycle.probe_rtt_done, self.cycle.ack_phase) = (None, AckPhase::ProbeStopping);
-            if let Some(rate) = sample.rate {
-                self.model.start_round(rate.total_delivered);
-            }
+            self.model.start_round();
         }
         if self.state == State::ProbeRtt {
             self.handle_probe_rtt(sample);
@@ -329,9 +339,7 @@ impl Bbr {
                 // The queue is gone: stay so for 200 ms and a round trip.
                 self.cycle.probe_rtt_done = Some(sample.now + PROBE_RTT_DURATION);
                 self.cycle.probe_rtt_round_done = false;
-                if let Some(rate) = sample.rate {
-                    self.model.start_round(rate.total_delivered);
-                }
+                self.model.start_round();
             }
             None => {}
             Some(_) => {
@@ -351,8 +359,7 @@ impl Bbr {
         self.window = self.window.max(self.prior_window);
         self.model.reset_shortterm();
         if self.full_bw_reached {
-            self.cycle.pick_wait();
-            self.cycle.stamp = now;
+            self.start_probe_bw_down(now);
             self.set_phase(Phase::Cruise);
         } else {
             self.enter_startup();
@@ -370,6 +377,7 @@ impl Bbr {
     }
 }
 
-fn is_too_high(lost: u64, in_flight: u64) -> bool {
-    lost as f64 > LOSS_THRESHOLD * in_flight as f64
+/// The sample of the bandwidth that an acknowledgement brings, in bytes a second; 0: none.
+fn bandwidth(sample: &AckSample<'_>) -> f64 {
+    sample.rate.and_then(|rate| rate.rate).map_or(0.0, super::Rate::as_bytes_per_second)
 }

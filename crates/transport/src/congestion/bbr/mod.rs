@@ -18,7 +18,7 @@ use crate::Timestamp;
 use crate::recovery::{DeliveryMark, RttEstimator};
 
 use cycle::Cycle;
-use model::Model;
+use model::{Model, is_lossy};
 
 /// Of the estimated bandwidth, to leave room for others' estimates to be wrong (s.2.5).
 const PACING_MARGIN: f64 = 0.01;
@@ -26,14 +26,15 @@ const PACING_MARGIN: f64 = 0.01;
 const STARTUP_PACING_GAIN: f64 = 2.77;
 const STARTUP_CWND_GAIN: f64 = 2.0;
 const DRAIN_PACING_GAIN: f64 = 0.5;
+/// s.5.3.2: rounds after which Drain ends at the latest.
+const DRAIN_ROUNDS: u64 = 3;
 const DEFAULT_CWND_GAIN: f64 = 2.0;
 /// s.2.7: four packets.
 const MIN_PIPE_PACKETS: u64 = 4;
 /// s.5.3.1.2: rounds without a quarter more bandwidth.
 const FULL_BW_ROUNDS: u32 = 3;
 const FULL_BW_GROWTH: f64 = 1.25;
-/// s.5.3.1.3: this share of bytes lost, in so many places, ends the start.
-const LOSS_THRESHOLD: f64 = 0.02;
+/// s.5.3.1.3: too much lost, in so many places, ends the start.
 const FULL_LOSS_COUNT: u32 = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +77,10 @@ pub(crate) struct Bbr {
     /// The first estimate of the rate, while there is no bandwidth sample.
     nominal: Option<Rate>,
     idle_restart: bool,
+    /// The window was used up in this round, and in the last one.
+    window_used: [bool; 2],
+    /// Round at whose beginning Drain began.
+    drain_round: u64,
 }
 
 impl Bbr {
@@ -99,6 +104,8 @@ impl Bbr {
             losses_in_round: 0,
             nominal: None,
             idle_restart: false,
+            window_used: [false; 2],
+            drain_round: 0,
         }
     }
 
@@ -110,6 +117,7 @@ impl Bbr {
     fn enter_drain(&mut self) {
         self.state = State::Drain;
         (self.pacing_gain, self.cwnd_gain) = (DRAIN_PACING_GAIN, DEFAULT_CWND_GAIN);
+        self.drain_round = self.model.round_count;
     }
 
     /// s.5.3.1.2.
@@ -139,8 +147,9 @@ impl Bbr {
             if let Some(rate) = sample.rate
                 && self.model.loss_round_start
             {
-                let lossy = rate.lost as f64 > LOSS_THRESHOLD * rate.sent_in_flight as f64;
-                if lossy && self.losses_in_round >= FULL_LOSS_COUNT && !rate.app_limited {
+                // Also where the application limits the rate: the queue is full whoever filled it.
+                let lossy = is_lossy(rate.lost, rate.sent_in_flight, self.datagram);
+                if lossy && self.losses_in_round >= FULL_LOSS_COUNT {
                     self.full_bw_reached = true;
                     self.model.inflight_longterm =
                         Some((self.model.bdp(1.0).unwrap_or(0)).max(self.model.inflight_latest));
@@ -151,15 +160,28 @@ impl Bbr {
                 self.enter_drain();
             }
         }
-        if self.state == State::Drain && self.in_flight <= self.inflight(1.0) {
-            self.start_probe_bw_down(sample);
+        let drained = self.in_flight <= self.inflight(1.0)
+            || self.model.round_count > self.drain_round + DRAIN_ROUNDS;
+        if self.state == State::Drain && drained {
+            self.start_probe_bw_down(sample.now);
         }
+    }
+
+    /// The window rather than the pace held the sender back in this round or in the last one.
+    fn is_window_limited(&self) -> bool {
+        self.window_used[0] || self.window_used[1]
     }
 
     /// Bytes that keep the path full at `gain`, with what sending in bursts needs (s.5.6.4.2).
     fn inflight(&self, gain: f64) -> u64 {
-        let Some(bdp) = self.model.bdp(gain) else { return initial_window(self.datagram as u16) };
-        self.quantize(bdp)
+        self.inflight_of(self.model.bw(), gain)
+    }
+
+    fn inflight_of(&self, bw: f64, gain: f64) -> u64 {
+        match self.model.bdp_of(bw, gain) {
+            Some(bdp) => self.quantize(bdp),
+            None => initial_window(self.datagram as u16),
+        }
     }
 
     fn quantize(&self, inflight: u64) -> u64 {
@@ -220,11 +242,12 @@ impl Controller for Bbr {
             }
         }
         self.in_flight = in_flight;
+        self.window_used[0] |= in_flight + self.datagram > self.window;
     }
 
     fn on_packet_lost(&mut self, now: Timestamp, size: u64, sent: &DeliveryMark, lost: u64) {
         self.losses_in_round += 1;
-        self.model.loss_in_round = true;
+        self.model.note_loss();
         self.handle_lost_packet(now, size, sent, lost);
     }
 
@@ -237,8 +260,12 @@ impl Controller for Bbr {
         self.model.update_latest_delivery_signals(&rate);
         let probing =
             matches!(self.state, State::Startup | State::ProbeBw(Phase::Refill | Phase::Up));
-        self.model.update_congestion_signals(&rate, self.window, probing);
-        self.model.update_ack_aggregation(sample.now, sample.acked, self.window);
+        self.model.update_congestion_signals(&rate, self.window, self.datagram, probing);
+        if self.model.round_start {
+            self.window_used = [false, self.window_used[0]];
+        }
+        let full = self.full_bw_reached;
+        self.model.update_ack_aggregation(sample.now, sample.acked, self.window, full);
         self.check_full_bw_reached(sample);
         self.check_startup(sample);
         self.update_probe_bw_cycle_phase(sample);
@@ -248,11 +275,12 @@ impl Controller for Bbr {
         self.set_window(sample);
     }
 
-    fn on_congestion(&mut self, _now: Timestamp, _largest_sent: Timestamp, _signal: Signal) {
-        // The model reacts, a round at a time. The window is not cut to what is in flight, as
-        // s.5.6.4.4 has it: on a path with random loss every round has some, and half the rate
-        // would be lost with it.
-        self.model.loss_in_round = true;
+    fn on_congestion(&mut self, _now: Timestamp, _largest_sent: Timestamp, signal: Signal) {
+        // The model reacts, a round at a time. The window is not cut to what is in flight.
+        match signal {
+            Signal::Loss { .. } => self.model.note_loss(),
+            Signal::Ecn => self.model.note_marked(),
+        }
     }
 
     fn on_spurious_loss(&mut self, _now: Timestamp) {

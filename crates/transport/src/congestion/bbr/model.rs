@@ -8,8 +8,11 @@ use crate::congestion::{Rate, RateSample};
 
 /// Factor by which a short-term bound shrinks on loss (s.2.3).
 const BETA: f64 = 0.7;
-/// Round trips over which the excess of acknowledgements is measured (s.2.10).
+/// Round trips over which the excess of acknowledgements is measured (s.2.10), and in Startup.
 const EXTRA_ACKED_ROUNDS: u64 = 10;
+const STARTUP_EXTRA_ACKED_ROUNDS: u64 = 1;
+/// The share of a round trip's bytes that may be lost (s.2.3).
+pub(super) const LOSS_THRESHOLD: f64 = 0.02;
 
 #[derive(Debug, Clone)]
 pub(super) struct Model {
@@ -24,6 +27,8 @@ pub(super) struct Model {
     undo: Option<Undo>,
     pub bw_latest: f64,
     pub inflight_latest: u64,
+    /// Bytes delivered so far, as of the last acknowledgement.
+    pub total_delivered: u64,
     /// A round trip, by deliveries.
     next_round_delivered: u64,
     pub round_start: bool,
@@ -31,6 +36,8 @@ pub(super) struct Model {
     loss_round_delivered: u64,
     pub loss_round_start: bool,
     pub loss_in_round: bool,
+    /// As `loss_in_round`, of ECN-CE marks.
+    marked_in_round: bool,
     pub app_limited: bool,
     extra_acked: [u64; 2],
     extra_acked_round: u64,
@@ -55,12 +62,14 @@ impl Model {
             undo: None,
             bw_latest: 0.0,
             inflight_latest: 0,
+            total_delivered: 0,
             next_round_delivered: 0,
             round_start: false,
             round_count: 0,
             loss_round_delivered: 0,
             loss_round_start: false,
             loss_in_round: false,
+            marked_in_round: false,
             app_limited: false,
             extra_acked: [0; 2],
             extra_acked_round: 0,
@@ -79,7 +88,11 @@ impl Model {
 
     /// `gain` bandwidth-delay products in bytes; none without a round trip.
     pub(super) fn bdp(&self, gain: f64) -> Option<u64> {
-        let bw = self.bw();
+        self.bdp_of(self.bw(), gain)
+    }
+
+    /// The same of this bandwidth.
+    pub(super) fn bdp_of(&self, bw: f64, gain: f64) -> Option<u64> {
         self.min_rtt.filter(|_| bw > 0.0).map(|rtt| (gain * bw * secs(rtt)) as u64)
     }
 
@@ -90,6 +103,7 @@ impl Model {
     /// s.5.5.10.1.
     pub(super) fn update_latest_delivery_signals(&mut self, rate: &RateSample) {
         self.loss_round_start = false;
+        self.total_delivered = rate.total_delivered;
         let bw = rate.rate.map_or(0.0, Rate::as_bytes_per_second);
         self.bw_latest = self.bw_latest.max(bw);
         self.inflight_latest = self.inflight_latest.max(rate.delivered);
@@ -108,11 +122,34 @@ impl Model {
         }
     }
 
-    /// s.5.5.10.2; `probing` for bandwidth accepts loss.
+    /// s.5.5.10.2: a packet was lost. The round trip over which the path's answer to it is measured begins
+    /// with the first: one that began before would have the delivery rates of a moment in it.
+    pub(super) fn note_loss(&mut self) {
+        if !self.loss_in_round {
+            self.loss_round_delivered = self.total_delivered;
+        }
+        self.loss_in_round = true;
+    }
+
+    /// Packets were marked ECN-CE, which does not come by chance.
+    pub(super) fn note_marked(&mut self) {
+        self.note_loss();
+        self.marked_in_round = true;
+    }
+
+    /// s.5.5.10.3: what was seen of congestion no longer counts.
+    pub(super) fn reset_congestion_signals(&mut self) {
+        (self.loss_in_round, self.marked_in_round) = (false, false);
+        (self.bw_latest, self.inflight_latest) = (0.0, 0);
+    }
+
+    /// s.5.5.10.3; `probing` for bandwidth accepts loss, and so does everything up to the share of bytes that the
+    /// path may lose.
     pub(super) fn update_congestion_signals(
         &mut self,
         rate: &RateSample,
         window: u64,
+        datagram: u64,
         probing: bool,
     ) {
         self.update_round(rate);
@@ -123,14 +160,18 @@ impl Model {
         if !self.loss_round_start {
             return;
         }
-        if self.loss_in_round && !probing {
+        // The draft lowers the bounds after each round trip with a loss. Where every round trip has one, by chance, that is
+        // a loss on top of the loss: what is sent, 1 % below the bandwidth, arrives with 1 % less, and is all that may be
+        // sent in the next round trip, until a quarter is left after a cycle.
+        let congested = self.marked_in_round || is_lossy(rate.lost, rate.sent_in_flight, datagram);
+        if self.loss_in_round && !probing && congested {
             let bw = self.bw_shortterm.unwrap_or(self.max_bw());
             self.bw_shortterm = Some(self.bw_latest.max(BETA * bw));
             let inflight = self.inflight_shortterm.unwrap_or(window);
             self.inflight_shortterm =
                 Some(self.inflight_latest.max((BETA * inflight as f64) as u64));
         }
-        self.loss_in_round = false;
+        (self.loss_in_round, self.marked_in_round) = (false, false);
     }
 
     fn update_round(&mut self, rate: &RateSample) {
@@ -142,8 +183,8 @@ impl Model {
     }
 
     /// A round begins now, whatever is in flight.
-    pub(super) fn start_round(&mut self, delivered: u64) {
-        self.next_round_delivered = delivered;
+    pub(super) fn start_round(&mut self) {
+        self.next_round_delivered = self.total_delivered;
     }
 
     /// A new ProbeBW cycle: the bandwidth of the one before last is forgotten (s.5.5.6).
@@ -181,7 +222,13 @@ impl Model {
     }
 
     /// s.5.5.9: acknowledgements come in bursts on Wi-Fi and the like; the window must cover them.
-    pub(super) fn update_ack_aggregation(&mut self, now: Timestamp, acked: u64, window: u64) {
+    pub(super) fn update_ack_aggregation(
+        &mut self,
+        now: Timestamp,
+        acked: u64,
+        window: u64,
+        full_bw_reached: bool,
+    ) {
         let (start, before) = self.ack_epoch.unwrap_or((now, 0));
         let expected = (self.bw() * now.since(start).as_secs_f64()) as u64;
         let (start, counted) =
@@ -189,7 +236,8 @@ impl Model {
         self.ack_epoch = Some((start, counted));
         let expected = (self.bw() * now.since(start).as_secs_f64()) as u64;
         let extra = counted.saturating_sub(expected).min(window);
-        if self.round_count >= self.extra_acked_round + EXTRA_ACKED_ROUNDS {
+        let rounds = if full_bw_reached { EXTRA_ACKED_ROUNDS } else { STARTUP_EXTRA_ACKED_ROUNDS };
+        if self.round_count >= self.extra_acked_round + rounds {
             self.extra_acked_round = self.round_count;
             self.extra_acked = [0, self.extra_acked[0]];
         }
@@ -199,4 +247,16 @@ impl Model {
     pub(super) fn restart_ack_epoch(&mut self, now: Timestamp) {
         self.ack_epoch = Some((now, 0));
     }
+}
+
+/// True if more of a flight's bytes were lost than may be (s.5.5.10.2, IsInflightTooHigh).
+///
+/// What is lost by chance scatters: where one packet of a hundred is lost, three of a flight of 150 are in one of five
+/// round trips, and it is looked at with each loss. To say that the share is exceeded, losses must exceed it by their own
+/// scatter, too. A queue that overflows loses that much within a few packets more.
+pub(super) fn is_lossy(lost: u64, in_flight: u64, datagram: u64) -> bool {
+    let tolerated = LOSS_THRESHOLD * in_flight as f64;
+    // Of a number of independent losses the variance is the number.
+    let scatter = (tolerated * datagram as f64).sqrt();
+    lost as f64 > tolerated + scatter
 }

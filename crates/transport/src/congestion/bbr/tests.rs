@@ -35,7 +35,11 @@ struct Packet {
 
 /// Sends as fast as the controller lets it for `seconds`; measures the second half.
 fn run(algorithm: Algorithm, path: &Path, seconds: u64) -> Outcome {
-    let mut rng = StdRng::seed_from_u64(0x5eed);
+    run_seed(algorithm, path, seconds, 0x5eed)
+}
+
+fn run_seed(algorithm: Algorithm, path: &Path, seconds: u64, seed: u64) -> Outcome {
+    let mut rng = StdRng::seed_from_u64(seed);
     let mut controller = algorithm.start(DATAGRAM as u16, 7);
     let mut rtt = RttEstimator::new(Duration::from_millis(100));
     let (mut rates, mut pacer) = (DeliveryRate::default(), Pacer::new(Timestamp::START, 12_000));
@@ -131,10 +135,23 @@ fn fills_the_path_without_filling_the_queue() {
 
 #[test]
 fn random_loss_does_not_bring_it_down() {
-    let path = path(20.0, 50, 2.0, 0.01);
-    let bbr = run(Algorithm::Bbr, &path, 30);
-    assert!(bbr.utilization > 0.8, "{}", bbr.utilization);
-    let cubic = run(Algorithm::Cubic, &path, 30);
+    for (megabits, delay, loss, least) in [
+        (20.0, 50, 0.01, 0.9),
+        (100.0, 40, 0.005, 0.9),
+        (100.0, 40, 0.01, 0.9),
+        (100.0, 40, 0.02, 0.5),
+        (100.0, 10, 0.01, 0.9),
+    ] {
+        for seed in 0..4 {
+            let path = path(megabits, delay, 2.0, loss);
+            let Outcome { utilization, .. } = run_seed(Algorithm::Bbr, &path, 20, seed);
+            assert!(
+                utilization > least,
+                "{megabits} Mb/s, {delay} ms, loss {loss}, seed {seed}: {utilization}"
+            );
+        }
+    }
+    let cubic = run(Algorithm::Cubic, &path(20.0, 50, 2.0, 0.01), 30);
     assert!(cubic.utilization < 0.5, "CUBIC for comparison: {}", cubic.utilization);
 }
 
@@ -144,4 +161,147 @@ fn a_shallow_queue_is_not_flooded() {
     let bbr = run(Algorithm::Bbr, &path, 30);
     assert!(bbr.utilization > 0.8, "{}", bbr.utilization);
     assert!(bbr.lost < 0.05, "{}", bbr.lost);
+}
+
+/// One controller, packet by packet: one leaves each millisecond, 50 ms later its acknowledgement comes or its loss shows.
+struct Steps {
+    controller: Bbr,
+    rates: DeliveryRate,
+    rtt: RttEstimator,
+    flight: VecDeque<(Timestamp, DeliveryMark)>,
+    now: Timestamp,
+}
+
+/// What is wrong with a packet.
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Arrives,
+    Lost,
+    Marked,
+}
+
+impl Steps {
+    const ROUND: usize = 50;
+
+    fn new() -> Steps {
+        Steps {
+            controller: Bbr::new(DATAGRAM as u16, 7),
+            rates: DeliveryRate::default(),
+            rtt: RttEstimator::new(Duration::from_millis(100)),
+            flight: VecDeque::new(),
+            now: Timestamp::START,
+        }
+    }
+
+    fn step(&mut self, fate: Fate) {
+        self.now += Duration::from_millis(1);
+        let now = self.now;
+        if self.flight.len() == Steps::ROUND {
+            let in_flight = self.in_flight();
+            let (sent, mark) = self.flight.pop_front().unwrap();
+            match fate {
+                Fate::Arrives => {}
+                Fate::Lost => {
+                    self.rates.on_lost(DATAGRAM);
+                    let lost = self.rates.lost();
+                    self.controller.on_packet_lost(now, DATAGRAM, &mark, lost);
+                    self.controller.on_congestion(now, sent, Signal::Loss { bytes: DATAGRAM });
+                }
+                Fate::Marked => self.controller.on_congestion(now, sent, Signal::Ecn),
+            }
+            if fate != Fate::Lost {
+                self.rtt.update(now, now.since(sent), Duration::ZERO);
+                let acked = std::iter::once((sent, DATAGRAM, mark));
+                let rate = self.rates.on_acked(now, acked, self.rtt.min());
+                self.controller.on_ack(&AckSample {
+                    now,
+                    acked: DATAGRAM,
+                    largest_sent: sent,
+                    in_flight,
+                    app_limited: false,
+                    rtt: &self.rtt,
+                    rate,
+                });
+            }
+        }
+        let mark = self.rates.on_sent(now, DATAGRAM, self.in_flight());
+        self.flight.push_back((now, mark));
+        let in_flight = self.in_flight();
+        self.controller.on_sent(now, DATAGRAM, in_flight);
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.flight.len() as u64 * DATAGRAM
+    }
+
+    /// Rounds of which every packet with a number that `every` divides has this fate.
+    fn rounds(&mut self, rounds: usize, every: usize, fate: Fate) {
+        for number in 0..rounds * Steps::ROUND {
+            self.step(if number % every == every - 1 { fate } else { Fate::Arrives });
+        }
+    }
+
+    fn until(&mut self, state: &str) {
+        for _ in 0..200 * Steps::ROUND {
+            if self.controller.state() == state {
+                return;
+            }
+            self.step(Fate::Arrives);
+        }
+        panic!("{} instead of {state}", self.controller.state());
+    }
+
+    fn pace(&self) -> f64 {
+        self.controller.pacing_rate(&self.rtt).as_bytes_per_second()
+    }
+}
+
+#[test]
+fn few_losses_a_round_are_no_congestion_and_many_are() {
+    let mut steps = Steps::new();
+    steps.until("probe_bw_cruise");
+    let before = steps.pace();
+    steps.rounds(20, Steps::ROUND, Fate::Lost);
+    assert_eq!((steps.controller.state(), steps.pace()), ("probe_bw_cruise", before), "2 %");
+    steps.rounds(5, 10, Fate::Lost);
+    assert_eq!(steps.controller.state(), "probe_bw_cruise");
+    assert!(steps.pace() < 0.95 * before, "10 %: {} of {before}", steps.pace());
+}
+
+#[test]
+fn a_mark_is_congestion_however_few_there_are() {
+    let mut steps = Steps::new();
+    steps.until("probe_bw_cruise");
+    let window = steps.controller.window();
+    steps.rounds(10, Steps::ROUND, Fate::Marked);
+    assert_eq!(steps.controller.state(), "probe_bw_cruise");
+    assert!(steps.controller.window() < window, "{} of {window}", steps.controller.window());
+}
+
+/// s.5.3.1.3: also where the application sends so little that samples say nothing of the bandwidth.
+#[test]
+fn much_loss_ends_the_start_of_a_sender_that_is_limited_by_its_application() {
+    let limited = |loss: Fate| {
+        let mut steps = Steps::new();
+        for number in 0..20 * Steps::ROUND {
+            steps.rates.on_app_limited(steps.in_flight());
+            steps.step(if number % 5 == 4 { loss } else { Fate::Arrives });
+        }
+        steps.controller.state()
+    };
+    assert_eq!(limited(Fate::Arrives), "startup");
+    assert_ne!(limited(Fate::Lost), "startup");
+}
+
+/// s.5.3.3.6: a bound on what is in flight excuses a bandwidth that does not grow only where it is what is in flight.
+#[test]
+fn a_probe_that_finds_nothing_ends_though_the_window_is_at_its_bound() {
+    let mut steps = Steps::new();
+    steps.until("probe_bw_cruise");
+    steps.controller.model.inflight_longterm = Some(70 * DATAGRAM);
+    steps.until("probe_bw_up");
+    steps.rounds(6, 1, Fate::Arrives);
+    assert_eq!(steps.controller.window(), 70 * 85 * DATAGRAM / 100, "at the bound, with headroom");
+    assert!(steps.controller.state().starts_with("probe_bw_"), "{}", steps.controller.state());
+    assert_ne!(steps.controller.state(), "probe_bw_up");
 }
