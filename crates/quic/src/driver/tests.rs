@@ -10,7 +10,6 @@ use equic_transport::{
     Connection, DatagramMeta, Direction, EcnCodepoint, Endpoint, EndpointConfig, Handle,
     StreamConfig, TransportConfig,
 };
-use equic_wire::VarInt;
 
 use super::*;
 use crate::memory::SendMemory;
@@ -72,8 +71,6 @@ impl Idle {
             initial_window: Some(window),
             // What the handshake had in flight is acknowledged at once.
             max_ack_delay: Duration::ZERO,
-            // A probe would be a message of its own.
-            mtu_discovery: false,
             streams: StreamConfig {
                 stream_window: 4 << 20,
                 connection_window: 4 << 20,
@@ -152,46 +149,4 @@ async fn few_connections_do_not_wait_for_each_other() {
     let mut idle = Idle::new(31, 12_000, 100_000).await;
     assert!(!idle.work());
     assert!(idle.in_flight().iter().all(|sent| *sent >= 10_000), "{:?}", idle.in_flight());
-}
-
-/// What a hundred connections to one address send before anything is acknowledged is at most what thirty-two windows are (less,
-/// as each has small packets of its handshake in flight, too); who waits sends when another's packets are in flight no more, in
-/// the order in which they came.
-#[tokio::test]
-async fn many_connections_to_one_address_take_turns() {
-    let mut idle = Idle::new(100, 12_000, 100_000).await;
-    let before = idle.in_flight();
-    assert!(!idle.work(), "nobody has a turn until something is acknowledged");
-    let first = idle.in_flight();
-    let sent = |now: &[u64]| -> Vec<u64> { now.iter().zip(&before).map(|(a, b)| a - b).collect() };
-    let sum: u64 = sent(&first).iter().sum();
-    assert!((16 * 12_000..33 * 12_000).contains(&sum), "{sum}");
-    let count = sent(&first).iter().filter(|sent| **sent > 0).count();
-    assert!((16..=40).contains(&count), "{first:?}");
-    assert!(sent(&first)[..count].iter().all(|sent| *sent > 0), "in their order: {first:?}");
-    assert!(!idle.work(), "nor later");
-    assert_eq!(idle.in_flight(), first);
-    // Of these nothing is in flight any more.
-    for cell in &idle.cells[..count] {
-        cell.close(VarInt::from_u32(0), "");
-    }
-    idle.work();
-    let second = sent(&idle.in_flight());
-    let next: u64 = second[count..].iter().sum();
-    assert!((16 * 12_000..33 * 12_000).contains(&next), "{second:?}");
-    assert!(second[count..count + 16].iter().all(|sent| *sent > 0), "{second:?}");
-    assert_eq!(second[99], 0, "{second:?}");
-}
-
-/// The turn of one of many is a single message, however much its window has room for. (The first has two: at its first nobody
-/// waited.)
-#[tokio::test]
-async fn a_turn_is_one_message() {
-    let mut idle = Idle::new(40, 1 << 20, 200_000).await;
-    let before = idle.in_flight();
-    idle.work();
-    let sent: Vec<u64> = idle.in_flight().iter().zip(&before).map(|(a, b)| a - b).collect();
-    assert!(sent[0] > 0 && sent[0] < 2 * MESSAGE, "{sent:?}");
-    assert!(sent[1..].iter().all(|sent| *sent < MESSAGE), "{sent:?}");
-    assert!(sent.iter().sum::<u64>() < 32 * 12_000 + MESSAGE, "{sent:?}");
 }
