@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use equic_transport::{ReadOutcome, StreamError, Streams};
+use equic_transport::{Pieces, ReadOutcome, StreamError, Streams};
 use equic_wire::{StreamId, VarInt};
 use tokio::io::{AsyncRead, ReadBuf};
 
@@ -71,6 +71,30 @@ impl RecvStream {
         outcome.map_ok(|count| (count > 0).then(|| Bytes::from(chunk)))
     }
 
+    /// As [`RecvStream::read_with`], for those who implement a future themselves: how many bytes, 0 when all has been
+    /// read.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn poll_read_with(
+        &mut self,
+        cx: &Context<'_>,
+        limit: usize,
+        take: impl FnMut(&[u8]),
+    ) -> Poll<Result<usize, ReadError>> {
+        if limit == 0 && self.end.is_none() {
+            return Poll::Ready(Ok(0));
+        }
+        let mut pieces = Pieces::default();
+        let outcome = self.poll_with(cx, |streams, id| streams.read_pieces(id, limit, &mut pieces));
+        if let Poll::Ready(Ok(1..)) = outcome {
+            // The connection is not locked meanwhile: whoever looks at the data may use it.
+            pieces.iter().for_each(take);
+            self.guard.0.lock().connection.streams().take_back(&mut pieces);
+        }
+        outcome
+    }
+
     fn poll_with(
         &mut self,
         cx: &Context<'_>,
@@ -115,6 +139,20 @@ impl RecvStream {
     pub async fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ReadError> {
         let count = poll_fn(|cx| self.poll_read(cx, buffer)).await?;
         Ok((count > 0 || buffer.is_empty()).then_some(count))
+    }
+
+    /// Has `take` look at the next bytes, at most `limit`, in the pieces of memory in which they came, so that they are not
+    /// copied; how many bytes, none: all has been read. Waits while there is nothing.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn read_with(
+        &mut self,
+        limit: usize,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<Option<usize>, ReadError> {
+        let count = poll_fn(|cx| self.poll_read_with(cx, limit, &mut take)).await?;
+        Ok((count > 0 || limit == 0).then_some(count))
     }
 
     /// The next bytes, as they came; none: all has been read.

@@ -86,7 +86,9 @@ pub use endpoint::{
     AcceptError, Endpoint, EndpointConfig, Handle, Incoming, Received, RetryTokens, RetryVerdict,
 };
 pub use received::EcnCodepoint;
-pub use stream::{ReadOutcome, StreamConfig, StreamError, StreamEvent, Streams, WriteError};
+pub use stream::{
+    Pieces, ReadOutcome, StreamConfig, StreamError, StreamEvent, Streams, WriteError,
+};
 pub use time::Timestamp;
 
 /// From the crate of QUIC's wire format.

@@ -161,15 +161,16 @@ mod tests {
 
     #[test]
     fn a_buffer_goes_on_where_it_was() {
-        use crate::stream::{Assembler, SendBuffer};
+        use crate::stream::{Assembler, Pages, SendBuffer};
+        let pages = &mut Pages::default();
         let mut incoming = Rested::<Assembler>::default();
         let mut outgoing = Rested::<SendBuffer>::default();
         for turn in 0..100_u64 {
             let offset = turn * 1000;
-            assert_eq!(incoming.wake().insert(offset, &[turn as u8; 1000]), Ok(1000));
+            assert_eq!(incoming.wake().insert(pages, offset, &[turn as u8; 1000]), Ok(1000));
             incoming.rest();
             assert!(incoming.get().is_some(), "there is something in it");
-            assert_eq!(incoming.wake().read(&mut [0; 2000]), 1000);
+            assert_eq!(incoming.wake().read(pages, &mut [0; 2000]), 1000);
             outgoing.wake().write(&[7; 1000]);
             assert_eq!(outgoing.wake().next(2000, u64::MAX), Some(offset..offset + 1000));
             outgoing.rest();
@@ -179,7 +180,7 @@ mod tests {
             outgoing.rest();
             assert!(incoming.get().is_none() && outgoing.get().is_none());
         }
-        assert_eq!(incoming.wake().insert(0, &[1; 1000]), Ok(0), "it was read");
+        assert_eq!(incoming.wake().insert(pages, 0, &[1; 1000]), Ok(0), "it was read");
     }
 
     #[test]

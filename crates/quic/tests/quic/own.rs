@@ -148,6 +148,39 @@ async fn the_last_handle_closes() {
     soon("the server is idle", server.wait_idle()).await;
 }
 
+/// What is read in place is what was written, no more at a time than asked for; the connection may be used meanwhile.
+#[tokio::test]
+async fn data_is_read_where_it_lies() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    echo(server.clone());
+    let client = client();
+    let connection = connect(&client, &identity.client(), &server).await;
+    let (mut send, mut receive) = connection.open_bi().await.unwrap();
+    let data = body(300_000);
+    let expected = data.clone();
+    let writer = tokio::spawn(async move {
+        send.write_all(&data).await.unwrap();
+        send.finish().unwrap();
+    });
+    assert_eq!(receive.read_with(0, |_| panic!("nothing was asked for")).await, Ok(Some(0)));
+    let (mut back, mut limits) = (Vec::new(), [1, 10_000, 64 << 10].into_iter().cycle());
+    loop {
+        let (limit, before) = (limits.next().unwrap(), back.len());
+        let take = |piece: &[u8]| {
+            assert!(connection.close_reason().is_none());
+            back.extend_from_slice(piece);
+        };
+        let count = soon("data", receive.read_with(limit, take)).await.unwrap();
+        assert_eq!(back.len(), before + count.unwrap_or_default());
+        let Some(count) = count else { break };
+        assert!((1..=limit).contains(&count), "{count} of {limit}");
+    }
+    assert!(back == expected);
+    assert_eq!(receive.read_with(1, |_| panic!("it is over")).await, Ok(None));
+    soon("all is written", writer).await.unwrap();
+}
+
 #[tokio::test]
 async fn reset_and_stop_arrive() {
     let identity = Identity::new();

@@ -223,7 +223,7 @@ impl Connection {
                 .collect();
             self.send_again(SpaceId::DATA, number, false, &kept);
         }
-        let pages = self.streams.pages().clone();
+        let pages = self.streams.take_pages();
         self.streams = Streams::new(self.side, self.config.streams.clone());
         self.streams.set_pages(pages);
         self.early_answered(false);

@@ -81,7 +81,7 @@ impl Connection {
         let seed = rng.random();
         let mut connection =
             Connection::connect_with(now, &config.transport, start, remote, source, seed)?;
-        connection.streams.set_pages(PagePool::new());
+        connection.streams.set_pages(PagePool::new().for_another());
         Ok(connection)
     }
 

@@ -96,7 +96,7 @@ impl Connection {
             // The session may be spent. Nothing was sent by it.
             self.early = Early::default();
             self.keys.set_early(None);
-            let pages = self.streams.pages().clone();
+            let pages = self.streams.take_pages();
             self.streams = Streams::new(self.side, self.config.streams.clone());
             self.streams.set_pages(pages);
         }

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::pages::{PAGE, Page, PagePool};
+use super::pages::{PAGE, Page, Pages};
+use super::pieces::{Piece, Pieces};
 use crate::ranges::RangeSet;
 use crate::rested::Buffer;
 
@@ -19,7 +20,8 @@ const BYTES_PER_GAP: u64 = 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooFragmented;
 
-/// Reassembles one stream, or one level of CRYPTO data. Offsets count from the stream's start.
+/// Reassembles one stream, or one level of CRYPTO data. Offsets count from the stream's start. Its memory is from [`Pages`],
+/// the same ones in each call.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Assembler {
     /// Offset of `pages[0]`, a multiple of [`PAGE`].
@@ -31,8 +33,6 @@ pub(crate) struct Assembler {
     waiting: RangeSet,
     /// Bytes in `waiting`.
     buffered: u64,
-    /// Pool that pages are taken from and returned to.
-    pool: PagePool,
 }
 
 impl Buffer for Assembler {
@@ -47,11 +47,6 @@ impl Buffer for Assembler {
 }
 
 impl Assembler {
-    /// With its memory from a pool; the default's is the allocator's.
-    pub(crate) fn with_pool(pool: PagePool) -> Assembler {
-        Assembler { pool, ..Assembler::default() }
-    }
-
     /// Offset of the next byte to be read: the number of bytes read so far.
     pub(crate) fn read_offset(&self) -> u64 {
         self.read
@@ -88,7 +83,12 @@ impl Assembler {
     ///
     /// # Errors
     /// [`TooFragmented`]; nothing has changed then.
-    pub(crate) fn insert(&mut self, offset: u64, data: &[u8]) -> Result<u64, TooFragmented> {
+    pub(crate) fn insert(
+        &mut self,
+        pages: &mut Pages,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<u64, TooFragmented> {
         let end = offset.saturating_add(data.len() as u64);
         let start = offset.max(self.read);
         if start >= end {
@@ -104,7 +104,7 @@ impl Assembler {
         let fresh = self.waiting.insert(start..end);
         self.buffered += fresh;
         if fresh > 0 {
-            self.copy_in(start, &data[(start - offset) as usize..]);
+            self.copy_in(pages, start, &data[(start - offset) as usize..]);
         }
         Ok(fresh)
     }
@@ -112,7 +112,7 @@ impl Assembler {
     /// Takes in data that goes on where all that has arrived ends, if nothing before that is missing; false, and nothing
     /// done: something is.
     #[inline]
-    pub(crate) fn append(&mut self, offset: u64, data: &[u8]) -> bool {
+    pub(crate) fn append(&mut self, pages: &mut Pages, offset: u64, data: &[u8]) -> bool {
         let length = data.len() as u64;
         match self.waiting.min() {
             None if offset == self.read && length > 0 => {
@@ -126,18 +126,18 @@ impl Assembler {
             _ => return false,
         }
         self.buffered += length;
-        self.copy_in(offset, data);
+        self.copy_in(pages, offset, data);
         true
     }
 
-    fn copy_in(&mut self, offset: u64, mut data: &[u8]) {
+    fn copy_in(&mut self, pages: &mut Pages, offset: u64, mut data: &[u8]) {
         let mut at = (offset - self.base) as usize;
         while !data.is_empty() {
             let (index, within) = (at / PAGE, at % PAGE);
             if index >= self.pages.len() {
                 self.pages.resize_with(index + 1, || None);
             }
-            let page = self.pages[index].get_or_insert_with(|| self.pool.take());
+            let page = self.pages[index].get_or_insert_with(|| pages.take());
             let count = data.len().min(PAGE - within);
             page[within..within + count].copy_from_slice(&data[..count]);
             data = &data[count..];
@@ -156,35 +156,46 @@ impl Assembler {
     }
 
     /// `count` bytes of [`Assembler::chunk`] were read.
-    pub(crate) fn consume(&mut self, count: usize) {
-        let count = count.min(self.chunk().len());
-        self.read += count as u64;
-        self.buffered -= count as u64;
-        self.waiting.remove_below(self.read);
-        if self.read - self.base == PAGE as u64 {
-            self.base += PAGE as u64;
-            if let Some(page) = self.pages.pop_front().flatten() {
-                self.pool.put(page);
-            }
+    pub(crate) fn consume(&mut self, pages: &mut Pages, count: usize) {
+        if let Some(page) = self.advance(count) {
+            pages.put(page);
         }
         if self.buffered == 0 {
             // Idle streams hold no memory.
-            self.give_back();
+            self.give_back(pages);
             self.base = self.read - self.read % PAGE as u64;
         }
     }
 
+    /// `count` bytes of [`Assembler::chunk`] were read; the page that nothing is in any more, if there is one now.
+    fn advance(&mut self, count: usize) -> Option<Page> {
+        let count = count.min(self.chunk().len());
+        self.read += count as u64;
+        self.buffered -= count as u64;
+        self.waiting.remove_below(self.read);
+        if self.read - self.base < PAGE as u64 {
+            return None;
+        }
+        self.base += PAGE as u64;
+        self.pages.pop_front().flatten()
+    }
+
     /// Reads into `buffer`; how many bytes.
-    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> usize {
+    pub(crate) fn read(&mut self, pages: &mut Pages, buffer: &mut [u8]) -> usize {
         let mut filled = 0;
-        self.drain(buffer.len(), |chunk| {
+        self.drain(pages, buffer.len(), |chunk| {
             buffer[filled..filled + chunk.len()].copy_from_slice(chunk);
             filled += chunk.len();
         })
     }
 
     /// Hands out up to `limit` bytes, piece by piece; how many.
-    pub(crate) fn drain(&mut self, limit: usize, mut take: impl FnMut(&[u8])) -> usize {
+    pub(crate) fn drain(
+        &mut self,
+        pages: &mut Pages,
+        limit: usize,
+        mut take: impl FnMut(&[u8]),
+    ) -> usize {
         let mut count = 0;
         while count < limit {
             let chunk = self.chunk();
@@ -195,27 +206,62 @@ impl Assembler {
             take(chunk);
             let length = chunk.len();
             count += length;
-            self.consume(length);
+            self.consume(pages, length);
+        }
+        count
+    }
+
+    /// Gives away up to `limit` bytes with the pages that they are in; how many. What shares a page with data that is not read
+    /// is copied.
+    pub(crate) fn take(&mut self, pages: &mut Pages, limit: usize, to: &mut Pieces) -> usize {
+        let there = self.readable().min(limit as u64) as usize;
+        to.expect(pages.owner(), there.div_ceil(PAGE) + 1);
+        let mut count = 0;
+        while count < limit {
+            let length = self.chunk().len().min(limit - count);
+            if length == 0 {
+                break;
+            }
+            count += length;
+            let start = (self.read - self.base) as usize;
+            let range = start..start + length;
+            let alone = range.end == PAGE || self.buffered == length as u64;
+            let page = if alone {
+                let full = self.advance(length);
+                full.or_else(|| self.pages.pop_front().flatten())
+            } else {
+                let mut copy = pages.take();
+                copy[range.clone()].copy_from_slice(&self.chunk()[..length]);
+                self.advance(length);
+                Some(copy)
+            };
+            if let Some(page) = page {
+                to.push(Piece { page, range });
+            }
+        }
+        if self.buffered == 0 {
+            self.give_back(pages);
+            self.base = self.read - self.read % PAGE as u64;
         }
         count
     }
 
     /// Gives up all that has arrived, for a stream that was reset or is not wanted.
-    pub(crate) fn clear(&mut self) {
-        self.give_back();
-        let pool = std::mem::take(&mut self.pool);
-        *self = Assembler { base: self.base, read: self.read, pool, ..Assembler::default() };
+    pub(crate) fn clear(&mut self, pages: &mut Pages) {
+        self.give_back(pages);
+        *self = Assembler { base: self.base, read: self.read, ..Assembler::default() };
     }
 
-    fn give_back(&mut self) {
+    fn give_back(&mut self, pages: &mut Pages) {
         for page in std::mem::take(&mut self.pages).into_iter().flatten() {
-            self.pool.put(page);
+            pages.put(page);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::pages::PagePool;
     use super::*;
     use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 
@@ -233,7 +279,12 @@ mod tests {
         let pool = PagePool::new();
         for _ in 0..40 {
             // Of others, whose data must not show.
-            (0..8).for_each(|_| pool.put(Box::new([0xdb; PAGE])));
+            let mut others = pool.for_another();
+            let used: Vec<Page> = (0..8).map(|_| others.take()).collect();
+            for mut page in used {
+                page.fill(0xdb);
+                others.put(page);
+            }
             let length = rng.random_range(1..60_000u64);
             let mut frames = Vec::new();
             let mut at = 0;
@@ -243,17 +294,33 @@ mod tests {
                 at = end;
             }
             frames.shuffle(&mut rng);
-            let (mut assembler, mut out) = (Assembler::with_pool(pool.clone()), Vec::new());
+            let (mut assembler, mut out) = (Assembler::default(), Vec::new());
+            let (mut pages, mut pieces) = (pool.for_another(), Pieces::default());
+            let pages = &mut pages;
             for frame in frames {
-                assembler.insert(frame.start, &data(frame)).unwrap();
-                if rng.random_bool(0.5) {
-                    let mut buffer = vec![0; rng.random_range(0..5000)];
-                    let count = assembler.read(&mut buffer);
-                    out.extend_from_slice(&buffer[..count]);
+                assembler.insert(pages, frame.start, &data(frame)).unwrap();
+                let limit = rng.random_range(0..9000);
+                match rng.random_range(0..4) {
+                    0 => {
+                        let mut buffer = vec![0; limit];
+                        let count = assembler.read(pages, &mut buffer);
+                        out.extend_from_slice(&buffer[..count]);
+                    }
+                    1 => {
+                        let before = out.len();
+                        let count = assembler.take(pages, limit, &mut pieces);
+                        pieces.iter().for_each(|piece| out.extend_from_slice(piece));
+                        assert_eq!(out.len(), before + count);
+                        if rng.random_bool(0.8) {
+                            pieces.give_back(pages);
+                        }
+                        pieces = Pieces::default();
+                    }
+                    _ => {}
                 }
             }
             let mut rest = vec![0; length as usize];
-            let count = assembler.read(&mut rest);
+            let count = assembler.read(pages, &mut rest);
             out.extend_from_slice(&rest[..count]);
             assert_eq!(out, data(0..length));
             assert_eq!((assembler.buffered(), assembler.memory()), (0, 0));
@@ -264,25 +331,30 @@ mod tests {
     #[test]
     fn nothing_of_one_connection_is_in_the_memory_of_another() {
         let pool = PagePool::new();
-        let other = pool.for_another();
-        let mut first = Assembler::with_pool(pool.clone());
-        for end in ["read", "cleared"] {
-            first.insert(first.read_offset(), &[0xdb; 3 * PAGE]).unwrap();
+        let (mut own, mut other) = (pool.for_another(), pool.for_another());
+        let (own, other) = (&mut own, &mut other);
+        for end in ["read", "taken", "cleared"] {
+            let (mut first, mut pieces) = (Assembler::default(), Pieces::default());
+            first.insert(own, first.read_offset(), &[0xdb; 3 * PAGE]).unwrap();
             match end {
-                "read" => assert_eq!(first.drain(usize::MAX, |_| ()), 3 * PAGE),
-                _ => first.clear(),
+                "read" => assert_eq!(first.drain(own, usize::MAX, |_| ()), 3 * PAGE),
+                "taken" => {
+                    assert_eq!(first.take(own, usize::MAX, &mut pieces), 3 * PAGE);
+                    assert_eq!(pool.count(), 0, "they are in use");
+                    pieces.give_back(own);
+                }
+                _ => first.clear(own),
             }
             assert_eq!(pool.count(), 3, "{end}");
-            let mut second = Assembler::with_pool(other.clone());
+            let mut second = Assembler::default();
             for offset in [0, 2 * PAGE as u64, PAGE as u64] {
-                second.insert(offset + 9, b"mine").unwrap();
+                second.insert(other, offset + 9, b"mine").unwrap();
             }
             assert_eq!(pool.count(), 0, "{end}: the same pages");
             for page in second.pages.iter().flatten() {
                 assert!(page.iter().all(|byte| *byte != 0xdb), "{end}");
             }
-            first = Assembler::with_pool(pool.clone());
-            second.clear();
+            second.clear(other);
             assert_eq!(pool.count(), 3);
         }
     }
@@ -290,38 +362,68 @@ mod tests {
     #[test]
     fn tiny_frames_far_apart_cost_no_more_than_the_window() {
         let window = 1 << 20;
-        let mut assembler = Assembler::default();
+        let (mut assembler, pages) = (Assembler::default(), &mut Pages::default());
         let mut refused = 0;
         for offset in (1..window).step_by(2) {
-            refused += u64::from(assembler.insert(offset, &[0]).is_err());
+            refused += u64::from(assembler.insert(pages, offset, &[0]).is_err());
         }
         assert!(refused > window / 4, "{refused}");
         assert!(assembler.memory() < window as usize + 2 * PAGE, "{}", assembler.memory());
         // What was refused is taken when it fills the gaps.
         for offset in (0..window).step_by(1024) {
-            assembler.insert(offset, &[0; 1024]).unwrap();
+            assembler.insert(pages, offset, &[0; 1024]).unwrap();
         }
         assert_eq!(assembler.readable(), window);
     }
 
     #[test]
     fn losing_every_other_datagram_is_no_fragmentation() {
-        let mut assembler = Assembler::default();
+        let (mut assembler, pages) = (Assembler::default(), &mut Pages::default());
         for number in (1..20_000u64).step_by(2) {
-            assembler.insert(number * 1200, &[0; 1200]).unwrap();
+            assembler.insert(pages, number * 1200, &[0; 1200]).unwrap();
         }
         assert_eq!(assembler.buffered(), 10_000 * 1200);
     }
 
     #[test]
     fn what_was_read_does_not_come_again() {
-        let mut assembler = Assembler::default();
-        assert_eq!(assembler.insert(0, b"hello"), Ok(5));
+        let (mut assembler, pages) = (Assembler::default(), &mut Pages::default());
+        assert_eq!(assembler.insert(pages, 0, b"hello"), Ok(5));
         let mut buffer = [0; 3];
-        assert_eq!(assembler.read(&mut buffer), 3);
-        assert_eq!(assembler.insert(0, b"HELLO!"), Ok(1));
+        assert_eq!(assembler.read(pages, &mut buffer), 3);
+        assert_eq!(assembler.insert(pages, 0, b"HELLO!"), Ok(1));
         assert_eq!(assembler.readable(), 3);
-        assembler.clear();
+        assembler.clear(pages);
         assert_eq!((assembler.readable(), assembler.read_offset()), (0, 3));
+    }
+
+    /// Whole pages are given away as they are; what shares one with data that is not read is copied.
+    #[test]
+    fn data_is_taken_with_its_memory() {
+        let pool = PagePool::new();
+        let (mut assembler, mut pages) = (Assembler::default(), pool.for_another());
+        let pages = &mut pages;
+        assembler.insert(pages, 0, &data(0..3 * PAGE as u64 + 100)).unwrap();
+        let places: Vec<_> = assembler.pages.iter().flatten().map(|page| page.as_ptr()).collect();
+        let mut pieces = Pieces::default();
+        assert_eq!(assembler.take(pages, 2 * PAGE + 50, &mut pieces), 2 * PAGE + 50);
+        let taken: Vec<_> = pieces.iter().map(<[u8]>::as_ptr).collect();
+        assert_eq!(taken[..2], places[..2]);
+        assert_ne!(taken[2], places[2], "the rest of it is still to be read");
+        pieces.give_back(pages);
+        assert_eq!(assembler.take(pages, usize::MAX, &mut pieces), PAGE + 50);
+        let pointers: Vec<_> = pieces.iter().map(<[u8]>::as_ptr).collect();
+        assert_eq!(pointers, [places[2].wrapping_add(50), places[3]], "nothing else waits there");
+        let bytes: Vec<u8> = pieces.iter().flatten().copied().collect();
+        assert_eq!(bytes, data(2 * PAGE as u64 + 50..3 * PAGE as u64 + 100));
+        assert_eq!((assembler.buffered(), assembler.memory()), (0, 0));
+        assert_eq!(assembler.insert(pages, 3 * PAGE as u64 + 100, b"next"), Ok(4));
+        assert_eq!(assembler.chunk(), b"next");
+        // Another connection's memory is not mixed with it.
+        let mut other = pool.for_another();
+        pieces.give_back(&mut other);
+        assembler.clear(pages);
+        pages.rest();
+        assert_eq!(pool.count(), 3, "those that went back where they are from");
     }
 }

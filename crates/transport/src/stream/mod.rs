@@ -1,6 +1,7 @@
 //! Streams (RFC 9000 s.2 to 4): from the bottom up.
 //!
-//! * `assembler.rs`: bytes that arrive in any order, read in order; `pages.rs`: memory for them;
+//! * `assembler.rs`: bytes that arrive in any order, read in order; `pages.rs`: memory for them, `pieces.rs`: given
+//!   away with them;
 //! * `send_buffer.rs`: bytes to send, kept until the peer has them;
 //! * `flow.rs`: windows of streams and of the connection (s.4);
 //! * `send.rs`, `receive.rs`: the two parts of a stream and their states (s.3);
@@ -9,13 +10,15 @@
 mod assembler;
 mod flow;
 mod pages;
+mod pieces;
 mod receive;
 mod send;
 mod send_buffer;
 mod set;
 
 pub(crate) use assembler::Assembler;
-pub(crate) use pages::PagePool;
+pub(crate) use pages::{PagePool, Pages};
+pub use pieces::Pieces;
 pub use receive::ReadOutcome;
 #[cfg(feature = "qlog")]
 pub(crate) use receive::ReceiveState;

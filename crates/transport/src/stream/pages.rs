@@ -4,22 +4,34 @@
 //! endpoint its own. What a connection received cannot come out of another: each page in a pool is remembered with
 //! whose it was, and overwritten with zeros before somebody else gets it. Most go back to where they came from, and are
 //! not overwritten.
+//!
+//! The pool has a lock, and to take one waits until all that was written before is in the cache. So a connection takes several
+//! pages at a time ([`Pages`]) and keeps those that were read out for what comes next. When nothing waits in its streams any
+//! more, all go back.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::rested::{Seldom, Unmade};
 
 /// Bytes of a page. Memory comes and goes in pages, so whatever frames a peer cuts its data into,
 /// a stream takes at most its flow control window and one page.
 pub(super) const PAGE: usize = 4096;
 
-/// So many a pool keeps, whatever the number of its connections: 256 KiB, which stay in a CPU's cache.
-const KEPT: usize = 64;
+/// So many a pool keeps, whatever the number of its connections: 768 KiB, which stay in a CPU's cache.
+const KEPT: usize = 192;
+
+/// So many a connection keeps while something waits in its streams.
+const KEPT_HERE: usize = 64;
+
+/// So many change hands at once between a pool and a connection, at most.
+const AT_ONCE: usize = 32;
 
 /// A page.
 pub(super) type Page = Box<[u8; PAGE]>;
 
 /// A connection's number among those that share a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Owner(u64);
+pub(super) struct Owner(u64);
 
 /// A page that nobody needs now, with what its owner has left in it.
 #[derive(Debug)]
@@ -45,53 +57,125 @@ struct Free {
 }
 
 /// Pages that were read out, for those needed next: an allocator gives memory back to the system when an
-/// application has read all there is, and each page then costs a fault. Clones share it, and are the same owner; the
-/// default keeps none.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct PagePool(Option<(Arc<Mutex<Free>>, Owner)>);
+/// application has read all there is, and each page then costs a fault.
+#[derive(Debug, Clone)]
+pub(crate) struct PagePool(Arc<Mutex<Free>>);
 
 impl PagePool {
     /// An empty one.
     pub(crate) fn new() -> PagePool {
-        PagePool(Some((Arc::new(Mutex::new(Free { pages: Vec::new(), next: 1 })), Owner(0))))
+        PagePool(Arc::new(Mutex::new(Free { pages: Vec::new(), next: 0 })))
     }
 
-    /// The same pool for another owner, who never sees what those before have received.
-    pub(crate) fn for_another(&self) -> PagePool {
-        PagePool(self.0.as_ref().map(|(free, _)| {
-            let mut inner = lock(free);
-            let owner = Owner(inner.next);
-            inner.next += 1;
-            (Arc::clone(free), owner)
-        }))
-    }
-
-    /// One that is free, or a new one; of zeros, but for what the same owner received before.
-    pub(super) fn take(&self) -> Page {
-        let left =
-            self.0.as_ref().and_then(|(free, owner)| Some((lock(free).pages.pop()?, *owner)));
-        left.map_or_else(|| Box::new([0; PAGE]), |(left, owner)| left.page_for(owner))
-    }
-
-    /// One that is not needed any more.
-    pub(super) fn put(&self, page: Page) {
-        let Some((free, owner)) = &self.0 else { return };
-        let mut free = lock(free);
-        if free.pages.len() < KEPT {
-            free.pages.push(Left(*owner, page));
-        }
+    /// For an owner who never sees what others have received.
+    pub(crate) fn for_another(&self) -> Pages {
+        let mut inner = lock(&self.0);
+        let owner = Owner(inner.next);
+        inner.next += 1;
+        Pages { pool: Some((PagePool(Arc::clone(&self.0)), owner)), stock: Seldom::default() }
     }
 
     /// Number of free pages in the pool.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
-        self.0.as_ref().map_or(0, |(free, _)| lock(free).pages.len())
+        lock(&self.0).pages.len()
     }
 }
 
-/// For a push or a pop: applications may read their streams in several threads.
+/// For pushes or pops: connections may be of several threads.
 fn lock(free: &Mutex<Free>) -> MutexGuard<'_, Free> {
     free.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The pages of one owner; the default has them from the allocator, and keeps none.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    pool: Option<(PagePool, Owner)>,
+    /// In a box of its own, which a connection at rest does not have.
+    stock: Seldom<Stock>,
+}
+
+#[derive(Debug, Default)]
+struct Stock {
+    /// Pages that are not needed now.
+    here: Vec<Page>,
+    /// Number of those that were taken and not put back.
+    out: usize,
+}
+
+impl Unmade for Stock {
+    const UNMADE: &'static Stock = &Stock { here: Vec::new(), out: 0 };
+}
+
+impl Pages {
+    /// Whose they are; none: the allocator's.
+    pub(super) fn owner(&self) -> Option<Owner> {
+        self.pool.as_ref().map(|(_, owner)| *owner)
+    }
+
+    /// One that is free, or a new one; of zeros, but for what the same owner received before.
+    #[inline]
+    pub(super) fn take(&mut self) -> Page {
+        let Some((pool, owner)) = &self.pool else { return Box::new([0; PAGE]) };
+        let stock = &mut *self.stock;
+        if stock.here.is_empty() {
+            stock.fetch(pool, *owner);
+        }
+        stock.out += 1;
+        stock.here.pop().unwrap_or_else(|| Box::new([0; PAGE]))
+    }
+
+    /// One that is not needed any more.
+    #[inline]
+    pub(super) fn put(&mut self, page: Page) {
+        if self.pool.is_none() {
+            return;
+        }
+        let stock = &mut *self.stock;
+        stock.out = stock.out.saturating_sub(1);
+        stock.here.push(page);
+        if stock.out == 0 {
+            self.spill(0);
+        } else if stock.here.len() > KEPT_HERE {
+            self.spill(KEPT_HERE - AT_ONCE);
+        }
+    }
+
+    /// Gives back memory that nothing is in.
+    pub(super) fn rest(&mut self) {
+        self.spill(0);
+        if self.stock.out == 0 {
+            self.stock = Seldom::default();
+        }
+    }
+
+    /// Puts all but so many into the pool, which lets go of those that it has no room for.
+    fn spill(&mut self, keep: usize) {
+        let Some(stock) = self.stock.made() else { return };
+        let mut pages = stock.here.drain(keep.min(stock.here.len())..);
+        let Some((pool, owner)) = &self.pool else { return };
+        let mut free = lock(&pool.0);
+        let room = KEPT.saturating_sub(free.pages.len());
+        free.pages.extend(pages.by_ref().take(room).map(|page| Left(*owner, page)));
+    }
+}
+
+impl Stock {
+    /// From the pool, the more the more are in use.
+    #[cold]
+    fn fetch(&mut self, pool: &PagePool, owner: Owner) {
+        let mut free = lock(&pool.0);
+        let kept = free.pages.len().saturating_sub(self.out.clamp(1, AT_ONCE));
+        let left: Vec<Left> = free.pages.drain(kept..).collect();
+        drop(free);
+        self.here.extend(left.into_iter().map(|left| left.page_for(owner)));
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.spill(0);
+    }
 }
 
 #[cfg(test)]
@@ -101,37 +185,61 @@ mod tests {
     #[test]
     fn pages_go_round_and_no_more_than_some_are_kept() {
         let pool = PagePool::new();
-        let page = pool.take();
+        let mut pages = pool.for_another();
+        let page = pages.take();
         let place = page.as_ptr();
-        pool.put(page);
-        let again = pool.take();
+        pages.put(page);
+        let again = pages.take();
         assert_eq!(again.as_ptr(), place, "the same memory");
-        let many: Vec<Page> = (0..2 * KEPT).map(|_| pool.take()).collect();
-        many.into_iter().for_each(|page| pool.put(page));
+        let many: Vec<Page> = (0..2 * KEPT).map(|_| pages.take()).collect();
+        for page in many {
+            pages.put(page);
+            assert!(pages.stock.here.len() <= KEPT_HERE);
+        }
         assert_eq!(pool.count(), KEPT);
+        pages.put(again);
+    }
+
+    /// A connection keeps pages only while some of its pages are in use: thousands of connections that wait for
+    /// something have none.
+    #[test]
+    fn all_go_back_with_the_last_that_is_in_use() {
+        let pool = PagePool::new();
+        let (mut pages, mut other) = (pool.for_another(), pool.for_another());
+        let several: Vec<Page> = (0..5).map(|_| pages.take()).collect();
+        let mut several = several.into_iter();
+        pages.put(several.next().unwrap());
+        assert_eq!((pages.stock.here.len(), pool.count()), (1, 0), "for what comes next");
+        several.for_each(|page| pages.put(page));
+        assert_eq!((pages.stock.here.len(), pool.count()), (0, 5));
+        let page = other.take();
+        assert_eq!(pool.count(), 4, "one at first");
+        let more = [other.take(), other.take(), other.take()];
+        assert!(pool.count() < 2, "then several at once");
+        drop(other);
+        assert_eq!(pool.count() + more.len() + 1, 5, "those it had not used");
+        drop((page, more));
     }
 
     #[test]
     fn nobody_gets_what_another_received() {
-        let (first, second) = (PagePool::new(), PagePool::default());
-        let (third, fourth) = (first.for_another(), first.for_another());
-        let pools = [first, second, third, fourth];
-        for owner in &pools {
-            for other in &pools {
-                let mut page = owner.take();
+        let pool = PagePool::new();
+        let mut owners = [pool.for_another(), Pages::default(), pool.for_another()];
+        for one in 0..owners.len() {
+            for other in 0..owners.len() {
+                let mut page = owners[one].take();
                 page.fill(7);
-                owner.put(page);
-                let same = std::ptr::eq(owner, other);
-                let page = other.take();
-                assert!(same || *page == [0; PAGE], "{owner:?} {other:?}");
-                other.put(page);
+                owners[one].put(page);
+                let page = owners[other].take();
+                assert!(one == other || *page == [0; PAGE], "{one} {other}");
+                owners[other].put(page);
             }
         }
-        let mut page = pools[2].take();
+        let mut page = owners[0].take();
         page.fill(7);
         let place = page.as_ptr();
-        pools[2].put(page);
-        let page = pools[3].take();
+        owners[0].put(page);
+        let page = owners[2].take();
         assert_eq!(
             (page.as_ptr(), *page),
             (place, [0; PAGE]),
@@ -140,11 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn clones_share_and_others_do_not() {
-        let (pool, other, none) = (PagePool::new(), PagePool::new(), PagePool::default());
-        pool.clone().put(Box::new([1; PAGE]));
-        none.put(Box::new([1; PAGE]));
-        assert_eq!((pool.count(), other.count(), none.count()), (1, 0, 0));
-        assert_eq!((pool.for_another().count(), none.for_another().count()), (1, 0));
+    fn those_of_one_pool_share_and_others_do_not() {
+        let (pool, other) = (PagePool::new(), PagePool::new());
+        for mut pages in [pool.for_another(), Pages::default()] {
+            let page = pages.take();
+            pages.put(page);
+        }
+        assert_eq!((pool.count(), other.count()), (1, 0));
+        assert_eq!(pool.clone().count(), 1);
     }
 }

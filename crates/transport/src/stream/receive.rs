@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::assembler::{Assembler, TooFragmented};
 use super::flow::ReceiveWindow;
-use super::pages::PagePool;
+use super::pages::Pages;
+use super::pieces::Pieces;
 use crate::Timestamp;
 
 /// State of the receiving part of a stream: figure 3 of RFC 9000.
@@ -78,11 +79,11 @@ impl ReceiveHalf {
         self.assembler.rest();
     }
 
-    /// A fresh one with its window, and where its memory comes from.
-    pub(super) fn new(window: ReceiveWindow, pool: PagePool) -> ReceiveHalf {
+    /// A fresh one with its window. Its memory is from [`Pages`], the same ones in each call.
+    pub(super) fn new(window: ReceiveWindow) -> ReceiveHalf {
         ReceiveHalf {
             state: ReceiveState::Receive,
-            assembler: Assembler::with_pool(pool),
+            assembler: Assembler::default(),
             window,
             highest: 0,
             final_size: None,
@@ -128,7 +129,13 @@ impl ReceiveHalf {
     /// else to do. False, and nothing done: it is other data, or more than may come, and for
     /// [`ReceiveHalf::on_data`].
     #[inline]
-    pub(super) fn on_next_data(&mut self, offset: u64, data: &[u8], connection_room: u64) -> bool {
+    pub(super) fn on_next_data(
+        &mut self,
+        pages: &mut Pages,
+        offset: u64,
+        data: &[u8],
+        connection_room: u64,
+    ) -> bool {
         let length = data.len() as u64;
         let plain = self.state == ReceiveState::Receive
             && self.stopped.is_none()
@@ -136,7 +143,7 @@ impl ReceiveHalf {
             && length > 0
             && length <= connection_room
             && length <= self.window.limit().saturating_sub(offset)
-            && self.assembler.append(offset, data);
+            && self.assembler.append(pages, offset, data);
         if plain {
             self.highest += length;
         }
@@ -150,6 +157,7 @@ impl ReceiveHalf {
     /// [`ReceiveError`]; nothing has changed then.
     pub(super) fn on_data(
         &mut self,
+        pages: &mut Pages,
         offset: u64,
         data: &[u8],
         fin: bool,
@@ -159,7 +167,7 @@ impl ReceiveHalf {
         let used = self.check(end, fin, connection_room)?;
         match self.state {
             ReceiveState::Receive | ReceiveState::SizeKnown if self.stopped.is_none() => {
-                self.assembler.insert(offset, data)?;
+                self.assembler.insert(pages, offset, data)?;
             }
             // Not wanted any more: only its extent matters (RFC 9000 s.3.5).
             _ => {}
@@ -207,6 +215,7 @@ impl ReceiveHalf {
     /// `FlowControl` and `FinalSize`.
     pub(super) fn on_reset(
         &mut self,
+        pages: &mut Pages,
         code: u64,
         final_size: u64,
         connection_room: u64,
@@ -216,7 +225,7 @@ impl ReceiveHalf {
         self.final_size = Some(final_size);
         match self.state {
             ReceiveState::Receive | ReceiveState::SizeKnown => {
-                self.assembler.clear();
+                self.assembler.clear(pages);
                 self.reset = Some(code);
                 let told = self.stopped.is_some();
                 self.state =
@@ -237,17 +246,32 @@ impl ReceiveHalf {
     }
 
     /// Reads into `buffer`.
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> ReadOutcome {
-        self.read_with(|assembler| assembler.read(buffer))
+    pub(super) fn read(&mut self, pages: &mut Pages, buffer: &mut [u8]) -> ReadOutcome {
+        self.read_with(|assembler| assembler.read(pages, buffer))
     }
 
     /// Appends up to `limit` bytes to `buffer`, which takes room for no more than there are.
-    pub(super) fn read_to(&mut self, buffer: &mut Vec<u8>, limit: usize) -> ReadOutcome {
+    pub(super) fn read_to(
+        &mut self,
+        pages: &mut Pages,
+        buffer: &mut Vec<u8>,
+        limit: usize,
+    ) -> ReadOutcome {
         self.read_with(|assembler| {
             let there = usize::try_from(assembler.readable()).unwrap_or(usize::MAX);
             buffer.reserve(there.min(limit));
-            assembler.drain(limit, |chunk| buffer.extend_from_slice(chunk))
+            assembler.drain(pages, limit, |chunk| buffer.extend_from_slice(chunk))
         })
+    }
+
+    /// Takes out up to `limit` bytes with the memory they are in.
+    pub(super) fn read_pieces(
+        &mut self,
+        pages: &mut Pages,
+        limit: usize,
+        to: &mut Pieces,
+    ) -> ReadOutcome {
+        self.read_with(|assembler| assembler.take(pages, limit, to))
     }
 
     fn read_with(&mut self, read: impl FnOnce(&mut Assembler) -> usize) -> ReadOutcome {
@@ -273,13 +297,13 @@ impl ReceiveHalf {
     }
 
     /// The application wants no more: whether the peer should be sent STOP_SENDING with `code`.
-    pub(super) fn stop(&mut self, code: u64) -> bool {
+    pub(super) fn stop(&mut self, pages: &mut Pages, code: u64) -> bool {
         let open = matches!(self.state, ReceiveState::Receive | ReceiveState::SizeKnown);
         if self.stopped.is_some() || self.is_done() {
             return false;
         }
         self.stopped = Some(code);
-        self.assembler.clear();
+        self.assembler.clear(pages);
         match self.state {
             ReceiveState::DataReceived => self.state = ReceiveState::DataRead,
             ReceiveState::ResetReceived => self.state = ReceiveState::ResetRead,
@@ -330,129 +354,165 @@ mod tests {
     const ROOM: u64 = 1 << 20;
 
     fn half() -> ReceiveHalf {
-        ReceiveHalf::new(ReceiveWindow::new(100, 1000), PagePool::default())
+        ReceiveHalf::new(ReceiveWindow::new(100, 1000))
     }
 
     #[test]
     fn data_then_the_end() {
         let mut half = half();
-        assert_eq!(half.on_data(5, b"world", true, ROOM), Ok(10));
+        assert_eq!(half.on_data(&mut Pages::default(), 5, b"world", true, ROOM), Ok(10));
         assert_eq!((half.state(), half.is_readable()), (ReceiveState::SizeKnown, false));
-        assert_eq!(half.read(&mut [0; 9]), ReadOutcome::Blocked);
-        assert_eq!(half.on_data(0, b"hello", false, ROOM), Ok(0));
+        assert_eq!(half.read(&mut Pages::default(), &mut [0; 9]), ReadOutcome::Blocked);
+        assert_eq!(half.on_data(&mut Pages::default(), 0, b"hello", false, ROOM), Ok(0));
         assert_eq!(half.state(), ReceiveState::DataReceived);
         let mut buffer = [0; 20];
-        assert_eq!(half.read(&mut buffer), ReadOutcome::Bytes(10));
+        assert_eq!(half.read(&mut Pages::default(), &mut buffer), ReadOutcome::Bytes(10));
         assert_eq!(&buffer[..10], b"helloworld");
-        assert_eq!(half.read(&mut buffer), ReadOutcome::Finished);
+        assert_eq!(half.read(&mut Pages::default(), &mut buffer), ReadOutcome::Finished);
         assert!(half.is_done() && !half.wants_update());
         // Late copies do no harm.
-        assert_eq!(half.on_data(0, b"hello", false, ROOM), Ok(0));
+        assert_eq!(half.on_data(&mut Pages::default(), 0, b"hello", false, ROOM), Ok(0));
     }
 
     /// Data in order takes the short way, and all else the long one, which knows why it cannot.
     #[test]
     fn only_data_that_goes_on_in_order_within_the_limits_takes_the_short_way() {
         let mut half = half();
-        assert!(!half.on_next_data(5, b"later", ROOM), "a gap");
-        assert!(half.on_next_data(0, b"hello", ROOM) && half.is_readable());
-        assert!(!half.on_next_data(0, b"hello", ROOM), "again");
-        assert!(!half.on_next_data(5, b"", ROOM), "nothing");
-        assert!(!half.on_next_data(5, b"world", 4), "more than the connection's window");
-        assert!(!half.on_next_data(5, &[0; 96], ROOM), "more than the stream's window");
-        assert_eq!(half.on_data(20, b"beyond", false, ROOM), Ok(21));
-        assert!(!half.on_next_data(5, b"world", ROOM), "there is something behind it");
-        assert!(!half.on_next_data(26, b"!", ROOM), "there is a gap before it");
-        assert_eq!(half.on_data(5, &[b'.'; 15], false, ROOM), Ok(0));
+        assert!(!half.on_next_data(&mut Pages::default(), 5, b"later", ROOM), "a gap");
+        assert!(half.on_next_data(&mut Pages::default(), 0, b"hello", ROOM) && half.is_readable());
+        assert!(!half.on_next_data(&mut Pages::default(), 0, b"hello", ROOM), "again");
+        assert!(!half.on_next_data(&mut Pages::default(), 5, b"", ROOM), "nothing");
+        assert!(
+            !half.on_next_data(&mut Pages::default(), 5, b"world", 4),
+            "more than the connection's window"
+        );
+        assert!(
+            !half.on_next_data(&mut Pages::default(), 5, &[0; 96], ROOM),
+            "more than the stream's window"
+        );
+        assert_eq!(half.on_data(&mut Pages::default(), 20, b"beyond", false, ROOM), Ok(21));
+        assert!(
+            !half.on_next_data(&mut Pages::default(), 5, b"world", ROOM),
+            "there is something behind it"
+        );
+        assert!(
+            !half.on_next_data(&mut Pages::default(), 26, b"!", ROOM),
+            "there is a gap before it"
+        );
+        assert_eq!(half.on_data(&mut Pages::default(), 5, &[b'.'; 15], false, ROOM), Ok(0));
         let mut buffer = [0; 99];
-        assert_eq!(half.read(&mut buffer), ReadOutcome::Bytes(26));
+        assert_eq!(half.read(&mut Pages::default(), &mut buffer), ReadOutcome::Bytes(26));
         assert_eq!(&buffer[..26], b"hello...............beyond");
-        assert!(half.on_next_data(26, b"after all was read", ROOM));
-        half.on_data(44, b"", true, ROOM).unwrap();
-        assert!(!half.on_next_data(44, b"!", ROOM), "its end is known");
-        assert_eq!(half.read(&mut buffer), ReadOutcome::Bytes(18));
-        assert_eq!(half.read(&mut buffer), ReadOutcome::Finished);
+        assert!(half.on_next_data(&mut Pages::default(), 26, b"after all was read", ROOM));
+        half.on_data(&mut Pages::default(), 44, b"", true, ROOM).unwrap();
+        assert!(!half.on_next_data(&mut Pages::default(), 44, b"!", ROOM), "its end is known");
+        assert_eq!(half.read(&mut Pages::default(), &mut buffer), ReadOutcome::Bytes(18));
+        assert_eq!(half.read(&mut Pages::default(), &mut buffer), ReadOutcome::Finished);
         let mut half = self::half();
-        assert_eq!(half.on_data(5, b"later", false, ROOM), Ok(10));
-        assert!(!half.on_next_data(10, b"!", ROOM), "what comes before it is missing");
+        assert_eq!(half.on_data(&mut Pages::default(), 5, b"later", false, ROOM), Ok(10));
+        assert!(
+            !half.on_next_data(&mut Pages::default(), 10, b"!", ROOM),
+            "what comes before it is missing"
+        );
         let mut half = self::half();
-        half.stop(1);
-        assert!(!half.on_next_data(0, b"hello", ROOM), "nobody wants it");
+        half.stop(&mut Pages::default(), 1);
+        assert!(!half.on_next_data(&mut Pages::default(), 0, b"hello", ROOM), "nobody wants it");
     }
 
     #[test]
     fn an_empty_end_is_an_end() {
         let mut half = half();
-        assert_eq!(half.on_data(0, b"", true, ROOM), Ok(0));
+        assert_eq!(half.on_data(&mut Pages::default(), 0, b"", true, ROOM), Ok(0));
         assert!(half.is_readable());
-        assert_eq!(half.read(&mut [0]), ReadOutcome::Finished);
+        assert_eq!(half.read(&mut Pages::default(), &mut [0]), ReadOutcome::Finished);
     }
 
     #[test]
     fn limits_hold() {
         let mut half = half();
-        assert_eq!(half.on_data(90, &[0; 11], false, ROOM), Err(ReceiveError::FlowControl));
-        assert_eq!(half.on_data(0, &[0; 10], false, 9), Err(ReceiveError::FlowControl));
-        assert_eq!(half.on_data(u64::MAX, &[0; 10], false, ROOM), Err(ReceiveError::FlowControl));
-        assert_eq!(half.on_reset(1, 101, ROOM), Err(ReceiveError::FlowControl));
-        assert_eq!(half.on_data(0, &[0; 100], false, 100), Ok(100));
+        assert_eq!(
+            half.on_data(&mut Pages::default(), 90, &[0; 11], false, ROOM),
+            Err(ReceiveError::FlowControl)
+        );
+        assert_eq!(
+            half.on_data(&mut Pages::default(), 0, &[0; 10], false, 9),
+            Err(ReceiveError::FlowControl)
+        );
+        assert_eq!(
+            half.on_data(&mut Pages::default(), u64::MAX, &[0; 10], false, ROOM),
+            Err(ReceiveError::FlowControl)
+        );
+        assert_eq!(
+            half.on_reset(&mut Pages::default(), 1, 101, ROOM),
+            Err(ReceiveError::FlowControl)
+        );
+        assert_eq!(half.on_data(&mut Pages::default(), 0, &[0; 100], false, 100), Ok(100));
     }
 
     #[test]
     fn the_final_size_is_final() {
         let mut half = half();
-        half.on_data(0, &[0; 50], false, ROOM).unwrap();
-        assert_eq!(half.on_data(0, &[0; 40], true, ROOM), Err(ReceiveError::FinalSize));
-        assert_eq!(half.on_reset(1, 49, ROOM), Err(ReceiveError::FinalSize));
-        half.on_data(50, &[0; 10], true, ROOM).unwrap();
-        assert_eq!(half.on_data(60, &[0], false, ROOM), Err(ReceiveError::FinalSize));
-        assert_eq!(half.on_data(40, &[0; 10], true, ROOM), Err(ReceiveError::FinalSize));
-        assert_eq!(half.on_reset(1, 61, ROOM), Err(ReceiveError::FinalSize));
+        half.on_data(&mut Pages::default(), 0, &[0; 50], false, ROOM).unwrap();
+        assert_eq!(
+            half.on_data(&mut Pages::default(), 0, &[0; 40], true, ROOM),
+            Err(ReceiveError::FinalSize)
+        );
+        assert_eq!(half.on_reset(&mut Pages::default(), 1, 49, ROOM), Err(ReceiveError::FinalSize));
+        half.on_data(&mut Pages::default(), 50, &[0; 10], true, ROOM).unwrap();
+        assert_eq!(
+            half.on_data(&mut Pages::default(), 60, &[0], false, ROOM),
+            Err(ReceiveError::FinalSize)
+        );
+        assert_eq!(
+            half.on_data(&mut Pages::default(), 40, &[0; 10], true, ROOM),
+            Err(ReceiveError::FinalSize)
+        );
+        assert_eq!(half.on_reset(&mut Pages::default(), 1, 61, ROOM), Err(ReceiveError::FinalSize));
         // All data is there: the reset says nothing new.
-        assert_eq!(half.on_reset(1, 60, ROOM), Ok(0));
-        assert_eq!(half.read(&mut [0; 60]), ReadOutcome::Bytes(60));
+        assert_eq!(half.on_reset(&mut Pages::default(), 1, 60, ROOM), Ok(0));
+        assert_eq!(half.read(&mut Pages::default(), &mut [0; 60]), ReadOutcome::Bytes(60));
     }
 
     #[test]
     fn a_reset_is_told_once_and_counts_to_its_end() {
         let mut half = half();
-        half.on_data(0, &[0; 20], false, ROOM).unwrap();
-        assert_eq!(half.on_reset(7, 30, ROOM), Ok(10));
+        half.on_data(&mut Pages::default(), 0, &[0; 20], false, ROOM).unwrap();
+        assert_eq!(half.on_reset(&mut Pages::default(), 7, 30, ROOM), Ok(10));
         assert_eq!(half.buffered(), 0);
         assert!(half.is_readable());
-        assert_eq!(half.read(&mut [0; 9]), ReadOutcome::Reset(7));
+        assert_eq!(half.read(&mut Pages::default(), &mut [0; 9]), ReadOutcome::Reset(7));
         assert!(half.is_done());
     }
 
     #[test]
     fn what_is_not_wanted_is_not_kept() {
         let mut half = half();
-        half.on_data(0, &[0; 20], false, ROOM).unwrap();
-        assert!(half.stop(9) && !half.stop(9));
+        half.on_data(&mut Pages::default(), 0, &[0; 20], false, ROOM).unwrap();
+        assert!(half.stop(&mut Pages::default(), 9) && !half.stop(&mut Pages::default(), 9));
         assert_eq!((half.take_released(), half.stop_code()), (20, Some(9)));
-        assert_eq!(half.on_data(20, &[0; 30], false, ROOM), Ok(30));
+        assert_eq!(half.on_data(&mut Pages::default(), 20, &[0; 30], false, ROOM), Ok(30));
         assert_eq!((half.take_released(), half.take_released()), (30, 0));
         assert_eq!(half.buffered(), 0);
-        half.on_reset(0, 60, ROOM).unwrap();
+        half.on_reset(&mut Pages::default(), 0, 60, ROOM).unwrap();
         assert!(half.is_done() && half.stop_code().is_none());
     }
 
     #[test]
     fn gaps_of_a_stream_given_up_are_released_too() {
         let mut half = half();
-        half.on_data(0, &[0; 10], false, ROOM).unwrap();
-        half.on_data(40, &[0; 10], false, ROOM).unwrap();
-        half.read(&mut [0; 4]);
+        half.on_data(&mut Pages::default(), 0, &[0; 10], false, ROOM).unwrap();
+        half.on_data(&mut Pages::default(), 40, &[0; 10], false, ROOM).unwrap();
+        half.read(&mut Pages::default(), &mut [0; 4]);
         assert_eq!(half.take_released(), 4);
-        half.on_reset(1, 60, ROOM).unwrap();
+        half.on_reset(&mut Pages::default(), 1, 60, ROOM).unwrap();
         assert_eq!((half.take_released(), half.take_released()), (56, 0));
     }
 
     #[test]
     fn a_lost_update_is_sent_again_if_it_is_the_last() {
         let mut half = half();
-        half.on_data(0, &[0; 80], false, ROOM).unwrap();
-        half.read(&mut [0; 80]);
+        half.on_data(&mut Pages::default(), 0, &[0; 80], false, ROOM).unwrap();
+        half.read(&mut Pages::default(), &mut [0; 80]);
         assert!(half.wants_update());
         let limit = half.update(Timestamp::START, Duration::ZERO);
         assert_eq!((limit, half.wants_update()), (180, false));

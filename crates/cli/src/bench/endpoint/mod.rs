@@ -117,7 +117,7 @@ async fn connection(handshake: Handshake) -> anyhow::Result<()> {
     // Until the client closes it.
     while let Ok((to, from)) = connection.accept_bi().await {
         tokio::spawn(async move {
-            if let Err(error) = server::answer(Send(to), Receive::new(from)).await {
+            if let Err(error) = server::answer(Send(to), Receive(from)).await {
                 output::notice(error);
             }
         });

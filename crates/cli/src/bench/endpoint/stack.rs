@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use equic_bench_contract::http3::Http;
-use equic_bench_contract::perf::{CHUNK, HEAD};
+use equic_bench_contract::perf::CHUNK;
 use equic_bench_contract::{self as contract, Effective, ReceiveStream, SendStream, Stack};
 use equic_http3::binding as quic_h3;
 use equic_quic::{self as quic, ClientConfig, Connection, Endpoint, RecvStream};
@@ -26,17 +26,7 @@ pub(super) struct Ours {
 pub(super) struct Open(Connection);
 pub(super) struct Send(pub quic::SendStream);
 
-pub(super) struct Receive {
-    stream: RecvStream,
-    buffer: Vec<u8>,
-}
-
-impl Receive {
-    pub(super) fn new(stream: RecvStream) -> Receive {
-        // The smallest of exchanges does not need the largest of buffers.
-        Receive { stream, buffer: vec![0; 4 * HEAD] }
-    }
-}
+pub(super) struct Receive(pub RecvStream);
 
 impl Stack for Ours {
     type Connection = Open;
@@ -69,7 +59,7 @@ impl contract::Connection for Open {
 
     async fn open(&self) -> anyhow::Result<(Send, Receive)> {
         let (send, receive) = self.0.open_bi().await?;
-        Ok((Send(send), Receive::new(receive)))
+        Ok((Send(send), Receive(receive)))
     }
 
     fn observe(&self, effective: &mut Effective) {
@@ -98,14 +88,8 @@ impl SendStream for Send {
 impl ReceiveStream for Receive {
     async fn receive(
         &mut self,
-        mut take: impl FnMut(&[u8]) + core::marker::Send,
+        take: impl FnMut(&[u8]) + core::marker::Send,
     ) -> anyhow::Result<bool> {
-        let Receive { stream, buffer } = self;
-        let Some(count) = stream.read(buffer).await? else { return Ok(false) };
-        take(&buffer[..count]);
-        if count == buffer.len() {
-            buffer.resize(CHUNK, 0);
-        }
-        Ok(true)
+        Ok(self.0.read_with(CHUNK, take).await?.is_some())
     }
 }

@@ -54,7 +54,7 @@ impl Connection {
         let seed = rng.random();
         let mut connection =
             Connection::connect_with(now, &config.transport, start, remote, source, seed)?;
-        connection.streams.set_pages(PagePool::new());
+        connection.streams.set_pages(PagePool::new().for_another());
         Ok(connection)
     }
 
@@ -123,7 +123,7 @@ impl Connection {
         let source = IdSource::random(&suite, &mut rng);
         let seed = rng.random();
         let mut connection = Connection::accept_with(now, serve, first, (source, suite), seed)?;
-        connection.streams.set_pages(PagePool::new());
+        connection.streams.set_pages(PagePool::new().for_another());
         Ok(connection)
     }
 

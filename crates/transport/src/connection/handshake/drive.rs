@@ -8,7 +8,7 @@ use crate::connection::space::{Space, SpaceId};
 use crate::connection::{Connection, Event, hello};
 use crate::crypto::session::{KeyChange, SessionError};
 use crate::operation::Operation;
-use crate::stream::{Assembler, FrameError};
+use crate::stream::{Assembler, FrameError, Pages};
 
 impl Connection {
     /// Hands TLS what came in order, and takes what it gives: bytes and keys.
@@ -36,7 +36,13 @@ impl Connection {
         if end > space.crypto_in.wake().read_offset() + MAX_CRYPTO {
             return Err(FrameError::Close(TransportErrorCode::CRYPTO_BUFFER_EXCEEDED));
         }
-        space.crypto_in.wake().insert(offset, data).map_err(|_| FrameError::TooFragmented)?;
+        // Its memory is the allocator's, as it is seldom needed.
+        let pages = &mut Pages::default();
+        space
+            .crypto_in
+            .wake()
+            .insert(pages, offset, data)
+            .map_err(|_| FrameError::TooFragmented)?;
         let mut read = false;
         loop {
             let chunk = self.spaces[id].crypto_in.get().map_or(&[][..], Assembler::chunk);
@@ -50,7 +56,7 @@ impl Connection {
                 }
                 None => (chunk.len(), self.handshake.read(chunk)),
             };
-            self.space(id).crypto_in.wake().consume(count);
+            self.space(id).crypto_in.wake().consume(pages, count);
             read = true;
             if let Err(error) = outcome {
                 let code = error.alert.map(TransportErrorCode::crypto);

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use equic_wire::{Direction, StreamId};
 
 use super::{MIN_SHARE, Stream, StreamError, StreamEvent, Streams, at, own_room};
+use crate::stream::pieces::Pieces;
 use crate::stream::receive::ReadOutcome;
 use crate::stream::send::{SendHalf, WriteError};
 
@@ -198,7 +199,8 @@ impl Streams {
     /// # Errors
     /// If there is no such stream.
     pub fn read(&mut self, id: StreamId, buffer: &mut [u8]) -> Result<ReadOutcome, StreamError> {
-        let outcome = self.receive_half(id)?.read(buffer);
+        let (half, pages) = self.receive_half_with_pages(id)?;
+        let outcome = half.read(pages, buffer);
         self.after_outcome(id, outcome);
         Ok(outcome)
     }
@@ -213,9 +215,32 @@ impl Streams {
         buffer: &mut Vec<u8>,
         limit: usize,
     ) -> Result<ReadOutcome, StreamError> {
-        let outcome = self.receive_half(id)?.read_to(buffer, limit);
+        let (half, pages) = self.receive_half_with_pages(id)?;
+        let outcome = half.read_to(pages, buffer, limit);
         self.after_outcome(id, outcome);
         Ok(outcome)
+    }
+
+    /// Takes out up to `limit` bytes with the memory they are in, so that they are not copied; that is to be given back by
+    /// [`Streams::take_back`] when the data is done with.
+    ///
+    /// # Errors
+    /// If there is no such stream.
+    pub fn read_pieces(
+        &mut self,
+        id: StreamId,
+        limit: usize,
+        to: &mut Pieces,
+    ) -> Result<ReadOutcome, StreamError> {
+        let (half, pages) = self.receive_half_with_pages(id)?;
+        let outcome = half.read_pieces(pages, limit, to);
+        self.after_outcome(id, outcome);
+        Ok(outcome)
+    }
+
+    /// Takes the memory of data that was read back, for what comes next; nothing is left in `pieces`.
+    pub fn take_back(&mut self, pieces: &mut Pieces) {
+        pieces.give_back(&mut self.pages);
     }
 
     /// The application wants no more, with an application error code.
@@ -223,7 +248,8 @@ impl Streams {
     /// # Errors
     /// If there is no such stream.
     pub fn stop(&mut self, id: StreamId, code: u64) -> Result<(), StreamError> {
-        if self.receive_half(id)?.stop(code) {
+        let (half, pages) = self.receive_half_with_pages(id)?;
+        if half.stop(pages, code) {
             self.stops.insert(id);
         }
         self.after_reading(id);

@@ -21,7 +21,7 @@ use equic_wire::{Direction, Side, StreamId, TransportErrorCode};
 use self::events::Events;
 pub(crate) use self::sending::WrittenPiece;
 use super::flow::{ReceiveWindow, SendWindow};
-use super::pages::PagePool;
+use super::pages::Pages;
 #[cfg(feature = "qlog")]
 use super::receive::ReceiveState;
 use super::receive::{ReceiveError, ReceiveHalf};
@@ -204,8 +204,8 @@ const MOST_RESTING: usize = 16;
 pub struct Streams {
     side: Side,
     config: StreamConfig,
-    /// Pool that memory for received data comes from.
-    pages: PagePool,
+    /// Memory for received data.
+    pages: Pages,
     peer: PeerLimits,
     /// Each in a box: a node of the tree has room for eleven, even of a connection with one stream, and moves those
     /// behind one that goes.
@@ -249,13 +249,13 @@ pub struct Streams {
 
 impl Streams {
     /// Streams have their memory from this pool from now on.
-    pub(crate) fn set_pages(&mut self, pages: PagePool) {
+    pub(crate) fn set_pages(&mut self, pages: Pages) {
         self.pages = pages;
     }
 
-    /// Pool that streams have their memory from; at first the allocator alone.
-    pub(crate) fn pages(&self) -> &PagePool {
-        &self.pages
+    /// What streams have their memory from, at first the allocator alone: taken out.
+    pub(crate) fn take_pages(&mut self) -> Pages {
+        std::mem::take(&mut self.pages)
     }
 
     /// Without any; the peer's limits come with its transport parameters.
@@ -263,7 +263,7 @@ impl Streams {
         let window = ReceiveWindow::new(config.connection_window, config.max_connection_window);
         Streams {
             side,
-            pages: PagePool::default(),
+            pages: Pages::default(),
             peer: PeerLimits::default(),
             streams: BTreeMap::new(),
             opened: [0; 2],
@@ -328,7 +328,7 @@ impl Streams {
         let receive = (!ours || both).then(|| {
             let window = &self.config;
             let window = ReceiveWindow::new(window.stream_window, window.max_stream_window);
-            ReceiveHalf::new(window, self.pages.clone())
+            ReceiveHalf::new(window)
         });
         Box::new(Stream { send, receive, priority: 0, queued: false, wants_room: false })
     }
@@ -392,7 +392,16 @@ impl Streams {
     }
 
     fn receive_half(&mut self, id: StreamId) -> Result<&mut ReceiveHalf, StreamError> {
-        self.streams.get_mut(&id).and_then(|s| s.receive.as_mut()).ok_or(StreamError::Unknown)
+        Ok(self.receive_half_with_pages(id)?.0)
+    }
+
+    /// The receiving part of a stream, and what its memory is from.
+    fn receive_half_with_pages(
+        &mut self,
+        id: StreamId,
+    ) -> Result<(&mut ReceiveHalf, &mut Pages), StreamError> {
+        let half = self.streams.get_mut(&id).and_then(|stream| stream.receive.as_mut());
+        Ok((half.ok_or(StreamError::Unknown)?, &mut self.pages))
     }
 
     /// States of both parts of a stream; none: the stream is over, or never was.
@@ -417,6 +426,7 @@ impl Streams {
             *set = BTreeSet::new();
         }
         self.wanted.shrink_to_fit();
+        self.pages.rest();
         for stream in self.streams.values_mut().take(MOST_RESTING) {
             if let Some(half) = &mut stream.send {
                 half.rest();

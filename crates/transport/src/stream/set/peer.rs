@@ -3,6 +3,7 @@
 use equic_wire::{Direction, StreamId, TransportErrorCode};
 
 use super::{FrameError, Stream, StreamEvent, Streams, at};
+use crate::stream::pages::Pages;
 use crate::stream::receive::{ReceiveError, ReceiveHalf};
 use crate::stream::send::SendHalf;
 
@@ -58,13 +59,13 @@ impl Streams {
         if let Some(stream) = self.streams.get_mut(&id)
             && let Some(half) = &mut stream.receive
             && !fin
-            && half.on_next_data(offset, data, room)
+            && half.on_next_data(&mut self.pages, offset, data, room)
         {
             self.received += data.len() as u64;
             self.events.insert(StreamEvent::Readable(id));
             return Ok(());
         }
-        self.on_receive(id, |half, room| half.on_data(offset, data, fin, room))
+        self.on_receive(id, |half, pages, room| half.on_data(pages, offset, data, fin, room))
     }
 
     /// A RESET_STREAM frame came.
@@ -77,13 +78,13 @@ impl Streams {
         code: u64,
         size: u64,
     ) -> Result<(), FrameError> {
-        self.on_receive(id, |half, room| half.on_reset(code, size, room))
+        self.on_receive(id, |half, pages, room| half.on_reset(pages, code, size, room))
     }
 
     fn on_receive(
         &mut self,
         id: StreamId,
-        take: impl FnOnce(&mut ReceiveHalf, u64) -> Result<u64, ReceiveError>,
+        take: impl FnOnce(&mut ReceiveHalf, &mut Pages, u64) -> Result<u64, ReceiveError>,
     ) -> Result<(), FrameError> {
         // A stream that receives was checked when it was opened; each frame of it comes by here.
         let known = self.streams.get(&id).is_some_and(|stream| stream.receive.is_some());
@@ -93,7 +94,7 @@ impl Streams {
         let room = self.room();
         let stream = self.streams.get_mut(&id).map(Box::as_mut);
         let Some(Stream { send, receive: Some(half), .. }) = stream else { return Ok(()) };
-        let used = take(half, room)?;
+        let used = take(half, &mut self.pages, room)?;
         let (readable, released) = (half.is_readable(), half.take_released());
         let over = half.is_done() && send.as_ref().is_none_or(SendHalf::is_done);
         self.received += used;
