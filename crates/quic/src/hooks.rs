@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 
-use equic_transport::operation::{AttachError, AttachPoint, Hook, HookError, HookId, OwnFrame};
-use equic_transport::{TellError, Timestamp};
+use equic_transport::Timestamp;
+use equic_transport::operation::{
+    AttachError, AttachPoint, Hook, HookError, HookId, OwnFrame, TellError,
+};
 use equic_wire::{ConnectionId, Side};
 
 use crate::Connection;

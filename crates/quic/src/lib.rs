@@ -97,11 +97,12 @@ pub use printable::{is_printable, printable};
 pub use receive::RecvStream;
 pub use send::SendStream;
 
+pub use equic_transport::operation::TellError;
 pub use equic_transport::{
     AcceptError, ClosePathError, DatagramError, EndpointConfig as CoreConfig, ExportError,
     HandshakeData, KeyLimits, MigrateError, OpenPathError, PathInfo, PathStats, PathStatus,
-    PreferredAddresses, Scheduler, StartError, Stats, StreamConfig, TellError, Timestamp,
-    TransportConfig, congestion, operation,
+    PreferredAddresses, Scheduler, StartError, Stats, StreamConfig, Timestamp, TransportConfig,
+    congestion, operation,
 };
 pub use equic_transport::{ConnectionIdGenerator, RandomIds, RetryTokens, RetryVerdict};
 pub use equic_wire::{

@@ -79,7 +79,7 @@ pub use connection::{
     ClientConfig, ClosePathError, CloseReason, Connection, ConnectionError, DatagramError,
     DatagramMeta, Event, ExportError, HandshakeData, MigrateError, OpenPathError, PathInfo,
     PathStats, PathStatus, PreferredAddresses, Scheduler, ServerConfig, StartError, Stats,
-    TellError, Transmit, TransportConfig,
+    Transmit, TransportConfig,
 };
 pub use crypto::KeyLimits;
 pub use endpoint::{

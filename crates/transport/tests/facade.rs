@@ -3,10 +3,10 @@
 use std::error::Error;
 
 use equic_transport::congestion::UnknownAlgorithm;
-use equic_transport::operation::{AttachError, Denied, HookError};
+use equic_transport::operation::{AttachError, Denied, HookError, TellError};
 use equic_transport::{
     AcceptError, ClosePathError, CloseReason, ConnectionError, DatagramError, ExportError,
-    MigrateError, OpenPathError, StartError, StreamError, TellError, WriteError,
+    MigrateError, OpenPathError, StartError, StreamError, WriteError,
 };
 
 /// Items on the front page of the crate's documentation, a line each: more do not fit a screen.

@@ -147,6 +147,7 @@ async fn streams(
     let mut buffer = [0; 64];
     let _ = (receive.read(&mut buffer).await?, receive.poll_read(cx, &mut buffer));
     let _ = (receive.read_chunk().await?, receive.read_to_end(64).await?);
+    let _ = (receive.read_with(64, |_| ()).await?, receive.poll_read_with(cx, 64, |_| ()));
     receive.stop(code);
     Ok(())
 }

@@ -41,7 +41,7 @@ mod share;
 mod table;
 mod words;
 
-pub use crate::connection::Overruled;
+pub use crate::connection::{Overruled, TellError};
 pub(crate) use callees::{Callees, Watchers};
 pub use catalogue::{Description, Operation, PayloadKind};
 pub use hooks::HookId;
