@@ -60,7 +60,11 @@ timeout -s KILL "$deadline" qemu-system-x86_64 -accel tcg,thread=multi -cpu max 
 	-display none -monitor none -nic none -no-reboot \
 	-serial "file:$console" -serial "file:$said" \
 	-kernel "$folder/vmlinuz" -initrd "$cache/netem.initrd" \
-	-append 'console=ttyS0 quiet panic=-1 rdinit=/init' </dev/null || true
+	-append 'console=ttyS0 quiet panic=-1 rdinit=/init' </dev/null &
+machine=$!
+# Each download as it ends: point, implementation, bytes, seconds or why there are none.
+tail -n +1 -f --pid="$machine" "$said" | sed -un 's/^@@ run /bench-netem: /p' >&2
+wait "$machine" || true
 grep -q '^@@ no-module' "$said" && fail "a module cannot be loaded ($said)"
 grep '^@@ refused' "$said" >&2 && fail "the network cannot be set up ($said)"
 bench/netem/table.py "$said"

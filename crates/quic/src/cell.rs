@@ -55,7 +55,7 @@ pub(crate) struct State {
     pub home: Option<Home>,
     /// Bytes that were counted as waiting to be sent.
     pub counted: u64,
-    /// What it is to others that go to the same address.
+    /// Its place among the connections to the same address.
     pub member: Member,
     /// A server's: the client gets a token when the handshake is complete.
     pub token_due: bool,

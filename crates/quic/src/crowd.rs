@@ -16,20 +16,20 @@ const MANY: usize = 32;
 /// A connection among those to the same address.
 #[derive(Default)]
 pub(crate) struct Member {
-    /// Number of its crowd; none: it is in none yet.
+    /// Index of its crowd in [`Crowds::crowds`]; none: it is in no crowd yet.
     crowd: Option<u32>,
     share: Share,
-    /// It is in the list of those that wait for their turn.
+    /// True if it is in the list of connections that wait for their turn.
     pub waits: bool,
 }
 
-/// All peers of a socket.
+/// Connections of a socket, by the address of their peer.
 #[derive(Default)]
 pub(crate) struct Crowds {
     numbers: HashMap<SocketAddr, u32>,
     crowds: Vec<Crowd>,
     unused: Vec<u32>,
-    /// Numbers of those in which connections wait.
+    /// Indices of crowds in which connections wait for their turn.
     waiting: Vec<u32>,
 }
 
@@ -37,29 +37,30 @@ pub(crate) struct Crowds {
 struct Crowd {
     address: SocketAddr,
     members: usize,
-    /// None: there never were many.
+    /// Window and waiting list; none: there were never [`MANY`] connections.
     shared: Option<Box<Shared>>,
 }
 
 struct Shared {
     window: SharedWindow,
-    /// Who would send if there were room, in the order in which they came.
+    /// Connections that have data to send and no room for it, in the order in which they asked.
     waiting: VecDeque<Arc<Cell>>,
 }
 
 /// Whether a connection of a crowd may send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It is not one of many.
+    /// The connection shares no window.
     Alone,
-    /// It is one of many, and it is its turn.
+    /// The connection shares a window, and it is its turn.
     Now,
-    /// Others are before it.
+    /// The connection shares a window, and other connections are before it.
     Later,
 }
 
 impl Crowds {
-    /// Counts what a connection has in flight and says whether it may send; `first`: nobody is before it.
+    /// Counts the bytes that a connection has in flight and says whether it may send. `first`: it comes from the front of
+    /// the waiting list.
     pub(crate) fn begin(&mut self, state: &mut State, now: Timestamp, first: bool) -> Turn {
         let number = match state.member.crowd {
             Some(number) => number,
@@ -88,7 +89,7 @@ impl Crowds {
         }
     }
 
-    /// A connection has sent what it may; `more`: its turn is over, and it has more.
+    /// Ends a connection's turn. `more`: it has more to send, and waits for its next turn.
     pub(crate) fn end(&mut self, cell: &Arc<Cell>, state: &mut State, now: Timestamp, more: bool) {
         let Some(number) = state.member.crowd else { return };
         let Some(shared) = &mut self.crowds[number as usize].shared else { return };
@@ -103,7 +104,7 @@ impl Crowds {
         }
     }
 
-    /// True if it is a connection's turn.
+    /// True if a connection waits and its crowd's window has room.
     pub(crate) fn may_go(&self) -> bool {
         let mut waiting = self.waiting.iter();
         waiting.any(|number| {
@@ -112,7 +113,7 @@ impl Crowds {
         })
     }
 
-    /// The next connection whose turn it is.
+    /// Takes out the next connection that waits in a crowd whose window has room.
     pub(crate) fn next(&mut self, now: Timestamp) -> Option<Arc<Cell>> {
         for at in 0..self.waiting.len() {
             let number = self.waiting[at];
@@ -131,7 +132,7 @@ impl Crowds {
         None
     }
 
-    /// A new connection, or one that has moved; the number of its crowd.
+    /// Adds a connection that is new or has moved to the crowd of its peer's address; returns the crowd's index.
     pub(crate) fn join(&mut self, state: &mut State) -> u32 {
         let address = state.connection.remote_address();
         let number = *self.numbers.entry(address).or_insert_with(|| {
@@ -148,7 +149,7 @@ impl Crowds {
         number
     }
 
-    /// A connection is over, or has moved.
+    /// Takes a connection that is over or has moved out of its crowd.
     pub(crate) fn leave(&mut self, state: &mut State) {
         let Some(number) = state.member.crowd.take() else { return };
         let crowd = &mut self.crowds[number as usize];

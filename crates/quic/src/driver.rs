@@ -195,7 +195,8 @@ impl Driver {
         true
     }
 
-    /// Looks at one; `first`: of those to the same address nobody is before it. False: the socket takes no more now.
+    /// Sends what a connection has to send. `first`: it comes from the front of its crowd's waiting list. False: the socket
+    /// takes no more now.
     fn look_at(
         &mut self,
         cell: Arc<Cell>,

@@ -71,8 +71,8 @@ impl RecvStream {
         outcome.map_ok(|count| (count > 0).then(|| Bytes::from(chunk)))
     }
 
-    /// As [`RecvStream::read_with`], for those who implement a future themselves: how many bytes, 0 when all has been
-    /// read.
+    /// As [`RecvStream::read_with`], for those who implement a future themselves; returns the number of bytes, 0 when all has
+    /// been read.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -141,8 +141,8 @@ impl RecvStream {
         Ok((count > 0 || buffer.is_empty()).then_some(count))
     }
 
-    /// Has `take` look at the next bytes, at most `limit`, in the pieces of memory in which they came, so that they are not
-    /// copied; how many bytes, none: all has been read. Waits while there is nothing.
+    /// Reads at most `limit` bytes without a copy: calls `take` with one slice of received data after the other, in order. Returns
+    /// the number of bytes; none: all has been read. Waits while there is nothing.
     ///
     /// # Errors
     /// [`ReadError`].

@@ -77,7 +77,7 @@ pub(crate) struct Inner {
     /// The socket that was replaced, and the time until which it still receives; none if none was.
     pub before: Option<(Arc<Udp>, Timestamp)>,
     pub timers: BTreeSet<(Timestamp, Handle)>,
-    /// Connections by the addresses that they go to.
+    /// Connections by the address of their peer.
     pub crowds: Crowds,
     /// Connections of clients of which no datagram has come, where ICMP errors about them are heeded.
     pub unanswered: Vec<Handle>,

@@ -9,7 +9,7 @@ use nix::libc::{
 };
 use nix::sys::socket::{setsockopt, sockopt};
 
-/// What the kernel takes for no socket: it chooses by the addresses and ports, as it does without a program.
+/// Number that is no socket's: the kernel chooses by the addresses and ports then, as it does without a program.
 const BY_ADDRESS: u32 = u32::MAX;
 
 const fn statement(code: u32, k: u32) -> libc::sock_filter {

@@ -39,7 +39,7 @@ pub struct Pacer {
     /// The most that may leave at once, in bytes.
     burst: f64,
     updated: Timestamp,
-    /// Time for which the last datagram that could not leave was put off; none: none was.
+    /// Time that the last datagram which could not leave was put off to; none: no datagram was.
     due: Option<Timestamp>,
     /// Rate and size of a datagram with which the bucket was filled last; none: not yet.
     filled_with: Option<(Rate, u16)>,
@@ -48,8 +48,8 @@ pub struct Pacer {
 /// Time whose worth of the rate may leave at once: a timer tick and a GSO batch.
 const BURST_TIME: Duration = Duration::from_millis(2);
 
-/// By how much a timer may be late and what was to leave meanwhile leaves at once. Runtimes and kernels count
-/// milliseconds and round up: without this a sender that is held back by the pace alone stays below it.
+/// Lateness of a timer that is made up for: the bytes of that time leave at once. Runtimes and kernels count
+/// milliseconds and round up: without this a sender that only the pace holds back stays below its rate.
 const LATE_TIME: Duration = Duration::from_millis(4);
 
 impl Pacer {

@@ -24,14 +24,14 @@ const LEAST: u64 = 32;
 /// little is in it, so that ten thousand small requests fill it, too.
 const PACKET: u64 = 1200;
 
-/// Before the first loss the window grows by an `n`th of what is acknowledged: by a quarter each round trip, not to twice as
-/// much, for what is too much then is lost by all at once.
+/// Before the first loss the window grows by this part (one fourth) of the bytes acknowledged, which is a quarter each round
+/// trip. It does not double: what would be too much is lost by all connections at once.
 const FIRST_GROWTH: u64 = 4;
 
-/// The same after it.
+/// After the first loss the window grows by this part (one 256th) of the bytes acknowledged.
 const GROWTH: u64 = 256;
 
-/// An `n`th of the window is taken off when it was too large.
+/// The window shrinks by this part (one eighth) of itself when packets are lost from a queue.
 const REDUCTION: u64 = 8;
 
 /// What all connections between two sockets have in flight, and how much that may be.
@@ -85,7 +85,7 @@ impl SharedWindow {
         self.window
     }
 
-    /// Rate at which all connections may send together: whose turn it is sends at this one.
+    /// Rate at which all connections may send together; the connection whose turn it is sends at this rate.
     pub(crate) fn rate(&self) -> Rate {
         self.rate
     }
@@ -100,7 +100,7 @@ impl SharedWindow {
         self.in_flight < self.window
     }
 
-    /// As [`SharedWindow::is_open`]. Asked when one has data to send, and takes note if it may not.
+    /// As [`SharedWindow::is_open`], for a connection that has data to send: notes the time if it may not.
     pub fn has_room(&mut self, now: Timestamp) -> bool {
         let room = self.is_open();
         if !room {

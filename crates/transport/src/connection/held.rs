@@ -9,12 +9,12 @@ use crate::congestion::{Share, SharedWindow};
 /// Whether an endpoint holds a connection back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Held {
-    /// It does not.
+    /// The connection may send.
     #[default]
     No,
-    /// It does.
+    /// The connection is held back.
     Yes,
-    /// It does, and there is something that would be sent otherwise.
+    /// The connection is held back, and has data that it would send otherwise.
     Kept,
 }
 
@@ -62,7 +62,7 @@ impl Connection {
         self.held == Held::Kept
     }
 
-    /// Nothing is sent on a path: is that because it is held back?
+    /// Notes, when nothing is sent on a path, whether that is because the connection is held back.
     pub(super) fn note_kept(&mut self, now: Timestamp, key: PathKey) {
         if !self.held.is_held() {
             return;

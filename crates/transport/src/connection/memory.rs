@@ -41,7 +41,7 @@ impl Connection {
     /// for its place or for the application, packets before their keys, streams that it opened, packets in flight, what is to be
     /// acknowledged, datagrams, connection IDs, and what hooks keep
     /// ([`Hook::memory`](crate::operation::Hook::memory)), plugins of the peer among them. An estimate from below, without the allocator's share;
-    /// what the application wrote and TLS keeps are not in it.
+    /// what the application wrote and TLS keeps are not in it, nor are free pages that the connection keeps while data waits (256 KiB at most).
     ///
     /// But for hooks, it is bounded by `max_connection_window`, `datagram_receive_buffer`, the congestion window, and
     /// some kilobytes for each stream that [`super::TransportConfig`] allows to be open.

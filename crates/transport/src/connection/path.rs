@@ -91,7 +91,7 @@ pub(super) struct Path {
     /// Time of the last acknowledgement or probe timeout.
     progress: Timestamp,
     paced_until: Option<Timestamp>,
-    /// Rate of all connections to where the path leads, while it is this one's turn.
+    /// Rate at which all connections that share a window may send together, while it is this connection's turn.
     turn: Option<Rate>,
     /// Its methods are in its file.
     validation: Validation,
@@ -306,7 +306,7 @@ impl Path {
         self.pacer.next(now, rate, size)
     }
 
-    /// Whether datagrams may leave at another rate than the path's own, as others have left theirs.
+    /// Sets a rate that datagrams may leave at if it is above the path's own; none: the path's own holds.
     pub(super) fn set_turn(&mut self, rate: Option<Rate>) {
         self.turn = rate;
     }

@@ -54,8 +54,8 @@ pub(super) const PASSED_OVER: u128 = Operation::bits(&[
     Operation::SendDatagram,
 ]);
 
-/// Of these, all but the choice of the path, for connections with several: who is attached to that is asked on the short way,
-/// too.
+/// [`PASSED_OVER`] without the choice of the path: hooks on that are asked on the short way of connections with several
+/// paths, too.
 pub(super) const PASSED_OVER_BUT_CHOICE: u128 =
     PASSED_OVER & !Operation::bits(&[Operation::SelectPath]);
 

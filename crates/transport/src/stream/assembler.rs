@@ -20,8 +20,8 @@ const BYTES_PER_GAP: u64 = 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooFragmented;
 
-/// Reassembles one stream, or one level of CRYPTO data. Offsets count from the stream's start. Its memory is from [`Pages`],
-/// the same ones in each call.
+/// Reassembles one stream, or one level of CRYPTO data. Offsets count from the stream's start. Each call is given the
+/// connection's [`Pages`], which memory is taken from and put back to.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Assembler {
     /// Offset of `pages[0]`, a multiple of [`PAGE`].
@@ -167,7 +167,7 @@ impl Assembler {
         }
     }
 
-    /// `count` bytes of [`Assembler::chunk`] were read; the page that nothing is in any more, if there is one now.
+    /// `count` bytes of [`Assembler::chunk`] were read; returns the page, if all of it has been read.
     fn advance(&mut self, count: usize) -> Option<Page> {
         let count = count.min(self.chunk().len());
         self.read += count as u64;
@@ -211,8 +211,8 @@ impl Assembler {
         count
     }
 
-    /// Gives away up to `limit` bytes with the pages that they are in; how many. What shares a page with data that is not read
-    /// is copied.
+    /// Moves up to `limit` bytes to `to`, with the pages that they are in; returns how many bytes. Data that shares a page with
+    /// data that is not read is copied.
     pub(crate) fn take(&mut self, pages: &mut Pages, limit: usize, to: &mut Pieces) -> usize {
         let there = self.readable().min(limit as u64) as usize;
         to.expect(pages.owner(), there.div_ceil(PAGE) + 1);

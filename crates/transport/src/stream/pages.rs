@@ -17,13 +17,13 @@ use crate::rested::{Seldom, Unmade};
 /// a stream takes at most its flow control window and one page.
 pub(super) const PAGE: usize = 4096;
 
-/// So many a pool keeps, whatever the number of its connections: 768 KiB, which stay in a CPU's cache.
+/// Free pages that a pool keeps at most, for all its connections together: 768 KiB, which stay in a CPU's cache.
 const KEPT: usize = 192;
 
-/// So many a connection keeps while something waits in its streams.
+/// Free pages that a connection keeps at most while data waits in its streams: 256 KiB.
 const KEPT_HERE: usize = 64;
 
-/// So many change hands at once between a pool and a connection, at most.
+/// Pages that a connection takes from its pool at once, at most, and gives back at once.
 const AT_ONCE: usize = 32;
 
 /// A page.
@@ -33,7 +33,7 @@ pub(super) type Page = Box<[u8; PAGE]>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Owner(u64);
 
-/// A page that nobody needs now, with what its owner has left in it.
+/// A free page, which still has the data of the connection that used it last.
 #[derive(Debug)]
 struct Left(Owner, Page);
 
@@ -48,11 +48,11 @@ impl Left {
     }
 }
 
-/// Pages that a pool keeps for the next owner that needs one, and the numbers it gives to owners.
+/// Free pages of a pool, and the next number for a connection.
 #[derive(Debug)]
 struct Free {
     pages: Vec<Left>,
-    /// Number of the owner that comes next.
+    /// Number of the connection that joins next.
     next: u64,
 }
 
@@ -67,7 +67,7 @@ impl PagePool {
         PagePool(Arc::new(Mutex::new(Free { pages: Vec::new(), next: 0 })))
     }
 
-    /// For an owner who never sees what others have received.
+    /// Pages for one more connection, which does not see what other connections have received.
     pub(crate) fn for_another(&self) -> Pages {
         let mut inner = lock(&self.0);
         let owner = Owner(inner.next);
@@ -82,12 +82,12 @@ impl PagePool {
     }
 }
 
-/// For pushes or pops: connections may be of several threads.
+/// Locks the free pages, to add or take some: connections may be of several threads.
 fn lock(free: &Mutex<Free>) -> MutexGuard<'_, Free> {
     free.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The pages of one owner; the default has them from the allocator, and keeps none.
+/// The pages of one connection; without a pool (the default) they come from the allocator and are freed after use.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     pool: Option<(PagePool, Owner)>,
@@ -97,9 +97,9 @@ pub(crate) struct Pages {
 
 #[derive(Debug, Default)]
 struct Stock {
-    /// Pages that are not needed now.
+    /// Free pages.
     here: Vec<Page>,
-    /// Number of those that were taken and not put back.
+    /// Number of pages in use: taken, and not put back.
     out: usize,
 }
 
@@ -108,12 +108,12 @@ impl Unmade for Stock {
 }
 
 impl Pages {
-    /// Whose they are; none: the allocator's.
+    /// Number of the connection in its pool; none: there is no pool.
     pub(super) fn owner(&self) -> Option<Owner> {
         self.pool.as_ref().map(|(_, owner)| *owner)
     }
 
-    /// One that is free, or a new one; of zeros, but for what the same owner received before.
+    /// Takes a free page, or makes one. It has zeros, or data that the same connection received before.
     #[inline]
     pub(super) fn take(&mut self) -> Page {
         let Some((pool, owner)) = &self.pool else { return Box::new([0; PAGE]) };
@@ -125,7 +125,7 @@ impl Pages {
         stock.here.pop().unwrap_or_else(|| Box::new([0; PAGE]))
     }
 
-    /// One that is not needed any more.
+    /// Puts back a page that is not in use any more.
     #[inline]
     pub(super) fn put(&mut self, page: Page) {
         if self.pool.is_none() {
@@ -141,7 +141,7 @@ impl Pages {
         }
     }
 
-    /// Gives back memory that nothing is in.
+    /// Gives all free pages back to the pool.
     pub(super) fn rest(&mut self) {
         self.spill(0);
         if self.stock.out == 0 {
@@ -149,7 +149,7 @@ impl Pages {
         }
     }
 
-    /// Puts all but so many into the pool, which lets go of those that it has no room for.
+    /// Gives all but `keep` free pages back to the pool, which frees those that it has no room for.
     fn spill(&mut self, keep: usize) {
         let Some(stock) = self.stock.made() else { return };
         let mut pages = stock.here.drain(keep.min(stock.here.len())..);
@@ -161,7 +161,7 @@ impl Pages {
 }
 
 impl Stock {
-    /// From the pool, the more the more are in use.
+    /// Takes pages from the pool: as many as are in use, from 1 to [`AT_ONCE`].
     #[cold]
     fn fetch(&mut self, pool: &PagePool, owner: Owner) {
         let mut free = lock(&pool.0);

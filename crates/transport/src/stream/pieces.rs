@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::pages::{Owner, Page, Pages};
 
-/// Bytes in a page.
+/// A page and the range of its bytes that is data.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub page: Page,
@@ -12,11 +12,11 @@ pub(super) struct Piece {
 }
 
 /// Data of a stream, in order, that was taken out of it without a copy ([`Streams::read_pieces`](super::Streams::read_pieces)).
-/// Its memory is used again if it goes back by [`Streams::take_back`](super::Streams::take_back).
+/// Its pages are used again if they are given back by [`Streams::take_back`](super::Streams::take_back).
 #[derive(Debug, Default)]
 pub struct Pieces {
     list: Vec<Piece>,
-    /// Whose pages they are.
+    /// Connection that received the data and that its pages go back to; none: they are not of a pool, and are freed.
     owner: Option<Owner>,
 }
 
@@ -26,7 +26,7 @@ impl Pieces {
         self.list.iter().map(|Piece { page, range }| &page[range.clone()])
     }
 
-    /// Of this owner from now on, and with room for so many more.
+    /// Prepares for `count` more pages of this connection; pages of another connection are freed.
     pub(super) fn expect(&mut self, owner: Option<Owner>, count: usize) {
         if self.owner != owner {
             self.list.clear();
@@ -39,7 +39,7 @@ impl Pieces {
         self.list.push(piece);
     }
 
-    /// Gives the memory back, if it is from there, and lets go of it otherwise.
+    /// Gives the pages back to the connection that received them; frees them if that is another.
     pub(super) fn give_back(&mut self, pages: &mut Pages) {
         let own = self.owner == pages.owner();
         self.list.drain(..).filter(|_| own).for_each(|piece| pages.put(piece.page));

@@ -79,7 +79,7 @@ impl ReceiveHalf {
         self.assembler.rest();
     }
 
-    /// A fresh one with its window. Its memory is from [`Pages`], the same ones in each call.
+    /// A fresh one with its window. Each call is given the connection's [`Pages`].
     pub(super) fn new(window: ReceiveWindow) -> ReceiveHalf {
         ReceiveHalf {
             state: ReceiveState::Receive,

@@ -36,7 +36,7 @@ pub(super) struct Model {
     loss_round_delivered: u64,
     pub loss_round_start: bool,
     pub loss_in_round: bool,
-    /// As `loss_in_round`, of ECN-CE marks.
+    /// Packets were marked ECN-CE in this round.
     marked_in_round: bool,
     pub app_limited: bool,
     extra_acked: [u64; 2],
@@ -91,7 +91,7 @@ impl Model {
         self.bdp_of(self.bw(), gain)
     }
 
-    /// The same of this bandwidth.
+    /// As [`Model::bdp`], for a bandwidth of `bw` bytes a second.
     pub(super) fn bdp_of(&self, bw: f64, gain: f64) -> Option<u64> {
         self.min_rtt.filter(|_| bw > 0.0).map(|rtt| (gain * bw * secs(rtt)) as u64)
     }

@@ -62,7 +62,7 @@ impl Held {
         self.path.filter(|_| self.datagrams > 0 && self.at == now)
     }
 
-    /// As [`Held::holds`]; it does for one less then.
+    /// As [`Held::holds`], and counts one datagram off.
     fn take(&mut self, now: Timestamp) -> Option<PathKey> {
         let path = self.holds(now)?;
         self.datagrams -= 1;
@@ -171,7 +171,7 @@ impl Connection {
         Some((key, usize::try_from(held.datagrams).unwrap_or(usize::MAX)))
     }
 
-    /// So many datagrams went where a choice holds for.
+    /// Counts datagrams that were sent off those that a choice holds for.
     pub(in crate::connection) fn use_choice(&mut self, datagrams: usize) {
         if let Some(paths) = &mut self.multipath {
             let held = &mut paths.watch.held;

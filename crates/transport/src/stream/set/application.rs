@@ -221,8 +221,8 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Takes out up to `limit` bytes with the memory they are in, so that they are not copied; that is to be given back by
-    /// [`Streams::take_back`] when the data is done with.
+    /// Reads up to `limit` bytes without a copy: the pages that they are in move to `to`. To be given back by
+    /// [`Streams::take_back`] when the data is not needed any more.
     ///
     /// # Errors
     /// If there is no such stream.
@@ -238,7 +238,7 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Takes the memory of data that was read back, for what comes next; nothing is left in `pieces`.
+    /// Takes back the pages of data from [`Streams::read_pieces`], for data that is received later; `pieces` is empty then.
     pub fn take_back(&mut self, pieces: &mut Pieces) {
         pieces.give_back(&mut self.pages);
     }

@@ -204,7 +204,7 @@ const MOST_RESTING: usize = 16;
 pub struct Streams {
     side: Side,
     config: StreamConfig,
-    /// Memory for received data.
+    /// Pages for received data.
     pages: Pages,
     peer: PeerLimits,
     /// Each in a box: a node of the tree has room for eleven, even of a connection with one stream, and moves those
@@ -253,7 +253,7 @@ impl Streams {
         self.pages = pages;
     }
 
-    /// What streams have their memory from, at first the allocator alone: taken out.
+    /// Takes out the pages of these streams, for streams that take their place.
     pub(crate) fn take_pages(&mut self) -> Pages {
         std::mem::take(&mut self.pages)
     }
@@ -395,7 +395,7 @@ impl Streams {
         Ok(self.receive_half_with_pages(id)?.0)
     }
 
-    /// The receiving part of a stream, and what its memory is from.
+    /// The receiving part of a stream, and the pages for its data.
     fn receive_half_with_pages(
         &mut self,
         id: StreamId,

@@ -61,11 +61,12 @@ pub(super) struct Pair {
     /// Packets that are held back until they are let go.
     pub held: Option<usize>,
     held_back: Vec<InFlight>,
-    /// So many datagrams behind one are asked for at once, as for a message to the system.
+    /// Most datagrams that `poll_transmit_more` is asked for behind one of `poll_transmit`.
     pub together: usize,
-    /// How many came so.
+    /// Number of datagrams that `poll_transmit_more` gave.
     pub gathered: usize,
-    /// Datagrams are given to the short way first; how many it took in of those of each link, and how many it left.
+    /// If set, datagrams are given to the short way first; for each link the number that it took in, and the number that
+    /// was left to the long way.
     pub tried: Option<Vec<[usize; 2]>>,
     stuck: u32,
 }

@@ -49,19 +49,19 @@ enum Fate {
 /// What is to be the same on the short ways and on the long ones: all datagrams, and all that the ends have counted.
 type Transcript = (Vec<(Timestamp, usize, bool, usize, EcnCodepoint)>, Vec<String>);
 
-/// What a network is played with.
+/// How a network is played.
 #[derive(Debug, Clone, Copy)]
 struct Played<'a> {
     /// Operations that a hook at each end is attached to, which does nothing.
     watched: &'a [Operation],
-    /// Datagrams that are asked for at once.
+    /// Most datagrams that are asked for together.
     together: usize,
-    /// A hook at each end chooses paths, well or badly.
+    /// True if a hook at each end chooses paths, well or badly.
     chooses: bool,
 }
 
 impl<'a> Played<'a> {
-    /// Without a choice, each datagram by itself.
+    /// No hook chooses paths, and each datagram is asked for by itself.
     fn with(watched: &'a [Operation]) -> Played<'a> {
         Played { watched, together: 0, chooses: false }
     }
