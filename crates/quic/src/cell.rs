@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use crate::crowd::Member;
 use crate::early::EarlyData;
 use crate::error::ConnectionError;
+use crate::grouping::Grouping;
 use crate::memory::SendMemory;
 use crate::socket::Socket;
 use crate::tokens::Home;
@@ -57,6 +58,7 @@ pub(crate) struct State {
     pub counted: u64,
     /// Its place among the connections to the same address.
     pub member: Member,
+    pub grouping: Grouping,
     /// A server's: the client gets a token when the handshake is complete.
     pub token_due: bool,
     pub wakers: Wakers,
@@ -190,6 +192,7 @@ impl Cell {
             home: None,
             counted: 0,
             member: Member::default(),
+            grouping: Grouping::default(),
             token_due: false,
             wakers: Wakers::default(),
             over: None,

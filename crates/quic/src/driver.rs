@@ -11,7 +11,7 @@ use equic_transport::Timestamp;
 use tokio::time::Sleep;
 
 use crate::batch::{Batch, Sent};
-use crate::cell::Cell;
+use crate::cell::{Cell, State};
 use crate::crowd::Turn;
 use crate::outlets::{Local, Outlets};
 use crate::renew::Renewal;
@@ -244,7 +244,8 @@ impl Driver {
         }
         let turn = inner.crowds.begin(&mut state, now, first);
         let turns = if turn == Turn::Alone { TURNS } else { 1 };
-        let mut sent = self.batch.send(&mut state.connection, now, outlets, (turns, SENT));
+        let State { connection, grouping, .. } = &mut *state;
+        let mut sent = self.batch.send(connection, grouping, now, outlets, (turns, SENT));
         if turn != Turn::Alone {
             let more = turn == Turn::Now && sent == Sent::Some;
             inner.crowds.end(cell, &mut state, now, more);

@@ -39,7 +39,7 @@
 //! * `early.rs`: 0-RTT; `tokens.rs`: tokens of servers, which a client keeps;
 //! * `crowd.rs`: connections to one address, which take turns; `cell.rs`: a connection as the task and the application share it; `socket.rs`: a socket as they
 //!   do; `driver.rs`: the task; `route.rs`: from datagrams to connections; `local.rs`, `outlets.rs`: several local addresses; `paths.rs`: several paths; `memory.rs`: how much they may have waiting; `batch.rs`: datagrams into
-//!   GSO batches; `udp.rs`: the system's socket; `unreachable.rs`: ICMP errors, as far as they can be
+//!   GSO batches; `grouping.rs`: how many of these at once; `udp.rs`: the system's socket; `unreachable.rs`: ICMP errors, as far as they can be
 //!   believed; `renew.rs`: fresh connection IDs when keys are rotated;
 //! * `log/`: qlog files and packet traces; `bind.rs`: sockets; `printable.rs`: a peer's text.
 //!
@@ -59,6 +59,7 @@ mod endpoint;
 mod error;
 #[cfg(feature = "qlog")]
 pub mod event;
+mod grouping;
 mod hooks;
 mod identity;
 mod incoming;

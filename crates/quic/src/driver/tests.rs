@@ -18,6 +18,8 @@ use crate::socket::{IncomingQueue, Shared};
 use crate::tokens::Tokens;
 use crate::udp::Offloads;
 
+mod grouping;
+
 /// Bytes of a message that is as large as the system takes.
 const MESSAGE: u64 = 65_536;
 

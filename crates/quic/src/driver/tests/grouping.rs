@@ -1,0 +1,123 @@
+//! How many messages are made before they go to the system, which is not there: it takes what time it is told to.
+
+use std::cell::{Cell as Value, RefCell};
+use std::ops::Range;
+
+use super::*;
+use crate::outlets::Out;
+use crate::udp::Outgoing;
+
+/// Takes messages, in a time of its own.
+struct Fake {
+    start: Instant,
+    passed: Value<Duration>,
+    /// Time for a datagram.
+    each: Duration,
+    /// Takes no more now.
+    blocked: Value<bool>,
+    /// Packet bytes that it took, message by message.
+    taken: RefCell<Vec<Vec<u8>>>,
+}
+
+impl Fake {
+    fn new(each: Duration) -> Fake {
+        Fake {
+            start: Instant::now(),
+            passed: Value::default(),
+            each,
+            blocked: Value::new(false),
+            taken: RefCell::default(),
+        }
+    }
+}
+
+impl Out for &Fake {
+    fn max_segments(self) -> usize {
+        44
+    }
+
+    fn send(self, outgoing: &Outgoing<'_>) -> io::Result<()> {
+        if self.blocked.get() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let datagrams = outgoing.bytes.len().div_ceil(outgoing.segment);
+        self.passed.set(self.passed.get() + self.each * datagrams as u32);
+        self.taken.borrow_mut().push(outgoing.bytes.to_vec());
+        Ok(())
+    }
+
+    fn clock(self) -> Instant {
+        self.start + self.passed.get()
+    }
+}
+
+/// A turn of the only connection.
+fn turn(idle: &mut Idle, fake: &Fake, turns: usize) -> Sent {
+    let now = idle.driver.socket.now();
+    let mut state = idle.cells[0].lock();
+    let State { connection, grouping, .. } = &mut *state;
+    idle.driver.batch.send(connection, grouping, now, fake, (turns, SENT))
+}
+
+/// Bytes that are made before the system is asked to take any: it refuses, and takes them later.
+async fn made_at_once(each: Duration, turns: usize) -> u64 {
+    let mut idle = Idle::new(1, 8 << 20, 3 << 20).await;
+    let fake = Fake::new(each);
+    // Until it is known how messages go.
+    while fake.taken.borrow().len() < 8 {
+        assert_eq!(turn(&mut idle, &fake, TURNS), Sent::Some);
+    }
+    let before = idle.in_flight()[0];
+    fake.taken.borrow_mut().clear();
+    fake.blocked.set(true);
+    assert_eq!(turn(&mut idle, &fake, turns), Sent::Blocked);
+    let made = idle.in_flight()[0] - before;
+    assert!(idle.driver.batch.flush(&fake).is_err());
+    fake.blocked.set(false);
+    idle.driver.batch.flush(&fake).unwrap();
+    let taken = std::mem::take(&mut *fake.taken.borrow_mut());
+    assert_eq!(taken.iter().map(Vec::len).sum::<usize>() as u64, made, "nothing is lost");
+    assert_eq!(taken.len() as u64, made.div_ceil(MESSAGE));
+    idle.driver.batch.flush(&fake).unwrap();
+    assert!(fake.taken.borrow().is_empty(), "or sent twice");
+    made
+}
+
+/// So many messages of 44 datagrams, which have less than [`MESSAGE`] bytes.
+fn messages(count: u64) -> Range<u64> {
+    (count - 1) * MESSAGE..count * MESSAGE
+}
+
+#[tokio::test]
+async fn four_messages_are_made_before_they_are_sent_where_they_go_whole() {
+    let made = made_at_once(Duration::from_nanos(60), TURNS).await;
+    assert!(messages(4).contains(&made), "{made}");
+}
+
+#[tokio::test]
+async fn one_message_is_made_at_a_time_where_it_is_taken_apart() {
+    let made = made_at_once(Duration::from_nanos(400), TURNS).await;
+    assert!(messages(1).contains(&made), "{made}");
+}
+
+/// Of one of many connections the turn is a single message.
+#[tokio::test]
+async fn no_more_messages_are_made_than_the_turn_has() {
+    let made = made_at_once(Duration::from_nanos(60), 1).await;
+    assert!(messages(1).contains(&made), "{made}");
+}
+
+/// Four at a time, or one: the turn ends after as much.
+#[tokio::test]
+async fn a_turn_has_256_kib_either_way() {
+    for each in [60, 400] {
+        let mut idle = Idle::new(1, 8 << 20, 3 << 20).await;
+        let fake = Fake::new(Duration::from_nanos(each));
+        for _ in 0..6 {
+            let before = idle.in_flight()[0];
+            assert_eq!(turn(&mut idle, &fake, TURNS), Sent::Some);
+            let sent = idle.in_flight()[0] - before;
+            assert!((256 << 10..(256 << 10) + MESSAGE).contains(&sent), "{sent}");
+        }
+    }
+}
