@@ -26,6 +26,8 @@ pub(crate) struct Batch {
     ended: bool,
     /// A datagram that did not fit to the others and lies behind them.
     behind: Option<Transmit>,
+    /// Bytes that the system has taken since [`Batch::has_sent`] was last true.
+    sent: usize,
 }
 
 /// Datagrams of one size, but for the last, which go the same way.
@@ -80,7 +82,17 @@ impl Batch {
             last: Message::empty(0),
             ended: false,
             behind: None,
+            sent: 0,
         }
+    }
+
+    /// True once so many bytes have been sent, then again when as many more have.
+    pub(crate) fn has_sent(&mut self, bytes: usize) -> bool {
+        let has = self.sent >= bytes;
+        if has {
+            self.sent = 0;
+        }
+        has
     }
 
     /// Sends what a connection has, in at most `turns` messages, and no more once they have `bytes`.
@@ -204,6 +216,7 @@ impl Batch {
                 segment: message.segment,
             })?;
             self.taken += 1;
+            self.sent += message.len;
         }
         self.messages.clear();
         self.taken = 0;

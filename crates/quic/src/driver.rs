@@ -56,6 +56,8 @@ pub(crate) struct Driver {
     armed: Option<Timestamp>,
     /// Turns that other tasks are still to have before this one sends.
     turns: u8,
+    /// The system is asked for datagrams in this round, whatever the runtime knows: much was sent meanwhile.
+    asks: bool,
     /// An application was told of data that came in this round.
     told: bool,
     /// None where connection IDs are never out of date.
@@ -82,6 +84,7 @@ impl Driver {
             sleep: Box::pin(tokio::time::sleep(std::time::Duration::ZERO)),
             armed: None,
             turns: 0,
+            asks: false,
             told: false,
             renewal,
             errors: None,
@@ -95,7 +98,7 @@ impl Driver {
         udp: &Udp,
         inner: &mut Inner,
     ) -> io::Result<Option<usize>> {
-        let count = match udp.poll_receive(cx, &mut self.buffers) {
+        let count = match udp.poll_receive(cx, &mut self.buffers, self.asks) {
             Poll::Ready(Ok(count)) => count,
             Poll::Pending => return Ok(None),
             // What an earlier datagram met: ICMP errors are for QUIC's timers to judge.
@@ -337,6 +340,7 @@ impl Future for Driver {
             let received = if has_waited {
                 true
             } else {
+                this.asks = this.batch.has_sent(SENT);
                 let received = match this.receive(cx, &udp, &mut inner) {
                     Ok(received) => [
                         received,

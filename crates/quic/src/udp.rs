@@ -125,21 +125,34 @@ impl Udp {
         self.socket.poll_send_ready(cx)
     }
 
-    /// Receives into `buffers`: how many messages came.
+    /// Receives into `buffers`: how many messages came. `ask`: the system is asked even if the runtime knows of nothing, which
+    /// looks only when no task has anything to do, or once in some sixty of their turns.
     pub(crate) fn poll_receive(
         &self,
         cx: &mut Context<'_>,
         buffers: &mut Buffers,
+        ask: bool,
     ) -> Poll<io::Result<usize>> {
-        // Most calls find nothing: no slices are made for those.
-        ready!(self.socket.poll_recv_ready(cx))?;
+        let known = match self.socket.poll_recv_ready(cx) {
+            Poll::Ready(outcome) => outcome.map(|()| true)?,
+            Poll::Pending if ask => false,
+            // Most calls find nothing: no slices are made for those.
+            Poll::Pending => return Poll::Pending,
+        };
+        let Buffers { bytes, size, metas } = buffers;
         let mut slices: Vec<IoSliceMut<'_>> =
-            buffers.bytes.chunks_exact_mut(buffers.size).map(IoSliceMut::new).collect();
+            bytes.chunks_exact_mut(*size).map(IoSliceMut::new).collect();
+        let mut receive = || self.state.recv((&self.socket).into(), &mut slices, metas);
+        if !known {
+            // The runtime will tell of it all the same, and the next call finds nothing.
+            return match receive() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+                outcome => Poll::Ready(outcome),
+            };
+        }
         loop {
             ready!(self.socket.poll_recv_ready(cx))?;
-            let receive =
-                || self.state.recv((&self.socket).into(), &mut slices, &mut buffers.metas);
-            match self.socket.try_io(Interest::READABLE, receive) {
+            match self.socket.try_io(Interest::READABLE, &mut receive) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 outcome => return Poll::Ready(outcome),
             }

@@ -224,3 +224,23 @@ async fn a_turn_is_one_message() {
     assert!(sent[1..].iter().all(|sent| *sent < MESSAGE), "{sent:?}");
     assert!(sent.iter().sum::<u64>() < 32 * 12_000 + MESSAGE, "{sent:?}");
 }
+
+/// The runtime looks at sockets when tasks have nothing to do. One that sends all the time sees what comes nevertheless.
+#[tokio::test]
+async fn what_has_come_is_received_after_256_kib() {
+    let mut idle = Idle::new(1, 4 << 20, 1 << 20).await;
+    let socket = Arc::clone(&idle.driver.socket);
+    let udp = Arc::clone(&socket.lock().udp);
+    // Of no connection: all that matters is that it is taken. On loopback it is there when the call returns.
+    idle.peers.send_to(&[7; 100], udp.local_addr()).unwrap();
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    let mut receive = |idle: &mut Idle| {
+        idle.driver.asks = idle.driver.batch.has_sent(SENT);
+        idle.driver.receive(&mut cx, &udp, &mut socket.lock()).unwrap()
+    };
+    assert_eq!(receive(&mut idle), None, "the runtime has not looked");
+    assert!(idle.work());
+    assert_eq!(receive(&mut idle), Some(100));
+    assert!(idle.work());
+    assert_eq!(receive(&mut idle), None, "nothing more has come");
+}
