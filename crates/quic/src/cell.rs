@@ -266,6 +266,9 @@ impl State {
         }
         self.told = false;
         self.take_events();
+        if self.told {
+            self.grouping.heard();
+        }
         self.told
     }
 

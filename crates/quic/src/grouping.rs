@@ -21,6 +21,9 @@ const TIMES: u8 = 8;
 /// Of so many groups of large messages one is timed, once it is known how they go.
 const SELDOM: u8 = 16;
 
+/// Messages that go one by one after the peer has asked for something: a megabyte.
+const SINGLE: u8 = 16;
+
 /// How long the system takes for a connection's large messages, and what follows from it.
 ///
 /// A message of many datagrams (GSO) takes the system little time where it goes on whole: to a socket of the same machine, to a
@@ -38,6 +41,8 @@ pub(crate) struct Grouping {
     times: u8,
     /// Groups to pass over before the next is timed.
     skip: u8,
+    /// Groups that are to be single messages still.
+    single: u8,
     /// Messages go on whole.
     whole: bool,
     /// At least one round is complete.
@@ -46,8 +51,17 @@ pub(crate) struct Grouping {
 
 impl Grouping {
     /// Messages to make before they are sent.
-    pub(crate) fn messages(&self) -> usize {
+    pub(crate) fn messages(&mut self) -> usize {
+        if self.single > 0 {
+            self.single -= 1;
+            return 1;
+        }
         if self.whole { GROUP } else { 1 }
+    }
+
+    /// An application was told of something that the peer sent. Its answer, and the next, is not to wait for a group.
+    pub(crate) fn heard(&mut self) {
+        self.single = SINGLE;
     }
 
     /// Called before a group is sent, with the number of datagrams of its smallest message; true if [`Grouping::took`] is to be
@@ -121,6 +135,15 @@ mod tests {
         assert_eq!(round(&mut grouping, [350; 8]), 1, "the path is another");
         assert_eq!(round(&mut grouping, [250; 8]), 1);
         assert_eq!(round(&mut grouping, [100; 8]), 4, "and the first again");
+    }
+
+    #[test]
+    fn after_the_peer_was_heard_messages_go_one_by_one_for_a_while() {
+        let mut grouping = Grouping::default();
+        assert_eq!(round(&mut grouping, [130; 8]), 4);
+        grouping.heard();
+        assert!((0..SINGLE).all(|_| grouping.messages() == 1));
+        assert_eq!(grouping.messages(), 4);
     }
 
     #[test]
