@@ -16,6 +16,9 @@ pub(crate) struct NewReno {
     /// Nothing sent since then was acknowledged yet.
     recovering: bool,
     growth: Growth,
+    /// It was in congestion avoidance when the last reaction began, with which an ACK frame still to be taken in may
+    /// have come.
+    avoided: bool,
     /// Window and threshold before the last reaction.
     before: Option<(u64, Option<u64>)>,
 }
@@ -53,6 +56,13 @@ impl Growth {
         }
     }
 
+    /// As [`Growth::grow`], for later.
+    fn count(&mut self, acked: u64) {
+        if let Growth::ByWindows(counted) = self {
+            *counted += acked;
+        }
+    }
+
     /// Nothing that was acknowledged before counts any more.
     fn forget(&mut self) {
         let (Growth::ByWindows(count) | Growth::ByParts(count)) = self;
@@ -70,6 +80,7 @@ impl NewReno {
             recovery_start: None,
             recovering: false,
             growth: Growth::ByWindows(0),
+            avoided: false,
             before: None,
         }
     }
@@ -119,7 +130,12 @@ impl Controller for NewReno {
     fn on_sent(&mut self, _now: Timestamp, _bytes: u64, _in_flight: u64) {}
 
     fn on_ack(&mut self, sample: &AckSample<'_>) {
+        let avoided = std::mem::take(&mut self.avoided);
         if !self.may_grow(sample) {
+            // What the ACK frame acknowledges that also tells of the loss was there before the loss was known.
+            if avoided && self.recovery_start == Some(sample.now) && !sample.app_limited {
+                self.growth.count(sample.acked);
+            }
             return;
         }
         if self.in_slow_start() {
@@ -134,6 +150,7 @@ impl Controller for NewReno {
             return;
         }
         self.before = Some((self.window, self.threshold));
+        self.avoided = !self.in_slow_start();
         (self.recovery_start, self.recovering) = (Some(now), true);
         self.window = (self.window / REDUCTION).max(self.minimum());
         self.threshold = Some(self.window);

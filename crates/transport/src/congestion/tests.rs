@@ -141,6 +141,26 @@ fn reno_counts_what_was_acknowledged_before_a_reduction() {
     assert_eq!(reno.window(), 10_800);
 }
 
+/// The ACK frame that tells of a loss tells first of what arrived; those behind it are of the recovery.
+#[test]
+fn reno_counts_what_is_acknowledged_with_the_loss() {
+    let mut reno = reno_of_ten(false);
+    reno.on_congestion(at(160), at(110), Signal::Loss { bytes: 1_200 });
+    assert_eq!(reno.window(), 6_000);
+    acknowledge(&mut reno, 2_400, 110);
+    acknowledge(&mut reno, 2_400, 110);
+    assert_eq!(reno.window(), 6_000);
+    acknowledge(&mut reno, 3_599, 170);
+    assert_eq!(reno.window(), 6_000);
+    acknowledge(&mut reno, 1, 170);
+    assert_eq!(reno.window(), 7_200);
+    // A timer tells of a loss: no frame comes with it.
+    reno.on_congestion(at(300), at(250), Signal::Loss { bytes: 1_200 });
+    acknowledge(&mut reno, 2_400, 251);
+    acknowledge(&mut reno, 3_599, 310);
+    assert_eq!(reno.window(), 3_600);
+}
+
 /// Nothing of it counts after persistent congestion.
 #[test]
 fn reno_counts_anew_after_persistent_congestion() {
