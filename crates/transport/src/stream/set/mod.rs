@@ -59,6 +59,7 @@ pub struct StreamConfig {
     /// Bytes that may wait in a stream to be sent or acknowledged.
     pub send_buffer: u64,
     /// Most that this may grow to where the path holds more: `send_buffer` a round trip is all that a stream gets through.
+    /// Up to so much is kept, too, where what was acknowledged stands behind data that was lost.
     pub max_send_buffer: u64,
     /// Bytes that may wait so in all streams of the connection together, but that a stream with fewer
     /// than 16 KiB may always have those: a peer that does not read some of its streams holds up the
@@ -79,6 +80,13 @@ impl Default for StreamConfig {
             max_send_buffer: 16 << 20,
             connection_send_buffer: 16 << 20,
         }
+    }
+}
+
+impl StreamConfig {
+    /// The most bytes that a stream may keep for the network, whatever the path holds.
+    fn most_of_a_stream(&self) -> u64 {
+        self.max_send_buffer.min(self.connection_send_buffer).max(self.send_buffer)
     }
 }
 
@@ -336,9 +344,7 @@ impl Streams {
     /// What is in flight may be so many bytes: as many may wait in a stream, so that it is the path that limits how fast
     /// it sends and not the buffer.
     pub(crate) fn set_in_flight_room(&mut self, bytes: u64) {
-        let StreamConfig { send_buffer, max_send_buffer, connection_send_buffer, .. } = self.config;
-        self.send_capacity =
-            bytes.min(max_send_buffer.min(connection_send_buffer)).max(send_buffer);
+        self.send_capacity = bytes.min(self.config.most_of_a_stream()).max(self.config.send_buffer);
     }
 
     /// Gives back to the connection's window so many bytes that a stream does not need any more.

@@ -418,6 +418,29 @@ fn a_stream_s_buffer_grows_with_the_path() {
     assert_eq!(client.write(other, &[0; 1000]), Ok(200));
 }
 
+/// What the path has room for does not wait for what was lost: what is acknowledged behind it takes no room, up to the
+/// most that is kept.
+#[test]
+fn data_behind_what_was_lost_takes_no_room() {
+    let ours = StreamConfig { send_buffer: 100, max_send_buffer: 150, ..config() };
+    let mut client = Streams::new(Side::Client, ours);
+    client.set_peer_limits(PeerLimits { max_data: 1 << 20, ..limits(&config()) });
+    let id = client.open(Direction::Bidirectional).unwrap();
+    let full = Err(StreamError::Write(WriteError::Blocked));
+    assert_eq!((client.write(id, &[0; 1000]), client.write(id, &[0])), (Ok(100), full));
+    client.next_piece(|_, _| 100).unwrap();
+    while client.poll_event().is_some() {}
+    client.on_piece_acked(id, 20..50, false);
+    assert_eq!(client.poll_event(), Some(StreamEvent::Writable(id)));
+    assert_eq!((client.write(id, &[0; 1000]), client.write(id, &[0])), (Ok(30), full));
+    client.on_piece_acked(id, 50..100, false);
+    assert_eq!((client.write(id, &[0; 1000]), client.write(id, &[0])), (Ok(20), full));
+    assert_eq!(client.buffered(), 150);
+    // What was lost arrives: all before it is given back.
+    client.on_piece_acked(id, 0..20, false);
+    assert_eq!((client.buffered(), client.write(id, &[0; 1000])), (50, Ok(50)));
+}
+
 /// Streams of a client with these windows, all opened.
 fn opened(count: u64, max_data: u64, window: u64) -> (Streams, Vec<StreamId>) {
     let config = StreamConfig { send_buffer: 1 << 20, connection_send_buffer: 8 << 20, ..config() };
