@@ -195,6 +195,7 @@ impl Crowds {
     /// Takes a connection that is over or has moved out of its crowd.
     fn leave_crowd(&mut self, state: &mut State) {
         let Some(number) = state.member.crowd.take() else { return };
+        state.connection.send_alone();
         let crowd = &mut self.crowds[index(number)];
         crowd.members -= 1;
         if let Some(shared) = &mut crowd.shared {

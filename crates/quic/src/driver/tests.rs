@@ -252,3 +252,20 @@ async fn only_addresses_of_several_connections_are_kept() {
     cells.iter().for_each(|cell| inner.crowds.leave(&mut cell.lock()));
     assert!(inner.crowds.are_empty());
 }
+
+/// Who leaves a crowd, as by moving to another address, waits for nobody there any more.
+#[tokio::test]
+async fn who_leaves_a_crowd_is_not_held_back_any_longer() {
+    let mut idle = Idle::new(100, 12_000, 100_000).await;
+    idle.work();
+    let before = idle.in_flight()[99];
+    let cell = Arc::clone(&idle.cells[99]);
+    {
+        let socket = Arc::clone(&idle.driver.socket);
+        let mut state = cell.lock();
+        socket.lock().crowds.leave(&mut state);
+        cell.touch(&mut state);
+    }
+    idle.work();
+    assert!(idle.in_flight()[99] >= before + 10_000, "{} {before}", idle.in_flight()[99]);
+}
