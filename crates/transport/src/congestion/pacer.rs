@@ -10,6 +10,9 @@ use crate::Timestamp;
 pub struct Rate(f64);
 
 impl Rate {
+    /// The least there is.
+    pub(crate) const LEAST: Rate = Rate(1.0);
+
     /// So many bytes a second; at least one.
     pub fn bytes_per_second(bytes: f64) -> Rate {
         Rate(if bytes.is_finite() { bytes.max(1.0) } else { f64::MAX })

@@ -10,6 +10,10 @@ use crate::stream::send::Piece;
 const NOW: Timestamp = Timestamp::START;
 const RTT: Duration = Duration::from_millis(10);
 
+fn streams_of(side: Side, streams: StreamConfig) -> Streams {
+    Streams::new(side, Arc::new(TransportConfig { streams, ..TransportConfig::default() }))
+}
+
 fn config() -> StreamConfig {
     StreamConfig {
         max_streams_bidi: 4,
@@ -37,7 +41,7 @@ fn limits(config: &StreamConfig) -> PeerLimits {
 
 /// A client's streams and a server's.
 fn pair() -> (Streams, Streams) {
-    let mut ends = [Side::Client, Side::Server].map(|side| Streams::new(side, config()));
+    let mut ends = [Side::Client, Side::Server].map(|side| streams_of(side, config()));
     for end in &mut ends {
         end.set_peer_limits(limits(&config()));
     }
@@ -338,7 +342,7 @@ fn what_waits_in_all_streams_is_bounded() {
         connection_send_buffer: 3 << 20,
         ..StreamConfig::default()
     };
-    let mut server = Streams::new(Side::Server, ours);
+    let mut server = streams_of(Side::Server, ours);
     // It takes a little of each stream, and says nothing more.
     let theirs = StreamConfig { stream_window: 100, max_streams_uni: 100, ..config() };
     server.set_peer_limits(PeerLimits { max_data: 1 << 40, ..limits(&theirs) });
@@ -396,7 +400,7 @@ fn what_waits_in_all_streams_is_bounded() {
 #[test]
 fn a_stream_s_buffer_grows_with_the_path() {
     let ours = StreamConfig { send_buffer: 100, max_send_buffer: 400, ..config() };
-    let mut client = Streams::new(Side::Client, ours);
+    let mut client = streams_of(Side::Client, ours);
     client.set_peer_limits(PeerLimits { max_data: 1 << 20, ..limits(&config()) });
     let id = client.open(Direction::Bidirectional).unwrap();
     let full = Err(StreamError::Write(WriteError::Blocked));
@@ -444,7 +448,7 @@ fn data_behind_what_was_lost_takes_no_room() {
 /// Streams of a client with these windows, all opened.
 fn opened(count: u64, max_data: u64, window: u64) -> (Streams, Vec<StreamId>) {
     let config = StreamConfig { send_buffer: 1 << 20, connection_send_buffer: 8 << 20, ..config() };
-    let mut streams = Streams::new(Side::Client, config);
+    let mut streams = streams_of(Side::Client, config);
     streams.set_peer_limits(PeerLimits {
         max_data,
         max_stream_data_bidi_remote: window,
