@@ -46,14 +46,14 @@ pub(crate) struct State {
     /// Number of paths that were opened so far, and of those that were closed.
     pub path_changes: u64,
     /// Reason for which the first hook was taken off that failed.
-    pub failed_hook: Option<HookError>,
+    pub failed_hook: Option<Box<HookError>>,
     /// Outcome of the data that was sent before the end of the handshake.
     pub early: EarlyData,
     /// Grows when early data is rejected: streams of before are gone, and their numbers are used
     /// again.
     pub epoch: u8,
     /// Place for the tokens that the server gives; clients only.
-    pub home: Option<Home>,
+    pub home: Option<Box<Home>>,
     /// Bytes that were counted as waiting to be sent.
     pub counted: u64,
     /// Its place among the connections to the same address.
@@ -281,7 +281,7 @@ impl State {
                 Event::Closed(reason) => self.on_closed(reason.into()),
                 Event::HookFailed(hook, error) => {
                     tracing::warn!(?hook, ?error, "a hook of a connection was taken out");
-                    self.failed_hook.get_or_insert(error);
+                    self.failed_hook.get_or_insert(Box::new(error));
                 }
                 Event::ChoiceOverruled(operation, why) => {
                     tracing::warn!(%operation, %why, "a hook's choice of a path does not hold");

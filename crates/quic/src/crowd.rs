@@ -1,7 +1,10 @@
 //! Connections between the same two sockets, which are many: they share a window, and take turns.
 
+use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
 use std::net::SocketAddr;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 
 use equic_transport::Timestamp;
@@ -13,11 +16,20 @@ use crate::cell::{Cell, State};
 /// and are as if they were alone.
 const MANY: usize = 32;
 
+/// Counters of connections by a hash of the peer's address.
+const COUNTERS: usize = 8192;
+
+/// Connections in one counter from which on those to one address are in a crowd of their own. So ten thousand clients with
+/// an address each have no crowds, which would take a hundred bytes each; and few are outside when their crowd becomes large.
+const SOME: u32 = 8;
+
 /// A connection among those to the same address.
 #[derive(Default)]
 pub(crate) struct Member {
-    /// Index of its crowd in [`Crowds::crowds`]; none: it is in no crowd yet.
-    crowd: Option<u32>,
+    /// Number of its counter in [`Crowds::counters`], from 1 on; none: it is not counted. A connection that moves stays in it.
+    counter: Option<NonZeroU16>,
+    /// Number of its crowd in [`Crowds::crowds`], from 1 on; none: it is in no crowd yet.
+    crowd: Option<NonZeroU32>,
     share: Share,
     /// True if it is in the list of connections that wait for their turn.
     pub waits: bool,
@@ -26,11 +38,14 @@ pub(crate) struct Member {
 /// Connections of a socket, by the address of their peer.
 #[derive(Default)]
 pub(crate) struct Crowds {
-    numbers: HashMap<SocketAddr, u32>,
+    hasher: RandomState,
+    /// Empty: there was no connection yet.
+    counters: Vec<u32>,
+    numbers: HashMap<SocketAddr, NonZeroU32>,
     crowds: Vec<Crowd>,
-    unused: Vec<u32>,
-    /// Indices of crowds in which connections wait for their turn.
-    waiting: Vec<u32>,
+    unused: Vec<NonZeroU32>,
+    /// Numbers of crowds in which connections wait for their turn.
+    waiting: Vec<NonZeroU32>,
 }
 
 /// Connections to one address.
@@ -64,14 +79,15 @@ impl Crowds {
     pub(crate) fn begin(&mut self, state: &mut State, now: Timestamp, first: bool) -> Turn {
         let number = match state.member.crowd {
             Some(number) => number,
+            None if !self.is_crowded(&state.member) => return Turn::Alone,
             None => self.join(state),
         };
-        let crowd = &mut self.crowds[number as usize];
+        let crowd = &mut self.crowds[index(number)];
         if crowd.members < MANY && crowd.shared.is_none() {
             return Turn::Alone;
         }
         if crowd.address != state.connection.remote_address() {
-            self.leave(state);
+            self.leave_crowd(state);
             return self.begin(state, now, first);
         }
         let mtu = state.connection.current_mtu();
@@ -92,7 +108,7 @@ impl Crowds {
     /// Ends a connection's turn. `more`: it has more to send, and waits for its next turn.
     pub(crate) fn end(&mut self, cell: &Arc<Cell>, state: &mut State, now: Timestamp, more: bool) {
         let Some(number) = state.member.crowd else { return };
-        let Some(shared) = &mut self.crowds[number as usize].shared else { return };
+        let Some(shared) = &mut self.crowds[index(number)].shared else { return };
         state.connection.count_in(now, &mut shared.window, &mut state.member.share);
         state.connection.end_turn();
         let waits = more || state.connection.is_held_back();
@@ -108,7 +124,7 @@ impl Crowds {
     pub(crate) fn may_go(&self) -> bool {
         let mut waiting = self.waiting.iter();
         waiting.any(|number| {
-            let shared = &self.crowds[*number as usize].shared;
+            let shared = &self.crowds[index(*number)].shared;
             shared.as_ref().is_some_and(|shared| shared.window.is_open())
         })
     }
@@ -117,7 +133,7 @@ impl Crowds {
     pub(crate) fn next(&mut self, now: Timestamp) -> Option<Arc<Cell>> {
         for at in 0..self.waiting.len() {
             let number = self.waiting[at];
-            let Some(shared) = &mut self.crowds[number as usize].shared else { continue };
+            let Some(shared) = &mut self.crowds[index(number)].shared else { continue };
             if !shared.window.has_room(now) {
                 continue;
             }
@@ -132,27 +148,55 @@ impl Crowds {
         None
     }
 
-    /// Adds a connection that is new or has moved to the crowd of its peer's address; returns the crowd's index.
-    pub(crate) fn join(&mut self, state: &mut State) -> u32 {
+    /// Counts a new connection.
+    pub(crate) fn enter(&mut self, state: &mut State) {
+        self.counters.resize(COUNTERS, 0);
+        let hash = self.hasher.hash_one(state.connection.remote_address());
+        let counter = (hash % COUNTERS as u64) as u16;
+        self.counters[usize::from(counter)] += 1;
+        state.member = Member { counter: NonZeroU16::new(counter + 1), ..Member::default() };
+        if self.is_crowded(&state.member) {
+            self.join(state);
+        }
+    }
+
+    /// True if there are other connections to the same address, as far as the counters can tell.
+    fn is_crowded(&self, member: &Member) -> bool {
+        let counter = member.counter.and_then(|counter| self.counters.get(at(counter)));
+        counter.is_some_and(|count| *count >= SOME)
+    }
+
+    /// Adds a connection to the crowd of its peer's address; returns the crowd's number.
+    fn join(&mut self, state: &mut State) -> NonZeroU32 {
         let address = state.connection.remote_address();
         let number = *self.numbers.entry(address).or_insert_with(|| {
             let crowd = Crowd { address, members: 0, shared: None };
             if let Some(number) = self.unused.pop() {
-                self.crowds[number as usize] = crowd;
+                self.crowds[index(number)] = crowd;
                 return number;
             }
             self.crowds.push(crowd);
-            (self.crowds.len() - 1) as u32
+            NonZeroU32::MIN.saturating_add(self.crowds.len() as u32 - 1)
         });
-        self.crowds[number as usize].members += 1;
-        state.member = Member { crowd: Some(number), ..Member::default() };
+        self.crowds[index(number)].members += 1;
+        (state.member.crowd, state.member.share, state.member.waits) =
+            (Some(number), Share::default(), false);
         number
     }
 
-    /// Takes a connection that is over or has moved out of its crowd.
+    /// A connection is over.
     pub(crate) fn leave(&mut self, state: &mut State) {
+        if let Some(counter) = state.member.counter.take() {
+            self.counters[at(counter)] -= 1;
+        }
+        self.leave_crowd(state);
+    }
+
+    /// Takes a connection that is over or has moved out of its crowd.
+    fn leave_crowd(&mut self, state: &mut State) {
         let Some(number) = state.member.crowd.take() else { return };
-        let crowd = &mut self.crowds[number as usize];
+        state.connection.send_alone();
+        let crowd = &mut self.crowds[index(number)];
         crowd.members -= 1;
         if let Some(shared) = &mut crowd.shared {
             shared.window.leave(&mut state.member.share);
@@ -163,5 +207,29 @@ impl Crowds {
             crowd.shared = None;
             self.unused.push(number);
         }
+        if self.numbers.is_empty() {
+            // Nothing names a crowd any more: the memory of as many as there were at once goes back.
+            (self.numbers, self.crowds, self.unused) = Default::default();
+        }
     }
+
+    /// Number of crowds.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// True if no connection is counted, and nothing is kept for any.
+    #[cfg(test)]
+    pub(crate) fn are_empty(&self) -> bool {
+        self.counters.iter().all(|count| *count == 0) && self.crowds.capacity() == 0
+    }
+}
+
+fn at(counter: NonZeroU16) -> usize {
+    usize::from(counter.get() - 1)
+}
+
+fn index(crowd: NonZeroU32) -> usize {
+    crowd.get() as usize - 1
 }

@@ -278,7 +278,7 @@ impl Endpoint {
             inner.heed_errors(handle);
         }
         let cell = socket.add(&mut inner, handle, connection);
-        cell.lock().home = Some(home).filter(|_| socket.shared.keeps_tokens);
+        cell.lock().home = socket.shared.keeps_tokens.then(|| Box::new(home));
         drop(inner);
         Ok(Connecting::new(cell))
     }

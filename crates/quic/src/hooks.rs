@@ -111,7 +111,7 @@ impl Connection {
 
     /// Reason for which the first hook was taken off that failed; none: none has failed.
     pub fn failed_hook(&self) -> Option<HookError> {
-        self.cell().lock().failed_hook.clone()
+        self.cell().lock().failed_hook.as_deref().cloned()
     }
 
     /// Takes a hook off again; none: it is off already.

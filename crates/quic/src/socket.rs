@@ -237,7 +237,7 @@ impl Socket {
         inner.cells[handle.0] = Some(Arc::clone(&cell));
         inner.open += 1;
         let mut state = cell.lock();
-        inner.crowds.join(&mut state);
+        inner.crowds.enter(&mut state);
         cell.touch(&mut state);
         drop(state);
         cell

@@ -178,6 +178,7 @@ pub enum EndpointEvent {
 
 use crate::numbered::Numbered;
 use crate::ranges::RangeSet;
+use crate::rested::Seldom;
 
 /// RETIRE_CONNECTION_ID frames that may wait for the network; a peer that makes us owe more closes the
 /// connection (RFC 9000 s.5.1.2).
@@ -186,11 +187,14 @@ const MAX_RETIRED: usize = 32;
 /// Ranges of retired IDs that are remembered, so that one told of again is not taken up again.
 const RETIRED_RANGES: usize = 32;
 
+/// Changes that wait for an endpoint: seldom any.
+pub(crate) type Changes = Seldom<VecDeque<EndpointEvent>>;
+
 /// Changes that wait for an endpoint; each turn of it leaves a few. Where there is none to ask for
 /// them the oldest go.
 const MAX_CHANGES: usize = 256;
 
-pub(crate) fn note(changes: &mut VecDeque<EndpointEvent>, change: EndpointEvent) {
+pub(crate) fn note(changes: &mut Changes, change: EndpointEvent) {
     if changes.len() == MAX_CHANGES {
         changes.pop_front();
     }
@@ -223,7 +227,7 @@ pub(crate) struct LocalIds {
     /// No more are given out: their path is abandoned.
     closed: bool,
     /// At most `MAX_CHANGES`.
-    changes: VecDeque<EndpointEvent>,
+    changes: Changes,
 }
 
 /// An ID to tell the peer of.
@@ -249,7 +253,7 @@ impl LocalIds {
             to_tell: Numbered::default(),
             tokens: Numbered::default(),
             closed: false,
-            changes: VecDeque::new(),
+            changes: Changes::default(),
         }
     }
 
@@ -297,7 +301,7 @@ impl LocalIds {
 
     /// The oldest change since the last call; none when all were told. The ID of the handshake is not among them.
     pub(crate) fn poll_change(&mut self) -> Option<EndpointEvent> {
-        self.changes.pop_front()
+        self.changes.made()?.pop_front()
     }
 
     /// The peer's `active_connection_id_limit`; no more than `max` are given out.
@@ -411,7 +415,9 @@ impl LocalIds {
             // Nothing is in flight: no frame that told of one can be lost any more.
             self.tokens = Numbered::default();
         }
-        self.changes.shrink_to_fit();
+        if self.changes.is_empty() {
+            self.changes = Changes::default();
+        }
     }
 
     /// Bytes of memory it holds.
@@ -468,7 +474,7 @@ pub(crate) struct RemoteIds {
     /// RETIRE_CONNECTION_ID frames that are not acknowledged, waiting or in flight.
     owed: Numbered<()>,
     /// At most `MAX_CHANGES`.
-    changes: VecDeque<EndpointEvent>,
+    changes: Changes,
 }
 
 impl RemoteIds {
@@ -483,7 +489,7 @@ impl RemoteIds {
             limit,
             to_retire: Numbered::default(),
             owed: Numbered::default(),
-            changes: VecDeque::new(),
+            changes: Changes::default(),
         }
     }
 
@@ -525,7 +531,7 @@ impl RemoteIds {
 
     /// The oldest change of reset tokens since the last call; none when all were told.
     pub(crate) fn poll_change(&mut self) -> Option<EndpointEvent> {
-        self.changes.pop_front()
+        self.changes.made()?.pop_front()
     }
 
     /// The ID to send to.
@@ -672,7 +678,9 @@ impl RemoteIds {
     /// Gives back memory that nothing is in.
     pub(crate) fn rest(&mut self) {
         self.ids.rest();
-        self.changes.shrink_to_fit();
+        if self.changes.is_empty() {
+            self.changes = Changes::default();
+        }
     }
 
     /// Bytes of memory it holds.

@@ -107,6 +107,11 @@ pub(crate) struct ReceivedPackets {
 }
 
 impl ReceivedPackets {
+    /// Gives back memory that has no range in it.
+    pub(crate) fn rest(&mut self) {
+        self.ranges.rest();
+    }
+
     /// True if packet `number` was received before, or is too old to tell.
     #[inline(always)]
     pub(crate) fn is_duplicate(&self, number: u64) -> bool {

@@ -1,5 +1,6 @@
 //! State that takes little while there is nothing in it: what few connections have, or have for a while only.
 
+use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 
 use rand::{RngCore, SeedableRng};
@@ -8,6 +9,10 @@ use rand_chacha::ChaCha12Rng;
 /// A value as it is made, which may be looked at before it is.
 pub(crate) trait Unmade: Default + 'static {
     const UNMADE: &'static Self;
+}
+
+impl<T: 'static> Unmade for VecDeque<T> {
+    const UNMADE: &'static VecDeque<T> = &VecDeque::new();
 }
 
 /// A value that is made, in a box, when it is changed for the first time.

@@ -192,6 +192,12 @@ impl Messages {
         Ok(self.headers[..received].iter().map(datagrams).sum())
     }
 
+    /// What each message has been filled with by the last call that received several.
+    pub(crate) fn received(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        let messages = self.bytes.chunks_exact_mut(self.size).zip(&self.headers);
+        messages.map(|(bytes, header)| &mut bytes[..header.msg_len as usize])
+    }
+
     /// Reads the next entry of the error queue that says that memory was sent from: how many messages, and whether
     /// the kernel copied them after all. None: the queue is empty.
     pub(crate) fn completion(&mut self, socket: &UdpSocket) -> io::Result<Option<(usize, bool)>> {

@@ -17,17 +17,17 @@ const BATCH: usize = 44;
 /// Passes over them.
 const PASSES: usize = 8;
 /// A short header: first byte, connection ID of 8 bytes, packet number of 2.
-const HEADER: usize = 11;
+pub(crate) const HEADER: usize = 11;
 const TAG: usize = 16;
 /// Offset of the packet number, and of the sample for header protection (RFC 9001 s.5.4.2).
-const NUMBER: usize = 9;
-const SAMPLE: usize = NUMBER + 4;
+pub(crate) const NUMBER: usize = 9;
+pub(crate) const SAMPLE: usize = NUMBER + 4;
 
-fn wrong(error: Error) -> io::Error {
+pub(crate) fn wrong(error: Error) -> io::Error {
     io::Error::other(error)
 }
 
-fn keys(suite: SupportedCipherSuite, side: Side) -> io::Result<Keys> {
+pub(crate) fn keys(suite: SupportedCipherSuite, side: Side) -> io::Result<Keys> {
     let suite = suite.tls13().and_then(|suite| suite.quic_suite());
     let suite = suite.ok_or_else(|| io::Error::other("the suite does not do QUIC"))?;
     // Whatever the secret: the time is the same.
@@ -51,11 +51,17 @@ fn time(mut pass: impl FnMut(u64) -> io::Result<()>) -> io::Result<Vec<f64>> {
 /// Seals all packets in place, with numbers from `first` on.
 fn seal(keys: &Keys, packets: &mut [[u8; DATAGRAM]], first: u64) -> io::Result<()> {
     for (number, packet) in (first..).zip(packets) {
-        let (header, rest) = packet.split_at_mut(HEADER);
-        let (payload, tag) = rest.split_at_mut(DATAGRAM - HEADER - TAG);
-        let sealed = keys.local.packet.encrypt_in_place(number, header, payload).map_err(wrong)?;
-        tag.copy_from_slice(sealed.as_ref());
+        seal_one(keys, packet, number)?;
     }
+    Ok(())
+}
+
+/// Seals a datagram's packet in place, header protection apart.
+pub(crate) fn seal_one(keys: &Keys, packet: &mut [u8], number: u64) -> io::Result<()> {
+    let (header, rest) = packet.split_at_mut(HEADER);
+    let (payload, tag) = rest.split_at_mut(DATAGRAM - HEADER - TAG);
+    let sealed = keys.local.packet.encrypt_in_place(number, header, payload).map_err(wrong)?;
+    tag.copy_from_slice(sealed.as_ref());
     Ok(())
 }
 

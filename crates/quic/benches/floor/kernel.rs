@@ -14,7 +14,7 @@ use crate::message::{Messages, set};
 use crate::{Row, thread_time};
 
 /// Datagrams of a GSO batch: what fits into an IP packet.
-const GSO: usize = 44;
+pub(crate) const GSO: usize = 44;
 /// Datagrams of a measurement.
 const DATAGRAMS: usize = 4 * GSO;
 /// Time after which datagrams count as lost.

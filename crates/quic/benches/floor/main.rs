@@ -8,8 +8,10 @@
 //! loopback (scripts/bench-floor.sh makes them).
 //!
 //! * `crypto.rs`: AEAD and header protection, by rustls' keys, as the transport uses them;
-//! * `kernel.rs`: sending and receiving, with the offloads and calls that Linux has; `wake.rs`: waking a thread.
+//! * `kernel.rs`: sending and receiving, with the offloads and calls that Linux has; `wake.rs`: waking a thread;
+//! * `apart.rs`: all of it, with a CPU for each end.
 
+mod apart;
 mod crypto;
 mod kernel;
 #[allow(dead_code, reason = "the bench of the kernel's ways uses more of it")]
@@ -98,6 +100,7 @@ fn run() -> io::Result<()> {
     let mut rows = crypto::rows()?;
     rows.extend(kernel::rows(&place)?);
     rows.extend(wake::rows(&place)?);
+    rows.extend(apart::rows(&place)?);
     // One figure of each round, by row and column.
     let mut figures: Vec<Vec<Vec<f64>>> =
         rows.iter().map(|row| vec![Vec::new(); row.columns.len()]).collect();

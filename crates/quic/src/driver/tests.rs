@@ -81,7 +81,8 @@ impl Idle {
         let driver = Driver::new(Arc::clone(&socket), Vec::new(), 0);
         let mut idle = Idle { driver, cells: Vec::new(), peers, tls: tls() };
         for number in 0..count {
-            let connection = idle.connection(number, window, bytes);
+            let peer = idle.peers.local_addr().unwrap();
+            let connection = idle.connection(number, peer, window, bytes);
             let cell = socket.add(&mut socket.lock(), Handle(number), connection);
             idle.cells.push(cell);
         }
@@ -91,8 +92,14 @@ impl Idle {
         idle
     }
 
-    /// A server's connection whose handshake is complete, and which has so many bytes to send.
-    fn connection(&self, number: usize, window: u64, bytes: usize) -> Connection {
+    /// A server's connection to this address whose handshake is complete, and which has so many bytes to send.
+    fn connection(
+        &self,
+        number: usize,
+        client_address: SocketAddr,
+        window: u64,
+        bytes: usize,
+    ) -> Connection {
         let transport = Arc::new(TransportConfig {
             initial_window: Some(window),
             // What the handshake had in flight is acknowledged at once.
@@ -108,7 +115,6 @@ impl Idle {
             ..TransportConfig::default()
         });
         let now = self.driver.socket.now();
-        let client_address: SocketAddr = self.peers.local_addr().unwrap();
         let server_address = self.driver.socket.lock().udp.local_addr();
         let seed = |side: u8| {
             let mut seed = [side; 32];
@@ -243,4 +249,45 @@ async fn what_has_come_is_received_after_256_kib() {
     assert_eq!(receive(&mut idle), Some(100));
     assert!(idle.work());
     assert_eq!(receive(&mut idle), None, "nothing more has come");
+}
+
+/// Clients that have an address each are not kept by their addresses; many of one address are. In the end nothing is kept.
+#[tokio::test]
+async fn only_addresses_of_several_connections_are_kept() {
+    let idle = Idle::new(0, 12_000, 0).await;
+    let socket = Arc::clone(&idle.driver.socket);
+    let add = |number: usize, host: usize| {
+        let address = SocketAddr::from(([127, 0, 1, host as u8], 4433));
+        let connection = idle.connection(number, address, 12_000, 0);
+        socket.add(&mut socket.lock(), Handle(number), connection)
+    };
+    let mut cells: Vec<_> = (0..100).map(|number| add(number, number)).collect();
+    assert_eq!(socket.lock().crowds.count(), 0);
+    cells.extend((100..140).map(|number| add(number, 200)));
+    let mut inner = socket.lock();
+    assert_eq!(inner.crowds.count(), 1);
+    let now = socket.now();
+    let turns: Vec<_> =
+        cells.iter().map(|cell| inner.crowds.begin(&mut cell.lock(), now, false)).collect();
+    assert!(turns[..100].iter().all(|turn| *turn == Turn::Alone));
+    assert!(turns[100..].iter().all(|turn| *turn != Turn::Alone));
+    cells.iter().for_each(|cell| inner.crowds.leave(&mut cell.lock()));
+    assert!(inner.crowds.are_empty());
+}
+
+/// Who leaves a crowd, as by moving to another address, waits for nobody there any more.
+#[tokio::test]
+async fn who_leaves_a_crowd_is_not_held_back_any_longer() {
+    let mut idle = Idle::new(100, 12_000, 100_000).await;
+    idle.work();
+    let before = idle.in_flight()[99];
+    let cell = Arc::clone(&idle.cells[99]);
+    {
+        let socket = Arc::clone(&idle.driver.socket);
+        let mut state = cell.lock();
+        socket.lock().crowds.leave(&mut state);
+        cell.touch(&mut state);
+    }
+    idle.work();
+    assert!(idle.in_flight()[99] >= before + 10_000, "{} {before}", idle.in_flight()[99]);
 }

@@ -157,6 +157,7 @@ impl Sender {
     pub(crate) fn new(now: Timestamp, config: &TcpConfig, mss: u16, seed: u64) -> Sender {
         let mut controller = config.congestion.start(mss, seed);
         let window = u64::from(config.initial_window.max(1)) * u64::from(mss);
+        controller.for_tcp();
         controller.set_initial_window(window);
         let paced = config.pacing || controller.needs_pacing();
         Sender {

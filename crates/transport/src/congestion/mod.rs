@@ -88,6 +88,9 @@ pub trait Controller: fmt::Debug + Send {
     /// else. A controller that has its own idea of that need not heed it.
     fn set_initial_window(&mut self, _window: u64) {}
 
+    /// The sender is TCP, for which RFC 5681 is stricter here and there than RFC 9002; called before anything else.
+    fn for_tcp(&mut self) {}
+
     /// A packet that counts was sent; `in_flight` is with it.
     fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64);
 
@@ -232,10 +235,10 @@ pub enum Algorithm {
     /// BBR version 3 (draft-ietf-ccwg-bbr).
     Bbr,
     /// NewReno whose paths grow together, so that a connection takes no more of a bottleneck that they share than one
-    /// path alone would (RFC 6356, LIA). With one path it is NewReno.
+    /// path alone would (RFC 6356, LIA). With one path it is TCP's NewReno.
     Lia,
     /// As [`Algorithm::Lia`], and quicker to leave paths that are congested (Khalili et al.: MPTCP is not
-    /// Pareto-optimal, CoNEXT 2012, OLIA). With one path it is NewReno.
+    /// Pareto-optimal, CoNEXT 2012, OLIA). With one path it is TCP's NewReno.
     Olia,
 }
 

@@ -15,11 +15,59 @@ pub(crate) struct NewReno {
     recovery_start: Option<Timestamp>,
     /// Nothing sent since then was acknowledged yet.
     recovering: bool,
-    /// Remainder of the growth in congestion avoidance, in bytes times the window: less than a byte.
-    /// A reduction leaves it and what was grown before: RFC 9002 B.5 grows with each acknowledgement.
-    rest: u64,
+    growth: Growth,
+    /// It was in congestion avoidance when the last reaction began, with which an ACK frame still to be taken in may
+    /// have come.
+    avoided: bool,
     /// Window and threshold before the last reaction.
     before: Option<(u64, Option<u64>)>,
+}
+
+/// How the window grows in congestion avoidance.
+#[derive(Debug, Clone)]
+enum Growth {
+    /// By a datagram once a window is acknowledged, as in RFC 3465 s.2.1: the bytes counted towards it. A reduction leaves
+    /// them: they were acknowledged, and the window has not grown for them. RFC 9002 s.7.3.3 allows a datagram for each
+    /// window that is acknowledged.
+    ByWindows(u64),
+    /// By the part of a datagram that is the acknowledged part of the window, which never is more than a datagram a round
+    /// trip (RFC 5681 s.3.1): what is left of that, less than a byte, in bytes times the window.
+    ByParts(u64),
+}
+
+impl Growth {
+    /// Bytes to add to the window, for so many acknowledged.
+    fn grow(&mut self, acked: u64, window: u64, datagram: u64) -> u64 {
+        match self {
+            Growth::ByWindows(counted) => {
+                *counted += acked;
+                let mut grown = 0;
+                while *counted >= window + grown {
+                    *counted -= window + grown;
+                    grown += datagram;
+                }
+                grown
+            }
+            Growth::ByParts(rest) => {
+                let grown = datagram * acked + *rest;
+                *rest = grown % window;
+                grown / window
+            }
+        }
+    }
+
+    /// As [`Growth::grow`], for later.
+    fn count(&mut self, acked: u64) {
+        if let Growth::ByWindows(counted) = self {
+            *counted += acked;
+        }
+    }
+
+    /// Nothing that was acknowledged before counts any more.
+    fn forget(&mut self) {
+        let (Growth::ByWindows(count) | Growth::ByParts(count)) = self;
+        *count = 0;
+    }
 }
 
 impl NewReno {
@@ -31,7 +79,8 @@ impl NewReno {
             threshold: None,
             recovery_start: None,
             recovering: false,
-            rest: 0,
+            growth: Growth::ByWindows(0),
+            avoided: false,
             before: None,
         }
     }
@@ -70,6 +119,10 @@ impl NewReno {
 }
 
 impl Controller for NewReno {
+    fn for_tcp(&mut self) {
+        self.growth = Growth::ByParts(0);
+    }
+
     fn set_initial_window(&mut self, window: u64) {
         self.window = window;
     }
@@ -77,17 +130,19 @@ impl Controller for NewReno {
     fn on_sent(&mut self, _now: Timestamp, _bytes: u64, _in_flight: u64) {}
 
     fn on_ack(&mut self, sample: &AckSample<'_>) {
+        let avoided = std::mem::take(&mut self.avoided);
         if !self.may_grow(sample) {
+            // What the ACK frame acknowledges that also tells of the loss was there before the loss was known.
+            if avoided && self.recovery_start == Some(sample.now) && !sample.app_limited {
+                self.growth.count(sample.acked);
+            }
             return;
         }
         if self.in_slow_start() {
             self.window = self.window.saturating_add(sample.acked);
             return;
         }
-        // RFC 9002 s.7.3.3, B.5: one datagram a window, in parts as they are acknowledged.
-        let grown = self.datagram * sample.acked + self.rest;
-        self.rest = grown % self.window;
-        self.window += grown / self.window;
+        self.window += self.growth.grow(sample.acked, self.window, self.datagram);
     }
 
     fn on_congestion(&mut self, now: Timestamp, largest_sent: Timestamp, _signal: Signal) {
@@ -95,6 +150,7 @@ impl Controller for NewReno {
             return;
         }
         self.before = Some((self.window, self.threshold));
+        self.avoided = !self.in_slow_start();
         (self.recovery_start, self.recovering) = (Some(now), true);
         self.window = (self.window / REDUCTION).max(self.minimum());
         self.threshold = Some(self.window);
@@ -111,6 +167,7 @@ impl Controller for NewReno {
     fn on_persistent_congestion(&mut self, _now: Timestamp) {
         self.window = self.minimum();
         (self.recovery_start, self.before) = (None, None);
+        self.growth.forget();
     }
 
     fn on_retransmission_timeout(&mut self, _now: Timestamp) {
@@ -119,6 +176,7 @@ impl Controller for NewReno {
         self.threshold = Some((self.window / REDUCTION).max(self.minimum()));
         // RFC 5681 s.3.1: the loss window.
         self.window = self.datagram;
+        self.growth.forget();
     }
 
     fn on_datagram_size(&mut self, size: u16) {
@@ -127,7 +185,8 @@ impl Controller for NewReno {
     }
 
     fn set_window(&mut self, window: u64) -> bool {
-        (self.window, self.rest, self.before) = (window.max(self.minimum()), 0, None);
+        (self.window, self.before) = (window.max(self.minimum()), None);
+        self.growth.forget();
         true
     }
 

@@ -10,6 +10,9 @@ use crate::Timestamp;
 pub struct Rate(f64);
 
 impl Rate {
+    /// The least there is.
+    pub(crate) const LEAST: Rate = Rate(1.0);
+
     /// So many bytes a second; at least one.
     pub fn bytes_per_second(bytes: f64) -> Rate {
         Rate(if bytes.is_finite() { bytes.max(1.0) } else { f64::MAX })
@@ -39,8 +42,10 @@ pub struct Pacer {
     /// The most that may leave at once, in bytes.
     burst: f64,
     updated: Timestamp,
-    /// Time that the last datagram which could not leave was put off to; none: no datagram was.
+    /// Time that the datagram which could not leave was put off to; none: no datagram waits.
     due: Option<Timestamp>,
+    /// Time at which the sender came back after the last such time; none: it has not yet.
+    came_back: Option<Timestamp>,
     /// Rate and size of a datagram with which the bucket was filled last; none: not yet.
     filled_with: Option<(Rate, u16)>,
 }
@@ -48,15 +53,19 @@ pub struct Pacer {
 /// Time whose worth of the rate may leave at once: a timer tick and a GSO batch.
 const BURST_TIME: Duration = Duration::from_millis(2);
 
-/// Lateness of a timer that is made up for: the bytes of that time leave at once. Runtimes and kernels count
-/// milliseconds and round up: without this a sender that only the pace holds back stays below its rate.
+/// The most of a timer's lateness that is made up for: the bytes of that time leave at once. Runtimes and kernels count
+/// milliseconds and round up, and other programs have the CPU: without this a sender that only the pace holds back stays below
+/// its rate.
 const LATE_TIME: Duration = Duration::from_millis(4);
+
+/// Timers are not later than this: who comes back later had another reason.
+const LATEST: Duration = Duration::from_millis(20);
 
 impl Pacer {
     /// Lets the initial window out at once (RFC 9002 s.7.7).
     pub fn new(now: Timestamp, initial_window: u64) -> Pacer {
         let tokens = initial_window as f64;
-        Pacer { tokens, burst: tokens, updated: now, due: None, filled_with: None }
+        Pacer { tokens, burst: tokens, updated: now, due: None, came_back: None, filled_with: None }
     }
 
     /// Sets the burst: what the rate gives in 2 ms, and at least ten datagrams
@@ -69,8 +78,14 @@ impl Pacer {
         self.filled_with = Some((rate, datagram));
         self.burst = (rate.0 * BURST_TIME.as_secs_f64()).max(10.0 * f64::from(datagram));
         let gained = rate.0 * now.since(self.updated).as_secs_f64();
-        // Who comes back when the timer expires has waited for all of it. Who comes later had nothing to send.
-        let late = self.due.is_some_and(|due| now >= due && now.since(due) <= LATE_TIME);
+        // A datagram was waiting: its sender comes back as soon as it can, and may send in several batches what it may send
+        // then. Who sent what it had, and comes back later, had nothing to send.
+        if let Some(due) = self.due
+            && now >= due
+        {
+            (self.due, self.came_back) = (None, (now.since(due) <= LATEST).then_some(now));
+        }
+        let late = self.came_back.is_some_and(|time| now.since(time) <= LATE_TIME);
         let grace = if late { rate.0 * LATE_TIME.as_secs_f64() } else { 0.0 };
         self.tokens = (self.tokens + gained).min(self.burst + grace);
         self.updated = self.updated.max(now);
@@ -91,6 +106,7 @@ impl Pacer {
 
     /// So many bytes left.
     pub fn on_sent(&mut self, bytes: u64) {
+        self.due = None;
         // A probe goes out whatever the bucket says; it must not take a whole round trip to mend.
         self.tokens = (self.tokens - bytes as f64).max(-self.burst);
     }
@@ -151,12 +167,35 @@ mod tests {
         }
     }
 
+    /// A timer that comes later than is made up for gives what is.
     #[test]
-    fn who_comes_back_long_after_the_timer_has_one_burst() {
+    fn a_timer_that_is_very_late_costs_only_what_is_beyond() {
+        let rate = Rate::bytes_per_second(1.2e7);
+        let mut pacer = Pacer::new(Timestamp::START, 12_000);
+        assert_eq!(leave(&mut pacer, Timestamp::START, rate), 10);
+        let due = pacer.next(Timestamp::START, rate, 1200).expect("nothing is left");
+        // 2 ms and 4 ms of 12,000 bytes.
+        let woken = due + Duration::from_millis(20);
+        assert_eq!(leave(&mut pacer, woken, rate), 60);
+        // What a batch has left over is there for the next.
+        let due = pacer.next(woken, rate, 1200).expect("nothing is left");
+        let woken = due + Duration::from_millis(5);
+        assert_eq!((0..10).filter(|_| pacer.next(woken, rate, 1200).is_none()).count(), 10);
+        pacer.on_sent(12_000);
+        assert_eq!(leave(&mut pacer, woken + Duration::from_micros(100), rate), 51);
+    }
+
+    #[test]
+    fn who_comes_back_for_another_reason_has_one_burst() {
         let rate = Rate::bytes_per_second(1e7);
         let mut pacer = Pacer::new(Timestamp::START, 12_000);
         assert_eq!(leave(&mut pacer, Timestamp::START, rate), 10);
         let due = pacer.next(Timestamp::START, rate, 1200).expect("nothing is left");
+        // What waited leaves, and that was all.
+        assert_eq!(pacer.next(due, rate, 1200), None);
+        pacer.on_sent(1200);
         assert_eq!(leave(&mut pacer, due + Duration::from_millis(5), rate), 16);
+        let due = pacer.next(due + Duration::from_millis(5), rate, 1200).expect("nothing is left");
+        assert_eq!(leave(&mut pacer, due + Duration::from_millis(21), rate), 16);
     }
 }

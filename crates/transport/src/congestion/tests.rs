@@ -78,40 +78,112 @@ fn what_is_not_used_does_not_grow() {
 
 #[test]
 fn reno_grows_a_datagram_a_window() {
-    let mut reno = NewReno::new(DATAGRAM);
-    let rtt = rtt_of(50);
-    let mut end = round(&mut reno, 0, &rtt);
-    reno.on_congestion(at(end), at(end), Signal::Ecn);
-    end += 1;
-    for _ in 0..5 {
-        let before = reno.window();
-        end = round(&mut reno, end, &rtt);
-        let grown = reno.window() - before;
-        assert!((1050..=1200).contains(&grown), "at most a datagram: {grown}");
+    for tcp in [false, true] {
+        let mut reno = reno_of_ten(tcp);
+        let rtt = rtt_of(50);
+        let mut end = 100;
+        for _ in 0..5 {
+            let before = reno.window();
+            end = round(&mut reno, end, &rtt);
+            let grown = reno.window() - before;
+            let least = if tcp { 1050 } else { 1200 };
+            assert!((least..=1200).contains(&grown), "at most a datagram: {grown}");
+        }
     }
 }
 
-/// RFC 9002 B.5: what was grown when a loss comes is not lost with it, or losses that come more often
-/// than once a window keep the window where it is for ever.
-#[test]
-fn reno_keeps_what_it_has_grown_at_a_reduction() {
+/// In congestion avoidance, with a window of ten datagrams.
+fn reno_of_ten(tcp: bool) -> NewReno {
     let mut reno = NewReno::new(DATAGRAM);
-    let rtt = rtt_of(50);
-    let end = round(&mut reno, 0, &rtt);
+    if tcp {
+        reno.for_tcp();
+    }
+    let end = round(&mut reno, 0, &rtt_of(50));
     reno.on_congestion(at(end), at(end), Signal::Ecn);
     assert_eq!(reno.window(), 12_000);
-    // Nine tenths of a window.
+    reno
+}
+
+/// So many bytes are acknowledged, sent at the time after which they are.
+fn acknowledge(reno: &mut NewReno, bytes: u64, sent: u64) {
     reno.on_ack(&AckSample {
-        now: at(end + 100),
-        acked: 10_800,
-        largest_sent: at(end + 50),
+        now: at(sent + 50),
+        acked: bytes,
+        largest_sent: at(sent),
         in_flight: 12_000,
         app_limited: false,
-        rtt: &rtt,
+        rtt: &rtt_of(50),
         rate: None,
     });
-    reno.on_congestion(at(end + 100), at(end + 60), Signal::Ecn);
-    assert_eq!(reno.window(), (12_000 + 1080) / 2);
+}
+
+/// RFC 9002 s.7.3.3, RFC 3465 s.2.1: what was acknowledged when a loss comes counts towards the next datagram, or losses that
+/// come more often than once a window keep the window where it is for ever.
+#[test]
+fn reno_counts_what_was_acknowledged_before_a_reduction() {
+    let mut reno = reno_of_ten(false);
+    acknowledge(&mut reno, 9_000, 100);
+    assert_eq!(reno.window(), 12_000, "three quarters of a window");
+    reno.on_congestion(at(160), at(110), Signal::Ecn);
+    assert_eq!(reno.window(), 6_000);
+    acknowledge(&mut reno, 2_400, 120);
+    assert_eq!(reno.window(), 6_000, "sent before the reduction");
+    // One and a half windows of these.
+    acknowledge(&mut reno, 1, 170);
+    assert_eq!(reno.window(), 7_200);
+    // 3,001 of 7,200 are counted.
+    acknowledge(&mut reno, 4_198, 180);
+    assert_eq!(reno.window(), 7_200);
+    acknowledge(&mut reno, 1, 190);
+    assert_eq!(reno.window(), 8_400);
+    // One datagram for each window: 8,400 and 9,600.
+    acknowledge(&mut reno, 18_000, 200);
+    assert_eq!(reno.window(), 10_800);
+}
+
+/// The ACK frame that tells of a loss tells first of what arrived; those behind it are of the recovery.
+#[test]
+fn reno_counts_what_is_acknowledged_with_the_loss() {
+    let mut reno = reno_of_ten(false);
+    reno.on_congestion(at(160), at(110), Signal::Loss { bytes: 1_200 });
+    assert_eq!(reno.window(), 6_000);
+    acknowledge(&mut reno, 2_400, 110);
+    acknowledge(&mut reno, 2_400, 110);
+    assert_eq!(reno.window(), 6_000);
+    acknowledge(&mut reno, 3_599, 170);
+    assert_eq!(reno.window(), 6_000);
+    acknowledge(&mut reno, 1, 170);
+    assert_eq!(reno.window(), 7_200);
+    // A timer tells of a loss: no frame comes with it.
+    reno.on_congestion(at(300), at(250), Signal::Loss { bytes: 1_200 });
+    acknowledge(&mut reno, 2_400, 251);
+    acknowledge(&mut reno, 3_599, 310);
+    assert_eq!(reno.window(), 3_600);
+}
+
+/// Nothing of it counts after persistent congestion.
+#[test]
+fn reno_counts_anew_after_persistent_congestion() {
+    let mut reno = reno_of_ten(false);
+    acknowledge(&mut reno, 10_800, 100);
+    reno.on_persistent_congestion(at(160));
+    reno.set_slow_start_threshold(Some(0));
+    acknowledge(&mut reno, 2_399, 170);
+    assert_eq!(reno.window(), 2_400);
+    acknowledge(&mut reno, 1, 180);
+    assert_eq!(reno.window(), 3_600);
+}
+
+/// TCP's window grows with each acknowledgement, and never by more than a segment a round trip (RFC 5681 s.3.1): at a
+/// reduction half of what was grown goes with the rest.
+#[test]
+fn tcps_reno_grows_by_parts_of_a_segment() {
+    let mut reno = reno_of_ten(true);
+    // Nine tenths of a window.
+    acknowledge(&mut reno, 10_800, 100);
+    assert_eq!(reno.window(), 12_000 + 1_080);
+    reno.on_congestion(at(160), at(110), Signal::Ecn);
+    assert_eq!(reno.window(), (12_000 + 1_080) / 2);
 }
 
 /// RFC 9438 s.4.2: the window is back at W_max after K, concave before and convex behind.

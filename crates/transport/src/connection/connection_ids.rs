@@ -7,7 +7,7 @@ use rand::RngCore;
 
 use super::handshake::{ACTIVE_IDS, random_id};
 use super::space::PathId;
-use crate::cid::{EndpointEvent, IdSource, LocalIds, RemoteIds, note};
+use crate::cid::{Changes, EndpointEvent, IdSource, LocalIds, RemoteIds, note};
 
 /// Those of a path ID other than 0 (RFC 10069 s.3.2).
 struct OfPath {
@@ -25,7 +25,7 @@ pub(super) struct ConnectionIds {
     /// Those of other path IDs, as many as multipath allows; none without it.
     others: Vec<OfPath>,
     /// Events for the endpoint about path IDs that are gone.
-    left: VecDeque<EndpointEvent>,
+    left: Changes,
     /// Generator of connection IDs for this end.
     source: IdSource,
     /// Ours on long headers.
@@ -52,7 +52,7 @@ impl ConnectionIds {
             local,
             remote,
             others: Vec::new(),
-            left: VecDeque::new(),
+            left: Changes::default(),
             source,
             scid,
             original_dcid,
@@ -127,7 +127,7 @@ impl ConnectionIds {
 
     /// Changes that an endpoint has to know, one at a time.
     pub(super) fn poll_change(&mut self) -> Option<EndpointEvent> {
-        let left = self.left.pop_front();
+        let left = self.left.made().and_then(VecDeque::pop_front);
         let first = left.or_else(|| self.local.poll_change().or_else(|| self.remote.poll_change()));
         first.or_else(|| {
             let mut others = self.others.iter_mut();
@@ -234,6 +234,9 @@ impl ConnectionIds {
         for (local, remote) in std::iter::once((&mut self.local, &mut self.remote)).chain(others) {
             local.rest();
             remote.rest();
+        }
+        if self.left.is_empty() {
+            self.left = Changes::default();
         }
     }
 

@@ -10,6 +10,7 @@ use super::path::Path;
 use super::space::{SentFrame, SpaceId};
 use super::{Connection, Event};
 use crate::operation::Operation;
+use crate::rested::{Seldom, Unmade};
 
 /// Memory in bytes that a waiting datagram costs beside its data, so that empty ones are bounded, too.
 const OVERHEAD: usize = size_of::<Bytes>();
@@ -58,6 +59,10 @@ struct Queue {
     bytes: usize,
 }
 
+impl Unmade for Queue {
+    const UNMADE: &'static Queue = &Queue { waiting: VecDeque::new(), bytes: 0 };
+}
+
 impl Queue {
     fn push(&mut self, data: Bytes) {
         self.bytes += data.len() + OVERHEAD;
@@ -75,9 +80,9 @@ impl Queue {
 #[derive(Debug, Default)]
 pub(super) struct Datagrams {
     /// At most the configured `datagram_receive_buffer`.
-    incoming: Queue,
+    incoming: Seldom<Queue>,
     /// At most `datagram_send_buffer`.
-    outgoing: Queue,
+    outgoing: Seldom<Queue>,
     /// The application knows that there is something to read.
     told: bool,
     /// It was told that there is no room, and wants to hear when there is.
@@ -131,7 +136,7 @@ impl Connection {
         if data.len() > most {
             return Err(DatagramError::TooLarge(most));
         }
-        let outgoing = &mut self.datagrams.outgoing;
+        let outgoing = &mut *self.datagrams.outgoing;
         // One may always wait, however small the buffer.
         if !outgoing.waiting.is_empty()
             && outgoing.bytes + data.len() + OVERHEAD > self.config.datagram_send_buffer
@@ -166,7 +171,7 @@ impl Connection {
 
     /// The oldest datagram that came and was not read.
     pub fn read_datagram(&mut self) -> Option<Bytes> {
-        let data = self.datagrams.incoming.pop();
+        let data = self.datagrams.incoming.made().and_then(Queue::pop);
         self.datagrams.told &= data.is_some();
         data
     }
@@ -184,7 +189,7 @@ impl Connection {
             self.stats.datagram_frames_dropped += 1;
             return true;
         }
-        let incoming = &mut self.datagrams.incoming;
+        let incoming = &mut *self.datagrams.incoming;
         incoming.push(Bytes::copy_from_slice(frame.data));
         // Newer ones are worth more to those who want datagrams.
         while incoming.bytes > buffer && incoming.pop().is_some() {

@@ -224,7 +224,7 @@ impl Connection {
             self.send_again(SpaceId::DATA, number, false, &kept);
         }
         let pages = self.streams.take_pages();
-        self.streams = Streams::new(self.side, self.config.streams.clone());
+        self.streams = Streams::new(self.side, self.config.clone());
         self.streams.set_pages(pages);
         self.early_answered(false);
     }

@@ -57,6 +57,12 @@ impl Connection {
         self.path_mut().set_turn(None);
     }
 
+    /// The connection shares a window no longer, as when it has moved: it is not held back, and has its own pace.
+    pub fn send_alone(&mut self) {
+        self.held = Held::No;
+        self.end_turn();
+    }
+
     /// True if [`Connection::poll_transmit`], when it last said that there is nothing, had something that was held back.
     pub fn is_held_back(&self) -> bool {
         self.held == Held::Kept

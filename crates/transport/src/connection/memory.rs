@@ -8,6 +8,7 @@ use super::space::{Sent, SentFrame};
 use super::{Connection, Event};
 use crate::Timestamp;
 use crate::recovery::SentPacket;
+use crate::rested::Seldom;
 
 impl Connection {
     /// There is nothing to send now. If nothing is in flight, either, memory that nothing is in goes back, so that a
@@ -33,7 +34,7 @@ impl Connection {
             self.events = VecDeque::new();
         }
         if self.tokens.is_empty() {
-            self.tokens = VecDeque::new();
+            self.tokens = Seldom::default();
         }
     }
 

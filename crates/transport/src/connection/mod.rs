@@ -255,7 +255,7 @@ pub struct Connection {
     early: early::Early,
     waiting: waiting::UndecryptedPackets,
     /// For NEW_TOKEN frames.
-    tokens: VecDeque<Bytes>,
+    tokens: Seldom<VecDeque<Bytes>>,
     /// Packets received in earlier attempts, of other versions.
     packets_before: u64,
     /// The moment of the last call that gave one.

@@ -97,7 +97,7 @@ impl Connection {
             self.early = Early::default();
             self.keys.set_early(None);
             let pages = self.streams.take_pages();
-            self.streams = Streams::new(self.side, self.config.streams.clone());
+            self.streams = Streams::new(self.side, self.config.clone());
             self.streams.set_pages(pages);
         }
         self.drive_tls(self.now);

@@ -91,8 +91,9 @@ pub(super) struct Path {
     /// Time of the last acknowledgement or probe timeout.
     progress: Timestamp,
     paced_until: Option<Timestamp>,
-    /// Rate at which all connections that share a window may send together, while it is this connection's turn.
-    turn: Option<Rate>,
+    /// Rate at which all connections that share a window may send together, while it is this connection's turn;
+    /// otherwise the least there is.
+    turn: Rate,
     /// Its methods are in its file.
     validation: Validation,
     /// Sequence number of the peer's connection ID that is used on this path.
@@ -135,7 +136,7 @@ impl Path {
             backoff: Backoff::default(),
             progress: now,
             paced_until: None,
-            turn: None,
+            turn: Rate::LEAST,
             validation: Validation::new(origin),
             remote_id: 0,
             hook_window: None,
@@ -302,13 +303,13 @@ impl Path {
 
     /// Earliest time at which a datagram of this size may leave at this rate; none: now.
     pub(super) fn pace(&mut self, now: Timestamp, rate: Rate, size: u16) -> Option<Timestamp> {
-        let rate = self.turn.map_or(rate, |turn| if turn > rate { turn } else { rate });
+        let rate = if self.turn > rate { self.turn } else { rate };
         self.pacer.next(now, rate, size)
     }
 
     /// Sets a rate that datagrams may leave at if it is above the path's own; none: the path's own holds.
     pub(super) fn set_turn(&mut self, rate: Option<Rate>) {
-        self.turn = rate;
+        self.turn = rate.unwrap_or(Rate::LEAST);
     }
 
     /// Time until which the pace holds datagrams back; none: it does not.

@@ -1,6 +1,8 @@
 //! Address validation as a connection sees it (RFC 9000 s.8.1): Retry packets and tokens. Who makes
 //! tokens and checks them is the endpoint.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 use equic_wire::frame::{Frame, NewToken};
 use equic_wire::packet::Retry;
@@ -57,7 +59,7 @@ impl Connection {
         frames: &mut Vec<SentFrame>,
     ) {
         while self.handshake.is_complete()
-            && let Some(token) = self.tokens.pop_front()
+            && let Some(token) = self.tokens.made().and_then(VecDeque::pop_front)
         {
             let frame = NewToken::new(&token).map(Frame::NewToken);
             let Some(frame) = frame else { continue };

@@ -384,6 +384,7 @@ impl Space {
     /// See [`Spaces::rest`].
     fn rest(&mut self) {
         self.loss.rest();
+        self.received.rest();
         self.crypto_in.rest();
         self.crypto_out.rest();
     }

@@ -16,12 +16,14 @@
 //! datagrams and [`MAX_WAITING_BYTES`], and answer with less than it sent.
 //!
 //! * `receive.rs`: from a datagram to whose it is; `incoming.rs`: what becomes of an attempt;
+//! * `routes.rs`: whose an ID or a token is;
 //! * `stateless.rs`: what is answered without a connection; `used.rs`: tokens that were used.
 
 mod incoming;
 #[cfg(feature = "null-crypto")]
 mod null;
 mod receive;
+mod routes;
 mod stateless;
 #[cfg(test)]
 mod tests;
@@ -41,7 +43,7 @@ use rustls::quic::Suite;
 
 use crate::Timestamp;
 use crate::cid::{
-    BlindToken, ConnectionIdGenerator, EndpointEvent, IdSource, RESET_KEY_LEN, RandomIds, ResetKey,
+    ConnectionIdGenerator, EndpointEvent, IdSource, RESET_KEY_LEN, RandomIds, ResetKey,
 };
 use crate::connection::{
     ClientConfig, Connection, DatagramMeta, Serve, ServerConfig, Start, StartError,
@@ -51,6 +53,7 @@ use crate::crypto::{TOKEN_KEY_LEN, Token, TokenKey};
 use crate::stream::PagePool;
 
 pub use incoming::{AcceptError, Incoming};
+use routes::{Kind, Routes};
 use used::UsedTokens;
 
 /// Datagrams of one attempt that are kept until it is decided on: a first flight with a large
@@ -158,18 +161,6 @@ pub enum Received {
     Nothing,
 }
 
-/// Connection IDs and reset tokens by which datagrams are routed to one connection.
-#[derive(Default)]
-struct Routes {
-    /// At most what [`crate::connection::TransportConfig::connection_ids`] says, and those on the
-    /// way out.
-    ids: Vec<ConnectionId>,
-    /// Destination Connection ID of the client's first packets, on a server; none on a client.
-    first: Option<ConnectionId>,
-    /// At most as many as the connection keeps of the peer's IDs.
-    tokens: Vec<BlindToken>,
-}
-
 /// An attempt that waits for a decision.
 struct PendingIncoming {
     remote: SocketAddr,
@@ -192,14 +183,10 @@ pub struct Endpoint {
     tokens: TokenKey,
     used: UsedTokens,
     rng: StdRng,
-    by_id: BTreeMap<ConnectionId, Handle>,
+    routes: Routes,
     /// IDs that the last datagrams with a short header were to, and whose they are: mostly the next is to one of them, too.
-    /// Two, as of two paths that take turns. None once `by_id` has changed.
+    /// Two, as of two paths that take turns. None once `routes` have changed.
     recent: [Option<(ConnectionId, Handle)>; 2],
-    by_first: BTreeMap<ConnectionId, Handle>,
-    by_token: BTreeMap<BlindToken, Handle>,
-    connections: Vec<Option<Routes>>,
-    free: Vec<usize>,
     /// By what the client sends to. At most [`EndpointConfig::max_incoming`].
     waiting: BTreeMap<ConnectionId, PendingIncoming>,
     resets: stateless::Budget,
@@ -226,12 +213,8 @@ impl Endpoint {
             config,
             server: server.map(|server| server as Arc<dyn Serve>),
             rng,
-            by_id: BTreeMap::new(),
+            routes: Routes::default(),
             recent: [None; 2],
-            by_first: BTreeMap::new(),
-            by_token: BTreeMap::new(),
-            connections: Vec::new(),
-            free: Vec::new(),
             waiting: BTreeMap::new(),
             pages: PagePool::new(),
         }
@@ -274,18 +257,8 @@ impl Endpoint {
     }
 
     fn add(&mut self, id: ConnectionId, first: Option<ConnectionId>) -> Handle {
-        let index = self.free.pop().unwrap_or(self.connections.len());
-        if index == self.connections.len() {
-            self.connections.push(None);
-        }
-        let handle = Handle(index);
         self.recent = [None; 2];
-        self.by_id.insert(id, handle);
-        if let Some(first) = first {
-            self.by_first.insert(first, handle);
-        }
-        self.connections[index] = Some(Routes { ids: vec![id], first, tokens: Vec::new() });
-        handle
+        self.routes.add(id, first)
     }
 
     /// [`ConnectionIdGenerator::generation`] of the generator: where it changes, all connections are to
@@ -296,7 +269,7 @@ impl Endpoint {
 
     /// Number of connections.
     pub fn len(&self) -> usize {
-        self.connections.len() - self.free.len()
+        self.routes.len()
     }
 
     /// True if there are no connections.
@@ -306,51 +279,26 @@ impl Endpoint {
 
     /// Takes note of what [`Connection::poll_endpoint_event`] gave.
     pub fn handle_endpoint_event(&mut self, handle: Handle, change: EndpointEvent) {
-        let Some(Some(routes)) = self.connections.get_mut(handle.0) else { return };
         self.recent = [None; 2];
         match change {
-            EndpointEvent::Issued(id) => {
-                self.by_id.insert(id, handle);
-                routes.ids.push(id);
-            }
-            EndpointEvent::Retired(id) => {
-                self.by_id.remove(&id);
-                routes.ids.retain(|known| *known != id);
-            }
+            EndpointEvent::Issued(id) => self.routes.name(handle, Kind::Id, id.as_bytes()),
+            EndpointEvent::Retired(id) => self.routes.forget(handle, Kind::Id, id.as_bytes()),
             EndpointEvent::TokenLearned(token) => {
                 let token = self.source.reset_key().blind(token);
-                self.by_token.insert(token, handle);
-                routes.tokens.push(token);
+                self.routes.name(handle, Kind::Token, &token);
             }
             EndpointEvent::TokenForgotten(token) => {
                 let token = self.source.reset_key().blind(token);
-                // Two peers may have the same token; only one of them can be believed.
-                if self.by_token.get(&token) == Some(&handle) {
-                    self.by_token.remove(&token);
-                }
-                routes.tokens.retain(|known| *known != token);
+                self.routes.forget(handle, Kind::Token, &token);
             }
         }
     }
 
     /// The connection is over: nothing leads to it any more, and its handle is free.
     pub fn remove(&mut self, handle: Handle) {
-        let Some(routes) = self.connections.get_mut(handle.0).and_then(Option::take) else {
-            return;
-        };
-        self.recent = [None; 2];
-        for id in routes.ids {
-            self.by_id.remove(&id);
+        if self.routes.remove(handle) {
+            self.recent = [None; 2];
         }
-        if let Some(first) = routes.first {
-            self.by_first.remove(&first);
-        }
-        for token in routes.tokens {
-            if self.by_token.get(&token) == Some(&handle) {
-                self.by_token.remove(&token);
-            }
-        }
-        self.free.push(handle.0);
     }
 
     /// A token for a NEW_TOKEN frame to a client at `address` (RFC 9000 s.8.1.3), on a connection of

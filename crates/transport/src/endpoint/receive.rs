@@ -54,10 +54,11 @@ impl Endpoint {
                 return Received::Connection(*handle);
             }
         }
+        let known = self.routes.by_id(id);
         let id = ConnectionId::cut(id);
-        if let Some(handle) = self.by_id.get(&id) {
-            self.recent = [Some((id, *handle)), self.recent[0]];
-            return Received::Connection(*handle);
+        if let Some(handle) = known {
+            self.recent = [Some((id, handle)), self.recent[0]];
+            return Received::Connection(handle);
         }
         if let Some(handle) = self.reset_by(datagram) {
             return Received::Connection(handle);
@@ -67,11 +68,11 @@ impl Endpoint {
 
     /// The connection that a stateless reset is for (RFC 9000 s.10.3.1).
     fn reset_by(&self, datagram: &[u8]) -> Option<Handle> {
-        if self.by_token.is_empty() {
+        if !self.routes.has_tokens() {
             return None;
         }
         let token = ResetToken(*datagram.last_chunk()?);
-        self.by_token.get(&self.source.reset_key().blind(token)).copied()
+        self.routes.by_token(&self.source.reset_key().blind(token))
     }
 
     fn on_long(
@@ -83,11 +84,9 @@ impl Endpoint {
     ) -> Received {
         let remote = arrival.remote;
         let Ok(header) = LongInvariant::parse(datagram) else { return Received::Nothing };
-        let known = ConnectionId::new(header.dcid)
-            .ok()
-            .and_then(|id| self.by_id.get(&id).or_else(|| self.by_first.get(&id)));
-        if let Some(handle) = known {
-            return Received::Connection(*handle);
+        let known = self.routes.by_id(header.dcid);
+        if let Some(handle) = known.or_else(|| self.routes.by_first(header.dcid)) {
+            return Received::Connection(handle);
         }
         let Some(server) = &self.server else { return Received::Nothing };
         if header.version == Version::NEGOTIATION {

@@ -274,13 +274,13 @@ fn many_connections_on_one_socket() {
     seen.sort_unstable();
     assert!(seen.iter().copied().eq(0..20), "{seen:?}");
     // Four IDs each, and of the client's the first one the servers had.
-    assert!(pair.ends[1].by_id.len() <= 20 * 5 && pair.ends[1].by_first.len() == 20);
+    let routes = &pair.ends[1].routes;
+    assert!(routes.all(Kind::Id).len() <= 20 * 5 && routes.all(Kind::First).len() == 20);
     for end in [0, 1] {
         let handles: Vec<Handle> = pair.connections[end].keys().copied().collect();
         handles.iter().for_each(|handle| pair.ends[end].remove(*handle));
         let endpoint = &pair.ends[end];
-        assert!(endpoint.is_empty() && endpoint.by_id.is_empty() && endpoint.by_first.is_empty());
-        assert!(endpoint.by_token.is_empty());
+        assert!(endpoint.is_empty() && endpoint.routes.are_none());
     }
 }
 
@@ -503,7 +503,7 @@ fn refused_and_not_genuine() {
     let received = endpoint.handle_datagram(NOW, from(client_address()), &forged, &mut response);
     let accepted = endpoint.accept(NOW, incoming(received));
     assert!(matches!(accepted, Err(AcceptError::NotGenuine)));
-    assert!(endpoint.is_empty() && endpoint.by_id.is_empty() && endpoint.waiting.is_empty());
+    assert!(endpoint.is_empty() && endpoint.routes.are_none() && endpoint.waiting.is_empty());
     endpoint.set_server(None);
     let received = endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
     assert!(matches!(received, Received::Nothing));
@@ -536,7 +536,7 @@ fn a_configuration_that_does_not_speak_the_version_is_refused() {
             panic!("it was taken, or refused for another reason");
         };
         assert!(other == version && !prepared);
-        assert!(endpoint.is_empty() && endpoint.by_id.is_empty() && endpoint.waiting.is_empty());
+        assert!(endpoint.is_empty() && endpoint.routes.are_none() && endpoint.waiting.is_empty());
     }
 }
 
@@ -711,7 +711,7 @@ fn nothing_that_comes_does_harm() {
         connection.close(NOW, VarInt::from_u32(0), "");
         endpoint.remove(handle);
     }
-    assert!(endpoint.is_empty() && endpoint.by_id.is_empty() && endpoint.by_first.is_empty());
+    assert!(endpoint.is_empty() && endpoint.routes.are_none());
 }
 
 /// Every ID comes from the generator that was given.
@@ -738,8 +738,8 @@ fn a_generator_of_ones_own() {
     let handle = pair.connect(&config);
     pair.settle();
     assert!(pair.connection(0, handle).is_connected());
-    let ids: Vec<&ConnectionId> = pair.ends[1].by_id.keys().collect();
-    assert!(ids.len() > 1 && ids.iter().all(|id| id.len() == 12 && id.as_bytes()[0] == 0xee));
+    let ids = pair.ends[1].routes.all(Kind::Id);
+    assert!(ids.len() > 1 && ids.iter().all(|id| id.len() == 12 && id[0] == 0xee));
 }
 
 const _: () = assert!(Retry::TAG_LEN == crate::crypto::RETRY_TAG_LEN);

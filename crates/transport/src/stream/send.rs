@@ -66,8 +66,10 @@ pub(super) struct SendHalf {
     state: SendState,
     buffer: SendBuffer,
     window: SendWindow,
-    /// Bytes that may wait here for the network.
+    /// Bytes that may wait here for the network, unacknowledged.
     capacity: u64,
+    /// Bytes that may be kept here, with those that are acknowledged and stand behind others that are not.
+    most: u64,
     /// Whether the stream's end (FIN) is to be sent, and whether the peer has it.
     fin: Fin,
     reset: Option<u64>,
@@ -95,6 +97,7 @@ impl SendHalf {
             buffer: SendBuffer::default(),
             window,
             capacity,
+            most: capacity,
             fin: Fin::Open,
             reset: None,
             stopped: None,
@@ -112,9 +115,10 @@ impl SendHalf {
         matches!(self.state, SendState::DataReceived | SendState::ResetReceived)
     }
 
-    /// So many bytes may wait here for the network from now on.
-    pub(super) fn set_capacity(&mut self, capacity: u64) {
-        self.capacity = capacity;
+    /// So many bytes may wait here for the network from now on; so many at the most while others that were lost
+    /// keep what is acknowledged from being given back: the path has room for more, but the place is taken.
+    pub(super) fn set_capacity(&mut self, capacity: u64, most: u64) {
+        (self.capacity, self.most) = (capacity, most.max(capacity));
     }
 
     /// Bytes kept for the network.
@@ -129,12 +133,17 @@ impl SendHalf {
     pub(super) fn writable(&self) -> Result<u64, WriteError> {
         match (self.state, self.stopped) {
             (_, Some(code)) => Err(WriteError::Stopped(code)),
-            (SendState::Send, None) => match self.capacity.saturating_sub(self.buffered()) {
+            (SendState::Send, None) => match self.room() {
                 0 => Err(WriteError::Blocked),
                 room => Ok(room),
             },
             _ => Err(WriteError::Closed),
         }
+    }
+
+    fn room(&self) -> u64 {
+        let capacity = (self.capacity + self.buffer.acked_ahead()).min(self.most);
+        capacity.saturating_sub(self.buffered())
     }
 
     /// Bytes that the peer's limit of this stream lets out beyond what was written.

@@ -28,6 +28,8 @@ pub(crate) struct SendBuffer {
     /// The end of all sent at least once.
     sent: u64,
     acked: RangeSet,
+    /// Bytes in `acked`.
+    ahead: u64,
     lost: RangeSet,
 }
 
@@ -65,6 +67,11 @@ impl SendBuffer {
     /// Bytes written and not yet acknowledged from the front: the memory it holds.
     pub(crate) fn buffered(&self) -> u64 {
         self.end - self.base
+    }
+
+    /// Bytes of that which are acknowledged, and stand behind others that are not.
+    pub(crate) fn acked_ahead(&self) -> u64 {
+        self.ahead
     }
 
     /// True if all data written is acknowledged.
@@ -206,11 +213,12 @@ impl SendBuffer {
             // In order, and nothing behind it is waiting for it.
             return self.release(range.end);
         }
-        self.acked.insert(range);
+        self.ahead += self.acked.insert(range);
         let Some(front) = self.acked.first().filter(|front| front.start <= self.base) else {
             return;
         };
         self.acked.pop_min();
+        self.ahead -= front.end - front.start;
         self.release(front.end);
     }
 
@@ -305,10 +313,12 @@ mod tests {
                             buffer.on_acked(range);
                         }
                     }
+                    assert_eq!(buffer.acked_ahead(), buffer.acked.covered());
                 }
             }
             assert_eq!(got.iter().collect::<Vec<_>>(), vec![0..length]);
             assert_eq!((buffer.buffered(), buffer.segments.len()), (0, 0));
+            assert_eq!(buffer.acked_ahead(), 0);
         }
     }
 

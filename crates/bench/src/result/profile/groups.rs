@@ -21,6 +21,8 @@ pub enum Group {
     HeaderProtection,
     /// Other cryptography: handshakes, and what a library does when it begins.
     Handshake,
+    /// Messages of TLS and certificates, read and written.
+    Tls,
     /// System calls that send.
     Send,
     /// Datagrams on their way to the receiver: soft interrupts, which run within the sender's call on one
@@ -56,10 +58,11 @@ pub enum Group {
 
 impl Group {
     /// All of them, in the order of tables.
-    pub const ALL: [Group; 18] = [
+    pub const ALL: [Group; 19] = [
         Group::Aead,
         Group::HeaderProtection,
         Group::Handshake,
+        Group::Tls,
         Group::Send,
         Group::Deliver,
         Group::Receive,
@@ -84,6 +87,7 @@ impl Group {
             Group::Aead => "AEAD",
             Group::HeaderProtection => "header protection",
             Group::Handshake => "other cryptography",
+            Group::Tls => "TLS",
             Group::Send => "kernel: sending",
             Group::Deliver => "kernel: delivering",
             Group::Receive => "kernel: receiving",
@@ -186,7 +190,8 @@ const PAGES: [&str; 6] =
 
 /// Names of what protocols do, in lower case; the innermost function of a stack that is among them decides,
 /// and the first row that has a piece of its name.
-const PROTOCOL: [(Group, &[&str]); 7] = [
+const PROTOCOL: [(Group, &[&str]); 8] = [
+    (Group::Tls, &["rustls::", "webpki::", "rustls_pki_types::"]),
     (Group::Timer, &["::timers", "recovery::timer", "::timer::", "runtime::time", "instant::now"]),
     (
         Group::Ack,

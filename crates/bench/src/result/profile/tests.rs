@@ -161,6 +161,8 @@ fn our_own_work_is_told_apart_by_modules() {
     let loss = "equic_transport::recovery::sent::SentPackets::take";
     assert_eq!(under(loss, "x::handle_datagram"), Group::Ack);
     assert_eq!(under("core::str::eq", "x::Connection::handle_datagram"), Group::Parse);
+    let tls = "<rustls::msgs::handshake::ServerExtensions as rustls::msgs::codec::Codec>::encode";
+    assert_eq!(under(tls, "x::Connection::handle_datagram"), Group::Tls);
     assert_eq!(under("h3::frame::FrameStream<S,B>::poll_next", "main"), Group::Http);
     assert_eq!(under("tokio::runtime::time::wheel::Wheel::poll", "main"), Group::Timer);
     assert_eq!(under("core::fmt::write", "main"), Group::Runtime);

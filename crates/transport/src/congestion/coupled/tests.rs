@@ -230,13 +230,14 @@ fn an_idle_sibling_counts_for_nothing() {
     }
 }
 
-/// Slow start, the reaction to loss and its undoing are NewReno's.
+/// Slow start, the reaction to loss and its undoing are NewReno's; on one path the increase is that of TCP's.
 #[test]
 fn all_but_the_increase_is_newrenos() {
     for algorithm in COUPLED {
         let factory = algorithm.for_connection().expect("its controllers know of each other");
         let (mut coupled, mut alone) =
             (factory.start(DATAGRAM, 0), Algorithm::NewReno.start(DATAGRAM, 0));
+        alone.for_tcp();
         let mut both = |step: &dyn Fn(&mut dyn Controller)| {
             step(&mut *coupled);
             step(&mut *alone);

@@ -66,7 +66,7 @@ impl Streams {
         let Some(Stream { send: Some(half), wants_room, .. }) = stream else {
             return Err(StreamError::Unknown);
         };
-        half.set_capacity(self.send_capacity);
+        half.set_capacity(self.send_capacity, self.config.streams.most_of_a_stream());
         let before = half.buffered();
         let room = common.max(own_room(before));
         let written = match half.writable() {
@@ -101,9 +101,9 @@ impl Streams {
         most: u64,
         ahead: u64,
     ) -> Result<u64, StreamError> {
-        let capacity = self.send_capacity;
+        let (capacity, most_kept) = (self.send_capacity, self.config.streams.most_of_a_stream());
         let half = self.send_half(id)?;
-        half.set_capacity(capacity);
+        half.set_capacity(capacity, most_kept);
         let own = match half.writable() {
             Err(WriteError::Blocked) => 0,
             other => other?,

@@ -15,6 +15,7 @@ mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use equic_wire::{Direction, Side, StreamId, TransportErrorCode};
 
@@ -28,6 +29,7 @@ use super::receive::{ReceiveError, ReceiveHalf};
 #[cfg(feature = "qlog")]
 use super::send::SendState;
 use super::send::{SendHalf, WriteError};
+use crate::connection::TransportConfig;
 
 /// A place for each direction.
 type PerDirection<T> = [T; 2];
@@ -59,6 +61,7 @@ pub struct StreamConfig {
     /// Bytes that may wait in a stream to be sent or acknowledged.
     pub send_buffer: u64,
     /// Most that this may grow to where the path holds more: `send_buffer` a round trip is all that a stream gets through.
+    /// Up to so much is kept, too, where what was acknowledged stands behind data that was lost.
     pub max_send_buffer: u64,
     /// Bytes that may wait so in all streams of the connection together, but that a stream with fewer
     /// than 16 KiB may always have those: a peer that does not read some of its streams holds up the
@@ -79,6 +82,13 @@ impl Default for StreamConfig {
             max_send_buffer: 16 << 20,
             connection_send_buffer: 16 << 20,
         }
+    }
+}
+
+impl StreamConfig {
+    /// The most bytes that a stream may keep for the network, whatever the path holds.
+    fn most_of_a_stream(&self) -> u64 {
+        self.max_send_buffer.min(self.connection_send_buffer).max(self.send_buffer)
     }
 }
 
@@ -203,7 +213,7 @@ const MOST_RESTING: usize = 16;
 #[derive(Debug)]
 pub struct Streams {
     side: Side,
-    config: StreamConfig,
+    config: Arc<TransportConfig>,
     /// Pages for received data.
     pages: Pages,
     peer: PeerLimits,
@@ -259,7 +269,8 @@ impl Streams {
     }
 
     /// Without any; the peer's limits come with its transport parameters.
-    pub(crate) fn new(side: Side, config: StreamConfig) -> Streams {
+    pub(crate) fn new(side: Side, transport: Arc<TransportConfig>) -> Streams {
+        let config = &transport.streams;
         let window = ReceiveWindow::new(config.connection_window, config.max_connection_window);
         Streams {
             side,
@@ -290,7 +301,7 @@ impl Streams {
             max_data_due: false,
             max_streams_due: [false; 2],
             events: Events::default(),
-            config,
+            config: transport,
         }
     }
 
@@ -326,7 +337,7 @@ impl Streams {
             SendHalf::new(SendWindow::new(self.peer_stream_limit(id)), self.send_capacity)
         });
         let receive = (!ours || both).then(|| {
-            let window = &self.config;
+            let window = &self.config.streams;
             let window = ReceiveWindow::new(window.stream_window, window.max_stream_window);
             ReceiveHalf::new(window)
         });
@@ -336,9 +347,8 @@ impl Streams {
     /// What is in flight may be so many bytes: as many may wait in a stream, so that it is the path that limits how fast
     /// it sends and not the buffer.
     pub(crate) fn set_in_flight_room(&mut self, bytes: u64) {
-        let StreamConfig { send_buffer, max_send_buffer, connection_send_buffer, .. } = self.config;
-        self.send_capacity =
-            bytes.min(max_send_buffer.min(connection_send_buffer)).max(send_buffer);
+        let config = &self.config.streams;
+        self.send_capacity = bytes.min(config.most_of_a_stream()).max(config.send_buffer);
     }
 
     /// Gives back to the connection's window so many bytes that a stream does not need any more.
@@ -382,7 +392,8 @@ impl Streams {
 
     /// Bytes that any stream may add.
     fn common_room(&self) -> u64 {
-        let most = self.config.connection_send_buffer.max(self.config.send_buffer);
+        let config = &self.config.streams;
+        let most = config.connection_send_buffer.max(config.send_buffer);
         most.saturating_sub(self.buffered)
     }
 
@@ -505,7 +516,7 @@ impl Streams {
     }
 
     fn concurrency(&self, direction: usize) -> u64 {
-        [self.config.max_streams_bidi, self.config.max_streams_uni][direction]
+        [self.config.streams.max_streams_bidi, self.config.streams.max_streams_uni][direction]
     }
 }
 

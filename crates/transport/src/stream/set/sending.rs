@@ -253,7 +253,7 @@ impl Streams {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(half) = &mut stream.send else { return };
         let (was_done, before) = (half.is_done(), half.buffered());
-        half.set_capacity(self.send_capacity);
+        half.set_capacity(self.send_capacity, self.config.streams.most_of_a_stream());
         half.on_acked(range, fin);
         let (is_done, waiting) = (half.is_done(), half.buffered());
         let wanted = stream.wants_room && half.writable().is_ok();

@@ -10,6 +10,10 @@ use crate::stream::send::Piece;
 const NOW: Timestamp = Timestamp::START;
 const RTT: Duration = Duration::from_millis(10);
 
+fn streams_of(side: Side, streams: StreamConfig) -> Streams {
+    Streams::new(side, Arc::new(TransportConfig { streams, ..TransportConfig::default() }))
+}
+
 fn config() -> StreamConfig {
     StreamConfig {
         max_streams_bidi: 4,
@@ -37,7 +41,7 @@ fn limits(config: &StreamConfig) -> PeerLimits {
 
 /// A client's streams and a server's.
 fn pair() -> (Streams, Streams) {
-    let mut ends = [Side::Client, Side::Server].map(|side| Streams::new(side, config()));
+    let mut ends = [Side::Client, Side::Server].map(|side| streams_of(side, config()));
     for end in &mut ends {
         end.set_peer_limits(limits(&config()));
     }
@@ -338,7 +342,7 @@ fn what_waits_in_all_streams_is_bounded() {
         connection_send_buffer: 3 << 20,
         ..StreamConfig::default()
     };
-    let mut server = Streams::new(Side::Server, ours);
+    let mut server = streams_of(Side::Server, ours);
     // It takes a little of each stream, and says nothing more.
     let theirs = StreamConfig { stream_window: 100, max_streams_uni: 100, ..config() };
     server.set_peer_limits(PeerLimits { max_data: 1 << 40, ..limits(&theirs) });
@@ -396,7 +400,7 @@ fn what_waits_in_all_streams_is_bounded() {
 #[test]
 fn a_stream_s_buffer_grows_with_the_path() {
     let ours = StreamConfig { send_buffer: 100, max_send_buffer: 400, ..config() };
-    let mut client = Streams::new(Side::Client, ours);
+    let mut client = streams_of(Side::Client, ours);
     client.set_peer_limits(PeerLimits { max_data: 1 << 20, ..limits(&config()) });
     let id = client.open(Direction::Bidirectional).unwrap();
     let full = Err(StreamError::Write(WriteError::Blocked));
@@ -418,10 +422,33 @@ fn a_stream_s_buffer_grows_with_the_path() {
     assert_eq!(client.write(other, &[0; 1000]), Ok(200));
 }
 
+/// What the path has room for does not wait for what was lost: what is acknowledged behind it takes no room, up to the
+/// most that is kept.
+#[test]
+fn data_behind_what_was_lost_takes_no_room() {
+    let ours = StreamConfig { send_buffer: 100, max_send_buffer: 150, ..config() };
+    let mut client = Streams::new(Side::Client, ours);
+    client.set_peer_limits(PeerLimits { max_data: 1 << 20, ..limits(&config()) });
+    let id = client.open(Direction::Bidirectional).unwrap();
+    let full = Err(StreamError::Write(WriteError::Blocked));
+    assert_eq!((client.write(id, &[0; 1000]), client.write(id, &[0])), (Ok(100), full));
+    client.next_piece(|_, _| 100).unwrap();
+    while client.poll_event().is_some() {}
+    client.on_piece_acked(id, 20..50, false);
+    assert_eq!(client.poll_event(), Some(StreamEvent::Writable(id)));
+    assert_eq!((client.write(id, &[0; 1000]), client.write(id, &[0])), (Ok(30), full));
+    client.on_piece_acked(id, 50..100, false);
+    assert_eq!((client.write(id, &[0; 1000]), client.write(id, &[0])), (Ok(20), full));
+    assert_eq!(client.buffered(), 150);
+    // What was lost arrives: all before it is given back.
+    client.on_piece_acked(id, 0..20, false);
+    assert_eq!((client.buffered(), client.write(id, &[0; 1000])), (50, Ok(50)));
+}
+
 /// Streams of a client with these windows, all opened.
 fn opened(count: u64, max_data: u64, window: u64) -> (Streams, Vec<StreamId>) {
     let config = StreamConfig { send_buffer: 1 << 20, connection_send_buffer: 8 << 20, ..config() };
-    let mut streams = Streams::new(Side::Client, config);
+    let mut streams = streams_of(Side::Client, config);
     streams.set_peer_limits(PeerLimits {
         max_data,
         max_stream_data_bidi_remote: window,

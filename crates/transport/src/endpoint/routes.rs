@@ -1,0 +1,395 @@
+//! Whose a connection ID or a stateless reset token is.
+//!
+//! A table of hashes leads to connections, and what each may be found by is in one piece of memory of its own, to compare
+//! with. In trees this took twice the memory and more, and a tree of all IDs of ten thousand connections has a cache miss
+//! for each of its levels.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+use equic_wire::ConnectionId;
+
+use super::Handle;
+use crate::cid::BlindToken;
+
+/// What a connection may be found by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An ID that packets to the connection may carry.
+    Id,
+    /// Destination Connection ID of a client's first packets.
+    First,
+    /// A blinded reset token of the peer.
+    Token,
+}
+
+impl Kind {
+    const ALL: [Kind; 3] = [Kind::Id, Kind::First, Kind::Token];
+}
+
+/// Bits of the byte before a name that say how long it is; the kind is above.
+const LEN_BITS: u32 = 6;
+
+/// All that one connection may be found by: for each a byte with its kind and length, and itself. Few, and so without room
+/// for more: at most what [`crate::connection::TransportConfig::connection_ids`] says and those on the way out, the client's
+/// first, and tokens of as many IDs as the connection keeps of the peer's.
+#[derive(Debug, Default)]
+struct Names(Box<[u8]>);
+
+impl Names {
+    fn iter(&self) -> impl Iterator<Item = (Kind, &[u8])> {
+        let mut rest = &*self.0;
+        std::iter::from_fn(move || {
+            let (tag, after) = rest.split_first()?;
+            let (name, after) = after.split_at_checked(usize::from(tag & ((1 << LEN_BITS) - 1)))?;
+            rest = after;
+            Some((*Kind::ALL.get(usize::from(tag >> LEN_BITS))?, name))
+        })
+    }
+
+    fn contains(&self, kind: Kind, name: &[u8]) -> bool {
+        self.iter().any(|own| own == (kind, name))
+    }
+
+    fn add(&mut self, kind: Kind, name: &[u8]) {
+        let mut all = std::mem::take(&mut self.0).into_vec();
+        all.reserve_exact(1 + name.len());
+        all.push((kind as u8) << LEN_BITS | name.len() as u8);
+        all.extend_from_slice(name);
+        self.0 = all.into_boxed_slice();
+    }
+
+    fn remove(&mut self, kind: Kind, name: &[u8]) {
+        let before = self.iter().take_while(|own| *own != (kind, name));
+        let at = before.map(|(_, other)| 1 + other.len()).sum::<usize>();
+        let mut all = std::mem::take(&mut self.0).into_vec();
+        all.drain(at.min(all.len())..(at + 1 + name.len()).min(all.len()));
+        self.0 = all.into_boxed_slice();
+    }
+}
+
+/// Connections by what they may be found by.
+#[derive(Default)]
+pub(super) struct Routes {
+    /// Clients choose their first IDs: without a key they could choose such as collide.
+    hasher: RandomState,
+    table: Table,
+    names: Vec<Option<Names>>,
+    free: Vec<usize>,
+    /// Number of reset tokens: mostly there is none, and none is to be looked for.
+    tokens: usize,
+}
+
+impl Routes {
+    /// A connection with its first ID, and on a server the one that the client's first packets are to.
+    pub(super) fn add(&mut self, id: ConnectionId, first: Option<ConnectionId>) -> Handle {
+        let index = self.free.pop().unwrap_or(self.names.len());
+        if index == self.names.len() {
+            self.names.push(None);
+        }
+        let handle = Handle(index);
+        self.names[index] = Some(Names::default());
+        self.name(handle, Kind::Id, id.as_bytes());
+        if let Some(first) = first {
+            self.name(handle, Kind::First, first.as_bytes());
+        }
+        handle
+    }
+
+    /// Number of connections.
+    pub(super) fn len(&self) -> usize {
+        self.names.len() - self.free.len()
+    }
+
+    /// The connection may be found by this from now on. Two may have the same, as random numbers, or tokens of peers: the
+    /// later is believed.
+    pub(super) fn name(&mut self, handle: Handle, kind: Kind, name: &[u8]) {
+        let hash = self.hash(kind, name);
+        let Some(Some(names)) = self.names.get_mut(handle.0) else { return };
+        names.add(kind, name);
+        self.tokens += usize::from(kind == Kind::Token);
+        let Routes { names, table, .. } = self;
+        let known = table.find(hash, |other| has(names, other, kind, name) && other != handle.0);
+        match known {
+            Some(at) => table.slots[at].index = handle.0 as u32,
+            None => table.insert(Slot { hash, index: handle.0 as u32 }),
+        }
+    }
+
+    /// The connection may be found by this no longer.
+    pub(super) fn forget(&mut self, handle: Handle, kind: Kind, name: &[u8]) {
+        let hash = self.hash(kind, name);
+        let Some(Some(names)) = self.names.get_mut(handle.0) else { return };
+        if !names.contains(kind, name) {
+            return;
+        }
+        names.remove(kind, name);
+        self.tokens -= usize::from(kind == Kind::Token);
+        self.table.remove(Slot { hash, index: handle.0 as u32 });
+    }
+
+    /// The connection is over, and its handle is free; false: there is none.
+    pub(super) fn remove(&mut self, handle: Handle) -> bool {
+        let Some(names) = self.names.get_mut(handle.0).and_then(Option::take) else {
+            return false;
+        };
+        for (kind, name) in names.iter() {
+            let hash = self.hash(kind, name);
+            self.tokens -= usize::from(kind == Kind::Token);
+            self.table.remove(Slot { hash, index: handle.0 as u32 });
+        }
+        self.free.push(handle.0);
+        true
+    }
+
+    /// The connection that packets to this ID are for.
+    pub(super) fn by_id(&self, id: &[u8]) -> Option<Handle> {
+        self.find(Kind::Id, id)
+    }
+
+    /// The connection that a client began with packets to this ID.
+    pub(super) fn by_first(&self, id: &[u8]) -> Option<Handle> {
+        self.find(Kind::First, id)
+    }
+
+    /// The connection that a reset token is of.
+    pub(super) fn by_token(&self, token: &BlindToken) -> Option<Handle> {
+        self.find(Kind::Token, token)
+    }
+
+    /// True if any connection may be found by a reset token.
+    pub(super) fn has_tokens(&self) -> bool {
+        self.tokens > 0
+    }
+
+    fn find(&self, kind: Kind, name: &[u8]) -> Option<Handle> {
+        let hash = self.hash(kind, name);
+        let at = self.table.find(hash, |index| has(&self.names, index, kind, name))?;
+        Some(Handle(self.table.slots[at].index as usize))
+    }
+
+    fn hash(&self, kind: Kind, name: &[u8]) -> u32 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(name);
+        hasher.write_u8(kind as u8);
+        hasher.finish() as u32
+    }
+
+    /// All of a kind, of all connections.
+    #[cfg(test)]
+    pub(super) fn all(&self, kind: Kind) -> Vec<&[u8]> {
+        let all = self.names.iter().flatten().flat_map(Names::iter);
+        all.filter(|(own, _)| *own == kind).map(|(_, name)| name).collect()
+    }
+
+    /// True if nothing leads anywhere.
+    #[cfg(test)]
+    pub(super) fn are_none(&self) -> bool {
+        self.len() == 0 && self.table.len == 0 && self.tokens == 0
+    }
+}
+
+fn has(names: &[Option<Names>], index: usize, kind: Kind, name: &[u8]) -> bool {
+    names.get(index).is_some_and(|names| names.as_ref().is_some_and(|own| own.contains(kind, name)))
+}
+
+/// The index of a vacant slot.
+const VACANT: u32 = u32::MAX;
+
+/// Slots that the table begins with.
+const LEAST: usize = 16;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Slot {
+    hash: u32,
+    /// Of the connection.
+    index: u32,
+}
+
+impl Slot {
+    const VACANT: Slot = Slot { hash: 0, index: VACANT };
+}
+
+/// Indices of connections by hashes, with linear probing: what has the same place as another is behind it. The place is the
+/// hash as a part of the whole table, so that the table may have any length, and grow by a quarter: at rest between 64 % and
+/// 80 % of it are in use, and with eight bytes a slot an ID takes eleven.
+#[derive(Default)]
+struct Table {
+    slots: Vec<Slot>,
+    len: usize,
+}
+
+impl Table {
+    fn place(&self, hash: u32) -> usize {
+        ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
+    }
+
+    fn after(&self, at: usize) -> usize {
+        if at + 1 == self.slots.len() { 0 } else { at + 1 }
+    }
+
+    /// The slot with this hash and a connection that is the right one.
+    fn find(&self, hash: u32, is_it: impl Fn(usize) -> bool) -> Option<usize> {
+        if self.len == 0 {
+            return None;
+        }
+        let mut at = self.place(hash);
+        loop {
+            let slot = self.slots[at];
+            if slot.index == VACANT {
+                return None;
+            }
+            if slot.hash == hash && is_it(slot.index as usize) {
+                return Some(at);
+            }
+            at = self.after(at);
+        }
+    }
+
+    fn insert(&mut self, slot: Slot) {
+        if (self.len + 1) * 5 > self.slots.len() * 4 {
+            self.resize((self.slots.len() + self.slots.len() / 4).max(LEAST));
+        }
+        self.put(slot);
+        self.len += 1;
+    }
+
+    fn put(&mut self, slot: Slot) {
+        let mut at = self.place(slot.hash);
+        while self.slots[at].index != VACANT {
+            at = self.after(at);
+        }
+        self.slots[at] = slot;
+    }
+
+    /// Takes a slot out, if it is there.
+    fn remove(&mut self, slot: Slot) {
+        let Some(mut hole) = self.find(slot.hash, |index| index == slot.index as usize) else {
+            return;
+        };
+        // Those behind it move up, but not to before their places.
+        let count = self.slots.len();
+        let mut at = self.after(hole);
+        while self.slots[at].index != VACANT {
+            let place = self.place(self.slots[at].hash);
+            if (at + count - place) % count >= (at + count - hole) % count {
+                self.slots[hole] = self.slots[at];
+                hole = at;
+            }
+            at = self.after(at);
+        }
+        self.slots[hole] = Slot::VACANT;
+        self.len -= 1;
+        // Many were there, and few are left.
+        if count > LEAST && self.len * 4 < count {
+            self.resize((count / 2).max(LEAST));
+        }
+    }
+
+    fn resize(&mut self, count: usize) {
+        let before = std::mem::replace(&mut self.slots, vec![Slot::VACANT; count]);
+        for slot in before.into_iter().filter(|slot| slot.index != VACANT) {
+            self.put(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    fn id(bytes: &[u8]) -> ConnectionId {
+        ConnectionId::new(bytes).unwrap()
+    }
+
+    /// Whatever comes and goes: what is found is what a map of all finds.
+    #[test]
+    fn all_are_found_and_nothing_else() {
+        let rng = &mut StdRng::seed_from_u64(1);
+        let (mut routes, mut known) = (Routes::default(), BTreeMap::new());
+        let mut handles = Vec::new();
+        for round in 0..20_000 {
+            // Few bytes, so that some are the same.
+            let name: [u8; 2] = rng.random();
+            let kind = Kind::ALL[rng.random_range(0..3)];
+            // They become many, and then few.
+            let grows = if round < 12_000 { 0.6 } else { 0.2 };
+            if handles.is_empty() || rng.random_bool(0.1) && rng.random_bool(grows) {
+                let mut fresh = vec![0xee; 12];
+                fresh.extend_from_slice(&(round as u32).to_be_bytes());
+                handles.push(routes.add(id(&fresh), None));
+                known.insert((Kind::Id as u8, fresh), *handles.last().unwrap());
+            } else if rng.random_bool(grows) {
+                let handle = handles[rng.random_range(0..handles.len())];
+                if !known.contains_key(&(kind as u8, name.to_vec())) {
+                    routes.name(handle, kind, &name);
+                    known.insert((kind as u8, name.to_vec()), handle);
+                }
+            } else if rng.random_bool(0.9) {
+                if let Some(((kind, name), handle)) = known.pop_first() {
+                    routes.forget(handle, Kind::ALL[usize::from(kind)], &name);
+                }
+            } else {
+                let handle = handles.swap_remove(rng.random_range(0..handles.len()));
+                assert!(routes.remove(handle) && !routes.remove(handle));
+                known.retain(|_, other| *other != handle);
+            }
+            assert_eq!(routes.find(kind, &name), known.get(&(kind as u8, name.to_vec())).copied());
+            if round % 500 == 0 {
+                for ((kind, name), handle) in &known {
+                    assert_eq!(routes.find(Kind::ALL[usize::from(*kind)], name), Some(*handle));
+                }
+                assert_eq!((routes.table.len, routes.len()), (known.len(), handles.len()));
+            }
+        }
+        handles.into_iter().for_each(|handle| assert!(routes.remove(handle)));
+        assert!(routes.are_none() && routes.table.slots.len() == LEAST);
+    }
+
+    #[test]
+    fn of_two_with_the_same_the_later_is_believed() {
+        let mut routes = Routes::default();
+        let (one, other) = (routes.add(id(b"one"), None), routes.add(id(b"other"), None));
+        let token = [7; 32];
+        routes.name(one, Kind::Token, &token);
+        routes.name(other, Kind::Token, &token);
+        assert_eq!(routes.by_token(&token), Some(other));
+        // It is not the earlier one's to take away.
+        routes.forget(one, Kind::Token, &token);
+        assert_eq!(routes.by_token(&token), Some(other));
+        assert!(routes.remove(other) && routes.by_token(&token).is_none() && !routes.has_tokens());
+    }
+
+    #[test]
+    fn an_id_is_found_by_its_kind() {
+        let mut routes = Routes::default();
+        let handle = routes.add(id(b"ours"), Some(id(b"original")));
+        assert_eq!((routes.by_id(b"ours"), routes.by_first(b"ours")), (Some(handle), None));
+        assert_eq!(routes.by_first(b"original"), Some(handle));
+        assert_eq!((routes.by_id(b"original"), routes.by_id(b"")), (None, None));
+        routes.forget(handle, Kind::Id, b"ours");
+        assert_eq!((routes.by_id(b"ours"), routes.all(Kind::First).len()), (None, 1));
+        // Handles are given again.
+        assert!(routes.remove(handle));
+        assert_eq!(routes.add(id(b"ours"), None), handle);
+    }
+
+    /// What 10,000 connections with four IDs and a first one take of the table.
+    #[test]
+    fn it_is_never_much_larger_than_what_is_in_it() {
+        let mut routes = Routes::default();
+        for number in 0..10_000_u32 {
+            let handle = routes.add(id(&number.to_be_bytes()), Some(id(&number.to_le_bytes())));
+            for more in 1..4_u8 {
+                routes.name(handle, Kind::Id, &[&number.to_be_bytes()[..], &[more]].concat());
+            }
+            assert!(routes.table.slots.len() * 64 <= (routes.table.len * 100).max(64 * LEAST));
+        }
+        assert_eq!(routes.table.len, 50_000);
+    }
+}
