@@ -427,7 +427,7 @@ fn a_stream_s_buffer_grows_with_the_path() {
 #[test]
 fn data_behind_what_was_lost_takes_no_room() {
     let ours = StreamConfig { send_buffer: 100, max_send_buffer: 150, ..config() };
-    let mut client = Streams::new(Side::Client, ours);
+    let mut client = streams_of(Side::Client, ours);
     client.set_peer_limits(PeerLimits { max_data: 1 << 20, ..limits(&config()) });
     let id = client.open(Direction::Bidirectional).unwrap();
     let full = Err(StreamError::Write(WriteError::Blocked));
