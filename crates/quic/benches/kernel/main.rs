@@ -17,6 +17,7 @@ mod busy;
 mod calls;
 mod figures;
 mod mapping;
+#[allow(dead_code, reason = "the bench of the floor uses more of it")]
 #[path = "../common/message.rs"]
 mod message;
 mod place;

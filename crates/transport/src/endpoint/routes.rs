@@ -326,10 +326,10 @@ mod tests {
                 known.insert((Kind::Id as u8, fresh), *handles.last().unwrap());
             } else if rng.random_bool(grows) {
                 let handle = handles[rng.random_range(0..handles.len())];
-                if !known.contains_key(&(kind as u8, name.to_vec())) {
+                known.entry((kind as u8, name.to_vec())).or_insert_with(|| {
                     routes.name(handle, kind, &name);
-                    known.insert((kind as u8, name.to_vec()), handle);
-                }
+                    handle
+                });
             } else if rng.random_bool(0.9) {
                 if let Some(((kind, name), handle)) = known.pop_first() {
                     routes.forget(handle, Kind::ALL[usize::from(kind)], &name);
