@@ -58,6 +58,7 @@ pub(crate) struct State {
     pub counted: u64,
     /// Its place among the connections to the same address.
     pub member: Member,
+    /// Whether its messages go to the system one by one.
     pub grouping: Grouping,
     /// A server's: the client gets a token when the handshake is complete.
     pub token_due: bool,

@@ -29,6 +29,7 @@ pub(crate) trait Out: Copy {
     /// As [`Udp::send`].
     fn send(self, outgoing: &Outgoing<'_>) -> io::Result<()>;
 
+    /// The present time, to measure how long the system takes for messages.
     fn clock(self) -> Instant;
 }
 

@@ -56,7 +56,7 @@ impl Growth {
         }
     }
 
-    /// As [`Growth::grow`], for later.
+    /// Counts bytes that were acknowledged, without growth now: the next that may grow the window has them, too.
     fn count(&mut self, acked: u64) {
         if let Growth::ByWindows(counted) = self {
             *counted += acked;

@@ -10,7 +10,7 @@ use crate::Timestamp;
 pub struct Rate(f64);
 
 impl Rate {
-    /// The least there is.
+    /// The smallest rate: one byte a second.
     pub(crate) const LEAST: Rate = Rate(1.0);
 
     /// So many bytes a second; at least one.
