@@ -5,11 +5,17 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use equic_wire::{ConnectionId, ResetToken};
 use rand::RngCore;
 use rustls::crypto::tls13::{Hkdf, OkmBlock};
 use rustls::quic::Suite;
+
+use crate::Timestamp;
+use crate::numbered::Numbered;
+use crate::ranges::RangeSet;
+use crate::rested::Seldom;
 
 /// Bytes of the connection IDs of [`RandomIds`] unless told.
 pub(crate) const ID_LEN: usize = 8;
@@ -176,16 +182,18 @@ pub enum EndpointEvent {
     TokenForgotten(ResetToken),
 }
 
-use crate::numbered::Numbered;
-use crate::ranges::RangeSet;
-use crate::rested::Seldom;
-
 /// RETIRE_CONNECTION_ID frames that may wait for the network; a peer that makes us owe more closes the
 /// connection (RFC 9000 s.5.1.2).
 const MAX_RETIRED: usize = 32;
 
 /// Ranges of retired IDs that are remembered, so that one told of again is not taken up again.
 const RETIRED_RANGES: usize = 32;
+
+/// IDs that the peer has retired which still name the connection: more than it moves between within a round trip.
+const PARTED: usize = 4;
+
+/// So long after the last was retired packets to it may still be under way: some round trips.
+const PARTED_FOR: Duration = Duration::from_secs(3);
 
 /// Changes that wait for an endpoint: seldom any.
 pub(crate) type Changes = Seldom<VecDeque<EndpointEvent>>;
@@ -214,6 +222,11 @@ pub(crate) enum IdError {
 #[derive(Debug)]
 pub(crate) struct LocalIds {
     active: Numbered<ConnectionId>,
+    /// Those that were retired last, from the oldest on; at most `PARTED`. What the peer has sent to one before it retired
+    /// it may come later than that, by another path or socket: it is taken in, and no stateless reset answers it.
+    parted: Seldom<VecDeque<ConnectionId>>,
+    /// Time at which the last of them was retired.
+    parted_at: Timestamp,
     /// Number of those in `active` that the peer is not asked to retire.
     lasting: u64,
     next: u64,
@@ -246,6 +259,8 @@ impl LocalIds {
     pub(crate) fn new(first: ConnectionId) -> LocalIds {
         LocalIds {
             active: Numbered::with(0, first),
+            parted: Seldom::default(),
+            parted_at: Timestamp::START,
             lasting: 1,
             next: 1,
             limit: 1,
@@ -280,6 +295,7 @@ impl LocalIds {
         for (_, id) in self.active.take_all() {
             note(&mut self.changes, EndpointEvent::Retired(id));
         }
+        self.forget_parted(0);
         self.tokens = Numbered::default();
         self.lasting = 0;
     }
@@ -374,6 +390,7 @@ impl LocalIds {
     /// It was never given out, or is the one the frame came with (RFC 9000 s.19.16).
     pub(crate) fn on_retire(
         &mut self,
+        now: Timestamp,
         sequence: u64,
         used: ConnectionId,
     ) -> Result<Option<ConnectionId>, IdError> {
@@ -385,9 +402,19 @@ impl LocalIds {
         let gone = self.active.remove(sequence);
         if let Some(id) = gone {
             self.lasting -= u64::from(sequence >= self.retire_prior_to);
-            note(&mut self.changes, EndpointEvent::Retired(id));
+            self.parted.push_back(id);
+            self.parted_at = now;
+            self.forget_parted(PARTED);
         }
         Ok(gone)
+    }
+
+    /// Of those that were retired only so many still name the connection, the last.
+    fn forget_parted(&mut self, keep: usize) {
+        let Some(parted) = self.parted.made() else { return };
+        for id in parted.drain(..parted.len().saturating_sub(keep)) {
+            note(&mut self.changes, EndpointEvent::Retired(id));
+        }
     }
 
     /// The one with this sequence number, if the peer may use it and was told by a frame.
@@ -399,18 +426,23 @@ impl LocalIds {
 
     /// True if packets with this connection ID are for this connection.
     pub(crate) fn contains(&self, id: ConnectionId) -> bool {
-        self.active.values().any(|active| *active == id)
+        self.active.values().any(|active| *active == id) || self.parted.contains(&id)
     }
 
     /// As [`LocalIds::contains`], of an ID as it stands in a packet.
     #[inline]
     pub(crate) fn contains_bytes(&self, id: &[u8]) -> bool {
         self.active.values().any(|active| active.is(id))
+            || self.parted.iter().any(|parted| parted.is(id))
     }
 
-    /// Gives back memory that nothing is in.
-    pub(crate) fn rest(&mut self) {
+    /// Gives back memory that nothing is in, and forgets those that were retired a while ago.
+    pub(crate) fn rest(&mut self, now: Timestamp) {
         self.active.rest();
+        if self.parted_at + PARTED_FOR <= now {
+            self.forget_parted(0);
+            self.parted = Seldom::default();
+        }
         if self.to_tell.is_empty() {
             // Nothing is in flight: no frame that told of one can be lost any more.
             self.tokens = Numbered::default();
@@ -423,11 +455,12 @@ impl LocalIds {
     /// Bytes of memory it holds.
     pub(crate) fn memory(&self) -> usize {
         (self.active.len() + self.to_tell.len() + self.tokens.len()) * size_of::<NewId>()
+            + self.parted.len() * size_of::<ConnectionId>()
     }
 
-    /// All that are in use.
+    /// All that name the connection.
     pub(crate) fn iter(&self) -> impl Iterator<Item = ConnectionId> + '_ {
-        self.active.values().copied()
+        self.active.values().chain(self.parted.iter()).copied()
     }
 }
 
@@ -716,6 +749,8 @@ impl RemoteIds {
 mod tests {
     use super::*;
 
+    const NOW: Timestamp = Timestamp::START;
+
     fn id(number: u64) -> ConnectionId {
         ConnectionId::new(&number.to_be_bytes()).unwrap()
     }
@@ -765,10 +800,21 @@ mod tests {
         );
         let mut local = LocalIds::new(id(0));
         local.issue(id(1), token(1));
-        local.on_retire(0, id(1)).unwrap();
-        local.on_retire(0, id(1)).unwrap();
+        local.on_retire(NOW, 0, id(1)).unwrap();
+        local.on_retire(NOW, 0, id(1)).unwrap();
         let changes: Vec<EndpointEvent> = std::iter::from_fn(|| local.poll_change()).collect();
-        assert_eq!(changes, [EndpointEvent::Issued(id(1)), EndpointEvent::Retired(id(0))]);
+        assert_eq!(
+            changes,
+            [EndpointEvent::Issued(id(1))],
+            "packets may be under way to the other"
+        );
+        local.rest(NOW + PARTED_FOR / 2);
+        assert_eq!(local.poll_change(), None);
+        local.rest(NOW + PARTED_FOR);
+        assert_eq!(
+            (local.poll_change(), local.contains(id(0))),
+            (Some(EndpointEvent::Retired(id(0))), false)
+        );
     }
 
     #[test]
@@ -823,11 +869,32 @@ mod tests {
         assert_eq!((local.next_to_tell(), local.next_to_tell()), (Some(new(1)), None));
         local.on_lost(1);
         assert_eq!(local.next_to_tell(), Some(new(1)));
-        assert_eq!(local.on_retire(0, id(0)), Err(IdError::Violation));
-        assert_eq!(local.on_retire(9, id(0)), Err(IdError::Violation));
-        assert_eq!(local.on_retire(0, id(1)), Ok(Some(id(0))));
-        assert_eq!(local.on_retire(0, id(1)), Ok(None), "again");
-        assert!(local.wants_more() && local.contains(id(1)) && !local.contains(id(0)));
+        assert_eq!(local.on_retire(NOW, 0, id(0)), Err(IdError::Violation));
+        assert_eq!(local.on_retire(NOW, 9, id(0)), Err(IdError::Violation));
+        assert_eq!(local.on_retire(NOW, 0, id(1)), Ok(Some(id(0))));
+        assert_eq!(local.on_retire(NOW, 0, id(1)), Ok(None), "again");
+        assert!(local.wants_more() && local.contains(id(1)));
+    }
+
+    #[test]
+    fn the_last_that_were_retired_still_name_the_connection() {
+        let mut local = LocalIds::new(id(0));
+        local.set_limit(2, 2);
+        for next in 1..20 {
+            local.issue(id(next), new(next).token);
+            assert_eq!(local.on_retire(NOW, next - 1, id(next)), Ok(Some(id(next - 1))));
+            let parted = next.saturating_sub(PARTED as u64);
+            assert!((0..=next).all(|old| local.contains(id(old)) == (old >= parted)), "{next}");
+            assert!(
+                local.contains_bytes(id(parted).as_bytes()) && local.iter().count() <= PARTED + 1
+            );
+            assert_eq!(local.poll_change(), Some(EndpointEvent::Issued(id(next))));
+            let gone = parted.checked_sub(1).map(|gone| EndpointEvent::Retired(id(gone)));
+            assert_eq!(local.poll_change(), gone);
+        }
+        local.retire_for_good();
+        assert_eq!(std::iter::from_fn(|| local.poll_change()).count(), PARTED + 1);
+        assert_eq!(local.iter().count(), 0);
     }
 
     #[test]
@@ -854,7 +921,7 @@ mod tests {
         assert!(!local.retire_all(), "and not two");
         assert_eq!(local.active.len(), 6);
         for sequence in [0, 1] {
-            assert_eq!(local.on_retire(sequence, id(4)), Ok(Some(id(sequence))));
+            assert_eq!(local.on_retire(NOW, sequence, id(4)), Ok(Some(id(sequence))));
         }
         assert!(local.retire_all() && local.wants_more());
     }
@@ -880,7 +947,7 @@ mod tests {
                     .any(|(number, id)| number >= local.retire_prior_to && *id == remote.current())
             );
             while let Some(sequence) = remote.next_to_retire() {
-                local.on_retire(sequence, remote.current()).unwrap();
+                local.on_retire(NOW, sequence, remote.current()).unwrap();
                 remote.on_acked(sequence);
             }
             assert_eq!(local.active.len(), 3);

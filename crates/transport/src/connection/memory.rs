@@ -19,15 +19,15 @@ impl Connection {
     pub(super) fn may_rest(&mut self, now: Timestamp) {
         let quiet = self.handshake.is_confirmed() && matches!(self.closing, Closing::Open);
         if quiet && !self.spaces.are_in_flight() && self.activity.comes_to_rest(now) {
-            self.rest();
+            self.rest(now);
         }
     }
 
     #[cold]
-    fn rest(&mut self) {
+    fn rest(&mut self, now: Timestamp) {
         self.spaces.rest();
         self.streams.rest();
-        self.ids.rest();
+        self.ids.rest(now);
         self.start.rest();
         self.rng.rest();
         if self.events.is_empty() {
