@@ -27,6 +27,8 @@ const MESSAGE: u64 = 65_536;
 struct Idle {
     driver: Driver,
     cells: Vec<Arc<Cell>>,
+    /// The other ends of the connections.
+    clients: Vec<Connection>,
     /// Address of the peers.
     peers: std::net::UdpSocket,
     tls: (Arc<rustls::ClientConfig>, Arc<rustls::ServerConfig>),
@@ -79,12 +81,14 @@ impl Idle {
         let endpoint = Endpoint::new(config, None, [7; 32]);
         let socket = Socket::new(endpoint, udp, None, Instant::now(), shared);
         let driver = Driver::new(Arc::clone(&socket), Vec::new(), 0);
-        let mut idle = Idle { driver, cells: Vec::new(), peers, tls: tls() };
+        let (cells, clients) = (Vec::new(), Vec::new());
+        let mut idle = Idle { driver, cells, clients, peers, tls: tls() };
         for number in 0..count {
             let peer = idle.peers.local_addr().unwrap();
-            let connection = idle.connection(number, peer, window, bytes);
+            let (client, connection) = idle.connection(number, peer, window, bytes);
             let cell = socket.add(&mut socket.lock(), Handle(number), connection);
             idle.cells.push(cell);
+            idle.clients.push(client);
         }
         // The runtime learns from the system that the socket takes anything.
         let udp = Arc::clone(&socket.lock().udp);
@@ -92,14 +96,15 @@ impl Idle {
         idle
     }
 
-    /// A server's connection to this address whose handshake is complete, and which has so many bytes to send.
+    /// A client's connection of this address, and the server's, whose handshake is complete, and which has so many bytes to
+    /// send.
     fn connection(
         &self,
         number: usize,
         client_address: SocketAddr,
         window: u64,
         bytes: usize,
-    ) -> Connection {
+    ) -> (Connection, Connection) {
         let transport = Arc::new(TransportConfig {
             initial_window: Some(window),
             // What the handshake had in flight is acknowledged at once.
@@ -150,7 +155,7 @@ impl Idle {
         assert!(server.is_connected());
         let id = server.open(Direction::Unidirectional).unwrap();
         assert_eq!(server.write(id, &vec![7; bytes]).unwrap(), bytes);
-        server
+        (client, server)
     }
 
     /// One round of sending, of the connections that were touched; true if the task has more to do at once.
@@ -258,7 +263,7 @@ async fn only_addresses_of_several_connections_are_kept() {
     let socket = Arc::clone(&idle.driver.socket);
     let add = |number: usize, host: usize| {
         let address = SocketAddr::from(([127, 0, 1, host as u8], 4433));
-        let connection = idle.connection(number, address, 12_000, 0);
+        let (_, connection) = idle.connection(number, address, 12_000, 0);
         socket.add(&mut socket.lock(), Handle(number), connection)
     };
     let mut cells: Vec<_> = (0..100).map(|number| add(number, number)).collect();
