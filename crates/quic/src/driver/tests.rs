@@ -196,7 +196,7 @@ async fn few_connections_do_not_wait_for_each_other() {
 
 /// What a hundred connections to one address send before anything is acknowledged is at most what thirty-two windows are (less,
 /// as each has small packets of its handshake in flight, too); who waits sends when another's packets are in flight no more, in
-/// the order in which they came.
+/// the order in which they came, whoever is looked at first.
 #[tokio::test]
 async fn many_connections_to_one_address_take_turns() {
     let mut idle = Idle::new(100, 12_000, 100_000).await;
@@ -215,6 +215,9 @@ async fn many_connections_to_one_address_take_turns() {
     for cell in &idle.cells[..count] {
         cell.close(VarInt::from_u32(0), "");
     }
+    // As when the application writes: it is looked at before those that wait for their turn.
+    let last = &idle.cells[99];
+    last.touch(&mut last.lock());
     idle.work();
     let second = sent(&idle.in_flight());
     let next: u64 = second[count..].iter().sum();
@@ -295,4 +298,26 @@ async fn who_leaves_a_crowd_is_not_held_back_any_longer() {
     }
     idle.work();
     assert!(idle.in_flight()[99] >= before + 10_000, "{} {before}", idle.in_flight()[99]);
+}
+
+/// What it had in flight no longer counts there, either: others have their turn instead.
+#[tokio::test]
+async fn who_leaves_a_crowd_makes_room_for_others() {
+    let mut idle = Idle::new(100, 12_000, 100_000).await;
+    let before = idle.in_flight();
+    idle.work();
+    let sent: Vec<u64> = idle.in_flight().iter().zip(&before).map(|(a, b)| a - b).collect();
+    let count = sent.iter().filter(|sent| **sent > 0).count();
+    assert!((16..=40).contains(&count), "{sent:?}");
+    {
+        let socket = Arc::clone(&idle.driver.socket);
+        let mut inner = socket.lock();
+        for cell in &idle.cells[..count] {
+            inner.crowds.leave(&mut cell.lock());
+        }
+    }
+    let before = idle.in_flight();
+    idle.work();
+    let sent: Vec<u64> = idle.in_flight().iter().zip(&before).map(|(a, b)| a - b).collect();
+    assert!(sent[count..count + 16].iter().all(|sent| *sent > 0), "{sent:?}");
 }
