@@ -102,7 +102,7 @@ impl Connection {
         let Some(path_id) = self.ids.path_of_bytes(id) else { return false };
         let Some(path) = self.paths.current_mut(path_id) else { return false };
         let key = path.key();
-        // An abandoned one takes what is late as another does (RFC 10069 s.3.4.3).
+        // An abandoned one takes what is late as another does (RFC 10069 s.3.4).
         if !is_from(self.side, path, arrival) || self.spaces.get(SpaceId::Data(path_id)).is_none() {
             return false;
         }
