@@ -318,6 +318,14 @@ mod tests {
         assert_eq!(routes.add(id(b"ours"), None), handle);
     }
 
+    /// Clients choose names. Which of them collide at an endpoint depends on a key that it has made for itself.
+    #[test]
+    fn hashes_are_keyed() {
+        let (one, other) = (Routes::default(), Routes::default());
+        let same = |name: &u8| one.hash(Kind::First, &[*name]) == other.hash(Kind::First, &[*name]);
+        assert!((0..=255).filter(same).count() < 10);
+    }
+
     /// What 10,000 connections with four IDs and a first one take of the table: eight bytes for a name and one to look at first, in
     /// a table that doubles when seven of eight places are in use.
     #[test]
