@@ -11,7 +11,7 @@ use crate::numbered::Numbered;
 use crate::rested::Seldom;
 
 /// IDs that the peer has retired which still name the connection: more than it moves between within a round trip.
-pub(super) const PARTED: usize = 4;
+const PARTED: usize = 4;
 
 /// So long after the last was retired packets to it may still be under way: some round trips.
 pub(super) const PARTED_FOR: Duration = Duration::from_secs(3);
@@ -19,7 +19,7 @@ pub(super) const PARTED_FOR: Duration = Duration::from_secs(3);
 /// The IDs that the peer may put on packets to us.
 #[derive(Debug)]
 pub(crate) struct LocalIds {
-    pub(super) active: Numbered<ConnectionId>,
+    active: Numbered<ConnectionId>,
     /// Those that were retired last, from the oldest on; at most `PARTED`. What the peer has sent to one before it retired
     /// it may come later than that, by another path or socket: it is taken in, and no stateless reset answers it.
     parted: Seldom<VecDeque<ConnectionId>>,
@@ -27,11 +27,11 @@ pub(crate) struct LocalIds {
     parted_at: Timestamp,
     /// Number of those in `active` that the peer is not asked to retire.
     lasting: u64,
-    pub(super) next: u64,
+    next: u64,
     /// Most connection IDs to give out: the peer's `active_connection_id_limit`, or our own maximum if lower.
     limit: u64,
     /// The peer is asked to retire those with lower sequence numbers.
-    pub(super) retire_prior_to: u64,
+    retire_prior_to: u64,
     /// To be told in NEW_CONNECTION_ID frames.
     to_tell: Numbered<()>,
     tokens: Numbered<ResetToken>,
@@ -250,3 +250,6 @@ impl LocalIds {
         self.active.values().chain(self.parted.iter()).copied()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,14 +8,14 @@ use crate::ranges::RangeSet;
 
 /// RETIRE_CONNECTION_ID frames that may wait for the network; a peer that makes us owe more closes the
 /// connection (RFC 9000 s.5.1.2).
-pub(super) const MAX_RETIRED: usize = 32;
+const MAX_RETIRED: usize = 32;
 
 /// Ranges of retired IDs that are remembered, so that one told of again is not taken up again.
 const RETIRED_RANGES: usize = 32;
 
 /// An ID of the peer's.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RemoteId {
+struct RemoteId {
     id: ConnectionId,
     token: Option<ResetToken>,
     /// A packet was sent to it. The token of another is not looked for (RFC 9000 s.10.3.1).
@@ -41,7 +41,7 @@ impl RemoteId {
 /// The IDs that we may put on packets to the peer.
 #[derive(Debug)]
 pub(crate) struct RemoteIds {
-    pub(super) ids: Numbered<RemoteId>,
+    ids: Numbered<RemoteId>,
     /// The one in use.
     current: u64,
     /// Those below were asked to be retired.
@@ -54,7 +54,7 @@ pub(crate) struct RemoteIds {
     limit: u64,
     to_retire: Numbered<()>,
     /// RETIRE_CONNECTION_ID frames that are not acknowledged, waiting or in flight.
-    pub(super) owed: Numbered<()>,
+    owed: Numbered<()>,
     /// At most `MAX_CHANGES`.
     changes: Changes,
 }
@@ -293,3 +293,6 @@ impl RemoteIds {
         self.to_retire.remove(sequence);
     }
 }
+
+#[cfg(test)]
+mod tests;
