@@ -141,17 +141,17 @@ impl<C: Content> Run<C> {
         Run { first, left: 1, packets: Some(packet) }
     }
 
-    /// Takes in the packet of this number, if it is one more of the run; otherwise gives it back.
+    /// Takes in the packet of this number, if it is one more of the run; false: it is not.
     #[inline(always)]
-    fn add(&mut self, number: u64, next: SentPacket<C>) -> Option<SentPacket<C>> {
-        let Some(run) = &mut self.packets else { return Some(next) };
+    fn add(&mut self, number: u64, next: &SentPacket<C>) -> bool {
+        let Some(run) = &mut self.packets else { return false };
         let place = run.count;
         let here = place < MOST && number == self.first + u64::from(place);
-        if !here || !run.take_in(&next) {
-            return Some(next);
+        let added = here && run.take_in(next);
+        if added {
+            self.left |= 1 << place;
         }
-        self.left |= 1 << place;
-        None
+        added
     }
 
     /// Takes out those of its packets that are in a range of numbers, from the highest down, and hands them to `take`, as many at once
@@ -287,11 +287,8 @@ impl<C: Content> SentPackets<C> {
         }
         self.next = number + 1;
         self.count += 1;
-        let apart = match self.runs.back_mut() {
-            Some(run) => run.add(number, packet),
-            None => Some(packet),
-        };
-        if let Some(packet) = apart {
+        let added = self.runs.back_mut().is_some_and(|run| run.add(number, &packet));
+        if !added {
             self.runs.push_back(Run::new(number, packet));
         }
     }
