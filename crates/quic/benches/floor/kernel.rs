@@ -46,12 +46,23 @@ impl Place {
                 setns(File::open(&namespaces[index])?, CloneFlags::CLONE_NEWNET)?;
                 UdpSocket::bind(address)
             };
-            std::thread::scope(|scope| scope.spawn(make).join())
-                .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
+            let made = std::thread::scope(|scope| scope.spawn(make).join())
+                .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+            made.map_err(|error| {
+                let (place, ip) = (namespaces[index].display(), address.ip());
+                io::Error::new(error.kind(), format!("a socket of {ip} in {place}: {error}"))
+            })
         };
         let sockets = [bound(0)?, bound(1)?];
-        sockets[0].connect(sockets[1].local_addr()?)?;
-        sockets[1].connect(sockets[0].local_addr()?)?;
+        let connect = |from: usize, to: usize| {
+            let (from, to) = (&sockets[from], sockets[to].local_addr()?);
+            let refused = |error: io::Error| {
+                io::Error::new(error.kind(), format!("there is no way to {}: {error}", to.ip()))
+            };
+            from.connect(to).map_err(refused)
+        };
+        connect(0, 1)?;
+        connect(1, 0)?;
         for socket in &sockets {
             let socket = socket2::SockRef::from(socket);
             socket.set_recv_buffer_size(4 << 20)?;

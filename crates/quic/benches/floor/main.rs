@@ -9,7 +9,8 @@
 //!
 //! * `crypto.rs`: AEAD and header protection, by rustls' keys, as the transport uses them;
 //! * `kernel.rs`: sending and receiving, with the offloads and calls that Linux has; `wake.rs`: waking a thread;
-//! * `apart.rs`: all of it, with a CPU for each end.
+//! * `apart.rs`: all of it, with a CPU for each end;
+//! * `options.rs`: its arguments (tested by `tests/quic/floor.rs`).
 
 mod apart;
 mod crypto;
@@ -17,13 +18,14 @@ mod kernel;
 #[allow(dead_code, reason = "the bench of the kernel's ways uses more of it")]
 #[path = "../common/message.rs"]
 mod message;
+mod options;
 mod wake;
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::path::PathBuf;
 
 use nix::libc;
+use options::Options;
 
 /// Bytes of a datagram: what the benchmark's implementations send (docs/bench-contract.md).
 pub(crate) const DATAGRAM: usize = 1452;
@@ -51,42 +53,6 @@ pub(crate) struct Row {
     pub measure: Box<dyn FnMut() -> io::Result<Vec<f64>>>,
 }
 
-/// Arguments of the program.
-struct Options {
-    rounds: usize,
-    markdown: bool,
-    veth: Option<[PathBuf; 2]>,
-}
-
-fn options() -> io::Result<Options> {
-    let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
-    let mut options = Options { rounds: 200, markdown: false, veth: None };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        match &*word {
-            // What cargo says to every benchmark.
-            "--bench" => {}
-            "--markdown" => options.markdown = true,
-            "--rounds" => {
-                let rounds = words.next().and_then(|word| word.parse().ok());
-                options.rounds = rounds
-                    .filter(|rounds| *rounds > 0)
-                    .ok_or_else(|| wrong("--rounds needs a number above 0"))?;
-            }
-            "--veth" => {
-                let names = [words.next(), words.next()];
-                let [Some(from), Some(to)] = names else {
-                    return Err(wrong("--veth needs the names of two namespaces"));
-                };
-                let path = |name: String| PathBuf::from("/run/netns").join(name);
-                options.veth = Some([path(from), path(to)]);
-            }
-            other => return Err(wrong(&format!("unknown argument: {other}"))),
-        }
-    }
-    Ok(options)
-}
-
 fn main() {
     if let Err(error) = run() {
         eprintln!("floor: {error}");
@@ -95,7 +61,7 @@ fn main() {
 }
 
 fn run() -> io::Result<()> {
-    let options = options()?;
+    let options = Options::parse(std::env::args().skip(1))?;
     let place = kernel::Place::new(options.veth.as_ref());
     let mut rows = crypto::rows()?;
     rows.extend(kernel::rows(&place)?);

@@ -27,6 +27,8 @@ const MESSAGE: u64 = 65_536;
 struct Idle {
     driver: Driver,
     cells: Vec<Arc<Cell>>,
+    /// The other ends of the connections.
+    clients: Vec<Connection>,
     /// Address of the peers.
     peers: std::net::UdpSocket,
     tls: (Arc<rustls::ClientConfig>, Arc<rustls::ServerConfig>),
@@ -79,12 +81,14 @@ impl Idle {
         let endpoint = Endpoint::new(config, None, [7; 32]);
         let socket = Socket::new(endpoint, udp, None, Instant::now(), shared);
         let driver = Driver::new(Arc::clone(&socket), Vec::new(), 0);
-        let mut idle = Idle { driver, cells: Vec::new(), peers, tls: tls() };
+        let (cells, clients) = (Vec::new(), Vec::new());
+        let mut idle = Idle { driver, cells, clients, peers, tls: tls() };
         for number in 0..count {
             let peer = idle.peers.local_addr().unwrap();
-            let connection = idle.connection(number, peer, window, bytes);
+            let (client, connection) = idle.connection(number, peer, window, bytes);
             let cell = socket.add(&mut socket.lock(), Handle(number), connection);
             idle.cells.push(cell);
+            idle.clients.push(client);
         }
         // The runtime learns from the system that the socket takes anything.
         let udp = Arc::clone(&socket.lock().udp);
@@ -92,14 +96,15 @@ impl Idle {
         idle
     }
 
-    /// A server's connection to this address whose handshake is complete, and which has so many bytes to send.
+    /// A client's connection of this address, and the server's, whose handshake is complete, and which has so many bytes to
+    /// send.
     fn connection(
         &self,
         number: usize,
         client_address: SocketAddr,
         window: u64,
         bytes: usize,
-    ) -> Connection {
+    ) -> (Connection, Connection) {
         let transport = Arc::new(TransportConfig {
             initial_window: Some(window),
             // What the handshake had in flight is acknowledged at once.
@@ -150,7 +155,7 @@ impl Idle {
         assert!(server.is_connected());
         let id = server.open(Direction::Unidirectional).unwrap();
         assert_eq!(server.write(id, &vec![7; bytes]).unwrap(), bytes);
-        server
+        (client, server)
     }
 
     /// One round of sending, of the connections that were touched; true if the task has more to do at once.
@@ -191,7 +196,7 @@ async fn few_connections_do_not_wait_for_each_other() {
 
 /// What a hundred connections to one address send before anything is acknowledged is at most what thirty-two windows are (less,
 /// as each has small packets of its handshake in flight, too); who waits sends when another's packets are in flight no more, in
-/// the order in which they came.
+/// the order in which they came, whoever is looked at first.
 #[tokio::test]
 async fn many_connections_to_one_address_take_turns() {
     let mut idle = Idle::new(100, 12_000, 100_000).await;
@@ -210,6 +215,9 @@ async fn many_connections_to_one_address_take_turns() {
     for cell in &idle.cells[..count] {
         cell.close(VarInt::from_u32(0), "");
     }
+    // As when the application writes: it is looked at before those that wait for their turn.
+    let last = &idle.cells[99];
+    last.touch(&mut last.lock());
     while idle.work() {}
     let second = sent(&idle.in_flight());
     let next: u64 = second[count..].iter().sum();
@@ -240,7 +248,7 @@ async fn many_connections_send_no_more_than_256_kib_before_what_has_come_is_rece
         let others = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         for number in count..2 * count {
             let peer = others.local_addr().unwrap();
-            let connection = idle.connection(number, peer, 1 << 20, 100_000);
+            let (_, connection) = idle.connection(number, peer, 1 << 20, 100_000);
             idle.cells.push(socket.add(&mut socket.lock(), Handle(number), connection));
         }
         let before: u64 = idle.in_flight().iter().sum();
@@ -328,7 +336,7 @@ async fn only_addresses_of_several_connections_are_kept() {
     let socket = Arc::clone(&idle.driver.socket);
     let add = |number: usize, host: usize| {
         let address = SocketAddr::from(([127, 0, 1, host as u8], 4433));
-        let connection = idle.connection(number, address, 12_000, 0);
+        let (_, connection) = idle.connection(number, address, 12_000, 0);
         socket.add(&mut socket.lock(), Handle(number), connection)
     };
     let mut cells: Vec<_> = (0..100).map(|number| add(number, number)).collect();
@@ -360,4 +368,26 @@ async fn who_leaves_a_crowd_is_not_held_back_any_longer() {
     }
     idle.work();
     assert!(idle.in_flight()[99] >= before + 10_000, "{} {before}", idle.in_flight()[99]);
+}
+
+/// What it had in flight no longer counts there, either: others have their turn instead.
+#[tokio::test]
+async fn who_leaves_a_crowd_makes_room_for_others() {
+    let mut idle = Idle::new(100, 12_000, 100_000).await;
+    let before = idle.in_flight();
+    while idle.work() {}
+    let sent: Vec<u64> = idle.in_flight().iter().zip(&before).map(|(a, b)| a - b).collect();
+    let count = sent.iter().filter(|sent| **sent > 0).count();
+    assert!((16..=40).contains(&count), "{sent:?}");
+    {
+        let socket = Arc::clone(&idle.driver.socket);
+        let mut inner = socket.lock();
+        for cell in &idle.cells[..count] {
+            inner.crowds.leave(&mut cell.lock());
+        }
+    }
+    let before = idle.in_flight();
+    while idle.work() {}
+    let sent: Vec<u64> = idle.in_flight().iter().zip(&before).map(|(a, b)| a - b).collect();
+    assert!(sent[count..count + 16].iter().all(|sent| *sent > 0), "{sent:?}");
 }

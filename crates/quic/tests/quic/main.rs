@@ -5,6 +5,7 @@ mod common;
 mod early;
 mod errors;
 mod events;
+mod floor;
 mod foreign;
 mod hooks;
 mod hostile;

@@ -63,7 +63,7 @@ impl Connection {
         let largest = ack.largest().get();
         let before = self.spaces[id].loss.largest_acked();
         let ranges = ack.ranges().map(|range| range.smallest().get()..=range.largest().get());
-        let acked = match self.space(id).loss.on_ack(ranges) {
+        let mut acked = match self.space(id).loss.on_ack(ranges) {
             Ok(acked) => acked,
             Err(_) => {
                 let code = TransportErrorCode::PROTOCOL_VIOLATION;
@@ -80,6 +80,11 @@ impl Connection {
         }
         if acked.packets.is_empty() {
             return;
+        }
+        let alone = self.hooks.is_empty();
+        if !alone || self.is_logged() {
+            // Hooks and logs see each packet.
+            acked.take_apart();
         }
         #[cfg(feature = "qlog")]
         self.log_acked(id, &acked.packets);
@@ -99,7 +104,7 @@ impl Connection {
         // Most connections have no other, for which no memory is taken then.
         let first = flights.next();
         let others: Vec<(PathKey, u64)> = flights.collect();
-        let (mut run, alone) = (None, self.hooks.is_empty());
+        let mut run = None;
         for (number, packet) in &acked.packets {
             self.on_packet_acked(id, *number, packet, &mut run);
             if !alone {
@@ -145,8 +150,9 @@ impl Connection {
         let Some(path) = self.paths.get_mut(key) else { return };
         let counted =
             packets.iter().filter(|(_, packet)| packet.in_flight && packet.content.path == key);
-        let marks = counted.clone().map(|(_, p)| (p.time_sent, u64::from(p.size), p.delivery));
-        let bytes: u64 = counted.map(|(_, packet)| u64::from(packet.size)).sum();
+        // Of a run the last one's: a sample is of the newest packet.
+        let marks = counted.clone().map(|(_, p)| (p.time_sent, p.bytes(), p.last_delivery()));
+        let bytes: u64 = counted.map(|(_, packet)| packet.bytes()).sum();
         let rate = path.sample_rate(now, marks);
         let largest = packets.iter().find(|(_, packet)| packet.content.path == key);
         let largest_sent = largest.map_or(now, |(_, packet)| packet.time_sent);
@@ -211,7 +217,8 @@ impl Connection {
     /// True if the ACK frame's counts show new ECN-CE marks; fails validation of the path if they cannot be right.
     fn validate_ecn(&mut self, key: PathKey, packets: &Packets, ack: &Ack<'_>) -> bool {
         // The peer counts for all paths together, so the active one's validation does, too.
-        let marked = packets.iter().filter(|(_, packet)| packet.content.marked).count() as u64;
+        let marked = packets.iter().filter(|(_, packet)| packet.content.marked);
+        let marked = marked.map(|(_, packet)| u64::from(packet.count)).sum();
         let counts = ack.ecn().map(|ecn| EcnCounts {
             ect0: ecn.ect0.get(),
             ect1: ecn.ect1.get(),
@@ -242,6 +249,7 @@ impl Connection {
         }
     }
 
+    /// A packet is acknowledged, or a run of which this is the number of the first.
     /// `run`: data of packets before it of which the stream has not been told yet, if there is any.
     #[inline(always)]
     fn on_packet_acked(
@@ -257,7 +265,7 @@ impl Connection {
         if let SpaceId::Data(path) = id
             && let Some(keys) = self.keys.one_rtt_mut()
         {
-            keys.on_acked(self.now, path, number);
+            keys.on_acked(self.now, path, packet.last(number));
         }
         if let Some(path) = self.paths.get_mut(key) {
             path.on_packet_acked(packet);

@@ -7,6 +7,7 @@ use rand::RngCore;
 
 use super::handshake::{ACTIVE_IDS, random_id};
 use super::space::PathId;
+use crate::Timestamp;
 use crate::cid::{Changes, EndpointEvent, IdSource, LocalIds, RemoteIds, note};
 
 /// Those of a path ID other than 0 (RFC 10069 s.3.2).
@@ -229,10 +230,10 @@ impl ConnectionIds {
     }
 
     /// Gives back memory that nothing is in.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn rest(&mut self, now: Timestamp) {
         let others = self.others.iter_mut().map(|other| (&mut other.local, &mut other.remote));
         for (local, remote) in std::iter::once((&mut self.local, &mut self.remote)).chain(others) {
-            local.rest();
+            local.rest(now);
             remote.rest();
         }
         if self.left.is_empty() {

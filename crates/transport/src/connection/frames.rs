@@ -173,7 +173,7 @@ impl Connection {
     ) {
         self.notify(Operation::RetireConnectionId, sequence);
         let Some(local) = self.ids.local_of_mut(path) else { return };
-        if local.on_retire(sequence, dcid).is_err() {
+        if local.on_retire(now, sequence, dcid).is_err() {
             let code = TransportErrorCode::PROTOCOL_VIOLATION;
             self.fail(now, code, "it retires a connection ID that it cannot");
         }

@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 use std::mem::size_of;
 
 use super::close::Closing;
-use super::space::{Sent, SentFrame};
+use super::space::SentFrame;
 use super::{Connection, Event};
 use crate::Timestamp;
-use crate::recovery::SentPacket;
 use crate::rested::Seldom;
 
 impl Connection {
@@ -19,15 +18,15 @@ impl Connection {
     pub(super) fn may_rest(&mut self, now: Timestamp) {
         let quiet = self.handshake.is_confirmed() && matches!(self.closing, Closing::Open);
         if quiet && !self.spaces.are_in_flight() && self.activity.comes_to_rest(now) {
-            self.rest();
+            self.rest(now);
         }
     }
 
     #[cold]
-    fn rest(&mut self) {
+    fn rest(&mut self, now: Timestamp) {
         self.spaces.rest();
         self.streams.rest();
-        self.ids.rest();
+        self.ids.rest(now);
         self.start.rest();
         self.rng.rest();
         if self.events.is_empty() {
@@ -53,10 +52,10 @@ impl Connection {
             .map(|id| {
                 let space = &self.spaces[id];
                 let frames: usize =
-                    space.loss.sent().iter().map(|(_, sent)| sent.content.frames.allocated()).sum();
+                    space.loss.sent().contents().map(|sent| sent.frames.allocated()).sum();
                 space.crypto_in.get().map_or(0, |data| data.memory())
                     + space.received.memory()
-                    + space.loss.sent().places() * size_of::<SentPacket<Sent>>()
+                    + space.loss.sent().memory()
                     + frames * size_of::<SentFrame>()
             })
             .sum();

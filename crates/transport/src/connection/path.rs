@@ -293,7 +293,7 @@ impl Path {
     /// As [`Path::landed`], of a packet of application data.
     fn packet_landed(&mut self, packet: &SentPacket<Sent>) {
         if packet.in_flight {
-            let bytes = u64::from(packet.size);
+            let bytes = packet.bytes();
             self.landed(bytes);
             if packet.content.brought {
                 self.of_brought -= bytes.min(self.of_brought);
@@ -531,7 +531,7 @@ impl Path {
 
     // Fate of packets.
 
-    /// A packet that was sent on this path is acknowledged.
+    /// A packet that was sent on this path is acknowledged, or a run of them.
     pub(super) fn on_packet_acked(&mut self, packet: &SentPacket<Sent>) {
         self.packet_landed(packet);
         if !packet.mtu_probe {

@@ -102,10 +102,8 @@ impl Connection {
         let Some(path_id) = self.ids.path_of_bytes(id) else { return false };
         let Some(path) = self.paths.current_mut(path_id) else { return false };
         let key = path.key();
-        if !is_from(self.side, path, arrival)
-            || path.is_abandoned()
-            || self.spaces.get(SpaceId::Data(path_id)).is_none()
-        {
+        // An abandoned one takes what is late as another does (RFC 10069 s.3.4).
+        if !is_from(self.side, path, arrival) || self.spaces.get(SpaceId::Data(path_id)).is_none() {
             return false;
         }
         path.on_datagram_received(datagram.len());

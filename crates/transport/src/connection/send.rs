@@ -601,6 +601,7 @@ impl Connection {
             SentPacket {
                 time_sent: now,
                 size: u16::try_from(size).unwrap_or(u16::MAX),
+                count: 1,
                 ack_eliciting: kind.eliciting,
                 in_flight: kind.in_flight,
                 mtu_probe: kind.mtu_probe,

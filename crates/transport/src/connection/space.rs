@@ -11,7 +11,7 @@ use super::packet_numbers::PacketNumbers;
 use super::paths::PathKey;
 use crate::operation::{Extension, Word};
 use crate::received::ReceivedPackets;
-use crate::recovery::LossDetector;
+use crate::recovery::{Content, LossDetector};
 use crate::rested::Rested;
 use crate::stream::{Assembler, Control, SendBuffer};
 
@@ -350,6 +350,48 @@ impl Sent {
     pub(super) fn new(frames: &mut Vec<SentFrame>, marked: bool, path: PathKey) -> Sent {
         let brought = SentFrame::are_brought(frames);
         Sent { frames: SentFrames::take(frames), marked, path, brought }
+    }
+}
+
+impl Content for Sent {
+    /// Pieces of one stream follow each other, all of one length, in packets that have nothing else.
+    #[inline(always)]
+    fn take_in(&mut self, count: u16, next: &Sent) -> bool {
+        let alike =
+            (self.marked, self.path, self.brought) == (next.marked, next.path, next.brought);
+        let (SentFrames::One(one), SentFrames::One(other)) = (&mut self.frames, &next.frames)
+        else {
+            return false;
+        };
+        let (
+            SentFrame::Stream { id, range, fin: false },
+            SentFrame::Stream { id: other, range: behind, fin: false },
+        ) = (one, other)
+        else {
+            return false;
+        };
+        let length = behind.end - behind.start;
+        let follows = alike
+            && id == other
+            && range.end == behind.start
+            && range.end - range.start == length * u64::from(count);
+        if follows {
+            range.end = behind.end;
+        }
+        follows
+    }
+
+    fn part(&self, all: u16, from: u16, count: u16) -> Sent {
+        let frames = match &self.frames {
+            SentFrames::One(SentFrame::Stream { id, range, fin }) => {
+                let length = (range.end - range.start) / u64::from(all.max(1));
+                let start = range.start + length * u64::from(from);
+                let range = start..start + length * u64::from(count);
+                SentFrames::One(SentFrame::Stream { id: *id, range, fin: *fin })
+            }
+            other => other.clone(),
+        };
+        Sent { frames, ..*self }
     }
 }
 

@@ -18,6 +18,7 @@ mod idle;
 mod in_place;
 mod key_exchange;
 mod keys;
+mod late;
 mod messages;
 mod migration;
 mod mtu;

@@ -1,13 +1,14 @@
 //! Whose a connection ID or a stateless reset token is.
 //!
-//! A table of hashes leads to connections, and what each may be found by is in one piece of memory of its own, to compare
-//! with. In trees this took twice the memory and more, and a tree of all IDs of ten thousand connections has a cache miss
+//! A table of hashes (hashbrown's) leads to connections, and what each may be found by is in one piece of memory of its own, to
+//! compare with. In trees this took twice the memory and more, and a tree of all IDs of ten thousand connections has a cache miss
 //! for each of its levels.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
 use equic_wire::ConnectionId;
+use hashbrown::HashTable;
 
 use super::Handle;
 use crate::cid::BlindToken;
@@ -73,7 +74,7 @@ impl Names {
 pub(super) struct Routes {
     /// Clients choose their first IDs: without a key they could choose such as collide.
     hasher: RandomState,
-    table: Table,
+    table: HashTable<Slot>,
     names: Vec<Option<Names>>,
     free: Vec<usize>,
     /// Number of reset tokens: mostly there is none, and none is to be looked for.
@@ -109,10 +110,13 @@ impl Routes {
         names.add(kind, name);
         self.tokens += usize::from(kind == Kind::Token);
         let Routes { names, table, .. } = self;
-        let known = table.find(hash, |other| has(names, other, kind, name) && other != handle.0);
-        match known {
-            Some(at) => table.slots[at].index = handle.0 as u32,
-            None => table.insert(Slot { hash, index: handle.0 as u32 }),
+        let own = Slot { hash, index: handle.0 as u32 };
+        let is_it = |slot: &Slot| slot.index != own.index && slot.leads_to(hash, names, kind, name);
+        match table.find_mut(own.spread(), is_it) {
+            Some(slot) => *slot = own,
+            None => {
+                table.insert_unique(own.spread(), own, Slot::spread);
+            }
         }
     }
 
@@ -125,7 +129,7 @@ impl Routes {
         }
         names.remove(kind, name);
         self.tokens -= usize::from(kind == Kind::Token);
-        self.table.remove(Slot { hash, index: handle.0 as u32 });
+        self.take_out(Slot { hash, index: handle.0 as u32 });
     }
 
     /// The connection is over, and its handle is free; false: there is none.
@@ -136,7 +140,7 @@ impl Routes {
         for (kind, name) in names.iter() {
             let hash = self.hash(kind, name);
             self.tokens -= usize::from(kind == Kind::Token);
-            self.table.remove(Slot { hash, index: handle.0 as u32 });
+            self.take_out(Slot { hash, index: handle.0 as u32 });
         }
         self.free.push(handle.0);
         true
@@ -164,8 +168,19 @@ impl Routes {
 
     fn find(&self, kind: Kind, name: &[u8]) -> Option<Handle> {
         let hash = self.hash(kind, name);
-        let at = self.table.find(hash, |index| has(&self.names, index, kind, name))?;
-        Some(Handle(self.table.slots[at].index as usize))
+        let is_it = |slot: &Slot| slot.leads_to(hash, &self.names, kind, name);
+        let slot = self.table.find(spread(hash), is_it)?;
+        Some(Handle(slot.index as usize))
+    }
+
+    /// Takes a slot out of the table, if it is there.
+    fn take_out(&mut self, slot: Slot) {
+        let Ok(found) = self.table.find_entry(slot.spread(), |own| *own == slot) else { return };
+        found.remove();
+        // Many were there, and few are left: half of it is enough.
+        if self.table.len() * 4 < self.table.num_buckets() {
+            self.table.shrink_to(LEAST, Slot::spread);
+        }
     }
 
     fn hash(&self, kind: Kind, name: &[u8]) -> u32 {
@@ -185,20 +200,12 @@ impl Routes {
     /// True if nothing leads anywhere.
     #[cfg(test)]
     pub(super) fn are_none(&self) -> bool {
-        self.len() == 0 && self.table.len == 0 && self.tokens == 0
+        self.len() == 0 && self.table.is_empty() && self.tokens == 0
     }
 }
 
-fn has(names: &[Option<Names>], index: usize, kind: Kind, name: &[u8]) -> bool {
-    names.get(index).is_some_and(|names| names.as_ref().is_some_and(|own| own.contains(kind, name)))
-}
-
-/// The index of a vacant slot.
-const VACANT: u32 = u32::MAX;
-
-/// Slots that the table begins with.
-const LEAST: usize = 16;
-
+/// What the table keeps of a name: its place follows from the hash, which is kept so that a table that grows need not ask for
+/// the name. Not all hashes are different, and so the name is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slot {
     hash: u32,
@@ -207,92 +214,24 @@ struct Slot {
 }
 
 impl Slot {
-    const VACANT: Slot = Slot { hash: 0, index: VACANT };
-}
-
-/// Indices of connections by hashes, with linear probing: what has the same place as another is behind it. The place is the
-/// hash as a part of the whole table, so that the table may have any length, and grow by a quarter: at rest between 64 % and
-/// 80 % of it are in use, and with eight bytes a slot an ID takes eleven.
-#[derive(Default)]
-struct Table {
-    slots: Vec<Slot>,
-    len: usize,
-}
-
-impl Table {
-    fn place(&self, hash: u32) -> usize {
-        ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
+    fn spread(&self) -> u64 {
+        spread(self.hash)
     }
 
-    fn after(&self, at: usize) -> usize {
-        if at + 1 == self.slots.len() { 0 } else { at + 1 }
-    }
-
-    /// The slot with this hash and a connection that is the right one.
-    fn find(&self, hash: u32, is_it: impl Fn(usize) -> bool) -> Option<usize> {
-        if self.len == 0 {
-            return None;
-        }
-        let mut at = self.place(hash);
-        loop {
-            let slot = self.slots[at];
-            if slot.index == VACANT {
-                return None;
-            }
-            if slot.hash == hash && is_it(slot.index as usize) {
-                return Some(at);
-            }
-            at = self.after(at);
-        }
-    }
-
-    fn insert(&mut self, slot: Slot) {
-        if (self.len + 1) * 5 > self.slots.len() * 4 {
-            self.resize((self.slots.len() + self.slots.len() / 4).max(LEAST));
-        }
-        self.put(slot);
-        self.len += 1;
-    }
-
-    fn put(&mut self, slot: Slot) {
-        let mut at = self.place(slot.hash);
-        while self.slots[at].index != VACANT {
-            at = self.after(at);
-        }
-        self.slots[at] = slot;
-    }
-
-    /// Takes a slot out, if it is there.
-    fn remove(&mut self, slot: Slot) {
-        let Some(mut hole) = self.find(slot.hash, |index| index == slot.index as usize) else {
-            return;
-        };
-        // Those behind it move up, but not to before their places.
-        let count = self.slots.len();
-        let mut at = self.after(hole);
-        while self.slots[at].index != VACANT {
-            let place = self.place(self.slots[at].hash);
-            if (at + count - place) % count >= (at + count - hole) % count {
-                self.slots[hole] = self.slots[at];
-                hole = at;
-            }
-            at = self.after(at);
-        }
-        self.slots[hole] = Slot::VACANT;
-        self.len -= 1;
-        // Many were there, and few are left.
-        if count > LEAST && self.len * 4 < count {
-            self.resize((count / 2).max(LEAST));
-        }
-    }
-
-    fn resize(&mut self, count: usize) {
-        let before = std::mem::replace(&mut self.slots, vec![Slot::VACANT; count]);
-        for slot in before.into_iter().filter(|slot| slot.index != VACANT) {
-            self.put(slot);
-        }
+    /// True if it is of a connection that may be found by this name, which has this hash.
+    fn leads_to(&self, hash: u32, names: &[Option<Names>], kind: Kind, name: &[u8]) -> bool {
+        let names = names.get(self.index as usize).and_then(Option::as_ref);
+        self.hash == hash && names.is_some_and(|own| own.contains(kind, name))
     }
 }
+
+/// The table takes a place from the lowest bits of a hash, and from the seven highest what it compares first.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}
+
+/// Names for which the table has room even when there are fewer.
+const LEAST: usize = 14;
 
 #[cfg(test)]
 mod tests {
@@ -344,11 +283,11 @@ mod tests {
                 for ((kind, name), handle) in &known {
                     assert_eq!(routes.find(Kind::ALL[usize::from(*kind)], name), Some(*handle));
                 }
-                assert_eq!((routes.table.len, routes.len()), (known.len(), handles.len()));
+                assert_eq!((routes.table.len(), routes.len()), (known.len(), handles.len()));
             }
         }
         handles.into_iter().for_each(|handle| assert!(routes.remove(handle)));
-        assert!(routes.are_none() && routes.table.slots.len() == LEAST);
+        assert!(routes.are_none() && routes.table.capacity() <= LEAST);
     }
 
     #[test]
@@ -379,7 +318,16 @@ mod tests {
         assert_eq!(routes.add(id(b"ours"), None), handle);
     }
 
-    /// What 10,000 connections with four IDs and a first one take of the table.
+    /// Clients choose names. Which of them collide at an endpoint depends on a key that it has made for itself.
+    #[test]
+    fn hashes_are_keyed() {
+        let (one, other) = (Routes::default(), Routes::default());
+        let same = |name: &u8| one.hash(Kind::First, &[*name]) == other.hash(Kind::First, &[*name]);
+        assert!((0..=255).filter(same).count() < 10);
+    }
+
+    /// What 10,000 connections with four IDs and a first one take of the table: eight bytes for a name and one to look at first, in
+    /// a table that doubles when seven of eight places are in use.
     #[test]
     fn it_is_never_much_larger_than_what_is_in_it() {
         let mut routes = Routes::default();
@@ -388,8 +336,9 @@ mod tests {
             for more in 1..4_u8 {
                 routes.name(handle, Kind::Id, &[&number.to_be_bytes()[..], &[more]].concat());
             }
-            assert!(routes.table.slots.len() * 64 <= (routes.table.len * 100).max(64 * LEAST));
+            let most = routes.table.len().max(LEAST) * 9 * 16 / 7 + 64;
+            assert!(routes.table.allocation_size() <= most);
         }
-        assert_eq!(routes.table.len, 50_000);
+        assert_eq!(routes.table.len(), 50_000);
     }
 }

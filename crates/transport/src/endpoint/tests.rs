@@ -373,6 +373,40 @@ fn who_forgot_a_connection_resets_it() {
     assert!(pair.events[0].contains(&closed), "{:?}", pair.events[0]);
 }
 
+/// RFC 9000 s.5.1.2: the peer sends no more to an ID that it retires, but what it has sent may be late.
+#[test]
+fn what_comes_late_to_a_retired_id_is_taken_in() {
+    let (mut pair, config) = Pair::trusting();
+    let handle = pair.connect(&config);
+    pair.settle();
+    let server = *pair.connections[1].keys().next().unwrap();
+    let (now, mut buffer) = (pair.now, vec![0; 1500]);
+    let mut ping = |pair: &mut Pair, now: Timestamp| {
+        let connection = pair.connection(0, handle);
+        connection.ping();
+        let size = connection.poll_transmit(now, &mut buffer).unwrap().size;
+        buffer[..size].to_vec()
+    };
+    let late = ping(&mut pair, now);
+    pair.connection(1, server).replace_connection_ids();
+    pair.settle();
+    let now = pair.now;
+    let next = ping(&mut pair, now);
+    assert_ne!(late[1..9], next[1..9], "the client has gone on to another");
+    let received = pair.connection(1, server).stats().packets_received;
+    pair.deliver(1, late.clone());
+    assert_eq!(pair.connection(1, server).stats().packets_received, received + 1);
+
+    // Not for ever: once it has come to rest a while later, nobody knows it.
+    pair.deliver(1, next);
+    pair.now += Duration::from_secs(5);
+    pair.settle();
+    let mut response = Vec::new();
+    let received =
+        pair.ends[1].handle_datagram(pair.now, from(client_address()), &late, &mut response);
+    assert!(matches!(received, Received::Respond), "{received:?}");
+}
+
 #[test]
 fn resets_are_shorter_and_rare() {
     let mut endpoint = server();

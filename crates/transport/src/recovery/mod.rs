@@ -24,7 +24,7 @@ use crate::ranges::RangeSet;
 pub use rtt::RttEstimator;
 pub(crate) use rtt::{GRANULARITY, INITIAL_RTT};
 pub use sent::DeliveryMark;
-pub(crate) use sent::{SentPacket, SentPackets};
+pub(crate) use sent::{Content, SentPacket, SentPackets};
 pub(crate) use timer::{Due, LossTimer, ProbeState, ProbeTimer};
 
 /// Distance in packet numbers from which on an earlier packet counts as lost (RFC 9002 s.6.1.1, kPacketThreshold).
@@ -43,13 +43,9 @@ const SKIPPED_RANGES: usize = 64;
 /// be acknowledged, and a peer that sends much and says little would have us keep them all.
 const SILENT: usize = 64;
 
-/// Places for packets, beside two for each in flight, before the oldest is given up. Packets in flight
+/// Packet numbers from the oldest in flight to the next, beside two for each in flight, with which the oldest is given up. Packets in flight
 /// lie close together unless the peer leaves the oldest without a word for ever.
-const SPARE_PLACES: usize = 4096;
-
-/// Packets that an ACK frame's range has room made for at once, if as many are in flight: more than a peer leaves
-/// unacknowledged.
-const RESERVED: u64 = 64;
+const SPARE_NUMBERS: usize = 4096;
 
 /// Thresholds beyond which a packet counts as lost (RFC 9002 s.6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,10 +59,18 @@ pub(crate) struct Thresholds {
 /// Packets that an ACK frame acknowledged.
 #[derive(Debug, Clone)]
 pub(crate) struct Acked<C> {
-    /// Packets newly acknowledged, from the highest number down.
+    /// Packets newly acknowledged, from the highest number down: as many together as are of one run, with the number of the first.
     pub packets: Vec<(u64, SentPacket<C>)>,
     /// Packets among the acknowledged that had been given up as lost.
     pub spurious: u64,
+}
+
+impl<C: Content> Acked<C> {
+    /// Has each packet by itself.
+    pub(crate) fn take_apart(&mut self) {
+        let packets = std::mem::take(&mut self.packets).into_iter();
+        self.packets = packets.flat_map(|(number, run)| run.apart(number).rev()).collect();
+    }
 }
 
 impl<C> Acked<C> {
@@ -75,7 +79,7 @@ impl<C> Acked<C> {
     pub(crate) fn rtt_sample(&self, largest: u64) -> Option<&SentPacket<C>> {
         let (number, packet) = self.packets.first()?;
         let elicited = self.packets.iter().any(|(_, packet)| packet.ack_eliciting);
-        (*number == largest && elicited).then_some(packet)
+        (packet.last(*number) == largest && elicited).then_some(packet)
     }
 }
 
@@ -117,7 +121,7 @@ impl<C> Default for LossDetector<C> {
     }
 }
 
-impl<C> LossDetector<C> {
+impl<C: Content> LossDetector<C> {
     /// Packets in flight.
     pub(crate) fn sent(&self) -> &SentPackets<C> {
         &self.sent
@@ -146,7 +150,7 @@ impl<C> LossDetector<C> {
 
     /// The oldest packets in flight that the peer acknowledges, with their numbers, from the lowest up: what a probe
     /// repeats (RFC 9002 s.6.2.4).
-    pub(crate) fn oldest_ack_eliciting(&self) -> impl Iterator<Item = (u64, &SentPacket<C>)> {
+    pub(crate) fn oldest_ack_eliciting(&self) -> impl Iterator<Item = (u64, SentPacket<C>)> {
         self.sent.iter().filter(|(_, packet)| packet.ack_eliciting)
     }
 
@@ -194,7 +198,7 @@ impl<C> LossDetector<C> {
     /// True if the oldest packet has been in flight for so long that it is given up, whatever was
     /// acknowledged since; [`LossDetector::detect_lost`] does it.
     pub(crate) fn is_overgrown(&self) -> bool {
-        self.sent.places() > SPARE_PLACES + 2 * self.sent.len()
+        self.sent.span() > SPARE_NUMBERS + 2 * self.sent.len()
     }
 
     /// Takes the packets of an ACK frame out of flight. `ranges` come from the highest down, as in
@@ -218,7 +222,6 @@ impl<C> LossDetector<C> {
             }
         }
         let mut acked = Acked { packets: Vec::new(), spurious: 0 };
-        let lowest = self.sent.iter().next().map_or(u64::MAX, |(number, _)| number);
         for range in ranges {
             self.largest_acked = self.largest_acked.max(Some(*range.end()));
             if !self.lost.is_empty() {
@@ -226,11 +229,8 @@ impl<C> LossDetector<C> {
                 self.lost.remove(*range.start()..*range.end() + 1);
                 acked.spurious += before - self.lost.covered();
             }
-            let first = lowest.max(*range.start());
-            let most = (*range.end() + 1).saturating_sub(first).min(self.sent.len() as u64);
-            acked.packets.reserve(most.min(RESERVED) as usize);
-            self.sent.remove_range(first..=*range.end(), |number, packet| {
-                self.ack_eliciting -= usize::from(packet.ack_eliciting);
+            self.sent.remove_range(range, |number, packet| {
+                self.ack_eliciting -= packet.eliciting();
                 acked.packets.push((number, packet));
             });
         }
@@ -247,11 +247,11 @@ impl<C> LossDetector<C> {
         self.loss_time = None;
         let mut lost = Vec::new();
         if self.is_overgrown() {
-            lost.extend(self.sent.iter().next().map(|(number, _)| number));
+            lost.extend(self.sent.lowest());
         }
         let largest = self.largest_acked.unwrap_or(0);
-        for (number, packet) in self.sent.below(largest) {
-            let late = packet.time_sent + thresholds.delay;
+        for (number, time_sent) in self.sent.below(largest) {
+            let late = time_sent + thresholds.delay;
             if lost.first() == Some(&number) {
                 continue;
             }
@@ -266,7 +266,7 @@ impl<C> LossDetector<C> {
 
     fn give_up(&mut self, number: u64) -> Option<SentPacket<C>> {
         let packet = self.sent.remove(number)?;
-        self.ack_eliciting -= usize::from(packet.ack_eliciting);
+        self.ack_eliciting -= packet.eliciting();
         self.lost.insert_one(number);
         if self.lost.len() > LOST_RANGES {
             self.lost.pop_min();

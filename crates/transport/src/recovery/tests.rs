@@ -8,10 +8,19 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+impl Content for () {
+    fn take_in(&mut self, _count: u16, _next: &()) -> bool {
+        true
+    }
+
+    fn part(&self, _all: u16, _from: u16, _count: u16) {}
+}
+
 fn packet(time_sent: Timestamp) -> SentPacket<()> {
     SentPacket {
         time_sent,
         size: 1200,
+        count: 1,
         ack_eliciting: true,
         in_flight: true,
         mtu_probe: false,

@@ -59,14 +59,16 @@ fn turn(idle: &mut Idle, fake: &Fake, turns: usize) -> Sent {
     idle.driver.batch.send(connection, grouping, now, fake, (turns, SENT))
 }
 
-/// Bytes that are made before the system is asked to take any: it refuses, and takes them later.
-async fn made_at_once(each: Duration, turns: usize) -> u64 {
+/// Bytes that are made before the system is asked to take any: it refuses, and takes them later. `hear`: what the connection
+/// hears before that.
+async fn made_at_once(each: Duration, turns: usize, hear: impl FnOnce(&mut Idle)) -> u64 {
     let mut idle = Idle::new(1, 8 << 20, 3 << 20).await;
     let fake = Fake::new(each);
     // Until it is known how messages go.
     while fake.taken.borrow().len() < 8 {
         assert_eq!(turn(&mut idle, &fake, TURNS), Sent::Some);
     }
+    hear(&mut idle);
     let before = idle.in_flight()[0];
     fake.taken.borrow_mut().clear();
     fake.blocked.set(true);
@@ -90,20 +92,51 @@ fn messages(count: u64) -> Range<u64> {
 
 #[tokio::test]
 async fn four_messages_are_made_before_they_are_sent_where_they_go_whole() {
-    let made = made_at_once(Duration::from_nanos(60), TURNS).await;
+    let made = made_at_once(Duration::from_nanos(60), TURNS, |_| {}).await;
     assert!(messages(4).contains(&made), "{made}");
 }
 
 #[tokio::test]
 async fn one_message_is_made_at_a_time_where_it_is_taken_apart() {
-    let made = made_at_once(Duration::from_nanos(400), TURNS).await;
+    let made = made_at_once(Duration::from_nanos(400), TURNS, |_| {}).await;
     assert!(messages(1).contains(&made), "{made}");
+}
+
+/// The client asks for something on a stream; true if somebody was told. `waits`: a task waits for streams.
+fn ask(idle: &mut Idle, waits: bool) -> bool {
+    let now = idle.driver.socket.now();
+    let client = &mut idle.clients[0];
+    let id = client.open(Direction::Bidirectional).unwrap();
+    client.write(id, b"GET /").unwrap();
+    let mut state = idle.cells[0].lock();
+    if waits {
+        let cx = Context::from_waker(std::task::Waker::noop());
+        assert!(state.poll_accept(Direction::Bidirectional, &cx).is_pending());
+    }
+    let remote = state.connection.remote_address();
+    let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
+    let mut buffer = vec![0; 2048];
+    while let Some(sent) = client.poll_transmit(now, &mut buffer) {
+        state.connection.handle_datagram(now, arrival, &mut buffer[..sent.size]);
+    }
+    state.tell()
+}
+
+/// The answer is not to wait for a group of what else the connection sends.
+#[tokio::test]
+async fn messages_go_one_by_one_once_an_application_was_told_of_data() {
+    let each = Duration::from_nanos(60);
+    let made = made_at_once(each, TURNS, |idle| assert!(ask(idle, true))).await;
+    assert!(messages(1).contains(&made), "{made}");
+    // Of what nobody waits for nobody is told, and there is no answer.
+    let made = made_at_once(each, TURNS, |idle| assert!(!ask(idle, false))).await;
+    assert!(messages(4).contains(&made), "{made}");
 }
 
 /// Of one of many connections the turn is a single message.
 #[tokio::test]
 async fn no_more_messages_are_made_than_the_turn_has() {
-    let made = made_at_once(Duration::from_nanos(60), 1).await;
+    let made = made_at_once(Duration::from_nanos(60), 1, |_| {}).await;
     assert!(messages(1).contains(&made), "{made}");
 }
 

@@ -20,6 +20,7 @@ fn packet(size: u16, in_flight: bool, mtu_probe: bool) -> SentPacket<Sent> {
     SentPacket {
         time_sent: at(0),
         size,
+        count: 1,
         ack_eliciting: in_flight,
         in_flight,
         mtu_probe,

@@ -202,6 +202,7 @@ impl Connection {
             crate::recovery::SentPacket {
                 time_sent: now,
                 size: 0,
+                count: 1,
                 ack_eliciting: false,
                 in_flight: true,
                 mtu_probe: false,

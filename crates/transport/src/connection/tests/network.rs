@@ -170,6 +170,8 @@ pub(super) struct Network {
     /// somebody asks.
     digest: Option<u64>,
     digest_bytes: bool,
+    /// Both ends have the CPU at multiples of this alone: timers, and what has come, wait for it. Zero: they always have it.
+    pub every: Duration,
     /// So many datagrams are asked for at once, behind one.
     pub together: usize,
     /// Number of datagrams that came so.
@@ -247,6 +249,7 @@ impl Network {
             trace: Vec::new(),
             digest: None,
             digest_bytes: false,
+            every: Duration::ZERO,
             together: 0,
             gathered: 0,
             sent_to: BTreeMap::new(),
@@ -486,7 +489,7 @@ impl Network {
         self.stuck = if still { self.stuck + 1 } else { 0 };
         assert!(self.stuck < 100, "a timer fires for nothing: {}", self.describe());
         let next = [arrival, timer].into_iter().flatten().min().unwrap_or(end).min(end);
-        self.now = self.now.max(next);
+        self.now = self.now.max(self.turn_after(next));
         // RFC 9000 s.9: QUIC relies on addresses that stay for the duration of the handshake.
         let settled = self.client.handshake.is_confirmed()
             && self.server.as_ref().is_some_and(|server| server.handshake.is_confirmed());
@@ -508,6 +511,12 @@ impl Network {
             }
         }
         self.listen();
+    }
+
+    /// The first moment from this one on at which the ends have the CPU.
+    fn turn_after(&self, time: Timestamp) -> Timestamp {
+        let every = self.every.as_nanos().max(1) as u64;
+        Timestamp::START + Duration::from_nanos(time.as_nanos().next_multiple_of(every))
     }
 
     fn listen(&mut self) {

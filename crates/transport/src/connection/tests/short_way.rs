@@ -96,3 +96,32 @@ fn what_is_wrong_with_a_frame_is_found_as_on_the_long_way() {
         assert_eq!(outcome(false), outcome(true), "{payload:x?}");
     }
 }
+
+/// What is due beside stream data goes first, even if it became due after the datagram that more are asked for behind.
+#[test]
+fn nothing_goes_together_before_an_acknowledgement_that_became_due() {
+    let outcome = |comes: bool| {
+        let mut network = Network::new(5, Faults::none());
+        network.connect();
+        echo(&mut network, 100_000);
+        network.wait(Duration::from_secs(2));
+        let (mut client, mut server, now) = network.into_ends();
+        let id = client.open(Direction::Unidirectional).unwrap();
+        client.write(id, &[7; 50_000]).unwrap();
+        let mut buffer = vec![0; 50_000];
+        let sent = client.poll_transmit(now, &mut buffer[..1500]).unwrap();
+        if comes {
+            server.ping();
+            let size = server.poll_transmit(now, &mut buffer).unwrap().size;
+            let arrival =
+                DatagramMeta { remote: sent.destination, local: None, ecn: EcnCodepoint::NotEct };
+            client.handle_datagram(now, arrival, &mut buffer[..size]);
+        }
+        let more = client.poll_transmit_more(now, &sent, &mut buffer, 3);
+        let before = client.stats().acks_sent;
+        client.poll_transmit(now, &mut buffer[..1500]).unwrap();
+        (more / sent.size, client.stats().acks_sent - before)
+    };
+    assert_eq!(outcome(false), (3, 0));
+    assert_eq!(outcome(true), (0, 1));
+}

@@ -247,6 +247,10 @@ pub struct Streams {
     waiting_for: u64,
     /// Those that want to send, by priority, the highest first, taking turns.
     queue: BTreeMap<Reverse<i32>, VecDeque<StreamId>>,
+    /// The stream that has sent last, and bytes that it may send until it is another's turn.
+    turn: Option<(StreamId, u64)>,
+    /// Bytes that may be in flight on the path, as far as that is known.
+    in_flight_room: u64,
     /// Streams with a control frame to send.
     resets: BTreeSet<StreamId>,
     stops: BTreeSet<StreamId>,
@@ -294,6 +298,8 @@ impl Streams {
             waiting: BTreeSet::new(),
             waiting_for: 0,
             queue: BTreeMap::new(),
+            turn: None,
+            in_flight_room: 0,
             resets: BTreeSet::new(),
             stops: BTreeSet::new(),
             updates: BTreeSet::new(),
@@ -348,6 +354,7 @@ impl Streams {
     /// it sends and not the buffer.
     pub(crate) fn set_in_flight_room(&mut self, bytes: u64) {
         let config = &self.config.streams;
+        self.in_flight_room = bytes;
         self.send_capacity = bytes.min(config.most_of_a_stream()).max(config.send_buffer);
     }
 

@@ -21,6 +21,17 @@ pub(crate) struct WrittenPiece {
     pub more: bool,
 }
 
+/// Most bytes that a stream sends before it is another's turn, unless that is less than a packet has room for: about as many as a TLS
+/// record holds.
+const MAX_TURN: u64 = 16 << 10;
+
+/// Bytes that a stream sends before the turn of one of `others`. Packets in a row of one stream cost both ends less than packets of a
+/// stream each. But all have their turn within a quarter of what the path has in flight, and so of a round trip: small streams
+/// must not wait for large ones on a slow path.
+pub(super) fn turn(in_flight_room: u64, others: u64) -> u64 {
+    (in_flight_room / (4 * (others + 1))).min(MAX_TURN)
+}
+
 impl Streams {
     pub(super) fn enqueue(&mut self, id: StreamId) {
         // Not by the connection's room: it may come while the stream waits.
@@ -106,9 +117,22 @@ impl Streams {
                 let piece = if space > 0 { half.next(space, room) } else { None };
                 stream.queued = half.wants_to_send(u64::MAX);
                 if stream.queued {
-                    // A stream keeps its turn for a whole packet: the caller asks again while there
-                    // is room, and moves on with the next.
-                    queue.push_back(id);
+                    let sent = piece.as_ref().map(|piece| piece.range.end - piece.range.start);
+                    let others = queue.len() as u64;
+                    let keeps = sent.is_some_and(|sent| {
+                        let left = match self.turn {
+                            Some((last, left)) if last == id => left,
+                            _ => turn(self.in_flight_room, others),
+                        };
+                        self.turn = Some((id, left.saturating_sub(sent)));
+                        left > sent
+                    });
+                    if keeps {
+                        queue.push_front(id);
+                    } else {
+                        self.turn = None;
+                        queue.push_back(id);
+                    }
                 }
                 if half.is_blocked_untold() {
                     self.blocked.insert(id);

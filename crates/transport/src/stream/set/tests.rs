@@ -277,6 +277,50 @@ fn streams_of_higher_priority_go_first_and_equals_take_turns() {
     }
 }
 
+/// Where the path holds much a stream sends several packets in its turn; all have theirs within a quarter of a round trip.
+#[test]
+fn a_turn_is_as_long_as_the_path_and_the_others_let() {
+    let mut client = streams_of(Side::Client, config());
+    let most = 1 << 20;
+    client.set_peer_limits(PeerLimits {
+        max_data: most,
+        max_stream_data_bidi_remote: most,
+        ..limits(&config())
+    });
+    let ids: Vec<StreamId> =
+        (0..3).map(|_| client.open(Direction::Bidirectional).unwrap()).collect();
+    let order = |client: &mut Streams, streams: usize, in_flight: u64| {
+        client.set_in_flight_room(in_flight);
+        for id in &ids[..streams] {
+            client.write(*id, &[0; 600]).unwrap();
+        }
+        let mut order = Vec::new();
+        while let Some((id, piece)) = client.next_piece(|_, _| 100) {
+            let at = ids.iter().position(|other| *other == id).unwrap();
+            order.push(at);
+            client.on_piece_acked(id, piece.range, piece.fin);
+        }
+        order
+    };
+    let each = |turn: usize, streams: usize| -> Vec<usize> {
+        let round = (0..streams).flat_map(|stream| vec![stream; turn]);
+        round.collect::<Vec<_>>().repeat(6 / turn)
+    };
+    // Packets in a turn, streams, bytes in flight.
+    for (turn, streams, in_flight) in [
+        (1, 2, 0),
+        (1, 2, 100 * 8),
+        (2, 2, 200 * 8),
+        (3, 2, 300 * 8),
+        (1, 3, 100 * 12),
+        (2, 3, 200 * 12),
+    ] {
+        assert_eq!(order(&mut client, streams, in_flight), each(turn, streams), "{in_flight}");
+    }
+    assert_eq!(order(&mut client, 1, 1 << 30), each(6, 1));
+    assert_eq!(sending::turn(1 << 30, 99), 16 << 10);
+}
+
 #[test]
 fn streams_given_up_leave_no_hole_in_the_window() {
     let (mut client, mut server) = pair();

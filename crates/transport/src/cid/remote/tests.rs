@@ -1,0 +1,47 @@
+use super::super::tests::{id, new};
+use super::*;
+
+#[test]
+fn the_peer_asks_for_another() {
+    let mut remote = RemoteIds::new(id(0), 3);
+    remote.on_new(new(1), 0).unwrap();
+    assert_eq!(remote.current(), id(0));
+    remote.on_new(new(2), 1).unwrap();
+    assert_eq!((remote.current(), remote.next_to_retire()), (id(1), Some(0)));
+    remote.on_lost(0);
+    assert_eq!(remote.next_to_retire(), Some(0));
+    remote.on_acked(0);
+    remote.on_lost(0);
+    assert!(!remote.has_news());
+    // The same again does no harm; late ones are retired at once.
+    remote.on_new(new(2), 1).unwrap();
+    assert!(!remote.is_reset(ResetToken([2; 16])), "nothing was sent to it");
+    assert_eq!(remote.take_into_use(2), Some(id(2)));
+    assert!(remote.is_reset(ResetToken([2; 16])) && !remote.is_reset(ResetToken([9; 16])));
+}
+
+#[test]
+fn limits_and_lies() {
+    let mut remote = RemoteIds::new(id(0), 2);
+    remote.on_new(new(1), 0).unwrap();
+    assert_eq!(remote.on_new(new(2), 0), Err(IdError::Limit));
+    let mut remote = RemoteIds::new(id(0), 2);
+    remote.on_new(new(1), 0).unwrap();
+    let other = NewId { id: id(7), ..new(1) };
+    assert_eq!(remote.on_new(other, 0), Err(IdError::Violation), "another ID");
+    let token = NewId { token: ResetToken([7; 16]), ..new(1) };
+    assert_eq!(remote.on_new(token, 0), Err(IdError::Violation), "another token");
+    let twice = NewId { id: id(1), ..new(2) };
+    assert_eq!(remote.on_new(twice, 0), Err(IdError::Violation), "the same ID twice");
+    let mut none = RemoteIds::new(ConnectionId::EMPTY, 2);
+    assert_eq!(none.on_new(new(1), 0), Err(IdError::Violation), "we use none");
+}
+
+#[test]
+fn churn_is_bounded() {
+    let mut remote = RemoteIds::new(id(0), 2);
+    let refused = (1..1000).find(|sequence| remote.on_new(new(*sequence), *sequence).is_err());
+    assert!(refused.is_some_and(|sequence| sequence <= MAX_RETIRED as u64 + 2), "{refused:?}");
+    assert!(remote.ids.len() <= 3 && remote.owed.len() <= MAX_RETIRED + 1);
+    assert!(!remote.current().is_empty(), "there is one to send CONNECTION_CLOSE to");
+}

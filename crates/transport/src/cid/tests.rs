@@ -1,0 +1,64 @@
+use equic_wire::{ConnectionId, ResetToken};
+
+use super::local::PARTED_FOR;
+use super::*;
+use crate::Timestamp;
+
+pub(super) const NOW: Timestamp = Timestamp::START;
+
+pub(super) fn id(number: u64) -> ConnectionId {
+    ConnectionId::new(&number.to_be_bytes()).unwrap()
+}
+
+pub(super) fn new(sequence: u64) -> NewId {
+    NewId { sequence, id: id(sequence), token: ResetToken([sequence as u8; 16]) }
+}
+
+#[test]
+fn what_an_endpoint_has_to_know() {
+    let mut remote = RemoteIds::new(id(0), 3);
+    remote.set_handshake_token(new(0).token);
+    remote.on_new(new(1), 0).unwrap();
+    remote.on_new(new(1), 0).unwrap();
+    remote.on_new(new(2), 1).unwrap();
+    assert_eq!((remote.take_into_use(1), remote.take_into_use(1)), (Some(id(1)), Some(id(1))));
+    remote.retire(2);
+    let changes: Vec<EndpointEvent> = std::iter::from_fn(|| remote.poll_change()).collect();
+    let token = |sequence| new(sequence).token;
+    // Of an ID that nothing was sent to nobody has to know.
+    assert_eq!(
+        changes,
+        [
+            EndpointEvent::TokenLearned(token(0)),
+            EndpointEvent::TokenForgotten(token(0)),
+            EndpointEvent::TokenLearned(token(1)),
+        ]
+    );
+    let mut local = LocalIds::new(id(0));
+    local.issue(id(1), token(1));
+    local.on_retire(NOW, 0, id(1)).unwrap();
+    local.on_retire(NOW, 0, id(1)).unwrap();
+    let changes: Vec<EndpointEvent> = std::iter::from_fn(|| local.poll_change()).collect();
+    assert_eq!(changes, [EndpointEvent::Issued(id(1))], "packets may be under way to the other");
+    local.rest(NOW + PARTED_FOR / 2);
+    assert_eq!(local.poll_change(), None);
+    local.rest(NOW + PARTED_FOR);
+    assert_eq!(
+        (local.poll_change(), local.contains(id(0))),
+        (Some(EndpointEvent::Retired(id(0))), false)
+    );
+}
+
+#[test]
+fn tokens_belong_to_ids_and_keys() {
+    let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13().unwrap();
+    let suite = suite.quic_suite().unwrap();
+    let (key, other) = (ResetKey::new(&suite, [1; 32]), ResetKey::new(&suite, [2; 32]));
+    assert_eq!(key.token(id(1)), key.token(id(1)));
+    assert_ne!(key.token(id(1)), key.token(id(2)));
+    assert_ne!(key.token(id(1)), other.token(id(1)));
+    assert_ne!(key.blind(new(1).token), key.blind(new(2).token));
+    let mut rng: rand::rngs::StdRng = rand::SeedableRng::seed_from_u64(1);
+    assert_eq!(RandomIds::new(0).generate(&mut rng).len(), 1);
+    assert_eq!(RandomIds::new(99).generate(&mut rng).len(), 20);
+}
