@@ -95,6 +95,11 @@ impl Batch {
         has
     }
 
+    /// Number of bytes that the system has taken since [`Batch::has_sent`] was last true.
+    pub(crate) fn sent(&self) -> usize {
+        self.sent
+    }
+
     /// Sends what a connection has, in at most `turns` messages, and no more once they have `bytes`.
     pub(crate) fn send(
         &mut self,

@@ -23,6 +23,10 @@ const COUNTERS: usize = 8192;
 /// an address each have no crowds, which would take a hundred bytes each; and few are outside when their crowd becomes large.
 const SOME: u32 = 8;
 
+/// Turns of connections that send now and then for which those that send without a pause wait at most: thousands of small
+/// exchanges do not bring a download to a halt.
+const PASSED: u8 = 8;
+
 /// A connection among those to the same address.
 #[derive(Default)]
 pub(crate) struct Member {
@@ -33,6 +37,8 @@ pub(crate) struct Member {
     share: Share,
     /// True if it is in the list of connections that wait for their turn.
     pub waits: bool,
+    /// True if it had data left to send after its last turn.
+    bulk: bool,
 }
 
 /// Connections of a socket, by the address of their peer.
@@ -58,8 +64,36 @@ struct Crowd {
 
 struct Shared {
     window: SharedWindow,
-    /// Connections that have data to send and no room for it, in the order in which they asked.
-    waiting: VecDeque<Arc<Cell>>,
+    /// Connections that have data to send and no room for it, in the order in which they asked: those for which their last turn
+    /// was too short.
+    bulk: VecDeque<Arc<Cell>>,
+    /// The others. Their turn comes before, so that a small answer does not wait for all who send without a pause.
+    fresh: VecDeque<Arc<Cell>>,
+    /// Turns of fresh ones since the last of another.
+    passed: u8,
+}
+
+impl Shared {
+    fn new(datagram: u16) -> Shared {
+        let (bulk, fresh) = Default::default();
+        Shared { window: SharedWindow::new(datagram), bulk, fresh, passed: 0 }
+    }
+
+    /// True if a connection waits for its turn.
+    fn is_waited_for(&self) -> bool {
+        !(self.bulk.is_empty() && self.fresh.is_empty())
+    }
+
+    /// Takes out the connection whose turn is next.
+    fn next(&mut self) -> Option<Arc<Cell>> {
+        let passes = self.bulk.is_empty() || self.passed < PASSED;
+        if passes && let Some(cell) = self.fresh.pop_front() {
+            self.passed = self.passed.saturating_add(1);
+            return Some(cell);
+        }
+        self.passed = 0;
+        self.bulk.pop_front()
+    }
 }
 
 /// Whether a connection of a crowd may send.
@@ -67,8 +101,8 @@ struct Shared {
 pub(crate) enum Turn {
     /// The connection shares no window.
     Alone,
-    /// The connection shares a window, and it is its turn.
-    Now,
+    /// The connection shares a window, and it is its turn to send so many bytes.
+    Now(usize),
     /// The connection shares a window, and other connections are before it.
     Later,
 }
@@ -91,32 +125,40 @@ impl Crowds {
             return self.begin(state, now, first);
         }
         let mtu = state.connection.current_mtu();
-        let shared = crowd.shared.get_or_insert_with(|| {
-            Box::new(Shared { window: SharedWindow::new(mtu), waiting: VecDeque::new() })
-        });
+        let shared = crowd.shared.get_or_insert_with(|| Box::new(Shared::new(mtu)));
         state.connection.count_in(now, &mut shared.window, &mut state.member.share);
-        let turn = (first || shared.waiting.is_empty()) && shared.window.has_room(now);
+        let turn = (first || !shared.is_waited_for()) && shared.window.has_room(now);
         if turn {
             state.connection.take_turn(&shared.window);
-            Turn::Now
+            Turn::Now(usize::try_from(shared.window.turn()).unwrap_or(usize::MAX))
         } else {
             state.connection.hold_back();
             Turn::Later
         }
     }
 
-    /// Ends a connection's turn. `more`: it has more to send, and waits for its next turn.
-    pub(crate) fn end(&mut self, cell: &Arc<Cell>, state: &mut State, now: Timestamp, more: bool) {
+    /// Ends what [`Crowds::begin`] began with this result. `more`: the connection has more to send, and waits for its next turn.
+    pub(crate) fn end(
+        &mut self,
+        cell: &Arc<Cell>,
+        state: &mut State,
+        now: Timestamp,
+        (turn, more): (Turn, bool),
+    ) {
         let Some(number) = state.member.crowd else { return };
         let Some(shared) = &mut self.crowds[index(number)].shared else { return };
         state.connection.count_in(now, &mut shared.window, &mut state.member.share);
         state.connection.end_turn();
+        if turn != Turn::Later {
+            state.member.bulk = more || state.connection.application_waits();
+        }
         let waits = more || state.connection.is_held_back();
         if waits && !std::mem::replace(&mut state.member.waits, true) {
-            if shared.waiting.is_empty() {
+            if !shared.is_waited_for() {
                 self.waiting.push(number);
             }
-            shared.waiting.push_back(Arc::clone(cell));
+            let list = if state.member.bulk { &mut shared.bulk } else { &mut shared.fresh };
+            list.push_back(Arc::clone(cell));
         }
     }
 
@@ -137,8 +179,8 @@ impl Crowds {
             if !shared.window.has_room(now) {
                 continue;
             }
-            let cell = shared.waiting.pop_front();
-            if shared.waiting.is_empty() {
+            let cell = shared.next();
+            if !shared.is_waited_for() {
                 self.waiting.swap_remove(at);
             }
             if cell.is_some() {

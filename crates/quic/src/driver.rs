@@ -27,6 +27,12 @@ const ROUNDS: usize = 16;
 /// for them stays in the CPU's cache, and the memory it is in goes round.
 const RECEIVED: usize = 256 << 10;
 
+/// Times that the buffers are filled with small messages before anything is sent.
+const SMALL_BATCHES: usize = 8;
+
+/// Bytes of a small message: an acknowledgement has some forty.
+const SMALL: usize = 200;
+
 /// Messages of one connection before others of the socket have their turn.
 const TURNS: usize = 32;
 
@@ -91,18 +97,38 @@ impl Driver {
         }
     }
 
-    /// Receives into the buffers; returns the number of bytes, none if nothing was waiting.
+    /// Receives what waits, some of it if it is much; returns the number of bytes, none if nothing was waiting. As many small
+    /// messages as there are buffers are likely not all that wait: acknowledgements of many connections, a message each, fill the
+    /// socket's buffer if less is received of them than what they acknowledge is sent.
     fn receive(
         &mut self,
         cx: &mut Context<'_>,
         udp: &Udp,
         inner: &mut Inner,
     ) -> io::Result<Option<usize>> {
+        let mut all = None;
+        for _ in 0..SMALL_BATCHES {
+            let Some((count, bytes)) = self.receive_batch(cx, udp, inner)? else { break };
+            all = Some(all.unwrap_or(0) + bytes);
+            if count < self.buffers.count() || bytes > SMALL * count || self.told {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Receives into the buffers; returns the number of messages and their bytes, none if nothing was waiting.
+    fn receive_batch(
+        &mut self,
+        cx: &mut Context<'_>,
+        udp: &Udp,
+        inner: &mut Inner,
+    ) -> io::Result<Option<(usize, usize)>> {
         let count = match udp.poll_receive(cx, &mut self.buffers, self.asks) {
             Poll::Ready(Ok(count)) => count,
             Poll::Pending => return Ok(None),
             // What an earlier datagram met: ICMP errors are for QUIC's timers to judge.
-            Poll::Ready(Err(error)) if is_harmless(&error) => return Ok(Some(0)),
+            Poll::Ready(Err(error)) if is_harmless(&error) => return Ok(Some((0, 0))),
             Poll::Ready(Err(error)) => return Err(error),
         };
         let mut bytes = 0;
@@ -113,7 +139,7 @@ impl Driver {
             bytes += length;
             self.told |= route.take(inner, arrival, datagrams, &mut self.response, &mut self.work);
         }
-        Ok(Some(bytes))
+        Ok(Some((count, bytes)))
     }
 
     /// As [`Driver::receive`], of the socket that was there before.
@@ -177,18 +203,28 @@ impl Driver {
         }
     }
 
-    /// Looks at the connections that were touched; false: the socket takes no more now.
+    /// Looks at the connections that were touched, and has those that wait for their turn send; false: the socket takes no more
+    /// now. Both end when [`SENT`] bytes have been sent: acknowledgements that come meanwhile, of which ten thousand fill a
+    /// socket's buffer, are received then.
     fn work(&mut self, outlets: Outlets<'_>, inner: &mut Inner) -> bool {
         if self.batch.flush(outlets).is_err() {
             return false;
         }
+        let before = self.batch.sent();
         for _ in 0..CONNECTIONS.min(self.work.len()) {
+            if self.batch.sent() >= before + SENT {
+                break;
+            }
             let Some(cell) = self.work.pop_front() else { break };
             if !self.look_at(cell, false, outlets, inner) {
                 return false;
             }
         }
+        let before = self.batch.sent();
         for _ in 0..CONNECTIONS {
+            if self.batch.sent() >= before + SENT {
+                break;
+            }
             let Some(cell) = inner.crowds.next(self.socket.now()) else { break };
             cell.lock().member.waits = false;
             if !self.look_at(cell, true, outlets, inner) {
@@ -246,12 +282,16 @@ impl Driver {
             }
         }
         let turn = inner.crowds.begin(&mut state, now, first);
-        let turns = if turn == Turn::Alone { TURNS } else { 1 };
+        let limits = match turn {
+            Turn::Alone => (TURNS, SENT),
+            Turn::Now(bytes) => (TURNS, bytes.min(SENT)),
+            Turn::Later => (1, SENT),
+        };
         let State { connection, grouping, .. } = &mut *state;
-        let mut sent = self.batch.send(connection, grouping, now, outlets, (turns, SENT));
+        let mut sent = self.batch.send(connection, grouping, now, outlets, limits);
         if turn != Turn::Alone {
-            let more = turn == Turn::Now && sent == Sent::Some;
-            inner.crowds.end(cell, &mut state, now, more);
+            let more = turn != Turn::Later && sent == Sent::Some;
+            inner.crowds.end(cell, &mut state, now, (turn, more));
             if more {
                 sent = Sent::All;
             }

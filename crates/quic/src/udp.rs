@@ -257,6 +257,11 @@ pub(crate) struct Message<'a> {
 }
 
 impl Buffers {
+    /// Number of messages that are received at once at most.
+    pub(crate) fn count(&self) -> usize {
+        self.metas.len()
+    }
+
     /// The first `count` messages.
     pub(crate) fn messages(&mut self, count: usize) -> impl Iterator<Item = Message<'_>> {
         let buffers = self.bytes.chunks_exact_mut(self.size);

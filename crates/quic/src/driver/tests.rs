@@ -190,7 +190,7 @@ async fn a_connection_sends_no_more_than_256_kib_before_others_have_their_turn()
 #[tokio::test]
 async fn few_connections_do_not_wait_for_each_other() {
     let mut idle = Idle::new(31, 12_000, 100_000).await;
-    assert!(!idle.work());
+    while idle.work() {}
     assert!(idle.in_flight().iter().all(|sent| *sent >= 10_000), "{:?}", idle.in_flight());
 }
 
@@ -201,7 +201,7 @@ async fn few_connections_do_not_wait_for_each_other() {
 async fn many_connections_to_one_address_take_turns() {
     let mut idle = Idle::new(100, 12_000, 100_000).await;
     let before = idle.in_flight();
-    assert!(!idle.work(), "nobody has a turn until something is acknowledged");
+    while idle.work() {}
     let first = idle.in_flight();
     let sent = |now: &[u64]| -> Vec<u64> { now.iter().zip(&before).map(|(a, b)| a - b).collect() };
     let sum: u64 = sent(&first).iter().sum();
@@ -209,7 +209,7 @@ async fn many_connections_to_one_address_take_turns() {
     let count = sent(&first).iter().filter(|sent| **sent > 0).count();
     assert!((16..=40).contains(&count), "{first:?}");
     assert!(sent(&first)[..count].iter().all(|sent| *sent > 0), "in their order: {first:?}");
-    assert!(!idle.work(), "nor later");
+    assert!(!idle.work(), "nobody has a turn until something is acknowledged");
     assert_eq!(idle.in_flight(), first);
     // Of these nothing is in flight any more.
     for cell in &idle.cells[..count] {
@@ -218,7 +218,7 @@ async fn many_connections_to_one_address_take_turns() {
     // As when the application writes: it is looked at before those that wait for their turn.
     let last = &idle.cells[99];
     last.touch(&mut last.lock());
-    idle.work();
+    while idle.work() {}
     let second = sent(&idle.in_flight());
     let next: u64 = second[count..].iter().sum();
     assert!((16 * 12_000..33 * 12_000).contains(&next), "{second:?}");
@@ -237,6 +237,76 @@ async fn a_turn_is_one_message() {
     assert!(sent[0] > 0 && sent[0] < 2 * MESSAGE, "{sent:?}");
     assert!(sent[1..].iter().all(|sent| *sent < MESSAGE), "{sent:?}");
     assert!(sent.iter().sum::<u64>() < 32 * 12_000 + MESSAGE, "{sent:?}");
+}
+
+/// However many connections have something to send, those that are alone and those of crowds send so much in a round each.
+#[tokio::test]
+async fn many_connections_send_no_more_than_256_kib_before_what_has_come_is_received() {
+    for (count, least) in [(10, 256 << 10), (40, 200_000)] {
+        let mut idle = Idle::new(count, 1 << 20, 100_000).await;
+        let socket = Arc::clone(&idle.driver.socket);
+        let others = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for number in count..2 * count {
+            let peer = others.local_addr().unwrap();
+            let (_, connection) = idle.connection(number, peer, 1 << 20, 100_000);
+            idle.cells.push(socket.add(&mut socket.lock(), Handle(number), connection));
+        }
+        let before: u64 = idle.in_flight().iter().sum();
+        assert!(idle.work(), "there is more");
+        let sent = idle.in_flight().iter().sum::<u64>() - before;
+        assert!((least..(256 << 10) + 4 * MESSAGE).contains(&sent), "{sent} of {count}");
+        while idle.work() {}
+        let all = idle.in_flight().iter().sum::<u64>() - before;
+        assert!(all > sent + 2 * MESSAGE, "{all} {sent}");
+    }
+}
+
+/// Acknowledgements of many connections come in a message each: more than one batch of them is received before more is sent.
+#[tokio::test]
+async fn small_messages_are_received_all_at_once() {
+    let mut idle = Idle::new(1, 12_000, 100_000).await;
+    let socket = Arc::clone(&idle.driver.socket);
+    let udp = Arc::clone(&socket.lock().udp);
+    let batch = idle.driver.buffers.count();
+    let senders: Vec<_> =
+        (0..3 * batch).map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    for (size, expected) in [(40, 3 * batch * 40), (1200, batch * 1200)] {
+        // Each of another address, so that the system makes no message of several.
+        for sender in &senders {
+            sender.send_to(&vec![7; size], udp.local_addr()).unwrap();
+        }
+        idle.driver.asks = true;
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let received = idle.driver.receive(&mut cx, &udp, &mut socket.lock()).unwrap();
+        assert_eq!(received, Some(expected));
+    }
+}
+
+/// A connection that sends now and then does not wait for all that send without a pause; of nine turns one is theirs.
+#[tokio::test]
+async fn small_answers_do_not_wait_for_all_who_send_without_a_pause() {
+    let idle = Idle::new(50, 1 << 20, 100_000).await;
+    let socket = Arc::clone(&idle.driver.socket);
+    let (now, mut inner) = (socket.now(), socket.lock());
+    let (bulk, fresh) = idle.cells.split_at(38);
+    for cell in bulk {
+        let mut state = cell.lock();
+        let turn = inner.crowds.begin(&mut state, now, true);
+        assert!(matches!(turn, Turn::Now(20_000..25_000)), "a 16th of the least window");
+        inner.crowds.end(cell, &mut state, now, (turn, true));
+    }
+    for cell in fresh {
+        let mut state = cell.lock();
+        let turn = inner.crowds.begin(&mut state, now, false);
+        assert!(turn == Turn::Later, "others wait");
+        inner.crowds.end(cell, &mut state, now, (turn, true));
+    }
+    let order = [&fresh[..8], &bulk[..1], &fresh[8..], &bulk[1..]].concat();
+    for (number, expected) in order.iter().enumerate() {
+        let next = inner.crowds.next(now).unwrap();
+        assert!(Arc::ptr_eq(&next, expected), "{number}");
+    }
+    assert!(inner.crowds.next(now).is_none());
 }
 
 /// The runtime looks at sockets when tasks have nothing to do. One that sends all the time sees what comes nevertheless.
@@ -305,7 +375,7 @@ async fn who_leaves_a_crowd_is_not_held_back_any_longer() {
 async fn who_leaves_a_crowd_makes_room_for_others() {
     let mut idle = Idle::new(100, 12_000, 100_000).await;
     let before = idle.in_flight();
-    idle.work();
+    while idle.work() {}
     let sent: Vec<u64> = idle.in_flight().iter().zip(&before).map(|(a, b)| a - b).collect();
     let count = sent.iter().filter(|sent| **sent > 0).count();
     assert!((16..=40).contains(&count), "{sent:?}");
@@ -317,7 +387,7 @@ async fn who_leaves_a_crowd_makes_room_for_others() {
         }
     }
     let before = idle.in_flight();
-    idle.work();
+    while idle.work() {}
     let sent: Vec<u64> = idle.in_flight().iter().zip(&before).map(|(a, b)| a - b).collect();
     assert!(sent[count..count + 16].iter().all(|sent| *sent > 0), "{sent:?}");
 }

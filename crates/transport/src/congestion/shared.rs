@@ -20,6 +20,9 @@ use crate::recovery::RttEstimator;
 /// Initial windows that the shared window begins with, and never falls below.
 const LEAST: u64 = 32;
 
+/// Turns that fill the window.
+const TURNS: u64 = 16;
+
 /// Bytes in flight that a packet counts as at the least: a socket's buffer counts what a datagram takes of memory, however
 /// little is in it, so that ten thousand small requests fill it, too.
 const PACKET: u64 = 1200;
@@ -48,6 +51,8 @@ pub struct SharedWindow {
     min_rtt: Option<Duration>,
     /// Rate at which the connections may send together.
     rate: Rate,
+    /// The largest datagram that a connection found the path to take, in bytes of UDP payload; 0: none is known.
+    datagram: u16,
 }
 
 /// What is counted of one connection in a [`SharedWindow`]; one that is not in it yet has the default.
@@ -77,7 +82,15 @@ impl SharedWindow {
             reduced_at: None,
             min_rtt: None,
             rate: Rate::bytes_per_second(0.0),
+            datagram: 0,
         }
+    }
+
+    /// A window that was used up and has grown, at a rate that holds nobody back, of a path that takes datagrams of so many bytes.
+    #[cfg(test)]
+    pub(crate) fn used_up(datagram: u16, window: u64) -> SharedWindow {
+        let rate = Rate::bytes_per_second(1e12);
+        SharedWindow { window, datagram, rate, ..SharedWindow::new(1200) }
     }
 
     /// Bytes that may be in flight.
@@ -88,6 +101,30 @@ impl SharedWindow {
     /// Rate at which all connections may send together; the connection whose turn it is sends at this rate.
     pub(crate) fn rate(&self) -> Rate {
         self.rate
+    }
+
+    /// Bytes that a connection may send in its turn. The larger the window, the more is done for a connection while its memory is
+    /// in the cache, and the more one acknowledgement is for.
+    pub fn turn(&self) -> u64 {
+        self.window / TURNS
+    }
+
+    /// Window in bytes that a connection may begin with: its part of a window that was used up and has grown, as large a part as an
+    /// initial window is of the least ([`LEAST`]); 0: the path is not known yet, or has no room for more.
+    pub(crate) fn first_window(&self) -> u64 {
+        if self.window > self.least { self.window / LEAST } else { 0 }
+    }
+
+    /// The largest datagram that the path is known to take, in bytes of UDP payload; 0: none is known.
+    pub(crate) fn datagram(&self) -> u16 {
+        self.datagram
+    }
+
+    /// A connection found that the path takes datagrams of so many bytes, and none larger than the second number.
+    pub(crate) fn see_datagrams(&mut self, (takes, most): (u16, u16)) {
+        if takes > self.datagram || most < self.datagram {
+            self.datagram = takes;
+        }
     }
 
     /// Bytes in flight, of all connections.
@@ -267,6 +304,31 @@ mod tests {
         crowd.send();
         crowd.land(true);
         assert_eq!(crowd.window.window(), before);
+    }
+
+    #[test]
+    fn turns_grow_with_a_window_that_is_used_up() {
+        let mut crowd = Crowd::new(1000, MS);
+        assert_eq!((crowd.window.turn(), crowd.window.first_window()), (24_000, 0));
+        for _ in 0..8 {
+            crowd.send();
+            crowd.land(false);
+        }
+        let part = crowd.window.window() / 32;
+        assert!(part > 5 * 12_000, "{part}");
+        assert_eq!((crowd.window.turn() / 2, crowd.window.first_window()), (part, part));
+    }
+
+    #[test]
+    fn the_largest_datagram_is_known_until_it_turns_out_not_to_arrive() {
+        let mut window = SharedWindow::new(1200);
+        assert_eq!(window.datagram(), 0);
+        for (sizes, known) in
+            [((1200, 1452), 1200), ((1452, 1452), 1452), ((1200, 1452), 1452), ((1200, 1451), 1200)]
+        {
+            window.see_datagrams(sizes);
+            assert_eq!(window.datagram(), known, "{sizes:?}");
+        }
     }
 
     #[test]

@@ -36,6 +36,7 @@ impl Connection {
         let space = self.spaces.get(SpaceId::Data(path.id()));
         let packets = space.map_or(0, |space| space.loss.ack_eliciting() as u64);
         window.count(now, share, path.share(packets), path.rtt());
+        window.see_datagrams(path.datagram_sizes());
     }
 
     /// Holds back packets that count toward bytes in flight, as others have their turn: acknowledgements and
@@ -46,10 +47,12 @@ impl Connection {
     }
 
     /// It is the connection's turn: it is held back no longer, and while it sends it keeps to the pace that all of them
-    /// have together, not to its own.
+    /// have together, not to its own. It need not find out by itself what the others know of the path.
     pub fn take_turn(&mut self, window: &SharedWindow) {
         self.held = Held::No;
-        self.path_mut().set_turn(Some(window.rate()));
+        let path = self.path_mut();
+        path.set_turn(Some(window.rate()));
+        path.learn_from_others(window.datagram(), window.first_window());
     }
 
     /// The turn is over, and the connection has its own pace again.

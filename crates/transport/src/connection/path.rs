@@ -312,6 +312,23 @@ impl Path {
         self.turn = rate.unwrap_or(Rate::LEAST);
     }
 
+    /// Takes over what other connections between the same addresses know of the path: it takes datagrams of so many bytes, and one
+    /// that is in its first slow start has a window of so many at the least (RFC 9040 s.8).
+    pub(super) fn learn_from_others(&mut self, datagram: u16, window: u64) {
+        if self.mtu.adopt(datagram) {
+            self.controller.on_datagram_size(self.mtu.current());
+        }
+        let is_new = self.lost == 0 && self.controller.slow_start_threshold().is_none();
+        if is_new && self.controller.window() < window {
+            self.controller.set_window(window);
+        }
+    }
+
+    /// The largest datagram that the path is known to take and the largest that it may take, in bytes of UDP payload.
+    pub(super) fn datagram_sizes(&self) -> (u16, u16) {
+        (self.mtu.current(), self.mtu.upper())
+    }
+
     /// Time until which the pace holds datagrams back; none: it does not.
     pub(super) fn paced_until(&self) -> Option<Timestamp> {
         self.paced_until
@@ -643,6 +660,12 @@ impl Path {
     #[cfg(test)]
     pub(super) fn pretend_in_flight(&mut self, bytes: u64) {
         self.in_flight = bytes;
+    }
+
+    /// Has so many packets be lost.
+    #[cfg(test)]
+    pub(super) fn pretend_lost(&mut self, packets: u64) {
+        self.lost = packets;
     }
 
     /// Has the peer be at another address.

@@ -398,8 +398,8 @@ impl Connection {
             || self.streams_go()
     }
 
-    /// True if the application has data to send.
-    pub(super) fn application_waits(&self) -> bool {
+    /// True if the application has data to send, whatever keeps it from being sent.
+    pub fn application_waits(&self) -> bool {
         self.streams_go() || self.datagrams.wants_to_send()
     }
 

@@ -96,6 +96,11 @@ impl MtuDiscovery {
         self.current
     }
 
+    /// The largest size that may still get through, in bytes of UDP payload.
+    pub(crate) fn upper(&self) -> u16 {
+        self.upper
+    }
+
     /// Larger datagrams are of use from now on. A probe costs a packet, its protection and a system call at either end, for
     /// which a connection that says little has nothing.
     #[inline]
@@ -107,6 +112,16 @@ impl MtuDiscovery {
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted || !self.searches
+    }
+
+    /// Another connection found that the same path takes datagrams of so many bytes (RFC 8899 s.3, item 9): true if the size grew.
+    /// Sizes that were found to be too large here are not taken over.
+    pub(crate) fn adopt(&mut self, size: u16) -> bool {
+        let takes = self.searches && size > self.current && size <= self.upper;
+        if takes {
+            self.current = size;
+        }
+        takes
     }
 
     /// The peer's `max_udp_payload_size` (RFC 9000 s.18.2), at least 1,200.
@@ -363,6 +378,22 @@ mod tests {
         for round in 0..50 {
             assert!(!discovery.on_lost(at(100 * round + 50), 1472, at(100 * round)));
         }
+    }
+
+    /// What another connection found on the same path needs no probe; what did not get through here is not tried for that.
+    #[test]
+    fn what_another_found_is_taken_over() {
+        let mut discovery = wanted(1472);
+        assert!(!discovery.adopt(0) && !discovery.adopt(1473));
+        assert!(discovery.adopt(1472) && !discovery.adopt(1400));
+        assert_eq!((discovery.current(), discovery.next_probe(START)), (1472, None));
+        let mut discovery = wanted(1472);
+        assert_eq!(discovery.next_probe(START), Some(1472));
+        assert!(discovery.adopt(1452), "while a probe is on its way");
+        discovery.on_probe_lost();
+        assert_eq!(discovery.current(), 1452);
+        assert!(!discovery.adopt(1472), "it was lost");
+        assert!(!MtuDiscovery::starting_at(1200, 1472, false).adopt(1472), "nothing is looked for");
     }
 
     #[test]

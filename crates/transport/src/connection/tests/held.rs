@@ -34,6 +34,35 @@ fn acknowledgements_go_and_data_waits_for_its_turn() {
     assert_eq!(network.client.read(from_server, &mut buffer).unwrap(), ReadOutcome::Bytes(5000));
 }
 
+/// A connection that is new on a path which others have used up begins with their datagrams and a turn's worth of data; one that
+/// has seen a loss does not.
+#[test]
+fn who_is_new_on_a_path_learns_from_the_others() {
+    for lossy in [false, true] {
+        let mut network = Network::new(1, Faults::none());
+        network.connect();
+        network.wait(100 * MS);
+        let (mut connection, _, now) = network.into_ends();
+        let mut buffer = [0; 2048];
+        while connection.poll_transmit(now, &mut buffer).is_some() {}
+        if lossy {
+            connection.path_mut().pretend_lost(1);
+        }
+        let id = connection.open(Direction::Unidirectional).unwrap();
+        connection.write(id, &[2; 100_000]).unwrap();
+        let window = SharedWindow::used_up(1400, 32 * 60_000);
+        connection.take_turn(&window);
+        let mut sizes = Vec::new();
+        while let Some(sent) = connection.poll_transmit(now, &mut buffer) {
+            sizes.push(sent.size);
+        }
+        assert!(sizes.iter().filter(|size| **size == 1400).count() >= 8, "{sizes:?}");
+        let sum: usize = sizes.iter().sum();
+        let expected = if lossy { 10_000..20_000 } else { 55_000..62_000 };
+        assert!(expected.contains(&sum), "{sum}: {sizes:?}");
+    }
+}
+
 /// Who has nothing to send does not wait for a turn, nor does who is held back by its own window.
 #[test]
 fn who_would_send_nothing_is_not_held_back() {
