@@ -52,11 +52,12 @@ fn who_is_new_on_a_path_learns_from_the_others() {
         connection.write(id, &[2; 100_000]).unwrap();
         let window = SharedWindow::used_up(1400, 32 * 60_000);
         connection.take_turn(&window);
-        let mut sizes = Vec::new();
+        // What the pace lets out has been used up at this moment.
+        let (now, mut sizes) = (now + MS, Vec::new());
         while let Some(sent) = connection.poll_transmit(now, &mut buffer) {
             sizes.push(sent.size);
         }
-        assert!(sizes.iter().filter(|size| **size == 1400).count() >= 8, "{sizes:?}");
+        assert!(sizes.iter().filter(|size| **size == 1400).count() >= 7, "{sizes:?}");
         let sum: usize = sizes.iter().sum();
         let expected = if lossy { 10_000..20_000 } else { 55_000..62_000 };
         assert!(expected.contains(&sum), "{sum}: {sizes:?}");
