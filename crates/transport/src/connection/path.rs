@@ -313,7 +313,7 @@ impl Path {
     }
 
     /// Takes over what other connections between the same addresses know of the path: it takes datagrams of so many bytes, and one
-    /// that is in its first slow start has a window of so many at the least (RFC 9040 s.8).
+    /// that is in its first slow start has a window of so many at the least (RFC 9040 s.7).
     pub(super) fn learn_from_others(&mut self, datagram: u16, window: u64) {
         if self.mtu.adopt(datagram) {
             self.controller.on_datagram_size(self.mtu.current());
