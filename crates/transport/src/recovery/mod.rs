@@ -43,8 +43,8 @@ const SKIPPED_RANGES: usize = 64;
 /// be acknowledged, and a peer that sends much and says little would have us keep them all.
 const SILENT: usize = 64;
 
-/// Packet numbers from the oldest in flight to the next, beside two for each in flight, with which the oldest is given up. Packets in flight
-/// lie close together unless the peer leaves the oldest without a word for ever.
+/// Packet numbers from the oldest packet in flight to the next that is sent, beside two for each in flight, beyond which the oldest is
+/// given up. Packets in flight lie close together unless the peer leaves the oldest without a word for ever.
 const SPARE_NUMBERS: usize = 4096;
 
 /// Thresholds beyond which a packet counts as lost (RFC 9002 s.6.1).

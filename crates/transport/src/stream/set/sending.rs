@@ -117,6 +117,7 @@ impl Streams {
                 let piece = if space > 0 { half.next(space, room) } else { None };
                 stream.queued = half.wants_to_send(u64::MAX);
                 if stream.queued {
+                    // It is first again until its turn is over; who had nothing that may go is behind the others.
                     let sent = piece.as_ref().map(|piece| piece.range.end - piece.range.start);
                     let others = queue.len() as u64;
                     let keeps = sent.is_some_and(|sent| {
