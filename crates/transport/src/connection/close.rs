@@ -83,6 +83,8 @@ pub(super) enum Closing {
         until: Timestamp,
         tell: bool,
         heard: u64,
+        /// The time was prolonged, as it was over before the peer could be told.
+        prolonged: bool,
     },
     /// The peer closed: not a word more.
     Draining {
@@ -119,6 +121,19 @@ impl Closing {
             *tell |= heard.is_power_of_two();
         }
     }
+
+    /// The time of the end is over; true if it begins anew instead, once, as the peer was not told yet: the caller's
+    /// timer was late, or its socket took nothing. Forgotten now, the peer would get a stateless reset for an answer and
+    /// never learn why.
+    fn prolong(&mut self, to: Timestamp) -> bool {
+        match self {
+            Closing::Telling { until, tell: true, prolonged: prolonged @ false, .. } => {
+                (*until, *prolonged) = (to, true);
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Connection {
@@ -146,7 +161,7 @@ impl Connection {
         self.log_closed(&reason);
         self.events.push_back(Event::Closed(reason));
         let until = now + self.close_time();
-        self.closing = Closing::Telling { error, until, tell: true, heard: 0 };
+        self.closing = Closing::Telling { error, until, tell: true, heard: 0, prolonged: false };
     }
 
     /// The peer has closed it.
@@ -172,6 +187,14 @@ impl Connection {
             self.events.push_back(Event::Closed(why));
         }
         self.closing = Closing::Draining { until: now + self.close_time() };
+    }
+
+    /// The time after which a closed connection is forgotten is over.
+    pub(super) fn on_close_timer(&mut self, now: Timestamp) {
+        let to = now + self.close_time();
+        if !self.closing.prolong(to) {
+            self.forget(CloseReason::IdleTimeout);
+        }
     }
 
     pub(super) fn forget(&mut self, why: CloseReason) {

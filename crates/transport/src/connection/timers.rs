@@ -94,7 +94,7 @@ impl Connection {
     fn on_timer(&mut self, now: Timestamp) {
         if let Some(until) = self.closing.deadline() {
             if until <= now {
-                self.forget(CloseReason::IdleTimeout);
+                self.on_close_timer(now);
             }
             return;
         }

@@ -31,3 +31,43 @@ fn bbr_keeps_its_rate_when_timers_are_late() {
         assert!(late > 0.95 * punctual, "{ms} ms: {late} of {punctual}");
     }
 }
+
+/// On a busy machine more than three PTOs can go by between the application's close and the next look at the connection.
+#[test]
+fn the_peer_is_told_of_a_close_by_whom_comes_late() {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    let mut now = network.now();
+    network.server_mut().close(now, VarInt::from_u32(7), "done");
+    now += Duration::from_secs(5);
+    let server = network.server_mut();
+    server.handle_timeout(now);
+    assert!(!server.is_drained());
+    let mut buffer = vec![0; 1500];
+    let sent = server.poll_transmit(now, &mut buffer).expect("the peer is told");
+    let until = server.poll_timeout().expect("it is forgotten some time");
+    server.handle_timeout(until);
+    assert!(server.is_drained());
+    let remote = network.client.remote_address();
+    let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
+    network.client.handle_datagram(now, arrival, &mut buffer[..sent.size]);
+    let expected = ConnectionError { application: true, code: 7, reason: "done".into() };
+    let events: Vec<Event> = std::iter::from_fn(|| network.client.poll_event()).collect();
+    assert!(events.contains(&Event::Closed(CloseReason::Peer(expected))), "{events:?}");
+}
+
+/// Where nothing can be sent, a closed connection is forgotten all the same.
+#[test]
+fn who_cannot_tell_of_a_close_forgets_it() {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    let now = network.now();
+    let server = network.server_mut();
+    server.close(now, VarInt::from_u32(7), "done");
+    for _ in 0..2 {
+        assert!(!server.is_drained());
+        let until = server.poll_timeout().unwrap();
+        server.handle_timeout(until);
+    }
+    assert!(server.is_drained());
+}
