@@ -40,6 +40,10 @@ const TURNS: usize = 32;
 /// a bulk download waits as long as these take to make, a tenth of a millisecond.
 const SENT: usize = 256 << 10;
 
+/// As [`SENT`], of a connection whose application was told of something a short while ago: more may come. Fewer would be
+/// better for what comes, and is worse for the download: each time the system is asked for what may not be there.
+const SENT_BESIDE: usize = 128 << 10;
+
 /// Connections that are sent for in a round.
 const CONNECTIONS: usize = 256;
 
@@ -62,6 +66,8 @@ pub(crate) struct Driver {
     armed: Option<Timestamp>,
     /// Turns that other tasks are still to have before this one sends.
     turns: u8,
+    /// Bytes sent after which the system is asked again.
+    look: usize,
     /// The system is asked for datagrams in this round, whatever the runtime knows: much was sent meanwhile.
     asks: bool,
     /// An application was told of data that came in this round.
@@ -90,6 +96,7 @@ impl Driver {
             sleep: Box::pin(tokio::time::sleep(std::time::Duration::ZERO)),
             armed: None,
             turns: 0,
+            look: SENT,
             asks: false,
             told: false,
             renewal,
@@ -135,9 +142,10 @@ impl Driver {
         let now = self.socket.now();
         let route =
             Route { socket: &self.socket, siblings: &self.siblings, index: self.index, udp, now };
-        for Message { arrival, length, datagrams } in self.buffers.messages(count) {
-            bytes += length;
-            self.told |= route.take(inner, arrival, datagrams, &mut self.response, &mut self.work);
+        for Message { arrival, bytes: all, segment } in self.buffers.messages(count) {
+            bytes += all.len();
+            let datagrams = (all, segment);
+            self.told |= route.take(inner, &arrival, datagrams, &mut self.response, &mut self.work);
         }
         Ok(Some((count, bytes)))
     }
@@ -179,9 +187,9 @@ impl Driver {
         let now = self.socket.now();
         let route = Route { socket: &self.socket, siblings: &[], index: self.index, udp, now };
         for Passed { arrival, mut bytes } in passed {
-            let one = std::iter::once(&mut bytes[..]);
+            let one = (&mut bytes[..], usize::MAX);
             // Its application is not waited for: what is passed on is not much.
-            route.take(inner, arrival, one, &mut self.response, &mut self.work);
+            route.take(inner, &arrival, one, &mut self.response, &mut self.work);
         }
     }
 
@@ -282,8 +290,9 @@ impl Driver {
             }
         }
         let turn = inner.crowds.begin(&mut state, now, first);
+        self.look = if state.grouping.has_heard() { SENT_BESIDE } else { SENT };
         let limits = match turn {
-            Turn::Alone => (TURNS, SENT),
+            Turn::Alone => (TURNS, self.look),
             Turn::Now(bytes) => (TURNS, bytes.min(SENT)),
             Turn::Later => (1, SENT),
         };
@@ -380,7 +389,7 @@ impl Future for Driver {
             let received = if has_waited {
                 true
             } else {
-                this.asks = this.batch.has_sent(SENT);
+                this.asks = this.batch.has_sent(this.look);
                 let received = match this.receive(cx, &udp, &mut inner) {
                     Ok(received) => [
                         received,

@@ -64,6 +64,12 @@ impl Grouping {
         self.single = SINGLE;
     }
 
+    /// True if an application was told of something that the peer sent, and no megabyte has left since: what comes next is not to
+    /// wait for long either.
+    pub(crate) fn has_heard(&self) -> bool {
+        self.single > 0
+    }
+
     /// Called before a group is sent, with the number of datagrams of its smallest message; true if [`Grouping::took`] is to be
     /// told how long it takes.
     pub(crate) fn is_timed(&mut self, datagrams: usize) -> bool {

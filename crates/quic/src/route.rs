@@ -25,64 +25,58 @@ pub(crate) struct Route<'a> {
 }
 
 impl Route<'_> {
-    /// Takes the datagrams of a message, which are of one sender and mostly for one connection: that is locked once.
-    /// True if an application has been told of data, and may answer it.
-    pub(crate) fn take<'d>(
+    /// Takes the datagrams of a message, `segment` bytes each, which are of one sender and mostly for one connection: that is
+    /// locked once. True if an application has been told of data, and may answer it.
+    pub(crate) fn take(
         &self,
         inner: &mut Inner,
-        arrival: DatagramMeta,
-        mut datagrams: impl Iterator<Item = &'d mut [u8]>,
+        arrival: &DatagramMeta,
+        (mut bytes, segment): (&mut [u8], usize),
         response: &mut Vec<u8>,
         work: &mut VecDeque<Arc<Cell>>,
     ) -> bool {
         let mut told = false;
-        let next = |endpoint: &mut equic_transport::Endpoint,
-                    datagrams: &mut dyn Iterator<Item = &'d mut [u8]>,
-                    response: &mut Vec<u8>| {
-            let datagram = datagrams.next()?;
-            Some((self.find(endpoint, arrival, datagram, response), datagram))
-        };
-        let mut found = next(&mut inner.endpoint, &mut datagrams, response);
-        while let Some((received, datagram)) = found {
-            let Inner { endpoint, cells, .. } = &mut *inner;
-            match received {
+        while !bytes.is_empty() {
+            let (datagram, behind) = bytes.split_at(segment.min(bytes.len()));
+            let mut length = datagram.len();
+            let mut found = None;
+            match self.find(&mut inner.endpoint, *arrival, datagram, response) {
                 Received::Connection(handle) => {
-                    let Some(Some(cell)) = cells.get(handle.0) else {
-                        found = next(endpoint, &mut datagrams, response);
-                        continue;
+                    let is_same = |datagram: &&[u8]| {
+                        inner.endpoint.is_for_recent(handle, datagram)
+                            && self.sibling(datagram).is_none()
                     };
-                    let mut state = cell.lock();
-                    self.hand_in(&mut state, arrival, datagram);
-                    found = loop {
-                        let Some(datagram) = datagrams.next() else { break None };
-                        // As nearly all of a message are.
-                        let same = endpoint.is_for_recent(handle, datagram)
-                            && self.sibling(datagram).is_none();
-                        if same {
-                            self.hand_in(&mut state, arrival, datagram);
-                            continue;
-                        }
-                        match self.find(endpoint, arrival, datagram, response) {
-                            Received::Connection(other) if other == handle => {
-                                self.hand_in(&mut state, arrival, datagram);
-                            }
-                            received => break Some((received, datagram)),
-                        }
-                    };
-                    state.wakers.wake(Wait::Paths);
-                    told |= state.tell();
-                    if !std::mem::replace(&mut state.queued, true) {
-                        work.push_back(Arc::clone(cell));
-                    }
+                    // As nearly all of a message are.
+                    let same = behind.chunks(segment).take_while(is_same).map(<[u8]>::len);
+                    length += same.sum::<usize>();
+                    found = inner.cells.get(handle.0).and_then(Option::as_ref);
                 }
-                Received::Incoming(incoming) => {
-                    self.offer(inner, incoming);
-                    found = next(&mut inner.endpoint, &mut datagrams, response);
-                }
-                Received::Respond | Received::Nothing => {
-                    found = next(endpoint, &mut datagrams, response)
-                }
+                Received::Incoming(incoming) => self.offer(inner, incoming),
+                Received::Respond | Received::Nothing => {}
             }
+            let (run, behind) = bytes.split_at_mut(length);
+            if let Some(cell) = found {
+                told |= self.hand_to(cell, arrival, (run, segment), work);
+            }
+            bytes = behind;
+        }
+        told
+    }
+
+    /// Hands datagrams to their connection, and has it looked at. True if its application has been told of data.
+    fn hand_to(
+        &self,
+        cell: &Arc<Cell>,
+        arrival: &DatagramMeta,
+        datagrams: (&mut [u8], usize),
+        work: &mut VecDeque<Arc<Cell>>,
+    ) -> bool {
+        let mut state = cell.lock();
+        self.hand_in(&mut state, arrival, datagrams);
+        state.wakers.wake(Wait::Paths);
+        let told = state.tell();
+        if !std::mem::replace(&mut state.queued, true) {
+            work.push_back(Arc::clone(cell));
         }
         told
     }
@@ -107,14 +101,21 @@ impl Route<'_> {
         received
     }
 
-    /// Hands a datagram to its connection.
-    fn hand_in(&self, state: &mut State, arrival: DatagramMeta, datagram: &mut [u8]) {
-        let early = state.connection.is_early();
-        state.connection.handle_datagram(self.now, arrival, datagram);
-        if early {
+    /// Gives datagrams to a connection.
+    fn hand_in(
+        &self,
+        state: &mut State,
+        arrival: &DatagramMeta,
+        (mut bytes, segment): (&mut [u8], usize),
+    ) {
+        while state.connection.is_early() && !bytes.is_empty() {
+            let (datagram, behind) = bytes.split_at_mut(segment.min(bytes.len()));
+            state.connection.handle_datagram(self.now, *arrival, datagram);
             // Lest a stream of before a rejection is taken for one of after it.
             state.take_events();
+            bytes = behind;
         }
+        state.connection.handle_datagrams(self.now, arrival, bytes, segment);
     }
 
     /// A client wants a connection.

@@ -251,9 +251,10 @@ pub(crate) struct Buffers {
 /// A message: datagrams of one size from one address.
 pub(crate) struct Message<'a> {
     pub arrival: DatagramMeta,
-    /// Bytes of all its datagrams.
-    pub length: usize,
-    pub datagrams: std::slice::ChunksMut<'a, u8>,
+    /// All its datagrams, one behind the other.
+    pub bytes: &'a mut [u8],
+    /// Bytes of each datagram; the last one may be shorter. At least 1.
+    pub segment: usize,
 }
 
 impl Buffers {
@@ -275,8 +276,8 @@ impl Buffers {
             };
             Message {
                 arrival: DatagramMeta { remote: meta.addr, local: meta.dst_ip, ecn },
-                length,
-                datagrams: bytes[..length].chunks_mut(meta.stride.max(1)),
+                bytes: &mut bytes[..length],
+                segment: meta.stride.max(1),
             }
         })
     }

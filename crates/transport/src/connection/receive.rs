@@ -130,19 +130,40 @@ const PASSED_OVER: u128 =
 impl Connection {
     /// A datagram came. It is decrypted in place.
     pub fn handle_datagram(&mut self, now: Timestamp, arrival: DatagramMeta, datagram: &mut [u8]) {
+        self.take_in(now, &arrival, datagram);
+    }
+
+    /// Datagrams came that the system received as one message (GRO): each takes `segment` bytes of `bytes`, but for the last,
+    /// which may be shorter. As if each were given to [`Connection::handle_datagram`], one after the other.
+    pub fn handle_datagrams(
+        &mut self,
+        now: Timestamp,
+        arrival: &DatagramMeta,
+        bytes: &mut [u8],
+        segment: usize,
+    ) {
+        for datagram in bytes.chunks_mut(segment.max(1)) {
+            self.take_in(now, arrival, datagram);
+        }
+    }
+
+    /// How it came is not copied for each datagram: a CPU that reads what it has just stored in other pieces waits until all
+    /// that it stored before is in its cache, which is the data of the last packet.
+    #[inline(always)]
+    fn take_in(&mut self, now: Timestamp, arrival: &DatagramMeta, datagram: &mut [u8]) {
         self.now = now;
         #[cfg(feature = "qlog")]
         self.log_datagram_received(arrival.ecn, datagram);
         if self.hooks.is_empty() {
-            if self.take_plain_datagram(NoneAttached, now, &arrival, datagram) {
+            if self.take_plain_datagram(NoneAttached, now, arrival, datagram) {
                 return;
             }
-            self.take_datagram(NoneAttached, now, arrival, datagram);
+            self.take_datagram(NoneAttached, now, *arrival, datagram);
         } else {
-            if self.take_plain_datagram(MayBeAttached, now, &arrival, datagram) {
+            if self.take_plain_datagram(MayBeAttached, now, arrival, datagram) {
                 return;
             }
-            self.take_datagram(MayBeAttached, now, arrival, datagram);
+            self.take_datagram(MayBeAttached, now, *arrival, datagram);
         }
         self.run_requests();
         #[cfg(feature = "qlog")]

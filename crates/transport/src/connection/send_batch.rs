@@ -9,7 +9,7 @@ use super::Transmit;
 use super::path::Path;
 use super::paths::PathKey;
 use super::presence::{MayBeAttached, Presence};
-use super::send_plain::{PASSED_OVER, PASSED_OVER_BUT_CHOICE, Room, settled_room};
+use super::send_plain::{PASSED_OVER, PASSED_OVER_BUT_CHOICE, Room, settled_room, whole_rate};
 use super::space::SpaceId;
 use crate::Timestamp;
 use crate::crypto::Wear;
@@ -79,6 +79,7 @@ impl Connection {
     ) -> usize {
         let Some(mut header) = self.plain_header(key) else { return 0 };
         let marked = last.ecn == EcnCodepoint::Ect0;
+        let rate = whole_rate(&self.paths[key]);
         // Something was found to send.
         let (mut at, mut waits) = (0, true);
         for _ in 0..most {
@@ -87,7 +88,8 @@ impl Connection {
                 break;
             }
             let path = if several { &mut self.paths[key] } else { self.paths.active_mut() };
-            if path.marks() != marked || !matches!(settled_room(path, now), Room::For(_)) {
+            if path.marks() != marked || !matches!(settled_room(path, now, |_| rate), Room::For(_))
+            {
                 break;
             }
             let ways = (&mut header, &mut waits);

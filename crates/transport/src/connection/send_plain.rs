@@ -76,21 +76,30 @@ pub(super) fn plain_room(path: &mut Path, now: Timestamp) -> Room {
         return Room::Unknown;
     }
     path.set_hook_window(None);
-    settled_room(path, now)
+    settled_room(path, now, whole_rate)
+}
+
+/// Rate at which datagrams leave on a path: as a whole number, as hooks are told it. What is sent does not change it.
+#[inline(always)]
+pub(super) fn whole_rate(path: &Path) -> Rate {
+    let rate = path.pacing_rate().as_bytes_per_second() as u64;
+    Rate::bytes_per_second(rate as f64)
 }
 
 /// As [`plain_room`], of a path on which the last datagram went at the same time.
 #[inline(always)]
-pub(super) fn settled_room(path: &mut Path, now: Timestamp) -> Room {
+pub(super) fn settled_room(
+    path: &mut Path,
+    now: Timestamp,
+    rate: impl FnOnce(&Path) -> Rate,
+) -> Room {
     let mtu = path.mtu();
     if path.window().saturating_sub(path.in_flight()) < u64::from(mtu) {
         path.pace_until(None);
         path.on_window_full(now);
         return Room::Full;
     }
-    // As a whole number, as hooks are told it.
-    let rate = path.pacing_rate().as_bytes_per_second() as u64;
-    let until = path.pace(now, Rate::bytes_per_second(rate as f64), mtu);
+    let until = path.pace(now, rate(path), mtu);
     path.pace_until(until);
     if until.is_some() { Room::Full } else { Room::For(mtu) }
 }

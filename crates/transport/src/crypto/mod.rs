@@ -16,6 +16,8 @@ pub(crate) mod session;
 pub(crate) mod testing;
 mod token;
 
+use std::hint::black_box;
+
 use equic_wire::packet::{HeaderMask, SAMPLE_LEN};
 use equic_wire::{ConnectionId, KnownVersion, Side};
 use rustls::quic::{HeaderProtectionKey, Keys, Suite};
@@ -68,6 +70,8 @@ pub(crate) fn header_mask(
     const FIRST: u8 = 0x03;
     let (mut first, mut number) = (FIRST, [0; 4]);
     key.encrypt_in_place(sample, &mut first, &mut number).ok()?;
-    let [a, b, c, d] = number;
-    Some([first ^ FIRST, a, b, c, d])
+    // Keys store the mask byte by byte. If its four bytes were read in one piece, as a compiler would read them, the CPU could not
+    // take them from those stores, and would wait until all that was stored before is in its cache: the data of the last packet.
+    let byte = |index: usize| *black_box(&number[index]);
+    Some([first ^ FIRST, byte(0), byte(1), byte(2), byte(3)])
 }

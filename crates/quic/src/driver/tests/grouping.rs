@@ -154,3 +154,22 @@ async fn a_turn_has_256_kib_either_way() {
         }
     }
 }
+
+/// Of a connection whose application was told of something half as much: what comes next is received sooner, and without a
+/// wait for the runtime.
+#[tokio::test]
+async fn a_turn_has_128_kib_once_an_application_was_told_of_data() {
+    let mut idle = Idle::new(1, 8 << 20, 3 << 20).await;
+    assert!(ask(&mut idle, true));
+    let mut before = idle.in_flight()[0];
+    // Sixteen messages, three of them in a turn.
+    for number in 0..10 {
+        idle.driver.asks = false;
+        assert!(idle.work(), "there is more");
+        let sent = idle.in_flight()[0] - before;
+        let least = if number < 6 { 128 << 10 } else { 256 << 10 };
+        assert!((least..least + MESSAGE).contains(&sent), "{number}: {sent}");
+        assert!(idle.driver.batch.has_sent(idle.driver.look), "{number}: the system is asked");
+        before += sent;
+    }
+}

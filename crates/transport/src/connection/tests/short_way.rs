@@ -125,3 +125,70 @@ fn nothing_goes_together_before_an_acknowledgement_that_became_due() {
     assert_eq!(outcome(false), (3, 0));
     assert_eq!(outcome(true), (0, 1));
 }
+
+/// What a server has of a client's datagrams, which it gets one by one or as one message of the system: a spoiled one and one of
+/// another connection are among them, and the last is shorter. Of the answers the sizes: keys are others each time.
+fn taken(several: bool, hooked: bool) -> (Stats, Vec<Event>, Vec<usize>) {
+    let mut network = Network::new(3, Faults::none());
+    network.connect();
+    if hooked {
+        lengthen(network.server_mut());
+    }
+    let now = network.now() + MS;
+    let id = network.client.open(Direction::Unidirectional).unwrap();
+    network.client.write(id, &[7; 8000]).unwrap();
+    let mut buffer = vec![0; 2000];
+    let first = network.client.poll_transmit(now, &mut buffer).unwrap();
+    let mut bytes = buffer[..first.size].to_vec();
+    while let Some(sent) = network.client.poll_transmit(now, &mut buffer) {
+        assert!(bytes.len().is_multiple_of(first.size) && sent.size <= first.size);
+        bytes.extend_from_slice(&buffer[..sent.size]);
+    }
+    assert!(bytes.len() > 5 * first.size && !bytes.len().is_multiple_of(first.size));
+    bytes[2 * first.size + 500] ^= 1;
+    bytes[3 * first.size + 2] ^= 1;
+    let server = network.server_mut();
+    while server.poll_event().is_some() {}
+    let remote = server.remote_address();
+    let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
+    if several {
+        server.handle_datagrams(now, &arrival, &mut bytes, first.size);
+    } else {
+        for datagram in bytes.chunks_mut(first.size) {
+            server.handle_datagram(now, arrival, datagram);
+        }
+    }
+    let stats = server.stats();
+    let events = std::iter::from_fn(|| server.poll_event()).collect();
+    let mut answers = Vec::new();
+    while let Some(sent) = server.poll_transmit(now, &mut buffer) {
+        answers.push(sent.size);
+    }
+    (stats, events, answers)
+}
+
+#[test]
+fn datagrams_of_one_message_are_taken_as_one_by_one() {
+    for hooked in [false, true] {
+        let one_by_one = taken(false, hooked);
+        let Stats { datagrams_received, packets_dropped, .. } = one_by_one.0;
+        assert!(datagrams_received > 5 && packets_dropped >= 2, "{:?}", one_by_one.0);
+        assert!(!one_by_one.2.is_empty());
+        assert_eq!(taken(true, hooked), one_by_one, "{hooked}");
+    }
+}
+
+/// Whatever the caller takes for the size of a datagram.
+#[test]
+fn sizes_that_cannot_be_are_no_panic() {
+    for segment in [0, 1, 21, 1200, usize::MAX] {
+        let mut network = Network::new(3, Faults::none());
+        network.connect();
+        let (now, server) = (network.now(), network.server_mut());
+        let remote = server.remote_address();
+        let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
+        server.handle_datagrams(now, &arrival, &mut [], segment);
+        server.handle_datagrams(now, &arrival, &mut [0x40; 3000], segment);
+        echo(&mut network, 5000);
+    }
+}
