@@ -1,5 +1,7 @@
 //! The end of a connection (RFC 9000 s.10).
 
+use std::time::Duration;
+
 use equic_wire::frame::{ConnectionClose, Frame, FrameType};
 use equic_wire::{TransportErrorCode, VarInt};
 
@@ -9,6 +11,9 @@ use crate::operation::Operation;
 
 /// Bytes of a reason phrase that are sent and kept.
 const MAX_REASON: usize = 256;
+
+/// Times that a closed connection is kept on where timers are late.
+const MAX_PROLONGED: u8 = 3;
 
 /// Error that a connection was closed with, as in a CONNECTION_CLOSE frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,8 +88,8 @@ pub(super) enum Closing {
         until: Timestamp,
         tell: bool,
         heard: u64,
-        /// The time was prolonged, as it was over before the peer could be told.
-        prolonged: bool,
+        /// Times that it was prolonged, as it was over before the peer could be told, or a timer was late.
+        prolonged: u8,
     },
     /// The peer closed: not a word more.
     Draining {
@@ -122,13 +127,16 @@ impl Closing {
         }
     }
 
-    /// The time of the end is over; true if it begins anew instead, once, as the peer was not told yet: the caller's
-    /// timer was late, or its socket took nothing. Forgotten now, the peer would get a stateless reset for an answer and
-    /// never learn why.
-    fn prolong(&mut self, to: Timestamp) -> bool {
+    /// The time of the end is over, perhaps by more than `patience`; true if it begins anew instead, up to so many times. The
+    /// caller's timer was late then, or its socket took nothing: the peer was not told yet, or has had no CPU either, and has not read
+    /// what it was told. Forgotten now, it would get a stateless reset for an answer, and may never learn why.
+    fn prolong(&mut self, now: Timestamp, patience: Duration, to: Timestamp) -> bool {
         match self {
-            Closing::Telling { until, tell: true, prolonged: prolonged @ false, .. } => {
-                (*until, *prolonged) = (to, true);
+            Closing::Telling { until, tell, prolonged, .. }
+                if *prolonged < MAX_PROLONGED && (*tell || now.since(*until) > patience) =>
+            {
+                *until = to;
+                *prolonged += 1;
                 true
             }
             _ => false,
@@ -161,7 +169,7 @@ impl Connection {
         self.log_closed(&reason);
         self.events.push_back(Event::Closed(reason));
         let until = now + self.close_time();
-        self.closing = Closing::Telling { error, until, tell: true, heard: 0, prolonged: false };
+        self.closing = Closing::Telling { error, until, tell: true, heard: 0, prolonged: 0 };
     }
 
     /// The peer has closed it.
@@ -191,8 +199,8 @@ impl Connection {
 
     /// The time after which a closed connection is forgotten is over.
     pub(super) fn on_close_timer(&mut self, now: Timestamp) {
-        let to = now + self.close_time();
-        if !self.closing.prolong(to) {
+        let pto = self.longest_pto();
+        if !self.closing.prolong(now, pto, now + pto * 3) {
             self.forget(CloseReason::IdleTimeout);
         }
     }
@@ -207,7 +215,7 @@ impl Connection {
     }
 
     /// RFC 9000 s.10.2: three PTOs; of the path that has the longest (RFC 10069 s.2.6).
-    fn close_time(&self) -> std::time::Duration {
+    fn close_time(&self) -> Duration {
         self.longest_pto() * 3
     }
 

@@ -56,6 +56,33 @@ fn the_peer_is_told_of_a_close_by_whom_comes_late() {
     assert!(events.contains(&Event::Closed(CloseReason::Peer(expected))), "{events:?}");
 }
 
+/// Who was late has perhaps not read what the peer sent meanwhile, and the peer, which had no CPU either, not what it was told: a
+/// packet of its is answered with the close, not with a stateless reset.
+#[test]
+fn who_is_late_knows_a_closed_connection_for_longer() {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    let mut now = network.now();
+    let id = network.client.open(Direction::Unidirectional).unwrap();
+    network.client.write(id, b"more").unwrap();
+    let mut buffer = vec![0; 1500];
+    let late = network.client.poll_transmit(now, &mut buffer).unwrap();
+    let server = network.server_mut();
+    server.close(now, VarInt::from_u32(7), "done");
+    server.poll_transmit(now, &mut [0; 1500]).expect("the peer is told");
+    now += Duration::from_secs(5);
+    server.handle_timeout(now);
+    assert!(!server.is_drained());
+    let remote = server.remote_address();
+    let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
+    server.handle_datagram(now, arrival, &mut buffer[..late.size]);
+    server.poll_transmit(now, &mut buffer).expect("it is told again");
+    // Later timers come in time.
+    let until = server.poll_timeout().unwrap();
+    server.handle_timeout(until);
+    assert!(server.is_drained());
+}
+
 /// Where nothing can be sent, a closed connection is forgotten all the same.
 #[test]
 fn who_cannot_tell_of_a_close_forgets_it() {
@@ -64,7 +91,7 @@ fn who_cannot_tell_of_a_close_forgets_it() {
     let now = network.now();
     let server = network.server_mut();
     server.close(now, VarInt::from_u32(7), "done");
-    for _ in 0..2 {
+    for _ in 0..4 {
         assert!(!server.is_drained());
         let until = server.poll_timeout().unwrap();
         server.handle_timeout(until);
