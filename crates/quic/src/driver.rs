@@ -66,7 +66,7 @@ pub(crate) struct Driver {
     armed: Option<Timestamp>,
     /// Turns that other tasks are still to have before this one sends.
     turns: u8,
-    /// Bytes sent after which the system is asked again.
+    /// Bytes sent after which the system is asked for datagrams, [`SENT`] or [`SENT_BESIDE`]: by the connection that sent last.
     look: usize,
     /// The system is asked for datagrams in this round, whatever the runtime knows: much was sent meanwhile.
     asks: bool,

@@ -137,7 +137,8 @@ pub trait Controller: fmt::Debug + Send {
     /// The slow start threshold in bytes; none: not left yet, or the algorithm has none.
     fn slow_start_threshold(&self) -> Option<u64>;
 
-    /// Rate at which packets should be sent.
+    /// Rate at which packets should be sent. It is asked for once for all datagrams that leave in one message to the system, so
+    /// that what follows from those in [`Controller::on_sent`] counts from the next message on.
     fn pacing_rate(&self, rtt: &RttEstimator) -> Rate {
         let factor = if self.slow_start_threshold().is_none() { 2.0 } else { PACING_GAIN };
         Rate::of_window(self.window(), rtt.smoothed(), factor)

@@ -79,7 +79,8 @@ pub(super) fn plain_room(path: &mut Path, now: Timestamp) -> Room {
     settled_room(path, now, whole_rate)
 }
 
-/// Rate at which datagrams leave on a path: as a whole number, as hooks are told it. What is sent does not change it.
+/// Rate at which datagrams leave on a path: as a whole number, as hooks are told it. What leaves in one message does
+/// not change it ([`crate::congestion::Controller::pacing_rate`]).
 #[inline(always)]
 pub(super) fn whole_rate(path: &Path) -> Rate {
     let rate = path.pacing_rate().as_bytes_per_second() as u64;

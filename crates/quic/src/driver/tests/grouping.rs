@@ -164,7 +164,6 @@ async fn a_turn_has_128_kib_once_an_application_was_told_of_data() {
     let mut before = idle.in_flight()[0];
     // Sixteen messages, three of them in a turn.
     for number in 0..10 {
-        idle.driver.asks = false;
         assert!(idle.work(), "there is more");
         let sent = idle.in_flight()[0] - before;
         let least = if number < 6 { 128 << 10 } else { 256 << 10 };

@@ -34,7 +34,7 @@ fn bbr_keeps_its_rate_when_timers_are_late() {
 
 /// On a busy machine more than three PTOs can go by between the application's close and the next look at the connection.
 #[test]
-fn the_peer_is_told_of_a_close_by_whom_comes_late() {
+fn who_comes_late_to_a_close_tells_the_peer_of_it() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let mut now = network.now();
