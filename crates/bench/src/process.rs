@@ -25,6 +25,8 @@ const LAST_WORDS: usize = 3;
 const MAX_WORDS: usize = 300;
 /// Pause between two looks whether all was heard of a program that ended.
 const LOOK: Duration = Duration::from_millis(10);
+/// Far longer than it takes to read what a program that ended has left in a pipe.
+const HEARD: Duration = Duration::from_secs(5);
 
 /// Program to be started.
 #[derive(Clone, Debug, Default)]
@@ -157,8 +159,8 @@ impl Program {
         if self.program.ended().is_some()
             && let Some(listener) = self.listener.take()
         {
-            // A descendant in another group may hold it open; what there is will do.
-            let deadline = Instant::now() + Duration::from_secs(1);
+            // A descendant in another group may hold it open: what there is will do then.
+            let deadline = Instant::now() + HEARD;
             while !listener.is_finished() && Instant::now() < deadline {
                 sleep(LOOK);
             }

@@ -138,15 +138,13 @@ impl Part {
 
     /// Waits until it says that it is ready, and gives what it said.
     pub(crate) fn ready(&mut self) -> Done<Value> {
-        let deadline = Instant::now() + PATIENCE;
+        let mut patience = Patience::new();
         loop {
             match self.lines.recv_timeout(LOOK) {
                 Ok(Line::Event(_, value)) if value["event"] == "ready" => return Ok(value),
                 Ok(line) => self.keep(line),
-                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(self.late("was not ready"));
-                }
+                Err(RecvTimeoutError::Timeout) if patience.lasts() => {}
+                Err(RecvTimeoutError::Timeout) => return Err(self.late("was not ready")),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.dead()),
             }
         }
@@ -196,11 +194,11 @@ impl Part {
 
     /// Waits for its end. An end by the SIGTERM that [`Part::stop`] sends is one as good as others.
     pub(crate) fn finish(mut self) -> Done<Ended> {
-        let deadline = Instant::now() + PATIENCE;
+        let mut patience = Patience::new();
         loop {
             match self.lines.recv_timeout(LOOK) {
                 Ok(line) => self.keep(line),
-                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) if patience.lasts() => {}
                 Err(RecvTimeoutError::Timeout) => return Err(self.late("did not end")),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -225,8 +223,12 @@ impl Part {
     }
 
     fn late(&self, what: &str) -> Failure {
-        let seconds = PATIENCE.as_secs();
-        Failure::new(format!("the {} {what} within {seconds} s{}", self.name, self.last_words()))
+        let (name, seconds, standing) = (&self.name, PATIENCE.as_secs(), self.program.standing());
+        let told = self.events.last().map_or_else(String::new, |(at, event)| {
+            format!(", {:.1} s after it told of `{}`", at.elapsed().as_secs_f64(), event["event"])
+        });
+        let words = self.last_words();
+        Failure::new(format!("the {name} {what} within {seconds} s{told} ({standing}){words}"))
     }
 
     /// Says how it ended and what it said last.
@@ -252,6 +254,30 @@ impl Part {
     }
 }
 
+/// [`PATIENCE`], of which no more than two looks are taken from one look to the next: a clock also goes on while the machine
+/// or this process stands still, and the part with it.
+struct Patience {
+    looked: Instant,
+    left: Duration,
+}
+
+impl Patience {
+    fn new() -> Patience {
+        Patience { looked: Instant::now(), left: PATIENCE }
+    }
+
+    fn lasts(&mut self) -> bool {
+        self.lasts_at(Instant::now())
+    }
+
+    fn lasts_at(&mut self, now: Instant) -> bool {
+        let since = now.saturating_duration_since(self.looked);
+        self.looked = now;
+        self.left = self.left.saturating_sub(since.min(2 * LOOK));
+        !self.left.is_zero()
+    }
+}
+
 fn understand(line: &str) -> Option<Line> {
     let at = Instant::now();
     let value: Value = serde_json::from_str(line).ok()?;
@@ -268,5 +294,23 @@ fn listen(stderr: impl Read, errors: &Mutex<VecDeque<String>>) {
             errors.pop_front();
         }
         errors.push_back(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_is_not_spent_by_a_clock_that_jumps() {
+        let mut patience = Patience::new();
+        let begun = patience.looked;
+        assert!(patience.lasts_at(begun + 10 * PATIENCE));
+        let looks = PATIENCE.as_millis() as u32 / LOOK.as_millis() as u32;
+        let lasted = (1..=2 * looks)
+            .take_while(|&look| patience.lasts_at(begun + 10 * PATIENCE + look * LOOK))
+            .count();
+        // The jump took two looks' time, and the last look is the one at which nothing is left.
+        assert_eq!(lasted as u32, looks - 3);
     }
 }

@@ -27,6 +27,7 @@
 mod cpus;
 mod interrupt;
 mod process;
+mod standing;
 
 pub use cpus::{allowed_cpus, cpu_seconds};
 pub use interrupt::until_interrupted;

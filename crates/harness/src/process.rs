@@ -130,6 +130,12 @@ impl Program {
         self.child.id()
     }
 
+    /// What it is doing or waiting for, thread by thread, and the CPU time that it has used: for the message when it did not do
+    /// what it should.
+    pub fn standing(&self) -> String {
+        crate::standing::standing(self.pid())
+    }
+
     /// Its standard input, if that is a pipe and was not taken before.
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()

@@ -26,7 +26,8 @@ pub(super) fn measure_all<A: Arms, C>(
         order.shuffle(&mut rng);
         for &(pps, arm) in &order {
             progress.begin(arm.title(), pps);
-            cells.push(measure(round, arm, pps)?);
+            let about = format!("round {}, {}", round + 1, arm.title());
+            cells.push(measure(round, arm, pps).map_err(|error| error.about(&about))?);
             progress.done();
         }
     }
