@@ -58,7 +58,7 @@ pub fn default_provider() -> Result<Arc<CryptoProvider>, ConfigError> {
 
 #[cfg(feature = "aws-lc-rs")]
 fn built_in() -> Option<Arc<CryptoProvider>> {
-    Some(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+    Some(Arc::new(crate::aws_lc_provider()))
 }
 
 #[cfg(all(feature = "ring", not(feature = "aws-lc-rs")))]

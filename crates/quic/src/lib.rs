@@ -35,6 +35,7 @@
 //!
 //! * `config.rs`: configurations; `endpoint.rs`, `incoming.rs`, `connection.rs`, `identity.rs`, `send.rs`,
 //!   `receive.rs`: what an application has in its hands; `error.rs`: what can go wrong;
+//! * `aws_lc.rs`: keys of packets that take less time than rustls's;
 //! * `hooks.rs`, `event.rs`: operations and events;
 //! * `early.rs`: 0-RTT; `tokens.rs`: tokens of servers, which a client keeps;
 //! * `crowd.rs`: connections to one address, which take turns; `cell.rs`: a connection as the task and the application share it; `socket.rs`: a socket as they
@@ -47,6 +48,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "aws-lc-rs")]
+mod aws_lc;
 mod batch;
 mod bind;
 mod cell;
@@ -80,6 +83,8 @@ mod tokens;
 mod udp;
 mod unreachable;
 
+#[cfg(feature = "aws-lc-rs")]
+pub use aws_lc::aws_lc_provider;
 pub use config::{
     ClientConfig, ConfigError, EndpointConfig, ServerConfig, SocketIdGenerator, default_provider,
     prefer_post_quantum,

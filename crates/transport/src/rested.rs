@@ -142,6 +142,26 @@ impl RngCore for RestingRng {
     }
 }
 
+/// Coins to be tossed, once or more for each packet: each number of a generator is enough for 63 of them.
+#[derive(Debug, Default)]
+pub(crate) struct Coins {
+    /// The tosses to come, and a one in front of them; 0 or 1: there are none.
+    ahead: u64,
+}
+
+impl Coins {
+    /// Tosses a coin.
+    #[inline(always)]
+    pub(crate) fn toss(&mut self, rng: &mut impl RngCore) -> bool {
+        if self.ahead <= 1 {
+            self.ahead = rng.next_u64() | 1 << 63;
+        }
+        let toss = self.ahead & 1 == 1;
+        self.ahead >>= 1;
+        toss
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rand::rngs::StdRng;
@@ -162,6 +182,18 @@ mod tests {
         lists.1.push(7);
         assert_eq!(lists.made(), Some(&mut Lists(vec![], vec![7])));
         assert_eq!(size_of::<Seldom<Lists>>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn coins_are_the_bits_of_numbers_each_of_which_is_used_once() {
+        let (mut rng, mut same) = (StdRng::seed_from_u64(7), StdRng::seed_from_u64(7));
+        let mut coins = Coins::default();
+        for _ in 0..100 {
+            let number = same.next_u64();
+            for bit in 0..63 {
+                assert_eq!(coins.toss(&mut rng), number >> bit & 1 == 1);
+            }
+        }
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl rustls::KeyLog for KeyLog {
 
 /// The cryptography of servers and clients made here: AWS-LC (docs/decisions/0018-aws-lc.md).
 pub fn crypto_provider() -> CryptoProvider {
-    rustls::crypto::aws_lc_rs::default_provider()
+    equic_quic::aws_lc_provider()
 }
 
 fn provider() -> Arc<CryptoProvider> {

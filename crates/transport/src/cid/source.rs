@@ -7,8 +7,10 @@ use rand::RngCore;
 use rustls::crypto::tls13::{Hkdf, OkmBlock};
 use rustls::quic::Suite;
 
-/// Bytes of the connection IDs of [`RandomIds`] unless told.
-pub(crate) const ID_LEN: usize = 8;
+/// Bytes of the connection IDs of [`RandomIds`] unless told: with a packet number of two bytes, as most peers send it, a short header
+/// has 16, a whole block of AES-GCM's hash.
+pub(crate) const ID_LEN: usize = 13;
+const _: () = assert!(1 + ID_LEN + 2 == 16);
 
 /// Makes the connection IDs of an endpoint, for routing by what is in them.
 pub trait ConnectionIdGenerator: Send + Sync {
@@ -34,7 +36,7 @@ pub trait ConnectionIdGenerator: Send + Sync {
     }
 }
 
-/// IDs of random bytes.
+/// IDs of random bytes: 13 unless told.
 #[derive(Debug, Clone, Copy)]
 pub struct RandomIds {
     len: usize,

@@ -101,7 +101,7 @@ use crate::Timestamp;
 use crate::crypto::Forgeries;
 use crate::operation::{Extensions, HookError, HookId, Hooks, Operation};
 use crate::received::EcnCodepoint;
-use crate::rested::{RestingRng, Seldom};
+use crate::rested::{Coins, RestingRng, Seldom};
 use crate::stream::{ReadOutcome, StreamError, StreamEvent, Streams};
 
 use acknowledgements::Acknowledgements;
@@ -266,6 +266,7 @@ pub struct Connection {
     /// Frames that hooks want sent.
     pub(crate) extensions: Seldom<Extensions>,
     rng: RestingRng,
+    coins: Coins,
     handshake: Handshake,
     spaces: Spaces,
     keys: PacketKeys,

@@ -2,7 +2,6 @@
 
 use equic_wire::packet::{LongHeader, LongKind, MIN_INITIAL_DATAGRAM, ShortHeader};
 use equic_wire::{Side, Writer};
-use rand::Rng;
 
 use super::close::Closing;
 use super::packet_builder::{BuiltPacket, Header, PacketBuilder, Padding};
@@ -524,7 +523,7 @@ impl Connection {
     pub(super) fn greases_bit(&mut self) -> bool {
         self.config.grease
             && self.peer.is_some_and(|peer| peer.takes_greased_bit())
-            && self.rng.random_bool(0.5)
+            && self.coins.toss(&mut self.rng)
     }
 
     /// Begins a packet of this space and number on a path.

@@ -14,6 +14,7 @@ use equic_wire::{
 use rand::rngs::StdRng;
 
 use super::*;
+use crate::cid::ID_LEN;
 use crate::connection::{CloseReason, Event, TransportConfig, tls_version};
 use crate::crypto::testing::configs;
 use crate::crypto::{header_mask, retry_tag};
@@ -227,7 +228,7 @@ fn a_first_packet_without_the_fixed_bit() {
 fn the_last_id_leads_to_its_connection_no_longer_than_it_is_in_use() {
     let config = EndpointConfig::new(&provider()).unwrap();
     let mut endpoint = Endpoint::new(config, None, [1; 32]);
-    let [first, second, third] = [1u8, 2, 3].map(|byte| ConnectionId::cut(&[byte; 8]));
+    let [first, second, third] = [1u8, 2, 3].map(|byte| ConnectionId::cut(&[byte; ID_LEN]));
     let whose = |endpoint: &mut Endpoint, id: ConnectionId| {
         let datagram = [&[0x40][..], id.as_bytes(), &[0; 40]].concat();
         let from = from(client_address());
@@ -418,7 +419,7 @@ fn resets_are_shorter_and_rare() {
             Received::Nothing => assert!(size <= 21, "{size}"),
             Received::Respond => {
                 assert!(response.len() < size && response.len() >= 21, "{size}");
-                let expected = endpoint.source.reset_key().token(id(&[0x55; 8]));
+                let expected = endpoint.source.reset_key().token(id(&[0x55; ID_LEN]));
                 let token = ResetToken(*response.last_chunk().unwrap());
                 assert_eq!((token, response[0] & 0xc0), (expected, 0x40));
             }

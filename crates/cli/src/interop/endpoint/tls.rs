@@ -6,10 +6,11 @@ use std::sync::Arc;
 use equic_plugin::exchange::ExchangeConfig;
 use equic_quic::{
     ClientConfig, EndpointConfig, PreferredAddresses, Scheduler, ServerConfig, TransportConfig,
+    aws_lc_provider,
 };
 use equic_wire::KnownVersion;
+use rustls::CipherSuite;
 use rustls::crypto::CryptoProvider;
-use rustls::crypto::aws_lc_rs::{self, cipher_suite};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -19,9 +20,10 @@ use crate::failure::{Done, Failure};
 
 /// Only ChaCha20-Poly1305 if that is the case.
 fn provider(contract: &Contract) -> Arc<CryptoProvider> {
-    let mut provider = aws_lc_rs::default_provider();
+    let mut provider = aws_lc_provider();
     if contract.is("chacha20") {
-        provider.cipher_suites = vec![cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
+        let chacha20 = CipherSuite::TLS13_CHACHA20_POLY1305_SHA256;
+        provider.cipher_suites.retain(|suite| suite.suite() == chacha20);
     }
     Arc::new(provider)
 }
@@ -43,7 +45,7 @@ fn transport(contract: &Contract) -> Arc<TransportConfig> {
 }
 
 pub(super) fn settings(contract: &Contract) -> Done<EndpointConfig> {
-    let settings = EndpointConfig::new(&aws_lc_rs::default_provider())?;
+    let settings = EndpointConfig::new(&aws_lc_provider())?;
     Ok(EndpointConfig { qlog: contract.qlog.clone(), ..settings })
 }
 

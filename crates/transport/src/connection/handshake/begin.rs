@@ -32,7 +32,7 @@ use crate::connection::{Connection, FirstPacket, close};
 use crate::crypto::Forgeries;
 use crate::crypto::session::Session;
 use crate::operation::Hooks;
-use crate::rested::{RestingRng, Seldom};
+use crate::rested::{Coins, RestingRng, Seldom};
 use crate::stream::{PagePool, Streams};
 
 impl Connection {
@@ -218,6 +218,7 @@ impl Connection {
             events: std::collections::VecDeque::new(),
             stats: Counters::default(),
             rng,
+            coins: Coins::default(),
             config,
         }
     }

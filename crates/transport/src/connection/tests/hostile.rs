@@ -9,6 +9,7 @@ use equic_wire::{PacketNumber, PathId, ResetToken, StreamCount, Writer};
 
 use super::attacker::Attacker;
 use super::*;
+use crate::cid::ID_LEN;
 use crate::connection::space::SpaceId;
 
 /// Memory of a stream beside its data, in bytes: one page of 4,096 bytes at most, and itself.
@@ -152,7 +153,9 @@ fn connection_ids_that_come_and_go() {
     // It hears and acknowledges: for ever, and for nothing.
     let mut attacker = Attacker::new(1);
     for number in 0..500u64 {
-        let id = ConnectionId::cut(&(number + 77).to_be_bytes());
+        let mut id = [0; ID_LEN];
+        id[..8].copy_from_slice(&(number + 77).to_be_bytes());
+        let id = ConnectionId::cut(&id);
         attacker.own.ids.local.issue(id, ResetToken([number as u8; 16]));
         let new = attacker.own.ids.local.next_to_tell().unwrap();
         let sequence = varint(new.sequence);
@@ -435,11 +438,11 @@ fn datagrams_that_nobody_can_open() {
         let mut datagram = vec![number as u8; 1200];
         // Short headers, Initial, Handshake and 0-RTT packets, other versions.
         datagram[0] = [0x40, 0xc0, 0xe0, 0xd0, 0x80][number as usize % 5];
-        datagram[1..9].copy_from_slice(id.as_bytes());
+        datagram[1..][..ID_LEN].copy_from_slice(id.as_bytes());
         if datagram[0] & 0x80 != 0 {
             datagram[1..5].copy_from_slice(&[0, 0, 0, 1]);
-            datagram[5] = 8;
-            datagram[6..14].copy_from_slice(id.as_bytes());
+            datagram[5] = ID_LEN as u8;
+            datagram[6..][..ID_LEN].copy_from_slice(id.as_bytes());
         }
         attacker.deliver(&mut datagram);
     }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::handshake::{LIMIT, with_retry};
 use super::versions::{V1, V2, no_version_2, speaking};
 use super::*;
+use crate::cid::ID_LEN;
 use crate::crypto::testing::configs;
 use crate::qlog::{FileHeader, JsonSeq, ReferenceTime, Trace, schema};
 
@@ -456,7 +457,7 @@ fn a_preferred_address_is_logged() {
     let expected = [("ip_v4", "192.0.2.99"), ("ip_v6", "2001:db8::99")];
     assert!(expected.iter().all(|(key, value)| ours[key] == *value), "{ours}");
     assert_eq!((&ours["port_v4"], &ours["port_v6"]), (&443.into(), &4433.into()));
-    assert_eq!(ours["connection_id"].as_str().map(str::len), Some(16));
+    assert_eq!(ours["connection_id"].as_str().map(str::len), Some(2 * ID_LEN));
     assert_eq!(ours.as_object().unwrap().len(), 5, "{ours}");
     assert_eq!(told(&client, "local"), Value::Null);
 }
