@@ -47,12 +47,11 @@ static SUITES: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {
 });
 
 static AES_128: LazyLock<Option<Keys>> =
-    LazyLock::new(|| Keys::of(cipher_suite::TLS13_AES_128_GCM_SHA256, &AES_128_GCM, OF_GCM));
+    LazyLock::new(|| Keys::of(cipher_suite::TLS13_AES_128_GCM_SHA256, &AES_128_GCM));
 static AES_256: LazyLock<Option<Keys>> =
-    LazyLock::new(|| Keys::of(cipher_suite::TLS13_AES_256_GCM_SHA384, &AES_256_GCM, OF_GCM));
-static CHACHA20: LazyLock<Option<Keys>> = LazyLock::new(|| {
-    Keys::of(cipher_suite::TLS13_CHACHA20_POLY1305_SHA256, &CHACHA20_POLY1305, OF_CHACHA20)
-});
+    LazyLock::new(|| Keys::of(cipher_suite::TLS13_AES_256_GCM_SHA384, &AES_256_GCM));
+static CHACHA20: LazyLock<Option<Keys>> =
+    LazyLock::new(|| Keys::of(cipher_suite::TLS13_CHACHA20_POLY1305_SHA256, &CHACHA20_POLY1305));
 
 /// Packets that a key may protect, and those that may fail to open (RFC 9001 s.6.6).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,16 +69,14 @@ struct Keys {
     algorithm: &'static aws_lc_rs::aead::Algorithm,
     /// rustls's, for all but packets.
     rustls: &'static dyn Algorithm,
-    limits: Limits,
 }
 
 impl Keys {
     fn of(
         suite: SupportedCipherSuite,
         algorithm: &'static aws_lc_rs::aead::Algorithm,
-        limits: Limits,
     ) -> Option<Keys> {
-        Some(Keys { algorithm, rustls: suite.tls13()?.quic?, limits })
+        Some(Keys { algorithm, rustls: suite.tls13()?.quic? })
     }
 }
 
@@ -87,8 +84,7 @@ impl Algorithm for Keys {
     fn packet_key(&self, key: AeadKey, iv: Iv) -> Box<dyn PacketKey> {
         match UnboundKey::new(self.algorithm, key.as_ref()) {
             Ok(unbound) => {
-                let nonces = Nonces::new(&iv);
-                Box::new(Key { key: LessSafeKey::new(unbound), nonces, limits: self.limits })
+                Box::new(Key { key: LessSafeKey::new(unbound), nonces: Nonces::new(&iv) })
             }
             // A key of another length than the algorithm's: rustls knows what to do with it.
             Err(_) => self.rustls.packet_key(key, iv),
@@ -141,7 +137,13 @@ impl Nonces {
 struct Key {
     key: LessSafeKey,
     nonces: Nonces,
-    limits: Limits,
+}
+
+impl Key {
+    /// Looked up, since a connection has two keys and more, and asks for this hardly ever.
+    fn limits(&self) -> Limits {
+        if self.key.algorithm() == &CHACHA20_POLY1305 { OF_CHACHA20 } else { OF_GCM }
+    }
 }
 
 impl PacketKey for Key {
@@ -204,11 +206,11 @@ impl PacketKey for Key {
     }
 
     fn confidentiality_limit(&self) -> u64 {
-        self.limits.confidentiality
+        self.limits().confidentiality
     }
 
     fn integrity_limit(&self) -> u64 {
-        self.limits.integrity
+        self.limits().integrity
     }
 }
 

@@ -142,11 +142,11 @@ impl RngCore for RestingRng {
     }
 }
 
-/// Coins to be tossed, once or more for each packet: each number of a generator is enough for 63 of them.
+/// Coins to be tossed, once or more for each packet: each number of a generator is enough for 31 of them.
 #[derive(Debug, Default)]
 pub(crate) struct Coins {
     /// The tosses to come, and a one in front of them; 0 or 1: there are none.
-    ahead: u64,
+    ahead: u32,
 }
 
 impl Coins {
@@ -154,7 +154,7 @@ impl Coins {
     #[inline(always)]
     pub(crate) fn toss(&mut self, rng: &mut impl RngCore) -> bool {
         if self.ahead <= 1 {
-            self.ahead = rng.next_u64() | 1 << 63;
+            self.ahead = rng.next_u32() | 1 << 31;
         }
         let toss = self.ahead & 1 == 1;
         self.ahead >>= 1;
@@ -189,8 +189,8 @@ mod tests {
         let (mut rng, mut same) = (StdRng::seed_from_u64(7), StdRng::seed_from_u64(7));
         let mut coins = Coins::default();
         for _ in 0..100 {
-            let number = same.next_u64();
-            for bit in 0..63 {
+            let number = same.next_u32();
+            for bit in 0..31 {
                 assert_eq!(coins.toss(&mut rng), number >> bit & 1 == 1);
             }
         }

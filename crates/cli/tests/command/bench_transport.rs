@@ -39,7 +39,8 @@ fn ours_does_all_of_it() {
     }
 }
 
-/// What docs/bench-transport.md has with 10,000 of them is 7.5 kB. Pages are counted, so that a busy machine changes little.
+/// The aim is 8 kB. What docs/bench-transport.md has with 10,000 of them is 7.5 kB, and some 7.7 to 7.8 with 3,000, which share what the process takes once.
+/// Pages are counted, so that a busy machine changes little.
 #[test]
 fn a_connection_at_rest_takes_little_of_the_server() {
     let scene = Scene::new(&json!({ "equic": ours() }));
@@ -49,7 +50,7 @@ fn a_connection_at_rest_takes_little_of_the_server() {
     let cell = &report["cells"][0];
     assert_eq!(cell["measured"], json!(1), "{cell:#}");
     let bytes = cell["median"].as_f64().unwrap();
-    assert!((4_000.0..7_800.0).contains(&bytes), "{bytes}");
+    assert!((4_000.0..8_000.0).contains(&bytes), "{bytes}");
 }
 
 #[test]
