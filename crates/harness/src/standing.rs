@@ -42,6 +42,7 @@ fn thread(task: &std::path::Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -49,22 +50,15 @@ mod tests {
     fn who_waits_is_told_with_its_name_and_state() {
         let mut child =
             Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        // Until it has started, it may be doing something else.
-        let waits = || {
-            let said = standing(child.id());
-            (said.contains("cat S"), said)
-        };
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        loop {
-            match waits() {
-                (true, said) => {
-                    assert!(said.starts_with("it has used 0.0"), "{said}");
-                    break;
-                }
-                (false, said) => assert!(std::time::Instant::now() < deadline, "{said}"),
-            }
-            std::thread::sleep(std::time::Duration::from_millis(5));
+        // Until it waits, it may be doing something else: that is looked for again and again, since nothing tells of it.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut said = standing(child.id());
+        while !said.contains("cat S") {
+            assert!(Instant::now() < deadline, "{said}");
+            std::thread::sleep(Duration::from_millis(5));
+            said = standing(child.id());
         }
+        assert!(said.starts_with("it has used 0.0"), "{said}");
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(standing(child.id()), "it has ended");

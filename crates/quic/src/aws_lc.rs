@@ -19,7 +19,7 @@ use rustls::{CipherSuiteCommon, SupportedCipherSuite, Tls13CipherSuite};
 const TAG_LEN: usize = 16;
 
 /// rustls's crypto provider of AWS-LC. Keys of QUIC packets that are made with it are faster than those of
-/// [`rustls::crypto::aws_lc_rs::default_provider`]; all else is the same.
+/// [`rustls::crypto::aws_lc_rs::default_provider`]; all else is the same. Not for FIPS: where rustls's is, this one says that it is not.
 pub fn aws_lc_provider() -> CryptoProvider {
     let mut provider = default_provider();
     for suite in &mut provider.cipher_suites {
@@ -86,7 +86,7 @@ impl Algorithm for Keys {
             Ok(unbound) => {
                 Box::new(Key { key: LessSafeKey::new(unbound), nonces: Nonces::new(&iv) })
             }
-            // A key of another length than the algorithm's: rustls knows what to do with it.
+            // A key of another length than the algorithm's: rustls makes none, and with what it is asked for (`aead_key_len`) that cannot be.
             Err(_) => self.rustls.packet_key(key, iv),
         }
     }
