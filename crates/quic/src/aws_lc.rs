@@ -313,6 +313,18 @@ mod tests {
         }
     }
 
+    /// Those who ask for the default get them; else the comparisons here would be of rustls's with themselves.
+    #[test]
+    fn keys_are_of_our_own_making_by_default() {
+        let makers = |provider: &CryptoProvider| -> Vec<*const ()> {
+            let tls13 = provider.cipher_suites.iter().filter_map(SupportedCipherSuite::tls13);
+            tls13.map(|suite| std::ptr::from_ref(suite.quic.unwrap()).cast()).collect()
+        };
+        let (ours, theirs) = (makers(&aws_lc_provider()), makers(&default_provider()));
+        assert!(ours.len() == 3 && ours.iter().all(|maker| !theirs.contains(maker)));
+        assert_eq!(makers(&crate::config::built_in().unwrap()), ours);
+    }
+
     #[test]
     fn all_else_of_the_provider_is_rustls() {
         let (ours, theirs) = (aws_lc_provider(), default_provider());

@@ -57,7 +57,7 @@ pub fn default_provider() -> Result<Arc<CryptoProvider>, ConfigError> {
 }
 
 #[cfg(feature = "aws-lc-rs")]
-fn built_in() -> Option<Arc<CryptoProvider>> {
+pub(crate) fn built_in() -> Option<Arc<CryptoProvider>> {
     Some(Arc::new(crate::aws_lc_provider()))
 }
 
