@@ -4,11 +4,12 @@
 //! them. They write a nonce in the two pieces in which AWS-LC reads it. A CPU that reads what it has just stored in other pieces
 //! waits until all that it stored before is in its cache, which is the data of the last packet.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
 };
+use equic_transport::OpenTo;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider};
 use rustls::crypto::cipher::{AeadKey, Iv};
@@ -84,7 +85,8 @@ impl Algorithm for Keys {
     fn packet_key(&self, key: AeadKey, iv: Iv) -> Box<dyn PacketKey> {
         match UnboundKey::new(self.algorithm, key.as_ref()) {
             Ok(unbound) => {
-                Box::new(Key { key: LessSafeKey::new(unbound), nonces: Nonces::new(&iv) })
+                let key = Key { key: LessSafeKey::new(unbound), nonces: Nonces::new(&iv) };
+                Box::new(SharedKey(Arc::new(key)))
             }
             // A key of another length than the algorithm's: rustls makes none, and with what it is asked for (`aead_key_len`) that cannot be.
             Err(_) => self.rustls.packet_key(key, iv),
@@ -133,6 +135,9 @@ impl Nonces {
     }
 }
 
+/// Protects packets of one direction, for rustls.
+struct SharedKey(Arc<Key>);
+
 /// Protects packets of one direction.
 struct Key {
     key: LessSafeKey,
@@ -146,7 +151,7 @@ impl Key {
     }
 }
 
-impl PacketKey for Key {
+impl PacketKey for SharedKey {
     fn encrypt_in_place(
         &self,
         number: u64,
@@ -166,8 +171,9 @@ impl PacketKey for Key {
     ) -> Result<Tag, rustls::Error> {
         let aad = Aad::from(header);
         let mut tag = [0; TAG_LEN];
-        let nonce = self.nonces.of(path, number);
-        match self.key.seal_in_place_scatter(nonce, aad, payload, &[], &mut tag) {
+        let key = &self.0;
+        let nonce = key.nonces.of(path, number);
+        match key.key.seal_in_place_scatter(nonce, aad, payload, &[], &mut tag) {
             Ok(()) => Ok(Tag::from(&tag[..])),
             Err(_) => Err(rustls::Error::EncryptError),
         }
@@ -194,8 +200,9 @@ impl PacketKey for Key {
         let Some((data, tag)) = payload.split_last_chunk_mut::<TAG_LEN>() else {
             return Err(rustls::Error::DecryptError);
         };
-        let nonce = self.nonces.of(path, number);
-        match self.key.open_in_place_separate_tag(nonce, aad, tag, data) {
+        let key = &self.0;
+        let nonce = key.nonces.of(path, number);
+        match key.key.open_in_place_separate_tag(nonce, aad, tag, data) {
             Ok(data) => Ok(data),
             Err(_) => Err(rustls::Error::DecryptError),
         }
@@ -206,11 +213,21 @@ impl PacketKey for Key {
     }
 
     fn confidentiality_limit(&self) -> u64 {
-        self.limits().confidentiality
+        self.0.limits().confidentiality
     }
 
     fn integrity_limit(&self) -> u64 {
-        self.limits().integrity
+        let key = &self.0;
+        <dyn OpenTo>::offer(|| Arc::<Key>::clone(key));
+        key.limits().integrity
+    }
+}
+
+impl OpenTo for Key {
+    fn open_to(&self, path: u32, number: u64, header: &[u8], sealed: &[u8], to: &mut [u8]) -> bool {
+        let Some((data, tag)) = sealed.split_last_chunk::<TAG_LEN>() else { return false };
+        let nonce = self.nonces.of(path, number);
+        self.key.open_separate_gather(nonce, Aad::from(header), data, tag, to).is_ok()
     }
 }
 
@@ -273,6 +290,50 @@ mod tests {
             }
         }
         assert_eq!(suites, 3);
+    }
+
+    /// A key as it is made, before rustls has it.
+    fn key(algorithm: &'static aws_lc_rs::aead::Algorithm, iv: [u8; 12]) -> SharedKey {
+        let key =
+            LessSafeKey::new(UnboundKey::new(algorithm, &[7; 32][..algorithm.key_len()]).unwrap());
+        SharedKey(Arc::new(Key { key, nonces: Nonces::new(&Iv::from(iv)) }))
+    }
+
+    /// To other memory a packet is opened as in place, or as little.
+    #[test]
+    fn packets_are_opened_to_other_memory() {
+        let mut rng = StdRng::seed_from_u64(0x5eed);
+        for algorithm in [&AES_128_GCM, &AES_256_GCM, &CHACHA20_POLY1305] {
+            let key = key(algorithm, rng.random());
+            for _ in 0..200 {
+                let mut data = vec![0; rng.random_range(0..1500)];
+                let mut header = vec![0; rng.random_range(1..30)];
+                rng.fill_bytes(&mut data);
+                rng.fill_bytes(&mut header);
+                let (path, number) = (rng.next_u32(), rng.next_u64() >> 2);
+                let mut packet = sealed(&key, path, number, &header, &data);
+                let mut to = vec![0; data.len()];
+                assert!(key.0.open_to(path, number, &header, &packet, &mut to));
+                assert_eq!(to, data);
+                assert!(!key.0.open_to(path ^ 1, number, &header, &packet, &mut to));
+                assert!(!key.0.open_to(path, number ^ 1, &header, &packet, &mut to));
+                assert!(!key.0.open_to(path, number, &header[1..], &packet, &mut to));
+                let at = rng.random_range(0..packet.len());
+                packet[at] ^= 1 << rng.random_range(0..8);
+                assert!(!key.0.open_to(path, number, &header, &packet, &mut to));
+                let mut in_place = packet.clone();
+                let opened = key.decrypt_in_place_for_path(path, number, &header, &mut in_place);
+                assert!(opened.is_err());
+            }
+            for length in 0..TAG_LEN {
+                assert!(!key.0.open_to(0, 0, &[], &vec![0; length], &mut []));
+            }
+            // As long as what is opened, no more and no less.
+            let packet = sealed(&key, 0, 0, &[], b"data");
+            assert!(key.0.open_to(0, 0, &[], &packet, &mut [0; 4]));
+            assert!(!key.0.open_to(0, 0, &[], &packet, &mut [0; 3]));
+            assert!(!key.0.open_to(0, 0, &[], &packet, &mut [0; 5]));
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! QUIC (RFC 9000, 9001, 9002) without I/O: datagrams and moments in, datagrams and moments out.
 //!
 //! There is no clock, thread, socket, global or random number generator inside: the same calls give the same
-//! results, which the tests and a simulator stand on. Whoever wants QUIC over UDP and tokio takes `equic-quic`,
+//! results, which the tests and a simulator stand on. (A key that offers more than rustls asks for does so through a variable of its
+//! thread, which is empty otherwise: [`OpenTo`].) Whoever wants QUIC over UDP and tokio takes `equic-quic`,
 //! which is made of this crate.
 //!
 //! * [`Connection`] is one end of a connection. Its documentation says in which order it is called.
@@ -81,7 +82,7 @@ pub use connection::{
     PathStats, PathStatus, PreferredAddresses, Scheduler, ServerConfig, StartError, Stats,
     Transmit, TransportConfig,
 };
-pub use crypto::KeyLimits;
+pub use crypto::{KeyLimits, OpenTo};
 pub use endpoint::{
     AcceptError, Endpoint, EndpointConfig, Handle, Incoming, Received, RetryTokens, RetryVerdict,
 };

@@ -7,12 +7,14 @@
 //! `--veth FROM TO`: the names of two network namespaces with 10.251.0.1 and 10.251.0.2 in them, instead of
 //! loopback (scripts/bench-floor.sh makes them).
 //!
-//! * `crypto.rs`: AEAD and header protection, by rustls' keys, as the transport uses them;
+//! * `crypto.rs`: AEAD and header protection, by rustls' keys, as the transport uses them; `copied.rs`: opened and copied, or in one
+//!   pass;
 //! * `kernel.rs`: sending and receiving, with the offloads and calls that Linux has; `wake.rs`: waking a thread;
 //! * `apart.rs`: all of it, with a CPU for each end;
 //! * `options.rs`: its arguments (tested by `tests/quic/floor.rs`).
 
 mod apart;
+mod copied;
 mod crypto;
 mod kernel;
 #[allow(dead_code, reason = "the bench of the kernel's ways uses more of it")]
@@ -64,6 +66,7 @@ fn run() -> io::Result<()> {
     let options = Options::parse(std::env::args().skip(1))?;
     let place = kernel::Place::new(options.veth.as_ref());
     let mut rows = crypto::rows()?;
+    rows.extend(copied::rows()?);
     rows.extend(kernel::rows(&place)?);
     rows.extend(wake::rows(&place)?);
     rows.extend(apart::rows(&place)?);

@@ -33,7 +33,7 @@ impl Identity {
     }
 
     pub(crate) fn client_tls(&self) -> rustls::ClientConfig {
-        self.client_tls_by(rustls::crypto::aws_lc_rs::default_provider())
+        self.client_tls_by(equic_quic::aws_lc_provider())
     }
 
     /// A client's TLS with this provider.
@@ -53,7 +53,7 @@ impl Identity {
     }
 
     pub(crate) fn server_tls(&self) -> rustls::ServerConfig {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = Arc::new(equic_quic::aws_lc_provider());
         let mut tls = rustls::ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
@@ -89,7 +89,7 @@ pub(crate) fn transport() -> Arc<TransportConfig> {
 }
 
 pub(crate) fn settings() -> EndpointConfig {
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let provider = equic_quic::aws_lc_provider();
     EndpointConfig::new(&provider).unwrap()
 }
 

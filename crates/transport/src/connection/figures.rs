@@ -69,6 +69,7 @@ counters! {
     datagrams_sent
     bytes_sent
     packets_received
+    packets_opened_to_streams
     packets_recovered
     packets_dropped
     packets_sent

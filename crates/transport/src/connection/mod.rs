@@ -210,6 +210,8 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Packets that were opened.
     pub packets_received: u64,
+    /// Of those, packets whose data was decrypted right to where its stream is read from, without a copy ([`OpenTo`](crate::OpenTo)).
+    pub packets_opened_to_streams: u64,
     /// Packets that did not come, and whose payload a hook has put together from others.
     pub packets_recovered: u64,
     /// Packets that were not: forged, damaged, duplicate, or without keys.

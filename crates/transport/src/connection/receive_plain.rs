@@ -9,6 +9,7 @@ use equic_wire::packet::{LongInvariant, MIN_PROTECTED_LEN, PacketType, Protected
 use equic_wire::{ConnectionId, PacketNumber, ResetToken, Side, TransportErrorCode};
 
 use super::close::CloseReason;
+use super::packet_builder::TAG_LEN;
 use super::path::Path;
 use super::paths::PathKey;
 use super::presence::Presence;
@@ -42,6 +43,8 @@ struct Opened {
     length: usize,
     /// Its reserved bits are as they must be.
     sound: bool,
+    /// It is a STREAM frame alone, of which so many bytes of data lie where their stream goes on; none: its frames are in the datagram.
+    placed: Option<usize>,
 }
 
 /// True if a datagram is between the addresses of a path. Ours counts at a server, where both are known.
@@ -173,15 +176,53 @@ impl Connection {
         let number = header.packet_number().restore(largest.and_then(PacketNumber::new))?.get();
         let (head, payload) = packet.split_at_mut(header.header_len());
         let (bit, of) = (header.key_phase()?, (path, number));
-        match self.open_one_rtt(now, of, bit, head, payload, largest)? {
+        let (opened, placed) = match self.open_in_place(of, bit, head, payload) {
+            Some(Ok((length, placed))) => (Ok(length), placed),
+            Some(Err(limit)) => (Err(limit), None),
+            None => (self.open_one_rtt(now, of, bit, head, payload, largest)?, None),
+        };
+        match opened {
             Ok(length) => {
                 let sound = header.check_reserved_bits().is_ok();
-                Some(Opened { number, header: head.len(), length, sound })
+                Some(Opened { number, header: head.len(), length, sound, placed })
             }
             Err(limit) => {
                 self.on_forgery(now, limit);
                 None
             }
+        }
+    }
+
+    /// Opens a packet to where the data of its stream is read, if it is likely to be of that alone. Returns the bytes of its frames,
+    /// and those of data that are in place now, if it was what it was likely to be; as error how many forged packets its keys
+    /// stand. None, and nothing done: it is to be opened as any other.
+    #[inline(always)]
+    fn open_in_place(
+        &mut self,
+        of: (PathId, u64),
+        bit: bool,
+        head: &[u8],
+        payload: &mut [u8],
+    ) -> Option<Result<(usize, Option<usize>), u64>> {
+        let length = payload.len().checked_sub(TAG_LEN)?;
+        if !self.keys.one_rtt()?.may_open_to(bit) {
+            return None;
+        }
+        let mut place = self.streams.place_for(length)?;
+        let keys = self.keys.one_rtt_mut()?;
+        match keys.open_to(of, bit, head, payload, place.memory()) {
+            Some(true) => {
+                let placed = place.settle(payload);
+                if placed.is_none() {
+                    self.streams.expect_nothing();
+                }
+                Some(Ok((length, placed)))
+            }
+            Some(false) => {
+                place.leave();
+                Some(Err(keys.integrity_limit()))
+            }
+            None => None,
         }
     }
 
@@ -209,11 +250,19 @@ impl Connection {
             self.fail(now, TransportErrorCode::PROTOCOL_VIOLATION, "reserved bits are set");
             return;
         }
+        if let Some(length) = opened.placed {
+            self.streams.take_placed(length);
+            self.stats.packets_opened_to_streams += 1;
+            return self.handled(hooks, now, (space, number, path), (true, false), ecn);
+        }
         let payload = &datagram[opened.header..opened.header + opened.length];
         let mut rest = payload;
         while let Some((stream, behind)) = Stream::first_of(rest)
             && self.take_stream(&stream).is_ok()
         {
+            if behind.is_empty() && rest.len() == payload.len() {
+                self.streams.expect_more(&stream);
+            }
             rest = behind;
         }
         let some = rest.len() < payload.len();

@@ -30,6 +30,7 @@ mod operations;
 mod own_parameters;
 mod paper;
 mod parts;
+mod placed;
 mod provided;
 #[cfg(feature = "qlog")]
 mod qlog;

@@ -2,6 +2,7 @@
 //!
 //! * `session.rs`: the handshake, as the connection sees it;
 //! * `phases.rs`: 1-RTT keys and their update (s.6); `limits.rs`: how much keys may protect (s.6.6);
+//! * `open_to.rs`: keys that open packets to other memory;
 //! * `retry.rs`: the integrity tag of Retry packets (s.5.8);
 //! * `token.rs`: tokens for address validation (RFC 9000 s.8.1);
 //! * `null/`: with a feature, no protection at all, for simulations.
@@ -9,6 +10,7 @@
 mod limits;
 #[cfg(feature = "null-crypto")]
 pub(crate) mod null;
+mod open_to;
 mod phases;
 mod retry;
 pub(crate) mod session;
@@ -26,6 +28,7 @@ use crate::connection::tls_version;
 
 pub use limits::KeyLimits;
 pub(crate) use limits::{Forgeries, last_words};
+pub use open_to::OpenTo;
 pub(crate) use phases::{OneRttKeys, OpenError, Wear};
 pub(crate) use retry::{RETRY_TAG_LEN, retry_tag};
 pub(crate) use token::{MAX_TOKEN, TOKEN_KEY_LEN, Token, TokenKey};

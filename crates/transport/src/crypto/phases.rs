@@ -1,11 +1,13 @@
 //! 1-RTT packet protection keys and their update (RFC 9001 s.6).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use equic_wire::PathId;
 use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKey, PacketKeySet};
 
 use super::limits::{KeyLimits, last_words};
+use super::open_to::{OpenTo, opener_of};
 use super::session::KeySource;
 use crate::Timestamp;
 
@@ -98,6 +100,8 @@ fn decrypt<'a>(
 /// The keys of two directions in one key phase.
 struct Phase {
     keys: PacketKeySet,
+    /// Opens packets to other memory than they came in; none: the keys cannot.
+    opener: Option<Arc<dyn OpenTo>>,
     /// Packets that may be sent with it.
     limit: u64,
     /// The first packet number sent with it on each path.
@@ -113,8 +117,9 @@ struct Phase {
 impl Phase {
     fn new(keys: PacketKeySet, limits: KeyLimits) -> Phase {
         let limit = limits.confidentiality(&*keys.local);
+        let opener = opener_of(&*keys.remote);
         let (first_sent, first_received) = (Firsts::default(), Firsts::default());
-        Phase { keys, limit, first_sent, first_received, sealed: 0, confirmed: None }
+        Phase { keys, opener, limit, first_sent, first_received, sealed: 0, confirmed: None }
     }
 }
 
@@ -343,6 +348,35 @@ impl OneRttKeys {
         Ok((opened, true))
     }
 
+    /// True if [`OneRttKeys::open_to`] opens packets with this Key Phase bit.
+    #[inline]
+    pub(crate) fn may_open_to(&self, bit: bool) -> bool {
+        self.current.opener.is_some() && !self.asks_how_long(bit)
+    }
+
+    /// Decrypts `sealed`, the payload of a packet on a path, which ends with the tag, to `to`, which is as long without it. Returns
+    /// whether the packet is authentic; none, and nothing done: the keys cannot, or the packet is not of the current key phase alone,
+    /// and [`OneRttKeys::open`] is to open it.
+    #[inline]
+    pub(crate) fn open_to(
+        &mut self,
+        (path, number): (PathId, u64),
+        bit: bool,
+        header: &[u8],
+        sealed: &[u8],
+        to: &mut [u8],
+    ) -> Option<bool> {
+        if self.asks_how_long(bit) {
+            return None;
+        }
+        let opened = self.current.opener.as_ref()?.open_to(path.get(), number, header, sealed, to);
+        if opened {
+            // Nobody asks how long keys are retained.
+            self.received(path, number, Timestamp::START);
+        }
+        Some(opened)
+    }
+
     fn received(&mut self, path: PathId, number: u64, retain: Timestamp) {
         self.current.first_received.lower(path, number);
         if self.next.is_none() {
@@ -417,6 +451,37 @@ mod tests {
             self.largest = self.largest.max(Some(number));
             Ok(updated)
         }
+    }
+
+    /// Opens a packet to other memory.
+    fn opened_elsewhere(end: &mut End, packet: &Packet) -> Option<Result<Vec<u8>, ()>> {
+        let mut to = vec![0; packet.bytes.len() - 16];
+        let (of, header) = ((PathId::ZERO, packet.number), [u8::from(packet.bit)]);
+        let opened = end.keys.open_to(of, packet.bit, &header, &packet.bytes, &mut to)?;
+        Some(if opened { Ok(to) } else { Err(()) })
+    }
+
+    #[test]
+    fn packets_of_the_current_phase_are_opened_elsewhere() {
+        let (mut client, mut server) = ends();
+        let right = Some(Ok(b"one rtt".to_vec()));
+        let packet = client.send();
+        assert_eq!(opened_elsewhere(&mut server, &packet), right);
+        let mut forged = client.send();
+        forged.bytes[3] ^= 1;
+        assert_eq!(opened_elsewhere(&mut server, &forged), Some(Err(())));
+        let late = client.send();
+        // The next phase begins with a packet that is opened as any, and so does what is of the last.
+        let answer = server.send();
+        client.receive(answer).unwrap();
+        client.keys.on_acked(EARLY, PathId::ZERO, 0);
+        assert!(client.keys.update());
+        let first = client.send();
+        assert_eq!(opened_elsewhere(&mut server, &first), None);
+        assert_eq!(server.receive(first), Ok(true));
+        assert_eq!(opened_elsewhere(&mut server, &late), None);
+        let next = client.send();
+        assert_eq!(opened_elsewhere(&mut server, &next), right, "with the key of this phase");
     }
 
     #[test]

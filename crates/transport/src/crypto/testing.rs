@@ -1,14 +1,20 @@
 //! A TLS handshake in memory, for keys to test with; and the vectors of RFC 9001 and RFC 9369, both appendix
 //! A, on what rustls gives for them.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::quic::{ClientConnection, Connection, KeyChange, Keys, ServerConnection, Version};
-use rustls::{ClientConfig, RootCertStore, ServerConfig, Side};
+use rustls::quic::{
+    Algorithm, ClientConnection, Connection, HeaderProtectionKey, KeyChange, Keys, PacketKey,
+    ServerConnection, Tag, Version,
+};
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig, Side, SupportedCipherSuite, Tls13CipherSuite,
+};
 
-use super::{KeyLimits, OneRttKeys};
+use super::{KeyLimits, OneRttKeys, OpenTo};
 use crate::testing::hex;
 
 pub(crate) fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
@@ -29,7 +35,7 @@ pub(crate) fn configs_with(
     let key = PrivateKeyDer::try_from(signer.serialize_der()).unwrap();
     let provider = |groups: &[&'static dyn SupportedKxGroup]| {
         let kx_groups = groups.to_vec();
-        Arc::new(CryptoProvider { kx_groups, ..rustls::crypto::aws_lc_rs::default_provider() })
+        Arc::new(CryptoProvider { kx_groups, ..provider_that_opens_elsewhere() })
     };
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
@@ -47,6 +53,105 @@ pub(crate) fn configs_with(
     client.alpn_protocols = vec![b"equic-test".to_vec()];
     server.alpn_protocols.clone_from(&client.alpn_protocols);
     (Arc::new(client), Arc::new(server))
+}
+
+/// rustls's keys of packets, which offer to open elsewhere. What they leave where a packet does not open is no packet's.
+struct Elsewhere(Arc<Box<dyn PacketKey>>);
+
+impl PacketKey for Elsewhere {
+    fn encrypt_in_place(&self, n: u64, head: &[u8], data: &mut [u8]) -> Result<Tag, rustls::Error> {
+        self.0.encrypt_in_place(n, head, data)
+    }
+
+    fn encrypt_in_place_for_path(
+        &self,
+        path: u32,
+        number: u64,
+        head: &[u8],
+        data: &mut [u8],
+    ) -> Result<Tag, rustls::Error> {
+        self.0.encrypt_in_place_for_path(path, number, head, data)
+    }
+
+    fn decrypt_in_place<'a>(
+        &self,
+        number: u64,
+        head: &[u8],
+        data: &'a mut [u8],
+    ) -> Result<&'a [u8], rustls::Error> {
+        self.0.decrypt_in_place(number, head, data)
+    }
+
+    fn decrypt_in_place_for_path<'a>(
+        &self,
+        path: u32,
+        number: u64,
+        head: &[u8],
+        data: &'a mut [u8],
+    ) -> Result<&'a [u8], rustls::Error> {
+        self.0.decrypt_in_place_for_path(path, number, head, data)
+    }
+
+    fn tag_len(&self) -> usize {
+        self.0.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.0.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        <dyn OpenTo>::offer(|| Arc::new(Elsewhere(Arc::clone(&self.0))));
+        self.0.integrity_limit()
+    }
+}
+
+impl OpenTo for Elsewhere {
+    fn open_to(&self, path: u32, number: u64, head: &[u8], sealed: &[u8], to: &mut [u8]) -> bool {
+        let mut packet = sealed.to_vec();
+        let opened = self.0.decrypt_in_place_for_path(path, number, head, &mut packet);
+        match opened {
+            Ok(data) => to.copy_from_slice(data),
+            Err(_) => to.fill(0xee),
+        }
+        opened.is_ok()
+    }
+}
+
+/// Makes such keys.
+struct MakesElsewhere(&'static dyn Algorithm);
+
+impl Algorithm for MakesElsewhere {
+    fn packet_key(&self, key: AeadKey, iv: Iv) -> Box<dyn PacketKey> {
+        Box::new(Elsewhere(Arc::new(self.0.packet_key(key, iv))))
+    }
+
+    fn header_protection_key(&self, key: AeadKey) -> Box<dyn HeaderProtectionKey> {
+        self.0.header_protection_key(key)
+    }
+
+    fn aead_key_len(&self) -> usize {
+        self.0.aead_key_len()
+    }
+}
+
+/// Its suites live as long as the tests.
+static SUITES: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {
+    let suites = rustls::crypto::aws_lc_rs::default_provider().cipher_suites;
+    let of = |suite: &SupportedCipherSuite| {
+        let suite = suite.tls13()?;
+        let quic: &'static dyn Algorithm = Box::leak(Box::new(MakesElsewhere(suite.quic?)));
+        let common = rustls::CipherSuiteCommon { ..suite.common };
+        Some(Tls13CipherSuite { common, quic: Some(quic), ..*suite })
+    };
+    suites.iter().filter_map(of).collect()
+});
+
+/// rustls's, with keys that open packets to other memory, too.
+fn provider_that_opens_elsewhere() -> CryptoProvider {
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    provider.cipher_suites = SUITES.iter().map(SupportedCipherSuite::Tls13).collect();
+    provider
 }
 
 /// The 1-RTT keys of a client and of its server.

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::pages::{PAGE, Page, Pages};
 use super::pieces::{Piece, Pieces};
+use super::place::BEFORE;
 use crate::ranges::RangeSet;
 use crate::rested::Buffer;
 
@@ -113,7 +114,16 @@ impl Assembler {
     /// done: something is.
     #[inline]
     pub(crate) fn append(&mut self, pages: &mut Pages, offset: u64, data: &[u8]) -> bool {
-        let length = data.len() as u64;
+        if !self.extend(offset, data.len() as u64) {
+            return false;
+        }
+        self.copy_in(pages, offset, data);
+        true
+    }
+
+    /// Takes note of data that goes on where all that has arrived ends, as [`Assembler::append`].
+    #[inline]
+    fn extend(&mut self, offset: u64, length: u64) -> bool {
         match self.waiting.min() {
             None if offset == self.read && length > 0 => {
                 self.waiting.insert(offset..offset + length);
@@ -126,8 +136,33 @@ impl Assembler {
             _ => return false,
         }
         self.buffered += length;
-        self.copy_in(pages, offset, data);
         true
+    }
+
+    /// Memory for data that goes on where all that has arrived ends, with [`BEFORE`] bytes before it, which may wait to be read;
+    /// none: not all of it is in one page that is there already, or something before is missing.
+    #[inline]
+    pub(crate) fn place(&mut self, offset: u64, length: usize) -> Option<&mut [u8]> {
+        let goes_on = match self.waiting.first() {
+            None => offset == self.read,
+            Some(first) => {
+                first.start == self.read && first.end == offset && self.waiting.len() == 1
+            }
+        };
+        let at = offset.checked_sub(self.base)? as usize;
+        let (index, within) = (at / PAGE, at % PAGE);
+        let (start, end) = (within.checked_sub(BEFORE)?, within.checked_add(length)?);
+        if !goes_on || end > PAGE {
+            return None;
+        }
+        self.pages.get_mut(index)?.as_mut()?.get_mut(start..end)
+    }
+
+    /// Data is in the memory that [`Assembler::place`] has given for it.
+    #[inline]
+    pub(crate) fn append_placed(&mut self, offset: u64, length: usize) {
+        let goes_on = self.extend(offset, length as u64);
+        debug_assert!(goes_on, "`place` has looked");
     }
 
     fn copy_in(&mut self, pages: &mut Pages, offset: u64, mut data: &[u8]) {
@@ -212,7 +247,7 @@ impl Assembler {
     }
 
     /// Moves up to `limit` bytes to `to`, with the pages that they are in; returns how many bytes. Data that shares a page with
-    /// data that is not read is copied.
+    /// data that is not read is copied, and taken only if there is no other: where more is read soon that saves the copy.
     pub(crate) fn take(&mut self, pages: &mut Pages, limit: usize, to: &mut Pieces) -> usize {
         let there = self.readable().min(limit as u64) as usize;
         to.expect(pages.owner(), there.div_ceil(PAGE) + 1);
@@ -222,10 +257,14 @@ impl Assembler {
             if length == 0 {
                 break;
             }
-            count += length;
             let start = (self.read - self.base) as usize;
             let range = start..start + length;
             let alone = range.end == PAGE || self.buffered == length as u64;
+            if !alone && count > 0 {
+                // It comes with the next, from where the page begins.
+                break;
+            }
+            count += length;
             let page = if alone {
                 let full = self.advance(length);
                 full.or_else(|| self.pages.pop_front().flatten())
@@ -276,7 +315,7 @@ mod tests {
     #[test]
     fn any_order_any_overlap_any_read_sizes() {
         let mut rng = StdRng::seed_from_u64(0x5eed);
-        let pool = PagePool::new();
+        let (pool, mut placed) = (PagePool::new(), 0);
         for _ in 0..40 {
             // Of others, whose data must not show.
             let mut others = pool.for_another();
@@ -290,15 +329,34 @@ mod tests {
             let mut at = 0;
             while at < length {
                 let end = (at + rng.random_range(1..1500)).min(length);
-                frames.push(at.saturating_sub(rng.random_range(0..30))..end);
+                let again = if rng.random() { rng.random_range(0..30) } else { 0 };
+                frames.push(at.saturating_sub(again)..end);
                 at = end;
             }
-            frames.shuffle(&mut rng);
+            if rng.random() {
+                frames.shuffle(&mut rng);
+            }
             let (mut assembler, mut out) = (Assembler::default(), Vec::new());
             let (mut pages, mut pieces) = (pool.for_another(), Pieces::default());
             let pages = &mut pages;
             for frame in frames {
-                assembler.insert(pages, frame.start, &data(frame)).unwrap();
+                let (start, frame) = (frame.start, data(frame));
+                let mut place = assembler.place(start, frame.len()).filter(|_| rng.random());
+                let used = rng.random_bool(0.7);
+                if let Some(place) = &mut place {
+                    // A packet that does not open leaves what it will, which nobody reads.
+                    place[BEFORE..].copy_from_slice(&if used {
+                        frame.clone()
+                    } else {
+                        vec![0xee; frame.len()]
+                    });
+                }
+                if place.is_some() && used {
+                    assembler.append_placed(start, frame.len());
+                    placed += 1;
+                } else {
+                    assembler.insert(pages, start, &frame).unwrap();
+                }
                 let limit = rng.random_range(0..9000);
                 match rng.random_range(0..4) {
                     0 => {
@@ -325,6 +383,7 @@ mod tests {
             assert_eq!(out, data(0..length));
             assert_eq!((assembler.buffered(), assembler.memory()), (0, 0));
         }
+        assert!(placed > 20, "{placed}");
     }
 
     /// Data that one connection received is not in the memory that another gets, read or given up, in order or not.
@@ -397,7 +456,7 @@ mod tests {
         assert_eq!((assembler.readable(), assembler.read_offset()), (0, 3));
     }
 
-    /// Whole pages are given away as they are; what shares one with data that is not read is copied.
+    /// Whole pages are given away as they are; what shares one with data that is not read is copied, and comes by itself.
     #[test]
     fn data_is_taken_with_its_memory() {
         let pool = PagePool::new();
@@ -406,10 +465,17 @@ mod tests {
         assembler.insert(pages, 0, &data(0..3 * PAGE as u64 + 100)).unwrap();
         let places: Vec<_> = assembler.pages.iter().flatten().map(|page| page.as_ptr()).collect();
         let mut pieces = Pieces::default();
-        assert_eq!(assembler.take(pages, 2 * PAGE + 50, &mut pieces), 2 * PAGE + 50);
+        assert_eq!(
+            assembler.take(pages, 2 * PAGE + 50, &mut pieces),
+            2 * PAGE,
+            "whole pages first"
+        );
         let taken: Vec<_> = pieces.iter().map(<[u8]>::as_ptr).collect();
-        assert_eq!(taken[..2], places[..2]);
-        assert_ne!(taken[2], places[2], "the rest of it is still to be read");
+        assert_eq!(taken[..], places[..2]);
+        pieces.give_back(pages);
+        assert_eq!(assembler.take(pages, 50, &mut pieces), 50);
+        let copied: Vec<_> = pieces.iter().map(<[u8]>::as_ptr).collect();
+        assert_ne!(copied[0], places[2], "the rest of it is still to be read");
         pieces.give_back(pages);
         assert_eq!(assembler.take(pages, usize::MAX, &mut pieces), PAGE + 50);
         let pointers: Vec<_> = pieces.iter().map(<[u8]>::as_ptr).collect();
@@ -424,6 +490,6 @@ mod tests {
         pieces.give_back(&mut other);
         assembler.clear(pages);
         pages.rest();
-        assert_eq!(pool.count(), 3, "those that went back where they are from");
+        assert_eq!(pool.count(), 2, "those that went back where they are from");
     }
 }

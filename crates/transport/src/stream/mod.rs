@@ -1,7 +1,7 @@
 //! Streams (RFC 9000 s.2 to 4): from the bottom up.
 //!
 //! * `assembler.rs`: bytes that arrive in any order, read in order; `pages.rs`: memory for them, `pieces.rs`: given
-//!   away with them;
+//!   away with them; `place.rs`: packets opened right there;
 //! * `send_buffer.rs`: bytes to send, kept until the peer has them;
 //! * `flow.rs`: windows of streams and of the connection (s.4);
 //! * `send.rs`, `receive.rs`: the two parts of a stream and their states (s.3);
@@ -11,6 +11,7 @@ mod assembler;
 mod flow;
 mod pages;
 mod pieces;
+mod place;
 mod receive;
 mod send;
 mod send_buffer;

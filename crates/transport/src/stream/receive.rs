@@ -150,6 +150,30 @@ impl ReceiveHalf {
         plain
     }
 
+    /// The end of all that has come: where the next data is likely to begin.
+    pub(super) fn next_offset(&self) -> u64 {
+        self.highest
+    }
+
+    /// Memory for so many bytes that go on where all before them ends, and as many before as [`Assembler::place`] has; none: they
+    /// may not come, or are to be copied.
+    #[inline]
+    pub(super) fn place(&mut self, length: usize, connection_room: u64) -> Option<&mut [u8]> {
+        let (offset, bytes) = (self.highest, length as u64);
+        let plain = self.state == ReceiveState::Receive
+            && self.stopped.is_none()
+            && bytes <= connection_room
+            && bytes <= self.window.limit().saturating_sub(offset);
+        if plain { self.assembler.place(offset, length) } else { None }
+    }
+
+    /// So many bytes are in the memory that [`ReceiveHalf::place`] has given since anything else was done.
+    #[inline]
+    pub(super) fn on_placed(&mut self, length: usize) {
+        self.assembler.append_placed(self.highest, length);
+        self.highest += length as u64;
+    }
+
     /// A STREAM frame came. `connection_room` is what the connection's window has left; the result is
     /// how much of it this used.
     ///

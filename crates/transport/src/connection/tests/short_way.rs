@@ -36,7 +36,9 @@ fn run(seed: u64, hooked: bool) -> (Vec<(Timestamp, bool, usize)>, [Stats; 2]) {
     for length in [1, 700, 50_000] {
         echo(&mut network, length);
     }
-    let stats = [network.client.stats(), network.server().stats()];
+    // Where packets are opened to is no matter: the long way opens all where they came.
+    let stats = [network.client.stats(), network.server().stats()]
+        .map(|stats| Stats { packets_opened_to_streams: 0, ..stats });
     (network.trace(), stats)
 }
 

@@ -222,7 +222,8 @@ impl Streams {
     }
 
     /// Reads up to `limit` bytes without a copy: the pages that they are in move to `to`. To be given back by
-    /// [`Streams::take_back`] when the data is not needed any more.
+    /// [`Streams::take_back`] when the data is not needed any more. It may be less than `limit` and than there is: what is to be read
+    /// next then begins a page.
     ///
     /// # Errors
     /// If there is no such stream.

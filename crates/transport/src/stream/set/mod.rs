@@ -3,12 +3,13 @@
 //!
 //! * `application.rs`: what the application calls;
 //! * `events.rs`: what it is yet to be told;
-//! * `peer.rs`: frames that come in;
+//! * `peer.rs`: frames that come in; `placed.rs`: packets that are opened right to where their data waits;
 //! * `sending.rs`: frames that go out, and what became of them.
 
 mod application;
 mod events;
 mod peer;
+mod placed;
 mod sending;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use equic_wire::{Direction, Side, StreamId, TransportErrorCode};
 
 use self::events::Events;
+use self::placed::Expected;
 pub(crate) use self::sending::WrittenPiece;
 use super::flow::{ReceiveWindow, SendWindow};
 use super::pages::Pages;
@@ -234,6 +236,8 @@ pub struct Streams {
     receive_window: ReceiveWindow,
     /// Number of bytes of the connection's window that the peer has used.
     received: u64,
+    /// What the next packet is likely to be.
+    expected: Expected,
     send_window: SendWindow,
     /// Bytes that may wait in a stream: at least `send_buffer` of the config.
     send_capacity: u64,
@@ -291,6 +295,7 @@ impl Streams {
             accepted: [0; 2],
             receive_window: window,
             received: 0,
+            expected: Expected::default(),
             send_window: SendWindow::default(),
             send_capacity: config.send_buffer,
             buffered: 0,

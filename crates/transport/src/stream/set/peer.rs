@@ -39,7 +39,7 @@ impl Streams {
         Ok(self.streams.contains_key(&id))
     }
 
-    fn room(&self) -> u64 {
+    pub(super) fn room(&self) -> u64 {
         self.receive_window.limit().saturating_sub(self.received)
     }
 
