@@ -37,20 +37,22 @@ fn checked(input: &[u8], name: &str) -> Outcome {
 fn whatever_a_peer_says() {
     let (first, cases) = (variable("EQUIC_SEED", 1), variable("EQUIC_CASES", 1_000));
     eprintln!("EQUIC_SEED={first}");
-    let (mut connected, mut closed, mut taken, mut most) = (0, 0, 0, 0);
+    let (mut connected, mut closed, mut taken, mut placed, mut most) = (0, 0, 0, 0, 0);
     for seed in first..first + cases {
         let outcome = checked(&generator::input(seed), &format!("null-{seed}"));
         connected += u64::from(outcome.connected);
         closed += u64::from(outcome.closed);
         taken += outcome.packets_taken;
+        placed += outcome.packets_opened_to_streams;
         most = most.max(outcome.memory);
     }
     eprintln!(
-        "{cases} cases, {connected} connected, {closed} closed, {taken} packets, {most} bytes at most"
+        "{cases} cases, {connected} connected, {closed} closed, {taken} packets, {placed} opened to streams, {most} bytes at most"
     );
     // Not all of it is refused at the door.
     assert!(cases < 100 || connected > cases / 2, "{connected} of {cases} connected");
     assert!(taken > 5 * cases, "{taken} packets opened in {cases} cases");
+    assert!(cases < 100 || placed > cases / 10, "{placed} packets opened to streams");
 }
 
 #[test]

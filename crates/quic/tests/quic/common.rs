@@ -17,6 +17,18 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const NAME: &str = "equic.test";
 pub(crate) const ALPN: &[u8] = b"test";
 
+/// The provider that programs have by default.
+#[cfg(feature = "aws-lc-rs")]
+pub(crate) fn provider() -> rustls::crypto::CryptoProvider {
+    equic_quic::aws_lc_provider()
+}
+
+/// Without it, rustls's of the same library: what the crate has of its own is tested elsewhere (`tests/ring.rs`).
+#[cfg(not(feature = "aws-lc-rs"))]
+pub(crate) fn provider() -> rustls::crypto::CryptoProvider {
+    rustls::crypto::aws_lc_rs::default_provider()
+}
+
 /// A certificate and its key.
 pub(crate) struct Identity {
     pub certificate: CertificateDer<'static>,
@@ -33,7 +45,7 @@ impl Identity {
     }
 
     pub(crate) fn client_tls(&self) -> rustls::ClientConfig {
-        self.client_tls_by(equic_quic::aws_lc_provider())
+        self.client_tls_by(provider())
     }
 
     /// A client's TLS with this provider.
@@ -53,7 +65,7 @@ impl Identity {
     }
 
     pub(crate) fn server_tls(&self) -> rustls::ServerConfig {
-        let provider = Arc::new(equic_quic::aws_lc_provider());
+        let provider = Arc::new(provider());
         let mut tls = rustls::ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
@@ -89,7 +101,7 @@ pub(crate) fn transport() -> Arc<TransportConfig> {
 }
 
 pub(crate) fn settings() -> EndpointConfig {
-    let provider = equic_quic::aws_lc_provider();
+    let provider = provider();
     EndpointConfig::new(&provider).unwrap()
 }
 

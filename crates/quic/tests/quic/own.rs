@@ -69,7 +69,8 @@ async fn a_long_body_both_ways() {
     let stats = connection.stats();
     assert!(stats.bytes_received > 30_000_000 && stats.packets_lost < 5_000, "{stats:?}");
     // Of 20,000 with data. Keys of the default provider can; how many it is depends on what comes together.
-    assert!(stats.packets_opened_to_streams > 100, "{stats:?}");
+    let offered = cfg!(feature = "aws-lc-rs");
+    assert!(!offered || stats.packets_opened_to_streams > 100, "{stats:?}");
 }
 
 /// The system distributes clients over the sockets; each stays with its own.

@@ -21,7 +21,7 @@ pub(super) const TAG_LEN: usize = 16;
 
 /// Fewer bytes are not worth another packet in a datagram: the longest header without a token takes 53,
 /// with IDs of 20 bytes each, and the tag 16.
-const MIN_PACKET: usize = 53 + TAG_LEN + 16;
+pub(super) const MIN_PACKET: usize = 53 + TAG_LEN + 16;
 
 /// Size that PADDING frames are to fill a datagram to, in bytes from the datagram's beginning.
 #[derive(Clone, Copy)]

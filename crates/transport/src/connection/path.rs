@@ -10,6 +10,7 @@ use equic_wire::packet::MIN_INITIAL_DATAGRAM;
 use super::backoff::Backoff;
 use super::bounds::PATIENCE;
 use super::config::TransportConfig;
+use super::packet_builder::MIN_PACKET;
 use super::paths::PathKey;
 use super::space::{PathId, Sent};
 use crate::Timestamp;
@@ -29,8 +30,9 @@ use validation::Validation;
 /// to be there before that is acknowledged.
 const ROUND_TRIPS_READY: f64 = 4.0;
 
-/// A datagram that would be smaller is not worth sending.
-const LEAST: u64 = 64;
+/// A smaller datagram is not sent. With less room no packet is begun: a path that had credit for a datagram and none for its packet
+/// would have something to send, and never send it, before all others.
+const LEAST: u64 = MIN_PACKET as u64;
 
 /// Bytes waiting in streams with which larger datagrams are looked for: ten packets of the least size, of which a larger
 /// size would save one or two.

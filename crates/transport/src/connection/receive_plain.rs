@@ -176,7 +176,7 @@ impl Connection {
         let number = header.packet_number().restore(largest.and_then(PacketNumber::new))?.get();
         let (head, payload) = packet.split_at_mut(header.header_len());
         let (bit, of) = (header.key_phase()?, (path, number));
-        let (opened, placed) = match self.open_in_place(of, bit, head, payload) {
+        let (opened, placed) = match self.open_to_stream(of, bit, head, payload) {
             Some(Ok((length, placed))) => (Ok(length), placed),
             Some(Err(limit)) => (Err(limit), None),
             None => (self.open_one_rtt(now, of, bit, head, payload, largest)?, None),
@@ -197,7 +197,7 @@ impl Connection {
     /// and those of data that are in place now, if it was what it was likely to be; as error how many forged packets its keys
     /// stand. None, and nothing done: it is to be opened as any other.
     #[inline(always)]
-    fn open_in_place(
+    fn open_to_stream(
         &mut self,
         of: (PathId, u64),
         bit: bool,

@@ -242,7 +242,9 @@ impl Case {
     /// Nobody says anything any more: it ends by itself.
     pub(super) fn end(&mut self) {
         self.application(0x20);
-        self.outcome.packets_taken = self.victim.stats().packets_received;
+        let stats = self.victim.stats();
+        self.outcome.packets_taken = stats.packets_received;
+        self.outcome.packets_opened_to_streams = stats.packets_opened_to_streams;
         self.outcome.connected |= self.victim.is_connected();
         // Round trips that the peer made seem long make long timeouts.
         self.pass(Duration::from_secs(7 * 24 * 3600));

@@ -14,10 +14,45 @@ pub(crate) fn input(seed: u64) -> Vec<u8> {
     let configuration = rng.random::<u8>() & mask | always;
     let mut frames = Generator::of(seed, configuration & 1 != 0, rng.random_bool(0.7));
     let mut input = vec![configuration];
+    let mut offset = 0;
     for _ in 0..rng.random_range(1..60) {
         record(&mut rng, &mut frames, &mut input);
+        if rng.random_bool(0.02) {
+            row(&mut rng, &mut frames, (configuration & 1, &mut offset), &mut input);
+        }
     }
     input
+}
+
+/// Packets of a long transfer on the peer's first unidirectional stream, which go on one after the other from `offset` on, seldom with something
+/// else in between. The peer is the server if `server` is 1.
+fn row(
+    rng: &mut StdRng,
+    frames: &mut Generator,
+    (server, offset): (u8, &mut u16),
+    input: &mut Vec<u8>,
+) {
+    for _ in 0..rng.random_range(3..12) {
+        if *offset >= 1 << 14 {
+            // Those have longer headers; with less the ways are the same.
+            return;
+        }
+        let length = rng.random_range(500..900);
+        let header = match *offset {
+            0 => vec![0x08, 2 | server],
+            1..64 => vec![0x0c, 2 | server, *offset as u8],
+            _ => vec![0x0c, 2 | server, 0x40 | (*offset >> 8) as u8, *offset as u8],
+        };
+        let mut payload = header;
+        payload.resize(payload.len() + usize::from(length), rng.random());
+        input.push(0);
+        input.extend_from_slice(&(payload.len() as u16).to_be_bytes());
+        input.extend_from_slice(&payload);
+        *offset += length;
+        if rng.random_bool(0.1) {
+            record(rng, frames, input);
+        }
+    }
 }
 
 fn record(rng: &mut StdRng, frames: &mut Generator, input: &mut Vec<u8>) {

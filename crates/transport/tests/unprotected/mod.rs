@@ -48,6 +48,7 @@ pub(crate) struct Outcome {
     pub connected: bool,
     pub closed: bool,
     pub packets_taken: u64,
+    pub packets_opened_to_streams: u64,
     pub memory: usize,
 }
 

@@ -205,3 +205,44 @@ fn strangers_make_no_paths() {
     assert_eq!(network.server().paths.iter().count(), 1);
     echo(&mut network, 1000);
 }
+
+/// An address that claims to be the peer's and has credit for less than a packet (RFC 9000 s.8.1) holds up nothing that is due elsewhere, and no
+/// timer runs without an end.
+#[test]
+fn credit_for_less_than_a_packet_holds_up_nothing() {
+    for left in 0..100 {
+        let mut network = Network::new(7, Faults::none());
+        network.connect();
+        network.wait(Duration::from_secs(2));
+        let home = network.client_address;
+        let (mut client, mut server, now) = network.into_ends();
+        let stranger = address("203.0.113.66:666");
+        let from = |remote| DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
+        let mut buffer = vec![0; 2000];
+        let mut pings = [const { Vec::new() }; 2];
+        for ping in &mut pings {
+            client.ping();
+            let size = client.poll_transmit(now, &mut buffer).unwrap().size;
+            *ping = buffer[..size].to_vec();
+        }
+        // The first comes from elsewhere, late: that is a path, and none to go to.
+        let [first, second] = &mut pings;
+        server.handle_datagram(now, from(home), second);
+        server.handle_datagram(now, from(stranger), first);
+        assert_eq!(server.remote_address(), home);
+        let path = server.paths.iter_mut().find(|path| path.remote() == stranger).unwrap();
+        let credit = path.credit().unwrap();
+        path.on_datagram_sent(credit as usize - left);
+        // As if it had asked for a PATH_RESPONSE.
+        path.answer([1; 8]);
+        let mut rounds = 0;
+        while let Some(at) = server.poll_timeout().filter(|at| *at <= now + Duration::from_secs(1))
+        {
+            server.handle_timeout(now.max(at));
+            while server.poll_transmit(now.max(at), &mut buffer).is_some() {}
+            rounds += 1;
+            assert!(rounds < 20, "{left} bytes are left");
+        }
+        assert!(server.stats().acks_sent > 0);
+    }
+}
