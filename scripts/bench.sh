@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 out=$PWD/target/servers
 tier1="equic quinn quiche s2n-quic tquic quic-go tcp sendfile"
-tier2="quinn-aws-lc noq msquic x-net-quic aioquic aiopquic pycurl bun kwik"
+tier2="tcp-boringssl quinn-aws-lc noq msquic x-net-quic aioquic aiopquic pycurl bun kwik"
 # Where Go's own packages put it; sudo may not look there.
 case :$PATH: in *:/usr/local/go/bin:*) ;; *) PATH=$PATH:/usr/local/go/bin ;; esac
 
@@ -57,7 +57,7 @@ build() {
 	case $1 in
 	equic) cargo build --release --workspace --bin equic ;;
 	quinn | quinn-aws-lc) crates+=(-p bench-quinn) ;;
-	tcp | sendfile) crates+=(-p bench-tcp) ;;
+	tcp | tcp-boringssl | sendfile) crates+=(-p bench-tcp) ;;
 	quiche | s2n-quic | tquic | noq | msquic) crates+=(-p "bench-$1") ;;
 	quic-go | x-net-quic) go_program "$1" ;;
 	aioquic | pycurl) environment python3 bench/python/requirements.txt bench-python ;;

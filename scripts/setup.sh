@@ -14,7 +14,7 @@ if ! command -v cargo >/dev/null 2>&1; then
 fi
 if ! command -v dpkg-query >/dev/null 2>&1; then
 	echo "setup: not a Debian system: install clang >= 16, libclang, libbpf headers, libelf, zlib," >&2
-	echo "setup: pkg-config and iproute2 by your system's means, then use cargo directly" >&2
+	echo "setup: cmake, a C++ compiler, pkg-config and iproute2 by your system's means, then use cargo directly" >&2
 	exit 1
 fi
 
@@ -64,6 +64,8 @@ if [ -z "$clang" ]; then
 fi
 
 packages="clang-$clang libclang1-$clang libbpf-dev libelf-dev zlib1g-dev pkg-config gcc make linux-libc-dev"
+# For BoringSSL (crates/boringssl).
+packages="$packages cmake g++"
 if [ "$what" != build ]; then
 	packages="$packages clang-format-$clang iproute2 nftables prometheus strace valgrind fonts-dejavu-core libc6-dbg bpftool"
 	packages="$packages qemu-system-x86 qemu-user busybox-static cpio xz-utils binutils linux-perf"
@@ -71,8 +73,8 @@ if [ "$what" != build ]; then
 	packages="$packages groff bash zsh fish dpkg-dev lintian systemd"
 fi
 if [ "$what" = examples ] || [ "$what" = interop ]; then
-	# BoringSSL, and aioquic in a virtual environment. Debian's own Python has its venv apart.
-	packages="$packages cmake g++ python3"
+	# For aioquic in a virtual environment. Debian's own Python has its venv apart.
+	packages="$packages python3"
 	# For examples/ngtcp2.
 	packages="$packages libngtcp2-dev libngtcp2-crypto-gnutls-dev libgnutls28-dev"
 	# For examples/picoquic, and certificates.

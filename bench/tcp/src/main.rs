@@ -1,12 +1,14 @@
 //! TCP for `equic bench`: the exchange of `perf` on connections of its own, on one thread.
 //!
 //! The first argument says which: `tls` is TLS 1.3 by rustls on AWS-LC, its default (protocol `perf-tcp`);
-//! `tls-ring` the same on ring; `sendfile` has no TLS, and the kernel sends from a file in memory: the
-//! ceiling. `socket` makes sockets, `wire` says what a connection is, `stack` is a client as the contract's
+//! `tls-boringssl` the same with records by BoringSSL, as our packets are; `tls-ring` the same on ring; `sendfile` has no TLS, and the kernel sends from a file in memory: the
+//! ceiling. `records` are those by BoringSSL, `socket` makes sockets, `wire` says what a connection is, `stack` is a client as the contract's
 //! crate sees it. A connection has one stream: of its request the end is that of what the client sends.
 
 #![forbid(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod records;
 mod sendfile;
 mod socket;
 mod stack;
@@ -34,11 +36,13 @@ const BUFFER: usize = 256 << 10;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let mut words = std::env::args().skip(1);
-    let kind = match &*words.next().context("tls, tls-ring or sendfile?")? {
+    let kind = match &*words.next().context("tls, tls-boringssl, tls-ring or sendfile?")? {
         "tls" => Kind::AwsLc,
+        #[cfg(target_arch = "x86_64")]
+        "tls-boringssl" => Kind::BoringSsl,
         "tls-ring" => Kind::Ring,
         "sendfile" => Kind::Sendfile,
-        other => bail!("{other} is neither tls nor tls-ring nor sendfile"),
+        other => bail!("{other} is neither tls nor tls-boringssl nor tls-ring nor sendfile"),
     };
     match command::parse(words, &[kind.protocol()])? {
         Role::Server(server) => serve(&server, kind).await,
@@ -50,6 +54,8 @@ async fn main() -> Result<()> {
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     AwsLc,
+    #[cfg(target_arch = "x86_64")]
+    BoringSsl,
     Ring,
     Sendfile,
 }
@@ -60,7 +66,12 @@ impl Kind {
     }
 
     fn provider(self) -> CryptoProvider {
-        if self == Kind::Ring { ring::default_provider() } else { aws_lc_rs::default_provider() }
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Kind::BoringSsl => records::provider(),
+            Kind::Ring => ring::default_provider(),
+            Kind::AwsLc | Kind::Sendfile => aws_lc_rs::default_provider(),
+        }
     }
 
     fn ticketer(self) -> Result<Arc<dyn ProducesTickets>> {
@@ -78,6 +89,8 @@ fn effective(kind: Kind, socket: &socket2::Socket, knobs: &Knobs) -> Result<Effe
     let tls = report(include_str!("../../Cargo.lock"), "rustls");
     let (name, crypto) = match kind {
         Kind::AwsLc => (format!("TCP, {tls}"), Some("aws-lc-rs")),
+        #[cfg(target_arch = "x86_64")]
+        Kind::BoringSsl => (format!("TCP, {tls}"), Some("boringssl, aws-lc-rs")),
         Kind::Ring => (format!("TCP, {tls}"), Some("ring")),
         Kind::Sendfile => ("TCP, sendfile".to_owned(), None),
     };

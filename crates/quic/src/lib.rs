@@ -31,11 +31,11 @@
 //! datagrams; `docs/quic.md` is for who comes from quinn.
 //!
 //! Features: `aws-lc-rs` (on unless switched off) and `ring`, crypto providers, of which a program needs one
-//! or brings another; `qlog`, logs and events; `platform-roots`, the system's root certificates.
+//! or brings another; `boringssl`, AES-GCM of packets by BoringSSL on x86-64, which takes less time; `qlog`, logs and events; `platform-roots`, the system's root certificates.
 //!
 //! * `config.rs`: configurations; `endpoint.rs`, `incoming.rs`, `connection.rs`, `identity.rs`, `send.rs`,
 //!   `receive.rs`: what an application has in its hands; `error.rs`: what can go wrong;
-//! * `aws_lc.rs`: keys of packets that take less time than rustls's;
+//! * `aws_lc/`: keys of packets that take less time than rustls's;
 //! * `hooks.rs`, `event.rs`: operations and events;
 //! * `early.rs`: 0-RTT; `tokens.rs`: tokens of servers, which a client keeps;
 //! * `crowd.rs`: connections to one address, which take turns; `cell.rs`: a connection as the task and the application share it; `socket.rs`: a socket as they

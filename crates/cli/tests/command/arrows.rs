@@ -12,13 +12,14 @@ use serde_json::Value;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-wire", &[]),
     ("equic-net", &[]),
+    ("equic-boringssl", &[]),
     ("equic-transport", &["equic-wire", "equic-net", "equic-report"]),
     ("equic-token", &["equic-wire"]),
     ("equic-bpf-build", &[]),
     ("equic-gateway", &["equic-bpf-build", "equic-wire", "equic-token"]),
     ("equic-gateway-model", &["equic-gateway", "equic-token", "equic-wire"]),
     ("libequic", &["equic-gateway", "equic-token"]),
-    ("equic-quic", &["equic-wire", "equic-transport", "equic-token"]),
+    ("equic-quic", &["equic-boringssl", "equic-wire", "equic-transport", "equic-token"]),
     ("equic-http3", &["equic-wire", "equic-transport", "equic-quic"]),
     ("equic-load", &["equic-http3"]),
     ("equic-report", &[]),
@@ -248,7 +249,8 @@ fn the_simulator_has_the_versions_that_all_have() {
 }
 
 /// Two crypto providers would be two to compile and to keep safe: what is shipped has AWS-LC
-/// (docs/decisions/0018-aws-lc.md), and what needs no cryptography has none.
+/// (docs/decisions/0018-aws-lc.md), besides which the command has BoringSSL's AES-GCM for packets alone
+/// (docs/decisions/0065-boringssl-for-packets.md), libraries have that where they are asked to, and what needs no cryptography has none.
 #[test]
 fn what_is_shipped_has_one_crypto_provider() {
     let providers = |args: &[&str]| -> Vec<String> {
@@ -260,10 +262,14 @@ fn what_is_shipped_has_one_crypto_provider() {
             tree.iter().filter_map(|line| line.split_whitespace().next()).collect();
         known.into_iter().filter(|name| names.contains(name)).map(str::to_owned).collect()
     };
-    assert_eq!(providers(&["--package", "equic-cli"]), ["aws-lc-rs"]);
+    let packets = cfg!(target_arch = "x86_64").then_some("boring-sys");
+    let command: Vec<&str> = ["aws-lc-rs"].into_iter().chain(packets).collect();
+    assert_eq!(providers(&["--package", "equic-cli"]), command);
+    assert_eq!(providers(&["--package", "equic-cli", "--no-default-features"]), ["aws-lc-rs"]);
+    assert_eq!(providers(&["--package", "equic-quic"]), ["aws-lc-rs"]);
     assert_eq!(providers(&["--package", "libequic"]), [""; 0]);
     // `make build` builds all of it at once: a crate that is not shipped would give its features to what is.
-    assert_eq!(providers(&["--workspace"]), ["aws-lc-rs"]);
+    assert_eq!(providers(&["--workspace"]), command);
 }
 
 /// Tests compile the crates of the build again if one of their own dependencies asks for more features of

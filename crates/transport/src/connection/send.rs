@@ -88,7 +88,13 @@ impl Connection {
             None => usual,
         };
         hooks.end(self, Operation::SelectPath, (), key);
-        self.datagram_on(hooks, now, (key, true), buffer)
+        let datagram = self.datagram_on(hooks, now, (key, true), buffer);
+        let active = self.path().key();
+        // A path that is validated goes first. What keeps that from sending keeps back nothing of the active one.
+        if datagram.is_none() && key != active {
+            return self.datagram_on(hooks, now, (active, true), buffer);
+        }
+        datagram
     }
 
     /// The next datagram of a path; `shared`: what any path may carry goes on it, too.

@@ -13,6 +13,11 @@ const MAX_PROBES: u8 = 3;
 /// The search ends when so few bytes are left to gain.
 const CLOSE_ENOUGH: u16 = 20;
 
+/// Sizes looked for are multiples of this, in bytes, the block of AES-GCM: the rest of a block costs the cipher what several blocks do
+/// (docs/performance.md, "Whole blocks"). With a header of one block, as connection IDs of 13 bytes make it, and the tag, which is one, what is
+/// encrypted is whole blocks.
+const BLOCK: u16 = 16;
+
 /// RFC 8899 s.5.1.1, PMTU_RAISE_TIMER.
 const RAISE_AFTER: Duration = Duration::from_secs(600);
 
@@ -74,9 +79,9 @@ impl MtuDiscovery {
         MtuDiscovery::starting_at(BASE_SIZE, max, true)
     }
 
-    /// Starts at `current`, which the path is taken to carry; up to `max` bytes of UDP payload, if it `searches`.
+    /// Starts at `current`, which the path is taken to carry; up to `max` bytes of UDP payload or a few less, if it `searches`.
     pub(crate) fn starting_at(current: u16, max: u16, searches: bool) -> MtuDiscovery {
-        let max = max.max(current);
+        let max = (max - max % BLOCK).max(current);
         MtuDiscovery {
             current,
             upper: max,
@@ -127,7 +132,7 @@ impl MtuDiscovery {
     /// The peer's `max_udp_payload_size` (RFC 9000 s.18.2), at least 1,200.
     pub(crate) fn on_peer_limit(&mut self, limit: u64) {
         let limit = u16::try_from(limit).unwrap_or(u16::MAX).max(BASE_SIZE);
-        self.max = self.max.min(limit);
+        self.max = self.max.min((limit - limit % BLOCK).max(self.current.min(limit)));
         self.upper = self.upper.min(self.max);
         self.current = self.current.min(self.max);
     }
@@ -151,7 +156,9 @@ impl MtuDiscovery {
         let size = if self.upper == self.max && self.probes_lost == 0 {
             self.max
         } else {
-            self.current + (self.upper - self.current).div_ceil(2)
+            // There is one that is larger: more than a block is left.
+            let middle = self.current + (self.upper - self.current).div_ceil(2);
+            (middle - middle % BLOCK).max(self.current - self.current % BLOCK + BLOCK)
         };
         self.probe = Some(size);
         self.probe
@@ -400,8 +407,34 @@ mod tests {
     fn the_peers_limit_holds() {
         let mut discovery = wanted(9000);
         discovery.on_peer_limit(1350);
-        assert_eq!(search(&mut discovery, 9000, START).0, 1350);
+        assert_eq!(search(&mut discovery, 9000, START).0, 1344);
+        discovery.on_peer_limit(1343);
+        assert_eq!(discovery.current(), 1343, "what is sent need not be whole blocks");
         discovery.on_peer_limit(0);
         assert_eq!(discovery.current(), BASE_SIZE);
+    }
+
+    #[test]
+    fn sizes_looked_for_are_whole_blocks() {
+        for (first, max, fits) in (1200..1240).flat_map(|first| {
+            let most = (first..1290).chain([1452, 1471, 1472, 9000, u16::MAX]);
+            most.flat_map(move |max| [first, first + 30, 1400, max].map(|fits| (first, max, fits)))
+        }) {
+            let mut discovery = MtuDiscovery::starting_at(first, max, true);
+            discovery.want();
+            while let Some(size) = discovery.next_probe(START) {
+                assert!(size % BLOCK == 0 && size > discovery.current(), "{first} {max}: {size}");
+                assert!(size <= max && size <= discovery.upper(), "{first} {max}: {size}");
+                match size <= fits {
+                    true => assert!(discovery.on_probe_acked()),
+                    false => discovery.on_probe_lost(),
+                }
+            }
+            let (found, most) = (discovery.current(), fits.min(max).max(first));
+            // The rest of a block of `max`, and what is not worth a probe.
+            let left = BLOCK - 1 + CLOSE_ENOUGH;
+            assert!(found <= most && most - found < left, "{first} {max} {fits}: {found}");
+            assert!(discovery.is_resting(START) || discovery.raise_at.is_some());
+        }
     }
 }

@@ -50,9 +50,16 @@ pub(super) fn run(command: Command) -> Done {
     done.map_err(|error| Failure::new(format!("{error:#}")))
 }
 
+/// What encrypts packets, and all else.
+const CRYPTO: &str = if cfg!(all(feature = "boringssl", target_arch = "x86_64")) {
+    "boringssl, aws-lc-rs"
+} else {
+    "aws-lc-rs"
+};
+
 fn effective(socket: &impl std::os::fd::AsFd, knobs: &Knobs) -> anyhow::Result<Effective> {
     let name = format!("equic {}", env!("CARGO_PKG_VERSION"));
-    Ok(Effective { crypto: Some("aws-lc-rs"), ..Effective::new(name, "native", socket, knobs)? })
+    Ok(Effective { crypto: Some(CRYPTO), ..Effective::new(name, "native", socket, knobs)? })
 }
 
 fn transport(knobs: &Knobs) -> Arc<TransportConfig> {

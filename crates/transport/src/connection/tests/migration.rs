@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::operations::{doing, replace};
 use super::*;
 use crate::crypto::testing::configs;
+use crate::operation::{Decision, Operation};
 
 fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
@@ -206,43 +208,85 @@ fn strangers_make_no_paths() {
     echo(&mut network, 1000);
 }
 
+/// A server that has taken two packets, of which the first came late from another address: that is a path, and none to go to. It has a PATH_RESPONSE to
+/// send there, and has to acknowledge at home. And what time it is.
+fn with_an_answer_to_a_stranger() -> (Connection, SocketAddr, Timestamp) {
+    let mut network = Network::new(7, Faults::none());
+    network.connect();
+    network.wait(Duration::from_secs(2));
+    let home = network.client_address;
+    let (mut client, mut server, now) = network.into_ends();
+    let stranger = address("203.0.113.66:666");
+    let from = |remote| DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
+    let mut buffer = vec![0; 2000];
+    let mut pings = [const { Vec::new() }; 2];
+    for ping in &mut pings {
+        client.ping();
+        let size = client.poll_transmit(now, &mut buffer).unwrap().size;
+        *ping = buffer[..size].to_vec();
+    }
+    let [first, second] = &mut pings;
+    server.handle_datagram(now, from(home), second);
+    server.handle_datagram(now, from(stranger), first);
+    assert_eq!(server.remote_address(), home);
+    let path = server.paths.iter_mut().find(|path| path.remote() == stranger).unwrap();
+    // As if it had asked for a PATH_RESPONSE.
+    path.answer([1; 8]);
+    (server, stranger, now)
+}
+
+/// All that the server sends by its timers for so long: where to and when. Timers that have no end fail.
+fn sent_within(
+    server: &mut Connection,
+    now: Timestamp,
+    time: Duration,
+) -> Vec<(SocketAddr, Duration)> {
+    let (mut sent, mut rounds) = (Vec::new(), 0);
+    let mut buffer = vec![0; 2000];
+    while let Some(at) = server.poll_timeout().filter(|at| *at <= now + time) {
+        let at = now.max(at);
+        server.handle_timeout(at);
+        while let Some(transmit) = server.poll_transmit(at, &mut buffer) {
+            sent.push((transmit.destination, at.since(now)));
+        }
+        rounds += 1;
+        assert!(rounds < 20, "{sent:?}");
+    }
+    sent
+}
+
 /// An address that claims to be the peer's and has credit for less than a packet (RFC 9000 s.8.1) holds up nothing that is due elsewhere, and no
 /// timer runs without an end.
 #[test]
 fn credit_for_less_than_a_packet_holds_up_nothing() {
     for left in 0..100 {
-        let mut network = Network::new(7, Faults::none());
-        network.connect();
-        network.wait(Duration::from_secs(2));
-        let home = network.client_address;
-        let (mut client, mut server, now) = network.into_ends();
-        let stranger = address("203.0.113.66:666");
-        let from = |remote| DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
-        let mut buffer = vec![0; 2000];
-        let mut pings = [const { Vec::new() }; 2];
-        for ping in &mut pings {
-            client.ping();
-            let size = client.poll_transmit(now, &mut buffer).unwrap().size;
-            *ping = buffer[..size].to_vec();
-        }
-        // The first comes from elsewhere, late: that is a path, and none to go to.
-        let [first, second] = &mut pings;
-        server.handle_datagram(now, from(home), second);
-        server.handle_datagram(now, from(stranger), first);
-        assert_eq!(server.remote_address(), home);
+        let (mut server, stranger, now) = with_an_answer_to_a_stranger();
         let path = server.paths.iter_mut().find(|path| path.remote() == stranger).unwrap();
         let credit = path.credit().unwrap();
         path.on_datagram_sent(credit as usize - left);
-        // As if it had asked for a PATH_RESPONSE.
-        path.answer([1; 8]);
-        let mut rounds = 0;
-        while let Some(at) = server.poll_timeout().filter(|at| *at <= now + Duration::from_secs(1))
-        {
-            server.handle_timeout(now.max(at));
-            while server.poll_transmit(now.max(at), &mut buffer).is_some() {}
-            rounds += 1;
-            assert!(rounds < 20, "{left} bytes are left");
-        }
-        assert!(server.stats().acks_sent > 0);
+        let acks = server.stats().acks_sent;
+        let sent = sent_within(&mut server, now, Duration::from_secs(1));
+        assert!(sent.iter().any(|(to, _)| *to != stranger), "{left} bytes are left: {sent:?}");
+        assert!(server.stats().acks_sent > acks, "{left} bytes are left: {sent:?}");
     }
+}
+
+/// Whatever else keeps an address that is validated from being sent to, here a hook, what is due at home goes there in its time.
+#[test]
+fn a_path_that_sends_nothing_holds_up_nothing() {
+    let (mut server, stranger, now) = with_an_answer_to_a_stranger();
+    let elsewhere = server.paths.iter().find(|path| path.remote() == stranger).unwrap().key();
+    let refuse = doing(move |_, call, outputs| {
+        if call.inputs[1] != u64::from(elsewhere.0) {
+            return Ok(Decision::Default);
+        }
+        outputs.fill(0);
+        Ok(Decision::Done)
+    });
+    replace(&mut server, Operation::HasContent, refuse);
+    let acks = server.stats().acks_sent;
+    let most = TransportConfig::default().max_ack_delay;
+    let sent = sent_within(&mut server, now, most);
+    assert!(!sent.is_empty() && sent.iter().all(|(to, _)| *to != stranger), "{sent:?}");
+    assert!(server.stats().acks_sent > acks);
 }

@@ -32,7 +32,9 @@ impl Streams {
     pub(crate) fn take_placed(&mut self, length: usize) {
         let Some(form) = self.expected.last else { return };
         let stream = self.streams.get_mut(&form.id());
-        if let Some(half) = stream.and_then(|stream| stream.receive.as_mut()) {
+        let half = stream.and_then(|stream| stream.receive.as_mut());
+        debug_assert!(half.is_some(), "it gave the packet room, and nothing happened since");
+        if let Some(half) = half {
             half.on_placed(length);
             self.received += length as u64;
             self.events.insert(StreamEvent::Readable(form.id()));

@@ -1,0 +1,114 @@
+//! rustls's provider of AWS-LC with packet keys that take less time for a packet: see docs/performance.md.
+//!
+//! What they compute is what rustls's compute (RFC 9001 s.5.3, RFC 10069 s.2.4); the tests compare them. They call the same functions of
+//! AWS-LC, or with the feature `boringssl` those of BoringSSL for AES-GCM. They write a nonce in the two pieces in which these read it. A CPU that
+//! reads what it has just stored in other pieces waits until all that it stored before is in its cache, which is the data of the last packet.
+//!
+//! * `mod.rs`: the provider; `key.rs`: a key.
+
+mod key;
+
+use std::sync::LazyLock;
+
+use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305, LessSafeKey, UnboundKey};
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider};
+use rustls::crypto::cipher::{AeadKey, Iv};
+use rustls::quic::{Algorithm, HeaderProtectionKey, PacketKey};
+use rustls::{CipherSuiteCommon, SupportedCipherSuite, Tls13CipherSuite};
+
+use self::key::SharedKey;
+
+/// rustls's crypto provider of AWS-LC. Keys of QUIC packets that are made with it are faster than those of
+/// [`rustls::crypto::aws_lc_rs::default_provider`]; all else is the same. Not for FIPS: where rustls's is, this one says that it is not.
+///
+/// With the feature `boringssl`, AES-GCM of packets is BoringSSL's on x86-64, which takes less time there; all else is AWS-LC's as before.
+pub fn aws_lc_provider() -> CryptoProvider {
+    let mut provider = default_provider();
+    for suite in &mut provider.cipher_suites {
+        if let Some(ours) = SUITES.iter().find(|ours| ours.common.suite == suite.suite()) {
+            *suite = SupportedCipherSuite::Tls13(ours);
+        }
+    }
+    provider
+}
+
+/// The cipher suites with keys of our own.
+static SUITES: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {
+    let suites: [(_, &'static LazyLock<Option<Keys>>); 3] = [
+        (cipher_suite::TLS13_AES_128_GCM_SHA256, &AES_128),
+        (cipher_suite::TLS13_AES_256_GCM_SHA384, &AES_256),
+        (cipher_suite::TLS13_CHACHA20_POLY1305_SHA256, &CHACHA20),
+    ];
+    let with_keys = |(suite, keys): (SupportedCipherSuite, &'static LazyLock<Option<Keys>>)| {
+        let suite = suite.tls13()?;
+        let quic: &'static dyn Algorithm = keys.as_ref()?;
+        let common = CipherSuiteCommon { ..suite.common };
+        Some(Tls13CipherSuite { common, quic: Some(quic), ..*suite })
+    };
+    suites.into_iter().filter_map(with_keys).collect()
+});
+
+static AES_128: LazyLock<Option<Keys>> =
+    LazyLock::new(|| Keys::of(cipher_suite::TLS13_AES_128_GCM_SHA256, &AES_128_GCM));
+static AES_256: LazyLock<Option<Keys>> =
+    LazyLock::new(|| Keys::of(cipher_suite::TLS13_AES_256_GCM_SHA384, &AES_256_GCM));
+static CHACHA20: LazyLock<Option<Keys>> =
+    LazyLock::new(|| Keys::of(cipher_suite::TLS13_CHACHA20_POLY1305_SHA256, &CHACHA20_POLY1305));
+
+/// Makes keys of one algorithm.
+struct Keys {
+    algorithm: &'static aws_lc_rs::aead::Algorithm,
+    /// rustls's, for all but packets.
+    rustls: &'static dyn Algorithm,
+}
+
+impl Keys {
+    fn of(
+        suite: SupportedCipherSuite,
+        algorithm: &'static aws_lc_rs::aead::Algorithm,
+    ) -> Option<Keys> {
+        Some(Keys { algorithm, rustls: suite.tls13()?.quic? })
+    }
+}
+
+impl Algorithm for Keys {
+    fn packet_key(&self, key: AeadKey, iv: Iv) -> Box<dyn PacketKey> {
+        #[cfg(all(feature = "boringssl", target_arch = "x86_64"))]
+        if let Some(cipher) = boringssl(self.algorithm, key.as_ref()) {
+            return Box::new(SharedKey::new(cipher, &iv));
+        }
+        match UnboundKey::new(self.algorithm, key.as_ref()) {
+            Ok(unbound) => Box::new(SharedKey::new(LessSafeKey::new(unbound), &iv)),
+            // A key of another length than the algorithm's: rustls makes none, and with what it is asked for (`aead_key_len`) that cannot be.
+            Err(_) => self.rustls.packet_key(key, iv),
+        }
+    }
+
+    fn header_protection_key(&self, key: AeadKey) -> Box<dyn HeaderProtectionKey> {
+        self.rustls.header_protection_key(key)
+    }
+
+    fn aead_key_len(&self) -> usize {
+        self.rustls.aead_key_len()
+    }
+
+    fn fips(&self) -> bool {
+        // Of the ways to open in AWS-LC's Rust interface the one that is used here is not for FIPS.
+        false
+    }
+}
+
+/// BoringSSL's AES-GCM. None: it is another algorithm, or the key has another length.
+#[cfg(all(feature = "boringssl", target_arch = "x86_64"))]
+fn boringssl(
+    algorithm: &aws_lc_rs::aead::Algorithm,
+    key: &[u8],
+) -> Option<equic_boringssl::AesGcm> {
+    let is_gcm = [&AES_128_GCM, &AES_256_GCM].contains(&algorithm);
+    let fits = is_gcm && key.len() == algorithm.key_len();
+    fits.then(|| equic_boringssl::AesGcm::new(key)).flatten()
+}
+
+#[cfg(test)]
+mod tests;
