@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-floor=$(cargo bench --quiet -p equic-quic --bench floor --no-run --message-format=json |
+floor=$(cargo bench --quiet -p equic-quic --features boringssl --bench floor --no-run --message-format=json |
 	sed -n 's/.*"name":"floor".*"executable":"\([^"]*\)".*/\1/p' | tail -1)
 "$floor" "$@"
 if [ "$(id -u)" != 0 ]; then

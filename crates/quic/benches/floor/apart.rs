@@ -13,7 +13,6 @@ use nix::libc;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use rustls::Side;
-use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::Keys;
 
 use crate::crypto::{HEADER, NUMBER, SAMPLE, keys, seal_one, wrong};
@@ -84,7 +83,7 @@ fn pin(cpu: usize) -> io::Result<()> {
 }
 
 fn send(socket: &UdpSocket, progress: &Progress) -> io::Result<u64> {
-    let keys = keys(TLS13_AES_128_GCM_SHA256, Side::Client)?;
+    let keys = keys(Side::Client)?;
     let mut outgoing = Messages::to_send(1, GSO);
     let data = vec![1u8; APPLICATION];
     let (mut sent, mut taken) = (0, 0);
@@ -124,7 +123,7 @@ fn header(packet: &mut [u8]) -> (&mut u8, &mut [u8], &[u8]) {
 }
 
 fn receive(socket: &UdpSocket, progress: &Progress) -> io::Result<u64> {
-    let keys = keys(TLS13_AES_128_GCM_SHA256, Side::Server)?;
+    let keys = keys(Side::Server)?;
     let mut incoming = Messages::to_receive(RECEIVE, true);
     let mut data = vec![0u8; APPLICATION];
     let (mut received, mut taken) = (0, 0);

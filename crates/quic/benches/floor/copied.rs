@@ -82,7 +82,7 @@ fn elsewhere(key: &LessSafeKey, datagram: &mut [u8], number: usize, page: &mut [
 
 pub(crate) fn rows() -> io::Result<[Row; 2]> {
     Ok([
-        row("AES-128-GCM, opened in place and copied to a page", in_place)?,
-        row("AES-128-GCM, opened to a page", elsewhere)?,
+        row("AES-128-GCM, AWS-LC, opened in place and copied", in_place)?,
+        row("AES-128-GCM, AWS-LC, opened to a page", elsewhere)?,
     ])
 }

@@ -3,12 +3,9 @@
 use std::hint::black_box;
 use std::io;
 
-use rustls::SupportedCipherSuite;
-use rustls::crypto::aws_lc_rs::cipher_suite::{
-    TLS13_AES_128_GCM_SHA256, TLS13_CHACHA20_POLY1305_SHA256,
-};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::quic::{Keys, Version};
-use rustls::{Error, Side};
+use rustls::{CipherSuite, Error, Side};
 
 use crate::{DATAGRAM, PAYLOAD, Row, thread_time};
 
@@ -16,26 +13,37 @@ use crate::{DATAGRAM, PAYLOAD, Row, thread_time};
 const BATCH: usize = 44;
 /// Passes over them.
 const PASSES: usize = 8;
-/// A short header: first byte, connection ID of 8 bytes, packet number of 2.
-pub(crate) const HEADER: usize = 11;
+/// A short header: first byte, connection ID of 13 bytes, packet number of 2.
+pub(crate) const HEADER: usize = 16;
 const TAG: usize = 16;
 /// Offset of the packet number, and of the sample for header protection (RFC 9001 s.5.4.2).
-pub(crate) const NUMBER: usize = 9;
+pub(crate) const NUMBER: usize = 14;
 pub(crate) const SAMPLE: usize = NUMBER + 4;
+/// Bytes of a datagram that is not whole blocks of AES.
+const UNEVEN: usize = 1452;
 
 pub(crate) fn wrong(error: Error) -> io::Error {
     io::Error::other(error)
 }
 
-pub(crate) fn keys(suite: SupportedCipherSuite, side: Side) -> io::Result<Keys> {
-    let suite = suite.tls13().and_then(|suite| suite.quic_suite());
+/// Keys of a library and a suite.
+type Make<'a> = &'a dyn Fn(Side) -> io::Result<Keys>;
+
+/// Keys of packets with AES-128-GCM, as the transport has them.
+pub(crate) fn keys(side: Side) -> io::Result<Keys> {
+    keys_of(&equic_quic::aws_lc_provider(), CipherSuite::TLS13_AES_128_GCM_SHA256, side)
+}
+
+fn keys_of(provider: &CryptoProvider, suite: CipherSuite, side: Side) -> io::Result<Keys> {
+    let suite = provider.cipher_suites.iter().find(|known| known.suite() == suite);
+    let suite = suite.and_then(|suite| suite.tls13()).and_then(|suite| suite.quic_suite());
     let suite = suite.ok_or_else(|| io::Error::other("the suite does not do QUIC"))?;
     // Whatever the secret: the time is the same.
     Ok(suite.keys(&[7; 8], side, Version::V1))
 }
 
-fn packets() -> Vec<[u8; DATAGRAM]> {
-    (0..BATCH).map(|index| [index as u8; DATAGRAM]).collect()
+fn packets(size: usize) -> Vec<Vec<u8>> {
+    (0..BATCH).map(|index| vec![index as u8; size]).collect()
 }
 
 /// Nanoseconds for each datagram of a pass over all of them.
@@ -49,7 +57,7 @@ fn time(mut pass: impl FnMut(u64) -> io::Result<()>) -> io::Result<Vec<f64>> {
 }
 
 /// Seals all packets in place, with numbers from `first` on.
-fn seal(keys: &Keys, packets: &mut [[u8; DATAGRAM]], first: u64) -> io::Result<()> {
+fn seal(keys: &Keys, packets: &mut [Vec<u8>], first: u64) -> io::Result<()> {
     for (number, packet) in (first..).zip(packets) {
         seal_one(keys, packet, number)?;
     }
@@ -59,25 +67,23 @@ fn seal(keys: &Keys, packets: &mut [[u8; DATAGRAM]], first: u64) -> io::Result<(
 /// Seals a datagram's packet in place, header protection apart.
 pub(crate) fn seal_one(keys: &Keys, packet: &mut [u8], number: u64) -> io::Result<()> {
     let (header, rest) = packet.split_at_mut(HEADER);
-    let (payload, tag) = rest.split_at_mut(DATAGRAM - HEADER - TAG);
+    let (payload, tag) = rest.split_at_mut(rest.len() - TAG);
     let sealed = keys.local.packet.encrypt_in_place(number, header, payload).map_err(wrong)?;
     tag.copy_from_slice(sealed.as_ref());
     Ok(())
 }
 
-/// Rows of one cipher suite.
-fn suite(suite: SupportedCipherSuite, names: [&'static str; 3]) -> io::Result<[Row; 3]> {
-    let (client, server) = (keys(suite, Side::Client)?, keys(suite, Side::Server)?);
-    let again = keys(suite, Side::Client)?;
-    let header = keys(suite, Side::Client)?;
-    let (mut sealed, mut plain) = (packets(), packets());
+/// Sealing and opening datagrams of so many bytes.
+fn aead(make: Make<'_>, size: usize, name: &'static str) -> io::Result<[Row; 2]> {
+    let (client, server, again) = (make(Side::Client)?, make(Side::Server)?, make(Side::Client)?);
+    let (mut sealed, mut plain) = (packets(size), packets(size));
     let seal_row = Row {
-        name: names[0],
+        name,
         columns: &["seal"],
         measure: Box::new(move || time(|first| seal(&again, &mut sealed, first))),
     };
     let open_row = Row {
-        name: names[1],
+        name,
         columns: &["open"],
         measure: Box::new(move || {
             // What was opened has to be sealed again, which does not count.
@@ -88,20 +94,22 @@ fn suite(suite: SupportedCipherSuite, names: [&'static str; 3]) -> io::Result<[R
                 let start = thread_time()?;
                 for (number, packet) in (first..).zip(&mut plain) {
                     let (header, payload) = packet.split_at_mut(HEADER);
-                    server
-                        .remote
-                        .packet
-                        .decrypt_in_place(number, header, payload)
-                        .map_err(wrong)?;
+                    let key = &server.remote.packet;
+                    key.decrypt_in_place(number, header, payload).map_err(wrong)?;
                 }
                 taken += thread_time()? - start;
             }
             Ok(vec![taken as f64 / (PASSES * BATCH) as f64])
         }),
     };
-    let mut masked = packets();
-    let header_row = Row {
-        name: names[2],
+    Ok([seal_row, open_row])
+}
+
+fn header_protection(make: Make<'_>, name: &'static str) -> io::Result<Row> {
+    let header = make(Side::Client)?;
+    let mut masked = packets(DATAGRAM);
+    Ok(Row {
+        name,
         columns: &["one way"],
         measure: Box::new(move || {
             time(|_| {
@@ -115,16 +123,33 @@ fn suite(suite: SupportedCipherSuite, names: [&'static str; 3]) -> io::Result<[R
                 Ok(())
             })
         }),
-    };
-    Ok([seal_row, open_row, header_row])
+    })
 }
 
+/// With the library that the transport's keys call in this build.
+const AES: &str =
+    if cfg!(feature = "boringssl") { "AES-128-GCM, BoringSSL" } else { "AES-128-GCM, AWS-LC" };
+const AES_UNEVEN: &str = if cfg!(feature = "boringssl") {
+    "AES-128-GCM, BoringSSL, 1,452 bytes"
+} else {
+    "AES-128-GCM, AWS-LC, 1,452 bytes"
+};
+
 pub(crate) fn rows() -> io::Result<Vec<Row>> {
-    let aes = ["AES-128-GCM", "AES-128-GCM", "header protection, AES"];
-    let mut rows: Vec<Row> = suite(TLS13_AES_128_GCM_SHA256, aes)?.into();
-    let chacha = ["ChaCha20-Poly1305", "ChaCha20-Poly1305", "header protection, ChaCha20"];
-    rows.extend(suite(TLS13_CHACHA20_POLY1305_SHA256, chacha)?);
-    let (from, mut to) = (vec![1u8; BATCH * PAYLOAD], packets());
+    let (ours, rustls) = (equic_quic::aws_lc_provider(), aws_lc_rs::default_provider());
+    let aes = CipherSuite::TLS13_AES_128_GCM_SHA256;
+    let chacha = CipherSuite::TLS13_CHACHA20_POLY1305_SHA256;
+    let mut rows = Vec::new();
+    rows.extend(aead(&keys, DATAGRAM, AES)?);
+    rows.extend(aead(&keys, UNEVEN, AES_UNEVEN)?);
+    let aws_lc = |side| keys_of(&rustls, aes, side);
+    rows.extend(aead(&aws_lc, DATAGRAM, "AES-128-GCM, rustls and AWS-LC")?);
+    rows.extend(aead(&aws_lc, UNEVEN, "AES-128-GCM, rustls and AWS-LC, 1,452 bytes")?);
+    rows.push(header_protection(&keys, "header protection, AES")?);
+    let chacha = |side| keys_of(&ours, chacha, side);
+    rows.extend(aead(&chacha, DATAGRAM, "ChaCha20-Poly1305")?);
+    rows.push(header_protection(&chacha, "header protection, ChaCha20")?);
+    let (from, mut to) = (vec![1u8; BATCH * PAYLOAD], packets(DATAGRAM));
     rows.push(Row {
         name: "one copy of its stream data",
         columns: &["copy"],
