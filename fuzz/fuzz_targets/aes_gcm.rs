@@ -1,0 +1,48 @@
+//! AES-GCM of BoringSSL as packets are protected with it, beside that of AWS-LC: both seal a message alike, and both open it or neither does,
+//! in place and to other memory.
+//!
+//! BoringSSL has a table twice, which AddressSanitizer takes for a fault: ASAN_OPTIONS=detect_odr_violation=0 cargo +nightly fuzz run aes_gcm
+#![no_main]
+
+use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use equic_boringssl::{AesGcm, NONCE_LEN, TAG_LEN};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((first, rest)) = input.split_first_chunk::<2>() else { return };
+    let (algorithm, length) =
+        if first[0] % 2 == 0 { (&AES_128_GCM, 16) } else { (&AES_256_GCM, 32) };
+    let Some((secret, rest)) = rest.split_at_checked(length) else { return };
+    let Some((nonce, rest)) = rest.split_first_chunk::<NONCE_LEN>() else { return };
+    let (header, message) = rest.split_at(rest.len().min(first[1].into()));
+    let ours = AesGcm::new(secret).expect("a key of the right length");
+    let theirs = LessSafeKey::new(UnboundKey::new(algorithm, secret).expect("a key as well"));
+    let fresh = || Nonce::assume_unique_for_key(*nonce);
+
+    let (mut sealed, mut wanted) = (message.to_vec(), message.to_vec());
+    let tag = ours.seal_in_place(nonce, header, &mut sealed).expect("a short message");
+    let wanted_tag = theirs
+        .seal_in_place_separate_tag(fresh(), Aad::from(header), &mut wanted)
+        .expect("a short message");
+    assert_eq!((&sealed, &tag[..]), (&wanted, wanted_tag.as_ref()));
+    let mut opened = vec![0; message.len()];
+    assert!(ours.open_to(nonce, header, &sealed, &tag, &mut opened));
+    assert_eq!(opened, message);
+    assert!(ours.open_in_place(nonce, header, &mut sealed, &tag));
+    assert_eq!(sealed, message);
+
+    // What the input says is sealed: both open it, or neither.
+    if let Some((data, tag)) = message.split_last_chunk::<TAG_LEN>() {
+        let (mut here, mut there) = (data.to_vec(), data.to_vec());
+        let mut elsewhere = vec![0; data.len()];
+        let opens = ours.open_in_place(nonce, header, &mut here, tag);
+        let theirs =
+            theirs.open_in_place_separate_tag(fresh(), Aad::from(header), tag, &mut there).is_ok();
+        assert_eq!(opens, theirs);
+        assert_eq!(ours.open_to(nonce, header, data, tag, &mut elsewhere), opens);
+        assert!(!ours.open_to(nonce, header, data, tag, &mut vec![0; data.len() + 1]));
+        if opens {
+            assert_eq!((&here, &elsewhere), (&there, &there));
+        }
+    }
+});
