@@ -12,7 +12,7 @@
 //! assert_eq!(&opened, b"message");
 //! ```
 //!
-//! It is for x86-64: elsewhere there is nothing in it, as BoringSSL has nothing there that AWS-LC does not.
+//! It is for x86-64: elsewhere nothing was measured, and there is nothing in it.
 //!
 //! Whoever seals two messages with one key and one nonce gives both away, and the key that authenticates; nothing here keeps anybody from it.
 

@@ -126,10 +126,10 @@ fn header_protection(make: Make<'_>, name: &'static str) -> io::Result<Row> {
     })
 }
 
-/// With the library that the transport's keys call in this build.
-const AES: &str =
-    if cfg!(feature = "boringssl") { "AES-128-GCM, BoringSSL" } else { "AES-128-GCM, AWS-LC" };
-const AES_UNEVEN: &str = if cfg!(feature = "boringssl") {
+/// True if AES-GCM of the transport's keys is BoringSSL's in this build.
+const BORINGSSL: bool = cfg!(all(feature = "boringssl", target_arch = "x86_64"));
+const AES: &str = if BORINGSSL { "AES-128-GCM, BoringSSL" } else { "AES-128-GCM, AWS-LC" };
+const AES_UNEVEN: &str = if BORINGSSL {
     "AES-128-GCM, BoringSSL, 1,452 bytes"
 } else {
     "AES-128-GCM, AWS-LC, 1,452 bytes"

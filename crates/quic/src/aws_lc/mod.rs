@@ -70,18 +70,33 @@ impl Keys {
     ) -> Option<Keys> {
         Some(Keys { algorithm, rustls: suite.tls13()?.quic? })
     }
+
+    /// A key of packets. None: it has another length than the algorithm's. rustls makes none such, and with what it is asked for
+    /// (`aead_key_len`) that cannot be.
+    fn make(&self, key: &[u8], iv: &Iv) -> Option<Made> {
+        #[cfg(all(feature = "boringssl", target_arch = "x86_64"))]
+        if let Some(cipher) = boringssl(self.algorithm, key) {
+            return Some(Made::BoringSsl(SharedKey::new(cipher, iv)));
+        }
+        let key = UnboundKey::new(self.algorithm, key).ok()?;
+        Some(Made::AwsLc(SharedKey::new(LessSafeKey::new(key), iv)))
+    }
+}
+
+/// A key of packets, by the library that it calls.
+enum Made {
+    AwsLc(SharedKey<LessSafeKey>),
+    #[cfg(all(feature = "boringssl", target_arch = "x86_64"))]
+    BoringSsl(SharedKey<equic_boringssl::AesGcm>),
 }
 
 impl Algorithm for Keys {
     fn packet_key(&self, key: AeadKey, iv: Iv) -> Box<dyn PacketKey> {
-        #[cfg(all(feature = "boringssl", target_arch = "x86_64"))]
-        if let Some(cipher) = boringssl(self.algorithm, key.as_ref()) {
-            return Box::new(SharedKey::new(cipher, &iv));
-        }
-        match UnboundKey::new(self.algorithm, key.as_ref()) {
-            Ok(unbound) => Box::new(SharedKey::new(LessSafeKey::new(unbound), &iv)),
-            // A key of another length than the algorithm's: rustls makes none, and with what it is asked for (`aead_key_len`) that cannot be.
-            Err(_) => self.rustls.packet_key(key, iv),
+        match self.make(key.as_ref(), &iv) {
+            Some(Made::AwsLc(key)) => Box::new(key),
+            #[cfg(all(feature = "boringssl", target_arch = "x86_64"))]
+            Some(Made::BoringSsl(key)) => Box::new(key),
+            None => self.rustls.packet_key(key, iv),
         }
     }
 

@@ -109,6 +109,17 @@ fn packets_are_opened_to_other_memory() {
     }
 }
 
+/// The keys that the provider makes call the library that they are to: what they seal does not tell.
+#[test]
+fn keys_call_the_library_of_the_feature() {
+    let wanted = cfg!(all(feature = "boringssl", target_arch = "x86_64"));
+    for (keys, by_boringssl) in [(&AES_128, wanted), (&AES_256, wanted), (&CHACHA20, false)] {
+        let keys = keys.as_ref().unwrap();
+        let made = keys.make(&[7; 32][..keys.aead_key_len()], &Iv::from([0; 12])).unwrap();
+        assert_eq!(!matches!(made, Made::AwsLc(_)), by_boringssl, "{:?}", keys.algorithm);
+    }
+}
+
 /// With the feature, AES-GCM of packets is BoringSSL's, and of keys of the right length alone.
 #[cfg(all(feature = "boringssl", target_arch = "x86_64"))]
 #[test]
