@@ -19,6 +19,9 @@ pub struct Answer {
     /// Handshakes that were resumed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resumed: Option<u64>,
+    /// Certificate chains of the others that the client verified; none: each. It remembers the rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chains_verified: Option<u64>,
     /// From the first request to the last byte, without the handshake.
     pub seconds: f64,
     /// Of the connection's handshake, where there is one connection.

@@ -162,7 +162,7 @@ async fn handshakes<S: Stack>(
         connection.observe(effective);
         connection.close(0).await;
     }
-    let full = stack.full_handshakes();
+    let (full, verified) = (stack.full_handshakes(), stack.chains_verified());
     let start = Instant::now();
     let mut workers = JoinSet::new();
     for _ in 0..parallel {
@@ -181,7 +181,8 @@ async fn handshakes<S: Stack>(
     let (bytes, count) = sum(workers).await?;
     let seconds = start.elapsed().as_secs_f64();
     let resumed = Some(count - (stack.full_handshakes() - full).min(count));
-    Ok(Answer { bytes, count, resumed, seconds, ..Answer::default() })
+    let chains_verified = stack.chains_verified().zip(verified).map(|(all, before)| all - before);
+    Ok(Answer { bytes, count, resumed, chains_verified, seconds, ..Answer::default() })
 }
 
 /// Sum of the work of all workers, each of which returns its bytes and completions.

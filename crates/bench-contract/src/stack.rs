@@ -19,6 +19,11 @@ pub trait Stack: Clone + Send + Sync + 'static {
     /// Handshakes so far in which the server showed its certificate: those that were not resumed.
     fn full_handshakes(&self) -> u64;
 
+    /// Certificate chains of those that were verified so far; none: each. A client may remember that a chain is valid.
+    fn chains_verified(&self) -> Option<u64> {
+        None
+    }
+
     /// Waits until what was closed has left.
     fn wait_idle(&self) -> impl Future<Output = ()> + Send {
         async {}

@@ -60,6 +60,26 @@ pub fn client(
     provider: CryptoProvider,
     alpn: &[u8],
 ) -> Result<(rustls::ClientConfig, Arc<AtomicU64>)> {
+    let (tls, certificates) = client_behind(client, provider, alpn, |usual| usual)?;
+    Ok((tls, certificates.shown))
+}
+
+/// What a client did with certificates so far.
+#[derive(Clone, Debug)]
+pub struct Certificates {
+    /// Handshakes in which one was shown: those that were not resumed.
+    pub shown: Arc<AtomicU64>,
+    /// Of these, how often rustls's verifier was asked about the chain.
+    pub verified: Arc<AtomicU64>,
+}
+
+/// As [`client`], with a verifier in front of rustls's, which `verifier` makes.
+pub fn client_behind(
+    client: &Client,
+    provider: CryptoProvider,
+    alpn: &[u8],
+    verifier: impl FnOnce(Arc<dyn ServerCertVerifier>) -> Arc<dyn ServerCertVerifier>,
+) -> Result<(rustls::ClientConfig, Certificates)> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in certificates(&client.ca)? {
         roots.add(certificate)?;
@@ -67,8 +87,9 @@ pub fn client(
     let provider = only(provider, client.knobs.cipher())?;
     let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
         .build()?;
-    let full = Arc::new(AtomicU64::new(0));
-    let verifier = Arc::new(Counting { inner, full: Arc::clone(&full) });
+    let counts = Certificates { shown: Arc::default(), verified: Arc::default() };
+    let asked = Arc::new(Counting { inner, count: Arc::clone(&counts.verified) });
+    let verifier = Arc::new(Counting { inner: verifier(asked), count: Arc::clone(&counts.shown) });
     let mut tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
@@ -81,7 +102,7 @@ pub fn client(
     if let Some(path) = &client.keylog {
         tls.key_log = Secrets::open(path)?;
     }
-    Ok((tls, full))
+    Ok((tls, counts))
 }
 
 /// A file of secrets, as SSLKEYLOGFILE names one (RFC 9850).
@@ -108,11 +129,11 @@ impl KeyLog for Secrets {
     }
 }
 
-/// The usual verifier, which counts: a resumed handshake has no certificate (RFC 8446 s.2.2).
+/// A verifier that counts what it is asked: a resumed handshake has no certificate (RFC 8446 s.2.2).
 #[derive(Debug)]
 struct Counting {
-    inner: Arc<WebPkiServerVerifier>,
-    full: Arc<AtomicU64>,
+    inner: Arc<dyn ServerCertVerifier>,
+    count: Arc<AtomicU64>,
 }
 
 impl ServerCertVerifier for Counting {
@@ -124,7 +145,7 @@ impl ServerCertVerifier for Counting {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.full.fetch_add(1, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
         self.inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
     }
 

@@ -12,6 +12,9 @@ pub struct Answer {
     /// Handshakes that were resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed: Option<u64>,
+    /// Certificate chains of the others that the client verified, as it remembers the rest; none: each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chains_verified: Option<u64>,
     /// From the first request to the last byte, without the handshake.
     pub seconds: f64,
     /// Of the only connection's handshake, where there is only one.

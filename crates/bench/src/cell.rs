@@ -123,6 +123,7 @@ impl Cell<'_> {
             process_seconds,
             handshake_seconds: answer.handshake_seconds,
             latency: answer.latency,
+            chains_verified: answer.chains_verified,
             server_cpu_seconds: stopped.cpu_seconds,
             client_cpu_seconds: ended.cpu_seconds,
             server_peak_rss: stopped.peak_rss,

@@ -198,6 +198,9 @@ pub struct Figures {
     /// Times of small exchanges, without and with a bulk download beside them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
+    /// Certificate chains that the client verified, where it remembers the rest; none: each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chains_verified: Option<u64>,
     /// CPU seconds of the server's and the client's process (with their children).
     pub server_cpu_seconds: f64,
     /// See `server_cpu_seconds`.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use equic_transport::{ConnectionIdGenerator, EndpointConfig as CoreConfig, PreferredAddresses};
+use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{NamedGroup, RootCertStore};
@@ -11,7 +12,7 @@ use rustls::{NamedGroup, RootCertStore};
 use crate::event::Subscriber;
 #[cfg(feature = "qlog")]
 use crate::log::{PacketTrace, QlogFolder};
-use crate::{NewConnection, SendMemory, TransportConfig};
+use crate::{CachingVerifier, NewConnection, SendMemory, TransportConfig};
 
 /// Looks at new connections before their first packet.
 pub(crate) type Prepare = Arc<dyn Fn(&mut NewConnection<'_>) + Send + Sync>;
@@ -124,19 +125,26 @@ impl ClientConfig {
         ClientConfig { tls: tls.into(), transport: Arc::default(), prepare: None }
     }
 
-    /// Believes servers with a certificate of one of these roots. Without ALPN: see
-    /// [`ClientConfig::with_alpn`].
+    /// Believes servers with a certificate of one of these roots, and remembers valid chains for five minutes
+    /// ([`CachingVerifier`]). Without ALPN: see [`ClientConfig::with_alpn`].
     ///
     /// # Errors
     /// [`ConfigError::NoProvider`], or rustls does not take the provider.
     pub fn with_root_certificates(
         roots: impl Into<Arc<RootCertStore>>,
     ) -> Result<ClientConfig, ConfigError> {
-        let tls = rustls::ClientConfig::builder_with_provider(default_provider()?)
-            .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(ClientConfig::new(tls))
+        let (roots, provider) = (roots.into(), default_provider()?);
+        let tls = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), provider);
+        let tls = match verifier.build() {
+            Ok(verifier) => tls
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(CachingVerifier::new(verifier))),
+            // No roots: rustls takes them here, and then believes no server.
+            Err(_) => tls.with_root_certificates(roots),
+        };
+        Ok(ClientConfig::new(tls.with_no_client_auth()))
     }
 
     /// Believes servers with a certificate of a root that the system trusts. Without ALPN: see

@@ -82,6 +82,7 @@ mod steer;
 mod tokens;
 mod udp;
 mod unreachable;
+mod verified;
 
 #[cfg(feature = "aws-lc-rs")]
 pub use aws_lc::aws_lc_provider;
@@ -102,6 +103,7 @@ pub use paths::PathError;
 pub use printable::{is_printable, printable};
 pub use receive::RecvStream;
 pub use send::SendStream;
+pub use verified::CachingVerifier;
 
 pub use equic_transport::operation::TellError;
 pub use equic_transport::{

@@ -156,6 +156,13 @@ pub const fn failure(failure: Failure) -> &'static str {
     }
 }
 
+/// That a client of full handshakes did not verify each certificate chain, as it remembers valid ones.
+#[must_use]
+pub fn remembered(row: &Row) -> Option<String> {
+    let verified = row.medians.chains_verified.filter(|_| row.key.workload == "handshakes")?;
+    Some(format!("chains remembered, {verified:.0} verified"))
+}
+
 /// Text of a cell of the matrix beside its figure: `3 of 5 failed: crashed`.
 #[must_use]
 pub fn trouble(row: &Row) -> Option<String> {

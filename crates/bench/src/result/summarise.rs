@@ -308,6 +308,7 @@ fn medians(measured: &[(&Record, &Figures)]) -> Medians {
         softnet_drops: of(&|figures| count(figures.softnet_drops)),
         server_packets_per_send: of(&|figures| figures.server_packets_per_send),
         client_packets_per_receive: of(&|figures| figures.client_packets_per_receive),
+        chains_verified: of(&|figures| count(figures.chains_verified)),
         steal: noise(&|record| record.noise.steal),
         foreign: noise(&|record| record.noise.foreign),
     }

@@ -214,6 +214,9 @@ pub struct Medians {
     pub server_packets_per_send: Option<f64>,
     /// Datagrams for each system call.
     pub client_packets_per_receive: Option<f64>,
+    /// Certificate chains that the client verified, where it remembers the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chains_verified: Option<f64>,
     /// Part of all CPU time that the hypervisor took, 0 to 1.
     pub steal: Option<f64>,
     /// Part of all CPU time that went elsewhere, 0 to 1.

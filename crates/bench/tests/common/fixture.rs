@@ -195,6 +195,7 @@ impl Fixture {
             softnet_drops: Some(0),
             server_packets_per_send: Some(8.5),
             client_packets_per_receive: Some(17.0),
+            chains_verified: (key.workload == "handshakes").then_some(1),
             latency: (key.workload == "loaded").then(|| latency(value)),
             client_effective: Some(effective(&key.client, &key.point)),
             server_effective: Some(effective(&key.server, &key.point)),

@@ -14,6 +14,7 @@ use equic_bench_contract::{
 };
 use equic_http3::{binding as quic_h3, crypto_provider};
 use equic_quic::{
+    CachingVerifier,
     ClientConfig, Connection, Endpoint, EndpointConfig, QlogFolder, ServerConfig, StreamConfig,
     TransportConfig, congestion::Algorithm,
 };
@@ -134,14 +135,15 @@ async fn connection(handshake: Handshake) -> anyhow::Result<()> {
 
 async fn ask(args: &Client) -> anyhow::Result<()> {
     let alpn = if args.protocol == Protocol::H3 { H3 } else { PERF };
-    let (tls, full) = tls::client(args, crypto_provider(), alpn)?;
+    let caching = |usual| Arc::new(CachingVerifier::new(usual)) as _;
+    let (tls, certificates) = tls::client_behind(args, crypto_provider(), alpn, caching)?;
     let config = ClientConfig::new(tls).with_transport(transport(&args.knobs));
     let socket = socket::udp_client(args.connect, &args.knobs)?;
     let effective = effective(&socket, &args.knobs)?;
     let settings = settings(&args.knobs, args.qlog.as_deref())?;
     let endpoint = Endpoint::new(settings, None, vec![socket])?;
     let (server, name) = (args.connect, args.name.clone());
-    let ours = Ours { endpoint, config, server, name, full };
+    let ours = Ours { endpoint, config, server, name, certificates };
     let answer = if args.protocol == Protocol::H3 {
         http3::run(&ours, &args.name, args.work, effective).await?
     } else {

@@ -1,12 +1,12 @@
 //! Ours, as the contract's crate sees a stack.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use equic_bench_contract::http3::Http;
 use equic_bench_contract::perf::CHUNK;
+use equic_bench_contract::tls::Certificates;
 use equic_bench_contract::{self as contract, Effective, ReceiveStream, SendStream, Stack};
 use equic_http3::binding as quic_h3;
 use equic_quic::{self as quic, ClientConfig, Connection, Endpoint, RecvStream};
@@ -19,8 +19,7 @@ pub(super) struct Ours {
     pub config: ClientConfig,
     pub server: SocketAddr,
     pub name: String,
-    /// Handshakes that were not resumed.
-    pub full: Arc<AtomicU64>,
+    pub certificates: Certificates,
 }
 
 pub(super) struct Open(Connection);
@@ -36,7 +35,11 @@ impl Stack for Ours {
     }
 
     fn full_handshakes(&self) -> u64 {
-        self.full.load(Ordering::Relaxed)
+        self.certificates.shown.load(Ordering::Relaxed)
+    }
+
+    fn chains_verified(&self) -> Option<u64> {
+        Some(self.certificates.verified.load(Ordering::Relaxed))
     }
 
     async fn wait_idle(&self) {
