@@ -1,9 +1,11 @@
 //! Sockets and their tasks.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use equic_transport::{ConnectionIdGenerator, RandomIds};
@@ -14,7 +16,7 @@ use rustls::pki_types::ServerName;
 use crate::connection::Connecting;
 use crate::driver::Driver;
 use crate::error::ConnectError;
-use crate::incoming::Incoming;
+use crate::incoming::{Incoming, Next};
 #[cfg(feature = "qlog")]
 use crate::log::Logs;
 use crate::socket::{IncomingQueue, Shared, Socket};
@@ -288,22 +290,27 @@ impl Endpoint {
         let shared = &self.owner.shared;
         loop {
             let arrived = shared.arrived.notified();
-            {
-                let mut queue = shared.queue();
-                if let Some(incoming) = queue.list.pop_front() {
-                    if !queue.list.is_empty() {
+            let next = shared.queue().next();
+            match next {
+                Next::Attempt { incoming, more } => {
+                    if more {
                         // Two that came together have woken one.
                         shared.arrived.notify_one();
                     }
                     return Some(incoming);
                 }
-                if queue.closed {
+                Next::Closed => {
                     // For whoever else waits.
                     shared.arrived.notify_one();
                     return None;
                 }
+                Next::AfterOthers => {
+                    // For whoever else waits, should this one be given up now.
+                    shared.arrived.notify_one();
+                    turn_of_others().await;
+                }
+                Next::Nothing => arrived.await,
             }
-            arrived.await;
         }
     }
 
@@ -397,3 +404,19 @@ fn reachable(local: SocketAddr, remote: SocketAddr) -> Option<SocketAddr> {
         _ => Some(remote),
     }
 }
+
+/// Lets the tasks that are ready have a turn, without a look at what the system has for them.
+async fn turn_of_others() {
+    let mut has_waited = false;
+    let turn = poll_fn(|cx| {
+        if std::mem::replace(&mut has_waited, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    });
+    turn.await;
+}
+
+#[cfg(test)]
+mod tests;

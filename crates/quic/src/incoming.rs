@@ -160,6 +160,35 @@ impl Drop for Incoming {
     }
 }
 
+/// What there is for an application that takes attempts.
+pub(crate) enum Next {
+    /// An attempt. `more`: others wait.
+    Attempt { incoming: Incoming, more: bool },
+    /// An attempt waits, and other tasks have their turn first, that of the socket among them: what an attempt before it has made, a
+    /// server's first flight, leaves before another is made, which takes a tenth of a millisecond.
+    AfterOthers,
+    /// No attempt waits.
+    Nothing,
+    /// There will be no more.
+    Closed,
+}
+
+impl IncomingQueue {
+    pub(crate) fn next(&mut self) -> Next {
+        if std::mem::take(&mut self.given) && !self.list.is_empty() {
+            return Next::AfterOthers;
+        }
+        match self.list.pop_front() {
+            Some(incoming) => {
+                self.given = true;
+                Next::Attempt { incoming, more: !self.list.is_empty() }
+            }
+            None if self.closed => Next::Closed,
+            None => Next::Nothing,
+        }
+    }
+}
+
 impl Shared {
     pub(crate) fn queue(&self) -> MutexGuard<'_, IncomingQueue> {
         self.incoming.lock().unwrap_or_else(PoisonError::into_inner)

@@ -61,6 +61,8 @@ pub(crate) struct IncomingQueue {
     pub list: VecDeque<Incoming>,
     /// Nobody will look at them any more.
     pub closed: bool,
+    /// The application was given one, and other tasks have had no turn since.
+    pub given: bool,
 }
 
 pub(crate) struct Inner {

@@ -55,7 +55,13 @@ impl ServerCertVerifier for CachingVerifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let ask = |time| {
-            self.inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, time)
+            self.inner.verify_server_cert(
+                end_entity,
+                intermediates,
+                server_name,
+                ocsp_response,
+                time,
+            )
         };
         let Some(shown) = joined(end_entity, intermediates, server_name, ocsp_response) else {
             return ask(now);
@@ -122,7 +128,8 @@ fn joined(
         _ => return None,
     };
     let certificates = || [end_entity].into_iter().chain(intermediates).map(AsRef::as_ref);
-    let parts = || [kind.as_slice(), name.as_bytes(), ocsp_response].into_iter().chain(certificates());
+    let parts =
+        || [kind.as_slice(), name.as_bytes(), ocsp_response].into_iter().chain(certificates());
     let length = parts().map(|part: &[u8]| size_of::<u64>() + part.len()).sum();
     if length > MAX_LENGTH {
         return None;

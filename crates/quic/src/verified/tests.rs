@@ -158,7 +158,8 @@ fn a_clock_that_is_put_back_knows_nothing() {
 #[test]
 fn nothing_else_is_taken_for_it() {
     let world = World::new();
-    let (shown, other) = (world.certificate(&["server", "10.0.0.1"]), world.certificate(&["other"]));
+    let (shown, other) =
+        (world.certificate(&["server", "10.0.0.1"]), world.certificate(&["other"]));
     let now = BEGIN + 100;
     for _ in 0..3 {
         assert!(world.show(&shown, "server", now).0);

@@ -1,11 +1,14 @@
 //! Options of TLS: post-quantum key exchange, compressed certificates.
 
-use equic_quic::{ClientConfig, ConfigError, prefer_post_quantum};
+use std::sync::Arc;
+
+use equic_quic::{ClientConfig, ConfigError, ServerConfig, prefer_post_quantum};
 use rustls::NamedGroup;
 use rustls::crypto::CryptoProvider;
-use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
+use rustls::crypto::aws_lc_rs::{default_provider, kx_group, sign};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
-use crate::common::{Identity, client, connect, echo};
+use crate::common::{ALPN, Identity, NAME, client, connect, echo, settings};
 
 #[test]
 fn post_quantum_key_exchange_comes_first() {
@@ -36,13 +39,40 @@ async fn a_server_as_it_is_takes_post_quantum_key_exchange() {
     connect(&client(), &config, &server).await;
 }
 
+/// A chain that is remembered says nothing of who has its key.
+#[tokio::test]
+async fn a_remembered_certificate_does_not_help_who_has_not_its_key() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    echo(server.clone());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(identity.certificate.clone()).unwrap();
+    let config = ClientConfig::with_root_certificates(roots).unwrap().with_alpn(&[ALPN]);
+    let mut tls = (*config.tls).clone();
+    // Each time the certificate is shown.
+    tls.resumption = rustls::client::Resumption::disabled();
+    let config = ClientConfig::new(tls);
+    for _ in 0..3 {
+        connect(&client(), &config, &server).await;
+    }
+    let mut tls = identity.server_tls();
+    let other = sign::any_supported_type(&Identity::new().key).unwrap();
+    let stolen = CertifiedKey::new(vec![identity.certificate.clone()], other);
+    tls.cert_resolver = Arc::new(SingleCertAndKey::from(stolen));
+    let impostor = identity.server_with(1, settings(), ServerConfig::new(tls));
+    echo(impostor.clone());
+    let address = impostor.local_addr().unwrap();
+    let refused = client().connect_with(&config, address, NAME).unwrap().await;
+    let error = refused.map(drop).unwrap_err().to_string();
+    assert!(error.contains("BadSignature"), "{error}");
+    connect(&client(), &config, &server).await;
+}
+
 /// A certificate with many names, which say much the same.
 #[cfg(feature = "cert-compression")]
 #[tokio::test]
 async fn a_compressed_certificate_takes_fewer_bytes() {
     use rustls::pki_types::PrivateKeyDer;
-
-    use crate::common::NAME;
 
     let names = (0..500).map(|index| format!("host-{index}.{NAME}"));
     let made =
