@@ -16,7 +16,7 @@ use rustls::pki_types::ServerName;
 use crate::connection::Connecting;
 use crate::driver::Driver;
 use crate::error::ConnectError;
-use crate::incoming::{Incoming, Next};
+use crate::incoming::{Incoming, NoAttempt};
 #[cfg(feature = "qlog")]
 use crate::log::Logs;
 use crate::socket::{IncomingQueue, Shared, Socket};
@@ -290,26 +290,26 @@ impl Endpoint {
         let shared = &self.owner.shared;
         loop {
             let arrived = shared.arrived.notified();
-            let next = shared.queue().next();
+            let next = shared.queue().take();
             match next {
-                Next::Attempt { incoming, more } => {
+                Ok((incoming, more)) => {
                     if more {
                         // Two that came together have woken one.
                         shared.arrived.notify_one();
                     }
                     return Some(incoming);
                 }
-                Next::Closed => {
+                Err(NoAttempt::Closed) => {
                     // For whoever else waits.
                     shared.arrived.notify_one();
                     return None;
                 }
-                Next::AfterOthers => {
+                Err(NoAttempt::AfterOthers) => {
                     // For whoever else waits, should this one be given up now.
                     shared.arrived.notify_one();
                     turn_of_others().await;
                 }
-                Next::Nothing => arrived.await,
+                Err(NoAttempt::NoneWaits) => arrived.await,
             }
         }
     }

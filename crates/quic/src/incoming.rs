@@ -160,31 +160,30 @@ impl Drop for Incoming {
     }
 }
 
-/// What there is for an application that takes attempts.
-pub(crate) enum Next {
-    /// An attempt. `more`: others wait.
-    Attempt { incoming: Incoming, more: bool },
-    /// An attempt waits, and other tasks have their turn first, that of the socket among them: what an attempt before it has made, a
+/// Reason for which an application is given no attempt now.
+pub(crate) enum NoAttempt {
+    /// One waits, and other tasks have their turn first, that of the socket among them: what an attempt before it has made, a
     /// server's first flight, leaves before another is made, which takes a tenth of a millisecond.
     AfterOthers,
-    /// No attempt waits.
-    Nothing,
+    /// None waits.
+    NoneWaits,
     /// There will be no more.
     Closed,
 }
 
 impl IncomingQueue {
-    pub(crate) fn next(&mut self) -> Next {
+    /// The next attempt, and whether more wait.
+    pub(crate) fn take(&mut self) -> Result<(Incoming, bool), NoAttempt> {
         if std::mem::take(&mut self.given) && !self.list.is_empty() {
-            return Next::AfterOthers;
+            return Err(NoAttempt::AfterOthers);
         }
         match self.list.pop_front() {
             Some(incoming) => {
                 self.given = true;
-                Next::Attempt { incoming, more: !self.list.is_empty() }
+                Ok((incoming, !self.list.is_empty()))
             }
-            None if self.closed => Next::Closed,
-            None => Next::Nothing,
+            None if self.closed => Err(NoAttempt::Closed),
+            None => Err(NoAttempt::NoneWaits),
         }
     }
 }

@@ -14,9 +14,8 @@ use equic_bench_contract::{
 };
 use equic_http3::{binding as quic_h3, crypto_provider};
 use equic_quic::{
-    CachingVerifier,
-    ClientConfig, Connection, Endpoint, EndpointConfig, QlogFolder, ServerConfig, StreamConfig,
-    TransportConfig, congestion::Algorithm,
+    CachingVerifier, ClientConfig, Connection, Endpoint, EndpointConfig, QlogFolder, ServerConfig,
+    StreamConfig, TransportConfig, congestion::Algorithm,
 };
 use rustls::crypto::aws_lc_rs;
 
