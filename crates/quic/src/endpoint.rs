@@ -286,6 +286,7 @@ impl Endpoint {
     }
 
     /// The next attempt of a client; none: the endpoint is closed, or its sockets have failed.
+    /// Other tasks have a turn between two attempts that wait, so that what a server answers the first leaves before the second is taken.
     pub async fn accept(&self) -> Option<Incoming> {
         let shared = &self.owner.shared;
         loop {
