@@ -163,7 +163,7 @@ impl Drop for Incoming {
 /// Reason for which an application is given no attempt now.
 pub(crate) enum NoAttempt {
     /// One waits, and other tasks have their turn first, that of the socket among them: what an attempt before it has made, a
-    /// server's first flight, leaves before another is made, which takes a tenth of a millisecond.
+    /// server's first flight, leaves before another is made, which is most of the work of a handshake.
     AfterOthers,
     /// None waits.
     NoneWaits,

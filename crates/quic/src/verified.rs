@@ -71,15 +71,16 @@ impl ServerCertVerifier for CachingVerifier {
         match seen {
             Some(Seen { valid_to_end: true, .. }) => return Ok(ServerCertVerified::assertion()),
             // Valid when it was first seen. If it is at the end, too, it is at all times between, now among them: each certificate has one time
-            // in which it is valid.
+            // in which it is valid. (Not if the verifier took one way to a root then and takes another at the end, with a gap between the two: five
+            // minutes at most.)
             Some(Seen { from, .. }) if ask(end(from)).is_ok() => {
-                self.chains().remember(shown, Seen { from, valid_to_end: true, used: 0 });
+                self.chains().remember(shown, from, true);
                 return Ok(ServerCertVerified::assertion());
             }
             _ => {}
         }
         let verified = ask(now)?;
-        self.chains().remember(shown, Seen { from: now, valid_to_end: false, used: 0 });
+        self.chains().remember(shown, now, false);
         Ok(verified)
     }
 
@@ -121,12 +122,13 @@ fn joined(
     server_name: &ServerName<'_>,
     ocsp_response: &[u8],
 ) -> Option<Box<[u8]>> {
-    let (kind, name) = match server_name {
-        ServerName::DnsName(name) => (b"dns", name.as_ref().to_owned()),
-        ServerName::IpAddress(_) => (b"ip_", server_name.to_str().into_owned()),
+    let kind = match server_name {
+        ServerName::DnsName(_) => b"dns",
+        ServerName::IpAddress(_) => b"ip_",
         // A kind of name that is not known here might not be all in its text.
         _ => return None,
     };
+    let name = server_name.to_str();
     let certificates = || [end_entity].into_iter().chain(intermediates).map(AsRef::as_ref);
     let parts =
         || [kind.as_slice(), name.as_bytes(), ocsp_response].into_iter().chain(certificates());
@@ -174,14 +176,14 @@ impl Chains {
     }
 
     /// Instead of the one that was not used for longest, if there are too many.
-    fn remember(&mut self, shown: Box<[u8]>, seen: Seen) {
+    fn remember(&mut self, shown: Box<[u8]>, from: UnixTime, valid_to_end: bool) {
         if self.seen.len() >= MAX_CHAINS && !self.seen.contains_key(&shown) {
             let oldest = self.seen.iter().min_by_key(|(_, seen)| seen.used);
             if let Some(oldest) = oldest.map(|(shown, _)| shown.clone()) {
                 self.seen.remove(&oldest);
             }
         }
-        self.seen.insert(shown, Seen { used: self.looked_up, ..seen });
+        self.seen.insert(shown, Seen { from, valid_to_end, used: self.looked_up });
     }
 }
 

@@ -190,7 +190,7 @@ fn a_chain_that_is_too_long_is_asked_about_each_time() {
     let world = World::new();
     let shown = world.certificate(&["server"]);
     let now = BEGIN + 100;
-    // Two lengths of 8 bytes that are there anyway are the certificate's and the name's.
+    // The kind of name, the name, the certificate, and the lengths of these and of what is stapled.
     let rest = 3 + "server".len() + shown.len() + 4 * size_of::<u64>();
     let fits = vec![0; MAX_LENGTH - rest];
     for asked in [1, 1, 0] {
