@@ -156,6 +156,7 @@ fn everything_is_in_it() {
         "Time to first byte",
         "https://example.org/quinn",
         "TLS_AES_128_GCM_SHA256",
+        "chains remembered, 1 verified",
     ] {
         assert!(page.contains(expected), "{expected}");
     }
