@@ -58,7 +58,9 @@ impl Connection {
 
     /// IMMEDIATE_ACK came.
     pub(super) fn on_immediate_ack(&mut self, id: SpaceId) {
-        self.space(id).received.ask();
+        if let Some(space) = self.space(id) {
+            space.received.ask();
+        }
     }
 
     /// True if the peer supports IMMEDIATE_ACK frames.

@@ -54,16 +54,14 @@ impl Connection {
 
     /// RFC 9002 A.7.
     fn on_ack(&mut self, now: Timestamp, id: SpaceId, ack: &Ack<'_>) {
-        // A frame before it in the same packet may have completed the handshake, and with that the
-        // space (RFC 9001 s.4.9.2): nothing of it is left to be acknowledged.
-        if self.keys.is_discarded(id) {
-            return;
-        }
+        // A frame before it in the same packet may have completed the handshake, which discards the space
+        // (RFC 9001 s.4.9.2): nothing of it is left to be acknowledged.
+        let Some(space) = self.spaces.get_mut(id) else { return };
         self.stats.acks_received += 1;
         let largest = ack.largest().get();
-        let before = self.spaces[id].loss.largest_acked();
+        let before = space.loss.largest_acked();
         let ranges = ack.ranges().map(|range| range.smallest().get()..=range.largest().get());
-        let mut acked = match self.space(id).loss.on_ack(ranges) {
+        let mut acked = match space.loss.on_ack(ranges) {
             Ok(acked) => acked,
             Err(_) => {
                 let code = TransportErrorCode::PROTOCOL_VIOLATION;
@@ -283,15 +281,14 @@ impl Connection {
             }
             self.end_run(run);
             match frame {
-                SentFrame::Ack(largest) => self.space(id).received.on_ack_acked(*largest),
+                SentFrame::Ack(largest) => self.on_ack_acked(id, *largest),
                 SentFrame::PathAck(path, largest) => {
-                    let other = SpaceId::Data(*path);
-                    if self.spaces.get(other).is_some() {
-                        self.space(other).received.on_ack_acked(*largest);
-                    }
+                    self.on_ack_acked(SpaceId::Data(*path), *largest);
                 }
                 SentFrame::Crypto(range) => {
-                    self.space(id.of_crypto()).crypto_out.wake().on_acked(range.clone());
+                    if let Some(space) = self.space(id.of_crypto()) {
+                        space.crypto_out.wake().on_acked(range.clone());
+                    }
                 }
                 SentFrame::Control(control) => self.streams.on_control_acked(*control),
                 SentFrame::RetireConnectionId(path, sequence) => {
@@ -317,6 +314,14 @@ impl Connection {
         }
     }
 
+    /// The peer has an acknowledgement up to this packet number of a space, which may be gone by now.
+    #[inline(always)]
+    fn on_ack_acked(&mut self, id: SpaceId, largest: u64) {
+        if let Some(space) = self.space(id) {
+            space.received.on_ack_acked(largest);
+        }
+    }
+
     pub(super) fn mtu_probe_done(&mut self, key: PathKey, arrived: bool) {
         let input = (key, arrived);
         if self.begin_act(Operation::MtuProbeDone, input)
@@ -337,7 +342,8 @@ impl Connection {
 
     fn give_up(&mut self, now: Timestamp, id: SpaceId) {
         let thresholds = self.loss_thresholds(id);
-        let lost = self.space(id).loss.detect_lost(now, thresholds);
+        let Some(space) = self.space(id) else { return };
+        let lost = space.loss.detect_lost(now, thresholds);
         if lost.is_empty() {
             return;
         }
@@ -449,7 +455,10 @@ impl Connection {
                 | SentFrame::Datagram => {}
                 SentFrame::AckFrequency(number) => self.acks.on_lost(*number),
                 SentFrame::Crypto(range) => {
-                    self.space(id.of_crypto()).crypto_out.wake().on_lost(range.clone());
+                    // Without its space, its keys are gone as well.
+                    if let Some(space) = self.space(id.of_crypto()) {
+                        space.crypto_out.wake().on_lost(range.clone());
+                    }
                 }
                 SentFrame::Stream { id, range, fin } => {
                     self.streams.on_piece_lost(*id, range.clone(), *fin);

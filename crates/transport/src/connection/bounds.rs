@@ -7,7 +7,7 @@ use super::Connection;
 use super::path::Path;
 use super::paths::PathKey;
 use super::presence::Presence;
-use super::space::SpaceId;
+use super::space::{Space, SpaceId};
 use crate::Timestamp;
 use crate::operation::Operation;
 use crate::path::BASE_SIZE;
@@ -113,8 +113,8 @@ impl Connection {
         at: Option<Timestamp>,
     ) -> Option<Timestamp> {
         let usual = usual?;
-        let ids = self.spaces.ids();
-        let sent = ids.filter_map(|id| self.spaces[id].loss.last_ack_eliciting()).max();
+        let spaces = self.spaces.iter();
+        let sent = spaces.filter_map(|(_, space)| space.loss.last_ack_eliciting()).max();
         // What was sent cannot be known to be lost within a round trip.
         let soonest =
             sent.unwrap_or(self.activity.since()) + self.path().rtt().smoothed().max(GRANULARITY);
@@ -155,7 +155,7 @@ impl Connection {
     /// Limits a hook's answer on whether an ACK frame is due: only if there is something to tell, and at the latest
     /// when the peer was told it would be (RFC 9000 s.13.2.1).
     pub(super) fn bound_ack(&self, now: Timestamp, id: SpaceId, due: bool) -> bool {
-        let received = &self.spaces[id].received;
+        let Some(Space { received, .. }) = self.spaces.get(id) else { return false };
         received.has_news() && (due || received.deadline().is_some_and(|at| at <= now))
     }
 

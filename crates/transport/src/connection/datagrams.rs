@@ -215,7 +215,7 @@ impl Connection {
             if self.write_frame(id, &frame, writer).is_ok() {
                 self.stats.datagram_frames_sent += 1;
                 frames.push(SentFrame::Datagram);
-            } else if writer.position() > 0 || self.spaces[id].probes() > 0 {
+            } else if writer.position() > 0 || self.spaces.probes(id) > 0 {
                 // Probes are smaller than other packets.
                 self.datagrams.first = true;
                 break;

@@ -208,7 +208,7 @@ impl Connection {
         self.early = Early::default();
         self.early.decide(false);
         self.keys.set_early(None);
-        for (number, packet) in self.space(SpaceId::DATA).loss.give_up_all() {
+        for (number, packet) in self.spaces.data_mut().loss.give_up_all() {
             if packet.in_flight
                 && let Some(path) = self.paths.get_mut(packet.content.path)
             {

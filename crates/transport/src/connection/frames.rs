@@ -138,8 +138,7 @@ impl Connection {
         if self.closing.is_closed() || !self.handshake.is_complete() {
             return Ok(());
         }
-        if self.spaces[SpaceId::DATA].received.is_duplicate(number)
-            || !self.extensions.on_recovered(number)
+        if self.spaces.data().received.is_duplicate(number) || !self.extensions.on_recovered(number)
         {
             return Ok(());
         }

@@ -57,8 +57,8 @@ impl Connection {
         let worn_out = may_wear_out
             && self
                 .spaces
-                .ids()
-                .any(|id| self.keys.is_worn_out(id, self.spaces[id].numbers.next()));
+                .iter()
+                .any(|(id, space)| self.keys.is_worn_out(id, space.numbers.next()));
         if spent || worn_out {
             let code = TransportErrorCode::AEAD_LIMIT_REACHED;
             self.fail(now, code, "the keys may protect no more packets and cannot be updated");

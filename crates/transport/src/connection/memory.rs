@@ -48,9 +48,8 @@ impl Connection {
     pub fn memory(&self) -> usize {
         let spaces: usize = self
             .spaces
-            .ids()
-            .map(|id| {
-                let space = &self.spaces[id];
+            .iter()
+            .map(|(_, space)| {
                 let frames: usize =
                     space.loss.sent().contents().map(|sent| sent.frames.allocated()).sum();
                 space.crypto_in.get().map_or(0, |data| data.memory())

@@ -397,9 +397,10 @@ impl Connection {
         self.activity.ping();
     }
 
+    /// See [`Spaces::get_mut`].
     #[inline(always)]
-    fn space(&mut self, id: SpaceId) -> &mut Space {
-        &mut self.spaces[id]
+    fn space(&mut self, id: SpaceId) -> Option<&mut Space> {
+        self.spaces.get_mut(id)
     }
 
     fn path(&self) -> &Path {

@@ -91,7 +91,9 @@ impl Connection {
         if self.side == Side::Server {
             return;
         }
-        self.spaces[SpaceId::Initial] = Space::new();
+        if let Some(initial) = self.space(SpaceId::Initial) {
+            *initial = Space::new();
+        }
         if self.keys.has_early() {
             // The session may be spent. Nothing was sent by it.
             self.early = Early::default();

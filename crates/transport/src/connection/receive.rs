@@ -764,8 +764,9 @@ impl Connection {
         ecn: EcnCodepoint,
     ) {
         let policy = self.ack_policy(hooks, id);
-        if !self.keys.is_discarded(id) {
-            self.space(id).received.on_received(now, number, eliciting, ecn, &policy);
+        // A frame of the packet may have discarded its space.
+        if let Some(space) = self.space(id) {
+            space.received.on_received(now, number, eliciting, ecn, &policy);
         }
     }
 

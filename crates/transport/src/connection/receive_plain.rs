@@ -170,7 +170,8 @@ impl Connection {
         packet: &mut [u8],
     ) -> Option<Opened> {
         let sample = *protected.sample(packet)?;
-        let largest = self.spaces[SpaceId::Data(path)].received.largest().map(|(number, _)| number);
+        let largest = self.spaces.get(SpaceId::Data(path))?.received.largest();
+        let largest = largest.map(|(number, _)| number);
         let mask = header_mask(self.keys.one_rtt()?.remote_header(), &sample)?;
         let header = protected.remove(packet, &mask)?;
         let number = header.packet_number().restore(largest.and_then(PacketNumber::new))?.get();
@@ -238,7 +239,9 @@ impl Connection {
         datagram: &[u8],
     ) {
         let (space, number) = (SpaceId::Data(id), opened.number);
-        if self.spaces[space].received.is_duplicate(number) {
+        // Of a path ID whose space is gone, no packet can be told from a duplicate.
+        let taken = self.spaces.get(space);
+        if taken.is_none_or(|taken| taken.received.is_duplicate(number)) {
             self.drop_packet(Some(PacketType::OneRtt), datagram.len(), "duplicate");
             return;
         }

@@ -119,7 +119,7 @@ impl Connection {
 
     /// Nothing that is in flight will be acknowledged; that says nothing of the path.
     pub(super) fn send_all_again(&mut self, id: SpaceId) {
-        let space = self.space(id);
+        let Some(space) = self.space(id) else { return };
         space.probe(0);
         for (number, packet) in space.loss.give_up_all() {
             if packet.in_flight

@@ -3,7 +3,7 @@
 use equic_wire::packet::{LongHeader, LongKind, MIN_INITIAL_DATAGRAM, ShortHeader};
 use equic_wire::{Side, Writer};
 
-use super::close::Closing;
+use super::close::{Closing, ConnectionError};
 use super::packet_builder::{BuiltPacket, Header, PacketBuilder, Padding};
 use super::paths::PathKey;
 use super::presence::{MayBeAttached, NoneAttached, Presence};
@@ -265,7 +265,7 @@ impl Connection {
 
     /// True if no probe of another kind is due on a path.
     fn is_quiet(&self, key: PathKey) -> bool {
-        self.spaces[SpaceId::Data(self.paths[key].id())].probes() == 0
+        self.spaces.probes(SpaceId::Data(self.paths[key].id())) == 0
     }
 
     fn probe_mtu(
@@ -336,8 +336,8 @@ impl Connection {
         if allowance.passive || validates {
             return validates;
         }
-        let crypto = self.spaces[id.of_crypto()].has_crypto();
-        self.spaces[id].probes() > 0
+        let crypto = self.spaces.has_crypto(id.of_crypto());
+        self.spaces.probes(id) > 0
             || allowance.in_flight
                 && allowance.shared
                 && (crypto || id.is_data() && (self.has_data() || self.has_copies(allowance.path)))
@@ -366,7 +366,8 @@ impl Connection {
         id: SpaceId,
         path: PathKey,
     ) -> bool {
-        let usual = self.spaces[id].received.is_due(now);
+        let Some(space) = self.spaces.get(id) else { return false };
+        let usual = space.received.is_due(now);
         let due = match hooks.begin_from(self, Operation::AckIsDue, id, |_| usual) {
             Some(due) => self.bound_ack(now, id, due),
             None => usual,
@@ -483,7 +484,7 @@ impl Connection {
         writer: &'d mut Writer<'_>,
         pad: Padding,
     ) -> Option<BuiltPacket<'d>> {
-        let number = self.next_packet_number(hooks, id);
+        let number = self.next_packet_number(hooks, id)?;
         let mut packet = self.begin_packet(hooks, (id, number), allowance.path, writer, pad)?;
         packet.list_in(self.spaces.lend_list());
         hooks.notify(self, Operation::GenerateHeader, (id, number, allowance.path));
@@ -506,22 +507,22 @@ impl Connection {
         let padding = answer.filter(|_| eliciting).unwrap_or(wanted).max(wanted);
         hooks.end(self, Operation::PadPacket, (id, wanted), padding);
         packet.pad(padding)?;
-        self.space(id).on_written(eliciting);
+        self.spaces.get_mut(id)?.on_written(eliciting);
         packet.finish()
     }
 
-    /// The number of the next packet of a space, which is taken by that.
-    fn next_packet_number(&mut self, hooks: impl Presence, id: SpaceId) -> u64 {
-        let next = self.spaces[id].numbers.next();
+    /// Takes the number of the next packet of a space. Returns `None` if the space is gone.
+    fn next_packet_number(&mut self, hooks: impl Presence, id: SpaceId) -> Option<u64> {
+        let next = self.spaces.get(id)?.numbers.next();
         let number = match hooks.begin(self, Operation::NextPacketNumber, (id, next)) {
             Some(number) => number,
-            None if id.is_data() => self.spaces[id].numbers.choose(&mut self.rng),
+            None if id.is_data() => self.spaces.get_mut(id)?.numbers.choose(&mut self.rng),
             None => next,
         };
         hooks.end(self, Operation::NextPacketNumber, (id, next), number);
-        let number = self.space(id).numbers.take(number);
+        let number = self.spaces.get_mut(id)?.numbers.take(number);
         self.stats.numbers_skipped += number - next;
-        number
+        Some(number)
     }
 
     /// True if the next packet is sent with the Fixed Bit cleared (RFC 9287 s.3.1).
@@ -541,7 +542,7 @@ impl Connection {
         writer: &'d mut Writer<'b>,
         pad: Padding,
     ) -> Option<PacketBuilder<'d, 'b>> {
-        let acked = self.spaces[id].loss.largest_acked();
+        let acked = self.spaces.get(id)?.loss.largest_acked();
         let header = self.next_header(hooks, id, key)?;
         PacketBuilder::open(writer, &header, (id, number), acked, pad)
     }
@@ -581,6 +582,10 @@ impl Connection {
     ) {
         let bytes = size as u64;
         self.stats.packets_sent += 1;
+        if self.spaces.get(id).is_none() {
+            // No acknowledgement can take it out of what is in flight.
+            return;
+        }
         let key = kind.content.path;
         let mut delivery = DeliveryMark::default();
         if kind.in_flight {
@@ -601,7 +606,8 @@ impl Connection {
         if kind.eliciting {
             self.activity.on_eliciting_sent(now);
         }
-        self.space(id).loss.on_packet_sent(
+        let Some(space) = self.spaces.get_mut(id) else { return };
+        space.loss.on_packet_sent(
             number,
             SentPacket {
                 time_sent: now,
@@ -614,7 +620,7 @@ impl Connection {
                 content: kind.content,
             },
         );
-        if self.spaces[id].loss.is_overgrown() {
+        if space.loss.is_overgrown() {
             self.detect_lost(now, id);
         }
     }
@@ -631,7 +637,8 @@ impl Connection {
         }
         // Later flights of the server's are tickets alone.
         let owed = match self.side {
-            Side::Client => self.spaces[SpaceId::Handshake].has_crypto(),
+            // Once the handshake is confirmed the space is gone: the peer has its Finished.
+            Side::Client => self.spaces.has_crypto(SpaceId::Handshake),
             Side::Server => self.handshake.owes_done(),
         };
         let key = self.path().key();
@@ -653,30 +660,28 @@ impl Connection {
         let data = SpaceId::Data(path.id());
         let size = buffer.len().min(MIN_INITIAL_DATAGRAM).min(credit);
         let mut writer = Writer::new(&mut buffer[..size]);
-        let spaces: Vec<SpaceId> = [SpaceId::Initial, SpaceId::Handshake, data]
-            .into_iter()
-            .filter(|id| match id {
-                SpaceId::Data(_) => self.keys.has(*id) && self.handshake.is_complete(),
-                _ => self.keys.has(*id),
-            })
-            .collect();
-        for (index, id) in spaces.iter().enumerate() {
-            let number = self.spaces[*id].numbers.next();
-            let initial = spaces[0] == SpaceId::Initial && index + 1 == spaces.len();
+        let there = |id: &SpaceId| {
+            let keys = self.keys.has(*id) && (!id.is_data() || self.handshake.is_complete());
+            keys && self.spaces.get(*id).is_some()
+        };
+        let spaces: Vec<SpaceId> =
+            [SpaceId::Initial, SpaceId::Handshake, data].into_iter().filter(there).collect();
+        for id in &spaces {
+            let initial = spaces.first() == Some(&SpaceId::Initial) && spaces.last() == Some(id);
             let pad = if initial { Padding::to(size) } else { Padding::NONE };
-            let mut packet =
-                self.begin_packet(MayBeAttached, (*id, number), key, &mut writer, pad)?;
-            let (mut room, _) = packet.payload()?;
-            Connection::close_frame(&error, id.is_data()).write(&mut room).ok()?;
-            let written = room.position();
-            packet.wrote(written, false)?;
-            packet.pad(packet.padding_wanted())?;
-            let mut packet = packet.finish()?;
-            self.space(*id).numbers.take(number);
-            self.stats.packets_sent += 1;
-            #[cfg(feature = "qlog")]
-            self.log_sending(&packet, false);
-            packet.protect(&mut self.keys)?;
+            let before = writer.position();
+            if self.write_close((*id, key), &error, &mut writer, pad).is_none() {
+                // What stands before it says the same.
+                writer.truncate(before);
+                break;
+            }
+        }
+        if writer.position() == 0 {
+            return None;
+        }
+        if spaces.first() == Some(&SpaceId::Initial) {
+            // RFC 9000 s.14.1.
+            writer.zeros(writer.remaining()).ok()?;
         }
         let size = writer.position();
         self.on_datagram_sent(key, size);
@@ -685,7 +690,30 @@ impl Connection {
         self.log_datagram_sent(key, ecn, writer.written());
         let path = &self.paths[key];
         let (destination, source) = (path.remote(), path.local());
-        (size > 0).then_some(Transmit { destination, source, ecn, size })
+        Some(Transmit { destination, source, ecn, size })
+    }
+
+    /// Writes a packet of nothing but CONNECTION_CLOSE. Returns `None` if it could not be written.
+    fn write_close(
+        &mut self,
+        (id, key): (SpaceId, PathKey),
+        error: &ConnectionError,
+        writer: &mut Writer<'_>,
+        pad: Padding,
+    ) -> Option<()> {
+        let number = self.spaces.get(id)?.numbers.next();
+        let mut packet = self.begin_packet(MayBeAttached, (id, number), key, writer, pad)?;
+        let (mut room, _) = packet.payload()?;
+        Connection::close_frame(error, id.is_data()).write(&mut room).ok()?;
+        let written = room.position();
+        packet.wrote(written, false)?;
+        packet.pad(packet.padding_wanted())?;
+        let mut packet = packet.finish()?;
+        self.spaces.get_mut(id)?.numbers.take(number);
+        self.stats.packets_sent += 1;
+        #[cfg(feature = "qlog")]
+        self.log_sending(&packet, false);
+        packet.protect(&mut self.keys)
     }
 }
 

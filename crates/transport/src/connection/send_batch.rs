@@ -106,7 +106,7 @@ impl Connection {
     /// True if the next datagram is one of nothing but stream data to where the last one went, with room for as much.
     fn continues(&mut self, now: Timestamp, last: &Transmit) -> bool {
         self.issue_ids();
-        let data = &self.spaces[SpaceId::DATA];
+        let data = self.spaces.data();
         let goes_on = data.probes() == 0
             && !data.received.has_news()
             && self.path().is_settled(now)

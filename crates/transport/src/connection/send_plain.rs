@@ -10,6 +10,7 @@ use equic_wire::packet::{OpenPacket, ShortHeader};
 use equic_wire::{PacketNumber, StreamId, Writer};
 
 use super::packet_builder::TAG_LEN;
+use super::packet_numbers::PacketNumbers;
 use super::path::Path;
 use super::paths::PathKey;
 use super::presence::NoneAttached;
@@ -130,7 +131,7 @@ impl Connection {
     /// The only path, with its space and the size of a datagram, if nothing but stream data is to go there, and may.
     #[inline(always)]
     fn plain_room_of_one(&mut self, now: Timestamp) -> Option<(SpaceId, PathKey, u16)> {
-        let data = &self.spaces[SpaceId::DATA];
+        let data = self.spaces.data();
         if data.probes() > 0 || data.received.has_news() {
             return None;
         }
@@ -147,7 +148,7 @@ impl Connection {
         self.keys.are_one_rtt_alone()
             && self.handshake.is_confirmed()
             && self.start.unknown().is_none()
-            && !self.spaces[SpaceId::DATA].has_crypto()
+            && !self.spaces.data().has_crypto()
             && !self.handshake.owes_done()
             && !self.has_token()
             && !self.activity.wants_ping()
@@ -207,14 +208,14 @@ impl Connection {
         (header, more): (&mut ShortHeader, &mut bool),
         buffer: &mut [u8],
     ) -> Option<usize> {
-        let space = &mut self.spaces[id];
+        let space = self.spaces.get_mut(id)?;
         let unused = space.numbers;
         let number = space.numbers.choose(&mut self.rng);
         let number = space.numbers.take(number);
         let acked = space.loss.largest_acked();
         let mut writer = Writer::new(buffer);
         let Some(open) = self.open_plain(&mut writer, (number, acked), header) else {
-            self.spaces[id].numbers = unused;
+            self.restore_numbers(id, unused);
             return None;
         };
         // `open_plain` has seen to it that the tag has room.
@@ -224,7 +225,7 @@ impl Connection {
         let written = payload.position();
         let Some(frames) = frames else {
             // No stream had data after all: whatever is due goes the long way, with this number.
-            self.spaces[id].numbers = unused;
+            self.restore_numbers(id, unused);
             return None;
         };
         self.stats.numbers_skipped += number - unused.next();
@@ -240,6 +241,13 @@ impl Connection {
         self.on_packet_sent(NoneAttached, now, id, number, size, kind);
         self.on_datagram_sent(key, size);
         Some(size)
+    }
+
+    /// Gives back the packet numbers of a packet that was not written.
+    fn restore_numbers(&mut self, id: SpaceId, unused: PacketNumbers) {
+        if let Some(space) = self.space(id) {
+            space.numbers = unused;
+        }
     }
 
     /// Writes the header; none: there is no room for a packet, or the peer could not tell its number.

@@ -1,7 +1,7 @@
 //! A packet number space, and what is remembered of a packet in flight.
 
 use std::iter::once;
-use std::ops::{Deref, Index, IndexMut, Range};
+use std::ops::{Deref, Range};
 
 use bytes::Bytes;
 pub(crate) use equic_wire::PathId;
@@ -69,10 +69,12 @@ impl Word for SpaceId {
     }
 }
 
-/// All spaces of a connection.
+/// All spaces of a connection. The spaces of Initial and Handshake packets are discarded during its life, and those of path
+/// IDs other than 0 come and go. [`Spaces::get`] and [`Spaces::get_mut`] are therefore the only ways to a space by its ID,
+/// and each caller decides what a missing space means. Path ID 0 always has one: see [`Spaces::data`].
 pub(super) struct Spaces {
-    /// Initial and Handshake; none: the keys of both are discarded, and nothing of them is needed any more.
-    handshake: Option<Box<[Space; 2]>>,
+    /// Initial and Handshake, each until it is discarded. `None` once both are, which frees their memory.
+    handshake: Option<Box<[Option<Space>; HANDSHAKE_SPACES]>>,
     /// Of path ID 0.
     data: Space,
     /// Of other path IDs, in their order; at most [`MOST_PATH_IDS`] with path 0.
@@ -83,13 +85,23 @@ pub(super) struct Spaces {
 
 impl Spaces {
     pub(super) fn new() -> Spaces {
-        let handshake = Some(Box::new([Space::new(), Space::new()]));
+        let handshake = Some(Box::new([Some(Space::new()), Some(Space::new())]));
         Spaces { handshake, data: Space::new(), others: Vec::new(), list: Vec::new() }
     }
 
-    /// Lets go of the spaces of Initial and Handshake packets.
-    pub(super) fn end_handshake(&mut self) {
-        self.handshake = None;
+    /// Takes away the space of Initial or Handshake packets (RFC 9001 s.4.9). Returns `None` if it was discarded before, or
+    /// if `id` is a space of application data, which [`Spaces::remove`] removes.
+    pub(super) fn discard(&mut self, id: SpaceId) -> Option<Space> {
+        let both = self.handshake.as_mut()?;
+        let gone = match id {
+            SpaceId::Initial => both[0].take(),
+            SpaceId::Handshake => both[1].take(),
+            SpaceId::Data(_) => None,
+        };
+        if both.iter().all(Option::is_none) {
+            self.handshake = None;
+        }
+        gone
     }
 
     /// True if the peer has yet to acknowledge packets of application data.
@@ -110,8 +122,22 @@ impl Spaces {
     pub(super) fn ids(&self) -> impl Iterator<Item = SpaceId> + use<> {
         let mut others = [PathId::ZERO; MOST_PATH_IDS];
         others.iter_mut().zip(&self.others).for_each(|(place, (id, _))| *place = *id);
-        let next = if self.handshake.is_some() { 0 } else { HANDSHAKE_SPACES };
-        Ids { others, count: self.others.len(), next }
+        let there = self.handshake.as_deref().map(|both| both.each_ref().map(Option::is_some));
+        let next = if there.is_some() { 0 } else { HANDSHAKE_SPACES };
+        let handshake = there.unwrap_or_default();
+        Ids { handshake, others, count: self.others.len(), next }
+    }
+
+    /// As [`Spaces::ids`], with the spaces.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SpaceId, &Space)> {
+        self.ids().filter_map(|id| Some((id, self.get(id)?)))
+    }
+
+    /// The space of path ID 0, which lives as long as the connection: CRYPTO data of 1-RTT packets is kept there, whatever
+    /// path they go on.
+    #[inline(always)]
+    pub(super) fn data(&self) -> &Space {
+        &self.data
     }
 
     /// True if this holds for a space of application data, of whatever path ID.
@@ -141,17 +167,47 @@ impl Spaces {
         self.list.capacity()
     }
 
-    /// None: there is no such space, or it is gone.
+    /// As [`Spaces::data`], to be changed.
+    pub(super) fn data_mut(&mut self) -> &mut Space {
+        &mut self.data
+    }
+
+    /// Returns `None` if the space was discarded, or its path ID is not in use.
     #[inline(always)]
     pub(super) fn get(&self, id: SpaceId) -> Option<&Space> {
         match id {
-            SpaceId::Initial => self.handshake.as_ref().map(|both| &both[0]),
-            SpaceId::Handshake => self.handshake.as_ref().map(|both| &both[1]),
+            SpaceId::Initial => self.handshake.as_ref()?[0].as_ref(),
+            SpaceId::Handshake => self.handshake.as_ref()?[1].as_ref(),
             SpaceId::Data(id) if id == PathId::ZERO => Some(&self.data),
             SpaceId::Data(id) => {
                 self.others.iter().find(|(other, _)| *other == id).map(|(_, space)| space)
             }
         }
+    }
+
+    /// As [`Spaces::get`], to be changed.
+    #[inline(always)]
+    pub(super) fn get_mut(&mut self, id: SpaceId) -> Option<&mut Space> {
+        match id {
+            SpaceId::Initial => self.handshake.as_mut()?[0].as_mut(),
+            SpaceId::Handshake => self.handshake.as_mut()?[1].as_mut(),
+            SpaceId::Data(id) if id == PathId::ZERO => Some(&mut self.data),
+            SpaceId::Data(id) => {
+                self.others.iter_mut().find(|(other, _)| *other == id).map(|(_, space)| space)
+            }
+        }
+    }
+
+    /// True if a space has CRYPTO data to send; a space that is gone has none.
+    #[inline(always)]
+    pub(super) fn has_crypto(&self, id: SpaceId) -> bool {
+        self.get(id).is_some_and(Space::has_crypto)
+    }
+
+    /// Number of probes to send in a space; a space that is gone has none.
+    #[inline(always)]
+    pub(super) fn probes(&self, id: SpaceId) -> u8 {
+        self.get(id).map_or(0, Space::probes)
     }
 
     /// A path ID is in use from now on.
@@ -174,6 +230,8 @@ impl Spaces {
 
 /// See [`Spaces::ids`], which is asked several times a packet.
 struct Ids {
+    /// Whether the spaces of Initial and Handshake packets are there.
+    handshake: [bool; HANDSHAKE_SPACES],
     /// Path IDs other than 0, and how many there are.
     others: [PathId; MOST_PATH_IDS],
     count: usize,
@@ -186,6 +244,9 @@ impl Iterator for Ids {
 
     #[inline]
     fn next(&mut self) -> Option<SpaceId> {
+        while self.handshake.get(self.next) == Some(&false) {
+            self.next += 1;
+        }
         let at = self.next;
         self.next += 1;
         match at {
@@ -194,35 +255,6 @@ impl Iterator for Ids {
             2 => Some(SpaceId::DATA),
             _ => self.others.get(..self.count)?.get(at - 3).map(|id| SpaceId::Data(*id)),
         }
-    }
-}
-
-/// For spaces that are known to be there; for others there is [`Spaces::get`]. If one is not, that is a mistake of
-/// ours, at which debug builds stop; a peer's packets must not stop a server, so other builds take path 0.
-impl Index<SpaceId> for Spaces {
-    type Output = Space;
-
-    fn index(&self, id: SpaceId) -> &Space {
-        let found = self.get(id);
-        debug_assert!(found.is_some(), "{id:?} is gone, or was never there");
-        found.unwrap_or(&self.data)
-    }
-}
-
-impl IndexMut<SpaceId> for Spaces {
-    #[inline(always)]
-    fn index_mut(&mut self, id: SpaceId) -> &mut Space {
-        let Spaces { handshake, data, others, .. } = self;
-        let found = match id {
-            SpaceId::Initial => handshake.as_mut().map(|both| &mut both[0]),
-            SpaceId::Handshake => handshake.as_mut().map(|both| &mut both[1]),
-            SpaceId::Data(id) if id == PathId::ZERO => return data,
-            SpaceId::Data(id) => {
-                others.iter_mut().find(|(other, _)| *other == id).map(|(_, space)| space)
-            }
-        };
-        debug_assert!(found.is_some(), "{id:?} is gone, or was never there");
-        found.unwrap_or(data)
     }
 }
 
@@ -497,13 +529,31 @@ mod tests {
     }
 
     #[test]
-    fn spaces_of_the_handshake_end_with_it() {
+    fn space_that_is_discarded_cannot_be_reached_and_does_not_come_back() {
+        let (initial, handshake) = (SpaceId::Initial, SpaceId::Handshake);
         let mut spaces = Spaces::new();
-        spaces[SpaceId::Handshake].probe(2);
-        assert_eq!(spaces.get(SpaceId::Handshake).map(Space::probes), Some(2));
-        spaces.end_handshake();
+        for id in [initial, handshake] {
+            spaces.get_mut(id).unwrap().probe(2);
+            assert_eq!(spaces.probes(id), 2);
+        }
+        assert!(spaces.discard(SpaceId::DATA).is_none(), "it lives as long as the connection");
+        assert_eq!(spaces.discard(initial).map(|space| space.probes()), Some(2));
+        assert_eq!(spaces.ids().collect::<Vec<_>>(), [handshake, SpaceId::DATA]);
+        assert!(spaces.get(initial).is_none() && spaces.get_mut(initial).is_none());
+        assert_eq!((spaces.probes(initial), spaces.has_crypto(initial)), (0, false));
+        assert!(spaces.discard(initial).is_none());
+        assert_eq!(spaces.probes(handshake), 2, "it is the other one's");
+        assert!(spaces.discard(handshake).is_some() && spaces.handshake.is_none());
         assert_eq!(spaces.ids().collect::<Vec<_>>(), [SpaceId::DATA]);
-        assert!([SpaceId::Initial, SpaceId::Handshake].iter().all(|id| spaces.get(*id).is_none()));
+        assert_eq!(spaces.iter().map(|(id, _)| id).collect::<Vec<_>>(), [SpaceId::DATA]);
+        assert!(spaces.get(handshake).is_none() && spaces.discard(handshake).is_none());
+    }
+
+    #[test]
+    fn space_of_handshake_packets_may_go_first() {
+        let mut spaces = Spaces::new();
+        assert!(spaces.discard(SpaceId::Handshake).is_some());
+        assert_eq!(spaces.ids().collect::<Vec<_>>(), [SpaceId::Initial, SpaceId::DATA]);
     }
 
     #[test]
@@ -515,9 +565,9 @@ mod tests {
         spaces.add(PathId::ZERO);
         let ids: Vec<SpaceId> = spaces.ids().skip(2).collect();
         assert_eq!(ids, [path(0), path(3), path(7)]);
-        spaces[path(7)].probe(2);
+        spaces.get_mut(path(7)).unwrap().probe(2);
         spaces.add(PathId::new(7));
-        assert_eq!((spaces[path(7)].probes(), spaces[path(3)].probes()), (2, 0));
+        assert_eq!((spaces.probes(path(7)), spaces.probes(path(3))), (2, 0));
         spaces.remove(PathId::new(7));
         assert!(spaces.get(path(7)).is_none() && spaces.get(path(3)).is_some());
         spaces.remove(PathId::ZERO);

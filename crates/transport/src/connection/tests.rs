@@ -5,6 +5,7 @@ mod behaviour;
 mod bounds;
 mod brought;
 mod calls;
+mod closing;
 mod coalesced;
 mod datagrams;
 mod early;

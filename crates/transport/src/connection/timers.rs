@@ -56,7 +56,7 @@ impl Connection {
     fn ack_deadline(&mut self) -> Option<Timestamp> {
         let ids = self.spaces.ids();
         ids.filter_map(|id| {
-            let usual = self.spaces[id].received.deadline();
+            let usual = self.spaces.get(id)?.received.deadline();
             let at = match self.begin_from(Operation::AckDeadline, id, |_| usual) {
                 // RFC 9000 s.13.2.1: not later than the peer was told.
                 Some(answer) => answer.zip(usual).map(|(at, usual)| at.min(usual)).or(usual),
@@ -194,7 +194,7 @@ impl Connection {
     /// The timer of loss detection as it is without hooks at [`Operation::SetTimer`]; none: it does not run
     /// (RFC 9002 A.8).
     fn loss_timer(&mut self) -> Option<LossTimer<SpaceId>> {
-        let losses = self.spaces.ids().map(|id| (id, self.spaces[id].loss.loss_time()));
+        let losses = self.spaces.iter().map(|(id, space)| (id, space.loss.loss_time()));
         let lost = LossTimer::of_losses(losses);
         if lost.is_some() {
             return lost;
@@ -208,7 +208,8 @@ impl Connection {
         let confirmed = self.handshake.is_confirmed();
         let mut probes = ProbeTimer::new(confirmed, self.activity.since(), backoff);
         for id in self.spaces.ids() {
-            if let Some(from) = probes.counts_from(self.probe_state(id)) {
+            let Some(state) = self.probe_state(id) else { continue };
+            if let Some(from) = probes.counts_from(state) {
                 let path = self.path_of(id);
                 let (key, own, may) = (path.key(), path.backoff(), path.may_send());
                 if key == active {
@@ -228,9 +229,9 @@ impl Connection {
         probes.timer()
     }
 
-    /// Time from which a probe timeout counts; none: nothing is in flight that the peer acknowledges.
+    /// Returns the time from which a probe timeout counts, or `None` if nothing is in flight that the peer acknowledges.
     fn waits_since(&self, id: SpaceId) -> Option<Timestamp> {
-        let loss = &self.spaces[id].loss;
+        let loss = &self.spaces.get(id)?.loss;
         let last = loss.last_ack_eliciting()?;
         if !self.speaks_multipath() || !id.is_data() {
             return Some(last);
@@ -243,15 +244,16 @@ impl Connection {
         Some(oldest.max(self.path_of(id).progress()))
     }
 
-    fn probe_state(&self, id: SpaceId) -> ProbeState {
-        let space = &self.spaces[id];
+    /// Returns `None` if the space is gone.
+    fn probe_state(&self, id: SpaceId) -> Option<ProbeState> {
+        let space = self.spaces.get(id)?;
         // What is to go on path 0 can go nowhere when that is closed: other paths carry it without a probe.
         let there = !id.is_data() || SpaceId::Data(self.path_of(id).id()) == id;
-        ProbeState {
+        Some(ProbeState {
             application: id.is_data(),
             last_ack_eliciting: self.waits_since(id),
             held: there && self.keys.has(id) && space.has_crypto(),
-        }
+        })
     }
 
     /// RFC 9002 A.9.
@@ -264,7 +266,8 @@ impl Connection {
         self.stats.probe_timeouts += 1;
         self.path_of_mut(id).on_probe_timeout(now);
         // What is oldest goes again, in two packets (RFC 9002 s.6.2.4).
-        let oldest = self.spaces[id].loss.oldest_ack_eliciting().take(2);
+        let oldest = self.spaces.get(id).map(|space| space.loss.oldest_ack_eliciting().take(2));
+        let oldest = oldest.into_iter().flatten();
         let oldest: Vec<_> =
             oldest.map(|(number, packet)| (number, packet.content.frames.clone())).collect();
         let probes: u8 = if oldest.is_empty() { 1 } else { 2 };
@@ -279,6 +282,8 @@ impl Connection {
         let answer = self.begin_from(Operation::ProbeCount, (id, count), |_| probes);
         let probes = answer.unwrap_or(probes).clamp(1, 2);
         self.end(Operation::ProbeCount, (id, count), probes);
-        self.space(id).probe(probes);
+        if let Some(space) = self.space(id) {
+            space.probe(probes);
+        }
     }
 }

@@ -72,7 +72,9 @@ impl Connection {
         self.handshake.restart(tls);
         self.send_all_again(SpaceId::Initial);
         self.send_all_again(SpaceId::DATA);
-        self.spaces[SpaceId::Initial] = Space::new();
+        if let Some(initial) = self.space(SpaceId::Initial) {
+            *initial = Space::new();
+        }
         self.waiting = UndecryptedPackets::default();
         self.ids.begin_again(&mut self.rng);
         self.packets_before = self.stats.packets_received;

@@ -83,10 +83,12 @@ impl View<'_> {
         let data = connection.active_space();
         match field {
             Field::LossTime => {
-                connection.spaces[data].loss.loss_time().map_or(NONE, Timestamp::as_nanos)
+                let loss = connection.spaces.get(data).and_then(|space| space.loss.loss_time());
+                loss.map_or(NONE, Timestamp::as_nanos)
             }
             Field::LastElicitingSent => {
-                let sent = connection.spaces[data].loss.last_ack_eliciting();
+                let space = connection.spaces.get(data);
+                let sent = space.and_then(|space| space.loss.last_ack_eliciting());
                 sent.map_or(NONE, Timestamp::as_nanos)
             }
             Field::DatagramsReceived => stats.datagrams_received,
@@ -100,7 +102,10 @@ impl View<'_> {
             Field::Connected => connection.handshake.is_complete().into(),
             Field::Confirmed => connection.handshake.is_confirmed().into(),
             Field::ActivePath => path.key().0.into(),
-            Field::LargestAcked => connection.spaces[data].loss.largest_acked().unwrap_or(NONE),
+            Field::LargestAcked => {
+                let space = connection.spaces.get(data);
+                space.and_then(|space| space.loss.largest_acked()).unwrap_or(NONE)
+            }
             Field::ApplicationWaits => u64::from(connection.application_waits()),
             Field::PeerMaxAckDelay => {
                 connection.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay()))

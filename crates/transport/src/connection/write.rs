@@ -10,7 +10,7 @@ use super::Connection;
 use super::paths::PathKey;
 use super::presence::Presence;
 use super::send::Allowance;
-use super::space::{PathId, SentFrame, SpaceId};
+use super::space::{PathId, SentFrame, Space, SpaceId};
 use crate::Timestamp;
 use crate::operation::{Bytes, Extension, HookError, Operation};
 use crate::stream::Control;
@@ -52,7 +52,7 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) -> bool {
-        let probing = self.spaces[id].probes() > 0;
+        let probing = self.spaces.probes(id) > 0;
         let in_flight = !allowance.passive && (allowance.in_flight || probing);
         if id.is_data() && in_flight && allowance.shared && self.datagrams.goes_first() {
             self.write_datagrams(id, writer, frames);
@@ -87,7 +87,8 @@ impl Connection {
                 self.write_streams(hooks, (id, allowance.path), writer, frames);
             }
             // RFC 9000 s.13.2.4: who only acknowledges learns what the peer knows by a PING now and then.
-            let silence = id.is_data() && self.spaces[id].loss.silent_since() >= MAX_SILENCE;
+            let silent_since = self.spaces.get(id).map_or(0, |space| space.loss.silent_since());
+            let silence = id.is_data() && silent_since >= MAX_SILENCE;
             let ping = probing || allowance.shared && self.activity.take_ping() || silence;
             if frames.len() == silent && ping && self.write_frame(id, &Frame::Ping, writer).is_ok()
             {
@@ -289,7 +290,7 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
-        let received = &self.spaces[of].received;
+        let Some(Space { received, .. }) = self.spaces.get(of) else { return };
         if !received.has_news() {
             return;
         }
@@ -305,7 +306,8 @@ impl Connection {
             ce: varint(counts.ce),
         });
         let start = writer.position();
-        let ranges = self.spaces[of].received.ranges().iter().rev().filter_map(|range| {
+        let Some(Space { received, .. }) = self.spaces.get(of) else { return };
+        let ranges = received.ranges().iter().rev().filter_map(|range| {
             let smallest = PacketNumber::new(range.start)?;
             AckRange::new(smallest, PacketNumber::new(range.end - 1)?)
         });
@@ -334,14 +336,16 @@ impl Connection {
                 _ => SentFrame::Ack(largest),
             });
             self.stats.acks_sent += 1;
-            self.space(of).received.on_ack_sent();
+            if let Some(space) = self.space(of) {
+                space.received.on_ack_sent();
+            }
         }
     }
 
     fn write_crypto(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
         let packet = id;
         let id = id.of_crypto();
-        let space = self.space(id);
+        let Some(space) = self.space(id) else { return };
         if space.probes() > 0 && !id.is_data() && !space.has_crypto() {
             // RFC 9002 s.6.2.4: data rather than a PING. A server that has not seen the ClientHello can
             // do nothing with a PING alone, and some close for it.
@@ -350,7 +354,7 @@ impl Connection {
         loop {
             // Type, offset and length: at most 1 + 8 + 2 bytes before the data.
             let room = writer.remaining().saturating_sub(11);
-            let space = self.space(id);
+            let Some(space) = self.space(id) else { return };
             if room < MIN_DATA || !space.has_crypto() {
                 return;
             }
@@ -360,7 +364,9 @@ impl Connection {
             out.copy(range.start, &mut data);
             let frame = Crypto::new(varint(range.start), &data).map(Frame::Crypto);
             let Some(Ok(())) = frame.map(|frame| self.write_frame(packet, &frame, writer)) else {
-                self.space(id).crypto_out.wake().on_lost(range);
+                if let Some(space) = self.space(id) {
+                    space.crypto_out.wake().on_lost(range);
+                }
                 return;
             };
             frames.push(SentFrame::Crypto(range));

@@ -4,7 +4,7 @@ use equic_wire::{Side, TransportErrorCode};
 
 use super::MAX_CRYPTO;
 use crate::Timestamp;
-use crate::connection::space::{Space, SpaceId};
+use crate::connection::space::SpaceId;
 use crate::connection::{Connection, Event, hello};
 use crate::crypto::session::{KeyChange, SessionError};
 use crate::operation::Operation;
@@ -22,15 +22,12 @@ impl Connection {
         offset: u64,
         data: &[u8],
     ) -> Result<(), FrameError> {
-        if self.keys.is_discarded(id) {
-            // What came before it in the packet has ended its space.
-            return Ok(());
-        }
-        if id == SpaceId::Initial && self.hoped_in_vain(now) {
+        if id == SpaceId::Initial && self.spaces.get(id).is_some() && self.hoped_in_vain(now) {
             // As if it had never come.
             return Err(FrameError::TooFragmented);
         }
-        let space = self.space(id);
+        // A frame before it in the packet may have discarded the space.
+        let Some(space) = self.space(id) else { return Ok(()) };
         let end = offset.saturating_add(data.len() as u64);
         // RFC 9000 s.7.5.
         if end > space.crypto_in.wake().read_offset() + MAX_CRYPTO {
@@ -45,7 +42,8 @@ impl Connection {
             .map_err(|_| FrameError::TooFragmented)?;
         let mut read = false;
         loop {
-            let chunk = self.spaces[id].crypto_in.get().map_or(&[][..], Assembler::chunk);
+            let data = self.spaces.get(id).and_then(|space| space.crypto_in.get());
+            let chunk = data.map_or(&[][..], Assembler::chunk);
             if chunk.is_empty() {
                 break;
             }
@@ -56,7 +54,9 @@ impl Connection {
                 }
                 None => (chunk.len(), self.handshake.read(chunk)),
             };
-            self.space(id).crypto_in.wake().consume(pages, count);
+            if let Some(space) = self.space(id) {
+                space.crypto_in.wake().consume(pages, count);
+            }
             read = true;
             if let Err(error) = outcome {
                 let code = error.alert.map(TransportErrorCode::crypto);
@@ -87,8 +87,9 @@ impl Connection {
         loop {
             let (level, data, change) = self.handshake.write();
             let empty = data.is_empty();
-            if !empty {
-                self.space(level).crypto_out.wake().write_bytes(data.into());
+            // What TLS says at a level whose keys are discarded, the peer could not read.
+            if !empty && let Some(space) = self.space(level) {
+                space.crypto_out.wake().write_bytes(data.into());
             }
             match change {
                 Some(KeyChange::Handshake { keys }) => {
@@ -121,6 +122,8 @@ impl Connection {
         if self.handshake.confirm() {
             self.events.push_back(Event::Confirmed);
             self.notify(Operation::HandshakeConfirmed, ());
+            // A client may hear of it before its first Handshake packet, which would discard the keys of Initial packets.
+            self.discard(now, SpaceId::Initial);
             self.discard(now, SpaceId::Handshake);
             self.try_preferred(now);
         }
@@ -132,13 +135,9 @@ impl Connection {
             return;
         }
         self.notify(Operation::DiscardKeys, id);
-        let space = self.space(id);
-        let given_up = space.loss.give_up_all();
-        *space = Space::new();
         self.keys.discard(id);
-        if self.keys.are_one_rtt_alone() {
-            self.spaces.end_handshake();
-        }
+        let given_up = self.spaces.discard(id).map(|mut space| space.loss.give_up_all());
+        let given_up = given_up.unwrap_or_default();
         // RFC 9002 s.6.4: no congestion, and the backoff starts anew.
         for (_, packet) in given_up.iter().filter(|(_, packet)| packet.in_flight) {
             if let Some(path) = self.paths.get_mut(packet.content.path) {

@@ -44,8 +44,7 @@ impl Connection {
         if let Some(local) = self.ids.local_of_mut(id) {
             local.close();
         }
-        if self.spaces.get(SpaceId::Data(id)).is_some() {
-            let space = self.space(SpaceId::Data(id));
+        if let Some(space) = self.space(SpaceId::Data(id)) {
             space.probe(0);
             // RFC 10069 s.3.4.3: what is not acknowledged yet is, promptly.
             space.received.ask();
@@ -137,10 +136,8 @@ impl Connection {
     /// Declares lost what is in flight on an abandoned path: it is sent again on others.
     fn give_up_path(&mut self, id: PathId) {
         let space = SpaceId::Data(id);
-        if self.spaces.get(space).is_none() {
-            return;
-        }
-        for (number, packet) in self.space(space).loss.give_up_all() {
+        let given_up = self.space(space).map(|space| space.loss.give_up_all());
+        for (number, packet) in given_up.into_iter().flatten() {
             self.stats.packets_lost += 1;
             self.notify(Operation::PacketLost, (space, number, packet.size, packet.content.path));
             #[cfg(feature = "qlog")]

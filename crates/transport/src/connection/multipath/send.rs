@@ -89,7 +89,7 @@ impl Connection {
     /// Asks a path for room, if neither probes nor acknowledgements are due on it.
     #[inline(always)]
     fn ask_plain_room(&mut self, now: Timestamp, (id, key): (SpaceId, PathKey)) -> Room {
-        if self.spaces[id].probes() > 0 || self.owes_acks(key) {
+        if self.spaces.probes(id) > 0 || self.owes_acks(key) {
             return Room::Unknown;
         }
         plain_room(&mut self.paths[key], now)
@@ -175,9 +175,9 @@ impl Connection {
         let dead = self.paths.iter().filter(|path| dead(path) && !path.is_abandoned());
         let dead: Vec<_> = dead.map(|path| (path.key(), SpaceId::Data(path.id()))).collect();
         for (key, id) in dead {
-            let next = self.spaces[id].numbers.next();
-            let from = self.paths[key].move_below(next);
-            let sent = self.spaces[id].loss.oldest_ack_eliciting();
+            let Some(space) = self.spaces.get(id) else { continue };
+            let from = self.paths[key].move_below(space.numbers.next());
+            let sent = space.loss.oldest_ack_eliciting();
             let sent = sent.filter(|(number, _)| *number >= from);
             let sent: Vec<_> =
                 sent.map(|(number, packet)| (number, packet.content.frames.clone())).collect();

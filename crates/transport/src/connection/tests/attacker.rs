@@ -182,8 +182,8 @@ impl Connection {
     pub(super) fn forge(&mut self, id: SpaceId, payload: &[u8]) -> Vec<u8> {
         let mut buffer = vec![0; 2000];
         let mut writer = Writer::new(&mut buffer);
-        let (number, key) = (self.spaces[id].numbers.next(), self.path_of(id).key());
-        self.space(id).numbers.take(number);
+        let (number, key) = (self.spaces.get(id).unwrap().numbers.next(), self.path_of(id).key());
+        self.space(id).unwrap().numbers.take(number);
         let pad = if id == SpaceId::Initial { Padding::to(1200) } else { Padding::NONE };
         let open = self.begin_packet(MayBeAttached, (id, number), key, &mut writer, pad);
         let mut packet = open.expect("there is room");
@@ -197,7 +197,7 @@ impl Connection {
         buffer.truncate(length);
         // So that the acknowledgement of it is no lie to this end.
         let now = self.now;
-        self.space(id).loss.on_packet_sent(
+        self.space(id).unwrap().loss.on_packet_sent(
             number,
             crate::recovery::SentPacket {
                 time_sent: now,

@@ -233,7 +233,7 @@ fn a_peer_that_never_acknowledges() {
     assert!(attacker.answers.0 > 5000, "{:?}", attacker.answers);
     // 4,096 places and those in flight.
     assert!(highest < 1_500_000, "{highest}");
-    let space = &attacker.victim().spaces[SpaceId::DATA];
+    let space = &attacker.victim().spaces.data();
     assert!(space.loss.sent().len() < 1000, "{}", space.loss.sent().len());
 }
 
@@ -253,7 +253,7 @@ fn acknowledge(attacker: &mut Attacker, ranges: impl Iterator<Item = (u64, u64)>
 #[test]
 fn optimistic_acknowledgements() {
     let mut attacker = Attacker::new(1);
-    let next = attacker.victim().spaces[SpaceId::DATA].numbers.next();
+    let next = attacker.victim().spaces.data().numbers.next();
     acknowledge(&mut attacker, [(0, next + 5)].into_iter());
     attacker.assert_closed(TransportErrorCode::PROTOCOL_VIOLATION);
     // It guesses well, and is found out by a number that was left out.
@@ -265,7 +265,7 @@ fn optimistic_acknowledgements() {
     while !attacker.victim().closing.is_closed() {
         let _ = attacker.victim().write(id, &[1; 20_000]);
         attacker.wait(Duration::from_millis(20));
-        let next = attacker.victim().spaces[SpaceId::DATA].numbers.next();
+        let next = attacker.victim().spaces.data().numbers.next();
         acknowledge(&mut attacker, [(0, next - 1)].into_iter());
         rounds += 1;
         assert!(rounds < 100, "it is believed");
@@ -281,7 +281,7 @@ fn acknowledgements_of_very_many_ranges() {
     let _ = attacker.victim().write(id, &vec![1; 500_000]);
     attacker.pump();
     attacker.wait(Duration::from_millis(5));
-    let space = &attacker.victim().spaces[SpaceId::DATA];
+    let space = &attacker.victim().spaces.data();
     let sent: Vec<u64> = space.loss.sent().iter().map(|(number, _)| number).collect();
     assert!(sent.len() > 5);
     let memory = attacker.victim().memory();

@@ -4,7 +4,7 @@ use super::*;
 
 /// Places that a space has for packets in flight, and the list for the next packet's frames.
 fn places(connection: &Connection) -> usize {
-    connection.spaces[SpaceId::DATA].loss.sent().capacity() + connection.spaces.list_capacity()
+    connection.spaces.data().loss.sent().capacity() + connection.spaces.list_capacity()
 }
 
 #[test]

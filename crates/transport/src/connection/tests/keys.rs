@@ -149,7 +149,7 @@ fn a_hook_puts_an_update_off_and_no_more() {
 fn a_peer_that_acknowledges_nothing_ends_it() {
     let mut network = limited(7, Faults::none(), FEW, 8 << 20);
     network.connect();
-    let start = network.client.spaces[SpaceId::DATA].numbers.next();
+    let start = network.client.spaces.data().numbers.next();
     replace(&mut network.client, Operation::CongestionWindow, always(&[1 << 40]));
     replace(&mut network.client, Operation::PaceUntil, always(&[u64::MAX]));
     // From now on nothing comes back.

@@ -115,6 +115,9 @@ type Meddle = Box<dyn FnMut(bool, &[u8]) -> Vec<(bool, Vec<u8>)>>;
 /// Done to a connection once.
 type Prepare = Box<dyn FnOnce(&mut Connection)>;
 
+/// Done to this end once, before its call into a connection with this number; calls count from when the end exists.
+pub(super) type Act = (u64, Side, Box<dyn FnOnce(&mut Connection, Timestamp)>);
+
 const DELAY: Duration = Duration::from_millis(10);
 /// The usual queue of a limited path.
 const QUEUE: Duration = Duration::from_millis(60);
@@ -158,6 +161,8 @@ pub(super) struct Network {
     pub on_server: Option<Prepare>,
     /// Function that alters datagrams on arrival, given whether they go to the server, and their bytes.
     pub meddle: Option<Meddle>,
+    /// See [`Act`]; `None` once it is done.
+    pub act: Option<Act>,
     /// An Initial packet to an ID that the server's end does not know is for another one.
     pub new_servers: bool,
     /// Events of the client and of the server, but for those of streams.
@@ -242,6 +247,7 @@ impl Network {
             only_first: false,
             on_server: None,
             meddle: None,
+            act: None,
             new_servers: false,
             events: [Vec::new(), Vec::new()],
             rebound_at: start,
@@ -266,6 +272,11 @@ impl Network {
 
     pub(super) fn server_mut(&mut self) -> &mut Connection {
         self.server.as_mut().expect("the first packet arrived")
+    }
+
+    /// False until the client's first packet arrives.
+    pub(super) fn has_server(&self) -> bool {
+        self.server.is_some()
     }
 
     /// Hands the client a datagram that nobody sent.
@@ -341,8 +352,7 @@ impl Network {
     fn spaces(&self) -> String {
         let ends = [Some(&self.client), self.server.as_ref()].into_iter().flatten();
         let of = |end: &Connection| {
-            let one = |id| {
-                let space = &end.spaces[id];
+            let one = |(id, space): (SpaceId, &Space)| {
                 format!(
                     "\n{:?} {id:?}: next {}, {} in flight, probes {}, acked {:?}, received {:?}, to send {}, {}",
                     end.side,
@@ -355,7 +365,7 @@ impl Network {
                     if end.keys.is_discarded(id) { "discarded" } else { "in use" },
                 )
             };
-            end.spaces.ids().map(one).collect::<String>()
+            end.spaces.iter().map(one).collect::<String>()
         };
         ends.map(of).collect()
     }
@@ -378,7 +388,7 @@ impl Network {
     pub(super) fn within_limits(&self) -> bool {
         [&self.client, self.server()].into_iter().all(|end| {
             end.path().in_flight() <= end.path().controller().window() + 10 * 1500
-                && end.spaces.ids().all(|id| end.spaces[id].loss.sent().len() < 10_000)
+                && end.spaces.iter().all(|(_, space)| space.loss.sent().len() < 10_000)
                 && end.memory() < 4 << 20
         })
     }
@@ -472,6 +482,19 @@ impl Network {
         self.listen();
     }
 
+    /// To be called before each call into a connection.
+    fn before_call(&mut self) {
+        let Some((left, side, act)) = self.act.take() else { return };
+        let end = match side {
+            Side::Client => Some(&mut self.client),
+            Side::Server => self.server.as_mut(),
+        };
+        match end {
+            Some(end) if left == 0 => act(end, self.now),
+            end => self.act = Some((left - u64::from(end.is_some()), side, act)),
+        }
+    }
+
     fn nobody(&self) -> Connection {
         let id = ConnectionId::cut(&[0; 8]);
         let remote = "192.0.2.9:9".parse().unwrap();
@@ -505,7 +528,10 @@ impl Network {
             let packet = entry.remove();
             self.deliver(packet);
         }
-        for end in [Some(&mut self.client), self.server.as_mut()].into_iter().flatten() {
+        for client in [true, false] {
+            self.before_call();
+            let end = if client { Some(&mut self.client) } else { self.server.as_mut() };
+            let Some(end) = end else { continue };
             if end.poll_timeout().is_some_and(|at| at <= self.now) {
                 end.handle_timeout(self.now);
             }
@@ -577,6 +603,7 @@ impl Network {
             return;
         }
         if !packet.to_server {
+            self.before_call();
             return self.client.handle_datagram(self.now, arrival, &mut packet.bytes);
         }
         if self.is_another(&packet.bytes) {
@@ -592,6 +619,7 @@ impl Network {
             }
             self.server = Some(made);
         }
+        self.before_call();
         if let Some(server) = &mut self.server {
             server.handle_datagram(self.now, arrival, &mut packet.bytes);
         }
@@ -602,6 +630,7 @@ impl Network {
         for to_server in [true, false] {
             for count in 0.. {
                 assert!(count < 10_000, "it sends without end: {}", self.describe());
+                self.before_call();
                 let end = if to_server { Some(&mut self.client) } else { self.server.as_mut() };
                 let Some(end) = end else { break };
                 let Some(sent) = end.poll_transmit(self.now, &mut buffer[..1500]) else { break };

@@ -30,7 +30,7 @@ fn what_a_hook_recovers_counts_once() {
     let (mut number, mut datagrams) = (None, Vec::new());
     network.run_until(Duration::from_secs(5), |client, server| {
         let number = *number.get_or_insert_with(|| {
-            let number = server.spaces[SpaceId::DATA].numbers.next();
+            let number = server.spaces.data().numbers.next();
             server.send_datagram(vec![7, 8]).unwrap();
             let close = [0x1c, 0, 0, 0];
             let stream = [0x0b, 3, 5, b'h', b'e', b'l', b'l', b'o'];
@@ -44,7 +44,7 @@ fn what_a_hook_recovers_counts_once() {
         while let Some(data) = client.read_datagram() {
             datagrams.push(data.to_vec());
         }
-        client.spaces[SpaceId::DATA].received.is_duplicate(number)
+        client.spaces.data().received.is_duplicate(number)
     });
     assert_eq!(datagrams, [vec![7, 8]]);
     // It has come: what a hook says of it is of no interest, be it nonsense.

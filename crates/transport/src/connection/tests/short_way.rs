@@ -80,11 +80,10 @@ fn what_is_wrong_with_a_frame_is_found_as_on_the_long_way() {
             }
             let (mut now, server) = (network.now(), network.server_mut());
             now += MS;
-            let (path, largest) =
-                (server.path().key(), server.spaces[SpaceId::DATA].received.largest());
+            let (path, largest) = (server.path().key(), server.spaces.data().received.largest());
             let number = largest.map_or(0, |(largest, _)| largest + 1);
             let accepted = server.take_payload(now, number, path, &payload);
-            let received = &server.spaces[SpaceId::DATA].received;
+            let received = &server.spaces.data().received;
             let state = (received.ranges().clone(), received.deadline(), received.is_due(now));
             let mut events = Vec::new();
             while let Some(event) = server.poll_event() {

@@ -169,8 +169,7 @@ impl Pair {
             for path in end.paths() {
                 text += &format!("\n  {path:?}");
             }
-            for id in end.spaces.ids() {
-                let space = &end.spaces[id];
+            for (id, space) in end.spaces.iter() {
                 text += &format!(
                     "\n  {id:?}: {} in flight, probes {}, acked {:?}",
                     space.loss.sent().len(),
