@@ -12,6 +12,9 @@ use crate::udp::{MAX_DATAGRAM, Outgoing, Udp};
 /// Bytes of one message: what fits into an IP packet, with headers.
 const MAX_BATCH: usize = 65_000;
 
+/// Destinations that are kept for [`Batch::failed`]. Clients that begin are few; others need none.
+const FAILED: usize = 16;
+
 /// Gathers datagrams of a connection in messages: each has datagrams until one is of another size, way or marking, or there are as
 /// many as the system takes at once.
 pub(crate) struct Batch {
@@ -28,6 +31,8 @@ pub(crate) struct Batch {
     behind: Option<Transmit>,
     /// Bytes that the system has taken since [`Batch::has_sent`] was last true.
     sent: usize,
+    /// Destinations that this machine refused to send to, with the kind of error; at most [`FAILED`].
+    failed: Vec<(SocketAddr, io::ErrorKind)>,
 }
 
 /// Datagrams of one size, but for the last, which go the same way.
@@ -83,7 +88,13 @@ impl Batch {
             ended: false,
             behind: None,
             sent: 0,
+            failed: Vec::new(),
         }
+    }
+
+    /// Takes the destinations that this machine refused to send to since the last call.
+    pub(crate) fn failed(&mut self) -> Vec<(SocketAddr, io::ErrorKind)> {
+        std::mem::take(&mut self.failed)
     }
 
     /// True once so many bytes have been sent, then again when as many more have.
@@ -212,16 +223,31 @@ impl Batch {
 
     /// Sends the messages that are complete; one that is not moves to the front.
     fn flush_complete(&mut self, outlets: impl Out) -> io::Result<()> {
-        while let Some(message) = self.messages.get(self.taken) {
-            outlets.send(&Outgoing {
+        while let Some(message) = self.messages.get_mut(self.taken) {
+            let outcome = outlets.send(&Outgoing {
                 destination: message.destination,
                 source: message.source,
                 ecn: message.ecn,
                 bytes: &self.buffer[message.start..message.end()],
                 segment: message.segment,
-            })?;
-            self.taken += 1;
-            self.sent += message.len;
+            });
+            let taken = match outcome {
+                Ok(taken) => taken,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+                // Lost like any other datagram, and QUIC's timers judge it so.
+                Err(error) => {
+                    if self.failed.len() < FAILED {
+                        self.failed.push((message.destination, error.kind()));
+                    }
+                    message.len
+                }
+            };
+            self.sent += taken;
+            message.start += taken;
+            message.len -= taken;
+            if message.len == 0 {
+                self.taken += 1;
+            }
         }
         self.messages.clear();
         self.taken = 0;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use equic_transport::Timestamp;
+use nix::errno::Errno;
 use tokio::time::Sleep;
 
 use crate::batch::{Batch, Sent};
@@ -58,7 +59,7 @@ pub(crate) struct Driver {
     siblings: Vec<Arc<Socket>>,
     index: usize,
     buffers: Buffers,
-    batch: Batch,
+    pub(crate) batch: Batch,
     /// Connections to look at.
     work: VecDeque<Arc<Cell>>,
     response: Vec<u8>,
@@ -134,9 +135,9 @@ impl Driver {
         let count = match udp.poll_receive(cx, &mut self.buffers, self.asks) {
             Poll::Ready(Ok(count)) => count,
             Poll::Pending => return Ok(None),
+            Poll::Ready(Err(error)) if is_fatal(&error) => return Err(error),
             // What an earlier datagram met: ICMP errors are for QUIC's timers to judge.
-            Poll::Ready(Err(error)) if is_harmless(&error) => return Ok(Some((0, 0))),
-            Poll::Ready(Err(error)) => return Err(error),
+            Poll::Ready(Err(_)) => return Ok(Some((0, 0))),
         };
         let mut bytes = 0;
         let now = self.socket.now();
@@ -352,16 +353,11 @@ impl Driver {
     }
 }
 
-/// ICMP answers to what was sent before.
-fn is_harmless(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::HostUnreachable
-            | io::ErrorKind::NetworkUnreachable
-            | io::ErrorKind::Interrupted
-    )
+/// Returns true if the socket itself is unusable. Every other error passes: an ICMP message becomes one of
+/// many (Linux, `icmp_err_convert` and `icmpv6_err_convert`), and anyone can send ICMP messages.
+fn is_fatal(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, None | Some(Errno::EBADF | Errno::ENOTSOCK | Errno::EFAULT | Errno::EINVAL))
 }
 
 impl Future for Driver {
@@ -415,6 +411,7 @@ impl Future for Driver {
                 renewal.look(cx, &inner, &mut this.work);
             }
             let blocked = !this.work(outlets, &mut inner);
+            this.end_unsendable(&mut inner);
             if inner.released && inner.open == 0 {
                 return Poll::Ready(None);
             }

@@ -40,7 +40,8 @@ pub enum ConnectionError {
     /// Nothing came from the peer for the idle timeout.
     #[error("timed out")]
     TimedOut,
-    /// The network said, before anything had come from the peer, that it cannot be reached (ICMP).
+    /// Before anything came from the peer, the network reported that it cannot be reached (ICMP), or this machine
+    /// refused to send to it (no route, or forbidden by the firewall).
     #[error("{}", unreachable(*.0))]
     Unreachable(io::ErrorKind),
     /// The attempt of a client could not be accepted: its packet was damaged or forged, or TLS refused to
@@ -66,9 +67,10 @@ fn colon(reason: &str) -> String {
 fn unreachable(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::ConnectionRefused => "nothing listens on that port (ICMP: port unreachable)",
-        io::ErrorKind::HostUnreachable => "the host cannot be reached (ICMP: host unreachable)",
-        io::ErrorKind::PermissionDenied => "a firewall forbids it (ICMP: prohibited)",
-        _ => "there is no way to its network (ICMP: network unreachable)",
+        io::ErrorKind::HostUnreachable => "the host cannot be reached",
+        io::ErrorKind::PermissionDenied => "a firewall forbids it, on this machine or on the way",
+        io::ErrorKind::AddrNotAvailable => "this machine has no address to send from",
+        _ => "no route leads to its network",
     }
 }
 

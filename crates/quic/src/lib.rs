@@ -77,6 +77,7 @@ mod receive;
 mod renew;
 mod route;
 mod send;
+mod sendmsg;
 mod socket;
 mod steer;
 mod tokens;

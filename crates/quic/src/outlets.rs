@@ -27,7 +27,7 @@ pub(crate) trait Out: Copy {
     fn max_segments(self) -> usize;
 
     /// As [`Udp::send`].
-    fn send(self, outgoing: &Outgoing<'_>) -> io::Result<()>;
+    fn send(self, outgoing: &Outgoing<'_>) -> io::Result<usize>;
 
     /// The present time, to measure how long the system takes for messages.
     fn clock(self) -> Instant;
@@ -48,7 +48,7 @@ impl Out for Outlets<'_> {
         others.fold(self.first.max_segments(), usize::min)
     }
 
-    fn send(self, outgoing: &Outgoing<'_>) -> io::Result<()> {
+    fn send(self, outgoing: &Outgoing<'_>) -> io::Result<usize> {
         self.of(outgoing.source).send(outgoing)
     }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use equic_transport::{DatagramMeta, EcnCodepoint};
+use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
@@ -16,6 +17,7 @@ use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
+use crate::sendmsg::{Sender, is_answerable, probe_segments};
 use crate::unreachable::Unreachable;
 
 /// The largest UDP payload.
@@ -39,7 +41,11 @@ pub(crate) struct Udp {
     socket: UdpSocket,
     /// Asked for once: it does not change, and each connection wants to know it.
     address: SocketAddr,
+    /// Receives with GRO, ECN and the address that a datagram came to.
     state: UdpSocketState,
+    sender: Sender,
+    /// Datagrams that the kernel splits one message into.
+    segments: usize,
     /// Of a server, and bound to no address of its own: answers have to say which one they come from.
     wildcard: AtomicBool,
     offloads: Offloads,
@@ -75,11 +81,14 @@ impl Udp {
         let address = socket.local_addr()?;
         let wildcard = AtomicBool::new(server && address.ip().is_unspecified());
         let state = UdpSocketState::new((&socket).into())?;
+        let segments = probe_segments(&socket);
         if !offloads.receive {
             crate::bind::disable_receive_offload(&socket);
         }
         let socket = UdpSocket::from_std(socket)?;
-        Ok(Udp { socket, address, state, wildcard, offloads, errors: AtomicBool::new(false) })
+        let errors = AtomicBool::new(false);
+        let sender = Sender::new();
+        Ok(Udp { socket, address, state, sender, segments, wildcard, offloads, errors })
     }
 
     /// It is a server's from now on, if it was not before.
@@ -93,32 +102,31 @@ impl Udp {
 
     /// Datagrams of one size that may be sent at once.
     pub(crate) fn max_segments(&self) -> usize {
-        if self.offloads.send { self.state.max_gso_segments() } else { 1 }
+        if self.offloads.send { self.segments } else { 1 }
     }
 
-    /// An error of kind `WouldBlock`: [`Udp::poll_send_ready`] says when to try again. All others
-    /// count as loss.
-    pub(crate) fn send(&self, outgoing: &Outgoing<'_>) -> io::Result<()> {
-        let several = outgoing.bytes.len() > outgoing.segment;
-        let transmit = quinn_udp::Transmit {
-            destination: outgoing.destination,
-            ecn: match outgoing.ecn {
-                EcnCodepoint::NotEct => None,
-                EcnCodepoint::Ect0 => Some(quinn_udp::EcnCodepoint::Ect0),
-                EcnCodepoint::Ect1 => Some(quinn_udp::EcnCodepoint::Ect1),
-                EcnCodepoint::Ce => Some(quinn_udp::EcnCodepoint::Ce),
-            },
-            contents: outgoing.bytes,
-            segment_size: several.then_some(outgoing.segment),
-            src_ip: outgoing.source.filter(|_| self.wildcard.load(Ordering::Relaxed)),
-        };
-        if self.errors.load(Ordering::Relaxed) {
-            // What was said about an earlier datagram would be the answer to this one, unsent; it waits
-            // for `read_error` all the same.
-            let _ = self.socket.take_error();
+    /// Sends a message, and returns the number of its bytes that need not be sent again.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the system takes nothing now: [`Udp::poll_send_ready`] says when to try again. Any
+    /// other error comes from this machine and concerns this message, which is lost.
+    pub(crate) fn send(&self, outgoing: &Outgoing<'_>) -> io::Result<usize> {
+        let source = outgoing.source.filter(|_| self.wildcard.load(Ordering::Relaxed));
+        let send = || self.sender.send(&self.socket, outgoing, source);
+        if !self.errors.load(Ordering::Relaxed) {
+            return self.socket.try_io(Interest::WRITABLE, send);
         }
-        let send = || self.state.send((&self.socket).into(), &transmit);
-        self.socket.try_io(Interest::WRITABLE, send)
+        // With IP_RECVERR, an ICMP error about an earlier datagram becomes the result of this call, and this
+        // datagram is not sent. The error waits for `read_error` all the same.
+        let _ = self.socket.take_error();
+        match self.socket.try_io(Interest::WRITABLE, send) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                // The next ICMP error may have come in between.
+                let _ = self.socket.take_error();
+                self.socket.try_io(Interest::WRITABLE, send)
+            }
+            outcome => outcome,
+        }
     }
 
     pub(crate) fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -229,16 +237,17 @@ fn unreachable_kind(error: &libc::sock_extended_err) -> Option<io::ErrorKind> {
     if ![libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6].contains(&error.ee_origin) {
         return None;
     }
-    let kind = io::Error::from_raw_os_error(error.ee_errno.cast_signed()).kind();
-    [
-        io::ErrorKind::ConnectionRefused,
-        io::ErrorKind::HostUnreachable,
-        io::ErrorKind::NetworkUnreachable,
+    Some(match Errno::from_raw(error.ee_errno.cast_signed()) {
+        Errno::ECONNREFUSED => io::ErrorKind::ConnectionRefused,
+        Errno::ENETUNREACH => io::ErrorKind::NetworkUnreachable,
+        // ENOPROTOOPT: the host has no UDP. EHOSTDOWN: it is not known there.
+        Errno::EHOSTUNREACH | Errno::ENOPROTOOPT | Errno::EHOSTDOWN => {
+            io::ErrorKind::HostUnreachable
+        }
         // ICMPv6: administratively prohibited.
-        io::ErrorKind::PermissionDenied,
-    ]
-    .contains(&kind)
-    .then_some(kind)
+        Errno::EACCES => io::ErrorKind::PermissionDenied,
+        _ => return None,
+    })
 }
 
 /// Buffers that messages are received into.
@@ -263,10 +272,13 @@ impl Buffers {
         self.metas.len()
     }
 
-    /// The first `count` messages.
+    /// Returns the first `count` messages, without those that cannot be answered: nothing that QUIC sends
+    /// could reach their sources.
     pub(crate) fn messages(&mut self, count: usize) -> impl Iterator<Item = Message<'_>> {
         let buffers = self.bytes.chunks_exact_mut(self.size);
-        buffers.zip(&self.metas).take(count).map(|(bytes, meta)| {
+        let received = buffers.zip(&self.metas).take(count);
+        let answerable = received.filter(|(_, meta)| is_answerable(meta.addr));
+        answerable.map(|(bytes, meta)| {
             let length = meta.len.min(bytes.len());
             let ecn = match meta.ecn {
                 None => EcnCodepoint::NotEct,

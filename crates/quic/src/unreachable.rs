@@ -43,6 +43,17 @@ pub(crate) struct Unreachable {
     pub quoted: Vec<u8>,
 }
 
+/// Returns true for errors of this machine that sending again would meet again.
+fn is_lasting(kind: io::ErrorKind) -> bool {
+    matches!(
+        kind,
+        io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::AddrNotAvailable
+    )
+}
+
 /// Waits until the kernel has an error for us.
 pub(crate) type IcmpErrors = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
@@ -131,21 +142,48 @@ impl Driver {
         true
     }
 
+    /// Ends the clients' connections whose first packets this machine refuses to send: it has no route, or
+    /// its firewall forbids it. Nobody else can cause that.
+    pub(crate) fn end_unsendable(&mut self, inner: &mut Inner) {
+        for (to, kind) in self.batch.failed() {
+            if !is_lasting(kind) {
+                continue;
+            }
+            let to = unmapped(to);
+            let concerned = inner.unanswered.iter().copied().filter(|handle| {
+                let cell = inner.cells.get(handle.0).and_then(Option::as_ref);
+                cell.is_some_and(|cell| {
+                    let connection = &cell.lock().connection;
+                    connection.stats().datagrams_received == 0
+                        && unmapped(connection.remote_address()) == to
+                })
+            });
+            for handle in concerned.collect::<Vec<_>>() {
+                self.end(handle, kind, inner);
+            }
+        }
+    }
+
     fn end_unreachable(&mut self, error: &Unreachable, inner: &mut Inner) {
         let concerned = inner.unanswered.iter().copied().find(|handle| {
             let cell = inner.cells.get(handle.0).and_then(Option::as_ref);
             cell.is_some_and(|cell| error.concerns(&cell.lock().connection))
         });
-        let Some(handle) = concerned else { return };
+        if let Some(handle) = concerned {
+            self.end(handle, error.kind, inner);
+        }
+    }
+
+    fn end(&mut self, handle: Handle, kind: io::ErrorKind, inner: &mut Inner) {
         let Some(cell) = inner.remove(handle) else { return };
         let mut state = cell.lock();
-        tracing::debug!(to = %error.to, kind = ?error.kind, "unreachable");
+        tracing::debug!(to = %state.connection.remote_address(), ?kind, "unreachable");
         // Without a word to the peer: there is none.
         state.removed = true;
         if let Some(timer) = state.timer.take() {
             inner.timers.remove(&(timer, handle));
         }
-        state.on_closed(ConnectionError::Unreachable(error.kind));
+        state.on_closed(ConnectionError::Unreachable(kind));
         drop(state);
         self.socket.shared.gone.notify_waiters();
     }

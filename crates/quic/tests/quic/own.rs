@@ -408,6 +408,34 @@ async fn who_has_answered_is_not_ended_by_icmp() {
     assert_eq!(connection.close_reason(), None);
 }
 
+/// Linux forbids datagrams to the broadcast address (`EACCES`) unless the socket asks for them. Where no
+/// route exists, it says so (`ENETUNREACH`).
+#[tokio::test]
+async fn unreachable_is_known_at_once_where_sending_is_refused() {
+    let identity = Identity::new();
+    let mut config = identity.client();
+    config.transport = Arc::new(TransportConfig {
+        max_idle_timeout: Duration::ZERO,
+        ..TransportConfig::clone(&transport())
+    });
+    let server = Endpoint::bind("127.0.0.1:0".parse().unwrap(), 1, None).unwrap();
+    let server = Endpoint::new(settings(), Some(server_config(&identity)), server).unwrap();
+    echo(server.clone());
+    for bind in ["0.0.0.0:0", "[::]:0"] {
+        let client = heeding(bind);
+        let kept = connect(&client, &config, &server).await;
+        let address = "255.255.255.255:443".parse().unwrap();
+        let attempts: Vec<_> =
+            (0..3).map(|_| client.connect_with(&config, address, NAME).unwrap()).collect();
+        for attempt in attempts {
+            let error = soon(bind, attempt).await.err();
+            assert!(matches!(error, Some(ConnectionError::Unreachable(_))), "{bind}: {error:?}");
+        }
+        // Connections to others do not notice.
+        exchange(kept, body(100_000)).await;
+    }
+}
+
 /// A port that nobody has: it was ours a moment ago.
 fn closed_port(host: &str) -> std::net::SocketAddr {
     UdpSocket::bind((host, 0)).unwrap().local_addr().unwrap()

@@ -36,14 +36,14 @@ impl Out for &Fake {
         44
     }
 
-    fn send(self, outgoing: &Outgoing<'_>) -> io::Result<()> {
+    fn send(self, outgoing: &Outgoing<'_>) -> io::Result<usize> {
         if self.blocked.get() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let datagrams = outgoing.bytes.len().div_ceil(outgoing.segment);
         self.passed.set(self.passed.get() + self.each * datagrams as u32);
         self.taken.borrow_mut().push(outgoing.bytes.to_vec());
-        Ok(())
+        Ok(outgoing.bytes.len())
     }
 
     fn clock(self) -> Instant {
