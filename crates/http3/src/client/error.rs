@@ -140,9 +140,15 @@ pub enum Failure {
 }
 
 impl ClientError {
-    /// The network said that the server's address cannot be reached.
-    pub(super) fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Handshake { source: ConnectionError::Unreachable(_), .. })
+    /// Returns true if no server answered: the address cannot be reached, or nothing came in time.
+    pub(super) fn is_silence(&self) -> bool {
+        use ConnectionError::{TimedOut, Unreachable};
+        matches!(
+            self,
+            Self::Handshake { source: Unreachable(_) | TimedOut, .. }
+                | Self::Timeout { .. }
+                | Self::Start { .. }
+        )
     }
 
     /// Kind of failure that this error counts as.

@@ -29,6 +29,7 @@ use crate::{Congestion, Extension, Hooks, h3_code, tls};
 mod connection;
 mod error;
 mod paths;
+mod race;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -247,43 +248,14 @@ impl Client {
         self.open(&target).await
     }
 
-    /// Opens a connection to where a target resolves: to the first address that the network does not
-    /// say to be unreachable.
+    /// Opens a connection to the first of a target's addresses that answers. The next address is tried when
+    /// one fails, or is silent for 250 ms (RFC 8305).
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
     pub async fn open(&self, target: &Target) -> Result<Connection, ClientError> {
         let peers = self.addresses(target).await?;
-        self.open_first(target, peers, false).await
-    }
-
-    /// The first of several addresses; all have the time of one. With `early` requests need not wait
-    /// for the handshake.
-    async fn open_first(
-        &self,
-        target: &Target,
-        peers: Vec<SocketAddr>,
-        early: bool,
-    ) -> Result<Connection, ClientError> {
-        let deadline = self.deadline();
-        let mut peers = peers.into_iter().peekable();
-        while let Some(peer) = peers.next() {
-            let attempt = if early {
-                self.open_early_at(target, peer, deadline).await
-            } else {
-                self.open_at(target, peer, deadline).await
-            };
-            match attempt {
-                Err(error) if error.is_unreachable() && peers.peek().is_some() => {
-                    tracing::debug!(%error, "the next address");
-                }
-                ended => return ended,
-            }
-        }
-        Err(ClientError::Resolve {
-            host: target.host().to_owned(),
-            reason: "no address".to_owned(),
-        })
+        self.race(target, peers, false).await
     }
 
     /// Opens a connection to a server whose address is known.
@@ -322,23 +294,6 @@ impl Client {
         let handshake = Some(start.elapsed());
         self.open_paths(&quic);
         Connection::new(quic, target.clone(), peer, handshake, self.config.timeout).await
-    }
-
-    /// As [`open_at`](Self::open_at), but for requests that may be sent before the handshake is complete.
-    async fn open_early_at(
-        &self,
-        target: &Target,
-        peer: SocketAddr,
-        deadline: Option<Instant>,
-    ) -> Result<Connection, ClientError> {
-        let start = Instant::now();
-        match self.begin(target, peer)?.into_0rtt() {
-            Ok(quic) => {
-                self.open_paths(&quic);
-                Connection::new(quic, target.clone(), peer, None, self.config.timeout).await
-            }
-            Err(connecting) => self.finish(connecting, target, peer, start, deadline).await,
-        }
     }
 
     /// Opens the further paths of a connection, and closes them, beside all else.
@@ -391,7 +346,7 @@ impl Client {
             Some(connection) if connection.is_open() => connection.clone(),
             _ => {
                 let peers = self.addresses(&target).await?;
-                let connection = self.open_first(&target, peers, self.config.early_data).await?;
+                let connection = self.race(&target, peers, self.config.early_data).await?;
                 kept.insert(target.clone(), connection.clone());
                 connection
             }

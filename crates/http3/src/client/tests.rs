@@ -23,9 +23,28 @@ async fn the_next_address_is_tried_where_nothing_listens() {
     let (target, path) = Target::parse("https://localhost/health").unwrap();
     for early in [false, true] {
         let peers = vec![closed(), closed(), open, closed()];
-        let connection = client().open_first(&target, peers, early).await.unwrap();
+        let connection = client().race(&target, peers, early).await.unwrap();
         assert_eq!(connection.peer(), open);
         assert!(connection.get(&path).await.unwrap().status.is_success());
+    }
+}
+
+#[tokio::test]
+async fn race_goes_on_where_the_first_address_is_silent() {
+    let identity = IdentitySource::SelfSigned { names: Vec::new(), directory: None };
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let server = Server::bind(ServerConfig { identity, ..ServerConfig::new(listen) }).unwrap();
+    let open = server.local_addr();
+    tokio::spawn(server.run(std::future::pending()));
+    let (target, _) = Target::parse("https://localhost/").unwrap();
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for early in [false, true] {
+        let peers = vec![silent.local_addr().unwrap(), open];
+        let client = client();
+        let opened = client.race(&target, peers, early);
+        // Without the next address it would never end.
+        let connection = tokio::time::timeout(Duration::from_secs(60), opened).await;
+        assert_eq!(connection.unwrap().unwrap().peer(), open);
     }
 }
 
@@ -34,7 +53,7 @@ async fn when_nothing_listens_anywhere_the_last_says_so() {
     let (target, _) = Target::parse("https://localhost/").unwrap();
     let peers = vec![closed(), closed()];
     let last = peers[1];
-    let error = client().open_first(&target, peers, false).await.err().unwrap();
+    let error = client().race(&target, peers, false).await.err().unwrap();
     assert_eq!(error.failure(), Failure::Error("unreachable"));
     let text = error.to_string();
     assert!(text.starts_with(&format!("cannot connect to {last}: nothing listens")), "{text}");
