@@ -102,6 +102,12 @@ impl ResetKey {
         self.sum(&message)
     }
 
+    /// A number derived from the key, for another purpose than tokens. The label is longer than any ID.
+    pub(crate) fn number(&self, label: &[u8]) -> u64 {
+        debug_assert!(label.len() > ConnectionId::MAX_LEN, "no token of an ID comes out");
+        self.sum(label).first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
     fn sum(&self, message: &[u8]) -> BlindToken {
         let tag = self.hkdf.hmac_sign(&OkmBlock::new(&self.key), message);
         let mut sum = BlindToken::default();

@@ -86,7 +86,8 @@ pub struct EndpointConfig {
     pub used_tokens: usize,
     /// Attempts that may wait for a decision; more are dropped.
     pub max_incoming: usize,
-    /// Stateless resets in a second, at most (RFC 9000 s.10.3.3).
+    /// Stateless resets in a second, at most (RFC 9000 s.10.3.3); 1,000 by default, and 0 sends none. Receivers share
+    /// them by their prefix (IPv4 /24, IPv6 /48): a prefix gets at most an eighth.
     pub max_resets: u32,
     suite: Suite,
     random: &'static dyn SecureRandom,
@@ -107,7 +108,7 @@ impl EndpointConfig {
             new_token_lifetime: Duration::from_secs(14 * 24 * 60 * 60),
             used_tokens: 32 * 1024,
             max_incoming: 1024,
-            max_resets: 100,
+            max_resets: 1_000,
             suite: initial_suite(provider)?,
             random: provider.secure_random,
         })
@@ -189,7 +190,7 @@ pub struct Endpoint {
     recent: [Option<(ConnectionId, Handle)>; 2],
     /// By what the client sends to. At most [`EndpointConfig::max_incoming`].
     waiting: BTreeMap<ConnectionId, PendingIncoming>,
-    resets: stateless::Budget,
+    resets: stateless::Resets,
     /// Memory for what its connections receive.
     pages: PagePool,
 }
@@ -205,11 +206,16 @@ impl Endpoint {
         let mut rng = StdRng::from_seed(seed);
         let reset_key = config.reset_key.unwrap_or_else(|| rng.random());
         let token_key = config.token_key.unwrap_or_else(|| rng.random());
+        let reset_key = ResetKey::new(&config.suite, reset_key);
+        let resets = stateless::Resets::new(
+            config.max_resets,
+            reset_key.number(b"shares of stateless resets"),
+        );
         Endpoint {
-            source: IdSource::new(config.ids.clone(), ResetKey::new(&config.suite, reset_key)),
+            source: IdSource::new(config.ids.clone(), reset_key),
             tokens: TokenKey::new(config.suite, token_key),
             used: UsedTokens::new(config.used_tokens, config.new_token_lifetime),
-            resets: stateless::Budget::new(config.max_resets),
+            resets,
             config,
             server: server.map(|server| server as Arc<dyn Serve>),
             rng,

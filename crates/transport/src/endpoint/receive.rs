@@ -30,7 +30,7 @@ impl Endpoint {
             Some(first) if LongInvariant::is_long(*first) => {
                 self.on_long(now, arrival, datagram, response)
             }
-            Some(_) => self.on_short(now, datagram, response),
+            Some(_) => self.on_short(now, arrival, datagram, response),
             None => Received::Nothing,
         }
     }
@@ -47,7 +47,13 @@ impl Endpoint {
             })
     }
 
-    fn on_short(&mut self, now: Timestamp, datagram: &[u8], response: &mut Vec<u8>) -> Received {
+    fn on_short(
+        &mut self,
+        now: Timestamp,
+        arrival: DatagramMeta,
+        datagram: &[u8],
+        response: &mut Vec<u8>,
+    ) -> Received {
         let Some(id) = datagram.get(1..=self.source.id_len()) else { return Received::Nothing };
         for (recent, handle) in self.recent.iter().flatten() {
             if recent.is(id) {
@@ -63,7 +69,7 @@ impl Endpoint {
         if let Some(handle) = self.reset_by(datagram) {
             return Received::Connection(handle);
         }
-        self.write_reset(now, id, datagram.len(), response)
+        self.write_reset(now, arrival.remote.ip(), id, datagram.len(), response)
     }
 
     /// The connection that a stateless reset is for (RFC 9000 s.10.3.1).

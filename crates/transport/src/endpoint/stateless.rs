@@ -2,6 +2,8 @@
 //! forged source address gets no more than its forger spends, and two endpoints cannot answer each
 //! other for ever (RFC 9000 s.8.1, s.10.3.3).
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use equic_wire::frame::{ConnectionClose, Frame, FrameType};
@@ -25,9 +27,50 @@ const MIN_RESET: usize = 5 + ResetToken::LEN;
 /// More do not make it look more like a packet.
 const MAX_RESET: usize = 64;
 
-/// Budget of stateless resets: so many a second, a tenth of them at once.
+/// Shares of the budget of stateless resets, and the part of it that each has.
+const SHARES: u64 = 64;
+const SHARE_PART: u32 = 8;
+
+/// Budget of stateless resets. Receivers share it by their prefix, so that one source cannot use up the resets of all.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct Resets {
+    all: Budget,
+    /// By a hash of the receiver's prefix; made with the first reset.
+    shares: Vec<Budget>,
+    a_second: u32,
+    /// Key of the hash.
+    key: u64,
+}
+
+impl Resets {
+    pub(super) fn new(a_second: u32, key: u64) -> Resets {
+        Resets { all: Budget::new(a_second), shares: Vec::new(), a_second, key }
+    }
+
+    /// Takes one reset for a receiver. Returns whether there was one.
+    fn take(&mut self, now: Timestamp, receiver: IpAddr) -> bool {
+        if self.shares.is_empty() {
+            let share = self.a_second.div_ceil(SHARE_PART);
+            self.shares.extend((0..SHARES).map(|_| Budget::new(share)));
+        }
+        let mut hasher = DefaultHasher::new();
+        (self.key, prefix_of(receiver)).hash(&mut hasher);
+        let share = usize::try_from(hasher.finish() % SHARES).unwrap_or_default();
+        self.shares.get_mut(share).is_some_and(|share| share.take(now)) && self.all.take(now)
+    }
+}
+
+/// The /24 of an IPv4 address, the /48 of an IPv6 address.
+fn prefix_of(address: IpAddr) -> u64 {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => u64::from(v4.to_bits() >> 8),
+        IpAddr::V6(v6) => 1 << 63 | (v6.to_bits() >> 80) as u64,
+    }
+}
+
+/// So many a second, a tenth of them at once.
+#[derive(Debug)]
+struct Budget {
     interval: Duration,
     burst: u32,
     left: u32,
@@ -35,7 +78,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) fn new(a_second: u32) -> Budget {
+    fn new(a_second: u32) -> Budget {
         let interval = Duration::from_secs(1).checked_div(a_second).unwrap_or(Duration::MAX);
         let burst = if a_second == 0 { 0 } else { (a_second / 10).max(1) };
         Budget { interval, burst, left: burst, renewed: Timestamp::START }
@@ -55,15 +98,16 @@ impl Budget {
 }
 
 impl Endpoint {
-    /// A packet to an ID that is not known, in a datagram of `size` bytes (RFC 9000 s.10.3).
+    /// Answers a packet to an ID that is not known, in a datagram of `size` bytes (RFC 9000 s.10.3).
     pub(super) fn write_reset(
         &mut self,
         now: Timestamp,
+        receiver: IpAddr,
         id: ConnectionId,
         size: usize,
         response: &mut Vec<u8>,
     ) -> Received {
-        if size <= MIN_RESET || !self.resets.take(now) {
+        if size <= MIN_RESET || !self.resets.take(now, receiver) {
             return Received::Nothing;
         }
         let most = (size - 1).min(MAX_RESET);

@@ -433,7 +433,22 @@ fn resets_are_shorter_and_rare() {
             endpoint.handle_datagram(now, from(client_address()), &[0x55; 50], &mut response);
         count += u32::from(matches!(received, Received::Respond));
     }
-    assert!((100..=110).contains(&count), "{count} in a second");
+    // An eighth of the budget, and a tenth of that at once.
+    assert!((125..=138).contains(&count), "{count} in a second");
+    // A flood from one prefix leaves the resets of other prefixes alone.
+    let mut others = 0;
+    for number in 0..200_u8 {
+        let now = NOW + Duration::from_secs(2000) + Duration::from_millis(number.into());
+        for address in [format!("198.51.100.{number}:1"), format!("192.0.{number}.1:1")] {
+            let flood = address.starts_with("198");
+            let from = from(address.parse().unwrap());
+            for _ in 0..if flood { 100 } else { 1 } {
+                let received = endpoint.handle_datagram(now, from, &[0x55; 50], &mut response);
+                others += u32::from(!flood && matches!(received, Received::Respond));
+            }
+        }
+    }
+    assert!(others > 190, "{others} of 200");
     let mut never = server_with(|config| config.max_resets = 0);
     let received = never.handle_datagram(NOW, from(client_address()), &[0x55; 50], &mut response);
     assert!(matches!(received, Received::Nothing));
