@@ -83,6 +83,8 @@ impl Override {
 /// One protected service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
+    /// Its name, at most 31 bytes.
+    pub name: &'static str,
     /// Packets to a disabled service pass untouched.
     pub enabled: bool,
     /// Judge and count, drop nothing.
@@ -157,6 +159,7 @@ impl Default for Service {
     /// Enabled, no limits, fragments pass, a handshake may take 10 seconds.
     fn default() -> Self {
         Service {
+            name: "",
             enabled: true,
             dry_run: false,
             require_fixed_bit: false,

@@ -137,7 +137,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// True if its server may hold connections of a quota group.
+    /// True if its server counts connections of a quota group.
     fn is_of(&self, group: u32) -> bool {
         !self.taken_out && self.barred >> (group & 63) & 1 == 0
     }
@@ -226,8 +226,10 @@ pub struct Model {
     pub acl: Acl,
     /// The ledgers of the servers that feed the gateway.
     pub ledgers: Vec<Ledger>,
-    /// Bit i: servers of quota group i have made IDs with the ring, and those that left their place are known to be dead.
-    pub gone: u64,
+    /// By place. Bit i: a server of quota group i had the place, and every server that had it is known to be dead.
+    pub dead: [u64; 16],
+    /// Seed of the hash by which receivers of stateless resets share them.
+    pub seed: u64,
     /// The keys of Retry tokens; without, nobody can prove an address.
     pub ring: Option<KeyRing>,
     /// One source for all that share a cell of the ledgers (section 7); none: no two do.
@@ -241,6 +243,7 @@ pub struct Model {
     retries_per_service: HashMap<usize, u64>,
     negotiations_per_service: HashMap<usize, u64>,
     resets_per_service: HashMap<usize, u64>,
+    resets_by_share: HashMap<(usize, u64), u64>,
     packets_per_service: HashMap<usize, u64>,
     unproven_per_service: HashMap<usize, u64>,
     adaptive: HashMap<usize, Adaptive>,
@@ -601,22 +604,31 @@ impl Model {
         d: &Datagram<'_>,
         now: u64,
     ) -> Reason {
-        let all_gone = self.gone >> (service.group & 63) & 1 == 1
-            && !self.ledgers.iter().any(|ledger| ledger.is_of(service.group));
         let unanswerable = d.first_fragment.is_some() || is_group(d.dst);
-        let packet = self
-            .ring
-            .as_ref()
-            .zip(d.payload)
-            .filter(|_| all_gone && !unanswerable)
-            .and_then(|(ring, payload)| reset::packet(ring, payload));
-        let Some(packet) = packet else { return Reason::Established };
+        let question = d.payload.filter(|_| !unanswerable).zip(self.ring.as_ref());
+        let question = question.and_then(|(payload, ring)| reset::Question::read(ring, payload));
+        let Some(question) = question.filter(|q| self.is_dead(q.place, service.group)) else {
+            return Reason::Established;
+        };
+        let Some(packet) = question.answer(service.name, now) else { return Reason::Established };
+        let share = reset::share(self.seed, &self.source_key(d.src, 0).addr);
+        let tat = self.resets_by_share.entry((number, share)).or_insert(0);
+        if !service.answers_per_service.charge_at_most_all(tat, reset::SHARE_PART, now) {
+            return Reason::RateAnswers;
+        }
         let tat = self.resets_per_service.entry(number).or_insert(0);
         if !service.answers_per_service.charge(tat, 1, now) {
             return Reason::RateAnswers;
         }
         self.answer = Some(answer::answer(frame, d, &packet));
         Reason::ResetSent
+    }
+
+    /// Section 14: whether every server that had a place is dead, and one of them served the quota group.
+    fn is_dead(&self, place: u8, group: u32) -> bool {
+        let place = usize::from(place);
+        let dead = self.dead.get(place).is_some_and(|groups| groups >> (group & 63) & 1 == 1);
+        dead && self.ledgers.get(place).is_none_or(|ledger| ledger.taken_out)
     }
 
     /// Section 8: whether an Initial brought proof of its address, which one of an attempt that was let in

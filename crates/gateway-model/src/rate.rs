@@ -31,10 +31,22 @@ impl Rate {
     /// Returns whether the bucket had room. If it had not, `tat` moves only when a slower rate had
     /// left it further ahead than this one's burst.
     pub fn charge(&self, tat: &mut u64, units: u64, now: u64) -> bool {
+        self.charge_ns(tat, self.cost_of(units), now)
+    }
+
+    /// As [`Rate::charge`], but an empty bucket has room for it, however small its burst is.
+    pub(super) fn charge_at_most_all(&self, tat: &mut u64, units: u64, now: u64) -> bool {
+        self.charge_ns(tat, self.cost_of(units).min(self.burst_ns), now)
+    }
+
+    fn cost_of(&self, units: u64) -> u64 {
+        saturate((u128::from(units) * u128::from(self.cost_ns)) >> RATE_SHIFT)
+    }
+
+    fn charge_ns(&self, tat: &mut u64, cost: u64, now: u64) -> bool {
         if self.cost_ns == 0 {
             return true;
         }
-        let cost = saturate((u128::from(units) * u128::from(self.cost_ns)) >> RATE_SHIFT);
         let ahead = tat.saturating_sub(now).min(self.burst_ns);
         if ahead.saturating_add(cost) > self.burst_ns {
             *tat = (*tat).min(now.saturating_add(self.burst_ns));

@@ -8,28 +8,64 @@ use std::hash::Hasher;
 
 /// RFC 9000 s.10.3: five unpredictable bytes and the token.
 const SHORTEST: usize = 21;
-const LONGEST: usize = 43;
+const LONGEST: usize = 64;
 const TOKEN: usize = 16;
-/// In front of what is hashed for each eight of the unpredictable bytes.
-const LABELS: [&[u8; 8]; 4] = [b"bytes 1\0", b"bytes 2\0", b"bytes 3\0", b"bytes 4\0"];
+/// Words of the unpredictable bytes.
+const WORDS: u8 = 6;
+/// A share of the receivers has this part of the rate.
+pub(super) const SHARE_PART: u64 = 8;
+const SHARES: u64 = 64;
 
-/// The packet that a short header packet can be answered with; none if it is too short, or its ID was not made with the
-/// ring.
-pub(super) fn packet(ring: &KeyRing, payload: Payload<'_>) -> Option<Vec<u8>> {
-    if payload.length <= SHORTEST {
-        return None;
+/// A short header packet that a reset can answer.
+pub(super) struct Question<'a> {
+    ring: &'a KeyRing,
+    id: ConnectionId,
+    behind: [u8; 8],
+    length: usize,
+    /// The place of the server that made the ID.
+    pub place: u8,
+}
+
+impl<'a> Question<'a> {
+    /// Reads a packet. Returns `None` if it is too short, or its ID was not made with the ring.
+    pub(super) fn read(ring: &'a KeyRing, payload: Payload<'_>) -> Option<Question<'a>> {
+        if payload.length <= SHORTEST {
+            return None;
+        }
+        let id = ids::of_short(payload.data)?;
+        let place = ids::format()?.open(ring, id.as_bytes()).ok()?.server_id[0];
+        let behind = *payload.data.get(1 + id.as_bytes().len()..)?.first_chunk::<8>()?;
+        Some(Question { ring, id, behind, length: payload.length, place })
     }
-    let id = ids::of_short(payload.data)?;
-    let token = ids::format()?.reset_token(ring, id.as_bytes()).ok()?;
-    let length = (payload.length - 1).min(LONGEST);
-    let behind = payload.data.get(1 + id.as_bytes().len()..)?.first_chunk::<8>()?;
-    let key = key_of(ring, id.as_bytes()[0] >> 5)?;
-    let mut packet: Vec<u8> =
-        LABELS.iter().flat_map(|label| word(&key, label, &id, behind)).collect();
-    packet.truncate(length - TOKEN);
-    packet[0] = packet[0] & 0x3f | 0x40;
-    packet.extend(token);
-    Some(packet)
+
+    /// The reset for a connection to a service, at a time.
+    pub(super) fn answer(&self, service: &str, now: u64) -> Option<Vec<u8>> {
+        let token = ids::format()?.reset_token(self.ring, service, self.id.as_bytes()).ok()?;
+        let key = key_of(self.ring, self.id.as_bytes()[0] >> 5)?;
+        let lengths = (self.length - 1).min(LONGEST) - SHORTEST + 1;
+        let upper = u64::from_le_bytes(self.word(&key, 0, now)) >> 32;
+        let length = SHORTEST + usize::try_from(upper * lengths as u64 >> 32).ok()?;
+        let mut packet: Vec<u8> = (1..=WORDS).flat_map(|n| self.word(&key, n, now)).collect();
+        packet.truncate(length - TOKEN);
+        packet[0] = packet[0] & 0x3f | 0x40;
+        packet.extend(token);
+        Some(packet)
+    }
+
+    fn word(&self, key: &[u8; 16], number: u8, now: u64) -> [u8; 8] {
+        let mut hasher = SipHasher24::new_with_key(key);
+        let mut label = *b"bytes 0\0";
+        label[6] += number;
+        hasher.write(&label);
+        let id = self.id.as_bytes();
+        let mut padded = [0; 24];
+        padded[..id.len()].copy_from_slice(id);
+        padded[20] = id.len() as u8;
+        hasher.write(&padded);
+        hasher.write(&self.behind);
+        hasher.write(&now.to_le_bytes());
+        hasher.finish().to_le_bytes()
+    }
 }
 
 fn key_of(ring: &KeyRing, epoch: u8) -> Option<[u8; 16]> {
@@ -37,13 +73,16 @@ fn key_of(ring: &KeyRing, epoch: u8) -> Option<[u8; 16]> {
     ring.to_bytes().get(at..)?.first_chunk().copied()
 }
 
-fn word(key: &[u8; 16], label: &[u8; 8], id: &ConnectionId, behind: &[u8; 8]) -> [u8; 8] {
-    let mut hasher = SipHasher24::new_with_key(key);
-    hasher.write(label);
-    let mut padded = [0; 24];
-    padded[..id.as_bytes().len()].copy_from_slice(id.as_bytes());
-    padded[20] = id.as_bytes().len() as u8;
-    hasher.write(&padded);
-    hasher.write(behind);
-    hasher.finish().to_le_bytes()
+/// The share of the resets that a receiver belongs to, by its source's address.
+pub(super) fn share(seed: u64, source: &[u8; 16]) -> u64 {
+    fn mix(mut x: u64) -> u64 {
+        x ^= x >> 33;
+        x = x.wrapping_mul(0xff51_afd7_ed55_8ccd);
+        x ^= x >> 33;
+        x = x.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        x ^ x >> 33
+    }
+    let (low, high) = source.split_at(8);
+    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+    mix(mix(seed ^ word(low)) ^ word(high)) % SHARES
 }

@@ -31,6 +31,8 @@
 #define EQUIC_NO_SERVICE 0xffffu
 #define EQUIC_ID_LEN	 12u /* bytes of the connection IDs of services with CHECK_IDS */
 #define EQUIC_ID_SERVER	 2u  /* of these, server ID (docs/retry.md s.4) */
+#define EQUIC_RESET_SHARES                                                                         \
+	64u /* buckets of a service for stateless resets, by their receiver; a power of two */
 
 /*
  * Every verdict has a reason: X(NAME, "name", does, "what it means"), where `does` is what becomes
@@ -446,13 +448,38 @@ struct equic_control {
 	/* Until then a connection ID of a rotation that the ring has no key for may be of a
 	 * connection older than the ring (docs/policy.md s.10). */
 	__u64 older_ids_until_ns;
-	/* Bit i: servers of quota group i have made IDs with the ring, and all that could hold
-	 * connections of the group are known to be dead (docs/policy.md s.14). */
+	/* Bit i: bit i is set in an element of `dead`. */
 	__u64 gone;
 	/* Bit i: a server of quota group i was taken out of its place and may be alive. For user
 	 * space, which sets no bit of `gone` then. */
 	__u64 unsure;
 	struct equic_member members[EQUIC_MAX_OWNERS];
+	/* By place. Bit i: a server that served quota group i had the place, and every server that
+	 * had the place is known to be dead (docs/policy.md s.14). */
+	__u64 dead[EQUIC_MAX_OWNERS];
+	/* Until then `local_addrs` and `local_macs` can be trusted. */
+	__u64 local_until_ns;
+	/* 1: packets pass through this host to others, by a route or a bridge. */
+	__u32 transit;
+	__u32 reserved;
+};
+
+/* What an address of the map `local_addrs` is to the host. */
+enum equic_local_kind {
+	EQUIC_LOCAL_HOST = 1,
+	EQUIC_LOCAL_BROADCAST = 2,
+};
+
+/* Key of the LPM trie `local_addrs`, whose value is of enum equic_local_kind. */
+struct equic_local_key {
+	__u32 prefixlen; /* 32, for the family, and the prefix's of all 128 bits */
+	__u32 family;	 /* 4 or 6 */
+	__u8 addr[16];	 /* IPv4 as ::ffff:a.b.c.d */
+};
+
+/* Value of the map `interfaces`, by the number of the interface. */
+enum equic_interface_flags {
+	EQUIC_INTERFACE_GENERIC = 1u << 0, /* the program runs behind the driver */
 };
 
 /* A service with EQUIC_RETRY_ADAPTIVE: calm, or asking for proof. */
@@ -474,6 +501,8 @@ struct equic_service_rates {
 	__u64 unproven_tat[EQUIC_MAX_SERVICES];
 	__u64 negotiations_tat[EQUIC_MAX_SERVICES]; /* answers_per_service */
 	__u64 resets_tat[EQUIC_MAX_SERVICES];	    /* answers_per_service */
+	/* Resets by a hash of their receiver's source: an eighth of answers_per_service each. */
+	__u64 reset_shares_tat[EQUIC_MAX_SERVICES][EQUIC_RESET_SHARES];
 };
 
 /* The key ring in .data.ring: docs/retry.md s.2. Written by user space, and a secret. */
@@ -651,7 +680,8 @@ EQUIC_ASSERT_SIZE(equic_ledger_bucket, 256);
 EQUIC_ASSERT_SIZE(equic_ledger_header, 256);
 EQUIC_ASSERT_SIZE(equic_load, 40);
 EQUIC_ASSERT_SIZE(equic_member, 72);
-EQUIC_ASSERT_SIZE(equic_control, 1408);
+EQUIC_ASSERT_SIZE(equic_control, 1552);
+EQUIC_ASSERT_SIZE(equic_local_key, 24);
 EQUIC_ASSERT_SIZE(equic_counter, 24);
 EQUIC_ASSERT_SIZE(equic_event, 88);
 EQUIC_ASSERT_SIZE(equic_capture, 88);

@@ -310,7 +310,7 @@ INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 		return REASON_NONE;
 	if (short_dcid)
 		return EQUIC_REASON_SHORT_DCID;
-	if (p->first_fragment || to_many(p))
+	if (!can_answer(ctx, p))
 		return EQUIC_REASON_UNPROVED;
 	if (!within(&service->answers_per_service,
 		    &rates.retries_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p))
@@ -325,7 +325,7 @@ static __noinline __u32 negotiate(struct xdp_md *ctx, struct packet *p)
 	__u32 index = p->service & (EQUIC_MAX_SERVICES - 1);
 	volatile struct equic_service *service = &services[index];
 
-	if (p->first_fragment || to_many(p))
+	if (!can_answer(ctx, p))
 		return EQUIC_REASON_UNKNOWN_VERSION;
 	if (!within(&service->answers_per_service, &rates.negotiations_tat[index], 1, p))
 		return EQUIC_REASON_RATE_ANSWERS;

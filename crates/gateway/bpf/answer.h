@@ -12,6 +12,7 @@
 
 #include "classify.h"
 #include "ghash.h"
+#include "local.h"
 #include "proof.h"
 
 #define ANSWER_TTL	 64
@@ -77,12 +78,6 @@ INLINE void put_cid(struct answer *a, __u32 off, const struct equic_cid *cid)
 	to[0] = from[0];
 	to[1] = from[1];
 	to[2] = from[2];
-}
-
-/* True if nobody can be answered who sent to the packet's destination: it is a group's address. */
-INLINE bool to_many(const struct packet *p)
-{
-	return p->family == 4 ? (__u8)(p->dst[1] >> 32) >= 0xe0 : (__u8)p->dst[0] == 0xff;
 }
 
 INLINE void client_of(const struct packet *p, struct equic_proof_client *client)
@@ -157,6 +152,14 @@ INLINE __u32 bytes_summed(const void *from, __u32 len, __u32 sum)
 	return bpf_csum_diff(NULL, 0, (__be32 *)(from + ANSWER_SUM), len & 0x1fc, sum);
 }
 
+/* The sum of a UDP pseudo-header, of the packet's addresses: it is the same in both directions. */
+INLINE __u32 pseudo_summed(const struct packet *p, __u32 udp_len)
+{
+	/* ::ffff in front of an IPv4 address is zero to a checksum. */
+	return bpf_csum_diff(NULL, 0, (__be32 *)p->src, sizeof(p->src) + sizeof(p->dst),
+			     bpf_htons(udp_len) + bpf_htons(IPPROTO_UDP));
+}
+
 /* The headers in front of `len` bytes of QUIC, and both checksums. */
 static __noinline void put_headers(const struct packet *p, struct answer *a, __u32 len)
 {
@@ -167,9 +170,7 @@ static __noinline void put_headers(const struct packet *p, struct answer *a, __u
 	udp->dest = p->sport;
 	udp->len = bpf_htons(udp_len);
 	udp->check = 0;
-	/* ::ffff in front of an IPv4 address is zero to a checksum. */
-	sum = bpf_csum_diff(NULL, 0, (__be32 *)p->src, sizeof(p->src) + sizeof(p->dst),
-			    bpf_htons(udp_len) + bpf_htons(IPPROTO_UDP));
+	sum = pseudo_summed(p, udp_len);
 	/* Behind the packet there are zeros. */
 	sum = bytes_summed(udp, udp_len + 3, sum);
 	udp->check = folded(sum);
@@ -240,6 +241,32 @@ static __noinline bool make_retry(const struct packet *p)
 	return true;
 }
 
+/* Behind the driver (generic mode), a packet of a sender on this machine may have the sum of its
+ * pseudo-header in place of a checksum: the kernel, or hardware, is to complete it
+ * (CHECKSUM_PARTIAL). That stays so for the answer, at the same offset, so it needs such a sum too.
+ * Returns false if the answer's UDP header is at another offset. */
+INLINE bool leave_checksum(struct xdp_md *ctx, const struct packet *p, struct answer *a)
+{
+	__u32 ifindex = ctx->ingress_ifindex, *flags, ip_len;
+	struct udphdr *udp = (struct udphdr *)(a->bytes + ANSWER_UDP);
+	__u16 check;
+
+	flags = bpf_map_lookup_elem(&interfaces, &ifindex);
+	if (!flags || !(*flags & EQUIC_INTERFACE_GENERIC))
+		return true;
+	if (bpf_xdp_load_bytes(ctx, p->quic.off - sizeof(check), &check, sizeof(check)))
+		return false;
+	/* A checksum that is complete is the same in one of 65,536 packets. Such a client is
+	 * answered when it repeats the packet. */
+	if (check != (__u16)~folded(pseudo_summed(p, sizeof(*udp) + p->quic.len)))
+		return true;
+	ip_len = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	if (p->quic.off != p->l2_len + ip_len + sizeof(*udp))
+		return false;
+	udp->check = ~folded(pseudo_summed(p, bpf_ntohs(udp->len)));
+	return true;
+}
+
 /* Puts the answer in the packet's place. Returns XDP_TX, or XDP_DROP if that fails. */
 static __noinline int send_answer(struct xdp_md *ctx, const struct packet *p)
 {
@@ -249,7 +276,7 @@ static __noinline int send_answer(struct xdp_md *ctx, const struct packet *p)
 	__u32 start, len;
 	int less;
 
-	if (!a)
+	if (!a || !leave_checksum(ctx, p, a))
 		return XDP_DROP;
 	start = a->start & 63;
 	/* Verifiers before Linux 6.13 learn nothing from len != 0, but see that this is not 0. */

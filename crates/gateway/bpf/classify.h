@@ -11,7 +11,7 @@
 #define LOOPBACK_IFINDEX 1 /* in every network namespace */
 
 /* Which service is the packet to? EQUIC_NO_SERVICE: none. */
-INLINE __u32 service_of(const struct packet *p)
+INLINE __u32 service_of(struct packet *p)
 {
 	struct equic_listener key __attribute__((aligned(8))) = {};
 	equic_word *addr = (equic_word *)key.addr;
@@ -23,6 +23,7 @@ INLINE __u32 service_of(const struct packet *p)
 	/* Verifiers before Linux 6.8 take a swapped register to have any value. */
 	OPAQUE(port);
 	port &= 0xffff;
+	p->named = false;
 	table = bpf_map_lookup_elem(&ports, &zero);
 	if (!table)
 		return EQUIC_NO_SERVICE;
@@ -35,8 +36,10 @@ INLINE __u32 service_of(const struct packet *p)
 		addr[0] = p->dst[0];
 		addr[1] = p->dst[1];
 		index = bpf_map_lookup_elem(&listeners, &key);
-		if (index)
+		if (index) {
+			p->named = true;
 			return *index;
+		}
 		entry &= ~EQUIC_PORT_EXACT;
 	}
 	return entry ? entry - 1 : EQUIC_NO_SERVICE;

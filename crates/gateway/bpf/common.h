@@ -86,9 +86,9 @@ struct packet {
 	bool first_fragment;
 	__u32 frag_id;
 	__u8 frag_protocol; /* IPv4 Protocol; Next Header of the IPv6 Fragment header */
-	__u8 reserved;
-	bool classified; /* `kind` is what classify() said */
-	bool proved;	 /* its token holds: somebody receives at the source address */
+	bool named;	    /* the service names the destination address, which is no wildcard */
+	bool classified;    /* `kind` is what classify() said */
+	bool proved;	    /* its token holds: somebody receives at the source address */
 	__u32 kind;
 	__u32 own;    /* element of `overrides` whose limits the source has; 0: the service's.
 		       * Nothing, while the service has none */

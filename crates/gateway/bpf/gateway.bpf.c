@@ -11,6 +11,7 @@
  *   clock.h     the time
  *   rates.h     token buckets
  *   parse.h     frame -> UDP payload
+ *   local.h     is a packet to this host?
  *   quic.h      UDP payload -> what QUIC shows without keys
  *   classify.h  which service, which source, which kind of packet
  *   lists.h     deny and allow lists
@@ -92,6 +93,8 @@ INLINE int to_service(struct xdp_md *ctx, struct packet *p, enum parsed parsed)
 	clean(p);
 	p->service = index;
 	p->now = time_now();
+	if (control.transit && !p->named && passes_through(ctx, p))
+		return XDP_PASS;
 	source_of(p, &source);
 	reason = admit(ctx, p, parsed, service, &source, &state);
 	if (load.explain)

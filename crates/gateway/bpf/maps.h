@@ -85,6 +85,31 @@ struct {
 	__type(value, struct equic_handshake);
 } handshakes SEC(".maps");
 
+/* Addresses of this host, and the link-layer addresses that frames to it have: local.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct equic_local_key);
+	__type(value, __u32);
+} local_addrs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64); /* the lower six bytes */
+	__type(value, __u32);
+} local_macs SEC(".maps");
+
+/* How the program is attached, by the number of the interface. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __u32);
+} interfaces SEC(".maps");
+
 struct fragment_key {
 	__u64 src[2];
 	__u64 dst[2];

@@ -351,9 +351,14 @@ EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof
 #define EQUIC_PROOF_RESET_1 0x0031207465736572ull
 #define EQUIC_PROOF_RESET_2 0x0032207465736572ull
 
-/* Hashes a label and a connection ID with the key of the ID's epoch; 0 if the ring has none. */
+/* The name of a service as it is hashed: 31 bytes at most, and zeros behind them. */
+#define EQUIC_PROOF_NAME_WORDS 4
+
+/* Hashes a label, a connection ID and the name of a service with the key of the ID's epoch; 0 if
+ * the ring has none. */
 EQUIC_PROOF_INLINE __u64 equic_proof_of_id(const struct equic_proof_ring *ring, __u64 label,
-					   const struct equic_cid *id)
+					   const struct equic_cid *id,
+					   const __u64 service[EQUIC_PROOF_NAME_WORDS])
 {
 	const equic_word *words = (const equic_word *)id;
 	struct equic_sip s;
@@ -364,16 +369,22 @@ EQUIC_PROOF_INLINE __u64 equic_proof_of_id(const struct equic_proof_ring *ring, 
 	equic_sip_word(&s, words[0]);
 	equic_sip_word(&s, words[1]);
 	equic_sip_word(&s, words[2]);
-	return equic_sip_finish(&s, 32);
+	equic_sip_word(&s, service[0]);
+	equic_sip_word(&s, service[1]);
+	equic_sip_word(&s, service[2]);
+	equic_sip_word(&s, service[3]);
+	return equic_sip_finish(&s, 64);
 }
 
-/* The stateless reset token (RFC 9000 s.10.3.2) of a connection ID that equic_proof_id_open has
- * found right: docs/retry.md s.5. */
+/* Makes the stateless reset token (RFC 9000 s.10.3.2) of a connection ID for which
+ * equic_proof_id_open has returned EQUIC_PROOF_OK, and of the service that the connection is to:
+ * docs/retry.md s.5. */
 EQUIC_PROOF_INLINE void equic_proof_reset_token(const struct equic_proof_ring *ring,
+						const __u64 service[EQUIC_PROOF_NAME_WORDS],
 						const struct equic_cid *id, __u64 token[2])
 {
-	token[0] = equic_proof_of_id(ring, EQUIC_PROOF_RESET_1, id);
-	token[1] = equic_proof_of_id(ring, EQUIC_PROOF_RESET_2, id);
+	token[0] = equic_proof_of_id(ring, EQUIC_PROOF_RESET_1, id, service);
+	token[1] = equic_proof_of_id(ring, EQUIC_PROOF_RESET_2, id, service);
 }
 
 /* Makes a connection ID, as for the Source Connection ID of a Retry packet: `server` has the server

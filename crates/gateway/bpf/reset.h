@@ -12,95 +12,132 @@
 #define RESET_TOKEN_LEN 16
 /* RFC 9000 s.10.3: 5 unpredictable bytes and the token. */
 #define RESET_SHORTEST 21
-#define RESET_LONGEST  43
+/* As the resets of eQUIC's own server. */
+#define RESET_LONGEST 64
 /* First byte, ID and a word behind it, of which the unpredictable bytes are made. */
 #define RESET_QUESTION (1 + EQUIC_ID_LEN + 8)
-/* Before what is hashed for each word of the unpredictable bytes: "bytes 1" to "bytes 4". */
-#define RESET_BYTES_1	  0x0031207365747962ull
+/* Labels of what is hashed: "bytes 0" for the length, "bytes 1" to "bytes 6" for each word of the
+ * unpredictable bytes. */
+#define RESET_BYTES_0	  0x0030207365747962ull
 #define RESET_BYTES_LABEL (1ull << 48)
-#define RESET_WORDS	  4
+#define RESET_WORDS	  6
+/* A bucket of one of the shares has this part of answers_per_service. */
+#define RESET_SHARE_PART 8
 
 _Static_assert(RESET_SHORTEST >= RESET_QUESTION, "what is answered has the word");
 _Static_assert(RESET_LONGEST - RESET_TOKEN_LEN <= 8 * RESET_WORDS, "enough unpredictable bytes");
+_Static_assert(sizeof(((struct equic_service *)0)->name) == 8 * EQUIC_PROOF_NAME_WORDS,
+	       "a name is hashed as it stands");
+_Static_assert(offsetof(struct equic_service, name) % 8 == 0, "a name is read in words");
 
-/* Has every server gone that could hold a connection of the quota group? A server that is silent,
- * because it was stopped, still has its place. */
-static __noinline bool servers_are_gone(__u32 group)
+/* Is the server known to be dead that had the place which the ID names, and did it serve the quota
+ * group? A server that is silent, because it was stopped, still has its place. */
+INLINE bool server_is_dead(__u32 group, __u64 server_id)
 {
-	__u32 owners = control.owner_mask;
+	__u32 place = (__u8)server_id;
 
-	group &= 63;
-	if (!(control.gone >> group & 1))
+	if (place >= EQUIC_MAX_OWNERS)
 		return false;
-	for (__u32 i = 0; i < EQUIC_MAX_OWNERS; i++) {
-		if (owners >> i & 1 && !(control.members[i].barred >> group & 1))
-			return false;
-	}
-	return true;
+	place &= EQUIC_MAX_OWNERS - 1;
+	/* A server that moves in marks the place first. */
+	return control.dead[place] >> (group & 63) & 1 && !(control.owner_mask >> place & 1);
 }
 
-/* One word of the unpredictable bytes: of the packet, under the key of its ID. */
-static __noinline __u64 reset_word(const struct equic_cid *id, __u64 label, __u64 more)
+/* One output of the hash, of the packet and the time, under the key of the packet's ID. */
+static __noinline __u64 reset_word(const struct packet *p, __u64 label, __u64 more)
 {
 	const struct equic_proof_ring *keys = &ring;
-	const __u64 *words = (const __u64 *)id;
+	const __u64 *words = (const __u64 *)&p->quic.dcid;
 	struct equic_sip s;
 
-	if (!equic_proof_key(keys, ROTATION_OF(id->bytes[0]), &s))
+	if (!equic_proof_key(keys, ROTATION_OF(p->quic.dcid.bytes[0]), &s))
 		return 0;
 	equic_sip_word(&s, label);
 	equic_sip_word(&s, words[0]);
 	equic_sip_word(&s, words[1]);
 	equic_sip_word(&s, words[2]);
 	equic_sip_word(&s, more);
-	return equic_sip_finish(&s, 40);
+	equic_sip_word(&s, p->exact);
+	return equic_sip_finish(&s, 48);
 }
 
-static __noinline __u64 token_word(const struct equic_cid *id, __u64 label)
+static __noinline __u64 token_word(const struct packet *p, __u64 label)
 {
-	return equic_proof_of_id(&ring, label, id);
+	volatile __u64 *name =
+		(volatile __u64 *)services[p->service & (EQUIC_MAX_SERVICES - 1)].name;
+	__u64 service[EQUIC_PROOF_NAME_WORDS] = {name[0], name[1], name[2], name[3]};
+
+	return equic_proof_of_id(&ring, label, &p->quic.dcid, service);
 }
 
-/* Puts the reset together. `len` is that of the packet that is answered. */
-static __noinline bool make_reset(struct xdp_md *ctx, const struct packet *p, __u32 len)
+/* Puts the reset together. `len` is that of the packet that is answered, which is longer than the
+ * shortest reset. */
+static __noinline bool make_reset(struct xdp_md *ctx, struct packet *p, __u32 len)
 {
 	struct answer *a = this_answer();
-	__u64 more, *words, *token;
+	__u64 more, *words, *token, lengths;
 
 	if (!a || bpf_xdp_load_bytes(ctx, p->quic.off + 1 + EQUIC_ID_LEN, &more, sizeof(more)))
 		return false;
-	len = len > RESET_LONGEST ? RESET_LONGEST : len - 1;
+	/* Not to the tick: two answers of one tick would be the same. */
+	exact_now(p);
+	lengths = (len > RESET_LONGEST ? RESET_LONGEST : len - 1) - RESET_SHORTEST + 1;
+	len = RESET_SHORTEST + (__u32)((reset_word(p, RESET_BYTES_0, more) >> 32) * lengths >> 32);
 	words = (__u64 *)(a->bytes + ANSWER_QUIC);
 	for (int i = 0; i < RESET_WORDS; i++)
-		words[i] = reset_word(&p->quic.dcid, RESET_BYTES_1 + i * RESET_BYTES_LABEL, more);
+		words[i] = reset_word(p, RESET_BYTES_0 + (i + 1) * RESET_BYTES_LABEL, more);
 	a->bytes[ANSWER_QUIC] = (a->bytes[ANSWER_QUIC] & ~(QUIC_LONG | QUIC_FIXED)) | QUIC_FIXED;
 	token = (__u64 *)into(a, FROM_QUIC(len - RESET_TOKEN_LEN));
-	token[0] = token_word(&p->quic.dcid, EQUIC_PROOF_RESET_1);
-	token[1] = token_word(&p->quic.dcid, EQUIC_PROOF_RESET_2);
+	token[0] = token_word(p, EQUIC_PROOF_RESET_1);
+	token[1] = token_word(p, EQUIC_PROOF_RESET_2);
 	/* For the checksum, which is over whole words. */
 	token[2] = 0;
 	put_headers(p, a, len);
 	return true;
 }
 
+/* Charges a reset to the bucket of its receiver's share, so that one source cannot use up the
+ * resets of all. */
+INLINE bool within_share(volatile struct equic_rate *rate, __u32 index, struct packet *p)
+{
+	__u64 cost = rate->cost_ns, burst = rate->burst_ns, hash, *tat;
+	struct equic_source source;
+	equic_word *words = (equic_word *)&source;
+
+	if (!cost)
+		return true;
+	source_of(p, &source);
+	hash = mix(mix(load.seed ^ words[0]) ^ words[1]);
+	tat = &rates.reset_shares_tat[index & (EQUIC_MAX_SERVICES - 1)]
+				     [hash & (EQUIC_RESET_SHARES - 1)];
+	cost = cost_of(RESET_SHARE_PART, cost);
+	if (cost > burst)
+		cost = burst;
+	return charge_at_tick(tat, cost, burst, p->now) ||
+	       charge_again(tat, cost, burst, exact_now(p));
+}
+
 /* A short header packet, of an established connection by its form: EQUIC_REASON_ESTABLISHED, unless
- * its server is dead, and it can be answered. A global function: the verifier reads it once, and
- * not once for each way that leads here. */
+ * the server that made its ID is dead, and it can be answered. A global function: the verifier
+ * reads it once, and not once for each way that leads here. */
 __noinline __u32 reset_for_the_dead(struct xdp_md *ctx, struct packet *p)
 {
 	const struct equic_proof_id_format format = {EQUIC_ID_LEN, EQUIC_ID_SERVER};
 	volatile struct equic_service *service;
+	__u64 server_id;
 	__u32 index;
 
 	if (!p)
 		return EQUIC_REASON_ESTABLISHED;
 	index = p->service & (EQUIC_MAX_SERVICES - 1);
 	service = &services[index];
-	if (p->quic.len <= RESET_SHORTEST || p->first_fragment || to_many(p) ||
-	    !servers_are_gone(service->group) || !read_short_id(ctx, &p->quic) ||
-	    equic_proof_id_open(&ring, &format, &p->quic.dcid, NULL) != EQUIC_PROOF_OK)
+	if (p->quic.len <= RESET_SHORTEST || !(control.gone >> (service->group & 63) & 1) ||
+	    !read_short_id(ctx, &p->quic) ||
+	    equic_proof_id_open(&ring, &format, &p->quic.dcid, &server_id) != EQUIC_PROOF_OK ||
+	    !server_is_dead(service->group, server_id) || !can_answer(ctx, p))
 		return EQUIC_REASON_ESTABLISHED;
-	if (!within(&service->answers_per_service, &rates.resets_tat[index], 1, p))
+	if (!within_share(&service->answers_per_service, index, p) ||
+	    !within(&service->answers_per_service, &rates.resets_tat[index], 1, p))
 		return EQUIC_REASON_RATE_ANSWERS;
 	return make_reset(ctx, p, p->quic.len) ? EQUIC_REASON_RESET_SENT : EQUIC_REASON_ESTABLISHED;
 }

@@ -134,6 +134,7 @@ impl Gateway {
         if let Some(path) = &config.gateway.rotation_file {
             self.rotation = Some(RotationFile::open(path, &self.control.key_ring()?)?);
         }
+        self.control.refresh_addresses()?;
         if !options.unswept {
             self.sweeper = Some(sweeper(self.control.clone())?);
             self.rotate_keys()?;
@@ -216,6 +217,7 @@ impl Gateway {
     }
 
     fn link(&self, ifindex: u32, native: bool) -> std::io::Result<OwnedFd> {
+        self.control.note_mode(ifindex, native)?;
         let flags =
             if native { libbpf_sys::XDP_FLAGS_DRV_MODE } else { libbpf_sys::XDP_FLAGS_SKB_MODE };
         let options = libbpf_sys::bpf_link_create_opts {

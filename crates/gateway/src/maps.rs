@@ -37,6 +37,11 @@ pub(crate) struct Maps {
     pub(crate) sources: Map<abi::equic_source, abi::equic_source_state>,
     pub(crate) prefixes: Map<abi::equic_prefix, u64>,
     pub(crate) handshakes: Map<abi::equic_handshake_key, abi::equic_handshake>,
+    /// Addresses of this host; `local.rs` writes them.
+    pub(crate) local_addrs: Map<abi::equic_local_key, u32>,
+    pub(crate) local_macs: Map<u64, u32>,
+    /// How the program is attached, by the number of the interface.
+    pub(crate) interfaces: Map<u32, u32>,
     pub(crate) counters: PerCpuArray<abi::equic_counter>,
     pub(crate) events: OwnedFd,
     pub(crate) capture: Shared<abi::equic_capture>,
@@ -59,7 +64,7 @@ pub(crate) const NOTES: &str = "equic_notes";
 pub(crate) const AUDIT: &str = "equic_audit";
 
 /// The names of the maps that user space needs. `.rodata` has the object's name in front of it.
-pub(crate) const NAMES: [&str; 21] = [
+pub(crate) const NAMES: [&str; 24] = [
     ".data.control",
     ".data.services",
     ".data.own",
@@ -77,6 +82,9 @@ pub(crate) const NAMES: [&str; 21] = [
     "sources",
     "prefixes",
     "handshakes",
+    "local_addrs",
+    "local_macs",
+    "interfaces",
     "counters",
     "events",
     "captured",
@@ -144,6 +152,9 @@ impl Maps {
             sources: Map::new(take("sources")?).map_err(wrong("sources"))?,
             prefixes: Map::new(take("prefixes")?).map_err(wrong("prefixes"))?,
             handshakes: Map::new(take("handshakes")?).map_err(wrong("handshakes"))?,
+            local_addrs: Map::new(take("local_addrs")?).map_err(wrong("local_addrs"))?,
+            local_macs: Map::new(take("local_macs")?).map_err(wrong("local_macs"))?,
+            interfaces: Map::new(take("interfaces")?).map_err(wrong("interfaces"))?,
             counters: PerCpuArray::new(take("counters")?).map_err(wrong("counters"))?,
             events: take("events")?,
             capture: shared(&take(".data.capture")?).map_err(wrong(".data.capture"))?,

@@ -139,6 +139,7 @@ fn take_over(
                 Error::system(format!("replacing the program of link {}", link.id), error)
             })?;
         }
+        control.note_mode(link.ifindex, native).map_err(failed)?;
         let interface = sys::interface_name(link.ifindex).unwrap_or_default();
         let attached = Attached { ifindex: link.ifindex, interface, native, notice: None };
         held.push(Link { attached, fd: link.fd });

@@ -243,9 +243,13 @@ fn connection_ids_follow_the_gateway_s_keys() {
         // What the gateway sends in its name; and nothing in the name of others.
         let other = only.connection_ids(8).unwrap().expect("it has the ring").generate();
         let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).unwrap();
-        let token = format.reset_token(&first.control().key_ring().unwrap(), old.as_bytes());
-        assert_eq!(ids.reset_token(old.as_bytes()).unwrap(), token.unwrap());
-        assert!(ids.open(other.as_bytes()).is_ok() && ids.reset_token(other.as_bytes()).is_err());
+        let token =
+            format.reset_token(&first.control().key_ring().unwrap(), "quic", old.as_bytes());
+        assert_eq!(ids.reset_token("quic", old.as_bytes()).unwrap(), token.unwrap());
+        assert!(
+            ids.open(other.as_bytes()).is_ok()
+                && ids.reset_token("quic", other.as_bytes()).is_err()
+        );
         let mut marks = vec![ids.mark()];
         assert_eq!(ids.mark(), marks[0], "nothing has changed");
         for _ in 0..5 {

@@ -31,6 +31,9 @@ impl RetryTokens for Ring {
     }
 }
 
+/// Name of the gateway's service.
+const SERVICE: &str = "web";
+
 struct ProvingIds(IdGenerator);
 
 impl ConnectionIdGenerator for ProvingIds {
@@ -44,7 +47,7 @@ impl ConnectionIdGenerator for ProvingIds {
 
     /// A gateway can send it when this server is dead.
     fn reset_token(&self, id: ConnectionId) -> Option<ResetToken> {
-        self.0.reset_token(id.as_bytes()).ok().map(ResetToken)
+        self.0.reset_token(SERVICE, id.as_bytes()).ok().map(ResetToken)
     }
 
     /// Clients get fresh IDs when keys are rotated: `IdGenerator::set_ring`.

@@ -81,6 +81,9 @@ impl ConnectionIdGenerator for ProvingIds {
     }
 }
 
+/// Name of the gateway's service.
+const SERVICE: &str = "web";
+
 /// Stateless reset tokens that the gateway can send when this server is dead; for IDs of others, those of `own`.
 struct ResetTokens {
     ids: IdGenerator,
@@ -91,7 +94,7 @@ impl HmacKey for ResetTokens {
     fn sign(&self, id: &[u8], out: &mut [u8]) {
         HmacKey::sign(&self.own, id, out);
         // quinn takes the first bytes.
-        if let Ok(token) = self.ids.reset_token(id)
+        if let Ok(token) = self.ids.reset_token(SERVICE, id)
             && let Some(out) = out.first_chunk_mut()
         {
             *out = token;

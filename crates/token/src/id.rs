@@ -16,7 +16,9 @@ const MAX_SERVER: usize = 8;
 const RESET_TOKEN: usize = 16;
 /// In front of what is hashed for each half of a stateless reset token.
 const RESET_LABELS: [&[u8; 8]; 2] = [b"reset 1\0", b"reset 2\0"];
-const RESET_MESSAGE: usize = 32;
+/// A label, an ID with its length, and the name of a service.
+const RESET_MESSAGE: usize = 32 + SERVICE_NAME;
+const SERVICE_NAME: usize = 32;
 
 /// Length of a service's IDs, and the number of their bytes that name the server. All servers of a service and
 /// its gateway need the same.
@@ -157,12 +159,20 @@ impl IdFormat {
 }
 
 impl IdFormat {
-    /// Stateless reset token (RFC 9000 s.10.3.2) of a connection ID that was made with the ring: what a server gives
-    /// its clients with the ID, and its gateway can send when the server is dead. `docs/retry.md` s.5.
+    /// Returns the stateless reset token (RFC 9000 s.10.3.2) of a connection ID that was made with the ring. A server
+    /// gives it to its client with the ID, and the gateway can send it when the server is dead. `docs/retry.md` s.5.
+    ///
+    /// `service` is the name of the gateway's service that the server serves, up to its 31st byte: the same ID has
+    /// another token for another service.
     ///
     /// # Errors
     /// As [`IdFormat::open`]: IDs that prove nothing have no token.
-    pub fn reset_token(self, ring: &KeyRing, id: &[u8]) -> Result<[u8; RESET_TOKEN], IdError> {
+    pub fn reset_token(
+        self,
+        ring: &KeyRing,
+        service: &str,
+        id: &[u8],
+    ) -> Result<[u8; RESET_TOKEN], IdError> {
         let epoch = self.open(ring, id)?.epoch;
         let key = ring.key(epoch.number()).ok_or(IdError::UnknownEpoch)?;
         let mut token = [0; RESET_TOKEN];
@@ -171,6 +181,11 @@ impl IdFormat {
             message[..8].copy_from_slice(label);
             message[8..8 + id.len()].copy_from_slice(id);
             message[8 + ConnectionId::MAX_LEN] = self.len;
+            let name = service.bytes().take(SERVICE_NAME - 1);
+            message[RESET_MESSAGE - SERVICE_NAME..]
+                .iter_mut()
+                .zip(name)
+                .for_each(|(to, byte)| *to = byte);
             half.copy_from_slice(&key.hash(&message).to_le_bytes());
         }
         Ok(token)
@@ -225,18 +240,19 @@ impl IdGenerator {
         id.unwrap_or_default()
     }
 
-    /// The stateless reset token of one of this server's IDs, as [`IdFormat::reset_token`]. IDs that name another server
-    /// have none here: that one may live, and whoever is shown a token can end the connection (RFC 9000 s.21.11).
+    /// Returns the stateless reset token of one of this server's IDs for a service, as [`IdFormat::reset_token`]. It
+    /// returns none for IDs that name another server: that server may live, and whoever sees a token can end the
+    /// connection (RFC 9000 s.21.11).
     ///
     /// # Errors
     /// As [`IdFormat::open`]; [`IdError::Forged`] for IDs of another server.
-    pub fn reset_token(&self, id: &[u8]) -> Result<[u8; RESET_TOKEN], IdError> {
+    pub fn reset_token(&self, service: &str, id: &[u8]) -> Result<[u8; RESET_TOKEN], IdError> {
         let Generator { format, server_id, ring, .. } = &*self.0;
         let ring = ring.read().unwrap_or_else(PoisonError::into_inner);
         if format.open(&ring, id)?.server_id != *server_id {
             return Err(IdError::Forged);
         }
-        format.reset_token(&ring, id)
+        format.reset_token(&ring, service, id)
     }
 
     /// [`KeyRing::mark`] of the ring that IDs are made with: when it changes, the IDs given out before should be replaced.

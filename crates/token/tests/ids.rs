@@ -145,9 +145,18 @@ fn reset_tokens_are_of_an_id_and_a_key() {
     let format = IdFormat::new(12, 2).unwrap();
     let generator = IdGenerator::new(format, &[5, 0], ring()).unwrap();
     let (one, other) = (generator.generate(), generator.generate());
-    let token = |id: &[u8]| format.reset_token(&ring(), id);
-    assert_eq!(generator.reset_token(one.as_bytes()), token(one.as_bytes()));
+    let token = |id: &[u8]| format.reset_token(&ring(), "web", id);
+    assert_eq!(generator.reset_token("web", one.as_bytes()), token(one.as_bytes()));
     assert_ne!(token(one.as_bytes()), token(other.as_bytes()));
+    // Whoever is shown the token of one service cannot end a connection to another.
+    for other in ["", "we", "webb", "dns"] {
+        assert_ne!(generator.reset_token(other, one.as_bytes()), token(one.as_bytes()), "{other}");
+    }
+    let long = "a name of more than 31 characters is cut";
+    assert_eq!(
+        generator.reset_token(long, one.as_bytes()),
+        generator.reset_token(&long[..31], one.as_bytes())
+    );
     let halves = token(one.as_bytes()).unwrap();
     assert_ne!(halves[..8], halves[8..]);
     let mut forged = one.as_bytes().to_vec();
@@ -157,12 +166,12 @@ fn reset_tokens_are_of_an_id_and_a_key() {
     let mark = ring.mark();
     for _ in 0..5 {
         ring.announce(Key::random().unwrap()).unwrap();
-        assert_eq!(format.reset_token(&ring, one.as_bytes()), token(one.as_bytes()));
+        assert_eq!(format.reset_token(&ring, "web", one.as_bytes()), token(one.as_bytes()));
         ring.advance().unwrap();
         assert_ne!(ring.mark(), mark);
     }
     ring.announce(Key::random().unwrap()).unwrap();
-    assert_eq!(format.reset_token(&ring, one.as_bytes()), Err(IdError::UnknownEpoch));
+    assert_eq!(format.reset_token(&ring, "web", one.as_bytes()), Err(IdError::UnknownEpoch));
 }
 
 /// A server that answers for another one would let anybody end the connections of that one.
@@ -171,8 +180,8 @@ fn a_server_has_no_reset_tokens_of_another() {
     let format = IdFormat::new(12, 2).unwrap();
     let [one, other] = [[5, 0], [5, 1]].map(|id| IdGenerator::new(format, &id, ring()).unwrap());
     let id = one.generate();
-    assert!(one.reset_token(id.as_bytes()).is_ok());
-    assert_eq!(other.reset_token(id.as_bytes()), Err(IdError::Forged));
+    assert!(one.reset_token("web", id.as_bytes()).is_ok());
+    assert_eq!(other.reset_token("web", id.as_bytes()), Err(IdError::Forged));
 }
 
 /// Worked out with another implementation of SipHash.
@@ -180,6 +189,6 @@ fn a_server_has_no_reset_tokens_of_another() {
 fn a_known_reset_token() {
     let ring = KeyRing::new(Clock::Monotonic, Epoch::new(2).unwrap(), Key::from_bytes([7; 16]));
     let id = [0x4b, 0x5, 0x0, 0xe, 0x1d, 0x2c, 0x3b, 0x4a, 0xea, 0x68, 0xf6, 0x50];
-    let token = IdFormat::new(12, 2).unwrap().reset_token(&ring, &id).unwrap();
-    assert_eq!(token, 0x1b78_5d47_5f46_48d6_afaa_697e_9203_5aa1_u128.to_be_bytes());
+    let token = IdFormat::new(12, 2).unwrap().reset_token(&ring, "quic", &id).unwrap();
+    assert_eq!(token, 0xc793_f0a7_005e_ead5_7445_ac57_47c3_7cc6_u128.to_be_bytes());
 }

@@ -62,6 +62,7 @@ struct Request {
     token: [u8; RetryToken::LEN],
     server: u64,
     nonce: u128,
+    service: String,
     ring: KeyRing,
 }
 
@@ -89,8 +90,11 @@ impl Request {
         bytes.extend(self.token);
         bytes.extend(self.server.to_le_bytes());
         bytes.extend(self.nonce.to_le_bytes());
+        let mut name = [0; 32];
+        name.iter_mut().take(31).zip(self.service.bytes()).for_each(|(to, byte)| *to = byte);
+        bytes.extend(name);
         bytes.extend(&self.ring.to_bytes()[..]);
-        assert_eq!(bytes.len(), 312);
+        assert_eq!(bytes.len(), 344);
         bytes
     }
 
@@ -122,10 +126,9 @@ impl Request {
                 Ok(id) => reply[88..112].copy_from_slice(&cid_bytes(id)),
                 Err(error) => result = id_error(error),
             },
-            4 => match self
-                .format()
-                .and_then(|format| format.reset_token(&self.ring, self.first.as_bytes()))
-            {
+            4 => match self.format().and_then(|format| {
+                format.reset_token(&self.ring, &self.service, self.first.as_bytes())
+            }) {
                 Ok(token) => reply[8..24].copy_from_slice(&token),
                 Err(error) => result = id_error(error),
             },
@@ -222,6 +225,7 @@ fn some_request(rng: &mut StdRng) -> Request {
         token,
         server: rng.random(),
         nonce: rng.random(),
+        service: (0..rng.random_range(0..40)).map(|_| rng.random_range('a'..='z')).collect(),
         ring: some_ring(rng),
     }
 }
@@ -287,9 +291,11 @@ fn holds(line: &str) {
             let proven = format.open(&ring, &unhex(id)).unwrap();
             assert_eq!(proven.server_id[..server.len()], server, "{line}");
         }
-        ["reset", key, epoch, len, server_bytes, id, token] => {
+        ["reset", key, epoch, len, server_bytes, service, id, token] => {
             let format = IdFormat::new(len.parse().unwrap(), server_bytes.parse().unwrap());
-            let made = format.unwrap().reset_token(&ring_of(key, epoch), &unhex(id)).unwrap();
+            let service = if service == "-" { "" } else { service };
+            let made = format.unwrap().reset_token(&ring_of(key, epoch), service, &unhex(id));
+            let made = made.unwrap();
             assert_eq!(made[..], unhex(token), "{line}");
         }
         _ => panic!("not a vector: {line}"),

@@ -12,19 +12,19 @@ const UNPROVEN: u8 = 7 << 5 | (LEN as u8 - 1);
 
 /// Makes the server's IDs: before a gateway is joined, such as prove nothing.
 #[derive(Clone, Default)]
-pub(super) struct GatewayIds(Arc<OnceLock<Ledger>>);
+pub(super) struct GatewayIds(Arc<OnceLock<(Ledger, String)>>);
 
 impl GatewayIds {
-    /// The gateway is joined.
-    pub(super) fn bind(&self, ledger: Ledger) {
+    /// The gateway is joined, and the server serves its service of this name.
+    pub(super) fn bind(&self, ledger: Ledger, service: &str) {
         // There is one gateway.
-        let _ = self.0.set(ledger);
+        let _ = self.0.set((ledger, service.to_owned()));
     }
 }
 
 impl SocketIdGenerator for GatewayIds {
     fn of_socket(&self, number: u8) -> Arc<dyn ConnectionIdGenerator> {
-        Arc::new(OfSocket { ledger: Arc::clone(&self.0), number, made: OnceLock::new() })
+        Arc::new(OfSocket { joined: Arc::clone(&self.0), number, made: OnceLock::new() })
     }
 
     fn number_at(&self) -> usize {
@@ -34,7 +34,7 @@ impl SocketIdGenerator for GatewayIds {
 
 /// Makes the IDs of one socket.
 struct OfSocket {
-    ledger: Arc<OnceLock<Ledger>>,
+    joined: Arc<OnceLock<(Ledger, String)>>,
     number: u8,
     /// Generator of them, from the moment on when the gateway has given its keys.
     made: OnceLock<ConnectionIds>,
@@ -44,7 +44,7 @@ impl OfSocket {
     fn ids(&self) -> Option<&ConnectionIds> {
         if self.made.get().is_none() {
             // This gateway may keep its keys to itself, and the next one give them.
-            let ids = self.ledger.get()?.connection_ids(self.number).ok().flatten()?;
+            let ids = self.joined.get()?.0.connection_ids(self.number).ok().flatten()?;
             // Who was faster has made such a one, too.
             let _ = self.made.set(ids);
         }
@@ -69,7 +69,8 @@ impl ConnectionIdGenerator for OfSocket {
 
     /// The one that the gateway sends when this process is dead. None for IDs of other servers, which may live.
     fn reset_token(&self, id: ConnectionId) -> Option<ResetToken> {
-        self.ids()?.reset_token(id.as_bytes()).ok().map(ResetToken)
+        let (_, service) = self.joined.get()?;
+        self.ids()?.reset_token(service, id.as_bytes()).ok().map(ResetToken)
     }
 
     fn generation(&self) -> Option<u64> {

@@ -212,7 +212,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
     let feeding = feed(args, server.local_addr())?;
     if let Some(feeding) = &feeding {
         bound.bind(feeding.service.clone(), feeding.exempt());
-        ids.bind(feeding.ledger_of_ids().clone());
+        ids.bind(feeding.ledger_of_ids().clone(), feeding.service.name());
         if let Some(ledger) = feeding.ledger() {
             keys.bind(ledger.clone());
         }

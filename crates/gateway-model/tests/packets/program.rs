@@ -23,7 +23,7 @@ const XDP_TX: u32 = 3;
 const LONGEST: usize = 70_000;
 /// Few, so that sources share buckets and end up in their second one.
 const LEDGER_BUCKETS: u32 = 8;
-const LEDGER_SEED: u64 = 0x0123_4567_89ab_cdef;
+pub(crate) const LEDGER_SEED: u64 = 0x0123_4567_89ab_cdef;
 /// Services the tests use; the counters of the others stay zero.
 pub(crate) const SERVICES: usize = 4;
 
@@ -261,6 +261,7 @@ impl Loaded {
         self.control.owner_mask = (1 << LEDGERS) - 1;
         self.control.members = Default::default();
         self.control.gone = 0;
+        self.control.dead = Default::default();
         self.control.lease_ns = config.lease_ns;
         self.control.older_ids_until_ns = config.older_ids_until_ns;
         self.control.acl_used = 0;
@@ -652,6 +653,7 @@ fn service_abi(service: &Service) -> abi::equic_service {
             .enumerate()
             .fold(0, |levels, (level, rate)| levels | u32::from(*rate != Rate::OFF) << level),
         handshake_ns: service.handshake_ns,
+        name: std::array::from_fn(|at| service.name.bytes().nth(at).unwrap_or(0).cast_signed()),
         ..Default::default()
     }
 }
@@ -706,7 +708,11 @@ impl Subject for Program {
                 loaded.control.owner_mask |= if *taken { bit } else { 0 };
                 loaded.control.members[*ledger].barred = *barred;
             }
-            Step::Gone(groups) => loaded.control.gone = *groups,
+            Step::Dead { place, groups } => {
+                loaded.control.dead[*place] = *groups;
+                let dead = loaded.control.dead;
+                loaded.control.gone = dead.iter().fold(0, |all, groups| all | groups);
+            }
         }
         None
     }

@@ -142,6 +142,7 @@ impl Random {
 
     fn service(&mut self) -> Service {
         Service {
+            name: self.pick(&["", "web", "a name of exactly 31 characters"]),
             enabled: self.chance(95),
             dry_run: self.chance(8),
             require_fixed_bit: self.chance(30),
@@ -282,7 +283,10 @@ impl Random {
     /// All servers go, or one comes or goes.
     fn place(&mut self) -> Step {
         match self.rng.random_range(0..3) {
-            0 => Step::Gone(self.pick(&[0, u64::MAX, u64::MAX, 1, 2])),
+            0 => Step::Dead {
+                place: self.pick(&[0, 1, 2, 5]),
+                groups: self.pick(&[0, u64::MAX, u64::MAX, 1, 2]),
+            },
             _ => Step::Place {
                 ledger: self.rng.random_range(0..LEDGERS),
                 taken: self.chance(30),
@@ -570,7 +574,8 @@ impl Random {
             epoch => another(epoch - 4),
         };
         let format = IdFormat::new(12, 2).expect("it is a format");
-        let id = format.seal(&ring, &[0, self.pick(&[0, 1])], self.rng.random_range(0..4));
+        let server = [self.pick(&[0, 0, 1, 5, 16]), self.pick(&[0, 1])];
+        let id = format.seal(&ring, &server, self.rng.random_range(0..4));
         let mut id = id.expect("the server's ID is as long as it has to be").as_bytes().to_vec();
         if self.chance(15) {
             let at = self.rng.random_range(0..id.len());

@@ -10,6 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 pub(crate) const SECOND: u64 = 1_000_000_000;
 /// Servers that every script begins with.
 pub(crate) const LEDGERS: usize = 3;
+/// Places of a gateway for servers.
+pub(crate) const PLACES: usize = 16;
 /// Time at which every script starts, nanoseconds.
 pub(crate) const START: u64 = 1_000 * SECOND;
 
@@ -61,8 +63,11 @@ pub(crate) enum Step {
         /// Bit i: it may not serve quota group i.
         barred: u64,
     },
-    /// Bit i: the servers of quota group i that left their places are known to be dead, or not.
-    Gone(u64),
+    /// Every server that had a place is known to be dead; bit i: one of them served quota group i.
+    Dead {
+        place: usize,
+        groups: u64,
+    },
 }
 
 /// Keys of tokens.
@@ -95,7 +100,9 @@ impl Expected {
     pub(crate) fn seen(self) -> Seen {
         let (dropped, verdict) = match self {
             Expected::Verdict(reason, dropped) => (dropped, Some((0, reason))),
-            Expected::Of(service, reason) => (reason.drops(), Some((service, reason))),
+            Expected::Of(service, reason) => {
+                (reason.drops() || reason.answers(), Some((service, reason)))
+            }
             Expected::Untouched => (false, None),
             Expected::Deep => (true, None),
         };
@@ -244,9 +251,10 @@ impl Script {
         self.step(Step::DryRun(on))
     }
 
-    /// All servers are taken out of their places, and known to be dead.
+    /// All servers are taken out of their places, and every server of any place is known to be dead.
     pub(crate) fn all_dead(self) -> Self {
-        (0..LEDGERS).fold(self, Script::leave).gone(u64::MAX)
+        let left = (0..LEDGERS).fold(self, Script::leave);
+        (0..PLACES).fold(left, |script, place| script.dead(place, u64::MAX))
     }
 
     /// A server is taken out of its place.
@@ -259,9 +267,9 @@ impl Script {
         self.step(Step::Place { ledger, taken: true, barred })
     }
 
-    /// The servers of these quota groups that left are known to be dead.
-    pub(crate) fn gone(self, groups: u64) -> Self {
-        self.step(Step::Gone(groups))
+    /// The servers that had a place are known to be dead, and served these quota groups.
+    pub(crate) fn dead(self, place: usize, groups: u64) -> Self {
+        self.step(Step::Dead { place, groups })
     }
 
     pub(crate) fn forget_handshakes(self) -> Self {

@@ -61,6 +61,7 @@ impl Subject for Model {
         *self = Model::new(config.clone());
         self.cell = Some(super::program::cell);
         self.ring = Some(ring());
+        self.seed = super::program::LEDGER_SEED;
         self.ledgers.resize_with(LEDGERS, Ledger::default);
     }
 
@@ -104,7 +105,7 @@ impl Subject for Model {
                 let ledger = &mut self.ledgers[*ledger];
                 (ledger.taken_out, ledger.barred) = (!taken, *barred);
             }
-            Step::Gone(groups) => self.gone = *groups,
+            Step::Dead { place, groups } => self.dead[*place] = *groups,
         }
         None
     }

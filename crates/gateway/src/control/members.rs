@@ -177,7 +177,7 @@ impl Control {
     pub(crate) fn remember(&self, membership: &Membership, memory: &Arc<Memory>) {
         let mut state = lock(&self.state);
         state.ledgers.insert(membership.ledger_id(), Arc::clone(memory));
-        state.watched.add(membership.member());
+        state.watched.add(membership.member(), membership.slot());
     }
 
     /// The places of living servers that an earlier process of this gateway let in at its socket.
@@ -200,12 +200,16 @@ impl Control {
         Ok(found)
     }
 
-    /// Removes the ledgers of processes that are dead and list entries that have expired. The
-    /// process that owns the gateway does so every second.
+    /// Removes the ledgers of processes that are dead and list entries that have expired, and refreshes the
+    /// addresses of the host ([`Control::refresh_addresses`]). The process that owns the gateway does so every second.
     ///
     /// # Errors
     /// The kernel's error if a call fails; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn sweep(&self) -> Result<Swept> {
+        if let Err(error) = self.refresh_addresses() {
+            // `knows_addresses` says so, after a while.
+            tracing::debug!(%error, "sweeping");
+        }
         let list_entries = self.sweep_lists_in_turn()?;
         let places = self.places().map_err(reading("the ledgers"))?;
         // Before any of them are taken out, or one that nobody has seen would be.

@@ -9,6 +9,7 @@
 //! * `status.rs`, `counters.rs`, `sources.rs`: what is going on;
 //! * `settings.rs`, `lists.rs`, `replace.rs` (a whole list at once): what may change while it runs;
 //! * `count.rs`: how long the lists are and what changed in them last, without walking them;
+//! * `local.rs`: addresses of this host, for the program;
 //! * `adaptive.rs`: services that ask for proof of addresses, or are calm;
 //! * `refusals.rs`: who was refused how often, for bans;
 //! * `audit.rs`: who changed what;
@@ -26,6 +27,7 @@ mod counters;
 mod discover;
 mod events;
 mod lists;
+mod local;
 mod members;
 mod observer;
 mod overview;
@@ -98,6 +100,8 @@ struct State {
     dead: HashMap<u32, u64>,
     /// Servers that are not known to be dead.
     watched: Watched,
+    /// Reading of the host's addresses.
+    local: local::LocalState,
     /// Numbers of things that were removed so far.
     swept: Swept,
     /// Time at which the lists are to be looked through again (monotonic nanoseconds).

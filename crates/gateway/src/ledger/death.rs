@@ -1,9 +1,9 @@
-//! Servers that are known to be dead (docs/policy.md s.14): only then does the program say so to their clients.
+//! Servers that are known to be dead (docs/policy.md s.14): the program answers the packets of their clients.
 //!
-//! Whoever looks after the gateway watches the servers that have a place. One that is not in its place any more may
-//! still serve: it was stopped for long, or has left. It is watched on until its process has ended, and as long as one of
-//! them may live nobody of its quota groups is taken for gone. What cannot be judged, such as a process of another
-//! pid namespace or one that /proc may hide, is taken to live for good.
+//! The process that looks after the gateway watches the servers that have a place. A server that is not in its place
+//! may still serve: it was stopped for long, or has left. It is watched until its process has ended. Until then no
+//! place that it has had is taken for dead. A process that cannot be judged, such as one of another pid namespace or
+//! one that /proc may hide, is taken to live for good.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,15 +14,27 @@ use crate::abi;
 use crate::sys;
 use crate::sys::region::atomic;
 
+/// Quota groups of dead servers, by place.
+type DeadPlaces = [u64; abi::EQUIC_MAX_OWNERS as usize];
+
 /// Servers that were seen in a place, and are not known to be dead.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     /// By the ids of their ledgers.
-    servers: HashMap<u32, abi::equic_member>,
-    /// Quota groups of servers that are known to be dead; none before the first look.
-    dead: Option<u64>,
+    servers: HashMap<u32, Server>,
+    /// Groups of servers that had a place and are known to be dead; `None` before the first look.
+    dead: Option<DeadPlaces>,
+    /// What was written for the program last.
+    published: DeadPlaces,
     /// Quota groups that a server may serve of which nothing can be told.
     unsure: u64,
+}
+
+#[derive(Debug)]
+struct Server {
+    member: abi::equic_member,
+    /// Bit i: it was seen in place i.
+    places: u32,
 }
 
 /// Quota groups that a server may serve.
@@ -30,51 +42,101 @@ fn groups(member: &abi::equic_member) -> u64 {
     !member.barred
 }
 
+/// True if all connection IDs of a server name the place that it has.
+pub(super) fn names_its_place(member: &abi::equic_member) -> bool {
+    member.flags & abi::EQUIC_MEMBER_IDS != 0
+}
+
+fn places_in(mask: u32) -> impl Iterator<Item = usize> {
+    (0..abi::EQUIC_MAX_OWNERS)
+        .filter(move |place| mask >> place & 1 == 1)
+        .map(|place| place as usize)
+}
+
 impl Watched {
     /// A server has taken a place.
-    pub(crate) fn add(&mut self, member: &abi::equic_member) {
-        self.servers.insert(member.ledger, *member);
+    pub(crate) fn add(&mut self, member: &abi::equic_member, slot: u32) {
+        let places = self.servers.get(&member.ledger).map_or(0, |server| server.places);
+        let server = Server { member: *member, places: places | 1 << slot };
+        self.servers.insert(member.ledger, server);
     }
 
-    /// Looks at the places and at the processes of those who left theirs, and tells the program whose servers are gone.
+    /// Looks at the places and at the processes of servers that left theirs, and tells the program which are dead.
     pub(crate) fn look(&mut self, places: &Places) -> io::Result<()> {
         let control = places.control().pointer();
-        let gone = atomic!(AtomicU64, control, gone);
         let unsure = atomic!(AtomicU64, control, unsure);
+        let dead_at = |place: usize| atomic!(AtomicU64, control, dead[place]);
+        let written: DeadPlaces = std::array::from_fn(|place| dead_at(place).load(SeqCst));
         // The process before this one has known more.
-        let dead = self.dead.get_or_insert_with(|| {
+        let mut dead = self.dead.unwrap_or_else(|| {
             self.unsure = unsure.load(Acquire);
-            gone.load(Acquire)
+            self.published = written;
+            written
         });
+        // A server took the place, and may have left it before this look.
+        for (dead, (written, published)) in dead.iter_mut().zip(written.iter().zip(self.published))
+        {
+            if *written != published {
+                *dead = 0;
+            }
+        }
         let mask = places.mask().load(Acquire);
         let taken = places.taken()?;
         for (slot, ledger) in &taken {
             if let Some(member) = ledger.and_then(|ledger| places.member(*slot, ledger)) {
-                self.servers.insert(member.ledger, member);
+                self.add(&member, *slot);
             }
         }
         let (own, sees_all) = (sys::pid_namespace(), sys::sees_all_processes());
-        let (mut alive, mut away) = (0, 0);
-        self.servers.retain(|id, member| {
+        // Groups of living servers that left, groups whose IDs name any place, and places of living servers.
+        let (mut away, mut anywhere, mut lived_in) = (0, 0, mask);
+        let unknown = &mut self.unsure;
+        self.servers.retain(|id, Server { member, places }| {
             let present = taken.iter().any(|(_, ledger)| *ledger == Some(*id));
             let judged = own != 0 && member.pid_namespace == own && sees_all;
             if present || judged && !sys::ended(member.pid, member.start_ticks) {
-                *(if present { &mut alive } else { &mut away }) |= groups(member);
+                lived_in |= *places;
+                away |= if present { 0 } else { groups(member) };
+                anywhere |= if names_its_place(member) { 0 } else { groups(member) };
                 return true;
             }
-            *(if judged { &mut *dead } else { &mut self.unsure }) |= groups(member);
+            if judged {
+                places_in(*places).for_each(|place| dead[place] |= groups(member));
+            } else {
+                *unknown |= groups(member);
+            }
             false
         });
-        let away = away | self.unsure;
-        unsure.store(away, Relaxed);
-        // Somebody is moving in, or has: whoever it is, its groups are not gone.
-        let steady = taken.iter().all(|(_, ledger)| ledger.is_some());
-        // An exchange, as in `Places::take`: whichever comes second sees what the other one did before it. Either that
-        // server takes its groups out of these, or its place is seen below.
-        gone.swap(if steady { *dead & !alive & !away } else { 0 }, SeqCst);
-        if places.mask().load(SeqCst) & !mask != 0 {
-            gone.store(0, SeqCst);
+        self.dead = Some(dead);
+        // A process that takes this gateway over does not know who left.
+        unsure.store(away | self.unsure, Relaxed);
+        let alive = anywhere | self.unsure;
+        self.published = dead.map(|groups| groups & !alive);
+        places_in(lived_in).for_each(|place| self.published[place] = 0);
+        // Somebody is moving in, and may be of any group.
+        if taken.iter().any(|(_, ledger)| ledger.is_none()) {
+            self.published = DeadPlaces::default();
         }
+        self.publish(places, mask);
         Ok(())
+    }
+
+    /// Writes for the program which servers are dead; `mask` says which places were looked at.
+    fn publish(&mut self, places: &Places, mask: u32) {
+        let control = places.control().pointer();
+        let write = |published: &DeadPlaces| {
+            for (place, groups) in published.iter().enumerate() {
+                // An exchange, as in `Places::take`: whichever comes second sees what the other one did before it.
+                // Either that server takes its place out of these, or its place is seen below.
+                atomic!(AtomicU64, control, dead[place]).swap(*groups, SeqCst);
+            }
+            let gone = published.iter().fold(0, |all, groups| all | groups);
+            atomic!(AtomicU64, control, gone).store(gone, SeqCst);
+        };
+        write(&self.published);
+        if places.mask().load(SeqCst) & !mask != 0 {
+            self.published = DeadPlaces::default();
+            write(&self.published);
+        }
     }
 }

@@ -71,13 +71,14 @@ impl ConnectionIds {
         self.with(IdGenerator::generate)
     }
 
-    /// The stateless reset token of an ID that this process made at its place (RFC 9000 s.10.3.2): the one that the gateway
-    /// sends when this process is dead.
+    /// Returns the stateless reset token (RFC 9000 s.10.3.2) of an ID that this process made at its place, for a
+    /// connection to the gateway's service of this name ([`Service::name`](super::Service::name)). The gateway sends
+    /// the same token when this process is dead.
     ///
     /// # Errors
     /// As [`IdGenerator::reset_token`]; [`IdError::Forged`] for IDs of another place or instance, whose server may live.
-    pub fn reset_token(&self, id: &[u8]) -> std::result::Result<[u8; 16], IdError> {
-        self.with(|generator| generator.reset_token(id))
+    pub fn reset_token(&self, service: &str, id: &[u8]) -> std::result::Result<[u8; 16], IdError> {
+        self.with(|generator| generator.reset_token(service, id))
     }
 
     /// A number that is another one once IDs are made with another key, or name another place. The IDs that were given

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::{fmt, io};
 
+use super::death::names_its_place;
 use crate::abi;
 use crate::config::c_name;
 use crate::error::{Error, Result};
@@ -138,8 +139,13 @@ impl Places {
                 Err(now) => mask = now,
             }
         };
-        // From now on there is somebody to answer for itself.
-        atomic!(AtomicU64, self.control.pointer(), gone).fetch_and(member.barred, SeqCst);
+        // From now on a server answers for the place, or, if its IDs name any place, for all of its groups.
+        let control = self.control.pointer();
+        for place in 0..abi::EQUIC_MAX_OWNERS as usize {
+            let ours = if place == slot as usize { 0 } else { u64::MAX };
+            let others = if names_its_place(member) { u64::MAX } else { member.barred };
+            atomic!(AtomicU64, control, dead[place]).fetch_and(ours & others, SeqCst);
+        }
         self.write(slot, member);
         let put = self.ledgers.put(slot, ledger.as_fd());
         if put.is_err() {

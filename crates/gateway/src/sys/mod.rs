@@ -4,6 +4,7 @@
 //! * `region.rs`: memory shared with the kernel or other processes;
 //! * `ring.rs`: a BPF ring buffer, looked at without taking records out;
 //! * `ids.rs`: programs, links and maps of the whole system, by their ids;
+//! * `netlink.rs`: addresses, routes and interfaces of the network namespace;
 //! * `unix.rs`: Unix sockets and descriptors sent over them;
 //! * `pin.rs`: names in a BPF file system;
 //! * `signals.rs`: threads that take none of the application's signals;
@@ -13,6 +14,7 @@
 pub(crate) mod ids;
 pub(crate) mod log;
 pub(crate) mod map;
+pub(crate) mod netlink;
 pub(crate) mod pin;
 pub(crate) mod region;
 pub(crate) mod ring;

@@ -1,7 +1,7 @@
 //! Whose clients are sent stateless resets (docs/policy.md s.14): of servers that are known to be dead, and of no others,
 //! whichever process looks after the gateway.
 
-use equic_gateway::{Action, Config, Control, Gateway, ID_FORMAT, Reason, TokenKeys};
+use equic_gateway::{Action, Config, Control, Gateway, ID_FORMAT, Listen, Reason, TokenKeys};
 use equic_token::{IdFormat, IdGenerator};
 
 use crate::support::{self, Child, await_that, config, in_namespace, udp};
@@ -11,6 +11,8 @@ use crate::{BpfFs, load};
 fn resetting(what: &str) -> Config {
     let mut config = config(what);
     config.services[0].stateless_reset = true;
+    // Without its name an address of another host is not answered for.
+    config.services[0].listen = vec![Listen::Addr(support::SERVER_V4.parse().unwrap())];
     config
 }
 
@@ -21,9 +23,14 @@ struct Client {
 
 impl Client {
     fn of(gateway: &Gateway) -> Client {
+        Client::at(gateway, 0)
+    }
+
+    /// A client of the server that has, or had, a place.
+    fn at(gateway: &Gateway, place: u8) -> Client {
         let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).unwrap();
         let ring = gateway.control().key_ring().unwrap();
-        let id = IdGenerator::new(format, &[0, 0], ring).unwrap().generate();
+        let id = IdGenerator::new(format, &[place, 0], ring).unwrap().generate();
         let payload = [&[0x41], id.as_bytes(), &[7; 30]].concat();
         let (from, to) = ("192.0.2.1:4000", support::SERVER_V4);
         Client { frame: udp(from.parse().unwrap(), to.parse().unwrap(), &payload) }
@@ -67,6 +74,11 @@ pub(crate) fn child(role: &str, name: &str) -> bool {
     match role {
         "maker" => {
             let _joined = join();
+            support::say_ready_and_wait();
+        }
+        "stranger" => {
+            let control = Control::open(Some(name)).unwrap();
+            let _joined = control.join_checking(role, TokenKeys::Own).unwrap();
             support::say_ready_and_wait();
         }
         "leaver" => {
@@ -121,6 +133,34 @@ fn who_left_and_lives_holds_back_resets_until_it_ends() {
         let counters = control.counters().unwrap();
         let sent = counters.iter().find(|row| row.reason == Reason::ResetSent);
         assert!(sent.is_some_and(|row| row.packets >= 2), "{counters:?}");
+    });
+}
+
+#[test]
+fn resets_are_for_places_of_dead_servers() {
+    in_namespace(|| {
+        let config = resetting("places");
+        let gateway = Gateway::load(&config, equic_gateway::ObjectSource::Embedded).unwrap();
+        let control = gateway.control();
+        let lives = server(&config);
+        let [first, second, third] = [0, 1, 2].map(|place| Client::at(&gateway, place));
+        let dies = server(&config);
+        kill(&gateway, &dies);
+        assert!(second.is_told(&gateway), "one of several servers has died");
+        assert!(!first.is_told(&gateway), "this one lives");
+        assert!(!third.is_told(&gateway), "nobody had that place");
+
+        // Its IDs may name any place.
+        let stranger = Child::start("stranger", &config.gateway.name);
+        stranger.ready();
+        for _ in 0..3 {
+            assert!(!second.is_told(&gateway), "a server lives that may have made any ID");
+            control.sweep().unwrap();
+        }
+        kill(&gateway, &stranger);
+        assert!(second.is_told(&gateway));
+        kill(&gateway, &lives);
+        assert!(first.is_told(&gateway) && second.is_told(&gateway));
     });
 }
 

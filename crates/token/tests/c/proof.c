@@ -25,9 +25,13 @@ struct request {
 	struct equic_proof_token token;
 	__u64 server;
 	__u64 nonce[2];
+	union {
+		char name[32];
+		__u64 words[EQUIC_PROOF_NAME_WORDS];
+	} service;
 	struct equic_proof_ring ring;
 };
-_Static_assert(sizeof(struct request) == 312, "request");
+_Static_assert(sizeof(struct request) == 344, "request");
 
 struct reply {
 	uint32_t result, reserved;
@@ -60,7 +64,7 @@ static void answer(const struct request *q, struct reply *r)
 		break;
 	case RESET:
 		r->result = equic_proof_id_open(&q->ring, &format, &q->first, NULL);
-		equic_proof_reset_token(&q->ring, &q->first, r->token.words);
+		equic_proof_reset_token(&q->ring, q->service.words, &q->first, r->token.words);
 		break;
 	default:
 		fprintf(stderr, "no such operation: %u\n", q->op);
@@ -151,8 +155,10 @@ static bool reset_holds(char fields[][180])
 
 	q.id_len = atoi(fields[2]);
 	q.server_id_len = atoi(fields[3]);
-	q.first = cid(fields[4]);
-	unhex(fields[5], expected, sizeof(expected));
+	if (strcmp(fields[4], "-"))
+		memcpy(q.service.name, fields[4], strnlen(fields[4], sizeof(q.service) - 1));
+	q.first = cid(fields[5]);
+	unhex(fields[6], expected, sizeof(expected));
 	answer(&q, &r);
 	return r.result == EQUIC_PROOF_OK && !memcmp(&r.token, expected, sizeof(expected));
 }
@@ -197,7 +203,7 @@ static int vectors(const char *path)
 			holds = token_holds(fields);
 		else if (!strcmp(kind, "id") && n == 7)
 			holds = id_holds(fields);
-		else if (!strcmp(kind, "reset") && n == 7)
+		else if (!strcmp(kind, "reset") && n == 8)
 			holds = reset_holds(fields);
 		else if (!strcmp(kind, "sip") && n == 4)
 			holds = sip_holds(fields);

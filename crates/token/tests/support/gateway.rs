@@ -12,6 +12,9 @@ use std::time::Duration;
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use equic_token::{ConnectionId, IdFormat, IdGenerator, KeyRing, RetryToken};
 
+/// Name of the service that servers are behind.
+pub(crate) const SERVICE: &str = "web";
+
 /// Packets that came through, by kind.
 #[derive(Default)]
 pub(crate) struct Counts {
@@ -182,7 +185,8 @@ impl Work {
                 self.counts.ids.fetch_add(1, SeqCst);
                 if self.dead.load(SeqCst) {
                     // RFC 9000 s.10.3.
-                    let token = format.reset_token(&self.ring, id).expect("it is the ring's");
+                    let token =
+                        format.reset_token(&self.ring, SERVICE, id).expect("it is the ring's");
                     let reset = [&[0x5a; 5][..], &token].concat();
                     if reset.len() < packet.len() {
                         let _ = self.front.send_to(&reset, from);

@@ -24,7 +24,12 @@ fn format() -> IdFormat {
 
 /// The `n`th ID that a server made with a ring.
 pub(super) fn id_of(ring: &KeyRing, n: u128) -> Vec<u8> {
-    format().seal(ring, &[5, 0], n).unwrap().as_bytes().to_vec()
+    id_at(ring, 5, n)
+}
+
+/// The `n`th ID that the server at a place made with a ring.
+pub(super) fn id_at(ring: &KeyRing, place: u8, n: u128) -> Vec<u8> {
+    format().seal(ring, &[place, 0], n).unwrap().as_bytes().to_vec()
 }
 
 pub(super) fn id(n: u128) -> Vec<u8> {

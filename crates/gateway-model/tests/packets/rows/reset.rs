@@ -1,27 +1,35 @@
 //! Section 14: packets of connections whose server is dead.
 
-use super::ids::{KNOWN, another_ring, id, id_of};
+use super::ids::{KNOWN, another_ring, id, id_at, id_of};
 use super::retry::bytes;
 use super::{C4, C6, S4, full, v4, v6};
 use crate::packets::frame::*;
 use crate::packets::quic::*;
-use crate::packets::script::{Expected, SECOND, Script, case};
+use crate::packets::script::{Expected, SECOND, Script, case, ring};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{QuotaPolicy, Rate, Service};
 
 /// The answer to a packet of 30 bytes to KNOWN over IPv4: worked out with other implementations of everything in it.
 const OF_30: &str = "\
-    0200000000020200000000010800450000390000400040116eb20a000001c000020101bb03e80025a42b7bc79674b32b\
-    d8ac12fbda9c541b785d475f4648d6afaa697e92035aa1";
+    0200000000020200000000010800450000360000400040116eb50a000001c000020101bb03e8002253ed51e0b1ff294b\
+    a808823bbd99254eb7c2749dded0bc04ef9fe8ea";
+/// A nanosecond later.
+const OF_30_LATER: &str = "\
+    0200000000020200000000010800450000370000400040116eb40a000001c000020101bb03e80023d28678655e65fa5a\
+    c10b65c7bbbd99254eb7c2749dded0bc04ef9fe8ea";
 /// To the shortest that is answered.
 const OF_22: &str = "\
-    0200000000020200000000010800450000310000400040116eba0a000001c000020101bb03e8001dbeab7bc79674b31b\
-    785d475f4648d6afaa697e92035aa1";
+    0200000000020200000000010800450000310000400040116eba0a000001c000020101bb03e8001d58ac51e0b1ff29bd\
+    99254eb7c2749dded0bc04ef9fe8ea";
+/// The same of a connection to another service.
+const OF_22_TO_DNS: &str = "\
+    0200000000020200000000010800450000310000400040116eba0a000001c000020101bb03e8001d6fbe51e0b1ff29f3\
+    b2dc90c663f821c28fe04f7018cecf";
 /// To one of 1200 bytes over IPv6 with two VLAN tags.
 const LONGEST: &str = "\
-    02000000000202000000000188a800078100000786dd6000000000331140fd0000000000000000000000000000012001\
-    0db800000000000000000000000101bb03e8003311a77bc79674b32bd8ac12fbda9c542dcc7aa66b2542f23b8af1992b\
-    851b785d475f4648d6afaa697e92035aa1";
+    02000000000202000000000188a800078100000786dd6000000000391140fd0000000000000000000000000000012001\
+    0db800000000000000000000000101bb03e80039580a51e0b1ff294ba808823b3473921c09d716a6ebb6da768856f0d4\
+    2487df7e23b529bd99254eb7c2749dded0bc04ef9fe8ea";
 
 /// Service 0 answers for dead servers, and there are none alive.
 fn dead(what: &str) -> Script {
@@ -29,11 +37,19 @@ fn dead(what: &str) -> Script {
 }
 
 fn alive(what: &str) -> Script {
-    case(&format!("resets: {what}")).service(|service| service.stateless_reset = true)
+    case(&format!("resets: {what}")).service(|service| {
+        service.name = "web";
+        service.stateless_reset = true;
+    })
 }
 
 fn unknown() -> Packet {
     v4(padded(&[initial().version(UNKNOWN)], 1200))
+}
+
+/// A packet of a dead server's connection, from another client than C4.
+fn from(client: &str) -> Packet {
+    udp(client, S4, short_to(&KNOWN, 30))
 }
 
 fn known(len: usize) -> Packet {
@@ -54,13 +70,19 @@ fn answers() -> Vec<Script> {
         dead("a long one, over IPv6, with two tags")
             .packet(tagged, ResetSent)
             .answered(bytes(LONGEST)),
-        dead("from one byte less than what came, up to 43")
+        dead("from 21 bytes to one less than what came, and to 64")
             .packet(known(23), ResetSent)
-            .packet(known(42), ResetSent)
-            .packet(known(43), ResetSent)
-            .packet(known(44), ResetSent)
-            .packet(known(45), ResetSent)
+            .packet(known(63), ResetSent)
+            .packet(known(64), ResetSent)
+            .packet(known(65), ResetSent)
+            .packet(known(66), ResetSent)
             .packet(known(1452), ResetSent),
+        dead("the same packet later has another answer, of another length")
+            .packet(known(30), ResetSent)
+            .answered(bytes(OF_30))
+            .wait(1)
+            .packet(known(30), ResetSent)
+            .answered(bytes(OF_30_LATER)),
         dead("what is behind the datagram is not sent back")
             .packet(known(30).padding(50), ResetSent)
             .answered(bytes(OF_30)),
@@ -91,48 +113,53 @@ fn answers() -> Vec<Script> {
 }
 
 fn servers() -> Vec<Script> {
-    let second = || Service { stateless_reset: true, group: 1, ..Service::default() };
+    let second = || Service { name: "dns", stateless_reset: true, group: 1, ..Service::default() };
+    let of = |place| v4(short_to(&id_at(&ring(), place, 1), 30));
     vec![
         alive("a server that lives").packet(known(30), Established),
         alive("one that is silent has its place, and may go on")
             .config(|config| config.lease_ns = SECOND)
-            .gone(u64::MAX)
+            .dead(0, u64::MAX)
             .wait(5 * SECOND)
-            .packet(known(30), Established),
+            .packet(of(0), Established),
         alive("one of several")
-            .gone(u64::MAX)
-            .leave(0)
-            .leave(2)
-            .packet(known(30), Established)
             .leave(1)
-            .packet(known(30), ResetSent),
+            .dead(1, 1)
+            .packet(of(0), Established)
+            .packet(of(1), ResetSent)
+            .packet(of(2), Established)
+            .packet(of(3), Established),
         alive("who left without dying may serve on")
-            .leave(0)
             .leave(1)
-            .leave(2)
-            .packet(known(30), Established)
-            .gone(2)
-            .packet(known(30), Established)
-            .gone(1)
-            .packet(known(30), ResetSent),
-        dead("a server comes")
-            .packet(known(30), ResetSent)
+            .packet(of(1), Established)
+            .dead(1, 2)
+            .packet(of(1), Established)
+            .dead(1, 3)
+            .packet(of(1), ResetSent),
+        dead("a server comes to the place")
+            .packet(of(1), ResetSent)
             .come(1, 0)
-            .packet(known(30), Established),
-        dead("a server of another quota group is nobody for this one")
-            .come(1, 1)
-            .packet(known(30), ResetSent)
-            .come(2, !1)
-            .packet(known(30), Established),
-        alive("each service has its own servers")
+            .packet(of(1), Established)
+            .packet(of(2), ResetSent)
+            .leave(1)
+            .packet(of(1), ResetSent),
+        dead("whichever quota groups it serves: its IDs may go to any")
+            .come(1, u64::MAX)
+            .packet(of(1), Established),
+        dead("an ID of no place").packet(of(15), ResetSent).packet(of(16), Established),
+        dead("an ID of no place, 255").packet(of(255), Established),
+        alive("the dead server did not serve this group, so whoever made the ID may live")
             .another_service(second(), &["10.0.0.1:8443"])
-            .all_dead()
-            .gone(2)
+            .dead(5, 2)
             .packet(known(30), Established)
-            .packet(udp(C4, "10.0.0.1:8443", short(30)), Expected::Of(1, Established))
-            .come(0, 1)
-            .gone(3)
-            .packet(known(30), ResetSent),
+            .packet(udp(C4, "10.0.0.1:8443", short_to(&KNOWN, 30)), Expected::Of(1, ResetSent))
+            .dead(5, 1)
+            .packet(known(30), ResetSent)
+            .packet(udp(C4, "10.0.0.1:8443", short_to(&KNOWN, 30)), Expected::Of(1, Established)),
+        dead("the token is that of the service, or it would be an oracle for others")
+            .another_service(second(), &["10.0.0.1:443"])
+            .packet(known(22), Expected::Of(1, ResetSent))
+            .answered(bytes(OF_22_TO_DNS)),
     ]
 }
 
@@ -168,10 +195,20 @@ fn charges() -> Vec<Script> {
             })
             .packet(known(30), ResetSent)
             .packet(v6(short_to(&id(1), 30)), ResetSent)
-            .packet(known(30), RateAnswers)
+            .packet(from("192.0.2.9:1000"), RateAnswers)
             .packet(v4(short(30)), Established)
             .wait(SECOND)
-            .packet(known(30), ResetSent),
+            .packet(from("192.0.2.17:1000"), ResetSent),
+        dead("one receiver uses up an eighth of the answers, and no other receiver's")
+            .live(|service| service.answers_per_service = Rate::per_second(1, 16))
+            .packets(2, &known(30), ResetSent)
+            .packets(30, &known(30), RateAnswers)
+            .packet(from("192.0.2.9:1000"), ResetSent)
+            .packet(v6(short_to(&id(1), 30)), ResetSent)
+            .packet(from("192.0.2.1:999"), RateAnswers)
+            .wait(8 * SECOND)
+            .packet(known(30), ResetSent)
+            .packet(known(30), RateAnswers),
         dead("other answers take nothing from them")
             .live(|service| {
                 service.version_negotiation = true;

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Is a packet to this host (docs/policy.md s.1, "Packets that pass through", and s.8, "Who is
+ * answered")? User space keeps the host's addresses, and says until when they can be trusted.
+ */
+#ifndef EQUIC_LOCAL_H
+#define EQUIC_LOCAL_H
+
+#include "parse.h"
+
+#define AF_INET_NUMBER	2
+#define AF_INET6_NUMBER 10
+
+/* What the destination address is to this host: enum equic_local_kind, or 0. */
+INLINE __u32 kind_of_destination(const struct packet *p)
+{
+	struct equic_local_key key = {.prefixlen = 8 * (sizeof(key) - sizeof(key.prefixlen))};
+	__u32 *kind;
+
+	key.family = p->family;
+	__builtin_memcpy(key.addr, p->dst, sizeof(key.addr));
+	kind = bpf_map_lookup_elem(&local_addrs, &key);
+	return kind ? *kind : 0;
+}
+
+INLINE bool is_group_mac(const __u8 *mac)
+{
+	return mac[0] & 1;
+}
+
+INLINE bool is_our_mac(const __u8 *mac)
+{
+	__u64 key = 0;
+
+	__builtin_memcpy(&key, mac, ETH_ALEN);
+	return bpf_map_lookup_elem(&local_macs, &key);
+}
+
+INLINE bool knows_addresses(const struct packet *p)
+{
+	return p->now < control.local_until_ns;
+}
+
+/* Does the packet pass through this host to another one? It is known to be to no address of this
+ * host, and either its frame is for another host, or the kernel's routes forward it. A global
+ * function: the verifier reads it once. */
+__noinline __u32 passes_through(struct xdp_md *ctx, struct packet *p)
+{
+	struct bpf_fib_lookup route = {};
+	struct ethhdr *eth;
+	long found;
+
+	if (!p || !knows_addresses(p) || kind_of_destination(p))
+		return false;
+	eth = at(ctx, 0, sizeof(*eth));
+	if (p->l2_len && eth && !is_group_mac(eth->h_dest) && !is_our_mac(eth->h_dest))
+		return true;
+	route.ifindex = ctx->ingress_ifindex;
+	route.l4_protocol = IPPROTO_UDP;
+	route.sport = p->sport;
+	route.dport = p->dport;
+	if (p->family == 4) {
+		route.family = AF_INET_NUMBER;
+		route.ipv4_src = p->src[1] >> 32;
+		route.ipv4_dst = p->dst[1] >> 32;
+	} else {
+		route.family = AF_INET6_NUMBER;
+		__builtin_memcpy(route.ipv6_src, p->src, sizeof(route.ipv6_src));
+		__builtin_memcpy(route.ipv6_dst, p->dst, sizeof(route.ipv6_dst));
+	}
+	found = bpf_fib_lookup(ctx, &route, sizeof(route), 0);
+	return found == BPF_FIB_LKUP_RET_SUCCESS || found == BPF_FIB_LKUP_RET_NO_NEIGH ||
+	       found == BPF_FIB_LKUP_RET_UNSUPP_LWT || found == BPF_FIB_LKUP_RET_FRAG_NEEDED;
+}
+
+/* True if the packet's sender can be answered in the server's name: a server of this host would
+ * receive it, or one behind this host whose address a service names. A global function: the
+ * verifier reads it once. */
+__noinline __u32 can_answer(struct xdp_md *ctx, struct packet *p)
+{
+	struct ethhdr *eth;
+	__u32 kind;
+
+	if (!p || p->first_fragment)
+		return false;
+	/* A group's address. */
+	if (p->family == 4 ? (__u8)(p->dst[1] >> 32) >= 0xe0 : (__u8)p->dst[0] == 0xff)
+		return false;
+	eth = at(ctx, 0, sizeof(*eth));
+	if (!eth)
+		return false;
+	if (p->l2_len && (is_group_mac(eth->h_dest) || is_group_mac(eth->h_source)))
+		return false;
+	if (!knows_addresses(p))
+		return true;
+	kind = kind_of_destination(p);
+	if (kind == EQUIC_LOCAL_BROADCAST)
+		return false;
+	if (kind != EQUIC_LOCAL_HOST)
+		return p->named;
+	return !p->l2_len || is_our_mac(eth->h_dest);
+}
+
+#endif

@@ -1,0 +1,188 @@
+//! Addresses of this host (docs/policy.md s.8, "Who is answered"), read from the kernel for the program.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::Release;
+
+use super::Control;
+use crate::abi;
+use crate::config::address_bytes;
+use crate::sync::lock;
+use crate::sys;
+use crate::sys::map::Map;
+use crate::sys::netlink::{self, Changes, LinkInfo, RouteKind};
+use crate::sys::region::atomic;
+
+/// Time between two readings where the kernel reports no change: some changes are not reported.
+const AGAIN_NS: u64 = 2_000_000_000;
+/// Time for which a reading can be trusted.
+const TRUSTED_NS: u64 = 30_000_000_000;
+
+/// State between two readings.
+#[derive(Debug, Default)]
+pub(super) struct LocalState {
+    changes: Option<Changes>,
+    read_ns: u64,
+}
+
+/// What was read: what is in the maps, but for the order.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Local {
+    addrs: BTreeMap<([u8; 16], u32, u32), u32>,
+    macs: BTreeMap<u64, u32>,
+    transit: bool,
+}
+
+impl Control {
+    /// Reads the host's addresses again if they may have changed, and hands them to the program.
+    ///
+    /// # Errors
+    /// The kernel's error if a call fails. After half a minute without success the program answers packets to any
+    /// address.
+    pub fn refresh_addresses(&self) -> crate::error::Result<()> {
+        let failed = |error| crate::error::Error::system("reading the host's addresses", error);
+        let now = sys::monotonic_ns();
+        {
+            let mut state = lock(&self.state);
+            let local = &mut state.local;
+            if local.changes.is_none() {
+                local.changes = Changes::subscribe().ok();
+            }
+            let changed = local.changes.as_ref().is_some_and(Changes::any);
+            if !changed && local.read_ns != 0 && now.saturating_sub(local.read_ns) < AGAIN_NS {
+                return Ok(());
+            }
+        }
+        self.write_local(&self.read_local().map_err(failed)?).map_err(failed)?;
+        let control = self.maps.control.pointer();
+        atomic!(AtomicU64, control, local_until_ns).store(now.saturating_add(TRUSTED_NS), Release);
+        lock(&self.state).local.read_ns = now;
+        Ok(())
+    }
+
+    /// True if the program knows the host's addresses.
+    pub fn knows_addresses(&self) -> bool {
+        let control = self.maps.control.pointer();
+        atomic!(AtomicU64, control, local_until_ns).load(Relaxed) > sys::monotonic_ns()
+    }
+
+    /// Tells the program how it is attached to an interface.
+    pub(crate) fn note_mode(&self, ifindex: u32, native: bool) -> io::Result<()> {
+        let flags = if native { 0 } else { abi::EQUIC_INTERFACE_GENERIC };
+        self.maps.interfaces.put(&ifindex, &flags)
+    }
+
+    /// Numbers of the interfaces that the program is on, where it is this process's.
+    fn attached_here(&self) -> Vec<u32> {
+        let links = self.links.upgrade();
+        let links =
+            links.map(|links| lock(&links).iter().map(|one| one.attached.ifindex).collect());
+        links.unwrap_or_default()
+    }
+
+    fn read_local(&self) -> io::Result<Local> {
+        let (attached, links) = (self.attached_here(), netlink::links()?);
+        let mut local = Local { transit: transits(&attached, &links), ..Local::default() };
+        for route in netlink::local_routes()? {
+            let kind = match route.kind {
+                RouteKind::Local => abi::EQUIC_LOCAL_HOST,
+                RouteKind::Broadcast => abi::EQUIC_LOCAL_BROADCAST,
+            };
+            local.add(route.addr, route.length.into(), kind);
+        }
+        for addr in netlink::addresses()? {
+            local.add(addr, if addr.is_ipv4() { 32 } else { 128 }, abi::EQUIC_LOCAL_HOST);
+        }
+        let more: Vec<_> = attached.iter().map(|one| netlink::more_macs(*one)).collect();
+        let macs =
+            links.iter().filter_map(|link| link.mac).chain(more.into_iter().flatten().flatten());
+        local.macs.extend(macs.map(|mac| (mac_number(mac), 1)));
+        Ok(local)
+    }
+
+    fn write_local(&self, local: &Local) -> io::Result<()> {
+        let maps = &self.maps;
+        let key = |(addr, family, prefixlen): &([u8; 16], u32, u32)| abi::equic_local_key {
+            prefixlen: *prefixlen,
+            family: *family,
+            addr: *addr,
+        };
+        let addrs: Vec<_> = local.addrs.iter().map(|(place, kind)| (key(place), *kind)).collect();
+        let macs: Vec<_> = local.macs.iter().map(|(mac, one)| (*mac, *one)).collect();
+        bring(&maps.local_addrs, &addrs)?;
+        bring(&maps.local_macs, &macs)?;
+        let transit = atomic!(AtomicU32, maps.control.pointer(), transit);
+        transit.store(local.transit.into(), Release);
+        Ok(())
+    }
+}
+
+impl Local {
+    fn add(&mut self, addr: IpAddr, length: u32, kind: u32) {
+        let (family, leading) = if addr.is_ipv4() { (4, 32 + 96) } else { (6, 32) };
+        self.addrs.insert((address_bytes(addr), family, leading + length), kind);
+    }
+}
+
+/// Makes the entries of a map these: new ones first, so that none that stays is missing for a moment.
+fn bring<K: abi::Pod + PartialEq>(map: &Map<K, u32>, wanted: &[(K, u32)]) -> io::Result<()> {
+    let there = map.entries()?;
+    for (key, value) in wanted.iter().filter(|entry| !there.contains(entry)) {
+        map.put(key, value)?;
+    }
+    for (key, _) in there.iter().filter(|(key, _)| wanted.iter().all(|(wanted, _)| wanted != key)) {
+        map.delete(key)?;
+    }
+    Ok(())
+}
+
+fn mac_number(mac: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = mac;
+    u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+/// True if packets that come to these interfaces may go on to other hosts: this one forwards, or it bridges them.
+fn transits(attached: &[u32], links: &[LinkInfo]) -> bool {
+    let on = |path: &str| std::fs::read_to_string(path).is_ok_and(|text| text.trim() != "0");
+    let forwards = ["ipv4/ip_forward", "ipv6/conf/all/forwarding"]
+        .iter()
+        .any(|key| on(&format!("/proc/sys/net/{key}")));
+    let own = |link: &&LinkInfo| attached.contains(&link.ifindex);
+    let forwards_there = |name: &str| {
+        ["ipv4", "ipv6"]
+            .iter()
+            .any(|family| on(&format!("/proc/sys/net/{family}/conf/{name}/forwarding")))
+    };
+    forwards
+        || links.iter().filter(own).any(|link| {
+            link.master.is_some()
+                || link.promiscuous
+                || sys::interface_name(link.ifindex).is_some_and(|name| forwards_there(&name))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_of_bridges_let_packets_through() {
+        let port = LinkInfo { ifindex: 900_000, master: Some(900_001), ..LinkInfo::default() };
+        let other = LinkInfo { ifindex: 900_002, promiscuous: true, ..LinkInfo::default() };
+        let links = [port, other];
+        assert!(transits(&[900_000], &links) && transits(&[900_002], &links));
+    }
+
+    #[test]
+    fn an_address_has_its_family_and_length() {
+        let mut local = Local::default();
+        local.add([127, 0, 0, 0].into(), 8, abi::EQUIC_LOCAL_HOST);
+        local.add("2001:db8::1".parse().expect("an address"), 128, abi::EQUIC_LOCAL_HOST);
+        let keys: Vec<_> =
+            local.addrs.keys().map(|(_, family, length)| (*family, *length)).collect();
+        assert_eq!(keys, [(4, 136), (6, 160)]);
+        assert_eq!(mac_number([1, 2, 3, 4, 5, 6]).to_ne_bytes(), [1, 2, 3, 4, 5, 6, 0, 0]);
+    }
+}
