@@ -3,6 +3,7 @@
 use super::acl::{Acl, AclAction};
 use super::config::{Config, FragmentPolicy, Listener, QuotaPolicy, RetryPolicy, Service};
 use super::frame::{Datagram, FragmentKey, Frame, LaterFragment, parse};
+use super::own::{self, Own};
 use super::prefix::PrefixKey;
 use super::quic::{Class, ConnectionId, Opening, Payload, Rules, classify};
 use super::{address_bytes, answer, ids, reset};
@@ -230,6 +231,8 @@ pub struct Model {
     pub dead: [u64; 16],
     /// Seed of the hash by which receivers of stateless resets share them.
     pub seed: u64,
+    /// The host's addresses; `None` while they are not known.
+    pub own: Option<Own>,
     /// The keys of Retry tokens; without, nobody can prove an address.
     pub ring: Option<KeyRing>,
     /// One source for all that share a cell of the ledgers (section 7); none: no two do.
@@ -350,6 +353,17 @@ impl Model {
         self.config.services.get(number).filter(|service| service.enabled).cloned()
     }
 
+    /// True if a service names the destination address, which no wildcard does.
+    fn names(&self, d: &Datagram<'_>) -> bool {
+        let named = Listener { addr: d.dst, port: d.dport };
+        self.config.listeners.iter().any(|(listener, _)| *listener == named)
+    }
+
+    fn can_answer(&self, frame: &[u8], d: &Datagram<'_>) -> bool {
+        let received = !d.dst.is_loopback() || self.config.on_loopback;
+        received && own::can_answer(self.own.as_ref(), frame, d, self.names(d))
+    }
+
     fn find_service(&self, addr: IpAddr, port: u16) -> Option<(usize, Service)> {
         let find = |wanted: Listener| {
             self.config.listeners.iter().find(|(listener, _)| *listener == wanted)
@@ -390,6 +404,10 @@ impl Model {
         let Some((number, service)) = self.find_service(datagram.dst, datagram.dport) else {
             return Outcome::Foreign;
         };
+        let named = self.names(datagram);
+        if self.own.as_ref().is_some_and(|own| own.passes_through(frame, datagram.dst, named)) {
+            return Outcome::Foreign;
+        }
         let service = service.for_source(datagram.src);
         let (reason, unproved) = self.decide(number, &service, frame, datagram, now);
         // A UDP length that is not to be trusted is not counted either.
@@ -517,7 +535,7 @@ impl Model {
         d: &Datagram<'_>,
         now: u64,
     ) -> Reason {
-        if d.first_fragment.is_some() || is_group(d.dst) {
+        if !self.can_answer(frame, d) {
             return Reason::UnknownVersion;
         }
         let tat = self.negotiations_per_service.entry(number).or_insert(0);
@@ -604,7 +622,7 @@ impl Model {
         d: &Datagram<'_>,
         now: u64,
     ) -> Reason {
-        let unanswerable = d.first_fragment.is_some() || is_group(d.dst);
+        let unanswerable = !self.can_answer(frame, d);
         let question = d.payload.filter(|_| !unanswerable).zip(self.ring.as_ref());
         let question = question.and_then(|(payload, ring)| reset::Question::read(ring, payload));
         let Some(question) = question.filter(|q| self.is_dead(q.place, service.group)) else {
@@ -662,7 +680,7 @@ impl Model {
         if short {
             return Err(Reason::ShortDcid);
         }
-        if d.first_fragment.is_some() || is_group(d.dst) {
+        if !self.can_answer(frame, d) {
             return Err(Reason::Unproved);
         }
         let tat = self.retries_per_service.entry(number).or_insert(0);
@@ -860,7 +878,7 @@ fn rules(service: &Service) -> Rules {
 }
 
 /// True if packets to this address may be to many, so that none of them can answer.
-fn is_group(dst: IpAddr) -> bool {
+pub(super) fn is_group(dst: IpAddr) -> bool {
     match dst {
         IpAddr::V4(addr) => addr.octets()[0] >= 224,
         IpAddr::V6(addr) => addr.is_multicast(),

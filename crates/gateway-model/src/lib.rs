@@ -8,7 +8,8 @@
 //! Start at [`Model::judge`]. `frame` finds the UDP datagram in a frame (policy.md section 1),
 //! `quic` classifies its payload (section 3), `judge` takes the steps of section 2 in order, `rate`
 //! is the token bucket (section 4), `acl` the lists, `answer` what is sent back (sections 8 and 9), `ids` the
-//! connection IDs (section 10), `prefix` the prefixes of a source (section 12), `reset` stateless resets (section 14), and `config` what an
+//! connection IDs (section 10), `prefix` the prefixes of a source (section 12), `reset` stateless resets (section 14), `own` the
+//! addresses of the host (sections 1 and 8), and `config` what an
 //! operator sets. The tables of the model are unbounded: nothing is ever
 //! evicted from them.
 //!
@@ -34,6 +35,7 @@ mod config;
 mod frame;
 mod ids;
 mod judge;
+mod own;
 mod prefix;
 mod quic;
 mod rate;
@@ -49,6 +51,7 @@ pub use frame::{
     Datagram, FragmentKey, Frame, LaterFragment, MAX_EXTENSION_HEADERS, parse as parse_frame,
 };
 pub use judge::{Counter, Ledger, Model, Outcome, SourceKey, SourceState, Tallies, Verdict};
+pub use own::Own;
 pub use prefix::PrefixRates;
 pub use quic::{Class, ConnectionId, Opening, Payload, Rules, classify};
 pub use rate::Rate;

@@ -12,7 +12,6 @@
 
 #include "classify.h"
 #include "ghash.h"
-#include "local.h"
 #include "proof.h"
 
 #define ANSWER_TTL	 64

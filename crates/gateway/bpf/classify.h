@@ -6,9 +6,8 @@
 #ifndef EQUIC_CLASSIFY_H
 #define EQUIC_CLASSIFY_H
 
+#include "local.h"
 #include "quic.h"
-
-#define LOOPBACK_IFINDEX 1 /* in every network namespace */
 
 /* Which service is the packet to? EQUIC_NO_SERVICE: none. */
 INLINE __u32 service_of(struct packet *p)
@@ -66,8 +65,6 @@ INLINE void source_of(const struct packet *p, struct equic_source *source)
  * the loopback interface do come from loopback addresses. */
 INLINE bool bad_source(struct xdp_md *ctx, const struct packet *p)
 {
-	bool loopback;
-
 	if (p->family == 4) {
 		__u32 addr = p->src[1] >> 32; /* its first byte is the low one */
 		__u8 first = addr;
@@ -84,8 +81,7 @@ INLINE bool bad_source(struct xdp_md *ctx, const struct packet *p)
 		if (p->src[1] != V6_LOOPBACK)
 			return false;
 	}
-	loopback = load.explain ? load.loopback : ctx->ingress_ifindex == LOOPBACK_IFINDEX;
-	return !loopback;
+	return !on_loopback(ctx);
 }
 
 /* What kind of QUIC packet is this? Returns a reason that ends the matter, or REASON_NONE for

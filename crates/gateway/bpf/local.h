@@ -8,8 +8,14 @@
 
 #include "parse.h"
 
-#define AF_INET_NUMBER	2
-#define AF_INET6_NUMBER 10
+#define LOOPBACK_IFINDEX 1 /* in every network namespace */
+#define AF_INET_NUMBER	 2
+#define AF_INET6_NUMBER	 10
+
+INLINE bool on_loopback(struct xdp_md *ctx)
+{
+	return load.explain ? load.loopback : ctx->ingress_ifindex == LOOPBACK_IFINDEX;
+}
 
 /* What the destination address is to this host: enum equic_local_kind, or 0. */
 INLINE __u32 kind_of_destination(const struct packet *p)
@@ -36,6 +42,21 @@ INLINE bool is_our_mac(const __u8 *mac)
 	return bpf_map_lookup_elem(&local_macs, &key);
 }
 
+/* The destination is a group's address, or the broadcast address of every network. */
+INLINE bool to_group(const struct packet *p)
+{
+	return p->family == 4 ? (__u8)(p->dst[1] >> 32) >= 0xe0 : (__u8)p->dst[0] == 0xff;
+}
+
+/* Linux receives packets to loopback addresses on the loopback interface only. */
+INLINE bool to_loopback_from_elsewhere(struct xdp_md *ctx, const struct packet *p)
+{
+	bool loopback = p->family == 4 ? (__u8)(p->dst[1] >> 32) == IN_LOOPBACKNET
+				       : !p->dst[0] && p->dst[1] == V6_LOOPBACK;
+
+	return loopback && !on_loopback(ctx);
+}
+
 INLINE bool knows_addresses(const struct packet *p)
 {
 	return p->now < control.local_until_ns;
@@ -50,7 +71,7 @@ __noinline __u32 passes_through(struct xdp_md *ctx, struct packet *p)
 	struct ethhdr *eth;
 	long found;
 
-	if (!p || !knows_addresses(p) || kind_of_destination(p))
+	if (!p || to_group(p) || !knows_addresses(p) || kind_of_destination(p))
 		return false;
 	eth = at(ctx, 0, sizeof(*eth));
 	if (p->l2_len && eth && !is_group_mac(eth->h_dest) && !is_our_mac(eth->h_dest))
@@ -81,10 +102,7 @@ __noinline __u32 can_answer(struct xdp_md *ctx, struct packet *p)
 	struct ethhdr *eth;
 	__u32 kind;
 
-	if (!p || p->first_fragment)
-		return false;
-	/* A group's address. */
-	if (p->family == 4 ? (__u8)(p->dst[1] >> 32) >= 0xe0 : (__u8)p->dst[0] == 0xff)
+	if (!p || p->first_fragment || to_group(p) || to_loopback_from_elsewhere(ctx, p))
 		return false;
 	eth = at(ctx, 0, sizeof(*eth));
 	if (!eth)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::abi;
 use crate::config::{Config, Mode, c_name, nanos};
-use crate::control::{Control, Interface, ListAction, Origin};
+use crate::control::{Control, Interface, ListAction, Origin, loses_answers};
 use crate::error::{Error, Result};
 use crate::keys;
 use crate::ledger::Ledger;
@@ -183,11 +183,27 @@ impl Gateway {
         if links.iter().any(|link| link.attached.ifindex == ifindex) {
             return Err(Error::AlreadyAttached { interface: interface.to_owned() });
         }
+        let loses = mode != Mode::Generic && self.control.answers() && loses_answers(interface);
         let (fd, native, notice) = match mode {
             Mode::Native => (
                 self.link(ifindex, true).map_err(|e| native_error(interface, ifindex, e))?,
                 true,
-                None,
+                loses.then(|| {
+                    format!(
+                        "the other end of the veth interface `{interface}` receives the gateway's answers to clients \
+                         only if it has an XDP program or GRO (`ethtool -K ... gro on`); in generic mode it \
+                         receives them in any case"
+                    )
+                }),
+            ),
+            Mode::Auto if loses => (
+                self.link(ifindex, false).map_err(|e| busy_or(interface, ifindex, e))?,
+                false,
+                Some(format!(
+                    "`{interface}` is a veth interface, and a service answers clients (retry, version_negotiation \
+                     or stateless_reset): attached in generic mode, because in native mode the other end receives \
+                     such answers only if it has an XDP program or GRO (mode = \"native\" attaches so nevertheless)"
+                )),
             ),
             Mode::Generic => (
                 self.link(ifindex, false).map_err(|e| busy_or(interface, ifindex, e))?,

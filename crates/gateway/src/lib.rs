@@ -83,7 +83,7 @@ pub use control::{
     Level, ListAction, ListChanges, ListCounts, ListEntry, ListEvent, ListMark, Observer, Origin,
     OtherRelease, Overview, Owner, Refusals, RefusedSource, Reload, Replaced, Report, RunStats,
     RunningGateway, ServiceStatus, SortBy, SourceKey, SourceRow, SourceSample, Status, Survey,
-    Swept, TableStatus, Tallies,
+    Swept, TableStatus, Tallies, loses_answers,
 };
 pub use error::{Error, Result};
 pub use gateway::{Gateway, LoadOptions};

@@ -65,6 +65,9 @@ impl Control {
             // The copied counts have no heartbeat, and the clock may be moved far.
             lease_ns: u64::MAX,
             owner_mask: 0,
+            // Packets that it is asked about are taken to be to this host.
+            local_until_ns: 0,
+            transit: 0,
             pin: [0; 128],
             members: Default::default(),
             owner_pid: std::process::id(),

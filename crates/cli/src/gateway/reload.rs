@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use equic_gateway::{Config, ConfigError, Control, ListAction, Reload};
+use equic_gateway::{Config, ConfigError, Control, ListAction, Mode, Reload, loses_answers};
 use nix::net::if_::if_nametoindex;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -141,6 +141,16 @@ fn doubts(config: &Config) -> Vec<String> {
         };
         doubts.push(format!("gateway.interfaces: there is no interface `{name}` here now: {then}"));
     }
+    doubts.extend(config.gateway.interfaces.iter().filter_map(|name| {
+        let native = config.gateway.mode == Mode::Native && config.answers() && loses_answers(name);
+        native.then(|| {
+            format!(
+                "gateway.mode: the other end of the veth interface `{name}` receives the gateway's answers to \
+                 clients (retry, version_negotiation, stateless_reset) only if it has an XDP program or GRO: \
+                 `mode = \"generic\"`, or `\"auto\"`, answers in any case"
+            )
+        })
+    }));
     for service in &config.services {
         if service.max_connections > 0 && config.gateway.socket.is_none() {
             doubts.push(format!(

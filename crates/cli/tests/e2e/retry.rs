@@ -4,6 +4,7 @@ use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 
 use equic_gateway::{Control, Ledger};
+use equic_lab::NamespaceRecord;
 
 use crate::attack;
 use crate::common::{EQUIC, PATIENCE, Running, eventually};
@@ -267,4 +268,71 @@ fn servers_take_the_keys_as_they_join() {
     drop(mute);
     stage.await_servers(1);
     stage.set("retry=always");
+}
+
+/// Answers to packets whose checksum the kernel has left to hardware, on a way back where it is completed, and the
+/// other three cases.
+#[test]
+fn answers_have_right_checksums() {
+    let Some(stage) = TestStage::new("checksums", 2) else { return };
+    let _gateway = stage.gateway(&["--retry", "always", "--version-negotiation", "--mode", "generic"]);
+    let switch = |port: &str| {
+        let record = stage.lab.record();
+        let (name, ifname) = (record.switch.clone(), port.to_owned());
+        NamespaceRecord { name, ifname, ..record.hosts[0].clone() }.open().expect("the switch")
+    };
+    // Of one client's port the kernel completes checksums in software.
+    switch("c0").set_offloads(false).expect("a veth takes the order");
+    for offloads in [true, false] {
+        for host in [stage.host(0), stage.host(1)] {
+            host.namespace.set_offloads(offloads).expect("a veth takes the order");
+            for address in [host.v4(), host.v6()] {
+                let socket = host.namespace.udp_socket((address, 0).into()).expect("a socket");
+                socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+                let mut unknown = initial(2);
+                unknown[1..5].copy_from_slice(&[0xba, 0xdc, 0x0d, 0xe0]);
+                for (question, first) in [(initial(1), 0xf0), (unknown, 0xc0)] {
+                    let mut answer = [0; 2_000];
+                    socket.send_to(&question, stage.target(address)).expect("it is sent");
+                    let length = socket.recv(&mut answer).expect("an answer");
+                    assert_eq!(answer[0], first, "{length} bytes, offloads {offloads}");
+                }
+            }
+        }
+    }
+}
+
+/// In native mode the other end of a veth interface gets no answers; `status` says so. By default the gateway attaches in
+/// generic mode there.
+#[test]
+fn answers_that_get_lost_are_reported() {
+    let Some(stage) = TestStage::new("lost", 1) else { return };
+    let lost = || {
+        let status = stage.status();
+        let all = status["report"]["conditions"].as_array().cloned().unwrap_or_default();
+        all.iter().any(|condition| condition["about"] == "answers eth0")
+    };
+    let host = stage.host(0);
+    let socket = host.namespace.udp_socket((host.v4(), 0).into()).expect("a socket");
+    let target = stage.target(host.v4());
+    {
+        let native = ["--retry", "always", "--mode", "native"];
+        let gateway = stage.gateway(&native);
+        assert!(!lost(), "nobody was answered");
+        socket.send_to(&initial(1), target).expect("it is sent");
+        eventually("the condition", || lost().then_some(()));
+        assert_eq!(stage.verdict("retry_sent").packets, 1);
+        assert!(gateway.terminate().success());
+    }
+    let (gateway, ready) = stage.gateway_as(&["-i", "eth0", "-p", "443", "--retry", "always"]);
+    assert_eq!(ready["interfaces"][0]["native"], false, "{ready}");
+    let notice = ready["interfaces"][0]["notice"].as_str().unwrap_or_default();
+    assert!(notice.contains("veth"), "{ready}");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+    socket.send_to(&initial(1), target).expect("it is sent");
+    assert!(socket.recv(&mut [0; 2_000]).is_ok());
+    assert!(!lost());
+    assert!(gateway.terminate().success());
+    // What answers nobody stays native.
+    drop(stage.gateway(&[]));
 }

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 pub(crate) const TPID_8021Q: u16 = 0x8100;
 pub(crate) const TPID_8021AD: u16 = 0x88a8;
 pub(crate) const UDP: u8 = 17;
+pub(crate) const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 pub(crate) const HOP_BY_HOP: u8 = 0;
 pub(crate) const ROUTING: u8 = 43;
@@ -33,6 +35,7 @@ struct FragmentFields {
 pub(crate) struct Packet {
     pub src: SocketAddr,
     pub dst: SocketAddr,
+    macs: [[u8; 6]; 2],
     vlans: Vec<u16>,
     ethertype: Option<u16>,
     version: Option<u8>,
@@ -59,6 +62,7 @@ pub(crate) fn udp_between(src: SocketAddr, dst: SocketAddr, payload: Vec<u8>) ->
     Packet {
         src,
         dst,
+        macs: [SERVER_MAC, CLIENT_MAC],
         vlans: Vec::new(),
         ethertype: None,
         version: None,
@@ -77,6 +81,18 @@ pub(crate) fn udp_between(src: SocketAddr, dst: SocketAddr, payload: Vec<u8>) ->
 }
 
 impl Packet {
+    /// Sends it to another link-layer address than the server's.
+    pub(crate) fn to_mac(mut self, mac: [u8; 6]) -> Self {
+        self.macs[0] = mac;
+        self
+    }
+
+    /// Sends it from another link-layer address than the client's.
+    pub(crate) fn from_mac(mut self, mac: [u8; 6]) -> Self {
+        self.macs[1] = mac;
+        self
+    }
+
     /// Adds an inner VLAN tag.
     pub(crate) fn vlan(mut self, tpid: u16) -> Self {
         self.vlans.push(tpid);
@@ -160,7 +176,7 @@ impl Packet {
 
     /// The frame.
     pub(crate) fn build(&self) -> Vec<u8> {
-        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+        let mut frame = self.macs.concat();
         for tpid in &self.vlans {
             frame.extend(tpid.to_be_bytes());
             frame.extend([0, 7]);

@@ -5,8 +5,8 @@ use super::subject::{Report, Seen, SourceReport, Subject};
 use equic_gateway::abi;
 use equic_gateway::reason::Reason;
 use equic_gateway_model::{
-    AclAction, Config, Counter, FragmentPolicy, Listener, Override, QuotaPolicy, Rate, RetryPolicy,
-    Service, SourceKey, TakenVersions, address_bytes,
+    AclAction, Config, Counter, FragmentPolicy, Listener, Override, Own, QuotaPolicy, Rate,
+    RetryPolicy, Service, SourceKey, TakenVersions, address_bytes,
 };
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, ProgramInput};
@@ -260,6 +260,7 @@ impl Loaded {
         }
         self.control.owner_mask = (1 << LEDGERS) - 1;
         self.control.members = Default::default();
+        self.own(None);
         self.control.gone = 0;
         self.control.dead = Default::default();
         self.control.lease_ns = config.lease_ns;
@@ -419,6 +420,32 @@ impl Loaded {
         } else {
             // What is not there cannot be deleted: the model does not mind either.
             let _ = self.map(name).delete(&key);
+        }
+    }
+
+    fn own(&mut self, own: Option<&Own>) {
+        self.clear("local_addrs");
+        self.clear("local_macs");
+        let known = own.cloned().unwrap_or_default();
+        self.control.local_until_ns = if own.is_some() { u64::MAX } else { 0 };
+        self.control.transit = known.transit.into();
+        let kinds = [
+            (&known.addrs, abi::EQUIC_LOCAL_HOST),
+            (&known.broadcasts, abi::EQUIC_LOCAL_BROADCAST),
+        ];
+        for (addr, kind) in kinds.iter().flat_map(|(all, kind)| all.iter().map(|a| (*a, *kind))) {
+            let key = abi::equic_local_key {
+                prefixlen: 32 + 128,
+                family: if addr.is_ipv4() { 4 } else { 6 },
+                addr: address_bytes(addr),
+            };
+            let value: u32 = kind;
+            let map = self.map("local_addrs");
+            map.update(bytes_of(&key), &value.to_ne_bytes(), MapFlags::ANY).unwrap();
+        }
+        for [a, b, c, d, e, f] in known.macs {
+            let (key, value) = ([a, b, c, d, e, f, 0, 0], 1u32.to_ne_bytes());
+            self.map("local_macs").update(&key, &value, MapFlags::ANY).unwrap();
         }
     }
 
@@ -708,6 +735,7 @@ impl Subject for Program {
                 loaded.control.owner_mask |= if *taken { bit } else { 0 };
                 loaded.control.members[*ledger].barred = *barred;
             }
+            Step::Own(own) => loaded.own(own.as_ref()),
             Step::Dead { place, groups } => {
                 loaded.control.dead[*place] = *groups;
                 let dead = loaded.control.dead;

@@ -7,7 +7,7 @@ use super::frame::{self, Packet, udp_between};
 use super::quic::{self, Long};
 use super::script::{LEDGERS, START, Script, Step, case, ring};
 use equic_gateway_model::{
-    AclAction, AclEntry, Config, FragmentPolicy, Listener, Override, PrefixRates, QuotaPolicy,
+    AclAction, AclEntry, Config, FragmentPolicy, Listener, Override, Own, PrefixRates, QuotaPolicy,
     Rate, RetryPolicy, Service, TakenVersions,
 };
 use equic_token::{Clock, ConnectionId, Epoch, IdFormat, Key, KeyRing, RetryToken};
@@ -276,8 +276,29 @@ impl Random {
                 Step::Service { number, service: Box::new(self.service()) }
             }
             _ if self.chance(50) => Step::ForgetHandshakes,
+            _ if self.chance(50) => self.own(),
             _ => Step::DryRun(self.chance(20)),
         }
+    }
+
+    /// The host's addresses become known, or some of them, or none.
+    fn own(&mut self) -> Step {
+        if self.chance(30) {
+            return Step::Own(None);
+        }
+        let servers: Vec<IpAddr> = SERVERS.iter().map(|server| server.parse().unwrap()).collect();
+        let mut own = Own::default();
+        for server in servers {
+            match self.rng.random_range(0..10) {
+                0 => own.broadcasts.push(server),
+                1 => {}
+                _ => own.addrs.push(server),
+            }
+        }
+        if self.chance(90) {
+            own.macs.push(frame::SERVER_MAC);
+        }
+        Step::Own(Some(own))
     }
 
     /// All servers go, or one comes or goes.
@@ -387,6 +408,10 @@ impl Random {
         self.client = if self.chance(90) { Some(from) } else { None };
         let payload = self.payload();
         let mut packet = udp_between(from, to, payload);
+        if self.chance(3) {
+            let mac = self.pick(&[[0xff; 6], [2, 0, 0, 0, 0, 9], [3, 0, 0, 0, 0, 1]]);
+            packet = if self.chance(70) { packet.to_mac(mac) } else { packet.from_mac(mac) };
+        }
         if self.chance(15) {
             for _ in 0..self.rng.random_range(1..=3) {
                 packet = packet.vlan(self.pick(&[frame::TPID_8021Q, frame::TPID_8021AD, 0x9100]));

@@ -3,7 +3,7 @@
 use super::frame::Packet;
 use super::subject::{Seen, Subject};
 use equic_gateway::reason::Reason;
-use equic_gateway_model::{AclAction, AclEntry, Config, Listener, Service};
+use equic_gateway_model::{AclAction, AclEntry, Config, Listener, Own, Service};
 use equic_token::{Clock, Epoch, Key, KeyRing};
 use std::net::{IpAddr, SocketAddr};
 
@@ -63,6 +63,8 @@ pub(crate) enum Step {
         /// Bit i: it may not serve quota group i.
         barred: u64,
     },
+    /// The host's addresses are known, or are no longer.
+    Own(Option<Own>),
     /// Every server that had a place is known to be dead; bit i: one of them served quota group i.
     Dead {
         place: usize,
@@ -270,6 +272,11 @@ impl Script {
     /// The servers that had a place are known to be dead, and served these quota groups.
     pub(crate) fn dead(self, place: usize, groups: u64) -> Self {
         self.step(Step::Dead { place, groups })
+    }
+
+    /// The host's addresses are known from now on.
+    pub(crate) fn own(self, own: Own) -> Self {
+        self.step(Step::Own(Some(own)))
     }
 
     pub(crate) fn forget_handshakes(self) -> Self {

@@ -105,6 +105,7 @@ impl Subject for Model {
                 let ledger = &mut self.ledgers[*ledger];
                 (ledger.taken_out, ledger.barred) = (!taken, *barred);
             }
+            Step::Own(own) => self.own.clone_from(own),
             Step::Dead { place, groups } => self.dead[*place] = *groups,
         }
         None

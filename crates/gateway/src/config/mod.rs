@@ -279,6 +279,13 @@ impl Default for ServiceConfig {
 }
 
 impl Config {
+    /// True if a service answers clients in its servers' name.
+    pub fn answers(&self) -> bool {
+        self.services.iter().any(|service| {
+            service.retry != Retry::Never || service.version_negotiation || service.stateless_reset
+        })
+    }
+
     /// Reads a configuration and checks it.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Release;
 use super::Control;
 use crate::abi;
 use crate::config::address_bytes;
+use crate::links::Link;
 use crate::sync::lock;
 use crate::sys;
 use crate::sys::map::Map;
@@ -19,6 +20,17 @@ use crate::sys::region::atomic;
 const AGAIN_NS: u64 = 2_000_000_000;
 /// Time for which a reading can be trusted.
 const TRUSTED_NS: u64 = 30_000_000_000;
+
+/// Kind of an interface whose other end is an interface too.
+const VETH: &str = "veth";
+
+/// True if answers of the gateway can get lost on an interface in native mode: on a veth interface, the other end
+/// receives them only if it has an XDP program or GRO.
+pub fn loses_answers(interface: &str) -> bool {
+    let Ok(ifindex) = sys::interface_index(interface) else { return false };
+    let veth = |link: &LinkInfo| link.ifindex == ifindex && link.kind == VETH;
+    netlink::links().is_ok_and(|links| links.iter().any(veth))
+}
 
 /// State between two readings.
 #[derive(Debug, Default)]
@@ -72,6 +84,37 @@ impl Control {
     pub(crate) fn note_mode(&self, ifindex: u32, native: bool) -> io::Result<()> {
         let flags = if native { 0 } else { abi::EQUIC_INTERFACE_GENERIC };
         self.maps.interfaces.put(&ifindex, &flags)
+    }
+
+    /// True if packets to other hosts are taken to pass through this one (docs/policy.md s.1).
+    pub fn forwards(&self) -> bool {
+        atomic!(AtomicU32, self.maps.control.pointer(), transit).load(Relaxed) != 0
+    }
+
+    /// True if a service answers clients in its servers' name.
+    pub fn answers(&self) -> bool {
+        let flags = abi::EQUIC_SERVICE_VERSION_NEGOTIATION | abi::EQUIC_SERVICE_STATELESS_RESET;
+        self.maps.services.read().iter().any(|service| {
+            let enabled = service.flags & abi::EQUIC_SERVICE_ENABLED != 0;
+            let retry = u32::from(service.retry) != abi::EQUIC_RETRY_NEVER;
+            enabled && (retry || service.flags & flags != 0)
+        })
+    }
+
+    /// Returns the interfaces on which answers can get lost ([`loses_answers`]), each with the number of packets that it
+    /// did not send since it was made. Answers that were lost are among these. Empty while no service answers.
+    pub fn unsent(&self) -> Vec<(u32, u64)> {
+        let native = |link: &Link| link.attached.native;
+        let links = self.links.upgrade();
+        let native: Vec<u32> = links.map_or_else(Vec::new, |links| {
+            lock(&links).iter().filter(|one| native(one)).map(|one| one.attached.ifindex).collect()
+        });
+        if native.is_empty() || !self.answers() {
+            return Vec::new();
+        }
+        let Ok(links) = netlink::links_with_statistics() else { return Vec::new() };
+        let found = links.iter().filter(|link| link.kind == VETH && native.contains(&link.ifindex));
+        found.map(|link| (link.ifindex, link.tx_dropped)).collect()
     }
 
     /// Numbers of the interfaces that the program is on, where it is this process's.

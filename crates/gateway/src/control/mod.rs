@@ -66,6 +66,7 @@ pub use discover::{Interface, OtherRelease, RunningGateway, Survey};
 pub(crate) use discover::{RunningGateways, interface_of};
 pub use events::{Event, Events};
 pub use lists::{ListAction, ListEntry, Origin};
+pub use local::loses_answers;
 pub use members::{JoinedServer, Swept};
 pub use observer::Observer;
 pub use overview::{Overview, RunStats, SourceKey, SourceSample};

@@ -146,6 +146,10 @@ impl<'a> Duties<'a> {
             let unmet = need.unmet(&self.control);
             self.health.note(journal, need.about, Level::Warning, unmet.as_deref());
         }
+        let unknown = (!self.control.knows_addresses()).then_some(
+            "the gateway could not read the addresses of this host: it answers clients of any address until it can",
+        );
+        self.health.note(journal, "addresses", Level::Warning, unknown);
         let unproven = uncounted(&self.control);
         self.health.note(journal, "unproven", Level::Warning, unproven.as_deref());
         let trouble = journal.trouble();

@@ -39,7 +39,19 @@ struct Wanted {
     tried: Option<Instant>,
     /// The name it has now, where that is another one.
     renamed: Option<String>,
+    /// Packets that it did not send so far, where answers can get lost on it.
+    unsent: Option<Unsent>,
 }
+
+/// Packets that an interface did not send.
+struct Unsent {
+    packets: u64,
+    /// Time at which the last ones were seen.
+    grew: Option<Instant>,
+}
+
+/// Time without a lost answer after which none are taken to get lost.
+const LOST_FOR: Duration = Duration::from_secs(60);
 
 /// The interfaces that a gateway is to protect.
 pub(super) struct Interfaces {
@@ -57,7 +69,7 @@ impl Interfaces {
                 ifindex: one.ifindex,
                 native: one.native,
             });
-            Wanted { name: name.clone(), state, tried: None, renamed: None }
+            Wanted { name: name.clone(), state, tried: None, renamed: None, unsent: None }
         });
         Interfaces { wanted: wanted.collect(), mode }
     }
@@ -79,7 +91,7 @@ impl Interfaces {
         for name in names {
             if self.wanted.iter().all(|one| one.name != *name) {
                 let (name, state) = (name.clone(), State::Missing);
-                self.wanted.push(Wanted { name, state, tried: None, renamed: None });
+                self.wanted.push(Wanted { name, state, tried: None, renamed: None, unsent: None });
             }
         }
     }
@@ -95,8 +107,11 @@ impl Interfaces {
     ) {
         // Without the permission to look nothing is known, so nothing is changed.
         let Ok(there) = control.interfaces() else { return };
+        let unsent = control.unsent();
         for one in &mut self.wanted {
             if let State::Attached { ifindex, .. } = one.state {
+                let packets = unsent.iter().find(|(number, _)| *number == ifindex);
+                one.count_unsent(packets.map(|(_, packets)| *packets));
                 if there.iter().any(|interface| interface.ifindex == ifindex) {
                     let now = name_of(ifindex);
                     one.renamed = now.filter(|now| *now != one.name);
@@ -126,12 +141,22 @@ impl Interfaces {
     /// Tells of the interfaces that are not as they should be.
     pub(super) fn tell(&self, health: &mut Health, journal: &Journal) {
         let about = |name: &str| format!("interface {name}");
+        let answers = |name: &str| format!("answers {name}");
         let gone = health.conditions().into_iter().filter(|condition| {
-            condition.about.starts_with("interface ")
-                && self.wanted.iter().all(|one| about(&one.name) != condition.about)
+            (condition.about.starts_with("interface ") || condition.about.starts_with("answers "))
+                && self
+                    .wanted
+                    .iter()
+                    .all(|one| ![about(&one.name), answers(&one.name)].contains(&condition.about))
         });
         gone.for_each(|condition| health.clear(journal, &condition.about));
         for one in &self.wanted {
+            let lost = one.loses_answers().then_some(
+                "the other end of this veth interface does not receive the gateway's answers to clients, or not all: \
+                 in native mode it needs an XDP program or GRO (`ethtool -K ... gro on`). `mode = \"generic\"` answers in \
+                 any case",
+            );
+            health.note(journal, &answers(&one.name), Level::Error, lost);
             let about = about(&one.name);
             match &one.state {
                 State::Attached { .. } => {
@@ -188,6 +213,23 @@ fn name_of(ifindex: u32) -> Option<String> {
 }
 
 impl Wanted {
+    fn count_unsent(&mut self, packets: Option<u64>) {
+        let Some(packets) = packets else {
+            self.unsent = None;
+            return;
+        };
+        let before = self.unsent.get_or_insert(Unsent { packets, grew: None });
+        if packets > before.packets {
+            *before = Unsent { packets, grew: Some(Instant::now()) };
+        }
+    }
+
+    /// Whether answers have got lost lately.
+    fn loses_answers(&self) -> bool {
+        let grew = self.unsent.as_ref().and_then(|unsent| unsent.grew);
+        grew.is_some_and(|grew| grew.elapsed() < LOST_FOR)
+    }
+
     fn leave(&mut self, gateway: &Gateway, journal: &Journal) {
         // An error says that the link has gone already.
         let _ = gateway.detach(&self.name);
@@ -207,6 +249,7 @@ impl Wanted {
         let _ = gateway.detach(&self.name);
         let still_there = !deleted && name_of(ifindex).is_some();
         (self.state, self.renamed, self.tried) = (State::Missing, None, None);
+        self.unsent = None;
         if still_there {
             self.state = State::Detached;
         }

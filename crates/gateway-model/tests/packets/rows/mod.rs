@@ -12,6 +12,7 @@ mod limits;
 mod lists;
 mod negotiation;
 mod overrides;
+mod own;
 mod prefixes;
 mod quic;
 mod reset;
@@ -53,6 +54,7 @@ pub(crate) fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
         ("whole", whole::rows()),
         ("prefixes", prefixes::rows()),
         ("overrides", overrides::rows()),
+        ("own", own::rows()),
         ("reset", reset::rows()),
     ]
 }
