@@ -356,12 +356,13 @@ impl Model {
     /// True if a service names the destination address, which no wildcard does.
     fn names(&self, d: &Datagram<'_>) -> bool {
         let named = Listener { addr: d.dst, port: d.dport };
-        self.config.listeners.iter().any(|(listener, _)| *listener == named)
+        !d.dst.is_unspecified()
+            && self.config.listeners.iter().any(|(listener, _)| *listener == named)
     }
 
     fn can_answer(&self, frame: &[u8], d: &Datagram<'_>) -> bool {
-        let received = !d.dst.is_loopback() || self.config.on_loopback;
-        received && own::can_answer(self.own.as_ref(), frame, d, self.names(d))
+        let (own, on_loopback) = (self.own.as_ref(), self.config.on_loopback);
+        own::can_answer(own, on_loopback, frame, d, self.names(d))
     }
 
     fn find_service(&self, addr: IpAddr, port: u16) -> Option<(usize, Service)> {

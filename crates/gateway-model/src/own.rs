@@ -29,10 +29,13 @@ fn is_group_mac(mac: [u8; 6]) -> bool {
 impl Own {
     /// True if a frame is for another host. `named`: a service names its destination address.
     pub(super) fn passes_through(&self, frame: &[u8], dst: IpAddr, named: bool) -> bool {
-        let own = self.addrs.contains(&dst) || self.broadcasts.contains(&dst);
         let foreign =
             macs(frame).is_some_and(|(to, _)| !is_group_mac(to) && !self.macs.contains(&to));
-        self.transit && !named && !own && !is_group(dst) && foreign
+        self.transit && !named && !self.has(dst) && !is_group(dst) && foreign
+    }
+
+    fn has(&self, addr: IpAddr) -> bool {
+        self.addrs.contains(&addr) || self.broadcasts.contains(&addr)
     }
 
     fn receives(&self, to: [u8; 6], dst: IpAddr, named: bool) -> bool {
@@ -43,13 +46,20 @@ impl Own {
     }
 }
 
-/// True if the sender of a datagram can be answered; `own`: the host's addresses, if they are known. Loopback
-/// addresses are excluded already, unless the frame came by the loopback interface.
-pub(super) fn can_answer(own: Option<&Own>, frame: &[u8], d: &Datagram<'_>, named: bool) -> bool {
+/// True if the sender of a datagram can be answered; `own`: the host's addresses, if they are known.
+pub(super) fn can_answer(
+    own: Option<&Own>,
+    on_loopback: bool,
+    frame: &[u8],
+    d: &Datagram<'_>,
+    named: bool,
+) -> bool {
     let Some((to, from)) = macs(frame) else { return false };
+    let received = |own: &Own| (on_loopback || !own.has(d.src)) && own.receives(to, d.dst, named);
     d.first_fragment.is_none()
+        && (on_loopback || !d.dst.is_loopback())
         && !is_group(d.dst)
         && !is_group_mac(to)
         && !is_group_mac(from)
-        && own.is_none_or(|own| own.receives(to, d.dst, named))
+        && own.is_none_or(received)
 }

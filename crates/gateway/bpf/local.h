@@ -17,14 +17,14 @@ INLINE bool on_loopback(struct xdp_md *ctx)
 	return load.explain ? load.loopback : ctx->ingress_ifindex == LOOPBACK_IFINDEX;
 }
 
-/* What the destination address is to this host: enum equic_local_kind, or 0. */
-INLINE __u32 kind_of_destination(const struct packet *p)
+/* What an address of the packet is to this host: enum equic_local_kind, or 0. */
+static __noinline __u32 kind_of(const struct packet *p, bool source)
 {
 	struct equic_local_key key = {.prefixlen = 8 * (sizeof(key) - sizeof(key.prefixlen))};
 	__u32 *kind;
 
 	key.family = p->family;
-	__builtin_memcpy(key.addr, p->dst, sizeof(key.addr));
+	__builtin_memcpy(key.addr, source ? p->src : p->dst, sizeof(key.addr));
 	kind = bpf_map_lookup_elem(&local_addrs, &key);
 	return kind ? *kind : 0;
 }
@@ -71,7 +71,7 @@ __noinline __u32 passes_through(struct xdp_md *ctx, struct packet *p)
 	struct ethhdr *eth;
 	long found;
 
-	if (!p || to_group(p) || !knows_addresses(p) || kind_of_destination(p))
+	if (!p || to_group(p) || !knows_addresses(p) || kind_of(p, false))
 		return false;
 	eth = at(ctx, 0, sizeof(*eth));
 	if (p->l2_len && eth && !is_group_mac(eth->h_dest) && !is_our_mac(eth->h_dest))
@@ -111,7 +111,10 @@ __noinline __u32 can_answer(struct xdp_md *ctx, struct packet *p)
 		return false;
 	if (!knows_addresses(p))
 		return true;
-	kind = kind_of_destination(p);
+	/* Linux takes no packet from itself off a network. */
+	if (kind_of(p, true) && !on_loopback(ctx))
+		return false;
+	kind = kind_of(p, false);
 	if (kind == EQUIC_LOCAL_BROADCAST)
 		return false;
 	if (kind != EQUIC_LOCAL_HOST)

@@ -275,7 +275,8 @@ fn servers_take_the_keys_as_they_join() {
 #[test]
 fn answers_have_right_checksums() {
     let Some(stage) = TestStage::new("checksums", 2) else { return };
-    let _gateway = stage.gateway(&["--retry", "always", "--version-negotiation", "--mode", "generic"]);
+    let _gateway =
+        stage.gateway(&["--retry", "always", "--version-negotiation", "--mode", "generic"]);
     let switch = |port: &str| {
         let record = stage.lab.record();
         let (name, ifname) = (record.switch.clone(), port.to_owned());

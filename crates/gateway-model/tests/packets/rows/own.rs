@@ -74,6 +74,14 @@ pub(super) fn rows() -> Vec<Script> {
         unanswered(known("a frame to all"), |packet| packet.to_mac(BROADCAST_MAC), S4),
         unanswered(known("a frame to a group"), |packet| packet.to_mac(GROUP_MAC), S4),
         unanswered(known("a frame from a group"), |packet| packet.from_mac(GROUP_MAC), S4),
+        known("from its own address, and from a broadcast address")
+            .packet(udp("10.0.0.1:1000", S4, full()), Unproved)
+            .packet(udp("10.0.0.255:1000", S4, full()), Unproved)
+            .packet(udp("10.0.0.255:1000", NAMED, full()), Expected::Of(1, Unproved))
+            .packet(udp("[fd00::1]:1000", "[fd00::1]:443", full()), Unproved),
+        known("on the loopback interface a host talks to itself")
+            .config(|config| config.on_loopback = true)
+            .packet(udp("10.0.0.1:1000", S4, full()), RetrySent),
         known("what a service names behind the host is answered")
             .packet(to(NAMED), Expected::Of(1, RetrySent))
             .packet(to(NAMED).to_mac(OTHER_MAC), Expected::Of(1, RetrySent))
