@@ -171,6 +171,10 @@ unit_is_good() {
 	systemd-analyze verify --man=no "$unit" >"$work/verify" 2>&1 || true
 	# About other units of the machine it may say what it likes.
 	! grep equic "$work/verify" || fail unit "systemd-analyze verify"
+	# Whoever starts or reloads it waits until the configuration is in force; and it is started again without end.
+	[ "$(setting Type)" = "notify " ] || fail unit "no Type=notify"
+	sed -n '/^\[Unit\]/,/^\[Service\]/p' "$unit" | grep -qx 'StartLimitIntervalSec=0' || fail unit "a limit on starts"
+	[ "$(setting RestartForceExitStatus)" = "SIGHUP " ] || fail unit "SIGHUP ends it for good"
 	systemd-analyze security --offline=true --no-pager --threshold="$most_exposed" "$unit" >"$work/security" 2>&1 ||
 		{ cat "$work/security"; fail unit "more exposed than $most_exposed tenths"; }
 	echo "ok packaging.unit ($(tail -n 1 "$work/security" | sed 's/[^ -~]*//g; s/^ *//; s/ *$//'))"
@@ -242,6 +246,12 @@ works_under_its_restrictions() {
 		[ "$SECONDS" -lt "$deadline" ] || { cat "$work/err"; fail restrictions "does not reload"; }
 		sleep 0.1
 	done
+	# As systemd reloads it: this waits for the result.
+	local reload
+	reload=$(setting ExecReload | sed "s|^[^ ]*|$equic|; s|[$]MAINPID|$(cat "$work/pid")|")
+	# shellcheck disable=SC2086 # a command and its arguments
+	nsenter --net="/run/netns/$namespace" $reload >"$work/reload" 2>&1 && grep -q 'is in force' "$work/reload" ||
+		{ cat "$work/reload" "$work/err"; fail restrictions "ExecReload: $reload"; }
 	kill -TERM "$(cat "$work/pid")"
 	wait "$job" || { cat "$work/err"; fail restrictions "ends with $?"; }
 	rm "$work/pid"
@@ -256,6 +266,11 @@ works_under_its_restrictions() {
 	sed -n '/execve(.*bin\/equic"/,$p' "$work/trace" >"$work/own"
 	sed -n 's/^[0-9]* \+\(<\.\.\. \)\?\([a-z0-9_]\+\)[( ].*/\2/p' "$work/own" | sort -u >"$work/used"
 	[ "$(wc -l <"$work/used")" -gt 20 ] && grep -qx bpf "$work/used" || fail restrictions "the trace is not whole"
+	# Signals wait before the first file and the first thread: a signal at the start must not end it.
+	local blocked first
+	blocked=$(grep -n 'rt_sigprocmask(SIG_BLOCK, \[HUP INT TERM\]' "$work/own" | head -n 1 | cut -d: -f1)
+	first=$(grep -n -e '/equic\.toml' -e ' clone3\?(' "$work/own" | sed -n '2p' | cut -d: -f1)
+	[ -n "$blocked" ] && [ -n "$first" ] && [ "$blocked" -lt "$first" ] || fail restrictions "signals are not blocked first"
 	local outside
 	outside=$( (comm -23 "$work/used" "$work/allowed"; comm -12 "$work/used" "$work/refused") | tr '\n' ' ')
 	[ -z "$outside" ] || fail restrictions "SystemCallFilter lacks $outside"

@@ -84,11 +84,23 @@ enum Command {
     Completions(manual::Completions),
 }
 
+impl Command {
+    /// True for services, which take signals over themselves. The others end by them.
+    fn hears_signals(&self) -> bool {
+        matches!(self, Command::Gateway(gateway::Command::Run(_)) | Command::Serve(_))
+    }
+}
+
 fn main() -> ExitCode {
+    // Before a file is opened and a thread is started: a service manager may signal at once.
+    signals::hold();
     let equic = match Equic::try_parse() {
         Ok(equic) => equic,
         Err(error) => return usage(&error),
     };
+    if !equic.command.hears_signals() {
+        signals::release();
+    }
     start_log();
     let done: Done = match equic.command {
         Command::Gateway(command) => gateway::run(command),

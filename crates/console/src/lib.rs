@@ -7,6 +7,7 @@
 //! * [`output`]: reports, documents, notices, the lines of a command that runs for long. [`failure`]: the reason that a
 //!   command ended early, and its exit code (0 done, 1 failed, 2 wrong usage).
 //! * [`envelope`]: time, machine and command line of a result. [`signals`]: waiting for the signals that end a command.
+//!   [`manager`]: what a service manager wants to hear.
 //!
 //! ```
 //! use equic_console::failure::{Done, Failure};
@@ -27,5 +28,6 @@
 
 pub mod envelope;
 pub mod failure;
+pub mod manager;
 pub mod output;
 pub mod signals;

@@ -1,8 +1,28 @@
 //! Asynchronous waiting for the signals that end a command.
+//!
+//! A signal that comes before there is a handler would end the process in the middle of its start. So a command that
+//! listens to signals begins with [`hold`]: until [`Signals`] has its handlers, the kernel keeps the signals.
 
+use nix::sys::signal::{SigSet, Signal as Number};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::{Done, Failure};
+
+fn held() -> SigSet {
+    [Number::SIGHUP, Number::SIGINT, Number::SIGTERM].into_iter().collect()
+}
+
+/// Blocks SIGINT, SIGTERM and SIGHUP in this thread, and so in every thread that it starts. The kernel keeps them
+/// until [`release`] or [`Signals::new`]. Call it before there is another thread.
+pub fn hold() {
+    // It fails only for a wrong argument.
+    let _ = held().thread_block();
+}
+
+/// Lets the signals come that [`hold`] has kept: for a command that does not listen to them, which they end.
+pub fn release() {
+    let _ = held().thread_unblock();
+}
 
 /// SIGINT, SIGTERM and SIGHUP, from now on no longer deadly.
 pub struct Signals {
@@ -28,7 +48,7 @@ impl Signals {
         let watch = |kind| {
             signal(kind).map_err(|error| Failure::because("cannot watch for signals", error))
         };
-        Ok(Signals {
+        let signals = Signals {
             interrupt: watch(SignalKind::interrupt())?,
             terminate: watch(SignalKind::terminate())?,
             hangup: if ignores_hangup() && !reload {
@@ -36,7 +56,10 @@ impl Signals {
             } else {
                 Some(watch(SignalKind::hangup())?)
             },
-        })
+        };
+        // There are handlers for all that come now, those of the start too.
+        release();
+        Ok(signals)
     }
 
     /// Waits for one and gives its name.

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use equic_gateway::{Config, ConfigError, Control, ListAction, Mode, Reload, loses_answers};
+use equic_gateway::{
+    Config, ConfigError, Control, ListAction, Mode, Reload, RunningGateway, loses_answers,
+};
 use nix::net::if_::if_nametoindex;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -18,6 +20,9 @@ use crate::output;
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
+    /// The gateway that this process runs, in place of --gateway: for service managers
+    #[arg(long, value_name = "PID", conflicts_with = "gateway")]
+    pid: Option<u32>,
     /// JSON (schema equic.gateway.reload/1)
     #[arg(long)]
     json: bool,
@@ -45,7 +50,10 @@ pub(crate) struct Check {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(args: &Args) -> Done {
-    let control = args.target.open()?;
+    let control = match args.pid {
+        Some(pid) => of_process(pid)?,
+        None => args.target.open()?,
+    };
     let name = control.name();
     let before = control.report().ok_or_else(|| {
         Failure::new(format!("`{name}` is not run by `equic gateway run`: it cannot reload"))
@@ -82,6 +90,17 @@ pub(super) fn run(args: &Args) -> Done {
         return Ok(());
     }
     Err(Failure::new(format!("not reloaded, everything is as before\n{}", reload.lines.join("\n"))))
+}
+
+/// The gateway that a process looks after.
+fn of_process(pid: u32) -> Done<Control> {
+    let all = Control::find()?;
+    let Some(found) = all.iter().find(|one| one.owner_pid == pid && one.owner_alive) else {
+        let running: Vec<String> = all.iter().map(RunningGateway::describe).collect();
+        return Err(Failure::new(format!("process {pid} runs no gateway"))
+            .mend(format!("running: {}", running.join(", "))));
+    };
+    Ok(Control::open(Some(&found.program_id.to_string()))?)
 }
 
 fn await_reload(control: &Control, number: u64) -> Option<Reload> {

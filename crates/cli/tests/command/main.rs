@@ -33,6 +33,7 @@ mod qlog;
 mod reproduce_plugins;
 mod scripts;
 mod serve;
+mod service;
 mod sim;
 mod usage;
 mod watch;

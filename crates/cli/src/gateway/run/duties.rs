@@ -158,8 +158,8 @@ impl<'a> Duties<'a> {
         why
     }
 
-    /// Reads the configuration again: everything, or nothing and why.
-    pub(super) fn read_again(&mut self, journal: &Journal) {
+    /// Reads the configuration again: everything, or nothing and why, which it returns.
+    pub(super) fn read_again(&mut self, journal: &Journal) -> String {
         let number = self.reload.as_ref().map_or(0, |reload| reload.number) + 1;
         // Changes by others are told first, or they would be told as changes by the reload.
         self.watched.changes.look(&self.control, journal, "another process");
@@ -197,6 +197,7 @@ impl<'a> Duties<'a> {
         self.reload = Some(Reload { number, ok, at_ms: unix_ms(), lines });
         self.published = None;
         self.look(journal);
+        told
     }
 
     /// A configuration whose settings and lists are in force already.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use equic_console::manager::Manager;
 use equic_gateway::{Control, Event, Events, Status};
 use equic_report::number;
 use serde_json::json;
@@ -51,7 +52,13 @@ impl Keeper<'_> {
     }
 
     /// Until a signal comes, or there is nothing left to look after; says which.
-    pub(super) async fn keep(&mut self, mut signals: Signals, running: &Running) -> String {
+    /// `manager` is notified of reloads.
+    pub(super) async fn keep(
+        &mut self,
+        mut signals: Signals,
+        running: &Running,
+        manager: &Manager,
+    ) -> String {
         let mut sweep = tokio::time::interval(SWEEP);
         let mut look = tokio::time::interval(self.pace.look);
         let mut summary = self.pace.summary.map(|every| tokio::time::interval(every));
@@ -60,7 +67,8 @@ impl Keeper<'_> {
             tokio::select! {
                 signal = signals.next() => {
                     if signal == "SIGHUP" && self.duties.reloads() {
-                        self.duties.read_again(&self.journal);
+                        manager.reloading();
+                        manager.ready(&self.duties.read_again(&self.journal));
                     } else {
                         return signal.to_owned();
                     }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use equic_console::manager::Manager;
 use equic_gateway::{Config, Listen, Retry, ServiceConfig, parse_duration};
 use serde_json::json;
 
@@ -115,6 +116,7 @@ pub(super) fn run(args: &Args) -> Done {
         // Before anything is attached, so that a signal never comes in between.
         let reloads = args.config.is_some();
         let signals = if reloads { Signals::with_reload()? } else { Signals::new()? };
+        let manager = manager_of(&journal);
         let listener = config.gateway.metrics.map(metrics::bind).transpose()?;
         // So that nothing happens to an interface unheard.
         let links = Links::open()
@@ -154,10 +156,23 @@ pub(super) fn run(args: &Args) -> Done {
         let watched = Watched { changes, scrapes, links };
         let duties = Duties::new(&running.gateway, config, source, watched, &journal);
         let mut keeper = Keeper::new(duties, control, events, journal, pace);
-        let why = keeper.keep(signals, &running).await;
+        manager.ready("the configuration is in force");
+        let why = keeper.keep(signals, &running, &manager).await;
+        manager.stopping(&why);
         let journal = keeper.finish();
         handover::leave(running, host, &why, &journal);
         Ok(())
+    })
+}
+
+/// The service manager, where one started this process and wants to hear from it.
+fn manager_of(journal: &Journal) -> Manager {
+    Manager::connect().unwrap_or_else(|error| {
+        journal.warning(
+            format_args!("the service manager cannot be reached at NOTIFY_SOCKET: {error}"),
+            || json!({ "event": "trouble", "about": "service manager", "what": error.to_string() }),
+        );
+        Manager::none()
     })
 }
 
