@@ -116,6 +116,17 @@ pub enum Error {
         /// The gateways that run.
         running: Vec<String>,
     },
+    /// A change failed half way, and what was changed already could not be put back.
+    #[error(
+        "{error}; what had changed by then could not be put back ({undo}): restart the gateway, or reload a \
+         configuration that holds"
+    )]
+    NotUndone {
+        /// The error that stopped the change.
+        error: Box<Error>,
+        /// The error of putting back what had changed.
+        undo: Box<Error>,
+    },
     /// Nobody listens at that path.
     #[error(
         "no gateway listens at `{0}` ({source}): start one with `equic gateway run --socket {0}`", .path.display()

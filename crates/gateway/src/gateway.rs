@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::abi;
-use crate::config::{Config, Mode, c_name, nanos};
+use crate::config::{Config, Mode, c_name, nanos, overrides_of};
 use crate::control::{Control, Interface, ListAction, Origin, loses_answers};
 use crate::error::{Error, Result};
 use crate::keys;
@@ -366,7 +366,7 @@ fn fill(loaded: &Loaded, config: &Config) -> Result<()> {
     let maps = &loaded.maps;
     maps.services.write(&services_of(config));
     maps.control.write(&control_of(config));
-    maps.set_overrides(&config.services)
+    maps.set_overrides(&overrides_of(&config.services))
         .map_err(|error| Error::system("writing the limits by prefix", error))?;
     for (listener, service) in config.listeners() {
         maps.listen(&listener, service)

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::abi;
 use crate::config::Listener;
@@ -53,38 +53,6 @@ impl Maps {
         let put = |old: u8| Some(old & EXACT | (service as u8 + 1));
         // Never fails: the closure always has a value.
         let _ = at.fetch_update(AcqRel, Relaxed, put);
-        Ok(())
-    }
-
-    /// Makes these the only listeners. An address that has the same service before and after is
-    /// never without it.
-    pub(crate) fn listen_only(&self, wanted: &[(Listener, u32)]) -> io::Result<()> {
-        let mut any = [vec![0u8; 1 << 16], vec![0u8; 1 << 16]];
-        let mut exact = Vec::new();
-        for (listener, service) in wanted {
-            match listener {
-                Listener::Any { v4, port } => {
-                    any[usize::from(!*v4)][usize::from(*port)] |= *service as u8 + 1;
-                }
-                Listener::Exact(key) => {
-                    self.listeners.put(key, service)?;
-                    any[usize::from(key.family != 4)][usize::from(u16::from_be(key.port))] |= EXACT;
-                    exact.push(*key);
-                }
-            }
-        }
-        for (v4, values) in [(true, &any[0]), (false, &any[1])] {
-            for (port, value) in (0..=u16::MAX).zip(values) {
-                if self.port(v4, port).load(Relaxed) != *value {
-                    self.port(v4, port).store(*value, Release);
-                }
-            }
-        }
-        for (key, _) in self.listeners.entries()? {
-            if !exact.contains(&key) {
-                self.listeners.delete(&key)?;
-            }
-        }
         Ok(())
     }
 

@@ -47,8 +47,7 @@ fn same(one: &abi::equic_override, other: &abi::equic_override) -> bool {
 impl Maps {
     /// Makes the limits by prefix those of a configuration. A prefix that stays is never without some of its
     /// limits.
-    pub(crate) fn set_overrides(&self, services: &[ServiceConfig]) -> io::Result<()> {
-        let wanted = overrides_of(services);
+    pub(crate) fn set_overrides(&self, wanted: &[abi::equic_override]) -> io::Result<()> {
         let there = self.overrides.read();
         for (index, old) in there.iter().enumerate().filter(|(_, old)| old.sets != 0) {
             if !wanted.iter().any(|new| same(old, new)) {
@@ -56,7 +55,7 @@ impl Maps {
                 self.element(index, &abi::equic_override::default());
             }
         }
-        for new in &wanted {
+        for new in wanted {
             let there = self.overrides.read();
             let used = there.iter().position(|old| old.sets != 0 && same(old, new));
             let free = || (FIRST..there.len()).find(|index| there[*index].sets == 0);

@@ -131,7 +131,7 @@ fn take_over(
     };
     let control = gateway.control().clone();
     let owner = control.owner();
-    control.apply_config(config)?;
+    control.reconfigure(config)?;
     let mut held = Vec::new();
     for (_, link, native) in links {
         if link.program != gateway.program_id() {

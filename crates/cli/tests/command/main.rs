@@ -30,6 +30,7 @@ mod metrics;
 mod nsquic;
 mod plugin;
 mod qlog;
+mod reload_keys;
 mod reproduce_plugins;
 mod scripts;
 mod serve;

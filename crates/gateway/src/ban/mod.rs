@@ -85,6 +85,11 @@ impl Bans {
         }
     }
 
+    /// The policy that it goes by.
+    pub fn policy(&self) -> &BanConfig {
+        &self.policy
+    }
+
     /// Goes by another policy from now on. Bans in force stay as they are; windows of another length
     /// begin anew.
     pub fn set_policy(&mut self, policy: &BanConfig) {

@@ -30,6 +30,38 @@ pub struct Change {
     pub new_value: SettingValue,
 }
 
+impl Change {
+    /// Of a setting of the gateway.
+    pub(crate) fn of_gateway(key: Key, old: &GatewayConfig, new: &GatewayConfig) -> Change {
+        Change {
+            service: None,
+            key: key.name(),
+            old: key.show_gateway(old),
+            new: key.show_gateway(new),
+            old_value: key.gateway_value(old),
+            new_value: key.gateway_value(new),
+        }
+    }
+
+    /// Of a setting of a service.
+    pub(crate) fn of_service(key: Key, old: &ServiceConfig, new: &ServiceConfig) -> Change {
+        Change {
+            service: Some(old.name.clone()),
+            key: key.name(),
+            old: key.show(old),
+            new: key.show(new),
+            old_value: key.value(old),
+            new_value: key.value(new),
+        }
+    }
+
+    /// As the log has it.
+    pub(crate) fn text(&self) -> String {
+        let owner = self.service.as_deref().unwrap_or("gateway");
+        format!("set {owner}.{}={} (was {})", self.key, self.new, self.old)
+    }
+}
+
 /// A setting that can change while the gateway runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each is the configuration key of the same name")]
@@ -105,6 +137,11 @@ impl Key {
     /// Every key.
     pub fn all() -> impl Iterator<Item = Key> {
         KEYS.into_iter().map(|(key, _)| key)
+    }
+
+    /// Those that the gateway has: `dry_run` is one of services, too.
+    pub(crate) fn of_gateways() -> impl Iterator<Item = Key> {
+        Key::all().filter(|key| key.of_gateway_only() || *key == Key::DryRun)
     }
 
     /// As it is written.
@@ -278,7 +315,7 @@ impl Setting {
         };
         let (found, _) = KEYS.into_iter().find(|(_, known)| *known == name).ok_or_else(unknown)?;
         let for_gateway = service == Some("gateway");
-        let gateways = matches!(found, Key::DryRun | Key::Lease | Key::Events);
+        let gateways = Key::of_gateways().any(|key| key == found);
         if (for_gateway && !gateways)
             || (service.is_some() && !for_gateway && found.of_gateway_only())
         {
@@ -431,13 +468,9 @@ impl Config {
     pub fn set(&mut self, setting: &Setting) -> crate::Result<Vec<Change>> {
         let key = setting.key;
         if setting.is_for_gateway() {
-            let (old, old_value) =
-                (key.show_gateway(&self.gateway), key.gateway_value(&self.gateway));
+            let old = self.gateway.clone();
             setting.apply_gateway(&mut self.gateway)?;
-            let (new, new_value) =
-                (key.show_gateway(&self.gateway), key.gateway_value(&self.gateway));
-            let key = key.name();
-            return Ok(vec![Change { service: None, key, old, new, old_value, new_value }]);
+            return Ok(vec![Change::of_gateway(key, &old, &self.gateway)]);
         }
         let meant = |service: &ServiceConfig| {
             setting.service.as_ref().is_none_or(|wanted| *wanted == service.name)
@@ -449,11 +482,9 @@ impl Config {
         }
         let mut changes = Vec::new();
         for service in self.services.iter_mut().filter(|service| meant(service)) {
-            let (old, old_value) = (key.show(service), key.value(service));
+            let old = service.clone();
             setting.apply(service)?;
-            let (new, new_value) = (key.show(service), key.value(service));
-            let (service, key) = (Some(service.name.clone()), key.name());
-            changes.push(Change { service, key, old, new, old_value, new_value });
+            changes.push(Change::of_service(key, &old, service));
         }
         Ok(changes)
     }

@@ -326,6 +326,12 @@ impl Config {
         Config { services: vec![service], ..Config::default() }
     }
 
+    /// Every key that a configuration file can have, sorted, with the tables that it is in: `deny`,
+    /// `gateway.socket.path`, `service.override.prefixes`. Tables are keys too.
+    pub fn keys() -> Vec<String> {
+        read::keys()
+    }
+
     /// Checks ranges, names and duplicates.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! unknown key, a value of the wrong kind and a value out of range are told together, and TOML's own
 //! complaints with them (the parser goes on after an error).
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -65,6 +65,8 @@ impl At {
 
 pub(super) struct Reader<'a> {
     text: &'a str,
+    /// Every key of each table in which one is not known, as `gateway.socket.path`.
+    keys: BTreeSet<String>,
     /// Offsets in the text at which lines begin.
     lines: Vec<usize>,
     problems: Vec<Problem>,
@@ -77,7 +79,7 @@ pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
     let (document, errors) = DeTable::parse_recoverable(text);
     let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
     let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
-    let mut reader = Reader { text, lines, problems: Vec::new(), failed: HashSet::new() };
+    let mut reader = Reader::of(text, lines);
     for error in &errors {
         let offset = error.span().map_or(0, |span| span.start);
         reader.complain(offset, "", error.message().to_owned());
@@ -92,7 +94,24 @@ pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
     (config, reader.problems)
 }
 
+/// A file with every table that there is, and in each a key that there is not.
+const ALL_TABLES: &str = "x = 0\ndeny_files = [{ x = 0 }]\n[gateway]\nx = 0\n[gateway.socket]\nx = 0\n\
+                          [ban]\nx = 0\n[[service]]\nx = 0\n[[service.override]]\nx = 0\n";
+
+/// Every key of a configuration file, by the tables that the reader reads.
+pub(super) fn keys() -> Vec<String> {
+    let (document, _) = DeTable::parse_recoverable(ALL_TABLES);
+    let mut reader = Reader::of(ALL_TABLES, vec![0]);
+    reader.config(document.get_ref());
+    reader.keys.into_iter().collect()
+}
+
 impl Reader<'_> {
+    fn of(text: &str, lines: Vec<usize>) -> Reader<'_> {
+        let (keys, problems, failed) = (BTreeSet::new(), Vec::new(), HashSet::new());
+        Reader { text, keys, lines, problems, failed }
+    }
+
     fn config(&mut self, table: &DeTable<'_>) -> Config {
         let mut config = Config::default();
         let top = At::top();
@@ -402,6 +421,7 @@ impl Reader<'_> {
 
     fn unknown(&mut self, at: &At, key: &Spanned<std::borrow::Cow<'_, str>>, known: &[&str]) {
         let name = key.get_ref();
+        self.keys.extend(known.iter().map(|key| at.key(key).shown));
         let near: Vec<String> =
             similar(name, known.iter().copied()).into_iter().map(|k| format!("`{k}`")).collect();
         let message = match (near.is_empty(), home_of(name, &at.shown)) {

@@ -7,7 +7,8 @@
 //! * `discover.rs`: finding running gateways, taking them off; `chosen.rs`: the next one after that;
 //! * `members.rs`: joining with a ledger, removing the ledgers of the dead;
 //! * `status.rs`, `counters.rs`, `sources.rs`: what is going on;
-//! * `settings.rs`, `lists.rs`, `replace.rs` (a whole list at once): what may change while it runs;
+//! * `settings.rs`, `lists.rs`, `replace.rs` (a whole list at once), `reconfigure.rs` (a whole configuration):
+//!   what may change while it runs;
 //! * `count.rs`: how long the lists are and what changed in them last, without walking them;
 //! * `local.rs`: addresses of this host, for the program;
 //! * `adaptive.rs`: services that ask for proof of addresses, or are calm;
@@ -31,6 +32,7 @@ mod local;
 mod members;
 mod observer;
 mod overview;
+mod reconfigure;
 mod refusals;
 mod replace;
 mod report;

@@ -29,7 +29,7 @@ pub struct Replaced {
 
 /// The difference between what is there and what shall be.
 #[derive(Default)]
-struct Difference {
+pub(super) struct Difference {
     add: Vec<(IpNet, abi::equic_acl_entry)>,
     remove: Vec<IpNet>,
     /// The entries to be overwritten and removed as they were, to go back to.
@@ -38,7 +38,16 @@ struct Difference {
     now: [u32; 2],
     create: [u32; 2],
     drop: [u32; 2],
+    /// There is no room for the additions before the removals.
+    removals_first: bool,
     done: Replaced,
+}
+
+impl Difference {
+    /// Its numbers.
+    pub(super) fn done(&self) -> &Replaced {
+        &self.done
+    }
 }
 
 /// Entries to store, as the kernel takes them: an element of each for one entry.
@@ -79,30 +88,54 @@ impl Control {
         wanted: &[(IpNet, ListAction)],
     ) -> Result<Replaced> {
         let change = self.difference(origin, actions, wanted)?;
+        self.carry_out(&change)?;
+        self.note_lists(origin, &change.done);
+        Ok(change.done)
+    }
+
+    /// Notes what replacing a list did, for those who tell of it.
+    pub(super) fn note_lists(&self, origin: Origin, done: &Replaced) {
+        let Replaced { added, removed, kept, .. } = done;
+        let lists = format!("lists of origin {origin:?}");
+        self.note(&format!("replace {lists}: {added} added, {removed} removed, {kept} kept"));
+    }
+
+    /// Makes a change. On an error everything is as it was.
+    pub(super) fn carry_out(&self, change: &Difference) -> Result<()> {
+        // Additions first: where a prefix becomes two halves, no address is off the list in between.
+        let done = if change.removals_first {
+            self.remove(&change.remove).and_then(|()| self.add(change))
+        } else {
+            self.add(change).and_then(|()| self.remove(&change.remove))
+        };
+        done.inspect_err(|_| self.go_back(change))
+    }
+
+    /// What has to change so that the entries of `origin` with one of `actions` are exactly these, if there is room
+    /// for them.
+    ///
+    /// # Errors
+    /// [`Error::ListTooLong`]; what the kernel says.
+    pub(super) fn difference(
+        &self,
+        origin: Origin,
+        actions: &[ListAction],
+        wanted: &[(IpNet, ListAction)],
+    ) -> Result<Difference> {
+        let mut change = self.compare(origin, actions, wanted)?;
         let room = self.maps.acl4.max_entries();
-        let mut removals_first = false;
         for (index, number) in [(0, 4), (1, 6)] {
             let needed = change.now[index] + change.create[index];
             if needed - change.drop[index] > room {
                 let needed = needed - change.drop[index];
                 return Err(Error::ListTooLong { family: number, needed, entries: room });
             }
-            removals_first |= needed > room;
+            change.removals_first |= needed > room;
         }
-        // Additions first: where a prefix becomes two halves, no address is off the list in between.
-        let done = if removals_first {
-            self.remove(&change.remove).and_then(|()| self.add(&change))
-        } else {
-            self.add(&change).and_then(|()| self.remove(&change.remove))
-        };
-        done.inspect_err(|_| self.go_back(&change))?;
-        let Replaced { added, removed, kept, .. } = change.done;
-        let lists = format!("lists of origin {origin:?}");
-        self.note(&format!("replace {lists}: {added} added, {removed} removed, {kept} kept"));
-        Ok(change.done)
+        Ok(change)
     }
 
-    fn difference(
+    fn compare(
         &self,
         origin: Origin,
         actions: &[ListAction],

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Control;
 use crate::abi;
+use crate::config::BanConfig;
 use crate::error::{Error, Result};
 use crate::sync::atomic::fence;
 use crate::sys;
@@ -85,7 +86,7 @@ pub struct BanTotals {
 }
 
 /// The process's words.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
     /// Its process id, in its pid namespace. It and the next are filled in by [`Control::publish`].
@@ -102,8 +103,10 @@ pub struct Report {
     pub interfaces: Vec<InterfaceReport>,
     /// The last reload.
     pub reload: Option<Reload>,
-    /// Bans; none: they are off.
+    /// Numbers of bans; `None` if bans are off.
     pub bans: Option<BanTotals>,
+    /// Rules of the bans, as the process goes by them; `None` if bans are off.
+    pub ban_rules: Option<BanConfig>,
 }
 
 impl Report {

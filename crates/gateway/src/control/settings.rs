@@ -1,17 +1,13 @@
 //! Settings that change while the gateway runs: each is a store into mapped memory.
 
-use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use super::{Control, ListAction, Origin};
+use super::Control;
 use crate::abi;
-use crate::config::{
-    Change, Config, GatewayConfig, Key, Listener, ServiceConfig, Setting, from_c_name, nanos,
-    service_from_abi,
-};
+use crate::config::{Change, GatewayConfig, Key, Setting, from_c_name, nanos, service_from_abi};
 use crate::error::{Error, Result};
 use crate::quantity::Rate;
-use crate::services::{service_names, services_of};
+use crate::services::service_names;
 use crate::sys::region::{atomic, store_rate};
 
 /// Stores the rate of a prefix level, and the bit that says whether it is on: the program looks at a level that
@@ -47,7 +43,7 @@ impl Control {
     pub fn apply(&self, setting: &Setting) -> Result<Vec<Change>> {
         if setting.is_for_gateway() {
             let change = self.apply_gateway(setting)?;
-            self.note_change(&change);
+            self.note(&change.text());
             return Ok(vec![change]);
         }
         let services = self.maps.services.read();
@@ -62,80 +58,31 @@ impl Control {
                 continue;
             }
             let mut config = service_from_abi(live);
-            let key = setting.key;
-            let (old, old_value) = (key.show(&config), key.value(&config));
+            let old = config.clone();
             setting.apply(&mut config)?;
-            let (new, new_value) = (key.show(&config), key.value(&config));
             self.store(index, setting.key, live, &config.to_abi(live.group));
-            let (service, key) = (Some(name), key.name());
-            let change = Change { service, key, old, new, old_value, new_value };
-            self.note_change(&change);
+            let change = Change::of_service(setting.key, &old, &config);
+            self.note(&change.text());
             changes.push(change);
         }
         Ok(changes)
     }
 
-    fn note_change(&self, change: &Change) {
-        let owner = change.service.as_deref().unwrap_or("gateway");
-        self.note(&format!("set {owner}.{}={} (was {})", change.key, change.new, change.old));
-    }
-
-    /// Makes everything that can change while it runs as a configuration says: settings, listeners,
-    /// further services, and the entries of the lists that a configuration made. The services that are
-    /// there must be the configuration's first.
-    pub(crate) fn apply_config(&self, config: &Config) -> Result<()> {
-        let listed = config.listed()?;
-        let services = self.maps.services.read();
-        for (index, (live, new)) in services.iter().zip(services_of(config)).enumerate() {
-            if live.name[0] == 0 {
-                // SAFETY: `index` comes from iterating the array; nobody listens there yet, so nobody
-                // reads it.
-                unsafe {
-                    let at = self.maps.services.pointer().cast::<abi::equic_service>().add(index);
-                    at.write_volatile(new);
-                }
-            } else {
-                Key::all().for_each(|key| self.store(index, key, live, &new));
-            }
+    /// Notes a change of which it is not known yet whether it is one.
+    pub(super) fn note_change(&self, change: &Change) {
+        if change.old != change.new {
+            self.note(&change.text());
         }
-        self.set_overrides(&config.services)?;
-        let control = self.maps.control.pointer();
-        let gateway = &config.gateway;
-        atomic!(AtomicU32, control, dry_run).store(gateway.dry_run.into(), Relaxed);
-        atomic!(AtomicU64, control, lease_ns).store(nanos(gateway.lease), Relaxed);
-        store_rate!(control, events, gateway.events.to_abi());
-        let listeners: Vec<_> = config.listeners().collect();
-        self.maps
-            .listen_only(&listeners)
-            .map_err(|error| Error::system("writing the listeners", error))?;
-        let both = [ListAction::Deny, ListAction::Allow];
-        self.replace(Origin::Config, &both, &listed).map(drop)
-    }
-
-    /// Makes the limits by prefix those of these services, by their order. The program goes by them with its
-    /// next packet, and servers that joined by a socket within a tenth of a second.
-    ///
-    /// # Errors
-    /// The kernel's error if a map cannot be written.
-    ///
-    /// # Panics
-    /// There are more services than a gateway has.
-    pub fn set_overrides(&self, services: &[ServiceConfig]) -> Result<()> {
-        let failed = |error| Error::system("writing the limits by prefix", error);
-        self.maps.set_overrides(services).map_err(failed)?;
-        assert!(services.len() <= abi::EQUIC_MAX_SERVICES as usize, "more services than there are");
-        for (index, service) in services.iter().enumerate() {
-            // SAFETY: `index` is inside the array, as just checked.
-            let live =
-                unsafe { self.maps.services.pointer().cast::<abi::equic_service>().add(index) };
-            let families = service.to_abi(0).overrides;
-            atomic!(AtomicU32, live, overrides).store(families, Relaxed);
-        }
-        Ok(())
     }
 
     /// Stores one setting of one service, and nothing else of it.
-    fn store(&self, index: usize, key: Key, old: &abi::equic_service, new: &abi::equic_service) {
+    pub(super) fn store(
+        &self,
+        index: usize,
+        key: Key,
+        old: &abi::equic_service,
+        new: &abi::equic_service,
+    ) {
         // SAFETY: `index` comes from iterating the array, so the pointer stays inside it.
         let live = unsafe { self.maps.services.pointer().cast::<abi::equic_service>().add(index) };
         match key {
@@ -201,55 +148,19 @@ impl Control {
         }
     }
 
-    /// Moves the services' listeners to where these say, by the order of services. An address that
-    /// stays is never without its service.
-    ///
-    /// # Errors
-    /// [`Error::ListenersFull`] before anything changes; what the kernel says.
-    pub fn listen(&self, services: &[ServiceConfig]) -> Result<()> {
-        let failed = |error| Error::system("moving the listeners", error);
-        let wanted: Vec<(SocketAddr, usize)> = services
-            .iter()
-            .enumerate()
-            .flat_map(|(index, service)| {
-                let addresses = service.listen.iter().flat_map(|listen| listen.addresses());
-                addresses.map(move |addr| (addr, index))
-            })
-            .collect();
-        let exact = |list: &[(SocketAddr, usize)]| {
-            list.iter().filter(|(addr, _)| !addr.ip().is_unspecified()).count()
-        };
-        let room = self.maps.listeners.max_entries();
-        if exact(&wanted) > room as usize {
-            return Err(Error::ListenersFull { entries: room });
-        }
-        let now = self.listeners()?;
-        for (addr, _) in &now {
-            if wanted.iter().all(|(wanted, _)| wanted != addr) {
-                self.maps.unlisten(&Listener::of(*addr)).map_err(failed)?;
-            }
-        }
-        for (addr, service) in wanted.iter().filter(|one| !now.contains(one)) {
-            self.maps.relisten(&Listener::of(*addr), *service as u32).map_err(failed)?;
-        }
-        Ok(())
+    fn apply_gateway(&self, setting: &Setting) -> Result<Change> {
+        let old = self.settings();
+        let mut new = old.clone();
+        setting.apply_gateway(&mut new)?;
+        self.store_gateway(&new);
+        Ok(Change::of_gateway(setting.key, &old, &new))
     }
 
-    fn apply_gateway(&self, setting: &Setting) -> Result<Change> {
-        let mut config = self.settings();
-        let key = setting.key;
-        let (old, old_value) = (key.show_gateway(&config), key.gateway_value(&config));
-        setting.apply_gateway(&mut config)?;
+    /// Stores the gateway's own settings that can change while it runs.
+    pub(super) fn store_gateway(&self, gateway: &GatewayConfig) {
         let control = self.maps.control.pointer();
-        match setting.key {
-            Key::DryRun => {
-                atomic!(AtomicU32, control, dry_run).store(config.dry_run.into(), Relaxed)
-            }
-            Key::Lease => atomic!(AtomicU64, control, lease_ns).store(nanos(config.lease), Relaxed),
-            Key::Events => store_rate!(control, events, config.events.to_abi()),
-            _ => {}
-        }
-        let (new, new_value) = (key.show_gateway(&config), key.gateway_value(&config));
-        Ok(Change { service: None, key: key.name(), old, new, old_value, new_value })
+        atomic!(AtomicU32, control, dry_run).store(gateway.dry_run.into(), Relaxed);
+        atomic!(AtomicU64, control, lease_ns).store(nanos(gateway.lease), Relaxed);
+        store_rate!(control, events, gateway.events.to_abi());
     }
 }

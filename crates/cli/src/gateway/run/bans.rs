@@ -135,6 +135,11 @@ impl BanKeeper {
         }
     }
 
+    /// The policy that it goes by.
+    pub(super) fn rules(&self) -> &BanConfig {
+        self.bans.policy()
+    }
+
     pub(super) fn totals(&self) -> BanTotals {
         BanTotals {
             dry_run: self.policy.dry_run,

@@ -236,6 +236,7 @@ impl<'a> Duties<'a> {
             interfaces: self.interfaces.report(),
             reload: self.reload.clone(),
             bans: self.bans.as_ref().map(BanKeeper::totals),
+            ban_rules: self.bans.as_ref().map(|bans| bans.rules().clone()),
             // The rest is filled in where it is published.
             ..Report::default()
         };

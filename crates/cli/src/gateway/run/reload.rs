@@ -1,45 +1,103 @@
 //! Reading the configuration again: all of it, or nothing and why.
 
 use equic_gateway::{
-    BanConfig, Config, Control, Key, ListAction, Origin, Replaced, ServiceConfig, Setting,
+    BanConfig, Config, Control, GatewayConfig, Replaced, ServiceConfig, SocketConfig,
 };
-use serde_json::Value;
 
 use crate::failure::{Done, Failure};
 
-/// Settings in which a configuration differs from another one so that the gateway has to be restarted.
+/// Keys in which a configuration differs from another one so that the gateway has to be restarted. Every key of
+/// `[gateway]` is either here or said to be live, so that a new one cannot be forgotten.
 fn needs_restart(old: &Config, new: &Config, control: &Control) -> Vec<String> {
     let (was, is) = (&old.gateway, &new.gateway);
+    let GatewayConfig {
+        name,
+        // Live, by whoever looks after interfaces.
+        interfaces: _,
+        mode,
+        wait,
+        dry_run: _,
+        source_prefix_v4,
+        source_prefix_v6,
+        sources,
+        handshakes,
+        ledger_sources,
+        acl_entries,
+        lease: _,
+        events: _,
+        drop_deep_headers,
+        retry_keys,
+        rotation_file,
+        metrics,
+        pin,
+        socket,
+    } = was;
     let mut keys: Vec<String> = [
-        ("gateway.name", was.name == is.name),
-        ("gateway.mode", was.mode == is.mode),
-        ("gateway.source_prefix_v4", was.source_prefix_v4 == is.source_prefix_v4),
-        ("gateway.source_prefix_v6", was.source_prefix_v6 == is.source_prefix_v6),
-        ("gateway.sources", was.sources == is.sources),
-        ("gateway.handshakes", was.handshakes == is.handshakes),
-        ("gateway.ledger_sources", was.ledger_sources == is.ledger_sources),
-        ("gateway.acl_entries", was.acl_entries == is.acl_entries),
-        ("gateway.drop_deep_headers", was.drop_deep_headers == is.drop_deep_headers),
-        ("gateway.retry_keys", was.retry_keys == is.retry_keys),
-        ("gateway.rotation_file", was.rotation_file == is.rotation_file),
+        ("gateway.name", *name == is.name),
+        ("gateway.mode", *mode == is.mode),
+        ("gateway.wait", *wait == is.wait),
+        ("gateway.source_prefix_v4", *source_prefix_v4 == is.source_prefix_v4),
+        ("gateway.source_prefix_v6", *source_prefix_v6 == is.source_prefix_v6),
+        ("gateway.sources", *sources == is.sources),
+        ("gateway.handshakes", *handshakes == is.handshakes),
+        ("gateway.ledger_sources", *ledger_sources == is.ledger_sources),
+        ("gateway.acl_entries", *acl_entries == is.acl_entries),
+        ("gateway.drop_deep_headers", *drop_deep_headers == is.drop_deep_headers),
+        ("gateway.retry_keys", *retry_keys == is.retry_keys),
+        ("gateway.rotation_file", *rotation_file == is.rotation_file),
+        ("gateway.metrics", *metrics == is.metrics),
+        ("gateway.pin", *pin == is.pin),
         ("ban.reasons", reasons_stay(new.ban.as_ref(), control)),
     ]
     .into_iter()
     .filter(|(_, same)| !same)
     .map(|(key, _)| key.to_owned())
     .collect();
-    for service in &old.services {
-        if new.services.iter().all(|other| other.name != service.name) {
-            keys.push(format!("service.{} (removed)", service.name));
-        }
+    keys.extend(socket_needs_restart(socket.as_ref(), is.socket.as_ref()));
+    keys.extend(services_need_restart(&old.services, &new.services));
+    keys
+}
+
+/// The socket is made once, with the rights that the process has at its start.
+fn socket_needs_restart(was: Option<&SocketConfig>, is: Option<&SocketConfig>) -> Vec<String> {
+    let (was, is) = match (was, is) {
+        (None, None) => return Vec::new(),
+        (Some(_), None) => return vec!["gateway.socket (removed)".to_owned()],
+        (None, Some(_)) => return vec!["gateway.socket (new)".to_owned()],
+        (Some(was), Some(is)) => (was, is),
+    };
+    let SocketConfig { path, owner, group, mode, users, max_servers, max_per_user } = was;
+    [
+        ("path", *path == is.path),
+        ("owner", *owner == is.owner),
+        ("group", *group == is.group),
+        ("mode", *mode == is.mode),
+        ("users", *users == is.users),
+        ("max_servers", *max_servers == is.max_servers),
+        ("max_per_user", *max_per_user == is.max_per_user),
+    ]
+    .into_iter()
+    .filter(|(_, same)| !same)
+    .map(|(key, _)| format!("gateway.socket.{key}"))
+    .collect()
+}
+
+fn services_need_restart(old: &[ServiceConfig], new: &[ServiceConfig]) -> Vec<String> {
+    let mut keys = Vec::new();
+    for service in old.iter().filter(|one| new.iter().all(|other| other.name != one.name)) {
+        keys.push(format!("service.{} (removed)", service.name));
     }
-    for service in &new.services {
-        match old.services.iter().find(|other| other.name == service.name) {
-            None => keys.push(format!("service.{} (new)", service.name)),
-            Some(other) if other.group != service.group => {
-                keys.push(format!("service.{}.group", service.name));
-            }
-            Some(_) => {}
+    for service in new {
+        let Some(other) = old.iter().find(|other| other.name == service.name) else {
+            keys.push(format!("service.{} (new)", service.name));
+            continue;
+        };
+        if other.group != service.group {
+            keys.push(format!("service.{}.group", service.name));
+        }
+        // Users are looked up once, and servers that have joined keep what they were given.
+        if other.users != service.users {
+            keys.push(format!("service.{}.users", service.name));
         }
     }
     keys
@@ -57,8 +115,8 @@ fn reasons_stay(ban: Option<&BanConfig>, control: &Control) -> bool {
     })
 }
 
-/// Puts `new` in the place of `old`, but for interfaces and bans. On an error everything is as before;
-/// every reason is told.
+/// Puts `new` in the place of `old`, but for interfaces and bans, which cannot fail. On an error everything is as
+/// before; every reason is given.
 pub(super) fn apply(old: &Config, new: &mut Config, control: &Control) -> Done<Replaced> {
     let keys = needs_restart(old, new, control);
     if !keys.is_empty() {
@@ -68,60 +126,5 @@ pub(super) fn apply(old: &Config, new: &mut Config, control: &Control) -> Done<R
     // The program knows services by number: the order in the file may change.
     let place = |service: &ServiceConfig| old.services.iter().position(|s| s.name == service.name);
     new.services.sort_by_key(|service| place(service));
-    let listed = new.listed()?;
-    let settings = settings(new, control)?;
-    if let Err(error) = control.set_overrides(&new.services) {
-        // There is room for the old ones: they were there until now.
-        control.set_overrides(&old.services)?;
-        return Err(error.into());
-    }
-    control.listen(&new.services)?;
-    let both = [ListAction::Deny, ListAction::Allow];
-    let replaced = match control.replace(Origin::Config, &both, &listed) {
-        Ok(replaced) => replaced,
-        Err(error) => {
-            // There is room for the old ones: they were there until now.
-            control.set_overrides(&old.services)?;
-            control.listen(&old.services)?;
-            return Err(error.into());
-        }
-    };
-    // Stores into memory: they have been checked, and cannot fail any more.
-    for setting in &settings {
-        control.apply(setting)?;
-    }
-    Ok(replaced)
-}
-
-/// Settings to change so that the gateway is as `new` says.
-fn settings(new: &Config, control: &Control) -> Done<Vec<Setting>> {
-    let as_object = |value: Result<Value, serde_json::Error>| match value {
-        Ok(Value::Object(keys)) => Ok(keys),
-        Ok(_) => Ok(serde_json::Map::new()),
-        Err(error) => Err(Failure::from(error)),
-    };
-    let mut all = Vec::new();
-    let mut compare = |owner: &str, live, wanted| -> Done {
-        let (live, wanted) = (as_object(live)?, as_object(wanted)?);
-        for key in Key::all().map(Key::name) {
-            let Some(value) = wanted.get(key).filter(|value| live.get(key) != Some(*value)) else {
-                continue;
-            };
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            all.push(Setting::parse(&format!("{owner}.{key}"), &text)?);
-        }
-        Ok(())
-    };
-    let json = |service: &ServiceConfig| serde_json::to_value(service);
-    compare(
-        "gateway",
-        serde_json::to_value(control.settings()),
-        serde_json::to_value(&new.gateway),
-    )?;
-    for live in control.services()? {
-        if let Some(service) = new.services.iter().find(|service| service.name == live.name) {
-            compare(&live.name, json(&live), json(service))?;
-        }
-    }
-    Ok(all)
+    Ok(control.reconfigure(new)?)
 }

@@ -1,0 +1,377 @@
+//! Every key of the configuration, changed by a reload of a gateway that runs: the new value is in force, or the
+//! reload is refused by the key's name and nothing has changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+
+use equic_gateway::{Config, Key};
+use serde_json::{Value, json};
+
+use crate::common::{EQUIC, Out, Running, equic, eventually, finish, lab, unique};
+
+/// What has to come of a change.
+#[derive(Debug, Clone)]
+enum Then {
+    /// It is in force: this part of [`Scene::seen`] is that, and nothing else has changed.
+    Live(&'static str, Value),
+    /// The reload is refused with "needs a restart: " and this.
+    Restart(&'static str),
+}
+use Then::{Live, Restart};
+
+/// A change of a key: its value as TOML, empty to remove the key or the table.
+type Row = (&'static str, String, Then);
+
+/// Tables of a file, each with its keys and values as TOML.
+type Document = BTreeMap<&'static str, Vec<(String, String)>>;
+
+/// A gateway with a configuration file and list files.
+struct Scene {
+    folder: tempfile::TempDir,
+    name: String,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let scene = Scene { folder: tempfile::tempdir().unwrap(), name: unique("keys") };
+        let write = |file: &str, text: &str| std::fs::write(scene.path().join(file), text).unwrap();
+        write("deny", "198.51.100.1\n");
+        write("more", "198.51.100.2\n");
+        write("allow", "203.0.113.2\n");
+        write(
+            "asn.tsv",
+            "10.1.0.0\t10.1.0.255\t64500\tXX\tA\n10.2.0.0\t10.2.0.255\t64501\tYY\tB\n",
+        );
+        write("blocks.csv", "network,geoname_id\n10.3.0.0/24,42\n");
+        write("locations.csv", "geoname_id,country_iso_code\n42,XX\n");
+        scene
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn base(&self) -> Document {
+        let table = |keys: &[(&str, &str)]| {
+            keys.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let quoted = |text: &str| format!("\"{text}\"");
+        let socket = quoted(self.path().join("socket").to_str().unwrap());
+        let name = quoted(&self.name);
+        [
+            (
+                "",
+                table(&[
+                    ("deny", "[\"192.0.2.1\"]"),
+                    ("allow", "[\"203.0.113.1\"]"),
+                    ("deny_files", "[\"deny\"]"),
+                    ("allow_files", "[\"allow\"]"),
+                ]),
+            ),
+            ("gateway", table(&[("name", &name), ("interfaces", "[\"eth0\"]")])),
+            ("gateway.socket", table(&[("path", &socket)])),
+            ("ban", table(&[("times", "1000")])),
+            ("service", table(&[("name", "\"web\""), ("listen", "[\"443\"]")])),
+            (
+                "service.override",
+                table(&[("prefixes", "[\"198.51.100.0/24\"]"), ("max_connections", "5")]),
+            ),
+        ]
+        .into()
+    }
+
+    fn write(&self, document: &Document) {
+        let mut text = String::new();
+        for (table, keys) in document {
+            match *table {
+                "" => {}
+                "service" | "service.override" => writeln!(text, "[[{table}]]").unwrap(),
+                _ => writeln!(text, "[{table}]").unwrap(),
+            }
+            for (key, value) in keys {
+                writeln!(text, "{key} = {value}").unwrap();
+            }
+        }
+        std::fs::write(self.path().join("equic.toml"), text).unwrap();
+    }
+
+    /// The file with one key changed.
+    fn changed(&self, key: &str, value: &str) -> Document {
+        let mut document = self.base();
+        if let Some((table, _)) = document.iter().find(|(table, _)| **table == key) {
+            let table = *table;
+            // A second service is written behind the first; without interfaces there is no gateway.
+            if table == "gateway" {
+                document.get_mut(table).unwrap().retain(|(key, _)| key == "interfaces");
+            } else if value.is_empty() {
+                document.remove(table);
+            } else {
+                document.get_mut(table).unwrap().push((value.to_owned(), "[\"8444\"]".to_owned()));
+            }
+            return document;
+        }
+        let (table, key) = key.rsplit_once('.').unwrap_or(("", key));
+        let (table, key) = if table == "deny_files" { ("", table) } else { (table, key) };
+        let keys = document.get_mut(table).unwrap_or_else(|| panic!("no table {table}"));
+        keys.retain(|(other, _)| other != key);
+        keys.push((key.to_owned(), value.to_owned()));
+        document
+    }
+
+    fn equic(&self, args: &[&str]) -> Out {
+        equic(&[&["gateway"], args, &["--gateway", &self.name]].concat())
+    }
+
+    /// Everything of the configuration that can be seen in the gateway.
+    fn seen(&self) -> Value {
+        let status = self.equic(&["status", "--json"]).json();
+        let lists = self.equic(&["lists", "--json"]).json();
+        let entries = lists["entries"].as_array().unwrap().iter();
+        let lists: BTreeMap<String, Value> = entries
+            .map(|entry| (entry["prefix"].as_str().unwrap().to_owned(), entry["action"].clone()))
+            .collect();
+        let mut service = status["services"][0].clone();
+        for count in ["packets", "bytes", "dropped", "would_drop", "verdicts", "adaptive"] {
+            service.as_object_mut().unwrap().remove(count);
+        }
+        let report = &status["report"];
+        json!({
+            "name": status["name"], "dry_run": status["dry_run"], "lease": status["lease"],
+            "events": status["events"], "pin": status["pin"], "interfaces": report["interfaces"],
+            "ban": report["ban_rules"], "lists": lists, "service": service,
+            "services": status["services"].as_array().unwrap().len(),
+            "socket": self.path().join("socket").exists(),
+        })
+    }
+}
+
+fn service(key: &'static str, at: &'static str, value: &str) -> Row {
+    (key, value.to_owned(), Live(at, value.trim_matches('"').into()))
+}
+
+/// A change of the lists, with what is on them then.
+fn lists(key: &'static str, value: &str, deny: &[&str], allow: &[&str]) -> Row {
+    let denied = deny.iter().map(|prefix| ((*prefix).to_owned(), json!("deny")));
+    let allowed = allow.iter().map(|prefix| ((*prefix).to_owned(), json!("allow")));
+    let all: BTreeMap<String, Value> = denied.chain(allowed).collect();
+    (key, value.to_owned(), Live("/lists", json!(all)))
+}
+
+fn list_rows() -> Vec<Row> {
+    let (denied, allowed) = ("192.0.2.1/32", ["203.0.113.1/32", "203.0.113.2/32"]);
+    let by_file = |key, value: &str, prefix| lists(key, value, &[denied, prefix], &allowed);
+    vec![
+        lists("deny", "[\"192.0.2.9\"]", &["192.0.2.9/32", "198.51.100.1/32"], &allowed),
+        lists("allow", "[]", &[denied, "198.51.100.1/32"], &["203.0.113.2/32"]),
+        lists("allow_files", "[]", &[denied, "198.51.100.1/32"], &["203.0.113.1/32"]),
+        by_file("deny_files", "[\"more\"]", "198.51.100.2/32"),
+        by_file("deny_files.file", "[{ file = \"asn.tsv\", asn = [64500] }]", "10.1.0.0/24"),
+        by_file("deny_files.asn", "[{ file = \"asn.tsv\", asn = [64501] }]", "10.2.0.0/24"),
+        by_file(
+            "deny_files.country",
+            "[{ file = \"asn.tsv\", country = [\"YY\"] }]",
+            "10.2.0.0/24",
+        ),
+        by_file(
+            "deny_files.locations",
+            "[{ file = \"blocks.csv\", country = [\"XX\"], locations = \"locations.csv\" }]",
+            "10.3.0.0/24",
+        ),
+    ]
+}
+
+fn gateway_rows() -> Vec<Row> {
+    let restart = |key: &'static str, value: &str| (key, value.to_owned(), Restart(key));
+    vec![
+        ("gateway", String::new(), Restart("gateway.name")),
+        restart("gateway.name", "\"another\""),
+        (
+            "gateway.interfaces",
+            "[\"eth1\"]".to_owned(),
+            Live(
+                "/interfaces",
+                json!([{ "name": "eth1", "state": "attached", "detail": "native" }]),
+            ),
+        ),
+        restart("gateway.mode", "\"generic\""),
+        restart("gateway.wait", "true"),
+        ("gateway.dry_run", "true".to_owned(), Live("/dry_run", json!(true))),
+        restart("gateway.source_prefix_v4", "24"),
+        restart("gateway.source_prefix_v6", "56"),
+        restart("gateway.sources", "1024"),
+        restart("gateway.handshakes", "1024"),
+        restart("gateway.ledger_sources", "1024"),
+        restart("gateway.acl_entries", "1024"),
+        service("gateway.lease", "/lease", "\"3s\""),
+        service("gateway.events", "/events", "\"7/s burst 9\""),
+        restart("gateway.drop_deep_headers", "false"),
+        restart("gateway.retry_keys", "\"/nowhere/keys\""),
+        restart("gateway.rotation_file", "\"/nowhere/rotation\""),
+        restart("gateway.metrics", "\"127.0.0.1:9433\""),
+        restart("gateway.pin", "\"/sys/fs/bpf/equic-nowhere\""),
+        ("gateway.socket", String::new(), Restart("gateway.socket (removed)")),
+        restart("gateway.socket.path", "\"/nowhere/socket\""),
+        restart("gateway.socket.owner", "\"root\""),
+        restart("gateway.socket.group", "\"root\""),
+        restart("gateway.socket.mode", "\"0600\""),
+        restart("gateway.socket.users", "[\"root\"]"),
+        restart("gateway.socket.max_servers", "3"),
+        restart("gateway.socket.max_per_user", "3"),
+    ]
+}
+
+fn ban_rows(folder: &Path) -> Vec<Row> {
+    let state = folder.join("bans").to_str().unwrap().to_owned();
+    let number = |key, at, value: u32| (key, value.to_string(), Live(at, value.into()));
+    vec![
+        ("ban", String::new(), Live("/ban", Value::Null)),
+        ("ban.reasons", "[\"rate_new_source\"]".to_owned(), Restart("ban.reasons")),
+        service("ban.proof", "/ban/proof", "\"none\""),
+        number("ban.times", "/ban/times", 7),
+        service("ban.within", "/ban/within", "\"2m\""),
+        service("ban.for", "/ban/for", "\"2m\""),
+        ("ban.growth", "3.5".to_owned(), Live("/ban/growth", json!(3.5))),
+        service("ban.max", "/ban/max", "\"2d\""),
+        service("ban.forgive_after", "/ban/forgive_after", "\"2d\""),
+        number("ban.sources", "/ban/sources", 128),
+        ("ban.dry_run", "true".to_owned(), Live("/ban/dry_run", json!(true))),
+        ("ban.state", "\"bans\"".to_owned(), Live("/ban/state", state.into())),
+    ]
+}
+
+fn service_rows() -> Vec<Row> {
+    let flag = |key, at, value: bool| (key, value.to_string(), Live(at, value.into()));
+    let rate = "\"20/s burst 40\"";
+    vec![
+        ("service", "[[service]]\nname = \"two\"\nlisten".to_owned(), Restart("service.two (new)")),
+        ("service.name", "\"new\"".to_owned(), Restart("service.web (removed)")),
+        ("service.listen", "[\"8443\"]".to_owned(), Live("/service/listen", json!(["8443"]))),
+        ("service.group", "\"all\"".to_owned(), Restart("service.web.group")),
+        ("service.users", "[\"root\"]".to_owned(), Restart("service.web.users")),
+        flag("service.enabled", "/service/enabled", false),
+        service("service.policy", "/service/policy", "\"strict\""),
+        ("service.max_connections", "7".to_owned(), Live("/service/max_connections", json!(7))),
+        service("service.retry", "/service/retry", "\"adaptive\""),
+        service("service.answers_per_service", "/service/answers_per_service", rate),
+        service("service.retry_above", "/service/retry_above", rate),
+        service("service.retry_hold", "/service/retry_hold", "\"5s\""),
+        service("service.new_per_source", "/service/new_per_source", rate),
+        service("service.new_per_v4_32", "/service/new_per_v4_32", rate),
+        service("service.new_per_v4_24", "/service/new_per_v4_24", rate),
+        service("service.new_per_v6_64", "/service/new_per_v6_64", rate),
+        service("service.new_per_v6_56", "/service/new_per_v6_56", rate),
+        service("service.new_per_v6_48", "/service/new_per_v6_48", rate),
+        service("service.new_per_v6_32", "/service/new_per_v6_32", rate),
+        service("service.new_per_service", "/service/new_per_service", rate),
+        service("service.packets_per_source", "/service/packets_per_source", rate),
+        service("service.bytes_per_source", "/service/bytes_per_source", "\"10MB/s burst 1MB\""),
+        service("service.packets_per_service", "/service/packets_per_service", rate),
+        service("service.unproven_per_service", "/service/unproven_per_service", rate),
+        service("service.handshake_timeout", "/service/handshake_timeout", "\"7s\""),
+        service("service.fragments", "/service/fragments", "\"drop\""),
+        flag("service.dry_run", "/service/dry_run", true),
+        flag("service.require_fixed_bit", "/service/require_fixed_bit", true),
+        service("service.versions", "/service/versions", "\"1\""),
+        flag("service.refuse_unknown_versions", "/service/refuse_unknown_versions", true),
+        flag("service.version_negotiation", "/service/version_negotiation", true),
+        flag("service.also_client", "/service/also_client", true),
+        flag("service.check_ids", "/service/check_ids", true),
+        flag("service.stateless_reset", "/service/stateless_reset", true),
+    ]
+}
+
+fn override_rows() -> Vec<Row> {
+    let own = |rest: Value| {
+        let mut own = json!({ "prefixes": ["198.51.100.0/24"], "max_connections": 5 });
+        own.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        Live("/service/override", json!([own]))
+    };
+    let rate = "20/s burst 40";
+    let bytes = "10MB/s burst 1MB";
+    let text = |value: &str| format!("\"{value}\"");
+    // Rates of bytes are shown in the units that they are read in.
+    let shown = json!({ "bytes_per_source": "10000000/s burst 1000000" });
+    vec![
+        ("service.override", String::new(), Live("/service/override", Value::Null)),
+        (
+            "service.override.prefixes",
+            "[\"198.51.100.0/25\"]".to_owned(),
+            own(json!({ "prefixes": ["198.51.100.0/25"] })),
+        ),
+        ("service.override.max_connections", "6".to_owned(), own(json!({ "max_connections": 6 }))),
+        ("service.override.new_per_source", text(rate), own(json!({ "new_per_source": rate }))),
+        (
+            "service.override.packets_per_source",
+            text(rate),
+            own(json!({ "packets_per_source": rate })),
+        ),
+        ("service.override.bytes_per_source", text(bytes), own(shown)),
+    ]
+}
+
+/// Without the part that a row is about.
+fn without(mut seen: Value, at: &str) -> Value {
+    if let Some(part) = seen.pointer_mut(at) {
+        *part = Value::Null;
+    } else {
+        // A key that is left out where it has no value.
+        let (parent, key) = at.rsplit_once('/').unwrap();
+        seen.pointer_mut(parent).unwrap()[key] = Value::Null;
+    }
+    seen
+}
+
+#[test]
+fn reload_applies_or_refuses_every_key() {
+    let scene = Scene::new();
+    let rows: Vec<Row> =
+        [list_rows(), gateway_rows(), ban_rows(scene.path()), service_rows(), override_rows()]
+            .concat();
+    let named: BTreeSet<String> = rows.iter().map(|(key, ..)| (*key).to_owned()).collect();
+    let known: BTreeSet<String> = Config::keys().into_iter().collect();
+    assert_eq!(named, known, "a row for every key of a configuration, and no other");
+    for key in Key::all().map(Key::name) {
+        let lives = |(row, _, then): &Row| row.ends_with(key) && matches!(then, Live(..));
+        assert!(rows.iter().any(lives), "`set` changes {key} live, and so does a reload");
+    }
+    let Some(lab) = lab("cli-keys", 1) else { return };
+    let server = lab.server();
+    let mut link = server.command("ip");
+    link.args("link add eth1 type veth peer name peer1".split(' '));
+    finish(link).ok();
+    scene.write(&scene.base());
+    let file = scene.path().join("equic.toml");
+    let args = ["gateway", "run", "--json", "--config", file.to_str().unwrap()];
+    let gateway = Running::start(server.command(EQUIC), &args);
+    gateway.event("ready");
+    let base = eventually("its report is there", || {
+        let seen = scene.seen();
+        (!seen["interfaces"].is_null()).then_some(seen)
+    });
+    for (key, value, then) in rows {
+        scene.write(&scene.changed(key, &value));
+        let out = scene.equic(&["reload"]);
+        let seen = scene.seen();
+        match then {
+            Restart(named) => {
+                let told = format!("needs a restart: {named}");
+                let refused = out.code == Some(1) && out.stderr.lines().any(|l| l.ends_with(&told));
+                assert!(refused, "{key}: {out:?}");
+                assert_eq!(seen, base, "{key}: refused, and yet something changed");
+            }
+            Live(at, wanted) => {
+                assert_eq!(out.code, Some(0), "{key}: {out:?}");
+                let now = seen.pointer(at).cloned().unwrap_or_default();
+                assert_eq!(now, wanted, "{key}: in force is something else");
+                let was = base.pointer(at).cloned().unwrap_or_default();
+                assert_ne!(now, was, "{key}: the row changes nothing");
+                assert_eq!(without(seen, at), without(base.clone(), at), "{key}: more has changed");
+                scene.write(&scene.base());
+                scene.equic(&["reload"]).ok();
+                assert_eq!(scene.seen(), base, "{key}: not as before");
+            }
+        }
+    }
+    assert!(gateway.terminate().success());
+}
