@@ -34,6 +34,7 @@
 //! * [`ledger`]: connection counts in shared memory;
 //! * `socket`: ledgers for servers without privileges;
 //! * [`control`]: everything about a running gateway, from any process;
+//! * `file`: reading files without waiting for anything;
 //! * `maps`, `sys`: the kernel underneath; the only raw system calls are in `sys`.
 //!
 //! Start reading with [`Gateway`], then `ledger/table.rs`. What the program decides is checked against another
@@ -51,6 +52,7 @@ pub mod reason;
 #[cfg(test)]
 #[path = "../tests/support/ci.rs"]
 mod ci;
+mod file;
 mod gateway;
 mod judge;
 mod key_ring;
@@ -86,6 +88,7 @@ pub use control::{
     Swept, TableStatus, Tallies, loses_answers,
 };
 pub use error::{Error, Result};
+pub use file::{read_regular, read_regular_text};
 pub use gateway::{Gateway, LoadOptions};
 pub use ipnet::IpNet;
 pub use judge::{Action, Judgement, TestRun, Verdict};

@@ -53,7 +53,7 @@ impl ObjectSource {
         match self {
             ObjectSource::Embedded => Ok(embedded_object().to_vec()),
             ObjectSource::Bytes(bytes) => Ok(bytes.clone()),
-            ObjectSource::Path(path) => std::fs::read(path)
+            ObjectSource::Path(path) => crate::file::read_regular(path, LARGEST)
                 .map_err(|error| self.bad(format!("it cannot be read ({error})"))),
         }
     }
@@ -62,6 +62,9 @@ impl ObjectSource {
         Error::BadObject { object: self.name(), why: why.into() }
     }
 }
+
+/// Most bytes of an object: many times the size of the one that is built.
+const LARGEST: u64 = 64 << 20;
 
 /// Settings that are fixed once the program is loaded.
 #[derive(Debug, Clone)]

@@ -39,6 +39,8 @@ pub struct TakenOver {
     pub replaced: bool,
     /// Servers that feed it.
     pub servers: u32,
+    /// Numbers of the interfaces that are in other network namespaces now: it was taken off them.
+    pub moved: Vec<u32>,
 }
 
 impl Gateway {
@@ -116,10 +118,12 @@ fn take_over(
     );
     let maps = Maps::of_program(&what, &old)?;
     let plan = fitting(config, &maps, pins)?;
-    let links = here(links, pins)?;
-    // What is missing is found out while the other process still looks after it.
-    for interface in &config.gateway.interfaces {
-        sys::interface_index(interface)?;
+    let (links, moved) = here(links, pins)?;
+    // What is missing is found out while the other process still looks after it. With `wait` it may come later.
+    if !config.gateway.wait {
+        for interface in &config.gateway.interfaces {
+            sys::interface_index(interface)?;
+        }
     }
     let loaded = object::load_over(object, &plan, &maps_of(&old)?)?;
     let same = ids::program_info(loaded.program.as_fd()).map_err(failed)?.tag == old.tag
@@ -144,19 +148,30 @@ fn take_over(
         let attached = Attached { ifindex: link.ifindex, interface, native, notice: None };
         held.push(Link { attached, fd: link.fd });
     }
+    let moved = leave(moved, pins)?;
     let gateway = gateway.holding(held, pins.clone());
     pins.name(gateway.program_fd())?;
     control.write_pin(pins.dir());
     let servers = control.places().and_then(|places| places.taken()).map_err(failed)?.len() as u32;
     // Last: from here on the other one knows that it may go.
     control.own();
-    let taken = TakenOver { owner, program_before: old.id, replaced: !same, servers };
+    let taken = TakenOver { owner, program_before: old.id, replaced: !same, servers, moved };
     Ok((gateway.looked_after(config, options)?, taken))
 }
 
-/// The links that hold, with whether they are native; names of those that do not are removed.
-fn here(links: Vec<(PathBuf, XdpLink)>, pins: &Pins) -> Result<Vec<(PathBuf, XdpLink, bool)>> {
-    let mut held = Vec::new();
+/// A link, its pin, and whether it is native.
+type Here = (PathBuf, XdpLink, bool);
+
+/// The links to interfaces of this network namespace, and those whose interface was moved to another one; names of
+/// links that no longer hold are removed.
+///
+/// # Errors
+/// All of the interfaces are in another namespace: this process was started in the wrong one, and must change nothing.
+fn here(
+    links: Vec<(PathBuf, XdpLink)>,
+    pins: &Pins,
+) -> Result<(Vec<Here>, Vec<(PathBuf, XdpLink)>)> {
+    let (mut held, mut moved) = (Vec::new(), Vec::new());
     for (path, link) in links {
         if link.ifindex == 0 {
             std::fs::remove_file(path).map_err(|error| pins.io(&error))?;
@@ -164,16 +179,36 @@ fn here(links: Vec<(PathBuf, XdpLink)>, pins: &Pins) -> Result<Vec<(PathBuf, Xdp
         }
         // The same number may be another interface here.
         let program = ids::attached_program(link.ifindex).ok().flatten();
-        let Some((_, native)) = program.filter(|(id, _)| *id == link.program) else {
-            return Err(pins.failed(format!(
-                "the gateway there is on interface number {} of another network namespace: run this \
-                 in that one (`nsenter --net=...`)",
-                link.ifindex
-            )));
-        };
-        held.push((path, link, native));
+        match program.filter(|(id, _)| *id == link.program) {
+            Some((_, native)) => held.push((path, link, native)),
+            None => moved.push((path, link)),
+        }
     }
-    Ok(held)
+    match moved.first() {
+        Some((_, link)) if held.is_empty() => Err(pins.failed(format!(
+            "the gateway there is on interface number {} of another network namespace: run this in that one \
+             (`nsenter --net=...`), or take it off with `equic gateway detach --pin {}`",
+            link.ifindex,
+            pins.dir().display()
+        ))),
+        _ => Ok((held, moved)),
+    }
+}
+
+/// Takes the gateway off interfaces that were moved away, and removes their pins.
+fn leave(moved: Vec<(PathBuf, XdpLink)>, pins: &Pins) -> Result<Vec<u32>> {
+    let mut numbers = Vec::new();
+    for (path, link) in moved {
+        ids::detach(link.fd.as_fd()).map_err(|error| {
+            Error::system(
+                format!("detaching link {} from interface {}", link.id, link.ifindex),
+                error,
+            )
+        })?;
+        std::fs::remove_file(path).map_err(|error| pins.io(&error))?;
+        numbers.push(link.ifindex);
+    }
+    Ok(numbers)
 }
 
 /// Settings to load the program with so that it goes on with these maps; or everything that keeps

@@ -305,6 +305,58 @@ fn what_cannot_change_is_named() {
     });
 }
 
+/// With `wait` an interface may be away at the start, also where a gateway is taken over.
+#[test]
+fn pinned_gateway_is_taken_over_while_an_interface_is_away() {
+    in_namespace(|| {
+        let fs = BpfFs::mount();
+        let mut config = config("away");
+        config.gateway.interfaces = vec!["veth0".to_owned(), "away0".to_owned()];
+        config.gateway.wait = true;
+        let program = left_behind(&config, &fs.dir());
+        let (gateway, taken) = load(&config, &fs.dir()).unwrap();
+        assert!(taken.is_some_and(|taken| !taken.replaced));
+        let on: Vec<String> = gateway.attached().into_iter().map(|one| one.interface).collect();
+        assert_eq!((on, gateway.program_id()), (vec!["veth0".to_owned()], program));
+        drop(gateway);
+        config.gateway.wait = false;
+        let error = load(&config, &fs.dir()).unwrap_err();
+        assert!(matches!(error, Error::NoSuchInterface { .. }), "{error}");
+        assert_eq!(program_on("veth0"), Some(program), "refused, and all as before");
+        remove_pinned(fs.dir()).unwrap();
+    });
+}
+
+/// An interface in another namespace is no longer this gateway's; those that stayed go on.
+#[test]
+fn pinned_gateway_is_taken_over_without_an_interface_that_was_moved() {
+    in_namespace(|| {
+        let fs = BpfFs::mount();
+        let mut config = config("moved");
+        let program = left_behind(&config, &fs.dir());
+        let (gateway, _) = load(&config, &fs.dir()).unwrap();
+        ip(&["link", "add", "moved0", "type", "veth", "peer", "name", "moved1"]);
+        gateway.attach("moved0", Mode::Native).unwrap();
+        drop(gateway);
+        let namespace = support::unique("moved");
+        ip(&["netns", "add", &namespace]);
+        ip(&["link", "set", "moved0", "netns", &namespace]);
+        ip(&["link", "add", "moved0", "type", "veth", "peer", "name", "moved2"]);
+        config.gateway.interfaces = vec!["veth0".to_owned(), "moved0".to_owned()];
+        let taken = load(&config, &fs.dir());
+        let there = ip(&["-n", &namespace, "-d", "link", "show", "moved0"]);
+        ip(&["netns", "del", &namespace]);
+        let (gateway, taken) = taken.unwrap();
+        assert_eq!(taken.unwrap().moved.len(), 1);
+        assert!(!there.contains("prog/xdp"), "{there}");
+        assert_eq!(program_on("veth0"), Some(program));
+        gateway.attach("moved0", Mode::Native).unwrap();
+        let links = std::fs::read_dir(fs.dir().join("links")).unwrap().count();
+        assert_eq!(links, 2, "one pin for each interface");
+        remove_pinned(fs.dir()).unwrap();
+    });
+}
+
 #[test]
 fn another_version_elsewhere_is_in_nobodys_way() {
     in_namespace(|| {

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use equic_gateway::IpNet;
+use equic_gateway::{Config, IpNet, parse_prefix, read_regular, read_regular_text};
+use equic_plugin::MAX_BUNDLE;
 use equic_plugin::exchange::Push;
 use serde::Deserialize;
 
@@ -28,8 +29,8 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rule {
-    /// Prefixes, such as `192.0.2.0/24`.
-    peers: Vec<IpNet>,
+    /// Addresses and prefixes, such as `192.0.2.0/24`.
+    peers: Vec<String>,
     /// Bundles, by paths that begin at the file of rules; none: nothing is offered.
     push: Vec<PathBuf>,
 }
@@ -45,10 +46,12 @@ impl Lists {
         let what = |error: &dyn std::fmt::Display| {
             Failure::because(format_args!("cannot read the rules {}", file.display()), error)
         };
-        let text = std::fs::read_to_string(file).map_err(|error| what(&error))?;
+        let text = read_regular_text(file, Config::MAX_BYTES).map_err(|error| what(&error))?;
         let parsed: File = toml::from_str(&text).map_err(|error| what(&error))?;
         let folder = file.parent().unwrap_or(Path::new(""));
         let rules = parsed.rule.into_iter().map(|Rule { peers, push }| {
+            let peers = peers.iter().map(|text| parse_prefix(text).map_err(|error| what(&error)));
+            let peers = peers.collect::<Done<Vec<IpNet>>>()?;
             Ok((peers, read(&mut push.into_iter().map(|file| folder.join(file)))?))
         });
         Ok(Lists { rules: rules.collect::<Done<_>>()?, usual })
@@ -77,7 +80,7 @@ fn bundle(file: &Path) -> Done<Arc<Push>> {
     let what = |error: &dyn std::fmt::Display| {
         Failure::because(format_args!("cannot push {}", file.display()), error)
     };
-    let bytes = std::fs::read(file).map_err(|error| what(&error))?;
+    let bytes = read_regular(file, MAX_BUNDLE as u64).map_err(|error| what(&error))?;
     Ok(Arc::new(Push::new(&bytes).map_err(|error| what(&error))?))
 }
 

@@ -98,7 +98,8 @@ fn policy(file: &Path) -> Done<Policy> {
     let what = |error: &dyn std::fmt::Display| {
         Failure::because(format_args!("cannot read the policy {}", file.display()), error)
     };
-    let text = std::fs::read_to_string(file).map_err(|error| what(&error))?;
+    let text = equic_gateway::read_regular_text(file, equic_gateway::Config::MAX_BYTES)
+        .map_err(|error| what(&error))?;
     Policy::parse(&text).map_err(|error| what(&error))
 }
 

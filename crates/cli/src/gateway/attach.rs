@@ -75,13 +75,13 @@ impl Attachment {
     /// Makes the configuration's interfaces the ones the gateway is on; those that need not be there yet
     /// are left to who looks after it.
     fn attach_all(&self, gateway: &Gateway, config: &Config) -> Done<Vec<Attached>> {
-        if config.gateway.wait {
-            return Ok(gateway.attached());
-        }
         let wanted = &config.gateway.interfaces;
         let before = gateway.attached();
         for one in before.iter().filter(|one| !wanted.contains(&one.interface)) {
             gateway.detach(&one.interface)?;
+        }
+        if config.gateway.wait {
+            return Ok(gateway.attached());
         }
         let mut attached = Vec::new();
         for interface in wanted {

@@ -9,7 +9,9 @@ use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use equic_gateway::{Change, Config, Control, Setting, SettingValue};
+use equic_gateway::{
+    Change, Config, Control, Setting, SettingValue, read_regular, read_regular_text,
+};
 use nix::fcntl::{Flock, FlockArg};
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
@@ -27,7 +29,7 @@ pub(super) fn fingerprint(text: &[u8]) -> u64 {
 
 /// Fingerprint of a file; none if it cannot be read.
 pub(super) fn fingerprint_of(path: &Path) -> Option<u64> {
-    std::fs::read(path).ok().map(|text| fingerprint(&text))
+    read_regular(path, Config::MAX_BYTES).ok().map(|text| fingerprint(&text))
 }
 
 /// A configuration file about to be replaced. Dropped before [`Saving::finish`], it leaves nothing.
@@ -61,7 +63,7 @@ impl Saving {
             done: false,
             _alone: alone,
         };
-        let text = std::fs::read_to_string(&path).map_err(|error| cannot(&error))?;
+        let text = read_regular_text(&path, Config::MAX_BYTES).map_err(|error| cannot(&error))?;
         saving.before = fingerprint(text.as_bytes());
         if control.noted_config() != Some(saving.before) {
             return Err(changed(&path));

@@ -90,7 +90,7 @@ fn read(path: &Path) -> Done<Vec<u8>> {
             format!("{} has {length} bytes, and a bundle {MAX_BUNDLE} at most", path.display());
         return Err(Failure::new(message));
     }
-    std::fs::read(path).map_err(failed)
+    equic_gateway::read_regular(path, MAX_BUNDLE as u64).map_err(failed)
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Done {

@@ -5,7 +5,7 @@
 //! read it, and what others put under that other name is neither followed nor written to.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -60,19 +60,23 @@ pub struct StoreError {
 /// The file cannot be read, or is no file of bans.
 pub fn load(path: &Path) -> Result<Vec<Kept>, StoreError> {
     let failed = |why: String| StoreError { doing: "cannot read", path: path.to_owned(), why };
-    let file = match File::open(path) {
-        Ok(file) => file,
+    let text = match crate::file::read_regular(path, LONGEST) {
+        Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(failed(error.to_string())),
     };
-    let mut text = Vec::new();
-    file.take(LONGEST).read_to_end(&mut text).map_err(|error| failed(error.to_string()))?;
     let document: Document =
         serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?;
     if document.schema != SCHEMA {
         return Err(failed(format!("its schema is `{}`, not `{SCHEMA}`", document.schema)));
     }
-    Ok(document.bans)
+    let odd = document.bans.iter().find(|one| {
+        one.prefix != one.prefix.trunc() || crate::config::check_mapped(one.prefix).is_err()
+    });
+    match odd {
+        Some(one) => Err(failed(format!("{} is no prefix that is ever banned", one.prefix))),
+        None => Ok(document.bans),
+    }
 }
 
 /// Writes bans in place of what is in the file.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{
     BanConfig, Config, ConfigError, GatewayConfig, Problem, ServiceConfig, SocketConfig,
-    overrides_of,
+    check_mapped, overrides_of,
 };
 use crate::abi;
 use crate::quantity::format_duration;
@@ -75,6 +75,14 @@ pub(super) fn check(config: &Config) -> Vec<Complaint> {
     }
     check_services(&config.services, &mut all);
     check_overrides(config, &mut all);
+    for (key, nets) in [("deny", &config.deny), ("allow", &config.allow)] {
+        for (index, net) in nets.iter().enumerate() {
+            if let Err(why) = check_mapped(*net) {
+                let path = vec![Step::Key(key), Step::Index(index)];
+                all.push(Complaint::new(path, key.to_owned(), format!("{net} is not {why}")));
+            }
+        }
+    }
     for (index, net) in config.deny.iter().enumerate() {
         if config.allow.contains(net) {
             let path = vec![Step::Key("deny"), Step::Index(index)];

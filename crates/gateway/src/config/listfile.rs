@@ -2,9 +2,11 @@
 //!
 //! What follows a `#` is a comment, empty lines are nothing. A file with a bad line is refused as a
 //! whole, with every bad line named.
+//!
+//! A file without any text is refused: it is what a program leaves that has truncated a file to write it again, and
+//! taking it for an empty list would let everyone in. A list that is meant to be empty has a comment.
 
 use std::collections::HashMap;
-use std::io::Read as _;
 use std::path::Path;
 
 use ipnet::IpNet;
@@ -64,22 +66,21 @@ pub(super) fn parse_at_most(most: usize, text: &[u8]) -> Result<Vec<IpNet>, Conf
 /// Reads a list file.
 ///
 /// # Errors
-/// As [`parse_list`], or when it cannot be read.
+/// As [`parse_list`]; it cannot be read, or has no text at all.
 pub fn read_list(path: &Path) -> Result<Vec<IpNet>, ConfigError> {
-    parse_list(&read_text(path)?).map_err(|error| error.in_file(path))
+    let text = read_text(path)?;
+    if text.trim_ascii().is_empty() {
+        let message = "is empty, as a file that is being written is: write a comment into a list \
+                       that has no prefix (`# nobody`), and replace list files by renaming";
+        return Err(ConfigError::problems(Some(path), vec![Problem::of("", message)]));
+    }
+    parse_list(&text).map_err(|error| error.in_file(path))
 }
 
 /// The bytes of a list file, if they are not too many.
 pub(super) fn read_text(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    let mut text = Vec::new();
-    file.take(LONGEST + 1).read_to_end(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > LONGEST {
-        let why = format!("it is longer than {} MiB", LONGEST >> 20);
-        return Err(unreadable(std::io::Error::other(why)));
-    }
-    Ok(text)
+    crate::file::read_regular(path, LONGEST)
+        .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })
 }
 
 impl Config {

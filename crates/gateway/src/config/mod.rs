@@ -43,8 +43,8 @@ pub use overrides::OverrideConfig;
 pub(crate) use overrides::{overrides_from_abi, overrides_of};
 pub use problem::{ConfigError, Problem};
 pub use socket::SocketConfig;
-pub(crate) use types::canonical_prefix;
 pub use types::{Fragments, Listen, Mode, Policy, Proof, Retry, Versions, parse_prefix};
+pub(crate) use types::{canonical_prefix, check_mapped};
 
 /// A whole gateway.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -279,6 +279,9 @@ impl Default for ServiceConfig {
 }
 
 impl Config {
+    /// Most bytes that a configuration file can have: far more than one with every list written out has.
+    pub const MAX_BYTES: u64 = 64 << 20;
+
     /// True if a service answers clients in its servers' name.
     pub fn answers(&self) -> bool {
         self.services.iter().any(|service| {
@@ -304,7 +307,7 @@ impl Config {
     /// # Errors
     /// As [`Config::parse`], with the file's name; or when it cannot be read.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let text = std::fs::read_to_string(path)
+        let text = crate::file::read_regular_text(path, Config::MAX_BYTES)
             .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
         let mut config = Config::parse(&text).map_err(|error| error.in_file(path))?;
         let folder = path.parent().unwrap_or(Path::new(""));

@@ -15,7 +15,7 @@ use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use serde::{Deserialize, Serialize};
 
 use super::listfile::{BAD, MOST, read_list, read_text};
-use super::types::canonical_prefix;
+use super::types::check_mapped;
 use super::{ConfigError, Problem, parse_prefix};
 
 /// A list file: every line of it is a prefix, or it is a table to choose from.
@@ -208,10 +208,11 @@ impl ListFile {
         match row.place {
             Place::Net(net) if asn || country => found.push(net),
             Place::Range(first, last) => {
-                // IPv4 addresses in IPv6 ones are IPv4's: two names of one prefix would get past the
-                // comparison of lists.
-                let nets = range(first, last)?.map(canonical_prefix);
-                found.extend(nets.filter(|_| asn || country));
+                let nets = range(first, last)?;
+                if asn || country {
+                    refuse_all_mapped(first, last)?;
+                    found.extend(nets);
+                }
             }
             Place::Net(_) => {}
         }
@@ -548,8 +549,25 @@ fn code(text: &str) -> Option<Country> {
         .then(|| letters.map(|byte| byte.to_ascii_uppercase()))
 }
 
-/// The prefixes that make up a range: at most 62 of IPv4, 254 of IPv6.
+/// Refuses the range of all IPv4-mapped addresses, as [`check_mapped`] does.
+fn refuse_all_mapped(first: IpAddr, last: IpAddr) -> Result<(), String> {
+    let all =
+        IpNet::new(first, 96).ok().filter(|net| (net.network(), net.broadcast()) == (first, last));
+    match all.map(|all| (all, check_mapped(all))) {
+        Some((all, Err(why))) => Err(format!("{all} is not {why}")),
+        _ => Ok(()),
+    }
+}
+
+/// The prefixes that make up a range: at most 62 of IPv4, 254 of IPv6. IPv4-mapped addresses are IPv4's, because two
+/// names of one prefix would get past the comparison of lists. A range that has others too is one of IPv6.
 fn range(first: IpAddr, last: IpAddr) -> Result<Box<dyn Iterator<Item = IpNet>>, String> {
+    let (first, last) = match (first.to_canonical(), last.to_canonical()) {
+        (IpAddr::V4(low), IpAddr::V4(high)) if first.is_ipv6() && last.is_ipv6() => {
+            (IpAddr::V4(low), IpAddr::V4(high))
+        }
+        _ => (first, last),
+    };
     match (first, last) {
         (IpAddr::V4(first), IpAddr::V4(last)) if first <= last => {
             Ok(Box::new(Ipv4Subnets::new(first, last, 0).map(IpNet::V4)))

@@ -183,3 +183,15 @@ fn a_configuration_names_them() {
         assert!(error.starts_with("1:") && error.contains(said), "{files}: {error}");
     }
 }
+
+/// As [`parse_prefix`]: a range may not become 0.0.0.0/0 by being IPv4-mapped.
+#[test]
+fn range_of_all_mapped_addresses_is_refused() {
+    let row = |first: &str, last: &str| format!("{first}\t{last}\t64500\tXX\tA\n");
+    let whole = row("::ffff:0.0.0.0", "::ffff:255.255.255.255");
+    assert!(refused(&of(&[64500], &[]), &whole).contains("0.0.0.0/0"));
+    let around = row("::fffe:0:0", "::ffff:ffff:ffff");
+    assert_eq!(nets(&of(&[64500], &[]), &around), ["::fffe:0:0/95"], "IPv6 only");
+    let part = row("::ffff:192.0.2.0", "::ffff:192.0.2.255");
+    assert_eq!(nets(&of(&[64500], &[]), &part), ["192.0.2.0/24"]);
+}

@@ -91,6 +91,9 @@ pub(super) fn check(config: &Config, service: &ServiceConfig) -> Vec<(usize, Str
             note("sets no limit: write for example max_connections = 500".to_owned());
         }
         for prefix in own.prefixes.iter().map(|prefix| canonical_prefix(prefix.trunc())) {
+            if let Err(why) = types::check_mapped(prefix) {
+                note(format!("{prefix} is not {why}"));
+            }
             let (longest, key) = match prefix {
                 IpNet::V4(_) => (gateway.source_prefix_v4, "source_prefix_v4"),
                 IpNet::V6(_) => (gateway.source_prefix_v6, "source_prefix_v6"),

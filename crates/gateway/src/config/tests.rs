@@ -1,10 +1,10 @@
 use super::*;
 use crate::config::listfile::parse_at_most;
 use crate::config::{
-    ConfigError, Key, Listen, OverrideConfig, Problem, Setting, overrides_from_abi, parse_list,
-    parse_prefix, read_list,
+    ConfigError, Key, Listen, OverrideConfig, Problem, Setting, canonical_prefix,
+    overrides_from_abi, parse_list, parse_prefix, read_list,
 };
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 
 const FULL: &str = r#"
 deny = ["203.0.113.0/24", "2001:db8:bad::/48"]
@@ -471,6 +471,55 @@ fn listeners_and_prefixes() {
     for text in ["", "192.0.2", "192.0.2.0/33", "fe80::1%eth0", "x/8", "10.0.0.1/8"] {
         assert!(parse_prefix(text).is_err(), "{text}");
     }
+}
+
+/// Lists of addresses that are not routed have `::ffff:0:0/96`, which once denied every IPv4 address.
+#[test]
+fn prefix_of_all_mapped_addresses_is_refused() {
+    for length in 81..=96 {
+        let net = Ipv6Net::new("::ffff:0:0".parse().unwrap(), length).unwrap().trunc();
+        let error = parse_prefix(&net.to_string()).unwrap_err().to_string();
+        assert!(error.contains("0.0.0.0/0") && error.contains(&net.to_string()), "{error}");
+        // By a program, past the text.
+        let config = Config { deny: vec![net.into()], ..Config::for_port(443) };
+        assert!(config.validate().unwrap_err().to_string().contains("0.0.0.0/0"), "{net}");
+        let config = Config { allow: vec![net.into()], ..Config::for_port(443) };
+        assert!(config.validate().is_err(), "{net}");
+        assert_eq!(canonical_prefix(net.into()), IpNet::from(net), "it is never 0.0.0.0/0");
+    }
+    // Shorter ones are of IPv6: IPv4 addresses are in lists of their own.
+    for length in 0..=80 {
+        let net = Ipv6Net::new("::".parse().unwrap(), length).unwrap();
+        assert_eq!(parse_prefix(&net.to_string()).unwrap(), IpNet::from(net));
+    }
+    for length in 97..=128 {
+        let net = Ipv6Net::new("::ffff:192.0.2.0".parse().unwrap(), length).unwrap().trunc();
+        let IpNet::V4(v4) = parse_prefix(&net.to_string()).unwrap() else { panic!("{net}") };
+        assert_eq!(
+            (v4.prefix_len(), v4.addr()),
+            (length - 96, net.addr().to_ipv4_mapped().unwrap())
+        );
+    }
+    for text in ["::fffe:0:0/96", "::/96", "::1:0:0:0/81"] {
+        assert_eq!(parse_prefix(text).unwrap().to_string(), text, "next to the mapped addresses");
+    }
+    for text in ["::ffff:192.0.2.1/120", "::ffff:0:1/96", "::1/0"] {
+        assert!(parse_prefix(text).unwrap_err().to_string().contains("bits behind"), "{text}");
+    }
+}
+
+/// A file that is truncated to be written again must not let everyone in for that moment.
+#[test]
+fn list_file_without_text_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("deny");
+    for text in ["", "\n", " \n\t\r\n"] {
+        std::fs::write(&path, text).unwrap();
+        let error = read_list(&path).unwrap_err().to_string();
+        assert!(error.contains("deny: is empty") && error.contains("# nobody"), "{error}");
+    }
+    std::fs::write(&path, "# nobody\n").unwrap();
+    assert_eq!(read_list(&path).unwrap(), []);
 }
 
 #[test]

@@ -269,10 +269,11 @@ impl<'de> Deserialize<'de> for Listen {
 }
 
 /// Reads an address or a prefix: `192.0.2.7`, `192.0.2.0/24`, `2001:db8::/32`. An address is its own
-/// prefix; IPv4-mapped IPv6 becomes IPv4.
+/// prefix. An IPv4-mapped IPv6 prefix of /97 or longer becomes the IPv4 prefix.
 ///
 /// # Errors
-/// The text is neither, or bits behind the prefix length are set.
+/// The text is neither; bits behind the prefix length are set; or it has all IPv4-mapped addresses, `::ffff:0:0/96`
+/// or a prefix around it that is longer than /80. Prefixes from `::/0` to `::/80` mean IPv6 addresses only.
 pub fn parse_prefix(text: &str) -> Result<IpNet, QuantityError> {
     let whole = text.trim();
     let net = if let Ok(addr) = whole.parse::<IpAddr>() {
@@ -291,13 +292,27 @@ pub fn parse_prefix(text: &str) -> Result<IpNet, QuantityError> {
         );
         return Err(wrong(whole, &expected));
     }
+    check_mapped(net).map_err(|expected| wrong(whole, &expected))?;
     Ok(canonical_prefix(net))
 }
 
-/// `::ffff:192.0.2.0/120` as `192.0.2.0/24`.
+/// Refuses a prefix that is written as IPv4-mapped and has all IPv4 addresses. Lists of addresses that are not
+/// routed have it, and mean IPv6 packets; taken for `0.0.0.0/0` it would deny or allow everyone.
+pub(crate) fn check_mapped(net: IpNet) -> Result<(), String> {
+    const MAPPED: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0);
+    let IpNet::V6(v6) = net else { return Ok(()) };
+    if !(81..=96).contains(&v6.prefix_len()) || !v6.contains(&MAPPED) {
+        return Ok(());
+    }
+    Err("a prefix to list, it has all IPv4-mapped addresses: leave it out, because no packet comes from one; write \
+         0.0.0.0/0 if every IPv4 address is meant"
+        .to_owned())
+}
+
+/// `::ffff:192.0.2.0/120` as `192.0.2.0/24`; a prefix that [`check_mapped`] refuses stays what it is.
 pub(crate) fn canonical_prefix(net: IpNet) -> IpNet {
     if let IpNet::V6(v6) = net
-        && v6.prefix_len() >= 96
+        && v6.prefix_len() > 96
         && let Some(v4) = v6.addr().to_ipv4_mapped()
         && let Ok(net) = Ipv4Net::new(v4, v6.prefix_len() - 96)
     {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{Control, reading};
 use crate::abi;
-use crate::config::nanos;
+use crate::config::{ConfigError, check_mapped, nanos};
 use crate::error::{Error, Result};
 use crate::prefix::{AclKey, net_of_v4, net_of_v6};
 use crate::sync::lock;
@@ -121,6 +121,10 @@ impl Control {
 
     /// Stores an entry; its prefix length is the prefix's.
     pub(super) fn put(&self, prefix: IpNet, entry: &abi::equic_acl_entry) -> Result<()> {
+        check_mapped(prefix).map_err(|why| ConfigError::Invalid {
+            key: "prefix".to_owned(),
+            message: format!("{prefix} is not {why}"),
+        })?;
         let key = AclKey::of(prefix);
         let family = if matches!(key, AclKey::V4(_)) { 4 } else { 6 };
         self.use_lists(family == 4);

@@ -82,6 +82,11 @@ pub(super) fn describe(running: &Running, config: &Config) -> String {
         let program =
             if taken.replaced { ", with another program in place of the old one" } else { "" };
         text += &format!("taken over from process {}{alive}{program}\n", taken.owner.pid);
+        for number in &taken.moved {
+            text += &format!(
+                "taken off interface number {number}, which was moved to another network namespace\n"
+            );
+        }
     }
     if let Some(pin) = running.gateway.pinned_at() {
         text +=

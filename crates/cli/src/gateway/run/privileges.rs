@@ -47,7 +47,8 @@ pub(super) fn drop_all(look: bool, user: Option<&str>) -> Done {
 /// Gives a file that root has written to the user that this process is about to become.
 pub(super) fn give(path: &Path, name: &str) -> Done {
     let (uid, gid) = user(name)?;
-    let open = || OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(path);
+    let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
+    let open = || OpenOptions::new().read(true).custom_flags(flags).open(path);
     open().and_then(|file| fchown(file, Some(uid.as_raw()), Some(gid.as_raw()))).map_err(|error| {
         Failure::because(format_args!("cannot give {} to the user `{name}`", path.display()), error)
     })

@@ -1,0 +1,100 @@
+//! Reading files that an operator names, without waiting for anything.
+//!
+//! A FIFO waits for a writer, a terminal for a person, and some devices never end. A gateway that waits protects
+//! nothing, so only regular files are read, and only as much as one of their kind can have.
+#![forbid(unsafe_code)]
+
+use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+/// Reads a regular file of at most `longest` bytes; symbolic links are followed.
+///
+/// # Errors
+/// The system's; [`io::ErrorKind::InvalidInput`] if it is no regular file; [`io::ErrorKind::FileTooLarge`].
+pub fn read_regular(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+    // Looked at first, because opening a device may do something.
+    check(&std::fs::metadata(path)?, longest)?;
+    let mut options = OpenOptions::new();
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+    let file: File = options.read(true).custom_flags(flags).open(path)?;
+    // It may be another one by now.
+    let metadata = file.metadata()?;
+    check(&metadata, longest)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
+    file.take(longest.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > longest { Err(too_long(longest)) } else { Ok(bytes) }
+}
+
+/// As [`read_regular`], for text.
+///
+/// # Errors
+/// As [`read_regular`]; [`io::ErrorKind::InvalidData`] if it is not UTF-8.
+pub fn read_regular_text(path: &Path, longest: u64) -> io::Result<String> {
+    let bytes = read_regular(path, longest)?;
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+fn check(metadata: &Metadata, longest: u64) -> io::Result<()> {
+    if !metadata.is_file() {
+        let what = kind(metadata.file_type());
+        let why = format!("it is {what}: give the path of a regular file");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    if metadata.len() > longest { Err(too_long(longest)) } else { Ok(()) }
+}
+
+fn too_long(longest: u64) -> io::Error {
+    let why = match longest >> 20 {
+        0 => format!("it is longer than {longest} bytes"),
+        megabytes => format!("it is longer than {megabytes} MiB"),
+    };
+    io::Error::new(io::ErrorKind::FileTooLarge, why)
+}
+
+fn kind(kind: FileType) -> &'static str {
+    if kind.is_dir() {
+        "a directory"
+    } else if kind.is_fifo() {
+        "a FIFO"
+    } else if kind.is_socket() {
+        "a socket"
+    } else if kind.is_char_device() || kind.is_block_device() {
+        "a device"
+    } else {
+        "no regular file"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regular_files_are_read_and_nothing_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("file"), "12345").unwrap();
+        std::os::unix::fs::symlink(at("file"), at("link")).unwrap();
+        nix::unistd::mkfifo(&at("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        assert_eq!(read_regular(&at("file"), 5).unwrap(), b"12345");
+        assert_eq!(read_regular_text(&at("link"), 5).unwrap(), "12345");
+        let refused = |path: &Path| read_regular(path, 4).unwrap_err();
+        for (path, kind) in [
+            (at("fifo"), "a FIFO"),
+            (at("socket"), "a socket"),
+            (folder.path().to_owned(), "a directory"),
+            ("/dev/zero".into(), "a device"),
+        ] {
+            let error = refused(&path);
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            assert!(error.to_string().contains(kind), "{error}");
+        }
+        assert_eq!(refused(&at("file")).to_string(), "it is longer than 4 bytes");
+        assert_eq!(refused(&at("none")).kind(), io::ErrorKind::NotFound);
+        std::fs::write(at("file"), [0xff]).unwrap();
+        assert!(read_regular_text(&at("file"), 5).is_err());
+    }
+}
