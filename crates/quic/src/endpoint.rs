@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use equic_transport::{ConnectionIdGenerator, RandomIds};
+use equic_transport::{ConnectionIdGenerator, RandomIds, TokenKey};
 use equic_wire::{ConnectionId, VarInt};
 use rand::RngCore;
 use rustls::pki_types::ServerName;
 
+use crate::clock::system_clock;
 use crate::connection::Connecting;
 use crate::driver::Driver;
 use crate::error::ConnectError;
@@ -169,10 +170,10 @@ impl Endpoint {
         let ids = config.ids;
         let mut config = config.core;
         config.warm_up();
-        // A token of one socket is good on all.
-        let seed: [u8; 32] = rand::random();
-        config.token_key.get_or_insert(seed);
-        config.reset_key.get_or_insert_with(rand::random);
+        // A token of one socket is good at all, and once at all of them.
+        let token_key = || TokenKey::new(rand::random::<[u8; 32]>(), system_clock());
+        config.token_key.get_or_insert_with(token_key);
+        config.reset_key.get_or_insert_with(|| rand::random::<[u8; 32]>().into());
         if several && let Err(error) = crate::steer::by_connection_id(&sockets[0], shared.number_at)
         {
             tracing::debug!(%error, "the kernel does not choose sockets by connection IDs");

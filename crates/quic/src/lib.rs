@@ -53,6 +53,7 @@ mod aws_lc;
 mod batch;
 mod bind;
 mod cell;
+mod clock;
 mod config;
 mod connection;
 mod crowd;
@@ -87,6 +88,7 @@ mod verified;
 
 #[cfg(feature = "aws-lc-rs")]
 pub use aws_lc::aws_lc_provider;
+pub use clock::system_clock;
 pub use config::{
     ClientConfig, ConfigError, EndpointConfig, ServerConfig, SocketIdGenerator, default_provider,
     prefer_post_quantum,
@@ -113,7 +115,9 @@ pub use equic_transport::{
     PreferredAddresses, Scheduler, StartError, Stats, StreamConfig, Timestamp, TransportConfig,
     congestion, operation,
 };
-pub use equic_transport::{ConnectionIdGenerator, RandomIds, RetryTokens, RetryVerdict};
+pub use equic_transport::{
+    ConnectionIdGenerator, RandomIds, RetryTokens, RetryVerdict, TokenKey, WallClock,
+};
 pub use equic_wire::{
     ConnectionId, Direction, KnownVersion, PathId, ResetToken, Side, StreamId, TransportErrorCode,
     VarInt,

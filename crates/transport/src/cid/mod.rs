@@ -23,7 +23,8 @@ pub(crate) use remote::RemoteIds;
 pub(crate) use source::{BlindToken, ID_LEN, IdSource, RESET_KEY_LEN, ResetKey};
 pub use source::{ConnectionIdGenerator, RandomIds};
 
-/// Change of connection IDs or reset tokens, by which an endpoint routes datagrams to a connection.
+/// What an endpoint has to know of a connection: a change of its connection IDs or reset tokens, by which the endpoint routes
+/// datagrams, or that its handshake is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointEvent {
     /// Packets may carry this ID.
@@ -34,6 +35,8 @@ pub enum EndpointEvent {
     TokenLearned(ResetToken),
     /// A datagram that ends with this token does not reset the connection any more.
     TokenForgotten(ResetToken),
+    /// A server's handshake is complete: the client receives at its address.
+    HandshakeComplete,
 }
 
 /// Changes that wait for an endpoint: seldom any.

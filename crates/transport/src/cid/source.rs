@@ -6,6 +6,7 @@ use equic_wire::{ConnectionId, ResetToken};
 use rand::RngCore;
 use rustls::crypto::tls13::{Hkdf, OkmBlock};
 use rustls::quic::Suite;
+use zeroize::Zeroizing;
 
 /// Bytes of the connection IDs of [`RandomIds`] unless told: with a packet number of two bytes, as most peers send it, a short header
 /// has 16, a whole block of AES-GCM's hash.
@@ -76,13 +77,13 @@ pub(crate) const RESET_KEY_LEN: usize = 32;
 #[derive(Clone)]
 pub(crate) struct ResetKey {
     hkdf: &'static dyn Hkdf,
-    key: [u8; RESET_KEY_LEN],
+    key: Zeroizing<[u8; RESET_KEY_LEN]>,
 }
 
 impl ResetKey {
     /// `key` is secret and random; `suite` gives HMAC.
-    pub(crate) fn new(suite: &Suite, key: [u8; RESET_KEY_LEN]) -> ResetKey {
-        ResetKey { hkdf: suite.suite.hkdf_provider, key }
+    pub(crate) fn new(suite: &Suite, key: impl Into<Zeroizing<[u8; RESET_KEY_LEN]>>) -> ResetKey {
+        ResetKey { hkdf: suite.suite.hkdf_provider, key: key.into() }
     }
 
     /// The token of an ID.
@@ -109,7 +110,7 @@ impl ResetKey {
     }
 
     fn sum(&self, message: &[u8]) -> BlindToken {
-        let tag = self.hkdf.hmac_sign(&OkmBlock::new(&self.key), message);
+        let tag = self.hkdf.hmac_sign(&OkmBlock::new(&*self.key), message);
         let mut sum = BlindToken::default();
         sum.iter_mut().zip(tag.as_ref()).for_each(|(sum, byte)| *sum = *byte);
         sum
@@ -136,8 +137,8 @@ impl IdSource {
 
     /// Random IDs, and tokens of a random key.
     pub(crate) fn random(suite: &Suite, rng: &mut dyn RngCore) -> IdSource {
-        let mut key = [0; RESET_KEY_LEN];
-        rng.fill_bytes(&mut key);
+        let mut key = Zeroizing::new([0; RESET_KEY_LEN]);
+        rng.fill_bytes(&mut *key);
         IdSource::new(Arc::new(RandomIds::default()), ResetKey::new(suite, key))
     }
 

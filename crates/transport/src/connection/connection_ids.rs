@@ -37,6 +37,8 @@ pub(super) struct ConnectionIds {
     peer_known: bool,
     /// Ours are to be replaced as soon as they can be.
     replace: bool,
+    /// The endpoint is to be told that the handshake is complete.
+    completed: bool,
 }
 
 impl ConnectionIds {
@@ -59,6 +61,7 @@ impl ConnectionIds {
             original_dcid,
             peer_known: false,
             replace: false,
+            completed: false,
         }
     }
 
@@ -126,8 +129,16 @@ impl ConnectionIds {
             || self.others.iter().any(|other| other.local.has_news() || other.remote.has_news())
     }
 
+    /// A server's handshake is complete.
+    pub(super) fn complete(&mut self) {
+        self.completed = true;
+    }
+
     /// Changes that an endpoint has to know, one at a time.
     pub(super) fn poll_change(&mut self) -> Option<EndpointEvent> {
+        if std::mem::take(&mut self.completed) {
+            return Some(EndpointEvent::HandshakeComplete);
+        }
         let left = self.left.made().and_then(VecDeque::pop_front);
         let first = left.or_else(|| self.local.poll_change().or_else(|| self.remote.poll_change()));
         first.or_else(|| {

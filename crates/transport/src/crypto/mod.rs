@@ -31,7 +31,7 @@ pub(crate) use limits::{Forgeries, last_words};
 pub use open_to::OpenTo;
 pub(crate) use phases::{OneRttKeys, OpenError, Wear};
 pub(crate) use retry::{RETRY_TAG_LEN, retry_tag};
-pub(crate) use token::{MAX_TOKEN, TOKEN_KEY_LEN, Token, TokenKey};
+pub(crate) use token::{CLOCK_SKEW, MAX_TOKEN, TOKEN_KEY_LEN, Token, TokenSealer, Validity};
 
 /// Keys of Initial packets to or from a client that sends to `dcid` (RFC 9001 s.5.2).
 pub(crate) fn tls_initial_keys(

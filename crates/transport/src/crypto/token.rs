@@ -1,20 +1,33 @@
 //! Tokens that show a server that a client receives at its address (RFC 9000 s.8.1).
 //!
-//! A token is a salt of 16 bytes, and what an AEAD makes of its content. The salt is a number of
-//! eight bytes, which is the packet number in the nonce, and the random name of a batch, in which each number is used
-//! once. The key comes from the server's secret and that name, by the derivation of Initial keys (RFC 9001 s.5.2): one for each
-//! batch, as deriving a key takes far longer than sealing a token. Whoever sees a token learns from the name which endpoint made it, and about when;
-//! nothing of whom it was made for.
+//! | bytes | content |
+//! |---|---|
+//! | 16 | salt, masked; the first bit is clear text: 1 in NEW_TOKEN frames, 0 in Retry packets |
+//! | 33 to 77 | content, encrypted |
+//! | 16 | authentication tag |
+//!
+//! The salt is a number of 48 bits, behind 15 zeros, and the random name of a batch of 8 bytes. The key of the
+//! AEAD is derived from the server's secret and the name of the batch, as Initial keys are (RFC 9001 s.5.2). The
+//! number is the packet number in the AEAD's nonce, and is used once in its batch. A batch has 65,536 tokens,
+//! because deriving a key takes far longer than sealing a token.
+//!
+//! The mask hides number and batch. Without it, an observer who opens connections now and then could tell when a
+//! token was given, and so link it to its connection, against RFC 9000 s.8.1.3. It is made as that of header
+//! protection (RFC 9001 s.5.4): by AES, with a key derived from the secret, from a sample of the encrypted content.
+//! So every bit of a token behind the first is pseudorandom to whoever lacks the secret.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use equic_wire::packet::SAMPLE_LEN;
 use equic_wire::{ConnectionId, KnownVersion, Reader, Writer};
 use rand::RngCore;
 use rustls::Side;
-use rustls::quic::{PacketKey, Suite, Version};
+use rustls::quic::{HeaderProtectionKey, Keys, PacketKey, Suite, Version};
+use zeroize::Zeroizing;
 
-use crate::Timestamp;
+use super::header_mask;
 
 /// Bytes of the secret that a server's tokens are sealed with.
 pub(crate) const TOKEN_KEY_LEN: usize = 32;
@@ -23,23 +36,30 @@ const SALT_LEN: usize = NUMBER_LEN + BATCH_LEN;
 const NUMBER_LEN: usize = 8;
 const BATCH_LEN: usize = 8;
 const TAG_LEN: usize = 16;
-/// Kind, expiry, address, port, and two connection IDs with their lengths.
-const MAX_CONTENT: usize = 1 + 8 + 16 + 2 + 2 * (1 + ConnectionId::MAX_LEN);
+/// Kind, time and lifetime, address, port, and two connection IDs with their lengths.
+const MAX_CONTENT: usize = 1 + 16 + 16 + 2 + 2 * (1 + ConnectionId::MAX_LEN);
 
-/// The longest token that is made, in bytes; what is longer is not ours.
+/// Length of the longest token that is made, in bytes. A longer one is not ours.
 pub(crate) const MAX_TOKEN: usize = SALT_LEN + MAX_CONTENT + TAG_LEN;
 
 /// First bit of the tokens of NEW_TOKEN frames; those of Retry packets have it zero.
 const FUTURE_BIT: u8 = 0x80;
 
-/// Bits of the number that go into the nonce: as many as a packet number has.
-const NONCE_BITS: u64 = (1 << 62) - 1;
+/// Bits of the salt's first word that are the number.
+const NUMBER_BITS: u64 = (1 << 48) - 1;
+
+/// Bits of the salt's first word that are zero. A forged token fails here, before a key is derived for it, with a
+/// probability of 1 - 2^-15.
+const ZERO_BITS: u64 = !NUMBER_BITS & u64::MAX >> 1;
 
 /// Tokens of a batch, at most.
 const BATCH: u32 = 1 << 16;
 
 /// Batches of other endpoints with the same secret, or of earlier ones of this, whose keys are remembered.
 const KNOWN: usize = 16;
+
+/// Difference between the clocks of two servers with the same secret that is tolerated.
+pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(2);
 
 const RETRY: u8 = 0;
 /// One kind for each version: tokens are of the version they were given in (RFC 9369 s.5).
@@ -61,8 +81,7 @@ pub(crate) enum Token {
         original: ConnectionId,
         /// Source Connection ID of the Retry packet.
         retry: ConnectionId,
-        /// The first moment at which it is void.
-        expires: Timestamp,
+        validity: Validity,
     },
     /// Of a NEW_TOKEN frame (RFC 9000 s.8.1.3).
     Future {
@@ -70,17 +89,47 @@ pub(crate) enum Token {
         address: IpAddr,
         /// The version of the connection that it was given in.
         version: KnownVersion,
-        /// The first moment at which it is void.
-        expires: Timestamp,
+        validity: Validity,
     },
+}
+
+/// Time in which a token is valid, by the wall clock of servers: they share secrets, and keep them over restarts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Validity {
+    /// Time at which the token was made, since the Unix epoch, in whole milliseconds.
+    pub(crate) made: Duration,
+    /// Time from then for which the token is valid, in whole milliseconds.
+    lifetime: Duration,
+}
+
+impl Validity {
+    /// Returns the validity of a token that is made at `now`.
+    pub(crate) fn new(now: Duration, lifetime: Duration) -> Validity {
+        Validity { made: in_millis(now), lifetime: in_millis(lifetime) }
+    }
+
+    /// Returns whether the token is valid at `now`, for a server that gives its own `lifetime`.
+    ///
+    /// A token of the future is void: a clock that was set back, or that of a server whose clock is behind, would
+    /// make it valid for longer.
+    pub(crate) fn holds(&self, now: Duration, lifetime: Duration) -> bool {
+        let lifetime = self.lifetime.min(lifetime);
+        self.made <= now.saturating_add(CLOCK_SKEW) && now < self.made.saturating_add(lifetime)
+    }
+}
+
+fn in_millis(time: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 type BatchName = [u8; BATCH_LEN];
 
 /// Seals and opens tokens.
-pub(crate) struct TokenKey {
+pub(crate) struct TokenSealer {
     suite: Suite,
-    secret: [u8; TOKEN_KEY_LEN],
+    secret: Zeroizing<[u8; TOKEN_KEY_LEN]>,
+    /// Key of the masks of salts.
+    mask: Box<dyn HeaderProtectionKey>,
     own: Option<Batch>,
     /// Only of those of which a token was opened: nobody else's tokens get others out. The last used is the last.
     known: Mutex<Vec<(BatchName, Arc<dyn PacketKey>)>>,
@@ -96,17 +145,20 @@ struct Batch {
     left: u32,
 }
 
-impl TokenKey {
-    /// `secret` is random; all servers behind one address need the same.
-    pub(crate) fn new(suite: Suite, secret: [u8; TOKEN_KEY_LEN]) -> TokenKey {
-        TokenKey { suite, secret, own: None, known: Mutex::default() }
+impl TokenSealer {
+    /// `secret` is random. Servers that have the same accept each other's tokens.
+    pub(crate) fn new(suite: Suite, secret: Zeroizing<[u8; TOKEN_KEY_LEN]>) -> TokenSealer {
+        let mask = keys(&suite, &*secret).local.header;
+        TokenSealer { suite, secret, mask, own: None, known: Mutex::default() }
     }
 
     fn derive(&self, batch: &BatchName) -> Arc<dyn PacketKey> {
-        let mut secret = self.secret.to_vec();
-        secret.extend_from_slice(batch);
-        // What this key seals it opens, too: client and server have keys of their own in a pair.
-        self.suite.keys(&secret, Side::Server, Version::V1).local.packet.into()
+        // Its length keeps this apart from the derivation of the mask's key.
+        let mut secret = Zeroizing::new([0; TOKEN_KEY_LEN + BATCH_LEN]);
+        let (key, name) = secret.split_at_mut(TOKEN_KEY_LEN);
+        key.copy_from_slice(&*self.secret);
+        name.copy_from_slice(batch);
+        keys(&self.suite, &*secret).local.packet.into()
     }
 
     /// The batch for one more token.
@@ -119,43 +171,49 @@ impl TokenKey {
         self.own.insert(own)
     }
 
-    /// A token for a client to bring back. None: the provider refused, which none is known to.
+    /// Returns a token for a client to bring back, or `None` if the crypto provider fails.
     pub(crate) fn seal(&mut self, token: &Token, rng: &mut dyn RngCore) -> Option<Vec<u8>> {
         let mut content = [0; MAX_CONTENT];
         let mut writer = Writer::new(&mut content);
         write(token, &mut writer)?;
         let batch = self.batch(rng);
         batch.left -= 1;
-        let mut number = batch.next.to_be_bytes();
+        let mut number = (batch.next & NUMBER_BITS).to_be_bytes();
         batch.next = batch.next.wrapping_add(1);
         // Which kind it is, for who has no key (draft-ietf-quic-retry-offload s.3).
-        if let Some(first) = number.first_mut() {
-            let future = matches!(token, Token::Future { .. });
-            *first = *first & !FUTURE_BIT | if future { FUTURE_BIT } else { 0 };
+        if matches!(token, Token::Future { .. }) {
+            number[0] |= FUTURE_BIT;
         }
         let mut bytes = [number, batch.name].concat();
         let content = writer.written_mut();
         let tag = batch.key.encrypt_in_place(nonce(number), &bytes, content).ok()?;
         bytes.extend_from_slice(content);
         bytes.extend_from_slice(tag.as_ref());
+        let (salt, sealed) = bytes.split_first_chunk_mut()?;
+        self.mask_salt(salt, sealed)?;
         Some(bytes)
     }
 
-    /// Opens a token and returns its content; none: the token is not ours. Costs a key derivation if it is of a
-    /// length that ours have and of a batch that is not known.
+    /// Opens a token and returns its content, or `None` if the token is not ours. Derives a key if the token has a
+    /// valid salt of a batch that is not known.
     pub(crate) fn open(&self, token: &[u8]) -> Option<Token> {
         if token.len() > MAX_TOKEN {
             return None;
         }
-        let (salt, sealed) = token.split_at_checked(SALT_LEN)?;
+        let (salt, sealed) = token.split_first_chunk::<SALT_LEN>()?;
+        if sealed.len() < TAG_LEN {
+            return None;
+        }
+        let mut salt = *salt;
+        self.mask_salt(&mut salt, sealed)?;
         let number: [u8; NUMBER_LEN] = *salt.first_chunk()?;
         let name: BatchName = *salt.last_chunk()?;
-        if sealed.len() < TAG_LEN {
+        if u64::from_be_bytes(number) & ZERO_BITS != 0 {
             return None;
         }
         let mut content = sealed.to_vec();
         let mut opens = |key: &dyn PacketKey| {
-            let content = key.decrypt_in_place(nonce(number), salt, &mut content).ok()?;
+            let content = key.decrypt_in_place(nonce(number), &salt, &mut content).ok()?;
             read(&mut Reader::new(content))
         };
         if let Some(own) = self.own.as_ref().filter(|own| own.name == name) {
@@ -168,6 +226,21 @@ impl TokenKey {
         let token = opens(&*key)?;
         self.remember(name, key);
         Some(token)
+    }
+
+    /// Applies the mask to a salt, or removes it. `sealed` is the encrypted content with its tag. The first bit stays.
+    fn mask_salt(&self, salt: &mut [u8; SALT_LEN], sealed: &[u8]) -> Option<()> {
+        let mut sample: [u8; SAMPLE_LEN] = *sealed.first_chunk()?;
+        let kind = salt[0] & FUTURE_BIT;
+        for part in salt.chunks_exact_mut(4) {
+            // Of the mask's first byte rustls shows five bits only.
+            let [_, mask @ ..] = header_mask(&*self.mask, &sample)?;
+            part.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
+            // The next block, as in counter mode.
+            sample[0] = sample[0].wrapping_add(1);
+        }
+        salt[0] = salt[0] & !FUTURE_BIT | kind;
+        Some(())
     }
 
     /// The key of a batch of which a token was opened before.
@@ -189,8 +262,13 @@ impl TokenKey {
     }
 }
 
+/// Derives keys from a secret. What the local ones of a server seal they open, too.
+fn keys(suite: &Suite, secret: &[u8]) -> Keys {
+    suite.keys(secret, Side::Server, Version::V1)
+}
+
 fn nonce(number: [u8; NUMBER_LEN]) -> u64 {
-    u64::from_be_bytes(number) & NONCE_BITS
+    u64::from_be_bytes(number) & NUMBER_BITS
 }
 
 fn mapped(address: IpAddr) -> Ipv6Addr {
@@ -201,15 +279,17 @@ fn mapped(address: IpAddr) -> Ipv6Addr {
 }
 
 fn write(token: &Token, writer: &mut Writer<'_>) -> Option<()> {
-    let (kind, expires, address) = match token {
-        Token::Retry { remote, expires, .. } => (RETRY, expires, remote.ip()),
-        Token::Future { address, version, expires } => {
+    let (kind, validity, address) = match token {
+        Token::Retry { remote, validity, .. } => (RETRY, validity, remote.ip()),
+        Token::Future { address, version, validity } => {
             let (kind, _) = FUTURE.iter().find(|(_, known)| known == version)?;
-            (*kind, expires, *address)
+            (*kind, validity, *address)
         }
     };
     writer.u8(kind).ok()?;
-    writer.bytes(&expires.as_nanos().to_be_bytes()).ok()?;
+    for time in [validity.made, validity.lifetime] {
+        writer.bytes(&u64::try_from(time.as_millis()).ok()?.to_be_bytes()).ok()?;
+    }
     writer.bytes(&mapped(address).octets()).ok()?;
     if let Token::Retry { remote, original, retry, .. } = token {
         writer.bytes(&remote.port().to_be_bytes()).ok()?;
@@ -223,10 +303,11 @@ fn write(token: &Token, writer: &mut Writer<'_>) -> Option<()> {
 
 fn read(reader: &mut Reader<'_>) -> Option<Token> {
     let kind = reader.u8().ok()?;
-    let expires = Timestamp::from_nanos(u64::from_be_bytes(*reader.array().ok()?));
+    let mut time = || Some(Duration::from_millis(u64::from_be_bytes(*reader.array().ok()?)));
+    let validity = Validity { made: time()?, lifetime: time()? };
     let address = Ipv6Addr::from(*reader.array::<16>().ok()?).to_canonical();
     if let Some((_, version)) = FUTURE.iter().find(|(known, _)| *known == kind) {
-        return Some(Token::Future { address, version: *version, expires });
+        return Some(Token::Future { address, version: *version, validity });
     }
     if kind != RETRY {
         return None;
@@ -237,117 +318,8 @@ fn read(reader: &mut Reader<'_>) -> Option<Token> {
         ConnectionId::new(reader.bytes(len.into()).ok()?).ok()
     };
     let (original, retry) = (id()?, id()?);
-    Some(Token::Retry { remote, original, retry, expires })
+    Some(Token::Retry { remote, original, retry, validity })
 }
 
 #[cfg(test)]
-mod tests {
-    use rand::SeedableRng;
-    use rand::rngs::StdRng;
-
-    use super::*;
-
-    fn key(secret: u8) -> TokenKey {
-        let suite =
-            rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13().unwrap();
-        TokenKey::new(suite.quic_suite().unwrap(), [secret; TOKEN_KEY_LEN])
-    }
-
-    fn tokens() -> [Token; 4] {
-        let id = |bytes: &[u8]| ConnectionId::new(bytes).unwrap();
-        let expires = Timestamp::from_nanos(u64::MAX);
-        [
-            Token::Retry {
-                remote: "192.0.2.1:443".parse().unwrap(),
-                original: id(&[7; 20]),
-                retry: id(&[8; 20]),
-                expires,
-            },
-            Token::Retry {
-                remote: "[2001:db8::1]:1".parse().unwrap(),
-                original: id(&[1; 8]),
-                retry: id(&[2]),
-                expires,
-            },
-            Token::Future {
-                address: "192.0.2.1".parse().unwrap(),
-                version: KnownVersion::V1,
-                expires,
-            },
-            Token::Future {
-                address: "2001:db8::1".parse().unwrap(),
-                version: KnownVersion::V2,
-                expires,
-            },
-        ]
-    }
-
-    #[test]
-    fn what_was_sealed_is_opened() {
-        let mut rng = StdRng::seed_from_u64(1);
-        for token in tokens() {
-            let bytes = key(1).seal(&token, &mut rng).unwrap();
-            assert!(bytes.len() <= MAX_TOKEN);
-            assert_eq!(key(1).open(&bytes), Some(token));
-            assert_eq!(bytes[0] >= FUTURE_BIT, matches!(token, Token::Future { .. }));
-            assert_eq!(key(2).open(&bytes), None, "another server's");
-            assert_ne!(key(1).seal(&token, &mut rng).unwrap(), bytes, "no two are alike");
-        }
-    }
-
-    #[test]
-    fn a_key_is_for_a_batch_and_is_remembered() {
-        let mut rng = StdRng::seed_from_u64(3);
-        let (mut here, there) = (key(1), key(1));
-        let [token, ..] = tokens();
-        let batch = |bytes: &[u8]| bytes[NUMBER_LEN..SALT_LEN].to_vec();
-        let first = here.seal(&token, &mut rng).unwrap();
-        let second = here.seal(&token, &mut rng).unwrap();
-        assert_eq!(batch(&first), batch(&second));
-        assert_ne!(first[..NUMBER_LEN], second[..NUMBER_LEN]);
-        assert_ne!(first[SALT_LEN..], second[SALT_LEN..], "nonces are of their own");
-        here.own.as_mut().unwrap().left = 0;
-        let later = here.seal(&token, &mut rng).unwrap();
-        assert_ne!(batch(&first), batch(&later));
-        assert_eq!(here.own.as_ref().unwrap().left, BATCH - 1);
-        // Of a batch of before, and of another endpoint.
-        for end in [&here, &there] {
-            for bytes in [&first, &later, &second, &first] {
-                assert_eq!(end.open(bytes), Some(token));
-            }
-        }
-        let count = |end: &TokenKey| end.known.lock().unwrap().len();
-        assert_eq!((count(&here), count(&there)), (1, 2));
-        // What is not ours gets none of them out, and what is ours as many as there is room for.
-        for _ in 0..3 * KNOWN {
-            let mut forged = first.clone();
-            rng.fill_bytes(&mut forged[NUMBER_LEN..SALT_LEN]);
-            assert_eq!(there.open(&forged), None);
-        }
-        assert_eq!(count(&there), 2);
-        for _ in 0..3 * KNOWN {
-            here.own.as_mut().unwrap().left = 0;
-            assert_eq!(there.open(&here.seal(&token, &mut rng).unwrap()), Some(token));
-        }
-        assert_eq!(count(&there), KNOWN);
-        assert_eq!(there.open(&first), Some(token), "derived once more");
-    }
-
-    #[test]
-    fn every_bit_counts() {
-        let mut rng = StdRng::seed_from_u64(2);
-        let bytes = key(1).seal(&tokens()[0], &mut rng).unwrap();
-        for bit in 0..bytes.len() * 8 {
-            let mut other = bytes.clone();
-            other[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(key(1).open(&other), None, "bit {bit}");
-        }
-        for len in 0..bytes.len() {
-            assert_eq!(key(1).open(&bytes[..len]), None, "{len} bytes");
-        }
-        let mut longer = bytes.clone();
-        longer.push(0);
-        assert_eq!(key(1).open(&longer), None);
-        assert_eq!(key(1).open(&[0; 1200]), None);
-    }
-}
+mod tests;

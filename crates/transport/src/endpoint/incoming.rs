@@ -117,6 +117,27 @@ impl Endpoint {
     ) -> Result<(Handle, Connection), AcceptError> {
         let Incoming(first, _) = incoming;
         let waiting = self.waiting.remove(&first.sent_to);
+        let by_token = waiting.as_ref().is_some_and(|waiting| waiting.by_token);
+        let begun = self.begin(now, first, waiting, server, prepare);
+        let address = canonical(first.remote).ip();
+        match &begun {
+            Ok((handle, _)) if by_token => {
+                self.by_token.insert(*handle, address);
+            }
+            Err(_) if by_token => self.token_key.finish(address),
+            _ => {}
+        }
+        begun
+    }
+
+    fn begin(
+        &mut self,
+        now: Timestamp,
+        first: FirstPacket,
+        waiting: Option<PendingIncoming>,
+        server: Option<Arc<dyn Serve>>,
+        prepare: impl FnOnce(&mut Connection),
+    ) -> Result<(Handle, Connection), AcceptError> {
         let server = server.ok_or(AcceptError::NotServing)?;
         // The configuration may be another than when the attempt came.
         if !server.speaks(first.version) {
@@ -141,7 +162,7 @@ impl Endpoint {
     /// Asks the client to show that it receives at its address: true if `response` is to be sent
     /// there. If not, because it has been asked before, the attempt is ignored.
     pub fn retry(&mut self, now: Timestamp, incoming: Incoming, response: &mut Vec<u8>) -> bool {
-        self.waiting.remove(&incoming.0.sent_to);
+        self.forget(&incoming);
         response.clear();
         incoming.may_retry() && self.write_retry(now, &incoming.0, response).is_some()
     }
@@ -157,7 +178,7 @@ impl Endpoint {
             remote: canonical(first.remote),
             original: first.sent_to,
             retry: scid,
-            expires: now + self.config.retry_token_lifetime,
+            validity: self.validity(now, self.config.retry_token_lifetime),
         };
         let token = self.tokens.seal(&token, &mut self.rng)?;
         // A header of at most 47 bytes.
@@ -177,13 +198,21 @@ impl Endpoint {
     /// there.
     pub fn refuse(&mut self, incoming: Incoming, response: &mut Vec<u8>) -> bool {
         let code = TransportErrorCode::CONNECTION_REFUSED;
-        self.waiting.remove(&incoming.0.sent_to);
+        self.forget(&incoming);
         response.clear();
         matches!(self.write_close(&incoming.0, code, "", response), super::Received::Respond)
     }
 
     /// Answers nothing.
     pub fn ignore(&mut self, incoming: Incoming) {
-        let _: Option<PendingIncoming> = self.waiting.remove(&incoming.0.sent_to);
+        self.forget(&incoming);
+    }
+
+    /// An attempt is not accepted.
+    fn forget(&mut self, incoming: &Incoming) {
+        let waiting = self.waiting.remove(&incoming.0.sent_to);
+        if waiting.is_some_and(|waiting| waiting.by_token) {
+            self.token_key.finish(canonical(incoming.0.remote).ip());
+        }
     }
 }

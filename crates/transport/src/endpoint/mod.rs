@@ -17,16 +17,20 @@
 //!
 //! * `receive.rs`: from a datagram to whose it is; `incoming.rs`: what becomes of an attempt;
 //! * `routes.rs`: whose an ID or a token is;
-//! * `stateless.rs`: what is answered without a connection; `used.rs`: tokens that were used.
+//! * `stateless.rs`: what is answered without a connection;
+//! * `shared.rs`: what endpoints share that accept each other's tokens; `used.rs`: tokens that were used;
+//!   `unfinished.rs`: attempts with a token that did not complete.
 
 mod incoming;
 #[cfg(feature = "null-crypto")]
 mod null;
 mod receive;
 mod routes;
+mod shared;
 mod stateless;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 mod used;
 
 use std::collections::BTreeMap;
@@ -40,8 +44,8 @@ use rand::{Rng, RngCore, SeedableRng};
 use rustls::crypto::{CryptoProvider, SecureRandom};
 use rustls::pki_types::ServerName;
 use rustls::quic::Suite;
+use zeroize::Zeroizing;
 
-use crate::Timestamp;
 use crate::cid::{
     ConnectionIdGenerator, EndpointEvent, IdSource, RESET_KEY_LEN, RandomIds, ResetKey,
 };
@@ -49,12 +53,14 @@ use crate::connection::{
     ClientConfig, Connection, DatagramMeta, Serve, ServerConfig, Start, StartError,
     TransportConfig, initial_suite,
 };
-use crate::crypto::{TOKEN_KEY_LEN, Token, TokenKey};
+use crate::crypto::{Token, TokenSealer, Validity};
 use crate::stream::PagePool;
+use crate::wall::Wall;
+use crate::{Timestamp, WallClock};
 
 pub use incoming::{AcceptError, Incoming};
 use routes::{Kind, Routes};
-use used::UsedTokens;
+pub use shared::TokenKey;
 
 /// Datagrams of one attempt that are kept until it is decided on: a first flight with a large
 /// ClientHello, and 0-RTT in small packets.
@@ -68,21 +74,23 @@ pub(crate) const MAX_WAITING_BYTES: usize = 16 * 1024;
 pub struct EndpointConfig {
     /// Makes the connection IDs.
     pub ids: Arc<dyn ConnectionIdGenerator>,
-    /// Key to make stateless reset tokens with; none: a random one, so that connections of an
+    /// Secret to make stateless reset tokens with. `None`: a random one, so that connections of an
     /// earlier process run into their idle timeout.
-    pub reset_key: Option<[u8; RESET_KEY_LEN]>,
-    /// Key to seal Retry and NEW_TOKEN tokens with; none: a random one, so that only this
-    /// endpoint takes them.
-    pub token_key: Option<[u8; TOKEN_KEY_LEN]>,
+    pub reset_key: Option<Zeroizing<[u8; RESET_KEY_LEN]>>,
+    /// Secret to seal Retry and NEW_TOKEN tokens with, and the clock of their lifetimes. `None`: a random one, so that
+    /// only this endpoint accepts them.
+    pub token_key: Option<TokenKey>,
     /// Opens Retry tokens that something in front of this endpoint made; none: nothing there makes any.
     pub retry_tokens: Option<Arc<dyn RetryTokens>>,
-    /// Longest time that a client may take to bring a Retry token back.
+    /// Longest time that a client may take to bring a Retry token back; 15 seconds by default. A token is valid for the
+    /// lifetime at the endpoint that made it or at the one that opens it, whichever is shorter.
     pub retry_token_lifetime: Duration,
-    /// Time for which tokens of NEW_TOKEN frames are valid, by the caller's timestamps.
+    /// Time for which tokens of NEW_TOKEN frames are valid; one day by default. The shorter lifetime counts, as for Retry
+    /// tokens.
     pub new_token_lifetime: Duration,
-    /// Tokens of NEW_TOKEN frames that were used and are remembered, lest they be used twice: so many
-    /// for certain, and twice as many at most, of 14 bytes each. Where more are used within their
-    /// lifetime the older ones are void before it ends, used or not.
+    /// Number of used tokens of NEW_TOKEN frames that are remembered, so that none is used twice: at least this many and
+    /// at most twice as many, of 14 bytes each; 32,768 by default. If clients use more within the lifetime, the older
+    /// tokens are void before it ends, used or not.
     pub used_tokens: usize,
     /// Attempts that may wait for a decision; more are dropped.
     pub max_incoming: usize,
@@ -105,7 +113,7 @@ impl EndpointConfig {
             token_key: None,
             retry_tokens: None,
             retry_token_lifetime: Duration::from_secs(15),
-            new_token_lifetime: Duration::from_secs(14 * 24 * 60 * 60),
+            new_token_lifetime: Duration::from_secs(24 * 60 * 60),
             used_tokens: 32 * 1024,
             max_incoming: 1024,
             max_resets: 1_000,
@@ -165,6 +173,8 @@ pub enum Received {
 /// An attempt that waits for a decision.
 struct PendingIncoming {
     remote: SocketAddr,
+    /// True if a token of a NEW_TOKEN frame has validated the address.
+    by_token: bool,
     /// At most [`MAX_WAITING`] of [`MAX_WAITING_BYTES`].
     datagrams: Vec<(DatagramMeta, Vec<u8>)>,
 }
@@ -181,8 +191,12 @@ pub struct Endpoint {
     config: EndpointConfig,
     server: Option<Arc<dyn Serve>>,
     source: IdSource,
-    tokens: TokenKey,
-    used: UsedTokens,
+    tokens: TokenSealer,
+    token_key: TokenKey,
+    /// Its clock.
+    wall: Wall,
+    /// Connections whose address a token of a NEW_TOKEN frame has validated, until their handshake is complete.
+    by_token: BTreeMap<Handle, IpAddr>,
     rng: StdRng,
     routes: Routes,
     /// IDs that the last datagrams with a short header were to, and whose they are: mostly the next is to one of them, too.
@@ -199,13 +213,16 @@ impl Endpoint {
     /// Without a connection; without `server` it takes none from others. `seed` is fresh
     /// randomness.
     pub fn new(
-        config: EndpointConfig,
+        mut config: EndpointConfig,
         server: Option<Arc<ServerConfig>>,
         seed: [u8; 32],
     ) -> Endpoint {
         let mut rng = StdRng::from_seed(seed);
-        let reset_key = config.reset_key.unwrap_or_else(|| rng.random());
-        let token_key = config.token_key.unwrap_or_else(|| rng.random());
+        let reset_key = config.reset_key.take().unwrap_or_else(|| Zeroizing::new(rng.random()));
+        // Nobody else has this one, so that the caller's timestamps are clock enough.
+        let token_key = config.token_key.take().unwrap_or_else(|| {
+            TokenKey::new(rng.random::<[u8; 32]>(), WallClock::starting_at(Duration::ZERO))
+        });
         let reset_key = ResetKey::new(&config.suite, reset_key);
         let resets = stateless::Resets::new(
             config.max_resets,
@@ -213,8 +230,10 @@ impl Endpoint {
         );
         Endpoint {
             source: IdSource::new(config.ids.clone(), reset_key),
-            tokens: TokenKey::new(config.suite, token_key),
-            used: UsedTokens::new(config.used_tokens, config.new_token_lifetime),
+            tokens: TokenSealer::new(config.suite, token_key.secret()),
+            wall: Wall::new(token_key.clock()),
+            token_key,
+            by_token: BTreeMap::new(),
             resets,
             config,
             server: server.map(|server| server as Arc<dyn Serve>),
@@ -297,6 +316,11 @@ impl Endpoint {
                 let token = self.source.reset_key().blind(token);
                 self.routes.forget(handle, Kind::Token, &token);
             }
+            EndpointEvent::HandshakeComplete => {
+                if let Some(address) = self.by_token.remove(&handle) {
+                    self.token_key.finish(address);
+                }
+            }
         }
     }
 
@@ -304,6 +328,7 @@ impl Endpoint {
     pub fn remove(&mut self, handle: Handle) {
         if self.routes.remove(handle) {
             self.recent = [None; 2];
+            self.by_token.remove(&handle);
         }
     }
 
@@ -315,8 +340,13 @@ impl Endpoint {
         address: IpAddr,
         version: KnownVersion,
     ) -> Option<Vec<u8>> {
-        let expires = now + self.config.new_token_lifetime;
-        self.tokens.seal(&Token::Future { address, version, expires }, &mut self.rng)
+        let validity = self.validity(now, self.config.new_token_lifetime);
+        self.tokens.seal(&Token::Future { address, version, validity }, &mut self.rng)
+    }
+
+    /// The validity of a token that is made now.
+    fn validity(&mut self, now: Timestamp, lifetime: Duration) -> Validity {
+        Validity::new(self.wall.read(now), lifetime)
     }
 
     fn random_byte(&mut self) -> u8 {

@@ -1,6 +1,7 @@
 //! From a datagram to whose it is (RFC 9000 s.5.2).
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use equic_wire::packet::{
     Datagram, LongInvariant, LongKind, MIN_INITIAL_DATAGRAM, Packet, ParseOptions,
@@ -8,6 +9,7 @@ use equic_wire::packet::{
 use equic_wire::{ConnectionId, KnownVersion, ResetToken, TransportErrorCode, Version};
 
 use super::incoming::Incoming;
+use super::shared::Presented;
 use super::{Endpoint, Handle, PendingIncoming, Received, RetryVerdict};
 use crate::Timestamp;
 use crate::connection::{DatagramMeta, FirstPacket};
@@ -138,24 +140,27 @@ impl Endpoint {
         {
             return Received::Nothing;
         }
-        if let (Some(made), Some(salt)) = (made, token.first_chunk()) {
-            // RFC 9000 s.8.1.3: from here on it is used up, whatever becomes of the attempt.
-            first.validated = self.used.spend(now, u64::from_be_bytes(*salt), made);
+        let mut by_token = false;
+        if let (Some(made), Some(name)) = (made, token.first_chunk()) {
+            let (name, address) = (u64::from_be_bytes(*name), canonical(remote).ip());
+            let (wall, token) = (self.wall.read(now), Presented { name, made, address });
+            by_token = self.token_key.spend(wall, &token, &self.config);
+            first.validated = by_token;
         }
         let datagrams = vec![(arrival, datagram.to_vec())];
-        self.waiting.insert(first.sent_to, PendingIncoming { remote, datagrams });
+        self.waiting.insert(first.sent_to, PendingIncoming { remote, by_token, datagrams });
         Received::Incoming(Incoming(first, arrival))
     }
 
-    /// Learns from a token what it says of a client; when it was made, if it is one of a NEW_TOKEN
-    /// frame that is good for this client. An error: it is of a Retry packet, and this client cannot
+    /// Learns from a token what it says of a client. Returns the time at which it was made, since the Unix epoch, if it is
+    /// one of a NEW_TOKEN frame that is valid for this client. Fails if it is of a Retry packet, and this client cannot
     /// have it at this time.
     fn read_token(
-        &self,
+        &mut self,
         now: Timestamp,
         token: &[u8],
         first: &mut FirstPacket,
-    ) -> Result<Option<Timestamp>, InvalidToken> {
+    ) -> Result<Option<Duration>, InvalidToken> {
         if token.is_empty() {
             return Ok(None);
         }
@@ -171,22 +176,24 @@ impl Endpoint {
             }
         }
         match self.tokens.open(token) {
-            Some(Token::Retry { remote, original, retry, expires }) => {
-                if expires <= now || remote != canonical(first.remote) || retry != first.sent_to {
+            Some(Token::Retry { remote, original, retry, validity }) => {
+                let wall = self.wall.read(now);
+                if !validity.holds(wall, self.config.retry_token_lifetime)
+                    || remote != canonical(first.remote)
+                    || retry != first.sent_to
+                {
                     return Err(InvalidToken);
                 }
                 (first.original, first.retry, first.validated) = (original, Some(retry), true);
                 Ok(None)
             }
-            Some(Token::Future { address, version, expires }) => {
+            Some(Token::Future { address, version, validity }) => {
                 // RFC 9000 s.8.1.3: else as if there was none.
-                let good = expires > now
+                let wall = self.wall.read(now);
+                let good = validity.holds(wall, self.config.new_token_lifetime)
                     && version == first.version
                     && address == first.remote.ip().to_canonical();
-                let lifetime = self.config.new_token_lifetime.as_nanos();
-                let lifetime = u64::try_from(lifetime).unwrap_or(u64::MAX);
-                let made = Timestamp::from_nanos(expires.as_nanos().saturating_sub(lifetime));
-                Ok(good.then_some(made))
+                Ok(good.then_some(validity.made))
             }
             // Of another server, or of an earlier key.
             None => Ok(None),

@@ -1,48 +1,44 @@
-//! Tokens of NEW_TOKEN frames that were brought back: each is good once (RFC 9000 s.8.1.3).
+//! Tokens of NEW_TOKEN frames that were brought back: each is good once in a process (RFC 9000 s.8.1.3).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::Timestamp;
+use crate::crypto::CLOCK_SKEW;
 
 /// Remembers in two generations, so that it is bounded and yet nothing is good twice: when a whole
-/// generation is forgotten, so are all tokens that were made before its end.
-#[derive(Debug)]
+/// generation is forgotten, so are all tokens that were made before its end. Times are since the Unix epoch.
+#[derive(Debug, Default)]
 pub(super) struct UsedTokens {
     recent: BTreeSet<u64>,
     earlier: BTreeSet<u64>,
     /// Time at which the `recent` generation began.
-    began: Timestamp,
-    /// Tokens made up to this time count as used, since their record is gone; none: no record is gone yet.
-    forgotten: Option<Timestamp>,
-    /// Of a generation.
-    capacity: usize,
-    lifetime: Duration,
+    began: Duration,
+    /// Tokens made up to this time count as used, because their record may be gone. `None` if no record is gone.
+    forgotten: Option<Duration>,
 }
 
 impl UsedTokens {
-    /// `capacity` of a generation; no token is good for longer than `lifetime`.
-    pub(super) fn new(capacity: usize, lifetime: Duration) -> UsedTokens {
-        UsedTokens {
-            recent: BTreeSet::new(),
-            earlier: BTreeSet::new(),
-            began: Timestamp::START,
-            forgotten: None,
-            capacity: capacity.max(1),
-            lifetime,
-        }
-    }
-
-    /// Spends a token, named by the first bytes of its random salt; returns whether it was unused before.
-    /// `made`: time at which the token was given out.
-    pub(super) fn spend(&mut self, now: Timestamp, token: u64, made: Timestamp) -> bool {
+    /// Spends a token; returns whether it was unused before. `token`: its first bytes, which are pseudorandom; `made`:
+    /// time at which it was given out, by the clock of the server that did; `capacity`: of a generation; `lifetime`: of
+    /// any token.
+    pub(super) fn spend(
+        &mut self,
+        now: Duration,
+        token: u64,
+        made: Duration,
+        capacity: usize,
+        lifetime: Duration,
+    ) -> bool {
         let forgotten = self.forgotten.is_some_and(|until| made <= until);
         if forgotten || self.recent.contains(&token) || self.earlier.contains(&token) {
             return false;
         }
-        if self.recent.len() == self.capacity || now.since(self.began) >= self.lifetime {
+        if self.recent.len() >= capacity.max(1) || now.saturating_sub(self.began) >= lifetime {
+            if !self.earlier.is_empty() {
+                // They were spent before this generation began, but the clock that they were made by may be ahead.
+                self.forgotten = Some(self.began.saturating_add(CLOCK_SKEW));
+            }
             self.earlier = std::mem::take(&mut self.recent);
-            self.forgotten = Some(self.began);
             self.began = now;
         }
         self.recent.insert(token)
@@ -56,41 +52,49 @@ mod tests {
 
     use super::*;
 
+    const START: Duration = Duration::from_secs(1_800_000_000);
     const LIFETIME: Duration = Duration::from_secs(100);
+    const CAPACITY: usize = 50;
+
+    fn spend(used: &mut UsedTokens, now: Duration, token: u64, made: Duration) -> bool {
+        used.spend(now, token, made, CAPACITY, LIFETIME)
+    }
 
     #[test]
-    fn none_is_good_twice_and_memory_is_bounded() {
+    fn used_tokens_are_not_good_twice_and_memory_is_bounded() {
         let seed = match std::env::var("EQUIC_SEED") {
             Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
             Err(_) => 1,
         };
         let mut rng = StdRng::seed_from_u64(seed);
-        let (mut used, mut now) = (UsedTokens::new(50, LIFETIME), Timestamp::START);
+        let (mut used, mut now) = (UsedTokens::default(), START);
         let (mut given, mut spent) = (Vec::new(), BTreeSet::new());
         for _ in 0..20_000 {
-            now += Duration::from_millis(rng.random_range(0..50));
-            given.push((rng.random::<u64>(), now));
+            now += Duration::from_millis(rng.random_range(0..1000));
+            // By clocks that differ by as much as is tolerated.
+            let made = now + CLOCK_SKEW * rng.random_range(0..2);
+            given.push((rng.random::<u64>(), made));
             // Old ones and new ones, some for the second time.
             let back = given.len() - 1 - rng.random_range(0..given.len().min(200));
             let (token, made) = given[back];
-            if used.spend(now, token, made) {
+            if spend(&mut used, now, token, made) {
                 assert!(spent.insert(token), "EQUIC_SEED={seed}: used twice");
             }
-            assert!(used.recent.len() + used.earlier.len() <= 100);
+            assert!(used.recent.len() + used.earlier.len() <= 2 * CAPACITY);
         }
         assert!(spent.len() > 1000, "EQUIC_SEED={seed}: {} were taken", spent.len());
     }
 
     #[test]
-    fn a_quiet_server_takes_old_ones_and_forgets_in_time() {
-        let mut used = UsedTokens::new(50, LIFETIME);
-        let (start, second) = (Timestamp::START, Duration::from_secs(1));
-        assert!(used.spend(start + LIFETIME / 2, 1, start));
-        assert!(used.spend(start + LIFETIME - second, 2, start + second));
-        for later in [LIFETIME, LIFETIME * 2, LIFETIME * 3] {
-            let now = start + later;
-            assert!(used.spend(now, later.as_secs(), now));
-            assert!(!used.spend(now, later.as_secs(), now));
+    fn used_tokens_of_a_quiet_server_are_forgotten_in_time_and_old_ones_are_good() {
+        let mut used = UsedTokens::default();
+        let second = Duration::from_secs(1);
+        assert!(spend(&mut used, START + LIFETIME / 2, 1, START));
+        assert!(spend(&mut used, START + LIFETIME - second, 2, START + second));
+        for later in [LIFETIME * 2, LIFETIME * 3, LIFETIME * 4] {
+            let now = START + later;
+            assert!(spend(&mut used, now, later.as_secs(), now));
+            assert!(!spend(&mut used, now, later.as_secs(), now));
         }
         assert_eq!((used.recent.len(), used.earlier.len()), (1, 1));
     }

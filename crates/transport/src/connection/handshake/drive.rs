@@ -110,6 +110,7 @@ impl Connection {
             self.events.push_back(Event::Connected);
             self.notify(Operation::HandshakeComplete, ());
             if self.side == Side::Server {
+                self.ids.complete();
                 // RFC 9001 s.4.1.2: for a server complete is confirmed.
                 self.handshake.announce(self.config.keep_exporter);
                 self.confirm(now);
