@@ -65,6 +65,7 @@ pub enum BundleError {
 /// it may run is [`crate::decide`]'s to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle<'b> {
+    bytes: &'b [u8],
     preamble: Preamble<'b>,
     code: &'b [u8],
     staple: Option<Staple>,
@@ -103,7 +104,17 @@ impl<'b> Bundle<'b> {
         if found != expected {
             return Err(BundleError::Hash { expected: hex(&expected), found: hex(&found) });
         }
-        Ok(Bundle { preamble, code, staple })
+        Ok(Bundle { bytes, preamble, code, staple })
+    }
+
+    /// SHA-256 of the whole bundle. It changes when the bundle gets another signature or another proof of a log.
+    pub fn hash(&self) -> [u8; 32] {
+        sha256(self.bytes)
+    }
+
+    /// SHA-256 of the manifest, which is what the author signed: it names the hash of the object.
+    pub fn manifest_hash(&self) -> [u8; 32] {
+        sha256(self.preamble.text)
     }
 
     /// The manifest: what the bundle's plugin declares.

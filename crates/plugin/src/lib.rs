@@ -20,6 +20,7 @@
 mod bundle;
 mod class;
 pub mod exchange;
+mod freshness;
 mod key;
 mod manifest;
 mod policy;
@@ -36,7 +37,7 @@ pub use key::{KeyError, PublicKey, SigningKey};
 pub use manifest::{
     ABI, Anchor, Calls, Frame, Manifest, ManifestError, Operation, Provides, Unfit, Version,
 };
-pub use policy::{Author, Granted, Limits, Policy, PolicyError, Refusal, decide};
+pub use policy::{Author, Granted, Limits, Log, Policy, PolicyError, Refusal, decide};
 pub use runtime::{
     Allowance, Answer, DEFAULT, DONE, MAX_OF_PEERS, Plugin, PluginError, Trace, Traced,
 };

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use equic_transport::operation::{Field, Operation as Transports, PayloadKind};
 use serde::Deserialize;
@@ -424,9 +423,7 @@ fn version(text: &str) -> Option<Version> {
 }
 
 fn time(text: &str) -> Result<u64, ManifestError> {
-    let unfit = || value("expires", Unfit::Time);
-    let time: SystemTime = humantime::parse_rfc3339(text).map_err(|_| unfit())?;
-    time.duration_since(UNIX_EPOCH).map(|since| since.as_secs()).map_err(|_| unfit())
+    crate::freshness::time(text).ok_or_else(|| value("expires", Unfit::Time))
 }
 
 fn operations(attached: Vec<Attached>, needed: bool) -> Result<Vec<Operation>, ManifestError> {

@@ -1,15 +1,18 @@
 //! Policy of an endpoint's owner for plugins, and the decision whether a plugin may run under it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde::Deserialize;
 use thiserror::Error;
 
 use crate::bundle::Bundle;
 use crate::class::{Class, Origin, Requires};
+use crate::freshness;
 use crate::key::PublicKey;
 use crate::manifest::{ABI, Manifest};
 use crate::preamble::Preamble;
+use crate::transparency::Staple;
 
 /// Bytes of a policy's text.
 const MAX_POLICY: usize = 64 << 10;
@@ -23,8 +26,17 @@ pub struct Author {
     pub key: PublicKey,
     /// Classes that plugins with this author's signature get.
     pub classes: BTreeSet<Class>,
-    /// Public key of the transparency log that its plugins have to be in; none: they need be in no log.
-    pub log: Option<PublicKey>,
+    /// Transparency log that its plugins have to be in. `None`: they need be in no log.
+    pub log: Option<Log>,
+}
+
+/// A transparency log that a policy asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// Public key of the log.
+    pub key: PublicKey,
+    /// Least time of the log's head that a proof leads to, in seconds since the Unix epoch; 0: any.
+    pub since: u64,
 }
 
 /// The most that a plugin may be.
@@ -62,6 +74,12 @@ pub struct Policy {
     pub anyone: BTreeSet<Class>,
     /// Authors whose signed plugins get classes of their own.
     pub authors: Vec<Author>,
+    /// SHA-256 hashes of plugins that are refused whoever signed them: of the object, of the manifest or of the whole
+    /// bundle.
+    pub withdrawn: BTreeSet<[u8; 32]>,
+    /// Longest time for which a plugin may still be valid. A plugin that expires later, or never, is refused. `None`: any,
+    /// and plugins need not expire.
+    pub max_age: Option<Duration>,
     /// Most memory, steps and code that a plugin may have.
     pub limits: Limits,
 }
@@ -86,6 +104,26 @@ pub enum PolicyError {
     /// A key that is none.
     #[error("the policy: the key of {0}: a key is written `ed25519:` and 64 hexadecimal digits")]
     Key(String),
+    /// A hash of a withdrawn plugin that is none.
+    #[error(
+        "the policy: `withdrawn` has {0:?}: a hash is written `sha256:` and 64 hexadecimal digits in lower case, as `equic plugin inspect` shows it"
+    )]
+    Hash(String),
+    /// An age that is none.
+    #[error(
+        "the policy: `max_age` is {0:?}: write a time of at least a second, such as \"90d\" or \"12h\""
+    )]
+    MaxAge(String),
+    /// A time that is none.
+    #[error(
+        "the policy: `since` of the log {log} is {since:?}: write a time such as \"2026-01-31T00:00:00Z\""
+    )]
+    Since {
+        /// Name of the log.
+        log: String,
+        /// Text that is not a time.
+        since: String,
+    },
     /// An author with a log that the policy does not have.
     #[error(
         "the policy: {author}'s plugins have to be in the log {log}, which it has no key of: add a [[log]]"
@@ -114,6 +152,9 @@ struct File {
     #[serde(default)]
     log: Vec<NamedLog>,
     #[serde(default)]
+    withdrawn: Vec<String>,
+    max_age: Option<String>,
+    #[serde(default)]
     limits: Limits,
 }
 
@@ -131,6 +172,7 @@ struct Named {
 struct NamedLog {
     name: String,
     key: String,
+    since: Option<String>,
 }
 
 impl Policy {
@@ -162,7 +204,9 @@ impl Policy {
             };
             authors.push(Author { name, key, classes, log });
         }
-        Ok(Policy { anyone, authors, limits: file.limits })
+        let withdrawn = freshness::hashes(&file.withdrawn)?;
+        let max_age = file.max_age.as_deref().map(freshness::max_age).transpose()?;
+        Ok(Policy { anyone, authors, withdrawn, max_age, limits: file.limits })
     }
 
     /// Classes that plugins of anybody get, be it only those of one author.
@@ -176,15 +220,20 @@ impl Policy {
     }
 }
 
-/// Names and keys of a policy's logs.
-fn logs(named: Vec<NamedLog>) -> Result<Vec<(String, PublicKey)>, PolicyError> {
-    let mut logs: Vec<(String, PublicKey)> = Vec::with_capacity(named.len());
-    for NamedLog { name, key } in named {
+/// A policy's logs, by name.
+fn logs(named: Vec<NamedLog>) -> Result<Vec<(String, Log)>, PolicyError> {
+    let mut logs: Vec<(String, Log)> = Vec::with_capacity(named.len());
+    for NamedLog { name, key, since } in named {
         let key = key.parse().map_err(|_| PolicyError::Key(name.clone()))?;
+        let since = match since {
+            Some(since) => freshness::time(&since)
+                .ok_or_else(|| PolicyError::Since { log: name.clone(), since })?,
+            None => 0,
+        };
         if logs.iter().any(|(known, _)| *known == name) {
             return Err(PolicyError::LogTwice(name));
         }
-        logs.push((name, key));
+        logs.push((name, Log { key, since }));
     }
     Ok(logs)
 }
@@ -237,6 +286,35 @@ pub enum Refusal {
     /// Too old.
     #[error("it expired {0} seconds after 1970")]
     Expired(u64),
+    /// The policy has withdrawn it.
+    #[error("the policy has withdrawn it: its {what} has the hash {hash}")]
+    Withdrawn {
+        /// Part of the bundle that has the hash.
+        what: &'static str,
+        /// Hash as the policy writes it.
+        hash: String,
+    },
+    /// It is valid for longer than the policy's `max_age`.
+    #[error(
+        "{}, and the policy's `max_age` wants an expiry {latest} seconds after 1970 or earlier: its author has to sign it anew",
+        expires.map_or("it never expires".to_owned(), |at| format!("it expires {at} seconds after 1970"))
+    )]
+    ValidTooLong {
+        /// Seconds after 1970 at which it expires; `None`: never.
+        expires: Option<u64>,
+        /// Latest expiry that the policy accepts now, in the same unit.
+        latest: u64,
+    },
+    /// Its proof leads to a head of the log that is too old.
+    #[error(
+        "its proof is of the log's head of {time} seconds after 1970, and the policy wants one of {since} or later: `equic plugin log staple` makes a new proof"
+    )]
+    OldProof {
+        /// Time of the head, in seconds after 1970.
+        time: u64,
+        /// Least time that the policy accepts.
+        since: u64,
+    },
     /// Larger than the policy has it.
     #[error("its {what} is {found}, and the policy's limit {limit}")]
     TooLarge {
@@ -299,31 +377,40 @@ pub enum Refusal {
     },
 }
 
-/// Decides if a plugin may run, and what it is granted. `now` is in seconds after 1970. The owner's own plugins need no policy: the owner
-/// chose them, they get what they declare, and still nothing that nobody gets.
+/// Decides whether a plugin may run, and what it is granted. `now` is in seconds since the Unix epoch. The owner's own plugins
+/// need no policy, because the owner chose them: they get what they declare, except what no plugin gets.
 pub fn decide(
     bundle: &Bundle<'_>,
     origin: Origin,
     policy: &Policy,
     now: u64,
 ) -> Result<Granted, Refusal> {
-    let in_log = |log| bundle.staple().is_some_and(|staple| staple.head().log() == log);
-    decide_by(bundle.preamble(), in_log, origin, policy, now)
+    let in_log = |log: &Log| match bundle.staple().map(Staple::head) {
+        Some(head) if head.log() == log.key => Ok(head.time()),
+        _ => Err(NotInLog),
+    };
+    decide_by(bundle.preamble(), || bundle.hash(), in_log, origin, policy, now)
 }
 
-/// As [`decide`], of a peer's plugin whose object is not there yet. All is judged but which log it is in: the proof of that
-/// stands behind the object, and here it counts that there is one.
+/// As [`decide`], of a peer's plugin whose object is not there yet, of a bundle that is said to have this hash. All is judged
+/// except the log that it is in: the proof of that is behind the object, and here it counts that there is one.
 pub(crate) fn decide_early(
     preamble: &Preamble<'_>,
+    hash: [u8; 32],
     policy: &Policy,
     now: u64,
 ) -> Result<Granted, Refusal> {
-    decide_by(preamble, |_| preamble.has_staple(), Origin::Peer, policy, now)
+    let in_log = |_: &Log| if preamble.has_staple() { Ok(u64::MAX) } else { Err(NotInLog) };
+    decide_by(preamble, || hash, in_log, Origin::Peer, policy, now)
 }
+
+/// A bundle carries no proof that it is in a log.
+struct NotInLog;
 
 fn decide_by(
     preamble: &Preamble<'_>,
-    in_log: impl Fn(PublicKey) -> bool,
+    hash: impl FnOnce() -> [u8; 32],
+    in_log: impl Fn(&Log) -> Result<u64, NotInLog>,
     origin: Origin,
     policy: &Policy,
     now: u64,
@@ -338,6 +425,8 @@ fn decide_by(
         return Err(Refusal::Expired(expires));
     }
     if let Origin::Peer = origin {
+        freshness::not_withdrawn(preamble, hash, &policy.withdrawn)?;
+        freshness::not_too_long(manifest.expires, policy.max_age, now)?;
         accepted(author, in_log, policy)?;
         sizes(manifest, preamble.header.code, &policy.limits)?;
         if let Some(own) = manifest.frames.iter().find(|own| !own.ack_eliciting) {
@@ -356,14 +445,20 @@ fn decide_by(
 
 fn accepted(
     author: Option<PublicKey>,
-    in_log: impl Fn(PublicKey) -> bool,
+    in_log: impl Fn(&Log) -> Result<u64, NotInLog>,
     policy: &Policy,
 ) -> Result<(), Refusal> {
     let named = policy.author(author);
-    if let Some(Author { name, log: Some(log), .. }) = named
-        && !in_log(*log)
-    {
-        return Err(Refusal::NotLogged { author: name.clone(), log: *log });
+    if let Some(Author { name, log: Some(log), .. }) = named {
+        match in_log(log) {
+            Err(NotInLog) => {
+                return Err(Refusal::NotLogged { author: name.clone(), log: log.key });
+            }
+            Ok(time) if time < log.since => {
+                return Err(Refusal::OldProof { time, since: log.since });
+            }
+            Ok(_) => {}
+        }
     }
     if named.is_some_and(|author| !author.classes.is_empty()) || !policy.anyone.is_empty() {
         return Ok(());

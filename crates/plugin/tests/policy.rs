@@ -194,6 +194,12 @@ fn policies_that_are_none() {
         (author("ed25519:00", ""), "64 hexadecimal digits"),
         (author(&good, "") + &author(&good, "\"observe\""), "twice"),
         ("#".repeat(70_000), "more than"),
+        ("withdrawn = [\"00\"]".to_owned(), "`withdrawn` has \"00\""),
+        (format!("withdrawn = [\"sha256:{}\"]", "AB".repeat(32)), "lower case"),
+        ("withdrawn = \"sha256:\"".to_owned(), "expected a sequence"),
+        ("max_age = \"\"".to_owned(), "`max_age`"),
+        ("max_age = \"0s\"".to_owned(), "at least a second"),
+        ("max_age = 90".to_owned(), "expected a string"),
     ];
     for (text, says) in rows {
         let said = Policy::parse(&text).expect_err(&text).to_string();
@@ -203,4 +209,66 @@ fn policies_that_are_none() {
         Policy::parse("anyone = [\"raise\"]"),
         Err(PolicyError::Class { class: Class::Raise, .. })
     ));
+}
+
+/// A digest as policies write it.
+fn digest(hash: [u8; 32]) -> String {
+    hash.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// The signature of a withdrawn version stays valid, and the peer chooses what it offers.
+#[test]
+fn withdrawn_plugins_are_refused_whoever_signed_them() {
+    let bytes = bundle(&observes(), Some(&key(7)));
+    let wanted = Bundle::parse(&bytes).unwrap();
+    let named = format!(
+        "anyone = [\"observe\"]\n[[author]]\nname = \"ann\"\nkey = \"{}\"\nclasses = [\"observe\"]\n",
+        key(7).public()
+    );
+    for (what, hash) in [
+        ("object", wanted.manifest().code),
+        ("manifest", wanted.manifest_hash()),
+        ("bundle", wanted.hash()),
+    ] {
+        let hash = digest(hash);
+        let policy = policy(&format!("withdrawn = [\"{hash}\"]\n{named}"));
+        let refused = Err(Refusal::Withdrawn { what, hash: hash.clone() });
+        assert_eq!(decide(&wanted, Origin::Peer, &policy, NOW), refused);
+        // Another signature makes another bundle, of the same manifest and object.
+        for signer in [None, Some(8)] {
+            let decided = peers(&policy, &observes(), signer);
+            assert_eq!(decided == refused, what != "bundle", "{what} {signer:?}: {decided:?}");
+        }
+        // The owner's own, and what the hash does not name.
+        assert!(decide(&wanted, Origin::Own, &policy, NOW).is_ok());
+        if what != "object" {
+            let other = manifest(r#""observe""#, "expires = \"2100-01-01T00:00:00Z\"", "");
+            assert!(peers(&policy, &other, Some(7)).is_ok(), "{what}");
+        }
+    }
+}
+
+#[test]
+fn max_age_bounds_how_long_a_plugin_is_valid() {
+    let policy = policy("anyone = [\"observe\"]\nmax_age = \"90d\"\n");
+    let latest = NOW + 90 * 86_400;
+    // 1,800,000,000 is 2027-01-15T08:00:00Z.
+    for (expires, refused) in [
+        (Some("2027-01-15T08:00:01Z"), None),
+        (Some("2027-04-15T08:00:00Z"), None),
+        (
+            Some("2027-04-15T08:00:01Z"),
+            Some(Refusal::ValidTooLong { expires: Some(latest + 1), latest }),
+        ),
+        (None, Some(Refusal::ValidTooLong { expires: None, latest })),
+        (Some("2027-01-15T08:00:00Z"), Some(Refusal::Expired(NOW))),
+    ] {
+        let top = expires.map_or(String::new(), |at| format!("expires = \"{at}\""));
+        let text = manifest(r#""observe""#, &top, "");
+        for signed in [None, Some(7)] {
+            assert_eq!(peers(&policy, &text, signed).err(), refused, "{expires:?}");
+        }
+        let own = of(Origin::Own, &policy, &text, None);
+        assert_eq!(own.is_ok(), expires != Some("2027-01-15T08:00:00Z"), "{expires:?}");
+    }
 }

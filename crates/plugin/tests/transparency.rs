@@ -160,6 +160,35 @@ fn a_policy_can_want_a_log() {
     assert!(matches!(Policy::parse(keyless), Err(PolicyError::Key(_))));
 }
 
+/// A proof of an old head shows nothing of what the log has now.
+#[test]
+fn a_policy_can_want_a_new_head_of_a_log() {
+    let text = |since: &str| {
+        format!(
+            "[[log]]\nname = \"ours\"\nkey = \"{}\"\nsince = \"{since}\"\n
+             [[author]]\nname = \"ann\"\nkey = \"{}\"\nclasses = [\"observe\"]\nlog = \"ours\"\n",
+            key(LOG).public(),
+            key(ANN).public(),
+        )
+    };
+    let folder = log_of(LOG, 1);
+    let stapled = append(folder.path(), LOG, &plugin(ANN, 0));
+    // NOW, at which the head was made, is 2027-01-15T08:00:00Z.
+    for (since, refused) in [
+        ("2027-01-15T07:59:59Z", None),
+        ("2027-01-15T08:00:00Z", None),
+        ("2027-01-15T08:00:01Z", Some(Refusal::OldProof { time: NOW, since: NOW + 1 })),
+    ] {
+        let policy = Policy::parse(&text(since)).unwrap();
+        let bundle = Bundle::parse(&stapled).unwrap();
+        assert_eq!(decide(&bundle, Origin::Peer, &policy, NOW).err(), refused, "{since}");
+        assert!(decide(&bundle, Origin::Own, &policy, NOW).is_ok());
+    }
+    let said = Policy::parse(&text("yesterday")).unwrap_err();
+    let (log, since) = ("ours".to_owned(), "yesterday".to_owned());
+    assert_eq!(said, PolicyError::Since { log, since });
+}
+
 /// The proof that a bundle carries.
 fn proof_of(stapled: &[u8]) -> equic_plugin::transparency::Staple {
     Bundle::parse(stapled).unwrap().staple().unwrap().clone()

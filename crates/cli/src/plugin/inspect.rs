@@ -61,12 +61,22 @@ struct Inspected<'a> {
     signed_by: Option<String>,
     /// Public key of the log that it carries a proof of.
     logged_in: Option<String>,
+    /// SHA-256 of the object, of the manifest and of the file, as the `withdrawn` of a policy names them.
+    object_hash: String,
+    manifest_hash: String,
+    bundle_hash: String,
+    /// Seconds after 1970; none: it does not expire.
+    expires: Option<u64>,
     abi: u32,
     object_bytes: usize,
     memory: usize,
     steps: u64,
     capabilities: Vec<String>,
     uses: Vec<Use>,
+}
+
+fn hash_text(hash: &[u8; 32]) -> String {
+    hash.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 fn inspected<'a>(bundle: &'a Bundle<'_>) -> Inspected<'a> {
@@ -78,6 +88,10 @@ fn inspected<'a>(bundle: &'a Bundle<'_>) -> Inspected<'a> {
         author: &manifest.author,
         signed_by: bundle.author().map(|key| key.to_string()),
         logged_in: bundle.staple().map(|staple| staple.head().log().to_string()),
+        object_hash: hash_text(&manifest.code),
+        manifest_hash: hash_text(&bundle.manifest_hash()),
+        bundle_hash: hash_text(&bundle.hash()),
+        expires: manifest.expires,
         abi: manifest.abi,
         object_bytes: bundle.code().len(),
         memory: manifest.memory,
@@ -105,6 +119,17 @@ pub(super) fn run(args: &Args) -> Done {
         seen.steps,
         seen.abi,
     );
+    for (what, hash) in [
+        ("object  ", &seen.object_hash),
+        ("manifest", &seen.manifest_hash),
+        ("bundle  ", &seen.bundle_hash),
+    ] {
+        text.push_str(&format!("{what} {hash}\n"));
+    }
+    if let Some(expires) = seen.expires {
+        let at = std::time::UNIX_EPOCH + Duration::from_secs(expires);
+        text.push_str(&format!("expires {}\n", humantime::format_rfc3339_seconds(at)));
+    }
     if let Some(log) = &seen.logged_in {
         text.push_str(&format!("in the log {log}\n"));
     }

@@ -290,7 +290,8 @@ impl Incoming {
         let policy = config.policy.clone().unwrap_or_default();
         let judged = Preamble::parse(bytes, offered.size).map_err(corrupt).and_then(|preamble| {
             offered.read(&preamble.manifest);
-            decide_early(&preamble, &policy, (config.clock)()).map_err(refused)?;
+            decide_early(&preamble, offered.offer.hash, &policy, (config.clock)())
+                .map_err(refused)?;
             offered.has_types_for(&preamble.manifest)
         });
         if let Err((status, why)) = judged {

@@ -7,7 +7,7 @@ use equic_plugin::exchange::{
     Cache, ExchangeConfig, Frame, MAX_CARRIED, MemoryCache, Offer, Progress, Push, Status,
     Violation,
 };
-use equic_plugin::{MAX_MANIFEST, Policy, pack};
+use equic_plugin::{Bundle, MAX_MANIFEST, Policy, pack};
 
 use crate::common::{CODE, key, manifest, operation};
 use crate::hostile::{data, give, hand, last_status, offer, preamble, said, victim_of};
@@ -38,6 +38,7 @@ fn refused() -> Vec<(&'static str, Vec<u8>, Status, &'static str)> {
     let abi = manifest(observe, "", "").replace("abi = 2", "abi = 3");
     let frames = "[[frames]]\ntype = 0x1f00\nack-eliciting = false\n";
     vec![
+        ("withdrawn", withdrawn(), Status::Refused, "has withdrawn it: its manifest"),
         ("author", of("\"observe\", \"tune\"", "", "", Some(&bob)), Status::Refused, "`tune`"),
         ("nobody", of("\"observe\", \"raise\"", "", "", None), Status::Refused, "`raise`"),
         ("class", of("\"observe\", \"payload\"", "", "", Some(&ann)), Status::Refused, "`payload`"),
@@ -76,10 +77,18 @@ fn refused() -> Vec<(&'static str, Vec<u8>, Status, &'static str)> {
     ]
 }
 
+/// A bundle whose author is trusted, and whose manifest the policy has withdrawn.
+fn withdrawn() -> Vec<u8> {
+    let manifest = manifest("\"observe\"", "", "").replace("1.2.3", "6.6.6");
+    pack(&manifest, CODE, Some(&key(7))).unwrap()
+}
+
 fn strict(config: &mut ExchangeConfig) {
+    let hash = Bundle::parse(&withdrawn()).unwrap().manifest_hash();
+    let hash = hash.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
     let key = key(7).public();
     let text = format!(
-        "anyone = [\"observe\", \"frames\"]\n[limits]\ncode = 5000\n\
+        "withdrawn = [\"sha256:{hash}\"]\nanyone = [\"observe\", \"frames\"]\n[limits]\ncode = 5000\n\
          [[author]]\nname = \"ann\"\nkey = \"{key}\"\nclasses = [\"observe\", \"tune\", \"frames\"]\n"
     );
     config.policy = Some(Policy::parse(&text).unwrap());

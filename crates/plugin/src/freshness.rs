@@ -1,0 +1,71 @@
+//! Plugins that the owner of an endpoint no longer lets run: withdrawn ones, and those that are too old.
+//!
+//! The signature of an old version stays valid, and the peer chooses which version it offers.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::bundle::sha256;
+use crate::key::{hex, unhex};
+use crate::policy::{PolicyError, Refusal};
+use crate::preamble::Preamble;
+
+/// Prefix of a hash in a policy and in a manifest.
+const PREFIX: &str = "sha256:";
+
+/// Reads the hashes of withdrawn plugins.
+pub(crate) fn hashes(texts: &[String]) -> Result<BTreeSet<[u8; 32]>, PolicyError> {
+    let read = |text: &String| {
+        let hash = text.strip_prefix(PREFIX).and_then(unhex);
+        hash.ok_or_else(|| PolicyError::Hash(text.clone()))
+    };
+    texts.iter().map(read).collect()
+}
+
+/// Reads the longest validity of a plugin.
+pub(crate) fn max_age(text: &str) -> Result<Duration, PolicyError> {
+    let age = humantime::parse_duration(text).ok().filter(|age| age.as_secs() > 0);
+    age.ok_or_else(|| PolicyError::MaxAge(text.to_owned()))
+}
+
+/// Reads a time; returns seconds after 1970.
+pub(crate) fn time(text: &str) -> Option<u64> {
+    let time: SystemTime = humantime::parse_rfc3339(text).ok()?;
+    Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
+}
+
+/// Refuses a withdrawn plugin. `file` returns the hash of the whole bundle.
+pub(crate) fn not_withdrawn(
+    preamble: &Preamble<'_>,
+    file: impl FnOnce() -> [u8; 32],
+    withdrawn: &BTreeSet<[u8; 32]>,
+) -> Result<(), Refusal> {
+    if withdrawn.is_empty() {
+        return Ok(());
+    }
+    let names = [
+        ("object", preamble.manifest.code),
+        ("manifest", sha256(preamble.text)),
+        ("bundle", file()),
+    ];
+    match names.into_iter().find(|(_, hash)| withdrawn.contains(hash)) {
+        Some((what, hash)) => {
+            Err(Refusal::Withdrawn { what, hash: PREFIX.to_owned() + &hex(&hash) })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses a plugin that expires later than a policy with a `max_age` allows, or never.
+pub(crate) fn not_too_long(
+    expires: Option<u64>,
+    max_age: Option<Duration>,
+    now: u64,
+) -> Result<(), Refusal> {
+    let Some(max_age) = max_age else { return Ok(()) };
+    let latest = now.saturating_add(max_age.as_secs());
+    if expires.is_some_and(|expires| expires <= latest) {
+        return Ok(());
+    }
+    Err(Refusal::ValidTooLong { expires, latest })
+}
