@@ -1,12 +1,14 @@
 //! Retry tokens of a gateway in front of the server. Its keys come with the server's place there, or from a
-//! file that it writes (`retry_keys`), which is read again when a token is of a key that is not known yet.
+//! file that it writes (`retry_keys`), which is read again, at most once a second, when a token is of a key that is not
+//! known yet.
 
 use std::fs::OpenOptions;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use equic_gateway::Ledger;
 use equic_quic::{ConnectionId, RetryTokens, RetryVerdict};
@@ -15,10 +17,15 @@ use zeroize::Zeroizing;
 
 use crate::failure::{Done, Failure};
 
+/// Least time between two readings of the file. A key is in the file for longer than this before tokens are made with it.
+const READ_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The keys, as they were in the file when it was read last.
 pub(super) struct GatewayKeys {
     path: PathBuf,
     ring: RwLock<KeyRing>,
+    /// Time at which the file was read last, for a token of a key that is not known. `None`: never.
+    read: Mutex<Option<Instant>>,
 }
 
 impl GatewayKeys {
@@ -28,7 +35,38 @@ impl GatewayKeys {
             Failure::because(format_args!("cannot take keys from {}", path.display()), why)
                 .mend("`equic gateway run --retry-keys FILE` writes it; only its owner may read it")
         })?;
-        Ok(GatewayKeys { path: path.to_owned(), ring: RwLock::new(ring) })
+        Ok(GatewayKeys { path: path.to_owned(), ring: RwLock::new(ring), read: Mutex::default() })
+    }
+
+    /// As [`RetryTokens::open`], at a time.
+    fn open_at(
+        &self,
+        now: Instant,
+        remote: SocketAddr,
+        dcid: ConnectionId,
+        token: &[u8],
+    ) -> RetryVerdict {
+        let mut judged = self.judge(remote, dcid.as_bytes(), token);
+        // Of a key that was announced since, or of a gateway that was started anew. Forged tokens look the same, and
+        // whoever sends them must not make the server read a file for each.
+        if matches!(judged, Err(TokenError::UnknownEpoch | TokenError::Forged))
+            && self.may_read(now)
+            && let Ok(ring) = read_ring(&self.path)
+        {
+            *self.ring.write().unwrap_or_else(PoisonError::into_inner) = ring;
+            judged = self.judge(remote, dcid.as_bytes(), token);
+        }
+        verdict(&judged)
+    }
+
+    /// Returns whether the file may be read now, and takes note that it is.
+    fn may_read(&self, now: Instant) -> bool {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = read.is_none_or(|at| now.saturating_duration_since(at) >= READ_INTERVAL);
+        if may {
+            *read = Some(now);
+        }
+        may
     }
 
     fn judge(
@@ -44,16 +82,7 @@ impl GatewayKeys {
 
 impl RetryTokens for GatewayKeys {
     fn open(&self, remote: SocketAddr, dcid: ConnectionId, token: &[u8]) -> RetryVerdict {
-        let mut judged = self.judge(remote, dcid.as_bytes(), token);
-        // Of a key that was announced since, or of a gateway that was started anew. Tokens of keys that
-        // nobody knows do not pass the gateway, so this is rare.
-        if matches!(judged, Err(TokenError::UnknownEpoch | TokenError::Forged))
-            && let Ok(ring) = read_ring(&self.path)
-        {
-            *self.ring.write().unwrap_or_else(PoisonError::into_inner) = ring;
-            judged = self.judge(remote, dcid.as_bytes(), token);
-        }
-        verdict(&judged)
+        self.open_at(Instant::now(), remote, dcid, token)
     }
 }
 
@@ -126,7 +155,13 @@ mod tests {
         assert!(GatewayKeys::read(&path).is_err());
         equic_gateway::write_key_ring(&path, &ring(5)).unwrap();
         let keys = GatewayKeys::read(&path).unwrap();
-        let open = |token: &[u8]| keys.open(remote, id(2), token);
+        let start = Instant::now();
+        let seconds = std::cell::Cell::new(0);
+        // Each a second after the one before.
+        let open = |token: &[u8]| {
+            seconds.set(seconds.get() + 1);
+            keys.open_at(start + READ_INTERVAL * seconds.get(), remote, id(2), token)
+        };
         assert!(
             matches!(open(&token(&ring(5))), RetryVerdict::Proof(original) if original == id(1))
         );
@@ -144,6 +179,40 @@ mod tests {
         assert!(matches!(open(&token(&next)), RetryVerdict::Proof(_)));
         assert!(matches!(open(&token(&ring(8))), RetryVerdict::Invalid));
         assert!(matches!(open(b"of the server's own"), RetryVerdict::Other));
+    }
+
+    #[test]
+    fn retry_key_file_is_read_once_a_second_whatever_comes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        let ring = |key| {
+            KeyRing::new(Clock::Monotonic, Epoch::new(1).unwrap(), Key::from_bytes([key; 16]))
+        };
+        let remote: SocketAddr = "192.0.2.1:1000".parse().unwrap();
+        let id = |byte| ConnectionId::new(&[byte; 8]).unwrap();
+        let token =
+            |ring: &KeyRing| RetryToken::new(remote, id(1), id(2), ring.now()).seal(ring).unwrap();
+        equic_gateway::write_key_ring(&path, &ring(1)).unwrap();
+        let keys = GatewayKeys::read(&path).unwrap();
+        let start = Instant::now();
+        for second in 0..5u8 {
+            let at = |millis| start + Duration::from_millis(u64::from(second) * 1000 + millis);
+            let is_proof = |now, token: &[u8]| {
+                matches!(keys.open_at(now, remote, id(2), token), RetryVerdict::Proof(_))
+            };
+            let (before, after) = (token(&ring(second + 1)), token(&ring(second + 2)));
+            // A forged token has the file read, which is as it was.
+            assert!(!is_proof(at(0), &token(&ring(99))), "{second}");
+            equic_gateway::write_key_ring(&path, &ring(second + 2)).unwrap();
+            // Until the second is over nothing has it read again.
+            for millis in [1, 500, 999] {
+                assert!(!is_proof(at(millis), &after), "{second} s, {millis} ms");
+                assert!(is_proof(at(millis), &before), "{second} s, {millis} ms");
+            }
+            assert!(is_proof(at(1000), &after), "{second}");
+            // The next round begins with a reading.
+            *keys.read.lock().unwrap() = None;
+        }
     }
 
     #[test]
