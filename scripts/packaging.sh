@@ -177,6 +177,7 @@ unit_is_good() {
 	[ "$(setting RestartForceExitStatus)" = "SIGHUP " ] || fail unit "SIGHUP ends it for good"
 	systemd-analyze security --offline=true --no-pager --threshold="$most_exposed" "$unit" >"$work/security" 2>&1 ||
 		{ cat "$work/security"; fail unit "more exposed than $most_exposed tenths"; }
+	[ "$(setting LimitCORE)" = "0 " ] || fail unit "a core dump would have its keys"
 	echo "ok packaging.unit ($(tail -n 1 "$work/security" | sed 's/[^ -~]*//g; s/^ *//; s/ *$//'))"
 
 	# As packaged it lacks but an interface, and says so.
