@@ -55,7 +55,7 @@ const TURNS_TO_ANSWER: u8 = 2;
 pub(crate) struct Driver {
     pub(crate) socket: Arc<Socket>,
     /// All of the endpoint, this one among them; which one a connection ID belongs to is one of
-    /// its bytes (`Shared::number_at`). Alone: empty.
+    /// its bytes (`Shared::ids`). Alone: empty.
     siblings: Vec<Arc<Socket>>,
     index: usize,
     buffers: Buffers,

@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use equic_transport::{ConnectionIdGenerator, RandomIds, TokenKey};
-use equic_wire::{ConnectionId, VarInt};
-use rand::RngCore;
+use equic_transport::TokenKey;
+use equic_wire::VarInt;
 use rustls::pki_types::ServerName;
 
 use crate::clock::system_clock;
@@ -21,6 +20,7 @@ use crate::incoming::{Incoming, NoAttempt};
 #[cfg(feature = "qlog")]
 use crate::log::Logs;
 use crate::socket::{IncomingQueue, Shared, Socket};
+use crate::socket_ids::RandomSocketIds;
 use crate::tokens::{Home, Tokens};
 use crate::udp::{Offloads, Udp};
 use crate::{ClientConfig, EndpointConfig, ServerConfig};
@@ -75,29 +75,6 @@ impl Shared {
     }
 }
 
-/// Says in the first byte which socket an ID belongs to.
-struct SocketIds {
-    index: u8,
-    random: RandomIds,
-}
-
-impl ConnectionIdGenerator for SocketIds {
-    fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId {
-        let mut bytes = [0; ConnectionId::MAX_LEN];
-        let id = self.random.generate(rng);
-        let bytes = bytes.get_mut(..id.len()).unwrap_or_default();
-        bytes.copy_from_slice(id.as_bytes());
-        if let Some(first) = bytes.first_mut() {
-            *first = self.index;
-        }
-        ConnectionId::cut(bytes)
-    }
-
-    fn id_len(&self) -> usize {
-        self.random.id_len()
-    }
-}
-
 impl Endpoint {
     /// Sockets for [`Endpoint::new`], bound to one address, sharing the port if there are several;
     /// an IPv6 wildcard takes IPv4 as well. `receive_buffer` is SO_RCVBUF in bytes.
@@ -139,7 +116,8 @@ impl Endpoint {
     /// takes the tens of milliseconds that its cryptography needs to get ready, so that no connection does.
     ///
     /// Of several sockets, the kernel is told to give each what is for its connections (SO_ATTACH_REUSEPORT_CBPF, classic
-    /// BPF, which needs no privilege). Where it does not, datagrams of clients that have moved are handed from one socket to the other here.
+    /// BPF, which needs no privilege). Where it does not, and where IDs name their socket in encrypted form
+    /// ([`EndpointConfig::hide_sockets`]), datagrams of clients that have moved are handed from one socket to the other here.
     ///
     /// # Errors
     /// The system's error, if a socket cannot be used; also if there are no sockets or more than
@@ -152,6 +130,9 @@ impl Endpoint {
         if sockets.is_empty() || sockets.len() > MAX_SOCKETS {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "from 1 to 256 sockets"));
         }
+        let several = sockets.len() > 1;
+        let random = || Arc::new(RandomSocketIds::new(config.hide_sockets)) as Arc<_>;
+        let ids = config.ids.or_else(|| several.then(random));
         let shared = Arc::new(Shared {
             incoming: std::sync::Mutex::new(IncomingQueue::default()),
             arrived: tokio::sync::Notify::new(),
@@ -163,18 +144,19 @@ impl Endpoint {
             keeps_tokens: config.keep_tokens,
             heeds_unreachable: config.heed_unreachable,
             send_memory: config.send_memory,
-            number_at: config.ids.as_ref().map_or(0, |ids| ids.number_at()),
+            ids: ids.clone(),
         });
-        let (start, several) = (Instant::now(), sockets.len() > 1);
+        let start = Instant::now();
         let offloads = Offloads { receive: config.receive_offload, send: config.send_offload };
-        let ids = config.ids;
         let mut config = config.core;
         config.warm_up();
         // A token of one socket is good at all, and once at all of them.
         let token_key = || TokenKey::new(rand::random::<[u8; 32]>(), system_clock());
         config.token_key.get_or_insert_with(token_key);
         config.reset_key.get_or_insert_with(|| rand::random::<[u8; 32]>().into());
-        if several && let Err(error) = crate::steer::by_connection_id(&sockets[0], shared.number_at)
+        if several
+            && let Some(ids) = ids.as_ref().filter(|ids| !ids.is_hidden())
+            && let Err(error) = crate::steer::by_connection_id(&sockets[0], ids.number_at())
         {
             tracing::debug!(%error, "the kernel does not choose sockets by connection IDs");
         }
@@ -184,8 +166,6 @@ impl Endpoint {
             let mut config = config.clone();
             if let Some(ids) = &ids {
                 config.ids = ids.of_socket(index);
-            } else if several {
-                config.ids = Arc::new(SocketIds { index, random: RandomIds::default() });
             }
             let core = server.as_ref().map(ServerConfig::core);
             let endpoint = equic_transport::Endpoint::new(config, core, rand::random());

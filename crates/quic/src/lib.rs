@@ -80,6 +80,7 @@ mod route;
 mod send;
 mod sendmsg;
 mod socket;
+mod socket_ids;
 mod steer;
 mod tokens;
 mod udp;
@@ -106,6 +107,7 @@ pub use paths::PathError;
 pub use printable::{is_printable, printable};
 pub use receive::RecvStream;
 pub use send::SendStream;
+pub use socket_ids::HiddenNumber;
 pub use verified::CachingVerifier;
 
 pub use equic_transport::operation::TellError;

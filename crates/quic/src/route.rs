@@ -42,10 +42,8 @@ impl Route<'_> {
             let mut found = None;
             match self.find(&mut inner.endpoint, *arrival, datagram, response) {
                 Received::Connection(handle) => {
-                    let is_same = |datagram: &&[u8]| {
-                        inner.endpoint.is_for_recent(handle, datagram)
-                            && self.sibling(datagram).is_none()
-                    };
+                    // An ID of a connection of this socket names no other.
+                    let is_same = |datagram: &&[u8]| inner.endpoint.is_for_recent(handle, datagram);
                     // As nearly all of a message are.
                     let same = behind.chunks(segment).take_while(is_same).map(<[u8]>::len);
                     length += same.sum::<usize>();
@@ -89,7 +87,7 @@ impl Route<'_> {
         datagram: &[u8],
         response: &mut Vec<u8>,
     ) -> Received {
-        if let Some(sibling) = self.sibling(datagram) {
+        if let Some(sibling) = self.sibling(endpoint, datagram) {
             tracing::trace!("a datagram is handed to another socket");
             sibling.pass(Passed { arrival, bytes: datagram.to_vec() });
             return Received::Nothing;
@@ -131,11 +129,25 @@ impl Route<'_> {
 
     /// The socket whose connection a 1-RTT packet is for, if it is another: the client has moved, or
     /// the system distributes anew.
-    fn sibling(&self, datagram: &[u8]) -> Option<&Arc<Socket>> {
-        let first = datagram.first()?;
-        let index = usize::from(*datagram.get(1 + self.socket.shared.number_at)?);
+    fn sibling(
+        &self,
+        endpoint: &equic_transport::Endpoint,
+        datagram: &[u8],
+    ) -> Option<&Arc<Socket>> {
+        if self.siblings.is_empty() {
+            return None;
+        }
         // A long header's ID may be the client's choice.
-        let is_other = first & 0x80 == 0 && index != self.index;
-        self.siblings.get(index).filter(|_| is_other)
+        let (_, id) = datagram.split_first().filter(|(first, _)| *first & 0x80 == 0)?;
+        let ids = self.socket.shared.ids.as_deref()?;
+        let number = if !ids.is_hidden() {
+            id.get(ids.number_at()).copied()
+        } else if endpoint.is_known(datagram) {
+            None
+        } else {
+            ids.number_of(id.get(..endpoint.id_len())?)
+        };
+        let index = usize::from(number?);
+        self.siblings.get(index).filter(|_| index != self.index)
     }
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use equic_transport::{Connection, DatagramMeta, EcnCodepoint, Handle, Timestamp};
 use tokio::sync::Notify;
 
+use crate::SocketIdGenerator;
 use crate::cell::Cell;
 use crate::config::Prepare;
 use crate::crowd::Crowds;
@@ -51,8 +52,8 @@ pub(crate) struct Shared {
     /// See [`EndpointConfig::heed_unreachable`](crate::EndpointConfig::heed_unreachable).
     pub heeds_unreachable: bool,
     pub send_memory: SendMemory,
-    /// Offset in connection IDs of the number of their socket.
-    pub number_at: usize,
+    /// Makes connection IDs that name their socket; none where that is not needed.
+    pub ids: Option<Arc<dyn SocketIdGenerator>>,
 }
 
 /// Attempts that the application has not looked at. At most `max_incoming` of each socket.

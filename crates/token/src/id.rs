@@ -1,12 +1,12 @@
-//! Connection IDs that prove themselves (`docs/retry.md` s.4): QUIC-LB's first byte and server ID in plain
-//! text, a nonce, and four bytes that only who has the ring can make.
+//! Connection IDs that prove themselves (`docs/retry.md` s.4): QUIC-LB's first byte, a server ID, in clear or encrypted, a
+//! nonce, and four bytes that only who has the ring can make.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use equic_wire::ConnectionId;
 
 use crate::nonce::Nonces;
-use crate::ring::{Epoch, KeyRing, RingError};
+use crate::ring::{Epoch, Key, KeyRing, RingError};
 use crate::token::MIN_ID;
 
 const CHECK: usize = 4;
@@ -19,6 +19,10 @@ const RESET_LABELS: [&[u8; 8]; 2] = [b"reset 1\0", b"reset 2\0"];
 /// A label, an ID with its length, and the name of a service.
 const RESET_MESSAGE: usize = 32 + SERVICE_NAME;
 const SERVICE_NAME: usize = 32;
+/// In front of what is hashed for the mask of a hidden server ID.
+const MASK_LABEL: &[u8; 8] = b"server\0\0";
+/// No other use of a key hashes a message of this length.
+const MASK_MESSAGE: usize = 24;
 
 /// Length of a service's IDs, and the number of their bytes that name the server. All servers of a service and
 /// its gateway need the same.
@@ -26,6 +30,8 @@ const SERVICE_NAME: usize = 32;
 pub struct IdFormat {
     len: u8,
     server_id: u8,
+    /// Number of the last bytes of the server ID that are encrypted.
+    hidden: u8,
 }
 
 /// Reason that a connection ID proves nothing, or that none can be made.
@@ -56,7 +62,7 @@ pub enum IdError {
 pub struct ProvenId {
     /// Epoch of the key it was made with.
     pub epoch: Epoch,
-    /// The server that made it: the first bytes, as many as the format says.
+    /// The server that made it: the first bytes, as many as the format says. Hidden bytes are decrypted.
     pub server_id: [u8; MAX_SERVER],
 }
 
@@ -72,10 +78,36 @@ impl IdFormat {
             && 1 + server_id + MIN_NONCE + CHECK <= len;
         // Both fit into a byte by then.
         if holds {
-            Ok(IdFormat { len: len as u8, server_id: server_id as u8 })
+            Ok(IdFormat { len: len as u8, server_id: server_id as u8, hidden: 0 })
         } else {
             Err(IdError::Format)
         }
+    }
+
+    /// The same format with the last `bytes` bytes of the server ID encrypted, so that an observer cannot tell by them
+    /// which IDs belong together (RFC 9000 s.9.5). Whoever routes by these bytes needs the ring.
+    ///
+    /// # Errors
+    /// [`IdError::Format`] if the server ID has fewer bytes.
+    pub fn hiding(self, bytes: usize) -> Result<IdFormat, IdError> {
+        match u8::try_from(bytes) {
+            Ok(hidden) if hidden <= self.server_id => Ok(IdFormat { hidden, ..self }),
+            _ => Err(IdError::Format),
+        }
+    }
+
+    /// Encrypts the hidden bytes of a server ID, or decrypts them: by a mask of the nonce, which is another one in each ID.
+    fn mask(self, key: &Key, server_id: &mut [u8], nonce: &[u8]) {
+        if self.hidden == 0 {
+            return;
+        }
+        let mut message = [0; MASK_MESSAGE];
+        message[..8].copy_from_slice(MASK_LABEL);
+        message[8..8 + nonce.len()].copy_from_slice(nonce);
+        message[MASK_MESSAGE - 1] = self.len;
+        let mask = key.hash(&message).to_le_bytes();
+        let shown = self.server_id_len() - usize::from(self.hidden);
+        server_id[shown..].iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
     }
 
     /// Bytes of every ID.
@@ -103,7 +135,7 @@ impl IdFormat {
 
     /// Check of an ID, whose bytes in front of it are `prefix`. The first one says the key and the length: the hash
     /// has both already.
-    fn check(ring_key: &crate::Key, prefix: &[u8]) -> [u8; CHECK] {
+    fn check(ring_key: &Key, prefix: &[u8]) -> [u8; CHECK] {
         let [a, b, c, d, ..] = ring_key.hash(&prefix[1..]).to_le_bytes();
         [a, b, c, d]
     }
@@ -129,6 +161,7 @@ impl IdFormat {
         let mut server_id = [0; MAX_SERVER];
         let length = self.server_id_len();
         server_id[..length].copy_from_slice(&prefix[1..=length]);
+        self.mask(key, &mut server_id[..length], &prefix[1 + length..]);
         Ok(ProvenId { epoch, server_id })
     }
 
@@ -152,6 +185,8 @@ impl IdFormat {
         bytes[0] = ring.epoch().number() << 5 | (self.len - 1);
         bytes[1..=server_id.len()].copy_from_slice(server_id);
         bytes[1 + server_id.len()..prefix].copy_from_slice(&nonce.to_le_bytes()[..self.nonce()]);
+        let (front, nonce) = bytes[..prefix].split_at_mut(1 + server_id.len());
+        self.mask(key, &mut front[1..], nonce);
         let check = Self::check(key, &bytes[..prefix]);
         bytes[prefix..self.len()].copy_from_slice(&check);
         Ok(ConnectionId::cut(&bytes[..self.len()]))
@@ -231,7 +266,8 @@ impl IdGenerator {
         *self.0.ring.write().unwrap_or_else(PoisonError::into_inner) = ring;
     }
 
-    /// An ID that this process has not given out before.
+    /// An ID that this process has not given out before. Another process with the same ring and server ID, such as the one
+    /// after a restart, may give out the same.
     pub fn generate(&self) -> ConnectionId {
         let Generator { format, server_id, ring, nonces } = &*self.0;
         let ring = ring.read().unwrap_or_else(PoisonError::into_inner);

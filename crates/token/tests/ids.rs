@@ -192,3 +192,49 @@ fn a_known_reset_token() {
     let token = IdFormat::new(12, 2).unwrap().reset_token(&ring, "quic", &id).unwrap();
     assert_eq!(token, 0xc793_f0a7_005e_ead5_7445_ac57_47c3_7cc6_u128.to_be_bytes());
 }
+
+/// RFC 9000 s.9.5: an observer of two networks cannot tell by the server ID which IDs belong together.
+#[test]
+fn hidden_server_id_is_another_in_each_id_and_is_read_with_the_ring() {
+    let plain = IdFormat::new(12, 2).unwrap();
+    assert_eq!(plain.hiding(3), Err(IdError::Format));
+    assert_eq!(plain.hiding(0), Ok(plain));
+    for hidden in [1, 2] {
+        let format = plain.hiding(hidden).unwrap();
+        let server = [9, 200];
+        let ids = IdGenerator::new(format, &server, ring()).unwrap();
+        let mut seen = [[0u32; 256]; 2];
+        for _ in 0..4096 {
+            let id = ids.generate();
+            let bytes = id.as_bytes();
+            assert_eq!(ids.open(bytes).unwrap().server_id[..2], server);
+            // The check is of the ID as it stands: who only checks need not know that bytes are hidden.
+            assert!(plain.open(&ring(), bytes).is_ok());
+            for (at, seen) in seen.iter_mut().enumerate() {
+                seen[usize::from(bytes[1 + at])] += 1;
+            }
+        }
+        for (at, seen) in seen.iter().enumerate() {
+            let most = seen.iter().max().unwrap();
+            if at < 2 - hidden {
+                assert_eq!(
+                    (*most, seen[usize::from(server[at])]),
+                    (4096, 4096),
+                    "byte {at} is shown"
+                );
+            } else {
+                // 16 of each value on average, with a standard deviation of 4.
+                assert!(*most < 50, "byte {at}: one value {most} times");
+            }
+        }
+        // Another ring reads nothing.
+        let other = KeyRing::new(Clock::Unix, ring().epoch(), Key::from_bytes([77; 16]));
+        let id = ids.generate();
+        assert_eq!(format.open(&other, id.as_bytes()), Err(IdError::Forged));
+        for byte in 0..id.len() {
+            let mut forged = id.as_bytes().to_vec();
+            forged[byte] ^= 1;
+            assert!(ids.open(&forged).is_err(), "byte {byte}");
+        }
+    }
+}

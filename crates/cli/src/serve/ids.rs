@@ -3,7 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use equic_gateway::{ConnectionIds, Ledger};
-use equic_quic::{ConnectionId, ConnectionIdGenerator, ResetToken, SocketIdGenerator};
+use equic_quic::{
+    ConnectionId, ConnectionIdGenerator, HiddenNumber, ResetToken, SocketIdGenerator,
+};
 use rand::RngCore;
 
 const LEN: usize = ConnectionIds::LEN;
@@ -12,23 +14,48 @@ const UNPROVEN: u8 = 7 << 5 | (LEN as u8 - 1);
 
 /// Makes the server's IDs: before a gateway is joined, such as prove nothing.
 #[derive(Clone, Default)]
-pub(super) struct GatewayIds(Arc<OnceLock<(Ledger, String)>>);
+pub(super) struct GatewayIds {
+    /// The gateway's ledger, and the name of the service that the server serves.
+    joined: Arc<OnceLock<(Ledger, String)>>,
+    /// Encrypts the number of the socket in IDs that prove nothing; none: it is in clear in all IDs.
+    hidden: Option<HiddenNumber>,
+    /// Reads the number of the socket in IDs of the gateway's keys.
+    reader: Arc<OnceLock<ConnectionIds>>,
+}
 
 impl GatewayIds {
+    /// IDs that name their socket in clear, or in encrypted form.
+    pub(super) fn new(hidden: bool) -> GatewayIds {
+        GatewayIds { hidden: hidden.then(HiddenNumber::random), ..GatewayIds::default() }
+    }
+
     /// The gateway is joined, and the server serves its service of this name.
     pub(super) fn bind(&self, ledger: Ledger, service: &str) {
         // There is one gateway.
-        let _ = self.0.set((ledger, service.to_owned()));
+        let _ = self.joined.set((ledger, service.to_owned()));
     }
 }
 
 impl SocketIdGenerator for GatewayIds {
     fn of_socket(&self, number: u8) -> Arc<dyn ConnectionIdGenerator> {
-        Arc::new(OfSocket { joined: Arc::clone(&self.0), number, made: OnceLock::new() })
+        let GatewayIds { joined, hidden, reader } = self.clone();
+        Arc::new(OfSocket { joined, number, hidden, reader, made: OnceLock::new() })
     }
 
     fn number_at(&self) -> usize {
         ConnectionIds::INSTANCE_AT
+    }
+
+    fn is_hidden(&self) -> bool {
+        self.hidden.is_some()
+    }
+
+    fn number_of(&self, id: &[u8]) -> Option<u8> {
+        match &self.hidden {
+            Some(hidden) if id.first() == Some(&UNPROVEN) => hidden.turn(id, self.number_at()),
+            Some(_) => self.reader.get()?.instance_of(id),
+            None => id.get(self.number_at()).copied(),
+        }
     }
 }
 
@@ -36,6 +63,9 @@ impl SocketIdGenerator for GatewayIds {
 struct OfSocket {
     joined: Arc<OnceLock<(Ledger, String)>>,
     number: u8,
+    hidden: Option<HiddenNumber>,
+    /// The generator of one of the sockets, for all.
+    reader: Arc<OnceLock<ConnectionIds>>,
     /// Generator of them, from the moment on when the gateway has given its keys.
     made: OnceLock<ConnectionIds>,
 }
@@ -44,7 +74,13 @@ impl OfSocket {
     fn ids(&self) -> Option<&ConnectionIds> {
         if self.made.get().is_none() {
             // This gateway may keep its keys to itself, and the next one give them.
-            let ids = self.joined.get()?.0.connection_ids(self.number).ok().flatten()?;
+            let ledger = &self.joined.get()?.0;
+            let ids = match self.hidden {
+                Some(_) => ledger.connection_ids_hiding_instance(self.number),
+                None => ledger.connection_ids(self.number),
+            };
+            let ids = ids.ok().flatten()?;
+            let _ = self.reader.set(ids.clone());
             // Who was faster has made such a one, too.
             let _ = self.made.set(ids);
         }
@@ -59,6 +95,12 @@ impl ConnectionIdGenerator for OfSocket {
             rng.fill_bytes(&mut bytes);
             bytes[0] = UNPROVEN;
             bytes[ConnectionIds::INSTANCE_AT] = self.number;
+            let hidden = self.hidden.as_ref();
+            if let Some(turned) =
+                hidden.and_then(|own| own.turn(&bytes, ConnectionIds::INSTANCE_AT))
+            {
+                bytes[ConnectionIds::INSTANCE_AT] = turned;
+            }
             ConnectionId::cut(&bytes)
         })
     }
@@ -84,9 +126,17 @@ mod tests {
 
     #[test]
     fn an_id_names_its_socket_whoever_made_it() {
-        let ids = GatewayIds::default();
-        let unproven = ids.of_socket(7).generate(&mut rand::rng());
-        assert_eq!((unproven.len(), unproven.as_bytes()[0] >> 5), (LEN, 7));
-        assert_eq!(unproven.as_bytes()[ids.number_at()], 7);
+        for hidden in [false, true] {
+            let ids = GatewayIds::new(hidden);
+            let of_socket = ids.of_socket(7);
+            let mut clear = 0;
+            for _ in 0..1000 {
+                let unproven = of_socket.generate(&mut rand::rng());
+                assert_eq!((unproven.len(), unproven.as_bytes()[0] >> 5), (LEN, 7));
+                assert_eq!(ids.number_of(unproven.as_bytes()), Some(7));
+                clear += usize::from(unproven.as_bytes()[ids.number_at()] == 7);
+            }
+            assert_eq!((clear == 1000, clear < 40), (!hidden, hidden), "{clear}");
+        }
     }
 }

@@ -126,6 +126,10 @@ pub(crate) struct Args {
     /// Sockets that share the port, each with a task of its own: more cores for packets
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
+    /// Encrypt the number of the socket in connection IDs, so that an observer cannot tell by it that a client has moved; the
+    /// kernel then cannot choose the socket of a client that has moved, and the server passes its packets on itself
+    #[arg(long)]
+    hide_sockets: bool,
     /// Threads; one per CPU if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -199,11 +203,15 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
     let quota = user_quota(args)?;
     let plugins = plugin_writer(args.json);
     let keys = Arc::new(LedgerKeys::default());
-    let mut config = ServerConfig { qlog, ..config(args, &bound, quota.clone(), &plugins)? };
+    let mut config = ServerConfig {
+        qlog,
+        hide_sockets: args.hide_sockets,
+        ..config(args, &bound, quota.clone(), &plugins)?
+    };
     if args.gateway.is_some() || args.gateway_socket.is_some() {
         config.retry_tokens.get_or_insert_with(|| Arc::clone(&keys) as Arc<dyn RetryTokens>);
     }
-    let ids = GatewayIds::default();
+    let ids = GatewayIds::new(args.hide_sockets);
     if args.gateway.is_some() || args.gateway_socket.is_some() || !args.attach.is_empty() {
         config.ids = Some(Arc::new(ids.clone()));
     }

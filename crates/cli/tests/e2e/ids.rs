@@ -101,6 +101,33 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     mover.connect().fetch(10_000);
 }
 
+/// IDs that hide the number of their socket pass the gateway, and lead to the socket of a client that has moved.
+#[test]
+fn hidden_socket_numbers_pass_the_gateway_and_connections_go_on() {
+    let Some(stage) = TestStage::new("hidden", 1) else { return };
+    let _gateway = stage.gateway(&["--check-ids"]);
+    let _server = stage.serve(&["--workers", "8", "--hide-sockets", "--migration-settle", "100ms"]);
+    assert_eq!(stage.status()["ledgers"][0]["ids"], true);
+    let host = stage.host(0);
+    let mover = host.peer("10.77.1.1".parse().expect("an address"));
+    let link = mover.connect();
+    link.fetch(100_000);
+    for last in 90..100 {
+        mover.rebind(std::net::IpAddr::from([10, 77, 1, last]));
+        link.fetch(100_000);
+        stage.await_connections(format!("10.77.1.{last}"), 1);
+    }
+    // Keys change, and the server replaces the connection's IDs.
+    let control = Control::open(Some(&stage.name)).expect("root may look");
+    for _ in 0..2 {
+        control.rotate_keys().expect("keys");
+    }
+    link.fetch(100_000);
+    mover.rebind(std::net::IpAddr::from([10, 77, 1, 80]));
+    link.fetch(100_000);
+    assert_eq!(stage.verdict("forged_id").packets, 0, "{}", stage.status());
+}
+
 /// The same flood, where servers make no such IDs: who holds a connection does not notice, nor who opens one.
 #[test]
 fn unknown_senders_share_a_rate_and_connections_go_on() {

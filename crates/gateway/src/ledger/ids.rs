@@ -24,6 +24,8 @@ pub struct ConnectionIds(Arc<Inner>);
 struct Inner {
     ledger: Ledger,
     instance: u8,
+    /// Whether the instance is encrypted.
+    hidden: bool,
     /// The place that the last ID names, and what made it.
     made: Mutex<(u8, IdGenerator)>,
 }
@@ -38,12 +40,26 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::key_ring`]; the system gave no random numbers.
     pub fn connection_ids(&self, instance: u8) -> Result<Option<ConnectionIds>> {
+        self.connection_ids_of(instance, false)
+    }
+
+    /// As [`Ledger::connection_ids`], with the number of the instance encrypted: an observer who sees a client before and
+    /// after it moved cannot tell by it that two IDs belong together (RFC 9000 s.9.5). [`ConnectionIds::instance_of`] reads it.
+    /// The place stays in clear, because the gateway reads it.
+    ///
+    /// # Errors
+    /// As [`Ledger::connection_ids`].
+    pub fn connection_ids_hiding_instance(&self, instance: u8) -> Result<Option<ConnectionIds>> {
+        self.connection_ids_of(instance, true)
+    }
+
+    fn connection_ids_of(&self, instance: u8, hidden: bool) -> Result<Option<ConnectionIds>> {
         let (Some(place), Some(ring)) = (self.place(), self.key_ring()?) else { return Ok(None) };
-        let made = generator(place, instance, ring).map_err(|error| {
+        let made = generator([place, instance], hidden, ring).map_err(|error| {
             Error::system("making connection IDs", std::io::Error::other(error))
         })?;
         let (ledger, made) = (self.clone(), Mutex::new((place, made)));
-        Ok(Some(ConnectionIds(Arc::new(Inner { ledger, instance, made }))))
+        Ok(Some(ConnectionIds(Arc::new(Inner { ledger, instance, hidden, made }))))
     }
 
     /// [`Ledger::slot`] as an ID says it.
@@ -55,9 +71,13 @@ impl Ledger {
 /// A place that no server has: there are 16.
 const NO_PLACE: u8 = u8::MAX;
 
-fn generator(place: u8, instance: u8, ring: KeyRing) -> std::result::Result<IdGenerator, IdError> {
-    let (length, server_id) = ID_FORMAT;
-    IdGenerator::new(IdFormat::new(length, server_id)?, &[place, instance], ring)
+fn generator(
+    server_id: [u8; ID_FORMAT.1],
+    hidden: bool,
+    ring: KeyRing,
+) -> std::result::Result<IdGenerator, IdError> {
+    let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1)?.hiding(usize::from(hidden))?;
+    IdGenerator::new(format, &server_id, ring)
 }
 
 impl ConnectionIds {
@@ -95,17 +115,25 @@ impl ConnectionIds {
         self.with(|generator| generator.open(id))
     }
 
+    /// Returns the instance that an ID names, or `None` if the ID proves nothing. It does not ask for the gateway's ring, because it is called for packets: the ring is that of the last call of
+    /// [`ConnectionIds::generate`] or [`ConnectionIds::mark`].
+    pub fn instance_of(&self, id: &[u8]) -> Option<u8> {
+        let proven = lock(&self.0.made).1.open(id).ok()?;
+        proven.server_id.get(ID_FORMAT.1 - 1).copied()
+    }
+
     fn with<T>(&self, what: impl FnOnce(&IdGenerator) -> T) -> T {
         self.with_place(|_, generator| what(generator))
     }
 
     fn with_place<T>(&self, what: impl FnOnce(u8, &IdGenerator) -> T) -> T {
-        let Inner { ledger, instance, made } = &*self.0;
+        let Inner { ledger, instance, hidden, made } = &*self.0;
         let mut made = lock(made);
         if let Ok(Some(ring)) = ledger.key_ring() {
             // Who has lost its place to another server must not go on to name it.
             let place = ledger.place().unwrap_or(NO_PLACE);
-            let other = (place != made.0).then(|| generator(place, *instance, ring.clone()));
+            let other =
+                (place != made.0).then(|| generator([place, *instance], *hidden, ring.clone()));
             match other {
                 Some(Ok(other)) => *made = (place, other),
                 // Without random numbers for another generator this one goes on, under the new key.

@@ -77,6 +77,9 @@ pub struct ServerConfig {
     pub retry_tokens: Option<Arc<dyn RetryTokens>>,
     /// Makes the server's connection IDs; none: they are random.
     pub ids: Option<Arc<dyn SocketIdGenerator>>,
+    /// True if random connection IDs name their socket in encrypted form
+    /// ([`EndpointConfig::hide_sockets`](equic_quic::EndpointConfig::hide_sockets)); false by default.
+    pub hide_sockets: bool,
     /// Congestion control of what is sent.
     pub congestion: Congestion,
     /// Most paths that a client may have at a time (RFC 10069), up to 8; 1: one that knows of no others is all there is.
@@ -115,6 +118,7 @@ impl ServerConfig {
             retry: false,
             retry_tokens: None,
             ids: None,
+            hide_sockets: false,
             congestion: Congestion::default(),
             max_paths: 1,
             scheduler: Scheduler::default(),

@@ -184,6 +184,7 @@ impl Server {
             qlog: config.qlog,
             send_memory: send_memory.clone(),
             ids: config.ids,
+            hide_sockets: config.hide_sockets,
             ..tls::endpoint()?
         };
         settings.core.retry_tokens = config.retry_tokens;

@@ -75,7 +75,7 @@ impl Idle {
             keeps_tokens: false,
             heeds_unreachable: false,
             send_memory: SendMemory::default(),
-            number_at: 0,
+            ids: None,
         });
         let config = EndpointConfig::new(&crate::default_provider().unwrap()).unwrap();
         let endpoint = Endpoint::new(config, None, [7; 32]);

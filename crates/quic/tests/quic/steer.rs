@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use equic_quic::{Endpoint, ServerConfig};
+use equic_quic::{Endpoint, EndpointConfig, ServerConfig};
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use tracing::span;
@@ -40,12 +40,13 @@ fn by_address(socket: &UdpSocket) {
 }
 
 /// Moves a client of a server with eight sockets: how many datagrams these have handed to each other.
-async fn handed_while_moving(steered: bool) -> u64 {
+async fn handed_while_moving(steered: bool, hidden: bool) -> u64 {
     let identity = Identity::new();
     let sockets = Endpoint::bind("127.0.0.1:0".parse().unwrap(), 8, None).unwrap();
     let first = sockets[0].try_clone().unwrap();
     let config = ServerConfig::new(identity.server_tls());
-    let server = Endpoint::new(settings(), Some(config), sockets).unwrap();
+    let settings = EndpointConfig { hide_sockets: hidden, ..settings() };
+    let server = Endpoint::new(settings, Some(config), sockets).unwrap();
     if !steered {
         by_address(&first);
     }
@@ -66,11 +67,17 @@ async fn handed_while_moving(steered: bool) -> u64 {
 
 #[tokio::test]
 async fn the_kernel_finds_the_socket_of_a_client_that_has_moved() {
-    assert_eq!(handed_while_moving(true).await, 0);
+    assert_eq!(handed_while_moving(true, false).await, 0);
 }
 
 /// Where the kernel does not choose by the ID, the endpoint does: twelve moves that all hit one of eight sockets are no chance.
 #[tokio::test]
 async fn sockets_hand_each_other_what_the_kernel_gave_to_the_wrong_one() {
-    assert_ne!(handed_while_moving(false).await, 0);
+    assert_ne!(handed_while_moving(false, false).await, 0);
+}
+
+/// IDs that hide their socket (RFC 9000 s.9.5): the kernel cannot choose by them, the endpoint can.
+#[tokio::test]
+async fn sockets_hand_each_other_packets_to_ids_that_hide_their_socket() {
+    assert_ne!(handed_while_moving(true, true).await, 0);
 }

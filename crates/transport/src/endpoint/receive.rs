@@ -49,6 +49,18 @@ impl Endpoint {
             })
     }
 
+    /// True if a datagram has a short header and is to a connection ID of one of the connections.
+    pub fn is_known(&self, datagram: &[u8]) -> bool {
+        let short = datagram.first().is_some_and(|first| !LongInvariant::is_long(*first));
+        let id = datagram.get(1..=self.source.id_len());
+        short && id.is_some_and(|id| self.routes.by_id(id).is_some())
+    }
+
+    /// Bytes of every connection ID that the endpoint makes.
+    pub fn id_len(&self) -> usize {
+        self.source.id_len()
+    }
+
     fn on_short(
         &mut self,
         now: Timestamp,
