@@ -183,7 +183,8 @@ impl Gateway {
         if links.iter().any(|link| link.attached.ifindex == ifindex) {
             return Err(Error::AlreadyAttached { interface: interface.to_owned() });
         }
-        let loses = mode != Mode::Generic && self.control.answers() && loses_answers(interface);
+        let loses_answers = mode != Mode::Generic && loses_answers(interface);
+        let loses = loses_answers && self.control.answers();
         let (fd, native, notice) = match mode {
             Mode::Native => (
                 self.link(ifindex, true).map_err(|e| native_error(interface, ifindex, e))?,
@@ -228,7 +229,8 @@ impl Gateway {
         if let Some(pins) = &self.pins {
             pins.keep_link(&fd, ifindex)?;
         }
-        links.push(Link { attached: attached.clone(), fd });
+        let loses_answers = loses_answers && native;
+        links.push(Link { attached: attached.clone(), loses_answers, fd });
         Ok(attached)
     }
 

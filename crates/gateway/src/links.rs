@@ -21,6 +21,8 @@ pub struct Attached {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) attached: Attached,
+    /// True if answers can get lost on the interface ([`loses_answers`](crate::loses_answers)).
+    pub(crate) loses_answers: bool,
     // Closing the last descriptor of a link takes the program off the interface; a pin is one, too.
     pub(crate) fd: OwnedFd,
 }

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::abi;
 use crate::config::{Config, from_c_name};
-use crate::control::{Interface, Owner, interface_of};
+use crate::control::{Interface, Owner, interface_of, loses_answers};
 use crate::error::{Error, Result};
 use crate::gateway::{Gateway, LoadOptions};
 use crate::links::{Attached, Link};
@@ -145,8 +145,9 @@ fn take_over(
         }
         control.note_mode(link.ifindex, native).map_err(failed)?;
         let interface = sys::interface_name(link.ifindex).unwrap_or_default();
+        let loses_answers = native && loses_answers(&interface);
         let attached = Attached { ifindex: link.ifindex, interface, native, notice: None };
-        held.push(Link { attached, fd: link.fd });
+        held.push(Link { attached, loses_answers, fd: link.fd });
     }
     let moved = leave(moved, pins)?;
     let gateway = gateway.holding(held, pins.clone());

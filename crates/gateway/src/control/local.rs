@@ -1,10 +1,10 @@
 //! Addresses of this host (docs/policy.md s.8, "Who is answered"), read from the kernel for the program.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::Ordering::Release;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::Control;
 use crate::abi;
@@ -39,11 +39,11 @@ pub(super) struct LocalState {
     read_ns: u64,
 }
 
-/// What was read: what is in the maps, but for the order.
+/// What was read from the kernel.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Local {
     addrs: BTreeMap<([u8; 16], u32, u32), u32>,
-    macs: BTreeMap<u64, u32>,
+    macs: HashMap<u64, u32>,
     transit: bool,
 }
 
@@ -104,16 +104,16 @@ impl Control {
     /// Returns the interfaces on which answers can get lost ([`loses_answers`]), each with the number of packets that it
     /// did not send since it was made. Answers that were lost are among these. Empty while no service answers.
     pub fn unsent(&self) -> Vec<(u32, u64)> {
-        let native = |link: &Link| link.attached.native;
+        let loses = |link: &&Link| link.loses_answers;
         let links = self.links.upgrade();
-        let native: Vec<u32> = links.map_or_else(Vec::new, |links| {
-            lock(&links).iter().filter(|one| native(one)).map(|one| one.attached.ifindex).collect()
+        let there: Vec<u32> = links.map_or_else(Vec::new, |links| {
+            lock(&links).iter().filter(loses).map(|one| one.attached.ifindex).collect()
         });
-        if native.is_empty() || !self.answers() {
+        if there.is_empty() || !self.answers() {
             return Vec::new();
         }
         let Ok(links) = netlink::links_with_statistics() else { return Vec::new() };
-        let found = links.iter().filter(|link| link.kind == VETH && native.contains(&link.ifindex));
+        let found = links.iter().filter(|link| there.contains(&link.ifindex));
         found.map(|link| (link.ifindex, link.tx_dropped)).collect()
     }
 
@@ -152,10 +152,9 @@ impl Control {
             family: *family,
             addr: *addr,
         };
-        let addrs: Vec<_> = local.addrs.iter().map(|(place, kind)| (key(place), *kind)).collect();
-        let macs: Vec<_> = local.macs.iter().map(|(mac, one)| (*mac, *one)).collect();
+        let addrs = local.addrs.iter().map(|(place, kind)| (key(place), *kind)).collect();
         bring(&maps.local_addrs, &addrs)?;
-        bring(&maps.local_macs, &macs)?;
+        bring(&maps.local_macs, &local.macs)?;
         let transit = atomic!(AtomicU32, maps.control.pointer(), transit);
         transit.store(local.transit.into(), Release);
         Ok(())
@@ -170,12 +169,12 @@ impl Local {
 }
 
 /// Makes the entries of a map these: new ones first, so that none that stays is missing for a moment.
-fn bring<K: abi::Pod + PartialEq>(map: &Map<K, u32>, wanted: &[(K, u32)]) -> io::Result<()> {
-    let there = map.entries()?;
-    for (key, value) in wanted.iter().filter(|entry| !there.contains(entry)) {
+fn bring<K: abi::Pod + Eq + Hash>(map: &Map<K, u32>, wanted: &HashMap<K, u32>) -> io::Result<()> {
+    let there: HashMap<K, u32> = map.entries()?.into_iter().collect();
+    for (key, value) in wanted.iter().filter(|(key, value)| there.get(key) != Some(value)) {
         map.put(key, value)?;
     }
-    for (key, _) in there.iter().filter(|(key, _)| wanted.iter().all(|(wanted, _)| wanted != key)) {
+    for key in there.keys().filter(|key| !wanted.contains_key(key)) {
         map.delete(key)?;
     }
     Ok(())

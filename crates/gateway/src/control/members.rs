@@ -206,7 +206,9 @@ impl Control {
     /// # Errors
     /// The kernel's error if a call fails; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn sweep(&self) -> Result<Swept> {
-        if let Err(error) = self.refresh_addresses() {
+        // Another process may be in another network namespace.
+        let own = self.links.upgrade().is_some();
+        if own && let Err(error) = self.refresh_addresses() {
             // `knows_addresses` says so, after a while.
             tracing::debug!(%error, "sweeping");
         }

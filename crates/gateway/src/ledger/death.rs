@@ -9,13 +9,13 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-use super::membership::Places;
+use super::membership::{PLACES, Places};
 use crate::abi;
 use crate::sys;
 use crate::sys::region::atomic;
 
 /// Quota groups of dead servers, by place.
-type DeadPlaces = [u64; abi::EQUIC_MAX_OWNERS as usize];
+type DeadPlaces = [u64; PLACES];
 
 /// Servers that were seen in a place, and are not known to be dead.
 #[derive(Debug, Default)]
@@ -26,6 +26,8 @@ pub(crate) struct Watched {
     dead: Option<DeadPlaces>,
     /// What was written for the program last.
     published: DeadPlaces,
+    /// Ledger of the server that was seen to take each place last.
+    last: [u32; PLACES],
     /// Quota groups that a server may serve of which nothing can be told.
     unsure: u64,
 }
@@ -48,9 +50,7 @@ pub(super) fn names_its_place(member: &abi::equic_member) -> bool {
 }
 
 fn places_in(mask: u32) -> impl Iterator<Item = usize> {
-    (0..abi::EQUIC_MAX_OWNERS)
-        .filter(move |place| mask >> place & 1 == 1)
-        .map(|place| place as usize)
+    (0..PLACES).filter(move |place| mask >> place & 1 == 1)
 }
 
 impl Watched {
@@ -67,10 +67,11 @@ impl Watched {
         let unsure = atomic!(AtomicU64, control, unsure);
         let dead_at = |place: usize| atomic!(AtomicU64, control, dead[place]);
         let written: DeadPlaces = std::array::from_fn(|place| dead_at(place).load(SeqCst));
+        let last: [u32; PLACES] = std::array::from_fn(|place| places.last_ledger(place));
         // The process before this one has known more.
         let mut dead = self.dead.unwrap_or_else(|| {
             self.unsure = unsure.load(Acquire);
-            self.published = written;
+            (self.published, self.last) = (written, last);
             written
         });
         // A server took the place, and may have left it before this look.
@@ -85,6 +86,15 @@ impl Watched {
         for (slot, ledger) in &taken {
             if let Some(member) = ledger.and_then(|ledger| places.member(*slot, ledger)) {
                 self.add(&member, *slot);
+            }
+        }
+        // A server can take a place and leave it between two looks.
+        for (slot, ledger) in last.into_iter().enumerate() {
+            if ledger != 0
+                && ledger != std::mem::replace(&mut self.last[slot], ledger)
+                && let Some(member) = places.member(slot as u32, ledger)
+            {
+                self.add(&member, slot as u32);
             }
         }
         let (own, sees_all) = (sys::pid_namespace(), sys::sees_all_processes());

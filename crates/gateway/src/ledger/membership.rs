@@ -26,6 +26,9 @@ use crate::sys::ids;
 use crate::sys::map::Map;
 use crate::sys::region::{Shared, atomic};
 
+/// Number of places; a model has as many as it needs.
+pub(super) const PLACES: usize = if cfg!(equic_loom) { 3 } else { abi::EQUIC_MAX_OWNERS as usize };
+
 /// The array of the ledgers that count.
 pub(crate) trait LedgerArray: fmt::Debug + Send + Sync {
     /// Id of the ledger in an element.
@@ -87,6 +90,11 @@ impl Places {
         (member.ledger == ledger).then_some(member)
     }
 
+    /// Ledger of the server that took a place last, whether or not it still has it; 0: none, or one moves in.
+    pub(super) fn last_ledger(&self, slot: usize) -> u32 {
+        atomic!(AtomicU32, self.control.pointer(), members[slot].ledger).load(Acquire)
+    }
+
     fn read(&self, slot: u32) -> abi::equic_member {
         let (control, slot) = (self.control.pointer(), slot as usize);
         // The id first: what stands there with it was written before it.
@@ -141,10 +149,12 @@ impl Places {
         };
         // From now on a server answers for the place, or, if its IDs name any place, for all of its groups.
         let control = self.control.pointer();
-        for place in 0..abi::EQUIC_MAX_OWNERS as usize {
-            let ours = if place == slot as usize { 0 } else { u64::MAX };
-            let others = if names_its_place(member) { u64::MAX } else { member.barred };
-            atomic!(AtomicU64, control, dead[place]).fetch_and(ours & others, SeqCst);
+        let slot_index = slot as usize;
+        atomic!(AtomicU64, control, dead[slot_index]).store(0, SeqCst);
+        if !names_its_place(member) {
+            for place in 0..PLACES {
+                atomic!(AtomicU64, control, dead[place]).fetch_and(member.barred, SeqCst);
+            }
         }
         self.write(slot, member);
         let put = self.ledgers.put(slot, ledger.as_fd());

@@ -1,7 +1,9 @@
 //! Whose clients are sent stateless resets (docs/policy.md s.14): of servers that are known to be dead, and of no others,
 //! whichever process looks after the gateway.
 
-use equic_gateway::{Action, Config, Control, Gateway, ID_FORMAT, Listen, Reason, TokenKeys};
+use equic_gateway::{
+    Action, Config, Control, Gateway, ID_FORMAT, Listen, LoadOptions, Reason, TokenKeys,
+};
 use equic_token::{IdFormat, IdGenerator};
 
 use crate::support::{self, Child, await_that, config, in_namespace, udp};
@@ -161,6 +163,33 @@ fn resets_are_for_places_of_dead_servers() {
         assert!(second.is_told(&gateway));
         kill(&gateway, &lives);
         assert!(first.is_told(&gateway) && second.is_told(&gateway));
+    });
+}
+
+#[test]
+fn resets_wait_for_a_server_that_came_and_left_between_two_looks() {
+    in_namespace(|| {
+        let config = resetting("unseen");
+        let options = LoadOptions { unswept: true, ..LoadOptions::default() };
+        let object = equic_gateway::ObjectSource::Embedded;
+        let gateway = Gateway::load_with(&config, object, options).unwrap();
+        let (client, control) = (Client::of(&gateway), gateway.control());
+        control.sweep().unwrap();
+        let left = Child::start("leaver", &config.gateway.name);
+        left.ready();
+        control.set("max_connections", LEAVE).unwrap();
+        left.ready();
+        // It has left already, and lives.
+        control.sweep().unwrap();
+        let dies = server(&config);
+        control.sweep().unwrap();
+        dies.kill();
+        await_that("its place is free", || control.sweep().unwrap().ledgers > 0);
+        control.sweep().unwrap();
+        assert!(!client.is_told(&gateway), "it may have made the ID");
+        left.kill();
+        control.sweep().unwrap();
+        assert!(client.is_told(&gateway));
     });
 }
 
