@@ -107,7 +107,8 @@ impl<'b> Bundle<'b> {
         Ok(Bundle { bytes, preamble, code, staple })
     }
 
-    /// SHA-256 of the whole bundle. It changes when the bundle gets another signature or another proof of a log.
+    /// SHA-256 of the whole bundle. It changes when the bundle gets another signature or another
+    /// proof of a log.
     pub fn hash(&self) -> [u8; 32] {
         sha256(self.bytes)
     }

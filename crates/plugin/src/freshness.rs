@@ -1,4 +1,5 @@
-//! Plugins that the owner of an endpoint no longer lets run: withdrawn ones, and those that are too old.
+//! Plugins that the owner of an endpoint no longer lets run: withdrawn ones, and those that are too
+//! old.
 //!
 //! The signature of an old version stays valid, and the peer chooses which version it offers.
 

@@ -74,11 +74,11 @@ pub struct Policy {
     pub anyone: BTreeSet<Class>,
     /// Authors whose signed plugins get classes of their own.
     pub authors: Vec<Author>,
-    /// SHA-256 hashes of plugins that are refused whoever signed them: of the object, of the manifest or of the whole
-    /// bundle.
+    /// SHA-256 hashes of plugins that are refused whoever signed them: of the object, of the
+    /// manifest or of the whole bundle.
     pub withdrawn: BTreeSet<[u8; 32]>,
-    /// Longest time for which a plugin may still be valid. A plugin that expires later, or never, is refused. `None`: any,
-    /// and plugins need not expire.
+    /// Longest time for which a plugin may still be valid. A plugin that expires later, or never,
+    /// is refused. `None`: any, and plugins need not expire.
     pub max_age: Option<Duration>,
     /// Most memory, steps and code that a plugin may have.
     pub limits: Limits,
@@ -377,8 +377,9 @@ pub enum Refusal {
     },
 }
 
-/// Decides whether a plugin may run, and what it is granted. `now` is in seconds since the Unix epoch. The owner's own plugins
-/// need no policy, because the owner chose them: they get what they declare, except what no plugin gets.
+/// Decides whether a plugin may run, and what it is granted. `now` is in seconds since the Unix
+/// epoch. The owner's own plugins need no policy, because the owner chose them: they get what they
+/// declare, except what no plugin gets.
 pub fn decide(
     bundle: &Bundle<'_>,
     origin: Origin,
@@ -392,8 +393,9 @@ pub fn decide(
     decide_by(bundle.preamble(), || bundle.hash(), in_log, origin, policy, now)
 }
 
-/// As [`decide`], of a peer's plugin whose object is not there yet, of a bundle that is said to have this hash. All is judged
-/// except the log that it is in: the proof of that is behind the object, and here it counts that there is one.
+/// As [`decide`], of a peer's plugin whose object is not there yet, of a bundle that is said to
+/// have this hash. All is judged except the log that it is in: the proof of that is behind the
+/// object, and here it counts that there is one.
 pub(crate) fn decide_early(
     preamble: &Preamble<'_>,
     hash: [u8; 32],

@@ -289,8 +289,8 @@ pub trait SocketIdGenerator: Send + Sync {
         false
     }
 
-    /// Returns the number of the socket that an ID names, or `None` if the ID names none. Asked only if the number is hidden,
-    /// about IDs that the socket does not know.
+    /// Returns the number of the socket that an ID names, or `None` if the ID names none. Asked
+    /// only if the number is hidden, about IDs that the socket does not know.
     fn number_of(&self, id: &[u8]) -> Option<u8> {
         id.get(self.number_at()).copied()
     }
@@ -304,9 +304,10 @@ pub struct EndpointConfig {
     pub core: CoreConfig,
     /// Makes the connection IDs of all sockets; none: those of `core`, or random ones that name their socket.
     pub ids: Option<Arc<dyn SocketIdGenerator>>,
-    /// True if random IDs of several sockets name their socket in encrypted form; false by default. An observer who sees a
-    /// client before and after it moved can compare what is in clear (RFC 9000 s.9.5). But the kernel cannot choose the socket
-    /// by an encrypted number: datagrams of clients that have moved are handed from one socket to another in this process.
+    /// True if random IDs of several sockets name their socket in encrypted form; false by default.
+    /// An observer who sees a client before and after it moved can compare what is in clear (RFC
+    /// 9000 s.9.5). But the kernel cannot choose the socket by an encrypted number: datagrams of
+    /// clients that have moved are handed from one socket to another in this process.
     pub hide_sockets: bool,
     /// UDP generic receive offload: faster, for up to half a megabyte of buffers a socket.
     pub receive_offload: bool,

@@ -115,9 +115,10 @@ impl Endpoint {
     /// takes no connections, but can connect. Must be called inside a tokio runtime. The first of a process
     /// takes the tens of milliseconds that its cryptography needs to get ready, so that no connection does.
     ///
-    /// Of several sockets, the kernel is told to give each what is for its connections (SO_ATTACH_REUSEPORT_CBPF, classic
-    /// BPF, which needs no privilege). Where it does not, and where IDs name their socket in encrypted form
-    /// ([`EndpointConfig::hide_sockets`]), datagrams of clients that have moved are handed from one socket to the other here.
+    /// Of several sockets, the kernel is told to give each what is for its connections
+    /// (SO_ATTACH_REUSEPORT_CBPF, classic BPF, which needs no privilege). Where it does not, and
+    /// where IDs name their socket in encrypted form ([`EndpointConfig::hide_sockets`]), datagrams
+    /// of clients that have moved are handed from one socket to the other here.
     ///
     /// # Errors
     /// The system's error, if a socket cannot be used; also if there are no sockets or more than

@@ -10,8 +10,8 @@ use siphasher::sip::SipHasher24;
 
 use crate::SocketIdGenerator;
 
-/// Encrypts a socket's number in a connection ID, by a mask that follows from the rest of the ID. The key is of one
-/// endpoint, and nobody else needs it.
+/// Encrypts a socket's number in a connection ID, by a mask that follows from the rest of the ID.
+/// The key is of one endpoint, and nobody else needs it.
 #[derive(Clone)]
 pub struct HiddenNumber(SipHasher24);
 
@@ -21,8 +21,8 @@ impl HiddenNumber {
         HiddenNumber(SipHasher24::new_with_key(&rand::random()))
     }
 
-    /// Returns the byte at `at` of an ID, encrypted if it was in clear and in clear if it was encrypted. `None` if the ID is
-    /// too short.
+    /// Returns the byte at `at` of an ID, encrypted if it was in clear and in clear if it was
+    /// encrypted. `None` if the ID is too short.
     pub fn turn(&self, id: &[u8], at: usize) -> Option<u8> {
         let number = id.get(at)?;
         let mut hasher = self.0;

@@ -1,5 +1,5 @@
-//! Connection IDs that prove themselves (`docs/retry.md` s.4): QUIC-LB's first byte, a server ID, in clear or encrypted, a
-//! nonce, and four bytes that only who has the ring can make.
+//! Connection IDs that prove themselves (`docs/retry.md` s.4): QUIC-LB's first byte, a server ID,
+//! in clear or encrypted, a nonce, and four bytes that only who has the ring can make.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -62,7 +62,8 @@ pub enum IdError {
 pub struct ProvenId {
     /// Epoch of the key it was made with.
     pub epoch: Epoch,
-    /// The server that made it: the first bytes, as many as the format says. Hidden bytes are decrypted.
+    /// The server that made it: the first bytes, as many as the format says. Hidden bytes are
+    /// decrypted.
     pub server_id: [u8; MAX_SERVER],
 }
 
@@ -84,8 +85,9 @@ impl IdFormat {
         }
     }
 
-    /// The same format with the last `bytes` bytes of the server ID encrypted, so that an observer cannot tell by them
-    /// which IDs belong together (RFC 9000 s.9.5). Whoever routes by these bytes needs the ring.
+    /// The same format with the last `bytes` bytes of the server ID encrypted, so that an observer
+    /// cannot tell by them which IDs belong together (RFC 9000 s.9.5). Whoever routes by these
+    /// bytes needs the ring.
     ///
     /// # Errors
     /// [`IdError::Format`] if the server ID has fewer bytes.
@@ -96,7 +98,8 @@ impl IdFormat {
         }
     }
 
-    /// Encrypts the hidden bytes of a server ID, or decrypts them: by a mask of the nonce, which is another one in each ID.
+    /// Encrypts the hidden bytes of a server ID, or decrypts them: by a mask of the nonce, which is
+    /// another one in each ID.
     fn mask(self, key: &Key, server_id: &mut [u8], nonce: &[u8]) {
         if self.hidden == 0 {
             return;
@@ -266,8 +269,8 @@ impl IdGenerator {
         *self.0.ring.write().unwrap_or_else(PoisonError::into_inner) = ring;
     }
 
-    /// An ID that this process has not given out before. Another process with the same ring and server ID, such as the one
-    /// after a restart, may give out the same.
+    /// An ID that this process has not given out before. Another process with the same ring and
+    /// server ID, such as the one after a restart, may give out the same.
     pub fn generate(&self) -> ConnectionId {
         let Generator { format, server_id, ring, nonces } = &*self.0;
         let ring = ring.read().unwrap_or_else(PoisonError::into_inner);

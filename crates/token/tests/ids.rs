@@ -193,7 +193,8 @@ fn a_known_reset_token() {
     assert_eq!(token, 0xc793_f0a7_005e_ead5_7445_ac57_47c3_7cc6_u128.to_be_bytes());
 }
 
-/// RFC 9000 s.9.5: an observer of two networks cannot tell by the server ID which IDs belong together.
+/// RFC 9000 s.9.5: an observer of two networks cannot tell by the server ID which IDs belong
+/// together.
 #[test]
 fn hidden_server_id_is_another_in_each_id_and_is_read_with_the_ring() {
     let plain = IdFormat::new(12, 2).unwrap();
@@ -208,7 +209,8 @@ fn hidden_server_id_is_another_in_each_id_and_is_read_with_the_ring() {
             let id = ids.generate();
             let bytes = id.as_bytes();
             assert_eq!(ids.open(bytes).unwrap().server_id[..2], server);
-            // The check is of the ID as it stands: who only checks need not know that bytes are hidden.
+            // The check is of the ID as it stands: who only checks need not know that bytes are
+            // hidden.
             assert!(plain.open(&ring(), bytes).is_ok());
             for (at, seen) in seen.iter_mut().enumerate() {
                 seen[usize::from(bytes[1 + at])] += 1;

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// Time since the Unix epoch (1970-01-01, UTC) that belongs to a [`Timestamp`]. Clones are the same clock.
+/// Time since the Unix epoch (1970-01-01, UTC) that belongs to a [`Timestamp`]. Clones are the same
+/// clock.
 ///
-/// For an endpoint a clock never goes back, and it advances at least as fast as the endpoint's timestamps. So a system
-/// clock that is set back has no effect on endpoints that run, and one that is set forward does.
+/// For an endpoint a clock never goes back, and it advances at least as fast as the endpoint's
+/// timestamps. So a system clock that is set back has no effect on endpoints that run, and one that
+/// is set forward does.
 #[derive(Clone)]
 pub struct WallClock {
     source: Arc<dyn Fn(Timestamp) -> Duration + Send + Sync>,
@@ -18,14 +20,14 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// Creates a clock from a function that returns the time since the Unix epoch, at a timestamp of the endpoint that asks.
-    /// The function is called whenever the clock is read.
+    /// Creates a clock from a function that returns the time since the Unix epoch, at a timestamp
+    /// of the endpoint that asks. The function is called whenever the clock is read.
     pub fn new(source: impl Fn(Timestamp) -> Duration + Send + Sync + 'static) -> WallClock {
         WallClock { source: Arc::new(source), latest: Arc::default() }
     }
 
-    /// Creates a clock that shows `time` at [`Timestamp::START`] and advances with the timestamps, such as the virtual
-    /// time of a simulation.
+    /// Creates a clock that shows `time` at [`Timestamp::START`] and advances with the timestamps,
+    /// such as the virtual time of a simulation.
     pub fn starting_at(time: Duration) -> WallClock {
         WallClock::new(move |now| time.saturating_add(now - Timestamp::START))
     }

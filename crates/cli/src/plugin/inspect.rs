@@ -61,7 +61,8 @@ struct Inspected<'a> {
     signed_by: Option<String>,
     /// Public key of the log that it carries a proof of.
     logged_in: Option<String>,
-    /// SHA-256 of the object, of the manifest and of the file, as the `withdrawn` of a policy names them.
+    /// SHA-256 of the object, of the manifest and of the file, as the `withdrawn` of a policy names
+    /// them.
     object_hash: String,
     manifest_hash: String,
     bundle_hash: String,

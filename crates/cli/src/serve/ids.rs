@@ -15,9 +15,9 @@ const UNPROVEN: u8 = 7 << 5 | (LEN as u8 - 1);
 /// Makes the server's IDs: before a gateway is joined, such as prove nothing.
 #[derive(Clone, Default)]
 pub(super) struct GatewayIds {
-    /// The gateway's ledger, and the name of the service that the server serves.
     joined: Arc<OnceLock<(Ledger, String)>>,
-    /// Encrypts the number of the socket in IDs that prove nothing; none: it is in clear in all IDs.
+    /// Encrypts the number of the socket in IDs that prove nothing; none: it is in clear in all
+    /// IDs.
     hidden: Option<HiddenNumber>,
     /// Reads the number of the socket in IDs of the gateway's keys.
     reader: Arc<OnceLock<ConnectionIds>>,
@@ -74,7 +74,7 @@ impl OfSocket {
     fn ids(&self) -> Option<&ConnectionIds> {
         if self.made.get().is_none() {
             // This gateway may keep its keys to itself, and the next one give them.
-            let ledger = &self.joined.get()?.0;
+            let (ledger, _) = self.joined.get()?;
             let ids = match self.hidden {
                 Some(_) => ledger.connection_ids_hiding_instance(self.number),
                 None => ledger.connection_ids(self.number),

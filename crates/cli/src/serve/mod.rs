@@ -126,8 +126,9 @@ pub(crate) struct Args {
     /// Sockets that share the port, each with a task of its own: more cores for packets
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
-    /// Encrypt the number of the socket in connection IDs, so that an observer cannot tell by it that a client has moved; the
-    /// kernel then cannot choose the socket of a client that has moved, and the server passes its packets on itself
+    /// Encrypt the number of the socket in connection IDs, so that an observer cannot tell by it
+    /// that a client has moved; the kernel then cannot choose the socket of a client that has
+    /// moved, and the server passes its packets on itself
     #[arg(long)]
     hide_sockets: bool,
     /// Threads; one per CPU if not given

@@ -1,6 +1,6 @@
-//! Retry tokens of a gateway in front of the server. Its keys come with the server's place there, or from a
-//! file that it writes (`retry_keys`), which is read again, at most once a second, when a token is of a key that is not
-//! known yet.
+//! Retry tokens of a gateway in front of the server. Its keys come with the server's place there,
+//! or from a file that it writes (`retry_keys`), which is read again, at most once a second, when a
+//! token is of a key that is not known yet.
 
 use std::fs::OpenOptions;
 use std::io::Read as _;
@@ -17,7 +17,8 @@ use zeroize::Zeroizing;
 
 use crate::failure::{Done, Failure};
 
-/// Least time between two readings of the file. A key is in the file for longer than this before tokens are made with it.
+/// Least time between two readings of the file. A key is in the file for longer than this before
+/// tokens are made with it.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The keys, as they were in the file when it was read last.
@@ -47,8 +48,8 @@ impl GatewayKeys {
         token: &[u8],
     ) -> RetryVerdict {
         let mut judged = self.judge(remote, dcid.as_bytes(), token);
-        // Of a key that was announced since, or of a gateway that was started anew. Forged tokens look the same, and
-        // whoever sends them must not make the server read a file for each.
+        // Of a key that was announced since, or of a gateway that was started anew. Forged tokens
+        // look the same, and whoever sends them must not make the server read a file for each.
         if matches!(judged, Err(TokenError::UnknownEpoch | TokenError::Forged))
             && self.may_read(now)
             && let Ok(ring) = read_ring(&self.path)

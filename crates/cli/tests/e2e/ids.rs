@@ -101,7 +101,8 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     mover.connect().fetch(10_000);
 }
 
-/// IDs that hide the number of their socket pass the gateway, and lead to the socket of a client that has moved.
+/// IDs that hide the number of their socket pass the gateway, and lead to the socket of a client
+/// that has moved.
 #[test]
 fn hidden_socket_numbers_pass_the_gateway_and_connections_go_on() {
     let Some(stage) = TestStage::new("hidden", 1) else { return };

@@ -43,9 +43,10 @@ impl Ledger {
         self.connection_ids_of(instance, false)
     }
 
-    /// As [`Ledger::connection_ids`], with the number of the instance encrypted: an observer who sees a client before and
-    /// after it moved cannot tell by it that two IDs belong together (RFC 9000 s.9.5). [`ConnectionIds::instance_of`] reads it.
-    /// The place stays in clear, because the gateway reads it.
+    /// As [`Ledger::connection_ids`], with the number of the instance encrypted: an observer who
+    /// sees a client before and after it moved cannot tell by it that two IDs belong together (RFC
+    /// 9000 s.9.5). [`ConnectionIds::instance_of`] reads it. The place stays in clear, because the
+    /// gateway reads it.
     ///
     /// # Errors
     /// As [`Ledger::connection_ids`].
@@ -115,8 +116,9 @@ impl ConnectionIds {
         self.with(|generator| generator.open(id))
     }
 
-    /// Returns the instance that an ID names, or `None` if the ID proves nothing. It does not ask for the gateway's ring, because it is called for packets: the ring is that of the last call of
-    /// [`ConnectionIds::generate`] or [`ConnectionIds::mark`].
+    /// Returns the instance that an ID names, or `None` if the ID proves nothing. It does not ask
+    /// for the gateway's ring, because it is called for packets: the ring is that of the last call
+    /// of [`ConnectionIds::generate`] or [`ConnectionIds::mark`].
     pub fn instance_of(&self, id: &[u8]) -> Option<u8> {
         let proven = lock(&self.0.made).1.open(id).ok()?;
         proven.server_id.get(ID_FORMAT.1 - 1).copied()

@@ -78,7 +78,8 @@ pub struct ServerConfig {
     /// Makes the server's connection IDs; none: they are random.
     pub ids: Option<Arc<dyn SocketIdGenerator>>,
     /// True if random connection IDs name their socket in encrypted form
-    /// ([`EndpointConfig::hide_sockets`](equic_quic::EndpointConfig::hide_sockets)); false by default.
+    /// ([`EndpointConfig::hide_sockets`](equic_quic::EndpointConfig::hide_sockets)); false by
+    /// default.
     pub hide_sockets: bool,
     /// Congestion control of what is sent.
     pub congestion: Congestion,

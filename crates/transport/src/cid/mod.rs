@@ -23,8 +23,8 @@ pub(crate) use remote::RemoteIds;
 pub(crate) use source::{BlindToken, ID_LEN, IdSource, RESET_KEY_LEN, ResetKey};
 pub use source::{ConnectionIdGenerator, RandomIds};
 
-/// What an endpoint has to know of a connection: a change of its connection IDs or reset tokens, by which the endpoint routes
-/// datagrams, or that its handshake is complete.
+/// What an endpoint has to know of a connection: a change of its connection IDs or reset tokens, by
+/// which the endpoint routes datagrams, or that its handshake is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointEvent {
     /// Packets may carry this ID.

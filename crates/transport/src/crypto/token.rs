@@ -6,15 +6,17 @@
 //! | 33 to 77 | content, encrypted |
 //! | 16 | authentication tag |
 //!
-//! The salt is a number of 48 bits, behind 15 zeros, and the random name of a batch of 8 bytes. The key of the
-//! AEAD is derived from the server's secret and the name of the batch, as Initial keys are (RFC 9001 s.5.2). The
-//! number is the packet number in the AEAD's nonce, and is used once in its batch. A batch has 65,536 tokens,
-//! because deriving a key takes far longer than sealing a token.
+//! The salt is a number of 48 bits, behind 15 zeros, and the random name of a batch of 8 bytes. The
+//! key of the AEAD is derived from the server's secret and the name of the batch, as Initial keys
+//! are (RFC 9001 s.5.2). The number is the packet number in the AEAD's nonce, and is used once in
+//! its batch. A batch has 65,536 tokens, because deriving a key takes far longer than sealing a
+//! token.
 //!
-//! The mask hides number and batch. Without it, an observer who opens connections now and then could tell when a
-//! token was given, and so link it to its connection, against RFC 9000 s.8.1.3. It is made as that of header
-//! protection (RFC 9001 s.5.4): by AES, with a key derived from the secret, from a sample of the encrypted content.
-//! So every bit of a token behind the first is pseudorandom to whoever lacks the secret.
+//! The mask hides number and batch. Without it, an observer who opens connections now and then
+//! could tell when a token was given, and so link it to its connection, against RFC 9000 s.8.1.3.
+//! It is made as that of header protection (RFC 9001 s.5.4): by AES, with a key derived from the
+//! secret, from a sample of the encrypted content. So every bit of a token behind the first is
+//! pseudorandom to whoever lacks the secret.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,8 +50,8 @@ const FUTURE_BIT: u8 = 0x80;
 /// Bits of the salt's first word that are the number.
 const NUMBER_BITS: u64 = (1 << 48) - 1;
 
-/// Bits of the salt's first word that are zero. A forged token fails here, before a key is derived for it, with a
-/// probability of 1 - 2^-15.
+/// Bits of the salt's first word that are zero. A forged token fails here, before a key is derived
+/// for it, with a probability of 1 - 2^-15.
 const ZERO_BITS: u64 = !NUMBER_BITS & u64::MAX >> 1;
 
 /// Tokens of a batch, at most.
@@ -93,7 +95,8 @@ pub(crate) enum Token {
     },
 }
 
-/// Time in which a token is valid, by the wall clock of servers: they share secrets, and keep them over restarts.
+/// Time in which a token is valid, by the wall clock of servers: they share secrets, and keep them
+/// over restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Validity {
     /// Time at which the token was made, since the Unix epoch, in whole milliseconds.
@@ -110,8 +113,8 @@ impl Validity {
 
     /// Returns whether the token is valid at `now`, for a server that gives its own `lifetime`.
     ///
-    /// A token of the future is void: a clock that was set back, or that of a server whose clock is behind, would
-    /// make it valid for longer.
+    /// A token of the future is void: a clock that was set back, or that of a server whose clock is
+    /// behind, would make it valid for longer.
     pub(crate) fn holds(&self, now: Duration, lifetime: Duration) -> bool {
         let lifetime = self.lifetime.min(lifetime);
         self.made <= now.saturating_add(CLOCK_SKEW) && now < self.made.saturating_add(lifetime)
@@ -194,8 +197,8 @@ impl TokenSealer {
         Some(bytes)
     }
 
-    /// Opens a token and returns its content, or `None` if the token is not ours. Derives a key if the token has a
-    /// valid salt of a batch that is not known.
+    /// Opens a token and returns its content, or `None` if the token is not ours. Derives a key if
+    /// the token has a valid salt of a batch that is not known.
     pub(crate) fn open(&self, token: &[u8]) -> Option<Token> {
         if token.len() > MAX_TOKEN {
             return None;
@@ -228,7 +231,8 @@ impl TokenSealer {
         Some(token)
     }
 
-    /// Applies the mask to a salt, or removes it. `sealed` is the encrypted content with its tag. The first bit stays.
+    /// Applies the mask to a salt, or removes it. `sealed` is the encrypted content with its tag.
+    /// The first bit stays.
     fn mask_salt(&self, salt: &mut [u8; SALT_LEN], sealed: &[u8]) -> Option<()> {
         let mut sample: [u8; SAMPLE_LEN] = *sealed.first_chunk()?;
         let kind = salt[0] & FUTURE_BIT;

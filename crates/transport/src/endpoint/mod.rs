@@ -18,8 +18,8 @@
 //! * `receive.rs`: from a datagram to whose it is; `incoming.rs`: what becomes of an attempt;
 //! * `routes.rs`: whose an ID or a token is;
 //! * `stateless.rs`: what is answered without a connection;
-//! * `shared.rs`: what endpoints share that accept each other's tokens; `used.rs`: tokens that were used;
-//!   `unfinished.rs`: attempts with a token that did not complete.
+//! * `shared.rs`: what endpoints share that accept each other's tokens; `used.rs`: tokens that were
+//!   used; `unfinished.rs`: attempts with a token that did not complete.
 
 mod incoming;
 #[cfg(feature = "null-crypto")]
@@ -77,20 +77,21 @@ pub struct EndpointConfig {
     /// Secret to make stateless reset tokens with. `None`: a random one, so that connections of an
     /// earlier process run into their idle timeout.
     pub reset_key: Option<Zeroizing<[u8; RESET_KEY_LEN]>>,
-    /// Secret to seal Retry and NEW_TOKEN tokens with, and the clock of their lifetimes. `None`: a random one, so that
-    /// only this endpoint accepts them.
+    /// Secret to seal Retry and NEW_TOKEN tokens with, and the clock of their lifetimes. `None`: a
+    /// random one, so that only this endpoint accepts them.
     pub token_key: Option<TokenKey>,
     /// Opens Retry tokens that something in front of this endpoint made; none: nothing there makes any.
     pub retry_tokens: Option<Arc<dyn RetryTokens>>,
-    /// Longest time that a client may take to bring a Retry token back; 15 seconds by default. A token is valid for the
-    /// lifetime at the endpoint that made it or at the one that opens it, whichever is shorter.
+    /// Longest time that a client may take to bring a Retry token back; 15 seconds by default. A
+    /// token is valid for the lifetime at the endpoint that made it or at the one that opens it,
+    /// whichever is shorter.
     pub retry_token_lifetime: Duration,
-    /// Time for which tokens of NEW_TOKEN frames are valid; one day by default. The shorter lifetime counts, as for Retry
-    /// tokens.
+    /// Time for which tokens of NEW_TOKEN frames are valid; one day by default. The shorter
+    /// lifetime counts, as for Retry tokens.
     pub new_token_lifetime: Duration,
-    /// Number of used tokens of NEW_TOKEN frames that are remembered, so that none is used twice: at least this many and
-    /// at most twice as many, of 14 bytes each; 32,768 by default. If clients use more within the lifetime, the older
-    /// tokens are void before it ends, used or not.
+    /// Number of used tokens of NEW_TOKEN frames that are remembered, so that none is used twice:
+    /// at least this many and at most twice as many, of 14 bytes each; 32,768 by default. If
+    /// clients use more within the lifetime, the older tokens are void before it ends, used or not.
     pub used_tokens: usize,
     /// Attempts that may wait for a decision; more are dropped.
     pub max_incoming: usize,
@@ -195,7 +196,8 @@ pub struct Endpoint {
     token_key: TokenKey,
     /// Its clock.
     wall: Wall,
-    /// Connections whose address a token of a NEW_TOKEN frame has validated, until their handshake is complete.
+    /// Connections whose address a token of a NEW_TOKEN frame has validated, until their handshake
+    /// is complete.
     by_token: BTreeMap<Handle, IpAddr>,
     rng: StdRng,
     routes: Routes,

@@ -164,9 +164,9 @@ impl Endpoint {
         Received::Incoming(Incoming(first, arrival))
     }
 
-    /// Learns from a token what it says of a client. Returns the time at which it was made, since the Unix epoch, if it is
-    /// one of a NEW_TOKEN frame that is valid for this client. Fails if it is of a Retry packet, and this client cannot
-    /// have it at this time.
+    /// Learns from a token what it says of a client. Returns the time at which it was made, since
+    /// the Unix epoch, if it is one of a NEW_TOKEN frame that is valid for this client. Fails if it
+    /// is of a Retry packet, and this client cannot have it at this time.
     fn read_token(
         &mut self,
         now: Timestamp,

@@ -12,12 +12,14 @@ use super::used::UsedTokens;
 use crate::WallClock;
 use crate::crypto::TOKEN_KEY_LEN;
 
-/// Secret of Retry and NEW_TOKEN tokens, the clock of their lifetimes, and a memory of those that were used.
+/// Secret of Retry and NEW_TOKEN tokens, the clock of their lifetimes, and a memory of those that
+/// were used.
 ///
-/// Servers that have the same secret accept each other's tokens: those behind one address, and a server and its
-/// predecessor before a restart. Their clocks have to agree to two seconds. Clones share the memory too, so that a
-/// token of a NEW_TOKEN frame is good once at all endpoints of a process that were given clones. Other processes have
-/// memories of their own: there the same token is good once more.
+/// Servers that have the same secret accept each other's tokens: those behind one address, and a
+/// server and its predecessor before a restart. Their clocks have to agree to two seconds. Clones
+/// share the memory too, so that a token of a NEW_TOKEN frame is good once at all endpoints of a
+/// process that were given clones. Other processes have memories of their own: there the same token
+/// is good once more.
 #[derive(Clone)]
 pub struct TokenKey {
     secret: Zeroizing<[u8; TOKEN_KEY_LEN]>,
@@ -59,8 +61,8 @@ impl TokenKey {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Spends a token; returns whether it validates the address that it is for. If it does, [`TokenKey::finish`] must follow
-    /// where the attempt completes or nothing is sent.
+    /// Spends a token; returns whether it validates the address that it is for. If it does,
+    /// [`TokenKey::finish`] must follow where the attempt completes or nothing is sent.
     pub(super) fn spend(&self, now: Duration, token: &Presented, config: &EndpointConfig) -> bool {
         let mut memory = self.memory();
         let (capacity, lifetime) = (config.used_tokens, config.new_token_lifetime);

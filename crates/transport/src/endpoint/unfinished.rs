@@ -1,9 +1,10 @@
 //! Attempts that a NEW_TOKEN token validated and that did not complete (RFC 9000 s.21.3).
 //!
-//! Somebody can collect tokens at an address, leave it, and bring them later in packets with that address as a forged
-//! source: each draws a whole flight to whoever has the address now. So an address prefix may have a few attempts that
-//! do not complete. Beyond, its tokens validate nothing until some time has passed: its clients are treated as clients
-//! without a token, which is all that an attacker can do to them.
+//! Somebody can collect tokens at an address, leave it, and bring them later in packets with that
+//! address as a forged source: each draws a whole flight to whoever has the address now. So an
+//! address prefix may have a few attempts that do not complete. Beyond, its tokens validate nothing
+//! until some time has passed: its clients are treated as clients without a token, which is all
+//! that an attacker can do to them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -45,8 +46,8 @@ impl Attempts {
 }
 
 impl Unfinished {
-    /// Counts an attempt that a token validated. Returns `false`, and does not count it, if too many of the same source
-    /// did not complete.
+    /// Counts an attempt that a token validated. Returns `false`, and does not count it, if too
+    /// many of the same source did not complete.
     pub(super) fn begin(&mut self, now: Duration, address: IpAddr) -> bool {
         let source = source(address);
         let mut attempts =

@@ -1,4 +1,5 @@
-//! Tokens of NEW_TOKEN frames that were brought back: each is good once in a process (RFC 9000 s.8.1.3).
+//! Tokens of NEW_TOKEN frames that were brought back: each is good once in a process (RFC 9000
+//! s.8.1.3).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,21 +7,23 @@ use std::time::Duration;
 use crate::crypto::CLOCK_SKEW;
 
 /// Remembers in two generations, so that it is bounded and yet nothing is good twice: when a whole
-/// generation is forgotten, so are all tokens that were made before its end. Times are since the Unix epoch.
+/// generation is forgotten, so are all tokens that were made before its end. Times are since the
+/// Unix epoch.
 #[derive(Debug, Default)]
 pub(super) struct UsedTokens {
     recent: BTreeSet<u64>,
     earlier: BTreeSet<u64>,
     /// Time at which the `recent` generation began.
     began: Duration,
-    /// Tokens made up to this time count as used, because their record may be gone. `None` if no record is gone.
+    /// Tokens made up to this time count as used, because their record may be gone. `None` if no
+    /// record is gone.
     forgotten: Option<Duration>,
 }
 
 impl UsedTokens {
-    /// Spends a token; returns whether it was unused before. `token`: its first bytes, which are pseudorandom; `made`:
-    /// time at which it was given out, by the clock of the server that did; `capacity`: of a generation; `lifetime`: of
-    /// any token.
+    /// Spends a token; returns whether it was unused before. `token`: its first bytes, which are
+    /// pseudorandom; `made`: time at which it was given out, by the clock of the server that did;
+    /// `capacity`: of a generation; `lifetime`: of any token.
     pub(super) fn spend(
         &mut self,
         now: Duration,
@@ -35,7 +38,8 @@ impl UsedTokens {
         }
         if self.recent.len() >= capacity.max(1) || now.saturating_sub(self.began) >= lifetime {
             if !self.earlier.is_empty() {
-                // They were spent before this generation began, but the clock that they were made by may be ahead.
+                // They were spent before this generation began, but the clock that they were made
+                // by may be ahead.
                 self.forgotten = Some(self.began.saturating_add(CLOCK_SKEW));
             }
             self.earlier = std::mem::take(&mut self.recent);

@@ -123,8 +123,9 @@ fn differing(one: &[u8], other: &[u8]) -> f64 {
     f64::from(bits) / (one.len() * 8) as f64
 }
 
-/// RFC 9000 s.8.1.3: an observer cannot link a token to the connection on which it was given. Tokens for one address,
-/// made one after the other, of one batch and around the change of a batch, look like random numbers.
+/// RFC 9000 s.8.1.3: an observer cannot link a token to the connection on which it was given.
+/// Tokens for one address, made one after the other, of one batch and around the change of a batch,
+/// look like random numbers.
 #[test]
 fn token_shows_neither_order_nor_batch() {
     const COUNT: usize = 4096;
@@ -161,7 +162,8 @@ fn token_shows_neither_order_nor_batch() {
         assert!((mean - 0.5).abs() < 0.002, "{distance} apart: {mean} of the bits differ");
     }
 
-    // No word grows or shrinks from one to the next: the correlation of order and value is that of chance.
+    // No word grows or shrinks from one to the next: the correlation of order and value is that of
+    // chance.
     for at in 0..length - 8 {
         let word = |token: &[u8]| u64::from_be_bytes(token[at..at + 8].try_into().unwrap()) << 1;
         let rises = given.windows(2).filter(|pair| word(&pair[0]) < word(&pair[1])).count();
@@ -169,7 +171,8 @@ fn token_shows_neither_order_nor_batch() {
         assert!(rises.abs_diff(COUNT / 2) < 100, "{rises} rises at byte {at}");
     }
 
-    // No four bytes of the salt come twice at a place more often than by chance: 2 pairs among 2^23, with 2^32 values.
+    // No four bytes of the salt come twice at a place more often than by chance: 2 pairs among
+    // 2^23, with 2^32 values.
     for at in 1..=SALT_LEN - 4 {
         let words: BTreeSet<&[u8]> = given.iter().map(|token| &token[at..at + 4]).collect();
         assert!(words.len() >= COUNT - 4, "{} words at byte {at}", words.len());

@@ -1,4 +1,5 @@
-//! Tokens of endpoints that share a key, over time, and of addresses whose attempts do not complete.
+//! Tokens of endpoints that share a key, over time, and of addresses whose attempts do not
+//! complete.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -12,7 +13,8 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// A server process with a clock of its own, which began some time ago.
 struct Process {
     endpoint: Endpoint,
-    /// Time for which the process has run when the test begins: its timestamps count from its start.
+    /// Time for which the process has run when the test begins: its timestamps count from its
+    /// start.
     uptime: Duration,
 }
 
@@ -54,7 +56,8 @@ impl Process {
         self.endpoint.new_token(now, client_address().ip(), KnownVersion::V1).unwrap()
     }
 
-    /// Whether a token validates the client's address `since` the test began. Nothing becomes of the attempt.
+    /// Whether a token validates the client's address `since` the test began. Nothing becomes of
+    /// the attempt.
     fn validates(&mut self, since: Duration, (dcid, token): (ConnectionId, &[u8])) -> bool {
         let (now, mut response) = (self.timestamp(since), Vec::new());
         let datagram = initial(KnownVersion::V1, dcid, token);
@@ -187,7 +190,8 @@ fn attempt(endpoint: &mut Endpoint, address: &str, number: u64) -> Incoming {
     incoming(endpoint.handle_datagram(NOW, from(remote), &datagram, &mut Vec::new()))
 }
 
-/// RFC 9000 s.21.3: tokens that were collected at an address do not let their holder flood it later.
+/// RFC 9000 s.21.3: tokens that were collected at an address do not let their holder flood it
+/// later.
 #[test]
 fn new_tokens_of_an_address_whose_attempts_do_not_complete_validate_nothing() {
     let (victim, other) = ("192.0.2.1:4000", "192.0.2.2:4000");
