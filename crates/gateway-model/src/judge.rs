@@ -4,7 +4,7 @@ use super::acl::{Acl, AclAction};
 use super::config::{Config, FragmentPolicy, Listener, QuotaPolicy, RetryPolicy, Service};
 use super::frame::{Datagram, FragmentKey, Frame, LaterFragment, parse};
 use super::own::{self, Own};
-use super::prefix::PrefixKey;
+use super::prefix::{PrefixKey, Span};
 use super::quic::{Class, ConnectionId, Opening, Payload, Rules, classify};
 use super::{address_bytes, answer, ids, reset};
 use equic_gateway::Reason;
@@ -317,7 +317,11 @@ impl Model {
     pub fn source_key(&self, addr: IpAddr, scope: u32) -> SourceKey {
         let leading = match addr {
             IpAddr::V4(_) => 96 + u32::from(self.config.v4_prefix_len.min(32)),
-            IpAddr::V6(_) => u32::from(self.config.v6_prefix_len.min(128)),
+            IpAddr::V6(addr) => match Span::of(addr) {
+                Span::Prefix => u32::from(self.config.v6_prefix_len.min(128)),
+                Span::Ipv4 => 96 + u32::from(self.config.v4_prefix_len.min(32)),
+                Span::Whole => 128,
+            },
         };
         let mask = u128::MAX.checked_shl(128 - leading).unwrap_or(0);
         let addr = (u128::from_be_bytes(address_bytes(addr)) & mask).to_be_bytes();

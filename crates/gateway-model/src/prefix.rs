@@ -2,7 +2,7 @@
 
 use super::address_bytes;
 use super::rate::Rate;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Rates of new connections, each for every prefix of one length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,17 +21,43 @@ pub struct PrefixRates {
     pub v6_32: Rate,
 }
 
+/// How much of an IPv6 address tells clients apart (policy.md section 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Span {
+    /// Its prefix.
+    Prefix,
+    /// The IPv4 address at its end: the address is of NAT64's well-known prefix.
+    Ipv4,
+    /// All of it.
+    Whole,
+}
+
+impl Span {
+    pub(super) fn of(addr: Ipv6Addr) -> Span {
+        match addr.segments() {
+            [0x64, 0xff9b, 0, 0, 0, 0, ..] => Span::Ipv4,
+            [0x64, 0xff9b, 1, ..] | [0xfe80, 0, 0, 0, ..] => Span::Whole,
+            _ => Span::Prefix,
+        }
+    }
+}
+
 /// A prefix as a service sees it: the service's number, the leading bits that count of 128, and these.
 pub(super) type PrefixKey = (usize, u32, u128);
 
 impl PrefixRates {
     /// Prefixes of an address that have a rate for a service, the longest first.
     pub(super) fn buckets(&self, service: usize, addr: IpAddr) -> Vec<(PrefixKey, Rate)> {
-        let rates: &[(u32, Rate)] = match addr {
-            IpAddr::V4(_) => &[(96 + 32, self.v4_32), (96 + 24, self.v4_24)],
-            IpAddr::V6(_) => {
+        let span = match addr {
+            IpAddr::V4(_) => Span::Ipv4,
+            IpAddr::V6(addr) => Span::of(addr),
+        };
+        let rates: &[(u32, Rate)] = match span {
+            Span::Ipv4 => &[(96 + 32, self.v4_32), (96 + 24, self.v4_24)],
+            Span::Prefix => {
                 &[(64, self.v6_64), (56, self.v6_56), (48, self.v6_48), (32, self.v6_32)]
             }
+            Span::Whole => &[(128, self.v6_64)],
         };
         let bits = u128::from_be_bytes(address_bytes(addr));
         let key = |length: u32| (service, length, bits >> (128 - length));

@@ -44,14 +44,39 @@ INLINE __u32 service_of(struct packet *p)
 	return entry ? entry - 1 : EQUIC_NO_SERVICE;
 }
 
+/* The first eight bytes of 64:ff9b::/96, 64:ff9b:1::/48 and fe80::/64. */
+#define NAT64		 0x000000009bff6400ull
+#define NAT64_LOCAL	 0x000001009bff6400ull
+#define NAT64_LOCAL_MASK 0x0000ffffffffffffull
+#define LINK_LOCAL	 0x00000000000080feull
+
+/* How much of an IPv6 address tells clients apart (docs/policy.md s.2): usually its prefix. Behind
+ * the well-known prefix of NAT64 it is the IPv4 address at the end, and where all clients share one
+ * prefix, the whole address. */
+enum span { SPAN_PREFIX, SPAN_IPV4, SPAN_WHOLE };
+
+INLINE enum span span_of(const struct packet *p)
+{
+	if (p->src[0] == NAT64 && !(__u32)p->src[1])
+		return SPAN_IPV4;
+	if (p->src[0] == LINK_LOCAL || (p->src[0] & NAT64_LOCAL_MASK) == NAT64_LOCAL)
+		return SPAN_WHOLE;
+	return SPAN_PREFIX;
+}
+
 /* The source is a prefix of the address. */
 INLINE void source_of(const struct packet *p, struct equic_source *source)
 {
 	equic_word *words = (equic_word *)source;
+	__u64 last = p->src[1];
+	enum span span;
 
 	if (p->family == 4) {
 		words[0] = 0;
-		words[1] = V4_MAPPED | (p->src[1] & ((__u64)load.v4_mask << 32));
+		words[1] = V4_MAPPED | (last & ((__u64)load.v4_mask << 32));
+	} else if ((span = span_of(p)) != SPAN_PREFIX) {
+		words[0] = p->src[0];
+		words[1] = span == SPAN_WHOLE ? last : last & ((__u64)load.v4_mask << 32);
 	} else {
 		words[0] = p->src[0] & load.v6_mask[0];
 		words[1] = p->src[1] & load.v6_mask[1];

@@ -40,12 +40,17 @@ __noinline __u32 within_prefixes(struct packet *p)
 	volatile struct equic_service *service;
 	struct equic_prefix key __attribute__((aligned(8))) = {};
 	__u32 first, count;
+	enum span span;
 
 	if (!p)
 		return 0;
 	service = &services[p->service & (EQUIC_MAX_SERVICES - 1)];
-	first = p->family == 4 ? EQUIC_PREFIX_V4_32 : EQUIC_PREFIX_V6_64;
-	count = p->family == 4 ? PREFIX_LEVELS_V4 : PREFIX_LEVELS_V6;
+	span = p->family == 4 ? SPAN_IPV4 : span_of(p);
+	first = span == SPAN_IPV4 ? EQUIC_PREFIX_V4_32 : EQUIC_PREFIX_V6_64;
+	count = span == SPAN_IPV4 ? PREFIX_LEVELS_V4 : PREFIX_LEVELS_V6;
+	/* The whole address has the bucket of a /64: it is all that a client has. */
+	if (span == SPAN_WHOLE)
+		count = 1;
 	key.service = p->service;
 	for (__u32 i = 0; i < PREFIX_LEVELS_V6; i++) {
 		__u32 level = (first + i) & PREFIX_LEVEL_MASK;
@@ -56,10 +61,15 @@ __noinline __u32 within_prefixes(struct packet *p)
 		if (!(service->prefix_levels >> level & 1))
 			continue;
 		/* The first bytes of an address are the low bits of its words. */
-		words[0] = p->family == 4 ? 0 : p->src[0] & ~0ull >> bits_cut(i);
-		words[1] = p->family == 4 ? p->src[1] & ~0ull >> bits_cut(i) : 0;
+		words[0] = p->family == 4 ? 0 : p->src[0];
+		words[1] = p->src[1] & ~0ull >> bits_cut(i);
+		key.length = 128 - bits_cut(i);
+		if (span == SPAN_PREFIX) {
+			words[0] &= ~0ull >> bits_cut(i);
+			words[1] = 0;
+			key.length = 64 - bits_cut(i);
+		}
 		__builtin_memcpy(key.addr, words, sizeof(key.addr));
-		key.length = (p->family == 4 ? 128 : 64) - bits_cut(i);
 		tat = prefix_bucket(&key);
 		if (!tat) {
 			tally(EQUIC_TALLY_CONTENDED);

@@ -15,6 +15,7 @@ use crate::abi;
 use crate::config::address_bytes;
 use crate::ledger::membership::Membership;
 use crate::maps::Maps;
+use crate::prefix::Span;
 use crate::sync::{Mutex, lock};
 use crate::sys::map::Map;
 
@@ -131,20 +132,18 @@ impl Sender {
     /// Key in `sources`: see `source_of` in classify.h.
     fn source(&self, service: u16, load: &abi::equic_load) -> abi::equic_source {
         let mut addr = self.addr;
-        let mut mask = [0xff; 16];
-        if self.family == 4 {
-            mask[12..].copy_from_slice(&load.v4_mask.to_ne_bytes());
-        } else {
-            mask[..8].copy_from_slice(&load.v6_mask[0].to_ne_bytes());
-            mask[8..].copy_from_slice(&load.v6_mask[1].to_ne_bytes());
-        }
+        let mask = Span::of(addr).mask(load.v4_mask, load.v6_mask);
         addr.iter_mut().zip(mask).for_each(|(byte, mask)| *byte &= mask);
         abi::equic_source { addr, service: service.into(), reserved: 0 }
     }
 
     /// Keys in `prefixes`: see `within_prefixes` in prefixes.h.
     fn prefixes(&self, service: u16) -> impl Iterator<Item = abi::equic_prefix> {
-        let lengths: &[u8] = if self.family == 4 { &[128, 120] } else { &[64, 56, 48, 32] };
+        let lengths: &[u8] = match Span::of(self.addr) {
+            Span::Prefix => &[64, 56, 48, 32],
+            Span::Ipv4 => &[128, 120],
+            Span::Whole => &[128],
+        };
         lengths.iter().map(move |length| {
             let mut addr = self.addr;
             addr[usize::from(length / 8)..].fill(0);

@@ -13,14 +13,49 @@ pub(crate) fn ip_of(addr: [u8; 16]) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(addr)).to_canonical()
 }
 
+/// How much of an address tells clients apart: see `span_of` in classify.h.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Span {
+    /// An IPv6 prefix.
+    Prefix,
+    /// The IPv4 address at the end: of IPv4 itself, and behind the well-known prefix of NAT64.
+    Ipv4,
+    /// The whole address: all clients share one IPv6 prefix.
+    Whole,
+}
+
+impl Span {
+    /// Of an address as the kernel keeps it.
+    pub(crate) fn of(addr: [u8; 16]) -> Span {
+        match addr {
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, ..]
+            | [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, ..] => Span::Ipv4,
+            [0, 0x64, 0xff, 0x9b, 0, 1, ..] | [0xfe, 0x80, 0, 0, 0, 0, 0, 0, ..] => Span::Whole,
+            _ => Span::Prefix,
+        }
+    }
+
+    /// What a gateway's masks keep of an address.
+    pub(crate) fn mask(self, v4_mask: u32, v6_mask: [u64; 2]) -> [u8; 16] {
+        let mut mask = [0xff; 16];
+        match self {
+            Span::Prefix => {
+                mask[..8].copy_from_slice(&v6_mask[0].to_ne_bytes());
+                mask[8..].copy_from_slice(&v6_mask[1].to_ne_bytes());
+            }
+            Span::Ipv4 => mask[12..].copy_from_slice(&v4_mask.to_ne_bytes()),
+            Span::Whole => {}
+        }
+        mask
+    }
+}
+
 /// A source as a prefix: `192.0.2.1` (a whole address), `192.0.2.0/24`, `2001:db8::/64`.
 pub(crate) fn source_prefix(addr: [u8; 16], load: &abi::equic_load) -> IpNet {
-    let ones = |bytes: &[u8]| bytes.iter().map(|b| b.leading_ones()).sum::<u32>() as u8;
+    let mask = Span::of(addr).mask(load.v4_mask, load.v6_mask);
+    let ones = mask.iter().map(|byte| byte.leading_ones()).sum::<u32>() as u8;
     let ip = ip_of(addr);
-    let len = match ip {
-        IpAddr::V4(_) => ones(&load.v4_mask.to_ne_bytes()),
-        IpAddr::V6(_) => load.v6_mask.iter().map(|word| ones(&word.to_ne_bytes())).sum(),
-    };
+    let len = if ip.is_ipv4() { ones - 96 } else { ones };
     IpNet::new(ip, len).unwrap_or_else(|_| IpNet::from(ip))
 }
 
@@ -77,6 +112,12 @@ mod tests {
             (32, 64, "2001:db8::", "2001:db8::/64"),
             (32, 128, "2001:db8::1", "2001:db8::1"),
             (32, 60, "2001:db8::", "2001:db8::/60"),
+            (32, 64, "64:ff9b::c000:201", "64:ff9b::c000:201"),
+            (24, 64, "64:ff9b::c000:200", "64:ff9b::c000:200/120"),
+            (24, 64, "64:ff9b:1::1", "64:ff9b:1::1"),
+            (24, 64, "fe80::1", "fe80::1"),
+            (32, 64, "64:ff9b:2::", "64:ff9b:2::/64"),
+            (32, 64, "fe80:1::", "fe80:1::/64"),
         ];
         for (v4, v6, ip, text) in cases {
             let gateway = GatewayConfig {

@@ -544,9 +544,15 @@ impl Loaded {
 
 /// The address cut to its prefix.
 fn source_key(load: &Load, addr: IpAddr, group: u32) -> SourceKey {
+    let of_v4 = !u128::from(u32::MAX) | u128::from(v4_mask(load.v4_prefix_len));
     let mask = match addr {
-        IpAddr::V4(_) => !u128::from(u32::MAX) | u128::from(v4_mask(load.v4_prefix_len)),
-        IpAddr::V6(_) => v6_mask(load.v6_prefix_len),
+        IpAddr::V4(_) => of_v4,
+        IpAddr::V6(addr) => match addr.to_bits() {
+            // 64:ff9b::/96; 64:ff9b:1::/48; fe80::/64.
+            bits if bits >> 32 == 0x0064_ff9b << 64 => of_v4,
+            bits if bits >> 80 == 0x0064_ff9b_0001 || bits >> 64 == 0xfe80 << 48 => u128::MAX,
+            _ => v6_mask(load.v6_prefix_len),
+        },
     };
     let addr = (u128::from_be_bytes(address_bytes(addr)) & mask).to_be_bytes();
     SourceKey { addr, scope: group }

@@ -22,7 +22,7 @@ const SECOND: u64 = 1_000 * MILLISECOND;
 /// A reserved version that could come out of some of the connection IDs.
 const RESERVED: u32 = 0xdada_dada;
 
-const SOURCES: [&str; 18] = [
+const SOURCES: [&str; 24] = [
     "192.0.2.1",
     "192.0.2.2",
     "192.0.3.1",
@@ -32,6 +32,12 @@ const SOURCES: [&str; 18] = [
     "2001:db8:0:1::1",
     "2001:db8:0:100::1",
     "2001:db8:1::1",
+    "64:ff9b::c000:201",
+    "64:ff9b::c000:202",
+    "64:ff9b:1::1",
+    "64:ff9b:1::2",
+    "fe80::1",
+    "fe80::2",
     "::ffff:192.0.2.1",
     "::",
     "127.0.0.1",
@@ -337,7 +343,7 @@ impl Random {
 
     fn source(&mut self) -> IpAddr {
         // The first ones are met more often.
-        let index = self.rng.random_range(0..SOURCES.len()).min(self.rng.random_range(0..19));
+        let index = self.rng.random_range(0..SOURCES.len()).min(self.rng.random_range(0..25));
         SOURCES[index].parse().unwrap()
     }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::abi;
 use crate::config::address_bytes;
-use crate::prefix::ip_of;
+use crate::prefix::{Span, ip_of};
 
 /// A source: an address cut to its prefix, in a quota group. The words are the address bytes as
 /// they lie in memory.
@@ -75,17 +75,9 @@ impl Keying {
     /// Cuts an address to its prefix. An IPv4-mapped IPv6 address is the IPv4 address.
     pub(crate) fn source(&self, ip: IpAddr, group: u32) -> Source {
         let mut addr = address_bytes(ip);
-        let v4 = ip.to_canonical().is_ipv4();
-        if v4 {
-            let mask = self.v4_mask.to_ne_bytes();
-            addr[12..].iter_mut().zip(mask).for_each(|(byte, mask)| *byte &= mask);
-        }
-        let mut source = Source::of_bytes(addr, group);
-        if !v4 {
-            source.words[0] &= self.v6_mask[0];
-            source.words[1] &= self.v6_mask[1];
-        }
-        source
+        let mask = Span::of(addr).mask(self.v4_mask, self.v6_mask);
+        addr.iter_mut().zip(mask).for_each(|(byte, mask)| *byte &= mask);
+        Source::of_bytes(addr, group)
     }
 
     /// True if each source as `other` cuts addresses lies within one source as this one cuts them.

@@ -191,6 +191,30 @@ fn counting() -> Vec<Script> {
         limit("IPv6: the next /64 is another", 1)
             .connections(0, "2001:db8:0:1::1", 1)
             .packet(v6(full()), New),
+        limit("NAT64: an IPv4 address is one source", 1)
+            .connections(0, "64:ff9b::c000:201", 1)
+            .packet(udp("[64:ff9b::c000:201]:1000", super::S6, full()), Quota)
+            .packet(udp("[64:ff9b::c000:202]:1000", super::S6, full()), New)
+            .packet(udp("[64:ff9b:0:0:1::1]:1000", super::S6, full()), New),
+        limit("NAT64 with prefix 24 of IPv4", 1)
+            .config(|config| config.v4_prefix_len = 24)
+            .connections(0, "64:ff9b::c000:201", 1)
+            .packet(udp("[64:ff9b::c000:2ff]:1000", super::S6, full()), Quota)
+            .packet(udp("[64:ff9b::c000:301]:1000", super::S6, full()), New),
+        limit("NAT64 for local use: an address is one source", 1)
+            .connections(0, "64:ff9b:1:fffe::1", 1)
+            .packet(udp("[64:ff9b:1:fffe::1]:1000", super::S6, full()), Quota)
+            .packet(udp("[64:ff9b:1:fffe::2]:1000", super::S6, full()), New),
+        limit("a /64 next to NAT64's is one source", 1)
+            .connections(0, "64:ff9b:2::1", 1)
+            .packet(udp("[64:ff9b:2::2]:1000", super::S6, full()), Quota),
+        limit("link-local: an address is one source", 1)
+            .connections(0, "fe80::1", 1)
+            .packet(udp("[fe80::1]:1000", super::S6, full()), Quota)
+            .packet(udp("[fe80::2]:1000", super::S6, full()), New),
+        limit("a /64 beyond the link-local one is one source", 1)
+            .connections(0, "fe80:0:0:1::1", 1)
+            .packet(udp("[fe80:0:0:1::2]:1000", super::S6, full()), Quota),
         limit("IPv4: an address is one source", 1)
             .connections(0, "192.0.2.2", 1)
             .packet(v4(full()), New),

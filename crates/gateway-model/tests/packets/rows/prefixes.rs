@@ -132,6 +132,22 @@ fn order() -> Vec<Script> {
             .connections(0, "192.0.2.1", 1)
             .packet(from("192.0.2.1", 1), Quota)
             .packet(from("192.0.2.2", 2), New),
+        rates("NAT64: the prefixes of the IPv4 address", |rates| {
+            (rates.v4_24, rates.v6_64, rates.v6_32) = (burst(1), burst(1), burst(1));
+        })
+        .packet(from("64:ff9b::c000:201", 1), New)
+        .packet(from("64:ff9b::c000:202", 2), RateNewPrefix)
+        .packet(from("64:ff9b::c000:301", 3), New)
+        .packet(from("192.0.2.1", 4), New),
+        rates("link-local: each address has the bucket of a /64", |rates| {
+            (rates.v6_64, rates.v6_48) = (burst(1), burst(1));
+        })
+        .packet(from("fe80::1", 1), New)
+        .packet(from("fe80::1", 2), RateNewPrefix)
+        .packet(from("fe80::2", 3), New)
+        .packet(from("64:ff9b:1::1", 4), New)
+        .packet(from("64:ff9b:1::1", 5), RateNewPrefix)
+        .packet(from("64:ff9b:1::2", 6), New),
         rates("whatever makes a source", |rates| {
             (rates.v6_64, rates.v6_48) = (burst(1), burst(2));
         })
