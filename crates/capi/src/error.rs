@@ -148,9 +148,10 @@ impl From<Error> for Failure {
             Error::BadObject { .. } => EQUIC_ERROR_BAD_OBJECT,
             Error::AbiVersion { .. } => EQUIC_ERROR_ABI_VERSION,
             Error::Verifier { .. } => EQUIC_ERROR_VERIFIER,
-            Error::NoGateway | Error::NoSuchGateway { .. } | Error::NoGatewaySocket { .. } => {
-                EQUIC_ERROR_NO_GATEWAY
-            }
+            Error::NoGateway
+            | Error::NoGatewayHere { .. }
+            | Error::NoSuchGateway { .. }
+            | Error::NoGatewaySocket { .. } => EQUIC_ERROR_NO_GATEWAY,
             Error::SocketRefused { busy: true, .. } => EQUIC_ERROR_FULL,
             Error::SocketRefused { .. } => EQUIC_ERROR_REFUSED,
             Error::Pin { .. } | Error::PinMismatch { .. } => EQUIC_ERROR_PIN,

@@ -453,6 +453,9 @@ struct equic_control {
 	/* Bit i: a server of quota group i was taken out of its place and may be alive. For user
 	 * space, which sets no bit of `gone` then. */
 	__u64 unsure;
+	/* Cookie of the network namespace in which the gateway was loaded, or taken over last
+	 * (SO_NETNS_COOKIE); 0: unknown. For user space: the program does not read it. */
+	__u64 network;
 	struct equic_member members[EQUIC_MAX_OWNERS];
 	/* By place. Bit i: a server that served quota group i had the place, and every server that
 	 * had the place is known to be dead (docs/policy.md s.14). */
@@ -680,7 +683,7 @@ EQUIC_ASSERT_SIZE(equic_ledger_bucket, 256);
 EQUIC_ASSERT_SIZE(equic_ledger_header, 256);
 EQUIC_ASSERT_SIZE(equic_load, 40);
 EQUIC_ASSERT_SIZE(equic_member, 72);
-EQUIC_ASSERT_SIZE(equic_control, 1552);
+EQUIC_ASSERT_SIZE(equic_control, 1560);
 EQUIC_ASSERT_SIZE(equic_local_key, 24);
 EQUIC_ASSERT_SIZE(equic_counter, 24);
 EQUIC_ASSERT_SIZE(equic_event, 88);

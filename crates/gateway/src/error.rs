@@ -102,6 +102,15 @@ pub enum Error {
     /// No gateway runs here.
     #[error("no gateway is running: start one with `equic gateway run -i INTERFACE -p PORT`")]
     NoGateway,
+    /// Gateways run, but only in other network namespaces.
+    #[error(
+        "no gateway runs in this network namespace; in others: {}. Choose one with `--gateway NAME`, or run this in \
+         its namespace (`nsenter --net=/run/netns/NAME`)", .elsewhere.join(", ")
+    )]
+    NoGatewayHere {
+        /// The gateways that run in other network namespaces.
+        elsewhere: Vec<String>,
+    },
     /// Gateways run, but none matches.
     #[error("no gateway matches `{selector}`; running: {}", .running.join(", "))]
     NoSuchGateway {
@@ -257,7 +266,7 @@ pub enum Error {
         why: String,
     },
     /// Anything else the system refused.
-    #[error("{doing} failed: {source}")]
+    #[error("{doing} failed: {source}{}", advice(.source))]
     System {
         /// The operation that was tried, as text.
         doing: String,
@@ -306,6 +315,39 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// Tells what to do about an error of the system that has nothing to do with what was tried.
+fn advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => {
+            ". This process has as many files open as it may: raise its limit (`ulimit -n`, or `LimitNOFILE=` in a \
+             systemd unit)"
+        }
+        Some(libc::ENFILE) => {
+            ". The machine has as many files open as it may: end processes that leak them, or raise the sysctl \
+             `fs.file-max`"
+        }
+        _ => "",
+    }
+}
+
+/// True if an error says that no file descriptor is free.
+pub(crate) fn no_descriptor(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// The system's error behind another one, if there is one.
+pub(crate) fn system_error(error: &(dyn std::error::Error + 'static)) -> Option<io::Error> {
+    let mut next = Some(error);
+    while let Some(one) = next {
+        let own = one.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+        if let Some(number) = own {
+            return Some(io::Error::from_raw_os_error(number));
+        }
+        next = one.source();
+    }
+    None
 }
 
 fn missing(lacking: &[&str]) -> String {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::abi;
 use crate::config::{Config, Mode, c_name, nanos, overrides_of};
 use crate::control::{Control, Interface, ListAction, Origin, loses_answers};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, no_descriptor};
 use crate::keys;
 use crate::ledger::Ledger;
 use crate::links::{Attached, Link};
@@ -213,7 +213,9 @@ impl Gateway {
             ),
             Mode::Auto => match self.link(ifindex, true) {
                 Ok(fd) => (fd, true, None),
-                Err(error) if is_busy(&error) => return Err(busy_or(interface, ifindex, error)),
+                Err(error) if is_busy(&error) || no_descriptor(&error) => {
+                    return Err(busy_or(interface, ifindex, error));
+                }
                 Err(error) => {
                     let fd =
                         self.link(ifindex, false).map_err(|e| busy_or(interface, ifindex, e))?;
@@ -262,20 +264,54 @@ impl Gateway {
     /// # Errors
     /// [`Error::NotAttached`].
     pub fn detach(&self, interface: &str) -> Result<()> {
+        let named = |link: &Link| link.attached.interface == interface;
+        let mut index = lock(&self.links).iter().find(|link| named(link)).map(Link::ifindex);
+        if index.is_none() {
+            index = sys::interface_index(interface).ok();
+        }
+        let absent = || Error::NotAttached { interface: interface.to_owned() };
+        if self.detach_index(index.ok_or_else(absent)?) { Ok(()) } else { Err(absent()) }
+    }
+
+    /// Takes the program off the interface that had this index when it was attached, wherever the
+    /// interface is now. Returns false if the gateway has no such link.
+    pub fn detach_index(&self, ifindex: u32) -> bool {
         let mut links = lock(&self.links);
-        let Some(index) = links.iter().position(|link| link.attached.interface == interface) else {
-            return Err(Error::NotAttached { interface: interface.to_owned() });
+        let Some(index) = links.iter().position(|link| link.ifindex() == ifindex) else {
+            return false;
         };
         // Not by closing it alone: somebody who looks at links may hold it for a moment. It fails
         // only when the interface has taken the program with it.
         let link = links.swap_remove(index);
         if let Err(error) = ids::detach(link.fd.as_fd()) {
-            tracing::debug!(%error, interface, "detaching");
+            tracing::debug!(%error, interface = link.attached.interface, "detaching");
         }
         if let Some(pins) = &self.pins {
             pins.drop_link(link.attached.ifindex);
         }
-        Ok(())
+        true
+    }
+
+    /// True if an interface that the program was attached to is no longer in this network namespace:
+    /// it was moved to another one, or deleted.
+    ///
+    /// # Errors
+    /// The system's error if the kernel cannot be asked, for example without a free descriptor.
+    pub fn has_left(&self, ifindex: u32) -> std::io::Result<bool> {
+        match ids::attached_program(ifindex) {
+            // The number may belong to another interface by now.
+            Ok(there) => Ok(there.is_none_or(|(program, _)| program != self.program_id())),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Names that the gateway should have in its BPF file system and does not have.
+    pub fn missing_pins(&self) -> Vec<PathBuf> {
+        let Some(pins) = &self.pins else { return Vec::new() };
+        let links = lock(&self.links);
+        let indices: Vec<u32> = links.iter().map(Link::ifindex).collect();
+        pins.missing(&indices)
     }
 
     /// The interfaces that still have it: others may have taken it off, or be gone. Needs no
@@ -392,6 +428,7 @@ fn control_of(config: &Config) -> abi::equic_control {
         acl_used: 0,
         dry_run: config.gateway.dry_run.into(),
         owner_start_ticks: sys::start_ticks(pid).unwrap_or(0),
+        network: sys::network_namespace(),
         name: c_name(&config.gateway.name),
         ..abi::equic_control::default()
     }
@@ -420,6 +457,8 @@ fn native_error(interface: &str, ifindex: u32, error: std::io::Error) -> Error {
         Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::ENODEV) => {
             busy_or(interface, ifindex, error)
         }
+        // No driver was asked.
+        _ if no_descriptor(&error) => busy_or(interface, ifindex, error),
         _ => Error::NativeRefused { interface: interface.to_owned(), source: error },
     }
 }

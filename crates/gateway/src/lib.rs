@@ -87,6 +87,7 @@ pub use control::{
     RunningGateway, ServiceStatus, SortBy, SourceKey, SourceRow, SourceSample, Status, Survey,
     Swept, TableStatus, Tallies, loses_answers,
 };
+pub use equic_token::host::monotonic;
 pub use error::{Error, Result};
 pub use file::{read_regular, read_regular_text};
 pub use gateway::{Gateway, LoadOptions};
@@ -103,6 +104,7 @@ pub use pinned::{TakenOver, remove_pinned};
 pub use quantity::{Rate, format_duration, parse_duration, parse_size};
 pub use reason::Reason;
 pub use socket::host::{PreparedHost, SocketHost};
+pub use sys::NetworkInterface;
 
 /// The name of the XDP program in the kernel.
 pub const PROGRAM_NAME: &str = "equic_gateway";

@@ -26,3 +26,10 @@ pub(crate) struct Link {
     // Closing the last descriptor of a link takes the program off the interface; a pin is one, too.
     pub(crate) fd: OwnedFd,
 }
+
+impl Link {
+    /// Index that the interface had when the program was attached.
+    pub(crate) fn ifindex(&self) -> u32 {
+        self.attached.ifindex
+    }
+}

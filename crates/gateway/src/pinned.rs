@@ -118,13 +118,16 @@ fn take_over(
     );
     let maps = Maps::of_program(&what, &old)?;
     let plan = fitting(config, &maps, pins)?;
-    let (links, moved) = here(links, pins)?;
+    let home = maps.control.read().network;
+    let (links, moved) = here(links, home, pins)?;
     // What is missing is found out while the other process still looks after it. With `wait` it may come later.
     if !config.gateway.wait {
         for interface in &config.gateway.interfaces {
             sys::interface_index(interface)?;
         }
     }
+    let home = maps.control.read().network;
+    let links = here(links, home, pins)?;
     let loaded = object::load_over(object, &plan, &maps_of(&old)?)?;
     let same = ids::program_info(loaded.program.as_fd()).map_err(failed)?.tag == old.tag
         && loaded.maps.load == maps.load;
@@ -144,7 +147,7 @@ fn take_over(
             })?;
         }
         control.note_mode(link.ifindex, native).map_err(failed)?;
-        let interface = sys::interface_name(link.ifindex).unwrap_or_default();
+        let interface = name_of(link.ifindex, config);
         let loses_answers = native && loses_answers(&interface);
         let attached = Attached { ifindex: link.ifindex, interface, native, notice: None };
         held.push(Link { attached, loses_answers, fd: link.fd });
@@ -163,13 +166,24 @@ fn take_over(
 /// A link, its pin, and whether it is native.
 type Here = (PathBuf, XdpLink, bool);
 
-/// The links to interfaces of this network namespace, and those whose interface was moved to another one; names of
-/// links that no longer hold are removed.
+/// The name by which the configuration calls an interface: its own, or an alternative one.
+fn name_of(ifindex: u32, config: &Config) -> String {
+    let named = config.gateway.interfaces.iter();
+    let mut named = named.filter(|name| sys::interface_index(name).is_ok_and(|it| it == ifindex));
+    let other = || sys::interface_name(ifindex).unwrap_or_default();
+    named.next().cloned().unwrap_or_else(other)
+}
+
+/// Returns the links to interfaces of this network namespace, and those whose interface was moved to
+/// another one; removes the names of links that no longer hold. `home`: the cookie of the network
+/// namespace that the gateway belongs to, 0 if it is unknown.
 ///
 /// # Errors
-/// All of the interfaces are in another namespace: this process was started in the wrong one, and must change nothing.
+/// Interfaces are in another namespace, and it is not known that the gateway belongs to this one: this
+/// process was started in the wrong one, and must change nothing.
 fn here(
     links: Vec<(PathBuf, XdpLink)>,
+    home: u64,
     pins: &Pins,
 ) -> Result<(Vec<Here>, Vec<(PathBuf, XdpLink)>)> {
     let (mut held, mut moved) = (Vec::new(), Vec::new());
@@ -179,14 +193,20 @@ fn here(
             continue;
         }
         // The same number may be another interface here.
-        let program = ids::attached_program(link.ifindex).ok().flatten();
+        let program = match ids::attached_program(link.ifindex) {
+            Err(error) if error.raw_os_error() != Some(libc::ENODEV) => {
+                return Err(Error::system("looking at the gateway's interfaces", error));
+            }
+            found => found.ok().flatten(),
+        };
         match program.filter(|(id, _)| *id == link.program) {
             Some((_, native)) => held.push((path, link, native)),
             None => moved.push((path, link)),
         }
     }
+    let at_home = home != 0 && home == sys::network_namespace();
     match moved.first() {
-        Some((_, link)) if held.is_empty() => Err(pins.failed(format!(
+        Some((_, link)) if !at_home && (home != 0 || held.is_empty()) => Err(pins.failed(format!(
             "the gateway there is on interface number {} of another network namespace: run this in that one \
              (`nsenter --net=...`), or take it off with `equic gateway detach --pin {}`",
             link.ifindex,
@@ -275,7 +295,8 @@ pub fn remove_pinned(dir: impl AsRef<Path>) -> Result<Vec<Interface>> {
     let found = pins.look()?;
     let mut interfaces = Vec::new();
     for (_, link) in found.links.iter().filter(|(_, link)| link.ifindex != 0) {
-        let there = interface_of(link);
+        let there = interface_of(link)
+            .map_err(|error| Error::system("looking at the gateway's interfaces", error))?;
         ids::detach(link.fd.as_fd()).map_err(|error| {
             Error::system(format!("detaching link {} from {}", link.id, there.label()), error)
         })?;

@@ -123,8 +123,12 @@ impl Pins {
                     path.display()
                 ))
             };
-            let fd = pin::get(&path).map_err(|_| foreign())?;
-            let link = ids::xdp_link(fd).ok().flatten().ok_or_else(foreign)?;
+            let unread = |error: io::Error| match error.raw_os_error() {
+                Some(libc::EMFILE | libc::ENFILE | libc::EPERM | libc::EACCES) => self.io(&error),
+                _ => foreign(),
+            };
+            let fd = pin::get(&path).map_err(unread)?;
+            let link = ids::xdp_link(fd).map_err(unread)?.ok_or_else(foreign)?;
             links.push((path, link));
         }
         let path = self.dir.join(PROGRAM);
@@ -140,6 +144,15 @@ impl Pins {
 
     pub(crate) fn link_path(&self, ifindex: u32) -> PathBuf {
         self.dir.join(LINKS).join(ifindex.to_string())
+    }
+
+    /// Paths of the program and of these links that do not exist. None of them does once the file system
+    /// is unmounted.
+    pub(crate) fn missing(&self, links: &[u32]) -> Vec<PathBuf> {
+        let links = links.iter().map(|ifindex| self.link_path(*ifindex));
+        let all = std::iter::once(self.dir.join(PROGRAM)).chain(links);
+        // Only a path that is known to be absent is missing: EACCES, for example, says nothing.
+        all.filter(|path| matches!(path.try_exists(), Ok(false))).collect()
     }
 
     /// Gives a link of this gateway its name.

@@ -24,10 +24,12 @@
 //!
 //! * `ring.rs`: keys by epoch, their rotation, and how they are handed on;
 //! * `token.rs`: Retry tokens;
-//! * `id.rs`: connection IDs; `nonce.rs`: numbers for them that come once and tell nothing.
+//! * `id.rs`: connection IDs; `nonce.rs`: numbers for them that come once and tell nothing;
+//! * `host.rs`: the host's clock, in every time namespace.
 
 #![forbid(unsafe_code)]
 
+pub mod host;
 mod id;
 mod nonce;
 mod ring;

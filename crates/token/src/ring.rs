@@ -4,10 +4,8 @@
 
 use std::fmt;
 use std::hash::Hasher;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::sys::time::TimeSpec;
-use nix::time::{ClockId, clock_gettime};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 use siphasher::sip::SipHasher24;
@@ -94,7 +92,8 @@ impl Epoch {
 /// The clock by which a ring's tokens expire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Clock {
-    /// CLOCK_MONOTONIC: for a gateway and servers on one machine. It never goes back.
+    /// The host's CLOCK_MONOTONIC, in every time namespace: for a gateway and servers on one machine. It
+    /// never goes back.
     Monotonic,
     /// Time since 1970: for machines whose clocks agree to two seconds.
     Unix,
@@ -103,14 +102,12 @@ pub enum Clock {
 impl Clock {
     /// Time by this clock, in milliseconds.
     pub fn now(self) -> u64 {
-        let id = match self {
-            Clock::Monotonic => ClockId::CLOCK_MONOTONIC,
-            Clock::Unix => ClockId::CLOCK_REALTIME,
+        let time = match self {
+            Clock::Monotonic => crate::host::monotonic(),
+            // Before 1970 no token would hold.
+            Clock::Unix => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
         };
-        // Linux has both clocks. At time 0 no token would hold.
-        let time = clock_gettime(id).unwrap_or(TimeSpec::new(0, 0));
-        let part = |value: i64| u64::try_from(value).unwrap_or(0);
-        part(time.tv_sec()).saturating_mul(1000).saturating_add(part(time.tv_nsec()) / 1_000_000)
+        u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
     }
 }
 

@@ -78,7 +78,7 @@ impl Attachment {
         let wanted = &config.gateway.interfaces;
         let before = gateway.attached();
         for one in before.iter().filter(|one| !wanted.contains(&one.interface)) {
-            gateway.detach(&one.interface)?;
+            gateway.detach_index(one.ifindex);
         }
         if config.gateway.wait {
             return Ok(gateway.attached());

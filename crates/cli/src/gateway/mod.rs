@@ -90,7 +90,8 @@ pub(crate) fn run(command: Command) -> Done {
 /// Which of the running gateways is meant.
 #[derive(Args)]
 pub(crate) struct Target {
-    /// Which gateway, where several run: an interface, its name, or its program's id
+    /// Which gateway: an interface, its name, or its program's id. A name and an id also find a gateway of
+    /// another network namespace [default: the only gateway of this network namespace]
     #[arg(long, value_name = "SELECTOR")]
     gateway: Option<String>,
 }

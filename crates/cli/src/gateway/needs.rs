@@ -191,3 +191,36 @@ pub(super) fn uncounted(control: &Control) -> Option<String> {
         )
     })
 }
+
+/// Names living servers whose connections do not count because their clock is not the gateway's; `None` if there are no
+/// such servers.
+pub(super) fn clocks_apart(control: &Control) -> Option<String> {
+    let ledgers = control.ledgers().ok()?;
+    let silent = ledgers.iter().filter(|ledger| ledger.alive && !ledger.counts);
+    let apart = silent.filter(|ledger| {
+        let ahead = ledger.heartbeat_age_ms >= u64::MAX / 1_000_000;
+        ahead || in_another_time_namespace(ledger.pid)
+    });
+    let named: Vec<String> =
+        apart.map(|ledger| format!("{} (process {})", ledger.name, ledger.pid)).collect();
+    (!named.is_empty()).then(|| {
+        format!(
+            "the clock of {} is not the gateway's, so its connections do not count: it runs in another time \
+             namespace, and cannot read /proc/self/timens_offsets, by which it would allow for that. Mount /proc for \
+             it, or start it in the gateway's time namespace",
+            named.join(", ")
+        )
+    })
+}
+
+/// False also where it cannot be told: looking at another user's process takes `CAP_SYS_PTRACE`.
+fn in_another_time_namespace(pid: u32) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let inode = |process: &str| {
+        std::fs::metadata(format!("/proc/{process}/ns/time")).map(|namespace| namespace.ino())
+    };
+    match (inode("self"), inode(&pid.to_string())) {
+        (Ok(own), Ok(other)) => own != other,
+        _ => false,
+    }
+}

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use equic_gateway::{
-    Config, ConfigError, Control, ListAction, Mode, Reload, RunningGateway, loses_answers,
+    Config, ConfigError, Control, ListAction, Mode, NetworkInterface, Reload, RunningGateway,
+    loses_answers,
 };
-use nix::net::if_::if_nametoindex;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -148,7 +148,8 @@ pub(super) fn check(args: &Check) -> Done {
 fn doubts(config: &Config) -> Vec<String> {
     let mut doubts = Vec::new();
     for name in &config.gateway.interfaces {
-        if if_nametoindex(name.as_str()).is_ok() {
+        // Where the kernel cannot be asked nothing is known.
+        if !matches!(NetworkInterface::by_name(name), Ok(None)) {
             continue;
         }
         let then = match config.gateway.wait {

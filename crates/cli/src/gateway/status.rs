@@ -14,17 +14,20 @@ use crate::output;
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// Only list the gateways that run
+    /// Only list the gateways that run in this network namespace
     #[arg(long, conflicts_with = "gateway")]
     list: bool,
+    /// List the gateways of all network namespaces
+    #[arg(long, conflicts_with = "gateway")]
+    all: bool,
     /// JSON (schema equic.gateway.status/1; with --list equic.gateway.list/1)
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Done {
-    if args.list {
-        return list(args.json);
+    if args.list || args.all {
+        return list(args.all, args.json);
     }
     let status = args.target.open()?.status()?;
     if args.json {
@@ -40,13 +43,23 @@ pub(crate) fn run(args: &Args) -> Done {
     tallies(&status)
 }
 
-fn list(json: bool) -> Done {
-    let survey = Control::survey()?;
+/// Lists the gateways of this network namespace, or of all.
+fn list(all: bool, json: bool) -> Done {
+    let mut survey = Control::survey()?;
+    let found = survey.gateways.len() + survey.others.len();
+    survey.gateways.retain(|one| all || one.here);
+    survey.others.retain(|one| all || one.here);
+    let elsewhere = found - survey.gateways.len() - survey.others.len();
     if json {
         return output::json("equic.gateway.list/1", survey);
     }
+    if elsewhere > 0 {
+        let what = if elsewhere == 1 { "one gateway runs" } else { "gateways run" };
+        output::notice(format_args!("{what} in other network namespaces: `--all` lists all"));
+    }
     if survey.gateways.is_empty() && survey.others.is_empty() {
-        return output::line("no gateway is running");
+        let place = if all { "" } else { " in this network namespace" };
+        return output::line(format_args!("no gateway is running{place}"));
     }
     survey.gateways.iter().try_for_each(|one| output::line(one.describe()))?;
     survey.others.iter().try_for_each(|one| output::line(one.describe()))

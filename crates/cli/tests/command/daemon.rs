@@ -2,7 +2,7 @@
 //! disks.
 
 #[path = "../e2e/foreign.rs"]
-mod foreign;
+pub(super) mod foreign;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,26 +14,26 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 /// A gateway with a configuration file, in the lab's server.
-struct Daemon {
+pub(super) struct Daemon {
     folder: tempfile::TempDir,
-    name: String,
+    pub(super) name: String,
 }
 
 impl Daemon {
-    fn new(name: &str) -> Daemon {
+    pub(super) fn new(name: &str) -> Daemon {
         Daemon { folder: tempfile::tempdir().expect("a folder"), name: unique(name) }
     }
 
-    fn path(&self, file: &str) -> PathBuf {
+    pub(super) fn path(&self, file: &str) -> PathBuf {
         self.folder.path().join(file)
     }
 
-    fn write(&self, file: &str, text: &str) {
+    pub(super) fn write(&self, file: &str, text: &str) {
         std::fs::write(self.path(file), text).expect("it can be written");
     }
 
     /// `gateway` is what stands in that table beside the name.
-    fn configure(&self, top: &str, gateway: &str, service: &str) {
+    pub(super) fn configure(&self, top: &str, gateway: &str, service: &str) {
         let name = &self.name;
         let text = format!(
             "{top}\n[gateway]\nname = \"{name}\"\n{gateway}\n\
@@ -42,11 +42,11 @@ impl Daemon {
         self.write("equic.toml", &text);
     }
 
-    fn run(&self, host: &Namespace, rest: &[&str]) -> Running {
+    pub(super) fn run(&self, host: &Namespace, rest: &[&str]) -> Running {
         self.run_with(host.command(EQUIC), rest)
     }
 
-    fn run_with(&self, command: Command, rest: &[&str]) -> Running {
+    pub(super) fn run_with(&self, command: Command, rest: &[&str]) -> Running {
         let config = self.path("equic.toml");
         let args = ["gateway", "run", "--json", "--config", config.to_str().expect("a path")];
         let gateway = Running::start(command, &[&args[..], rest].concat());
@@ -54,34 +54,34 @@ impl Daemon {
         gateway
     }
 
-    fn equic(&self, args: &[&str]) -> Out {
+    pub(super) fn equic(&self, args: &[&str]) -> Out {
         equic(&[&["gateway"], args, &["--gateway", &self.name]].concat())
     }
 
-    fn status(&self) -> Value {
+    pub(super) fn status(&self) -> Value {
         self.equic(&["status", "--json"]).json()
     }
 
     /// State of an interface in the report: `attached`, `missing`, ...
-    fn interface(&self, name: &str) -> Value {
+    pub(super) fn interface(&self, name: &str) -> Value {
         let report = self.status()["report"].clone();
         let all = report["interfaces"].as_array().cloned().unwrap_or_default();
         all.into_iter().find(|one| one["name"] == name).unwrap_or_default()["state"].clone()
     }
 
-    fn await_interface(&self, name: &str, state: &str) {
+    pub(super) fn await_interface(&self, name: &str, state: &str) {
         eventually(&format!("{name} is {state}"), || (self.interface(name) == state).then_some(()));
     }
 
     /// Message of the condition with this subject; none if there is no such condition.
-    fn condition(&self, about: &str) -> Option<String> {
+    pub(super) fn condition(&self, about: &str) -> Option<String> {
         let report = self.status()["report"].clone();
         let all = report["conditions"].as_array()?.clone();
         let found = all.into_iter().find(|one| one["about"] == about)?;
         found["message"].as_str().map(str::to_owned)
     }
 
-    fn entries(&self) -> Vec<(String, String, String)> {
+    pub(super) fn entries(&self) -> Vec<(String, String, String)> {
         let lists = self.equic(&["lists", "--json"]).json();
         let text = |value: &Value| value.as_str().expect("text").to_owned();
         let entries = lists["entries"].as_array().expect("entries").iter();
@@ -89,7 +89,7 @@ impl Daemon {
     }
 }
 
-fn ip(host: &Namespace, args: &str) {
+pub(super) fn ip(host: &Namespace, args: &str) {
     let mut ip = host.command("ip");
     ip.args(args.split_whitespace());
     finish(ip).ok();
@@ -99,7 +99,7 @@ fn listed(prefix: &str, action: &str, origin: &str) -> (String, String, String) 
     (prefix.to_owned(), action.to_owned(), origin.to_owned())
 }
 
-fn text_of(path: &Path) -> &str {
+pub(super) fn text_of(path: &Path) -> &str {
     path.to_str().expect("a path")
 }
 
@@ -545,7 +545,9 @@ fn interfaces_come_and_go() {
     daemon.await_interface("eth0", "attached");
     ip(server, "link add eth1 type veth peer name peer1");
     daemon.await_interface("eth1", "attached");
-    assert_eq!(daemon.status()["report"]["conditions"], serde_json::json!([]));
+    ip(server, "link set eth1 up");
+    let well = || daemon.status()["report"]["conditions"] == serde_json::json!([]);
+    eventually("all is well", || well().then_some(()));
 
     // All of them vanish: it waits, and goes on when one is back.
     ip(server, "link delete eth1");
@@ -567,6 +569,10 @@ fn interfaces_come_and_go() {
     assert!(daemon.condition("interface eth1").unwrap().contains("is called wan0 now"));
     assert_eq!(daemon.interface("eth1"), "attached");
     ip(server, "link set wan0 name eth1");
+    eventually("it is reported to be down", || {
+        daemon.condition("interface eth1").filter(|what| what.contains("is down"))
+    });
+    ip(server, "link set eth1 up");
     eventually("its name is told", || daemon.condition("interface eth1").is_none().then_some(()));
 
     // An operator's word is not undone, until the configuration is read again.

@@ -27,6 +27,7 @@ mod interop;
 mod lab_run;
 mod manual;
 mod metrics;
+mod moves;
 mod nsquic;
 mod plugin;
 mod qlog;

@@ -8,7 +8,7 @@ use equic_lab::Namespace;
 
 /// Attaches a program that passes everything to an interface, so that it stays when this process
 /// ends: its id.
-pub(super) fn attach(host: &Namespace, interface: &str) -> u64 {
+pub(crate) fn attach(host: &Namespace, interface: &str) -> u64 {
     let program = load(c"somebody_elses").expect("it loads");
     let attached = host.run(|| {
         let ifindex = nix::net::if_::if_nametoindex(interface).expect("the interface is there");
@@ -26,6 +26,21 @@ pub(super) fn attach(host: &Namespace, interface: &str) -> u64 {
         u64::from(id)
     });
     attached.expect("inside")
+}
+
+/// The same with an interface that is made under another name, and gets this one when the program is on it: nothing
+/// else can be there first.
+#[allow(dead_code, reason = "each test program uses its part")]
+pub(crate) fn attach_first(host: &Namespace, interface: &str) -> u64 {
+    let ip = |args: &str| {
+        let mut ip = host.command("ip");
+        ip.args(args.split_whitespace());
+        assert!(ip.status().expect("ip is installed").success(), "ip {args}");
+    };
+    ip("link add before type veth peer name behind");
+    let program = attach(host, "before");
+    ip(&format!("link set before name {interface}"));
+    program
 }
 
 /// `r0 = XDP_PASS; exit`.

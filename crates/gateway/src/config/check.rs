@@ -172,7 +172,8 @@ fn check_gateway(gateway: &GatewayConfig) -> Vec<Wrong> {
         note("pin", Err(format!("`{pin}` is not an absolute path of at most 120 bytes")));
     }
     for (index, name) in gateway.interfaces.iter().enumerate() {
-        if name.is_empty() || name.len() > 15 || name.contains(['/', ' ', '\0']) {
+        // Alternative names are longer than names.
+        if name.is_empty() || name.len() > 127 || name.contains(['/', ' ', '\0']) {
             note("interfaces", Err(format!("`{name}` is not the name of an interface")));
         }
         if gateway.interfaces[..index].contains(name) {

@@ -83,6 +83,7 @@ mod tests {
             name: name.to_owned(),
             owner_pid: 1,
             owner_alive: true,
+            here: interfaces.iter().any(|there: &Interface| there.name.is_some()),
             interfaces,
         }
     }

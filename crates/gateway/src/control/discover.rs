@@ -8,7 +8,7 @@ use super::chosen::GatewayChoice;
 use super::{Control, reading};
 use crate::abi;
 use crate::config::from_c_name;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, no_descriptor};
 use crate::links::Link;
 use crate::maps::Maps;
 use crate::pins::forget;
@@ -29,6 +29,9 @@ pub struct RunningGateway {
     pub owner_alive: bool,
     /// Interfaces that the gateway is attached to.
     pub interfaces: Vec<Interface>,
+    /// True if the gateway belongs to the network namespace of the calling thread: it was loaded or
+    /// taken over there, or is attached to an interface there.
+    pub here: bool,
 }
 
 /// A gateway of another release, which this one cannot talk to.
@@ -40,6 +43,8 @@ pub struct OtherRelease {
     pub version: u32,
     /// Interfaces that the gateway is attached to.
     pub interfaces: Vec<Interface>,
+    /// True if one of its interfaces is in the network namespace of the calling thread.
+    pub here: bool,
 }
 
 impl OtherRelease {
@@ -88,8 +93,18 @@ impl RunningGateway {
     }
 
     pub(super) fn is_on(&self, interface: &str) -> bool {
-        self.interfaces.iter().any(|there| there.name.as_deref() == Some(interface))
+        is_among(&self.interfaces, interface)
     }
+}
+
+/// True if one of these interfaces is here and has this name, or has it as an alternative one.
+fn is_among(interfaces: &[Interface], name: &str) -> bool {
+    let mut here = interfaces.iter().filter(|there| there.name.is_some());
+    if here.clone().any(|there| there.name.as_deref() == Some(name)) {
+        return true;
+    }
+    let index = sys::interface_index(name).ok();
+    index.is_some() && here.any(|there| Some(there.ifindex) == index)
 }
 
 /// The interfaces in words.
@@ -106,8 +121,9 @@ impl Interface {
 }
 
 impl Control {
-    /// Every gateway on this machine that this release can talk to, by program id. Copies that only explain
-    /// packets are not gateways; gateways of other releases are passed over ([`Control::survey`] names them).
+    /// Every gateway on this machine that this release can talk to, by program id: those of other
+    /// network namespaces, too ([`RunningGateway::here`]). Copies that only explain packets are not
+    /// gateways. Gateways of other releases are left out ([`Control::survey`] names them).
     ///
     /// # Errors
     /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`; [`Error::AbiVersion`] when the only gateways
@@ -128,8 +144,9 @@ impl Control {
         let RunningGateways { gateways, strangers } = RunningGateways::look()?.or_failure()?;
         let other = |stranger: Stranger| match stranger.why {
             Error::AbiVersion { found: version, .. } => {
+                let here = stranger.is_here();
                 let Stranger { program: program_id, interfaces, .. } = stranger;
-                Some(OtherRelease { program_id, version, interfaces })
+                Some(OtherRelease { program_id, version, interfaces, here })
             }
             _ => None,
         };
@@ -139,44 +156,18 @@ impl Control {
         })
     }
 
-    /// The gateway with this interface, name or program id; without, the only one there is.
+    /// Opens the gateway with this interface, name or program id. Programs are global: a name or an id
+    /// also finds a gateway of another network namespace, unless a gateway here matches. Without a
+    /// selector, opens the only gateway of this network namespace.
     ///
     /// # Errors
-    /// [`Error::NoGateway`], [`Error::NoSuchGateway`], [`Error::ManyGateways`], and those of
-    /// [`Control::find`].
+    /// [`Error::NoGateway`], [`Error::NoGatewayHere`], [`Error::NoSuchGateway`],
+    /// [`Error::ManyGateways`], and those of [`Control::find`].
     pub fn open(selector: Option<&str>) -> Result<Control> {
-        let RunningGateways { gateways: all, mut strangers } =
-            RunningGateways::look()?.or_failure()?;
-        let meant = selector.map_or(all.is_empty().then_some(0), |selector| {
-            strangers.iter().position(|stranger| stranger.is_meant(selector))
-        });
-        if let Some(index) = meant.filter(|index| *index < strangers.len()) {
-            return Err(strangers.swap_remove(index).why);
-        }
-        if all.is_empty() {
-            return Err(Error::NoGateway);
-        }
-        let names = |all: &[(RunningGateway, Control)]| {
-            all.iter().map(|(found, _)| found.describe()).collect()
-        };
-        let running: Vec<String> = names(&all);
-        let mut matching: Vec<(RunningGateway, Control)> = match selector {
-            Some(selector) => {
-                all.into_iter().filter(|(found, _)| found.matches(selector)).collect()
-            }
-            None => all,
-        };
-        match (matching.len(), selector) {
-            (1, _) => {
-                let (found, control) = matching.remove(0);
-                let chosen = Some(GatewayChoice::new(selector, &found).into());
-                Ok(Control { chosen, ..control })
-            }
-            (0, Some(selector)) => {
-                Err(Error::NoSuchGateway { selector: selector.to_owned(), running })
-            }
-            _ => Err(Error::ManyGateways { running: names(&matching) }),
-        }
+        let mut found = RunningGateways::look()?;
+        let (found, control) = found.choose(selector)?;
+        let chosen = Some(GatewayChoice::new(selector, &found).into());
+        Ok(Control { chosen, ..control })
     }
 
     /// Interfaces that the gateway is attached to; those it was taken off, or that have gone, are
@@ -187,10 +178,11 @@ impl Control {
     pub fn interfaces(&self) -> Result<Vec<Interface>> {
         let failed = reading("the links of the program");
         let links = match self.links.upgrade() {
-            Some(own) => own_links(&own).map_err(failed)?,
-            None => ids::xdp_links(self.program).map_err(failed)?,
+            Some(own) => own_links(&own).map_err(&failed)?,
+            None => ids::xdp_links(self.program).map_err(&failed)?,
         };
-        Ok(links.iter().filter(|link| link.ifindex != 0).map(interface_of).collect())
+        let on = links.iter().filter(|link| link.ifindex != 0).map(interface_of);
+        on.collect::<std::io::Result<_>>().map_err(failed)
     }
 
     /// Takes the program off its interfaces, or off the one of this name: exactly its own links, no
@@ -203,8 +195,8 @@ impl Control {
         let links: Vec<_> = links.into_iter().filter(|link| link.ifindex != 0).collect();
         let mut detached = Vec::new();
         for link in &links {
-            let there = interface_of(link);
-            if interface.is_some_and(|name| there.name.as_deref() != Some(name)) {
+            let there = interface_of(link).map_err(reading("the gateway's interfaces"))?;
+            if interface.is_some_and(|name| !is_among(std::slice::from_ref(&there), name)) {
                 continue;
             }
             let failed = |error| {
@@ -230,12 +222,16 @@ impl Control {
 
     fn found(&self) -> Result<RunningGateway> {
         let control = self.maps.control.read();
+        let interfaces = self.interfaces()?;
+        let owner_alive = sys::alive(control.owner_pid, control.owner_start_ticks);
+        let loaded_here = control.network != 0 && control.network == sys::network_namespace();
         Ok(RunningGateway {
             program_id: self.program,
             name: from_c_name(&control.name),
             owner_pid: control.owner_pid,
-            owner_alive: sys::alive(control.owner_pid, control.owner_start_ticks),
-            interfaces: self.interfaces()?,
+            owner_alive,
+            here: loaded_here || interfaces.iter().any(|there| there.name.is_some()),
+            interfaces,
         })
     }
 }
@@ -246,13 +242,16 @@ fn own_links(links: &Mutex<Vec<Link>>) -> std::io::Result<Vec<ids::XdpLink>> {
     looked.filter_map(std::io::Result::transpose).collect()
 }
 
-/// Interface of a link, if that is in this network namespace.
-pub(crate) fn interface_of(link: &ids::XdpLink) -> Interface {
-    // The number may belong to another interface in this network namespace.
-    let here = ids::attached_program(link.ifindex).ok().flatten();
+/// Interface of a link, with its name if it is in this network namespace.
+pub(crate) fn interface_of(link: &ids::XdpLink) -> std::io::Result<Interface> {
+    // The number may belong to another interface in this network namespace, or to none.
+    let here = match ids::attached_program(link.ifindex) {
+        Err(error) if no_descriptor(&error) => return Err(error),
+        other => other.ok().flatten(),
+    };
     let native = here.filter(|(program, _)| *program == link.program).map(|(_, native)| native);
     let name = native.and_then(|_| sys::interface_name(link.ifindex));
-    Interface { ifindex: link.ifindex, name, native }
+    Ok(Interface { ifindex: link.ifindex, name, native })
 }
 
 /// Everything on this machine that is called like a gateway, by program id.
@@ -285,21 +284,83 @@ impl RunningGateways {
         Ok(RunningGateways { gateways, strangers })
     }
 
-    /// For whoever has to know every gateway of this release: an error where one could not be looked at.
+    /// Fails if a gateway of this release could not be read, for callers that need all of them.
     fn or_failure(mut self) -> Result<RunningGateways> {
-        let other_release = |stranger: &Stranger| matches!(stranger.why, Error::AbiVersion { .. });
-        match self.strangers.iter().position(|stranger| !other_release(stranger)) {
-            Some(index) => Err(self.strangers.swap_remove(index).why),
+        match self.take_stranger(|stranger| !stranger.is_other_release()) {
+            Some(stranger) => Err(stranger.why),
             None => Ok(self),
         }
     }
+
+    fn take_stranger(&mut self, is_wanted: impl Fn(&Stranger) -> bool) -> Option<Stranger> {
+        let index = self.strangers.iter().position(is_wanted)?;
+        Some(self.strangers.swap_remove(index))
+    }
+
+    /// Returns the gateway that a selector means: see [`Control::open`].
+    fn choose(&mut self, selector: Option<&str>) -> Result<(RunningGateway, Control)> {
+        let Some(selector) = selector else { return self.only_one_here() };
+        let matching = |(found, _): &(RunningGateway, Control)| found.matches(selector);
+        let near = |one: &(RunningGateway, Control)| matching(one) && one.0.here;
+        let running = || self.gateways.iter().map(|(found, _)| found.describe()).collect();
+        let mut indices: Vec<usize> = positions(&self.gateways, near);
+        if indices.is_empty() {
+            indices = positions(&self.gateways, matching);
+        }
+        match indices[..] {
+            [index] => Ok(self.gateways.swap_remove(index)),
+            [] => {
+                let error = if self.gateways.is_empty() {
+                    Error::NoGateway
+                } else {
+                    Error::NoSuchGateway { selector: selector.to_owned(), running: running() }
+                };
+                let meant = self.take_stranger(|stranger| stranger.is_meant(selector));
+                // Its name is unknown, so it may be the one that is meant.
+                let unread = || self.take_stranger(|stranger| !stranger.is_other_release());
+                Err(meant.or_else(unread).map_or(error, |stranger| stranger.why))
+            }
+            _ => Err(Error::ManyGateways {
+                running: indices.iter().map(|at| self.gateways[*at].0.describe()).collect(),
+            }),
+        }
+    }
+
+    /// Returns the only gateway of this network namespace. Gateways of others do not matter.
+    fn only_one_here(&mut self) -> Result<(RunningGateway, Control)> {
+        let unread = |stranger: &Stranger| stranger.is_here() && !stranger.is_other_release();
+        if let Some(stranger) = self.take_stranger(unread) {
+            return Err(stranger.why);
+        }
+        let indices = positions(&self.gateways, |(found, _)| found.here);
+        match indices[..] {
+            [index] => Ok(self.gateways.swap_remove(index)),
+            [] => match self.take_stranger(Stranger::is_here) {
+                Some(stranger) => Err(stranger.why),
+                None if self.gateways.is_empty() => match self.take_stranger(|_| true) {
+                    Some(stranger) => Err(stranger.why),
+                    None => Err(Error::NoGateway),
+                },
+                None => Err(Error::NoGatewayHere {
+                    elsewhere: self.gateways.iter().map(|(found, _)| found.describe()).collect(),
+                }),
+            },
+            _ => Err(Error::ManyGateways {
+                running: indices.iter().map(|at| self.gateways[*at].0.describe()).collect(),
+            }),
+        }
+    }
+}
+
+fn positions<T>(all: &[T], is_wanted: impl Fn(&T) -> bool) -> Vec<usize> {
+    all.iter().enumerate().filter(|(_, one)| is_wanted(one)).map(|(index, _)| index).collect()
 }
 
 impl Stranger {
     fn of(program: u32, why: Error) -> Stranger {
         let links = ids::xdp_links(program).unwrap_or_default();
         let on = links.iter().filter(|link| link.ifindex != 0);
-        let interfaces: Vec<Interface> = on.map(interface_of).collect();
+        let interfaces: Vec<Interface> = on.flat_map(interface_of).collect();
         // Whoever has to find it looks for an interface.
         let why = match why {
             Error::AbiVersion { found, expected, .. } => {
@@ -313,8 +374,16 @@ impl Stranger {
 
     /// True if a selector (a program's id or an interface's name) means it.
     fn is_meant(&self, selector: &str) -> bool {
-        selector.parse() == Ok(self.program)
-            || self.interfaces.iter().any(|there| there.name.as_deref() == Some(selector))
+        selector.parse() == Ok(self.program) || is_among(&self.interfaces, selector)
+    }
+
+    fn is_other_release(&self) -> bool {
+        matches!(self.why, Error::AbiVersion { .. })
+    }
+
+    /// True if one of its interfaces is in the network namespace of this thread.
+    fn is_here(&self) -> bool {
+        self.interfaces.iter().any(|there| there.name.is_some())
     }
 
     /// One line for a log.

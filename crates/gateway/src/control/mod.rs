@@ -46,7 +46,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
-use crate::config::{c_name, from_c_name};
+use crate::config::{Listen, c_name, from_c_name};
 use crate::error::{Error, Result};
 use crate::ledger::death::Watched;
 use crate::ledger::table::Memory;
@@ -174,6 +174,7 @@ impl Control {
     pub(crate) fn own(&self) {
         let (control, pid) = (self.maps.control.pointer(), std::process::id());
         let ticks = sys::start_ticks(pid).unwrap_or(0);
+        atomic!(AtomicU64, control, network).store(sys::network_namespace(), Relaxed);
         atomic!(AtomicU64, control, owner_start_ticks).store(ticks, Relaxed);
         atomic!(AtomicU32, control, owner_pid).store(pid, Relaxed);
     }
@@ -211,6 +212,29 @@ impl Control {
     /// The kernel's error if a call fails.
     pub fn listeners(&self) -> Result<Vec<(SocketAddr, usize)>> {
         self.maps.listening().map_err(reading("the listeners"))
+    }
+
+    /// Index of the service whose packets come to a socket bound to this address. A socket on `[::]` takes
+    /// IPv4, too.
+    ///
+    /// # Errors
+    /// The kernel's error if a call fails.
+    pub fn service_listening_at(&self, address: SocketAddr) -> Result<Option<usize>> {
+        let any = address.is_ipv6() && address.ip().is_unspecified();
+        let own: Vec<SocketAddr> = if any {
+            Listen::Port(address.port()).addresses().collect()
+        } else {
+            vec![SocketAddr::new(address.ip().to_canonical(), address.port())]
+        };
+        let listeners = self.listeners()?;
+        let exact = listeners.iter().find(|(at, _)| own.contains(at));
+        let found = exact.or_else(|| {
+            listeners.iter().find(|(at, _)| {
+                let same_family = own.iter().any(|own| own.is_ipv4() == at.is_ipv4());
+                at.port() == address.port() && at.ip().is_unspecified() && same_family
+            })
+        });
+        Ok(found.map(|(_, index)| *index))
     }
 }
 

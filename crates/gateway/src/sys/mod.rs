@@ -9,9 +9,11 @@
 //! * `pin.rs`: names in a BPF file system;
 //! * `signals.rs`: threads that take none of the application's signals;
 //! * `log.rs`: what libbpf and the verifier say while something is loaded;
-//! * here: the clock, capabilities, interfaces, processes.
+//! * `link.rs`: network interfaces, as rtnetlink describes them;
+//! * here: the clock of the XDP program, capabilities, namespaces, processes.
 
 pub(crate) mod ids;
+pub(crate) mod link;
 pub(crate) mod log;
 pub(crate) mod map;
 pub(crate) mod netlink;
@@ -21,19 +23,20 @@ pub(crate) mod ring;
 pub(crate) mod signals;
 pub(crate) mod unix;
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 
-use crate::error::{Error, Result, similar};
+use equic_token::host;
+pub use link::NetworkInterface;
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, the clock of the XDP program. No system call (vDSO).
+use crate::error::{Error, Result, no_descriptor, similar};
+
+/// Nanoseconds of the host's `CLOCK_MONOTONIC`, the clock of the XDP program.
 pub(crate) fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a valid timespec to write to.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    u64::try_from(host::monotonic().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Capabilities that a gateway needs and this process lacks.
@@ -63,15 +66,15 @@ pub(crate) fn kernel() -> (String, (u32, u32)) {
     (release, version)
 }
 
-/// The index of a network interface in this network namespace.
+/// The index of the interface of this network namespace that has this name or alternative name.
 pub(crate) fn interface_index(name: &str) -> Result<u32> {
-    let missing =
-        || Error::NoSuchInterface { name: name.to_owned(), similar: similar_interfaces(name) };
-    let c_name = CString::new(name).map_err(|_| missing())?;
-    // SAFETY: `c_name` is a NUL-terminated string.
-    match unsafe { libc::if_nametoindex(c_name.as_ptr()) } {
-        0 => Err(missing()),
-        index => Ok(index),
+    match NetworkInterface::by_name(name) {
+        Ok(Some(link)) => Ok(link.index),
+        Ok(None) => {
+            let similar = similar_interfaces(name);
+            Err(Error::NoSuchInterface { name: name.to_owned(), similar })
+        }
+        Err(error) => Err(Error::system(format!("looking for the interface `{name}`"), error)),
     }
 }
 
@@ -116,12 +119,32 @@ pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     // The name in parentheses may hold anything; what follows the last one does not.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
-    if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok().map(host::start_ticks)
 }
 
-/// True if the process that wrote this pid and start time still runs.
+/// True if the process that wrote this pid and start time still runs. Also true if /proc cannot be read
+/// because no descriptor is free: nobody is taken for dead on that account.
 pub(crate) fn alive(pid: u32, ticks: u64) -> bool {
-    start_ticks(pid) == Some(ticks)
+    let unread = || {
+        let stat = fs::File::open(format!("/proc/{pid}/stat"));
+        pid != 0 && stat.is_err_and(|error| no_descriptor(&error))
+    };
+    start_ticks(pid).map_or_else(unread, |started| started == ticks)
+}
+
+/// Fails if this process cannot open this many files more.
+pub(crate) fn reserve_descriptors(count: usize) -> io::Result<()> {
+    let first = match fs::File::open("/dev/null") {
+        Err(error) if no_descriptor(&error) => return Err(error),
+        // A root directory without devices says nothing about descriptors.
+        Err(_) => return Ok(()),
+        Ok(first) => first,
+    };
+    let rest: io::Result<Vec<fs::File>> = (1..count).map(|_| first.try_clone()).collect();
+    rest.map(drop)
 }
 
 /// True if the process that wrote this pid and start time has ended, with all its threads. False where that cannot be
@@ -138,7 +161,7 @@ pub(crate) fn ended(pid: u32, ticks: u64) -> bool {
     let Some((_, rest)) = stat.rsplit_once(')') else { return false };
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let (Some(state), Some(started)) = (fields.first(), fields.get(19)) else { return false };
-    if started.parse() != Ok(ticks) {
+    if started.parse().map(host::start_ticks) != Ok(ticks) {
         return ticks != 0;
     }
     // The first thread can end before the others do.
@@ -164,6 +187,32 @@ fn shows_all(mounts: &str) -> bool {
 /// The pid namespace of this process, by its inode; 0 if the kernel does not tell.
 pub(crate) fn pid_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+}
+
+/// The cookie of this thread's network namespace, which no other one has until the next boot; 0 if
+/// the kernel does not say.
+pub(crate) fn network_namespace() -> u64 {
+    /// Of asm-generic/socket.h, since Linux 5.14.
+    const SO_NETNS_COOKIE: i32 = 71;
+    // SAFETY: takes numbers only.
+    let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return 0;
+    }
+    // SAFETY: a new descriptor that nothing else owns.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let (mut cookie, mut length) = (0u64, size_of::<u64>() as libc::socklen_t);
+    // SAFETY: both places live through the call, and the first is as long as the second says.
+    let got = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    if got == 0 { cookie } else { 0 }
 }
 
 /// The effective user of this process.
@@ -222,6 +271,7 @@ mod tests {
         assert!(!ended(me, ticks));
         assert!(!ended(pid, 0) && !ended(me, 0), "nobody knows when it began");
         assert_ne!(pid_namespace(), 0);
+        assert_ne!(network_namespace(), 0);
     }
 
     #[test]

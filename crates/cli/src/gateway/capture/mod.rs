@@ -17,7 +17,6 @@ use equic_gateway::{
     Capture, CaptureFilter, CapturedPacket, Control, IpNet, Reason, parse_duration, parse_prefix,
 };
 use equic_report::number;
-use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -143,10 +142,8 @@ impl<'a> Session<'a> {
         let mut file =
             Pcapng::new(out, args.snap, &about).map_err(|error| unwritten(args, error))?;
         file.flush().map_err(|error| unwritten(args, error))?;
-        let monotonic = clock_gettime(ClockId::CLOCK_MONOTONIC)
-            .map_err(|error| Failure::because("cannot read the clock", error))?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let epoch = now.saturating_sub(Duration::from(monotonic));
+        let epoch = now.saturating_sub(equic_gateway::monotonic());
         let (packets, by_reason, lost) = (0, BTreeMap::new(), 0);
         Ok(Session { args, capture, file, epoch, packets, by_reason, lost, counted })
     }

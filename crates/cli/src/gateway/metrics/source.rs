@@ -60,7 +60,9 @@ impl Source {
     pub(super) fn find(selector: Option<String>, tell: Tell) -> Done<Source> {
         let control = match Control::open(selector.as_deref()) {
             Ok(control) => Some(control),
-            Err(Error::NoGateway | Error::NoSuchGateway { .. }) => None,
+            Err(Error::NoGateway | Error::NoGatewayHere { .. } | Error::NoSuchGateway { .. }) => {
+                None
+            }
             Err(error) => return Err(error.into()),
         };
         let state = State { control, ..State::default() };
@@ -88,6 +90,11 @@ impl Source {
                 Err(failure)
             }
         }
+    }
+
+    /// Reports trouble that keeps scrapes from being answered.
+    pub(super) fn tell(&self, what: &str) {
+        (self.tell)(Some(what));
     }
 
     /// Whether the gateway is there, and whether a scrape would succeed now.

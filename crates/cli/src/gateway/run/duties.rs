@@ -15,7 +15,7 @@ use super::links::Links;
 use super::reload;
 use crate::failure::Done;
 use crate::gateway::metrics::LastError;
-use crate::gateway::needs::{NEEDS, uncounted};
+use crate::gateway::needs::{NEEDS, clocks_apart, uncounted};
 use crate::gateway::save::fingerprint_of;
 use crate::output::Journal;
 
@@ -150,12 +150,32 @@ impl<'a> Duties<'a> {
             "the gateway could not read the addresses of this host: it answers clients of any address until it can",
         );
         self.health.note(journal, "addresses", Level::Warning, unknown);
+        self.look_at_pins(journal);
+        let clocks = clocks_apart(&self.control);
+        self.health.note(journal, "server clocks", Level::Warning, clocks.as_deref());
         let unproven = uncounted(&self.control);
         self.health.note(journal, "unproven", Level::Warning, unproven.as_deref());
         let trouble = journal.trouble();
         self.health.note(journal, "output", Level::Warning, trouble.as_deref());
         self.publish(journal);
         why
+    }
+
+    /// Notes whether what is pinned can still be found where it was pinned.
+    fn look_at_pins(&mut self, journal: &Journal) {
+        // A successor gives the names to its own program, and `detach` takes them away.
+        let attached = self.gateway.interfaces().is_ok_and(|on| !on.is_empty());
+        let ours = attached && self.gateway.taken_over().is_none();
+        let missing = if ours { self.gateway.missing_pins() } else { Vec::new() };
+        let lost = missing.first().map(|path| {
+            format!(
+                "`{}` is gone: its BPF file system was unmounted, or somebody removed it. Protection ends when this \
+                 process ends, and the next one starts with empty tables: mount it again (`mount -t bpf -o \
+                 mode=0700 bpf DIR`), then restart the gateway",
+                path.display()
+            )
+        });
+        self.health.note(journal, "pins", Level::Warning, lost.as_deref());
     }
 
     /// Reads the configuration again: everything, or nothing and why, which it returns.

@@ -130,7 +130,7 @@ pub(super) fn leave(running: Running, host: Option<SocketHost>, why: &str, journ
     if !stays {
         // Not by closing links alone: somebody who looks at one may hold it for a moment.
         for one in running.gateway.attached() {
-            let _ = running.gateway.detach(&one.interface);
+            running.gateway.detach_index(one.ifindex);
         }
     }
     drop(running);

@@ -1,14 +1,19 @@
 //! The interfaces a gateway was told to protect, through what happens to them while it runs.
 //!
-//! The kernel tells when one comes or goes ([`Links`](super::links::Links)), and they are looked at every
-//! so often in any case. One that vanishes is waited for, one that another XDP program has taken is tried again; one that
-//! an operator detached the gateway from is let alone until the next reload.
+//! The kernel reports when one comes or goes ([`Links`](super::links::Links)), and they are looked at
+//! periodically in any case.
+//!
+//! * An interface that vanishes, or moves to another network namespace, is attached to when one of its
+//!   name comes back. The program is taken off an interface that moves: the configuration is for this
+//!   namespace.
+//! * If the configured name passes to another interface, the program moves to that one.
+//! * An interface that another XDP program has taken is tried again.
+//! * An interface that an operator detached the gateway from is left alone until the next reload.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use equic_gateway::{Control, Error, Gateway, InterfaceReport, Level, Mode};
-use nix::net::if_::{if_indextoname, if_nametoindex};
+use equic_gateway::{Control, Error, Gateway, InterfaceReport, Level, Mode, NetworkInterface};
 use serde_json::json;
 
 use super::health::Health;
@@ -22,8 +27,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 enum State {
     /// The program is on it; its number.
     Attached { ifindex: u32, native: bool },
-    /// There is none of that name.
-    Missing,
+    /// There is none of that name. `moved`: the one there was is in another network namespace now.
+    Missing { moved: bool },
     /// Another XDP program is on it: the error that says which.
     Taken(String),
     /// The driver or the kernel refuses the program: its error.
@@ -37,10 +42,17 @@ struct Wanted {
     state: State,
     /// Time of the last attempt to attach; none: there was none.
     tried: Option<Instant>,
-    /// The name it has now, where that is another one.
-    renamed: Option<String>,
+    /// What is wrong with an interface that the program is on, and how bad that is.
+    doubt: Option<(Level, String)>,
     /// Packets that it did not send so far, where answers can get lost on it.
     unsent: Option<Unsent>,
+}
+
+impl Wanted {
+    fn new(name: &str) -> Wanted {
+        let state = State::Missing { moved: false };
+        Wanted { name: name.to_owned(), state, tried: None, doubt: None, unsent: None }
+    }
 }
 
 /// Packets that an interface did not send.
@@ -65,17 +77,18 @@ impl Interfaces {
         let attached = gateway.attached();
         let wanted = names.iter().map(|name| {
             let there = attached.iter().find(|one| one.interface == *name);
-            let state = there.map_or(State::Missing, |one| State::Attached {
-                ifindex: one.ifindex,
-                native: one.native,
-            });
-            Wanted { name: name.clone(), state, tried: None, renamed: None, unsent: None }
+            let mut new = Wanted::new(name);
+            if let Some(one) = there {
+                new.state = State::Attached { ifindex: one.ifindex, native: one.native };
+            }
+            new
         });
         Interfaces { wanted: wanted.collect(), mode }
     }
 
     /// Protects these from now on, and no others.
     pub(super) fn set(&mut self, names: &[String], gateway: &Gateway, journal: &Journal) {
+        self.rename(names);
         self.wanted.retain_mut(|one| {
             let stays = names.contains(&one.name);
             if !stays && matches!(one.state, State::Attached { .. }) {
@@ -85,13 +98,32 @@ impl Interfaces {
         });
         for one in &mut self.wanted {
             if one.state == State::Detached {
-                (one.state, one.tried) = (State::Missing, None);
+                (one.state, one.tried) = (State::Missing { moved: false }, None);
             }
         }
         for name in names {
             if self.wanted.iter().all(|one| one.name != *name) {
-                let (name, state) = (name.clone(), State::Missing);
-                self.wanted.push(Wanted { name, state, tried: None, renamed: None, unsent: None });
+                self.wanted.push(Wanted::new(name));
+            }
+        }
+    }
+
+    /// Keeps an interface that the new configuration calls by another of its names, so that it is
+    /// protected without a gap.
+    fn rename(&mut self, names: &[String]) {
+        let new: Vec<String> = names
+            .iter()
+            .filter(|name| self.wanted.iter().all(|one| one.name != **name))
+            .cloned()
+            .collect();
+        for name in new {
+            let Ok(Some(index)) = index_of(&name) else { continue };
+            let same = |one: &&mut Wanted| {
+                let on = matches!(one.state, State::Attached { ifindex, .. } if ifindex == index);
+                on && !names.contains(&one.name)
+            };
+            if let Some(one) = self.wanted.iter_mut().find(same) {
+                one.name = name;
             }
         }
     }
@@ -112,15 +144,17 @@ impl Interfaces {
             if let State::Attached { ifindex, .. } = one.state {
                 let packets = unsent.iter().find(|(number, _)| *number == ifindex);
                 one.count_unsent(packets.map(|(_, packets)| *packets));
-                if there.iter().any(|interface| interface.ifindex == ifindex) {
-                    let now = name_of(ifindex);
-                    one.renamed = now.filter(|now| *now != one.name);
+                if !there.iter().any(|interface| interface.ifindex == ifindex) {
+                    one.lost(ifindex, gone.contains(&ifindex), gateway, journal);
+                } else if matches!(gateway.has_left(ifindex), Ok(true)) {
+                    one.moved(ifindex, gateway, journal);
+                } else {
+                    one.examine(ifindex, self.mode, gateway, journal);
                     continue;
                 }
-                one.lost(ifindex, gone.contains(&ifindex), gateway, journal);
             }
             // An interface that has just come is not protected yet, so it does not wait for its turn.
-            let due = one.state == State::Missing
+            let due = matches!(one.state, State::Missing { .. })
                 || one.tried.is_none_or(|tried| tried.elapsed() >= AGAIN);
             if one.state != State::Detached && due {
                 one.attach(self.mode, gateway, journal);
@@ -159,12 +193,10 @@ impl Interfaces {
             health.note(journal, &answers(&one.name), Level::Error, lost);
             let about = about(&one.name);
             match &one.state {
-                State::Attached { .. } => {
-                    let renamed = one.renamed.as_ref().map(|now| {
-                        format!("is called {now} now; it is protected as before, until a restart")
-                    });
-                    health.note(journal, &about, Level::Warning, renamed.as_deref());
-                }
+                State::Attached { .. } => match &one.doubt {
+                    Some((level, message)) => health.set(journal, &about, *level, message),
+                    None => health.clear(journal, &about),
+                },
                 state => health.set(journal, &about, Level::Error, &detail(state)),
             }
         }
@@ -178,7 +210,7 @@ impl Interfaces {
                 name: one.name.clone(),
                 state: match one.state {
                     State::Attached { .. } => "attached",
-                    State::Missing => "missing",
+                    State::Missing { .. } => "missing",
                     State::Taken(_) => "taken",
                     State::Refused(_) => "refused",
                     State::Detached => "detached",
@@ -194,8 +226,13 @@ fn detail(state: &State) -> String {
     match state {
         State::Attached { native: true, .. } => "native".to_owned(),
         State::Attached { native: false, .. } => "generic".to_owned(),
-        State::Missing => {
+        State::Missing { moved: false } => {
             "not protected: there is no such interface; it is attached to when it comes".to_owned()
+        }
+        State::Missing { moved: true } => {
+            "not protected: it was moved to another network namespace, where this gateway does not protect it; \
+             it is attached to when it comes back"
+                .to_owned()
         }
         State::Taken(why) | State::Refused(why) => {
             format!("not protected: {why}; it is tried again every second")
@@ -207,9 +244,9 @@ fn detail(state: &State) -> String {
     }
 }
 
-fn name_of(ifindex: u32) -> Option<String> {
-    // An empty one: there is no such interface.
-    if_indextoname(ifindex).ok()?.into_string().ok().filter(|name| !name.is_empty())
+/// The index of the interface with this name or alternative name; an error if the kernel cannot be asked.
+fn index_of(name: &str) -> std::io::Result<Option<u32>> {
+    Ok(NetworkInterface::by_name(name)?.map(|interface| interface.index))
 }
 
 impl Wanted {
@@ -231,8 +268,9 @@ impl Wanted {
     }
 
     fn leave(&mut self, gateway: &Gateway, journal: &Journal) {
-        // An error says that the link has gone already.
-        let _ = gateway.detach(&self.name);
+        if let State::Attached { ifindex, .. } = self.state {
+            gateway.detach_index(ifindex);
+        }
         self.say_detached(journal, "configuration");
     }
 
@@ -246,9 +284,10 @@ impl Wanted {
     /// The link has gone from the interface; `deleted`: because the interface has.
     fn lost(&mut self, ifindex: u32, deleted: bool, gateway: &Gateway, journal: &Journal) {
         // Forgets the link, whose interface may come back under the same number.
-        let _ = gateway.detach(&self.name);
-        let still_there = !deleted && name_of(ifindex).is_some();
-        (self.state, self.renamed, self.tried) = (State::Missing, None, None);
+        gateway.detach_index(ifindex);
+        let there = NetworkInterface::by_index(ifindex).ok().flatten();
+        let still_there = !deleted && there.is_some();
+        self.is_not_attached(State::Missing { moved: false });
         self.unsent = None;
         if still_there {
             self.state = State::Detached;
@@ -256,11 +295,82 @@ impl Wanted {
         self.say_detached(journal, if still_there { "operator" } else { "interface gone" });
     }
 
+    /// The interface is in another network namespace.
+    fn moved(&mut self, ifindex: u32, gateway: &Gateway, journal: &Journal) {
+        gateway.detach_index(ifindex);
+        self.is_not_attached(State::Missing { moved: true });
+        self.say_detached(journal, "interface moved to another network namespace");
+    }
+
+    fn is_not_attached(&mut self, state: State) {
+        (self.state, self.doubt, self.tried) = (state, None, None);
+    }
+
+    /// Looks whether the interface that the program is on is still the one that is meant, and works.
+    fn examine(&mut self, ifindex: u32, mode: Mode, gateway: &Gateway, journal: &Journal) {
+        // Without an answer of the kernel everything stays as it is.
+        let Ok(named) = index_of(&self.name) else { return };
+        if named.is_some_and(|index| index != ifindex) {
+            let due = self.tried.is_none_or(|tried| tried.elapsed() >= AGAIN);
+            if self.doubt.is_some() && !due {
+                return;
+            }
+            self.replaced(ifindex, mode, gateway, journal);
+            return;
+        }
+        let Ok(Some(now)) = NetworkInterface::by_index(ifindex) else { return };
+        self.doubt = if named.is_none() {
+            let name = now.name;
+            let what = format!("is called {name} now; it is protected as before, until a restart");
+            Some((Level::Warning, what))
+        } else if !now.up {
+            Some((Level::Warning, "is down: no packet comes in by it".to_owned()))
+        } else {
+            None
+        };
+    }
+
+    /// The name belongs to another interface now: the program goes there, and leaves the old one.
+    fn replaced(&mut self, ifindex: u32, mode: Mode, gateway: &Gateway, journal: &Journal) {
+        let before = std::mem::replace(&mut self.state, State::Missing { moved: false });
+        self.attach(mode, gateway, journal);
+        let why = match &self.state {
+            State::Attached { .. } => {
+                gateway.detach_index(ifindex);
+                self.doubt = None;
+                self.say_detached(journal, "another interface has its name");
+                return;
+            }
+            State::Taken(why) | State::Refused(why) => why.clone(),
+            // It went away again.
+            State::Missing { .. } | State::Detached => {
+                self.state = before;
+                return;
+            }
+        };
+        self.state = before;
+        let what = format!(
+            "not protected: another interface has this name now, and the gateway cannot attach to it: {why}; it is \
+             tried again. The interface that had the name before stays protected"
+        );
+        self.doubt = Some((Level::Error, what));
+    }
+
     fn attach(&mut self, mode: Mode, gateway: &Gateway, journal: &Journal) {
         self.tried = Some(Instant::now());
-        if if_nametoindex(self.name.as_str()).is_err() {
-            self.state = State::Missing;
-            return;
+        match index_of(&self.name) {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                // What is said of one that moved stays true until it comes back.
+                if !matches!(self.state, State::Missing { .. }) {
+                    self.state = State::Missing { moved: false };
+                }
+                return;
+            }
+            Err(error) => {
+                self.state = State::Refused(format!("interfaces cannot be looked up: {error}"));
+                return;
+            }
         }
         self.state = match gateway.attach(&self.name, mode) {
             Ok(attached) => {
@@ -271,7 +381,7 @@ impl Wanted {
                 );
                 State::Attached { ifindex: attached.ifindex, native: attached.native }
             }
-            Err(Error::NoSuchInterface { .. }) => State::Missing,
+            Err(Error::NoSuchInterface { .. }) => State::Missing { moved: false },
             Err(error @ Error::InterfaceBusy { .. }) => State::Taken(error.to_string()),
             Err(error) => State::Refused(error.to_string()),
         };

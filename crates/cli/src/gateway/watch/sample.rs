@@ -6,7 +6,6 @@ use equic_gateway::{
     Adaptive, Control, CounterRow, Event, Interface, LedgerStatus, Observer, Overview,
     ServiceConfig, SourceSample,
 };
-use nix::time::{ClockId, clock_gettime};
 
 use crate::failure::Done;
 
@@ -68,5 +67,5 @@ impl Reader {
 }
 
 fn now() -> Duration {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default()
+    equic_gateway::monotonic()
 }
