@@ -27,13 +27,19 @@ pub type Done<T = ()> = Result<T, Failure>;
 impl Failure {
     /// Exit code 1, for the reason given.
     pub fn new(message: impl Into<String>) -> Failure {
-        Failure::Failed { message: message.into(), mend: None }
+        let message = message.into();
+        let mend = descriptors(&message).map(str::to_owned);
+        Failure::Failed { message, mend }
     }
 
-    /// The same with a line that says what mends it.
+    /// The same with a line that says what mends it. If file descriptors ran out, the advice about that
+    /// stays instead.
     pub fn mend(self, mend: impl Into<String>) -> Failure {
         match self {
-            Failure::Failed { message, .. } => Failure::Failed { message, mend: Some(mend.into()) },
+            Failure::Failed { message, .. } => {
+                let mend = descriptors(&message).map_or_else(|| mend.into(), str::to_owned);
+                Failure::Failed { message, mend: Some(mend) }
+            }
             other => other,
         }
     }
@@ -71,6 +77,27 @@ impl Failure {
     }
 }
 
+/// Advice if a message is about an error of the system that has nothing to do with what was tried: no file
+/// descriptor was free.
+pub(crate) fn descriptors(message: &str) -> Option<&'static str> {
+    // EMFILE and ENFILE, as the standard library words them. The gateway's errors have the advice.
+    if message.contains("LimitNOFILE") || message.contains("fs.file-max") {
+        None
+    } else if message.contains("(os error 24)") {
+        Some(
+            "this process has as many files open as it may: raise its limit (`ulimit -n`, or `LimitNOFILE=` in a \
+             systemd unit)",
+        )
+    } else if message.contains("(os error 23)") {
+        Some(
+            "the machine has as many files open as it may: end processes that leak them, or raise the sysctl \
+             `fs.file-max`",
+        )
+    } else {
+        None
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -91,5 +118,29 @@ impl fmt::Display for Failure {
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Failure {
         Failure::new(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_that_ran_out_are_what_the_advice_is_about() {
+        let full = |number| std::io::Error::from_raw_os_error(number);
+        for (number, advice) in [(24, "LimitNOFILE="), (23, "fs.file-max")] {
+            for failure in [
+                Failure::because("cannot listen", full(number)),
+                Failure::because("cannot listen", full(number)).mend("choose another port"),
+                Failure::from(full(number)),
+            ] {
+                let text = failure.to_string();
+                assert!(text.contains(advice) && !text.contains("another port"), "{text}");
+            }
+        }
+        let said = Failure::because("x", "y (os error 24): see `LimitNOFILE=`").to_string();
+        assert_eq!(said.matches("LimitNOFILE").count(), 1, "{said}");
+        let other = Failure::because("cannot listen", full(98)).mend("choose another port");
+        assert!(other.to_string().ends_with("\n  choose another port"));
     }
 }

@@ -6,7 +6,7 @@
 use nix::sys::signal::{SigSet, Signal as Number};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Done, Failure, descriptors};
 
 fn held() -> SigSet {
     [Number::SIGHUP, Number::SIGINT, Number::SIGTERM].into_iter().collect()
@@ -91,8 +91,19 @@ fn ignores_hangup() -> bool {
         .is_some_and(|mask| mask & 1 == 1)
 }
 
+/// Descriptors that a runtime takes: for epoll, to wake it up, and for signals.
+const DESCRIPTORS: usize = 24;
+
 /// A runtime of `threads` threads; none: one per CPU.
 pub fn runtime(threads: Option<usize>) -> Done<tokio::runtime::Runtime> {
+    // tokio panics where it has none for its signals.
+    let free = std::fs::File::open("/dev/null")
+        .and_then(|file| (1..DESCRIPTORS).map(|_| file.try_clone()).collect::<Result<Vec<_>, _>>());
+    if let Err(error) = free
+        && descriptors(&error.to_string()).is_some()
+    {
+        return Err(Failure::because("cannot start the runtime", error));
+    }
     let mut builder = match threads {
         Some(1) => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),

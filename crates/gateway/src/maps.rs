@@ -108,11 +108,15 @@ impl Maps {
     pub(crate) fn new(
         what: &str,
         program: u32,
-        mut get: impl FnMut(&str) -> Option<OwnedFd>,
+        mut get: impl FnMut(&str) -> io::Result<Option<OwnedFd>>,
     ) -> Result<Maps> {
         let foreign = |why: String| Error::ForeignProgram { program, why };
+        let mut get = |name: &str| {
+            get(name).map_err(|error| Error::system(format!("opening the map `{name}`"), error))
+        };
+        let (report, notes_map, audit) = (get(REPORT)?, get(NOTES)?, get(AUDIT)?);
         let mut take =
-            |name: &str| get(name).ok_or_else(|| foreign(format!("it has no map `{name}`")));
+            |name: &str| get(name)?.ok_or_else(|| foreign(format!("it has no map `{name}`")));
         let wrong = |name: &'static str| {
             move |error: io::Error| match error.kind() {
                 io::ErrorKind::InvalidData => foreign(format!("its map `{name}` has {error}")),
@@ -129,8 +133,6 @@ impl Maps {
         let services = take(".data.services")?;
         let overrides = take(".data.own")?;
         let ring = take(".data.ring")?;
-        let report = take(REPORT).ok();
-        let notes_map = take(NOTES).ok();
         Ok(Maps {
             load: load_of(&rodata).map_err(wrong(".rodata"))?,
             control: Arc::new(shared(&control).map_err(wrong(".data.control"))?),
@@ -160,7 +162,7 @@ impl Maps {
             capture: shared(&take(".data.capture")?).map_err(wrong(".data.capture"))?,
             captured: take("captured")?,
             ledgers: take("ledgers")?,
-            audit: get(AUDIT).map(|fd| shared(&fd)).transpose().map_err(wrong(AUDIT))?,
+            audit: audit.map(|fd| shared(&fd)).transpose().map_err(wrong(AUDIT))?,
             report: report.map(|fd| shared(&fd)).transpose().map_err(wrong(REPORT))?,
             notes: notes_map.as_ref().map(shared).transpose().map_err(wrong(NOTES))?,
             notes_map,
@@ -172,8 +174,8 @@ impl Maps {
     pub(crate) fn of_program(what: &str, program: &ids::Program) -> Result<Maps> {
         let mut found = maps_of(program)?;
         Maps::new(what, program.id, |wanted| {
-            let index = found.iter().position(|(name, _)| known_name(name) == Some(wanted))?;
-            Some(found.swap_remove(index).1)
+            let index = found.iter().position(|(name, _)| known_name(name) == Some(wanted));
+            Ok(index.map(|index| found.swap_remove(index).1))
         })
     }
 

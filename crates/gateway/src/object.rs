@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject};
 
 use crate::abi;
 use crate::config::{Config, buckets_for};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, no_descriptor, system_error};
 use crate::maps::{AUDIT, Maps, NAMES, NOTES, REPORT, check_version, known_name};
 use crate::sys;
 use crate::sys::ids;
@@ -65,6 +65,9 @@ impl ObjectSource {
 
 /// Most bytes of an object: many times the size of the one that is built.
 const LARGEST: u64 = 64 << 20;
+/// Descriptors that loading takes at most at a time: each map has one of libbpf and one of ours, and there
+/// are the program, its types, and what libbpf tries the kernel's features with.
+const DESCRIPTORS: usize = 2 * (NAMES.len() + 3) + 24;
 
 /// Settings that are fixed once the program is loaded.
 #[derive(Debug, Clone)]
@@ -121,12 +124,17 @@ pub(crate) fn load_over(source: &ObjectSource, plan: &LoadPlan, kept: &Kept) -> 
     if !bytes.starts_with(b"\x7fELF") {
         return Err(source.bad("it is not an ELF file"));
     }
+    // libbpf does not say that descriptors ran out: whatever it tries next seems to be missing.
+    sys::reserve_descriptors(DESCRIPTORS)
+        .map_err(|error| Error::system("opening the maps of the gateway", error))?;
     let (opened, heard) = listen(|| {
         let mut builder = ObjectBuilder::default();
         builder.name("equic")?.open_memory(&bytes)
     });
-    let mut opened =
-        opened.map_err(|_| source.bad(format!("libbpf says: {}", log::last_line(&heard))))?;
+    let mut opened = opened.map_err(|error| match system_error(&error).filter(no_descriptor) {
+        Some(error) => Error::system("reading the XDP program", error),
+        None => source.bad(format!("libbpf says: {}", log::last_line(&heard))),
+    })?;
     check(source, &opened)?;
     sys::raise_memlock();
     let template = prepare(source, &mut opened, plan)?;
@@ -230,17 +238,17 @@ fn collect(source: &ObjectSource, object: &Object, kept: &Kept) -> Result<Loaded
     let mut audit = Some(bound(AUDIT, size_of::<abi::equic_audit>())?);
     let maps = Maps::new(&source.name(), id, |wanted| {
         if wanted == REPORT {
-            return report.take();
+            return Ok(report.take());
         }
         if wanted == NOTES {
-            return notes.take();
+            return Ok(notes.take());
         }
         if wanted == AUDIT {
-            return audit.take();
+            return Ok(audit.take());
         }
-        let map =
-            object.maps().find(|map| map.name().to_str().and_then(known_name) == Some(wanted))?;
-        map.as_fd().try_clone_to_owned().ok()
+        let named =
+            object.maps().find(|map| map.name().to_str().and_then(known_name) == Some(wanted));
+        named.map(|map| map.as_fd().try_clone_to_owned()).transpose()
     })?;
     Ok(Loaded { program, id, maps })
 }
@@ -257,7 +265,9 @@ fn why_not(error: &libbpf_rs::Error, heard: &str) -> Error {
         };
     }
     let denied = error.kind() == libbpf_rs::ErrorKind::PermissionDenied;
-    let errno = if denied {
+    let errno = if let Some(short) = system_error(error).filter(no_descriptor) {
+        short
+    } else if denied {
         io::Error::from_raw_os_error(libc::EPERM)
     } else {
         io::Error::other(log::last_line(heard).to_owned())

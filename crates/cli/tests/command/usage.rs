@@ -213,3 +213,34 @@ fn what_root_cannot_do_either() {
         ),
     ]);
 }
+
+/// However few files a command may open: it works, or says that it is that.
+#[test]
+fn descriptors_that_run_out_are_named() {
+    if !root("descriptors_that_run_out_are_named") {
+        return;
+    }
+    let explain = ["gateway", "explain", "--config", EXAMPLE, "--src", "192.0.2.9"];
+    let selector = unique("nobody");
+    let serve = ["serve", "--listen", "[::1]:0", "--gateway", &selector];
+    let status = ["gateway", "status", "--gateway", &selector];
+    let (mut worked, mut short) = (0, 0);
+    for limit in (4..140).step_by(5) {
+        for args in [&explain[..], &serve, &status] {
+            let mut command = std::process::Command::new("prlimit");
+            command.arg(format!("--nofile={limit}")).arg(crate::common::EQUIC).args(args);
+            let out = crate::common::finish(command);
+            if out.stderr.contains("LimitNOFILE=") {
+                assert_eq!(out.code, Some(1), "{limit}: {out:?}");
+                short += 1;
+            } else if args[..] == explain[..] {
+                assert_eq!(out.code, Some(0), "{limit}: {out:?}");
+                worked += 1;
+            } else {
+                assert!(out.stderr.contains("no gateway"), "{limit}: {out:?}");
+                worked += 1;
+            }
+        }
+    }
+    assert!(worked > 9 && short > 9, "{worked} {short}");
+}
