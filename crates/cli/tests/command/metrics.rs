@@ -411,6 +411,49 @@ fn clients_that_mean_harm_keep_nobody_out() {
     }
 }
 
+/// As `printf ... | nc -N` does: nothing more is sent behind the request, and the answer comes all the same.
+#[test]
+fn client_that_closes_its_half_is_answered() {
+    let Some(lab) = lab("cli-half", 1) else { return };
+    let (server, name) = (lab.server(), &unique("half"));
+    let gateway = Running::gateway(server, name, &["--metrics", OF_RUN]);
+    gateway.event("metrics");
+    let address: SocketAddr = OF_RUN.parse().expect("an address");
+    for (request, status) in [
+        ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200"),
+        ("GET /healthz HTTP/1.0\r\n\r\n", "200"),
+        ("GET /x HTTP/1.0\r\n\r\n", "404"),
+        // Of several requests on a connection the first is answered.
+        ("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /x HTTP/1.1\r\nHost: x\r\n\r\n", "200"),
+    ] {
+        let answer = server.run(|| {
+            let mut stream = TcpStream::connect(address).expect("it listens");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            stream.write_all(request.as_bytes()).expect("it reads");
+            stream.shutdown(std::net::Shutdown::Write).expect("it is open");
+            let mut bytes = Vec::new();
+            // What is not read of a request resets the connection, behind the answer.
+            let _ = stream.read_to_end(&mut bytes);
+            String::from_utf8(bytes).expect("text")
+        });
+        let answer = answer.expect("the namespace is there");
+        assert_eq!(answer.split(' ').nth(1), Some(status), "{request:?}: {answer:?}");
+    }
+    // Half of a request is none.
+    let half = server.run(|| {
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost").expect("it reads");
+        stream.shutdown(std::net::Shutdown::Write).expect("it is open");
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        bytes
+    });
+    let half = half.expect("the namespace is there");
+    assert!(!half.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&half));
+    assert!(gateway.terminate().success());
+}
+
 #[test]
 fn a_place_that_is_taken_is_told_and_nothing_is_attached() {
     let Some(lab) = lab("cli-taken", 1) else { return };

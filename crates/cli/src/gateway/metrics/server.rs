@@ -37,9 +37,14 @@ pub(super) async fn serve(listener: TcpListener, source: Source) {
     let source = Arc::new(source);
     let mut open: VecDeque<JoinHandle<()>> = VecDeque::new();
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(PAUSE).await;
-            continue;
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // The next scrape that succeeds ends it.
+                source.tell(&format!("no connection can be accepted: {error}"));
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
         };
         open.retain(|connection| !connection.is_finished());
         if open.len() >= CONNECTIONS
@@ -55,6 +60,8 @@ async fn connection(stream: TcpStream, source: Arc<Source>) {
     let service = service_fn(move |request| answer(request, Arc::clone(&source)));
     let serving = hyper::server::conn::http1::Builder::new()
         .keep_alive(false)
+        // A client may end its half of the connection after the request, as `nc -N` does.
+        .half_close(true)
         .max_buf_size(REQUEST_HEAD)
         .header_read_timeout(None)
         .serve_connection(TokioIo::new(stream), service);
