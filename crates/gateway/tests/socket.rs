@@ -119,7 +119,7 @@ fn request(protocol: u32, abi: u32) -> Vec<u8> {
         bytes.extend(word.to_ne_bytes());
     }
     bytes.extend(b"raw");
-    bytes.resize(64, 0);
+    bytes.resize(96, 0);
     bytes
 }
 
@@ -131,7 +131,7 @@ fn with_keys() -> Vec<u8> {
 }
 
 fn good() -> Vec<u8> {
-    request(2, equic_gateway::abi::EQUIC_ABI_VERSION)
+    request(3, equic_gateway::abi::EQUIC_ABI_VERSION)
 }
 
 #[test]
@@ -844,7 +844,12 @@ fn pry(path: &Path) {
             .open(format!("/proc/self/fd/{}", fd.as_raw_fd()));
         assert!(again.is_err(), "nor can it be opened again for writing");
         // Where it had a name, it could: by that name it is opened for whoever may write to the file.
-        let name = std::ffi::CString::new(format!("/sys/fs/bpf/pried{}", fd.as_raw_fd())).unwrap();
+        let name = std::ffi::CString::new(format!(
+            "/sys/fs/bpf/pried{}-{}",
+            std::process::id(),
+            fd.as_raw_fd()
+        ))
+        .unwrap();
         // SAFETY: the name is NUL-terminated and lives through the call.
         let pinned = unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), name.as_ptr()) };
         assert!(pinned == -libc::EACCES || pinned == -libc::EPERM, "it has a name: {pinned}");

@@ -46,7 +46,14 @@ pub(super) fn run(args: &Args) -> Done {
         By::Drops => SortBy::Drops,
         By::Connections => SortBy::Connections,
     };
-    let sources = args.target.open()?.sources(args.top, by)?;
+    let control = args.target.open()?;
+    if matches!(by, SortBy::Connections) && !control.ledgers()?.iter().any(|one| one.counts) {
+        output::notice(
+            "no server reports its connections to this gateway, so every source has 0 and the order says nothing: \
+             start one that does (`equic serve --gateway`, libequic)",
+        );
+    }
+    let sources = control.sources(args.top, by)?;
     if args.json {
         return output::json("equic.gateway.sources/1", json!({ "sources": sources }));
     }

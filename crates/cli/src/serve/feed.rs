@@ -117,7 +117,7 @@ pub(super) fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
     }
     let keys = if args.retry_keys.is_some() { TokenKeys::Own } else { TokenKeys::TakeForIds };
     if let Some(path) = &args.gateway_socket {
-        return Ok(Some(feed_by_socket(path, args.service.as_deref(), keys)?));
+        return Ok(Some(feed_by_socket(path, args.service.as_deref(), keys, address)?));
     }
     let Some(selector) = &args.gateway else {
         return match args.service {
@@ -138,19 +138,24 @@ pub(super) fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
     Ok(Some(Feeding { through: Through::Maps(control, ledger), service, own: None }))
 }
 
-/// Joins at a gateway's socket. Which address is whose it does not tell, so where there are several
-/// services, one has to be named.
-fn feed_by_socket(path: &Path, service: Option<&str>, keys: TokenKeys) -> Done<Feeding> {
-    let ledger = Ledger::connect_checking(path, "equic serve", keys)?;
-    let service = match (service, ledger.service_names().as_slice()) {
-        (Some(name), _) => ledger.service(name)?,
-        (None, [_]) => ledger.service_at(0)?,
-        (None, several) => {
+/// Joins at a gateway's socket, for the service that was named, or the one that has the server's address.
+fn feed_by_socket(
+    path: &Path,
+    service: Option<&str>,
+    keys: TokenKeys,
+    address: SocketAddr,
+) -> Done<Feeding> {
+    let (ledger, at_address) = Ledger::connect_listening(path, "equic serve", keys, address)?;
+    let service = match (service, at_address, ledger.service_names().as_slice()) {
+        (Some(name), ..) => ledger.service(name)?,
+        (None, Some(service), _) => service,
+        (None, None, [_]) => ledger.service_at(0)?,
+        (None, None, several) => {
             return Err(Failure::because(
-                format_args!("gateway `{}` has several services", ledger.gateway_name()),
-                several.join(", "),
+                format_args!("gateway `{}` has no service on {address}", ledger.gateway_name()),
+                format_args!("its services are {}", several.join(", ")),
             )
-            .mend("name one of them with --service"));
+            .mend("listen where one of them is, or name it with --service"));
         }
     };
     Ok(Feeding { through: Through::Socket(ledger), service, own: None })
@@ -167,16 +172,9 @@ fn listener(address: SocketAddr) -> Listen {
 
 /// The gateway's service whose packets come to this address.
 fn service_at(control: &Control, address: SocketAddr) -> Done<usize> {
+    let found = control.service_listening_at(address)?;
     let listeners = control.listeners()?;
-    let own: Vec<SocketAddr> = listener(address).addresses().collect();
-    let exact = listeners.iter().find(|(at, _)| own.contains(at));
-    let found = exact.or_else(|| {
-        listeners.iter().find(|(at, _)| {
-            let same_family = own.iter().any(|own| own.is_ipv4() == at.is_ipv4());
-            at.port() == address.port() && at.ip().is_unspecified() && same_family
-        })
-    });
-    found.map(|(_, index)| *index).ok_or_else(|| {
+    found.ok_or_else(|| {
         let known: Vec<String> = listeners.iter().map(|(at, _)| at.to_string()).collect();
         Failure::because(
             format_args!("gateway `{}` has no service on {address}", control.name()),

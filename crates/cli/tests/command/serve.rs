@@ -404,3 +404,40 @@ fn a_server_on_quinn_asks_everybody_for_proof() {
     assert_eq!(get("/bytes/100000").json()["bytes"], 100_000);
     assert_eq!(get("/nothing").code, Some(1));
 }
+
+/// At the socket, too, a server's address says which service it is.
+#[test]
+fn a_server_at_the_socket_is_the_service_at_its_address() {
+    let Some(lab) = lab("cli-which", 1) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let config = folder.path().join("equic.toml");
+    let (name, socket) = (unique("which"), socket.to_str().unwrap());
+    let settings = format!(
+        "[gateway]\nname = \"{name}\"\ninterfaces = [\"eth0\"]\n[gateway.socket]\npath = \"{socket}\"\n\
+         [[service]]\nname = \"web\"\nlisten = [\"443\"]\nmax_connections = 3\n\
+         [[service]]\nname = \"alt\"\nlisten = [\"0.0.0.0:8443\"]\nmax_connections = 3\n"
+    );
+    std::fs::write(&config, settings).unwrap();
+    let run = ["gateway", "run", "--json", "--config", config.to_str().unwrap()];
+    let gateway = Running::start(lab.server().command(EQUIC), &run);
+    gateway.event("ready");
+    let sources = || equic(&["gateway", "sources", "--by", "connections", "--gateway", &name]);
+    assert!(sources().stderr.contains("no server reports its connections"));
+    for (listen, service) in [("[::]:443", "web"), ("0.0.0.0:8443", "alt")] {
+        let args = ["--listen", listen, "--gateway-socket", socket];
+        let (server, ready) = serve(lab.server().command(EQUIC), &args);
+        assert_eq!(text(&ready["gateway"], "service"), service);
+        let sources = sources();
+        assert!(sources.code == Some(0) && sources.stderr.is_empty(), "{sources:?}");
+        assert!(server.terminate().success());
+    }
+    let args = ["serve", "--listen", "[::]:444", "--gateway-socket", socket];
+    let elsewhere = equic_in(lab.server(), &args);
+    assert_eq!(elsewhere.code, Some(1), "{elsewhere:?}");
+    assert!(elsewhere.stderr.contains("has no service on [::]:444"), "{elsewhere:?}");
+    let args = ["--listen", "[::]:444", "--gateway-socket", socket, "--service", "alt"];
+    let (server, ready) = serve(lab.server().command(EQUIC), &args);
+    assert_eq!(text(&ready["gateway"], "service"), "alt");
+    assert!(server.terminate().success() && gateway.terminate().success());
+}

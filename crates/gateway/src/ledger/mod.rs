@@ -148,13 +148,39 @@ impl Ledger {
         name: &str,
         keys: TokenKeys,
     ) -> Result<Ledger> {
-        let who = JoinTarget { path: path.as_ref().to_owned(), name: name.to_owned(), keys };
-        let core = Arc::new(LedgerState::new(crate::socket::client::join(&who)?));
+        Ok(Ledger::connect_as(path.as_ref(), name, keys, None)?.0)
+    }
+
+    /// As [`Ledger::connect_checking`], for a server that listens at an address: returns with the ledger the
+    /// service that has this address, or `None` if no service has it.
+    ///
+    /// # Errors
+    /// As [`Ledger::connect`].
+    pub fn connect_listening(
+        path: impl AsRef<std::path::Path>,
+        name: &str,
+        keys: TokenKeys,
+        address: SocketAddr,
+    ) -> Result<(Ledger, Option<Service>)> {
+        let (ledger, index) = Ledger::connect_as(path.as_ref(), name, keys, Some(address))?;
+        let service = index.map(|index| ledger.service_at(index as usize)).transpose()?;
+        Ok((ledger, service))
+    }
+
+    fn connect_as(
+        path: &std::path::Path,
+        name: &str,
+        keys: TokenKeys,
+        listens: Option<SocketAddr>,
+    ) -> Result<(Ledger, Option<u32>)> {
+        let who = JoinTarget { path: path.to_owned(), name: name.to_owned(), keys, listens };
+        let (binding, service) = crate::socket::client::join(&who)?;
+        let core = Arc::new(LedgerState::new(binding));
         let heartbeat = heartbeat(&core)?;
         let link = crate::socket::client::SocketKeeper::start(who, Arc::clone(&core))?;
         let _follower = Some(Follower::Socket(link));
         let inner = Inner { _heartbeat: Some(heartbeat), _follower, core };
-        Ok(Ledger { inner: Arc::new(inner) })
+        Ok((Ledger { inner: Arc::new(inner) }, service))
     }
 
     /// Has `listener` called when the gateway has ended, and when the next one is joined, from a

@@ -1,5 +1,6 @@
 //! The server's side: joining, and joining the next gateway when this one has gone.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +34,8 @@ const WEARY: Duration = Duration::from_secs(1);
 
 /// Answer of a gateway that let this server in.
 enum JoinAnswer {
-    Joined(Box<GatewayBinding>),
+    /// With the index of the service that has the server's address.
+    Joined(Box<GatewayBinding>, Option<u32>),
     /// The ledger that was named counts on; this is the new connection.
     Kept(OwnedFd),
 }
@@ -46,10 +48,12 @@ pub(crate) struct JoinTarget {
     /// Name of the ledger in `status`.
     pub(crate) name: String,
     pub(crate) keys: TokenKeys,
+    /// Where it listens, if it wants to know which service that is.
+    pub(crate) listens: Option<SocketAddr>,
 }
 
-/// Joins for the first time.
-pub(crate) fn join(who: &JoinTarget) -> Result<GatewayBinding> {
+/// Joins for the first time. Returns with it the index of the service that has the server's address.
+pub(crate) fn join(who: &JoinTarget) -> Result<(GatewayBinding, Option<u32>)> {
     let path = &who.path;
     let until = Instant::now() + INSIST;
     loop {
@@ -58,7 +62,7 @@ pub(crate) fn join(who: &JoinTarget) -> Result<GatewayBinding> {
                 std::thread::sleep(EAGER);
             }
             Err(error) => return Err(error),
-            Ok(JoinAnswer::Joined(binding)) => return Ok(*binding),
+            Ok(JoinAnswer::Joined(binding, service)) => return Ok((*binding, service)),
             Ok(JoinAnswer::Kept(_)) => {
                 return Err(strange(path, "it kept a ledger that was not named"));
             }
@@ -91,7 +95,8 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
     let failed =
         |error| Error::system(format!("talking to the gateway at `{}`", path.display()), error);
     let link = dial(path)?;
-    let request = Request { ledger, name: who.name.clone(), keys: who.keys };
+    let (name, keys, listens) = (who.name.clone(), who.keys, who.listens);
+    let request = Request { ledger, name, keys, listens };
     unix::ask(&link, &request.to_bytes()).map_err(failed)?;
     let mut buffer = [0; ANSWER + 1];
     let (length, with) = match unix::receive(&link, &mut buffer) {
@@ -118,7 +123,10 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
         Bad::Foreign => strange(path, "it says something else"),
     })?;
     match answer.status {
-        Status::Joined => Ok(JoinAnswer::Joined(Box::new(binding(path, &answer, with, link)?))),
+        Status::Joined => {
+            let binding = Box::new(binding(path, &answer, with, link)?);
+            Ok(JoinAnswer::Joined(binding, answer.service))
+        }
         Status::Kept if answer.ledger == ledger => Ok(JoinAnswer::Kept(link)),
         Status::Kept => Err(strange(path, "it kept another ledger")),
         Status::Refused => Err(refused(path, answer.message, false)),
@@ -258,7 +266,7 @@ fn again(who: &JoinTarget, core: &LedgerState, absence: &mut Absence) -> Result<
                 core.listeners.tell(&kept(core, unheard));
             }
         }
-        JoinAnswer::Joined(binding) => {
+        JoinAnswer::Joined(binding, _) => {
             let event = bind(core, || Ok(*binding), absence)?;
             core.listeners.tell(&event);
         }

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -396,6 +397,7 @@ impl State {
         let answer = Answer {
             status: Status::Joined,
             ledger: membership.ledger_id(),
+            service: request.listens.and_then(|address| self.service_at(address)),
             load: self.control.maps().load,
             message: String::new(),
         };
@@ -407,6 +409,14 @@ impl State {
         }
         let link = one.link.try_clone().map_err(|e| (Status::Busy, e.to_string()))?;
         Ok(Session { link, peer, membership, memory })
+    }
+
+    /// Index of the service that has an address; `None` if none has it, or the listeners cannot be read.
+    fn service_at(&self, address: SocketAddr) -> Option<u32> {
+        let found = self.control.service_listening_at(address).inspect_err(|error| {
+            tracing::warn!(%error, "looking for a server's service");
+        });
+        found.ok().flatten().and_then(|index| u32::try_from(index).ok())
     }
 
     /// A server whose gateway was another process: it keeps its ledger if it is the process that the
@@ -426,7 +436,7 @@ impl State {
         let Inherited { mut membership, memory, .. } = self.inherited.swap_remove(found);
         membership.bar(!groups);
         let load = self.control.maps().load;
-        let answer = Answer { status: Status::Kept, ledger, load, message: String::new() };
+        let answer = Answer { service: None, load, ledger, ..Answer::no(Status::Kept, "") };
         let told = unix::tell(&one.link, &answer.to_bytes(), &[]);
         Some(match told.and_then(|()| one.link.try_clone()) {
             Ok(link) => Ok(Session { link, peer: one.peer, membership, memory }),

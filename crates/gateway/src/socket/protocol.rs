@@ -1,14 +1,17 @@
 //! Messages on the socket: one request, one answer, each one message of a `SOCK_SEQPACKET` socket,
 //! in the machine's byte order. The first three words are the same in every version.
 
+use std::net::SocketAddr;
+
 use crate::abi;
-use crate::config::{c_name, from_c_name};
+use crate::config::{address_bytes, c_name, from_c_name};
 use crate::key_ring::TokenKeys;
+use crate::prefix::ip_of;
 
 /// Version of this protocol.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 /// Bytes of a request.
-pub(crate) const REQUEST: usize = 64;
+pub(crate) const REQUEST: usize = 96;
 /// Bytes of an answer.
 pub(crate) const ANSWER: usize = 256;
 /// Descriptors with [`Status::Joined`]: ledger; control data, services, limits by prefix, IPv4 list, IPv6 list.
@@ -25,6 +28,8 @@ pub(crate) struct Request {
     pub(crate) name: String,
     /// The server's way with the gateway's tokens.
     pub(crate) keys: TokenKeys,
+    /// The address it listens at, if it wants to know which service that is.
+    pub(crate) listens: Option<SocketAddr>,
 }
 
 /// Status of the gateway's answer.
@@ -47,6 +52,8 @@ pub(crate) struct Answer {
     pub(crate) status: Status,
     /// Id of the ledger.
     pub(crate) ledger: u32,
+    /// Index of the service that has the address in the request; `None` if no service has it.
+    pub(crate) service: Option<u32>,
     /// Settings that the program was loaded with.
     pub(crate) load: abi::equic_load,
     /// Reason for a refusal; empty if there is none.
@@ -108,6 +115,9 @@ impl Request {
             TokenKeys::IdsOnly => 4,
         };
         bytes.extend(keys.to_ne_bytes());
+        let port = self.listens.map_or(0, |address| address.port());
+        bytes.extend(u32::from(port).to_ne_bytes());
+        bytes.extend(self.listens.map_or([0; 16], |address| address_bytes(address.ip())));
         bytes.resize(REQUEST, 0);
         bytes
     }
@@ -122,7 +132,11 @@ impl Request {
             4 => TokenKeys::IdsOnly,
             _ => return Err(Bad::Foreign),
         };
-        Ok(Request { ledger: word(bytes, 12), name: read_text(&bytes[16..48]), keys })
+        let port = u16::try_from(word(bytes, 52)).map_err(|_| Bad::Foreign)?;
+        let address: [u8; 16] = std::array::from_fn(|index| bytes[56 + index]);
+        let listens = (port != 0).then(|| SocketAddr::new(ip_of(address), port));
+        let name = read_text(&bytes[16..48]);
+        Ok(Request { ledger: word(bytes, 12), name, keys, listens })
     }
 }
 
@@ -130,7 +144,7 @@ impl Answer {
     /// A refusal.
     pub(crate) fn no(status: Status, message: impl Into<String>) -> Answer {
         let load = abi::equic_load::default();
-        Answer { status, ledger: 0, load, message: message.into() }
+        Answer { status, ledger: 0, service: None, load, message: message.into() }
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -138,7 +152,8 @@ impl Answer {
         head(&mut bytes);
         bytes.extend((self.status as u32).to_ne_bytes());
         bytes.extend(self.ledger.to_ne_bytes());
-        bytes.extend(0u32.to_ne_bytes());
+        // One more than the index; 0: none.
+        bytes.extend(self.service.map_or(0, |index| index + 1).to_ne_bytes());
         // SAFETY: plain integers without padding (`Pod`), as many bytes as they have.
         bytes.extend(unsafe {
             std::slice::from_raw_parts(
@@ -161,7 +176,9 @@ impl Answer {
         };
         // SAFETY: there are 40 bytes from 24 on, and any bytes are an `equic_load`.
         let load = unsafe { bytes[24..64].as_ptr().cast::<abi::equic_load>().read_unaligned() };
-        Ok(Answer { status, ledger: word(bytes, 16), load, message: read_text(&bytes[64..]) })
+        let service = word(bytes, 20).checked_sub(1);
+        let message = read_text(&bytes[64..]);
+        Ok(Answer { status, ledger: word(bytes, 16), service, load, message })
     }
 }
 
@@ -175,24 +192,28 @@ mod tests {
     fn messages_come_back_as_they_were() {
         use TokenKeys::{IdsOnly, None, Own, Take, TakeForIds};
         for keys in [None, Take, Own, TakeForIds, IdsOnly] {
-            let request = Request { ledger: 77, name: "a server".to_owned(), keys };
-            assert_eq!(Request::parse(&request.to_bytes()), Ok(request));
+            for at in [Option::None, Some("192.0.2.1:443"), Some("[::]:8443")] {
+                let listens = at.map(|at| at.parse().expect("an address"));
+                let request = Request { ledger: 77, name: "a server".to_owned(), keys, listens };
+                assert_eq!(Request::parse(&request.to_bytes()), Ok(request));
+            }
         }
         let load = abi::equic_load { seed: 5, ledger_mask: 127, ..abi::equic_load::default() };
-        let answer =
-            Answer { status: Status::Joined, ledger: 9, load, message: "welcome".to_owned() };
+        let message = "welcome".to_owned();
+        let answer = Answer { status: Status::Joined, ledger: 9, service: Some(0), load, message };
         let bytes = answer.to_bytes();
         assert_eq!(bytes.len(), ANSWER);
         let read = Answer::parse(&bytes).unwrap();
         assert_eq!((read.status, read.ledger, read.load), (Status::Joined, 9, load));
-        assert_eq!(read.message, "welcome");
+        assert_eq!((read.message.as_str(), read.service), ("welcome", Some(0)));
+        assert_eq!(Answer::no(Status::Busy, "").service, Option::None);
         assert_eq!(Answer::no(Status::Busy, "x".repeat(1_000)).to_bytes().len(), ANSWER);
     }
 
     #[test]
     fn what_is_none_is_turned_down() {
         let (name, keys) = ("\u{1b}[2J\u{20ac}".repeat(9), TokenKeys::None);
-        let good = Request { ledger: 0, name, keys }.to_bytes();
+        let good = Request { ledger: 0, name, keys, listens: None }.to_bytes();
         assert!(!Request::parse(&good).unwrap().name.contains('\u{1b}'));
         for length in 0..REQUEST {
             assert_eq!(Request::parse(&good[..length]), Err(Bad::Foreign), "{length}");
@@ -201,6 +222,9 @@ mod tests {
         let mut other = good.clone();
         other[48] = 5;
         assert_eq!(Request::parse(&other), Err(Bad::Foreign));
+        let mut other = good.clone();
+        other[52..56].copy_from_slice(&70_000u32.to_ne_bytes());
+        assert_eq!(Request::parse(&other), Err(Bad::Foreign), "no port");
         let mut other = good.clone();
         other[8] = 99;
         // Of whatever length: another version may have another one.
