@@ -10,6 +10,8 @@ suites=(
 	# Unit tests, packet tables, differential, end to end. Network namespaces and XDP programs are shared by
 	# the machine: tests that need them for themselves have a lock. All of it even when some of it fails.
 	rust 'cargo test --release --workspace --no-fail-fast -- --quiet'
+	# Some of them twice at once, beside gateways and namespaces that are not theirs.
+	apart scripts/test-apart.sh
 	# What is installed, the Debian package, the service.
 	packaging scripts/packaging.sh
 	# What examples and interop need: other people's stacks, in a target folder of their own, so that it waits for

@@ -55,7 +55,7 @@ impl Reader<'_> {
             let certificate = server.line("certificate ");
             self.fingerprint = certificate.trim_start_matches("certificate ").to_owned();
             self.server = Some(server);
-            return Out { code: Some(0), stdout: String::new(), stderr: String::new() };
+            return Out { pid: 0, code: Some(0), stdout: String::new(), stderr: String::new() };
         }
         finish(self.shell(line))
     }

@@ -30,6 +30,8 @@ pub(crate) const EXAMPLE: &str =
 /// Output and exit code of a command.
 #[derive(Debug)]
 pub(crate) struct Out {
+    /// The process it was.
+    pub pid: u32,
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
@@ -79,6 +81,7 @@ pub(crate) fn finish_within(mut command: Command, patience: Duration) -> Out {
     watchdog.join().expect("the watchdog does not panic");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
     let out = Out {
+        pid: pid.as_raw().cast_unsigned(),
         code: output.status.code(),
         stdout: text(output.stdout),
         stderr: text(output.stderr),

@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::{EQUIC, PATIENCE, ROOT, eventually, finish, finish_within, root};
+use crate::common::{EQUIC, PATIENCE, ROOT, eventually, finish, finish_within, root, unique};
+use crate::marked;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -80,18 +81,27 @@ fn an_interrupted_one_is_gone_on_with() {
     let out = folder.path().join("out");
     let mut command = highway(&out, &[&SMALL[..], &CALM].concat());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mark = unique("highway-interrupted");
+    command.env(marked::MARK, &mark);
     let child = command.spawn().unwrap();
     let samples = out.join("runs/buffers/samples.jsonl");
     let lines = || std::fs::read_to_string(&samples).unwrap_or_default().lines().count();
     eventually("samples", || (lines() >= 3).then_some(()));
+    let ours = || {
+        let pids: Vec<i32> = marked::processes(&mark).into_iter().map(|(pid, _)| pid).collect();
+        let labs = equic_lab::Lab::list().unwrap().into_iter();
+        labs.filter(move |lab| pids.contains(&lab.pid.cast_signed())).map(|lab| lab.id)
+    };
+    let before: Vec<String> = ours().collect();
     // As `kill` does: the run that it waits for hears nothing of that by itself.
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
     let ended = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(!ended.status.success() && said.contains("--resume"), "{said}");
     assert!(!out.join("result.json").exists());
+    marked::assert_ended(&mark);
     let labs = equic_lab::Lab::list().unwrap();
-    assert!(labs.iter().all(|lab| Path::new(&format!("/proc/{}", lab.pid)).exists()), "{labs:?}");
+    assert!(!labs.iter().any(|lab| before.contains(&lab.id)), "{before:?} of {labs:?}");
 
     let before = std::fs::read_to_string(&samples).unwrap();
     let report = finish_within(highway(&out, &["--resume", "--json"]), 10 * PATIENCE).json();

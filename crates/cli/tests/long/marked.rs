@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::common::{EQUIC, eventually};
 
 /// Marks every process of one run: parts inherit it.
-const MARK: &str = "EQUIC_TEST_RUN";
+pub(crate) const MARK: &str = "EQUIC_TEST_RUN";
 
 /// An `equic` with this mark. No other run may have it.
 pub(crate) fn marked(mark: &str) -> Command {

@@ -33,6 +33,29 @@ pub(crate) fn root(test: &str) -> bool {
     root
 }
 
+/// Runs a test that looks at all labs of the machine, or sweeps them, where there are no others: in a mount
+/// namespace with records and names of its own. Processes that it starts are in there, too.
+pub(crate) fn alone(test: impl FnOnce() + Send) {
+    let work = || {
+        if nix::unistd::geteuid().is_root() {
+            use nix::mount::{MsFlags, mount};
+            let none = None::<&str>;
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+            for folder in ["/run/equic-lab", "/run/netns"] {
+                std::fs::create_dir_all(folder).unwrap();
+                mount(Some("tmpfs"), folder, Some("tmpfs"), MsFlags::empty(), none).unwrap();
+            }
+        }
+        test();
+    };
+    std::thread::scope(|scope| {
+        if let Err(panic) = scope.spawn(work).join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
 /// Names of a lab's namespaces that exist now.
 pub(crate) fn namespaces_of(id: &str) -> Vec<String> {
     let prefix = format!("eqlab-{id}-");

@@ -63,12 +63,14 @@ fn a_panic_removes_everything() {
 
 #[test]
 fn a_refused_lab_leaves_nothing() {
-    if common::lab("t-root", 1).is_none() {
-        return;
-    }
-    let error = Lab::builder("t-refuse").clients(0).build().unwrap_err();
-    assert!(error.to_string().contains("0 clients"), "{error}");
-    assert!(!Lab::list().unwrap().iter().any(|record| record.id.starts_with("t-refuse-")));
+    common::alone(|| {
+        if common::lab("t-root", 1).is_none() {
+            return;
+        }
+        let error = Lab::builder("t-refuse").clients(0).build().unwrap_err();
+        assert!(error.to_string().contains("0 clients"), "{error}");
+        assert!(!Lab::list().unwrap().iter().any(|record| record.id.starts_with("t-refuse-")));
+    });
 }
 
 /// The owner in the tests below: builds a lab, tells its id and a child's pid, and waits.
@@ -111,58 +113,68 @@ fn send(owner: &Child, signal: nix::sys::signal::Signal) {
 
 #[test]
 fn signals_remove_everything() {
-    if common::lab("t-root", 1).is_none() {
-        return;
-    }
-    use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGTERM};
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        let (mut owner, id, child) = start_owner();
-        assert_eq!(common::namespaces_of(&id).len(), 4);
-        send(&owner, signal);
-        assert_eq!(owner.wait().unwrap().signal(), Some(signal as i32), "ends as the signal does");
-        common::assert_gone(&id);
-        assert!(!runs(child));
-    }
+    common::alone(|| {
+        if common::lab("t-root", 1).is_none() {
+            return;
+        }
+        use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGTERM};
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            let (mut owner, id, child) = start_owner();
+            assert_eq!(common::namespaces_of(&id).len(), 4);
+            send(&owner, signal);
+            assert_eq!(
+                owner.wait().unwrap().signal(),
+                Some(signal as i32),
+                "ends as the signal does"
+            );
+            common::assert_gone(&id);
+            assert!(!runs(child));
+        }
+    });
 }
 
 #[test]
 fn sweep_removes_labs_of_the_dead_only() {
-    let Some(mine) = common::lab("t-mine", 1) else { return };
-    let (mut owner, id, child) = start_owner();
-    let stranger = format!("eqlabstranger-{}", std::process::id());
-    let ip = |args: &[&str]| assert!(Command::new("ip").args(args).status().unwrap().success());
-    ip(&["netns", "add", &stranger]);
+    common::alone(|| {
+        let Some(mine) = common::lab("t-mine", 1) else { return };
+        let (mut owner, id, child) = start_owner();
+        let stranger = format!("eqlabstranger-{}", std::process::id());
+        let ip = |args: &[&str]| assert!(Command::new("ip").args(args).status().unwrap().success());
+        ip(&["netns", "add", &stranger]);
 
-    let sweep = Lab::sweep().unwrap();
-    assert!(sweep.alive.contains(&id) && !sweep.removed.contains(&id), "{sweep:?}");
-    assert_eq!(common::namespaces_of(&id).len(), 4);
+        let sweep = Lab::sweep().unwrap();
+        assert!(sweep.alive.contains(&id) && !sweep.removed.contains(&id), "{sweep:?}");
+        assert_eq!(common::namespaces_of(&id).len(), 4);
 
-    send(&owner, nix::sys::signal::Signal::SIGKILL);
-    common::eventually("the child dies with its owner", || !runs(child));
-    // The owner is a zombie until we wait for it, once all its threads are gone: dead all the same.
-    common::eventually("the owner ends", || !runs(owner.id()));
-    let sweep = Lab::sweep().unwrap();
-    owner.wait().unwrap();
-    assert!(sweep.removed.contains(&id), "{sweep:?}");
-    assert!(sweep.alive.iter().any(|alive| alive == mine.id()), "{sweep:?}");
-    common::assert_gone(&id);
-    assert_eq!(common::namespaces_of(mine.id()).len(), 3);
-    assert!(std::path::Path::new("/run/netns").join(&stranger).exists());
-    ip(&["netns", "del", &stranger]);
-    assert!(!Lab::sweep().unwrap().removed.contains(&id), "twice is once");
+        send(&owner, nix::sys::signal::Signal::SIGKILL);
+        common::eventually("the child dies with its owner", || !runs(child));
+        // The owner is a zombie until we wait for it, once all its threads are gone: dead all the same.
+        common::eventually("the owner ends", || !runs(owner.id()));
+        let sweep = Lab::sweep().unwrap();
+        owner.wait().unwrap();
+        assert!(sweep.removed.contains(&id), "{sweep:?}");
+        assert!(sweep.alive.iter().any(|alive| alive == mine.id()), "{sweep:?}");
+        common::assert_gone(&id);
+        assert_eq!(common::namespaces_of(mine.id()).len(), 3);
+        assert!(std::path::Path::new("/run/netns").join(&stranger).exists());
+        ip(&["netns", "del", &stranger]);
+        assert!(!Lab::sweep().unwrap().removed.contains(&id), "twice is once");
+    });
 }
 
 /// A record decides what is deleted, so one that names other namespaces is refused.
 #[test]
 fn sweep_refuses_forged_records() {
-    let Some(lab) = common::lab("t-forge", 1) else { return };
-    let mut record = lab.record().clone();
-    record.id = format!("t-forged-{}", std::process::id());
-    record.start_ticks += 1;
-    let path = format!("/run/equic-lab/{}.json", record.id);
-    std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
-    let sweep = Lab::sweep().unwrap();
-    std::fs::remove_file(&path).unwrap();
-    assert!(sweep.failed.iter().any(|e| e.to_string().contains(&record.id)), "{sweep:?}");
-    assert_eq!(common::namespaces_of(lab.id()).len(), 3);
+    common::alone(|| {
+        let Some(lab) = common::lab("t-forge", 1) else { return };
+        let mut record = lab.record().clone();
+        record.id = format!("t-forged-{}", std::process::id());
+        record.start_ticks += 1;
+        let path = format!("/run/equic-lab/{}.json", record.id);
+        std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
+        let sweep = Lab::sweep().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(sweep.failed.iter().any(|e| e.to_string().contains(&record.id)), "{sweep:?}");
+        assert_eq!(common::namespaces_of(lab.id()).len(), 3);
+    });
 }

@@ -1,0 +1,103 @@
+#!/bin/bash
+# Tests that no test sees other gateways, interfaces or namespaces of the machine: runs some of every kind twice at the
+# same time, while gateways, pins, a server, labs and namespaces that belong to nobody here exist.
+# Usage: scripts/test-apart.sh     after a build; as root
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+equic=$PWD/target/release/equic
+[ -x "$equic" ] || { echo "apart: no $equic: run 'make build' first" >&2; exit 1; }
+# What is there, its processes and namespaces, goes with this folder's name.
+work=$(mktemp -d)
+foreign=equic-apart-$$
+started=()
+clean() {
+	for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
+	for pid in "${started[@]}"; do wait "$pid" 2>/dev/null || true; done
+	"$equic" gateway detach --pin "$work/bpf/pinned" >/dev/null 2>&1 || true
+	umount "$work/bpf" 2>/dev/null || true
+	ip netns delete "$foreign" 2>/dev/null || true
+	"$equic" lab sweep >/dev/null 2>&1 || true
+	rm -rf "$work"
+}
+trap clean EXIT
+trap 'exit 1' INT TERM HUP
+
+fail() { echo "FAILED apart: $1" >&2; [ -z "${2:-}" ] || cat "$2" >&2; exit 1; }
+# start FILE COMMAND...: in the background and in the foreign namespace; what it prints goes to the file.
+start() {
+	local file=$work/$1
+	shift
+	nsenter --net="/run/netns/$foreign" "$@" >"$file" 2>&1 &
+	started+=($!)
+}
+# await FILE WORDS
+await() {
+	local deadline=$((SECONDS + 60))
+	until grep -q -- "$2" "$work/$1"; do
+		[ "$SECONDS" -lt "$deadline" ] || fail "'$2' did not come" "$work/$1"
+		sleep 0.1
+	done
+}
+
+# Interfaces with the names that tests use, gateways with the names that they would have by default, one of them pinned
+# and without a process, and a server that feeds the other one.
+ip netns add "$foreign"
+ip -n "$foreign" link set lo up
+for name in eth0 veth0; do
+	ip -n "$foreign" link add "$name" type veth peer name "peer-$name"
+	ip -n "$foreign" link set "$name" up
+done
+mkdir "$work/bpf"
+mount -t bpf -o mode=0700 bpf "$work/bpf"
+start pinned "$equic" gateway run -i veth0 -p 4433 --name pinned --pin "$work/bpf/pinned"
+await pinned 'status. shows it at work'
+kill -KILL "${started[-1]}"
+wait "${started[-1]}" 2>/dev/null || true
+start gateway "$equic" gateway run -i eth0 -p 443 --max-connections 1
+await gateway 'status. shows it at work'
+start serve "$equic" serve --gateway equic --listen '[::]:443'
+await serve 'feeding'
+# A lab of a process that was killed, for whoever sweeps, and one that lives.
+for name in apart-dead apart-alive; do
+	start "$name" "$equic" lab up "$name" --clients 1
+	await "$name" 'is up'
+	[ "$name" = apart-alive ] || kill -KILL "${started[-1]}"
+done
+"$equic" gateway status --all >"$work/all"
+grep -q '`equic`' "$work/all" && grep -q '`pinned`' "$work/all" || fail "the gateways are not there" "$work/all"
+
+before=$(nsenter --net="/run/netns/$foreign" "$equic" gateway status --json --gateway equic | sed 's/.*"program_id": *\([0-9]*\).*/\1/')
+
+# The tests are built already, or are now: before two of them need the same folder.
+tests=(--test live --test pinned --test socket --test network --test command --test e2e)
+cargo test --release --workspace "${tests[@]}" --no-run --quiet
+only=(
+	# Of the gateway: found, controlled, killed, pinned, joined.
+	gateway a_killed_gateway pinned another_version whoever_waits
+	# Of labs: swept, listed.
+	sweep_ two_labs
+	# Of the command.
+	discovery_ interface_ run_steer a_server_attaches what_root_cannot what_cannot_be_done a_gateway_that_goes
+	# With servers.
+	another_program_on counts_of_two
+)
+round() { cargo test --release --workspace --no-fail-fast "${tests[@]}" -- --quiet "${only[@]}" >"$work/round$1" 2>&1; }
+round 1 &
+side=$!
+status=0
+round 2 || status=$?
+wait "$side" || status=$?
+[ "$status" = 0 ] || fail "tests beside foreign gateways" "$work/round1" "$work/round2"
+ran=$(sed -n 's/^test result: ok. \([0-9]*\) passed.*/\1/p' "$work/round1" | awk '{ sum += $1 } END { print sum + 0 }')
+[ "$ran" -ge 20 ] || fail "only $ran tests ran" "$work/round1"
+
+# Nor did they touch what is not theirs.
+after=$(nsenter --net="/run/netns/$foreign" "$equic" gateway status --json --gateway equic | sed 's/.*"program_id": *\([0-9]*\).*/\1/')
+[ "$before" = "$after" ] || fail "the foreign gateway was replaced"
+[ -e "$work/bpf/pinned/program" ] || fail "the foreign pins are gone"
+for pid in "${started[@]:1:2}"; do
+	kill -0 "$pid" 2>/dev/null || fail "a foreign process was ended"
+done
+"$equic" lab list | grep -q '^ *apart-alive-' || fail "the foreign lab is gone"
+echo "ok apart: $ran tests twice beside foreign gateways, pins, servers, labs and namespaces"
