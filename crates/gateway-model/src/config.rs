@@ -140,6 +140,11 @@ pub struct Service {
 }
 
 impl Service {
+    /// True if it tells sources that are known from others, and keeps nothing of the others (section 11).
+    pub(super) fn knows_sources(&self) -> bool {
+        self.check_ids || self.retry != RetryPolicy::Never || self.unproven_per_service != Rate::OFF
+    }
+
     /// As the source with this address sees it: with the limits of the longest of the prefixes that it is in
     /// (section 13).
     pub(super) fn for_source(&self, src: IpAddr) -> Service {

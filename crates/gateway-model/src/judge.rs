@@ -1,23 +1,18 @@
 //! The steps of policy.md section 2, in order, and the state they keep.
 
 use super::acl::{Acl, AclAction};
+use super::attempts::{Handshake, HandshakeKey};
 use super::config::{Config, FragmentPolicy, Listener, QuotaPolicy, RetryPolicy, Service};
 use super::frame::{Datagram, FragmentKey, Frame, LaterFragment, parse};
 use super::own::{self, Own};
 use super::prefix::{PrefixKey, Span};
-use super::quic::{Class, ConnectionId, Opening, Payload, Rules, classify};
+use super::quic::{Class, Opening, Payload, Rules, classify};
 use super::{address_bytes, answer, ids, reset};
 use equic_gateway::Reason;
 use equic_token::{KeyRing, RetryToken, TokenError};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Destination Connection IDs a handshake has: the client's choice and the server's, and with a
-/// Retry between them one more (RFC 9000 s.7.2).
-const HANDSHAKE_CIDS: usize = 2;
-const HANDSHAKE_CIDS_WITH_TOKEN: usize = 3;
-/// Packets one attempt can carry.
-const HANDSHAKE_PACKETS: u32 = 64;
 /// RFC 9000 s.7.2.
 const MIN_OPENING_DCID: usize = 8;
 
@@ -185,31 +180,12 @@ struct Adaptive {
     began: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct HandshakeKey {
-    addr: IpAddr,
-    port: u16,
-    service: usize,
-    scid: ConnectionId,
-}
-
-#[derive(Clone, Debug)]
-struct Handshake {
-    started_ns: u64,
-    packets: u32,
-    dcids: Vec<ConnectionId>,
-}
-
-impl Handshake {
-    /// True if it can still be under way, and the packet's Destination Connection ID is one of its own, or
-    /// there is room for it.
-    fn has_place(&self, opening: &Opening, handshake_ns: u64, now: u64) -> bool {
-        if now.saturating_sub(self.started_ns) > handshake_ns || self.packets == HANDSHAKE_PACKETS {
-            return false;
-        }
-        let room = if opening.token_len > 0 { HANDSHAKE_CIDS_WITH_TOKEN } else { HANDSHAKE_CIDS };
-        self.dcids.contains(&opening.dcid) || self.dcids.len() < room
-    }
+/// Buckets that unknown sources share.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stranger {
+    packets_tat: u64,
+    bytes_tat: u64,
+    versions_tat: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -237,7 +213,10 @@ pub struct Model {
     pub ring: Option<KeyRing>,
     /// One source for all that share a cell of the ledgers (section 7); none: no two do.
     pub cell: Option<fn(&SourceKey) -> SourceKey>,
+    /// One source for all unknown ones that share buckets (section 11); none: no two do.
+    pub stranger: Option<fn(&SourceKey) -> SourceKey>,
     sources: HashMap<SourceKey, SourceState>,
+    strangers: HashMap<SourceKey, Stranger>,
     handshakes: HashMap<HandshakeKey, Handshake>,
     prefixes: HashMap<PrefixKey, u64>,
     fragments: HashMap<FragmentKey, Fragmented>,
@@ -245,6 +224,8 @@ pub struct Model {
     // Each kind of answer has a bucket of its own, of the rate answers_per_service.
     retries_per_service: HashMap<usize, u64>,
     negotiations_per_service: HashMap<usize, u64>,
+    // Of the rate new_per_service.
+    versions_per_service: HashMap<usize, u64>,
     resets_per_service: HashMap<usize, u64>,
     resets_by_share: HashMap<(usize, u64), u64>,
     packets_per_service: HashMap<usize, u64>,
@@ -415,8 +396,8 @@ impl Model {
         }
         let service = service.for_source(datagram.src);
         let (reason, unproved) = self.decide(number, &service, frame, datagram, now);
-        // A UDP length that is not to be trusted is not counted either.
-        let bytes = datagram.payload.map_or(datagram.ip_payload_len, |p| p.length) as u64;
+        // A UDP length that is not to be trusted is not counted either, nor what did not arrive.
+        let bytes = datagram.payload.map_or(datagram.ip_payload_len, |p| p.data.len()) as u64;
         if !unproved {
             self.record(self.source_key(datagram.src, number as u32), reason, bytes, now);
         }
@@ -488,33 +469,33 @@ impl Model {
             Some(AclAction::Allow) => true,
             None => false,
         };
-        if service.version_negotiation
-            && let Ok(Class::Opening(opening)) = classify(payload, &rules(service))
-            && !opening.is_initial
-        {
-            return (self.negotiate(number, service, frame, d, now), true);
+        if d.first_fragment.is_some() && payload.data.first().is_some_and(|first| first >> 7 == 1) {
+            return (Reason::Fragmented, true);
         }
-        if service.check_ids && !exempt && self.is_forged_id(number, service, d, payload, now) {
-            return (Reason::ForgedId, true);
-        }
-        if !service.check_ids && !exempt && self.is_unproven(number, service, d, payload, now) {
-            return (Reason::RateUnproven, true);
+        let class = classify(payload, &rules(service));
+        match class {
+            Err(reason @ (Reason::UnknownVersion | Reason::SmallVersion)) => return (reason, true),
+            Ok(Class::UnknownVersion) => {
+                return (self.judge_unknown_version(number, service, frame, d, exempt, now), true);
+            }
+            _ => {}
         }
         let mut proved = false;
-        if service.retry != RetryPolicy::Never
-            && !exempt
-            && let Ok(Class::Opening(opening)) = classify(payload, &rules(service))
-            && opening.is_initial
-        {
-            match self.ask_for_proof(number, service, frame, d, &opening, now) {
+        if !exempt {
+            match self.ask_for_more(number, service, frame, d, class, now) {
                 Ok(brought) => proved = brought,
                 Err(reason) => return (reason, true),
             }
         }
+        let source = self.source_key(d.src, number as u32);
+        let unknown = service.knows_sources()
+            && !self.sources.contains_key(&source)
+            && !matches!(class, Ok(Class::Opening(_)))
+            && self.connections(&self.source_key(d.src, service.group), now) == 0;
         let reason = (!exempt)
-            .then(|| self.refuse_source(number, service, d, payload, now))
+            .then(|| self.refuse_source(number, service, d, payload, unknown, now))
             .flatten()
-            .unwrap_or_else(|| self.decide_quic(number, service, d, payload, exempt, now));
+            .unwrap_or_else(|| self.decide_quic(number, service, d, class, exempt, proved, now));
         let reason = match reason {
             Reason::Established if service.stateless_reset => {
                 self.reset_for_the_dead(number, service, frame, d, now)
@@ -525,13 +506,74 @@ impl Model {
         let reason = match reason {
             _ if exempt && goes_on => Reason::Allowed,
             _ if goes_on && !self.has_room(number, service, now) => Reason::RatePacketsService,
-            Reason::New if proved => Reason::Proved,
             other => other,
         };
-        (reason, false)
+        (reason, unknown)
     }
 
-    /// Section 9: what becomes of an opening of a version that the service does not take.
+    /// Connection IDs, unknown senders, and proof of addresses: whether the packet brought proof, or what becomes of it.
+    fn ask_for_more(
+        &mut self,
+        number: usize,
+        service: &Service,
+        frame: &[u8],
+        d: &Datagram<'_>,
+        class: Result<Class, Reason>,
+        now: u64,
+    ) -> Result<bool, Reason> {
+        if service.check_ids && self.is_forged_id(number, service, d, class, now) {
+            return Err(Reason::ForgedId);
+        }
+        if self.is_unproven(number, service, d, class, now) {
+            return Err(Reason::RateUnproven);
+        }
+        match class {
+            Ok(Class::Opening(opening)) if service.retry != RetryPolicy::Never => {
+                self.ask_for_proof(number, service, frame, d, &opening, now)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Section 9: what becomes of a packet of a version that the service does not take.
+    fn judge_unknown_version(
+        &mut self,
+        number: usize,
+        service: &Service,
+        frame: &[u8],
+        d: &Datagram<'_>,
+        exempt: bool,
+        now: u64,
+    ) -> Reason {
+        if service.version_negotiation || (service.retry != RetryPolicy::Never && !exempt) {
+            return self.negotiate(number, service, frame, d, now);
+        }
+        if exempt {
+            return Reason::Allowed;
+        }
+        let limit = u64::from(service.max_connections);
+        let held = self.connections(&self.source_key(d.src, service.group), now);
+        match service.policy {
+            _ if limit == 0 => {}
+            QuotaPolicy::Strict if held > limit => return Reason::QuotaStrict,
+            QuotaPolicy::New | QuotaPolicy::Underway if held >= limit => return Reason::Quota,
+            _ => {}
+        }
+        let stranger = self.stranger(self.source_key(d.src, number as u32));
+        if !service.new_per_source.charge(&mut stranger.versions_tat, 1, now) {
+            return Reason::RateNewSource;
+        }
+        let tat = self.versions_per_service.entry(number).or_insert(0);
+        if !service.new_per_service.charge(tat, 1, now) {
+            return Reason::RateNewService;
+        }
+        if !self.has_room(number, service, now) {
+            return Reason::RatePacketsService;
+        }
+        Reason::NewVersion
+    }
+
+    /// Answers a packet of a version that the service does not take.
     fn negotiate(
         &mut self,
         number: usize,
@@ -554,23 +596,21 @@ impl Model {
     /// Section 10: whether the packet goes to an ID that no server of the service can have made, or is 0-RTT of nobody
     /// who is opening a connection.
     fn is_forged_id(
-        &self,
+        &mut self,
         number: usize,
         service: &Service,
         d: &Datagram<'_>,
-        payload: Payload<'_>,
+        class: Result<Class, Reason>,
         now: u64,
     ) -> bool {
-        let id = match classify(payload, &rules(service)) {
-            Ok(Class::Short) => ids::of_short(payload.data).unwrap_or_default(),
+        let id = match class {
+            Ok(Class::Short) => {
+                d.payload.and_then(|payload| ids::of_short(payload.data)).unwrap_or_default()
+            }
             Ok(Class::Handshake(dcid)) => dcid,
             Ok(Class::Early(scid)) => {
-                let (addr, port) = (d.src, d.sport);
-                let attempt =
-                    self.handshakes.get(&HandshakeKey { addr, port, service: number, scid });
-                return attempt.is_none_or(|attempt| {
-                    now.saturating_sub(attempt.started_ns) > service.handshake_ns
-                });
+                let attempt = self.handshakes.get_mut(&HandshakeKey::of(d, number, scid));
+                return !attempt.is_some_and(|one| one.takes_early(service, now));
             }
             _ => return false,
         };
@@ -596,13 +636,11 @@ impl Model {
         number: usize,
         service: &Service,
         d: &Datagram<'_>,
-        payload: Payload<'_>,
+        class: Result<Class, Reason>,
         now: u64,
     ) -> bool {
-        if !matches!(
-            classify(payload, &rules(service)),
-            Ok(Class::Short | Class::Handshake(_) | Class::Early(_) | Class::Other)
-        ) {
+        if !matches!(class, Ok(Class::Short | Class::Handshake(_) | Class::Early(_) | Class::Other))
+        {
             return false;
         }
         let let_in = self
@@ -616,6 +654,11 @@ impl Model {
         }
         let tat = self.unproven_per_service.entry(number).or_insert(0);
         !service.unproven_per_service.charge(tat, 1, now)
+    }
+
+    fn stranger(&mut self, source: SourceKey) -> &mut Stranger {
+        let shared = self.stranger.map_or(source, |stranger| stranger(&source));
+        self.strangers.entry(shared).or_default()
     }
 
     /// Section 14: what becomes of a packet of an established connection to a service that answers for dead servers.
@@ -665,9 +708,8 @@ impl Model {
         opening: &Opening,
         now: u64,
     ) -> Result<bool, Reason> {
-        let key = HandshakeKey { addr: d.src, port: d.sport, service: number, scid: opening.scid };
-        let attempt = self.handshakes.get(&key);
-        if attempt.is_some_and(|one| one.has_place(opening, service.handshake_ns, now)) {
+        let attempt = self.handshakes.get(&HandshakeKey::of(d, number, opening.scid));
+        if attempt.is_some_and(|one| one.has_place(opening, service, false, now)) {
             return Ok(false);
         }
         let short = opening.dcid.as_bytes().len() < MIN_OPENING_DCID;
@@ -730,6 +772,7 @@ impl Model {
         service: &Service,
         d: &Datagram<'_>,
         payload: Payload<'_>,
+        unknown: bool,
         now: u64,
     ) -> Option<Reason> {
         let limit = u64::from(service.max_connections);
@@ -737,11 +780,18 @@ impl Model {
         if service.policy == QuotaPolicy::Strict && limit > 0 && held() > limit {
             return Some(Reason::QuotaStrict);
         }
-        let state = self.ensure_source(self.source_key(d.src, number as u32), now);
-        if !service.packets_per_source.charge(&mut state.packets_tat, 1, now) {
+        let source = self.source_key(d.src, number as u32);
+        let (packets, bytes) = if unknown {
+            let stranger = self.stranger(source);
+            (&mut stranger.packets_tat, &mut stranger.bytes_tat)
+        } else {
+            let state = self.ensure_source(source, now);
+            (&mut state.packets_tat, &mut state.bytes_tat)
+        };
+        if !service.packets_per_source.charge(packets, 1, now) {
             return Some(Reason::RatePackets);
         }
-        if !service.bytes_per_source.charge(&mut state.bytes_tat, payload.length as u64, now) {
+        if !service.bytes_per_source.charge(bytes, payload.data.len() as u64, now) {
             return Some(Reason::RateBytes);
         }
         None
@@ -753,25 +803,27 @@ impl Model {
         number: usize,
         service: &Service,
         d: &Datagram<'_>,
-        payload: Payload<'_>,
+        class: Result<Class, Reason>,
         exempt: bool,
+        proved: bool,
         now: u64,
     ) -> Reason {
-        let opening = match classify(payload, &rules(service)) {
+        let opening = match class {
             Err(malformed) => return malformed,
             Ok(Class::Short) => return Reason::Established,
             Ok(Class::Handshake(_) | Class::Early(_) | Class::Other) => return Reason::Handshake,
+            // Judged before.
+            Ok(Class::UnknownVersion) => return Reason::NewVersion,
             Ok(Class::Opening(opening)) => opening,
         };
-        let (addr, port) = (d.src, d.sport);
-        let key = HandshakeKey { addr, port, service: number, scid: opening.scid };
-        if self.is_under_way(&key, &opening, service.handshake_ns, now) {
+        let (addr, key) = (d.src, HandshakeKey::of(d, number, opening.scid));
+        let attempt = self.handshakes.get_mut(&key);
+        if attempt.is_some_and(|one| one.takes(&opening, service, exempt, now)) {
             return Reason::Underway;
         }
         let state = self.ensure_source(self.source_key(addr, number as u32), now);
         let forgotten = |at: u64| now.saturating_sub(at) <= service.handshake_ns;
-        if opening.is_initial
-            && opening.dcid.as_bytes().len() < MIN_OPENING_DCID
+        if opening.dcid.as_bytes().len() < MIN_OPENING_DCID
             && !state.let_in_ns.is_some_and(forgotten)
         {
             return Reason::ShortDcid;
@@ -784,32 +836,11 @@ impl Model {
         if !exempt && service.policy == QuotaPolicy::Underway && service.max_connections > 0 {
             state.attempts.recent += 1;
         }
-        let fresh = Handshake { started_ns: now, packets: 1, dcids: vec![opening.dcid] };
+        let fresh = Handshake::new(opening.dcid, proved, now);
         if self.handshakes.insert(key, fresh).is_none() {
             self.tallies.handshakes_created += 1;
         }
-        if opening.is_initial { Reason::New } else { Reason::NewVersion }
-    }
-
-    /// Step 6.1; learns the Destination Connection ID if there is room for it.
-    fn is_under_way(
-        &mut self,
-        key: &HandshakeKey,
-        opening: &Opening,
-        handshake_ns: u64,
-        now: u64,
-    ) -> bool {
-        let Some(handshake) = self.handshakes.get_mut(key) else {
-            return false;
-        };
-        if !handshake.has_place(opening, handshake_ns, now) {
-            return false;
-        }
-        if !handshake.dcids.contains(&opening.dcid) {
-            handshake.dcids.push(opening.dcid);
-        }
-        handshake.packets += 1;
-        true
+        if proved { Reason::Proved } else { Reason::New }
     }
 
     /// Steps 6.3 and 6.4: the quota, and the rates of new connections.

@@ -31,6 +31,7 @@
 
 mod acl;
 mod answer;
+mod attempts;
 mod config;
 mod frame;
 mod ids;

@@ -63,21 +63,19 @@ impl Rules {
     }
 }
 
-/// A packet that may open a connection.
+/// An Initial, which may open a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// The version field.
     pub version: Version,
-    /// Destination Connection ID, cut to 20 bytes.
+    /// Destination Connection ID.
     pub dcid: ConnectionId,
-    /// Source Connection ID, cut to 20 bytes.
+    /// Source Connection ID.
     pub scid: ConnectionId,
-    /// Offset in the payload of the token that a version 1 or 2 Initial carries.
+    /// Offset of its token in the payload.
     pub token_at: usize,
     /// Length of that token, in bytes; 0: there is none.
     pub token_len: usize,
-    /// True if the packet is an Initial, and not a long header of an unknown version.
-    pub is_initial: bool,
 }
 
 /// The class of a well-formed datagram.
@@ -91,8 +89,10 @@ pub enum Class {
     Early(ConnectionId),
     /// A client's Retry or Version Negotiation.
     Other,
-    /// Initial, or any long header of an unknown version.
+    /// Initial.
     Opening(Opening),
+    /// Any long header of an unknown version.
+    UnknownVersion,
 }
 
 /// Classifies a UDP payload by its first packet, and by the ones coalesced with it.
@@ -124,7 +124,7 @@ pub fn classify(payload: Payload<'_>, rules: &Rules) -> Result<Class, Reason> {
         } else if payload.length < MIN_INITIAL_DATAGRAM {
             Err(Reason::SmallVersion)
         } else {
-            Ok(Class::Opening(Opening { is_initial: false, ..opening(&header, Token::NONE) }))
+            Ok(Class::UnknownVersion)
         };
     };
     if fixed_bit_missing {
@@ -132,16 +132,19 @@ pub fn classify(payload: Payload<'_>, rules: &Rules) -> Result<Class, Reason> {
     }
     let small = payload.length < MIN_INITIAL_DATAGRAM;
     let packet = parse_known(version, &header, behind, small)?;
+    if packet.length.is_some_and(|length| length < MIN_PROTECTED_LEN) {
+        return Err(Reason::BadLength);
+    }
     match packet.kind {
         Kind::Initial(token) => Ok(Class::Opening(opening(&header, token.in_a(payload.length)))),
         Kind::Retry if rules.also_client => Ok(Class::Other),
         Kind::Retry => Err(Reason::Retry),
-        Kind::Other => Ok(match coalesced(version, packet.behind, payload.length) {
-            Class::Other if is_handshake(version, header.first_byte) => {
+        Kind::Other => Ok(match coalesced(packet.behind, payload.length)? {
+            Some(opening) => Class::Opening(opening),
+            None if is_handshake(version, header.first_byte) => {
                 Class::Handshake(ConnectionId::cut(header.dcid))
             }
-            Class::Other => Class::Early(ConnectionId::cut(header.scid)),
-            class => class,
+            None => Class::Early(ConnectionId::cut(header.scid)),
         }),
     }
 }
@@ -150,25 +153,35 @@ fn is_handshake(version: KnownVersion, first_byte: u8) -> bool {
     matches!(LongPacketType::of_first_byte(version, first_byte), LongPacketType::Handshake)
 }
 
-/// Looks for an Initial behind a 0-RTT or Handshake packet (RFC 9000 s.12.2).
-fn coalesced(version: KnownVersion, mut behind: Payload<'_>, datagram_len: usize) -> Class {
+/// Looks for an Initial behind a 0-RTT or Handshake packet (RFC 9000 s.12.2). Fails if no client coalesces such
+/// packets: too many, or one of an unknown version.
+fn coalesced(mut behind: Payload<'_>, datagram_len: usize) -> Result<Option<Opening>, Reason> {
     if datagram_len < MIN_INITIAL_DATAGRAM {
-        return Class::Other;
+        return Ok(None);
     }
-    for _ in 0..MAX_FURTHER_PACKETS {
+    for further in 0..=MAX_FURTHER_PACKETS {
         let Some((header, rest)) = long_header(behind) else { break };
-        if !LongInvariant::is_long(header.first_byte) || header.version != version.into() {
+        if !LongInvariant::is_long(header.first_byte) {
             break;
         }
-        match parse_known(version, &header, rest, false) {
-            Ok(Packet { kind: Kind::Initial(token), .. }) => {
-                return Class::Opening(opening(&header, token.in_a(datagram_len)));
+        let Some(version) = header.version.known().filter(|_| further < MAX_FURTHER_PACKETS) else {
+            return Err(Reason::Coalesced);
+        };
+        let Ok(packet) = parse_lengths(version, &header, rest) else { break };
+        let Some(length) = packet.length else { break };
+        match packet.kind {
+            Kind::Initial(token) if length >= MIN_PROTECTED_LEN && !has_long_id(&header) => {
+                return Ok(Some(opening(&header, token.in_a(datagram_len))));
             }
-            Ok(Packet { kind: Kind::Other, behind: next }) => behind = next,
-            Ok(Packet { kind: Kind::Retry, .. }) | Err(_) => break,
+            // A receiver discards an Initial that is too short or has a long ID, and goes on behind it.
+            Kind::Initial(_) | Kind::Other | Kind::Retry => behind = packet.behind,
         }
     }
-    Class::Other
+    Ok(None)
+}
+
+fn has_long_id(header: &LongInvariant<'_>) -> bool {
+    ConnectionId::new(header.dcid).is_err() || ConnectionId::new(header.scid).is_err()
 }
 
 #[derive(Clone, Copy)]
@@ -186,8 +199,6 @@ struct Token {
 }
 
 impl Token {
-    const NONE: (usize, usize) = (0, 0);
-
     /// Offset and length in a datagram of so many bytes.
     fn in_a(self, datagram_len: usize) -> (usize, usize) {
         (datagram_len - self.and_behind, self.length)
@@ -197,6 +208,8 @@ impl Token {
 /// A long-header packet of version 1 or 2, and what comes behind it in the datagram.
 struct Packet<'a> {
     kind: Kind,
+    /// The Length field; `None` for a Retry, which has none.
+    length: Option<usize>,
     behind: Payload<'a>,
 }
 
@@ -214,39 +227,45 @@ fn opening(header: &LongInvariant<'_>, (token_at, token_len): (usize, usize)) ->
         scid: ConnectionId::cut(header.scid),
         token_at,
         token_len,
-        is_initial: true,
     }
 }
 
-/// Rules 5 to 9 of policy.md section 3; a Retry is for the caller to refuse.
+/// Rules 5 to 9 of policy.md section 3, without the least Length; a Retry is for the caller to refuse.
 fn parse_known<'a>(
     version: KnownVersion,
     header: &LongInvariant<'a>,
     behind: Payload<'a>,
     datagram_is_small: bool,
 ) -> Result<Packet<'a>, Reason> {
-    if ConnectionId::new(header.dcid).is_err() || ConnectionId::new(header.scid).is_err() {
+    if has_long_id(header) {
         return Err(Reason::LongCid);
     }
+    let kind = LongPacketType::of_first_byte(version, header.first_byte);
+    if kind == LongPacketType::Initial && datagram_is_small {
+        return Err(Reason::SmallInitial);
+    }
+    parse_lengths(version, header, behind)
+}
+
+/// Token and Length.
+fn parse_lengths<'a>(
+    version: KnownVersion,
+    header: &LongInvariant<'a>,
+    behind: Payload<'a>,
+) -> Result<Packet<'a>, Reason> {
     let (kind, behind) = match LongPacketType::of_first_byte(version, header.first_byte) {
         LongPacketType::Initial => {
-            if datagram_is_small {
-                return Err(Reason::SmallInitial);
-            }
             let (token_len, token) = varint(behind).ok_or(Reason::Truncated)?;
             let behind = token.behind(token_len).ok_or(Reason::BadLength)?;
             let place = Token { length: token_len, and_behind: token.length };
             (Kind::Initial(place), behind)
         }
-        LongPacketType::Retry => return Ok(Packet { kind: Kind::Retry, behind }),
+        LongPacketType::Retry => return Ok(Packet { kind: Kind::Retry, length: None, behind }),
         LongPacketType::ZeroRtt | LongPacketType::Handshake => (Kind::Other, behind),
     };
     let (length, protected) = varint(behind).ok_or(Reason::Truncated)?;
-    if length < MIN_PROTECTED_LEN {
-        return Err(Reason::BadLength);
-    }
     let behind = protected.behind(length).ok_or(Reason::BadLength)?;
-    Ok(Packet { kind, behind })
+    Ok(Packet { kind, length: Some(length), behind })
 }
 
 /// A length (RFC 9000 s.16), and the payload behind it; `None` if it runs past what the frame holds.

@@ -26,6 +26,10 @@
 #define EQUIC_HANDSHAKE_PACKETS                                                                    \
 	64u /* datagrams with an Initial that one attempt can carry: retransmissions, large hellos \
 	     */
+/* The same for an attempt that has proved nothing, while its service has adaptive Retry. */
+#define EQUIC_HANDSHAKE_UNPROVED 16u
+#define EQUIC_STRANGERS                                                                            \
+	256u /* pairs of buckets for the unknown sources of a service; a power of two */
 #define EQUIC_RATE_SHIFT                                                                           \
 	20u /* equic_rate.cost_ns is a fixed-point number with this many fraction bits */
 #define EQUIC_NO_SERVICE 0xffffu
@@ -46,7 +50,7 @@
 	X(UNDERWAY, "underway", 0, "Initial of a handshake that was already let in")               \
 	X(NEW, "new", 0, "Initial that opens a connection, within every limit")                    \
 	X(NEW_VERSION, "new_version", 0,                                                           \
-	  "long header of a version this program does not know, within every limit")               \
+	  "long header of a version this program does not know, within the service's limits")      \
 	X(FRAGMENT, "fragment", 0, "later IP fragment of a datagram to the service")               \
 	X(DENIED, "denied", 1, "the source is on the deny list")                                   \
 	X(QUOTA_STRICT, "quota_strict", 1,                                                         \
@@ -109,7 +113,12 @@
 	  "too many new connections a second from a prefix that the source is in")                 \
 	X(RESET_SENT, "reset_sent", 2,                                                             \
 	  "packet of a connection whose server is dead, answered with a stateless reset "          \
-	  "(RFC 9000 s.10.3)")
+	  "(RFC 9000 s.10.3)")                                                                     \
+	X(FRAGMENTED, "fragmented", 1,                                                             \
+	  "first IP fragment of a long header packet, which QUIC never fragments "                 \
+	  "(RFC 9000 s.14)")                                                                       \
+	X(COALESCED, "coalesced", 1,                                                               \
+	  "long header packets in one datagram that no client coalesces (RFC 9000 s.12.2)")
 
 enum equic_reason {
 #define EQUIC_REASON_ENUM(name, text, does, meaning) EQUIC_REASON_##name,
@@ -315,21 +324,40 @@ struct equic_cid {
 	__u8 reserved[3];
 } __attribute__((aligned(8)));
 
-/* Key of the LRU map `handshakes`: one client's attempt. A client keeps its Source Connection ID
- * from the first Initial to the end of the handshake (RFC 9000 s.7.2, s.17.2.5.2). */
+/* Key of the LRU map `handshakes`: one client's attempt to connect to one address and port. A
+ * client keeps its Source Connection ID from the first Initial to the end of the handshake (RFC
+ * 9000 s.7.2, s.17.2.5.2), and a server its address (RFC 9000 s.9). */
 struct equic_handshake_key {
 	__u8 addr[16]; /* full address, not the prefix */
+	__u8 dst[16];
 	struct equic_cid scid;
 	__u16 port; /* network order */
+	__u16 dport;
 	__u16 service;
-	__u32 family; /* 4 or 6: an IPv6 header may say ::ffff:a.b.c.d too */
+	__u16 family; /* 4 or 6: an IPv6 header may say ::ffff:a.b.c.d too */
 };
 
 struct equic_handshake {
 	__u64 started_ns;
-	__u32 count;   /* how many of `dcid` are known */
-	__u32 packets; /* let through so far, the first with them */
+	__u16 count;   /* how many of `dcid` are known */
+	__u16 packets; /* datagrams with an Initial let through so far, the first one included */
+	__u16 early;   /* datagrams of 0-RTT let through so far, where CHECK_IDS is set */
+	__u8 proved;   /* 1: it was let in because its token held */
+	__u8 reserved;
 	struct equic_cid dcid[EQUIC_HANDSHAKE_CIDS];
+};
+
+/* Theoretical arrival times of the buckets that unknown sources share (docs/policy.md s.11). */
+struct equic_stranger {
+	__u64 packets_tat;  /* packets_per_source */
+	__u64 bytes_tat;    /* bytes_per_source */
+	__u64 versions_tat; /* new_per_source, of unknown versions */
+	__u64 reserved;
+};
+
+/* Element of the array `strangers`: those of one service. */
+struct equic_strangers {
+	struct equic_stranger of[EQUIC_STRANGERS];
 };
 
 /* Key of the LPM tries `acl4` and `acl6`. */
@@ -495,7 +523,8 @@ struct equic_adaptive {
 
 /* What the program keeps of each service: theoretical arrival times of the buckets new_per_service,
  * packets_per_service and unproven_per_service, of the three buckets that have the rate
- * answers_per_service (one for each kind of answer), and adaptive Retry. In .data.rates. */
+ * answers_per_service (one for each kind of answer), of the bucket of unknown versions, and
+ * adaptive Retry. In .data.rates. */
 struct equic_service_rates {
 	__u64 new_tat[EQUIC_MAX_SERVICES];
 	__u64 retries_tat[EQUIC_MAX_SERVICES]; /* answers_per_service */
@@ -506,6 +535,7 @@ struct equic_service_rates {
 	__u64 resets_tat[EQUIC_MAX_SERVICES];	    /* answers_per_service */
 	/* Resets by a hash of their receiver's source: an eighth of answers_per_service each. */
 	__u64 reset_shares_tat[EQUIC_MAX_SERVICES][EQUIC_RESET_SHARES];
+	__u64 versions_tat[EQUIC_MAX_SERVICES];	    /* new_per_service, of unknown versions */
 };
 
 /* The key ring in .data.ring: docs/retry.md s.2. Written by user space, and a secret. */
@@ -672,9 +702,11 @@ EQUIC_ASSERT_SIZE(equic_source, 24);
 EQUIC_ASSERT_SIZE(equic_seen, 16);
 EQUIC_ASSERT_SIZE(equic_source_state, 104);
 EQUIC_ASSERT_SIZE(equic_prefix, 20);
-EQUIC_ASSERT_SIZE(equic_handshake_key, 48);
+EQUIC_ASSERT_SIZE(equic_handshake_key, 64);
 EQUIC_ASSERT_SIZE(equic_cid, 24);
 EQUIC_ASSERT_SIZE(equic_handshake, 88);
+EQUIC_ASSERT_SIZE(equic_stranger, 32);
+EQUIC_ASSERT_SIZE(equic_strangers, 8192);
 EQUIC_ASSERT_SIZE(equic_acl4_key, 8);
 EQUIC_ASSERT_SIZE(equic_acl6_key, 20);
 EQUIC_ASSERT_SIZE(equic_acl_entry, 16);

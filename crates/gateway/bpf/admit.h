@@ -10,6 +10,7 @@
 #define EQUIC_ADMIT_H
 
 #include "answer.h"
+#include "attempts.h"
 #include "ids.h"
 #include "lists.h"
 #include "negotiate.h"
@@ -29,121 +30,55 @@ static __noinline struct equic_source_state *new_source(const struct equic_sourc
 	return bpf_map_lookup_elem(&sources, key);
 }
 
-INLINE struct equic_source_state *source_state(const struct equic_source *key, __u64 now)
+/* Does the service tell sources that are known from others (docs/policy.md s.11)? Then a packet
+ * makes no entry for a source that is not. */
+INLINE bool knows_sources(volatile struct equic_service *service)
+{
+	return (service->flags & EQUIC_SERVICE_CHECK_IDS) | service->retry |
+	       service->unproven_per_service.cost_ns;
+}
+
+/* The source's entry, if it has one, or is given one. */
+INLINE struct equic_source_state *source_state(const struct packet *p,
+					       volatile struct equic_service *service,
+					       const struct equic_source *key)
 {
 	struct equic_source_state *state = bpf_map_lookup_elem(&sources, key);
 
-	return state ? state : new_source(key, now);
+	if (state)
+		return state;
+	if (knows_sources(service) && !(p->kind == REASON_NONE && p->quic.opening) &&
+	    !connections_of(key, service->group, p->now))
+		return NULL;
+	return new_source(key, p->now);
 }
 
-INLINE bool same_cid(const struct equic_cid *a, const struct equic_cid *b)
+/* Step 4 for a source without an entry. Not static: the verifier looks at it once, and not with
+ * every state that leads here. */
+__noinline __u32 charge_stranger(struct packet *p, const struct equic_source *source)
 {
-	const __u64 *x = (const __u64 *)a, *y = (const __u64 *)b;
+	volatile struct equic_service *service;
+	struct equic_stranger *stranger;
 
-	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2];
-}
-
-INLINE void handshake_key(const struct packet *p, struct equic_handshake_key *key)
-{
-	equic_word *words = (equic_word *)key;
-
-	words[0] = p->src[0];
-	words[1] = p->src[1];
-	key->scid = p->quic.scid;
-	/* Port, service and family in one store: they are compared as one word. */
-	words[5] = p->sport | (__u32)p->service << 16 | (__u64)p->family << 32;
-}
-
-_Static_assert(offsetof(struct equic_handshake_key, port) == 40 &&
-		       offsetof(struct equic_handshake_key, service) == 42 &&
-		       offsetof(struct equic_handshake_key, family) == 44,
-	       "the last word of a key");
-
-/* Number of the packet's connection ID in an attempt that was let in and may be under way; or of
- * the free place for it: for the ID that the server chose there is one, after a Retry two. Else
- * EQUIC_HANDSHAKE_CIDS. */
-INLINE __u32 place_in(const struct packet *p, const struct equic_handshake *attempt,
-		      __u64 allowed_ns)
-{
-	__u32 room = p->quic.token_len ? EQUIC_HANDSHAKE_CIDS : EQUIC_HANDSHAKE_CIDS - 1;
-	__u32 known;
-
-	if (SINCE(p->now, attempt->started_ns) > allowed_ns)
-		return EQUIC_HANDSHAKE_CIDS;
-	/* Or whoever was let in once could send that packet as often as it likes. */
-	if (attempt->packets >= EQUIC_HANDSHAKE_PACKETS)
-		return EQUIC_HANDSHAKE_CIDS;
-	known = attempt->count;
-	for (__u32 i = 0; i < EQUIC_HANDSHAKE_CIDS; i++) {
-		if (i < known && same_cid(&attempt->dcid[i], &p->quic.dcid))
-			return i;
-	}
-	return known < room ? known : EQUIC_HANDSHAKE_CIDS;
-}
-
-/* Does the packet belong to this attempt? Learns its connection ID, where there is room. */
-INLINE bool under_way(const struct packet *p, struct equic_handshake *attempt, __u64 allowed_ns)
-{
-	__u32 place = place_in(p, attempt, allowed_ns);
-
-	if (place >= EQUIC_HANDSHAKE_CIDS)
-		return false;
-	if (place >= attempt->count) {
-		attempt->dcid[place] = p->quic.dcid;
-		attempt->count = place + 1;
-	}
-	attempt->packets++;
-	return true;
-}
-
-static __noinline struct equic_handshake *find_attempt(const struct packet *p)
-{
-	struct equic_handshake_key key;
-
-	handshake_key(p, &key);
-	return bpf_map_lookup_elem(&handshakes, &key);
-}
-
-/* A 0-RTT packet goes to the client's own choice, which proves nothing: EQUIC_REASON_FORGED_ID,
- * unless its client is in the middle of an attempt. */
-static __noinline __u32 check_early(const struct packet *p, volatile struct equic_service *service)
-{
-	struct equic_handshake *attempt = find_attempt(p);
-
-	if (attempt && SINCE(p->now, attempt->started_ns) <= service->handshake_ns)
-		return REASON_NONE;
-	return EQUIC_REASON_FORGED_ID;
-}
-
-/* Remembers an attempt; in the entry of an older one with the same key, where there is one. */
-static __noinline void let_in(const struct packet *p, struct equic_handshake *older)
-{
-	struct equic_handshake_key key;
-	struct equic_handshake attempt;
-
-	if (older) {
-		older->count = 1;
-		older->packets = 1;
-		older->dcid[0] = p->quic.dcid;
-		older->started_ns = p->now;
-		return;
-	}
-	handshake_key(p, &key);
-	__builtin_memset(&attempt, 0, sizeof(attempt));
-	attempt.started_ns = p->now;
-	attempt.count = 1;
-	attempt.packets = 1;
-	attempt.dcid[0] = p->quic.dcid;
-	if (!bpf_map_update_elem(&handshakes, &key, &attempt, BPF_NOEXIST))
-		tally(EQUIC_TALLY_HANDSHAKES_CREATED);
-	else
-		bpf_map_update_elem(&handshakes, &key, &attempt, BPF_ANY);
+	if (!p || !source)
+		return EQUIC_REASON_RATE_PACKETS;
+	service = &services[p->service & (EQUIC_MAX_SERVICES - 1)];
+	stranger = stranger_of(source, p->service);
+	if (!stranger)
+		return EQUIC_REASON_RATE_PACKETS;
+	if (!within(RATE_FOR(p, service, EQUIC_OVERRIDE_PACKETS, packets_per_source),
+		    &stranger->packets_tat, 1, p))
+		return EQUIC_REASON_RATE_PACKETS;
+	if (!within(RATE_FOR(p, service, EQUIC_OVERRIDE_BYTES, bytes_per_source),
+		    &stranger->bytes_tat, p->quic.avail, p))
+		return EQUIC_REASON_RATE_BYTES;
+	return REASON_NONE;
 }
 
 /* A packet that would open a connection: step 6 of docs/policy.md s.2. A global function: the
  * verifier reads it once, and not once for each way that leads here, which is most of its work. */
 __noinline __u32 judge_opening(struct packet *p, const struct equic_source *source,
-			       struct equic_source_state *state, __u32 exempt)
+			       struct equic_source_state *state)
 {
 	volatile struct equic_service *service;
 	struct equic_handshake *attempt = NULL;
@@ -163,14 +98,14 @@ __noinline __u32 judge_opening(struct packet *p, const struct equic_source *sour
 	 * flood over the quota comes down to. */
 	if (!state || SINCE(p->now, state->let_in_ns) <= allowed_ns)
 		attempt = find_attempt(p);
-	if (attempt && under_way(p, attempt, allowed_ns))
+	if (attempt && under_way(p, attempt, service))
 		return EQUIC_REASON_UNDERWAY;
 	/* Too short for a client's own choice, but a server may choose so: where the table may have
 	 * forgotten an attempt of the source, this can be its second flight. */
-	if (p->quic.known_version && p->quic.dcid.len < QUIC_MIN_DCID &&
+	if (p->quic.dcid.len < QUIC_MIN_DCID &&
 	    !(state && state->let_in && SINCE(p->now, state->let_in_ns) <= allowed_ns))
 		return EQUIC_REASON_SHORT_DCID;
-	if (!exempt) {
+	if (!p->exempt) {
 		if (limit && service->policy == EQUIC_POLICY_NEW &&
 		    connections(source, service->group, p->now) >= limit)
 			return EQUIC_REASON_QUOTA;
@@ -198,45 +133,46 @@ __noinline __u32 judge_opening(struct packet *p, const struct equic_source *sour
 		state->let_in_ns = p->now;
 		state->let_in = 1;
 	}
-	if (p->proved)
-		return EQUIC_REASON_PROVED;
-	return p->quic.known_version ? EQUIC_REASON_NEW : EQUIC_REASON_NEW_VERSION;
+	return p->proved ? EQUIC_REASON_PROVED : EQUIC_REASON_NEW;
 }
 
 /* Everything but the lists: steps 3 to 6. */
 INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_service *service,
-		   const struct equic_source *source, struct equic_source_state *state, bool exempt)
+		   const struct equic_source *source, struct equic_source_state *state)
 {
 	__u32 limit = connections_limit(p, service);
-	__u32 reason;
+	__u32 reason = REASON_NONE;
 
-	if (!exempt) {
+	if (!p->exempt) {
 		if (limit && service->policy == EQUIC_POLICY_STRICT &&
 		    connections(source, service->group, p->now) > limit)
 			return EQUIC_REASON_QUOTA_STRICT;
-		if (state) {
+		if (!state) {
+			reason = charge_stranger(p, source);
+			if (reason != REASON_NONE)
+				return reason;
+		} else {
 			if (!within(RATE_FOR(p, service, EQUIC_OVERRIDE_PACKETS,
 					     packets_per_source),
 				    &state->packets_tat, 1, p))
 				return EQUIC_REASON_RATE_PACKETS;
 			if (!within(RATE_FOR(p, service, EQUIC_OVERRIDE_BYTES, bytes_per_source),
-				    &state->bytes_tat, p->quic.len, p))
+				    &state->bytes_tat, p->quic.avail, p))
 				return EQUIC_REASON_RATE_BYTES;
 		}
 	}
-	reason = p->classified ? p->kind : classify(ctx, &p->quic, service);
+	reason = p->kind;
 	if (reason == EQUIC_REASON_ESTABLISHED && service->flags & EQUIC_SERVICE_STATELESS_RESET)
 		return reset_for_the_dead(ctx, p);
 	if (reason != REASON_NONE)
 		return reason;
 	if (!p->quic.opening)
 		return EQUIC_REASON_HANDSHAKE;
-	return judge_opening(p, source, state, exempt);
+	return judge_opening(p, source, state);
 }
 
 /* What step 1 or 2 says of a packet; REASON_NONE if it goes on. */
-INLINE __u32 refused_at_sight(struct xdp_md *ctx, const struct packet *p, enum parsed parsed,
-			      bool *exempt)
+INLINE __u32 refused_at_sight(struct xdp_md *ctx, struct packet *p, enum parsed parsed)
 {
 	enum listed listed;
 
@@ -248,7 +184,7 @@ INLINE __u32 refused_at_sight(struct xdp_md *ctx, const struct packet *p, enum p
 	if (!(control.acl_used & (p->family == 4 ? ACL4_USED : ACL6_USED)))
 		return REASON_NONE;
 	listed = look_up_acl(p);
-	*exempt = listed == LISTED_ALLOW;
+	p->exempt = listed == LISTED_ALLOW;
 	return listed == LISTED_DENY ? EQUIC_REASON_DENIED : REASON_NONE;
 }
 
@@ -274,14 +210,6 @@ static __noinline bool asks_now(struct packet *p)
 		__sync_fetch_and_add(&state->began, 1);
 	}
 	return true;
-}
-
-/* Is the packet of an attempt that was let in, and may be under way? */
-INLINE bool of_attempt(const struct packet *p, volatile struct equic_service *service)
-{
-	struct equic_handshake *attempt = find_attempt(p);
-
-	return attempt && place_in(p, attempt, service->handshake_ns) < EQUIC_HANDSHAKE_CIDS;
 }
 
 /* An Initial to a service that wants proof of addresses (docs/policy.md s.8): REASON_NONE if it has
@@ -318,12 +246,10 @@ INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 	return make_retry(p) ? EQUIC_REASON_RETRY_SENT : EQUIC_REASON_UNPROVED;
 }
 
-/* An opening of a version that the service does not take (docs/policy.md s.9). It is charged to no
- * source. */
-static __noinline __u32 negotiate(struct xdp_md *ctx, struct packet *p)
+/* Answers an opening of a version that the service does not take (docs/policy.md s.9). */
+INLINE __u32 negotiate(struct xdp_md *ctx, struct packet *p, volatile struct equic_service *service)
 {
 	__u32 index = p->service & (EQUIC_MAX_SERVICES - 1);
-	volatile struct equic_service *service = &services[index];
 
 	if (!can_answer(ctx, p))
 		return EQUIC_REASON_UNKNOWN_VERSION;
@@ -333,41 +259,69 @@ static __noinline __u32 negotiate(struct xdp_md *ctx, struct packet *p)
 							   : EQUIC_REASON_UNKNOWN_VERSION;
 }
 
-/* Does the service have any of the checks that ask_for_more() is about? Most services have none of
- * them, so this is one branch. */
-INLINE bool asks_for_more(volatile struct equic_service *service)
+/* Is it of a version that the service does not take, by what classify() said? */
+INLINE bool of_unknown_version(const struct packet *p)
 {
-	return (service->flags & (EQUIC_SERVICE_CHECK_IDS | EQUIC_SERVICE_VERSION_NEGOTIATION)) |
-	       service->retry | service->unproven_per_service.cost_ns;
+	return p->kind == EQUIC_REASON_UNKNOWN_VERSION || p->kind == EQUIC_REASON_SMALL_VERSION ||
+	       (p->kind == REASON_NONE && p->quic.opening && !p->quic.known_version);
 }
 
-/* What step 2 of docs/policy.md s.2 says behind the lists: connection IDs, unknown senders, Version
- * Negotiation and proof of addresses. REASON_NONE if the packet goes on. */
-INLINE __u32 ask_for_more(struct xdp_md *ctx, struct packet *p,
-			  volatile struct equic_service *service, const struct equic_source *source,
-			  bool exempt)
+/* A packet of a version that the service does not take (docs/policy.md s.9). It proves nothing, so
+ * it is charged to the service, and never to the source that it names. A global function: the
+ * verifier reads it once, and not once for each way that leads here. */
+__noinline __u32 judge_unknown_version(struct xdp_md *ctx, struct packet *p,
+				       const struct equic_source *source)
 {
-	bool asks = service->retry && !exempt;
-	bool checks = service->flags & EQUIC_SERVICE_CHECK_IDS && !exempt;
-	bool negotiates = service->flags & EQUIC_SERVICE_VERSION_NEGOTIATION;
-	bool shares = service->unproven_per_service.cost_ns && !exempt && !checks;
+	volatile struct equic_service *service;
+	struct equic_stranger *stranger;
+	__u32 index, limit, held;
+
+	if (!p || !source)
+		return EQUIC_REASON_TRUNCATED;
+	if (p->kind != REASON_NONE)
+		return p->kind;
+	index = p->service & (EQUIC_MAX_SERVICES - 1);
+	service = &services[index];
+	if (service->flags & EQUIC_SERVICE_VERSION_NEGOTIATION || (service->retry && !p->exempt))
+		return negotiate(ctx, p, service);
+	if (p->exempt)
+		return EQUIC_REASON_ALLOWED;
+	limit = connections_limit(p, service);
+	if (limit) {
+		held = connections_of(source, service->group, p->now);
+		if (service->policy == EQUIC_POLICY_STRICT ? held > limit : held >= limit)
+			return service->policy == EQUIC_POLICY_STRICT ? EQUIC_REASON_QUOTA_STRICT
+								      : EQUIC_REASON_QUOTA;
+	}
+	stranger = stranger_of(source, index);
+	if (!stranger || !within(RATE_FOR(p, service, EQUIC_OVERRIDE_NEW, new_per_source),
+				 &stranger->versions_tat, 1, p))
+		return EQUIC_REASON_RATE_NEW_SOURCE;
+	if (!within(&service->new_per_service, &rates.versions_tat[index], 1, p))
+		return EQUIC_REASON_RATE_NEW_SERVICE;
+	return within(&service->packets_per_service, &rates.packets_tat[index], 1, p)
+		       ? EQUIC_REASON_NEW_VERSION
+		       : EQUIC_REASON_RATE_PACKETS_SERVICE;
+}
+
+/* What step 2 of docs/policy.md s.2 says behind the lists: connection IDs, unknown senders, and
+ * proof of addresses. REASON_NONE if the packet goes on. */
+INLINE __u32 ask_for_more(struct xdp_md *ctx, struct packet *p,
+			  volatile struct equic_service *service, const struct equic_source *source)
+{
 	__u32 reason = REASON_NONE;
 
-	p->kind = classify(ctx, &p->quic, service);
-	p->classified = true;
-	if (checks)
+	if (service->flags & EQUIC_SERVICE_CHECK_IDS)
 		reason = p->kind == REASON_NONE && p->quic.early
 				 ? check_early(p, service)
 				 : check_id(ctx, p, source, service->group);
-	else if (shares && opens_nothing(p))
-		reason = charge_unproven(p, source);
-	if (reason == REASON_NONE && p->kind == REASON_NONE && p->quic.opening) {
-		if (!p->quic.known_version)
-			reason = negotiates ? negotiate(ctx, p) : REASON_NONE;
-		else if (asks)
-			reason = ask_for_proof(ctx, p, service);
-	}
-	return reason;
+	if (reason != REASON_NONE)
+		return reason;
+	if (opens_nothing(p))
+		return service->unproven_per_service.cost_ns ? charge_unproven(p, source)
+							     : REASON_NONE;
+	return p->kind == REASON_NONE && service->retry ? ask_for_proof(ctx, p, service)
+							: REASON_NONE;
 }
 
 /* The reason for what becomes of a packet to a service; `*found` is its source's entry, if it has
@@ -376,26 +330,31 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		   volatile struct equic_service *service, const struct equic_source *source,
 		   struct equic_source_state **found)
 {
-	bool exempt = false;
-	__u32 reason = refused_at_sight(ctx, p, parsed, &exempt);
+	__u32 reason = refused_at_sight(ctx, p, parsed);
 
 	if (reason != REASON_NONE) {
 		/* No new entry: such a flood must not push other sources out of the table. */
 		*found = bpf_map_lookup_elem(&sources, source);
 		return reason;
 	}
-	if (asks_for_more(service)) {
-		reason = ask_for_more(ctx, p, service, source, exempt);
+	p->kind = classify(ctx, &p->quic, service);
+	/* What follows it cannot be seen, and no client fragments it. */
+	if (p->first_fragment && p->quic.first_byte & QUIC_LONG)
+		return EQUIC_REASON_FRAGMENTED;
+	if (service->overrides)
+		p->own = p->exempt ? 0 : override_of(p);
+	if (of_unknown_version(p))
+		return judge_unknown_version(ctx, p, source) & 63;
+	if (!p->exempt && knows_sources(service)) {
+		reason = ask_for_more(ctx, p, service, source);
 		if (reason != REASON_NONE)
 			return reason;
 	}
-	if (service->overrides)
-		p->own = exempt ? 0 : override_of(p);
-	*found = source_state(source, p->now);
-	reason = judge(ctx, p, service, source, *found, exempt) & 63;
+	*found = source_state(p, service, source);
+	reason = judge(ctx, p, service, source, *found) & 63;
 	if (drops(reason) || answers_it(reason))
 		return reason;
-	if (exempt)
+	if (p->exempt)
 		return EQUIC_REASON_ALLOWED;
 	return within(&service->packets_per_service,
 		      &rates.packets_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p)

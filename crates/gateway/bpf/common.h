@@ -86,10 +86,10 @@ struct packet {
 	bool first_fragment;
 	__u32 frag_id;
 	__u8 frag_protocol; /* IPv4 Protocol; Next Header of the IPv6 Fragment header */
-	bool named;	    /* the service names the destination address, which is no wildcard */
-	bool classified;    /* `kind` is what classify() said */
-	bool proved;	    /* its token holds: somebody receives at the source address */
-	__u32 kind;
+	bool named;   /* the service names the destination address, which is no wildcard */
+	bool exempt;  /* the source is on the allow list */
+	bool proved;  /* its token holds: somebody receives at the source address */
+	__u32 kind;   /* what classify() said */
 	__u32 own;    /* element of `overrides` whose limits the source has; 0: the service's.
 		       * Nothing, while the service has none */
 	__u32 l2_len; /* Ethernet header and VLAN tags */

@@ -21,6 +21,7 @@
  *   ids.h       connection IDs that prove themselves
  *   overrides.h limits of one source
  *   unproven.h  packets of sources without a connection
+ *   attempts.h  the table of handshakes
  *   answer.h    packets in the server's name
  *   negotiate.h Version Negotiation packets
  *   prefixes.h  new connections by the prefixes of their source
@@ -39,7 +40,7 @@
 INLINE void clean(struct packet *p)
 {
 	p->exact = 0;
-	p->classified = p->proved = false;
+	p->exempt = p->proved = false;
 	p->quic.version = 0;
 	*(__u64 *)&p->quic.first_byte = 0;
 }

@@ -145,6 +145,17 @@ static __noinline __u32 all_ledgers(const struct wanted *want)
 	return sum.count;
 }
 
+/* Keyed hash of an address in a quota group, or as a service sees it. */
+INLINE __u64 hash_of(const __u64 addr[2], __u32 scope)
+{
+	__u64 h = load.seed ^ scope * GROUP_FACTOR;
+
+	/* One round for IPv4, two for IPv6: they wait for each other. */
+	if (addr[0])
+		h = mix(h ^ addr[0]);
+	return mix(h ^ addr[1]);
+}
+
 INLINE void look_for(struct wanted *want, const struct equic_source *source, __u32 group, __u64 now)
 {
 	__u64 h;
@@ -152,11 +163,7 @@ INLINE void look_for(struct wanted *want, const struct equic_source *source, __u
 	want->now = now;
 	want->group = group;
 	__builtin_memcpy(want->addr, source->addr, sizeof(want->addr));
-	/* One round for IPv4, two for IPv6: they wait for each other. */
-	h = load.seed ^ group * GROUP_FACTOR;
-	if (want->addr[0])
-		h = mix(h ^ want->addr[0]);
-	h = mix(h ^ want->addr[1]);
+	h = hash_of(want->addr, group);
 	want->tag = (__u32)(h >> 32) | 1;
 	want->first = (__u32)h & load.ledger_mask;
 }

@@ -69,6 +69,14 @@ struct {
 	__type(value, struct equic_source_state);
 } sources SEC(".maps");
 
+/* Buckets that unknown sources share, by service. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, EQUIC_MAX_SERVICES);
+	__type(key, __u32);
+	__type(value, struct equic_strangers);
+} strangers SEC(".maps");
+
 /* Buckets of prefixes that connections are opened from. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

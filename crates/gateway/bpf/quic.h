@@ -28,6 +28,7 @@ struct long_header {
 	bool has_scid;
 	__u32 token_off;
 	__u32 token_len;
+	__u32 length; /* by its Length field */
 };
 
 /* Keeps the first `len` bytes of 24: three loads instead of a loop, and no branches, of which the
@@ -167,10 +168,8 @@ INLINE __u32 parse_invariant(struct xdp_md *ctx, const struct quic *q, __u32 off
 	h->next = off;
 	if (!h->known_version)
 		return REASON_NONE;
-	if (too_long)
-		return EQUIC_REASON_LONG_CID;
 	h->type = long_type(h->first_byte, h->version);
-	return REASON_NONE;
+	return too_long ? EQUIC_REASON_LONG_CID : REASON_NONE;
 }
 
 /* Token and Length of an Initial, 0-RTT or Handshake packet of version 1 or 2. */
@@ -192,14 +191,16 @@ INLINE __u32 parse_lengths(struct xdp_md *ctx, const struct quic *q, struct long
 	off = read_varint(ctx, q, off, &value);
 	if (!off)
 		return EQUIC_REASON_TRUNCATED;
-	if (value < QUIC_MIN_PROTECTED || value > q->len || off + value > q->len)
+	if (value > q->len || off + value > q->len)
 		return EQUIC_REASON_BAD_LENGTH;
+	h->length = value;
 	h->next = off + value;
 	return REASON_NONE;
 }
 
 /* In place of long_header.next, which nobody needs then. */
-#define FOUND (~0u)
+#define FOUND	  (~0u)
+#define NO_CLIENT (~0u - 1)
 
 struct coalesced {
 	struct xdp_md *ctx;
@@ -216,38 +217,48 @@ static long walk_coalesced(__u32 index, void *arg)
 	const struct quic *q = walk->q;
 	struct xdp_md *ctx = walk->ctx;
 	struct long_header *h = &walk->h;
-	__u32 version = h->version, off = h->next;
+	__u32 off = h->next, reason;
 	__u8 byte;
 
 	if (off + 1 > q->avail || bpf_xdp_load_bytes(ctx, q->off + off, &byte, 1))
 		return 1;
 	if (!(byte & QUIC_LONG))
 		return 1;
-	if (parse_invariant(ctx, q, off, h, &walk->dcid, &walk->scid) != REASON_NONE ||
-	    h->version != version || h->type == QUIC_RETRY ||
-	    parse_lengths(ctx, q, h) != REASON_NONE)
+	reason = parse_invariant(ctx, q, off, h, &walk->dcid, &walk->scid);
+	if (reason == EQUIC_REASON_TRUNCATED)
 		return 1;
-	if (h->type != QUIC_INITIAL)
+	if (!h->known_version || index >= QUIC_COALESCED) {
+		h->next = NO_CLIENT;
+		return 1;
+	}
+	if (h->type == QUIC_RETRY || parse_lengths(ctx, q, h) != REASON_NONE)
+		return 1;
+	/* A receiver discards such an Initial, and goes on behind it. */
+	if (h->type != QUIC_INITIAL || reason != REASON_NONE || h->length < QUIC_MIN_PROTECTED)
 		return 0;
 	h->next = FOUND;
 	return 1;
 }
 
 /* Looks for an Initial behind the first packet (RFC 9000 s.12.2), which ends at `next`. If there is
- * one, the datagram is what that one is. */
-static __noinline void look_behind(struct xdp_md *ctx, struct quic *q, __u32 next)
+ * one, the datagram is what that one is. Returns a drop reason or REASON_NONE. */
+static __noinline __u32 look_behind(struct xdp_md *ctx, struct quic *q, __u32 next)
 {
-	struct coalesced walk = {.ctx = ctx, .q = q, .h = {.version = q->version, .next = next}};
+	struct coalesced walk = {.ctx = ctx, .q = q, .h = {.next = next}};
 
-	bpf_loop(QUIC_COALESCED, walk_coalesced, &walk, 0);
+	bpf_loop(QUIC_COALESCED + 1, walk_coalesced, &walk, 0);
+	if (walk.h.next == NO_CLIENT)
+		return EQUIC_REASON_COALESCED;
 	if (walk.h.next != FOUND)
-		return;
+		return REASON_NONE;
+	q->version = walk.h.version;
 	q->handshake = q->early = false;
 	q->opening = true;
 	q->dcid = walk.dcid;
 	q->scid = walk.scid;
 	q->token_off = walk.h.token_off;
 	q->token_len = walk.h.token_len;
+	return REASON_NONE;
 }
 
 /* Is it a version that the service takes, by its enum equic_versions? */
@@ -299,12 +310,12 @@ __noinline __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags, __u
 	reason = parse_lengths(ctx, q, &h);
 	if (reason != REASON_NONE)
 		return reason;
+	if (h.length < QUIC_MIN_PROTECTED)
+		return EQUIC_REASON_BAD_LENGTH;
 	if (h.type != QUIC_INITIAL) {
 		q->handshake = h.type == QUIC_HANDSHAKE;
 		q->early = !q->handshake;
-		if (q->len >= QUIC_MIN_DATAGRAM)
-			look_behind(ctx, q, h.next);
-		return REASON_NONE;
+		return q->len < QUIC_MIN_DATAGRAM ? REASON_NONE : look_behind(ctx, q, h.next);
 	}
 	q->opening = true;
 	q->token_off = h.token_off;

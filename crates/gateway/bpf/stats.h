@@ -13,7 +13,7 @@ INLINE void count(const struct packet *p, __u32 reason, bool dropped)
 	if (!counter)
 		return;
 	counter->packets++;
-	counter->bytes += p->quic.len;
+	counter->bytes += p->quic.avail;
 	counter->dropped += dropped;
 }
 
@@ -82,7 +82,7 @@ INLINE void account(struct equic_source_state *state, const struct packet *p, __
 {
 	if (!state)
 		return;
-	see(drops ? &state->dropped : &state->passed, p->quic.len);
+	see(drops ? &state->dropped : &state->passed, p->quic.avail);
 	if (reason < 32 && load.counted_reasons >> (reason & 31) & 1)
 		__sync_fetch_and_add(&state->refused, 1);
 	state->last_ns = p->now;

@@ -12,6 +12,20 @@ INLINE bool opens_nothing(const struct packet *p)
 	return p->kind == EQUIC_REASON_ESTABLISHED || (p->kind == REASON_NONE && !p->quic.opening);
 }
 
+/* The buckets that a source without an entry shares with others. */
+INLINE struct equic_stranger *stranger_of(const struct equic_source *source, __u32 index)
+{
+	struct equic_strangers *all;
+	__u64 addr[2];
+
+	index &= EQUIC_MAX_SERVICES - 1;
+	all = bpf_map_lookup_elem(&strangers, &index);
+	if (!all)
+		return NULL;
+	__builtin_memcpy(addr, source->addr, sizeof(addr));
+	return &all->of[hash_of(addr, index) & (EQUIC_STRANGERS - 1)];
+}
+
 /* Charges a packet of an unknown source to the bucket that such packets share:
  * EQUIC_REASON_RATE_UNPROVEN, or REASON_NONE if it goes on. Makes no entry for the source. */
 static __noinline __u32 charge_unproven(struct packet *p, const struct equic_source *source)

@@ -117,13 +117,15 @@ enum Keys {
     Unclear,
 }
 
-/// Sender of a UDP datagram, as the program's tables know it.
+/// Sender of a UDP datagram, as the program's tables know it, and where the datagram goes.
 #[derive(Debug, PartialEq, Eq)]
 struct Sender {
     addr: [u8; 16],
+    destination: [u8; 16],
     family: u8,
     /// As it stands in the packet.
     port: [u8; 2],
+    destination_port: [u8; 2],
     /// Source Connection ID of a long header; none: no such header, or the ID does not fit into the frame.
     scid: Option<abi::equic_cid>,
 }
@@ -151,12 +153,14 @@ impl Sender {
         })
     }
 
-    /// Key in `handshakes`: see `handshake_key` in admit.h.
+    /// Key in `handshakes`: see `handshake_key` in attempts.h.
     fn attempt(&self, service: u16) -> Option<abi::equic_handshake_key> {
         Some(abi::equic_handshake_key {
             addr: self.addr,
+            dst: self.destination,
             scid: self.scid?,
             port: u16::from_ne_bytes(self.port),
+            dport: u16::from_ne_bytes(self.destination_port),
             service,
             family: self.family.into(),
         })
@@ -212,8 +216,9 @@ fn of_ipv4(ip: &[u8]) -> Option<Keys> {
         return Some(Keys::Unclear);
     }
     let from = Ipv4Addr::new(head[12], head[13], head[14], head[15]);
+    let to = Ipv4Addr::new(head[16], head[17], head[18], head[19]);
     let header = usize::from(head[0] & 0x0f) * 4;
-    of_udp(from.into(), ip.get(header.max(IPV4_LEN)..)?)
+    of_udp(from.into(), to.into(), ip.get(header.max(IPV4_LEN)..)?)
 }
 
 /// As [`of_ipv4`].
@@ -225,21 +230,30 @@ fn of_ipv6(ip: &[u8]) -> Option<Keys> {
     if head[6] != UDP {
         return Some(Keys::Unclear);
     }
-    let mut from = [0; 16];
+    let (mut from, mut to) = ([0; 16], [0; 16]);
     from.copy_from_slice(&head[8..24]);
+    to.copy_from_slice(&head[24..40]);
     // The bytes as they are: an IPv4-mapped address in an IPv6 header is another source than the IPv4 address.
-    of_udp(Ipv6Addr::from(from).into(), udp)
+    of_udp(Ipv6Addr::from(from).into(), Ipv6Addr::from(to).into(), udp)
 }
 
 /// As [`of_ipv4`].
-fn of_udp(from: IpAddr, udp: &[u8]) -> Option<Keys> {
-    let port = *udp.first_chunk::<2>()?;
+fn of_udp(from: IpAddr, to: IpAddr, udp: &[u8]) -> Option<Keys> {
+    let [a, b, c, d] = *udp.first_chunk::<4>()?;
+    let (port, destination_port) = ([a, b], [c, d]);
     let payload = udp.get(UDP_LEN..).unwrap_or_default();
     if may_open_behind(payload) {
         return Some(Keys::Unclear);
     }
     let family = if from.is_ipv4() { 4 } else { 6 };
-    Some(Keys::Of(Sender { addr: address_bytes(from), family, port, scid: scid_of(payload) }))
+    Some(Keys::Of(Sender {
+        addr: address_bytes(from),
+        destination: address_bytes(to),
+        family,
+        port,
+        destination_port,
+        scid: scid_of(payload),
+    }))
 }
 
 /// True if the program may look for an Initial behind the first packet, which would have another Source
@@ -285,6 +299,7 @@ mod tests {
         head[6..8].copy_from_slice(&fragment.to_be_bytes());
         head[9] = protocol;
         head[12..16].copy_from_slice(&[192, 0, 2, 1]);
+        head[16..20].copy_from_slice(&[198, 51, 100, 7]);
         [head, payload.to_vec()].concat()
     }
 
@@ -321,6 +336,10 @@ mod tests {
             assert_eq!(
                 (found.family, found.port, found.addr[12..].to_vec()),
                 (4, [0x30, 0x39], vec![192, 0, 2, 1])
+            );
+            assert_eq!(
+                (found.destination_port, &found.destination[10..]),
+                ([1, 187], &[255, 255, 198, 51, 100, 7][..])
             );
             let scid = found.scid.expect("a long header has one");
             assert_eq!((scid.len, &scid.bytes[..5]), (4, &[5, 5, 5, 5, 0][..]));

@@ -9,6 +9,7 @@ pub(crate) mod attach;
 mod attributes;
 mod capture;
 mod detach;
+mod doubts;
 mod explain;
 pub(crate) mod limits;
 mod lists;

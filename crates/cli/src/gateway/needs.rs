@@ -175,9 +175,7 @@ pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Done {
 /// such services.
 pub(super) fn uncounted(control: &Control) -> Option<String> {
     let mut having = control.services().unwrap_or_default();
-    having.retain(|config| {
-        config.enabled && !config.check_ids && !config.unproven_per_service.is_off()
-    });
+    having.retain(|config| config.enabled && !config.unproven_per_service.is_off());
     if having.is_empty() {
         return None;
     }

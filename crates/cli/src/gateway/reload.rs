@@ -3,10 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use equic_gateway::{
-    Config, ConfigError, Control, ListAction, Mode, NetworkInterface, Reload, RunningGateway,
-    loses_answers,
-};
+use equic_gateway::{Config, ConfigError, Control, ListAction, Reload, RunningGateway};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -32,7 +29,7 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 #[command(
     after_help = "It warns of what holds and yet may not be what is meant: an interface that is not \
-on this machine, a quota that no server can feed."
+on this machine, a quota that no server can feed, a limit that forged packets evade or use up."
 )]
 pub(crate) struct Check {
     /// The file
@@ -116,7 +113,8 @@ fn await_reload(control: &Control, number: u64) -> Option<Reload> {
 
 pub(super) fn check(args: &Check) -> Done {
     let done = Config::read(&args.file).and_then(|config| Ok((config.listed()?, config)));
-    let warnings = done.as_ref().map_or_else(|_| Vec::new(), |(_, config)| doubts(config));
+    let warnings =
+        done.as_ref().map_or_else(|_| Vec::new(), |(_, config)| super::doubts::of(config));
     let failed = args.strict && !warnings.is_empty();
     if args.json {
         let lines = done.as_ref().err().map_or_else(Vec::new, ConfigError::lines);
@@ -142,74 +140,4 @@ pub(super) fn check(args: &Check) -> Done {
         listed.len() - denied,
         if config.ban.is_some() { "on" } else { "off" },
     ))
-}
-
-/// Settings that hold, and yet may not be what the operator means.
-fn doubts(config: &Config) -> Vec<String> {
-    let mut doubts = Vec::new();
-    for name in &config.gateway.interfaces {
-        // Where the kernel cannot be asked nothing is known.
-        if !matches!(NetworkInterface::by_name(name), Ok(None)) {
-            continue;
-        }
-        let then = match config.gateway.wait {
-            true => "with `wait` the gateway starts, and protects it when it comes",
-            false => {
-                "the gateway will not start until it is there (`wait = true` lets it start, and \
-                 protects the interface when it comes); `ip link` lists those there are"
-            }
-        };
-        doubts.push(format!("gateway.interfaces: there is no interface `{name}` here now: {then}"));
-    }
-    doubts.extend(config.gateway.interfaces.iter().filter_map(|name| {
-        let native = config.gateway.mode == Mode::Native && config.answers() && loses_answers(name);
-        native.then(|| {
-            format!(
-                "gateway.mode: the other end of the veth interface `{name}` receives the gateway's answers to \
-                 clients (retry, version_negotiation, stateless_reset) only if it has an XDP program or GRO: \
-                 `mode = \"generic\"`, or `\"auto\"`, answers in any case"
-            )
-        })
-    }));
-    for service in &config.services {
-        if service.max_connections > 0 && config.gateway.socket.is_none() {
-            doubts.push(format!(
-                "service.{}.max_connections: a quota counts what servers tell, and without \
-                 [gateway.socket] only servers with CAP_SYS_ADMIN can join: check with `equic gateway \
-                 status` that one does, or nothing is limited",
-                service.name
-            ));
-        }
-        if !service.unproven_per_service.is_off()
-            && !service.check_ids
-            && config.gateway.socket.is_none()
-        {
-            doubts.push(format!(
-                "service.{}.unproven_per_service: it knows who is connected from servers, and without \
-                 [gateway.socket] only servers with CAP_SYS_ADMIN can join: check with `equic gateway \
-                 status` that all do, or the connections of the others share this rate",
-                service.name
-            ));
-        }
-        let confined = config.services.iter().any(|service| !service.users.is_empty());
-        if service.check_ids && (config.gateway.socket.is_none() || confined) {
-            let why = match config.gateway.socket {
-                None => "without [gateway.socket] only servers with CAP_SYS_ADMIN can take them",
-                Some(_) => "users who may serve only some of the services are not given them",
-            };
-            doubts.push(format!(
-                "service.{}.check_ids: clients of servers that do not make their connection IDs with the \
-                 gateway's keys are cut off, and {why}: check with `equic gateway status` that all do",
-                service.name
-            ));
-        }
-        for user in service.users.iter().filter(|user| no_such_user(user)) {
-            doubts.push(format!("service.{}.users: there is no user `{user}` here", service.name));
-        }
-    }
-    doubts
-}
-
-fn no_such_user(name: &str) -> bool {
-    name.parse::<u32>().is_err() && matches!(nix::unistd::User::from_name(name), Ok(None))
 }

@@ -322,6 +322,53 @@ fn without_a_file_there_is_nothing_to_reload() {
     assert_eq!(gateway.event("left")["why"], "SIGHUP");
 }
 
+/// Settings that forged packets evade, or use up for others.
+#[test]
+fn check_warns_about_settings_that_forged_packets_evade() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("equic.toml");
+    let check = |service: &str| {
+        let text = format!(
+            "[gateway]\ninterfaces = [\"lo\"]\n[gateway.socket]\npath = \"/run/x\"\n\
+             [[service]]\nname = \"web\"\nlisten = [\"443\"]\n{service}\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        let out = equic(&["gateway", "check", "--json", text_of(&path)]);
+        let json: Value = serde_json::from_str(out.ok().trim()).unwrap();
+        let warnings = json["warnings"].as_array().unwrap().clone();
+        warnings.iter().map(|one| one.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let about = |warnings: &[String]| -> Vec<String> {
+        warnings.iter().map(|one| one.split(": ").next().unwrap().to_owned()).collect()
+    };
+    let (versions, retry) = ("service.web.version_negotiation", "service.web.retry");
+    let ids = "service.web.check_ids";
+    for (service, expected) in [
+        ("", vec![]),
+        ("max_connections = 5", vec![]),
+        ("new_per_service = \"50/s\"", vec![]),
+        ("new_per_source = \"5/s\"", vec![versions, retry]),
+        ("new_per_v6_48 = \"5/s\"", vec![versions, retry]),
+        ("new_per_source = \"5/s\"\nversion_negotiation = true", vec![retry]),
+        ("new_per_source = \"5/s\"\nrefuse_unknown_versions = true", vec![retry]),
+        ("new_per_source = \"5/s\"\nretry = \"always\"", vec![]),
+        ("new_per_source = \"5/s\"\nretry = \"adaptive\"", vec![]),
+        ("retry = \"adaptive\"\nretry_above = \"off\"", vec!["service.web.retry_above"]),
+        ("max_connections = 5\npolicy = \"underway\"", vec![versions, retry]),
+        ("retry = \"always\"\ncheck_ids = true", vec![ids]),
+        ("check_ids = true\nunproven_per_service = \"9/s\"", vec![versions]),
+        ("unproven_per_service = \"9/s\"\nversion_negotiation = true", vec![]),
+        ("retry = \"always\"\nalso_client = true", vec!["service.web.also_client"]),
+    ] {
+        assert_eq!(about(&check(service)), expected, "{service}");
+    }
+    let unbounded = check("new_per_source = \"5/s\"\nretry = \"never\"");
+    assert!(unbounded[0].contains("nothing bounds them"), "{unbounded:?}");
+    assert!(unbounded[1].contains("use up new_per_source of an address"), "{unbounded:?}");
+    let bounded = check("new_per_source = \"5/s\"\nnew_per_service = \"9/s\"");
+    assert!(bounded[0].contains("only `new_per_service`"), "{bounded:?}");
+}
+
 #[test]
 fn a_file_can_be_checked() {
     let folder = tempfile::tempdir().unwrap();
@@ -384,7 +431,8 @@ fn a_file_can_be_checked() {
             doubt.stderr.contains("service.web.check_ids: clients of servers that do not make");
         assert!(told && doubt.stderr.contains(why), "{doubt:?}");
     }
-    let sound = ids(socket, "");
+    let guarded = "unproven_per_service = \"1000/s\"\nversion_negotiation = true\n";
+    let sound = ids(socket, guarded);
     assert_eq!((sound.code, sound.stderr.as_str()), (Some(0), ""), "{sound:?}");
     std::fs::write(&path, doubtful).unwrap();
     let strict = equic(&["gateway", "check", "--strict", text_of(&path)]);

@@ -41,19 +41,37 @@ pub(crate) fn garbage() -> Payload {
     pool(DatagramPool::short_headers(64, 100, seed()))
 }
 
-/// Long headers of a version to come: whoever sends one may want to open a connection, and a server
-/// answers with a Version Negotiation packet, at no cost.
+/// Long headers of a version of the pattern of RFC 9000 s.15, which no server takes.
 pub(crate) fn future_versions() -> Payload {
+    initials_of([0x1a, 0x2a, 0x3a, 0x4a])
+}
+
+/// Initials by their headers, which no server can decrypt: they cost a server little.
+pub(crate) fn undecryptable_initials() -> Payload {
+    initials_of([0, 0, 0, 1])
+}
+
+/// Initials of a version, with two connection IDs of 8 bytes, no token, and random bytes behind the headers.
+fn initials_of(version: [u8; 4]) -> Payload {
     let mut rng = SmallRng::seed_from_u64(seed());
     let datagram = |_| {
         let mut datagram = vec![0; 1200];
         rng.fill_bytes(&mut datagram);
-        // RFC 9000 s.15: a version of this pattern is nobody's. Then two connection IDs of 8 bytes.
-        datagram[..6].copy_from_slice(&[0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8]);
+        datagram[0] = 0xc0;
+        datagram[1..5].copy_from_slice(&version);
+        datagram[5] = 8;
         datagram[14] = 8;
+        // Token Length 0, then a Length of two bytes: all that is left.
+        datagram[23] = 0;
+        datagram[24..26].copy_from_slice(&(0x4000 | (1200u16 - 26)).to_be_bytes());
         datagram
     };
     pool(DatagramPool::new((0..256).map(datagram).collect()))
+}
+
+/// One datagram, again and again.
+pub(crate) fn datagram(datagram: Vec<u8>) -> Payload {
+    pool(DatagramPool::new(vec![datagram]))
 }
 
 fn pool(pool: Result<DatagramPool, equic_lab::flood::FloodError>) -> Payload {

@@ -7,6 +7,7 @@ use equic_load::{self as load, Load};
 
 use crate::attack::{self, Attack, spoofed};
 use crate::common::{PATIENCE, eventually};
+use crate::ids::made_id;
 use crate::stage::{Host, TestStage};
 
 /// Connections with a request each, one after the other: how many went well.
@@ -78,7 +79,7 @@ fn full_tables_keep_nobody_out_and_let_nobody_in() {
 
     let target = stage.target(legitimate.v4());
     let attack = |payload, pps| Attack { target, origin: spoofed("198.18.0.0/15"), payload, pps };
-    let flood = attack(attack::future_versions(), 10_000).start(&attacker.namespace);
+    let flood = attack(attack::undecryptable_initials(), 10_000).start(&attacker.namespace);
     let evicted = |table: &str| {
         stage.status()["tallies"][format!("{table}_evicted")].as_u64().expect("a number")
     };
@@ -101,7 +102,7 @@ fn full_tables_keep_nobody_out_and_let_nobody_in() {
         assert!(table["entries"].as_u64() <= table["capacity"].as_u64(), "{table}");
     }
     assert_eq!(stage.connections(greedy.v4()), 2);
-    let seen = stage.verdict("new_version").packets;
+    let seen = stage.verdict("new").packets;
     assert!(seen > 4 * TABLE, "{seen} of {}", report.sent);
 }
 
@@ -184,4 +185,49 @@ fn malformed_packets_are_counted_by_what_is_wrong_with_them() {
     }
     let peer = host.peer(host.v4());
     peer.connect().fetch(10_000);
+}
+
+/// A flood of packets that open nothing, from more addresses than the table of sources has room for, pushes nobody out of
+/// it: what a source has used up of its limits stays used up.
+#[test]
+fn sources_stay_known_under_a_flood_of_strangers() {
+    const TABLE: u64 = 1_024;
+    let Some(stage) = TestStage::new("strangers", 2) else { return };
+    let _turn = attack::turn();
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let text = format!(
+        "[gateway]\ninterfaces = [\"eth0\"]\nmode = \"generic\"\nsources = {TABLE}\n\
+         [[service]]\nname = \"web\"\nlisten = [\"443\"]\nretry = \"always\"\ncheck_ids = true\n\
+         new_per_source = \"1/h burst 1\"\n"
+    );
+    std::fs::write(file.path(), text).expect("it can be written");
+    let config = file.path().to_str().expect("a path");
+    let gateway = stage.gateway_with(&["--config", config, "--mode", "generic"]).0;
+    let _server = stage.serve(&[]);
+    let (host, attacker) = (stage.host(0), stage.host(1));
+    let peer = host.peer(host.v4());
+    let link = peer.connect();
+    let created = || stage.status()["tallies"]["sources_created"].as_u64().expect("a number");
+    let before = created();
+
+    let id = made_id(&stage);
+    let short = [&[0x41][..], &id, &[7; 30]].concat();
+    let payloads = [
+        (attack::datagram(short), "established"),
+        (attack::garbage(), "forged_id"),
+        (attack::future_versions(), "version_negotiation_sent"),
+        (attack::undecryptable_initials(), "retry_sent"),
+        (attack::datagram(vec![0x41]), "tiny_short"),
+    ];
+    for (payload, reason) in payloads {
+        let seen = stage.verdict(reason).packets;
+        let target = stage.target(host.v4());
+        let attack = Attack { target, origin: spoofed("198.18.0.0/15"), payload, pps: 4_000 };
+        attack.send(&attacker.namespace, 2 * TABLE);
+        eventually(reason, || (stage.verdict(reason).packets >= seen + TABLE).then_some(()));
+    }
+    assert_eq!(created(), before, "{}", stage.status());
+    stage.assert_refused(&peer, "rate_new_source");
+    link.fetch(10_000);
+    drop(gateway);
 }

@@ -5,9 +5,18 @@ use std::net::UdpSocket;
 use equic_gateway::{Control, ID_FORMAT, Ledger, TokenKeys};
 use equic_token::{IdFormat, IdGenerator};
 
+use crate::attack::{self, Attack, spoofed};
 use crate::stage::{Host, Link, TestStage};
 
 const FORGED: u64 = 500;
+
+/// A connection ID that a server of the gateway could have made.
+pub(crate) fn made_id(stage: &TestStage) -> Vec<u8> {
+    let ring = Control::open(Some(&stage.name)).expect("root may look").key_ring().expect("keys");
+    let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).expect("a format");
+    let id = IdGenerator::new(format, &[0, 0], ring).expect("random numbers").generate();
+    id.as_bytes().to_vec()
+}
 
 /// Sends short headers whose connection IDs somebody made up.
 fn forge(stage: &TestStage, host: &Host) {
@@ -47,17 +56,15 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     assert!(stage.source(other.v4()).is_empty(), "nothing is kept of them");
 
     // `explain` judges IDs with the gateway's keys.
-    let ring = Control::open(Some(&stage.name)).expect("root may look").key_ring().expect("keys");
-    let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).expect("a format");
-    let id = IdGenerator::new(format, &[0, 0], ring).expect("random numbers").generate();
+    let id = made_id(&stage);
     let explained = |id: &[u8]| {
         let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
         let said =
             stage.equic(&["explain", "--json", "--src", "192.0.2.9", "--short", "--dcid", &id]);
         said.json()["reason"].clone()
     };
-    assert_eq!(explained(id.as_bytes()), "established");
-    let mut other_id = id.as_bytes().to_vec();
+    assert_eq!(explained(&id), "established");
+    let mut other_id = id;
     other_id[ID_FORMAT.0 - 1] ^= 1;
     assert_eq!(explained(&other_id), "forged_id");
 
@@ -156,6 +163,41 @@ fn unknown_senders_share_a_rate_and_connections_go_on() {
     link.fetch(1_000_000);
     other.peer(other.v4()).connect().fetch(100_000);
     assert_eq!(drops().packets, before, "{}", stage.status());
+}
+
+/// An ID that is valid says nothing about its sender: from addresses without a connection such packets share a rate, and
+/// nothing is kept of these addresses.
+#[test]
+fn ids_that_are_valid_come_from_any_address_and_share_a_rate() {
+    let Some(stage) = TestStage::new("anyid", 2) else { return };
+    let _turn = attack::turn();
+    let _gateway = stage.gateway(&["--check-ids", "--unproven-per-service", "20/s burst 10"]);
+    let _server = stage.serve(&["--migration-settle", "100ms"]);
+    let (host, attacker) = (stage.host(0), stage.host(1));
+    let mover = host.peer("10.77.1.1".parse().expect("an address"));
+    let link = mover.connect();
+    link.fetch(100_000);
+    stage.await_connections("10.77.1.1", 1);
+    let created = || stage.status()["tallies"]["sources_created"].as_u64().expect("a number");
+    let before = created();
+
+    let payload = attack::datagram([&[0x41][..], &made_id(&stage), &[7; 30]].concat());
+    let target = stage.target(host.v4());
+    let attack = Attack { target, origin: spoofed("198.18.0.0/15"), payload, pps: 2_000 };
+    attack.send(&attacker.namespace, FORGED);
+    let drops = || stage.verdict("rate_unproven");
+    crate::common::eventually("drops", || (drops().packets > FORGED / 2).then_some(()));
+    assert_eq!(drops().packets, drops().dropped);
+    assert_eq!(stage.verdict("forged_id").packets, 0);
+    assert_eq!(created(), before, "{}", stage.status());
+
+    // Who holds a connection does not notice, and may move: such packets wait for a share of the rate.
+    let dropped = drops().packets;
+    link.fetch(1_000_000);
+    assert_eq!(drops().packets, dropped, "{}", stage.status());
+    mover.rebind(std::net::IpAddr::from([10, 77, 1, 99]));
+    link.fetch(10_000);
+    stage.await_connections("10.77.1.99", 1);
 }
 
 /// Whoever has IDs checked, or clients prove their addresses, before any server has joined, is told what that takes.

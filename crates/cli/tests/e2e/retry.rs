@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use equic_gateway::{Control, Ledger};
 use equic_lab::NamespaceRecord;
 
-use crate::attack;
+use crate::attack::{self, Attack, spoofed};
 use crate::common::{EQUIC, PATIENCE, Running, eventually};
 use crate::stage::{Host, TestStage};
 
@@ -336,4 +336,84 @@ fn answers_that_get_lost_are_reported() {
     assert!(gateway.terminate().success());
     // What answers nobody stays native.
     drop(stage.gateway(&[]));
+}
+
+/// A packet of an unknown version cannot be asked for proof, so it opens nothing and stands for nothing: not for the Initials
+/// of its sender, and not against who is named in it.
+#[test]
+fn retry_is_not_evaded_by_unknown_versions() {
+    let Some(stage) = TestStage::new("evade", 3) else { return };
+    let _turn = attack::turn();
+    let limits = [
+        ["--new-per-source", "1/h burst 4"],
+        ["--new-per-service", "1/h burst 12"],
+        ["--max-connections", "6"],
+        ["--policy", "underway"],
+    ];
+    let options = [&limits.concat()[..], &["--retry", "always", "--mode", "generic"]].concat();
+    let _gateway = stage.gateway(&options);
+    let _server = stage.serve(&[]);
+    let (host, other, attacker) = (stage.host(0), stage.host(1), stage.host(2));
+    let target = stage.target(host.v4());
+
+    // An unknown version first, then Initials with the same ports and connection IDs.
+    let mut unknown = initial(1);
+    unknown[1..5].copy_from_slice(&[0x1a, 0x2a, 0x3a, 0x4a]);
+    host.run(async move {
+        let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        socket.send_to(&unknown, target).expect("it is sent");
+        for _ in 0..63 {
+            socket.send_to(&initial(1), target).expect("it is sent");
+        }
+    });
+    eventually("answers", || (stage.verdict("retry_sent").packets == 63).then_some(()));
+    assert_eq!(stage.verdict("version_negotiation_sent").packets, 1);
+
+    // Forged ones: of the address of a client, and of many others.
+    for prefix in [format!("{}/32", other.v4()), "198.18.0.0/15".to_owned()] {
+        let origin = spoofed(&prefix);
+        let payload = attack::future_versions();
+        Attack { target, origin, payload, pps: 2_000 }.send(&attacker.namespace, 300);
+    }
+    eventually("answers", || {
+        (stage.verdict("version_negotiation_sent").packets == 601).then_some(())
+    });
+    for reason in ["new", "new_version", "underway", "proved"] {
+        assert_eq!(stage.verdict(reason).packets, 0, "{reason}");
+    }
+    assert!(stage.source(other.v4()).is_empty(), "nothing is charged to who is named");
+    // Everybody gets in, as often as the limits say.
+    for client in [host, other, attacker] {
+        for _ in 0..4 {
+            client.peer(client.v4()).connect().fetch(1_000);
+        }
+        stage.assert_refused(&client.peer(client.v4()), "rate_new_source");
+    }
+    assert_eq!(stage.verdict("proved").packets, 12);
+}
+
+/// Proof that was brought to one port of a service, and the attempt that began with it, are none at another.
+#[test]
+fn retry_is_asked_for_at_each_port() {
+    let Some(stage) = TestStage::new("ports", 1) else { return };
+    let ports = ["-i", "eth0", "-p", "443", "-p", "8443"];
+    let options = ["--retry", "always", "--new-per-source", "1/h burst 1", "--mode", "generic"];
+    let _gateway = stage.gateway_with(&[&ports[..], &options].concat()).0;
+    let host = stage.host(0);
+    let targets = [443, 8443].map(|port| stage.lab.server().socket_address(host.v4(), port));
+    let socket = host.namespace.udp_socket((host.v4(), 0).into()).expect("a socket");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+    let mut answer = [0; 2_000];
+    socket.send_to(&initial(1), targets[0]).expect("it is sent");
+    let length = socket.recv(&mut answer).expect("a Retry packet");
+    let (id, token) = followed(&answer[..length]);
+    socket.send_to(&initial_with(&id, &[7; 4], &token), targets[0]).expect("it is sent");
+    socket.send_to(&initial_with(&id, &[7; 4], &[]), targets[0]).expect("it is sent");
+    eventually("it goes on", || (stage.verdict("underway").packets == 1).then_some(()));
+    // The same packet elsewhere is of no attempt, and the source has used up its rate.
+    socket.send_to(&initial_with(&id, &[7; 4], &[]), targets[1]).expect("it is sent");
+    eventually("it is asked", || (stage.verdict("retry_sent").packets == 2).then_some(()));
+    socket.send_to(&initial_with(&id, &[7; 4], &token), targets[1]).expect("it is sent");
+    eventually("it is charged", || (stage.verdict("rate_new_source").packets == 1).then_some(()));
+    assert_eq!((stage.verdict("proved").packets, stage.verdict("underway").packets), (1, 1));
 }

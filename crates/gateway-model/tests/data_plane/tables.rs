@@ -45,6 +45,26 @@ fn program_and_model_count_the_same() {
     }
 }
 
+/// A flood from addresses that nobody has must not push sources out of their table.
+#[test]
+fn strangers_make_no_entries() {
+    let mut subjects: Vec<Box<dyn Subject>> = vec![Box::new(Model::default())];
+    if packets::is_root() {
+        subjects.push(Box::new(Program::default()));
+    } else {
+        packets::skip("strangers_make_no_entries", "loading XDP programs needs root");
+    }
+    for subject in &mut subjects {
+        for row in rows::strangers() {
+            assert_eq!(row.check("strangers", &mut **subject), Vec::<String>::new());
+            let report = subject.report();
+            assert_eq!(report.sources.len(), 0, "{}", row.what);
+            assert_eq!(report.tallies.sources_created, 0, "{}", row.what);
+            assert_eq!(report.tallies.handshakes_created, 0, "{}", row.what);
+        }
+    }
+}
+
 #[test]
 fn the_tables_are_complete() {
     let rows = rows::all();

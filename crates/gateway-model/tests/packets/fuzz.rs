@@ -78,7 +78,10 @@ fn script(config: u8) -> Script {
                 (service.max_connections, service.policy) = (2, QuotaPolicy::Strict);
             })
             .connections(0, "192.0.2.1", 3),
-        4 => case("a source allowed").allow("192.0.2.1/32").allow("2001:db8::/64"),
+        4 => case("a source allowed")
+            .service(|service| service.fragments = FragmentPolicy::Follow)
+            .allow("192.0.2.1/32")
+            .allow("2001:db8::/64"),
         5 => case("handshakes under way take the places").service(|service| {
             (service.max_connections, service.policy) = (1, QuotaPolicy::Underway);
         }),

@@ -269,6 +269,10 @@ impl Loaded {
         self.control.dry_run = config.dry_run.into();
         self.shared_control.write(self.control);
         self.write_data("rates", bytes_of(&abi::equic_service_rates::default()));
+        for service in 0..SERVICES as u32 {
+            let zero = [0; size_of::<abi::equic_strangers>()];
+            self.map("strangers").update(&service.to_ne_bytes(), &zero, MapFlags::ANY).unwrap();
+        }
         self.write_data("ring", &*ring().to_bytes());
         self.write_services(&config.services);
         self.write_listeners(&config.listeners);
@@ -558,19 +562,25 @@ fn source_key(load: &Load, addr: IpAddr, group: u32) -> SourceKey {
     SourceKey { addr, scope: group }
 }
 
-/// Tag and buckets of a source, by policy.md section 6.
-fn place(source: &SourceKey) -> (u32, [u32; 2]) {
-    fn mix(mut x: u64) -> u64 {
-        x ^= x >> 33;
-        x = x.wrapping_mul(0xff51_afd7_ed55_8ccd);
-        x ^= x >> 33;
-        x = x.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-        x ^ x >> 33
-    }
+fn mix(mut x: u64) -> u64 {
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ x >> 33
+}
+
+/// Keyed hash of an address in a quota group, or as a service sees it, by policy.md section 6.
+fn hash_of(source: &SourceKey) -> u64 {
     let word = |at: usize| u64::from_le_bytes(source.addr[at..at + 8].try_into().unwrap());
     let keyed = LEDGER_SEED ^ u64::from(source.scope).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let inner = if word(0) == 0 { keyed } else { mix(keyed ^ word(0)) };
-    let hash = mix(inner ^ word(8));
+    mix(inner ^ word(8))
+}
+
+/// Tag and buckets of a source, by policy.md section 6.
+fn place(source: &SourceKey) -> (u32, [u32; 2]) {
+    let hash = hash_of(source);
     let tag = (hash >> 32) as u32 | 1;
     let mask = LEDGER_BUCKETS - 1;
     let first = hash as u32 & mask;
@@ -588,6 +598,13 @@ fn cell_of(source: &SourceKey) -> (u32, usize) {
 pub(crate) fn cell(source: &SourceKey) -> SourceKey {
     let (bucket, cell) = cell_of(source);
     SourceKey { addr: [0; 16], scope: bucket * 8 + cell as u32 }
+}
+
+/// One source for all unknown ones that share buckets, by policy.md section 11.
+pub(crate) fn stranger(source: &SourceKey) -> SourceKey {
+    let mut addr = [0; 16];
+    addr[0] = hash_of(source) as u8;
+    SourceKey { addr, ..*source }
 }
 
 fn new_ledger() -> MapHandle {

@@ -409,7 +409,9 @@ impl Random {
             .filter(|server| server.is_ipv4() == source.is_ipv4())
             .collect();
         let from = SocketAddr::new(source, self.pick(&[1000, 1000, 1001]));
-        let to = SocketAddr::new(self.pick(&servers), self.pick(&[443, 443, 443, 443, 8443, 53]));
+        let group = if source.is_ipv4() { "239.0.0.1" } else { "ff05::1" };
+        let server = if self.chance(3) { group.parse().unwrap() } else { self.pick(&servers) };
+        let to = SocketAddr::new(server, self.pick(&[443, 443, 443, 443, 8443, 53]));
         // Some tokens are another's.
         self.client = if self.chance(90) { Some(from) } else { None };
         let payload = self.payload();

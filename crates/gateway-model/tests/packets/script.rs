@@ -153,6 +153,13 @@ impl Script {
         self
     }
 
+    /// Has service 0 listen at another address and port.
+    pub(crate) fn listen(mut self, at: &str) -> Self {
+        let at: SocketAddr = at.parse().unwrap();
+        self.config.listeners.push((Listener { addr: at.ip(), port: at.port() }, 0));
+        self
+    }
+
     /// Changes the initial configuration.
     pub(crate) fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
         change(&mut self.config);

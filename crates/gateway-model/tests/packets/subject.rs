@@ -60,6 +60,7 @@ impl Subject for Model {
     fn reset(&mut self, config: &Config) {
         *self = Model::new(config.clone());
         self.cell = Some(super::program::cell);
+        self.stranger = Some(super::program::stranger);
         self.ring = Some(ring());
         self.seed = super::program::LEDGER_SEED;
         self.ledgers.resize_with(LEDGERS, Ledger::default);

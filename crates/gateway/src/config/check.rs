@@ -12,6 +12,7 @@ use super::{
 };
 use crate::abi;
 use crate::quantity::format_duration;
+use crate::reason::Reason;
 
 /// A step from the document to a value.
 #[derive(Debug, Clone, Copy)]
@@ -183,6 +184,19 @@ fn check_gateway(gateway: &GatewayConfig) -> Vec<Wrong> {
     all
 }
 
+/// Drops that the program does not count for the source that the packet names.
+const NEVER_COUNTED: [Reason; 9] = [
+    Reason::BadToken,
+    Reason::Coalesced,
+    Reason::ForgedId,
+    Reason::Fragmented,
+    Reason::RateAnswers,
+    Reason::RateUnproven,
+    Reason::SmallVersion,
+    Reason::UnknownVersion,
+    Reason::Unproved,
+];
+
 fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
     const DAY: u64 = 86_400;
     let seconds = |low: u64, high: u64| Duration::from_secs(low)..=Duration::from_secs(high);
@@ -212,17 +226,18 @@ fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
         note("reasons", Err("without reasons nobody is ever banned: leave out [ban]".to_owned()));
     }
     for reason in &ban.reasons {
-        use crate::Reason::{BadToken, ForgedId, RateAnswers, RateUnproven, Unproved};
-        if matches!(reason, BadToken | ForgedId | RateAnswers | RateUnproven | Unproved) {
+        if NEVER_COUNTED.contains(reason) {
             note(
                 "reasons",
-                Err(format!("`{reason}` is charged to nobody, whose address is not proved")),
+                Err(format!(
+                    "`{reason}` never counts against a source: anybody may have sent the packet in its name"
+                )),
             );
         }
-        if matches!(reason, crate::Reason::RatePacketsService | crate::Reason::RateNewPrefix) {
+        if matches!(reason, Reason::RatePacketsService | Reason::RateNewPrefix) {
             note("reasons", Err(format!("`{reason}` is for what many sources do together")));
         }
-        if !reason.drops() || *reason == crate::Reason::Denied {
+        if !reason.drops() || *reason == Reason::Denied {
             let what = if reason.drops() { "is what a ban leads to" } else { "is no refusal" };
             note("reasons", Err(format!("`{reason}` {what}: it cannot count towards one")));
         }

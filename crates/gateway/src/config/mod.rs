@@ -199,7 +199,7 @@ pub struct ServiceConfig {
     /// Packets of all sources together that would pass, those of open connections too.
     pub packets_per_service: Rate,
     /// Packets that open no connection, of all sources together that have none and open none. Needs servers
-    /// that count their connections; without meaning with `check_ids`.
+    /// that count their connections.
     pub unproven_per_service: Rate,
     /// Longest time of a handshake that was let in; 100ms to 10m.
     #[serde(with = "duration")]
@@ -212,9 +212,11 @@ pub struct ServiceConfig {
     pub require_fixed_bit: bool,
     /// Versions of QUIC that the server takes: the others are unknown ones.
     pub versions: Versions,
-    /// Drop unknown versions (the server then cannot answer with Version Negotiation).
+    /// Drop unknown versions (the server then cannot answer with Version Negotiation). Without effect if
+    /// `version_negotiation` is on.
     pub refuse_unknown_versions: bool,
-    /// Answer unknown versions with Version Negotiation in the server's name, which sees none of it.
+    /// Answer unknown versions with Version Negotiation in the server's name, which sees none of it. With `retry` other
+    /// than `never` the gateway does so, too.
     pub version_negotiation: bool,
     /// The port dials out too: Retry and Version Negotiation packets are legitimate.
     pub also_client: bool,

@@ -47,7 +47,7 @@ fn calm() -> Vec<Script> {
             .packet(v4(attempt(1)), New)
             .packet(v4(attempt(2)), RateNewSource),
         adaptive("calm: fragments, and what went to a group")
-            .packet(v4(full()).udp_len(1308).fragment(1, 0, true), New)
+            .packet(v4(full()).udp_len(1308).fragment(1, 0, true), Fragmented)
             .packet(udp(C4, "239.0.0.1:443", attempt(2)), New),
         adaptive("calm: an ID of the server's may be short, where an attempt was forgotten")
             .packet(v4(full()), New)
@@ -62,7 +62,7 @@ fn calm() -> Vec<Script> {
 }
 
 fn asking() -> Vec<Script> {
-    let unknown = v4(padded(&[initial().version(UNKNOWN)], 1200));
+    let unknown = || v4(padded(&[initial().version(UNKNOWN)], 1200));
     vec![
         begun("one too many is asked already").answered(bytes(RETRY_V1)),
         begun("asking: proof opens a connection").packet(v4(proved(9)), Proved),
@@ -75,7 +75,10 @@ fn asking() -> Vec<Script> {
         begun("asking: short IDs").packet(short_id(), ShortDcid),
         begun("asking: what cannot be answered")
             .packet(udp(C4, "239.0.0.1:443", attempt(9)), Unproved),
-        begun("asking: unknown versions cannot be").packet(unknown, NewVersion),
+        begun("asking: unknown versions are answered").packet(unknown(), VersionNegotiationSent),
+        adaptive("calm: unknown versions are answered, and count for nothing")
+            .packets(20, &unknown(), VersionNegotiationSent)
+            .packet(v4(full()), New),
         begun("asking: answers have a rate")
             .live(|service| service.answers_per_service = Rate::per_second(1, 1))
             .packet(v4(attempt(9)), RetrySent)
@@ -132,8 +135,21 @@ fn to_and_fro() -> Vec<Script> {
             .packets(20, &v4(bringing(&token(C4, START_MS - 15_001))), BadToken)
             .packet(v4(full()), New),
         four(adaptive("attempts under way are none"))
-            .packets(20, &v4(attempt(0)), Underway)
+            .packets(15, &v4(attempt(0)), Underway)
             .packet(v4(attempt(4)), RetrySent),
+        adaptive("but for those that carry more than 16 packets")
+            .packet(v4(attempt(0)), New)
+            .packets(15, &v4(attempt(0)), Underway)
+            .packet(v4(attempt(0)), New)
+            .packets(15, &v4(attempt(0)), Underway)
+            .packet(v4(attempt(0)), New)
+            .packets(15, &v4(attempt(0)), Underway)
+            .packet(v4(attempt(0)), New)
+            .packets(15, &v4(attempt(0)), Underway)
+            .packet(v4(attempt(0)), RetrySent),
+        four(adaptive("a proved attempt carries as many as ever"))
+            .packet(v4(proved(9)), Proved)
+            .packets(63, &v4(proved(9)), Underway),
         adaptive("nor is who is allowed")
             .allow("192.0.2.1/32")
             .packets(20, &v4(full()), Allowed)

@@ -2,11 +2,12 @@
 
 use super::{full, v4, v6};
 use crate::packets::frame::*;
-use crate::packets::quic::{UNKNOWN, initial, short};
+use crate::packets::quic::{UNKNOWN, handshake, initial, padded, short, zero_rtt};
 use crate::packets::script::{Expected, Script, case};
 use Expected::{Untouched, Verdict};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::FragmentPolicy::{Drop, Follow, Pass};
+use equic_gateway_model::{Rate, RetryPolicy};
 
 fn policy(what: &str, policy: equic_gateway_model::FragmentPolicy) -> Script {
     case(what).service(|service| service.fragments = policy)
@@ -16,11 +17,9 @@ pub(super) fn rows() -> Vec<Script> {
     [first(), later(), matching()].concat()
 }
 
-/// The first 1,000 bytes of a datagram with an Initial of 1,400 bytes.
+/// The first 1,000 bytes of a datagram with a short header packet of 1,400 bytes.
 fn half() -> Packet {
-    let mut payload = initial().fill(1400).build();
-    payload.truncate(992);
-    v4(payload).udp_len(1408).fragment(1, 0, true)
+    v4(short(992)).udp_len(1408).fragment(1, 0, true)
 }
 
 /// A long header that ends 2 bytes into the Source Connection ID.
@@ -31,26 +30,55 @@ fn cut_id() -> Vec<u8> {
 }
 
 fn first() -> Vec<Script> {
-    let small = |len: u16| v4(initial().fill(1000).build()).udp_len(len).fragment(1, 0, true);
-    let long_token = |token| v4(initial().token_len(token).body(600).build()).udp_len(1408);
+    // Another identification than that of `half`, which must be the last one seen in the seeds made of these rows.
+    let fragment = |payload: Vec<u8>| v4(payload).udp_len(1408).fragment(9, 0, true);
+    let small = |len: u16| v4(short(1000)).udp_len(len).fragment(9, 0, true);
     vec![
-        case("first fragment is judged by the UDP length").packet(half(), New),
-        case("first fragment, UDP length 1207").packet(small(1207), SmallInitial),
+        case("first fragment is judged by the UDP length").packet(half(), Established),
+        case("first fragment, UDP length 28").packet(small(28), TinyShort),
         case("first fragment, UDP length 7").packet(small(7), BadUdp),
-        case("first fragment, UDP length under the fragment").packet(small(508), SmallInitial),
-        case("first fragment, token ends beyond it")
-            .packet(long_token(900).fragment(1, 0, true), Truncated),
-        case("first fragment, token ends beyond the datagram")
-            .packet(long_token(1500).fragment(1, 0, true), BadLength),
-        case("first fragment of 8 bytes")
-            .packet(v4(Vec::new()).udp_len(1208).fragment(1, 0, true), Truncated),
+        case("first fragment, UDP length 8").packet(small(8), Empty),
+        case("first fragment of 8 bytes").packet(fragment(Vec::new()), Truncated),
         case("first fragment of 8 bytes, padding behind it")
-            .packet(v4(Vec::new()).udp_len(1208).fragment(1, 0, true).padding(30), Truncated),
-        case("first fragment ends inside the SCID, padding behind it")
-            .packet(v4(cut_id()).udp_len(1408).fragment(1, 0, true).padding(30), Truncated),
-        case("first fragment, IPv6").packet(v6(full()).udp_len(1308).fragment(1, 0, true), New),
+            .packet(fragment(Vec::new()).padding(30), Truncated),
+        case("first fragment, IPv6")
+            .packet(v6(short(1000)).udp_len(1308).fragment(9, 0, true), Established),
         case("the last fragment may not be short of the UDP length")
             .packet(v4(full()).udp_len(1308).fragment(1, 0, false), BadUdp),
+        case("a long header in a first fragment: an Initial")
+            .packet(fragment(full()), Fragmented)
+            .packet(v6(full()).udp_len(1308).fragment(9, 0, true), Fragmented),
+        case("a long header in a first fragment: an Initial of 74 bytes")
+            .packet(fragment(full()[..32].to_vec()), Fragmented),
+        case("a long header in a first fragment: an Initial may be behind it")
+            .packet(fragment(handshake().build()), Fragmented)
+            .packet(fragment(zero_rtt().build()), Fragmented),
+        case("a long header in a first fragment: one byte")
+            .packet(fragment(vec![0xc0]), Fragmented),
+        case("a long header in a first fragment: what is malformed, too")
+            .packet(fragment(cut_id()).padding(30), Fragmented)
+            .packet(fragment(initial().token_len(1500).body(600).build()), Fragmented),
+        case("a long header in a first fragment: an unknown version, answered or not")
+            .packet(fragment(padded(&[initial().version(UNKNOWN)], 1200)), Fragmented)
+            .live(|service| service.version_negotiation = true)
+            .packet(fragment(padded(&[initial().version(UNKNOWN)], 1200)), Fragmented),
+        case("a long header in a first fragment: of a source that is allowed")
+            .allow("192.0.2.1/32")
+            .packet(fragment(full()), Fragmented)
+            .packet(half(), Allowed),
+        case("a long header in a first fragment is charged to nobody")
+            .service(|service| {
+                service.new_per_source = Rate::per_second(1, 1);
+                service.new_per_service = Rate::per_second(1, 1);
+                service.packets_per_source = Rate::per_second(1, 1);
+                service.retry_above = Rate::per_second(1, 2);
+                service.retry = RetryPolicy::Adaptive;
+            })
+            .packets(20, &fragment(full()), Fragmented)
+            .packet(v4(full()), New),
+        case("a long header in a first fragment: dry run")
+            .service(|service| service.dry_run = true)
+            .packet(fragment(full()), Verdict(Fragmented, false)),
     ]
 }
 
@@ -59,8 +87,12 @@ fn later() -> Vec<Script> {
     let rest6 = || v6(vec![0; 400]).fragment(1, 125, false);
     let denied = |row: Script| row.deny("192.0.2.0/24");
     vec![
-        policy("pass: nothing is remembered", Pass).packet(half(), New).packet(rest(), Untouched),
-        policy("follow: the first one passed", Follow).packet(half(), New).packet(rest(), Fragment),
+        policy("pass: nothing is remembered", Pass)
+            .packet(half(), Established)
+            .packet(rest(), Untouched),
+        policy("follow: the first one passed", Follow)
+            .packet(half(), Established)
+            .packet(rest(), Fragment),
         denied(policy("follow: the first one was dropped", Follow))
             .packet(half(), Denied)
             .packet(rest(), LaterFragment),
@@ -72,28 +104,28 @@ fn later() -> Vec<Script> {
             .packet(half(), Verdict(Denied, false))
             .packet(rest(), Fragment),
         policy("drop: later ones are dropped", Drop)
-            .packet(half(), New)
+            .packet(half(), Established)
             .packet(rest(), LaterFragment),
         policy("drop: not in a dry run", Drop)
             .service(|service| service.dry_run = true)
-            .packet(half(), New)
+            .packet(half(), Established)
             .packet(rest(), Verdict(LaterFragment, false)),
         policy("follow, IPv6", Follow)
-            .packet(v6(full()).udp_len(1308).fragment(1, 0, true), New)
+            .packet(v6(short(1000)).udp_len(1308).fragment(1, 0, true), Established)
             .packet(rest6(), Fragment),
         policy("drop, IPv6", Drop)
-            .packet(v6(full()).udp_len(1308).fragment(1, 0, true), New)
+            .packet(v6(short(1000)).udp_len(1308).fragment(1, 0, true), Established)
             .packet(rest6(), LaterFragment),
         policy("the policy was changed to pass meanwhile", Drop)
-            .packet(half(), New)
+            .packet(half(), Established)
             .live(|service| service.fragments = Pass)
             .packet(rest(), Untouched),
         policy("the service was disabled meanwhile", Drop)
-            .packet(half(), New)
+            .packet(half(), Established)
             .live(|service| service.enabled = false)
             .packet(rest(), Untouched),
         policy("a newer first fragment replaces the older decision", Follow)
-            .packet(half(), New)
+            .packet(half(), Established)
             .deny("192.0.2.1/32")
             .packet(half(), Denied)
             .packet(rest(), LaterFragment),
@@ -101,34 +133,34 @@ fn later() -> Vec<Script> {
 }
 
 fn matching() -> Vec<Script> {
-    let first6 = || v6(full()).udp_len(1308).fragment(1, 0, true);
+    let first6 = || v6(short(1000)).udp_len(1308).fragment(1, 0, true);
     let mapped = |payload| udp("[::ffff:192.0.2.1]:1000", "[::ffff:10.0.0.1]:443", payload);
     vec![
         policy("later fragment without a first one", Drop)
             .packet(v4(vec![0; 400]).fragment(1, 125, false), Untouched),
         policy("later fragment before the first one", Drop)
             .packet(v4(vec![0; 400]).fragment(1, 125, false), Untouched)
-            .packet(half(), New),
+            .packet(half(), Established),
         policy("another identification", Drop)
-            .packet(half(), New)
+            .packet(half(), Established)
             .packet(v4(vec![0; 400]).fragment(2, 125, false), Untouched),
         policy("another source", Drop)
-            .packet(half(), New)
+            .packet(half(), Established)
             .packet(udp("192.0.2.2:1", super::S4, vec![0; 9]).fragment(1, 125, false), Untouched),
         policy("another destination", Drop)
-            .packet(half(), New)
+            .packet(half(), Established)
             .packet(udp(super::C4, "10.0.0.2:1", vec![0; 9]).fragment(1, 125, false), Untouched),
         policy("another protocol, IPv4", Drop)
-            .packet(half(), New)
+            .packet(half(), Established)
             .packet(v4(vec![0; 400]).protocol(6).fragment(1, 125, false), Untouched),
         policy("another protocol, IPv6", Drop)
-            .packet(first6(), New)
+            .packet(first6(), Established)
             .packet(v6(vec![0; 400]).protocol(6).fragment(1, 125, false), Untouched),
         policy("IPv6 identifications have 32 bits", Drop)
-            .packet(first6(), New)
+            .packet(first6(), Established)
             .packet(v6(vec![0; 400]).fragment(0x0001_0001, 125, false), Untouched),
         policy("the same addresses, mapped, in IPv6", Drop)
-            .packet(half(), New)
+            .packet(half(), Established)
             .packet(mapped(vec![0; 400]).fragment(1, 125, false), Untouched),
         policy("first fragment to somebody else", Drop)
             .packet(udp(super::C4, "10.0.0.1:53", full()).fragment(1, 0, true), Untouched)
@@ -140,7 +172,7 @@ fn matching() -> Vec<Script> {
             .packet(v6(short(30)).fragment(1, 0, false), Established)
             .packet(v6(vec![0; 400]).fragment(1, 125, false), Untouched),
         policy("a middle fragment", Drop)
-            .packet(half(), New)
+            .packet(half(), Established)
             .packet(v4(vec![0; 400]).fragment(1, 125, true), LaterFragment),
         policy("an atomic fragment header behind the first fragment's", Drop)
             .packet(v6(short(30)).fragment(1, 0, true).fragment(2, 0, false), Established)

@@ -75,16 +75,6 @@ fn adoption() -> Vec<Script> {
             .packet(v4(to_server_cid(1)), Underway)
             .packet(v4(to_server_cid(2)), RateNewSource)
             .packet(token(&[2; 4]), Underway),
-        one("a token in an unknown version is not seen")
-            .packet(v4(padded(&[initial().version(UNKNOWN).token(9)], 1200)), NewVersion)
-            .packet(
-                v4(padded(&[initial().version(UNKNOWN).token(9).dcid(&[1; 8])], 1200)),
-                Underway,
-            )
-            .packet(
-                v4(padded(&[initial().version(UNKNOWN).token(9).dcid(&[2; 8])], 1200)),
-                RateNewSource,
-            ),
         one("Initial coalesced with Handshake, to the server's connection ID")
             .packet(v4(full()), New)
             .packet(
@@ -106,6 +96,16 @@ fn identity() -> Vec<Script> {
         one("another port is another connection")
             .packet(v4(full()), New)
             .packet(udp("192.0.2.1:1001", S4, full()), RateNewSource),
+        one("another port of the service is another connection")
+            .listen("0.0.0.0:8443")
+            .packet(v4(full()), New)
+            .packet(udp(super::C4, "10.0.0.1:8443", full()), RateNewSource),
+        one("another address of the service is another connection")
+            .packet(v4(full()), New)
+            .packet(udp(super::C4, "10.0.0.2:443", full()), RateNewSource),
+        one("another address of the service, IPv6")
+            .packet(v6(full()), New)
+            .packet(udp(super::C6, "[fd00::2]:443", full()), RateNewSource),
         case("another address is another connection")
             .packet(v4(full()), New)
             .packet(udp("192.0.2.2:1000", S4, full()), New),

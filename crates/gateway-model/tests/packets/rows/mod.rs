@@ -20,6 +20,8 @@ mod retry;
 mod services;
 mod whole;
 
+pub(crate) use whole::strangers;
+
 use super::frame::{Packet, udp};
 use super::quic::initial;
 use super::script::Script;

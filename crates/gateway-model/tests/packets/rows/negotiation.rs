@@ -1,12 +1,13 @@
 //! Section 9: services whose unknown versions are answered.
 
+use super::ids::id;
 use super::retry::{bytes, proved};
-use super::{C4, C6, S4, full, v4, v6};
+use super::{C4, C6, S4, attempt, full, v4, v6};
 use crate::packets::frame::*;
 use crate::packets::quic::*;
 use crate::packets::script::{Expected, SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
-use equic_gateway_model::{Rate, RetryPolicy, TakenVersions};
+use equic_gateway_model::{Override, QuotaPolicy, Rate, RetryPolicy, TakenVersions};
 
 /// The answers to `unknown()` over IPv4, and over IPv6 with two VLAN tags from a service that takes version 1
 /// only: worked out elsewhere, with another implementation.
@@ -105,7 +106,7 @@ fn answers() -> Vec<Script> {
             .live(|service| service.version_negotiation = true)
             .packet(v4(unknown()), VersionNegotiationSent)
             .live(|service| service.version_negotiation = false)
-            .packet(v4(unknown()), Underway),
+            .packet(v4(unknown()), NewVersion),
     ]
 }
 
@@ -132,7 +133,7 @@ fn what_is_not() -> Vec<Script> {
             Truncated,
         ),
         answering("an IP fragment")
-            .packet(v4(unknown()).udp_len(1308).fragment(1, 0, true), UnknownVersion),
+            .packet(v4(unknown()).udp_len(1308).fragment(1, 0, true), Fragmented),
         answering("who sent to a group")
             .packet(udp(C4, "239.0.0.1:443", unknown()), UnknownVersion)
             .packet(udp(C6, "[ff05::1]:443", unknown()), UnknownVersion),
@@ -185,9 +186,24 @@ fn with_retry() -> Vec<Script> {
             .answered(bytes(BOTH))
             .packet(v4(full()), RetrySent)
             .packet(v4(proved(1)), Proved),
-        takes("a version that is not taken is not asked for proof", TakenVersions::V2)
+        takes(
+            "a version that is not taken is answered where proof is asked for",
+            TakenVersions::V2,
+        )
+        .service(|service| service.retry = RetryPolicy::Always)
+        .packet(v4(full()), VersionNegotiationSent),
+        takes("and where it may be", TakenVersions::V1)
+            .service(|service| service.retry = RetryPolicy::Adaptive)
+            .packet(v4(initial().v2().fill(1200).build()), VersionNegotiationSent),
+        case("versions: with Retry, refused ones are dropped")
+            .service(|service| {
+                (service.retry, service.refuse_unknown_versions) = (RetryPolicy::Always, true);
+            })
+            .packet(v4(unknown()), UnknownVersion),
+        case("versions: with Retry, an allowed source's pass")
             .service(|service| service.retry = RetryPolicy::Always)
-            .packet(v4(full()), NewVersion),
+            .allow("192.0.2.1/32")
+            .packet(v4(unknown()), Allowed),
         both("a flood of unknown versions takes nothing from Retry")
             .service(|service| service.answers_per_service = Rate::per_second(1, 1))
             .packet(v4(unknown()), VersionNegotiationSent)
@@ -220,6 +236,73 @@ fn charges() -> Vec<Script> {
             .packets(20, &v4(unknown()), VersionNegotiationSent)
             .packet(v4(full()), New)
             .packet(v4(short(30)), RatePackets),
+        case("versions: what passes is charged to the service, and to no source")
+            .service(|service| {
+                service.packets_per_source = Rate::per_second(1, 1);
+                (service.max_connections, service.policy) = (1, QuotaPolicy::Underway);
+                service.new_per_prefix.v4_24 = Rate::per_second(1, 1);
+                service.new_per_service = Rate::per_second(1, 3);
+            })
+            .packets(3, &v4(unknown()), NewVersion)
+            .packets(3, &v4(unknown()), RateNewService)
+            .packet(v4(full()), New)
+            .packet(v4(short(30)), RatePackets),
+        case("versions: sources share buckets of their own for unknown ones")
+            .service(|service| service.new_per_source = Rate::per_second(1, 2))
+            .packets(2, &v4(unknown()), NewVersion)
+            .packets(5, &v4(unknown()), RateNewSource)
+            .packet(udp("198.51.100.7:1000", S4, unknown()), NewVersion)
+            .packet(v4(attempt(1)), New)
+            .packet(v4(attempt(2)), New)
+            .packet(v4(attempt(3)), RateNewSource),
+        case("versions: what is refused is charged to no source")
+            .service(|service| {
+                service.packets_per_source = Rate::per_second(1, 1);
+                service.refuse_unknown_versions = true;
+            })
+            .packets(3, &v4(unknown()), UnknownVersion)
+            .live(|service| {
+                service.packets_per_source = Rate::per_second(1, 1);
+                service.refuse_unknown_versions = false;
+            })
+            .packets(3, &v4(padded(&[initial().version(UNKNOWN)], 1199)), SmallVersion)
+            .packet(v4(short(30)), Established)
+            .packet(v4(short(30)), RatePackets),
+        case("versions: an unknown one begins no attempt")
+            .service(|service| {
+                service.unproven_per_service = Rate::per_second(1, 0);
+                service.check_ids = true;
+            })
+            .packet(v4(unknown()), NewVersion)
+            .packet(v4(zero_rtt().build()), ForgedId)
+            .packet(v4(short_to(&id(1), 30)), RateUnproven),
+        case("versions: a source at its quota gets no further with an unknown one")
+            .service(|service| service.max_connections = 2)
+            .connections(0, "192.0.2.1", 2)
+            .packet(v4(unknown()), Quota)
+            .live(|service| (service.max_connections, service.policy) = (2, QuotaPolicy::Underway))
+            .packet(v4(unknown()), Quota)
+            .live(|service| (service.max_connections, service.policy) = (2, QuotaPolicy::Strict))
+            .packet(v4(unknown()), NewVersion)
+            .connections(0, "192.0.2.1", 3)
+            .packet(v4(unknown()), QuotaStrict),
+        case("versions: limits by prefix hold for unknown ones")
+            .service(|service| {
+                service.overrides = vec![Override {
+                    addr: "192.0.2.1".parse().unwrap(),
+                    prefix_len: 32,
+                    max_connections: Some(1),
+                    new_per_source: None,
+                    packets_per_source: None,
+                    bytes_per_source: None,
+                }];
+            })
+            .connections(0, "192.0.2.1", 1)
+            .packet(v4(unknown()), Quota),
+        case("versions: what passes is a packet of the service")
+            .service(|service| service.packets_per_service = Rate::per_second(1, 1))
+            .packet(v4(unknown()), NewVersion)
+            .packet(v4(unknown()), RatePacketsService),
         answering("and are answered at its quota")
             .service(|service| service.max_connections = 1)
             .connections(0, "192.0.2.1", 1)

@@ -171,9 +171,9 @@ fn spared() -> Vec<Script> {
             .packet(v4(full()), New)
             .packet(v4(short(30)), Established)
             .packet(udp("192.0.2.2:1", S4, short(30)), Established),
-        one("unknown versions are charged to prefixes")
+        one("unknown versions are not charged to prefixes")
             .packet(v4(padded(&[initial().version(9)], 1200)), NewVersion)
-            .packet(from("192.0.2.2", 2), RateNewPrefix),
+            .packet(from("192.0.2.2", 2), New),
         one("allowed sources are not charged to their prefixes, and pass")
             .allow("192.0.2.1/32")
             .packet(from("192.0.2.1", 1), Allowed)

@@ -58,7 +58,7 @@ pub(super) fn proved(n: u8) -> Vec<u8> {
 }
 
 pub(super) fn rows() -> Vec<Script> {
-    [answers(), tokens(), who_is_asked(), charges()].concat()
+    [answers(), tokens(), who_is_asked(), attempts(), charges()].concat()
 }
 
 fn answers() -> Vec<Script> {
@@ -89,7 +89,7 @@ fn answers() -> Vec<Script> {
             .answered(bytes(RETRY_V1)),
         asking("an Initial behind 0-RTT").packet(v4(hidden), RetrySent),
         asking("an IP fragment is not answered")
-            .packet(v4(full()).udp_len(1308).fragment(1, 0, true), Unproved),
+            .packet(v4(full()).udp_len(1308).fragment(1, 0, true), Fragmented),
         asking("who sent to a group is not answered")
             .packet(udp(C4, "239.0.0.1:443", full()), Unproved)
             .packet(udp(C6, "[ff05::1]:443", full()), Unproved),
@@ -162,9 +162,9 @@ fn tokens() -> Vec<Script> {
         asking("tokens in a frame of several buffers")
             .packet(v4(initial().token(7_000).fill(8_000).build()), RetrySent)
             .packet(v4(initial().dcid(&RETRY_ID).with_token(&good).fill(8_000).build()), Proved),
-        asking("a fragment that ends within the token").packet(
+        asking("a fragment with a token").packet(
             v4(bringing(&good)[..64].to_vec()).udp_len(1208).fragment(1, 0, true),
-            Truncated,
+            Fragmented,
         ),
     ]
 }
@@ -175,8 +175,6 @@ fn who_is_asked() -> Vec<Script> {
         case("then a token is the server's to judge").packet(v4(proved(1)), New),
         asking("not who is allowed").allow("192.0.2.1/32").packet(v4(full()), Allowed),
         asking("not who is denied").deny("192.0.2.1/32").packet(v4(full()), Denied),
-        asking("not unknown versions")
-            .packet(v4(padded(&[initial().version(UNKNOWN)], 1200)), NewVersion),
         asking("not connections and handshakes")
             .packet(v4(short(30)), Established)
             .packet(v4(handshake().build()), Handshake),
@@ -186,10 +184,61 @@ fn who_is_asked() -> Vec<Script> {
         case("from the moment on that it is said, to the moment that it is not")
             .packet(v4(attempt(1)), New)
             .live(|service| service.retry = RetryPolicy::Always)
-            .packet(v4(attempt(1)), Underway)
+            .packet(v4(attempt(1)), RetrySent)
             .packet(v4(attempt(2)), RetrySent)
             .live(|service| service.retry = RetryPolicy::Never)
             .packet(v4(attempt(2)), New),
+    ]
+}
+
+/// What belongs to an attempt that brought proof, and what does not.
+fn attempts() -> Vec<Script> {
+    let good = token(C4, START_MS);
+    let to =
+        |dcid: &[u8], token: &[u8]| v4(initial().dcid(dcid).with_token(token).fill(1200).build());
+    let unknown = || v4(padded(&[initial().version(UNKNOWN)], 1200));
+    vec![
+        asking("attempts: an unknown version begins none")
+            .packet(unknown(), VersionNegotiationSent)
+            .packets(63, &v4(full()), RetrySent),
+        asking("attempts: nor does 0-RTT")
+            .packet(v4(zero_rtt().build()), Handshake)
+            .packet(v4(full()), RetrySent),
+        asking("attempts: nor one of an allowed source")
+            .allow("192.0.2.1/32")
+            .packet(v4(full()), Allowed)
+            .unlist("192.0.2.1/32")
+            .packet(v4(full()), RetrySent),
+        asking("attempts: a proved one carries 64 packets")
+            .packet(v4(bringing(&good)), Proved)
+            .packets(63, &v4(initial().dcid(&RETRY_ID).fill(1200).build()), Underway)
+            .packet(v4(initial().dcid(&RETRY_ID).fill(1200).build()), RetrySent),
+        asking("attempts: a proved one has no third ID, with the token or without")
+            .packet(v4(bringing(&good)), Proved)
+            .packet(to(&SERVER_CID, &good), Underway)
+            .packet(to(&[9; 8], &good), BadToken)
+            .packet(to(&[9; 8], &[]), RetrySent)
+            .packet(to(&[9; 8], &[0x70; 9]), RetrySent)
+            .packet(to(&SERVER_CID, &good), Underway),
+        asking("attempts: not at another port or address of the service")
+            .listen("0.0.0.0:8443")
+            .packet(v4(bringing(&good)), Proved)
+            .packet(
+                udp(C4, "10.0.0.2:443", initial().dcid(&RETRY_ID).fill(1200).build()),
+                RetrySent,
+            )
+            .packet(
+                udp(C4, "10.0.0.1:8443", initial().dcid(&RETRY_ID).fill(1200).build()),
+                RetrySent,
+            ),
+        asking("attempts: version 2 goes on where version 1 began")
+            .packet(v4(bringing(&good)), Proved)
+            .packet(
+                v4(initial().v2().dcid(&SERVER_CID).with_token(&good).fill(1200).build()),
+                Underway,
+            ),
+        asking("attempts: an Initial of the other version behind a Handshake packet is seen")
+            .packet(v4(padded(&[handshake(), initial().v2()], 1200)), RetrySent),
     ]
 }
 

@@ -1,18 +1,18 @@
 //! Section 11: limits of a whole service.
 
+use super::ids::id;
 use super::{C4, S4, S6, attempt, full, v4, v6};
 use crate::packets::frame::udp;
 use crate::packets::quic::*;
-use crate::packets::script::{Expected, SECOND, Script, case, ring};
+use crate::packets::script::{Expected, SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{FragmentPolicy, Rate, RetryPolicy, Service};
-use equic_token::IdFormat;
 
 /// Another client than that of `v4`.
 const OTHER: &str = "198.51.100.7:1000";
 
 pub(super) fn rows() -> Vec<Script> {
-    [packets(), unknown_senders(), known_senders()].concat()
+    [packets(), unknown_senders(), strangers(), known_senders()].concat()
 }
 
 /// Some packets pass to the service at once, and then one a second.
@@ -92,10 +92,7 @@ fn sharing(what: &str, burst: u64) -> Script {
 }
 
 fn unknown_senders() -> Vec<Script> {
-    let id = || {
-        let id = IdFormat::new(12, 2).unwrap().seal(&ring(), &[5, 0], 1).unwrap();
-        id.as_bytes().to_vec()
-    };
+    let id = || id(1);
     vec![
         sharing("unknown senders share one bucket, of all that opens nothing", 3)
             .packet(v4(short(30)), Established)
@@ -121,8 +118,9 @@ fn unknown_senders() -> Vec<Script> {
             .packet(v4(short(30)), Established)
             .packets(9, &v4(short(30)), RateUnproven)
             .packet(v4(full()), New)
+            .packet(v4(full()), Underway)
             .packet(v4(full()), RatePackets),
-        sharing("what passes is charged to its source", 3)
+        sharing("what passes is charged to buckets of its source's", 3)
             .service(|service| service.packets_per_source = Rate::per_second(1, 1))
             .packet(v4(short(30)), Established)
             .packet(v4(short(30)), RatePackets)
@@ -133,10 +131,13 @@ fn unknown_senders() -> Vec<Script> {
             .packets(3, &udp(OTHER, S4, short(30)), Allowed)
             .packet(v4(short(30)), Established)
             .packet(v4(short(30)), RateUnproven),
-        sharing("with checked IDs nothing is shared: they prove more", 1)
+        sharing("with checked IDs, too: an ID does not say who sent it", 1)
             .service(|service| service.check_ids = true)
-            .packets(3, &v4(short_to(&id(), 30)), Established)
-            .packet(v4(short(30)), ForgedId),
+            .packets(9, &v4(short(30)), ForgedId)
+            .packet(v4(short_to(&id(), 30)), Established)
+            .packet(v4(short_to(&id(), 30)), RateUnproven)
+            .connections(0, "198.51.100.7", 1)
+            .packet(udp("198.51.100.7:9", S4, short_to(&id(), 30)), Established),
         sharing("what a port that dials out is answered shares the bucket, too", 1)
             .service(|service| service.also_client = true)
             .packet(v4(version_negotiation()), Handshake)
@@ -150,6 +151,55 @@ fn unknown_senders() -> Vec<Script> {
             .packet(v4(short(30)), Established)
             .packet(v4(full()), RetrySent)
             .packet(v4(short(30)), RateUnproven),
+    ]
+}
+
+/// Packets of unknown senders in services that tell these from known ones. No entry is made for the sender of any
+/// of them.
+pub(crate) fn strangers() -> Vec<Script> {
+    let id = || id(1);
+    let checking = |what: &str| case(what).service(|service| service.check_ids = true);
+    let limited = |what: &str| {
+        checking(what).service(|service| {
+            service.packets_per_source = Rate::per_second(1, 2);
+            service.bytes_per_source = Rate::per_second(1000, 2000);
+        })
+    };
+    vec![
+        checking("strangers: an ID that a server made, from anywhere")
+            .packet(v4(short_to(&id(), 30)), Established)
+            .packet(v6(short_to(&id(), 30)), Established)
+            .packet(udp(OTHER, S4, handshake().dcid(&id()).build()), Handshake),
+        checking("strangers: what is malformed")
+            .packet(v4(Vec::new()), Empty)
+            .packet(v6(short(20)), TinyShort)
+            .packet(udp(OTHER, S4, initial().fill(1199).build()), SmallInitial),
+        limited("strangers: the rates of a source hold for those that share its buckets")
+            .packets(2, &udp(OTHER, S4, short_to(&id(), 30)), Established)
+            .packet(udp(OTHER, S4, short_to(&id(), 30)), RatePackets)
+            .packet(v4(short_to(&id(), 1500)), Established)
+            .packet(v4(short_to(&id(), 1500)), RateBytes)
+            .wait(SECOND)
+            .packet(udp(OTHER, S4, short_to(&id(), 30)), Established),
+        case("strangers: with Retry")
+            .service(|service| service.retry = RetryPolicy::Always)
+            .packet(v4(short(30)), Established)
+            .packet(v6(full()), RetrySent)
+            .packet(udp(OTHER, S4, Vec::new()), Empty),
+        sharing("strangers: with a bucket of unknown senders", 2)
+            .packet(v4(short(30)), Established)
+            .packet(v6(zero_rtt().build()), Handshake)
+            .packet(v4(short(30)), RateUnproven)
+            .packet(v4(Vec::new()), Empty),
+        checking("strangers: of an allowed prefix")
+            .allow("0.0.0.0/0")
+            .packet(v4(short(30)), Allowed)
+            .packet(udp(OTHER, S4, padded(&[initial().version(UNKNOWN)], 1200)), Allowed),
+        case("strangers: unknown versions, whatever the service says")
+            .packet(v4(padded(&[initial().version(UNKNOWN)], 1200)), NewVersion)
+            .packet(v6(padded(&[initial().version(UNKNOWN)], 1199)), SmallVersion),
+        case("strangers: fragments of long headers")
+            .packet(v4(full()).udp_len(1308).fragment(1, 0, true), Fragmented),
     ]
 }
 

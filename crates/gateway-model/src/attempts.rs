@@ -1,0 +1,107 @@
+//! Attempts to open a connection that were let in: the table of handshakes (policy.md section 2, step 6.1).
+
+use super::config::{RetryPolicy, Service};
+use super::frame::Datagram;
+use super::quic::{ConnectionId, Opening};
+use std::net::SocketAddr;
+
+/// Destination Connection IDs of an attempt: the client's choice and the server's, and with a Retry
+/// between them one more (RFC 9000 s.7.2).
+const IDS: usize = 2;
+const IDS_WITH_TOKEN: usize = 3;
+/// Datagrams with an Initial that one attempt can carry, and as many of 0-RTT.
+const PACKETS: u32 = 64;
+/// Datagrams with an Initial of one that proved nothing, while its service has adaptive Retry.
+const PACKETS_UNPROVED: u32 = 16;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct HandshakeKey {
+    client: SocketAddr,
+    server: SocketAddr,
+    service: usize,
+    scid: ConnectionId,
+}
+
+impl HandshakeKey {
+    pub(super) fn of(d: &Datagram<'_>, service: usize, scid: ConnectionId) -> HandshakeKey {
+        let (client, server) = (SocketAddr::new(d.src, d.sport), SocketAddr::new(d.dst, d.dport));
+        HandshakeKey { client, server, service, scid }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Handshake {
+    started_ns: u64,
+    /// Datagrams with an Initial.
+    packets: u32,
+    /// Datagrams of 0-RTT.
+    early: u32,
+    /// True if it was let in because its token held.
+    proved: bool,
+    dcids: Vec<ConnectionId>,
+}
+
+impl Handshake {
+    /// One that begins with a packet to this Destination Connection ID.
+    pub(super) fn new(dcid: ConnectionId, proved: bool, now: u64) -> Handshake {
+        Handshake { started_ns: now, packets: 1, early: 0, proved, dcids: vec![dcid] }
+    }
+
+    fn is_fresh(&self, service: &Service, now: u64) -> bool {
+        now.saturating_sub(self.started_ns) <= service.handshake_ns
+    }
+
+    /// Datagrams with an Initial that it may carry.
+    fn may_carry(&self, service: &Service, exempt: bool) -> u32 {
+        match service.retry {
+            _ if self.proved || exempt => PACKETS,
+            RetryPolicy::Never => PACKETS,
+            RetryPolicy::Adaptive => PACKETS_UNPROVED,
+            RetryPolicy::Always => 0,
+        }
+    }
+
+    /// True if it can still be under way, and the packet's Destination Connection ID is one of its own, or
+    /// there is room for it.
+    pub(super) fn has_place(
+        &self,
+        opening: &Opening,
+        service: &Service,
+        exempt: bool,
+        now: u64,
+    ) -> bool {
+        if !self.is_fresh(service, now) || self.packets >= self.may_carry(service, exempt) {
+            return false;
+        }
+        let after_retry = opening.token_len > 0 && !self.proved;
+        let room = if after_retry { IDS_WITH_TOKEN } else { IDS };
+        self.dcids.contains(&opening.dcid) || self.dcids.len() < room
+    }
+
+    /// Whether an Initial belongs to it; learns the Destination Connection ID if there is room for it.
+    pub(super) fn takes(
+        &mut self,
+        opening: &Opening,
+        service: &Service,
+        exempt: bool,
+        now: u64,
+    ) -> bool {
+        if !self.has_place(opening, service, exempt, now) {
+            return false;
+        }
+        if !self.dcids.contains(&opening.dcid) {
+            self.dcids.push(opening.dcid);
+        }
+        self.packets += 1;
+        true
+    }
+
+    /// Whether a datagram of 0-RTT belongs to it.
+    pub(super) fn takes_early(&mut self, service: &Service, now: u64) -> bool {
+        let takes = self.is_fresh(service, now)
+            && self.may_carry(service, false) > 0
+            && self.early < PACKETS;
+        self.early += u32::from(takes);
+        takes
+    }
+}
