@@ -40,13 +40,13 @@ pub enum TakenVersions {
     V2,
 }
 
-/// Treatment of later fragments of datagrams to a service.
+/// Treatment of fragments of datagrams to a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FragmentPolicy {
-    /// They pass untouched.
+    /// The first one is judged, and later ones pass untouched.
     #[default]
     Pass,
-    /// The decision about the first fragment holds for them.
+    /// The first one is judged, and its decision holds for later ones.
     Follow,
     /// They are dropped.
     Drop,
@@ -109,7 +109,7 @@ pub struct Service {
     pub max_connections: u32,
     /// Treatment of a source at the limit.
     pub policy: QuotaPolicy,
-    /// Treatment of later fragments.
+    /// Treatment of fragments.
     pub fragments: FragmentPolicy,
     /// Initials that have to prove their address.
     pub retry: RetryPolicy,
@@ -227,7 +227,7 @@ pub struct Config {
     pub v4_prefix_len: u8,
     /// Leading bits of an IPv6 address that make a source, at most 128.
     pub v6_prefix_len: u8,
-    /// Drop packets with headers that are not walked to the end.
+    /// Drop packets with headers that the host may see, and the gateway does not.
     pub drop_deep_headers: bool,
     /// Packets come in on the loopback interface, where loopback addresses are legitimate sources.
     pub on_loopback: bool,

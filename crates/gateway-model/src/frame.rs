@@ -3,8 +3,7 @@
 use super::quic::Payload;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// IPv6 extension headers that are walked; a packet with more is [`Frame::DeepHeaders`], as is one with
-/// more than two VLAN tags.
+/// The largest number of IPv6 extension headers that are walked.
 pub const MAX_EXTENSION_HEADERS: usize = 16;
 
 const MAX_VLAN_TAGS: usize = 2;
@@ -14,9 +13,12 @@ const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPE_VLAN: [u16; 2] = [0x8100, 0x88a8];
 const PROTOCOL_UDP: u8 = 17;
 const HOP_BY_HOP: u8 = 0;
+const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
 const IPV4_MIN_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
+const UDP_PORTS: usize = 4;
 
 /// Key that tells the fragments of one datagram from those of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,8 +29,8 @@ pub struct FragmentKey {
     pub dst: IpAddr,
     /// The Identification field, 16 bits in IPv4, 32 in IPv6.
     pub identification: u32,
-    /// IPv4 Protocol, or Next Header of the IPv6 Fragment header.
-    pub protocol: u8,
+    /// IPv4 Protocol. Reassembly in IPv6 does not depend on a protocol: `None`.
+    pub protocol: Option<u8>,
 }
 
 /// A fragment whose offset is not zero.
@@ -64,8 +66,9 @@ pub struct Datagram<'a> {
 pub enum Frame<'a> {
     /// Nothing the gateway looks at.
     Foreign,
-    /// Headers that are not walked to the end: more VLAN tags or IPv6 extension headers than the limits,
-    /// or an IPv6 jumbogram.
+    /// The host may see a UDP header that is not seen here: behind more VLAN tags or IPv6 extension
+    /// headers than the limits, in an IPv6 jumbogram, or in what a first fragment becomes when it is
+    /// reassembled.
     DeepHeaders,
     /// A fragment without ports.
     LaterFragment(LaterFragment),
@@ -114,7 +117,7 @@ fn parse_ipv4(rest: &[u8]) -> Option<Frame<'_>> {
     let dst = IpAddr::V4(Ipv4Addr::from(read_array::<4>(header, 16)?));
     let flags_and_offset = u16::from_be_bytes([header[6], header[7]]);
     let identification = u32::from(u16::from_be_bytes([header[4], header[5]]));
-    let key = FragmentKey { src, dst, identification, protocol };
+    let key = FragmentKey { src, dst, identification, protocol: Some(protocol) };
     if flags_and_offset & 0x1fff != 0 {
         return Some(Frame::LaterFragment(LaterFragment { key, length: body.len() }));
     }
@@ -129,54 +132,85 @@ fn parse_ipv6(rest: &[u8]) -> Option<Frame<'_>> {
         return None;
     }
     let payload_len = usize::from(u16::from_be_bytes([header[4], header[5]]));
-    let mut body = rest.get(IPV6_HEADER..)?.get(..payload_len)?;
+    let behind = rest.get(IPV6_HEADER..)?;
     let src = IpAddr::V6(Ipv6Addr::from(read_array::<16>(header, 8)?));
     let dst = IpAddr::V6(Ipv6Addr::from(read_array::<16>(header, 24)?));
-    let mut next_header = header[6];
     // RFC 2675 s.3, or what pretends to be one.
-    if payload_len == 0 && next_header == HOP_BY_HOP {
-        return Some(Frame::DeepHeaders);
-    }
-    let mut first_fragment = None;
-    let mut walked = 0;
-    loop {
-        if next_header == PROTOCOL_UDP {
-            return parse_udp(body, src, dst, first_fragment);
-        }
-        if !is_extension_header(next_header) {
-            return None;
-        }
-        if walked == MAX_EXTENSION_HEADERS {
-            return Some(Frame::DeepHeaders);
-        }
-        walked += 1;
-        let protocol = *body.first()?;
-        let length = match next_header {
-            51 => (usize::from(*body.get(1)?) + 2) * 4,
-            44 => 8,
-            _ => (usize::from(*body.get(1)?) + 1) * 8,
+    if payload_len == 0 && header[6] == HOP_BY_HOP {
+        return match walk_extensions(behind, header[6], src, dst) {
+            Chain::Ends { next_header, .. } if next_header != PROTOCOL_UDP => None,
+            _ => Some(Frame::DeepHeaders),
         };
-        let extension = body.get(..length)?;
-        body = body.get(length..)?;
-        if next_header == 44 {
+    }
+    match walk_extensions(behind.get(..payload_len)?, header[6], src, dst) {
+        Chain::Ends { next_header: PROTOCOL_UDP, body, first_fragment } => {
+            parse_udp(body, src, dst, first_fragment)
+        }
+        Chain::Ends { .. } | Chain::Broken => None,
+        Chain::Hidden => Some(Frame::DeepHeaders),
+        Chain::LaterFragment(fragment) => Some(Frame::LaterFragment(fragment)),
+    }
+}
+
+/// What a chain of IPv6 extension headers leads to.
+enum Chain<'a> {
+    /// A header of another kind, with what comes from there on.
+    Ends { next_header: u8, body: &'a [u8], first_fragment: Option<FragmentKey> },
+    /// A later fragment, which has no further headers to be read.
+    LaterFragment(LaterFragment),
+    /// A header runs past the end, which no receiver accepts.
+    Broken,
+    /// There are headers that are not walked, or that a later fragment has.
+    Hidden,
+}
+
+fn walk_extensions(mut body: &[u8], mut next_header: u8, src: IpAddr, dst: IpAddr) -> Chain<'_> {
+    let mut first_fragment = None;
+    for _ in 0..MAX_EXTENSION_HEADERS {
+        if !is_extension_header(next_header) {
+            return Chain::Ends { next_header, body, first_fragment };
+        }
+        let Some((extension, behind)) = split_extension(body, next_header) else {
+            return if first_fragment.is_some() { Chain::Hidden } else { Chain::Broken };
+        };
+        body = behind;
+        if next_header == FRAGMENT {
             let offset_and_more = u16::from_be_bytes([extension[2], extension[3]]);
-            let identification = u32::from_be_bytes(read_array::<4>(extension, 4)?);
-            let key = FragmentKey { src, dst, identification, protocol };
+            let identification =
+                u32::from_be_bytes([extension[4], extension[5], extension[6], extension[7]]);
+            // RFC 8200 s.4.5: the Next Header of later fragments is ignored.
+            let key = FragmentKey { src, dst, identification, protocol: None };
             if offset_and_more >> 3 != 0 {
-                return Some(Frame::LaterFragment(LaterFragment { key, length: body.len() }));
+                return Chain::LaterFragment(LaterFragment { key, length: body.len() });
             }
             // Without more fragments it is a whole packet (an atomic fragment, RFC 6946).
             if offset_and_more & 1 != 0 {
                 first_fragment = Some(key);
             }
         }
-        next_header = protocol;
+        next_header = extension[0];
     }
+    if is_extension_header(next_header) {
+        Chain::Hidden
+    } else {
+        Chain::Ends { next_header, body, first_fragment }
+    }
+}
+
+/// One extension header, of at least 8 bytes, and what is behind it; `None` if it runs past the end.
+fn split_extension(body: &[u8], number: u8) -> Option<(&[u8], &[u8])> {
+    let units = usize::from(*body.get(1)?);
+    let length = match number {
+        AUTHENTICATION => (units + 2) * 4,
+        FRAGMENT => 8,
+        _ => (units + 1) * 8,
+    };
+    body.split_at_checked(length)
 }
 
 /// Hop-by-Hop, Routing, Fragment, AH, Destination Options, Mobility.
 fn is_extension_header(next_header: u8) -> bool {
-    matches!(next_header, 0 | 43 | 44 | 51 | 60 | 135)
+    matches!(next_header, HOP_BY_HOP | 43 | FRAGMENT | AUTHENTICATION | 60 | 135)
 }
 
 /// RFC 768. `body` is what the IP length leaves. It is a first fragment if it has a key.
@@ -187,6 +221,9 @@ fn parse_udp(
     first_fragment: Option<FragmentKey>,
 ) -> Option<Frame<'_>> {
     let mut rest = body;
+    if body.len() < UDP_PORTS && first_fragment.is_some() {
+        return Some(Frame::DeepHeaders);
+    }
     let sport = take_u16(&mut rest)?;
     let dport = take_u16(&mut rest)?;
     let payload = udp_payload(body, first_fragment.is_some());

@@ -32,7 +32,7 @@ pub struct Verdict {
 pub enum Outcome {
     /// Not to a service: passes, uncounted.
     Foreign,
-    /// Headers that are not walked to the end: tallied, and dropped if the config says so.
+    /// Headers that the host may see, and the gateway does not: tallied, and dropped if the config says so.
     DeepHeaders {
         /// True if the packet is dropped.
         dropped: bool,
@@ -111,7 +111,7 @@ pub struct Tallies {
     pub sources_created: u64,
     /// Entries put into the table of handshakes, renewals of an old entry not included.
     pub handshakes_created: u64,
-    /// Packets with headers that are not walked to the end.
+    /// Packets with headers that the host may see, and the gateway does not.
     pub deep_headers: u64,
     /// Entries put into the table of prefixes.
     pub prefixes_created: u64,
@@ -416,7 +416,9 @@ impl Model {
     /// entry, nor does what follows it in later fragments.
     fn record(&mut self, key: SourceKey, reason: Reason, bytes: u64, now: u64) {
         use Reason::{BadSource, BadUdp, Denied, Fragment, LaterFragment};
-        if !matches!(reason, BadUdp | BadSource | Denied | Fragment | LaterFragment) {
+        let makes_no_entry =
+            matches!(reason, BadUdp | BadSource | Denied | Fragment | LaterFragment);
+        if !makes_no_entry {
             self.ensure_source(key, now);
         }
         if let Some(source) = self.sources.get_mut(&key) {
@@ -469,8 +471,9 @@ impl Model {
             Some(AclAction::Allow) => true,
             None => false,
         };
-        if d.first_fragment.is_some() && payload.data.first().is_some_and(|first| first >> 7 == 1) {
-            return (Reason::Fragmented, true);
+        let is_long = payload.data.first().is_some_and(|first| first >> 7 == 1);
+        if d.first_fragment.is_some() && (is_long || service.fragments == FragmentPolicy::Drop) {
+            return (Reason::FirstFragment, true);
         }
         let class = classify(payload, &rules(service));
         match class {

@@ -114,9 +114,9 @@
 	X(RESET_SENT, "reset_sent", 2,                                                             \
 	  "packet of a connection whose server is dead, answered with a stateless reset "          \
 	  "(RFC 9000 s.10.3)")                                                                     \
-	X(FRAGMENTED, "fragmented", 1,                                                             \
-	  "first IP fragment of a long header packet, which QUIC never fragments "                 \
-	  "(RFC 9000 s.14)")                                                                       \
+	X(FIRST_FRAGMENT, "first_fragment", 1,                                                     \
+	  "first IP fragment of a long header packet, or of any packet under the fragment "        \
+	  "policy drop (RFC 9000 s.14)")                                                           \
 	X(COALESCED, "coalesced", 1,                                                               \
 	  "long header packets in one datagram that no client coalesces (RFC 9000 s.12.2)")
 
@@ -149,10 +149,10 @@ enum equic_policy {
 	EQUIC_POLICY_UNDERWAY = 2, /* as NEW, and handshakes under way count too */
 };
 
-/* Later fragments of a datagram whose first fragment went to a protected service. */
+/* Fragments of a datagram to a protected service. */
 enum equic_fragments {
-	EQUIC_FRAGMENTS_PASS = 0,
-	EQUIC_FRAGMENTS_FOLLOW = 1, /* the first fragment's decision */
+	EQUIC_FRAGMENTS_PASS = 0,   /* the first is judged, the later ones pass */
+	EQUIC_FRAGMENTS_FOLLOW = 1, /* the later ones share the first one's decision */
 	EQUIC_FRAGMENTS_DROP = 2,
 };
 
@@ -431,7 +431,7 @@ struct equic_load {
 	__u32 ledger_mask;	/* buckets - 1 */
 	__u8 test_clock;	/* take the time from control.clock_ns */
 	__u8 explain;		/* write struct equic_explain */
-	__u8 drop_deep_headers; /* more headers than can be walked: drop, not pass */
+	__u8 drop_deep_headers; /* packets of EQUIC_TALLY_DEEP_HEADERS are dropped, not passed */
 	__u8 loopback;		/* with `explain`: packets come as on the loopback interface */
 	__u32 counted_reasons;	/* bit mask: what equic_source_state.refused counts, of the first 32
 				 */
@@ -547,7 +547,8 @@ struct equic_ring {
 enum equic_tally {
 	EQUIC_TALLY_SOURCES_CREATED, /* entries put into the LRU maps: less what is there now and */
 	EQUIC_TALLY_HANDSHAKES_CREATED, /* what was deleted, these are the evictions */
-	EQUIC_TALLY_DEEP_HEADERS, /* packets with headers the program does not walk to the end */
+	EQUIC_TALLY_DEEP_HEADERS, /* packets with headers that the host may see, and not the program
+				   */
 	EQUIC_TALLY_EVENTS_LOST,  /* drop events that found the ring full */
 	EQUIC_TALLY_STALE_LEDGER, /* a ledger was left out because its lease had run out */
 	EQUIC_TALLY_CONTENDED,	  /* a bucket's word changed hands too often: refused */

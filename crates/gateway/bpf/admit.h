@@ -338,9 +338,11 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		return reason;
 	}
 	p->kind = classify(ctx, &p->quic, service);
-	/* What follows it cannot be seen, and no client fragments it. */
-	if (p->first_fragment && p->quic.first_byte & QUIC_LONG)
-		return EQUIC_REASON_FRAGMENTED;
+	/* What follows a long header cannot be seen, and no client fragments it. Later fragments can
+	 * come before the first one, so under `drop` it is the one that must not get through. */
+	if (p->first_fragment &&
+	    (service->fragments == EQUIC_FRAGMENTS_DROP || p->quic.first_byte & QUIC_LONG))
+		return EQUIC_REASON_FIRST_FRAGMENT;
 	if (service->overrides)
 		p->own = p->exempt ? 0 : override_of(p);
 	if (of_unknown_version(p))

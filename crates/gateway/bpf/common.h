@@ -85,7 +85,7 @@ struct packet {
 	__u8 family;
 	bool first_fragment;
 	__u32 frag_id;
-	__u8 frag_protocol; /* IPv4 Protocol; Next Header of the IPv6 Fragment header */
+	__u8 frag_protocol; /* of IPv4; 0 of IPv6, where reassembly does not depend on it */
 	bool named;   /* the service names the destination address, which is no wildcard */
 	bool exempt;  /* the source is on the allow list */
 	bool proved;  /* its token holds: somebody receives at the source address */

@@ -28,7 +28,7 @@ enum parsed {
 	PARSED_UDP,	 /* ports, and a payload that agrees with the lengths */
 	PARSED_BAD_UDP,	 /* ports, but the lengths contradict each other */
 	PARSED_FRAGMENT, /* a later fragment: addresses, but no ports */
-	PARSED_DEEP,	 /* more headers than are walked, and the host might walk them */
+	PARSED_DEEP,	 /* headers that are not all seen here, but that the host might see */
 };
 
 /* The `n` bytes at `off`, or NULL if they are not in the frame's linear part. */
@@ -72,7 +72,6 @@ struct extension_walk {
 	__u32 off;
 	__u32 end;
 	__u32 frag_id;
-	__u8 frag_protocol;
 	__u8 next;
 	bool first_fragment;
 	bool later_fragment;
@@ -106,11 +105,9 @@ static long walk_extension(__u32 index, void *arg)
 		__u16 field = (__u16)head[2] << 8 | head[3];
 
 		len = 8;
-		if (field & (V6_FRAGMENT_OFFSET | V6_MORE_FRAGMENTS)) {
+		if (field & (V6_FRAGMENT_OFFSET | V6_MORE_FRAGMENTS))
 			w->frag_id = (__u32)head[4] << 24 | (__u32)head[5] << 16 |
 				     (__u32)head[6] << 8 | head[7];
-			w->frag_protocol = head[0];
-		}
 		if (field & V6_FRAGMENT_OFFSET) {
 			w->later_fragment = true;
 			w->off = off + len;
@@ -161,23 +158,27 @@ INLINE enum parsed parse_ipv4(struct xdp_md *ctx, struct packet *p, __u32 off, _
 	return PARSED_UDP;
 }
 
-/* IPv6 (RFC 8200) and its extension headers. */
+/* IPv6 (RFC 8200) and its extension headers. A packet whose upper-layer header is not in it is
+ * PARSED_OTHER if the host drops it too, and PARSED_DEEP if the host may see that header: in what a
+ * first fragment becomes when it is reassembled, or behind a length that is not walked. */
 INLINE enum parsed parse_ipv6(struct xdp_md *ctx, struct packet *p, __u32 off, __u32 *l4,
 			      __u32 *l4_len)
 {
 	struct ipv6hdr *ip = reach(ctx, p, off, sizeof(*ip));
 	struct extension_walk walk = {.ctx = ctx};
 	__u32 payload;
+	bool jumbo;
 
 	if (!ip || ip->version != 6)
 		return PARSED_OTHER;
 	payload = bpf_ntohs(ip->payload_len);
 	if (!holds(ctx, off + sizeof(*ip) + payload))
 		return PARSED_OTHER;
-	/* A jumbogram (RFC 2675), or what pretends to be one: Linux then takes what the frame has.
-	 */
-	if (!payload && ip->nexthdr == IPPROTO_HOPOPTS)
-		return PARSED_DEEP;
+	/* A jumbogram (RFC 2675), or what pretends to be one: Linux takes what the frame has. TCP
+	 * that this host's GRO has joined looks like that too (BIG TCP). */
+	jumbo = !payload && ip->nexthdr == IPPROTO_HOPOPTS;
+	if (jumbo)
+		payload = bpf_xdp_get_buff_len(ctx) - off - sizeof(*ip);
 	p->family = 6;
 	__builtin_memcpy(p->src, &ip->saddr, sizeof(p->src));
 	__builtin_memcpy(p->dst, &ip->daddr, sizeof(p->dst));
@@ -187,12 +188,15 @@ INLINE enum parsed parse_ipv6(struct xdp_md *ctx, struct packet *p, __u32 off, _
 	if (walk.next != IPPROTO_UDP) {
 		bpf_loop(EXTENSION_HEADERS + 1, walk_extension, &walk, 0);
 		if (walk.broken)
-			return PARSED_OTHER;
+			return jumbo || walk.first_fragment ? PARSED_DEEP : PARSED_OTHER;
 		if (!walk.done)
 			return PARSED_DEEP;
 	}
+	if (jumbo && (walk.later_fragment || walk.next == IPPROTO_UDP))
+		return PARSED_DEEP;
 	p->frag_id = walk.frag_id;
-	p->frag_protocol = walk.frag_protocol;
+	/* A receiver does not look at the Next Header of later fragments (RFC 8200 s.4.5). */
+	p->frag_protocol = 0;
 	p->first_fragment = walk.first_fragment;
 	*l4 = walk.off;
 	*l4_len = walk.end - walk.off;
@@ -208,7 +212,7 @@ INLINE enum parsed parse_udp(struct xdp_md *ctx, struct packet *p, __u32 off, __
 	__u32 len;
 
 	if (left < UDP_PORTS_LEN)
-		return PARSED_OTHER;
+		return p->first_fragment ? PARSED_DEEP : PARSED_OTHER;
 	/* Long extension headers can push it out of the linear part of a jumbo frame. */
 	if (linear) {
 		word = *(__u64 *)linear;

@@ -254,7 +254,10 @@ fn tallies(status: &Status) -> Done {
         (tallies.handshakes_evicted, "handshakes pushed out or replaced by newer ones"),
         (tallies.prefixes_evicted, "prefixes pushed out of their table by newer ones"),
         (overflow, "connections that found no room in a ledger"),
-        (tallies.deep_headers, "packets with more headers than are walked (VLAN tags, IPv6)"),
+        (
+            tallies.deep_headers,
+            "packets with a hidden UDP header (VLAN tags, IPv6 headers, fragments)",
+        ),
         (tallies.events_lost, "drop events lost"),
         (tallies.stale_ledger, "look-ups without the counts of a silent server"),
         (tallies.contended, "packets refused because CPUs were in each other's way"),

@@ -189,7 +189,7 @@ const NEVER_COUNTED: [Reason; 9] = [
     Reason::BadToken,
     Reason::Coalesced,
     Reason::ForgedId,
-    Reason::Fragmented,
+    Reason::FirstFragment,
     Reason::RateAnswers,
     Reason::RateUnproven,
     Reason::SmallVersion,
@@ -227,12 +227,11 @@ fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
     }
     for reason in &ban.reasons {
         if NEVER_COUNTED.contains(reason) {
-            note(
-                "reasons",
-                Err(format!(
-                    "`{reason}` never counts against a source: anybody may have sent the packet in its name"
-                )),
+            let message = format!(
+                "`{reason}` never counts against a source, because the source's address is not \
+                 validated"
             );
+            note("reasons", Err(message));
         }
         if matches!(reason, Reason::RatePacketsService | Reason::RateNewPrefix) {
             note("reasons", Err(format!("`{reason}` is for what many sources do together")));

@@ -102,8 +102,9 @@ pub struct GatewayConfig {
     pub lease: Duration,
     /// Drop events, per CPU; off: none, unlike rates that are limits. Live.
     pub events: Rate,
-    /// Drop, rather than pass, packets with more VLAN tags or IPv6 extension headers than can be walked:
-    /// the host might deliver them.
+    /// Drop, rather than pass, packets whose UDP header the host may see and the gateway does not: with
+    /// more VLAN tags or IPv6 extension headers than can be walked, first fragments that end before that
+    /// header, IPv6 jumbograms.
     pub drop_deep_headers: bool,
     /// File to which the keys of Retry tokens are written, for servers to read; none: nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -204,7 +205,7 @@ pub struct ServiceConfig {
     /// Longest time of a handshake that was let in; 100ms to 10m.
     #[serde(with = "duration")]
     pub handshake_timeout: Duration,
-    /// Treatment of later IP fragments.
+    /// Treatment of IP fragments.
     pub fragments: Fragments,
     /// Count what would be dropped, drop nothing.
     pub dry_run: bool,

@@ -135,13 +135,13 @@ pub enum Versions {
 
 named!(Versions, "`1`, `2` or `1,2`", Both = "1,2", V1 = "1", V2 = "2");
 
-/// Treatment of the later IP fragments of a datagram to a service.
+/// Treatment of the IP fragments of a datagram to a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Fragments {
-    /// They pass.
+    /// The first one is judged as a whole packet would be, and later ones pass.
     #[default]
     Pass,
-    /// They share the fate of the datagram's first fragment.
+    /// The first one is judged, and later ones share its fate.
     Follow,
     /// They are dropped.
     Drop,

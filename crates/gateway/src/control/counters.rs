@@ -39,7 +39,7 @@ pub struct Tallies {
     pub handshakes_evicted: u64,
     /// Prefixes pushed out by newer ones.
     pub prefixes_evicted: u64,
-    /// Packets with more VLAN tags or IPv6 extension headers than are walked: dropped, unless the
+    /// Packets whose UDP header the host may see and the program does not: dropped, unless the
     /// gateway was told to pass them.
     pub deep_headers: u64,
     /// Drop events that found the ring full.

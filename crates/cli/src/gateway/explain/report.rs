@@ -34,7 +34,7 @@ pub(super) struct Judged<'a> {
 
 const UNTOUCHED: &str = "not to a protected service: passes untouched";
 const DEEP: &str =
-    "more headers than are walked: dropped, whatever is behind them (drop_deep_headers)";
+    "the UDP header is hidden (deep or fragmented headers): dropped (drop_deep_headers)";
 
 impl<'a> Judged<'a> {
     pub(super) fn new(judgement: &'a Judgement, length: usize) -> Judged<'a> {

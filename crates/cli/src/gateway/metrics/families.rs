@@ -332,7 +332,7 @@ fn tallies(all: &mut Families, status: &Status) {
         ),
         (
             "equic_deep_headers_packets_total",
-            "Packets with more VLAN tags or IPv6 extension headers than are walked: dropped, unless drop_deep_headers is off.",
+            "Packets whose UDP header the host may see and the gateway does not (deep or fragmented headers): dropped, unless drop_deep_headers is off.",
             tallies.deep_headers,
         ),
         (

@@ -47,7 +47,7 @@ fn calm() -> Vec<Script> {
             .packet(v4(attempt(1)), New)
             .packet(v4(attempt(2)), RateNewSource),
         adaptive("calm: fragments, and what went to a group")
-            .packet(v4(full()).udp_len(1308).fragment(1, 0, true), Fragmented)
+            .packet(v4(full()).udp_len(1308).fragment(1, 0, true), FirstFragment)
             .packet(udp(C4, "239.0.0.1:443", attempt(2)), New),
         adaptive("calm: an ID of the server's may be short, where an attempt was forgotten")
             .packet(v4(full()), New)

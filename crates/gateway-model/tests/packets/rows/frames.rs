@@ -74,6 +74,35 @@ fn ipv6() -> Vec<Script> {
         case("Payload Length 0").packet(v6(full()).ip_len(0), Untouched),
         case("Payload Length 0 and Hop-by-Hop: the host takes the frame's length")
             .packet(v6(full()).extension(HOP_BY_HOP, 0, 1).ip_len(0), Deep),
+        case("BIG TCP: Payload Length 0, Hop-by-Hop, TCP")
+            .packet(v6(jumbo()).extension(HOP_BY_HOP, 0, 1).protocol(6).ip_len(0), Untouched),
+        case("Payload Length 0, Hop-by-Hop, options, TCP").packet(
+            v6(full())
+                .extension(HOP_BY_HOP, 0, 1)
+                .extension(DESTINATION_OPTIONS, 1, 1)
+                .protocol(6)
+                .ip_len(0),
+            Untouched,
+        ),
+        case("Payload Length 0, Hop-by-Hop, options, UDP").packet(
+            v6(full()).extension(HOP_BY_HOP, 0, 1).extension(DESTINATION_OPTIONS, 1, 1).ip_len(0),
+            Deep,
+        ),
+        case("Payload Length 0, Hop-by-Hop past the end of the frame")
+            .packet(v6(full()).extension(HOP_BY_HOP, 9, 1).ip_len(0).cut(100), Deep),
+        case("Payload Length 0, Hop-by-Hop, only its IPv6 header")
+            .packet(v6(full()).extension(HOP_BY_HOP, 0, 1).ip_len(0).cut(54), Deep),
+        case("Payload Length 0, Hop-by-Hop, a later fragment")
+            .packet(v6(full()).extension(HOP_BY_HOP, 0, 1).fragment(1, 9, false).ip_len(0), Deep),
+        case("Payload Length 0, Hop-by-Hop, a first fragment that ends too early").packet(
+            v6(full())
+                .extension(HOP_BY_HOP, 0, 1)
+                .fragment(1, 0, true)
+                .extension(DESTINATION_OPTIONS, 0, 1)
+                .ip_len(0)
+                .cut(70),
+            Deep,
+        ),
         case("Payload Length 0 and another extension header")
             .packet(v6(full()).extension(DESTINATION_OPTIONS, 0, 1).ip_len(0), Untouched),
         pass_deep(case("Payload Length 0 and Hop-by-Hop, pass deep ones"))

@@ -133,7 +133,7 @@ fn what_is_not() -> Vec<Script> {
             Truncated,
         ),
         answering("an IP fragment")
-            .packet(v4(unknown()).udp_len(1308).fragment(1, 0, true), Fragmented),
+            .packet(v4(unknown()).udp_len(1308).fragment(1, 0, true), FirstFragment),
         answering("who sent to a group")
             .packet(udp(C4, "239.0.0.1:443", unknown()), UnknownVersion)
             .packet(udp(C6, "[ff05::1]:443", unknown()), UnknownVersion),

@@ -89,7 +89,7 @@ fn answers() -> Vec<Script> {
             .answered(bytes(RETRY_V1)),
         asking("an Initial behind 0-RTT").packet(v4(hidden), RetrySent),
         asking("an IP fragment is not answered")
-            .packet(v4(full()).udp_len(1308).fragment(1, 0, true), Fragmented),
+            .packet(v4(full()).udp_len(1308).fragment(1, 0, true), FirstFragment),
         asking("who sent to a group is not answered")
             .packet(udp(C4, "239.0.0.1:443", full()), Unproved)
             .packet(udp(C6, "[ff05::1]:443", full()), Unproved),
@@ -164,7 +164,7 @@ fn tokens() -> Vec<Script> {
             .packet(v4(initial().dcid(&RETRY_ID).with_token(&good).fill(8_000).build()), Proved),
         asking("a fragment with a token").packet(
             v4(bringing(&good)[..64].to_vec()).udp_len(1208).fragment(1, 0, true),
-            Fragmented,
+            FirstFragment,
         ),
     ]
 }

@@ -199,7 +199,7 @@ pub(crate) fn strangers() -> Vec<Script> {
             .packet(v4(padded(&[initial().version(UNKNOWN)], 1200)), NewVersion)
             .packet(v6(padded(&[initial().version(UNKNOWN)], 1199)), SmallVersion),
         case("strangers: fragments of long headers")
-            .packet(v4(full()).udp_len(1308).fragment(1, 0, true), Fragmented),
+            .packet(v4(full()).udp_len(1308).fragment(1, 0, true), FirstFragment),
     ]
 }
 
