@@ -30,11 +30,6 @@ impl<'a> Payload<'a> {
         Payload { data, length: data.len() }
     }
 
-    /// True if the frame holds only the beginning.
-    fn is_cut(&self) -> bool {
-        self.data.len() < self.length
-    }
-
     /// The payload behind its first `n` bytes; `None` if it is shorter.
     fn behind(self, n: usize) -> Option<Payload<'a>> {
         let length = self.length.checked_sub(n)?;

@@ -126,8 +126,6 @@ fn take_over(
             sys::interface_index(interface)?;
         }
     }
-    let home = maps.control.read().network;
-    let links = here(links, home, pins)?;
     let loaded = object::load_over(object, &plan, &maps_of(&old)?)?;
     let same = ids::program_info(loaded.program.as_fd()).map_err(failed)?.tag == old.tag
         && loaded.maps.load == maps.load;

@@ -77,7 +77,7 @@ mod tests {
             name: name.map(str::to_owned),
             native: None,
         };
-        let interfaces = interfaces.iter().map(interface).collect();
+        let interfaces: Vec<Interface> = interfaces.iter().map(interface).collect();
         RunningGateway {
             program_id,
             name: name.to_owned(),
