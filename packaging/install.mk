@@ -28,11 +28,18 @@ plugins := $(patsubst plugins/%/plugin.toml,%,$(wildcard plugins/*/plugin.toml))
 capi := $(MAKE) --no-print-directory -C crates/capi PREFIX=$(PREFIX) LIBDIR=$(LIBDIR) \
 	INCLUDEDIR=$(INCLUDEDIR) TARGET=$(TARGET) PROFILE=$(PROFILE) DESTDIR=$(DESTDIR)
 
+# Set: what is installed may have assertions and overflow checks, as in tests of the packaging.
+EQUIC_ASSERTIONS ?=
+
 .PHONY: man install uninstall deb is-built
 
 is-built:
 	@for file in equic equic-sim libequic.so libequic.a equic_kern.o; do \
 		test -e $(built)/$$file || { echo "there is no $(built)/$$file: run 'make build' first" >&2; exit 1; }; \
+	done
+	@test -n "$(EQUIC_ASSERTIONS)" || for file in $(COMMAND) $(built)/equic-sim $(built)/libequic.so; do \
+		! scripts/assertions.sh "$$file" 2>/dev/null || \
+			{ echo "$$file has assertions, as 'make test' builds it: run 'make build' first" >&2; exit 1; }; \
 	done
 
 man: is-built ## the man pages, into out/man

@@ -5,6 +5,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PROFILE=${PROFILE:-release}
+# Where files go is what is tested here, not how they are compiled: what `make test` has built for all suites will do.
+export EQUIC_ASSERTIONS=1
 
 # How exposed the service may be, in tenths, by `systemd-analyze security`.
 most_exposed=25
@@ -69,6 +71,18 @@ installs_what_it_says() {
 	[ "$("$work/tree/usr/local/bin/equic" --version)" = "equic $version" ] || fail install "--version"
 	"$work/tree/usr/local/bin/equic" sim run simple --seeds 1 --json | grep -q '"equic.sim.run/1"' || fail install "equic sim"
 	ok install
+}
+
+# What has assertions is nobody's to install.
+ships_no_assertions() {
+	local built=${CARGO_TARGET_DIR:-target}/$PROFILE
+	if scripts/assertions.sh "$built/equic" 2>/dev/null; then
+		! make --no-print-directory install DESTDIR="$work/refused" EQUIC_ASSERTIONS= >"$work/make.log" 2>&1 ||
+			fail assertions "make install takes what has them"
+		grep -q "run 'make build' first" "$work/make.log" || { cat "$work/make.log"; fail assertions "the message"; }
+		[ ! -e "$work/refused" ] || fail assertions "make install has installed something"
+	fi
+	ok assertions
 }
 
 # From the command and what is installed beside it, with clang and nothing of this tree.
@@ -285,6 +299,7 @@ works_under_its_restrictions() {
 	ok restrictions
 }
 
+ships_no_assertions
 installs_what_it_says
 builds_a_c_program
 builds_plugins

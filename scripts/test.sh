@@ -4,6 +4,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# All suites run with the assertions and overflow checks of a debug build, and as fast as a release. What `make build` builds
+# has none: is it asked for after this, the crates of the workspace are compiled again, those of others are not (Cargo.toml).
+# Tests that see EQUIC_ASSERTIONS fail where they were compiled without.
+export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true
+export CARGO_PROFILE_DEV_DEBUG_ASSERTIONS=true CARGO_PROFILE_DEV_OVERFLOW_CHECKS=true
+export EQUIC_ASSERTIONS=1
+
 # A name and a command for each, with marks that scripts/suites.sh explains. Most of the rust suite's time is waiting,
 # and much of what lies beside it is compiling. Each of them needs no more than is built first, but for those at the end.
 suites=(
@@ -31,6 +38,8 @@ suites=(
 	beside:sim 'cd sim && cargo test --release --locked -- --quiet'
 	# Proofs for authors of plugins, by PREVAIL: a workspace of its own, which nothing else is built with.
 	beside:prove 'cd prove && cargo test --release --locked -- --quiet'
+	# The examples, once, by `cargo run` and in a debug build where a user begins.
+	beside:cargo-run scripts/cargo-run.sh
 	# Bytecode compiled for AArch64, under QEMU.
 	beside:aarch64 scripts/aarch64.sh
 	# The program on Debian's kernels in QEMU.
@@ -59,4 +68,5 @@ done
 # Everything on one toolchain, what the suites run included.
 RUSTUP_TOOLCHAIN=$(scripts/toolchain.sh)
 export RUSTUP_TOOLCHAIN
-exec scripts/suites.sh first:build 'make --no-print-directory build' "${wanted[@]}"
+exec scripts/suites.sh first:build 'make --no-print-directory build
+	scripts/assertions.sh' "${wanted[@]}"

@@ -127,3 +127,14 @@ fn what_leaves_its_memory_or_does_not_end_is_found_by_line() {
     assert_eq!(said[0][..5], ["finding", "beyond", "0", "", ""], "{said:?}");
     assert_eq!(said[1][..2], ["failed", "nothing"], "{said:?}");
 }
+
+/// Where `make test` compiles this, it has assertions and overflow checks.
+#[test]
+fn suite_is_compiled_with_assertions() {
+    if option_env!("EQUIC_ASSERTIONS").is_some() {
+        let (assertions, most) = (cfg!(debug_assertions), std::hint::black_box(u8::MAX));
+        assert!(assertions, "without debug assertions");
+        let sum = std::panic::catch_unwind(|| std::hint::black_box(most + 1));
+        assert!(sum.is_err(), "without overflow checks");
+    }
+}

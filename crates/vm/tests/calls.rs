@@ -184,3 +184,14 @@ fn the_helpers_of_an_entry() {
     assert_eq!(of("none"), [] as [&str; 0]);
     assert_eq!(of("other"), ["three"]);
 }
+
+/// Where `make test` compiles this, it has assertions and overflow checks.
+#[test]
+fn suite_is_compiled_with_assertions() {
+    if option_env!("EQUIC_ASSERTIONS").is_some() {
+        let (assertions, most) = (cfg!(debug_assertions), std::hint::black_box(u8::MAX));
+        assert!(assertions, "without debug assertions");
+        let sum = std::panic::catch_unwind(|| std::hint::black_box(most + 1));
+        assert!(sum.is_err(), "without overflow checks");
+    }
+}

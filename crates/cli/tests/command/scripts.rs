@@ -229,3 +229,68 @@ fn the_guard_says_what_it_cannot_compare_with() {
     assert_eq!(out.code, Some(2), "{out:?}");
     assert!(out.stderr.contains("there is no commit no-such-commit"), "{out:?}");
 }
+
+/// Every suite of `make test` is compiled with assertions and overflow checks, and nothing takes them away again. Tests named
+/// `suite_is_compiled_with_assertions` look at what was compiled.
+#[test]
+fn suites_run_with_assertions() {
+    let folder = tempfile::tempdir().unwrap();
+    let scripts = folder.path().join("scripts");
+    std::fs::create_dir(&scripts).unwrap();
+    std::fs::copy(format!("{ROOT}/scripts/test.sh"), scripts.join("test.sh")).unwrap();
+    for (name, text) in [("toolchain.sh", "exit 0"), ("suites.sh", "env; printf '%s\\n' \"$@\"")] {
+        let path = scripts.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = Command::new("bash");
+    command.arg(scripts.join("test.sh")).env_clear().envs([("PATH", "/usr/bin:/bin")]);
+    let out = finish(command);
+    assert_eq!(out.code, Some(0), "{out:?}");
+    let lines: Vec<&str> = out.stdout.lines().collect();
+    for profile in ["RELEASE", "DEV"] {
+        for setting in ["DEBUG_ASSERTIONS", "OVERFLOW_CHECKS"] {
+            let wanted = format!("CARGO_PROFILE_{profile}_{setting}=true");
+            assert!(lines.contains(&&*wanted), "no {wanted}: {out:?}");
+        }
+    }
+    assert!(lines.contains(&"EQUIC_ASSERTIONS=1"), "{out:?}");
+    assert!(lines.contains(&"beside:cargo-run") && lines.contains(&"rust"), "{out:?}");
+
+    // Profiles of crates come before the environment. Crates of others are shared with what is shipped.
+    let others =
+        "[profile.release.package.\"*\"]\ndebug-assertions = false\noverflow-checks = false\n";
+    for file in ["", "sim/", "prove/", "examples/", "bench/"] {
+        let manifest = std::fs::read_to_string(format!("{ROOT}/{file}Cargo.toml")).unwrap();
+        let manifest = if file.is_empty() { manifest.replace(others, "") } else { manifest };
+        for setting in ["debug-assertions", "overflow-checks"] {
+            assert!(!manifest.contains(setting), "{file}Cargo.toml sets {setting}");
+        }
+    }
+}
+
+/// What has no overflow checks is told from what has.
+#[test]
+fn suites_refuse_what_has_no_assertions() {
+    let folder = tempfile::tempdir().unwrap();
+    let (checked, bare) = (folder.path().join("checked"), folder.path().join("bare"));
+    std::fs::write(&checked, b"\x7fELF\0attempt to add with overflow\0").unwrap();
+    std::fs::write(&bare, b"\x7fELF\0").unwrap();
+    let [checked, bare] = [checked, bare].map(|path| path.display().to_string());
+    let out = finish(script("scripts/assertions.sh", &[&checked]));
+    assert_eq!(out.code, Some(0), "{out:?}");
+    let out = finish(script("scripts/assertions.sh", &[&checked, &bare]));
+    assert_eq!(out.code, Some(1), "{out:?}");
+    assert!(out.stderr.contains(&format!("{bare} was compiled without")), "{out:?}");
+}
+
+/// Where `make test` compiles this, it has assertions and overflow checks.
+#[test]
+fn suite_is_compiled_with_assertions() {
+    if option_env!("EQUIC_ASSERTIONS").is_some() {
+        let (assertions, most) = (cfg!(debug_assertions), std::hint::black_box(u8::MAX));
+        assert!(assertions, "without debug assertions");
+        let sum = std::panic::catch_unwind(|| std::hint::black_box(most + 1));
+        assert!(sum.is_err(), "without overflow checks");
+    }
+}

@@ -51,6 +51,9 @@ use network::{Faults, Network};
 
 const MS: Duration = Duration::from_millis(1);
 
+/// False in a debug build, which is not optimized; those of `make test` have assertions and are.
+const OPTIMIZED: bool = !cfg!(debug_assertions) || option_env!("EQUIC_ASSERTIONS").is_some();
+
 fn byte(offset: usize) -> u8 {
     (offset.wrapping_mul(0x9e37_79b9) >> 13) as u8
 }
@@ -182,7 +185,7 @@ fn handshake_echo_and_goodbye() {
 fn everything_arrives_over_bad_networks() {
     let seeds: Vec<u64> = match std::env::var("EQUIC_SEED") {
         Ok(seed) => vec![seed.parse().expect("EQUIC_SEED is a number")],
-        Err(_) => (0..cases(if cfg!(debug_assertions) { 200 } else { 2000 })).collect(),
+        Err(_) => (0..cases(if OPTIMIZED { 2000 } else { 200 })).collect(),
     };
     for seed in seeds {
         // Who only waits for what is sent to an address that it has no more must say so.
@@ -207,7 +210,7 @@ fn cases(usual: u64) -> u64 {
 /// at once, and it goes on. 210 MB over 1 Gb/s and 50 ms; without optimisation a thirty-second of both.
 #[test]
 fn slow_start_overshoots_a_fast_long_path() {
-    let scale = if cfg!(debug_assertions) { 32 } else { 1 };
+    let scale = if OPTIMIZED { 1 } else { 32 };
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
         let faults = Faults { rate: Some(125_000_000 / scale), delay: 25 * MS, ..Faults::none() };
         let mut network = Network::with(1, faults, |config| {
@@ -365,5 +368,16 @@ fn a_path_with_a_small_mtu_works() {
         }
         let found = network.client.path().mtu();
         assert!(found <= mtu && mtu - found < 20, "{mtu}: {found}, {}", network.describe());
+    }
+}
+
+/// Where `make test` compiles this, it has assertions and overflow checks.
+#[test]
+fn suite_is_compiled_with_assertions() {
+    if option_env!("EQUIC_ASSERTIONS").is_some() {
+        let (assertions, most) = (cfg!(debug_assertions), std::hint::black_box(u8::MAX));
+        assert!(assertions, "without debug assertions");
+        let sum = std::panic::catch_unwind(|| std::hint::black_box(most + 1));
+        assert!(sum.is_err(), "without overflow checks");
     }
 }

@@ -102,7 +102,7 @@ fn bursts_that_do_not_fill_the_window_leave_it() {
 /// A queue that overflows takes six datagrams and more at once, and is no black hole (RFC 8899 s.4.3).
 #[test]
 fn a_full_queue_is_no_black_hole() {
-    let fast = if cfg!(debug_assertions) { 200 } else { 1000 };
+    let fast = if OPTIMIZED { 1000 } else { 200 };
     let cells = [(10, MS), (100, 5 * MS), (fast, 5 * MS)];
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
         for (megabits, one_way) in cells {
@@ -154,7 +154,7 @@ fn a_black_hole_is_left_in_bounded_time() {
 /// is `reno_keeps_what_it_has_grown_at_a_reduction`'s; here is the figure.
 #[test]
 fn reno_on_a_path_with_loss() {
-    let megabytes = if cfg!(debug_assertions) { 4 } else { 10 };
+    let megabytes = if OPTIMIZED { 10 } else { 4 };
     let (seeds, loss, round_trip) = (8, 0.01, 0.1);
     let mut total = Duration::ZERO;
     for seed in 1..=seeds {

@@ -1,5 +1,7 @@
 //! Paths that are closed, that do not come about, or that do not work any more.
 
+use equic_wire::Direction;
+
 use super::*;
 
 const POOR: TransportErrorCode = TransportErrorCode::PATH_UNSTABLE_OR_POOR;
@@ -50,6 +52,40 @@ fn a_path_is_closed_by_either_end_with_data_in_flight() {
             assert!(!end.ids.local_of(PathId::new(id)).is_some_and(|ids| ids.are_there()));
         }
         pair.exchange(100_000, |_, _| {});
+    }
+}
+
+/// The connection is closed at every moment of a path's end, after which the path's packet number space is gone.
+#[test]
+fn closing_while_a_path_ends() {
+    let limit = Duration::from_secs(100);
+    for (by_client, id) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
+        for (steps, closes) in (0..20).flat_map(|steps| [(steps, true), (steps, false)]) {
+            let mut pair = two(1);
+            let stream = pair.client.open(Direction::Unidirectional).unwrap();
+            pair.client.write(stream, &[7; 20_000]).unwrap();
+            let start = pair.now;
+            let end = if by_client { &mut pair.client } else { pair.server() };
+            end.close_path(start, PathId::new(id), ASKED).unwrap();
+            let mut step = 0;
+            pair.run_until(limit, |_, _| {
+                step += 1;
+                step > steps
+            });
+            let now = pair.now;
+            if now.since(start) > Duration::from_secs(29) {
+                // All is done, and the idle timeout is what comes next.
+                assert!(steps > 5, "{}", pair.describe());
+                continue;
+            }
+            let end = if closes { &mut pair.client } else { pair.server() };
+            end.close(now, VarInt::from_u32(7), "done");
+            pair.run_until(limit, |client, server| client.is_drained() && server.is_drained());
+            let error = ConnectionError { application: true, code: 7, reason: "done".into() };
+            let told = &pair.events[usize::from(closes)];
+            let told = told.last();
+            assert_eq!(told, Some(&Event::Closed(CloseReason::Peer(error))), "{}", pair.describe());
+        }
     }
 }
 

@@ -1,0 +1,100 @@
+#!/bin/bash
+# Runs the examples of the crates once, as a user does who has read their documentation: those of equic-quic by
+# `cargo run --example`, in a debug build, and all others as the tests have built them. What each prints is looked at.
+# Usage: scripts/cargo-run.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+work=$(mktemp -d)
+child=
+clean() {
+	[ -z "$child" ] || kill "$child" 2>/dev/null || true
+	rm -rf "$work"
+}
+trap clean EXIT
+trap 'exit 1' INT TERM
+
+declare -A known=()
+fail() {
+	echo "FAILED cargo-run.$1: $2" >&2
+	exit 1
+}
+# $1: crate/example. Looks whether the output has a line that matches $2. Then the command.
+run() {
+	local name=$1 wanted=$2
+	shift 2
+	known[$name]=run
+	timeout 300 "$@" >"$work/out" 2>"$work/err" || { cat "$work/out" "$work/err"; fail "$name" "exit status $?"; }
+	[ -z "$wanted" ] || grep -qE -- "$wanted" "$work/out" || { cat "$work/out" "$work/err"; fail "$name" "prints nothing like $wanted"; }
+	! grep -q 'panicked at' "$work/err" || { cat "$work/err"; fail "$name" "panics"; }
+	echo "ok cargo-run.$name"
+}
+# An example that a suite runs by other means, which are named.
+elsewhere() { known[$1]=elsewhere; }
+
+# The first command of docs/quic.md, and the others of that crate: nothing else is compiled for them.
+for one in 'echo:^Is anybody there' 'datagrams:^\[0, 1, 4, 9, ' 'migrate:^the server saw the client at' 'hooked:[0-9]'; do
+	name=${one%%:*}
+	run "quic/$name" "${one#*:}" cargo run --quiet --locked -p equic-quic --example "$name"
+done
+
+# As the rust suite has built them, with the features of the whole workspace: nothing is compiled again.
+cargo build --quiet --release --locked --workspace --examples
+built=${CARGO_TARGET_DIR:-target}/release/examples
+
+run transport/in_memory . "$built/in_memory"
+run transport/hook '[0-9]' "$built/hook"
+run transport/handshakes . "$built/handshakes" --count 2
+run transport/handshakes . "$built/handshakes" --count 2 --resumed
+run sim/bulk '^1 MB' "$built/bulk" 1 1
+run sim/events . "$built/events" 1
+run sim/tcp_bulk '^1 MB' "$built/tcp_bulk" 1 1
+run scenario/keys '\|' "$built/keys"
+mkdir "$work/vectors"
+printf -- '-- asm\nmov %%r0, 7\nexit\n-- result\n0x7\n' >"$work/vectors/seven.data"
+run vm/conformance '1 passed, 0 refused, 0 failed' "$built/conformance" "$work/vectors"
+run vm-capi/equic_vm_header 'equic_vm_run' "$built/equic_vm_header"
+mkdir "$work/gallery" "$work/fixture" "$work/headers"
+# What these write is what counts.
+writes() {
+	local name=$1 file=$2
+	shift 2
+	run "$name" '' "$@"
+	[ -s "$file" ] || fail "$name" "writes no $file"
+}
+writes report/gallery "$work/gallery/ecdf.svg" "$built/gallery" "$work/gallery"
+writes bench/fixture "$work/fixture/report.md" "$built/fixture" "$work/fixture"
+writes plugin/plugin_headers "$work/headers/equic_plugin.h" "$built/plugin_headers" "$work/headers"
+
+# It prints a line for each datagram.
+"$built/listen" 127.0.0.1:0 >"$work/listen" 2>&1 &
+child=$!
+until grep -q '^listening on' "$work/listen"; do
+	kill -0 "$child" 2>/dev/null || { cat "$work/listen"; fail wire/listen "does not listen"; }
+	sleep 0.05
+done
+port=$(sed -n 's/^listening on .*://p' "$work/listen")
+until [ "$(wc -l <"$work/listen")" -gt 1 ]; do
+	kill -0 "$child" 2>/dev/null || { cat "$work/listen"; fail wire/listen "ends"; }
+	printf '\x40\x01\x02\x03' >"/dev/udp/127.0.0.1/$port"
+	sleep 0.05
+done
+kill "$child"
+child=
+known[wire/listen]=run
+echo "ok cargo-run.wire/listen"
+
+# A server that needs an interface: scripts/examples.sh runs it. Servers that need a gateway's keys: crates/quic/tests/retry_offload.rs
+# and crates/token/tests/quinn.rs include them. Without protection: the null-crypto suite. It writes into the tree: crates/capi/tests/header.rs.
+elsewhere gateway/quinn
+elsewhere quic/retry_offload
+elsewhere token/quinn_tokens
+elsewhere transport/packets
+elsewhere capi/equic_header
+
+for file in crates/*/examples/*.rs; do
+	name=${file#crates/}
+	name=${name/examples\//}
+	name=${name%.rs}
+	[ -n "${known[$name]:-}" ] || fail "$name" "nothing here runs it"
+done
