@@ -649,6 +649,11 @@ struct equic_notes {
 	__u32 entries[4]; /* denied and allowed of IPv4, then of IPv6 */
 	__u32 bans;	  /* entries that are bans, among those */
 	__u32 suspect;	  /* two changed the tries at once: the numbers may be wrong */
+	__u64 keys_at;	  /* when the key ring changed last, in nanoseconds of CLOCK_MONOTONIC; 0: not known */
+	__u64 keys_wanted; /* changes of the ring that others asked the gateway's process for */
+	__u64 keys_done;   /* and number of the last one that it has answered */
+	__u64 keys_failed; /* number of the last one that it could not make */
+	__u32 keys_how[2]; /* what is asked for: to turn the ring, to renew it */
 	struct equic_list_change last[EQUIC_LIST_CHANGES];
 };
 
@@ -724,7 +729,7 @@ EQUIC_ASSERT_SIZE(equic_capture, 88);
 EQUIC_ASSERT_SIZE(equic_captured, 2144);
 EQUIC_ASSERT_SIZE(equic_report, 65536);
 EQUIC_ASSERT_SIZE(equic_list_change, 32);
-EQUIC_ASSERT_SIZE(equic_notes, 2144);
+EQUIC_ASSERT_SIZE(equic_notes, 2184);
 EQUIC_ASSERT_SIZE(equic_audit_entry, 256);
 EQUIC_ASSERT_SIZE(equic_audit, 32768);
 EQUIC_ASSERT_SIZE(equic_explain, 104);

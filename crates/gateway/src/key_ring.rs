@@ -1,16 +1,20 @@
 //! Key rings of Retry tokens as servers get them: what a server does about tokens, and its way to the gateway's ring.
 
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use equic_token::{KeyRing, RingError};
 use zeroize::Zeroizing;
 
 use crate::abi;
 use crate::error::{Error, Result};
-use crate::sys::map::first_value;
-use crate::sys::region::Shared;
+use crate::sync::{Mutex, lock};
+use crate::sys::memory::sealed;
+use crate::sys::region::{Shared, atomic};
 
 /// Handling of the tokens of a gateway's Retry packets by a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,8 +61,8 @@ pub(crate) enum RingAccess {
     None,
     /// With privileges: the program's own.
     Shared(Arc<Shared<abi::equic_ring>>),
-    /// From the socket: the program's own, to be read.
-    ReadOnly(OwnedFd),
+    /// From the socket: a copy that the gateway's process keeps up to date.
+    ReadOnly(File),
 }
 
 impl RingAccess {
@@ -67,15 +71,85 @@ impl RingAccess {
         match self {
             RingAccess::None => Ok(None),
             RingAccess::Shared(ring) => ring_of(ring).map(Some),
-            RingAccess::ReadOnly(map) => {
-                let bytes = first_value(map.as_fd()).map(Zeroizing::new).map_err(|error| {
+            RingAccess::ReadOnly(file) => {
+                let mut bytes = Zeroizing::new([0; KeyRing::LEN]);
+                file.read_exact_at(&mut *bytes, 0).map_err(|error| {
                     Error::system("reading the gateway's key ring".to_owned(), error)
                 })?;
-                let ring = KeyRing::from_bytes(bytes.get(..KeyRing::LEN).unwrap_or_default());
+                let ring = KeyRing::from_bytes(&*bytes);
                 ring.map(Some).map_err(|error| failed("reading the key ring", error))
             }
         }
     }
+
+    /// What came with a place at the socket; `None` if it is no ring.
+    pub(crate) fn received(ring: OwnedFd) -> Option<RingAccess> {
+        let file = File::from(ring);
+        let fits = file.metadata().is_ok_and(|is| is.is_file() && is.len() == KeyRing::LEN as u64);
+        fits.then_some(RingAccess::ReadOnly(file))
+    }
+}
+
+/// The copy of a gateway's ring that servers at its socket read. Where keys are withdrawn, another copy takes its place:
+/// who has the one before, and no place any more, reads none of the new keys.
+#[derive(Debug)]
+pub(crate) struct ServedRing(Mutex<Served>);
+
+#[derive(Debug)]
+struct Served {
+    descriptor: Arc<OwnedFd>,
+    memory: Shared<abi::equic_ring>,
+    /// Number of the copy, from 0.
+    generation: u64,
+}
+
+impl ServedRing {
+    pub(crate) fn new(ring: &KeyRing) -> io::Result<ServedRing> {
+        Ok(ServedRing(Mutex::new(Served::new(ring, 0)?)))
+    }
+
+    /// Changes the copy.
+    pub(crate) fn update(&self, ring: &KeyRing) {
+        store_ring(&lock(&self.0).memory, ring);
+    }
+
+    /// Puts another copy in its place.
+    pub(crate) fn replace(&self, ring: &KeyRing) -> io::Result<()> {
+        let mut served = lock(&self.0);
+        *served = Served::new(ring, served.generation + 1)?;
+        Ok(())
+    }
+
+    /// The copy that servers get now, and its number.
+    pub(crate) fn descriptor(&self) -> (Arc<OwnedFd>, u64) {
+        let served = lock(&self.0);
+        (Arc::clone(&served.descriptor), served.generation)
+    }
+}
+
+impl Served {
+    fn new(ring: &KeyRing, generation: u64) -> io::Result<Served> {
+        let (descriptor, memory) = sealed()?;
+        store_ring(&memory, ring);
+        Ok(Served { descriptor: Arc::new(descriptor), memory, generation })
+    }
+}
+
+/// Stores a ring so that nobody sees an epoch before its key.
+pub(crate) fn store_ring(shared: &Shared<abi::equic_ring>, ring: &KeyRing) {
+    let bytes = ring.to_bytes();
+    let to = shared.pointer();
+    let mut words = bytes
+        .chunks_exact(8)
+        .map(|word| word.try_into().map(u64::from_ne_bytes).unwrap_or_default());
+    let (first, second) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
+    for (index, word) in words.enumerate().filter(|(_, word)| *word != 0) {
+        // A key that is not known stays where it is until there is another: nobody looks at it.
+        atomic!(AtomicU64, to, words[index + 2]).store(word, Relaxed);
+    }
+    atomic!(AtomicU64, to, words[1]).store(second, Relaxed);
+    // Magic, version, clock, current and known epochs, all at once.
+    atomic!(AtomicU64, to, words[0]).store(first, Release);
 }
 
 const _: () = assert!(size_of::<abi::equic_ring>() == KeyRing::LEN);

@@ -7,17 +7,20 @@ use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
 
 use equic_token::{Clock, Epoch, Key, KeyRing};
 
 use crate::abi;
+use crate::config::nanos;
 use crate::control::{Control, JoinedServer};
 use crate::error::{Error, Result};
-use crate::key_ring::{failed, ring_of};
+use crate::key_ring::{failed, ring_of, store_ring};
 use crate::periodic::Periodic;
 use crate::rotation::RotationFile;
-use crate::sys::region::atomic;
+use crate::sys;
+use crate::sys::region::{Shared, atomic};
 
 /// Time for which tokens are made with one key.
 const EVERY: Duration = Duration::from_secs(12 * 3_600);
@@ -26,6 +29,15 @@ const EVERY: Duration = Duration::from_secs(12 * 3_600);
 pub(crate) const OLDER_IDS: Duration = EVERY;
 /// Time between the announcement of a key and its use: servers read the file again meanwhile.
 const SETTLING: Duration = Duration::from_secs(60);
+
+/// Time between two looks for what others ask for.
+const POLL: Duration = Duration::from_millis(100);
+/// Time that servers have to take another ring before the keys that are withdrawn are forgotten.
+const RENEWING: Duration = Duration::from_secs(1);
+/// Time that servers have to replace connection IDs whose keys were withdrawn.
+const REPLACING: Duration = Duration::from_secs(60);
+/// Longest time that the gateway's process may take to change the ring.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A step of a rotation of keys; two make a whole one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,30 +95,82 @@ impl Control {
     }
 
     /// Takes the next step of a rotation: announces a new key, or uses the one announced. Tokens made before
-    /// still hold.
+    /// still hold. If another process looks after the gateway, that one does it. If none does, servers at the socket
+    /// have the new key only when the next one has come.
     ///
     /// # Errors
-    /// As [`Control::key_ring`]; the system gave no random numbers.
+    /// As [`Control::key_ring`]; the system gave no random numbers; the process does not answer.
     pub fn rotate_keys(&self) -> Result<Rotation> {
-        turn(self.key_ring()?, None, |ring| self.set_key_ring(ring))
+        if self.is_own() || !self.owner().alive {
+            return turn(self.key_ring()?, None, |ring| self.set_key_ring(ring));
+        }
+        self.ask_for(How::Turn)?;
+        let ring = self.key_ring()?;
+        Ok(match ring.announced() {
+            true => Rotation::Announced(ring.newest()),
+            false => Rotation::Advanced(ring.epoch()),
+        })
     }
 
-    /// Gives the program another ring, so that it never sees an epoch before its key.
-    pub fn set_key_ring(&self, ring: &KeyRing) {
-        let bytes = ring.to_bytes();
-        let to = self.maps().ring.pointer();
-        let mut words = bytes
-            .chunks_exact(8)
-            .map(|word| word.try_into().map(u64::from_ne_bytes).unwrap_or_default());
-        let (first, second) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
-        for (index, word) in words.enumerate().filter(|(_, word)| *word != 0) {
-            // A key that is not known stays where it is until there is another: nobody looks at it.
-            atomic!(AtomicU64, to, words[index + 2])
-                .store(word, std::sync::atomic::Ordering::Relaxed);
+    /// Withdraws all keys, because others may know them: the process that looks after the gateway makes a new one, hands
+    /// it to the servers that have a place now, and forgets the others a second later. Returns the new epoch.
+    ///
+    /// Retry tokens of before hold no longer. Connection IDs of before are of an unknown epoch: with `check_ids`, packets
+    /// with one go on for a minute if their source holds a connection, and are dropped after that. Servers have
+    /// replaced them by then. A process that had the keys and has no place any more does not see the new ones.
+    ///
+    /// # Errors
+    /// No process looks after the gateway, or it does not answer, or it could not write its files: then all is as before.
+    pub fn renew_keys(&self) -> Result<Epoch> {
+        self.note("renew the keys of tokens and connection IDs");
+        self.ask_for(How::Renew)?;
+        Ok(self.key_ring()?.epoch())
+    }
+
+    /// Has the process that looks after the gateway change the ring, and waits for it.
+    fn ask_for(&self, how: How) -> Result<()> {
+        let failed =
+            |why: &str| Error::system("changing the gateway's keys", io::Error::other(why));
+        let Some(notes) = self.maps().notes.as_ref().map(Shared::pointer) else {
+            return Err(failed("it has no map `equic_notes`"));
+        };
+        if !self.owner().alive {
+            return Err(failed(
+                "no process looks after it: start `equic gateway run` with the same `pin` first",
+            ));
         }
-        atomic!(AtomicU64, to, words[1]).store(second, std::sync::atomic::Ordering::Relaxed);
-        // Magic, version, clock, current and known epochs, all at once.
-        atomic!(AtomicU64, to, words[0]).store(first, std::sync::atomic::Ordering::Release);
+        atomic!(AtomicU32, notes, keys_how[how as usize]).store(1, Release);
+        let number = atomic!(AtomicU64, notes, keys_wanted).fetch_add(1, AcqRel) + 1;
+        let until = Instant::now() + PATIENCE;
+        while atomic!(AtomicU64, notes, keys_done).load(Acquire) < number {
+            if Instant::now() > until {
+                return Err(failed("its process does not answer"));
+            }
+            std::thread::sleep(POLL / 5);
+        }
+        if atomic!(AtomicU64, notes, keys_failed).load(Acquire) >= number {
+            return Err(failed(
+                "it keeps its keys, because it could not hand on new ones: its log says why",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Time since the ring changed last; `None` if that is not known.
+    pub fn keys_age(&self) -> Option<Duration> {
+        let notes = self.maps().notes.as_ref()?.pointer();
+        let at = atomic!(AtomicU64, notes, keys_at).load(Acquire);
+        (at != 0).then(|| Duration::from_nanos(sys::monotonic_ns().saturating_sub(at)))
+    }
+
+    /// Gives the program another ring, so that it never sees an epoch before its key. Servers at this process's socket
+    /// have it before.
+    pub fn set_key_ring(&self, ring: &KeyRing) {
+        self.served_rings().iter().for_each(|served| served.update(ring));
+        store_ring(&self.maps().ring, ring);
+        if let Some(notes) = &self.maps().notes {
+            atomic!(AtomicU64, notes.pointer(), keys_at).store(sys::monotonic_ns().max(1), Release);
+        }
     }
 
     /// A ring of its own, unless there is one. It follows the one that had this rotation last.
@@ -192,37 +256,184 @@ fn readers(path: &Path, ring: &KeyRing) -> Result<Option<Metadata>> {
     Ok((*wanted == *there).then_some(metadata))
 }
 
-/// Rotates keys from now on, and keeps the file up to date, which has those of now.
+/// Changes that others ask for, by their place in `equic_notes.keys_how`.
+#[derive(Debug, Clone, Copy)]
+enum How {
+    Turn = 0,
+    Renew = 1,
+}
+
+/// Rotates keys from now on, makes the changes that others ask for, and keeps the files up to date, which have the ring
+/// of now.
 pub(crate) fn rotating(
     control: Control,
     file: Option<PathBuf>,
     rotation: Option<RotationFile>,
 ) -> Result<Periodic> {
-    let mut due = false;
-    Periodic::start("equic-keys", move || {
-        // The first time is now, and the keys are new.
-        if !std::mem::replace(&mut due, true) {
-            return EVERY;
-        }
-        let put_in_force = |ring: &KeyRing| {
-            if let Some(Err(error)) = rotation.as_ref().map(|file| file.note(ring)) {
-                tracing::warn!(%error, "the number of the rotation cannot be written down");
+    let mut keeper = KeyKeeper { control, file, rotation, due: 0, renewing: None };
+    keeper.begin();
+    Periodic::start("equic-keys", move || keeper.look())
+}
+
+/// When the next step of a rotation is due, if the ring changed at `at`; all in nanoseconds.
+fn due_after(at: u64, announced: bool) -> u64 {
+    at.saturating_add(nanos(if announced { SETTLING } else { EVERY }))
+}
+
+/// Looks after a ring: the only one who changes it while there is one.
+struct KeyKeeper {
+    control: Control,
+    file: Option<PathBuf>,
+    rotation: Option<RotationFile>,
+    /// Time of the next step of the rotation (monotonic nanoseconds).
+    due: u64,
+    /// Time at which the keys are forgotten that are being withdrawn, and the number of the request.
+    renewing: Option<(u64, u64)>,
+}
+
+impl KeyKeeper {
+    /// Goes on with the rotation where the process before this one was. Its requests are of callers who gave up.
+    fn begin(&mut self) {
+        let now = sys::monotonic_ns();
+        let announced = self.control.key_ring().is_ok_and(|ring| ring.announced());
+        let age = self.control.keys_age().map_or(0, nanos);
+        self.due = due_after(now.saturating_sub(age), announced);
+        if let Some(notes) = self.control.maps().notes.as_ref().map(Shared::pointer) {
+            let wanted = atomic!(AtomicU64, notes, keys_wanted).load(Acquire);
+            for how in [How::Turn, How::Renew] {
+                atomic!(AtomicU32, notes, keys_how[how as usize]).store(0, Relaxed);
             }
-            control.set_key_ring(ring);
-        };
-        let step = control.key_ring().and_then(|ring| turn(ring, file.as_deref(), put_in_force));
-        match step {
-            Ok(Rotation::Announced(_)) => SETTLING,
+            atomic!(AtomicU64, notes, keys_failed).store(wanted, Release);
+            atomic!(AtomicU64, notes, keys_done).store(wanted, Release);
+        }
+    }
+
+    /// Does what is due; returns how long to pause.
+    fn look(&mut self) -> Duration {
+        // Who has taken the gateway over looks after its ring from then on.
+        if !self.control.is_owner(std::process::id()) {
+            return POLL;
+        }
+        let now = sys::monotonic_ns();
+        match self.renewing {
+            Some((at, number)) if now >= at => {
+                self.renewing = None;
+                let done = self.forget_others();
+                self.answer(number, &done);
+            }
+            // Nothing else changes the ring meanwhile.
+            Some(_) => {}
+            None => {
+                self.hear();
+                if now >= self.due && self.renewing.is_none() && self.step().is_err() {
+                    self.due = now.saturating_add(nanos(SETTLING));
+                }
+            }
+        }
+        POLL
+    }
+
+    /// Makes the changes that others ask for.
+    fn hear(&mut self) {
+        let Some(notes) = self.control.maps().notes.as_ref().map(Shared::pointer) else { return };
+        let wanted = atomic!(AtomicU64, notes, keys_wanted).load(Acquire);
+        if atomic!(AtomicU64, notes, keys_done).load(Relaxed) >= wanted {
+            return;
+        }
+        let asked =
+            |how: How| atomic!(AtomicU32, notes, keys_how[how as usize]).swap(0, AcqRel) != 0;
+        let (turn, renew) = (asked(How::Turn), asked(How::Renew));
+        let mut done = if turn { self.step().map(drop) } else { Ok(()) };
+        if renew {
+            match self.announce_another() {
+                Ok(()) => {
+                    let at = sys::monotonic_ns().saturating_add(nanos(RENEWING));
+                    self.renewing = Some((at, wanted));
+                    return;
+                }
+                Err(error) => done = Err(error),
+            }
+        }
+        self.answer(wanted, &done);
+    }
+
+    fn answer(&self, number: u64, done: &Result<()>) {
+        let Some(notes) = self.control.maps().notes.as_ref().map(Shared::pointer) else { return };
+        if let Err(error) = done {
+            tracing::warn!(%error, "the keys stay as they are");
+            atomic!(AtomicU64, notes, keys_failed).store(number, Release);
+        }
+        atomic!(AtomicU64, notes, keys_done).store(number, Release);
+    }
+
+    /// Takes the next step of the rotation.
+    fn step(&mut self) -> Result<Rotation> {
+        let step = self
+            .control
+            .key_ring()
+            .and_then(|ring| turn(ring, self.file.as_deref(), |ring| self.put_in_force(ring)));
+        match &step {
+            Ok(Rotation::Announced(_)) => {}
             Ok(Rotation::Advanced(epoch)) => {
                 tracing::debug!(epoch = epoch.number(), "a new key is used");
-                EVERY
             }
-            Err(error) => {
-                tracing::warn!(%error, "the keys of Retry tokens stay as they are");
-                SETTLING
-            }
+            Err(error) => tracing::warn!(%error, "the keys of Retry tokens stay as they are"),
         }
-    })
+        if let Ok(step) = &step {
+            let announced = matches!(step, Rotation::Announced(_));
+            self.due = due_after(sys::monotonic_ns(), announced);
+        }
+        step
+    }
+
+    fn put_in_force(&self, ring: &KeyRing) {
+        if let Some(Err(error)) = self.rotation.as_ref().map(|file| file.note(ring)) {
+            tracing::warn!(%error, "the number of the rotation cannot be written down");
+        }
+        self.control.set_key_ring(ring);
+    }
+
+    /// First half of withdrawing all keys: another one is known, in copies of the ring that only the servers get that
+    /// have a place now.
+    fn announce_another(&mut self) -> Result<()> {
+        let failed = |error| failed("making keys", error);
+        let old = self.control.key_ring()?;
+        let readers = self.file.as_deref().map(|path| readers(path, &old)).transpose()?.flatten();
+        let mut ring = old.clone();
+        // Nothing is made with it yet.
+        ring.retire(old.epoch().next());
+        ring.announce(Key::random().map_err(failed)?).map_err(failed)?;
+        let others = |error| Error::system("copying the new keys for servers", error);
+        for served in self.control.served_rings() {
+            served.replace(&ring).map_err(others)?;
+        }
+        if let Some(path) = &self.file {
+            write_for(readers.as_ref(), path, &ring)?;
+        }
+        self.put_in_force(&ring);
+        Ok(())
+    }
+
+    /// Second half: the new key is used, and no other is known.
+    fn forget_others(&mut self) -> Result<()> {
+        let mut ring = self.control.key_ring()?;
+        let readers = self.file.as_deref().map(|path| readers(path, &ring)).transpose();
+        ring.advance().map_err(|error| failed("withdrawing keys", error))?;
+        ring.retire_all();
+        if let (Some(path), Ok(readers)) = (&self.file, readers)
+            && let Err(error) = write_for(readers.flatten().as_ref(), path, &ring)
+        {
+            // Its readers have the new key, and no token of another one gets as far as them.
+            tracing::warn!(%error, "the file has keys that were withdrawn");
+        }
+        let until = sys::monotonic_ns().saturating_add(nanos(REPLACING));
+        atomic!(AtomicU64, self.control.maps().control.pointer(), older_ids_until_ns)
+            .store(until, Release);
+        self.put_in_force(&ring);
+        self.due = due_after(sys::monotonic_ns(), false);
+        tracing::info!(epoch = ring.epoch().number(), "all keys of before are withdrawn");
+        Ok(())
+    }
 }
 
 /// Takes the next step of a rotation. Servers can know of it before it is in force: when the file cannot be
@@ -250,6 +461,15 @@ fn turn(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A gateway that is restarted more often than keys are rotated must rotate them all the same.
+    #[test]
+    fn keys_rotation_goes_on_where_the_process_before_was() {
+        let hour = nanos(Duration::from_secs(3_600));
+        assert_eq!(due_after(5 * hour, false), 17 * hour);
+        assert_eq!(due_after(5 * hour, true), 5 * hour + nanos(SETTLING));
+        assert_eq!(due_after(u64::MAX, false), u64::MAX);
+    }
 
     /// Servers that do not know a key would turn away everybody who has a token of it.
     #[test]

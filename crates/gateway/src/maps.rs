@@ -28,7 +28,6 @@ pub(crate) struct Maps {
     pub(crate) rates: Shared<abi::equic_service_rates>,
     /// A secret: it is not to be printed.
     pub(crate) ring: Arc<Shared<abi::equic_ring>>,
-    pub(crate) ring_map: OwnedFd,
     pub(crate) explain: Shared<abi::equic_explain>,
     pub(crate) ports: Shared<abi::equic_ports>,
     pub(crate) listeners: Map<abi::equic_listener, u32>,
@@ -145,7 +144,6 @@ impl Maps {
             overrides6: Map::new(take("overrides6")?).map_err(wrong("overrides6"))?,
             rates: shared(&take(".data.rates")?).map_err(wrong(".data.rates"))?,
             ring: Arc::new(shared(&ring).map_err(wrong(".data.ring"))?),
-            ring_map: ring,
             explain: shared(&take(".data.explain")?).map_err(wrong(".data.explain"))?,
             ports: shared(&take("ports")?).map_err(wrong("ports"))?,
             listeners: Map::new(take("listeners")?).map_err(wrong("listeners"))?,

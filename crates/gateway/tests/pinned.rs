@@ -305,6 +305,33 @@ fn what_cannot_change_is_named() {
     });
 }
 
+/// Restarts do not put the next rotation of the keys off, and without a process nobody can withdraw them.
+#[test]
+fn keys_of_a_pinned_gateway_keep_their_age_over_restarts() {
+    in_namespace(|| {
+        let fs = BpfFs::mount();
+        let config = config("aged");
+        let (gateway, _) = load(&config, &fs.dir()).unwrap();
+        gateway.attach("veth0", Mode::Native).unwrap();
+        let (ring, made) = (gateway.control().key_ring().unwrap(), std::time::Instant::now());
+        drop(gateway);
+        for _ in 0..2 {
+            let (gateway, taken) = load(&config, &fs.dir()).unwrap();
+            assert!(taken.is_some());
+            assert!(gateway.control().keys_age().unwrap() >= made.elapsed(), "it is not new");
+            assert_eq!(gateway.control().key_ring().unwrap().to_bytes(), ring.to_bytes());
+            // Its own process can withdraw them.
+            drop(gateway);
+        }
+        let (gateway, _) = load(&config, &fs.dir()).unwrap();
+        let epoch = gateway.control().renew_keys().unwrap();
+        assert!(
+            epoch == ring.newest().next() && gateway.control().keys_age() < Some(made.elapsed())
+        );
+        remove_pinned(fs.dir()).unwrap();
+    });
+}
+
 /// With `wait` an interface may be away at the start, also where a gateway is taken over.
 #[test]
 fn pinned_gateway_is_taken_over_while_an_interface_is_away() {

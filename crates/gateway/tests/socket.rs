@@ -339,6 +339,73 @@ fn the_next_gateway_s_keys_come_with_the_place_there() {
     });
 }
 
+/// The key rings that anybody who has had a descriptor of one can read, whatever has become of its place.
+fn rings_of_descriptors() -> Vec<std::fs::File> {
+    let all = std::fs::read_dir("/proc/self/fd").unwrap();
+    let is_ring = |path: &Path| {
+        std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:equic"))
+    };
+    all.map(|entry| entry.unwrap().path())
+        .filter(|path| is_ring(path))
+        .map(|path| std::fs::File::open(path).unwrap())
+        .collect()
+}
+
+/// A key that others may know is withdrawn: servers that have a place get the new one, with their counts as they are,
+/// and nobody else does.
+#[test]
+fn keys_renewed_reach_servers_that_have_a_place_and_nobody_else() {
+    use std::os::unix::fs::FileExt as _;
+    in_namespace(|| {
+        let (dir, path) = place();
+        let file = dir.path().join("keys");
+        let (gateway, _host, config) = at_socket("renewed", &path, |config| {
+            config.gateway.retry_keys = Some(file.to_str().unwrap().to_owned());
+        });
+        let control = gateway.control();
+        let ledger = Ledger::connect_checking(&path, "server", TokenKeys::TakeForIds).unwrap();
+        let mute = Ledger::connect(&path, "mute").unwrap();
+        let ids = ledger.connection_ids(0).unwrap().expect("it has the ring");
+        let service = ledger.service("quic").unwrap();
+        let client = A.parse().unwrap();
+        let open = service.opened(client);
+        let (slot, opened) = (ledger.slot(), service.count(client));
+        // An intruder in the server's process has kept what it was given.
+        let leaked = rings_of_descriptors();
+        assert!(!leaked.is_empty(), "servers get a copy by a descriptor");
+        let (old, old_id) = (control.key_ring().unwrap(), ids.generate());
+        let other = Control::open(Some(&config.gateway.name)).unwrap();
+        let epoch = other.renew_keys().unwrap();
+        let new = control.key_ring().unwrap();
+        assert_eq!((epoch, new.epoch()), (old.newest().next(), old.newest().next()));
+        assert!(!new.knows(old.epoch()) && !new.announced(), "{new:?}");
+        assert_eq!(*std::fs::read(&file).unwrap(), *new.to_bytes(), "servers with the file");
+
+        let has = || ledger.key_ring().unwrap().map(|ring| ring.to_bytes());
+        await_that("the server has the new key", || {
+            has().is_some_and(|ring| *ring == *new.to_bytes())
+        });
+        assert_eq!((ledger.slot(), service.count(client)), (slot, opened));
+        await_that("both have their places", || servers(&gateway).len() == 2);
+        let id = ids.generate();
+        assert!(ids.open(id.as_bytes()).is_ok() && ids.open(old_id.as_bytes()).is_err());
+        assert_eq!(ids.open(id.as_bytes()).unwrap().epoch, epoch);
+        // The new key, by its place in the ring.
+        let bytes = new.to_bytes();
+        let at = 16 + usize::from(epoch.number()) * 16;
+        for ring in leaked {
+            let mut there = [0; 128];
+            ring.read_exact_at(&mut there, 0).unwrap();
+            assert!(
+                !there.windows(16).any(|key| *key == bytes[at..at + 16]),
+                "it sees the new key"
+            );
+            assert!(ring.write_at(&[0], 0).is_err(), "it can only read");
+        }
+        drop((open, mute));
+    });
+}
+
 /// The ring holds for all services: who serves some of them could make tokens for the others.
 #[test]
 fn who_serves_some_services_only_is_not_given_the_key_ring() {
@@ -816,6 +883,23 @@ fn map(fd: &OwnedFd, protection: i32) -> Option<*mut u8> {
     (at != libc::MAP_FAILED).then_some(at.cast())
 }
 
+/// The copy of the keys is no map, and cannot be written to however it is opened.
+fn pry_keys(fd: &OwnedFd) {
+    use std::os::unix::fs::FileExt as _;
+    assert!(map(fd, libc::PROT_READ | libc::PROT_WRITE).is_none());
+    let at = map(fd, libc::PROT_READ).expect("it can be read");
+    // SAFETY: the mapping of a moment ago; only its protection is asked for.
+    let changed = unsafe { libc::mprotect(at.cast(), 4096, libc::PROT_READ | libc::PROT_WRITE) };
+    assert_eq!(changed, -1, "a mapping for reading stays one");
+    let mut options = std::fs::OpenOptions::new();
+    let again = options.read(true).write(true).open(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    let given = std::fs::File::from(fd.try_clone().unwrap());
+    for file in [Some(given), again.ok()].into_iter().flatten() {
+        assert!(file.write_at(&[1], 0).is_err() && file.set_len(0).is_err());
+        assert!(map(&file.into(), libc::PROT_READ | libc::PROT_WRITE).is_none());
+    }
+}
+
 /// Tries to write what is only to be read.
 fn pry(path: &Path) {
     let raw = Raw::connect(path);
@@ -823,7 +907,8 @@ fn pry(path: &Path) {
     let (status, _, with) = raw.hear().unwrap();
     assert_eq!((status, with.len()), (0, 7));
     assert!(map(&with[0], libc::PROT_READ | libc::PROT_WRITE).is_some(), "its own ledger");
-    for fd in &with[1..] {
+    pry_keys(&with[6]);
+    for fd in &with[1..6] {
         assert!(map(fd, libc::PROT_READ | libc::PROT_WRITE).is_none());
         if let Some(at) = map(fd, libc::PROT_READ) {
             // SAFETY: the mapping of a moment ago; only its protection is asked for.

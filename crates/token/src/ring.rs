@@ -253,6 +253,16 @@ impl KeyRing {
         epoch != self.current && self.keys[epoch.index()].take().is_some()
     }
 
+    /// Forgets the keys of all epochs but the current one: what was made with them holds no longer.
+    pub fn retire_all(&mut self) {
+        let current = self.current.index();
+        self.keys
+            .iter_mut()
+            .enumerate()
+            .filter(|(at, _)| *at != current)
+            .for_each(|(_, key)| *key = None);
+    }
+
     /// A number that is another one when new IDs are made with another key, after a rotation or in another ring. It tells
     /// nothing of the key.
     pub fn mark(&self) -> u64 {

@@ -2,7 +2,7 @@
 //!
 //! `run` loads, attaches and looks after one ([`mod@run`], over [`attach`] and [`limits`]); everything
 //! else opens one that runs, in whatever process, through [`Target`]: [`status`], [`sources`],
-//! [`lists`], [`set`] (over [`needs`]), [`reload`], [`detach`], and the dashboard [`watch`]. [`metrics`] tells
+//! [`lists`], [`set`] (over [`needs`]), [`keys`], [`reload`], [`detach`], and the dashboard [`watch`]. [`metrics`] tells
 //! Prometheus; [`explain`] asks the real program about packets; [`capture`] writes dropped ones to a file.
 
 pub(crate) mod attach;
@@ -11,6 +11,7 @@ mod capture;
 mod detach;
 mod doubts;
 mod explain;
+mod keys;
 pub(crate) mod limits;
 mod lists;
 mod metrics;
@@ -52,6 +53,9 @@ pub(crate) enum Command {
     Lists(lists::Show),
     /// Change limits while it runs
     Set(set::Args),
+    /// Withdraw the keys of Retry tokens and connection IDs
+    #[command(subcommand)]
+    Keys(keys::Command),
     /// Read the configuration file again
     Reload(reload::Args),
     /// Say what is wrong with a configuration file
@@ -79,6 +83,7 @@ pub(crate) fn run(command: Command) -> Done {
         Command::Forget(args) => lists::forget(&args),
         Command::Lists(args) => lists::show(&args),
         Command::Set(args) => set::run(&args),
+        Command::Keys(command) => keys::run(&command),
         Command::Reload(args) => reload::run(&args),
         Command::Check(args) => reload::check(&args),
         Command::Explain(args) => explain::run(&args),

@@ -136,6 +136,44 @@ fn hidden_socket_numbers_pass_the_gateway_and_connections_go_on() {
     assert_eq!(stage.verdict("forged_id").packets, 0, "{}", stage.status());
 }
 
+/// A key that others may know is withdrawn: clients that are connected go on, and new ones come in.
+#[test]
+fn keys_renew_loses_no_connection() {
+    let Some(stage) = TestStage::new("renew", 1) else { return };
+    let folder = tempfile::tempdir().expect("a directory");
+    let socket = folder.path().join("sock");
+    let socket = socket.to_str().expect("UTF-8");
+    let _gateway = stage.gateway(&["--socket", socket]);
+    let by_socket = ["serve", "--json", "--listen", "[::]:443", "--gateway-socket", socket];
+    let server = crate::common::Running::start(stage.command(), &by_socket);
+    server.event("ready");
+    stage.await_servers(1);
+    stage.set("check_ids=true");
+    let host = stage.host(0);
+    let link = host.peer(host.v4()).connect();
+    let mut download = link.download();
+    download.read(100_000);
+    let ring =
+        || Control::open(Some(&stage.name)).expect("root may look").key_ring().expect("keys");
+    let old = ring();
+    let told = stage.equic(&["keys", "renew", "--json"]).json();
+    assert_eq!(told["schema"], "equic.gateway.keys/1");
+    assert_eq!(told["epoch"], old.newest().next().number());
+    assert!(!ring().knows(old.epoch()));
+    download.read(100_000);
+    drop(download);
+    crate::common::eventually("the client goes on", || link.answers().then_some(()));
+    host.peer(host.v6()).connect().fetch(100_000);
+    assert_eq!(stage.verdict("forged_id").packets, 0, "{}", stage.status());
+
+    // An ID that somebody makes with the old key is of no use to who holds no connection.
+    let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).expect("a format");
+    let id = IdGenerator::new(format, &[0, 0], old).expect("random numbers").generate();
+    let id: String = id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let explain = ["explain", "--json", "--src", "192.0.2.9", "--short", "--dcid", &id];
+    assert_eq!(stage.equic(&explain).json()["reason"], "forged_id");
+}
+
 /// The same flood, where servers make no such IDs: who holds a connection does not notice, nor who opens one.
 #[test]
 fn unknown_senders_share_a_rate_and_connections_go_on() {

@@ -77,6 +77,11 @@ impl TestStage {
         (gateway, ready)
     }
 
+    /// The command on the server's host.
+    pub(crate) fn command(&self) -> std::process::Command {
+        self.lab.server().command(EQUIC)
+    }
+
     /// An HTTP/3 server on port 443 that feeds the gateway.
     pub(crate) fn serve(&self, rest: &[&str]) -> Running {
         self.serve_on(443, rest)

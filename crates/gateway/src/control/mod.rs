@@ -48,12 +48,13 @@ use std::sync::{Arc, Weak};
 
 use crate::config::{Listen, c_name, from_c_name};
 use crate::error::{Error, Result};
+use crate::key_ring::ServedRing;
 use crate::ledger::death::Watched;
 use crate::ledger::table::Memory;
 use crate::links::Link;
 use crate::maps::Maps;
 use crate::services::service_names;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, lock};
 use crate::sys;
 use crate::sys::region::atomic;
 
@@ -109,6 +110,8 @@ struct State {
     swept: Swept,
     /// Time at which the lists are to be looked through again (monotonic nanoseconds).
     next_lists_ns: u64,
+    /// Copies of the key ring for servers at this process's socket.
+    served: Vec<Weak<ServedRing>>,
     /// Numbers of list changes that were begun and over when one was seen under way, and since when
     /// they are the same (monotonic nanoseconds).
     list_change: Option<((u64, u64), u64)>,
@@ -132,6 +135,26 @@ impl Control {
     /// The maps, for somebody who keeps them longer than this handle.
     pub(crate) fn shared_maps(&self) -> Arc<Maps> {
         Arc::clone(&self.maps)
+    }
+
+    /// True if this is a handle of the process that loaded the gateway, and shares its state.
+    pub(crate) fn is_own(&self) -> bool {
+        self.own.strong_count() > 0
+    }
+
+    /// The copies of the key ring that servers at this process's socket read.
+    pub(crate) fn served_rings(&self) -> Vec<Arc<ServedRing>> {
+        let mut state = lock(&self.state);
+        state.served.retain(|one| one.strong_count() > 0);
+        state.served.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Makes a copy of the key ring for servers, which follows the program's.
+    pub(crate) fn serve_ring(&self) -> Result<Arc<ServedRing>> {
+        let failed = |error| Error::system("copying the key ring for servers", error);
+        let served = Arc::new(ServedRing::new(&self.key_ring()?).map_err(failed)?);
+        lock(&self.state).served.push(Arc::downgrade(&served));
+        Ok(served)
     }
 
     /// The choice by which another process's gateway was found.

@@ -97,6 +97,15 @@ impl LedgerState {
         self.binding.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// Goes on with a gateway by another connection, and with its key ring as it comes with that.
+    pub(crate) fn keep(&self, link: OwnedFd, ring: RingAccess) {
+        let mut binding = self.binding.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let BindingKind::Socket(socket) = &binding.kind {
+            *lock(&socket.link) = Arc::new(link);
+        }
+        binding.ring = ring;
+    }
+
     /// Moves to the gateway that `next` joins. Nobody gets a binding meanwhile: from the moment at which the next gateway
     /// lists this server, it may drop what goes to connection IDs that were made with the keys of the one before. True if
     /// the open connections count there.

@@ -130,6 +130,31 @@ impl Places {
         atomic!(AtomicU32, control, members[slot].ledger).store(member.ledger, Release);
     }
 
+    /// The place that a server takes if those of `mask` are taken: the first one that no living process had before it.
+    /// Connection IDs name the place, and the process that had it may still serve connections by them. If there is no
+    /// other, it is the first one that is free.
+    fn choose(&self, mask: u32, member: &abi::equic_member) -> Option<u32> {
+        let mut free = (0..abi::EQUIC_MAX_OWNERS).filter(|slot| mask >> slot & 1 == 0).peekable();
+        let first = *free.peek()?;
+        Some(free.find(|slot| !self.is_of_another(*slot, member)).unwrap_or(first))
+    }
+
+    /// True if the process that had a place last is another one than the member's, and may live.
+    fn is_of_another(&self, slot: u32, member: &abi::equic_member) -> bool {
+        let (control, slot) = (self.control.pointer(), slot as usize);
+        if atomic!(AtomicU32, control, members[slot].ledger).load(Acquire) == 0 {
+            return false;
+        }
+        let pid = atomic!(AtomicU32, control, members[slot].pid).load(Relaxed);
+        let ticks = atomic!(AtomicU64, control, members[slot].start_ticks).load(Relaxed);
+        let namespace = atomic!(AtomicU64, control, members[slot].pid_namespace).load(Relaxed);
+        if (pid, ticks, namespace) == (member.pid, member.start_ticks, member.pid_namespace) {
+            return false;
+        }
+        // What cannot be judged from here is taken to live.
+        namespace != sys::pid_namespace() || !sys::ended(pid, ticks)
+    }
+
     /// Puts a ledger into a free place.
     pub(super) fn take(
         &self,
@@ -138,10 +163,7 @@ impl Places {
     ) -> io::Result<Option<u32>> {
         let mut mask = self.mask().load(Acquire);
         let slot = loop {
-            let slot = mask.trailing_ones();
-            if slot >= abi::EQUIC_MAX_OWNERS {
-                return Ok(None);
-            }
+            let Some(slot) = self.choose(mask, member) else { return Ok(None) };
             match self.mask().compare_exchange(mask, mask | 1 << slot, SeqCst, Acquire) {
                 Ok(_) => break slot,
                 Err(now) => mask = now,
@@ -241,9 +263,9 @@ impl Membership {
         self.leaves.store(false, Relaxed);
     }
 
-    /// Changes which quota groups it may not count for.
-    pub(crate) fn bar(&mut self, groups: u64) {
-        self.member.barred = groups;
+    /// Changes which quota groups it may not count for, and its flags (`enum equic_member_flags`).
+    pub(crate) fn change(&mut self, barred: u64, flags: u32) {
+        (self.member.barred, self.member.flags) = (barred, flags);
         self.places.write(self.slot(), &self.member);
     }
 

@@ -19,7 +19,7 @@ use crate::ledger::header::open_connections;
 use crate::ledger::source::Keying;
 use crate::ledger::table::{Memory, Table};
 use crate::periodic::Periodic;
-use crate::sync::{Mutex, lock};
+use crate::sync::Mutex;
 use crate::sys::map::map_info;
 use crate::sys::region::Shared;
 use crate::sys::unix;
@@ -36,8 +36,8 @@ const WEARY: Duration = Duration::from_secs(1);
 enum JoinAnswer {
     /// With the index of the service that has the server's address.
     Joined(Box<GatewayBinding>, Option<u32>),
-    /// The ledger that was named counts on; this is the new connection.
-    Kept(OwnedFd),
+    /// The ledger that was named counts on; this is the new connection, and the key ring if it comes along.
+    Kept(OwnedFd, RingAccess),
 }
 
 /// Socket at which a server joins, and its name there.
@@ -63,7 +63,7 @@ pub(crate) fn join(who: &JoinTarget) -> Result<(GatewayBinding, Option<u32>)> {
             }
             Err(error) => return Err(error),
             Ok(JoinAnswer::Joined(binding, service)) => return Ok((*binding, service)),
-            Ok(JoinAnswer::Kept(_)) => {
+            Ok(JoinAnswer::Kept(..)) => {
                 return Err(strange(path, "it kept a ledger that was not named"));
             }
         }
@@ -127,10 +127,21 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
             let binding = Box::new(binding(path, &answer, with, link)?);
             Ok(JoinAnswer::Joined(binding, answer.service))
         }
-        Status::Kept if answer.ledger == ledger => Ok(JoinAnswer::Kept(link)),
+        Status::Kept if answer.ledger == ledger => Ok(JoinAnswer::Kept(link, ring_of(path, with)?)),
         Status::Kept => Err(strange(path, "it kept another ledger")),
         Status::Refused => Err(refused(path, answer.message, false)),
         Status::Busy => Err(refused(path, answer.message, true)),
+    }
+}
+
+/// The key ring among what came along, if it did.
+fn ring_of(path: &Path, mut with: Vec<OwnedFd>) -> Result<RingAccess> {
+    match (with.pop(), with.is_empty()) {
+        (None, _) => Ok(RingAccess::None),
+        (Some(ring), true) => {
+            RingAccess::received(ring).ok_or_else(|| strange(path, "its key ring is none"))
+        }
+        _ => Err(strange(path, "more descriptors than there should be")),
     }
 }
 
@@ -143,7 +154,8 @@ fn binding(
     link: OwnedFd,
 ) -> Result<GatewayBinding> {
     let failed = |error| Error::system("mapping what the gateway sent", error);
-    let ring = if with.len() > DESCRIPTORS { with.pop() } else { None };
+    let ring = with.split_off(with.len().min(DESCRIPTORS));
+    let ring = ring_of(path, ring)?;
     let Ok([ledger, control, services, overrides, acl4, acl6]) =
         <[OwnedFd; DESCRIPTORS]>::try_from(with)
     else {
@@ -162,11 +174,6 @@ fn binding(
         || size(&control)? != size_of::<abi::equic_control>()
         || size(&services)? != size_of::<crate::services::Services>()
         || size(&overrides)? != size_of::<crate::overrides::Overrides>()
-        || ring
-            .as_ref()
-            .map(size)
-            .transpose()?
-            .is_some_and(|size| size != size_of::<abi::equic_ring>())
     {
         return Err(strange(path, "its maps have other sizes"));
     }
@@ -182,7 +189,6 @@ fn binding(
         settings: [control, services, overrides],
     };
     let table = Table::new(Arc::new(memory), keying);
-    let ring = ring.map_or(RingAccess::None, RingAccess::ReadOnly);
     let binding = GatewayBinding {
         ring,
         ..GatewayBinding::first(table, (copies, own), Some(copied), BindingKind::Socket(socket))
@@ -256,11 +262,9 @@ fn again(who: &JoinTarget, core: &LedgerState, absence: &mut Absence) -> Result<
         _ => 0,
     };
     match ask(who, ledger)? {
-        JoinAnswer::Kept(link) => {
-            if let BindingKind::Socket(socket) = &core.binding().kind {
-                *lock(&socket.link) = Arc::new(link);
-            }
-            tracing::info!("another process looks after the gateway now");
+        JoinAnswer::Kept(link, ring) => {
+            core.keep(link, ring);
+            tracing::info!("another process looks after the gateway now, or it has other keys");
             let (told, unheard) = (absence.was_told(), absence.ends());
             if told {
                 core.listeners.tell(&kept(core, unheard));

@@ -21,7 +21,7 @@ use crate::abi;
 use crate::config::Config;
 use crate::control::Control;
 use crate::error::{Error, Result};
-use crate::key_ring::TokenKeys;
+use crate::key_ring::{ServedRing, TokenKeys};
 use crate::ledger::membership::{Membership, member_name};
 use crate::ledger::table::Memory;
 use crate::periodic::Periodic;
@@ -85,8 +85,10 @@ struct State {
     rules: Rules,
     /// Descriptors that every server gets to read: control data, services, limits by prefix, lists.
     shared: [OwnedFd; 5],
-    /// The key ring, to be read: for servers that ask for it and may have it.
-    ring: OwnedFd,
+    /// A copy of the key ring, to be read: for servers that ask for it and may have it.
+    ring: Arc<ServedRing>,
+    /// Number of the copy that the sessions have.
+    ring_generation: u64,
     waiting: Vec<PendingServer>,
     sessions: Vec<Session>,
     /// Places that servers of the gateway's last process have, until those servers are back.
@@ -112,6 +114,8 @@ struct Session {
     peer: Peer,
     membership: Membership,
     memory: Arc<Memory>,
+    /// It has the key ring.
+    has_ring: bool,
 }
 
 #[derive(Debug)]
@@ -165,7 +169,7 @@ impl SocketHost {
             acl4.map_err(failed)?,
             acl6.map_err(failed)?,
         ];
-        let ring = ids::read_only(maps.ring_map.as_fd()).map_err(failed)?;
+        let ring = control.serve_ring()?;
         let inherited = control.inherited()?;
         let inherited = inherited
             .into_iter()
@@ -178,6 +182,7 @@ impl SocketHost {
             control: control.clone(),
             rules,
             shared,
+            ring_generation: ring.descriptor().1,
             ring,
             waiting: Vec::new(),
             sessions: Vec::new(),
@@ -254,6 +259,7 @@ impl State {
         }
         if self.renewed.elapsed() >= TICK {
             self.renewed = Instant::now();
+            self.hand_on_keys();
             self.look_after_places();
         }
     }
@@ -361,7 +367,9 @@ impl State {
             let why = format!("user {} may count for none of its services", peer.uid);
             return Err((Status::Refused, why));
         }
-        if let Some(session) = self.adopt(one, request.ledger, groups) {
+        let gives = request.keys.takes() && self.rules.gives_keys(peer.uid);
+        let able = if gives || request.keys == TokenKeys::Own { request.keys.flags() } else { 0 };
+        if let Some(session) = self.adopt(one, request.ledger, groups, (gives, able)) {
             return session;
         }
         let of_one = self.sessions.iter().filter(|other| other.peer.uid == peer.uid).count();
@@ -372,8 +380,6 @@ impl State {
         if self.sessions.len() >= self.rules.servers {
             return Err((Status::Busy, format!("all {} places are taken", self.rules.servers)));
         }
-        let gives = request.keys.takes() && self.rules.gives_keys(peer.uid);
-        let able = if gives || request.keys == TokenKeys::Own { request.keys.flags() } else { 0 };
         let member = abi::equic_member {
             pid: peer.pid,
             uid: peer.uid,
@@ -403,12 +409,13 @@ impl State {
         };
         let mut with = vec![membership.ledger()];
         with.extend(self.shared.iter().map(AsFd::as_fd));
-        with.extend(gives.then(|| self.ring.as_fd()));
+        let ring = self.ring.descriptor().0;
+        with.extend(gives.then(|| ring.as_fd()));
         if unix::tell(&one.link, &answer.to_bytes(), &with).is_err() {
             return Err((Status::Busy, "it did not listen".to_owned()));
         }
         let link = one.link.try_clone().map_err(|e| (Status::Busy, e.to_string()))?;
-        Ok(Session { link, peer, membership, memory })
+        Ok(Session { link, peer, membership, memory, has_ring: gives })
     }
 
     /// Index of the service that has an address; `None` if none has it, or the listeners cannot be read.
@@ -419,13 +426,14 @@ impl State {
         found.ok().flatten().and_then(|index| u32::try_from(index).ok())
     }
 
-    /// A server whose gateway was another process: it keeps its ledger if it is the process that the
-    /// ledger was given to.
+    /// A server whose gateway was another process, or whose keys were withdrawn: it keeps its ledger if it is the process
+    /// that the ledger was given to. `gives`: whether it gets the key ring, and the flags that it has then.
     fn adopt(
         &mut self,
         one: &PendingServer,
         ledger: u32,
         groups: u64,
+        (gives, able): (bool, u32),
     ) -> Option<std::result::Result<Session, (Status, String)>> {
         let ticks = sys::start_ticks(one.peer.pid)?;
         let found = self.inherited.iter().position(|place| {
@@ -434,14 +442,32 @@ impl State {
                 && (place.member.pid, place.member.start_ticks) == (one.peer.pid, ticks)
         })?;
         let Inherited { mut membership, memory, .. } = self.inherited.swap_remove(found);
-        membership.bar(!groups);
+        membership.change(!groups, abi::EQUIC_MEMBER_SOCKET | able);
         let load = self.control.maps().load;
         let answer = Answer { service: None, load, ledger, ..Answer::no(Status::Kept, "") };
-        let told = unix::tell(&one.link, &answer.to_bytes(), &[]);
+        let ring = self.ring.descriptor().0;
+        let with: Vec<BorrowedFd<'_>> = gives.then(|| ring.as_fd()).into_iter().collect();
+        let told = unix::tell(&one.link, &answer.to_bytes(), &with);
         Some(match told.and_then(|()| one.link.try_clone()) {
-            Ok(link) => Ok(Session { link, peer: one.peer, membership, memory }),
+            Ok(link) => Ok(Session { link, peer: one.peer, membership, memory, has_ring: gives }),
             Err(error) => Err((Status::Busy, error.to_string())),
         })
+    }
+
+    /// Ends the connections of servers that have a copy of the key ring in whose place there is another. They join again
+    /// at once, are judged by the rules of now, keep their place and get the copy of now.
+    fn hand_on_keys(&mut self) {
+        let generation = self.ring.descriptor().1;
+        if std::mem::replace(&mut self.ring_generation, generation) == generation {
+            return;
+        }
+        let sessions = std::mem::take(&mut self.sessions);
+        let (leave, stay): (Vec<_>, Vec<_>) = sessions.into_iter().partition(|one| one.has_ring);
+        self.sessions = stay;
+        self.inherited.extend(leave.into_iter().map(|Session { membership, memory, .. }| {
+            let member = *membership.member();
+            Inherited { membership, memory, member }
+        }));
     }
 
     /// Puts ledgers back that somebody took for those of the dead.

@@ -38,7 +38,7 @@ pub(crate) struct Request {
 pub(crate) enum Status {
     /// A new ledger; the descriptors come along.
     Joined = 0,
-    /// The ledger named in the request still is in its place.
+    /// The ledger named in the request still is in its place; the key ring comes along for servers that may have it.
     Kept = 1,
     /// No, and the same request will not do later.
     Refused = 2,

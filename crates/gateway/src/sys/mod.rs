@@ -16,6 +16,7 @@ pub(crate) mod ids;
 pub(crate) mod link;
 pub(crate) mod log;
 pub(crate) mod map;
+pub(crate) mod memory;
 pub(crate) mod netlink;
 pub(crate) mod pin;
 pub(crate) mod region;

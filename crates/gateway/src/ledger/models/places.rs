@@ -124,6 +124,33 @@ fn two_servers_never_have_one_place() {
     });
 }
 
+/// A server that left its place may still serve connections whose IDs name it, until its process has ended.
+#[test]
+fn place_is_not_given_away_while_its_process_lives() {
+    // The first process lives for as long as this machine.
+    let mut drains = Server::new();
+    (drains.member.pid, drains.member.start_ticks) = (1, sys::start_ticks(1).expect("it lives"));
+    let mut dead = Server::new();
+    (dead.member.pid, dead.member.start_ticks) = (u32::MAX >> 1, 1);
+    let (drains, dead) = (Arc::new(drains), Arc::new(dead));
+    let servers = Arc::new([Server::new(), Server::new()]);
+    check(move || {
+        let gateway = Gateway::new();
+        let kept = gateway.join(&drains).slot();
+        let free = gateway.join(&dead).slot();
+        assert!(gateway.places().empty(kept, drains.member.ledger).expect("no error"));
+        assert!(gateway.places().empty(free, dead.member.ledger).expect("no error"));
+        // Two that come at once have other places.
+        let (there, those) = (gateway.clone(), Arc::clone(&servers));
+        let other = spawn(move || there.join(&those[1]).slot());
+        let one = gateway.join(&servers[0]).slot();
+        let two = other.join().unwrap();
+        assert!(one != two && one != kept && two != kept, "{one} and {two}");
+        // Its own process may come back to it.
+        assert_eq!(gateway.join(&drains).slot(), kept);
+    });
+}
+
 /// Two processes clean up after the same dead server while another server moves into its place: its next heartbeat mends
 /// what that does to it.
 #[test]

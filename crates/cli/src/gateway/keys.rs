@@ -1,0 +1,44 @@
+//! `equic gateway keys`.
+
+use clap::Subcommand;
+use serde_json::json;
+
+use super::Target;
+use crate::failure::Done;
+use crate::output;
+
+/// What can be done with the keys of Retry tokens and connection IDs.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Withdraw all keys, because others may know them, and make a new one
+    Renew(Renew),
+}
+
+/// Makes a new key for Retry tokens and connection IDs, hands it to the servers that have joined, and withdraws all
+/// others a second later.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Retry tokens of before hold no longer: a client in the middle of its handshake begins anew. With \
+`check_ids`, packets with connection IDs of before pass for a minute if their source holds a connection; meanwhile \
+servers give their clients new ones. Take a user who is not to have the new keys off `users` first, and restart the \
+gateway. The gateway's process does this: it has to run."
+)]
+pub(crate) struct Renew {
+    #[command(flatten)]
+    target: Target,
+    /// JSON (schema equic.gateway.keys/1)
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(command: &Command) -> Done {
+    let Command::Renew(args) = command;
+    let control = args.target.open()?;
+    let epoch = control.renew_keys()?.number();
+    if args.json {
+        return output::json("equic.gateway.keys/1", json!({ "epoch": epoch }));
+    }
+    output::line(format_args!(
+        "tokens and connection IDs are made with a new key (epoch {epoch}); all others are withdrawn"
+    ))
+}
