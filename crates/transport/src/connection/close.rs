@@ -60,6 +60,9 @@ pub enum CloseReason {
     IdleTimeout,
     /// The peer does not know the connection any more (RFC 9000 s.10.3).
     StatelessReset,
+    /// The peer did not answer at its new address, and no address is left at which it ever did (RFC 9000 s.9.3.2). The
+    /// peer is not notified.
+    NoValidatedPath,
 }
 
 impl std::fmt::Display for CloseReason {
@@ -70,6 +73,9 @@ impl std::fmt::Display for CloseReason {
             CloseReason::IdleTimeout => f.write_str("nothing came for the idle timeout"),
             CloseReason::StatelessReset => {
                 f.write_str("the peer does not know the connection any more (stateless reset)")
+            }
+            CloseReason::NoValidatedPath => {
+                f.write_str("the peer's address changed and was not validated")
             }
         }
     }

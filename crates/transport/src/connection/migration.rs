@@ -10,7 +10,7 @@ use super::path::{AddressOrigin, Path};
 use super::paths::PathKey;
 use super::presence::MayBeAttached;
 use super::space::{PathId, SpaceId};
-use super::{Connection, DatagramMeta, Event};
+use super::{CloseReason, Connection, DatagramMeta, Event};
 use crate::Timestamp;
 use crate::operation::Operation;
 use crate::recovery::INITIAL_RTT;
@@ -209,15 +209,20 @@ impl Connection {
     fn move_to(&mut self, now: Timestamp, key: PathKey) {
         self.paths.set_current(key);
         let path = &self.paths[key];
-        let (remote, validated) = (path.remote(), path.is_validated());
+        let validated = path.is_validated();
         if key == self.path().key() {
-            // Only the last is true, so a peer that never rests fills no queue.
-            self.events.retain(|event| !matches!(event, Event::Moved(_)));
-            self.events.push_back(Event::Moved(remote));
+            self.tell_of_move();
         }
         if !validated {
             self.challenge(now, key);
         }
+    }
+
+    /// Tells the application that another path is the active one.
+    pub(super) fn tell_of_move(&mut self) {
+        // Only the last one holds, so a peer that moves all the time does not fill the queue.
+        self.events.retain(|event| !matches!(event, Event::Moved(_)));
+        self.events.push_back(Event::Moved(self.path().remote()));
     }
 
     /// Starts, or goes on with, the validation of a path.
@@ -262,7 +267,6 @@ impl Connection {
         let current = path.is_current();
         self.notify(Operation::PathValidated, key);
         if current {
-            self.leave_others(id);
             self.on_path_proved(id);
         }
         let same = Event::PathValidated(remote);
@@ -274,16 +278,22 @@ impl Connection {
             let now = self.now;
             self.move_to(now, key);
         }
+        // A path that was left is not kept, validated as it may be: the peer's old address may be another host's when
+        // packets come from there again.
+        if self.paths.current(id).is_some_and(|path| path.is_validated()) {
+            self.leave_others(id);
+        }
     }
 
-    /// The peer is here: paths of the path ID that were left are of no use, unless they are asked, too.
+    /// Removes the paths of a path ID that are not in use, except those on which a challenge or an answer is pending.
     fn leave_others(&mut self, id: PathId) {
-        let useless = |path: &&Path| path.id() == id && !path.is_current() && !path.is_asking();
+        let useless = |path: &&Path| {
+            let pending = path.is_asking() || path.response().is_some();
+            path.id() == id && !path.is_current() && !pending
+        };
         let keys: Vec<PathKey> = self.paths.iter().filter(useless).map(|path| path.key()).collect();
         for key in keys {
-            if let Some(gone) = self.paths.remove(key) {
-                self.on_path_gone(&gone);
-            }
+            self.remove_path(key);
         }
     }
 
@@ -305,7 +315,7 @@ impl Connection {
         }
     }
 
-    /// Nobody answers there (RFC 9000 s.9.3.2): back to where somebody did.
+    /// The peer did not answer on a path: the connection returns to the last validated path, or ends (RFC 9000 s.9.3.2).
     fn on_validation_failed(&mut self, now: Timestamp, key: PathKey) {
         if self.preferred == Some(key) {
             self.preferred = None;
@@ -313,21 +323,35 @@ impl Connection {
         let Some(path) = self.paths.get(key) else { return };
         let id = path.id();
         if !path.is_current() {
-            if let Some(gone) = self.paths.remove(key) {
-                self.on_path_gone(&gone);
+            // The fallback was asked because the peer seemed to have left it (s.9.3.3). That it does not answer says
+            // nothing while the current path is not validated either: a peer that moved nowhere, and is silent, answers
+            // on neither.
+            let validated = self.paths.current(id).is_some_and(|path| path.is_validated());
+            if validated || !path.is_fallback() {
+                self.remove_path(key);
             }
             return;
         }
-        if let Some(other) = self.paths.last_validated(id) {
+        if let Some(other) = self.paths.fallback(id).map(Path::key) {
             self.move_to(now, other);
-            if let Some(gone) = self.paths.remove(key) {
-                self.on_path_gone(&gone);
-            }
+            self.remove_path(key);
             return;
         }
         // RFC 10069 s.3.1.
-        self.abandon_silent(now, id);
-        // With no other, the idle timeout decides: the peer may yet be heard.
+        let abandoned = self.abandon_silent(now, id);
+        // A client knows where its server is, and goes on trying until the idle timeout. A path whose address was
+        // validated before, and is asked again because another path was tried, stays as it is.
+        let known = self.side == Side::Client || self.path().is_validated();
+        if abandoned || known {
+            return;
+        }
+        self.forget(CloseReason::NoValidatedPath);
+    }
+
+    fn remove_path(&mut self, key: PathKey) {
+        if let Some(gone) = self.paths.remove(key) {
+            self.on_path_gone(&gone);
+        }
     }
 
     /// A client tries the address that the server would rather be at (RFC 9000 s.9.6).

@@ -156,9 +156,11 @@ pub enum Event {
     DatagramsWritable,
     /// The connection is over.
     Closed(CloseReason),
-    /// The connection goes on with another address of the peer, or of ours: the peer's, now.
+    /// The active path has other addresses now: the peer's. A packet from there is enough, so the address may be forged:
+    /// see [`Connection::validated_address`].
     Moved(SocketAddr),
-    /// The peer has answered from an address.
+    /// The peer has answered from an address. It is the one of [`Connection::validated_address`] if the active path has
+    /// it.
     PathValidated(SocketAddr),
     /// Another path can be used (RFC 10069): the peer has answered on it.
     PathOpened(PathId),
@@ -320,6 +322,16 @@ impl Connection {
     /// [`Connection::paths`].
     pub fn remote_address(&self) -> SocketAddr {
         self.path().remote()
+    }
+
+    /// Returns the last address at which the peer proved that it receives: by a token, by its handshake or by a
+    /// PATH_RESPONSE (RFC 9000 s.8). Returns `None` before the first of these.
+    ///
+    /// It differs from [`Connection::remote_address`] while the validation of a new path runs. Anybody can write any source
+    /// address into a packet, so whoever counts connections by address counts them here. It can change with every
+    /// [`Event::PathValidated`], [`Event::Moved`] and [`Event::PathClosed`].
+    pub fn validated_address(&self) -> Option<SocketAddr> {
+        self.paths.last_validated().map(Path::remote)
     }
 
     /// The round-trip time as it is estimated now.

@@ -67,6 +67,9 @@ pub(super) struct Path {
     id: PathId,
     /// It is the one that its path ID uses, and not one that is left or not gone to yet.
     current: bool,
+    /// The last path that its path ID used while its address was validated, before the current one: where the path ID
+    /// returns if the validation of its current path fails (RFC 9000 s.9.3.2).
+    fallback: bool,
     /// Nothing is sent on it any more (RFC 10069 s.3.4).
     abandoned: bool,
     /// Packets below this number: their content has been sent on other paths, too.
@@ -120,6 +123,7 @@ impl Path {
             key,
             id: PathId::ZERO,
             current: false,
+            fallback: false,
             abandoned: false,
             moved: 0,
             remote,
@@ -173,6 +177,15 @@ impl Path {
 
     pub(super) fn set_current(&mut self, current: bool) {
         self.current = current;
+    }
+
+    /// True if its path ID returns to this path when the validation of the current one fails.
+    pub(super) fn is_fallback(&self) -> bool {
+        self.fallback
+    }
+
+    pub(super) fn set_fallback(&mut self, fallback: bool) {
+        self.fallback = fallback;
     }
 
     /// True if nothing may be sent on the path any more.

@@ -65,13 +65,17 @@ impl Paths {
         current.or_else(|| self.list.iter().find(same)).map(|path| path.key())
     }
 
-    /// Adds a path; the one that had to go for it.
+    /// Adds a path. Returns the path that was removed to make room for it.
+    ///
+    /// The fallback of a path ID is never removed: otherwise a peer could make the connection forget the last validated
+    /// address, by packets that seem to come from [`MAX_PATHS`] others (RFC 9000 s.9.3.2).
     pub(super) fn add(&mut self, path: Path) -> Option<Path> {
         let same = |other: &&Path| other.id() == path.id();
         let gone = if self.list.iter().filter(same).count() < MAX_PATHS {
             None
         } else {
-            let mut others = self.list.iter().filter(same).filter(|path| !path.is_current());
+            let removable = |path: &&Path| !path.is_current() && !path.is_fallback();
+            let mut others = self.list.iter().filter(same).filter(removable);
             let useless = others.clone().find(|path| !path.is_validated() && !path.is_asking());
             let key = useless.or_else(|| others.next()).map(|path| path.key());
             key.and_then(|key| self.remove(key))
@@ -97,11 +101,19 @@ impl Paths {
     }
 
     /// Makes a path the current one of its path ID, and the active one if that of the same path ID was it.
+    ///
+    /// If the address of the path that is left is validated, that path becomes the fallback of its path ID.
     pub(super) fn set_current(&mut self, key: PathKey) {
         let Some(at) = self.list.iter().position(|path| path.key() == key) else { return };
         let id = self.list[at].id();
+        let is_proved = |path: &&Path| path.is_current() && path.is_validated();
+        let left = self.list.iter().filter(|path| path.id() == id).find(is_proved);
+        let fallback = left.map(|path| path.key());
         for path in self.list.iter_mut().filter(|path| path.id() == id) {
             path.set_current(path.key() == key);
+            if let Some(fallback) = fallback {
+                path.set_fallback(path.key() == fallback);
+            }
         }
         if self.active().id() == id {
             self.active = at;
@@ -114,10 +126,16 @@ impl Paths {
         self.active = found.unwrap_or(self.active);
     }
 
-    /// Another than the current one of a path ID on which the peer was found.
-    pub(super) fn last_validated(&self, id: PathId) -> Option<PathKey> {
-        let mut found = self.list.iter().rev().filter(|path| path.id() == id);
-        found.find(|path| path.is_validated() && !path.is_current()).map(|path| path.key())
+    /// Returns the path to which a path ID returns if the validation of its current path fails (RFC 9000 s.9.3.2).
+    pub(super) fn fallback(&self, id: PathId) -> Option<&Path> {
+        self.list.iter().find(|path| path.id() == id && path.is_fallback() && !path.is_current())
+    }
+
+    /// Returns the last validated path: the active path if its address is validated, otherwise the path to which the
+    /// connection returns if the validation of the active path fails. Returns `None` if there is neither.
+    pub(super) fn last_validated(&self) -> Option<&Path> {
+        let active = self.active();
+        if active.is_validated() { Some(active) } else { self.fallback(active.id()) }
     }
 
     /// The current path of a path ID; none: the ID is not in use.
@@ -265,15 +283,50 @@ mod tests {
         let key = paths.next_key();
         assert_eq!(paths.add(path(key, 5, true)).map(|gone| gone.key()), Some(PathKey(1)));
         assert_eq!(keys(&paths), [0, 3, 4, 5]);
-        assert_eq!(paths.last_validated(ZERO), Some(PathKey(5)));
+    }
+
+    fn fallback(paths: &Paths, id: PathId) -> Option<PathKey> {
+        paths.fallback(id).map(Path::key)
+    }
+
+    fn last_validated(paths: &Paths) -> Option<PathKey> {
+        paths.last_validated().map(Path::key)
     }
 
     #[test]
-    fn another_path_is_fallen_back_to_only_where_the_peer_was_found() {
+    fn fallback_is_the_last_path_in_use_whose_address_is_validated() {
         let mut paths = paths(2);
-        assert_eq!(paths.last_validated(ZERO), None, "the active one is no other");
+        assert_eq!((fallback(&paths, ZERO), last_validated(&paths)), (None, Some(PathKey(0))));
+        for unvalidated in [1, 2, 1] {
+            paths.set_current(PathKey(unvalidated));
+            assert_eq!(fallback(&paths, ZERO), Some(PathKey(0)));
+            assert_eq!(last_validated(&paths), Some(PathKey(0)));
+        }
+        paths[PathKey(1)].on_proof();
+        assert_eq!(last_validated(&paths), Some(PathKey(1)));
+        paths.set_current(PathKey(2));
+        assert_eq!(fallback(&paths, ZERO), Some(PathKey(1)), "of two, the one used last");
+        assert_eq!(last_validated(&paths), Some(PathKey(1)));
+        // A path that was validated and never used is no fallback.
+        let key = paths.next_key();
+        paths.add(path(key, 7, true));
+        assert_eq!(fallback(&paths, ZERO), Some(PathKey(1)));
         paths.set_current(PathKey(1));
-        assert_eq!(paths.last_validated(ZERO), Some(PathKey(0)));
+        assert_eq!((fallback(&paths, ZERO), last_validated(&paths)), (None, Some(PathKey(1))));
+    }
+
+    #[test]
+    fn fallback_is_not_removed_for_any_number_of_new_paths() {
+        let mut paths = paths(0);
+        for host in 1..=50 {
+            let key = paths.next_key();
+            let mut new = path(key, host, false);
+            new.ask(Timestamp::START, [host; 8], std::time::Duration::from_secs(1));
+            paths.add(new);
+            paths.set_current(key);
+            assert_eq!(fallback(&paths, ZERO), Some(PathKey(0)), "after {host}");
+            assert!(paths.iter().count() <= MAX_PATHS);
+        }
     }
 
     #[test]
@@ -291,7 +344,10 @@ mod tests {
         assert_eq!(paths.current(one).map(Path::key), Some(PathKey(2)));
         assert_eq!(paths.current(ZERO).map(Path::key), Some(PathKey(0)));
         assert_eq!(paths.find(one, remote(0), None, true), Some(PathKey(2)), "the same addresses");
-        assert_eq!(paths.last_validated(one), Some(PathKey(1)));
+        assert_eq!((fallback(&paths, one), fallback(&paths, ZERO)), (None, None));
+        paths.set_current(PathKey(1));
+        assert_eq!((fallback(&paths, one), fallback(&paths, ZERO)), (Some(PathKey(2)), None));
+        paths.set_current(PathKey(2));
         assert!(paths.remove_of(ZERO).is_none(), "it is active");
         paths.set_active(PathKey(1));
         assert_eq!(paths.active().key(), PathKey(0), "it is not the current one");

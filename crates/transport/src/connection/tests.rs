@@ -39,6 +39,7 @@ mod recovered;
 mod requests;
 mod several;
 mod short_way;
+mod validated;
 mod versions;
 
 use std::time::Duration;

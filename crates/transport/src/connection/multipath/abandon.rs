@@ -63,6 +63,7 @@ impl Connection {
         let open = self.paths.iter().find(|path| path.is_current() && !path.is_abandoned());
         if let Some(key) = self.best_path().or(open.map(|path| path.key())) {
             self.paths.set_active(key);
+            self.tell_of_move();
         }
     }
 

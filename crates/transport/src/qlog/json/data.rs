@@ -209,6 +209,8 @@ fn closed<M: SerializeMap>(map: &mut M, reason: &CloseReason) -> Result<(), M::E
             map.serialize_entry("initiator", "remote")?;
             return map.serialize_entry("trigger", "stateless_reset");
         }
+        // The draft has no trigger for a failed path validation.
+        CloseReason::NoValidatedPath => return map.serialize_entry("initiator", "local"),
         CloseReason::Local(error) => (error, "local"),
         CloseReason::Peer(error) => (error, "remote"),
     };
