@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -122,6 +123,8 @@ pub(crate) enum Wait {
     Room,
     /// A path was opened or closed, or a datagram has come: the state of a path may be another.
     Paths,
+    /// The last validated address of the peer may be another one.
+    Address,
 }
 
 /// Tasks that wait for something of the connection. Mostly it is one, or none: a single list takes less than one for each
@@ -290,7 +293,13 @@ impl State {
                 Event::HookMessage(hook, message) => {
                     tracing::info!(?hook, message = %message.escape_ascii(), "a hook of a connection says");
                 }
-                Event::Moved(_) => self.moves += 1,
+                Event::Moved(_) => {
+                    self.moves += 1;
+                    self.wakers.wake(Wait::Address);
+                }
+                Event::PathValidated(_) => {
+                    self.wakers.wake(Wait::Address);
+                }
                 Event::DatagramsReadable => self.told |= self.wakers.wake(Wait::Datagrams),
                 Event::EarlyDataAccepted => self.early = EarlyData::Accepted,
                 Event::EarlyDataRejected => self.on_early_data_rejected(),
@@ -305,8 +314,9 @@ impl State {
                 Event::PathOpened(_) | Event::PathClosed(..) => {
                     self.path_changes += 1;
                     self.wakers.wake(Wait::Paths);
+                    self.wakers.wake(Wait::Address);
                 }
-                Event::Confirmed | Event::PathValidated(_) => {}
+                Event::Confirmed => {}
             }
         }
     }
@@ -368,6 +378,24 @@ impl State {
         }
         self.wakers.register(Wait::Connected, cx);
         Poll::Pending
+    }
+
+    /// The peer's last validated address, once it is not `seen`.
+    pub(crate) fn poll_validated(
+        &mut self,
+        seen: Option<SocketAddr>,
+        cx: &Context<'_>,
+    ) -> Poll<Result<SocketAddr, ConnectionError>> {
+        if let Some(error) = &self.closed {
+            return Poll::Ready(Err(error.clone()));
+        }
+        match self.connection.validated_address() {
+            Some(address) if Some(address) != seen => Poll::Ready(Ok(address)),
+            _ => {
+                self.wakers.register(Wait::Address, cx);
+                Poll::Pending
+            }
+        }
     }
 
     /// A stream of the peer's.

@@ -254,14 +254,38 @@ impl Connection {
         self.cell().lock().connection.side()
     }
 
-    /// The peer's address, as the socket sees it.
+    /// Returns the peer's address: the one that the connection sends to now.
+    ///
+    /// On a server, one packet that seems to come from another address changes it, before the address is validated (RFC
+    /// 9000 s.9.3). The packet's source address may be forged, so do not count or judge clients by this address: use
+    /// [`Connection::validated_address`].
     pub fn remote_address(&self) -> SocketAddr {
         self.cell().lock().connection.remote_address()
     }
 
-    /// Number of times the connection has gone on with other addresses, proven or not (RFC 9000 s.9.3): an address
-    /// that stays without this growing for three probe timeouts, as long as a path validation may take (s.8.2.4), is
-    /// the peer's.
+    /// Returns the last address at which the peer proved that it receives: by a token, by its handshake or by answering a
+    /// path validation (RFC 9000 s.8). Returns `None` before the first of these; on a server that is never so once
+    /// [`Connection::handshake`] has returned.
+    ///
+    /// If the validation of a new address fails, this address does not change. With several paths it is the address of the
+    /// active path. Count connections here.
+    pub fn validated_address(&self) -> Option<SocketAddr> {
+        self.cell().lock().connection.validated_address()
+    }
+
+    /// Waits until the peer has proved that it receives at another address than `seen`, and returns that address.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub async fn address_validated(
+        &self,
+        seen: Option<SocketAddr>,
+    ) -> Result<SocketAddr, ConnectionError> {
+        poll_fn(|cx| self.cell().lock().poll_validated(seen, cx)).await
+    }
+
+    /// Returns how often the connection has changed to another address, validated or not (RFC 9000 s.9.3), including
+    /// returns to the address before.
     pub fn moves(&self) -> u64 {
         self.cell().lock().moves
     }

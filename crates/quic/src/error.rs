@@ -37,7 +37,8 @@ pub enum ConnectionError {
     /// The peer does not know the connection any more and sent a stateless reset (RFC 9000 s.10.3).
     #[error("reset by peer")]
     Reset,
-    /// Nothing came from the peer for the idle timeout.
+    /// Nothing came from the peer for the idle timeout, or the peer did not answer at its new address and no validated
+    /// address is left (RFC 9000 s.9.3.2).
     #[error("timed out")]
     TimedOut,
     /// Before anything came from the peer, the network reported that it cannot be reached (ICMP), or this machine
@@ -90,7 +91,7 @@ impl From<CloseReason> for ConnectionError {
                 code: error.code,
                 reason: printable(&error.reason),
             },
-            CloseReason::IdleTimeout => ConnectionError::TimedOut,
+            CloseReason::IdleTimeout | CloseReason::NoValidatedPath => ConnectionError::TimedOut,
             CloseReason::StatelessReset => ConnectionError::Reset,
         }
     }

@@ -105,6 +105,8 @@ async fn connections(
     connection.send_datagram_wait(Vec::new()).await?;
     let _ = (connection.read_datagram().await?, connection.max_datagram_size());
     let _ = (connection.remote_address(), connection.local_ip(), connection.moves());
+    let seen = connection.validated_address();
+    let _ = connection.address_validated(seen).await?;
     let _ = (connection.stats().path, connection.rtt(), connection.update_keys());
     let id = connection.attach(hook, points)?;
     connection.tell_hook(id, b"message")?;

@@ -20,3 +20,4 @@ mod settings;
 mod steer;
 mod tls;
 mod turns;
+mod validated;
