@@ -77,13 +77,21 @@ INLINE void see(struct equic_seen *seen, __u32 bytes)
 		__sync_fetch_and_add(&seen->halves, 1);
 }
 
+/* Can a refusal count towards a ban? Anybody can write any source address into a packet. A service
+ * that asks for proof of addresses has it of the packets that count, and of no others. */
+INLINE bool counts_towards_ban(const struct packet *p, __u32 reason)
+{
+	return reason < 32 && load.counted_reasons >> (reason & 31) & 1 &&
+	       (p->proved || !services[p->service & (EQUIC_MAX_SERVICES - 1)].retry);
+}
+
 INLINE void account(struct equic_source_state *state, const struct packet *p, __u32 reason,
 		    bool drops)
 {
 	if (!state)
 		return;
 	see(drops ? &state->dropped : &state->passed, p->quic.avail);
-	if (reason < 32 && load.counted_reasons >> (reason & 31) & 1)
+	if (counts_towards_ban(p, reason))
 		__sync_fetch_and_add(&state->refused, 1);
 	state->last_ns = p->now;
 	state->last_reason = reason;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use equic_gateway::{
     BanConfig, Condition, Config, Control, Error, Gateway, IpNet, Level, ListAction, ListEntry,
-    LoadOptions, ObjectSource, Origin, Reason, Report, parse_prefix,
+    LoadOptions, ObjectSource, Origin, Reason, Report, Retry, parse_prefix,
 };
-use support::{Initial, config, in_namespace};
+use support::{Initial, SERVER_V4, config, in_namespace, udp};
 
 const BOTH: [ListAction; 2] = [ListAction::Deny, ListAction::Allow];
 
@@ -138,6 +138,30 @@ fn refusals_are_counted_exactly() {
         let service = gateway.ledger().unwrap().service_at(0).unwrap();
         let _guard = service.opened("192.0.2.1:4000".parse().unwrap());
         assert!(control.refusals().unwrap().sources[0].connected);
+    });
+}
+
+/// Where a service asks for proof of addresses, packets without it ban nobody, whatever else they are refused for.
+#[test]
+fn refusals_of_packets_without_proof_do_not_count_where_retry_is_on() {
+    in_namespace(|| {
+        for retry in [Retry::Never, Retry::Always, Retry::Adaptive] {
+            let mut config = config("proved");
+            config.services[0].retry = retry;
+            config.services[0].packets_per_source = "1/h burst 2".parse().unwrap();
+            let reasons = vec![Reason::Quota, Reason::RatePackets];
+            config.ban = Some(BanConfig { reasons, ..BanConfig::default() });
+            let gateway =
+                Gateway::load_with(&config, ObjectSource::Embedded, LoadOptions::explain())
+                    .unwrap();
+            let short = [0x40; 60];
+            let packet = udp("192.0.2.1:4000".parse().unwrap(), SERVER_V4.parse().unwrap(), &short);
+            (0..9).for_each(|_| drop(gateway.judge(&packet).unwrap()));
+            let control = gateway.control();
+            assert_eq!(control.refused_in_all().unwrap(), 7);
+            let counted: u32 = control.refusals().unwrap().sources.iter().map(|s| s.refused).sum();
+            assert_eq!(counted, if retry == Retry::Never { 7 } else { 0 }, "{retry:?}");
+        }
     });
 }
 
