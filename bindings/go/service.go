@@ -120,9 +120,13 @@ func (s *Service) Counter(reason string) (Counts, error) {
 	return Counts{uint64(counts.packets), uint64(counts.bytes), uint64(counts.dropped)}, err
 }
 
-// Moved says where the peer is now: the connection counts for that source. To be called at every
-// migration, or as often as one likes: the same address again costs a comparison. [ErrClosed] after
-// Close, and of a nil guard.
+// Moved counts the connection at another address of its peer, and no longer at the old one. [Guard.OverLimit] then
+// tells whether the new source is at its limit: close the connection. The same address again costs a comparison.
+// It returns [ErrClosed] after Close, and for a nil guard.
+//
+// Call it only with an address at which the peer has proved that it receives (path validation, RFC 9000 s.8.2).
+// Anybody can write any source address into a packet: a server that calls it with the address of the last packet
+// counts an attacker's connections at the address of somebody else, who is shut out then.
 func (g *Guard) Moved(peer net.Addr) error {
 	if g == nil {
 		return ErrClosed

@@ -113,7 +113,15 @@ class Guard:
         return bool(self._flags & _UNTRACKED)
 
     def moved(self, peer: Address) -> None:
-        """Says where the peer is now: it counts there. The same address again costs a comparison."""
+        """Counts the connection at another address of its peer, and no longer at the old one.
+
+        `over_limit` then tells whether the new source is at its limit: close the connection. The same address again
+        costs a comparison.
+
+        Call it only with an address at which the peer has proved that it receives (path validation, RFC 9000
+        s.8.2). Anybody can write any source address into a packet: a server that calls it with the address of the
+        last packet counts an attacker's connections at the address of somebody else, who is shut out then.
+        """
         if peer == self._peer:
             return
         with self._lock:

@@ -761,9 +761,13 @@ enum equic_error equic_opened(const struct equic_service *service,
                               uint32_t *flags);
 
 /**
- * The peer of a connection has another address now (connection migration, RFC 9000 s.9): the
- * connection counts for the new source, and no longer for the old one. `count` and `flags` as for
- * `equic_opened`.
+ * Counts a connection at another address of its peer (connection migration, RFC 9000 s.9), and no longer at
+ * the old one. `count` and `flags` as for `equic_opened`; EQUIC_OVER_LIMIT: the new source is at its limit, with
+ * the connections of other processes. The server should close the connection.
+ *
+ * Call it only when the peer has proved that it receives at the address, by a PATH_RESPONSE. Anybody can write
+ * any source address into a packet: a server that calls it when a packet arrives counts an attacker's connections
+ * at the address of somebody else, who is shut out then. If the validation of a path fails, do not call it.
  */
 enum equic_error equic_connection_moved(const struct equic_connection *connection,
                                         const struct sockaddr *peer,

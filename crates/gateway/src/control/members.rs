@@ -85,7 +85,8 @@ impl Control {
             _ if self.own.strong_count() > 0 => RingAccess::Shared(Arc::clone(&self.maps.ring)),
             _ => RingAccess::None,
         };
-        Ok(GatewayBinding { program: Some(self.program), ring, ..binding })
+        let others = Some(self.clone());
+        Ok(GatewayBinding { program: Some(self.program), ring, others, ..binding })
     }
 
     /// A ledger without a heartbeat.

@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
+use super::members::Member;
 use super::{Control, ListAction, reading};
 use crate::abi;
 use crate::config::{ServiceConfig, service_from_abi};
 use crate::error::Result;
-use crate::ledger::source::Source;
+use crate::ledger::source::{Keying, Source};
 use crate::overrides::connections_limit;
 use crate::prefix::{prefix_text, source_prefix};
 use crate::reason::Reason;
@@ -179,6 +180,19 @@ impl Control {
                 })
             })
             .collect()
+    }
+
+    /// Connections of one source, over all ledgers that count except this one.
+    pub(crate) fn connections_besides(&self, source: Source, ledger: u32) -> Result<u32> {
+        let place = Keying::new(&self.maps.load).place(&source);
+        let counts = |member: &&Member| {
+            member.counts
+                && member.id != ledger
+                && member.record.barred >> (source.group & 63) & 1 == 0
+        };
+        let members = self.members()?;
+        let others = members.iter().filter(counts);
+        Ok(others.fold(0, |sum, member| sum.saturating_add(member.memory.count(&source, &place))))
     }
 
     /// Connections of every source, over all ledgers that count.

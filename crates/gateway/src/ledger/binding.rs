@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -19,11 +20,14 @@ use super::source::Source;
 use super::table::{Held, Table};
 use crate::abi;
 use crate::config::from_c_name;
+use crate::control::Control;
 use crate::error::Result;
 use crate::key_ring::RingAccess;
 use crate::overrides::{Overrides, connections_limit};
 use crate::services::Services;
+use crate::socket::client::ask_count;
 use crate::socket::lists::Lists;
+use crate::socket::protocol::CountQuery;
 use crate::sync::{Mutex, RwLock, RwLockReadGuard, lock};
 use crate::sys;
 use crate::sys::map::first_value_as;
@@ -54,6 +58,8 @@ pub(crate) enum BindingKind {
 #[derive(Debug)]
 pub(crate) struct SocketBinding {
     pub(crate) ledger: u32,
+    /// The gateway's socket.
+    pub(crate) path: PathBuf,
     pub(crate) link: Mutex<Arc<OwnedFd>>,
     pub(crate) lists: Lists,
     /// The gateway's control data, services and limits by prefix. The kernel lets nobody map what may only be read,
@@ -78,6 +84,8 @@ pub(crate) struct GatewayBinding {
     pub(crate) ring: RingAccess,
     /// The kernel's id of the gateway's program; none where nobody tells.
     pub(crate) program: Option<u32>,
+    /// The gateway's maps, where this process has them: to look into the ledgers of other processes.
+    pub(crate) others: Option<Control>,
 }
 
 /// State that all handles and threads of a ledger share.
@@ -137,6 +145,7 @@ impl GatewayBinding {
             kind,
             ring: RingAccess::None,
             program: None,
+            others: None,
         }
     }
 
@@ -260,6 +269,24 @@ impl GatewayBinding {
             atomic!(AtomicU64, self.table.memory().header(), overflow).fetch_add(1, Relaxed);
         }
         added
+    }
+
+    /// Returns how many connections a source holds in other processes, as the program adds them up: a system call or
+    /// two for each. Those whose ledger this process may not read count as none.
+    pub(crate) fn count_elsewhere(&self, source: Source) -> u32 {
+        let count = match &self.kind {
+            BindingKind::InMemory => Ok(0),
+            BindingKind::Placed(membership) => self.others.as_ref().map_or(Ok(0), |control| {
+                control.connections_besides(source, membership.ledger_id())
+            }),
+            BindingKind::Socket(socket) => {
+                ask_count(&socket.path, CountQuery { ledger: socket.ledger, source })
+            }
+        };
+        count.unwrap_or_else(|error| {
+            tracing::debug!(%error, "counting a source's connections in other processes");
+            0
+        })
     }
 
     /// A connection came: it opened, or was open already and is counted here from now on.

@@ -393,11 +393,12 @@ impl Service {
             // The gateway that followed has no such service.
             binding.came();
             let generation = binding.generation;
-            return Guard { service: self.clone(), ip, held: None, generation, count: 0 };
+            let service = self.clone();
+            return Guard { service, ip, held: None, generation, count: 0, elsewhere: 0 };
         };
         let (held, count) = binding.opened(source).unzip();
         let (generation, count) = (binding.generation, count.unwrap_or(0));
-        Guard { service: self.clone(), ip, held, generation, count }
+        Guard { service: self.clone(), ip, held, generation, count, elsewhere: 0 }
     }
 
     /// Counts a connection without a guard, for callers that name the peer again when it closes:
@@ -443,6 +444,11 @@ impl Service {
         self.number(binding).map(|number| binding.table.keying().source(ip, number.group))
     }
 
+    /// True if the service limits the connections of this address.
+    fn limits(&self, binding: &GatewayBinding, ip: IpAddr) -> bool {
+        self.number(binding).is_some_and(|number| binding.limit_for(number.index, ip) != 0)
+    }
+
     /// True if a server should close the connection that made it `count`: it is over the limit, and
     /// nobody asked for a dry run or, with the policy `strict`, for the kernel to see the excess.
     fn exceeds(&self, binding: &GatewayBinding, ip: IpAddr, count: u32) -> bool {
@@ -462,6 +468,9 @@ pub struct Guard {
     held: Option<Held>,
     generation: u64,
     count: u32,
+    /// Connections that the source held in other processes when this one moved there; 0 if it has not moved. The
+    /// gateway lets a new connection in only after it has added up all processes. It does not see a migration.
+    elsewhere: u32,
 }
 
 impl Guard {
@@ -484,12 +493,15 @@ impl Guard {
         }
     }
 
-    /// True if [`Guard::count`] is more than the limit as set this moment. A server should close such
-    /// a connection: its handshake began before the ones that reached the limit were complete. Never
-    /// in a dry run, nor with the policy `strict`, which acts on the excess itself. The allow list is
-    /// not asked.
+    /// True if [`Guard::count`] is more than the limit as set this moment; after a migration, together with the
+    /// connections of the source in other processes. A server should close such a connection: its handshake
+    /// began before the ones that reached the limit were complete, or it moved to a source that is at its
+    /// limit. Never in a dry run, nor with the policy `strict`, which acts on the excess itself. The allow
+    /// list is not asked.
     pub fn over_limit(&self) -> bool {
-        self.service.exceeds(&self.service.inner.core.binding(), self.ip, self.count)
+        let all = self.count.saturating_add(self.elsewhere);
+        self.held.is_some()
+            && self.service.exceeds(&self.service.inner.core.binding(), self.ip, all)
     }
 
     /// True if the ledger had no room: this connection does not count towards the quota, and the
@@ -503,24 +515,54 @@ impl Guard {
         &self.service
     }
 
-    /// The peer's address changed (RFC 9000 s.9): the connection counts for the new source.
+    /// Counts the connection at another address of its peer (RFC 9000 s.9), and no longer at the old one, whether
+    /// the new source has room or not: [`Guard::over_limit`] tells.
+    ///
+    /// Call it only when the peer has proved that it receives there, by a PATH_RESPONSE. A packet that seems to come
+    /// from an address proves nothing: anybody can write any source address into it, and who is counted at the
+    /// address of somebody else shuts that host out. If the validation of a new path fails, do not call it.
     pub fn moved(&mut self, peer: SocketAddr) {
+        self.count_at(peer, false);
+    }
+
+    /// As [`Guard::moved`], if the new source has room. Otherwise it returns `false`, and the connection counts
+    /// where it did: the server should close it, unless its peer returns.
+    #[must_use = "a connection at a source without room should be closed"]
+    pub fn try_moved(&mut self, peer: SocketAddr) -> bool {
+        self.count_at(peer, true)
+    }
+
+    fn count_at(&mut self, peer: SocketAddr, only_with_room: bool) -> bool {
         let (binding, ip) = (self.service.inner.core.binding(), peer.ip());
         let source = self.service.source(&binding, ip);
         let same = self.held.is_some() && source == self.service.source(&binding, self.ip);
         if self.generation == binding.generation && same {
             self.ip = ip;
-            return;
+            return true;
         }
-        // The new one first: at no moment does the connection count nowhere.
+        // The new one first: at no moment does the connection count nowhere. And before the others are read, so that
+        // of two processes that count at once one at least sees the other.
         let added = source.and_then(|source| binding.add(source));
+        let limited = self.service.limits(&binding, ip);
+        let elsewhere =
+            source.filter(|_| limited).map_or(0, |source| binding.count_elsewhere(source));
+        let all = |count: u32| count.saturating_add(elsewhere);
+        if only_with_room
+            && let Some((held, count)) = added
+            && self.service.exceeds(&binding, ip, all(count))
+        {
+            binding.table.remove(held);
+            return false;
+        }
         if !self.release(&binding) {
             binding.came();
         }
         self.ip = ip;
         self.generation = binding.generation;
         self.count = added.map_or(0, |(_, count)| count);
+        self.elsewhere = elsewhere;
         self.held = added.map(|(held, _)| held);
+        true
     }
 
     /// Gives up its slot. True if it is among the connections of this binding.

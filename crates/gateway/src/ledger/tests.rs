@@ -102,6 +102,38 @@ fn moving_takes_the_count_along() {
 }
 
 #[test]
+fn moved_connection_counts_at_a_full_source_only_if_told_to() {
+    let mut config = config(1);
+    config.services[0].max_connections = 2;
+    let ledger = Ledger::in_memory(&config).unwrap();
+    let service = ledger.service_at(0).unwrap();
+    let (home, full) = (peer("192.0.2.1:1"), peer("[2001:db8::1]:1"));
+    let counts = || (service.count(home), service.count(full));
+    let mut residents = vec![service.opened(full), service.opened(full)];
+    let mut movers = vec![service.opened(home), service.opened(home)];
+    for mover in &mut movers {
+        assert!(!mover.try_moved(full));
+        assert!(!mover.over_limit() && mover.count() > 0 && !mover.untracked());
+    }
+    assert_eq!((counts(), ledger.connections(), ledger.opened_total()), ((2, 2), 4, 4));
+    // It is at home, and may go on from another port there.
+    assert!(movers[0].try_moved(peer("192.0.2.1:99")));
+    residents.pop();
+    assert!(movers[0].try_moved(full) && !movers[1].try_moved(full));
+    assert_eq!((counts(), movers[0].count()), ((1, 2), 2));
+    movers[1].moved(full);
+    assert!(movers[1].over_limit() && !movers[0].over_limit());
+    assert_eq!(counts(), (0, 3));
+    // Where nothing is enforced, there is room.
+    config.services[0].dry_run = true;
+    ledger.binding().services.write(&services_of(&config));
+    let mut guest = service.opened(home);
+    assert!(guest.try_moved(full));
+    drop((residents, movers, guest));
+    all_free(&ledger);
+}
+
+#[test]
 fn the_limit_is_the_live_one() {
     let mut config = config(1);
     config.services[0].max_connections = 2;

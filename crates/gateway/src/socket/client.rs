@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::lists::Lists;
-use super::protocol::{ANSWER, Answer, Bad, DESCRIPTORS, PROTOCOL, Request, Status};
+use super::protocol::{ANSWER, Answer, Bad, CountQuery, DESCRIPTORS, PROTOCOL, Request, Status};
 use super::watch::Watch;
 use crate::abi;
 use crate::error::{Error, Result};
@@ -26,6 +26,8 @@ use crate::sys::unix;
 
 /// Longest time that a gateway may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest time that a gateway may take to answer a question about a source: a connection's task waits for it.
+const QUESTION_PATIENCE: Duration = Duration::from_millis(250);
 /// Time for which a busy gateway is asked again, the first time.
 const INSIST: Duration = Duration::from_secs(2);
 /// Time between two attempts to reach a gateway that is gone, at first and at last.
@@ -145,6 +147,21 @@ fn ring_of(path: &Path, mut with: Vec<OwnedFd>) -> Result<RingAccess> {
     }
 }
 
+/// Asks the gateway at a path how many connections a source holds with servers other than the one with this ledger.
+pub(crate) fn ask_count(path: &Path, query: CountQuery) -> Result<u32> {
+    let failed =
+        |error| Error::system(format!("asking the gateway at `{}`", path.display()), error);
+    let link = unix::dial(path, QUESTION_PATIENCE).map_err(failed)?;
+    unix::ask(&link, &query.to_bytes()).map_err(failed)?;
+    let mut buffer = [0; ANSWER + 1];
+    let (length, _) = unix::receive(&link, &mut buffer).map_err(failed)?;
+    match Answer::parse(&buffer[..length]) {
+        Ok(Answer { status: Status::Kept, ledger: count, .. }) => Ok(count),
+        Ok(answer) => Err(refused(path, answer.message, true)),
+        Err(_) => Err(strange(path, "it says something else")),
+    }
+}
+
 /// Makes a binding of what came along. The gateway is trusted with what it says, and still nothing it
 /// says can make this process read or write outside of a mapping.
 fn binding(
@@ -184,6 +201,7 @@ fn binding(
     let lists = Lists::new(acl4, acl6).map_err(failed)?;
     let socket = SocketBinding {
         ledger: answer.ledger,
+        path: path.to_owned(),
         link: Mutex::new(Arc::new(link)),
         lists,
         settings: [control, services, overrides],

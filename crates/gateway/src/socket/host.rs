@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::path::{id_of, listen};
-use super::protocol::{Answer, Bad, PROTOCOL, REQUEST, Request, Status};
+use super::protocol::{Answer, Bad, CountQuery, PROTOCOL, REQUEST, Request, Status};
 use super::rules::Rules;
 use crate::abi;
 use crate::config::Config;
@@ -37,6 +37,8 @@ const WAITING: usize = 64;
 const WAITING_OF_ONE: usize = 8;
 /// Requests of a user: this many at once, and one more with every interval.
 const BURST: f64 = 16.0;
+/// Part of a request that a question about a source takes: a server asks with each migration to a source.
+const QUESTION: f64 = 1.0 / 32.0;
 const INTERVAL: f64 = 0.2;
 /// Connections taken in one turn.
 const TURN: usize = 64;
@@ -317,6 +319,9 @@ impl State {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.wait_for(one),
             Err(_) => return,
         };
+        if let Some(query) = CountQuery::parse(&buffer[..length]) {
+            return self.tell_count(&one, query);
+        }
         let request = match Request::parse(&buffer[..length]) {
             Ok(request) => request,
             Err(Bad::Version { protocol, abi }) => {
@@ -331,7 +336,7 @@ impl State {
                 return turn_away(&one.link, Status::Refused, "that was no request");
             }
         };
-        if !self.charge(one.peer.uid) {
+        if !self.charge(one.peer.uid, 1.0) {
             return turn_away(&one.link, Status::Busy, "too many requests of this user");
         }
         match self.place(&one, &request) {
@@ -340,8 +345,26 @@ impl State {
         }
     }
 
-    /// One request more of this user; true if that is all right.
-    fn charge(&mut self, uid: u32) -> bool {
+    /// Answers how many connections a source holds with other servers, of a service that the user may serve.
+    fn tell_count(&mut self, one: &PendingServer, query: CountQuery) {
+        if !self.charge(one.peer.uid, QUESTION) {
+            return turn_away(&one.link, Status::Busy, "too many questions of this user");
+        }
+        let group = query.source.group;
+        if group >= u64::BITS || self.rules.groups_of(one.peer.uid) >> group & 1 == 0 {
+            return turn_away(&one.link, Status::Refused, "that is no service of this user");
+        }
+        let Ok(count) = self.control.connections_besides(query.source, query.ledger) else {
+            return turn_away(&one.link, Status::Busy, "the ledgers cannot be read");
+        };
+        let load = self.control.maps().load;
+        let answer = Answer { status: Status::Kept, ledger: count, load, message: String::new() };
+        // Whether it is heard is the peer's affair.
+        let _ = unix::tell(&one.link, &answer.to_bytes(), &[]);
+    }
+
+    /// One request more of this user, or a part of one; true if that is all right.
+    fn charge(&mut self, uid: u32, cost: f64) -> bool {
         let now = Instant::now();
         let since = |at: Instant| now.duration_since(at).as_secs_f64() / INTERVAL;
         // A full bucket is as good as none.
@@ -349,9 +372,9 @@ impl State {
         let bucket = self.requests.entry(uid).or_insert(Bucket { left: BURST, at: now });
         bucket.left = (bucket.left + since(bucket.at)).min(BURST);
         bucket.at = now;
-        let may = bucket.left >= 1.0;
+        let may = bucket.left >= cost;
         if may {
-            bucket.left -= 1.0;
+            bucket.left -= cost;
         }
         may
     }

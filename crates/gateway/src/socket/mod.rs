@@ -5,9 +5,11 @@
 //! connection says nothing more; while it is open, the ledger has its place in the gateway.
 //!
 //! What a server can do is what its descriptors let it do: count, in its own ledger, for the services
-//! it was let in for. It cannot put a ledger anywhere, change a limit, or see another's counts.
+//! it was let in for. It cannot put a ledger anywhere, change a limit, or read another's ledger. By another
+//! connection, which ends with the answer, it can ask how many connections one source holds with the other servers
+//! of its services: when a client has migrated, which the kernel does not see.
 //!
-//! * `protocol.rs`: the two messages; start there;
+//! * `protocol.rs`: the messages; start there;
 //! * `host.rs`: the gateway's side, which takes every peer for hostile; `rules.rs`: who may do what;
 //!   `path.rs`: the socket in the file system;
 //! * `client.rs`: the server's side, behind [`Ledger::connect`](crate::Ledger::connect); `watch.rs`: how its thread is ended;

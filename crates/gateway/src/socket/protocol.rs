@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use crate::abi;
 use crate::config::{address_bytes, c_name, from_c_name};
 use crate::key_ring::TokenKeys;
+use crate::ledger::source::Source;
 use crate::prefix::ip_of;
 
 /// Version of this protocol.
@@ -30,6 +31,18 @@ pub(crate) struct Request {
     pub(crate) keys: TokenKeys,
     /// The address it listens at, if it wants to know which service that is.
     pub(crate) listens: Option<SocketAddr>,
+}
+
+/// Marks a [`CountQuery`], where a [`Request`] says what it wants of the keys.
+const COUNT_QUERY: u32 = 16;
+
+/// A server asks how many connections a source holds with the other servers of the gateway. The answer
+/// is [`Status::Kept`], with the number in place of the ledger's id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CountQuery {
+    /// Id of the server's own ledger, which is left out.
+    pub(crate) ledger: u32,
+    pub(crate) source: Source,
 }
 
 /// Status of the gateway's answer.
@@ -140,6 +153,28 @@ impl Request {
     }
 }
 
+impl CountQuery {
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(REQUEST);
+        head(&mut bytes);
+        bytes.extend(self.ledger.to_ne_bytes());
+        bytes.extend(self.source.addr());
+        bytes.extend(self.source.group.to_ne_bytes());
+        bytes.resize(48, 0);
+        bytes.extend(COUNT_QUERY.to_ne_bytes());
+        bytes.resize(REQUEST, 0);
+        bytes
+    }
+
+    /// Returns `None` if it is another message.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<CountQuery> {
+        check(bytes, REQUEST).ok().filter(|()| word(bytes, 48) == COUNT_QUERY)?;
+        let addr = bytes[16..32].try_into().ok()?;
+        let source = Source::of_bytes(addr, word(bytes, 32));
+        Some(CountQuery { ledger: word(bytes, 12), source })
+    }
+}
+
 impl Answer {
     /// A refusal.
     pub(crate) fn no(status: Status, message: impl Into<String>) -> Answer {
@@ -208,6 +243,20 @@ mod tests {
         assert_eq!((read.message.as_str(), read.service), ("welcome", Some(0)));
         assert_eq!(Answer::no(Status::Busy, "").service, Option::None);
         assert_eq!(Answer::no(Status::Busy, "x".repeat(1_000)).to_bytes().len(), ANSWER);
+    }
+
+    #[test]
+    fn count_query_is_no_request_and_comes_back_as_it_was() {
+        let source = Source::of_bytes(std::array::from_fn(|at| at as u8), 63);
+        let query = CountQuery { ledger: 7, source };
+        let bytes = query.to_bytes();
+        assert_eq!(CountQuery::parse(&bytes), Some(query));
+        assert_eq!(Request::parse(&bytes), Err(Bad::Foreign));
+        for length in 0..REQUEST {
+            assert_eq!(CountQuery::parse(&bytes[..length]), None, "{length}");
+        }
+        let request = Request { ledger: 7, name: String::new(), keys: TokenKeys::None };
+        assert_eq!(CountQuery::parse(&request.to_bytes()), None);
     }
 
     #[test]
