@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use equic_gateway::{Control, Guard, IpNet, Ledger, ListAction, Service};
 use equic_http3::{Admission, Decision, Opened, Refused};
@@ -10,7 +10,7 @@ use equic_http3::{Admission, Decision, Opened, Refused};
 /// Counts connections in a gateway's ledger; the gateway does the rest.
 #[derive(Default)]
 pub(super) struct GatewayAdmission {
-    bound: OnceLock<Bound>,
+    bound: OnceLock<Arc<Bound>>,
     refused: AtomicU64,
 }
 
@@ -39,7 +39,7 @@ impl GatewayAdmission {
     /// Says where to count; until then, and if it never happens, nobody is counted.
     pub(super) fn bind(&self, service: Service, exempt: Exemptions) {
         // Twice would be a mistake of this command; the first then holds.
-        let _ = self.bound.set(Bound { service, exempt });
+        let _ = self.bound.set(Arc::new(Bound { service, exempt }));
     }
 
     /// Connections refused after their handshake: they began before others filled the quota.
@@ -59,11 +59,16 @@ impl Admission for GatewayAdmission {
         let guard = bound.service.opened(peer);
         if guard.over_limit() && !bound.exempt.cover(peer) {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            let reason = format!("{} connections of your address are open", bound.service.limit());
-            return Err(Refused::excessive_load(reason));
+            return Err(full(&bound.service, peer, "your address"));
         }
-        Ok(Box::new(Counted(guard)))
+        Ok(Box::new(Counted { guard, bound: Arc::clone(bound) }))
     }
+}
+
+/// The source has as many connections as it may.
+fn full(service: &Service, peer: SocketAddr, whose: &str) -> Refused {
+    let reason = format!("{} connections of {whose} are open", service.limit_for(peer));
+    Refused::excessive_load(reason)
 }
 
 impl Exemptions {
@@ -98,16 +103,28 @@ impl Listed {
     }
 }
 
-struct Counted(Guard);
+struct Counted {
+    guard: Guard,
+    bound: Arc<Bound>,
+}
 
 impl Opened for Counted {
-    fn moved(&mut self, to: SocketAddr) {
-        self.0.moved(to);
+    fn moved(&mut self, to: SocketAddr) -> Result<(), Refused> {
+        if self.guard.try_moved(to) {
+            return Ok(());
+        }
+        if !self.bound.exempt.cover(to) {
+            return Err(full(&self.bound.service, to, "your new address"));
+        }
+        self.guard.moved(to);
+        Ok(())
     }
 }
 
 struct Uncounted;
 
 impl Opened for Uncounted {
-    fn moved(&mut self, _to: SocketAddr) {}
+    fn moved(&mut self, _to: SocketAddr) -> Result<(), Refused> {
+        Ok(())
+    }
 }

@@ -110,7 +110,7 @@ pub(crate) struct Args {
     /// A connection is dropped after this long without a packet
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
     idle_timeout: Duration,
-    /// A client that moves to another address counts there once it has stayed so long
+    /// Time after which a connection is closed that has moved to an address which is at its quota
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "4s")]
     migration_settle: Duration,
     /// Handshakes under way at once; attempts beyond are ignored

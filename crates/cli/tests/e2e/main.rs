@@ -2,7 +2,7 @@
 //! namespaces, real HTTP/3 servers and clients, real floods.
 //!
 //! Start at [`stage`] (a lab, its gateway and server, its hosts as QUIC clients) and [`attack`].
-//! Then, by what is shown: [`quota`], [`handshake`], [`migration`], [`crash`], [`flood`], [`live`]
+//! Then, by what is shown: [`quota`], [`handshake`], [`migration`], [`forged`] (source addresses), [`crash`], [`flood`], [`live`]
 //! (changes while it runs, dry run, strict), [`retry`] (proof of addresses), [`ids`] (connection
 //! IDs that prove themselves), [`resets`] (servers that die), [`loops`] (answers to answers), [`versions`] (of
 //! QUIC), [`bans`], [`paths`] (several of a connection), [`handover`] (takeovers, servers without privileges),
@@ -20,6 +20,7 @@ mod common;
 mod crash;
 mod flood;
 mod foreign;
+mod forged;
 mod handover;
 mod handshake;
 mod honest;

@@ -3,8 +3,9 @@
 //! The server calls them in this order. [`Admission::incoming`] for every connection attempt, before
 //! any handshake work, from one task: it must be quick and must not block. [`Admission::opened`] once
 //! the handshake is complete, so that the client is known to receive at its address (a spoofed one
-//! never gets here). [`Opened::moved`] when the client migrates. Dropping the [`Opened`] means the
-//! connection is closed, in whatever way: closed by either side, timed out, reset, or failed.
+//! never gets here). [`Opened::moved`] when the client has migrated and its new address is validated
+//! (RFC 9000 s.9.3): a packet with a forged source address never leads here. Dropping the [`Opened`]
+//! means the connection is closed, in whatever way: closed by either side, timed out, reset, or failed.
 //!
 //! Addresses are canonical: an IPv4 client of a dual-stack socket is given as IPv4.
 
@@ -25,8 +26,15 @@ pub trait Admission: Send + Sync {
 
 /// One open connection; dropped when it is closed.
 pub trait Opened: Send {
-    /// The client's address has changed (RFC 9000 s.9).
-    fn moved(&mut self, to: SocketAddr);
+    /// The client's address has changed (RFC 9000 s.9), and the client has proved that it receives
+    /// at the new one. Called when the IP address or the port differs from the one of the last call
+    /// that returned `Ok`.
+    ///
+    /// # Errors
+    /// [`Refused`] if the new address has no room: the connection still counts at the old one. The
+    /// server asks once more after [`Limits::migration_settle`](super::Limits::migration_settle), if
+    /// the client is still there, and then closes the connection with the error.
+    fn moved(&mut self, to: SocketAddr) -> Result<(), Refused>;
 }
 
 /// Decision on a connection attempt.
@@ -42,7 +50,8 @@ pub enum Decision {
     Retry,
 }
 
-/// Reason that a connection is closed right after its handshake, with the error code for the client.
+/// Reason that a connection is closed after its handshake or after a migration, with the error code
+/// for the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("connection refused with application error {code:#x}: {reason}")]
 pub struct Refused {
@@ -66,7 +75,9 @@ pub struct NoQuota;
 struct Nobody;
 
 impl Opened for Nobody {
-    fn moved(&mut self, _to: SocketAddr) {}
+    fn moved(&mut self, _to: SocketAddr) -> Result<(), Refused> {
+        Ok(())
+    }
 }
 
 impl Admission for NoQuota {

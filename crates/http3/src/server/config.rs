@@ -219,15 +219,12 @@ pub struct Limits {
     pub max_cancelled: u32,
     /// Longest time that requests under way may take after the shutdown began.
     pub grace: Duration,
-    /// Time between two looks at a connection's address, besides one at every request.
-    pub check_interval: Duration,
-    /// Time for which a client must have stayed at a new IP address before it is reported as moved.
+    /// Time for which a client may stay at a new, validated address that has no room for its
+    /// connection, before the server closes the connection.
     ///
-    /// QUIC gives up on an address that does not prove itself after three probe timeouts, 3.1 s for
-    /// a client of average round-trip time (RFC 9000 s.8.2.4). Staying longer than that without
-    /// a new challenge means the address is real, so that nobody is counted at an address it only
-    /// claims. (A client that announces a huge max_ack_delay stretches this, to under a minute.)
-    /// Zero reports at first sight. A new port of the same address is always reported at once.
+    /// The connection counts at its old address meanwhile. The time lets a client return, and keeps
+    /// somebody who copies and forwards a client's packets once (RFC 9000 s.9.3.3) from having the
+    /// connection closed: the packets that the client sends itself move it back. Zero closes at once.
     pub migration_settle: Duration,
 }
 
@@ -253,7 +250,6 @@ impl Default for Limits {
             // A page with a thousand pictures, left before they came.
             max_cancelled: 1000,
             grace: Duration::from_secs(5),
-            check_interval: Duration::from_secs(1),
             migration_settle: Duration::from_secs(4),
         }
     }

@@ -10,12 +10,12 @@ use equic_quic::{self as quic, Incoming};
 use equic_wire::VarInt;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::presence::Presence;
 use super::respond::{self, Outcome};
 use super::tolerance::Tolerance;
-use super::{Context, Phase};
+use super::{Context, Phase, Refused};
 use crate::binding::{self, FrameLimits};
 use crate::h3_code;
 
@@ -39,8 +39,9 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    /// The last address at which the client has proved that it receives.
     pub(super) fn address(&self) -> SocketAddr {
-        canonical(self.quic.remote_address())
+        canonical(self.quic.validated_address().unwrap_or_else(|| self.quic.remote_address()))
     }
 
     /// True if data read now is early (0-RTT), and may be a repetition by an attacker.
@@ -48,14 +49,25 @@ impl Peer {
         self.quic.is_early()
     }
 
-    /// Looks whether the client has migrated; returns its address.
-    fn observe(&self) -> SocketAddr {
-        let address = self.address();
-        let moves = self.quic.moves();
-        if self.presence.observe(address, moves, Instant::now()) {
+    /// Has the admission count the connection, whose client has proved its address.
+    fn count(&self) -> Result<SocketAddr, Refused> {
+        let at = self.address();
+        self.presence.count(self.context.admission.opened(at)?, at);
+        Ok(at)
+    }
+
+    /// The client has proved that it receives at this address, too.
+    fn moved(&self, to: SocketAddr) -> Result<(), Refused> {
+        if self.presence.moved(canonical(to))? {
             self.context.stats.0.moved.add(1);
         }
-        address
+        Ok(())
+    }
+
+    /// The admission has no room for the connection.
+    fn refuse(&self, refused: &Refused) {
+        self.context.stats.0.refused_late.add(1);
+        self.quic.close(VarInt::from_u32(refused.code), &refused.reason);
     }
 }
 
@@ -86,28 +98,28 @@ pub(super) async fn run(
     };
     // One that is begun on before its handshake is complete keeps its place among those.
     let permit = quic.is_early().then_some(permit);
-    let address = canonical(quic.remote_address());
-    let opened = match context.admission.opened(address) {
-        Ok(opened) => opened,
-        Err(refused) => {
-            context.stats.0.refused_late.add(1);
-            quic.close(VarInt::from_u32(refused.code), &refused.reason);
-            return;
-        }
-    };
-    let number = context.stats.0.opened.add(1);
-    let presence = Presence::new(opened, address, context.limits.migration_settle);
-    let peer = Arc::new(Peer { context, number, requests: AtomicU64::new(0), quic, presence });
+    let presence = Presence::default();
+    let mut peer = Peer { context, number: 0, requests: AtomicU64::new(0), quic, presence };
+    if permit.is_none()
+        && let Err(refused) = peer.count()
+    {
+        return peer.refuse(&refused);
+    }
+    peer.number = peer.context.stats.0.opened.add(1);
+    let peer = Arc::new(peer);
     let release = Release(Arc::clone(&peer));
+    let address = peer.address();
     tokio::select! {
         // First, so that the guard goes as soon as the connection is closed.
         biased;
         reason = peer.quic.closed() => tracing::debug!(%address, %reason, "connection closed"),
-        () = watch_over(&peer) => {}
+        unwanted = watch_over(&peer, permit) => match unwanted {
+            Unwanted::Overdue => {
+                peer.context.stats.0.handshakes_failed.add(1);
+            }
+            Unwanted::Refused(refused) => peer.refuse(&refused),
+        },
         () = label(&peer) => {}
-        () = overdue(&peer, permit) => {
-            peer.context.stats.0.handshakes_failed.add(1);
-        }
         () = serve(&peer, phase) => {}
     }
     // Whatever is not closed yet is closed without error; the requests under way were dropped.
@@ -116,7 +128,8 @@ pub(super) async fn run(
 }
 
 /// A connection whose handshake is complete, or that has early data of a client whose address a token
-/// has proved: nobody is counted at an address that is not theirs (RFC 9000 s.8.1).
+/// has proved (RFC 9000 s.8.1). That one is served, and counts when its handshake is complete: a token of an
+/// earlier connection may be of an address that is another host's by now.
 async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connection> {
     let (address, validated) = (incoming.remote_address(), incoming.is_validated());
     let connecting = match incoming.accept() {
@@ -144,27 +157,57 @@ async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connec
     }
 }
 
-/// Returns when a handshake that was not waited for has taken too long.
-async fn overdue(peer: &Peer, permit: Option<OwnedSemaphorePermit>) {
-    if permit.is_some() {
-        let limit = peer.context.limits.handshake_timeout;
-        if timeout(limit, peer.quic.handshake()).await.is_err() {
-            return;
-        }
-        drop(permit);
-    }
-    // Complete; if it failed, the connection is closed, which others see.
-    std::future::pending().await
+/// Why the server ends a connection by itself.
+enum Unwanted {
+    /// The handshake was not waited for, and has taken too long.
+    Overdue,
+    /// The admission has no room for the connection.
+    Refused(Refused),
 }
 
-/// Looks at the client's address, for as long as the connection is there.
-async fn watch_over(peer: &Peer) {
-    let (least, most) = (Duration::from_millis(10), Duration::from_secs(24 * 60 * 60));
-    let mut tick = interval(peer.context.limits.check_interval.clamp(least, most));
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+/// Has the connection counted at the addresses of its client, for as long as it is open. `permit` is held until the
+/// handshake is complete.
+async fn watch_over(peer: &Peer, permit: Option<OwnedSemaphorePermit>) -> Unwanted {
+    if permit.is_some() {
+        let limit = peer.context.limits.handshake_timeout;
+        match timeout(limit, peer.quic.handshake()).await {
+            Ok(Ok(_)) => {}
+            // The connection is closed, which `run` sees.
+            Ok(Err(_)) => std::future::pending().await,
+            Err(_) => return Unwanted::Overdue,
+        }
+        drop(permit);
+        if let Err(refused) = peer.count() {
+            return Unwanted::Refused(refused);
+        }
+    }
+    match follow(peer).await {
+        Ok(refused) => Unwanted::Refused(refused),
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Reports each validated address of the client. Returns when the client stays at one that has no room for it.
+async fn follow(peer: &Peer) -> Result<Refused, quic::ConnectionError> {
+    let mut at = None;
     loop {
-        tick.tick().await;
-        peer.observe();
+        let next = peer.quic.address_validated(at).await?;
+        at = Some(next);
+        if peer.moved(next).is_ok() {
+            continue;
+        }
+        let left = peer.quic.address_validated(at);
+        match timeout(peer.context.limits.migration_settle, left).await {
+            Ok(elsewhere) => {
+                elsewhere?;
+            }
+            // Room may have come meanwhile.
+            Err(_) => {
+                if let Err(refused) = peer.moved(next) {
+                    return Ok(refused);
+                }
+            }
+        }
     }
 }
 
@@ -235,7 +278,7 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
             next = h3.accept(), if accepting => match next {
                 Ok(Some(resolver)) => {
                     let number = peer.requests.fetch_add(1, Ordering::Relaxed) + 1;
-                    let address = peer.observe();
+                    let address = peer.address();
                     requests.spawn(respond::run(Arc::clone(peer), address, number, resolver, phase.clone()));
                 }
                 // The client has sent GOAWAY, and has been sent one.

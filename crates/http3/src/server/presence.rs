@@ -1,76 +1,66 @@
 //! One connection's standing with the admission: opened, moved, closed.
 //!
-//! The address is looked at now and then. An address counts when it has proved itself: QUIC switches
-//! to a new one at the first packet, before the client has shown that it receives there, and switches
-//! back when no proof comes (RFC 9000 s.9.3). Each switch is counted as a move, so an address that
-//! stays for longer than a validation may take, without another move, is the client's own.
+//! A connection is reported at the addresses at which its client has proved that it receives, and at
+//! no others: QUIC sends to a new address from the first packet on that seems to come from there
+//! (RFC 9000 s.9.3), and that packet may be forged.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
-use crate::server::Opened;
+use crate::server::{Opened, Refused};
 
-pub(super) struct Presence {
-    settle: Duration,
-    state: Mutex<Option<State>>,
-}
+/// Holds the admission's value for an open connection. Empty before the connection is counted, and
+/// after it is closed.
+#[derive(Default)]
+pub(super) struct Presence(Mutex<State>);
 
-struct State {
-    opened: Box<dyn Opened>,
-    /// Address at which the admission counts the client.
-    counted: SocketAddr,
-    claim: Option<Claim>,
-}
-
-struct Claim {
-    address: SocketAddr,
-    since: Instant,
-    moves: u64,
+#[derive(Default)]
+enum State {
+    /// The client has not proved its address yet, or its handshake runs.
+    #[default]
+    Uncounted,
+    Counted {
+        opened: Box<dyn Opened>,
+        /// Address at which the admission counts the client.
+        at: SocketAddr,
+    },
+    Released,
 }
 
 impl Presence {
-    pub(super) fn new(opened: Box<dyn Opened>, peer: SocketAddr, settle: Duration) -> Self {
-        let state = State { opened, counted: peer, claim: None };
-        Self { settle, state: Mutex::new(Some(state)) }
-    }
-
-    /// Takes note of the connection's address and of how often it has moved so far;
-    /// returns whether the admission was told of a move.
-    pub(super) fn observe(&self, address: SocketAddr, moves: u64, now: Instant) -> bool {
+    /// The admission counts the connection at this address. If the connection is closed already,
+    /// `opened` is dropped.
+    pub(super) fn count(&self, opened: Box<dyn Opened>, at: SocketAddr) {
         let mut state = self.lock();
-        let Some(state) = state.as_mut() else { return false };
-        if address == state.counted {
-            state.claim = None;
-            return false;
+        if matches!(*state, State::Uncounted) {
+            *state = State::Counted { opened, at };
         }
-        if address.ip() != state.counted.ip() && !self.settle.is_zero() {
-            match &state.claim {
-                Some(claim) if claim.address.ip() == address.ip() && claim.moves == moves => {
-                    if now.saturating_duration_since(claim.since) < self.settle {
-                        return false;
-                    }
-                }
-                _ => {
-                    state.claim = Some(Claim { address, since: now, moves });
-                    return false;
-                }
-            }
-        }
-        state.opened.moved(address);
-        state.counted = address;
-        state.claim = None;
-        true
     }
 
-    /// The connection is closed: the guard goes, whoever else still holds the presence.
+    /// The client has proved that it receives at this address. Returns whether the admission counts
+    /// the connection at another address than before.
+    ///
+    /// # Errors
+    /// The admission has no room for the connection there. It counts where it did.
+    pub(super) fn moved(&self, to: SocketAddr) -> Result<bool, Refused> {
+        match &mut *self.lock() {
+            State::Counted { opened, at } if *at != to => {
+                opened.moved(to)?;
+                *at = to;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The connection is closed: the guard is dropped, even if the presence is still held elsewhere.
     pub(super) fn release(&self) {
-        let state = self.lock().take();
+        let state = std::mem::replace(&mut *self.lock(), State::Released);
         drop(state);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<State>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,31 +70,17 @@ mod tests {
 
     use super::*;
 
+    const FULL: &str = "198.51.100.9:1";
+
     struct Log(Arc<Mutex<Vec<SocketAddr>>>);
 
     impl Opened for Log {
-        fn moved(&mut self, to: SocketAddr) {
+        fn moved(&mut self, to: SocketAddr) -> Result<(), Refused> {
+            if to == at(FULL) {
+                return Err(Refused::excessive_load("full"));
+            }
             self.0.lock().unwrap().push(to);
-        }
-    }
-
-    struct Bench {
-        presence: Presence,
-        moves: Arc<Mutex<Vec<SocketAddr>>>,
-        start: Instant,
-    }
-
-    impl Bench {
-        fn new() -> Self {
-            let moves = Arc::default();
-            let opened = Box::new(Log(Arc::clone(&moves)));
-            let presence = Presence::new(opened, at("192.0.2.1:1"), Duration::from_secs(4));
-            Self { presence, moves, start: Instant::now() }
-        }
-
-        fn observe(&self, address: &str, challenges: u64, seconds: u64) -> bool {
-            let now = self.start + Duration::from_secs(seconds);
-            self.presence.observe(at(address), challenges, now)
+            Ok(())
         }
     }
 
@@ -112,38 +88,40 @@ mod tests {
         text.parse().unwrap()
     }
 
-    #[test]
-    fn a_new_address_counts_when_it_has_settled() {
-        let bench = Bench::new();
-        assert!(!bench.observe("192.0.2.1:1", 0, 0));
-        assert!(!bench.observe("198.51.100.1:1", 2, 1));
-        assert!(!bench.observe("198.51.100.1:1", 2, 4));
-        assert!(bench.observe("198.51.100.1:2", 2, 5));
-        assert_eq!(*bench.moves.lock().unwrap(), [at("198.51.100.1:2")]);
+    fn counted() -> (Presence, Arc<Mutex<Vec<SocketAddr>>>) {
+        let (presence, moves) = (Presence::default(), Arc::default());
+        presence.count(Box::new(Log(Arc::clone(&moves))), at("192.0.2.1:1"));
+        (presence, moves)
     }
 
     #[test]
-    fn a_new_port_counts_at_once() {
-        let bench = Bench::new();
-        assert!(bench.observe("192.0.2.1:2", 1, 0));
+    fn migration_is_reported_once() {
+        let (presence, moves) = counted();
+        assert_eq!(presence.moved(at("192.0.2.1:1")), Ok(false));
+        assert_eq!(presence.moved(at("192.0.2.1:2")), Ok(true), "another port");
+        assert_eq!(presence.moved(at("198.51.100.1:2")), Ok(true));
+        assert_eq!(presence.moved(at("198.51.100.1:2")), Ok(false));
+        assert_eq!(*moves.lock().unwrap(), [at("192.0.2.1:2"), at("198.51.100.1:2")]);
     }
 
     #[test]
-    fn a_claim_that_is_renewed_without_proof_never_counts() {
-        let bench = Bench::new();
-        for second in 0..100 {
-            assert!(!bench.observe("198.51.100.1:1", 1 + second / 3, second));
+    fn migration_that_is_refused_leaves_the_count_where_it_was() {
+        let (presence, moves) = counted();
+        for _ in 0..2 {
+            assert!(presence.moved(at(FULL)).is_err());
         }
-        assert!(!bench.observe("192.0.2.1:1", 40, 100));
-        assert!(!bench.observe("198.51.100.1:1", 40, 105));
-        assert!(bench.moves.lock().unwrap().is_empty());
+        assert_eq!(presence.moved(at("192.0.2.1:1")), Ok(false), "it never left");
+        assert!(moves.lock().unwrap().is_empty());
     }
 
     #[test]
-    fn nothing_is_reported_after_the_close() {
-        let bench = Bench::new();
-        bench.presence.release();
-        assert_eq!(Arc::strong_count(&bench.moves), 1, "the guard is dropped");
-        assert!(!bench.observe("192.0.2.1:2", 1, 0));
+    fn nothing_is_reported_before_the_count_and_after_the_close() {
+        let (presence, moves) = counted();
+        presence.release();
+        assert_eq!(Arc::strong_count(&moves), 1, "the guard is dropped");
+        assert_eq!(presence.moved(at("192.0.2.1:2")), Ok(false));
+        presence.count(Box::new(Log(Arc::clone(&moves))), at("192.0.2.1:1"));
+        assert_eq!(Arc::strong_count(&moves), 1, "a closed connection is not counted");
+        assert_eq!(Presence::default().moved(at("192.0.2.1:2")), Ok(false));
     }
 }

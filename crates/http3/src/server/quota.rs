@@ -182,12 +182,16 @@ impl Admission for UserSpaceQuota {
         if shared.full(count) {
             drop(counts);
             shared.over_quota.fetch_add(1, Ordering::Relaxed);
-            return Err(Refused::excessive_load("too many connections from your network"));
+            return Err(too_many());
         }
         counts.insert(source, count.saturating_add(1));
         drop(counts);
         Ok(Box::new(Held { shared: Arc::clone(shared), source }))
     }
+}
+
+fn too_many() -> Refused {
+    Refused::excessive_load("too many connections from your network")
 }
 
 struct Held {
@@ -196,17 +200,22 @@ struct Held {
 }
 
 impl Opened for Held {
-    /// The connection counts at its new source from now on, even over the limit: whoever is in
-    /// stays in.
-    fn moved(&mut self, to: SocketAddr) {
+    /// Counts the connection at its new source, if that has room. Otherwise connections could be
+    /// opened from many addresses and moved to one, past its limit.
+    fn moved(&mut self, to: SocketAddr) -> Result<(), Refused> {
         let source = self.shared.source(to.ip());
-        if source != self.source {
-            let mut counts = lock(&self.shared.counts);
-            release(&mut counts, self.source);
-            let count = counts.entry(source).or_insert(0);
-            *count = count.saturating_add(1);
-            self.source = source;
+        if source == self.source {
+            return Ok(());
         }
+        let mut counts = lock(&self.shared.counts);
+        let count = counts.get(&source).copied().unwrap_or(0);
+        if self.shared.full(count) {
+            return Err(too_many());
+        }
+        counts.insert(source, count.saturating_add(1));
+        release(&mut counts, self.source);
+        self.source = source;
+        Ok(())
     }
 }
 

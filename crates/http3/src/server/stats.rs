@@ -21,7 +21,7 @@ pub struct ServerStats {
     pub overloaded: u64,
     /// Handshakes that were started and failed or timed out.
     pub handshakes_failed: u64,
-    /// Handshakes completed and then refused by the admission.
+    /// Connections that the admission refused after the handshake, or after a migration.
     pub refused_late: u64,
     /// Connections opened.
     pub opened: u64,

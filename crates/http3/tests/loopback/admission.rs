@@ -219,59 +219,98 @@ async fn the_end_of_the_server_ends_the_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn migration_is_reported_once_it_has_settled() {
+async fn migration_is_reported_when_the_new_address_is_validated() {
     let admission = Watched::new(UserSpaceQuota::new(QuotaConfig::default()).unwrap());
-    let limits = Limits {
-        check_interval: Duration::from_millis(20),
-        migration_settle: Duration::from_millis(400),
-        ..Limits::default()
-    };
-    let server = with(admission.clone(), limits);
+    let server = with(admission.clone(), Limits::default());
     let client = server.client();
     let connection = client.connect(&server.url("/")).await.unwrap();
     get(&connection, "/health").await;
     assert!(admission.now().moved.is_empty());
-
-    client.rebind("127.0.0.2:0".parse().unwrap()).unwrap();
-    let to = client.local_addr().unwrap();
-    // Still there, and served, before the move counts.
-    assert_eq!(get(&connection, "/health").await, StatusCode::OK);
-    assert_eq!(admission.inner.connections("127.0.0.1".parse().unwrap()), 1);
-    let seen = admission.until("moved", |seen| !seen.moved.is_empty()).await;
-    assert_eq!(seen.moved, [to]);
-    assert_eq!(admission.inner.connections("127.0.0.1".parse().unwrap()), 0);
-    assert_eq!(admission.inner.connections("127.0.0.2".parse().unwrap()), 1);
-
+    let mut moves = Vec::new();
+    // To another address, to another port of it, and back.
+    for to in ["127.0.0.2:0", "127.0.0.2:0", "127.0.0.1:0"] {
+        client.rebind(to.parse().unwrap()).unwrap();
+        moves.push(client.local_addr().unwrap());
+        assert_eq!(get(&connection, "/health").await, StatusCode::OK);
+        let seen = admission.until("moved", |seen| seen.moved.len() == moves.len()).await;
+        assert_eq!(seen.moved, moves);
+        for ip in ["127.0.0.1", "127.0.0.2"] {
+            let here = moves.last().unwrap().ip() == ip.parse::<std::net::IpAddr>().unwrap();
+            assert_eq!(admission.inner.connections(ip.parse().unwrap()), u32::from(here));
+        }
+    }
     connection.close();
     admission.until("closed", |seen| seen.open == 0).await;
     assert_eq!(admission.inner.sources(), 0);
     let stats = server.stop().await;
-    assert_eq!((stats.moved, stats.opened, stats.requests), (1, 1, 2));
+    assert_eq!((stats.moved, stats.opened, stats.requests), (3, 1, 4));
 }
 
-#[tokio::test]
-async fn migration_is_reported_at_the_next_request() {
-    let admission = Watched::new(NoQuota);
-    let never = Duration::from_secs(3600);
-    let at_once =
-        Limits { check_interval: never, migration_settle: Duration::ZERO, ..Limits::default() };
-    let server = with(admission.clone(), at_once);
-    let client = server.client();
-    let connection = client.connect(&server.url("/")).await.unwrap();
+/// Connections opened at one address do not exceed the quota of another one by moving there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn migration_to_an_address_at_its_quota_is_refused() {
+    let config = QuotaConfig { max_connections: 2, ..QuotaConfig::default() };
+    let admission = Watched::new(UserSpaceQuota::new(config).unwrap());
+    let limits = Limits { migration_settle: Duration::from_millis(50), ..Limits::default() };
+    let server = with(admission.clone(), limits);
+    let (full, elsewhere) = ("127.0.0.2", "127.0.0.1");
+    let count = |ip: &str| admission.inner.connections(ip.parse().unwrap());
+    let residents = server.client();
+    residents.rebind(format!("{full}:0").parse().unwrap()).unwrap();
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(residents.connect(&server.url("/")).await.unwrap());
+        get(held.last().unwrap(), "/health").await;
+    }
+    let mover = server.client();
+    let connection = mover.connect(&server.url("/")).await.unwrap();
+    get(&connection, "/health").await;
+    assert_eq!((count(full), count(elsewhere)), (2, 1));
+    mover.rebind(format!("{full}:0").parse().unwrap()).unwrap();
+    // The answer may come before the server closes.
+    let _ = connection.get(&path("/health")).await;
+    let error = tokio::time::timeout(PATIENCE, connection.closed()).await.expect("it is closed");
+    assert!(error.to_string().contains("too many connections"), "{error}");
+    admission.until("closed", |seen| seen.open == 2).await;
+    assert_eq!((count(full), count(elsewhere)), (2, 0));
+    assert!(admission.now().moved.is_empty());
+    for resident in &held {
+        assert_eq!(get(resident, "/health").await, StatusCode::OK);
+    }
+    let stats = server.stop().await;
+    assert_eq!((stats.moved, stats.refused_late, stats.opened), (0, 1, 3));
+}
+
+/// A client that leaves the address in time keeps its connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn migration_that_is_refused_may_be_taken_back() {
+    let config = QuotaConfig { max_connections: 1, ..QuotaConfig::default() };
+    let admission = Watched::new(UserSpaceQuota::new(config).unwrap());
+    let limits = Limits { migration_settle: Duration::from_secs(3600), ..Limits::default() };
+    let server = with(admission.clone(), limits);
+    let resident = server.client();
+    resident.rebind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let there = resident.connect(&server.url("/")).await.unwrap();
+    get(&there, "/health").await;
+    let mover = server.client();
+    let connection = mover.connect(&server.url("/")).await.unwrap();
     get(&connection, "/health").await;
     let mut moves = Vec::new();
-    // To another address, and to another port of the same.
-    for _ in 0..2 {
-        client.rebind("127.0.0.3:0".parse().unwrap()).unwrap();
-        moves.push(client.local_addr().unwrap());
-        let moved = async {
-            // QUIC may take note of the new address after it has read the first request from there.
-            while admission.now().moved.len() < moves.len() {
-                get(&connection, "/health").await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, moved).await.unwrap();
+    for _ in 0..3 {
+        mover.rebind("127.0.0.2:0".parse().unwrap()).unwrap();
+        assert_eq!(get(&connection, "/health").await, StatusCode::OK);
+        mover.rebind("127.0.0.1:0".parse().unwrap()).unwrap();
+        moves.push(mover.local_addr().unwrap());
+        assert_eq!(get(&connection, "/health").await, StatusCode::OK);
+        let seen = admission.until("back", |seen| seen.moved.last() == moves.last()).await;
+        assert_eq!(seen.moved, moves, "only where there is room");
     }
-    assert_eq!(admission.now().moved, moves);
+    // As soon as there is room, it may move.
+    there.close();
+    admission.until("closed", |seen| seen.open == 1).await;
+    mover.rebind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let to = mover.local_addr().unwrap();
+    get(&connection, "/health").await;
+    admission.until("moved", |seen| seen.moved.last() == Some(&to)).await;
     server.stop().await;
 }

@@ -125,11 +125,12 @@ impl<A: Admission> Admission for Watched<A> {
 }
 
 impl Opened for WatchedOpened {
-    fn moved(&mut self, to: SocketAddr) {
+    fn moved(&mut self, to: SocketAddr) -> Result<(), Refused> {
         if let Some(inner) = &mut self.inner {
-            inner.moved(to);
+            inner.moved(to)?;
         }
         self.seen.send_modify(|seen| seen.moved.push(to));
+        Ok(())
     }
 }
 

@@ -36,16 +36,19 @@ fn mapped_addresses_are_ipv4() {
 }
 
 #[test]
-fn a_move_takes_the_count_along_even_over_the_limit() {
+fn migration_takes_the_count_along_where_there_is_room() {
     let quota = quota(QuotaConfig { max_connections: 1, ..QuotaConfig::default() });
     let mut roaming = quota.opened(peer("192.0.2.1")).unwrap();
     let resident = quota.opened(peer("192.0.2.2")).unwrap();
-    roaming.moved(peer("192.0.2.2"));
-    assert_eq!(quota.connections("192.0.2.1".parse().unwrap()), 0);
-    assert_eq!(quota.connections("192.0.2.2".parse().unwrap()), 2);
-    drop(roaming);
+    let counts = || ["192.0.2.1", "192.0.2.2"].map(|ip| quota.connections(ip.parse().unwrap()));
+    assert!(roaming.moved(peer("192.0.2.2")).is_err());
+    assert_eq!(counts(), [1, 1], "it counts where it did");
+    assert!(roaming.moved(peer("192.0.2.1")).is_ok(), "it never left");
     drop(resident);
-    assert_eq!(quota.total(), 0);
+    assert!(roaming.moved(peer("192.0.2.2")).is_ok());
+    assert_eq!(counts(), [0, 1]);
+    drop(roaming);
+    assert_eq!((quota.total(), quota.sources()), (0, 0));
 }
 
 #[test]
