@@ -34,20 +34,23 @@ service: equic.Service  # eQUIC
 class Protocol(QuicConnectionProtocol):
     http: H3Connection | None = None
 
-    # -- eQUIC: counted from the end of the handshake until closed, where the client is. aioquic does
-    # not tell of a migration, so the address is looked at whenever something happens.
+    # -- eQUIC: counted from the end of the handshake until closed, where the client has proved to be. aioquic does
+    # not tell of a migration, so the paths are looked at whenever something happens. The first is the one that the client
+    # was last heard on, by one packet that may be forged: `get_peer_address` must not be counted by.
     guard: equic.Guard | None = None
 
     def count(self, event: QuicEvent) -> None:
-        peer = self._quic.get_peer_address()
+        peer = next((path.addr for path in self._quic._network_paths if path.is_validated), None)
+        if isinstance(event, ConnectionTerminated):
+            if self.guard:
+                self.guard.close()
+            return
         if isinstance(event, HandshakeCompleted):
             self.guard = service.opened(peer)
-            if self.guard.over_limit:
-                self.close(ErrorCode.H3_EXCESSIVE_LOAD, "too many connections")
-        elif isinstance(event, ConnectionTerminated) and self.guard:
-            self.guard.close()
-        elif self.guard:
+        elif self.guard and peer:
             self.guard.moved(peer)
+        if self.guard and self.guard.over_limit:
+            self.close(ErrorCode.H3_EXCESSIVE_LOAD, "too many connections")
 
     # --
 

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* -- eQUIC: counted from the end of the handshake until closed, where the client is. */
+/* -- eQUIC: counted from the end of the handshake until closed, where the client proved to be. */
 static equic_service *service;
 
 static int on_new_conn(const struct sockaddr *peer, socklen_t length, void **context)
@@ -24,9 +24,12 @@ static int on_new_conn(const struct sockaddr *peer, socklen_t length, void **con
 	return flags & EQUIC_OVER_LIMIT; /* it raced the ones that filled the quota */
 }
 
-static void on_conn_moved(void *context, const struct sockaddr *peer, socklen_t length)
+static int on_conn_moved(void *context, const struct sockaddr *peer, socklen_t length)
 {
-	equic_connection_moved(context, peer, length, NULL, NULL);
+	uint32_t flags = 0;
+
+	equic_connection_moved(context, peer, length, NULL, &flags);
+	return flags & EQUIC_OVER_LIMIT; /* the new address is at its quota */
 }
 
 static void on_conn_closed(void *context)

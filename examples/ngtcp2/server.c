@@ -204,13 +204,14 @@ static int on_path_validation(ngtcp2_conn *quic, uint32_t flags, const ngtcp2_pa
 			      FALLBACK_PATH ngtcp2_path_validation_result result, void *user)
 {
 	struct connection *connection = user;
-	const ngtcp2_path *path = ngtcp2_conn_get_path(quic);
 
-	(void)flags, (void)validated;
+	(void)flags;
+	/* The path in use may be another one, of which nothing is known but that a packet came. */
 	if (result == NGTCP2_PATH_VALIDATION_RESULT_SUCCESS && connection->told &&
-	    server.callbacks->on_conn_moved)
-		server.callbacks->on_conn_moved(connection->context, path->remote.addr,
-						path->remote.addrlen);
+	    server.callbacks->on_conn_moved &&
+	    ngtcp2_path_eq(validated, ngtcp2_conn_get_path(quic)))
+		connection->refused |= server.callbacks->on_conn_moved(
+			connection->context, validated->remote.addr, validated->remote.addrlen);
 	return 0;
 }
 

@@ -21,9 +21,11 @@ struct server_callbacks {
 	 * two. Not 0: the connection is closed at once, and on_conn_closed called.
 	 */
 	int (*on_new_conn)(const struct sockaddr *peer, socklen_t length, void **context);
-	/* The client has another address, where it has shown that it receives; NULL: nobody cares.
+	/*
+	 * The client has another address, where it has proved that it receives. Not 0: the
+	 * connection is closed. NULL: nothing is to be done.
 	 */
-	void (*on_conn_moved)(void *context, const struct sockaddr *peer, socklen_t length);
+	int (*on_conn_moved)(void *context, const struct sockaddr *peer, socklen_t length);
 	/* The connection is closed, by either side or because nothing came for too long. */
 	void (*on_conn_closed)(void *context);
 	/*

@@ -46,7 +46,7 @@ static const struct sockaddr *peer_of(picoquic_cnx_t *quic)
 
 #define PEER_LENGTH sizeof(struct sockaddr_storage)
 
-/* -- eQUIC: counted from the end of the handshake until closed, where the client is. */
+/* -- eQUIC: counted from the end of the handshake until closed, where the client proved to be. */
 static equic_service *service;
 
 static void on_ready(picoquic_cnx_t *quic, equic_connection **counted)
@@ -58,9 +58,14 @@ static void on_ready(picoquic_cnx_t *quic, equic_connection **counted)
 		picoquic_close(quic, 1);
 }
 
+/* picoquic takes another address for the peer's only once it is validated. */
 static void on_moved(picoquic_cnx_t *quic, const equic_connection *counted)
 {
-	equic_connection_moved(counted, peer_of(quic), PEER_LENGTH, NULL, NULL);
+	uint32_t flags = 0;
+
+	equic_connection_moved(counted, peer_of(quic), PEER_LENGTH, NULL, &flags);
+	if (flags & EQUIC_OVER_LIMIT) /* the new address is at its quota */
+		picoquic_close(quic, 1);
 }
 /* -- */
 

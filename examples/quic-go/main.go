@@ -98,18 +98,18 @@ func serve(port, selector string) error {
 }
 
 // -- eQUIC: counted from the end of the handshake until closed, and before it is served: what is over the
-// limit gets no answer. quic-go does not tell of a migration, so the address is looked at.
+// limit gets no answer. quic-go does not tell of a migration, so the address is looked at. It changes only when
+// the new one is validated.
 func watch(service *equic.Service, connection *quic.Conn, serve func()) {
 	guard, err := service.Opened(connection.RemoteAddr())
 	context.AfterFunc(connection.Context(), func() { guard.Close() })
-	if err != nil || guard.OverLimit() {
-		connection.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeExcessiveLoad), "too many connections")
-	} else {
+	if err == nil && !guard.OverLimit() {
 		go serve()
 	}
-	for guard.Moved(connection.RemoteAddr()) == nil { // until it is closed
+	for ; err == nil && !guard.OverLimit(); err = guard.Moved(connection.RemoteAddr()) { // until it is closed
 		time.Sleep(time.Second)
 	}
+	connection.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeExcessiveLoad), "too many connections")
 }
 
 // --

@@ -9,11 +9,10 @@
 use std::error::Error;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
-use equic_gateway::{Config, Gateway, Guard, Mode, ObjectSource, Service}; // eQUIC
+use equic_gateway::{Config, Gateway, Mode, ObjectSource, Service}; // eQUIC
 use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{Connection, Endpoint, Incoming, ServerConfig};
+use quinn::{Endpoint, Incoming, ServerConfig};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -44,14 +43,18 @@ async fn connection(incoming: Incoming, service: Service) {
         return incoming.refuse();
     }
     // --
+    let address = incoming.remote_address(); // eQUIC
     let Ok(connection) = incoming.await else { return };
 
     // -- eQUIC: the handshake is complete, so the connection counts; it stops when `guard` goes.
-    let guard = service.opened(connection.remote_address());
+    let guard = service.opened(address);
     if guard.over_limit() {
         return connection.close(1u32.into(), b"too many connections");
     }
-    tokio::spawn(follow(connection.clone(), guard));
+    // It counts at this address until it is closed. quinn does not tell when another address is validated, and
+    // `remote_address` changes with one packet that seems to come from there: do not count by it.
+    let closed = connection.clone();
+    tokio::spawn(async move { (closed.closed().await, drop(guard)) });
     // --
 
     while let Ok((mut send, mut receive)) = connection.accept_bi().await {
@@ -60,15 +63,6 @@ async fn connection(incoming: Incoming, service: Service) {
         let _ = send.finish();
     }
 }
-
-// -- eQUIC: quinn does not tell of a migration, so the address is looked at.
-async fn follow(connection: Connection, mut guard: Guard) {
-    let second = Duration::from_secs(1);
-    while tokio::time::timeout(second, connection.closed()).await.is_err() {
-        guard.moved(connection.remote_address());
-    }
-}
-// --
 
 fn server_config() -> Result<ServerConfig, Box<dyn Error>> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()])?;

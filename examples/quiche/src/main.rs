@@ -24,6 +24,7 @@ const ANSWER: &[u8] = b"hello from quiche\n";
 
 struct Client {
     quic: quiche::Connection,
+    from: SocketAddr, // eQUIC
     http: Option<h3::Connection>,
     guard: Option<Guard>, // eQUIC
 }
@@ -107,18 +108,19 @@ impl Server {
         let client = self.clients.get_mut(&number).context("an ID without a client")?;
         client.quic.recv(packet, RecvInfo { from, to: self.local })?;
 
-        // -- eQUIC: counted from the end of the handshake until closed; moved when the client is.
+        // -- eQUIC: counted from the end of the handshake until closed, at the address of the handshake, not at that
+        // of this packet, which may be forged. Moved when the client has proved another address.
         if client.quic.is_established() && !client.quic.is_closed() && client.guard.is_none() {
-            let guard = client.guard.insert(self.service.opened(from));
-            if guard.over_limit() {
-                client.quic.close(true, h3::WireErrorCode::ExcessiveLoad as u64, b"too many")?;
-            }
+            client.guard = Some(self.service.opened(client.from));
         }
-        while let Some(event) = client.quic.path_event_next() {
-            if let (quiche::PathEvent::PeerMigrated(_, peer), Some(guard)) =
-                (event, &mut client.guard)
-            {
-                guard.moved(peer);
+        if let Some(guard) = &mut client.guard {
+            while let Some(event) = client.quic.path_event_next() {
+                if let quiche::PathEvent::PeerMigrated(_, peer) = event {
+                    guard.moved(peer);
+                }
+            }
+            if guard.over_limit() && client.quic.local_error().is_none() {
+                client.quic.close(true, h3::WireErrorCode::ExcessiveLoad as u64, b"too many")?;
             }
         }
         // --
@@ -160,6 +162,7 @@ impl Server {
             self.next,
             Client {
                 quic,
+                from, // eQUIC
                 http: None,
                 guard: None, // eQUIC
             },

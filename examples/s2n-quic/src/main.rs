@@ -19,7 +19,9 @@ use equic_token::RetryToken; // eQUIC Retry
 use s2n_quic::provider::address_token::{Context, Format, Provider};
 use s2n_quic::provider::connection_id::{ConnectionInfo, Generator, Validator};
 use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter, Outcome};
-use s2n_quic::provider::event::events::{ActivePathUpdated, ConnectionClosed};
+use s2n_quic::provider::event::events::{
+    ConnectionStarted as Started, PathChallengeStatus as Status, PathChallengeUpdated as Update,
+};
 use s2n_quic::provider::event::{ConnectionInfo as Info, ConnectionMeta as Meta, Subscriber};
 use s2n_quic::provider::tls::rustls;
 use s2n_quic::{Connection, Server};
@@ -27,9 +29,11 @@ use s2n_quic_core::connection::{InitialId, LocalId};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-// -- eQUIC: who is at the limit is refused before a handshake; a guard goes where its client goes.
+// -- eQUIC: who is at the limit is refused before a handshake; a guard goes where its client has proved to be. One packet
+// that seems to come from another address changes `Connection::remote_addr`, and leads to `ActivePathUpdated`: do not
+// count by these. A connection counts at the address of its handshake, and then where a path is validated, until its
+// context is dropped.
 struct Quota(Service);
-type Count = Option<Guard>;
 
 impl Limiter for Quota {
     fn on_connection_attempt(&mut self, from: &ConnectionAttempt) -> Outcome {
@@ -38,15 +42,16 @@ impl Limiter for Quota {
 }
 
 impl Subscriber for Quota {
-    type ConnectionContext = Count;
-    fn create_connection_context(&mut self, _: &Meta, _: &Info) -> Count {
-        None
+    type ConnectionContext = (SocketAddr, Option<Guard>);
+    fn create_connection_context(&mut self, _: &Meta, _: &Info) -> Self::ConnectionContext {
+        (([0; 4], 0).into(), None)
     }
-    fn on_active_path_updated(&mut self, guard: &mut Count, _: &Meta, path: &ActivePathUpdated) {
-        guard.iter_mut().for_each(|guard| guard.moved((&path.active.remote_addr).into()));
+    fn on_connection_started(&mut self, c: &mut Self::ConnectionContext, _: &Meta, e: &Started) {
+        c.0 = (&e.path.remote_addr).into();
     }
-    fn on_connection_closed(&mut self, guard: &mut Count, _: &Meta, _: &ConnectionClosed) {
-        *guard = None;
+    fn on_path_challenge_updated(&mut self, c: &mut Self::ConnectionContext, _: &Meta, e: &Update) {
+        let ok = matches!(e.path_challenge_status, Status::Validated { .. });
+        c.1.iter_mut().filter(|_| ok).for_each(|g| _ = g.try_moved((&e.path.remote_addr).into()));
     }
 }
 // --
@@ -136,12 +141,11 @@ async fn main() -> Result<()> {
 
 async fn serve(mut connection: Connection, service: Service) -> Result<()> {
     // -- eQUIC: the handshake is complete, so the connection counts, until it is closed.
-    let guard = service.opened(connection.remote_addr()?);
-    if guard.over_limit() {
+    let count = |c: &mut (SocketAddr, Option<Guard>)| c.1.insert(service.opened(c.0)).over_limit();
+    if connection.query_event_context_mut(count)? {
         connection.close(1u32.into());
         return Ok(());
     }
-    connection.query_event_context_mut(|count: &mut Count| *count = Some(guard))?;
     // --
     while let Some(mut stream) = connection.accept_bidirectional_stream().await? {
         tokio::spawn(async move {
