@@ -358,7 +358,7 @@ impl State {
             return turn_away(&one.link, Status::Busy, "the ledgers cannot be read");
         };
         let load = self.control.maps().load;
-        let answer = Answer { status: Status::Kept, ledger: count, load, message: String::new() };
+        let answer = Answer { ledger: count, load, ..Answer::no(Status::Kept, "") };
         // Whether it is heard is the peer's affair.
         let _ = unix::tell(&one.link, &answer.to_bytes(), &[]);
     }
