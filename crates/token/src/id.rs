@@ -87,7 +87,9 @@ impl IdFormat {
 
     /// The same format with the last `bytes` bytes of the server ID encrypted, so that an observer
     /// cannot tell by them which IDs belong together (RFC 9000 s.9.5). Whoever routes by these
-    /// bytes needs the ring.
+    /// bytes needs the ring. Behind eQUIC's gateway the first byte of the server ID must stay in
+    /// clear: the gateway sends stateless resets for IDs whose first byte is the place of a dead
+    /// server.
     ///
     /// # Errors
     /// [`IdError::Format`] if the server ID has fewer bytes.
