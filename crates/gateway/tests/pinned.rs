@@ -305,7 +305,7 @@ fn what_cannot_change_is_named() {
     });
 }
 
-/// Restarts do not put the next rotation of the keys off, and without a process nobody can withdraw them.
+/// Restarts do not put the next rotation of the keys off.
 #[test]
 fn keys_of_a_pinned_gateway_keep_their_age_over_restarts() {
     in_namespace(|| {
@@ -320,9 +320,9 @@ fn keys_of_a_pinned_gateway_keep_their_age_over_restarts() {
             assert!(taken.is_some());
             assert!(gateway.control().keys_age().unwrap() >= made.elapsed(), "it is not new");
             assert_eq!(gateway.control().key_ring().unwrap().to_bytes(), ring.to_bytes());
-            // Its own process can withdraw them.
             drop(gateway);
         }
+        // Its process withdraws them.
         let (gateway, _) = load(&config, &fs.dir()).unwrap();
         let epoch = gateway.control().renew_keys().unwrap();
         assert!(
