@@ -107,13 +107,19 @@ pub(crate) enum Turn {
     Later,
 }
 
+/// True if the peer has proved that it receives where the connection sends to. Who only claims another host's address shares
+/// no window with that host's connections, and takes no turns of theirs.
+fn is_validated(state: &State) -> bool {
+    state.connection.validated_address() == Some(state.connection.remote_address())
+}
+
 impl Crowds {
     /// Counts the bytes that a connection has in flight and says whether it may send. `first`: it comes from the front of
     /// the waiting list.
     pub(crate) fn begin(&mut self, state: &mut State, now: Timestamp, first: bool) -> Turn {
         let number = match state.member.crowd {
             Some(number) => number,
-            None if !self.is_crowded(&state.member) => return Turn::Alone,
+            None if !self.is_crowded(&state.member) || !is_validated(state) => return Turn::Alone,
             None => self.join(state),
         };
         let crowd = &mut self.crowds[index(number)];
@@ -197,7 +203,7 @@ impl Crowds {
         let counter = (hash % COUNTERS as u64) as u16;
         self.counters[usize::from(counter)] += 1;
         state.member = Member { counter: NonZeroU16::new(counter + 1), ..Member::default() };
-        if self.is_crowded(&state.member) {
+        if self.is_crowded(&state.member) && is_validated(state) {
             self.join(state);
         }
     }

@@ -281,10 +281,13 @@ impl Driver {
         if state.removed {
             return Sent::All;
         }
-        if state.token_due && state.connection.is_connected() {
+        // For the address that the client has proved: the one that is sent to may be forged by now.
+        if state.token_due
+            && state.connection.is_connected()
+            && let Some(address) = state.connection.validated_address()
+        {
             state.token_due = false;
-            let (client, version) =
-                (state.connection.remote_address().ip(), state.connection.version());
+            let (client, version) = (address.ip(), state.connection.version());
             if let Some(token) = inner.endpoint.new_token(now, client, version) {
                 // The only one; a token that is too long goes nowhere.
                 state.connection.send_token(token);
