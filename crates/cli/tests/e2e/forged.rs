@@ -132,24 +132,27 @@ fn migration_counts_the_connections_of_other_processes() {
     let (file, socket) = (folder.path().join("gateway.toml"), folder.path().join("sock"));
     let config = format!(
         "[gateway]\ninterfaces = [\"eth0\"]\n[gateway.socket]\npath = {socket:?}\n\
-         [[service]]\nname = \"web\"\nlisten = [\"443\", \"444\"]\nmax_connections = 2\n"
+         [[service]]\nname = \"web\"\nlisten = [\"443\", \"444\", \"445\"]\nmax_connections = 2\n"
     );
     std::fs::write(&file, config).expect("it can be written");
     let socket = socket.to_str().expect("a path");
     let _gateway = stage.gateway_with(&["--config", file.to_str().expect("a path")]).0;
     let settle = ["--migration-settle", "100ms"];
     let _first = stage.serve_on(443, &settle);
-    // One joins by the gateway's maps, the other by its socket.
-    let listen = ["serve", "--json", "--gateway-socket", socket, "--listen", "[::]:444"];
-    let args = [&listen[..], &["--idle-timeout", "1h"], &settle].concat();
-    let second = Running::start(stage.lab.server().command(EQUIC), &args);
-    second.event("ready");
+    // One joins by the gateway's maps, the others by its socket.
+    let _others = ["[::]:444", "[::]:445"].map(|address| {
+        let listen = ["serve", "--json", "--gateway-socket", socket, "--listen", address];
+        let args = [&listen[..], &["--idle-timeout", "1h"], &settle].concat();
+        let server = Running::start(stage.lab.server().command(EQUIC), &args);
+        server.event("ready");
+        server
+    });
     let host = stage.host(0);
     let (home, full): (IpAddr, IpAddr) = (host.v4(), "10.77.1.99".parse().expect("an address"));
     let resident = host.peer(full);
-    let residents = [443, 444].map(|port| resident.connect_at(port));
+    let residents = [444, 445].map(|port| resident.connect_at(port));
     stage.await_connections(full, 2);
-    for port in [443, 444] {
+    for port in [443, 444, 445] {
         let peer = host.peer(home);
         let mover = peer.connect_at(port);
         stage.await_connections(home, 1);

@@ -113,12 +113,7 @@ pub(super) async fn run(
         // First, so that the guard goes as soon as the connection is closed.
         biased;
         reason = peer.quic.closed() => tracing::debug!(%address, %reason, "connection closed"),
-        unwanted = watch_over(&peer, permit) => match unwanted {
-            Unwanted::Overdue => {
-                peer.context.stats.0.handshakes_failed.add(1);
-            }
-            Unwanted::Refused(refused) => peer.refuse(&refused),
-        },
+        () = watch_over(&peer, permit) => {}
         () = label(&peer) => {}
         () = serve(&peer, phase) => {}
     }
@@ -157,32 +152,29 @@ async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connec
     }
 }
 
-/// Why the server ends a connection by itself.
-enum Unwanted {
-    /// The handshake was not waited for, and has taken too long.
-    Overdue,
-    /// The admission has no room for the connection.
-    Refused(Refused),
-}
-
 /// Has the connection counted at the addresses of its client, for as long as it is open. `permit` is held until the
-/// handshake is complete.
-async fn watch_over(peer: &Peer, permit: Option<OwnedSemaphorePermit>) -> Unwanted {
+/// handshake is complete. Returns when the server ends the connection: the handshake has taken too long, or the admission
+/// has no room. In the second case the connection is closed with the admission's error; that must be done here, because h3
+/// closes the connection without error when it is dropped.
+async fn watch_over(peer: &Peer, permit: Option<OwnedSemaphorePermit>) {
     if permit.is_some() {
         let limit = peer.context.limits.handshake_timeout;
         match timeout(limit, peer.quic.handshake()).await {
             Ok(Ok(_)) => {}
             // The connection is closed, which `run` sees.
             Ok(Err(_)) => std::future::pending().await,
-            Err(_) => return Unwanted::Overdue,
+            Err(_) => {
+                peer.context.stats.0.handshakes_failed.add(1);
+                return;
+            }
         }
         drop(permit);
         if let Err(refused) = peer.count() {
-            return Unwanted::Refused(refused);
+            return peer.refuse(&refused);
         }
     }
     match follow(peer).await {
-        Ok(refused) => Unwanted::Refused(refused),
+        Ok(refused) => peer.refuse(&refused),
         Err(_) => std::future::pending().await,
     }
 }

@@ -7,7 +7,7 @@ use equic_quic::Connection;
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
-use crate::common::{Identity, client};
+use crate::common::{Identity, NAME, client};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -82,7 +82,7 @@ async fn validated_address_changes_when_the_client_answers_and_not_before() {
     let (home, other) = (relay.seen(0), relay.seen(1));
     let address = relay.address();
     let handshake = async {
-        let connect = endpoint.connect_with(&identity.client(), address, "localhost").unwrap();
+        let connect = endpoint.connect_with(&identity.client(), address, NAME).unwrap();
         let accept = async { server.accept().await.unwrap().accept().unwrap().await.unwrap() };
         let (connection, served) = tokio::join!(connect, accept);
         let connection = connection.unwrap();
