@@ -12,7 +12,7 @@ use crate::control::{Control, Interface, ListAction, Origin, loses_answers};
 use crate::error::{Error, Result, no_descriptor};
 use crate::keys;
 use crate::ledger::Ledger;
-use crate::links::{Attached, Link};
+use crate::links::{Attached, AttachmentPlace, Link};
 use crate::object::{self, LoadPlan, Loaded, ObjectSource};
 use crate::original::Original;
 use crate::periodic::Periodic;
@@ -292,17 +292,37 @@ impl Gateway {
         true
     }
 
-    /// True if an interface that the program was attached to is no longer in this network namespace:
-    /// it was moved to another one, or deleted.
+    /// Says where the program is now that was attached to the interface with this index.
     ///
     /// # Errors
     /// The system's error if the kernel cannot be asked, for example without a free descriptor.
-    pub fn has_left(&self, ifindex: u32) -> std::io::Result<bool> {
-        match ids::attached_program(ifindex) {
-            // The number may belong to another interface by now.
-            Ok(there) => Ok(there.is_none_or(|(program, _)| program != self.program_id())),
-            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(true),
-            Err(error) => Err(error),
+    pub fn place_of(&self, ifindex: u32) -> std::io::Result<AttachmentPlace> {
+        let find = || {
+            let links = lock(&self.links);
+            let link = links.iter().find(|link| link.ifindex() == ifindex);
+            link.map(|link| ids::xdp_link(link.fd.try_clone()?)).transpose()
+        };
+        loop {
+            let Some(link) = find()?.flatten().filter(|link| link.ifindex != 0) else {
+                return Ok(AttachmentPlace::Nowhere);
+            };
+            if link.ifindex != ifindex {
+                return Ok(AttachmentPlace::Elsewhere);
+            }
+            let there = match ids::attached_program(ifindex) {
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => None,
+                other => other?.map(|(program, _)| program),
+            };
+            // The number may belong to another interface by now. A successor may have put its program in the
+            // place of this one, so it is the link's that counts, as long as it stays the same.
+            if there == Some(link.program) {
+                return Ok(AttachmentPlace::Here);
+            }
+            let again = find()?.flatten();
+            if again.is_some_and(|again| (again.ifindex, again.program) == (ifindex, link.program))
+            {
+                return Ok(AttachmentPlace::Elsewhere);
+            }
         }
     }
 

@@ -98,7 +98,7 @@ pub use keys::{Rotation, write_key_ring};
 pub use ledger::event::JoinEvent;
 pub use ledger::ids::ConnectionIds;
 pub use ledger::{ConnectionCount, Guard, Ledger, Service};
-pub use links::Attached;
+pub use links::{Attached, AttachmentPlace};
 pub use object::{ObjectSource, embedded_object};
 pub use pinned::{TakenOver, remove_pinned};
 pub use quantity::{Rate, format_duration, parse_duration, parse_size};

@@ -17,6 +17,17 @@ pub struct Attached {
     pub notice: Option<String>,
 }
 
+/// Place of a program that was attached to an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttachmentPlace {
+    /// It is on that interface, in this network namespace.
+    Here,
+    /// It is on that interface, which has moved to another network namespace.
+    Elsewhere,
+    /// It was detached, or the interface was deleted.
+    Nowhere,
+}
+
 /// The kernel's hold of the program on an interface.
 #[derive(Debug)]
 pub(crate) struct Link {

@@ -44,7 +44,7 @@ fn run_steer_and_detach() {
     assert_eq!(seen["schema"], "equic.gateway.status/1");
     assert_eq!(seen["services"][0]["max_connections"], 7);
     assert_eq!(seen["owner"]["pid"], gateway.pid());
-    let list = equic(&["gateway", "status", "--list"]).ok();
+    let list = equic(&["gateway", "status", "--all"]).ok();
     assert!(list.contains(name.as_str()), "{list}");
 
     // A setting that is wrong keeps the one before it from being applied.

@@ -73,6 +73,7 @@ fn interface_that_moves_is_reported_and_attached_when_it_comes_back() {
             daemon.condition("interface eth1").is_none().then_some(())
         });
         ip(server, "link delete peer1");
+        assert_eq!(gateway.event("detached")["why"], "interface gone");
         daemon.await_interface("eth1", "missing");
         ip(client, "link delete other");
     }
@@ -210,6 +211,25 @@ fn pinned_gateway_reports_that_its_file_system_is_gone() {
     assert!(daemon.equic(&["status"]).ok().contains("warning: pins: "));
     assert_eq!(daemon.interface("eth0"), "attached", "it protects as before");
     drop(gateway);
+}
+
+#[test]
+fn interface_on_top_of_an_unprotected_one_is_reported() {
+    let Some(lab) = lab("cli-stacked", 1) else { return };
+    let server = lab.server();
+    ip(server, "link add link eth0 name top0 type macvlan mode bridge");
+    ip(server, "link set top0 up");
+    let daemon = Daemon::new("stacked");
+    daemon.configure("", "interfaces = [\"top0\"]", "");
+    let gateway = daemon.run(server, &[]);
+    let told = eventually("it is reported", || daemon.condition("interface top0"));
+    assert!(told.contains("macvlan on top of eth0") && told.contains("Protect eth0"), "{told}");
+    daemon.configure("", "interfaces = [\"eth0\"]", "");
+    daemon.equic(&["reload"]).ok();
+    eventually("all is well", || {
+        (daemon.status()["report"]["conditions"] == serde_json::json!([])).then_some(())
+    });
+    assert!(gateway.terminate().success());
 }
 
 /// A command that runs in a time namespace whose clocks are a million seconds ahead.

@@ -267,7 +267,7 @@ fn a_server_attaches_its_own_gateway() {
     let verdicts = status["services"][0]["verdicts"].as_array().unwrap();
     assert!(verdicts.iter().any(|row| row["reason"] == "quota"), "{status}");
     assert!(server.terminate().success());
-    assert!(!equic(&["gateway", "status", "--list"]).ok().contains(name.as_str()));
+    assert!(!equic(&["gateway", "status", "--all"]).ok().contains(name.as_str()));
 }
 
 #[test]

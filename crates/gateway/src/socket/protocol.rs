@@ -255,7 +255,8 @@ mod tests {
         for length in 0..REQUEST {
             assert_eq!(CountQuery::parse(&bytes[..length]), None, "{length}");
         }
-        let request = Request { ledger: 7, name: String::new(), keys: TokenKeys::None, listens: None };
+        let request =
+            Request { ledger: 7, name: String::new(), keys: TokenKeys::None, listens: None };
         assert_eq!(CountQuery::parse(&request.to_bytes()), None);
     }
 

@@ -27,10 +27,11 @@ pub struct NetworkInterface {
     pub name: String,
     /// True if it is administratively up.
     pub up: bool,
-    /// Driver of a virtual interface, such as `vlan`, `macvlan` or `vrf`; `None` for hardware.
+    /// Driver of a virtual interface, such as `vlan` or `macvlan`; `None` for hardware.
     pub kind: Option<String>,
-    /// Index of the bridge, bond or VRF that it is a port of; `None` if it is no port.
-    pub master: Option<u32>,
+    /// Index of the interface of this network namespace that it is on top of (`vlan`, `macvlan` and the
+    /// like), or that is its peer (`veth`); `None` if there is none here.
+    pub lower: Option<u32>,
 }
 
 impl NetworkInterface {
@@ -138,18 +139,25 @@ fn read(answer: &[u8]) -> io::Result<Option<NetworkInterface>> {
         up: flags & libc::IFF_UP as u32 != 0,
         ..NetworkInterface::default()
     };
+    let mut elsewhere = false;
     for (kind, value) in attributes(&body[INTERFACE..]) {
         match kind {
             libc::IFLA_IFNAME => link.name = text(value),
-            libc::IFLA_MASTER => {
-                link.master = value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+            libc::IFLA_LINK => {
+                let index = value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+                link.lower = index.filter(|lower| *lower != 0 && *lower != link.index);
             }
+            // It is an index of another network namespace then.
+            libc::IFLA_LINK_NETNSID => elsewhere = true,
             libc::IFLA_LINKINFO => {
                 let named = attributes(value).find(|(kind, _)| *kind == IFLA_INFO_KIND);
                 link.kind = named.map(|(_, value)| text(value));
             }
             _ => {}
         }
+    }
+    if elsewhere {
+        link.lower = None;
     }
     Ok(Some(link))
 }
@@ -180,7 +188,7 @@ mod tests {
         let lo = NetworkInterface::by_name("lo")
             .expect("the kernel answers")
             .expect("every namespace has lo");
-        assert_eq!((lo.name.as_str(), lo.kind.as_deref(), lo.master), ("lo", None, None));
+        assert_eq!((lo.name.as_str(), lo.kind.as_deref(), lo.lower), ("lo", None, None));
         assert_eq!(NetworkInterface::by_index(lo.index).expect("the kernel answers"), Some(lo));
         let long = "a".repeat(LONGEST - 1);
         for name in ["", "nosuchif", "a\0b", &long, &"a".repeat(LONGEST)] {

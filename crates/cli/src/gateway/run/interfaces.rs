@@ -13,7 +13,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use equic_gateway::{Control, Error, Gateway, InterfaceReport, Level, Mode, NetworkInterface};
+use equic_gateway::{
+    AttachmentPlace, Control, Error, Gateway, InterfaceReport, Level, Mode, NetworkInterface,
+};
 use serde_json::json;
 
 use super::health::Health;
@@ -137,20 +139,22 @@ impl Interfaces {
         gone: &BTreeSet<u32>,
         journal: &Journal,
     ) {
-        // Without the permission to look nothing is known, so nothing is changed.
-        let Ok(there) = control.interfaces() else { return };
         let unsent = control.unsent();
         for one in &mut self.wanted {
             if let State::Attached { ifindex, .. } = one.state {
                 let packets = unsent.iter().find(|(number, _)| *number == ifindex);
                 one.count_unsent(packets.map(|(_, packets)| *packets));
-                if !there.iter().any(|interface| interface.ifindex == ifindex) {
-                    one.lost(ifindex, gone.contains(&ifindex), gateway, journal);
-                } else if matches!(gateway.has_left(ifindex), Ok(true)) {
-                    one.moved(ifindex, gateway, journal);
-                } else {
-                    one.examine(ifindex, self.mode, gateway, journal);
-                    continue;
+                match gateway.place_of(ifindex) {
+                    // Where nothing is known, nothing is changed.
+                    Err(_) => continue,
+                    Ok(AttachmentPlace::Here) => {
+                        one.examine(ifindex, self.mode, gateway, journal);
+                        continue;
+                    }
+                    Ok(AttachmentPlace::Elsewhere) => one.moved(ifindex, gateway, journal),
+                    Ok(AttachmentPlace::Nowhere) => {
+                        one.lost(ifindex, gone.contains(&ifindex), gateway, journal);
+                    }
                 }
             }
             // An interface that has just come is not protected yet, so it does not wait for its turn.
@@ -249,6 +253,22 @@ fn index_of(name: &str) -> std::io::Result<Option<u32>> {
     Ok(NetworkInterface::by_name(name)?.map(|interface| interface.index))
 }
 
+/// Says that packets can come to the host past an interface that is protected: by the one that it is on
+/// top of.
+fn unprotected_below(interface: &NetworkInterface, gateway: &Gateway) -> Option<String> {
+    let stacked = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap"];
+    let kind = interface.kind.as_deref().filter(|kind| stacked.contains(kind))?;
+    let lower = interface.lower?;
+    if gateway.attached().iter().any(|one| one.ifindex == lower) {
+        return None;
+    }
+    let lower = NetworkInterface::by_index(lower).ok().flatten()?.name;
+    Some(format!(
+        "is a {kind} on top of {lower}, which is not protected: Linux also takes packets to the addresses of this \
+         interface that come in by {lower}. Protect {lower} instead"
+    ))
+}
+
 impl Wanted {
     fn count_unsent(&mut self, packets: Option<u64>) {
         let Some(packets) = packets else {
@@ -326,7 +346,7 @@ impl Wanted {
         } else if !now.up {
             Some((Level::Warning, "is down: no packet comes in by it".to_owned()))
         } else {
-            None
+            unprotected_below(&now, gateway).map(|what| (Level::Warning, what))
         };
     }
 
