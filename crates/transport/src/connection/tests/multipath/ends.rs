@@ -68,9 +68,9 @@ fn closing_while_a_path_ends() {
             let end = if by_client { &mut pair.client } else { pair.server() };
             end.close_path(start, PathId::new(id), ASKED).unwrap();
             let mut step = 0;
-            pair.run_until(limit, |_, _| {
+            pair.run_until(limit, |client, server| {
                 step += 1;
-                step > steps
+                step > steps || client.is_drained() && server.is_drained()
             });
             let now = pair.now;
             if now.since(start) > Duration::from_secs(29) {
