@@ -20,4 +20,3 @@ mod settings;
 mod steer;
 mod tls;
 mod turns;
-mod validated;
