@@ -84,7 +84,7 @@ fn flags_describe_packets() {
         ("--src 192.0.2.9 --size 5", "drop", "truncated"),
         ("--src 192.0.2.9 --scid 000102030405060708090a0b0c0d0e0f1011121314", "drop", "long_cid"),
         ("--src 192.0.2.9 --fragment first", "drop", "first_fragment"),
-        ("--src 192.0.2.9 --fragment first --short", "pass", "established"),
+        ("--src 192.0.2.9 --fragment first --short", "drop", "first_fragment"),
         ("--src 192.0.2.9 --fragment later", "drop", "later_fragment"),
         ("--src 2001:db8::9 --fragment later", "drop", "later_fragment"),
         ("--src 198.51.100.4 --short", "drop", "denied"),
