@@ -43,8 +43,8 @@ pub(super) struct Handshake {
 
 impl Handshake {
     /// One that begins with a packet to this Destination Connection ID.
-    pub(super) fn new(dcid: ConnectionId, proved: bool, now: u64) -> Handshake {
-        Handshake { started_ns: now, packets: 1, early: 0, proved, dcids: vec![dcid] }
+    pub(super) fn new(dcid: ConnectionId, packets: u64, proved: bool, now: u64) -> Handshake {
+        Handshake { started_ns: now, packets: packets as u32, early: 0, proved, dcids: vec![dcid] }
     }
 
     fn is_fresh(&self, service: &Service, now: u64) -> bool {
@@ -82,6 +82,7 @@ impl Handshake {
     pub(super) fn takes(
         &mut self,
         opening: &Opening,
+        packets: u64,
         service: &Service,
         exempt: bool,
         now: u64,
@@ -92,16 +93,16 @@ impl Handshake {
         if !self.dcids.contains(&opening.dcid) {
             self.dcids.push(opening.dcid);
         }
-        self.packets += 1;
+        self.packets += packets as u32;
         true
     }
 
     /// Whether a datagram of 0-RTT belongs to it.
-    pub(super) fn takes_early(&mut self, service: &Service, now: u64) -> bool {
+    pub(super) fn takes_early(&mut self, packets: u64, service: &Service, now: u64) -> bool {
         let takes = self.is_fresh(service, now)
             && self.may_carry(service, false) > 0
             && self.early < PACKETS;
-        self.early += u32::from(takes);
+        self.early += u32::from(takes) * packets as u32;
         takes
     }
 }

@@ -57,6 +57,10 @@ pub struct Datagram<'a> {
     pub first_fragment: Option<FragmentKey>,
     /// Bytes that the IP length leaves for UDP, its header included.
     pub ip_payload_len: usize,
+    /// Number of datagrams that it stands for: more than one if it is the first of a batch.
+    pub datagrams: u64,
+    /// Bytes of the payloads of all of them.
+    pub whole: usize,
     /// The UDP payload; `None` if the UDP length contradicts the IP length.
     pub payload: Option<Payload<'a>>,
 }
@@ -235,6 +239,8 @@ fn parse_udp(
         dport,
         first_fragment,
         ip_payload_len,
+        datagrams: 1,
+        whole: payload.map_or(0, |payload| payload.data.len()),
         payload,
     }))
 }

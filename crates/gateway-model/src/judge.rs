@@ -7,7 +7,7 @@ use super::frame::{Datagram, FragmentKey, Frame, LaterFragment, parse};
 use super::own::{self, Own};
 use super::prefix::{PrefixKey, Span};
 use super::quic::{Class, Opening, Payload, Rules, classify};
-use super::{address_bytes, answer, ids, reset};
+use super::{address_bytes, answer, batch, ids, reset};
 use equic_gateway::Reason;
 use equic_token::{KeyRing, RetryToken, TokenError};
 use std::collections::HashMap;
@@ -15,6 +15,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// RFC 9000 s.7.2.
 const MIN_OPENING_DCID: usize = 8;
+
+/// How a packet arrives, where it is not one Ethernet frame with one datagram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// The packet begins with its IP header.
+    pub no_ethernet: bool,
+    /// Length of each datagram of a batch but the last, in bytes; 0 if the packet is no batch.
+    pub segment: usize,
+}
 
 /// The decision about a packet to a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,6 +254,26 @@ impl Model {
 
     /// Judges the frame that arrives at `now` (nanoseconds; never earlier than the frame before).
     pub fn judge(&mut self, frame: &[u8], now: u64) -> Outcome {
+        self.judge_as(frame, Arrival::default(), now)
+    }
+
+    /// Judges the packet that arrives in this way.
+    pub fn judge_as(&mut self, packet: &[u8], arrival: Arrival, now: u64) -> Outcome {
+        if !arrival.no_ethernet {
+            return self.judge_frame(packet, arrival.segment, now);
+        }
+        let ethertype = match packet.first().map(|first| first >> 4) {
+            Some(4) => [0x08, 0x00],
+            Some(6) => [0x86, 0xdd],
+            _ => return Outcome::Foreign,
+        };
+        let header = [&[0; 12][..], &ethertype].concat();
+        let outcome = self.judge_frame(&[&header, packet].concat(), arrival.segment, now);
+        self.answer = self.answer.take().map(|answer| answer[header.len()..].to_vec());
+        outcome
+    }
+
+    fn judge_frame(&mut self, frame: &[u8], segment: usize, now: u64) -> Outcome {
         self.answer = None;
         match parse(frame) {
             Frame::Foreign => Outcome::Foreign,
@@ -254,7 +283,7 @@ impl Model {
                 Outcome::DeepHeaders { dropped }
             }
             Frame::LaterFragment(fragment) => self.judge_later_fragment(&fragment, now),
-            Frame::Datagram(datagram) => self.judge_datagram(frame, &datagram, now),
+            Frame::Datagram(datagram) => self.judge_datagram(frame, &datagram, segment, now),
         }
     }
 
@@ -359,13 +388,19 @@ impl Model {
         Some((*number, self.enabled_service(*number)?))
     }
 
-    fn conclude(&mut self, number: usize, reason: Reason, bytes: u64, dry_run: bool) -> Verdict {
+    fn conclude(
+        &mut self,
+        number: usize,
+        reason: Reason,
+        (packets, bytes): (u64, u64),
+        dry_run: bool,
+    ) -> Verdict {
         let kept = reason.drops() || reason.answers();
         let dropped = kept && !dry_run && !self.config.dry_run;
         let counter = self.counters.entry((number, reason)).or_default();
-        counter.packets += 1;
+        counter.packets += packets;
         counter.bytes += bytes;
-        counter.dropped += u64::from(dropped);
+        counter.dropped += packets * u64::from(dropped);
         Verdict { service: number, reason, dropped }
     }
 
@@ -382,11 +417,18 @@ impl Model {
             FragmentPolicy::Follow | FragmentPolicy::Drop => Reason::LaterFragment,
         };
         let bytes = fragment.length as u64;
-        self.record(self.source_key(fragment.key.src, first.service as u32), reason, bytes, now);
-        Outcome::Service(self.conclude(first.service, reason, bytes, service.dry_run))
+        let key = self.source_key(fragment.key.src, first.service as u32);
+        self.record(key, reason, (1, bytes), now);
+        Outcome::Service(self.conclude(first.service, reason, (1, bytes), service.dry_run))
     }
 
-    fn judge_datagram(&mut self, frame: &[u8], datagram: &Datagram<'_>, now: u64) -> Outcome {
+    fn judge_datagram(
+        &mut self,
+        frame: &[u8],
+        datagram: &Datagram<'_>,
+        segment: usize,
+        now: u64,
+    ) -> Outcome {
         let Some((number, service)) = self.find_service(datagram.dst, datagram.dport) else {
             return Outcome::Foreign;
         };
@@ -395,13 +437,23 @@ impl Model {
             return Outcome::Foreign;
         }
         let service = service.for_source(datagram.src);
-        let (reason, unproved) = self.decide(number, &service, frame, datagram, now);
+        let is_batch = segment > 0 && datagram.payload.is_some_and(|p| p.data.len() > segment);
+        let first = if is_batch {
+            batch::take_apart(datagram, segment, &service, self.ring.as_ref())
+        } else {
+            Some(*datagram)
+        };
+        let (reason, unproved) = first.map_or((Reason::Batch, false), |first| {
+            self.decide(number, &service, frame, &first, now)
+        });
         // A UDP length that is not to be trusted is not counted either, nor what did not arrive.
         let bytes = datagram.payload.map_or(datagram.ip_payload_len, |p| p.data.len()) as u64;
+        let packets = if is_batch { bytes.div_ceil(segment as u64) } else { 1 };
         if !unproved {
-            self.record(self.source_key(datagram.src, number as u32), reason, bytes, now);
+            let key = self.source_key(datagram.src, number as u32);
+            self.record(key, reason, (packets, bytes), now);
         }
-        let verdict = self.conclude(number, reason, bytes, service.dry_run);
+        let verdict = self.conclude(number, reason, (packets, bytes), service.dry_run);
         self.answer.take_if(|_| !verdict.dropped);
         if let Some(key) = datagram.first_fragment
             && service.fragments != FragmentPolicy::Pass
@@ -414,17 +466,17 @@ impl Model {
 
     /// Updates the source's statistics. A packet refused before its source mattered makes no
     /// entry, nor does what follows it in later fragments.
-    fn record(&mut self, key: SourceKey, reason: Reason, bytes: u64, now: u64) {
-        use Reason::{BadSource, BadUdp, Denied, Fragment, LaterFragment};
+    fn record(&mut self, key: SourceKey, reason: Reason, (packets, bytes): (u64, u64), now: u64) {
+        use Reason::{BadSource, BadUdp, Batch, Denied, Fragment, LaterFragment};
         let makes_no_entry =
-            matches!(reason, BadUdp | BadSource | Denied | Fragment | LaterFragment);
+            matches!(reason, BadUdp | Batch | BadSource | Denied | Fragment | LaterFragment);
         if !makes_no_entry {
             self.ensure_source(key, now);
         }
         if let Some(source) = self.sources.get_mut(&key) {
-            source.packets += 1;
+            source.packets += packets;
             source.bytes += bytes;
-            source.drops += u64::from(reason.drops());
+            source.drops += packets * u64::from(reason.drops());
             source.last_ns = now;
             source.last_reason = reason;
         }
@@ -508,7 +560,9 @@ impl Model {
         let goes_on = !reason.drops() && !reason.answers();
         let reason = match reason {
             _ if exempt && goes_on => Reason::Allowed,
-            _ if goes_on && !self.has_room(number, service, now) => Reason::RatePacketsService,
+            _ if goes_on && !self.has_room(number, service, d.datagrams, now) => {
+                Reason::RatePacketsService
+            }
             other => other,
         };
         (reason, unknown)
@@ -563,14 +617,14 @@ impl Model {
             _ => {}
         }
         let stranger = self.stranger(self.source_key(d.src, number as u32));
-        if !service.new_per_source.charge(&mut stranger.versions_tat, 1, now) {
+        if !service.new_per_source.charge(&mut stranger.versions_tat, d.datagrams, now) {
             return Reason::RateNewSource;
         }
         let tat = self.versions_per_service.entry(number).or_insert(0);
-        if !service.new_per_service.charge(tat, 1, now) {
+        if !service.new_per_service.charge(tat, d.datagrams, now) {
             return Reason::RateNewService;
         }
-        if !self.has_room(number, service, now) {
+        if !self.has_room(number, service, d.datagrams, now) {
             return Reason::RatePacketsService;
         }
         Reason::NewVersion
@@ -613,7 +667,7 @@ impl Model {
             Ok(Class::Handshake(dcid)) => dcid,
             Ok(Class::Early(scid)) => {
                 let attempt = self.handshakes.get_mut(&HandshakeKey::of(d, number, scid));
-                return !attempt.is_some_and(|one| one.takes_early(service, now));
+                return !attempt.is_some_and(|one| one.takes_early(d.datagrams, service, now));
             }
             _ => return false,
         };
@@ -628,9 +682,9 @@ impl Model {
     }
 
     /// Section 11: charges a packet that would pass to its service.
-    fn has_room(&mut self, number: usize, service: &Service, now: u64) -> bool {
+    fn has_room(&mut self, number: usize, service: &Service, packets: u64, now: u64) -> bool {
         let tat = self.packets_per_service.entry(number).or_insert(0);
-        service.packets_per_service.charge(tat, 1, now)
+        service.packets_per_service.charge(tat, packets, now)
     }
 
     /// Section 11: whether the packet opens nothing, its source is not known, and the bucket of such packets is empty.
@@ -656,7 +710,7 @@ impl Model {
             return false;
         }
         let tat = self.unproven_per_service.entry(number).or_insert(0);
-        !service.unproven_per_service.charge(tat, 1, now)
+        !service.unproven_per_service.charge(tat, d.datagrams, now)
     }
 
     fn stranger(&mut self, source: SourceKey) -> &mut Stranger {
@@ -791,10 +845,11 @@ impl Model {
             let state = self.ensure_source(source, now);
             (&mut state.packets_tat, &mut state.bytes_tat)
         };
-        if !service.packets_per_source.charge(packets, 1, now) {
+        if !service.packets_per_source.charge(packets, d.datagrams, now) {
             return Some(Reason::RatePackets);
         }
-        if !service.bytes_per_source.charge(bytes, payload.data.len() as u64, now) {
+        let whole = if d.datagrams > 1 { d.whole } else { payload.data.len() };
+        if !service.bytes_per_source.charge(bytes, whole as u64, now) {
             return Some(Reason::RateBytes);
         }
         None
@@ -821,7 +876,7 @@ impl Model {
         };
         let (addr, key) = (d.src, HandshakeKey::of(d, number, opening.scid));
         let attempt = self.handshakes.get_mut(&key);
-        if attempt.is_some_and(|one| one.takes(&opening, service, exempt, now)) {
+        if attempt.is_some_and(|one| one.takes(&opening, d.datagrams, service, exempt, now)) {
             return Reason::Underway;
         }
         let state = self.ensure_source(self.source_key(addr, number as u32), now);
@@ -839,7 +894,7 @@ impl Model {
         if !exempt && service.policy == QuotaPolicy::Underway && service.max_connections > 0 {
             state.attempts.recent += 1;
         }
-        let fresh = Handshake::new(opening.dcid, proved, now);
+        let fresh = Handshake::new(opening.dcid, d.datagrams, proved, now);
         if self.handshakes.insert(key, fresh).is_none() {
             self.tallies.handshakes_created += 1;
         }
@@ -906,7 +961,7 @@ impl Model {
     }
 }
 
-fn rules(service: &Service) -> Rules {
+pub(super) fn rules(service: &Service) -> Rules {
     Rules {
         require_fixed_bit: service.require_fixed_bit,
         versions: service.versions,

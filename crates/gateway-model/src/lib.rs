@@ -32,6 +32,7 @@
 mod acl;
 mod answer;
 mod attempts;
+mod batch;
 mod config;
 mod frame;
 mod ids;
@@ -51,7 +52,9 @@ pub use config::{
 pub use frame::{
     Datagram, FragmentKey, Frame, LaterFragment, MAX_EXTENSION_HEADERS, parse as parse_frame,
 };
-pub use judge::{Counter, Ledger, Model, Outcome, SourceKey, SourceState, Tallies, Verdict};
+pub use judge::{
+    Arrival, Counter, Ledger, Model, Outcome, SourceKey, SourceState, Tallies, Verdict,
+};
 pub use own::Own;
 pub use prefix::PrefixRates;
 pub use quic::{Class, ConnectionId, Opening, Payload, Rules, classify};

@@ -57,6 +57,7 @@ pub(super) fn can_answer(
     let Some((to, from)) = macs(frame) else { return false };
     let received = |own: &Own| (on_loopback || !own.has(d.src)) && own.receives(to, d.dst, named);
     d.first_fragment.is_none()
+        && d.datagrams == 1
         && (on_loopback || !d.dst.is_loopback())
         && !is_group(d.dst)
         && !is_group_mac(to)

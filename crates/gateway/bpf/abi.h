@@ -15,7 +15,7 @@
 #include <linux/types.h>
 
 #define EQUIC_ABI_MAGIC	  0x43495551u /* "QUIC" in memory on a little-endian machine */
-#define EQUIC_ABI_VERSION 12u
+#define EQUIC_ABI_VERSION 13u
 
 #define EQUIC_MAX_SERVICES   64u
 #define EQUIC_MAX_OWNERS     16u /* processes that feed one gateway at a time */
@@ -33,8 +33,9 @@
 #define EQUIC_RATE_SHIFT                                                                           \
 	20u /* equic_rate.cost_ns is a fixed-point number with this many fraction bits */
 #define EQUIC_NO_SERVICE 0xffffu
-#define EQUIC_ID_LEN	 12u /* bytes of the connection IDs of services with CHECK_IDS */
-#define EQUIC_ID_SERVER	 2u  /* of these, server ID (docs/retry.md s.4) */
+#define EQUIC_ID_LEN	 12u  /* bytes of the connection IDs of services with CHECK_IDS */
+#define EQUIC_ID_SERVER	 2u   /* of these, server ID (docs/retry.md s.4) */
+#define EQUIC_BATCH	 128u /* datagrams in a batch, at most: UDP_MAX_SEGMENTS of Linux */
 #define EQUIC_RESET_SHARES                                                                         \
 	64u /* buckets of a service for stateless resets, by their receiver; a power of two */
 
@@ -118,7 +119,8 @@
 	  "first IP fragment of a long header packet, or of any packet under the fragment "        \
 	  "policy drop (RFC 9000 s.14)")                                                           \
 	X(COALESCED, "coalesced", 1,                                                               \
-	  "long header packets in one datagram that no client coalesces (RFC 9000 s.12.2)")
+	  "long header packets in one datagram that no client coalesces (RFC 9000 s.12.2)")        \
+	X(BATCH, "batch", 1, "more datagrams in one packet (GRO, GSO) than can be told apart")
 
 enum equic_reason {
 #define EQUIC_REASON_ENUM(name, text, does, meaning) EQUIC_REASON_##name,
@@ -423,6 +425,13 @@ struct equic_ledger_header {
 	__u8 reserved[168];
 };
 
+enum equic_load_flags {
+	/* With `explain`: packets come as on the loopback interface. */
+	EQUIC_LOAD_LOOPBACK = 1u << 0,
+	/* The kernel lets programs read its memory: it is not locked down. */
+	EQUIC_LOAD_READS_KERNEL = 1u << 1,
+};
+
 /* Set once before loading; the verifier prunes what is off. In .rodata. */
 struct equic_load {
 	__u64 seed;		/* of the ledger's hash */
@@ -432,7 +441,7 @@ struct equic_load {
 	__u8 test_clock;	/* take the time from control.clock_ns */
 	__u8 explain;		/* write struct equic_explain */
 	__u8 drop_deep_headers; /* packets of EQUIC_TALLY_DEEP_HEADERS are dropped, not passed */
-	__u8 loopback;		/* with `explain`: packets come as on the loopback interface */
+	__u8 flags;		/* enum equic_load_flags */
 	__u32 counted_reasons;	/* bit mask: what equic_source_state.refused counts, of the first 32
 				 */
 };
@@ -492,7 +501,7 @@ struct equic_control {
 	__u64 local_until_ns;
 	/* 1: packets pass through this host to others, by a route or a bridge. */
 	__u32 transit;
-	__u32 reserved;
+	__u32 flagged; /* 1: an interface has or had flags in `interfaces` */
 };
 
 /* What an address of the map `local_addrs` is to the host. */
@@ -510,7 +519,9 @@ struct equic_local_key {
 
 /* Value of the map `interfaces`, by the number of the interface. */
 enum equic_interface_flags {
-	EQUIC_INTERFACE_GENERIC = 1u << 0, /* the program runs behind the driver */
+	EQUIC_INTERFACE_GENERIC = 1u << 0,     /* the program runs behind the driver */
+	EQUIC_INTERFACE_NO_ETHERNET = 1u << 1, /* packets begin with their IP header */
+	EQUIC_INTERFACE_NO_ANSWERS = 1u << 2,  /* what the program sends there gets lost */
 };
 
 /* A service with EQUIC_RETRY_ADAPTIVE: calm, or asking for proof. */
@@ -535,7 +546,7 @@ struct equic_service_rates {
 	__u64 resets_tat[EQUIC_MAX_SERVICES];	    /* answers_per_service */
 	/* Resets by a hash of their receiver's source: an eighth of answers_per_service each. */
 	__u64 reset_shares_tat[EQUIC_MAX_SERVICES][EQUIC_RESET_SHARES];
-	__u64 versions_tat[EQUIC_MAX_SERVICES];	    /* new_per_service, of unknown versions */
+	__u64 versions_tat[EQUIC_MAX_SERVICES]; /* new_per_service, of unknown versions */
 };
 
 /* The key ring in .data.ring: docs/retry.md s.2. Written by user space, and a secret. */
@@ -649,7 +660,8 @@ struct equic_notes {
 	__u32 entries[4]; /* denied and allowed of IPv4, then of IPv6 */
 	__u32 bans;	  /* entries that are bans, among those */
 	__u32 suspect;	  /* two changed the tries at once: the numbers may be wrong */
-	__u64 keys_at;	  /* when the key ring changed last, in nanoseconds of CLOCK_MONOTONIC; 0: not known */
+	__u64 keys_at; /* when the key ring changed last, in nanoseconds of CLOCK_MONOTONIC; 0: not
+			  known */
 	__u64 keys_wanted; /* changes of the ring that others asked the gateway's process for */
 	__u64 keys_done;   /* and number of the last one that it has answered */
 	__u64 keys_failed; /* number of the last one that it could not make */
@@ -690,7 +702,10 @@ struct equic_explain {
 	__u32 version;
 	struct equic_source source;
 	__u32 under_way; /* attempts of the source, where they were looked up */
-	__u32 reserved;
+	/* What the program takes the next packet for: enum equic_interface_flags, and the length of
+	 * the datagrams in a batch. */
+	__u16 interface;
+	__u16 segment;
 	struct equic_cid dcid;
 	struct equic_cid scid;
 };

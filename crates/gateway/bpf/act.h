@@ -4,6 +4,7 @@
 #define EQUIC_ACT_H
 
 #include "admit.h"
+#include "batch.h"
 #include "capture.h"
 
 /* What is done with a packet. Why, the reason says; in a dry run a packet with a reason to drop it

@@ -67,10 +67,10 @@ __noinline __u32 charge_stranger(struct packet *p, const struct equic_source *so
 	if (!stranger)
 		return EQUIC_REASON_RATE_PACKETS;
 	if (!within(RATE_FOR(p, service, EQUIC_OVERRIDE_PACKETS, packets_per_source),
-		    &stranger->packets_tat, 1, p))
+		    &stranger->packets_tat, p->datagrams, p))
 		return EQUIC_REASON_RATE_PACKETS;
 	if (!within(RATE_FOR(p, service, EQUIC_OVERRIDE_BYTES, bytes_per_source),
-		    &stranger->bytes_tat, p->quic.avail, p))
+		    &stranger->bytes_tat, p->whole, p))
 		return EQUIC_REASON_RATE_BYTES;
 	return REASON_NONE;
 }
@@ -154,10 +154,10 @@ INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_s
 		} else {
 			if (!within(RATE_FOR(p, service, EQUIC_OVERRIDE_PACKETS,
 					     packets_per_source),
-				    &state->packets_tat, 1, p))
+				    &state->packets_tat, p->datagrams, p))
 				return EQUIC_REASON_RATE_PACKETS;
 			if (!within(RATE_FOR(p, service, EQUIC_OVERRIDE_BYTES, bytes_per_source),
-				    &state->bytes_tat, p->quic.avail, p))
+				    &state->bytes_tat, p->whole, p))
 				return EQUIC_REASON_RATE_BYTES;
 		}
 	}
@@ -178,6 +178,8 @@ INLINE __u32 refused_at_sight(struct xdp_md *ctx, struct packet *p, enum parsed 
 
 	if (parsed == PARSED_BAD_UDP)
 		return EQUIC_REASON_BAD_UDP;
+	if (parsed == PARSED_BATCH)
+		return EQUIC_REASON_BATCH;
 	if (bad_source(ctx, p))
 		return EQUIC_REASON_BAD_SOURCE;
 	/* Tries without entries are not asked. */
@@ -295,11 +297,11 @@ __noinline __u32 judge_unknown_version(struct xdp_md *ctx, struct packet *p,
 	}
 	stranger = stranger_of(source, index);
 	if (!stranger || !within(RATE_FOR(p, service, EQUIC_OVERRIDE_NEW, new_per_source),
-				 &stranger->versions_tat, 1, p))
+				 &stranger->versions_tat, p->datagrams, p))
 		return EQUIC_REASON_RATE_NEW_SOURCE;
-	if (!within(&service->new_per_service, &rates.versions_tat[index], 1, p))
+	if (!within(&service->new_per_service, &rates.versions_tat[index], p->datagrams, p))
 		return EQUIC_REASON_RATE_NEW_SERVICE;
-	return within(&service->packets_per_service, &rates.packets_tat[index], 1, p)
+	return within(&service->packets_per_service, &rates.packets_tat[index], p->datagrams, p)
 		       ? EQUIC_REASON_NEW_VERSION
 		       : EQUIC_REASON_RATE_PACKETS_SERVICE;
 }
@@ -338,8 +340,9 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		return reason;
 	}
 	p->kind = classify(ctx, &p->quic, service);
-	/* What follows a long header cannot be seen, and no client fragments it. Later fragments can
-	 * come before the first one, so under `drop` it is the one that must not get through. */
+	/* What follows a long header cannot be seen, and no client fragments it. Later fragments
+	 * can come before the first one, so under `drop` it is the one that must not get through.
+	 */
 	if (p->first_fragment &&
 	    (service->fragments == EQUIC_FRAGMENTS_DROP || p->quic.first_byte & QUIC_LONG))
 		return EQUIC_REASON_FIRST_FRAGMENT;
@@ -359,7 +362,7 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 	if (p->exempt)
 		return EQUIC_REASON_ALLOWED;
 	return within(&service->packets_per_service,
-		      &rates.packets_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p)
+		      &rates.packets_tat[p->service & (EQUIC_MAX_SERVICES - 1)], p->datagrams, p)
 		       ? reason
 		       : EQUIC_REASON_RATE_PACKETS_SERVICE;
 }

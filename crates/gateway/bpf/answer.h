@@ -266,12 +266,23 @@ INLINE bool leave_checksum(struct xdp_md *ctx, const struct packet *p, struct an
 	return true;
 }
 
+INLINE bool swap_macs(struct xdp_md *ctx)
+{
+	struct ethhdr *eth = at(ctx, 0, sizeof(*eth));
+	__u8 dest[ETH_ALEN];
+
+	if (!eth)
+		return false;
+	__builtin_memcpy(dest, eth->h_dest, sizeof(dest));
+	__builtin_memcpy(eth->h_dest, eth->h_source, sizeof(eth->h_dest));
+	__builtin_memcpy(eth->h_source, dest, sizeof(eth->h_source));
+	return true;
+}
+
 /* Puts the answer in the packet's place. Returns XDP_TX, or XDP_DROP if that fails. */
 static __noinline int send_answer(struct xdp_md *ctx, const struct packet *p)
 {
 	struct answer *a = this_answer();
-	__u8 dest[ETH_ALEN];
-	struct ethhdr *eth;
 	__u32 start, len;
 	int less;
 
@@ -285,12 +296,8 @@ static __noinline int send_answer(struct xdp_md *ctx, const struct packet *p)
 	less = p->l2_len + len - bpf_xdp_get_buff_len(ctx);
 	if (less > 0 || bpf_xdp_adjust_tail(ctx, less))
 		return XDP_DROP;
-	eth = at(ctx, 0, sizeof(*eth));
-	if (!eth)
+	if (p->l2_len && !swap_macs(ctx))
 		return XDP_DROP;
-	__builtin_memcpy(dest, eth->h_dest, sizeof(dest));
-	__builtin_memcpy(eth->h_dest, eth->h_source, sizeof(eth->h_dest));
-	__builtin_memcpy(eth->h_source, dest, sizeof(eth->h_source));
 	return bpf_xdp_store_bytes(ctx, p->l2_len, a->bytes + start, len) ? XDP_DROP : XDP_TX;
 }
 

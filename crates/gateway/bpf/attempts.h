@@ -88,7 +88,7 @@ INLINE bool under_way(const struct packet *p, struct equic_handshake *attempt,
 		attempt->dcid[place] = p->quic.dcid;
 		attempt->count = place + 1;
 	}
-	attempt->packets++;
+	attempt->packets += p->datagrams;
 	return true;
 }
 
@@ -110,7 +110,7 @@ static __noinline __u32 check_early(const struct packet *p, volatile struct equi
 		return EQUIC_REASON_FORGED_ID;
 	if (!packets_of(p, attempt, service) || attempt->early >= EQUIC_HANDSHAKE_PACKETS)
 		return EQUIC_REASON_FORGED_ID;
-	attempt->early++;
+	attempt->early += p->datagrams;
 	return REASON_NONE;
 }
 
@@ -118,7 +118,7 @@ INLINE void begin(const struct packet *p, struct equic_handshake *attempt)
 {
 	attempt->started_ns = p->now;
 	attempt->count = 1;
-	attempt->packets = 1;
+	attempt->packets = p->datagrams;
 	attempt->early = 0;
 	attempt->proved = p->proved;
 	attempt->dcid[0] = p->quic.dcid;

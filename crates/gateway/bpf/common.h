@@ -86,15 +86,21 @@ struct packet {
 	bool first_fragment;
 	__u32 frag_id;
 	__u8 frag_protocol; /* of IPv4; 0 of IPv6, where reassembly does not depend on it */
-	bool named;   /* the service names the destination address, which is no wildcard */
-	bool exempt;  /* the source is on the allow list */
-	bool proved;  /* its token holds: somebody receives at the source address */
-	__u32 kind;   /* what classify() said */
-	__u32 own;    /* element of `overrides` whose limits the source has; 0: the service's.
-		       * Nothing, while the service has none */
-	__u32 l2_len; /* Ethernet header and VLAN tags */
+	bool named;	    /* the service names the destination address, which is no wildcard */
+	bool exempt;	    /* the source is on the allow list */
+	bool proved;	    /* its token holds: somebody receives at the source address */
+	__u32 kind;	    /* what classify() said */
+	__u32 own;	    /* element of `overrides` whose limits the source has; 0: the service's.
+			     * Nothing, while the service has none */
+	__u32 l2_len; /* Ethernet header and VLAN tags; 0 if the packet begins with its IP header */
+	__u32 interface; /* enum equic_interface_flags */
+	__u32 segment;	 /* bytes of each datagram of a batch but the last; else 0 */
+	__u32 datagrams; /* in a batch; else 1 */
+	bool refused;	 /* the verdict on the first datagram cannot stand for another one */
+	__u32 whole;	 /* bytes of their payloads, of which `quic` is the first */
 	struct quic quic;
-	__u64 head[5]; /* room for a header that is not in the frame's linear part */
+	struct quic other; /* of another datagram of a batch */
+	__u64 head[5];	   /* room for a header that is not in the frame's linear part */
 	/* Not the packet's, but its CPU's, like all of this: theoretical arrival time of the bucket
 	 * of events. */
 	__u64 event_tat;

@@ -12,6 +12,7 @@
  *   rates.h     token buckets
  *   parse.h     frame -> UDP payload
  *   local.h     is a packet to this host?
+ *   batch.h     several datagrams in one packet
  *   quic.h      UDP payload -> what QUIC shows without keys
  *   classify.h  which service, which source, which kind of packet
  *   lists.h     deny and allow lists
@@ -96,8 +97,14 @@ INLINE int to_service(struct xdp_md *ctx, struct packet *p, enum parsed parsed)
 	p->now = time_now();
 	if (control.transit && !p->named && passes_through(ctx, p))
 		return XDP_PASS;
+	p->whole = p->quic.avail;
+	p->segment = parsed == PARSED_UDP ? segment_length(ctx, p) : 0;
+	if (p->segment && p->whole > p->segment && !take_apart(ctx, p))
+		parsed = PARSED_BATCH;
 	source_of(p, &source);
 	reason = admit(ctx, p, parsed, service, &source, &state);
+	if (p->datagrams > 1)
+		p->quic.len = p->quic.avail = p->whole;
 	if (load.explain)
 		explain.count = connections_of(&source, service->group, p->now);
 	action = action_of(reason, service);
@@ -116,6 +123,8 @@ int equic_gateway(struct xdp_md *ctx)
 
 	if (!p)
 		return XDP_DROP;
+	p->interface = interface_flags(ctx);
+	p->datagrams = 1;
 	parsed = parse(ctx, p);
 	if (parsed == PARSED_DEEP) {
 		tally(EQUIC_TALLY_DEEP_HEADERS);

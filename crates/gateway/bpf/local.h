@@ -14,7 +14,7 @@
 
 INLINE bool on_loopback(struct xdp_md *ctx)
 {
-	return load.explain ? load.loopback : ctx->ingress_ifindex == LOOPBACK_IFINDEX;
+	return load.explain ? load.flags & EQUIC_LOAD_LOOPBACK : ctx->ingress_ifindex == LOOPBACK_IFINDEX;
 }
 
 /* What an address of the packet is to this host: enum equic_local_kind, or 0. */
@@ -102,7 +102,10 @@ __noinline __u32 can_answer(struct xdp_md *ctx, struct packet *p)
 	struct ethhdr *eth;
 	__u32 kind;
 
-	if (!p || p->first_fragment || to_group(p) || to_loopback_from_elsewhere(ctx, p))
+	/* The kernel would take the answer to a batch for a batch, too. */
+	if (!p || p->datagrams > 1 || p->interface & EQUIC_INTERFACE_NO_ANSWERS)
+		return false;
+	if (p->first_fragment || to_group(p) || to_loopback_from_elsewhere(ctx, p))
 		return false;
 	eth = at(ctx, 0, sizeof(*eth));
 	if (!eth)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * From the frame to the UDP payload: Ethernet, VLAN, IPv4, IPv6, UDP (docs/policy.md s.1).
+ * From the frame to the UDP payload: Ethernet, VLAN, IPv4, IPv6, UDP (docs/policy.md s.1). At some
+ * interfaces packets begin with their IP header.
  * Each step gets an offset, checks its bounds and says where the next one starts.
  */
 #ifndef EQUIC_PARSE_H
@@ -21,12 +22,13 @@
 #define V6_MORE_FRAGMENTS  0x0001
 #define EXTENSION_HEADERS  16
 #define UDP_PORTS_LEN	   4
-#define MAX_OFFSET	   0x9000 /* 16 extension headers of 2,048 bytes, and room */
+#define MAX_OFFSET	   0xff00 /* nearly as far as verifiers follow */
 
 enum parsed {
 	PARSED_OTHER,	 /* not UDP, or not well formed below UDP: none of our business */
 	PARSED_UDP,	 /* ports, and a payload that agrees with the lengths */
 	PARSED_BAD_UDP,	 /* ports, but the lengths contradict each other */
+	PARSED_BATCH,	 /* ports, and more datagrams than can be told apart */
 	PARSED_FRAGMENT, /* a later fragment: addresses, but no ports */
 	PARSED_DEEP,	 /* headers that are not all seen here, but that the host might see */
 };
@@ -238,16 +240,15 @@ INLINE enum parsed parse_udp(struct xdp_md *ctx, struct packet *p, __u32 off, __
 	return PARSED_UDP;
 }
 
-/* Fills addresses, ports and payload bounds. */
-INLINE enum parsed parse(struct xdp_md *ctx, struct packet *p)
+/* Skips the Ethernet header and VLAN tags. Returns the type behind them, or 0. */
+INLINE __be16 parse_ethernet(struct xdp_md *ctx, struct packet *p, __u32 *start)
 {
 	struct ethhdr *eth = at(ctx, 0, sizeof(*eth));
-	__u32 off = sizeof(*eth), l4 = 0, l4_len = 0;
-	enum parsed result;
+	__u32 off = sizeof(*eth);
 	__be16 type;
 
 	if (!eth)
-		return PARSED_OTHER;
+		return 0;
 	/* The structure is packed: by its member it would be loaded byte by byte. */
 	type = *(__be16 *)((__u8 *)eth + offsetof(struct ethhdr, h_proto));
 #pragma unroll
@@ -258,10 +259,36 @@ INLINE enum parsed parse(struct xdp_md *ctx, struct packet *p)
 			break;
 		tag = reach(ctx, p, off, VLAN_LEN);
 		if (!tag)
-			return PARSED_OTHER;
+			return 0;
 		type = tag[1];
 		off += VLAN_LEN;
 	}
+	*start = off;
+	return type;
+}
+
+/* The type of a packet that begins with its IP header, or 0. */
+INLINE __be16 type_of_version(struct xdp_md *ctx)
+{
+	__u8 *first = at(ctx, 0, 1);
+	__u8 version = first ? *first >> 4 : 0;
+
+	if (version == 4)
+		return bpf_htons(ETH_P_IP);
+	return version == 6 ? bpf_htons(ETH_P_IPV6) : 0;
+}
+
+/* Fills addresses, ports and payload bounds. */
+INLINE enum parsed parse(struct xdp_md *ctx, struct packet *p)
+{
+	__u32 off = 0, l4 = 0, l4_len = 0;
+	enum parsed result;
+	__be16 type;
+
+	if (p->interface & EQUIC_INTERFACE_NO_ETHERNET)
+		type = type_of_version(ctx);
+	else
+		type = parse_ethernet(ctx, p, &off);
 	/* Linux takes any number of tags off: all that say VLAN 0, and the others where there are
 	 * interfaces for them. */
 	if (type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD))

@@ -12,9 +12,9 @@ INLINE void count(const struct packet *p, __u32 reason, bool dropped)
 
 	if (!counter)
 		return;
-	counter->packets++;
+	counter->packets += p->datagrams;
 	counter->bytes += p->quic.avail;
-	counter->dropped += dropped;
+	counter->dropped += dropped ? p->datagrams : 0;
 }
 
 /* Writes down what an event tells of a drop. */
@@ -67,13 +67,14 @@ INLINE void tell(struct xdp_md *ctx, struct packet *p, __u32 reason, bool droppe
 	tell_event(ctx, p, reason, dropped);
 }
 
-/* Counts a packet. Of CPUs that count at once, each sees a word of its own, so one of them finds
- * that it has filled a half. */
-INLINE void see(struct equic_seen *seen, __u32 bytes)
+/* Counts packets, fewer than half as many as fill a half. Of CPUs that count at once, each sees a
+ * word of its own, so one of them finds that it has filled a half. */
+INLINE void see(struct equic_seen *seen, __u32 bytes, __u32 packets)
 {
-	__u64 before = __sync_fetch_and_add(&seen->recent, (__u64)bytes << EQUIC_SEEN_BITS | 1);
+	__u64 more = ((__u64)bytes << EQUIC_SEEN_BITS) + packets;
+	__u64 before = __sync_fetch_and_add(&seen->recent, more);
 
-	if ((before & (EQUIC_SEEN_HALF - 1)) == EQUIC_SEEN_HALF - 1)
+	if ((before & (EQUIC_SEEN_HALF - 1)) + packets >= EQUIC_SEEN_HALF)
 		__sync_fetch_and_add(&seen->halves, 1);
 }
 
@@ -90,7 +91,7 @@ INLINE void account(struct equic_source_state *state, const struct packet *p, __
 {
 	if (!state)
 		return;
-	see(drops ? &state->dropped : &state->passed, p->quic.avail);
+	see(drops ? &state->dropped : &state->passed, p->quic.avail, p->datagrams);
 	if (counts_towards_ban(p, reason))
 		__sync_fetch_and_add(&state->refused, 1);
 	state->last_ns = p->now;

@@ -61,6 +61,14 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
+    /// Packets of the interface cannot be judged.
+    #[error("cannot protect `{interface}`: {why}")]
+    LinkRefused {
+        /// The interface's name.
+        interface: String,
+        /// Description of what the program cannot read there, and what to do.
+        why: String,
+    },
     /// The kernel lacks something the program is made of.
     #[error("this kernel ({running}) has no {feature}: the gateway needs Linux {needs} or newer")]
     KernelTooOld {

@@ -21,7 +21,9 @@ use crate::rotation::{self, RotationFile};
 use crate::services::services_of;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::sys;
+use crate::sys::driver::{LinkHeader, hides_vlans, joins_packets, link_header};
 use crate::sys::ids;
+use crate::sys::netlink;
 use crate::sys::region::atomic;
 
 /// Options for loading a gateway beside its configuration: for tests and `explain`.
@@ -183,22 +185,23 @@ impl Gateway {
         if links.iter().any(|link| link.attached.ifindex == ifindex) {
             return Err(Error::AlreadyAttached { interface: interface.to_owned() });
         }
+        check_link(interface)?;
         let loses_answers = mode != Mode::Generic && loses_answers(interface);
         let loses = loses_answers && self.control.answers();
         let (fd, native, notice) = match mode {
-            Mode::Native => (
-                self.link(ifindex, true).map_err(|e| native_error(interface, ifindex, e))?,
-                true,
-                loses.then(|| {
+            Mode::Native => {
+                let fd = self.link(ifindex, true);
+                let notice = loses.then(|| {
                     format!(
                         "the other end of the veth interface `{interface}` receives the gateway's answers to clients \
                          only if it has an XDP program or GRO (`ethtool -K ... gro on`); in generic mode it \
                          receives them in any case"
                     )
-                }),
-            ),
+                });
+                (fd.map_err(|e| native_error(interface, ifindex, e))?, true, notice)
+            }
             Mode::Auto if loses => (
-                self.link(ifindex, false).map_err(|e| busy_or(interface, ifindex, e))?,
+                self.generic_link(interface, ifindex)?,
                 false,
                 Some(format!(
                     "`{interface}` is a veth interface, and a service answers clients (retry, version_negotiation \
@@ -206,27 +209,25 @@ impl Gateway {
                      such answers only if it has an XDP program or GRO (mode = \"native\" attaches so nevertheless)"
                 )),
             ),
-            Mode::Generic => (
-                self.link(ifindex, false).map_err(|e| busy_or(interface, ifindex, e))?,
-                false,
-                None,
-            ),
+            Mode::Generic => (self.generic_link(interface, ifindex)?, false, None),
             Mode::Auto => match self.link(ifindex, true) {
                 Ok(fd) => (fd, true, None),
                 Err(error) if is_busy(&error) || no_descriptor(&error) => {
                     return Err(busy_or(interface, ifindex, error));
                 }
                 Err(error) => {
-                    let fd =
-                        self.link(ifindex, false).map_err(|e| busy_or(interface, ifindex, e))?;
+                    let fd = self.generic_link(interface, ifindex)?;
                     let notice = format!(
                         "the driver of `{interface}` cannot run the program ({error}): attached in generic mode, \
-                         which works the same and costs more per packet"
+                         which costs more per packet"
                     );
                     (fd, false, Some(notice))
                 }
             },
         };
+        let notices = [notice, notice_of_packets(interface, native)];
+        let notices: Vec<String> = notices.into_iter().flatten().collect();
+        let notice = (!notices.is_empty()).then(|| notices.join(". "));
         let attached = Attached { ifindex, interface: interface.to_owned(), native, notice };
         if let Some(pins) = &self.pins {
             pins.keep_link(&fd, ifindex)?;
@@ -236,7 +237,23 @@ impl Gateway {
         Ok(attached)
     }
 
+    fn generic_link(&self, interface: &str, ifindex: u32) -> Result<OwnedFd> {
+        if u32::from(self.control.maps().load.flags) & abi::EQUIC_LOAD_READS_KERNEL == 0 {
+            let why = "it would be attached in generic mode, and the kernel's lockdown (`confidentiality`) keeps \
+                       the program from telling datagrams apart that come as one packet: use native mode";
+            return Err(Error::LinkRefused {
+                interface: interface.to_owned(),
+                why: why.to_owned(),
+            });
+        }
+        self.link(ifindex, false).map_err(|error| busy_or(interface, ifindex, error))
+    }
+
     fn link(&self, ifindex: u32, native: bool) -> std::io::Result<OwnedFd> {
+        if native && is_tun(ifindex)? {
+            // The driver runs the program on some of its packets only behind itself.
+            return Err(std::io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
         self.control.note_mode(ifindex, native)?;
         let flags =
             if native { libbpf_sys::XDP_FLAGS_DRV_MODE } else { libbpf_sys::XDP_FLAGS_SKB_MODE };
@@ -452,6 +469,44 @@ fn control_of(config: &Config) -> abi::equic_control {
         name: c_name(&config.gateway.name),
         ..abi::equic_control::default()
     }
+}
+
+/// Refuses interfaces whose packets the program cannot read.
+fn check_link(interface: &str) -> Result<()> {
+    let failed = |error| Error::system(format!("asking for the type of `{interface}`"), error);
+    match link_header(interface).map_err(failed)? {
+        LinkHeader::Ethernet | LinkHeader::Ip => Ok(()),
+        LinkHeader::Other(kind) => Err(Error::LinkRefused {
+            interface: interface.to_owned(),
+            why: format!(
+                "its packets (link type {kind}) begin neither with an Ethernet header nor, as those of tun, \
+                 WireGuard and PPP interfaces do, with an IP header: use an interface of another type"
+            ),
+        }),
+    }
+}
+
+/// True for interfaces of the driver tun, with an Ethernet header (tap) or without.
+fn is_tun(ifindex: u32) -> std::io::Result<bool> {
+    let links = netlink::links()?;
+    Ok(links.iter().any(|link| link.ifindex == ifindex && link.kind == "tun"))
+}
+
+/// Notice about packets that are not what was on the wire.
+fn notice_of_packets(interface: &str, native: bool) -> Option<String> {
+    if native && hides_vlans(interface) {
+        return Some(format!(
+            "the driver of `{interface}` removes VLAN tags before the program sees a packet, and answers would \
+             leave without one: the gateway sends no answers (Retry, Version Negotiation, resets) there. Run \
+             `ethtool -K {interface} rxvlan off` and start the gateway again, or attach it to the VLAN interfaces"
+        ));
+    }
+    (!native && joins_packets(interface)).then(|| {
+        format!(
+            "in generic mode on `{interface}`, datagrams that the kernel has joined (GRO) pass or are dropped \
+             together, and the gateway sends no answer to them: `ethtool -K {interface} gro off` avoids that"
+        )
+    })
 }
 
 /// EEXIST: a program is there in the other mode.

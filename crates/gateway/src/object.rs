@@ -82,8 +82,12 @@ pub(crate) struct LoadPlan {
 impl LoadPlan {
     pub(crate) fn of(config: &Config, seed: u64) -> LoadPlan {
         debug_assert!(buckets_for(config.gateway.ledger_sources).is_power_of_two());
+        let mut load = config.gateway.to_load(seed, config.ban.as_ref());
+        if sys::driver::programs_read_memory() {
+            load.flags |= abi::EQUIC_LOAD_READS_KERNEL as u8;
+        }
         LoadPlan {
-            load: config.gateway.to_load(seed, config.ban.as_ref()),
+            load,
             listeners: config.listeners().count().max(64) as u32,
             acl_entries: config.gateway.acl_entries,
             sources: config.gateway.sources,

@@ -35,8 +35,8 @@ impl Control {
         let interfaces = self.interfaces()?;
         let on_loopback = !interfaces.is_empty()
             && interfaces.iter().all(|interface| interface.ifindex == LOOPBACK_IFINDEX);
-        let loopback = on_loopback.into();
-        let mut load = abi::equic_load { test_clock: 1, explain: 1, loopback, ..maps.load };
+        let flags = if on_loopback { abi::EQUIC_LOAD_LOOPBACK as u8 } else { 0 };
+        let mut load = abi::equic_load { test_clock: 1, explain: 1, flags, ..maps.load };
         // One ledger takes what several held.
         let ledgers = self.members()?.len().max(1).next_power_of_two() as u32;
         load.ledger_mask = (load.ledger_mask + 1).saturating_mul(ledgers) - 1;

@@ -25,7 +25,7 @@ fn difference(script: &Script, model: &mut Model, program: &mut Program) -> Opti
     script.play(program, |step, _, seen| {
         if found.is_none()
             && seen != verdicts[index]
-            && let Step::Packet(frame) = step
+            && let Step::Packet(frame) | Step::Arrival(frame, _) = step
         {
             found = Some(format!(
                 "step {index}: model {:?}, program {seen:?}\n{}",

@@ -46,6 +46,10 @@ fn bounce(name: &str, script: &Script, subject: &mut dyn Subject, bounced: &mut 
             now += ns;
         }
         let Some(seen) = subject.step(step, now) else { continue };
+        // What has no Ethernet header is not answered to a gateway with one.
+        if matches!(step, Step::Arrival(..)) {
+            continue;
+        }
         let Some(answer) = seen.answer else { continue };
         let reason = seen.verdict.expect("a reason").1;
         *bounced.answers.entry(reason).or_default() += 1;

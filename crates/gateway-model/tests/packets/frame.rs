@@ -174,6 +174,15 @@ impl Packet {
         self
     }
 
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// The same packet with another payload.
+    pub(crate) fn with_payload(self, payload: Vec<u8>) -> Self {
+        Packet { payload, ..self }
+    }
+
     /// The frame.
     pub(crate) fn build(&self) -> Vec<u8> {
         let mut frame = self.macs.concat();

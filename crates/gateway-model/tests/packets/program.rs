@@ -5,8 +5,8 @@ use super::subject::{Report, Seen, SourceReport, Subject};
 use equic_gateway::abi;
 use equic_gateway::reason::Reason;
 use equic_gateway_model::{
-    AclAction, Config, Counter, FragmentPolicy, Listener, Override, Own, QuotaPolicy, Rate,
-    RetryPolicy, Service, SourceKey, TakenVersions, address_bytes,
+    AclAction, Arrival, Config, Counter, FragmentPolicy, Listener, Override, Own, QuotaPolicy,
+    Rate, RetryPolicy, Service, SourceKey, TakenVersions, address_bytes,
 };
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, ProgramInput};
@@ -157,7 +157,7 @@ impl Loaded {
             test_clock: 1,
             explain: 1,
             drop_deep_headers: options.drop_deep_headers.into(),
-            loopback: options.on_loopback.into(),
+            flags: u8::from(options.on_loopback) * abi::EQUIC_LOAD_LOOPBACK as u8,
             ..Default::default()
         };
         let ledger = new_ledger();
@@ -371,6 +371,20 @@ impl Loaded {
 
     pub(crate) fn tally(&self, tally: u32) -> u64 {
         self.counter(abi::EQUIC_TALLY_BASE + tally).packets
+    }
+
+    /// What the program is to take the next packet for.
+    fn set_arrival(&self, arrival: Arrival) {
+        let mut explain = self.shared_explain.read();
+        explain.interface = 0;
+        if arrival.no_ethernet {
+            explain.interface |= abi::EQUIC_INTERFACE_NO_ETHERNET as u16;
+        }
+        if arrival.segment > 0 {
+            explain.interface |= abi::EQUIC_INTERFACE_GENERIC as u16;
+        }
+        explain.segment = u16::try_from(arrival.segment).expect("a UDP length");
+        self.shared_explain.write(explain);
     }
 
     /// Runs the program on a frame.
@@ -727,6 +741,12 @@ impl Subject for Program {
         let loaded = self.loaded();
         match step {
             Step::Packet(frame) => return Some(loaded.run(frame, now)),
+            Step::Arrival(packet, arrival) => {
+                loaded.set_arrival(*arrival);
+                let seen = loaded.run(packet, now);
+                loaded.set_arrival(Arrival::default());
+                return Some(seen);
+            }
             Step::Wait(_) | Step::Service { .. } => {}
             Step::List { addr, prefix_len, entry } => {
                 let entry = entry.map(|entry| abi::equic_acl_entry {

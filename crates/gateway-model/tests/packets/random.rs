@@ -7,8 +7,8 @@ use super::frame::{self, Packet, udp_between};
 use super::quic::{self, Long};
 use super::script::{LEDGERS, START, Script, Step, case, ring};
 use equic_gateway_model::{
-    AclAction, AclEntry, Config, FragmentPolicy, Listener, Override, Own, PrefixRates, QuotaPolicy,
-    Rate, RetryPolicy, Service, TakenVersions,
+    AclAction, AclEntry, Arrival, Config, FragmentPolicy, Listener, Override, Own, PrefixRates,
+    QuotaPolicy, Rate, RetryPolicy, Service, TakenVersions,
 };
 use equic_token::{Clock, ConnectionId, Epoch, IdFormat, Key, KeyRing, RetryToken};
 use rand::rngs::StdRng;
@@ -248,7 +248,8 @@ impl Random {
     fn step(&mut self, config: &Config) -> Step {
         let source = self.source();
         match self.rng.random_range(0..100) {
-            0..74 => Step::Packet(self.frame()),
+            0..68 => Step::Packet(self.frame()),
+            68..74 => self.arrival(),
             74..86 => Step::Wait(self.wait(config)),
             86 => self.place(),
             87..90 => {
@@ -345,6 +346,32 @@ impl Random {
         // The first ones are met more often.
         let index = self.rng.random_range(0..SOURCES.len()).min(self.rng.random_range(0..25));
         SOURCES[index].parse().unwrap()
+    }
+
+    /// A batch of datagrams, or a packet without its Ethernet header.
+    fn arrival(&mut self) -> Step {
+        if self.chance(30) {
+            let arrival = Arrival { no_ethernet: true, segment: 0 };
+            // What the program is run on has 14 bytes at least.
+            let mut packet = self.frame().split_off(14);
+            packet.resize(packet.len().max(14), 0);
+            return Step::Arrival(packet, arrival);
+        }
+        let first = self.packet();
+        let segment = first.payload().len().max(1);
+        let mut payload = first.payload().to_vec();
+        for _ in 0..self.rng.random_range(1..4) {
+            let again = self.chance(60);
+            let next = if again { first.payload().to_vec() } else { self.payload() };
+            payload.extend(next.iter().take(segment));
+            payload.resize(payload.len().next_multiple_of(segment), 0x41);
+        }
+        if self.chance(30) {
+            let less = self.rng.random_range(0..segment);
+            payload.truncate(payload.len() - less);
+        }
+        let frame = first.with_payload(payload).build();
+        Step::Arrival(frame, Arrival { no_ethernet: false, segment })
     }
 
     /// A frame, most often one to a service.

@@ -3,7 +3,7 @@
 use super::frame::Packet;
 use super::subject::{Seen, Subject};
 use equic_gateway::reason::Reason;
-use equic_gateway_model::{AclAction, AclEntry, Config, Listener, Own, Service};
+use equic_gateway_model::{AclAction, AclEntry, Arrival, Config, Listener, Own, Service};
 use equic_token::{Clock, Epoch, Key, KeyRing};
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,6 +18,8 @@ pub(crate) const START: u64 = 1_000 * SECOND;
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Packet(Vec<u8>),
+    /// A packet that is not one Ethernet frame with one datagram.
+    Arrival(Vec<u8>, Arrival),
     /// Nanoseconds pass.
     Wait(u64),
     /// An entry is put on the deny or allow list, or taken from it.
@@ -182,6 +184,33 @@ impl Script {
         self.frame(packet.build(), expected)
     }
 
+    /// A packet without its Ethernet header arrives.
+    pub(crate) fn without_ethernet(self, packet: Packet, expected: impl Into<Expected>) -> Self {
+        let arrival = Arrival { no_ethernet: true, segment: 0 };
+        self.arrival(packet.build()[14..].to_vec(), arrival, expected)
+    }
+
+    /// A batch of datagrams arrives, as long as the first one each.
+    pub(crate) fn batch(
+        self,
+        packet: impl Fn(Vec<u8>) -> Packet,
+        datagrams: &[Vec<u8>],
+        expected: impl Into<Expected>,
+    ) -> Self {
+        let arrival = Arrival { no_ethernet: false, segment: datagrams[0].len() };
+        self.arrival(packet(datagrams.concat()).build(), arrival, expected)
+    }
+
+    pub(crate) fn arrival(
+        mut self,
+        packet: Vec<u8>,
+        arrival: Arrival,
+        expected: impl Into<Expected>,
+    ) -> Self {
+        self.steps.push((Step::Arrival(packet, arrival), Some(expected.into())));
+        self
+    }
+
     /// So many times the same packet, each with the same verdict.
     pub(crate) fn packets(
         mut self,
@@ -295,7 +324,9 @@ impl Script {
         let mut wrong = Vec::new();
         let (mut index, mut number) = (0, 0);
         self.play(subject, |step, expected, seen| {
-            if let (Step::Packet(frame), Some(expected), Some(seen)) = (step, expected, seen) {
+            if let (Step::Packet(frame) | Step::Arrival(frame, _), Some(expected), Some(seen)) =
+                (step, expected, seen)
+            {
                 let is_answer = |(_, reason): (usize, Reason)| reason.answers();
                 let answers = seen.dropped && seen.verdict.is_some_and(is_answer);
                 let wanted = self.answers.iter().find(|(at, _)| *at == number);

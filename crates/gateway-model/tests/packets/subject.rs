@@ -2,7 +2,7 @@
 
 use super::script::{LEDGERS, Step, hexdump, ring};
 use equic_gateway::reason::Reason;
-use equic_gateway_model::{Config, Counter, Ledger, Model, Outcome, SourceKey, Tallies};
+use equic_gateway_model::{Arrival, Config, Counter, Ledger, Model, Outcome, SourceKey, Tallies};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -68,8 +68,13 @@ impl Subject for Model {
 
     fn step(&mut self, step: &Step, now: u64) -> Option<Seen> {
         match step {
-            Step::Packet(frame) => {
-                let outcome: Outcome = self.judge(frame, now);
+            Step::Packet(_) | Step::Arrival(..) => {
+                let (frame, arrival) = match step {
+                    Step::Arrival(packet, arrival) => (packet, *arrival),
+                    Step::Packet(frame) => (frame, Arrival::default()),
+                    _ => unreachable!("matched above"),
+                };
+                let outcome: Outcome = self.judge_as(frame, arrival, now);
                 let verdict = outcome.verdict().map(|v| (v.service, v.reason));
                 let answer = self.answer().map(<[u8]>::to_vec);
                 return Some(Seen { dropped: outcome.dropped(), answer, verdict });

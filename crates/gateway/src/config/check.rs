@@ -185,8 +185,9 @@ fn check_gateway(gateway: &GatewayConfig) -> Vec<Wrong> {
 }
 
 /// Drops that the program does not count for the source that the packet names.
-const NEVER_COUNTED: [Reason; 9] = [
+const NEVER_COUNTED: [Reason; 10] = [
     Reason::BadToken,
+    Reason::Batch,
     Reason::Coalesced,
     Reason::ForgedId,
     Reason::FirstFragment,

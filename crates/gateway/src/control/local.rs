@@ -12,6 +12,7 @@ use crate::config::address_bytes;
 use crate::links::Link;
 use crate::sync::lock;
 use crate::sys;
+use crate::sys::driver::{self, LinkHeader};
 use crate::sys::map::Map;
 use crate::sys::netlink::{self, Changes, LinkInfo, RouteKind};
 use crate::sys::region::atomic;
@@ -80,10 +81,14 @@ impl Control {
         atomic!(AtomicU64, control, local_until_ns).load(Relaxed) > sys::monotonic_ns()
     }
 
-    /// Tells the program how it is attached to an interface.
+    /// Tells the program how it is attached to an interface, and what packets look like there.
     pub(crate) fn note_mode(&self, ifindex: u32, native: bool) -> io::Result<()> {
-        let flags = if native { 0 } else { abi::EQUIC_INTERFACE_GENERIC };
-        self.maps.interfaces.put(&ifindex, &flags)
+        let flags = interface_flags(ifindex, native)?;
+        self.maps.interfaces.put(&ifindex, &flags)?;
+        if flags != 0 {
+            atomic!(AtomicU32, self.maps.control.pointer(), flagged).store(1, Release);
+        }
+        Ok(())
     }
 
     /// True if packets to other hosts are taken to pass through this one (docs/policy.md s.1).
@@ -178,6 +183,19 @@ fn bring<K: abi::Pod + Eq + Hash>(map: &Map<K, u32>, wanted: &HashMap<K, u32>) -
         map.delete(key)?;
     }
     Ok(())
+}
+
+/// Flags for the program (`enum equic_interface_flags`). An interface that is gone has none.
+fn interface_flags(ifindex: u32, native: bool) -> io::Result<u32> {
+    let mut flags = if native { 0 } else { abi::EQUIC_INTERFACE_GENERIC };
+    let Some(name) = sys::interface_name(ifindex) else { return Ok(flags) };
+    if driver::link_header(&name)? == LinkHeader::Ip {
+        flags |= abi::EQUIC_INTERFACE_NO_ETHERNET;
+    }
+    if native && driver::hides_vlans(&name) {
+        flags |= abi::EQUIC_INTERFACE_NO_ANSWERS;
+    }
+    Ok(flags)
 }
 
 fn mac_number(mac: [u8; 6]) -> u64 {

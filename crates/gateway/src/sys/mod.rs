@@ -5,6 +5,7 @@
 //! * `ring.rs`: a BPF ring buffer, looked at without taking records out;
 //! * `ids.rs`: programs, links and maps of the whole system, by their ids;
 //! * `netlink.rs`: addresses, routes and interfaces of the network namespace;
+//! * `driver.rs`: how an interface hands packets over;
 //! * `unix.rs`: Unix sockets and descriptors sent over them;
 //! * `pin.rs`: names in a BPF file system;
 //! * `signals.rs`: threads that take none of the application's signals;
@@ -12,6 +13,7 @@
 //! * `link.rs`: network interfaces, as rtnetlink describes them;
 //! * here: the clock of the XDP program, capabilities, namespaces, processes.
 
+pub(crate) mod driver;
 pub(crate) mod ids;
 pub(crate) mod link;
 pub(crate) mod log;

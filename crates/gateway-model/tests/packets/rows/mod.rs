@@ -3,6 +3,7 @@
 //! Every row is played to the model and to the real program by `tests/data_plane/tables.rs`.
 
 mod adaptive;
+mod batches;
 mod coalesced;
 mod fragments;
 mod frames;
@@ -41,6 +42,7 @@ pub(crate) fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
     vec![
         ("frames", frames::rows()),
         ("fragments", fragments::rows()),
+        ("batches", batches::rows()),
         ("services", services::rows()),
         ("quic", quic::rows()),
         ("coalesced", coalesced::rows()),

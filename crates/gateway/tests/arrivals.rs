@@ -1,0 +1,214 @@
+//! Packets that do not come as Ethernet frames with one datagram each: on an interface without an Ethernet header, and
+//! datagrams that their sender on this machine hands over as one batch (UDP GSO). Needs root.
+
+mod support;
+
+use std::fs::File;
+use std::io::Write;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+
+use equic_gateway::{Config, Error, Gateway, Mode, ObjectSource, Rate, Reason, parse_prefix};
+use support::{await_some, config, in_namespace, ip};
+
+const SERVICE_PORT: u16 = 4433;
+const OTHER_PORT: u16 = 4434;
+
+fn bind(at: &str) -> UdpSocket {
+    let socket = UdpSocket::bind(at).expect("the address is there");
+    socket.set_nonblocking(true).expect("a flag");
+    socket
+}
+
+fn received(socket: &UdpSocket) -> usize {
+    let mut buffer = [0; 2048];
+    std::iter::from_fn(|| socket.recv(&mut buffer).ok()).count()
+}
+
+/// Waits until a socket has so many datagrams.
+fn await_datagrams(socket: &UdpSocket, count: usize) {
+    let mut got = 0;
+    await_some("datagrams", || {
+        got += received(socket);
+        (got >= count).then_some(())
+    });
+    assert_eq!(got, count);
+}
+
+fn gateway(change: impl FnOnce(&mut Config)) -> Gateway {
+    let mut config = config("arrivals");
+    change(&mut config);
+    Gateway::load(&config, ObjectSource::Embedded).expect("it is loaded")
+}
+
+fn dropped(gateway: &Gateway, reason: Reason) -> u64 {
+    let rows = gateway.control().counters().expect("counters");
+    rows.iter().find(|row| row.reason == reason).map_or(0, |row| row.dropped)
+}
+
+/// A tun interface, up, with an address; what is written to the file arrives there.
+fn tun(name: &str, address: &str) -> File {
+    let mut request = [0_u8; 40];
+    request[..name.len()].copy_from_slice(name.as_bytes());
+    // IFF_TUN and IFF_NO_PI.
+    request[16..18].copy_from_slice(&0x1001_u16.to_ne_bytes());
+    let file = File::options().read(true).write(true).open("/dev/net/tun").expect("tun");
+    // SAFETY: TUNSETIFF reads and writes an `ifreq`, which has 40 bytes.
+    let made = unsafe { libc::ioctl(file.as_raw_fd(), 0x4004_54ca, request.as_mut_ptr()) };
+    assert_eq!(made, 0, "TUNSETIFF: {}", std::io::Error::last_os_error());
+    ip(&["addr", "add", address, "dev", name]);
+    ip(&["link", "set", name, "up"]);
+    file
+}
+
+/// An IPv4 packet with a short header of QUIC, from 10.8.0.2 to 10.8.0.1.
+fn packet(port: u16) -> Vec<u8> {
+    let mut quic = vec![0x41];
+    quic.resize(60, 0x11);
+    let from: SocketAddr = "10.8.0.2:1000".parse().expect("an address");
+    let to = SocketAddr::new("10.8.0.1".parse().expect("an address"), port);
+    let mut packet = support::udp(from, to, &quic).split_off(14);
+    let words = packet[..20].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+    let sum: u32 = words.sum();
+    let sum = !(((sum & 0xffff) + (sum >> 16)) as u16);
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet
+}
+
+#[test]
+fn interfaces_without_an_ethernet_header_are_protected() {
+    in_namespace(|| {
+        let mut wire = tun("tun0", "10.8.0.1/24");
+        let (server, other) =
+            (bind(&format!("10.8.0.1:{SERVICE_PORT}")), bind(&format!("10.8.0.1:{OTHER_PORT}")));
+        for mode in [Mode::Auto, Mode::Generic] {
+            let gateway = gateway(|_| ());
+            let attached = gateway.attach("tun0", mode).expect("it is attached");
+            assert!(!attached.native, "the driver runs the program behind itself");
+            wire.write_all(&packet(SERVICE_PORT)).expect("it arrives");
+            await_datagrams(&server, 1);
+            gateway.control().deny(parse_prefix("10.8.0.0/24").expect("a prefix"), None).unwrap();
+            wire.write_all(&packet(SERVICE_PORT)).expect("it arrives");
+            wire.write_all(&packet(OTHER_PORT)).expect("it arrives");
+            await_datagrams(&other, 1);
+            assert_eq!((received(&server), dropped(&gateway, Reason::Denied)), (0, 1));
+        }
+        let refused = gateway(|_| ()).attach("tun0", Mode::Native).unwrap_err();
+        assert!(matches!(refused, Error::NativeRefused { .. }), "{refused}");
+    });
+}
+
+/// A socket in a network namespace of its own at the other end of veth0, which is veth1 there.
+fn client() -> UdpSocket {
+    let (to_parent, from_child) = std::sync::mpsc::channel();
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let child = std::thread::spawn(move || {
+        // SAFETY: moves this thread alone into a new namespace.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+        // SAFETY: no pointers.
+        to_parent.send(unsafe { libc::gettid() }).expect("the parent waits");
+        wait.recv().expect("the parent moves the interface");
+        ip(&["addr", "add", "10.9.0.2/24", "dev", "veth1"]);
+        ip(&["link", "set", "veth1", "up"]);
+        bind("10.9.0.2:1000")
+    });
+    let thread: i32 = from_child.recv().expect("it has a namespace");
+    ip(&["link", "set", "veth1", "netns", &thread.to_string()]);
+    go.send(()).expect("it waits");
+    child.join().expect("it has a socket")
+}
+
+/// Sends datagrams of `segment` bytes in one call.
+fn send_batch(socket: &UdpSocket, datagrams: &[Vec<u8>], segment: u16) {
+    let all = datagrams.concat();
+    let value = i32::from(segment);
+    // SAFETY: the option's value lives through the call.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_UDP,
+            // UDP_SEGMENT
+            103,
+            (&raw const value).cast(),
+            size_of_val(&value) as u32,
+        )
+    };
+    assert_eq!(set, 0, "UDP_SEGMENT: {}", std::io::Error::last_os_error());
+    let to = format!("10.9.0.1:{SERVICE_PORT}");
+    assert_eq!(socket.send_to(&all, to).expect("it is sent"), all.len());
+}
+
+fn quic(first: u8, len: usize) -> Vec<u8> {
+    let mut bytes = vec![first];
+    bytes.resize(len, 0x11);
+    bytes
+}
+
+/// An Initial of version 1 that fills 1,200 bytes, of another attempt for each number.
+fn initial(number: u8) -> Vec<u8> {
+    let mut bytes = vec![0xc0, 0, 0, 0, 1, 8];
+    bytes.extend([number; 8]);
+    bytes.extend([1, number, 0]);
+    let length = 1200 - bytes.len() - 2;
+    bytes.extend((0x4000 | length as u16).to_be_bytes());
+    bytes.resize(1200, 0);
+    bytes
+}
+
+#[test]
+fn datagrams_of_a_batch_are_judged_each() {
+    in_namespace(|| {
+        ip(&["addr", "add", "10.9.0.1/24", "dev", "veth0"]);
+        let server = bind(&format!("10.9.0.1:{SERVICE_PORT}"));
+        let client = client();
+        for mode in [Mode::Generic, Mode::Native] {
+            let gateway = gateway(|config| {
+                config.services[0].packets_per_source = Rate::per_second(1, 30);
+            });
+            gateway.attach("veth0", mode).expect("it is attached");
+            send_batch(&client, &vec![quic(0x41, 100); 20], 100);
+            await_datagrams(&server, 20);
+            let passed = |reason| {
+                let rows = gateway.control().counters().expect("counters");
+                rows.iter().find(|row| row.reason == reason).map_or(0, |row| row.packets)
+            };
+            assert_eq!(passed(Reason::Established), 20, "{mode}");
+            // A burst of 30 has room for ten more.
+            send_batch(&client, &vec![quic(0x41, 100); 20], 100);
+            await_some("a verdict on all", || (passed(Reason::RatePackets) >= 10).then_some(()));
+            assert!(received(&server) <= 10, "{mode}");
+        }
+    });
+}
+
+#[test]
+fn an_initial_does_not_hide_in_a_batch() {
+    in_namespace(|| {
+        ip(&["addr", "add", "10.9.0.1/24", "dev", "veth0"]);
+        let server = bind(&format!("10.9.0.1:{SERVICE_PORT}"));
+        let client = client();
+        let gateway = gateway(|_| ());
+        gateway.attach("veth0", Mode::Generic).expect("it is attached");
+        send_batch(&client, &[quic(0x41, 1200), initial(1), initial(2)], 1200);
+        await_some("a verdict", || (dropped(&gateway, Reason::Batch) == 3).then_some(()));
+        send_batch(&client, &[initial(1), initial(2)], 1200);
+        await_some("a verdict", || (dropped(&gateway, Reason::Batch) == 5).then_some(()));
+        // Two datagrams of one attempt, as of a client whose first flight is that long.
+        send_batch(&client, &[initial(3), initial(3)], 1200);
+        await_datagrams(&server, 2);
+    });
+}
+
+#[test]
+fn interfaces_of_other_link_types_are_refused() {
+    in_namespace(|| {
+        let file = tun("tun0", "10.8.0.1/24");
+        ip(&["link", "set", "tun0", "down"]);
+        // TUNSETLINK: an InfiniBand interface, whose header is none of Ethernet.
+        // SAFETY: no pointers.
+        let set = unsafe { libc::ioctl(file.as_raw_fd(), 0x4004_54cd, 32) };
+        assert_eq!(set, 0, "TUNSETLINK: {}", std::io::Error::last_os_error());
+        let refused = gateway(|_| ()).attach("tun0", Mode::Auto).unwrap_err();
+        assert!(matches!(refused, Error::LinkRefused { .. }), "{refused}");
+    });
+}
