@@ -14,7 +14,8 @@
 
 INLINE bool on_loopback(struct xdp_md *ctx)
 {
-	return load.explain ? load.flags & EQUIC_LOAD_LOOPBACK : ctx->ingress_ifindex == LOOPBACK_IFINDEX;
+	return load.explain ? load.flags & EQUIC_LOAD_LOOPBACK
+			    : ctx->ingress_ifindex == LOOPBACK_IFINDEX;
 }
 
 /* What an address of the packet is to this host: enum equic_local_kind, or 0. */
