@@ -39,6 +39,10 @@ fn stands_for(
 ) -> bool {
     let class_of = |payload| classify(payload, &rules(service)).ok();
     let (Some(class), Some(other_class)) = (class_of(first), class_of(other)) else { return false };
+    // A packet of an unknown version says nothing about others, nor they about it.
+    if [class, other_class].contains(&Class::UnknownVersion) {
+        return false;
+    }
     let same_attempt = attempt(first, &class) == attempt(other, &other_class);
     let opens = matches!(class, Class::Opening(_));
     match other_class {

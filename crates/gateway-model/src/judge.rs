@@ -259,6 +259,7 @@ impl Model {
 
     /// Judges the packet that arrives in this way.
     pub fn judge_as(&mut self, packet: &[u8], arrival: Arrival, now: u64) -> Outcome {
+        self.answer = None;
         if !arrival.no_ethernet {
             return self.judge_frame(packet, arrival.segment, now);
         }
@@ -274,7 +275,6 @@ impl Model {
     }
 
     fn judge_frame(&mut self, frame: &[u8], segment: usize, now: u64) -> Outcome {
-        self.answer = None;
         match parse(frame) {
             Frame::Foreign => Outcome::Foreign,
             Frame::DeepHeaders => {

@@ -87,13 +87,16 @@ INLINE bool stands_for(struct xdp_md *ctx, struct packet *p, volatile struct equ
 	struct quic *q = &p->other;
 	__u32 flags = service->flags;
 
+	/* A packet of an unknown version says nothing about others, nor they about it. */
+	if (p->quic.opening && !p->quic.known_version)
+		return false;
 	if (bpf_xdp_load_bytes(ctx, q->off, &q->first_byte, 1))
 		return false;
 	if (q->first_byte & QUIC_LONG) {
 		if (parse_long(ctx, q, flags, service->versions) != REASON_NONE)
 			return false;
 		if (q->opening)
-			return p->quic.opening && same_attempt(&p->quic, q);
+			return p->quic.opening && q->known_version && same_attempt(&p->quic, q);
 		if (q->early && (p->quic.opening || p->quic.early))
 			return same_attempt(&p->quic, q);
 	} else if (q->len < QUIC_MIN_SHORT) {

@@ -191,7 +191,7 @@ fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {
         let (assertions, most) = (cfg!(debug_assertions), std::hint::black_box(u8::MAX));
         assert!(assertions, "without debug assertions");
-        let sum = std::panic::catch_unwind(|| std::hint::black_box(most + 1));
+        let sum = catch_unwind(|| std::hint::black_box(most + 1));
         assert!(sum.is_err(), "without overflow checks");
     }
 }

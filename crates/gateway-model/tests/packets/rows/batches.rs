@@ -71,7 +71,7 @@ fn classes() -> Vec<Script> {
         case("an unknown version").batch(
             v4,
             &vec![initial().version(UNKNOWN).fill(1200).build(); 2],
-            NewVersion,
+            Batch,
         ),
         case("a small Initial behind a large one").batch(
             v4,
