@@ -4,7 +4,7 @@ use super::acl::{Acl, AclAction};
 use super::attempts::{Handshake, HandshakeKey};
 use super::config::{Config, FragmentPolicy, Listener, QuotaPolicy, RetryPolicy, Service};
 use super::frame::{Datagram, FragmentKey, Frame, LaterFragment, parse};
-use super::own::{self, Own};
+use super::own::{self, Macs, Own};
 use super::prefix::{PrefixKey, Span};
 use super::quic::{Class, Opening, Payload, Rules, classify};
 use super::{address_bytes, answer, batch, ids, reset};
@@ -240,6 +240,8 @@ pub struct Model {
     packets_per_service: HashMap<usize, u64>,
     unproven_per_service: HashMap<usize, u64>,
     adaptive: HashMap<usize, Adaptive>,
+    /// True if the packet being judged begins with its IP header.
+    no_ethernet: bool,
     /// The frame that was sent back for the last one judged.
     answer: Option<Vec<u8>>,
     counters: HashMap<(usize, Reason), Counter>,
@@ -260,6 +262,7 @@ impl Model {
     /// Judges the packet that arrives in this way.
     pub fn judge_as(&mut self, packet: &[u8], arrival: Arrival, now: u64) -> Outcome {
         self.answer = None;
+        self.no_ethernet = arrival.no_ethernet;
         if !arrival.no_ethernet {
             return self.judge_frame(packet, arrival.segment, now);
         }
@@ -376,7 +379,11 @@ impl Model {
 
     fn can_answer(&self, frame: &[u8], d: &Datagram<'_>) -> bool {
         let (own, on_loopback) = (self.own.as_ref(), self.config.on_loopback);
-        own::can_answer(own, on_loopback, frame, d, self.names(d))
+        own::can_answer(own, on_loopback, self.macs(frame), d, self.names(d))
+    }
+
+    fn macs(&self, frame: &[u8]) -> Option<Macs> {
+        if self.no_ethernet { None } else { Macs::of(frame) }
     }
 
     fn find_service(&self, addr: IpAddr, port: u16) -> Option<(usize, Service)> {
@@ -433,7 +440,11 @@ impl Model {
             return Outcome::Foreign;
         };
         let named = self.names(datagram);
-        if self.own.as_ref().is_some_and(|own| own.passes_through(frame, datagram.dst, named)) {
+        if self
+            .own
+            .as_ref()
+            .is_some_and(|own| own.passes_through(self.macs(frame), datagram.dst, named))
+        {
             return Outcome::Foreign;
         }
         let service = service.for_source(datagram.src);

@@ -17,9 +17,18 @@ pub struct Own {
     pub transit: bool,
 }
 
-/// Destination and source of a frame.
-fn macs(frame: &[u8]) -> Option<([u8; 6], [u8; 6])> {
-    Some((*frame.first_chunk()?, *frame.get(6..)?.first_chunk()?))
+/// Link-layer destination and source of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Macs {
+    to: [u8; 6],
+    from: [u8; 6],
+}
+
+impl Macs {
+    /// Reads those of an Ethernet frame. Returns `None` if it is too short.
+    pub(super) fn of(frame: &[u8]) -> Option<Macs> {
+        Some(Macs { to: *frame.first_chunk()?, from: *frame.get(6..)?.first_chunk()? })
+    }
 }
 
 fn is_group_mac(mac: [u8; 6]) -> bool {
@@ -28,9 +37,10 @@ fn is_group_mac(mac: [u8; 6]) -> bool {
 
 impl Own {
     /// True if a frame is for another host. `named`: a service names its destination address.
-    pub(super) fn passes_through(&self, frame: &[u8], dst: IpAddr, named: bool) -> bool {
+    /// `macs`: `None` if the packet has no Ethernet header.
+    pub(super) fn passes_through(&self, macs: Option<Macs>, dst: IpAddr, named: bool) -> bool {
         let foreign =
-            macs(frame).is_some_and(|(to, _)| !is_group_mac(to) && !self.macs.contains(&to));
+            macs.is_some_and(|macs| !is_group_mac(macs.to) && !self.macs.contains(&macs.to));
         self.transit && !named && !self.has(dst) && !is_group(dst) && foreign
     }
 
@@ -38,29 +48,29 @@ impl Own {
         self.addrs.contains(&addr) || self.broadcasts.contains(&addr)
     }
 
-    fn receives(&self, to: [u8; 6], dst: IpAddr, named: bool) -> bool {
+    fn receives(&self, macs: Option<Macs>, dst: IpAddr, named: bool) -> bool {
         if self.broadcasts.contains(&dst) {
             return false;
         }
-        if self.addrs.contains(&dst) { self.macs.contains(&to) } else { named }
+        let for_us = macs.is_none_or(|macs| self.macs.contains(&macs.to));
+        if self.addrs.contains(&dst) { for_us } else { named }
     }
 }
 
-/// True if the sender of a datagram can be answered; `own`: the host's addresses, if they are known.
+/// True if the sender of a datagram can be answered; `own`: the host's addresses, if they are known. `macs`: `None` if the
+/// packet has no Ethernet header.
 pub(super) fn can_answer(
     own: Option<&Own>,
     on_loopback: bool,
-    frame: &[u8],
+    macs: Option<Macs>,
     d: &Datagram<'_>,
     named: bool,
 ) -> bool {
-    let Some((to, from)) = macs(frame) else { return false };
-    let received = |own: &Own| (on_loopback || !own.has(d.src)) && own.receives(to, d.dst, named);
+    let received = |own: &Own| (on_loopback || !own.has(d.src)) && own.receives(macs, d.dst, named);
     d.first_fragment.is_none()
         && d.datagrams == 1
         && (on_loopback || !d.dst.is_loopback())
         && !is_group(d.dst)
-        && !is_group_mac(to)
-        && !is_group_mac(from)
+        && macs.is_none_or(|macs| !is_group_mac(macs.to) && !is_group_mac(macs.from))
         && own.is_none_or(received)
 }
