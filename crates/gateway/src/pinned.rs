@@ -104,7 +104,7 @@ fn take_over(
     object: &ObjectSource,
     pins: &Pins,
     program: OwnedFd,
-    links: Vec<(PathBuf, XdpLink)>,
+    links: Vec<Pinned>,
     options: LoadOptions,
 ) -> Result<(Gateway, TakenOver)> {
     let failed = |error| Error::system("looking at the pinned program", error);
@@ -161,7 +161,9 @@ fn take_over(
     Ok((gateway.looked_after(config, options)?, taken))
 }
 
-/// A link, its pin, and whether it is native.
+/// A link and its pin.
+type Pinned = (PathBuf, XdpLink);
+/// The same, and whether the link is native.
 type Here = (PathBuf, XdpLink, bool);
 
 /// The name by which the configuration calls an interface: its own, or an alternative one.
@@ -180,10 +182,10 @@ fn name_of(ifindex: u32, config: &Config) -> String {
 /// Interfaces are in another namespace, and it is not known that the gateway belongs to this one: this
 /// process was started in the wrong one, and must change nothing.
 fn here(
-    links: Vec<(PathBuf, XdpLink)>,
+    links: Vec<Pinned>,
     home: u64,
     pins: &Pins,
-) -> Result<(Vec<Here>, Vec<(PathBuf, XdpLink)>)> {
+) -> Result<(Vec<Here>, Vec<Pinned>)> {
     let (mut held, mut moved) = (Vec::new(), Vec::new());
     for (path, link) in links {
         if link.ifindex == 0 {
@@ -215,7 +217,7 @@ fn here(
 }
 
 /// Takes the gateway off interfaces that were moved away, and removes their pins.
-fn leave(moved: Vec<(PathBuf, XdpLink)>, pins: &Pins) -> Result<Vec<u32>> {
+fn leave(moved: Vec<Pinned>, pins: &Pins) -> Result<Vec<u32>> {
     let mut numbers = Vec::new();
     for (path, link) in moved {
         ids::detach(link.fd.as_fd()).map_err(|error| {
