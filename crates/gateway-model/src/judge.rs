@@ -4,6 +4,7 @@ use super::acl::{Acl, AclAction};
 use super::attempts::{Handshake, HandshakeKey};
 use super::config::{Config, FragmentPolicy, Listener, QuotaPolicy, RetryPolicy, Service};
 use super::frame::{Datagram, FragmentKey, Frame, LaterFragment, parse};
+use super::outcome::{Arrival, Outcome, Verdict};
 use super::own::{self, Macs, Own};
 use super::prefix::{PrefixKey, Span};
 use super::quic::{Class, Opening, Payload, Rules, classify};
@@ -15,59 +16,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// RFC 9000 s.7.2.
 const MIN_OPENING_DCID: usize = 8;
-
-/// How a packet arrives, where it is not one Ethernet frame with one datagram.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Arrival {
-    /// The packet begins with its IP header.
-    pub no_ethernet: bool,
-    /// Length of each datagram of a batch but the last, in bytes; 0 if the packet is no batch.
-    pub segment: usize,
-}
-
-/// The decision about a packet to a service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// The service's number.
-    pub service: usize,
-    /// Reason for the verdict.
-    pub reason: Reason,
-    /// True if the packet does not get to the server: dropped or answered; never in a dry run.
-    pub dropped: bool,
-}
-
-/// Result of judging a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Not to a service: passes, uncounted.
-    Foreign,
-    /// Headers that the host may see, and the gateway does not: tallied, and dropped if the config says so.
-    DeepHeaders {
-        /// True if the packet is dropped.
-        dropped: bool,
-    },
-    /// To a service.
-    Service(Verdict),
-}
-
-impl Outcome {
-    /// True if the frame is dropped.
-    pub fn dropped(&self) -> bool {
-        match self {
-            Outcome::Foreign => false,
-            Outcome::DeepHeaders { dropped } => *dropped,
-            Outcome::Service(verdict) => verdict.dropped,
-        }
-    }
-
-    /// The decision, if the packet was to a service.
-    pub fn verdict(&self) -> Option<Verdict> {
-        match self {
-            Outcome::Service(verdict) => Some(*verdict),
-            _ => None,
-        }
-    }
-}
 
 /// A source: an address cut to its prefix, in a quota group (of a ledger) or as a service sees it
 /// (in the table of sources).
@@ -195,6 +143,16 @@ struct Stranger {
     packets_tat: u64,
     bytes_tat: u64,
     versions_tat: u64,
+}
+
+/// What is known of a packet's source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It is on the allow list.
+    Exempt,
+    /// The packet brought a token that holds.
+    Proved,
+    Unproved,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -553,6 +511,11 @@ impl Model {
                 Err(reason) => return (reason, true),
             }
         }
+        let standing = match (exempt, proved) {
+            (true, _) => Standing::Exempt,
+            (false, true) => Standing::Proved,
+            (false, false) => Standing::Unproved,
+        };
         let source = self.source_key(d.src, number as u32);
         let unknown = service.knows_sources()
             && !self.sources.contains_key(&source)
@@ -561,7 +524,7 @@ impl Model {
         let reason = (!exempt)
             .then(|| self.refuse_source(number, service, d, payload, unknown, now))
             .flatten()
-            .unwrap_or_else(|| self.decide_quic(number, service, d, class, exempt, proved, now));
+            .unwrap_or_else(|| self.decide_quic(number, service, d, class, standing, now));
         let reason = match reason {
             Reason::Established if service.stateless_reset => {
                 self.reset_for_the_dead(number, service, frame, d, now)
@@ -873,10 +836,10 @@ impl Model {
         service: &Service,
         d: &Datagram<'_>,
         class: Result<Class, Reason>,
-        exempt: bool,
-        proved: bool,
+        standing: Standing,
         now: u64,
     ) -> Reason {
+        let (exempt, proved) = (standing == Standing::Exempt, standing == Standing::Proved);
         let opening = match class {
             Err(malformed) => return malformed,
             Ok(Class::Short) => return Reason::Established,

@@ -37,6 +37,7 @@ mod config;
 mod frame;
 mod ids;
 mod judge;
+mod outcome;
 mod own;
 mod prefix;
 mod quic;
@@ -52,9 +53,8 @@ pub use config::{
 pub use frame::{
     Datagram, FragmentKey, Frame, LaterFragment, MAX_EXTENSION_HEADERS, parse as parse_frame,
 };
-pub use judge::{
-    Arrival, Counter, Ledger, Model, Outcome, SourceKey, SourceState, Tallies, Verdict,
-};
+pub use judge::{Counter, Ledger, Model, SourceKey, SourceState, Tallies};
+pub use outcome::{Arrival, Outcome, Verdict};
 pub use own::Own;
 pub use prefix::PrefixRates;
 pub use quic::{Class, ConnectionId, Opening, Payload, Rules, classify};

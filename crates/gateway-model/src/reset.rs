@@ -44,7 +44,7 @@ impl<'a> Question<'a> {
         let key = key_of(self.ring, self.id.as_bytes()[0] >> 5)?;
         let lengths = (self.length - 1).min(LONGEST) - SHORTEST + 1;
         let upper = u64::from_le_bytes(self.word(&key, 0, now)) >> 32;
-        let length = SHORTEST + usize::try_from(upper * lengths as u64 >> 32).ok()?;
+        let length = SHORTEST + usize::try_from((upper * lengths as u64) >> 32).ok()?;
         let mut packet: Vec<u8> = (1..=WORDS).flat_map(|n| self.word(&key, n, now)).collect();
         packet.truncate(length - TOKEN);
         packet[0] = packet[0] & 0x3f | 0x40;

@@ -181,11 +181,7 @@ fn name_of(ifindex: u32, config: &Config) -> String {
 /// # Errors
 /// Interfaces are in another namespace, and it is not known that the gateway belongs to this one: this
 /// process was started in the wrong one, and must change nothing.
-fn here(
-    links: Vec<Pinned>,
-    home: u64,
-    pins: &Pins,
-) -> Result<(Vec<Here>, Vec<Pinned>)> {
+fn here(links: Vec<Pinned>, home: u64, pins: &Pins) -> Result<(Vec<Here>, Vec<Pinned>)> {
     let (mut held, mut moved) = (Vec::new(), Vec::new());
     for (path, link) in links {
         if link.ifindex == 0 {

@@ -300,7 +300,7 @@ fn discovery_is_of_this_network_namespace() {
     let status = |host, rest: &[&str]| equic_in(host, &[&["gateway", "status"], rest].concat());
     assert_eq!(status(server, &["--json"]).json()["name"], name.as_str());
     assert_eq!(status(first, &["--json"]).json()["name"], other.as_str());
-    assert_eq!(listed(status(server, &["--list", "--json"])), [name.clone()]);
+    assert_eq!(listed(status(server, &["--list", "--json"])), std::slice::from_ref(&name));
     assert_eq!(listed(status(second, &["--list", "--json"])), Vec::<String>::new());
     let all = listed(status(second, &["--all", "--json"]));
     assert!(all.contains(&name) && all.contains(&other), "{all:?}");

@@ -82,13 +82,13 @@ pub(crate) fn udp_between(src: SocketAddr, dst: SocketAddr, payload: Vec<u8>) ->
 
 impl Packet {
     /// Sends it to another link-layer address than the server's.
-    pub(crate) fn to_mac(mut self, mac: [u8; 6]) -> Self {
+    pub(crate) fn with_destination_mac(mut self, mac: [u8; 6]) -> Self {
         self.macs[0] = mac;
         self
     }
 
     /// Sends it from another link-layer address than the client's.
-    pub(crate) fn from_mac(mut self, mac: [u8; 6]) -> Self {
+    pub(crate) fn with_source_mac(mut self, mac: [u8; 6]) -> Self {
         self.macs[1] = mac;
         self
     }

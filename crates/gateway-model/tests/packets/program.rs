@@ -717,8 +717,9 @@ fn service_abi(service: &Service) -> abi::equic_service {
             .enumerate()
             .fold(0, |levels, (level, rate)| levels | u32::from(*rate != Rate::OFF) << level),
         handshake_ns: service.handshake_ns,
-        name: std::array::from_fn(|at| service.name.bytes().nth(at).unwrap_or(0).cast_signed()),
-        ..Default::default()
+        name: std::array::from_fn(|at| {
+            service.name.as_bytes().get(at).copied().unwrap_or(0).cast_signed()
+        }),
     }
 }
 

@@ -445,7 +445,11 @@ impl Random {
         let mut packet = udp_between(from, to, payload);
         if self.chance(3) {
             let mac = self.pick(&[[0xff; 6], [2, 0, 0, 0, 0, 9], [3, 0, 0, 0, 0, 1]]);
-            packet = if self.chance(70) { packet.to_mac(mac) } else { packet.from_mac(mac) };
+            packet = if self.chance(70) {
+                packet.with_destination_mac(mac)
+            } else {
+                packet.with_source_mac(mac)
+            };
         }
         if self.chance(15) {
             for _ in 0..self.rng.random_range(1..=3) {

@@ -154,12 +154,11 @@ fn policy_strict() -> Vec<Script> {
     ]
 }
 
+fn lease(row: Script) -> Script {
+    row.config(|config| config.lease_ns = SECOND)
+}
+
 fn counting() -> Vec<Script> {
-    let lease = |row: Script| row.config(|config| config.lease_ns = SECOND);
-    let group = |what: &str, group| {
-        let service = Service { group, max_connections: 1, ..Service::default() };
-        limit(what, 1).another_service(service, &["10.0.0.1:8443"])
-    };
     vec![
         limit("the counts of all servers add up", 3)
             .connections(0, "192.0.2.1", 1)
@@ -185,6 +184,15 @@ fn counting() -> Vec<Script> {
             .connections(0, "192.0.2.1", 1)
             .heartbeat_ahead(0, SECOND)
             .packet(v4(full()), New),
+    ]
+    .into_iter()
+    .chain(prefixes_of_sources())
+    .chain(counting_servers())
+    .collect()
+}
+
+fn prefixes_of_sources() -> Vec<Script> {
+    vec![
         limit("IPv6: a /64 is one source", 1)
             .connections(0, "2001:db8::ffff:1", 1)
             .packet(v6(full()), Quota),
@@ -230,6 +238,15 @@ fn counting() -> Vec<Script> {
             .config(|config| config.v6_prefix_len = 128)
             .connections(0, "2001:db8::2", 1)
             .packet(v6(full()), New),
+    ]
+}
+
+fn counting_servers() -> Vec<Script> {
+    let group = |what: &str, group| {
+        let service = Service { group, max_connections: 1, ..Service::default() };
+        limit(what, 1).another_service(service, &["10.0.0.1:8443"])
+    };
+    vec![
         lease(limit("a server that is silent for less than the lease counts", 1))
             .connections(0, "192.0.2.1", 1)
             .wait(SECOND - 1)

@@ -70,10 +70,22 @@ pub(super) fn rows() -> Vec<Script> {
         known("an IPv6 header with an IPv4 address")
             .packet(udp("[2001:db8::1]:1000", "[::ffff:10.0.0.1]:443", full()), Unproved),
         unanswered(answering("a loopback address on a network"), is, "127.0.0.1:443"),
-        unanswered(known("a frame to another host"), |packet| packet.to_mac(OTHER_MAC), S4),
-        unanswered(known("a frame to all"), |packet| packet.to_mac(BROADCAST_MAC), S4),
-        unanswered(known("a frame to a group"), |packet| packet.to_mac(GROUP_MAC), S4),
-        unanswered(known("a frame from a group"), |packet| packet.from_mac(GROUP_MAC), S4),
+        unanswered(
+            known("a frame to another host"),
+            |packet| packet.with_destination_mac(OTHER_MAC),
+            S4,
+        ),
+        unanswered(
+            known("a frame to all"),
+            |packet| packet.with_destination_mac(BROADCAST_MAC),
+            S4,
+        ),
+        unanswered(
+            known("a frame to a group"),
+            |packet| packet.with_destination_mac(GROUP_MAC),
+            S4,
+        ),
+        unanswered(known("a frame from a group"), |packet| packet.with_source_mac(GROUP_MAC), S4),
         known("from its own address, and from a broadcast address")
             .packet(udp("10.0.0.1:1000", S4, full()), Unproved)
             .packet(udp("10.0.0.255:1000", S4, full()), Unproved)
@@ -84,25 +96,25 @@ pub(super) fn rows() -> Vec<Script> {
             .packet(udp("10.0.0.1:1000", S4, full()), RetrySent),
         known("what a service names behind the host is answered")
             .packet(to(NAMED), Expected::Of(1, RetrySent))
-            .packet(to(NAMED).to_mac(OTHER_MAC), Expected::Of(1, RetrySent))
+            .packet(to(NAMED).with_destination_mac(OTHER_MAC), Expected::Of(1, RetrySent))
             .packet(established(NAMED), Expected::Of(1, ResetSent))
-            .packet(to(NAMED).to_mac(BROADCAST_MAC), Expected::Of(1, Unproved)),
+            .packet(to(NAMED).with_destination_mac(BROADCAST_MAC), Expected::Of(1, Unproved)),
         answering("while the addresses are not known, any is answered")
             .packet(to(ELSEWHERE), RetrySent)
-            .packet(to(ELSEWHERE).to_mac(OTHER_MAC), RetrySent)
-            .packet(to(ELSEWHERE).to_mac(BROADCAST_MAC), Unproved)
-            .packet(to(ELSEWHERE).from_mac(GROUP_MAC), Unproved),
+            .packet(to(ELSEWHERE).with_destination_mac(OTHER_MAC), RetrySent)
+            .packet(to(ELSEWHERE).with_destination_mac(BROADCAST_MAC), Unproved)
+            .packet(to(ELSEWHERE).with_source_mac(GROUP_MAC), Unproved),
         known("what is not answered is judged, and not let through")
-            .packet(to(ELSEWHERE).to_mac(OTHER_MAC), Unproved)
+            .packet(to(ELSEWHERE).with_destination_mac(OTHER_MAC), Unproved)
             .deny("192.0.2.1/32")
-            .packet(to(ELSEWHERE).to_mac(OTHER_MAC), Denied),
+            .packet(to(ELSEWHERE).with_destination_mac(OTHER_MAC), Denied),
         through("what passes through is not judged")
             .deny("192.0.2.1/32")
-            .packet(to(ELSEWHERE).to_mac(OTHER_MAC), Expected::Untouched)
-            .packet(established(ELSEWHERE).to_mac(OTHER_MAC), Expected::Untouched)
+            .packet(to(ELSEWHERE).with_destination_mac(OTHER_MAC), Expected::Untouched)
+            .packet(established(ELSEWHERE).with_destination_mac(OTHER_MAC), Expected::Untouched)
             .packet(to(S4), Denied)
-            .packet(to(S4).to_mac(OTHER_MAC), Denied)
-            .packet(to("10.0.0.255:443").to_mac(OTHER_MAC), Denied)
-            .packet(to(NAMED).to_mac(OTHER_MAC), Expected::Of(1, Denied)),
+            .packet(to(S4).with_destination_mac(OTHER_MAC), Denied)
+            .packet(to("10.0.0.255:443").with_destination_mac(OTHER_MAC), Denied)
+            .packet(to(NAMED).with_destination_mac(OTHER_MAC), Expected::Of(1, Denied)),
     ]
 }
