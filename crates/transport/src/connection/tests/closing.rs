@@ -97,7 +97,10 @@ fn touch(end: &mut Connection, now: Timestamp) {
     assert!(end.memory() < 1 << 20);
 }
 
-fn networks() -> Vec<(&'static str, Box<dyn Fn() -> Network>)> {
+/// Makes a network anew for each case.
+type MakeNetwork = Box<dyn Fn() -> Network>;
+
+fn networks() -> Vec<(&'static str, MakeNetwork)> {
     let retry = || {
         let mut network = Network::new(1, Faults::none());
         with_retry(&mut network, true);
