@@ -456,7 +456,7 @@ typedef struct equic_counts {
          */
         uint64_t bytes;
         /**
-         * Packets really dropped: none in a dry run.
+         * Packets really dropped: none in a dry run, and none that the gateway answered.
          */
         uint64_t dropped;
 } equic_counts;

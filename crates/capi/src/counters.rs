@@ -17,7 +17,7 @@ pub struct equic_counts {
     pub packets: u64,
     /// Their UDP payload, in bytes.
     pub bytes: u64,
-    /// Packets really dropped: none in a dry run.
+    /// Packets really dropped: none in a dry run, and none that the gateway answered.
     pub dropped: u64,
 }
 

@@ -4,7 +4,7 @@ mod support;
 
 use std::net::{IpAddr, SocketAddr};
 
-use equic_gateway::{Action, Config, Gateway, Listen, Mode, ObjectSource, Reason, Retry};
+use equic_gateway::{Action, Config, Gateway, Listen, Mode, ObjectSource, Reason, Retry, Setting};
 
 use crate::support::{await_that, config, in_namespace, ip};
 
@@ -142,6 +142,28 @@ fn answers_are_for_addresses_of_this_host() {
         for other in ["2001:4860:4860::8888", "fd09::2", "ff02::1", "::"] {
             to(other).is_not_answered(&gateway);
         }
+    });
+}
+
+#[test]
+fn answers_are_not_counted_as_drops() {
+    in_namespace(|| {
+        addresses();
+        let gateway = answering("counts", |_| {});
+        to(OWN).is_answered(&gateway);
+        to("8.8.8.8").is_not_answered(&gateway);
+        gateway.control().apply(&Setting::parse_pair("dry_run=on").unwrap()).unwrap();
+        assert_eq!(to(OWN).action(&gateway), Action::Pass);
+        let service = gateway.control().status().unwrap().services.remove(0);
+        let counts = |reason| {
+            let mut rows = service.verdicts.iter().filter(|row| row.reason == reason);
+            rows.next().map(|row| (row.packets, row.dropped, row.answered))
+        };
+        // One was answered, and one would have been.
+        assert_eq!(counts(Reason::RetrySent), Some((2, 0, 1)));
+        assert_eq!(counts(Reason::VersionNegotiationSent), Some((1, 0, 1)));
+        assert_eq!(counts(Reason::Unproved), Some((1, 1, 0)));
+        assert_eq!((service.dropped, service.answered, service.would_drop), (2, 2, 2));
     });
 }
 

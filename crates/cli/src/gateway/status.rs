@@ -148,6 +148,7 @@ fn show_service(service: &ServiceStatus) -> Done {
         Column::number("share"),
         Column::number("payload"),
         Column::number("dropped"),
+        Column::number("answered"),
     ])
     .title(title);
     for row in &service.verdicts {
@@ -163,6 +164,7 @@ fn show_service(service: &ServiceStatus) -> Done {
             Cell::new(number::percent_of(row.packets, service.packets)),
             Cell::new(number::bytes(row.bytes)),
             Cell::new(number::count(row.dropped)),
+            Cell::new(number::count(row.answered)),
         ]);
     }
     table.row([
@@ -171,6 +173,7 @@ fn show_service(service: &ServiceStatus) -> Done {
         Cell::default(),
         Cell::new(number::bytes(service.bytes)).tone(Tone::Strong),
         Cell::new(number::count(service.dropped)).tone(Tone::Strong),
+        Cell::new(number::count(service.answered)).tone(Tone::Strong),
     ]);
     output::table(&table)
 }

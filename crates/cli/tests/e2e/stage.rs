@@ -34,6 +34,7 @@ pub(crate) struct TestStage {
 pub(crate) struct ReasonCount {
     pub packets: u64,
     pub dropped: u64,
+    pub answered: u64,
 }
 
 impl TestStage {
@@ -137,7 +138,11 @@ impl TestStage {
         let rows = status["services"][service]["verdicts"].as_array().expect("verdicts");
         let row = rows.iter().find(|row| row["reason"] == reason);
         let number = |key: &str| row.map_or(0, |row| row[key].as_u64().expect("a number"));
-        ReasonCount { packets: number("packets"), dropped: number("dropped") }
+        ReasonCount {
+            packets: number("packets"),
+            dropped: number("dropped"),
+            answered: number("answered"),
+        }
     }
 
     /// Rows of `sources` about one source: one for each service.

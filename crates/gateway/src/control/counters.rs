@@ -20,8 +20,11 @@ pub struct CounterRow {
     pub packets: u64,
     /// Their UDP payload.
     pub bytes: u64,
-    /// Packets really dropped: fewer than `packets` in a dry run, none if the reason passes.
+    /// Packets really dropped: fewer than `packets` in a dry run, 0 unless the reason drops.
     pub dropped: u64,
+    /// Packets really answered in the server's name: fewer than `packets` in a dry run, 0 unless the
+    /// reason answers. The server receives none of them.
+    pub answered: u64,
 }
 
 /// Counts of events other than verdicts, since the start.
@@ -131,13 +134,16 @@ impl Control {
                 let Some(counter) = totals.get(at).filter(|counter| counter.packets != 0) else {
                     continue;
                 };
+                // The program counts every packet that it does not pass to the host as dropped.
+                let withheld = counter.dropped;
                 rows.push(CounterRow {
                     service: name.clone(),
                     service_index: index as u32,
                     reason,
                     packets: counter.packets,
                     bytes: counter.bytes,
-                    dropped: counter.dropped,
+                    dropped: if reason.drops() { withheld } else { 0 },
+                    answered: if reason.answers() { withheld } else { 0 },
                 });
             }
         }

@@ -72,8 +72,10 @@ pub struct ServiceStatus {
     pub packets: u64,
     /// Their UDP payload.
     pub bytes: u64,
-    /// Packets dropped.
+    /// Packets really dropped. Answers are not drops.
     pub dropped: u64,
+    /// Packets really answered in the server's name.
+    pub answered: u64,
     /// Packets whose verdict was a drop: more than `dropped` in a dry run.
     pub would_drop: u64,
     /// By reason.
@@ -271,6 +273,7 @@ impl Control {
                     packets: verdicts.iter().map(|row| row.packets).sum(),
                     bytes: verdicts.iter().map(|row| row.bytes).sum(),
                     dropped: verdicts.iter().map(|row| row.dropped).sum(),
+                    answered: verdicts.iter().map(|row| row.answered).sum(),
                     would_drop: verdicts
                         .iter()
                         .filter(|r| r.reason.drops())

@@ -35,8 +35,9 @@ pub(crate) fn sample(at: u64) -> Sample {
 
 pub(crate) fn counter(reason: Reason, packets: u64) -> CounterRow {
     let dropped = if reason.drops() { packets } else { 0 };
+    let answered = if reason.answers() { packets } else { 0 };
     let (service, bytes) = ("web".to_owned(), packets * 100);
-    CounterRow { service, service_index: 0, reason, packets, bytes, dropped }
+    CounterRow { service, service_index: 0, reason, packets, bytes, dropped, answered }
 }
 
 pub(crate) fn source(address: &str, since_ns: u64, packets: u64, drops: u64) -> SourceSample {
