@@ -8,6 +8,7 @@ use equic_gateway::{
 pub(super) fn of(config: &Config) -> Vec<String> {
     let mut doubts = missing_interfaces(config);
     doubts.extend(lost_answers(config));
+    doubts.extend(unknown_names(config));
     for service in &config.services {
         let about = |key: &str, text: String| format!("service.{}.{key}: {text}", service.name);
         doubts.extend(of_servers(config, service).into_iter().map(|(key, text)| about(key, text)));
@@ -15,6 +16,28 @@ pub(super) fn of(config: &Config) -> Vec<String> {
         for user in service.users.iter().filter(|user| no_such_user(user)) {
             doubts.push(about("users", format!("there is no user `{user}` here")));
         }
+    }
+    doubts
+}
+
+/// Users and groups of the socket that do not exist. The gateway does not start with them.
+fn unknown_names(config: &Config) -> Vec<String> {
+    let Some(socket) = &config.gateway.socket else { return Vec::new() };
+    let doubt = |key: &str, kind: &str, name: &str| {
+        format!(
+            "gateway.socket.{key}: there is no {kind} `{name}` here, and the gateway does not start \
+             until there is"
+        )
+    };
+    let mut doubts = Vec::new();
+    for name in socket.users.iter().filter(|name| no_such_user(name)) {
+        doubts.push(doubt("users", "user", name));
+    }
+    if let Some(name) = socket.owner.as_deref().filter(|name| no_such_user(name)) {
+        doubts.push(doubt("owner", "user", name));
+    }
+    if let Some(name) = socket.group.as_deref().filter(|name| no_such_group(name)) {
+        doubts.push(doubt("group", "group", name));
     }
     doubts
 }
@@ -144,4 +167,8 @@ fn limits_of_new(service: &ServiceConfig) -> Vec<&'static str> {
 
 fn no_such_user(name: &str) -> bool {
     name.parse::<u32>().is_err() && matches!(nix::unistd::User::from_name(name), Ok(None))
+}
+
+fn no_such_group(name: &str) -> bool {
+    name.parse::<u32>().is_err() && matches!(nix::unistd::Group::from_name(name), Ok(None))
 }

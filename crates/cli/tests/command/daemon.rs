@@ -369,6 +369,35 @@ fn check_warns_about_settings_that_forged_packets_evade() {
     assert!(bounded[0].contains("only `new_per_service`"), "{bounded:?}");
 }
 
+/// Warnings of `check` about a configuration.
+fn warnings_about(text: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("equic.toml");
+    std::fs::write(&path, text).unwrap();
+    let json = equic(&["gateway", "check", "--json", text_of(&path)]).json();
+    let warnings = json["warnings"].as_array().unwrap();
+    warnings.iter().map(|one| one.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn check_warns_about_unknown_users_and_groups() {
+    let service = "[[service]]\nname = \"web\"\nlisten = [\"443\"]\nmax_connections = 5\n";
+    let of_socket = |keys: &str| {
+        let socket = format!("[gateway.socket]\npath = \"/run/x\"\n{keys}\n");
+        warnings_about(&format!("[gateway]\ninterfaces = [\"lo\"]\n{socket}{service}"))
+    };
+    assert_eq!(of_socket("users = [\"root\", \"4711\"]\nowner = \"0\"\ngroup = \"root\""), [""; 0]);
+    for (keys, expected) in [
+        ("users = [\"root\", \"nosuch1\"]", "gateway.socket.users: there is no user `nosuch1`"),
+        ("owner = \"nosuch2\"", "gateway.socket.owner: there is no user `nosuch2`"),
+        ("group = \"nosuch3\"", "gateway.socket.group: there is no group `nosuch3`"),
+    ] {
+        let warnings = of_socket(keys);
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].starts_with(expected), "{warnings:?}");
+    }
+}
+
 #[test]
 fn a_file_can_be_checked() {
     let folder = tempfile::tempdir().unwrap();
