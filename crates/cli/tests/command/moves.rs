@@ -81,6 +81,26 @@ fn interface_that_moves_is_reported_and_attached_when_it_comes_back() {
 }
 
 #[test]
+fn interface_that_is_no_longer_configured_is_not_said_to_be_well() {
+    let Some(lab) = lab("cli-unasked", 1) else { return };
+    let daemon = Daemon::new("unasked");
+    daemon.configure("", "interfaces = [\"eth0\", \"nosuch0\"]\nwait = true", "");
+    let log = daemon.path("log");
+    let mut command = lab.server().command(EQUIC);
+    command.stderr(std::fs::File::create(&log).unwrap());
+    let gateway = daemon.run_with(command, &["--log", "text"]);
+    eventually("it is reported", || daemon.condition("interface nosuch0"));
+    daemon.configure("", "interfaces = [\"eth0\"]\nwait = true", "");
+    daemon.equic(&["reload"]).ok();
+    assert_eq!(gateway.event("unconfigured")["about"], "interface nosuch0");
+    assert_eq!(daemon.condition("interface nosuch0"), None);
+    assert!(gateway.terminate().success());
+    let log = std::fs::read_to_string(&log).unwrap();
+    assert!(log.contains("interface nosuch0: no longer configured"), "{log}");
+    assert!(!log.contains("interface nosuch0: well again"), "{log}");
+}
+
+#[test]
 fn interface_that_takes_the_name_of_another_is_protected_in_its_place() {
     let Some(lab) = lab("cli-replaced", 1) else { return };
     let server = lab.server();

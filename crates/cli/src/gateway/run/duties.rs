@@ -235,7 +235,7 @@ impl<'a> Duties<'a> {
                     bans.end(&self.control, journal);
                 }
                 for about in ["bans", "ban state", "ban evidence", "ban watch"] {
-                    self.health.clear(journal, about);
+                    self.health.forget(journal, about);
                 }
             }
         }

@@ -47,6 +47,17 @@ impl Health {
         }
     }
 
+    /// Drops a condition of something that the new configuration does not have: whether it is well is
+    /// no longer looked at.
+    pub(super) fn forget(&mut self, journal: &Journal, about: &str) {
+        if self.conditions.remove(about).is_some() {
+            journal.entry(
+                format_args!("{about}: no longer configured"),
+                || json!({ "event": "unconfigured", "about": about }),
+            );
+        }
+    }
+
     /// Notes a message about something, or that there is nothing to say about it: [`Health::set`] or
     /// [`Health::clear`].
     pub(super) fn note(

@@ -187,7 +187,7 @@ impl Interfaces {
                     .iter()
                     .all(|one| ![about(&one.name), answers(&one.name)].contains(&condition.about))
         });
-        gone.for_each(|condition| health.clear(journal, &condition.about));
+        gone.for_each(|condition| health.forget(journal, &condition.about));
         for one in &self.wanted {
             let lost = one.loses_answers().then_some(
                 "the other end of this veth interface does not receive the gateway's answers to clients, or not all: \
