@@ -90,9 +90,12 @@ impl Attachment {
                 continue;
             }
             // On an error the gateway is dropped, and with it the links made so far.
-            let one = gateway
-                .attach(interface, config.gateway.mode)
-                .map_err(|error| self.explain(&error))?;
+            let one = match gateway.attach(interface, config.gateway.mode) {
+                Ok(one) => one,
+                // By another of its names, which whoever looks after the gateway says.
+                Err(Error::AlreadyAttached { .. }) => continue,
+                Err(error) => return Err(self.explain(&error)),
+            };
             if let Some(notice) = &one.notice {
                 output::notice(notice);
             }

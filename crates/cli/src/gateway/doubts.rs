@@ -1,5 +1,8 @@
 //! Warnings of `equic gateway check`: settings that are valid, and yet may not be what the operator means.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use equic_gateway::{
     Config, Mode, NetworkInterface, Policy, Rate, Retry, ServiceConfig, loses_answers,
 };
@@ -7,6 +10,7 @@ use equic_gateway::{
 /// Every warning about a configuration.
 pub(super) fn of(config: &Config) -> Vec<String> {
     let mut doubts = missing_interfaces(config);
+    doubts.extend(interfaces_named_twice(config));
     doubts.extend(lost_answers(config));
     doubts.extend(unknown_names(config));
     for service in &config.services {
@@ -57,6 +61,26 @@ fn missing_interfaces(config: &Config) -> Vec<String> {
         format!("gateway.interfaces: there is no interface `{name}` here now: {then}")
     };
     missing.map(told).collect()
+}
+
+/// Interfaces that are configured under several of their names.
+fn interfaces_named_twice(config: &Config) -> Vec<String> {
+    let mut known: BTreeMap<u32, &str> = BTreeMap::new();
+    let mut doubts = Vec::new();
+    for name in &config.gateway.interfaces {
+        let Ok(Some(interface)) = NetworkInterface::by_name(name) else { continue };
+        match known.entry(interface.index) {
+            Entry::Vacant(free) => {
+                free.insert(name);
+            }
+            Entry::Occupied(first) => doubts.push(format!(
+                "gateway.interfaces: `{name}` and `{}` are two names of one interface: configure it by one \
+                 name only",
+                first.get()
+            )),
+        }
+    }
+    doubts
 }
 
 /// Interfaces on which answers to clients can get lost.

@@ -181,6 +181,49 @@ fn interface_alternative_names_are_accepted() {
 }
 
 #[test]
+fn interface_under_two_names_is_protected_once() {
+    let Some(lab) = lab("cli-twonames", 1) else { return };
+    let server = lab.server();
+    ip(server, "link property add dev eth0 altname wan0");
+    let daemon = Daemon::new("twonames");
+    let configure = |keys: &str| daemon.configure("", keys, "max_connections = 5");
+    configure("interfaces = [\"eth0\", \"wan0\"]");
+    let check = equic_in(server, &["gateway", "check", text_of(&daemon.path("equic.toml"))]);
+    assert!(check.stderr.contains("`wan0` and `eth0` are two names of one interface"), "{check:?}");
+    for keys in ["", "\nwait = true"] {
+        configure(&format!("interfaces = [\"eth0\", \"wan0\"]{keys}"));
+        let gateway = daemon.run(server, &[]);
+        daemon.await_interface("eth0", "attached");
+        daemon.await_interface("wan0", "same");
+        let told = daemon.condition("interface wan0").expect("it is reported");
+        assert!(told.contains("is another name of eth0"), "{told}");
+        assert!(!daemon.equic(&["status"]).ok().contains("not protected"));
+        // The other name alone, both in the other order, and the first one alone.
+        configure(&format!("interfaces = [\"wan0\"]{keys}"));
+        daemon.equic(&["reload"]).ok();
+        daemon.await_interface("wan0", "attached");
+        assert_eq!(daemon.condition("interface wan0"), None);
+        configure(&format!("interfaces = [\"eth0\", \"wan0\"]{keys}"));
+        daemon.equic(&["reload"]).ok();
+        daemon.await_interface("eth0", "same");
+        assert_eq!(daemon.interface("wan0"), "attached");
+        configure(&format!("interfaces = [\"eth0\"]{keys}"));
+        daemon.equic(&["reload"]).ok();
+        daemon.await_interface("eth0", "attached");
+        // An operator who detaches it is heeded, whatever it is called.
+        configure(&format!("interfaces = [\"eth0\", \"wan0\"]{keys}"));
+        daemon.equic(&["reload"]).ok();
+        daemon.await_interface("wan0", "same");
+        let detach = ["gateway", "detach", "--gateway", &daemon.name, "-i", "eth0"];
+        equic_in(server, &detach).ok();
+        let why = gateway.event("left")["why"].as_str().unwrap().to_owned();
+        assert!(why.contains("detached from every interface"), "{why}");
+        drop(gateway);
+        assert!(!attached(server, "eth0"));
+    }
+}
+
+#[test]
 fn pinned_gateway_starts_again_after_its_interface_moved() {
     let Some(lab) = lab("cli-pinmoved", 1) else { return };
     let (server, client) = (lab.server(), lab.client(0));

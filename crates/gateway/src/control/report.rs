@@ -45,7 +45,8 @@ pub struct InterfaceReport {
     /// Its name.
     pub name: String,
     /// `attached`, `missing`, `taken` (by another XDP program), `refused` (by the driver or the
-    /// kernel), `detached` (by an operator).
+    /// kernel), `detached` (by an operator), `same` (another name of an interface that is configured
+    /// already).
     pub state: String,
     /// The rest, for a person.
     pub detail: String,

@@ -9,6 +9,7 @@
 //! * If the configured name passes to another interface, the program moves to that one.
 //! * An interface that another XDP program has taken is tried again.
 //! * An interface that an operator detached the gateway from is left alone until the next reload.
+//! * An interface that is configured under several of its names is protected under the first one.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -37,6 +38,8 @@ enum State {
     Refused(String),
     /// An operator took the program off.
     Detached,
+    /// It is the interface that is also configured by this other name, and looked after under that one.
+    SameAs(String),
 }
 
 struct Wanted {
@@ -90,6 +93,8 @@ impl Interfaces {
 
     /// Protects these from now on, and no others.
     pub(super) fn set(&mut self, names: &[String], gateway: &Gateway, journal: &Journal) {
+        // Such a name may be the one that stays.
+        self.wanted.retain(|one| !matches!(one.state, State::SameAs(_)));
         self.rename(names);
         self.wanted.retain_mut(|one| {
             let stays = names.contains(&one.name);
@@ -140,7 +145,9 @@ impl Interfaces {
         journal: &Journal,
     ) {
         let unsent = control.unsent();
-        for one in &mut self.wanted {
+        for place in 0..self.wanted.len() {
+            let same = self.same_as(place);
+            let Some(one) = self.wanted.get_mut(place) else { break };
             if let State::Attached { ifindex, .. } = one.state {
                 let packets = unsent.iter().find(|(number, _)| *number == ifindex);
                 one.count_unsent(packets.map(|(_, packets)| *packets));
@@ -158,7 +165,11 @@ impl Interfaces {
                 }
             }
             // An interface that has just come is not protected yet, so it does not wait for its turn.
-            let due = matches!(one.state, State::Missing { .. })
+            if let Some(name) = same {
+                one.is_not_attached(State::SameAs(name));
+                continue;
+            }
+            let due = matches!(one.state, State::Missing { .. } | State::SameAs(_))
                 || one.tried.is_none_or(|tried| tried.elapsed() >= AGAIN);
             if one.state != State::Detached && due {
                 one.attach(self.mode, gateway, journal);
@@ -166,9 +177,26 @@ impl Interfaces {
         }
     }
 
+    /// Returns the other configured name under which the interface at this place is looked after already,
+    /// or `None` if there is none.
+    fn same_as(&self, place: usize) -> Option<String> {
+        let one = self.wanted.get(place)?;
+        if matches!(one.state, State::Attached { .. } | State::Detached) {
+            return None;
+        }
+        let index = index_of(&one.name).ok().flatten()?;
+        let is_the_same = |other: &&Wanted| match other.state {
+            State::Attached { ifindex, .. } => ifindex == index,
+            State::Detached => index_of(&other.name).is_ok_and(|found| found == Some(index)),
+            _ => false,
+        };
+        self.wanted.iter().find(is_the_same).map(|other| other.name.clone())
+    }
+
     /// Whether an operator took the program off all of the interfaces.
     pub(super) fn all_detached(&self) -> bool {
-        !self.wanted.is_empty() && self.wanted.iter().all(|one| one.state == State::Detached)
+        let mut own = self.wanted.iter().filter(|one| !matches!(one.state, State::SameAs(_)));
+        !self.wanted.is_empty() && own.all(|one| one.state == State::Detached)
     }
 
     /// Whether the program is on none of the interfaces, for whatever reason.
@@ -201,6 +229,9 @@ impl Interfaces {
                     Some((level, message)) => health.set(journal, &about, *level, message),
                     None => health.clear(journal, &about),
                 },
+                State::SameAs(_) => {
+                    health.set(journal, &about, Level::Warning, &detail(&one.state));
+                }
                 state => health.set(journal, &about, Level::Error, &detail(state)),
             }
         }
@@ -214,6 +245,7 @@ impl Interfaces {
                 name: one.name.clone(),
                 state: match one.state {
                     State::Attached { .. } => "attached",
+                    State::SameAs(_) => "same",
                     State::Missing { .. } => "missing",
                     State::Taken(_) => "taken",
                     State::Refused(_) => "refused",
@@ -237,6 +269,9 @@ fn detail(state: &State) -> String {
             "not protected: it was moved to another network namespace, where this gateway does not protect it; \
              it is attached to when it comes back"
                 .to_owned()
+        }
+        State::SameAs(name) => {
+            format!("is another name of {name}: configure the interface by one name only")
         }
         State::Taken(why) | State::Refused(why) => {
             format!("not protected: {why}; it is tried again every second")
@@ -363,7 +398,7 @@ impl Wanted {
             }
             State::Taken(why) | State::Refused(why) => why.clone(),
             // It went away again.
-            State::Missing { .. } | State::Detached => {
+            State::Missing { .. } | State::Detached | State::SameAs(_) => {
                 self.state = before;
                 return;
             }
