@@ -136,14 +136,11 @@ fn of_forgery(service: &ServiceConfig) -> Vec<(&'static str, String)> {
     let asks = service.retry != Retry::Never;
     let passes_unknown = !asks && !service.version_negotiation && !service.refuse_unknown_versions;
     if passes_unknown && (guards || !by_source.is_empty()) {
-        let bound = match service.new_per_service.is_off() {
-            true => "nothing bounds them in all",
-            false => "only `new_per_service` bounds them in all",
-        };
         let text = format!(
             "off, so packets of versions that the gateway does not know reach the server from any address, \
-             and {bound}: `version_negotiation = true` has the gateway answer them, \
-             `refuse_unknown_versions = true` drops them"
+             and {}: `version_negotiation = true` has the gateway answer them, \
+             `refuse_unknown_versions = true` drops them",
+            bounds_of_unknown_versions(service)
         );
         doubts.push(("version_negotiation", text));
     }
@@ -171,6 +168,22 @@ fn of_forgery(service: &ServiceConfig) -> Vec<(&'static str, String)> {
         doubts.push(("check_ids", text.to_owned()));
     }
     doubts
+}
+
+/// Limits of packets of unknown versions, in words (docs/policy.md sections 9 and 11).
+fn bounds_of_unknown_versions(service: &ServiceConfig) -> String {
+    let bounds = [
+        (service.new_per_source, "256 times `new_per_source`"),
+        (service.new_per_service, "`new_per_service`"),
+        (service.packets_per_service, "`packets_per_service`"),
+    ];
+    let on: Vec<&str> =
+        bounds.into_iter().filter(|(rate, _)| !rate.is_off()).map(|(_, text)| text).collect();
+    match on.as_slice() {
+        [] => "no rate limits how many".to_owned(),
+        [one] => format!("only {one} limits how many"),
+        [first @ .., last] => format!("only {} and {last} limit how many", first.join(", ")),
+    }
 }
 
 /// Limits that each opening is charged to in the name of its source.
