@@ -211,7 +211,10 @@ impl<'a> Duties<'a> {
             journal.warning(&told, data);
         }
         let trouble = (!ok).then(|| {
-            format!("the configuration was changed and does not hold: {}", lines.join("; "))
+            format!(
+                "the configuration file is not in force, the one before still is: {}",
+                lines.join("; ")
+            )
         });
         self.health.note(journal, "reload", Level::Warning, trouble.as_deref());
         self.reload = Some(Reload { number, ok, at_ms: unix_ms(), lines });

@@ -47,7 +47,7 @@ fn needs_restart(old: &Config, new: &Config, control: &Control) -> Vec<String> {
         ("gateway.rotation_file", *rotation_file == is.rotation_file),
         ("gateway.metrics", *metrics == is.metrics),
         ("gateway.pin", *pin == is.pin),
-        ("ban.reasons", reasons_stay(new.ban.as_ref(), control)),
+        (key_of_reasons(control), reasons_stay(new.ban.as_ref(), control)),
     ]
     .into_iter()
     .filter(|(_, same)| !same)
@@ -101,6 +101,14 @@ fn services_need_restart(old: &[ServiceConfig], new: &[ServiceConfig]) -> Vec<St
         }
     }
     keys
+}
+
+/// Says which key the operator has to look at when the reasons of bans change.
+fn key_of_reasons(control: &Control) -> &'static str {
+    match control.counted_reasons().is_empty() {
+        true => "ban (new): the gateway turns bans on only when it starts",
+        false => "ban.reasons",
+    }
 }
 
 /// The program counts what it was loaded to count.
