@@ -95,6 +95,12 @@ pub fn count(count: u64) -> String {
     text
 }
 
+/// A count and what was counted, in the singular or plural: `1 service`, `1,200 services`.
+#[must_use]
+pub fn counted(number: u64, one: &str, several: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { several })
+}
+
 /// A share of a whole, given as a fraction: `12.3 %`. Only nothing is `0 %` and only all is `100 %`.
 #[must_use]
 pub fn percent(fraction: f64) -> String {

@@ -120,8 +120,8 @@ impl Need {
             .filter(|service| control.servers_of(service).is_ok_and(|servers| servers.is_empty()));
         let warning = |service: String| {
             format!(
-                "no server of `{service}` has joined, so none {} {}: where one does not, {}",
-                self.verbs[0], self.what, self.lost
+                "no server of `{service}` has joined, so the gateway cannot tell {}: where one does not, {}",
+                self.question, self.lost
             )
         };
         unserved.map(warning).collect()

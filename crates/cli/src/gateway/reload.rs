@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use equic_gateway::{Config, ConfigError, Control, ListAction, Reload, RunningGateway};
+use equic_report::number::counted;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -131,13 +132,17 @@ pub(super) fn check(args: &Check) -> Done {
     if args.json {
         return Ok(());
     }
-    warnings.iter().for_each(output::notice);
+    for warning in warnings {
+        output::notice(format_args!("warning: {warning}"));
+    }
     let denied = listed.iter().filter(|(_, action)| *action == ListAction::Deny).count();
+    let prefixes = |count: usize| counted(count as u64, "prefix", "prefixes");
     output::line(format_args!(
-        "{}: {} services, {denied} prefixes denied, {} allowed, bans {}",
+        "{}: {}, {} denied, {} allowed, bans {}",
         args.file.display(),
-        config.services.len(),
-        listed.len() - denied,
+        counted(config.services.len() as u64, "service", "services"),
+        prefixes(denied),
+        prefixes(listed.len() - denied),
         if config.ban.is_some() { "on" } else { "off" },
     ))
 }

@@ -417,7 +417,7 @@ fn a_file_can_be_checked() {
     };
     let good = "deny = [\"192.0.2.1\"]\n[[service]]\nname = \"web\"\nlisten = [\"443\"]\n";
     let said = check(good).ok();
-    assert!(said.contains("1 services, 1 prefixes denied, 0 allowed, bans off"), "{said}");
+    assert!(said.contains("1 service, 1 prefix denied, 0 prefixes allowed, bans off"), "{said}");
     let out = check(&good.replace("listen", "lisen").replace("deny =", "denny ="));
     assert_eq!(out.code, Some(1), "{out:?}");
     for part in [
@@ -449,7 +449,8 @@ fn a_file_can_be_checked() {
         "{out:?}"
     );
     assert!(out.stderr.contains("will not start until it is there"), "{out:?}");
-    assert!(out.stderr.contains("service.web.max_connections: a quota counts"), "{out:?}");
+    assert!(out.stderr.contains("warning: service.web.max_connections: a quota counts"), "{out:?}");
+    assert!(out.stderr.lines().all(|line| line.starts_with("equic: warning: ")), "{out:?}");
     let waiting = check(&quota("interfaces = [\"nosuch0\"]\nwait = true")).stderr;
     assert!(waiting.contains("protects it when it comes"), "{waiting}");
     let fed = check(&quota("interfaces = [\"lo\"]\n[gateway.socket]\npath = \"/run/x\""));

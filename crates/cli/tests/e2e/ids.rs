@@ -254,6 +254,7 @@ fn settings_without_a_server_come_with_a_warning() {
     ] {
         let set = stage.equic(&["set", "--json", setting]);
         assert!(set.stderr.contains("no server of `quic` has"), "{set:?}");
+        assert!(!set.stderr.contains("none has not"), "{set:?}");
         assert!(set.stderr.contains(words), "{set:?}");
         let warnings = set.json()["warnings"].clone();
         assert_eq!(warnings.as_array().map(Vec::len), Some(1), "{warnings}");

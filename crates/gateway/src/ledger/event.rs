@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::quantity::format_duration;
 use crate::sync::{Mutex, lock};
 
 /// An event of the gateway that a ledger counts for. Its `Display` is a line for a log.
@@ -52,9 +51,10 @@ impl fmt::Display for JoinEvent {
                 write!(f, "gateway `{gateway}` has ended, and the next one cannot be joined: {why}")
             }
             JoinEvent::Joined { gateway, unheard, connections, carried, missing } => {
-                let unheard = format_duration(Duration::from_millis(unheard.as_millis() as u64));
-                write!(f, "joined gateway `{gateway}`: nobody listened for {unheard}; ")?;
+                let unheard = unheard.as_secs_f64();
+                write!(f, "joined gateway `{gateway}` after {unheard:.1} s without one; ")?;
                 match carried {
+                    true if *connections == 1 => write!(f, "1 open connection counts there")?,
                     true => write!(f, "{connections} open connections count there")?,
                     false => write!(f, "what was open before does not count there")?,
                 }
@@ -147,5 +147,24 @@ impl Absence {
     /// True if the listener was told that the gateway is gone.
     pub(crate) fn was_told(&self) -> bool {
         self.lost || self.unreachable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joining_is_told_in_words() {
+        let told = |connections, millis| {
+            let unheard = Duration::from_millis(millis);
+            let (gateway, missing) = ("web".to_owned(), Vec::new());
+            JoinEvent::Joined { gateway, unheard, connections, carried: true, missing }.to_string()
+        };
+        assert_eq!(
+            told(1, 37_356),
+            "joined gateway `web` after 37.4 s without one; 1 open connection counts there"
+        );
+        assert!(told(2, 0).ends_with("; 2 open connections count there"));
     }
 }
