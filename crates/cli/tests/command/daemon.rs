@@ -347,7 +347,7 @@ fn check_warns_about_settings_that_forged_packets_evade() {
     let (versions, retry) = ("service.web.version_negotiation", "service.web.retry");
     let ids = "service.web.check_ids";
     for (service, expected) in [
-        ("", vec![]),
+        ("", vec!["service.web"]),
         ("max_connections = 5", vec![]),
         ("new_per_service = \"50/s\"", vec![]),
         ("new_per_source = \"5/s\"", vec![versions, retry]),
@@ -404,6 +404,56 @@ fn check_warns_about_unknown_users_and_groups() {
         let warnings = of_socket(keys);
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(warnings[0].starts_with(expected), "{warnings:?}");
+    }
+}
+
+/// Settings that protect less than they seem to.
+#[test]
+fn check_warns_about_settings_that_expose() {
+    let check = |gateway: &str, more: &str| {
+        let gateway = format!("[gateway]\ninterfaces = [\"lo\"]\n{gateway}\n");
+        let service = "[[service]]\nname = \"web\"\nlisten = [\"443\"]\nretry = \"always\"\n";
+        let warnings = warnings_about(&format!("{gateway}{service}{more}\n"));
+        warnings.iter().map(|one| one.split(": ").next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let socket = |keys: &str| format!("[gateway.socket]\npath = \"/run/x\"\n{keys}");
+    for (gateway, more, expected) in [
+        ("", "", None),
+        ("drop_deep_headers = false", "", Some("gateway.drop_deep_headers")),
+        ("metrics = \"0.0.0.0:9433\"", "", Some("gateway.metrics")),
+        ("metrics = \"[::]:9433\"", "", Some("gateway.metrics")),
+        ("metrics = \"127.0.0.1:9433\"", "", None),
+        (socket("mode = \"0777\"").as_str(), "", Some("gateway.socket.mode")),
+        (socket("mode = \"0666\"\nusers = [\"root\"]").as_str(), "", Some("gateway.socket.mode")),
+        (socket("mode = \"0660\"").as_str(), "", None),
+        ("", "new_per_v6_56 = \"9/s\"\nnew_per_v6_48 = \"8/s\"", Some("service.web.new_per_v6_48")),
+        (
+            "",
+            "new_per_v6_64 = \"9/s\"\nnew_per_v6_32 = \"60/min\"",
+            Some("service.web.new_per_v6_32"),
+        ),
+        ("", "new_per_v4_32 = \"9/s\"\nnew_per_v4_24 = \"8/s\"", Some("service.web.new_per_v4_24")),
+        ("", "new_per_v4_32 = \"9/s\"\nnew_per_v4_24 = \"9/s\"", None),
+        ("", "new_per_v4_32 = \"9/s\"\nnew_per_v6_48 = \"1/s\"", None),
+        ("", "[ban]\nproof = \"none\"", None),
+        ("", "[ban]", None),
+    ] {
+        let expected: Vec<&str> = expected.into_iter().collect();
+        assert_eq!(check(gateway, more), expected, "{gateway} {more}");
+    }
+    let banned = |reasons: &str, retry: &str| {
+        let ban = format!("[ban]\nproof = \"none\"\nreasons = [\"{reasons}\"]\n");
+        let socket = "[gateway]\ninterfaces = [\"lo\"]\n[gateway.socket]\npath = \"/run/x\"\n";
+        let service = "[[service]]\nname = \"web\"\nlisten = [\"443\"]\nmax_connections = 5\n";
+        warnings_about(&format!("{socket}{ban}{service}retry = \"{retry}\"\n"))
+    };
+    for (reason, whom) in
+        [("quota", "any address that is at its quota"), ("rate_packets", "any address")]
+    {
+        let warnings = banned(reason, "never");
+        assert!(warnings.len() == 1 && warnings[0].starts_with("ban.proof: "), "{warnings:?}");
+        assert!(warnings[0].contains(&format!("can have {whom} banned")), "{warnings:?}");
+        assert_eq!(banned(reason, "always"), [""; 0]);
     }
 }
 

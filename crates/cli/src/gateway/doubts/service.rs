@@ -1,100 +1,71 @@
-//! Warnings of `equic gateway check`: settings that are valid, and yet may not be what the operator means.
+//! Warnings about a service.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use equic_gateway::{Config, Policy, Rate, Retry, ServiceConfig};
 
-use equic_gateway::{
-    Config, Mode, NetworkInterface, Policy, Rate, Retry, ServiceConfig, loses_answers,
-};
+use super::no_such_user;
 
-/// Every warning about a configuration.
-pub(super) fn of(config: &Config) -> Vec<String> {
-    let mut doubts = missing_interfaces(config);
-    doubts.extend(interfaces_named_twice(config));
-    doubts.extend(lost_answers(config));
-    doubts.extend(unknown_names(config));
-    for service in &config.services {
-        let about = |key: &str, text: String| format!("service.{}.{key}: {text}", service.name);
-        doubts.extend(of_servers(config, service).into_iter().map(|(key, text)| about(key, text)));
-        doubts.extend(of_forgery(service).into_iter().map(|(key, text)| about(key, text)));
-        for user in service.users.iter().filter(|user| no_such_user(user)) {
-            doubts.push(about("users", format!("there is no user `{user}` here")));
-        }
+/// Every warning about a service.
+pub(super) fn of(config: &Config, service: &ServiceConfig) -> Vec<String> {
+    let mut doubts = of_servers(config, service);
+    doubts.extend(of_forgery(service));
+    doubts.extend(of_prefixes(service));
+    for user in service.users.iter().filter(|user| no_such_user(user)) {
+        doubts.push(("users", format!("there is no user `{user}` here")));
+    }
+    let about = |(key, text): (&str, String)| format!("service.{}.{key}: {text}", service.name);
+    let mut doubts: Vec<String> = doubts.into_iter().map(about).collect();
+    if is_unlimited(service) {
+        doubts.push(format!(
+            "service.{}: it has no limits, so the gateway drops only malformed packets and denied sources: set for \
+             example `max_connections` or `new_per_source`",
+            service.name
+        ));
     }
     doubts
 }
 
-/// Users and groups of the socket that do not exist. The gateway does not start with them.
-fn unknown_names(config: &Config) -> Vec<String> {
-    let Some(socket) = &config.gateway.socket else { return Vec::new() };
-    let doubt = |key: &str, kind: &str, name: &str| {
-        format!(
-            "gateway.socket.{key}: there is no {kind} `{name}` here, and the gateway does not start \
-             until there is"
-        )
-    };
-    let mut doubts = Vec::new();
-    for name in socket.users.iter().filter(|name| no_such_user(name)) {
-        doubts.push(doubt("users", "user", name));
-    }
-    if let Some(name) = socket.owner.as_deref().filter(|name| no_such_user(name)) {
-        doubts.push(doubt("owner", "user", name));
-    }
-    if let Some(name) = socket.group.as_deref().filter(|name| no_such_group(name)) {
-        doubts.push(doubt("group", "group", name));
-    }
-    doubts
+/// Whether nothing bounds what clients of the service do.
+fn is_unlimited(service: &ServiceConfig) -> bool {
+    let rates = [
+        service.new_per_service,
+        service.packets_per_source,
+        service.bytes_per_source,
+        service.packets_per_service,
+        service.unproven_per_service,
+    ];
+    let asks = service.retry != Retry::Never || service.check_ids;
+    service.max_connections == 0
+        && limits_of_new(service).is_empty()
+        && rates.iter().all(|rate| rate.is_off())
+        && !asks
+        && service.overrides.is_empty()
 }
 
-fn missing_interfaces(config: &Config) -> Vec<String> {
-    // An interface is not missing where the kernel cannot be asked.
-    let missing = |name: &&String| matches!(NetworkInterface::by_name(name), Ok(None));
-    let missing = config.gateway.interfaces.iter().filter(missing);
-    let then = match config.gateway.wait {
-        true => "with `wait` the gateway starts, and protects it when it comes",
-        false => {
-            "the gateway will not start until it is there (`wait = true` lets it start, and \
-             protects the interface when it comes); `ip link` lists those there are"
-        }
-    };
-    let told = |name: &String| {
-        format!("gateway.interfaces: there is no interface `{name}` here now: {then}")
-    };
-    missing.map(told).collect()
-}
-
-/// Interfaces that are configured under several of their names.
-fn interfaces_named_twice(config: &Config) -> Vec<String> {
-    let mut known: BTreeMap<u32, &str> = BTreeMap::new();
+/// Rates of prefixes that are lower than those of the narrower prefixes in them.
+fn of_prefixes(service: &ServiceConfig) -> Vec<(&'static str, String)> {
+    // From the narrowest to the widest.
+    let v4 = [("new_per_v4_32", service.new_per_v4_32), ("new_per_v4_24", service.new_per_v4_24)];
+    let v6 = [
+        ("new_per_v6_64", service.new_per_v6_64),
+        ("new_per_v6_56", service.new_per_v6_56),
+        ("new_per_v6_48", service.new_per_v6_48),
+        ("new_per_v6_32", service.new_per_v6_32),
+    ];
     let mut doubts = Vec::new();
-    for name in &config.gateway.interfaces {
-        let Ok(Some(interface)) = NetworkInterface::by_name(name) else { continue };
-        match known.entry(interface.index) {
-            Entry::Vacant(free) => {
-                free.insert(name);
+    for family in [&v4[..], &v6[..]] {
+        let on: Vec<_> = family.iter().filter(|(_, rate)| !rate.is_off()).collect();
+        for (narrow, wide) in on.iter().zip(on.iter().skip(1)) {
+            if wide.1.units_per_second() < narrow.1.units_per_second() {
+                let text = format!(
+                    "lower than `{}`, so one of the narrower prefixes uses up the rate of the wider one, and \
+                     the others in it are refused",
+                    narrow.0
+                );
+                doubts.push((wide.0, text));
             }
-            Entry::Occupied(first) => doubts.push(format!(
-                "gateway.interfaces: `{name}` and `{}` are two names of one interface: configure it by one \
-                 name only",
-                first.get()
-            )),
         }
     }
     doubts
-}
-
-/// Interfaces on which answers to clients can get lost.
-fn lost_answers(config: &Config) -> Vec<String> {
-    let native = config.gateway.mode == Mode::Native && config.answers();
-    let names = config.gateway.interfaces.iter().filter(|name| native && loses_answers(name));
-    let told = |name: &String| {
-        format!(
-            "gateway.mode: the other end of the veth interface `{name}` receives the gateway's answers to \
-             clients (retry, version_negotiation, stateless_reset) only if it has an XDP program or GRO: \
-             `mode = \"generic\"`, or `\"auto\"`, answers in any case"
-        )
-    };
-    names.map(told).collect()
 }
 
 /// Settings that need something of the servers.
@@ -200,12 +171,4 @@ fn limits_of_new(service: &ServiceConfig) -> Vec<&'static str> {
     ];
     let on = rates.into_iter().filter(|(_, rate)| !rate.is_off()).map(|(key, _)| key);
     on.chain(underway.then_some("max_connections")).collect()
-}
-
-fn no_such_user(name: &str) -> bool {
-    name.parse::<u32>().is_err() && matches!(nix::unistd::User::from_name(name), Ok(None))
-}
-
-fn no_such_group(name: &str) -> bool {
-    name.parse::<u32>().is_err() && matches!(nix::unistd::Group::from_name(name), Ok(None))
 }

@@ -1,0 +1,156 @@
+//! Warnings of `equic gateway check`: settings that are valid, and yet may not be what the operator means.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::SocketAddr;
+
+use equic_gateway::{
+    BanConfig, Config, Mode, NetworkInterface, Proof, Reason, Retry, loses_answers,
+};
+
+mod service;
+
+/// Every warning about a configuration.
+pub(super) fn of(config: &Config) -> Vec<String> {
+    let mut doubts = missing_interfaces(config);
+    doubts.extend(interfaces_named_twice(config));
+    doubts.extend(lost_answers(config));
+    doubts.extend(unknown_names(config));
+    doubts.extend(exposed(config));
+    doubts.extend(config.ban.as_ref().and_then(|ban| forged_bans(config, ban)));
+    for service in &config.services {
+        doubts.extend(service::of(config, service));
+    }
+    doubts
+}
+
+/// Users and groups of the socket that do not exist. The gateway does not start with them.
+fn unknown_names(config: &Config) -> Vec<String> {
+    let Some(socket) = &config.gateway.socket else { return Vec::new() };
+    let doubt = |key: &str, kind: &str, name: &str| {
+        format!(
+            "gateway.socket.{key}: there is no {kind} `{name}` here, and the gateway does not start \
+             until there is"
+        )
+    };
+    let mut doubts = Vec::new();
+    for name in socket.users.iter().filter(|name| no_such_user(name)) {
+        doubts.push(doubt("users", "user", name));
+    }
+    if let Some(name) = socket.owner.as_deref().filter(|name| no_such_user(name)) {
+        doubts.push(doubt("owner", "user", name));
+    }
+    if let Some(name) = socket.group.as_deref().filter(|name| no_such_group(name)) {
+        doubts.push(doubt("group", "group", name));
+    }
+    doubts
+}
+
+/// Settings of `[gateway]` that open more than operators may expect.
+fn exposed(config: &Config) -> Vec<String> {
+    let gateway = &config.gateway;
+    let mut doubts = Vec::new();
+    if !gateway.drop_deep_headers {
+        let text = "gateway.drop_deep_headers: off, so a packet whose UDP header the gateway does not find reaches \
+                    the host unchecked: senders evade every limit with such packets";
+        doubts.push(text.to_owned());
+    }
+    let anywhere = |metrics: &SocketAddr| metrics.ip().to_canonical().is_unspecified();
+    if let Some(metrics) = gateway.metrics.filter(anywhere) {
+        doubts.push(format!(
+            "gateway.metrics: `{metrics}` is every address of this host, so everybody who reaches the host can \
+             read the metrics: write an address that only Prometheus reaches, for example 127.0.0.1"
+        ));
+    }
+    let for_all = |mode: &str| u32::from_str_radix(mode, 8).is_ok_and(|mode| mode & 0o002 != 0);
+    if let Some(socket) = gateway.socket.as_ref().filter(|socket| for_all(&socket.mode)) {
+        let what = match socket.users.is_empty() {
+            true => "can join, and report connections of any address",
+            false => "can connect, although only `users` can join",
+        };
+        doubts.push(format!(
+            "gateway.socket.mode: \"{}\", so every user of this host {what}: \"0660\" with `group` confines it",
+            socket.mode
+        ));
+    }
+    doubts
+}
+
+/// Bans that packets with forged addresses lead to.
+fn forged_bans(config: &Config, ban: &BanConfig) -> Option<String> {
+    let without = config.services.iter().filter(|service| service.retry == Retry::Never);
+    let names: Vec<&str> = without.map(|service| service.name.as_str()).collect();
+    if ban.proof != Proof::None || names.is_empty() {
+        return None;
+    }
+    // These refuse only sources that hold connections.
+    let of_quota = |reason: &Reason| matches!(reason, Reason::Quota | Reason::QuotaStrict);
+    let whom = match ban.reasons.iter().all(of_quota) {
+        true => "any address that is at its quota",
+        false => "any address",
+    };
+    Some(format!(
+        "ban.proof: \"none\", and `retry` of {} is \"never\", so everybody can have {whom} banned with packets \
+         forged in its name: \"connection\" counts only refusals of sources that hold a connection",
+        names.join(", ")
+    ))
+}
+
+fn missing_interfaces(config: &Config) -> Vec<String> {
+    // An interface is not missing where the kernel cannot be asked.
+    let missing = |name: &&String| matches!(NetworkInterface::by_name(name), Ok(None));
+    let missing = config.gateway.interfaces.iter().filter(missing);
+    let then = match config.gateway.wait {
+        true => "with `wait` the gateway starts, and protects it when it comes",
+        false => {
+            "the gateway will not start until it is there (`wait = true` lets it start, and \
+             protects the interface when it comes); `ip link` lists those there are"
+        }
+    };
+    let told = |name: &String| {
+        format!("gateway.interfaces: there is no interface `{name}` here now: {then}")
+    };
+    missing.map(told).collect()
+}
+
+/// Interfaces that are configured under several of their names.
+fn interfaces_named_twice(config: &Config) -> Vec<String> {
+    let mut known: BTreeMap<u32, &str> = BTreeMap::new();
+    let mut doubts = Vec::new();
+    for name in &config.gateway.interfaces {
+        let Ok(Some(interface)) = NetworkInterface::by_name(name) else { continue };
+        match known.entry(interface.index) {
+            Entry::Vacant(free) => {
+                free.insert(name);
+            }
+            Entry::Occupied(first) => doubts.push(format!(
+                "gateway.interfaces: `{name}` and `{}` are two names of one interface: configure it by one \
+                 name only",
+                first.get()
+            )),
+        }
+    }
+    doubts
+}
+
+/// Interfaces on which answers to clients can get lost.
+fn lost_answers(config: &Config) -> Vec<String> {
+    let native = config.gateway.mode == Mode::Native && config.answers();
+    let names = config.gateway.interfaces.iter().filter(|name| native && loses_answers(name));
+    let told = |name: &String| {
+        format!(
+            "gateway.mode: the other end of the veth interface `{name}` receives the gateway's answers to \
+             clients (retry, version_negotiation, stateless_reset) only if it has an XDP program or GRO: \
+             `mode = \"generic\"`, or `\"auto\"`, answers in any case"
+        )
+    };
+    names.map(told).collect()
+}
+
+fn no_such_user(name: &str) -> bool {
+    name.parse::<u32>().is_err() && matches!(nix::unistd::User::from_name(name), Ok(None))
+}
+
+fn no_such_group(name: &str) -> bool {
+    name.parse::<u32>().is_err() && matches!(nix::unistd::Group::from_name(name), Ok(None))
+}
