@@ -310,8 +310,11 @@ fn a_killed_gateway_leaves_nothing() {
         let child = Child::start("gateway", &support::unique("killed"));
         child.ready();
         assert!(ip(&["link", "show", "veth0"]).contains("xdp"));
-        let found =
-            Control::find().unwrap().into_iter().find(|found| found.owner_pid == child.id());
+        let found = Control::survey()
+            .unwrap()
+            .gateways
+            .into_iter()
+            .find(|found| found.owner_pid == child.id());
         let found = found.expect("it is found");
         assert_eq!(found.interfaces[0].name.as_deref(), Some("veth0"));
         assert_eq!(found.interfaces[0].native, Some(true));
@@ -321,7 +324,11 @@ fn a_killed_gateway_leaves_nothing() {
             !ip(&["link", "show", "veth0"]).contains("xdp")
         });
         await_that("the program is gone", || {
-            Control::find().unwrap().iter().all(|other| other.program_id != found.program_id)
+            Control::survey()
+                .unwrap()
+                .gateways
+                .iter()
+                .all(|other| other.program_id != found.program_id)
         });
     });
 }
@@ -483,7 +490,7 @@ fn snapshots_know_what_the_gateway_knows() {
         let (mut fragment, all) = (again, gateway.control().snapshot(ObjectSource::Embedded));
         fragment[IPV4_FLAGS] |= MORE_FRAGMENTS;
         let judged = all.unwrap().judge(&fragment).unwrap();
-        assert_eq!(judged.verdict.map(|v| v.reason), Some(Reason::RateNewSource));
+        assert_eq!(judged.verdict.map(|v| v.reason), Some(Reason::FirstFragment));
         assert_eq!(
             judge(&Initial::from("192.0.2.60:1").next()),
             verdict(Reason::RateNewPrefix, 0, "192.0.2.60")
@@ -497,7 +504,7 @@ fn snapshots_know_what_the_gateway_knows() {
         assert_eq!(gateway.control().counters().unwrap(), before, "the original saw none of it");
         let copied = copy.program_id();
         assert!(
-            Control::find().unwrap().iter().all(|found| found.program_id != copied),
+            Control::survey().unwrap().gateways.iter().all(|found| found.program_id != copied),
             "no gateway"
         );
         assert!(matches!(copy.test_run(&[0; 5], None), Err(Error::BadPacket { length: 5, .. })));

@@ -56,7 +56,7 @@ pub(crate) fn assert_nothing_left(mark: &str, lab: &str) {
     );
     assert!(!names.iter().any(|name| name.starts_with(&prefix)), "{names:?}");
     assert!(!Path::new(&format!("/run/equic-lab/{lab}.json")).exists());
-    let gateways = equic_gateway::Control::find().unwrap();
+    let gateways = equic_gateway::Control::survey().unwrap().gateways;
     assert!(!gateways.iter().any(|gateway| gateway.name == lab), "{gateways:?}");
 }
 
