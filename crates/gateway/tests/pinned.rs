@@ -491,7 +491,7 @@ fn a_gateway_of_another_release_hides_no_other() {
         let gateway = Gateway::load(&new, ObjectSource::Embedded).unwrap();
         gateway.attach("veth1", Mode::Generic).unwrap();
         let is_new = |found: &RunningGateway| found.program_id == gateway.program_id();
-        let found = Control::survey().unwrap().gateways;
+        let found = Control::find().unwrap();
         assert!(found.iter().any(is_new) && found.iter().all(|one| one.program_id != program));
         let survey = Control::survey().unwrap();
         assert!(survey.gateways.iter().any(is_new));
