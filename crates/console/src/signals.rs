@@ -96,12 +96,11 @@ const DESCRIPTORS: usize = 24;
 
 /// A runtime of `threads` threads; none: one per CPU.
 pub fn runtime(threads: Option<usize>) -> Done<tokio::runtime::Runtime> {
-    // tokio panics where it has none for its signals.
-    let free = std::fs::File::open("/dev/null")
+    // tokio panics if it gets no descriptors for its signals. The files are closed again before it starts.
+    let files = std::fs::File::open("/dev/null")
         .and_then(|file| (1..DESCRIPTORS).map(|_| file.try_clone()).collect::<Result<Vec<_>, _>>());
-    if let Err(error) = free
-        && descriptors(&error.to_string()).is_some()
-    {
+    let missing = files.err().filter(|error| descriptors(&error.to_string()).is_some());
+    if let Some(error) = missing {
         return Err(Failure::because("cannot start the runtime", error));
     }
     let mut builder = match threads {

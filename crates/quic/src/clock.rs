@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use equic_transport::WallClock;
+use equic_transport::token::WallClock;
 
 /// The system's time of day, for a [`TokenKey`](crate::TokenKey) that servers share or keep over a
 /// restart: tokens expire by it.

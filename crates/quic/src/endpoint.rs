@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use equic_transport::TokenKey;
+use equic_transport::token::TokenKey;
 use equic_wire::VarInt;
 use rustls::pki_types::ServerName;
 

@@ -111,15 +111,14 @@ pub use socket_ids::HiddenNumber;
 pub use verified::CachingVerifier;
 
 pub use equic_transport::operation::TellError;
+pub use equic_transport::token::{RetryTokens, RetryVerdict, TokenKey, WallClock};
 pub use equic_transport::{
     AcceptError, ClosePathError, DatagramError, EndpointConfig as CoreConfig, ExportError,
     HandshakeData, KeyLimits, MigrateError, OpenPathError, PathInfo, PathStats, PathStatus,
     PreferredAddresses, Scheduler, StartError, Stats, StreamConfig, Timestamp, TransportConfig,
     congestion, operation,
 };
-pub use equic_transport::{
-    ConnectionIdGenerator, RandomIds, RetryTokens, RetryVerdict, TokenKey, WallClock,
-};
+pub use equic_transport::{ConnectionIdGenerator, RandomIds};
 pub use equic_wire::{
     ConnectionId, Direction, KnownVersion, PathId, ResetToken, Side, StreamId, TransportErrorCode,
     VarInt,

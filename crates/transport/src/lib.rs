@@ -74,6 +74,7 @@ mod stream;
 #[cfg(test)]
 mod testing;
 mod time;
+pub mod token;
 mod wall;
 
 pub use cid::{ConnectionIdGenerator, EndpointEvent, RandomIds};
@@ -84,16 +85,12 @@ pub use connection::{
     Transmit, TransportConfig,
 };
 pub use crypto::{KeyLimits, OpenTo};
-pub use endpoint::{
-    AcceptError, Endpoint, EndpointConfig, Handle, Incoming, Received, RetryTokens, RetryVerdict,
-    TokenKey,
-};
+pub use endpoint::{AcceptError, Endpoint, EndpointConfig, Handle, Incoming, Received};
 pub use received::EcnCodepoint;
 pub use stream::{
     Pieces, ReadOutcome, StreamConfig, StreamError, StreamEvent, Streams, WriteError,
 };
 pub use time::Timestamp;
-pub use wall::WallClock;
 
 /// From the crate of QUIC's wire format.
 #[doc(no_inline)]

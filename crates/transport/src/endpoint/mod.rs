@@ -46,6 +46,7 @@ use rustls::pki_types::ServerName;
 use rustls::quic::Suite;
 use zeroize::Zeroizing;
 
+use crate::Timestamp;
 use crate::cid::{
     ConnectionIdGenerator, EndpointEvent, IdSource, RESET_KEY_LEN, RandomIds, ResetKey,
 };
@@ -56,7 +57,7 @@ use crate::connection::{
 use crate::crypto::{Token, TokenSealer, Validity};
 use crate::stream::PagePool;
 use crate::wall::Wall;
-use crate::{Timestamp, WallClock};
+use crate::wall::WallClock;
 
 pub use incoming::{AcceptError, Incoming};
 use routes::{Kind, Routes};

@@ -9,8 +9,8 @@ use zeroize::Zeroizing;
 use super::EndpointConfig;
 use super::unfinished::Unfinished;
 use super::used::UsedTokens;
-use crate::WallClock;
 use crate::crypto::TOKEN_KEY_LEN;
+use crate::wall::WallClock;
 
 /// Secret of Retry and NEW_TOKEN tokens, the clock of their lifetimes, and a memory of those that
 /// were used.

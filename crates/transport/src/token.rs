@@ -1,0 +1,9 @@
+//! Tokens that prove a client's address (RFC 9000 s.8.1), and what a server decides about them.
+//!
+//! * [`TokenKey`]: the key of an endpoint's own tokens, for
+//!   [`EndpointConfig::token_key`](crate::EndpointConfig::token_key), with a [`WallClock`] for when they expire.
+//! * [`RetryTokens`]: recognises tokens that something in front of the endpoint issued, and returns a
+//!   [`RetryVerdict`] for each.
+
+pub use crate::endpoint::{RetryTokens, RetryVerdict, TokenKey};
+pub use crate::wall::WallClock;
