@@ -180,7 +180,7 @@ unit_is_good() {
 	local equic=$work/unpacked/usr/bin/equic
 	# The name systemd sees is the file's.
 	unit=$work/equic-gateway.service
-	sed "s|^ExecStart=/usr/bin/equic|ExecStart=$equic|" "$work"/unpacked/usr/lib/systemd/system/equic-gateway.service >"$unit"
+	sed "s|^\(Exec[A-Za-z]*\)=/usr/bin/equic|\1=$equic|" "$work"/unpacked/usr/lib/systemd/system/equic-gateway.service >"$unit"
 	! grep -q '@[A-Z]*@' "$unit" || fail unit "a place that was not filled in"
 	systemd-analyze verify --man=no "$unit" >"$work/verify" 2>&1 || true
 	# About other units of the machine it may say what it likes.

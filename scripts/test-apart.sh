@@ -67,7 +67,8 @@ done
 "$equic" gateway status --all >"$work/all"
 grep -q '`equic`' "$work/all" && grep -q '`pinned`' "$work/all" || fail "the gateways are not there" "$work/all"
 
-before=$(nsenter --net="/run/netns/$foreign" "$equic" gateway status --json --gateway equic | sed 's/.*"program_id": *\([0-9]*\).*/\1/')
+program() { nsenter --net="/run/netns/$foreign" "$equic" gateway status --json --gateway equic | grep -m 1 -o '"program_id": *[0-9]*'; }
+before=$(program)
 
 # The tests are built already, or are now: before two of them need the same folder.
 tests=(--test live --test pinned --test socket --test network --test command --test e2e)
@@ -107,7 +108,7 @@ ran=$(sed -n 's/^test result: ok. \([0-9]*\) passed.*/\1/p' "$work/round1" | awk
 [ "$ran" -eq ${#only[@]} ] || fail "$ran tests ran, not ${#only[@]}" "$work/round1"
 
 # Nor did they touch what is not theirs.
-after=$(nsenter --net="/run/netns/$foreign" "$equic" gateway status --json --gateway equic | sed 's/.*"program_id": *\([0-9]*\).*/\1/')
+after=$(program)
 [ "$before" = "$after" ] || fail "the foreign gateway was replaced"
 [ -e "$work/bpf/pinned/program" ] || fail "the foreign pins are gone"
 for pid in "${started[@]:1:2}"; do
