@@ -29,7 +29,7 @@ suites=(
 	# (docs/transport.md). equic-cli has no library and none of these tests: it is named for its dependencies, with
 	# whose features rustls, tokio, quinn and 50 more are not compiled again.
 	beside:null-crypto 'cargo test --release -p equic-wire -p equic-transport -p equic-sim -p equic-scenario -p equic-cli --no-fail-fast --lib \
-		--test null_peer --test quic --test tcp --test play --test read --test applications --test memory --test tls --test traces --test paths --test plugins --features \
+		--test null_peer --test quic --test windows --test tcp --test play --test read --test applications --test memory --test tls --test traces --test paths --test plugins --features \
 		equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/tls,equic-scenario/plugins -- --quiet'
 	# Over sockets with the other crypto provider, and with compressed certificates.
 	beside:ring 'cargo test --release -p equic-quic --no-default-features --features ring,qlog,platform-roots,cert-compression \

@@ -79,6 +79,8 @@ counters! {
     acks_sent
     acks_received
     numbers_skipped
+    flow_blocked
+    peer_flow_blocked
     keep_alives
     path_choices_refused
     paths_starved

@@ -76,8 +76,9 @@ impl Connection {
             | Frame::MaxStreamData(_)
             | Frame::MaxStreams(..)
             | Frame::StreamDataBlocked(_) => outcome = self.on_stream_frame(frame),
-            // More is granted when there is room, whether it is asked for or not.
-            Frame::DataBlocked(_) | Frame::StreamsBlocked(..) => {}
+            // More is granted when there is room, whether the peer asks for it or not.
+            Frame::DataBlocked(_) => self.stats.peer_flow_blocked += 1,
+            Frame::StreamsBlocked(..) => {}
         }
         match outcome {
             Ok(()) => true,
@@ -118,6 +119,7 @@ impl Connection {
                 Ok(())
             }
             Frame::StreamDataBlocked(blocked) => {
+                self.stats.peer_flow_blocked += 1;
                 self.streams.on_stream_data_blocked(blocked.stream_id)
             }
             _ => Ok(()),

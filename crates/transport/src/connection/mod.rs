@@ -232,6 +232,12 @@ pub struct Stats {
     pub acks_received: u64,
     /// Packet numbers left out to catch acknowledgements of what was never sent.
     pub numbers_skipped: u64,
+    /// DATA_BLOCKED and STREAM_DATA_BLOCKED frames sent (RFC 9000 s.4.1): the peer's flow control held data
+    /// back that the path could have carried.
+    pub flow_blocked: u64,
+    /// Those frames received: our flow control held the peer's data back, because the application did not read
+    /// or because a window is at its maximum ([`StreamConfig`]).
+    pub peer_flow_blocked: u64,
     /// PINGs sent lest the connection idles away.
     pub keep_alives: u64,
     /// Choices of hooks among several paths that did not hold, for the path named was none, or none that can be used.

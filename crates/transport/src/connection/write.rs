@@ -442,7 +442,8 @@ impl Connection {
         if !self.streams.has_control() {
             return;
         }
-        let rtt = self.path().rtt().smoothed();
+        // Of several paths the slowest: data that comes over the others waits for that path's.
+        let rtt = self.paths.iter().map(|path| path.rtt().smoothed()).max().unwrap_or_default();
         loop {
             let Some(control) = self.streams.next_control(now, rtt) else { return };
             let control = self.window_update(control);
@@ -450,6 +451,9 @@ impl Connection {
                 self.streams.on_control_lost(control);
                 return;
             }
+            let blocked =
+                matches!(control, Control::DataBlocked(_) | Control::StreamDataBlocked(..));
+            self.stats.flow_blocked += u64::from(blocked);
             frames.push(SentFrame::Control(control));
         }
     }

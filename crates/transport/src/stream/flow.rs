@@ -6,9 +6,11 @@ use crate::Timestamp;
 
 /// Flow control of the data that the peer may send, on one stream or on the connection.
 ///
-/// The window starts small and doubles while the application reads half of it within two round
-/// trips: then the window, not the path, may be what holds the peer back. So a stream takes
-/// memory in proportion to its rate, and an attacker who sends but is not read gets the first window.
+/// The window starts small. It doubles while the application reads a quarter of it within two round
+/// trips, so it stays at least eight times what the application reads in a round trip. A sender in slow
+/// start sends up to four times the present amount before a higher limit reaches it: it never has to wait
+/// for a window that may still grow. The memory that a stream takes is in proportion to its rate, and a
+/// peer whose data the application does not read gets the first window only.
 #[derive(Debug, Clone)]
 pub(super) struct ReceiveWindow {
     /// Limit advertised to the peer, which may send bytes at offsets below it.
@@ -21,7 +23,9 @@ pub(super) struct ReceiveWindow {
     epoch: Option<(Timestamp, u64)>,
 }
 
-/// A window doubles if half of it is read within so many round trips.
+/// The part of the window that is used up when the peer is told of a higher limit.
+const PART: u64 = 4;
+/// A window doubles if this part of it is read within so many round trips.
 const EPOCH_RTTS: u32 = 2;
 
 impl ReceiveWindow {
@@ -45,16 +49,16 @@ impl ReceiveWindow {
         self.read += bytes;
     }
 
-    /// True if the peer should be told of a higher limit: half the window is used up.
+    /// True if the peer should be told of a higher limit: a quarter of the window is used up.
     pub(super) fn wants_update(&self) -> bool {
-        self.limit.saturating_sub(self.read) <= self.size / 2
+        self.limit.saturating_sub(self.read) <= self.size - self.size / PART
     }
 
     /// Moves the limit on; the value for MAX_DATA or MAX_STREAM_DATA. `rtt` is the path's smoothed
     /// round-trip time.
     pub(super) fn update(&mut self, now: Timestamp, rtt: Duration) -> u64 {
         if let Some((start, read)) = self.epoch
-            && self.read - read >= self.size / 2
+            && self.read - read >= self.size / PART
             && now.since(start) < rtt * EPOCH_RTTS
         {
             self.size = self.size.saturating_mul(2).min(self.max_size);
@@ -176,7 +180,7 @@ mod tests {
         // 1 byte a microsecond over 100 ms: 100 kB in flight.
         let needed = 1000 * 100;
         let size = read_at(1000, 100 << 20);
-        assert!((needed..=8 * needed).contains(&size), "{size}");
+        assert!((8 * needed..=16 * needed).contains(&size), "{size}");
         assert_eq!(read_at(1_000_000, 4000 << 20), 1 << 24, "up to the maximum");
         assert_eq!(read_at(10, 10 << 20), 1 << 16, "a slow reader keeps the first");
     }

@@ -52,18 +52,21 @@ pub struct StreamConfig {
     pub max_streams_bidi: u64,
     /// Unidirectional streams the peer may have open at a time.
     pub max_streams_uni: u64,
-    /// The first window of a stream, in bytes.
+    /// The first receive window of a stream, in bytes. Default: 256 KiB.
     pub stream_window: u64,
-    /// Largest window that a stream's may grow to, in bytes.
+    /// The largest receive window that a stream's may grow to, in bytes. A window grows with the rate at which the
+    /// application reads. Default: 64 MiB, which carries 1 Gb/s over a round trip of 300 ms: while a higher limit is
+    /// under way to the sender, it needs three quarters of the window.
     pub max_stream_window: u64,
-    /// The first window of the connection, in bytes.
+    /// The first receive window of the connection, in bytes. Default: 512 KiB.
     pub connection_window: u64,
-    /// Largest window that the connection's may grow to, in bytes: the most that the peer can make us keep.
+    /// The largest receive window that the connection's may grow to, in bytes: the most that a peer can make this end
+    /// keep. Only a peer whose data was read at a high rate gets so much. Default: 64 MiB.
     pub max_connection_window: u64,
-    /// Bytes that may wait in a stream to be sent or acknowledged.
+    /// Bytes that may wait in a stream to be sent or acknowledged. Default: 1 MiB.
     pub send_buffer: u64,
-    /// Most that this may grow to where the path holds more: `send_buffer` a round trip is all that a stream gets through.
-    /// Up to so much is kept, too, where what was acknowledged stands behind data that was lost.
+    /// The most that `send_buffer` grows to where the path holds more, since a stream can send no more than its buffer in
+    /// a round trip. Up to this much is also kept where acknowledged data follows lost data. Default: 64 MiB.
     pub max_send_buffer: u64,
     /// Bytes that may wait so in all streams of the connection together, but that a stream with fewer
     /// than 16 KiB may always have those: a peer that does not read some of its streams holds up the
@@ -77,12 +80,12 @@ impl Default for StreamConfig {
             max_streams_bidi: 100,
             max_streams_uni: 100,
             stream_window: 256 * 1024,
-            max_stream_window: 8 << 20,
+            max_stream_window: 64 << 20,
             connection_window: 512 * 1024,
-            max_connection_window: 16 << 20,
+            max_connection_window: 64 << 20,
             send_buffer: 1 << 20,
-            max_send_buffer: 16 << 20,
-            connection_send_buffer: 16 << 20,
+            max_send_buffer: 64 << 20,
+            connection_send_buffer: 64 << 20,
         }
     }
 }

@@ -1,0 +1,142 @@
+//! Flow control in virtual time: the windows grow before a sender needs them. With the feature `quic`.
+
+use std::time::Duration;
+
+use equic_sim::quic::{
+    Bulk, BulkReceiver, BulkSender, Carrier, HooksOfEnds, Party, Protection, Resumption,
+    TransportConfig, attach, bulk,
+};
+use equic_sim::{
+    Application, Direction, Limit, Named, Queue, Simulation, Streams, Time, simple, two_path,
+};
+
+const RATES: [u64; 3] = [10_000_000, 100_000_000, 1_000_000_000];
+const ROUND_TRIPS_MS: [u64; 3] = [20, 100, 300];
+const SIZES: [u64; 3] = [1_000_000, 10_000_000, 100_000_000];
+
+/// A link with a queue that no transfer fills.
+fn link(rate: u64, round_trip_ms: u64) -> Direction {
+    let delay = Duration::from_micros(round_trip_ms * 500);
+    Direction::new(rate, delay).queue(Queue::DropTail(Limit::Packets(1_000_000)))
+}
+
+/// Windows and buffers that never limit a transfer.
+fn unlimited() -> TransportConfig {
+    const MOST: u64 = 1 << 40;
+    let mut config = TransportConfig::default();
+    let streams = &mut config.streams;
+    (streams.stream_window, streams.max_stream_window) = (MOST, MOST);
+    (streams.connection_window, streams.max_connection_window) = (MOST, MOST);
+    streams.send_buffer = MOST;
+    (streams.max_send_buffer, streams.connection_send_buffer) = (MOST, MOST);
+    config
+}
+
+/// Seconds that a transfer takes, and the BLOCKED frames that its sender sent.
+fn transfer(named: Named, bytes: u64, transport: TransportConfig) -> (f64, u64) {
+    let mut run = Simulation::new(named.topology, 1).unwrap();
+    let transfer = Bulk { transport, ..Bulk::new(bytes) };
+    let ids = bulk(&mut run, named.clients[0], named.servers[0], &transfer).unwrap();
+    run.run(Time::from_secs(10_000)).unwrap();
+    let outcome = run.agent::<BulkReceiver>(ids.receiver).unwrap().outcome();
+    assert_eq!(outcome.failure, None);
+    let took = outcome.completed.expect("it is complete").as_secs_f64();
+    (took, run.agent::<BulkSender>(ids.sender).unwrap().stats().flow_blocked)
+}
+
+#[test]
+fn windows_hold_no_sender_back() {
+    for rate in RATES {
+        for round_trip in ROUND_TRIPS_MS {
+            for bytes in SIZES {
+                let named = || simple(link(rate, round_trip));
+                let (took, blocked) = transfer(named(), bytes, TransportConfig::default());
+                let (best, _) = transfer(named(), bytes, unlimited());
+                let what = format!("{bytes} bytes at {rate} b/s and {round_trip} ms");
+                assert!(took <= best * 1.01, "{what}: {took} s, {best} s without limits");
+                assert_eq!(blocked, 0, "{what}");
+            }
+        }
+    }
+}
+
+/// Seconds of a transfer that nothing but slow start and the link's rate holds back: a handshake of one round trip,
+/// then ten packets in the first round trip and twice as many in each of the next ones (RFC 9002 s.7.2, s.7.3.1),
+/// until the link is always busy. What is left for the last of these round trips is paced at 1.25 windows per round trip
+/// (RFC 9002 s.7.7). Every 1,200 bytes of UDP payload carry 1,200 less the headers of packet and frame.
+fn arithmetic(rate: u64, round_trip_ms: u64, bytes: u64) -> f64 {
+    const PACKET: f64 = 1_200.0;
+    const PAYLOAD: f64 = PACKET - 32.0;
+    const ON_THE_LINK: f64 = PACKET + 28.0;
+    let (round_trip, rate) = (round_trip_ms as f64 / 1e3, rate as f64 / 8.0);
+    let (mut packets, mut window, mut time) = ((bytes as f64 / PAYLOAD).ceil(), 10.0, round_trip);
+    while window < packets && window * ON_THE_LINK / rate < round_trip {
+        packets -= window;
+        window *= 2.0;
+        time += round_trip;
+    }
+    let paced = packets / window * round_trip / 1.25;
+    time + paced.max(packets * ON_THE_LINK / rate) + round_trip / 2.0
+}
+
+#[test]
+fn transfers_take_what_arithmetic_says() {
+    for rate in RATES {
+        for round_trip in ROUND_TRIPS_MS {
+            for bytes in SIZES {
+                let named = simple(link(rate, round_trip));
+                let (took, _) = transfer(named, bytes, TransportConfig::default());
+                let expected = arithmetic(rate, round_trip, bytes);
+                let what = format!("{bytes} bytes at {rate} b/s and {round_trip} ms");
+                let quotient = took / expected;
+                assert!((0.97..1.035).contains(&quotient), "{what}: {took} s, not {expected} s");
+            }
+        }
+    }
+}
+
+#[test]
+fn windows_hold_two_paths_back_as_little() {
+    let named = || two_path(link(100_000_000, 40), link(50_000_000, 200));
+    let both = |config: TransportConfig| TransportConfig { max_paths: 2, ..config };
+    // Data that comes over the faster path waits for the other's, so a window may be used up for a moment.
+    let (took, _) = transfer(named(), 20_000_000, both(TransportConfig::default()));
+    let (best, _) = transfer(named(), 20_000_000, both(unlimited()));
+    assert!(took <= best * 1.01, "{took} s, {best} s without limits");
+}
+
+/// The connection's window grows with many streams, none of which needs a larger one of its own.
+#[test]
+fn windows_grow_with_many_streams() {
+    let took = |transport: TransportConfig| {
+        let named = simple(link(1_000_000_000, 300));
+        let mut run = Simulation::new(named.topology, 1).unwrap();
+        let application = Application::Streams(Streams { count: 100, bytes: 200_000 });
+        let carrier = Carrier {
+            start: Time::START,
+            transport,
+            protection: Protection::None,
+            resumption: Resumption::None,
+            logs: None,
+            hooks: HooksOfEnds::default(),
+        };
+        let (client, server) = (named.clients[0], named.servers[0]);
+        let ids = attach(&mut run, client, server, &application, &carrier).unwrap();
+        run.run(Time::from_secs(1_000)).unwrap();
+        let party = run.agent::<Party>(ids.receiver).unwrap();
+        assert_eq!(party.failure(), None);
+        party.report(run.now()).completed.expect("it is complete").as_secs_f64()
+    };
+    let (usual, best) = (took(TransportConfig::default()), took(unlimited()));
+    assert!(usual <= best * 1.01, "{usual} s, {best} s without limits");
+}
+
+/// The statistics say that a window limits a transfer.
+#[test]
+fn windows_that_limit_are_reported() {
+    let mut config = TransportConfig::default();
+    config.streams.max_stream_window = 1 << 20;
+    config.streams.max_connection_window = 1 << 20;
+    let (_, blocked) = transfer(simple(link(100_000_000, 300)), 10_000_000, config);
+    assert!(blocked > 1, "{blocked}");
+}
