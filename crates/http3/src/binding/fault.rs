@@ -5,6 +5,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use h3::error::Code;
+use tokio::sync::watch;
 
 /// QPACK's error codes (RFC 9204 s.6), and two of RFC 9114 s.8.1 that the crate has no names for here.
 pub(super) const DECOMPRESSION_FAILED: Code = Code::QPACK_DECOMPRESSION_FAILED;
@@ -73,6 +74,8 @@ pub(super) struct Ward {
     incomplete: AtomicUsize,
     nuisance: Mutex<Nuisance>,
     violation: OnceLock<Violation>,
+    /// Smallest stream ID that GOAWAY frames of a server have named, or `None` before the first.
+    goaway: watch::Sender<Option<u64>>,
 }
 
 #[derive(Debug)]
@@ -89,6 +92,7 @@ impl Ward {
             incomplete: AtomicUsize::new(0),
             nuisance: Mutex::new(nuisance),
             violation: OnceLock::new(),
+            goaway: watch::Sender::new(None),
         }
     }
 
@@ -122,6 +126,24 @@ impl Ward {
     pub(super) fn set_violation(&self, violation: Violation) {
         // The first one is why it was closed.
         let _ = self.violation.set(violation);
+    }
+
+    /// A server's GOAWAY: it processes no request on this stream or a later one (RFC 9114 s.5.2).
+    pub(super) fn set_goaway(&self, stream: u64) {
+        self.goaway.send_replace(Some(stream));
+    }
+
+    pub(super) fn goaway(&self) -> Option<u64> {
+        *self.goaway.borrow()
+    }
+
+    /// Waits until a GOAWAY frame concerns a stream. `stream` returns the stream's ID, or `None`
+    /// while the stream is not open.
+    pub(super) async fn goes_away(&self, stream: impl Fn() -> Option<u64> + Send) {
+        let mut goaway = self.goaway.subscribe();
+        let concerns = |limit: u64| stream().is_none_or(|stream| stream >= limit);
+        // The sender lives as long as `self`, so this cannot fail.
+        let _ = goaway.wait_for(|limit| limit.is_some_and(concerns)).await;
     }
 
     pub(super) fn violation(&self) -> Option<Violation> {
