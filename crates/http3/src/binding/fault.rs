@@ -1,11 +1,11 @@
 //! Violations of RFC 9114 and RFC 9204 by a peer, and limits of what it may have us keep.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use h3::error::Code;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// QPACK's error codes (RFC 9204 s.6), and two of RFC 9114 s.8.1 that the crate has no names for here.
 pub(super) const DECOMPRESSION_FAILED: Code = Code::QPACK_DECOMPRESSION_FAILED;
@@ -74,8 +74,10 @@ pub(super) struct Ward {
     incomplete: AtomicUsize,
     nuisance: Mutex<Nuisance>,
     violation: OnceLock<Violation>,
-    /// Smallest stream ID that GOAWAY frames of a server have named, or `None` before the first.
-    goaway: watch::Sender<Option<u64>>,
+    /// Smallest stream ID that GOAWAY frames of a server have named, or `u64::MAX` before the first.
+    goaway: AtomicU64,
+    /// Notifies those who wait for a GOAWAY frame.
+    went_away: Notify,
 }
 
 #[derive(Debug)]
@@ -92,7 +94,8 @@ impl Ward {
             incomplete: AtomicUsize::new(0),
             nuisance: Mutex::new(nuisance),
             violation: OnceLock::new(),
-            goaway: watch::Sender::new(None),
+            goaway: AtomicU64::new(u64::MAX),
+            went_away: Notify::new(),
         }
     }
 
@@ -130,20 +133,26 @@ impl Ward {
 
     /// A server's GOAWAY: it processes no request on this stream or a later one (RFC 9114 s.5.2).
     pub(super) fn set_goaway(&self, stream: u64) {
-        self.goaway.send_replace(Some(stream));
+        self.goaway.store(stream, Ordering::SeqCst);
+        self.went_away.notify_waiters();
     }
 
     pub(super) fn goaway(&self) -> Option<u64> {
-        *self.goaway.borrow()
+        Some(self.goaway.load(Ordering::SeqCst)).filter(|stream| *stream != u64::MAX)
     }
 
     /// Waits until a GOAWAY frame concerns a stream. `stream` returns the stream's ID, or `None`
     /// while the stream is not open.
     pub(super) async fn goes_away(&self, stream: impl Fn() -> Option<u64> + Send) {
-        let mut goaway = self.goaway.subscribe();
-        let concerns = |limit: u64| stream().is_none_or(|stream| stream >= limit);
-        // The sender lives as long as `self`, so this cannot fail.
-        let _ = goaway.wait_for(|limit| limit.is_some_and(concerns)).await;
+        loop {
+            // Before the look: it is notified of what comes meanwhile.
+            let next = self.went_away.notified();
+            let concerns = |limit| stream().is_none_or(|stream| stream >= limit);
+            if self.goaway().is_some_and(concerns) {
+                return;
+            }
+            next.await;
+        }
     }
 
     pub(super) fn violation(&self) -> Option<Violation> {

@@ -23,11 +23,11 @@ const REQUEST_REJECTED: u32 = 0x10b;
 enum Act {
     Answer,
     /// Answers, and sends GOAWAY with this stream ID.
-    AnswerAndGoAway(u8),
+    AnswerAndGoAway(u64),
     /// Resets the request with this code.
     Reset(u32),
     /// Sends GOAWAY with each of these stream IDs, and neither reads nor answers.
-    GoAway(&'static [u8]),
+    GoAway(&'static [u64]),
     /// Neither reads nor answers.
     Ignore,
     /// Closes the connection with this code.
@@ -127,7 +127,8 @@ async fn serve(connection: &Connection, mut act: impl FnMut(usize) -> Act) {
             _ => &[],
         };
         for stream in named {
-            let _ = control.write_all(&[7, 1, *stream]).await;
+            let id = (0b11 << 62 | *stream).to_be_bytes();
+            let _ = control.write_all(&[&[7, 8], &id[..]].concat()).await;
         }
     }
 }
@@ -253,4 +254,20 @@ async fn closed_connections_are_replaced_once_they_have_answered() {
     let error = server.get().await.unwrap_err();
     assert_eq!(why(&error), None, "{error}");
     assert_eq!(server.requests(), [1]);
+}
+
+/// RFC 9114 s.5.2: a server announces its end before it knows which request is the last.
+#[tokio::test]
+async fn goaway_in_two_steps_loses_no_request() {
+    const MOST: u64 = (1 << 62) - 4;
+    let server = Scripted::new(|connection, request| match (connection, request) {
+        (0, 0) => Act::Answer,
+        (0, 1) => Act::AnswerAndGoAway(MOST),
+        (0, 2) => Act::Ignore,
+        (0, _) => Act::GoAway(&[12, 8]),
+        _ => Act::Answer,
+    });
+    let failed = server.get_at_once(4).await;
+    assert!(failed.is_empty(), "{failed:?}");
+    assert_eq!(server.requests().len(), 2);
 }
