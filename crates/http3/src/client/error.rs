@@ -110,7 +110,7 @@ pub enum ClientError {
     /// The handshake or the request took too long.
     #[error("{what} timed out after {after:.1?}")]
     Timeout {
-        /// "handshake" or "request".
+        /// "handshake", "request" or "name resolution".
         what: &'static str,
         /// Time after which it was given up.
         after: Duration,

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::{Client, ClientError, Connection, Response, Target};
+use super::{Client, ClientError, Connection, Response, Target, in_time};
 use equic_quic::EarlyData;
 
 /// Attempts of one request. Each connection of a server that takes one request per connection answers
@@ -26,10 +26,10 @@ impl Client {
     /// hundred connections, or until [`ClientConfig::timeout`](super::ClientConfig::timeout).
     pub async fn get(&self, url: &str) -> Result<Response, ClientError> {
         let (target, path) = Target::parse(url)?;
-        let deadline = self.deadline();
+        let (start, deadline) = (Instant::now(), self.deadline());
         let (mut times, mut fruitless) = (0, 0);
         loop {
-            let connection = self.kept(&target).await?;
+            let connection = self.kept(&target, start, deadline).await?;
             let (peer, why) = match connection.get(&path).await {
                 Err(ClientError::Unprocessed { peer, why, .. }) => (peer, why),
                 answer => return answer,
@@ -46,9 +46,15 @@ impl Client {
     }
 
     /// Returns the connection that is kept to a target, or a new one if that takes no requests. All
-    /// who ask meanwhile wait for the new one.
-    async fn kept(&self, target: &Target) -> Result<Connection, ClientError> {
-        let mut kept = self.kept.lock().await;
+    /// who ask meanwhile wait for the new one, each until its own deadline.
+    async fn kept(
+        &self,
+        target: &Target,
+        start: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<Connection, ClientError> {
+        let locked = async { Ok(self.kept.lock().await) };
+        let mut kept = in_time(deadline, start, "handshake", locked).await?;
         let last = kept.get(target);
         if let Some(connection) = last.filter(|last| last.is_open()) {
             return Ok(connection.clone());
@@ -56,8 +62,8 @@ impl Client {
         // A server that has rejected early data would do it again.
         let rejected = last.is_some_and(|last| last.early_data() == EarlyData::Rejected);
         let early = self.config.early_data && !rejected;
-        let peers = self.addresses(target).await?;
-        let connection = self.race(target, peers, early).await?;
+        let peers = in_time(deadline, start, "name resolution", self.addresses(target)).await?;
+        let connection = self.race_until(target, peers, early, deadline).await?;
         kept.insert(target.clone(), connection.clone());
         Ok(connection)
     }
