@@ -217,6 +217,11 @@ impl Frames {
         Ok(self.trailers.take())
     }
 
+    /// Returns true if a server's response comes on this stream.
+    pub(super) fn is_response(&self) -> bool {
+        matches!(self.kind, Kind::Response)
+    }
+
     /// The fault of resetting this stream: only a control stream must not be reset.
     pub(super) fn on_reset(&self) -> Option<Fault> {
         matches!(self.kind, Kind::Control(_)).then(closed)
@@ -302,6 +307,9 @@ impl Frames {
             // What is of no use to `h3` ends here.
             self.ward.charge(kept.bytes.len() as u64)?;
             let goes_on = control.take(frame, &kept.bytes)?;
+            if let Some(stream) = control.refused_from() {
+                self.ward.set_goaway(stream);
+            }
             return Ok(goes_on.then(|| whole(frame, &kept.bytes)));
         }
         let section = self.section();
