@@ -217,6 +217,14 @@ impl Frames {
         Ok(self.trailers.take())
     }
 
+    /// Returns how many bytes are still to come of the DATA frame under way.
+    pub(super) fn content_left(&self) -> u64 {
+        match self.at {
+            At::Data(left) => left,
+            _ => 0,
+        }
+    }
+
     /// The fault of resetting this stream: only a control stream must not be reset.
     pub(super) fn on_reset(&self) -> Option<Fault> {
         matches!(self.kind, Kind::Control(_)).then(closed)
@@ -302,6 +310,9 @@ impl Frames {
             // What is of no use to `h3` ends here.
             self.ward.charge(kept.bytes.len() as u64)?;
             let goes_on = control.take(frame, &kept.bytes)?;
+            if frame == GOAWAY {
+                self.ward.requests.set_client_leaves();
+            }
             return Ok(goes_on.then(|| whole(frame, &kept.bytes)));
         }
         let section = self.section();

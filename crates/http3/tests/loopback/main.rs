@@ -4,12 +4,13 @@
 //! things that do not exist or are no HTTP/3, `admission` counts who is in,
 //! `foreign` does it over quinn, `early` asks in 0-RTT packets,
 //! `relay` holds back what comes, `paths` has several paths. `rules` breaks those of HTTP/3 as a client, `lies` as a server; `greedy`
-//! takes more than its share.
+//! takes more than its share. `ends` looks at how requests and connections end.
 //! Randomised tests print their seed; EQUIC_SEED replays one.
 
 mod admission;
 mod common;
 mod early;
+mod ends;
 mod foreign;
 mod greedy;
 mod hostile;
