@@ -4,7 +4,7 @@
 //! `config` says what can be set, `accept` takes connection attempts and shuts down, `connection`
 //! runs one connection from handshake to close, `presence` keeps the admission guard honest,
 //! `tolerance` counts what a client may do wrong, `respond` carries one request through, `content` reads
-//! the request's content, `answer` chooses the response, `body` makes its content, `files` finds a file under the root, `range` says
+//! the request's content, `answer` chooses the response, `date` dates it, `body` makes its content, `files` finds a file under the root, `range` says
 //! which part of it was asked for, `stats` counts.
 //!
 //! Resources: `GET /health` (200, `ok`), `GET /bytes/N` (N zero bytes, up to [`Limits::max_bytes`]),
@@ -32,6 +32,7 @@ mod body;
 mod config;
 mod connection;
 mod content;
+mod date;
 mod files;
 mod presence;
 mod quota;

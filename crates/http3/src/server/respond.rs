@@ -18,6 +18,7 @@ use super::answer::{Answer, answer, too_early};
 use super::body::CHUNK;
 use super::connection::{Peer, flight};
 use super::content::{Content, Rest};
+use super::date;
 use super::{Phase, RequestRecord};
 use crate::binding::{self, Requests};
 use crate::message;
@@ -275,7 +276,11 @@ async fn send(
             timeout(limit, $step).await.map_err(|_| SendError::Stalled)??
         };
     }
-    in_time!(stream.send_response(answer.head));
+    let mut head = answer.head;
+    if let Some(date) = date::now() {
+        head.headers_mut().insert(header::DATE, date);
+    }
+    in_time!(stream.send_response(head));
     let mut left = if method == Method::HEAD { 0 } else { answer.body.left() };
     let mut body = answer.body;
     if left == 0 {

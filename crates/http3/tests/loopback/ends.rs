@@ -371,3 +371,20 @@ async fn goaway_under_load_loses_no_request_below_it() {
         }
     }
 }
+
+/// RFC 9110 s.6.6.1.
+#[tokio::test]
+async fn date_is_in_every_response() {
+    let limits = Limits { shed_after: Duration::from_secs(1), ..Limits::default() };
+    let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
+    let connection = server.client().connect(&server.url("/")).await.unwrap();
+    for (target, status) in
+        [("/health", 200), ("/bytes/10", 200), ("/bytes/x", 400), ("/nothing", 404)]
+    {
+        let mut response = connection.get(&path(target)).await.unwrap();
+        response.drain().await.unwrap();
+        assert_eq!(response.status.as_u16(), status, "{target}");
+        let date = response.headers[header::DATE].to_str().unwrap();
+        assert!(date.len() == 29 && date.ends_with(" GMT"), "{target}: {date}");
+    }
+}
