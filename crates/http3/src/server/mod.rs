@@ -190,6 +190,7 @@ impl Server {
             ..tls::endpoint()?
         };
         settings.core.retry_tokens = config.retry_tokens;
+        settings.core.reset_key = config.reset_key;
         let endpoint = Endpoint::new(settings, Some(quic), sockets).map_err(bind_error)?;
         let handshakes = config.limits.max_handshakes.min(Semaphore::MAX_PERMITS);
         let threshold = config.limits.retry_threshold.map(|some| some.min(handshakes / 2));
