@@ -31,7 +31,9 @@ fn http_date(seconds: u64) -> String {
 /// Returns the year, the month from 0 and the day from 1 of a day, counted since 1970-01-01 in the
 /// Gregorian calendar.
 fn civil(mut days: u64) -> (u64, usize, u64) {
-    let leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
     // Whole cycles of 400 years first, which have 146,097 days each.
     let mut year = 1970 + days / 146_097 * 400;
     days %= 146_097;
