@@ -74,8 +74,8 @@ pub(crate) struct Args {
     timeout: Duration,
     #[command(flatten)]
     exchange: ExchangeArgs,
-    /// One JSON line per URL (schema equic.get/1), and per plugin that was offered (equic.get.plugin/1); the
-    /// body goes to a file or nowhere
+    /// One JSON line per URL (schema equic.get/1, or equic.get.error/1 if its body is not whole), and per plugin
+    /// that was offered (equic.get.plugin/1); the body goes to a file or nowhere
     #[arg(long)]
     json: bool,
 }
@@ -99,6 +99,15 @@ struct Fetched<'a> {
     /// Paths that were open at the end of the body; with `--path`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     paths: Vec<OpenPath>,
+}
+
+/// A URL whose body is not whole, for `--json`.
+#[derive(Serialize)]
+struct NotFetched<'a> {
+    url: &'a str,
+    error: String,
+    /// Bytes of the body that came before the error.
+    bytes: u64,
 }
 
 /// A path of a connection, for `--json`.
@@ -271,19 +280,38 @@ async fn fetch_all(context: &Arc<FetchContext>, urls: &[String]) -> Done<BTreeMa
 
 impl FetchContext {
     async fn fetch(&self, url: &str) -> Done {
-        let mut response = self.client.get(url).await?;
-        let mut sink = self.place.open(url)?;
-        let bar = self.bars.add(progress(&response, &sink));
-        let copied = copy(&mut response, &mut sink, &bar).await;
-        bar.finish_and_clear();
-        copied?;
-        sink.finish()?;
+        let mut bytes = 0;
+        let response = match self.whole(url, &mut bytes).await {
+            Ok(response) => response,
+            // Standard output is closed.
+            Err(Failure::ClosedPipe) => return Err(Failure::ClosedPipe),
+            Err(failure) => {
+                if self.json {
+                    let failed = NotFetched { url, error: failure.to_string(), bytes };
+                    output::json_line("equic.get.error/1", &failed)?;
+                }
+                return Err(failure);
+            }
+        };
         self.report(url, &response)?;
         if response.status.is_success() {
             Ok(())
         } else {
             Err(Failure::because(url, format_args!("the server answered {}", response.status)))
         }
+    }
+
+    /// Fetches a body and writes all of it; `bytes` counts what has come, also if that fails.
+    async fn whole(&self, url: &str, bytes: &mut u64) -> Done<Response> {
+        let mut response = self.client.get(url).await?;
+        let mut sink = self.place.open(url)?;
+        let bar = self.bars.add(progress(&response, &sink));
+        let copied = copy(&mut response, &mut sink, &bar).await;
+        bar.finish_and_clear();
+        *bytes = response.bytes();
+        copied?;
+        sink.finish()?;
+        Ok(response)
     }
 
     fn report(&self, url: &str, response: &Response) -> Done {

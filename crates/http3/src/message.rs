@@ -1,7 +1,7 @@
 //! Checks for malformed requests and responses (RFC 9114 s.4.1.2) that `h3` lets pass, as far as
 //! what it hands on shows them. The rest is checked before `h3`: see `binding/fields.rs`.
 
-use http::{HeaderMap, Method, Request, Uri, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
 
 /// Fields that belong to a connection of HTTP/1 (RFC 9114 s.4.2).
 const OF_CONNECTIONS: [&str; 5] =
@@ -17,6 +17,19 @@ pub(crate) fn check_fields(headers: &HeaderMap) -> Result<(), &'static str> {
         return Err("a TE field with more than \"trailers\"");
     }
     Ok(())
+}
+
+/// Checks an interim response; the error says why it is malformed.
+pub(crate) fn check_interim(response: &Response<()>) -> Result<(), &'static str> {
+    // RFC 9114 s.4.5.
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Err("status 101, which HTTP/3 does not have");
+    }
+    // RFC 9110 s.8.6.
+    if response.headers().contains_key(header::CONTENT_LENGTH) {
+        return Err("an interim response with a content-length");
+    }
+    check_fields(response.headers())
 }
 
 /// Checks a request; the error says why it is malformed.

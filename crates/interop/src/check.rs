@@ -139,10 +139,13 @@ fn only_chacha20(trace: &Trace) -> Checked {
     let hellos: Vec<_> =
         trace.connections.iter().filter_map(|one| one.client_hello.as_ref()).collect();
     ensure(!hellos.is_empty(), || "there is no ClientHello that can be read".to_owned())?;
-    let others = hellos.iter().find(|hello| hello.suites != [CHACHA20]);
-    others.map_or(Ok(()), |hello| {
-        Err(format!("the client offers the cipher suites {:04x?}", hello.suites))
-    })
+    for hello in hellos {
+        let offered: Vec<u16> = hello.offered_suites().collect();
+        ensure(offered == [CHACHA20], || {
+            format!("the client offers the cipher suites {offered:04x?}")
+        })?;
+    }
+    Ok(())
 }
 
 fn stream_limit(trace: &Trace) -> Checked {

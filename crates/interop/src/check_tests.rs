@@ -120,6 +120,21 @@ fn suites_and_streams() {
             Some(ClientHello { random: Vec::new(), suites: vec![0x1303] });
     };
     passes(Case::ChaCha20, &changed(only));
+    let hello = |suites: &[u16]| {
+        changed(|trace| {
+            let suites = suites.to_vec();
+            trace.connections[0].client_hello = Some(ClientHello { random: Vec::new(), suites });
+        })
+    };
+    // RFC 8701: a reserved value offers nothing. Neither does a signalling value (RFC 5746, RFC 7507).
+    passes(Case::ChaCha20, &hello(&[0x0a0a, 0x1303]));
+    passes(Case::ChaCha20, &hello(&[0x1303, 0xfafa, 0x00ff, 0x5600]));
+    fails(Case::ChaCha20, &hello(&[0x0a0a, 0x1303, 0x1301]), "1301");
+    for no_grease in [0x0a1a, 0x1a0a, 0x0b0b, 0xffff] {
+        fails(Case::ChaCha20, &hello(&[no_grease, 0x1303]), &format!("{no_grease:04x}"));
+    }
+    fails(Case::ChaCha20, &hello(&[0x2a2a]), "[]");
+    fails(Case::ChaCha20, &hello(&[]), "[]");
     passes(Case::Multiplexing, &plain());
     let many = changed(|trace| trace.connections[0].max_streams_bidi = Some(1001));
     fails(Case::Multiplexing, &many, "1001 streams");

@@ -21,6 +21,9 @@ pub(super) struct Slot {
     pub max_open: usize,
 }
 
+/// New connections for a request that the server did not process, at most.
+const REPEATS: usize = 3;
+
 /// The load is over for this slot.
 struct Over;
 
@@ -46,7 +49,7 @@ impl Slot {
         let (mut start, mut deadline) = self.begin(stop)?;
         let shared = &self.shared;
         let opening = self.client.open_at(&shared.target, shared.peer, Some(deadline));
-        let connection = match in_time(Some(deadline), start, "handshake", opening).await {
+        let mut connection = match in_time(Some(deadline), start, "handshake", opening).await {
             Ok(connection) => connection,
             Err(error) => {
                 self.record(start, None, error.failure().into(), 0).await?;
@@ -58,7 +61,7 @@ impl Slot {
             if number > 0 {
                 (start, deadline) = self.begin(stop)?;
             }
-            let (outcome, bytes) = self.request(&connection, deadline).await;
+            let (outcome, bytes) = self.request(&mut connection, deadline).await;
             let went_well = outcome == Outcome::Ok;
             self.record(start, handshake.take(), outcome, bytes).await?;
             if !went_well {
@@ -110,10 +113,22 @@ impl Slot {
         Ok((start, start + self.shared.load.timeout.min(century)))
     }
 
-    async fn request(&self, connection: &Connection, deadline: Instant) -> (Outcome, u64) {
-        let path = &self.shared.path;
+    /// Sends a request, again on a new connection if the server did not process it.
+    async fn request(&self, connection: &mut Connection, deadline: Instant) -> (Outcome, u64) {
+        let Shared { path, target, peer, .. } = &*self.shared;
         let failed = |error: &ClientError| Outcome::from(error.failure());
-        match connection.request_until(Method::GET, path, Some(deadline)).await {
+        let mut answer = connection.request_until(Method::GET, path, Some(deadline)).await;
+        for _ in 0..REPEATS {
+            if !matches!(answer, Err(ClientError::Unprocessed { .. })) {
+                break;
+            }
+            match self.client.open_at(target, *peer, Some(deadline)).await {
+                Ok(opened) => *connection = opened,
+                Err(error) => return (failed(&error), 0),
+            }
+            answer = connection.request_until(Method::GET, path, Some(deadline)).await;
+        }
+        match answer {
             Err(error) => (failed(&error), 0),
             Ok(mut response) => {
                 let outcome = match response.drain().await {

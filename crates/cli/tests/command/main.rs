@@ -22,6 +22,7 @@ mod explain;
 mod fec;
 mod first_plugin;
 mod gateway;
+mod get;
 mod help;
 mod interop;
 mod lab_run;

@@ -52,6 +52,11 @@ impl Control {
         }
     }
 
+    /// Returns the first request that the server does not process, if it has sent GOAWAY.
+    pub(super) fn refused_from(&self) -> Option<u64> {
+        self.goaway.filter(|_| self.side == Side::Client)
+    }
+
     /// A frame is whole: true if it is of use to `h3`.
     pub(super) fn take(&mut self, frame: u64, payload: &[u8]) -> Result<bool, Fault> {
         match frame {
@@ -207,10 +212,14 @@ mod tests {
         assert_eq!(server.take(MAX_PUSH_ID, &[7]), Ok(false));
         assert_eq!(code(server.take(MAX_PUSH_ID, &[6])), Code::H3_ID_ERROR);
         assert_eq!(code(server.take(CANCEL_PUSH, &[0])), Code::H3_ID_ERROR);
+        assert_eq!(server.refused_from(), None, "a client's GOAWAY is about pushes");
         let mut client = Control::new(Side::Client);
         assert_eq!(code(client.take(GOAWAY, &[1])), Code::H3_ID_ERROR);
+        assert_eq!(client.refused_from(), None);
+        assert_eq!(client.take(GOAWAY, &[8]), Ok(true));
         assert_eq!(client.take(GOAWAY, &[4]), Ok(true));
         assert_eq!(client.take(GOAWAY, &[4]), Ok(false), "once is enough");
+        assert_eq!(client.refused_from(), Some(4));
         client.settings = true;
         assert_eq!(code(client.may_begin(MAX_PUSH_ID)), Code::H3_FRAME_UNEXPECTED);
     }

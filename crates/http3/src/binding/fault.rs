@@ -1,11 +1,12 @@
 //! Violations of RFC 9114 and RFC 9204 by a peer, and limits of what it may have us keep.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use equic_wire::StreamId;
 use h3::error::Code;
+use tokio::sync::Notify;
 
 use super::requests::RequestState;
 
@@ -79,6 +80,10 @@ pub(super) struct Ward {
     incomplete: AtomicUsize,
     nuisance: Mutex<Nuisance>,
     violation: OnceLock<Violation>,
+    /// Smallest stream ID that GOAWAY frames of a server have named, or `u64::MAX` before the first.
+    goaway: AtomicU64,
+    /// Notifies those who wait for a GOAWAY frame.
+    went_away: Notify,
 }
 
 #[derive(Debug)]
@@ -97,6 +102,8 @@ impl Ward {
             incomplete: AtomicUsize::new(0),
             nuisance: Mutex::new(nuisance),
             violation: OnceLock::new(),
+            goaway: AtomicU64::new(u64::MAX),
+            went_away: Notify::new(),
         }
     }
 
@@ -130,6 +137,30 @@ impl Ward {
     pub(super) fn set_violation(&self, violation: Violation) {
         // The first one is why it was closed.
         let _ = self.violation.set(violation);
+    }
+
+    /// A server's GOAWAY: it processes no request on this stream or a later one (RFC 9114 s.5.2).
+    pub(super) fn set_goaway(&self, stream: u64) {
+        self.goaway.store(stream, Ordering::SeqCst);
+        self.went_away.notify_waiters();
+    }
+
+    pub(super) fn goaway(&self) -> Option<u64> {
+        Some(self.goaway.load(Ordering::SeqCst)).filter(|stream| *stream != u64::MAX)
+    }
+
+    /// Waits until a GOAWAY frame concerns a stream. `stream` returns the stream's ID, or `None`
+    /// while the stream is not open.
+    pub(super) async fn goes_away(&self, stream: impl Fn() -> Option<u64> + Send) {
+        loop {
+            // Before the look: it is notified of what comes meanwhile.
+            let next = self.went_away.notified();
+            let concerns = |limit| stream().is_none_or(|stream| stream >= limit);
+            if self.goaway().is_some_and(concerns) {
+                return;
+            }
+            next.await;
+        }
     }
 
     pub(super) fn violation(&self) -> Option<Violation> {

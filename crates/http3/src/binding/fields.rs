@@ -207,21 +207,29 @@ fn bytes<'a>(input: &mut Reader<'a>, length: u64) -> Result<&'a [u8], Fault> {
     input.bytes(length).map_err(|_| failed("a field section that is cut short"))
 }
 
-/// An integer with a prefix (RFC 9204 s.4.1.1), of at most 35 bits: nothing here is longer.
+/// Largest integer that has to be decoded (RFC 9204 s.4.1.1).
+const MAX_INTEGER: u64 = (1 << 62) - 1;
+
+/// Reads an integer with a prefix (RFC 9204 s.4.1.1) of up to 62 bits. `h3` reads as many bytes of one.
 fn integer(input: &mut Reader<'_>, first: u8, prefix: u8) -> Result<u64, Fault> {
     let most = (1 << prefix) - 1;
     let mut value = u64::from(first) & most;
     if value < most {
         return Ok(value);
     }
-    for shift in [0, 7, 14, 21, 28] {
+    // Nine bytes have room for 63 bits, so the sum cannot overflow.
+    for shift in (0..63).step_by(7) {
         let next = byte(input)?;
         value += u64::from(next & 0x7f) << shift;
         if next & 0x80 == 0 {
+            if value > MAX_INTEGER {
+                break;
+            }
             return Ok(value);
         }
     }
-    Err(failed("an integer that is too large"))
+    // RFC 9204 s.7.4: an error of this stream only.
+    Err(Fault::Stream(DECOMPRESSION_FAILED, "an integer of more than 62 bits"))
 }
 
 #[cfg(test)]
@@ -297,7 +305,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_decoded_ends_the_connection() {
-        let blocks: [&[u8]; 11] = [
+        let blocks: [&[u8]; 10] = [
             &[],
             &[0],
             &[1, 0],
@@ -307,12 +315,70 @@ mod tests {
             &[0, 0, 0x00],
             &[0, 0, 0x40, 0],
             &[0, 0, 0xff, 36],
-            &[0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
             &[0, 0, 0x23, b'a'],
         ];
         for block in blocks {
             let error = check(block, Section::Request).unwrap_err();
             assert!(matches!(error, Fault::Connection(DECOMPRESSION_FAILED, _)), "{block:?}");
+        }
+    }
+
+    /// An integer with all bits of its prefix set, and this much more, in at least `bytes` bytes.
+    fn prefixed(first: u8, mut more: u64, bytes: usize) -> Vec<u8> {
+        let mut encoded = vec![first];
+        while more >= 0x80 || encoded.len() < bytes {
+            encoded.push(0x80 | (more & 0x7f) as u8);
+            more >>= 7;
+        }
+        encoded.push(more as u8);
+        encoded
+    }
+
+    #[test]
+    fn qpack_integers_have_62_bits() {
+        for (base, fits) in [
+            (prefixed(0x7f, 0, 1), true),
+            (prefixed(0x7f, 1 << 35, 1), true),
+            (prefixed(0x7f, 1 << 36, 1), true),
+            (prefixed(0x7f, MAX_INTEGER - 0x7f, 1), true),
+            (prefixed(0x7f, MAX_INTEGER - 0x7e, 1), false),
+            (prefixed(0x7f, (1 << 63) - 1, 1), false),
+            (prefixed(0x7f, u64::MAX, 1), false),
+            // Zeros in front of the number, as many as `h3` reads and one more.
+            (prefixed(0x7f, 5, 9), true),
+            (prefixed(0x7f, 5, 10), false),
+        ] {
+            // RFC 9204 s.4.5.1.2: without references to the dynamic table, the base has no meaning.
+            let block = [&[0][..], &base, &GET[2..]].concat();
+            let expected = if fits {
+                Ok(SectionCheck::Other)
+            } else {
+                Err(Fault::Stream(DECOMPRESSION_FAILED, "an integer of more than 62 bits"))
+            };
+            assert_eq!(check(&block, Section::Request), expected, "{base:x?}");
+        }
+    }
+
+    #[test]
+    fn qpack_integers_may_have_leading_zeros_everywhere() {
+        let literal_name = [b"abcdefg".as_slice(), &[1, b'x']].concat();
+        let literal_value = [[b'x'; 127].as_slice(), &[]].concat();
+        for (line, what) in [
+            (prefixed(0xff, 80 - 63, 9), "an index"),
+            ([prefixed(0x5f, 80 - 15, 9), vec![1, b'x']].concat(), "a name's index"),
+            ([prefixed(0x27, 0, 9), literal_name].concat(), "the length of a name"),
+            ([vec![0x5f, 65], prefixed(0x7f, 0, 9), literal_value].concat(), "that of a value"),
+        ] {
+            assert_eq!(check(&with(&line), Section::Request), Ok(SectionCheck::Other), "{what}");
+        }
+        let required = [prefixed(0xff, 0, 9), GET[1..].to_vec()].concat();
+        let error = check(&required, Section::Request).unwrap_err();
+        assert!(matches!(error, Fault::Connection(DECOMPRESSION_FAILED, _)), "{error:?}");
+        for line in
+            [prefixed(0xff, 1 << 40, 1), [vec![0x5f, 65], prefixed(0x7f, 1 << 40, 1)].concat()]
+        {
+            let error = check(&with(&line), Section::Request).unwrap_err();
+            assert!(matches!(error, Fault::Connection(DECOMPRESSION_FAILED, _)), "{error:?}");
         }
     }
 }

@@ -225,6 +225,11 @@ impl Frames {
         }
     }
 
+    /// Returns true if a server's response comes on this stream.
+    pub(super) fn is_response(&self) -> bool {
+        matches!(self.kind, Kind::Response)
+    }
+
     /// The fault of resetting this stream: only a control stream must not be reset.
     pub(super) fn on_reset(&self) -> Option<Fault> {
         matches!(self.kind, Kind::Control(_)).then(closed)
@@ -312,6 +317,9 @@ impl Frames {
             let goes_on = control.take(frame, &kept.bytes)?;
             if frame == GOAWAY {
                 self.ward.requests.set_client_leaves();
+            }
+            if let Some(stream) = control.refused_from() {
+                self.ward.set_goaway(stream);
             }
             return Ok(goes_on.then(|| whole(frame, &kept.bytes)));
         }

@@ -118,7 +118,24 @@ impl Watch {
     pub fn violation(&self) -> Option<Violation> {
         self.0.violation()
     }
+
+    /// Returns the smallest stream ID that a server's GOAWAY frames have named, or `None` before the
+    /// first. The server processes no request on that stream or a later one (RFC 9114 s.5.2).
+    pub fn goaway(&self) -> Option<u64> {
+        self.0.goaway()
+    }
+
+    /// Waits until the server's GOAWAY says that it does not process a request. `stream` returns the
+    /// ID of the request's stream, or `None` while the stream is not open.
+    pub async fn goes_away(&self, stream: impl Fn() -> Option<u64> + Send) {
+        self.0.goes_away(stream).await;
+    }
 }
+
+/// The server has sent GOAWAY, so that no request can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the server is going away")]
+struct GoingAway;
 
 /// Opens streams.
 #[derive(Clone)]
@@ -144,6 +161,10 @@ fn poll_open_bidi<B: Buf>(
     open: &OpenStreams,
     cx: &mut Context<'_>,
 ) -> Poll<Result<BidiStream<B>, StreamErrorIncoming>> {
+    // RFC 9114 s.5.2: no request after GOAWAY. `h3` looks for one before it waits for a stream.
+    if open.1.goaway().is_some() {
+        return Poll::Ready(Err(StreamErrorIncoming::Unknown(Box::new(GoingAway))));
+    }
     let made = |halves| BidiStream::new(halves, Kind::Response, open);
     open.0.poll_open_bi(cx).map_ok(made).map_err(of_connection)
 }

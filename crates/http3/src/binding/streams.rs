@@ -226,6 +226,15 @@ impl Receiver {
     }
 }
 
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        // RFC 9114 s.4.1.1: a response that is not read to its end. Without effect if it was.
+        if self.frames.is_response() {
+            self.stream.stop(code(Code::H3_REQUEST_CANCELLED.value()));
+        }
+    }
+}
+
 impl quic::RecvStream for RecvStream {
     type Buf = Bytes;
 
@@ -241,7 +250,12 @@ impl quic::RecvStream for RecvStream {
     }
 
     fn stop_sending(&mut self, error_code: u64) {
-        self.0.stream.stop(code(error_code));
+        // `h3` cancels a malformed response, too, where H3_MESSAGE_ERROR is right. Only the first code
+        // is sent, so the client chooses: a response that is dropped is cancelled (see `drop`).
+        let cancels = error_code == Code::H3_REQUEST_CANCELLED.value();
+        if !(cancels && self.0.frames.is_response()) {
+            self.0.stream.stop(code(error_code));
+        }
     }
 
     fn recv_id(&self) -> StreamId {

@@ -2,23 +2,39 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use equic_quic::{self as quic, ConnectionError, EarlyData};
 use equic_wire::{KnownVersion, VarInt};
 use h3::client::{RequestStream, SendRequest};
-use h3::error::StreamError;
+use h3::error::{Code, StreamError};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use tokio::time::Instant;
 
-use super::{ClientError, Target, in_time};
+use super::{ClientError, Target, Unprocessed, in_time};
 use crate::binding::{self, FrameLimits, Watch};
 use crate::{h3_code, message};
 
 /// Header fields of a response, at most, as RFC 9114 s.4.2.2 counts them.
 const MAX_FIELD_SECTION: u64 = 64 * 1024;
+
+type ResponseStream = RequestStream<binding::BidiStream<Bytes>, Bytes>;
+
+/// Ends a stream in both directions because its response is malformed.
+fn give_up(stream: &mut ResponseStream) {
+    stream.stop_sending(Code::H3_MESSAGE_ERROR);
+    stream.stop_stream(Code::H3_MESSAGE_ERROR);
+}
+
+/// Ends the stream of a response that `h3` found malformed.
+fn give_up_after(stream: &mut ResponseStream, error: &StreamError) {
+    if matches!(error, StreamError::StreamError { code, .. } if *code == Code::H3_MESSAGE_ERROR) {
+        give_up(stream);
+    }
+}
 
 /// An open connection; clones are the same one. It is closed when the last clone, and the last
 /// [`Response`] on it, is dropped.
@@ -37,6 +53,31 @@ struct Shared {
     /// Requests did not wait for the handshake.
     early: bool,
     timeout: Option<Duration>,
+    /// The server has begun at least one response.
+    answered: AtomicBool,
+    /// The connection is not used for further requests.
+    retired: AtomicBool,
+}
+
+/// The ID of a request's stream, for as long as the request's future runs.
+struct Sent(AtomicU64);
+
+impl Sent {
+    /// No stream has this ID: it has more than 62 bits.
+    const NEVER: u64 = u64::MAX;
+
+    fn new() -> Sent {
+        Sent(AtomicU64::new(Self::NEVER))
+    }
+
+    fn set(&self, stream: u64) {
+        self.0.store(stream, Ordering::Relaxed);
+    }
+
+    /// Returns `None` until the request's header fields have been written.
+    fn stream(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|stream| *stream != Self::NEVER)
+    }
 }
 
 impl Drop for Shared {
@@ -66,6 +107,60 @@ impl Shared {
         }
     }
 
+    /// Returns why the server cannot have processed a request that failed, or `None` if it may have.
+    fn unprocessed(
+        &self,
+        error: &StreamError,
+        stream: Option<u64>,
+        method: &Method,
+    ) -> Option<Unprocessed> {
+        if self.watch.violation().is_some() {
+            return None;
+        }
+        if self.early_data() == EarlyData::Rejected {
+            return Some(Unprocessed::EarlyData);
+        }
+        if matches!(error, StreamError::RemoteTerminate { code, .. } if *code == Code::H3_REQUEST_REJECTED)
+        {
+            return Some(Unprocessed::Rejected);
+        }
+        let named = |limit| stream.is_none_or(|stream| stream >= limit);
+        if self.watch.goaway().is_some_and(named) {
+            return Some(Unprocessed::GoingAway);
+        }
+        // A server that closes new connections without an answer refuses them.
+        if !self.answered.load(Ordering::Relaxed) {
+            return None;
+        }
+        let closed = match self.quic.close_reason()? {
+            ConnectionError::LocallyClosed => false,
+            // RFC 9110 s.9.2.2: an idempotent request may be repeated if the connection ends first.
+            ConnectionError::ApplicationClosed { code, .. } => {
+                stream.is_none() || (method.is_idempotent() && code == u64::from(h3_code::NO_ERROR))
+            }
+            ConnectionError::Reset => stream.is_none() || method.is_idempotent(),
+            _ => stream.is_none(),
+        };
+        closed.then_some(Unprocessed::Closed)
+    }
+
+    fn early_data(&self) -> EarlyData {
+        if self.early { self.quic.early_data() } else { EarlyData::None }
+    }
+
+    fn failure(&self, error: &StreamError, stream: Option<u64>, method: &Method) -> ClientError {
+        match self.unprocessed(error, stream, method) {
+            Some(why) => ClientError::Unprocessed { peer: self.peer, why, times: 1 },
+            None => self.error(error),
+        }
+    }
+
+    /// Gives up a malformed response (RFC 9114 s.4.1.2).
+    fn malformed(&self, stream: &mut ResponseStream, reason: &str) -> ClientError {
+        give_up(stream);
+        self.http(format!("a malformed response: {reason}"))
+    }
+
     fn http(&self, reason: String) -> ClientError {
         ClientError::Http { peer: self.peer, reason }
     }
@@ -91,6 +186,8 @@ impl Connection {
             handshake: handshake.unwrap_or_default(),
             early: handshake.is_none(),
             timeout,
+            answered: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
         });
         let mut builder = h3::client::builder();
         builder.max_field_section_size(MAX_FIELD_SECTION).send_grease(false);
@@ -125,7 +222,8 @@ impl Connection {
     /// As [`get`](Self::get), with any method and an empty body.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// As [`get`](Self::get). [`ClientError::Unprocessed`] says that the request may be sent again on
+    /// another connection.
     pub async fn request(
         &self,
         method: Method,
@@ -150,15 +248,14 @@ impl Connection {
             |e: http::Error| ClientError::Path { path: path.to_string(), reason: e.to_string() };
         let uri = self.shared.target.uri(path).map_err(wrong)?;
         let is_head = method == Method::HEAD;
-        // RFC 8470 s.2: others may do harm if they are carried out twice.
-        let is_safe = method.is_safe();
         let request = Request::builder()
-            .method(method)
+            .method(method.clone())
             .uri(uri)
             .header(header::USER_AGENT, concat!("equic/", env!("CARGO_PKG_VERSION")))
             .body(())
             .map_err(wrong)?;
-        if !is_safe {
+        // RFC 8470 s.2: others may do harm if they are carried out twice.
+        if !method.is_safe() {
             in_time(deadline, start, "handshake", async {
                 let peer = self.shared.peer;
                 let done = self.shared.quic.handshake().await;
@@ -166,30 +263,17 @@ impl Connection {
             })
             .await?;
         }
-        let mut send = self.send.clone();
-        let (head, stream) = in_time(deadline, start, "request", async {
-            let exchange = async {
-                let mut stream = send.send_request(request).await?;
-                stream.finish().await?;
-                loop {
-                    let head = stream.recv_response().await?;
-                    // Interim responses come before the final one (RFC 9114 s.4.1), so many at most as
-                    // are let through to here.
-                    if !head.status().is_informational() {
-                        return Ok((head, stream));
-                    }
-                }
-            };
-            exchange.await.map_err(|error| self.shared.error(&error))
-        })
-        .await?;
+        let exchange = self.exchange(request, &method);
+        let (head, mut stream) = in_time(deadline, start, "request", exchange).await?;
+        self.shared.answered.store(true, Ordering::Relaxed);
         let (parts, ()) = head.into_parts();
-        let malformed = |reason: &str| self.shared.http(format!("a malformed response: {reason}"));
-        message::check_fields(&parts.headers).map_err(malformed)?;
-        let announced = match message::content_length(&parts.headers).map_err(malformed)? {
+        let checked = message::check_fields(&parts.headers)
+            .and_then(|()| message::content_length(&parts.headers));
+        let announced = match checked {
+            Err(reason) => return Err(self.shared.malformed(&mut stream, reason)),
             // RFC 9110 s.6.4.1: no content, whatever is announced.
-            _ if is_head || matches!(parts.status.as_u16(), 204 | 304) => Some(0),
-            announced => announced,
+            Ok(_) if is_head || matches!(parts.status.as_u16(), 204 | 304) => Some(0),
+            Ok(announced) => announced,
         };
         Ok(Response {
             status: parts.status,
@@ -208,6 +292,51 @@ impl Connection {
         })
     }
 
+    /// Sends a request and waits for the header fields of its final response.
+    async fn exchange(
+        &self,
+        request: Request<()>,
+        method: &Method,
+    ) -> Result<(http::Response<()>, ResponseStream), ClientError> {
+        let (shared, sent) = (&self.shared, Sent::new());
+        let mut send = self.send.clone();
+        let failed = |error: StreamError| shared.failure(&error, sent.stream(), method);
+        let exchange = async {
+            let mut stream = send.send_request(request).await.map_err(failed)?;
+            sent.set(stream.id().into_inner());
+            match stream.finish().await {
+                // RFC 9114 s.4.1: the server needs no more of the request for its response.
+                Err(StreamError::RemoteTerminate { code, .. }) if code == Code::H3_NO_ERROR => {}
+                finished => finished.map_err(failed)?,
+            }
+            // Interim responses come before the final one (RFC 9114 s.4.1). The binding bounds them.
+            loop {
+                let head = match stream.recv_response().await {
+                    Ok(head) => head,
+                    Err(error) => {
+                        give_up_after(&mut stream, &error);
+                        return Err(failed(error));
+                    }
+                };
+                if !head.status().is_informational() {
+                    return Ok((head, stream));
+                }
+                if let Err(reason) = message::check_interim(&head) {
+                    return Err(shared.malformed(&mut stream, reason));
+                }
+            }
+        };
+        tokio::select! {
+            // A response that is here counts, whatever the GOAWAY says of it.
+            biased;
+            outcome = exchange => outcome,
+            () = shared.watch.goes_away(|| sent.stream()) => {
+                let why = Unprocessed::GoingAway;
+                Err(ClientError::Unprocessed { peer: shared.peer, why, times: 1 })
+            }
+        }
+    }
+
     /// The version of QUIC that is spoken.
     pub fn version(&self) -> KnownVersion {
         self.shared.quic.version()
@@ -221,7 +350,7 @@ impl Connection {
     /// Outcome of the requests that were sent before the handshake was complete
     /// ([`super::ClientConfig::early_data`]), as far as it is known.
     pub fn early_data(&self) -> EarlyData {
-        if self.shared.early { self.shared.quic.early_data() } else { EarlyData::None }
+        self.shared.early_data()
     }
 
     /// Duration of the handshake; zero where nothing waited for it.
@@ -229,9 +358,23 @@ impl Connection {
         self.shared.handshake
     }
 
-    /// True if requests can still be sent on the connection.
+    /// Returns true if requests can still be sent on the connection: it is not closed, the server has
+    /// not sent GOAWAY, and it has not rejected the early data with which the connection began.
     pub fn is_open(&self) -> bool {
         self.shared.quic.close_reason().is_none()
+            && self.shared.watch.goaway().is_none()
+            && self.early_data() != EarlyData::Rejected
+            && !self.shared.retired.load(Ordering::Relaxed)
+    }
+
+    /// Ends the use of the connection for further requests. Responses under way go on.
+    pub(super) fn retire(&self) {
+        self.shared.retired.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the server has begun at least one response on this connection.
+    pub(super) fn has_answered(&self) -> bool {
+        self.shared.answered.load(Ordering::Relaxed)
     }
 
     /// Waits until the connection is closed, by either side, and says why.
@@ -282,7 +425,7 @@ pub struct Response {
     announced: Option<u64>,
     start: Instant,
     deadline: Option<Instant>,
-    stream: RequestStream<binding::BidiStream<Bytes>, Bytes>,
+    stream: ResponseStream,
     connection: Connection,
 }
 
@@ -290,7 +433,8 @@ impl Response {
     /// The next piece of the body; none at its end.
     ///
     /// # Errors
-    /// A connection or stream that is closed, a timeout, a body of another length than announced.
+    /// A connection or stream that is closed, a timeout, a body of another length than announced,
+    /// malformed trailers.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
         if self.timing.total.is_some() {
             return Ok(None);
@@ -299,7 +443,16 @@ impl Response {
         let shared = &self.connection.shared;
         let data = in_time(self.deadline, self.start, "request", async {
             let data = stream.recv_data().await.map_err(|error| shared.error(&error))?;
-            Ok(data.map(|mut data| data.copy_to_bytes(data.remaining())))
+            let data = data.map(|mut data| data.copy_to_bytes(data.remaining()));
+            if data.is_none() {
+                let trailers = stream.recv_trailers().await.map_err(|error| {
+                    give_up_after(stream, &error);
+                    shared.error(&error)
+                })?;
+                let checked = trailers.as_ref().map_or(Ok(()), message::check_fields);
+                checked.map_err(|reason| shared.malformed(stream, reason))?;
+            }
+            Ok(data)
         })
         .await?;
         self.received += data.as_ref().map_or(0, |data| data.len() as u64);
@@ -308,6 +461,8 @@ impl Response {
             Some(announced)
                 if self.received > announced || (ended && self.received < announced) =>
             {
+                // RFC 9114 s.4.1.2.
+                give_up(&mut self.stream);
                 return Err(ClientError::Length { received: self.received, announced });
             }
             _ => {}

@@ -82,6 +82,17 @@ pub enum ClientError {
         /// HTTP/3's error.
         reason: String,
     },
+    /// The server did not process the request, or the request is idempotent and lost its connection.
+    /// Either way it may be sent again on another connection.
+    #[error("{peer} did not process the request: {why}{}", attempts(*times))]
+    Unprocessed {
+        /// The server's address.
+        peer: SocketAddr,
+        /// Reason that the request was not processed the last time.
+        why: Unprocessed,
+        /// Number of times that the request was sent, or would have been.
+        times: u32,
+    },
     /// The body ended early, or went on for too long.
     #[error("the body has {received} bytes, the server announced {announced}")]
     Length {
@@ -99,11 +110,33 @@ pub enum ClientError {
     /// The handshake or the request took too long.
     #[error("{what} timed out after {after:.1?}")]
     Timeout {
-        /// "handshake" or "request".
+        /// "handshake", "request" or "name resolution".
         what: &'static str,
         /// Time after which it was given up.
         after: Duration,
     },
+}
+
+/// Reason why a request may be sent again on another connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unprocessed {
+    /// The server reset the request's stream with H3_REQUEST_REJECTED (RFC 9114 s.4.1.1).
+    #[error("it rejected the request (H3_REQUEST_REJECTED)")]
+    Rejected,
+    /// The server's GOAWAY came before the request was sent, or names it (RFC 9114 s.5.2).
+    #[error("it is going away (GOAWAY)")]
+    GoingAway,
+    /// The request was in early data that the server rejected (RFC 8470 s.3).
+    #[error("it rejected the early data")]
+    EarlyData,
+    /// The connection, on which the server had answered before, ended before the request was sent, or
+    /// before its response. In the second case the request's method is idempotent (RFC 9110 s.9.2.2).
+    #[error("it closed the connection")]
+    Closed,
+}
+
+fn attempts(times: u32) -> String {
+    if times > 1 { format!(", after {times} attempts on new connections") } else { String::new() }
 }
 
 fn mend(error: &ConnectionError) -> &'static str {
@@ -131,7 +164,7 @@ fn is_crypto(code: u64) -> bool {
 /// Kind of failure, as counted in the results of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// The server said no: CONNECTION_REFUSED, or H3_EXCESSIVE_LOAD.
+    /// The server said no: CONNECTION_REFUSED, H3_EXCESSIVE_LOAD, or H3_REQUEST_REJECTED.
     Refused,
     /// There was no answer, or none in time.
     Timeout,
@@ -162,6 +195,8 @@ impl ClientError {
             Self::Certificate(_) => Failure::Error("certificate"),
             Self::IdleTimeout(_) | Self::Start { .. } => Failure::Error("config"),
             Self::Http { .. } => Failure::Error("http"),
+            Self::Unprocessed { why: Unprocessed::Rejected, .. } => Failure::Refused,
+            Self::Unprocessed { .. } => Failure::Error("closed"),
             Self::Length { .. } | Self::TooLarge { .. } => Failure::Error("length"),
         }
     }

@@ -5,8 +5,9 @@
 //! [`Client::get`] does the three at once and keeps the connection for the next time.
 //! [`Client::rebind`] moves the client, with its connections, to another address.
 //!
-//! `target` reads URLs, `connection` holds requests and responses, `paths` opens and closes paths as addresses come and
-//! go, `error` says what failed and whether the server refused, fell silent, or broke.
+//! `target` reads URLs. `connection` holds requests and responses. `repeat` keeps connections and sends requests again
+//! that a server did not process. `paths` opens and closes paths as addresses come and go. `error` says what failed, and
+//! whether the server refused, fell silent, or broke.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,9 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_quic::{
-    self as quic, EarlyData, Endpoint, PacketTrace, QlogFolder, Scheduler, TransportConfig,
-};
+use equic_quic::{self as quic, Endpoint, PacketTrace, QlogFolder, Scheduler, TransportConfig};
 use equic_transport::StreamConfig;
 use equic_wire::{KnownVersion, VarInt};
 use rustls::client::Resumption;
@@ -30,12 +29,13 @@ mod connection;
 mod error;
 mod paths;
 mod race;
+mod repeat;
 mod target;
 #[cfg(test)]
 mod tests;
 
 pub use connection::{Connection, Response, Timing};
-pub use error::{ClientError, Failure};
+pub use error::{ClientError, Failure, Unprocessed};
 pub use paths::PathAddresses;
 use paths::Paths;
 pub use target::Target;
@@ -333,35 +333,6 @@ impl Client {
             return Err(unresolved(format!("no address that {} can send to", local.ip())));
         }
         Ok(peers)
-    }
-
-    /// GETs a URL, on the connection kept from the last time if it is still open.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect) and [`Connection::get`].
-    pub async fn get(&self, url: &str) -> Result<Response, ClientError> {
-        let (target, path) = Target::parse(url)?;
-        let mut kept = self.kept.lock().await;
-        let connection = match kept.get(&target) {
-            Some(connection) if connection.is_open() => connection.clone(),
-            _ => {
-                let peers = self.addresses(&target).await?;
-                let connection = self.race(&target, peers, self.config.early_data).await?;
-                kept.insert(target.clone(), connection.clone());
-                connection
-            }
-        };
-        drop(kept);
-        match connection.get(&path).await {
-            // RFC 8470 s.3: what was rejected is asked again, on a connection that HTTP/3 has not
-            // begun on yet.
-            Err(_) if connection.early_data() == EarlyData::Rejected => {
-                let again = self.open(&target).await?;
-                self.kept.lock().await.insert(target, again.clone());
-                again.get(&path).await
-            }
-            answer => answer,
-        }
     }
 
     /// Closes the connection that [`get`](Self::get) has kept to a URL's server, if there is one: the

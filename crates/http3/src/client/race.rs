@@ -29,7 +29,20 @@ impl Client {
         peers: Vec<SocketAddr>,
         early: bool,
     ) -> Result<Connection, ClientError> {
-        let deadline = self.deadline();
+        self.race_until(target, peers, early, self.deadline()).await
+    }
+
+    /// As [`race`](Self::race), until a deadline.
+    ///
+    /// # Errors
+    /// As [`race`](Self::race).
+    pub(super) async fn race_until(
+        &self,
+        target: &Target,
+        peers: Vec<SocketAddr>,
+        early: bool,
+        deadline: Option<Instant>,
+    ) -> Result<Connection, ClientError> {
         let mut peers = interleaved(peers);
         let mut running: Vec<Attempt<'_>> = Vec::new();
         let mut failed: Option<ClientError> = None;

@@ -58,3 +58,20 @@ async fn when_nothing_listens_anywhere_the_last_says_so() {
     let text = error.to_string();
     assert!(text.starts_with(&format!("cannot connect to {last}: nothing listens")), "{text}");
 }
+
+/// Requests that wait for one connection do not wait for one timeout after the other.
+#[tokio::test]
+async fn timeouts_of_requests_that_wait_together_pass_together() {
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/", silent.local_addr().unwrap());
+    let timeout = Some(Duration::from_secs(1));
+    let config = ClientConfig { trust: Trust::Insecure, timeout, ..ClientConfig::default() };
+    let client = Client::new(config).unwrap();
+    let mut running = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let (client, url) = (client.clone(), url.clone());
+        running.spawn(async move { client.get(&url).await.err().map(|error| error.failure()) });
+    }
+    let all = tokio::time::timeout(Duration::from_secs(60), running.join_all()).await.unwrap();
+    assert_eq!(all, vec![Some(Failure::Timeout); 100]);
+}

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +14,9 @@ use equic_wire::VarInt;
 use http::{Method, Request, StatusCode};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ServerSessionMemoryCache, StoresServerSessions};
 use tokio::net::UdpSocket;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::common::{PATIENCE, loopback, start, until};
@@ -118,8 +121,42 @@ async fn only_safe_requests_are_answered_early_and_once() {
     assert_eq!((stats.requests, stats.opened), (5, 2), "{stats:?}");
 }
 
+/// Sessions that a server forgets all at once.
+#[derive(Debug)]
+struct Sessions {
+    kept: Arc<dyn StoresServerSessions>,
+    forgotten: AtomicBool,
+}
+
+impl StoresServerSessions for Sessions {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        self.kept.put(key, value)
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.kept.get(key).filter(|_| !self.forgotten.load(Ordering::Relaxed))
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.kept.take(key).filter(|_| !self.forgotten.load(Ordering::Relaxed))
+    }
+
+    fn can_cache(&self) -> bool {
+        true
+    }
+}
+
 /// An HTTP/3 server that takes early data and answers everything with its name.
 fn http(name: &'static str) -> Endpoint {
+    serve(name, ServerSessionMemoryCache::new(256), Arc::default())
+}
+
+/// As [`http`], with these sessions, counting connections.
+fn serve(
+    name: &'static str,
+    sessions: Arc<dyn StoresServerSessions>,
+    connections: Arc<AtomicUsize>,
+) -> Endpoint {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let provider = rustls::crypto::aws_lc_rs::default_provider();
@@ -132,6 +169,7 @@ fn http(name: &'static str) -> Endpoint {
         .unwrap();
     tls.alpn_protocols = vec![b"h3".to_vec()];
     tls.max_early_data_size = u32::MAX;
+    tls.session_storage = sessions;
     let config = quic::ServerConfig::new(tls);
     let sockets = Endpoint::bind(loopback(), 1, None).unwrap();
     let server = Endpoint::new(settings, Some(config), sockets).unwrap();
@@ -139,6 +177,7 @@ fn http(name: &'static str) -> Endpoint {
     tokio::spawn(async move {
         while let Some(incoming) = accepting.accept().await {
             let Ok(connection) = incoming.accept().unwrap().into_0rtt() else { panic!("a client") };
+            connections.fetch_add(1, Ordering::Relaxed);
             tokio::spawn(async move {
                 let transport = binding::QuicConnection::new(connection);
                 let mut http = h3::server::Connection::<_, Bytes>::new(transport).await.unwrap();
@@ -175,4 +214,37 @@ async fn requests_in_early_data() {
     assert_eq!(get(&elsewhere).await, ("other".into(), EarlyData::None));
     client.leave(&elsewhere).await.unwrap();
     assert_eq!(get(&elsewhere).await, ("other".into(), EarlyData::Accepted));
+}
+
+/// Requests in early data that the server rejects go together on one new connection.
+#[tokio::test]
+async fn early_requests_that_are_rejected_share_a_new_connection() {
+    let sessions = Arc::new(Sessions {
+        kept: ServerSessionMemoryCache::new(256),
+        forgotten: AtomicBool::new(false),
+    });
+    let connections: Arc<AtomicUsize> = Arc::default();
+    let server = serve("name", Arc::clone(&sessions) as _, Arc::clone(&connections));
+    let config = HttpConfig { trust: Trust::Insecure, early_data: true, ..HttpConfig::default() };
+    let client = Client::new(config).unwrap();
+    let url = format!("https://{}/", server.local_addr().unwrap());
+    let get = async |client: Client, url: String| {
+        let mut response = client.get(&url).await.unwrap();
+        assert_eq!(&response.body(100).await.unwrap()[..], b"name");
+        response.connection().early_data()
+    };
+    // Leaves more than one ticket, so that a further attempt could begin early, too.
+    for _ in 0..2 {
+        timeout(PATIENCE, get(client.clone(), url.clone())).await.unwrap();
+        client.leave(&url).await.unwrap();
+    }
+    sessions.forgotten.store(true, Ordering::Relaxed);
+    let before = connections.load(Ordering::Relaxed);
+    let mut running = JoinSet::new();
+    for _ in 0..10 {
+        running.spawn(get(client.clone(), url.clone()));
+    }
+    let early = timeout(PATIENCE, running.join_all()).await.unwrap();
+    assert_eq!(early, [EarlyData::None; 10]);
+    assert_eq!(connections.load(Ordering::Relaxed) - before, 2);
 }

@@ -4,7 +4,10 @@
 //! things that do not exist or are no HTTP/3, `admission` counts who is in,
 //! `foreign` does it over quinn, `early` asks in 0-RTT packets,
 //! `relay` holds back what comes, `paths` has several paths. `rules` breaks those of HTTP/3 as a client, `lies` as a server; `greedy`
-//! takes more than its share. `ends` looks at how requests and connections end.
+//! takes more than its share. `repeat` has servers that do not
+//! process what they are asked, `malformed` servers whose responses are malformed. `qpack` has
+//! large integers.
+//! `ends` looks at how requests and connections end.
 //! Randomised tests print their seed; EQUIC_SEED replays one.
 
 mod admission;
@@ -15,8 +18,11 @@ mod foreign;
 mod greedy;
 mod hostile;
 mod lies;
+mod malformed;
 mod paths;
+mod qpack;
 mod relay;
+mod repeat;
 mod rules;
 mod running;
 mod serving;

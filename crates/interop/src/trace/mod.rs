@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use equic_lab::relay::{Observed, Record, Way};
+use equic_lab::relay::{Observed, Record, Way, is_filler};
 use equic_net::Fate;
 use equic_wire::frame::Frame;
 use equic_wire::packet::{Datagram, LongKind, Packet, ParseOptions};
@@ -166,7 +166,7 @@ impl Reading<'_> {
         // Who sent it knows how long the ID is; it matters to nothing but the short header's, which is
         // tried with the IDs of the connections.
         let options = ParseOptions { dcid_len: 0, greased_fixed_bit: true };
-        for packet in Datagram::new(&record.payload, options) {
+        for (place, packet) in Datagram::new(&record.payload, options).enumerate() {
             let mut seen = Seen {
                 way: record.way,
                 sent: record.sent,
@@ -185,7 +185,15 @@ impl Reading<'_> {
                 payload_len: 0,
                 content: None,
             };
+            let short = match &packet {
+                Ok(Packet::Short(short)) => Some(short.bytes()),
+                _ => None,
+            };
             self.packet(record, packet.ok(), &mut seen);
+            if place > 0 && short.is_some_and(|bytes| self.is_filler(bytes, &seen)) {
+                seen.kind = Observed::Garbage;
+                seen.payload_len = 0;
+            }
             self.packets.push(seen);
         }
     }
@@ -250,6 +258,12 @@ impl Reading<'_> {
                 seen.dcid = dcid;
             }
         }
+    }
+
+    /// Returns true if bytes behind the packets of a datagram only fill it, although they look like a
+    /// packet with a short header. With a key log, that is so if no key opens them.
+    fn is_filler(&self, bytes: &[u8], seen: &Seen) -> bool {
+        seen.content.is_none() && (is_filler(bytes) || !self.log.is_empty())
     }
 
     /// A client's Initial may begin a connection; Initial keys come from the client's Destination
@@ -329,5 +343,53 @@ fn note_frames(payload: &[u8], content: &mut Content, mut crypto: impl FnMut(u64
         if reader.is_empty() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A 0-RTT packet of version 1 without connection IDs, and 20 bytes in it.
+    const EARLY: [u8; 28] =
+        [0xd0, 0, 0, 0, 1, 0, 0, 20, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7];
+
+    fn kinds(payload: Vec<u8>, log: &KeyLog) -> Vec<(Observed, usize)> {
+        let client = SocketAddr::from(([127, 0, 0, 1], 1000));
+        let record = Record {
+            sent: Duration::ZERO,
+            arrived: Duration::ZERO,
+            way: Way::ToServer,
+            client,
+            front: 0,
+            seen_as: client,
+            ecn: 0,
+            fate: Fate::Delivered,
+            payload,
+        };
+        let trace = Trace::read(&[record], log);
+        trace.packets.iter().map(|seen| (seen.kind, seen.payload_len)).collect()
+    }
+
+    #[test]
+    fn filler_of_a_datagram_is_no_data() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("keys.log");
+        std::fs::write(&file, "CLIENT_TRAFFIC_SECRET_0 00ff ab12\n").expect("it is written");
+        let (keys, none) = (KeyLog::read(&[&file]), KeyLog::default());
+        let early = (Observed::ZeroRtt, 20);
+        let mixed: Vec<u8> = (0..100).collect();
+        for log in [&keys, &none] {
+            for filler in [&[0; 500][..], &[0x40; 30], &[0; 3]] {
+                let found = kinds([&EARLY, filler].concat(), log);
+                assert_eq!(found, [early, (Observed::Garbage, 0)], "{filler:x?}");
+            }
+            assert_eq!(kinds(EARLY.repeat(2), log), [early; 2]);
+            // A datagram of its own is not filler, whatever is in it.
+            assert_eq!(kinds(mixed.clone(), log), [(Observed::OneRtt, 99)]);
+        }
+        let random = [&EARLY[..], &mixed].concat();
+        assert_eq!(kinds(random.clone(), &keys), [early, (Observed::Garbage, 0)]);
+        assert_eq!(kinds(random, &none), [early, (Observed::OneRtt, 99)], "nobody can say");
     }
 }

@@ -25,6 +25,18 @@ pub struct ClientHello {
     pub suites: Vec<u16>,
 }
 
+impl ClientHello {
+    /// Returns the cipher suites without values that are none: those that are reserved so that servers
+    /// ignore what they do not know (GREASE, RFC 8701), and signals (RFC 5746 s.3.3, RFC 7507 s.3).
+    pub fn offered_suites(&self) -> impl Iterator<Item = u16> {
+        self.suites.iter().copied().filter(|suite| {
+            let [high, low] = suite.to_be_bytes();
+            let is_grease = high == low && low & 0x0f == 0x0a;
+            !is_grease && !matches!(suite, 0x00ff | 0x5600)
+        })
+    }
+}
+
 impl Messages {
     pub(super) fn add(&mut self, offset: u64, data: &[u8]) {
         let end = offset.saturating_add(data.len() as u64);

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use observe::{Counts, Observed};
+pub use observe::{Counts, Observed, is_filler};
 
 use equic_net::{Fate, Link};
 use serde::Serialize;

@@ -174,11 +174,21 @@ impl Observer {
     }
 }
 
+/// Returns true if bytes behind the packets of a datagram only fill it, as some implementations do,
+/// although they look like a packet with a short header: all bytes are the same. No packet is so, because
+/// its bytes are encrypted.
+pub fn is_filler(bytes: &[u8]) -> bool {
+    bytes.windows(2).all(|pair| pair.first() == pair.last())
+}
+
 /// The packets of a datagram, with the version of long headers.
 pub fn packets(datagram: &[u8]) -> impl Iterator<Item = (Observed, Option<u32>)> {
     // The IDs' length does not matter here: it only says where a short header's packet number is.
     let options = ParseOptions { dcid_len: 0, greased_fixed_bit: true };
-    Datagram::new(datagram, options).map(|packet| match packet {
+    let behind = Datagram::new(datagram, options).zip(0..).filter(|(packet, place)| {
+        *place == 0 || !matches!(packet, Ok(Packet::Short(short)) if is_filler(short.bytes()))
+    });
+    behind.map(|(packet, _)| match packet {
         Ok(Packet::Long(long)) => {
             let observed = match long.kind() {
                 LongKind::Initial { .. } => Observed::Initial,
@@ -207,5 +217,28 @@ const fn name(fate: Fate) -> &'static str {
         Fate::QueueFull => "queue_full",
         Fate::TooLarge => "too_large",
         Fate::Unreachable => "unreachable",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filler_behind_packets_is_no_packet() {
+        // A Handshake packet of version 1 without connection IDs, and 20 bytes in it.
+        let handshake = [&[0xe0, 0, 0, 0, 1, 0, 0, 20][..], &[7; 20]].concat();
+        let kinds = |more: &[u8]| {
+            let datagram = [&handshake, more].concat();
+            packets(&datagram).map(|(kind, _)| kind).collect::<Vec<_>>()
+        };
+        let mixed: Vec<u8> = (0..100).collect();
+        assert_eq!(kinds(&[]), [Observed::Handshake]);
+        assert_eq!(kinds(&[0; 1000]), [Observed::Handshake]);
+        assert_eq!(kinds(&[0x40; 30]), [Observed::Handshake]);
+        assert_eq!(kinds(&mixed), [Observed::Handshake, Observed::OneRtt]);
+        assert_eq!(kinds(&handshake), [Observed::Handshake; 2]);
+        let alone: Vec<_> = packets(&[0; 100]).map(|(kind, _)| kind).collect();
+        assert_eq!(alone, [Observed::OneRtt]);
     }
 }

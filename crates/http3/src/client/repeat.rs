@@ -1,0 +1,70 @@
+//! Requests on kept connections, sent again on a new one if the server did not process them.
+
+use tokio::time::Instant;
+
+use super::{Client, ClientError, Connection, Response, Target, in_time};
+use equic_quic::EarlyData;
+
+/// Attempts of one request. Each connection of a server that takes one request per connection answers
+/// one of the requests that wait, so this bounds how many can wait.
+const MAX_TIMES: u32 = 100;
+
+/// Attempts of one request in a row, on connections on which the server answered nothing.
+const MAX_FRUITLESS: u32 = 4;
+
+impl Client {
+    /// GETs a URL, on the connection kept from the last time if it still takes requests.
+    ///
+    /// A request that the server did not process is sent again on a new connection: one that it
+    /// rejected (RFC 9114 s.4.1.1), that its GOAWAY names (s.5.2), or that was in early data that it
+    /// rejected (RFC 8470 s.3). So is a request whose kept connection the server closed before the
+    /// response (RFC 9110 s.9.2.2). Requests that wait at the same time share the new connection.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect) and [`Connection::get`]. [`ClientError::Unprocessed`] if the server
+    /// did not process the request on four connections in a row on which it answered nothing, on a
+    /// hundred connections, or until [`ClientConfig::timeout`](super::ClientConfig::timeout).
+    pub async fn get(&self, url: &str) -> Result<Response, ClientError> {
+        let (target, path) = Target::parse(url)?;
+        let (start, deadline) = (Instant::now(), self.deadline());
+        let (mut times, mut fruitless) = (0, 0);
+        loop {
+            let connection = self.kept(&target, start, deadline).await?;
+            let (peer, why) = match connection.get(&path).await {
+                Err(ClientError::Unprocessed { peer, why, .. }) => (peer, why),
+                answer => return answer,
+            };
+            connection.retire();
+            times += 1;
+            fruitless = if connection.has_answered() { 0 } else { fruitless + 1 };
+            let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if times >= MAX_TIMES || fruitless >= MAX_FRUITLESS || is_late {
+                return Err(ClientError::Unprocessed { peer, why, times });
+            }
+            tracing::debug!(%peer, %why, times, "the request is sent again");
+        }
+    }
+
+    /// Returns the connection that is kept to a target, or a new one if that takes no requests. All
+    /// who ask meanwhile wait for the new one, each until its own deadline.
+    async fn kept(
+        &self,
+        target: &Target,
+        start: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<Connection, ClientError> {
+        let locked = async { Ok(self.kept.lock().await) };
+        let mut kept = in_time(deadline, start, "handshake", locked).await?;
+        let last = kept.get(target);
+        if let Some(connection) = last.filter(|last| last.is_open()) {
+            return Ok(connection.clone());
+        }
+        // A server that has rejected early data would do it again.
+        let rejected = last.is_some_and(|last| last.early_data() == EarlyData::Rejected);
+        let early = self.config.early_data && !rejected;
+        let peers = in_time(deadline, start, "name resolution", self.addresses(target)).await?;
+        let connection = self.race_until(target, peers, early, deadline).await?;
+        kept.insert(target.clone(), connection.clone());
+        Ok(connection)
+    }
+}
