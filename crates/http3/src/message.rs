@@ -37,13 +37,31 @@ pub(crate) fn check_request(request: &Request<()>) -> Result<(), &'static str> {
     check_fields(request.headers())?;
     let uri: &Uri = request.uri();
     let (has_scheme, has_path) = (uri.scheme().is_some(), !uri.path().is_empty());
+    // RFC 9110 s.7.2: `h3` looks at the first Host field only.
+    if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
+        return Err("several Host fields");
+    }
+    // RFC 9114 s.4.3.1. The authority here is that of :authority, or else of Host.
+    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err("an authority with user information");
+    }
     match *request.method() {
         // RFC 9114 s.4.4.
         Method::CONNECT if has_scheme => Err("CONNECT with a scheme"),
+        Method::CONNECT if uri.port_u16().is_none() => Err("CONNECT without a port"),
         Method::CONNECT => Ok(()),
         // RFC 9114 s.4.3.1.
         _ if !has_scheme || !has_path => Err("no scheme, or no path"),
-        _ => Ok(()),
+        _ => check_path(request.method(), uri),
+    }
+}
+
+/// Checks the path and query of an absolute URI (RFC 9114 s.4.3.1).
+fn check_path(method: &Method, uri: &Uri) -> Result<(), &'static str> {
+    match uri.path_and_query().map(|path| path.as_str()) {
+        Some("*") if *method == Method::OPTIONS => Ok(()),
+        Some(path) if path.starts_with('/') => Ok(()),
+        _ => Err("a path without a leading slash"),
     }
 }
 
@@ -96,6 +114,19 @@ mod tests {
     }
 
     #[test]
+    fn host_is_one_field() {
+        let request = |hosts: &[&str]| {
+            let mut request = Request::builder().uri("https://a/");
+            for host in hosts {
+                request = request.header(header::HOST, *host);
+            }
+            check_request(&request.body(()).unwrap())
+        };
+        assert_eq!((request(&[]), request(&["a"])), (Ok(()), Ok(())));
+        assert!(request(&["a", "b"]).is_err() && request(&["a", "a"]).is_err());
+    }
+
+    #[test]
     fn what_a_request_needs_depends_on_its_method() {
         let request = |method: &str, uri: &str| {
             check_request(&Request::builder().method(method).uri(uri).body(()).unwrap())
@@ -103,6 +134,16 @@ mod tests {
         assert_eq!(request("GET", "https://a/b"), Ok(()));
         assert_eq!(request("CONNECT", "a:443"), Ok(()));
         assert!(request("GET", "a:443").is_err());
+        assert_eq!(request("OPTIONS", "https://a/*"), Ok(()));
+        for (method, uri) in [
+            ("GET", "https://user@a/"),
+            ("GET", "https://user:secret@a:443/"),
+            ("CONNECT", "user@a:443"),
+            ("CONNECT", "a"),
+            ("GET", "https://a?x"),
+        ] {
+            assert!(request(method, uri).is_err(), "{method} {uri}");
+        }
         assert!(request("CONNECT", "https://a/").is_err());
     }
 }

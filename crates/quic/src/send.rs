@@ -259,6 +259,33 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// As [`SendStream::stopped`], for callers that implement a future themselves and do not hold the
+    /// [`SendStream`], which has to exist. Only the task that writes on the stream may call this,
+    /// because one task is woken for each stream.
+    ///
+    /// # Errors
+    /// The connection is over, or no [`SendStream`] of this ID exists.
+    pub fn poll_stopped(
+        &self,
+        cx: &Context<'_>,
+        id: StreamId,
+    ) -> Poll<Result<Option<u64>, WriteError>> {
+        let mut state = self.cell().lock();
+        let Some(stream) = state.streams.get(&id) else {
+            return Poll::Ready(Err(WriteError::Closed));
+        };
+        if stream.finished || stream.stopped.is_some() {
+            return Poll::Ready(Ok(stream.stopped));
+        }
+        state.check(state.epoch, WriteError::EarlyDataRejected)?;
+        if let Some(stream) = state.streams.get_mut(&id) {
+            register(&mut stream.writer, cx);
+        }
+        Poll::Pending
+    }
+}
+
 fn why(state: &State, id: StreamId, error: StreamError) -> WriteError {
     let stopped = state.streams.get(&id).and_then(|stream| stream.stopped);
     match (error, stopped) {

@@ -7,6 +7,7 @@
 mod admission;
 mod feed;
 mod ids;
+mod reset_key;
 mod retry;
 
 use std::net::{IpAddr, SocketAddr};
@@ -34,6 +35,7 @@ use crate::signals::{Signals, runtime};
 use admission::GatewayAdmission;
 use feed::{Feeding, feed};
 use ids::GatewayIds;
+use reset_key::ResetKey;
 use retry::LedgerKeys;
 
 /// Serves files, `/health` and `/bytes/N` over HTTP/3 until Ctrl-C.
@@ -67,6 +69,11 @@ pub(crate) struct Args {
     /// (`retry_keys` there). Without it, they come with --gateway and --gateway-socket
     #[arg(long, value_name = "FILE")]
     retry_keys: Option<PathBuf>,
+    /// After a restart, reset the connections of the process before at once, with the secret in this
+    /// file; it is created if it does not exist. Each server needs a file of its own. For connection
+    /// IDs that are made with a gateway's keys, the gateway's keys take its place
+    #[arg(long, value_name = "FILE")]
+    reset_key: Option<PathBuf>,
     /// Let clients that come back ask before the handshake is complete (0-RTT): whoever records a GET or
     /// HEAD can have it answered once more, others get 425
     #[arg(long)]
@@ -204,9 +211,12 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
     let quota = user_quota(args)?;
     let plugins = plugin_writer(args.json);
     let keys = Arc::new(LedgerKeys::default());
+    // Holds the lock on the file while the server runs.
+    let reset_key = args.reset_key.as_deref().map(ResetKey::open).transpose()?;
     let mut config = ServerConfig {
         qlog,
         hide_sockets: args.hide_sockets,
+        reset_key: reset_key.as_ref().map(ResetKey::key),
         ..config(args, &bound, quota.clone(), &plugins)?
     };
     if args.gateway.is_some() || args.gateway_socket.is_some() {
@@ -238,7 +248,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
     // The ledger goes before the gateway, and the gateway before anything is said.
     let over_limit = bound.refused();
     drop((bound, keys, ids, feeding));
-    drop(plugins);
+    drop((plugins, reset_key));
     let stats = stats?;
     let turned_away = stats.refused + stats.ignored + stats.overloaded + stats.refused_late;
     journal.entry(

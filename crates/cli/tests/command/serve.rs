@@ -1,8 +1,15 @@
 //! `serve` and `get`, alone and with a gateway.
 
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
-use crate::common::{EQUIC, Running, equic, equic_in, eventually, lab, unique, v4};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use crate::common::{EQUIC, PATIENCE, Running, equic, equic_in, eventually, lab, unique, v4};
 use serde_json::Value;
 
 fn serve(command: Command, rest: &[&str]) -> (Running, Value) {
@@ -109,6 +116,81 @@ fn clients_are_upgraded_to_version_2_where_that_is_wanted() {
 }
 
 /// Many URLs at once over one connection, each into a file of its name.
+/// A client in the middle of a download learns of the server's end from the next process.
+#[test]
+fn reset_key_outlives_the_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let key = directory.path().join("reset.key");
+    let folder = directory.path().to_str().unwrap();
+    let rest = ["--cert-dir", folder, "--cert-name", "localhost", "--idle-timeout", "1h"];
+    let rest = [&rest[..], &["--reset-key", key.to_str().unwrap()]].concat();
+    let start =
+        |listen: &str| serve(Command::new(EQUIC), &[&["--listen", listen], &rest[..]].concat());
+    let (mut server, ready) = start("127.0.0.1:0");
+    let address: SocketAddr = text(&ready, "address").parse().unwrap();
+    assert_eq!(std::fs::metadata(&key).unwrap().mode() & 0o777, 0o600);
+    let second = equic(&[&["serve", "--listen", "127.0.0.1:0"], &rest[..]].concat());
+    assert!(second.code == Some(1), "{second:?}");
+    assert!(second.stderr.contains("another server uses it"), "{second:?}");
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (endpoint, connection, mut download) =
+        runtime.block_on(downloading(address, &directory.path().join("cert.pem")));
+    server.signal(nix::sys::signal::Signal::SIGKILL);
+    server.wait();
+    let (server, _) = start(text(&ready, "address"));
+    let ended = runtime.block_on(async {
+        // What the client does when it goes on: any packet of its own.
+        if let Ok(mut stream) = connection.open_uni().await {
+            let _ = stream.write_all(&[0x21]).await;
+        }
+        tokio::time::timeout(PATIENCE, connection.closed()).await.expect("it is reset")
+    });
+    assert!(matches!(ended, quinn::ConnectionError::Reset), "{ended}");
+    assert!(runtime.block_on(download.read_to_end(1 << 30)).is_err());
+    drop(endpoint);
+    // New clients are served as before.
+    let url = format!("https://{address}/health");
+    let pin = ["get", "--pin", text(&ready, "fingerprint"), &url];
+    assert_eq!(equic(&pin).ok(), "ok\n");
+    assert!(server.terminate().success());
+}
+
+/// A connection that never times out, on which a response has begun to come.
+async fn downloading(
+    server: SocketAddr,
+    certificate: &Path,
+) -> (quinn::Endpoint, quinn::Connection, quinn::RecvStream) {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    tls.alpn_protocols = vec![b"h3".to_vec()];
+    let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
+    let mut config = quinn::ClientConfig::new(Arc::new(crypto));
+    let mut transport = quinn::TransportConfig::default();
+    transport.max_idle_timeout(None);
+    config.transport_config(Arc::new(transport));
+    let endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    let connecting = endpoint.connect_with(config, server, "localhost").unwrap();
+    let connection = tokio::time::timeout(PATIENCE, connecting).await.unwrap().unwrap();
+    let (mut send, mut receive) = connection.open_bi().await.unwrap();
+    // GET, https, :authority and :path (RFC 9204 s.4.5).
+    let fields =
+        [&[0, 0, 0xd1, 0xd7, 0x50, 9][..], b"localhost", &[0x51, 17], b"/bytes/1000000000"]
+            .concat();
+    let frame = [&[1, fields.len() as u8][..], &fields].concat();
+    send.write_all(&frame).await.unwrap();
+    send.finish().unwrap();
+    let mut start = vec![0; 1_000_000];
+    tokio::time::timeout(PATIENCE, receive.read_exact(&mut start)).await.unwrap().unwrap();
+    (endpoint, connection, receive)
+}
+
 #[test]
 fn many_files_come_over_one_connection() {
     let directory = tempfile::tempdir().unwrap();
@@ -389,7 +471,7 @@ fn a_server_on_quinn_asks_everybody_for_proof() {
     let mut initial = Vec::new();
     initials.write(&mut rand::rng(), &mut initial).expect("it is made");
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    socket.set_read_timeout(Some(crate::common::PATIENCE)).expect("a time");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a time");
     for _ in 0..2 {
         socket.send_to(&initial, text(&ready, "address")).expect("it is sent");
         let mut answer = [0; 2_000];

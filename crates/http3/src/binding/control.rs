@@ -75,7 +75,8 @@ impl Control {
                     return Err(wrong_id("GOAWAY that names no request stream"));
                 }
                 let first = self.goaway.replace(id) != Some(id);
-                Ok(first)
+                // Answering a client's, `h3` would send GOAWAY with the last request that is served.
+                Ok(first && self.side == Side::Client)
             }
             MAX_PUSH_ID => {
                 let id = only_id(payload)?;
@@ -202,8 +203,8 @@ mod tests {
     #[test]
     fn identifiers_go_one_way() {
         let mut server = Control::new(Side::Server);
-        assert_eq!(server.take(GOAWAY, &[9]), Ok(true));
-        assert_eq!(server.take(GOAWAY, &[9]), Ok(false), "once is enough");
+        assert_eq!(server.take(GOAWAY, &[9]), Ok(false));
+        assert_eq!(server.take(GOAWAY, &[9]), Ok(false));
         assert_eq!(code(server.take(GOAWAY, &[10])), Code::H3_ID_ERROR);
         assert_eq!(code(server.take(GOAWAY, &[])), Code::H3_FRAME_ERROR);
         assert_eq!(code(server.take(GOAWAY, &[1, 1])), Code::H3_FRAME_ERROR);
@@ -217,6 +218,7 @@ mod tests {
         assert_eq!(client.refused_from(), None);
         assert_eq!(client.take(GOAWAY, &[8]), Ok(true));
         assert_eq!(client.take(GOAWAY, &[4]), Ok(true));
+        assert_eq!(client.take(GOAWAY, &[4]), Ok(false), "once is enough");
         assert_eq!(client.refused_from(), Some(4));
         client.settings = true;
         assert_eq!(code(client.may_begin(MAX_PUSH_ID)), Code::H3_FRAME_UNEXPECTED);

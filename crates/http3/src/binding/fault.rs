@@ -4,8 +4,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+use equic_wire::StreamId;
 use h3::error::Code;
 use tokio::sync::Notify;
+
+use super::requests::RequestState;
 
 /// QPACK's error codes (RFC 9204 s.6), and two of RFC 9114 s.8.1 that the crate has no names for here.
 pub(super) const DECOMPRESSION_FAILED: Code = Code::QPACK_DECOMPRESSION_FAILED;
@@ -70,6 +73,9 @@ impl Default for FrameLimits {
 #[derive(Debug)]
 pub(super) struct Ward {
     pub limits: FrameLimits,
+    pub requests: RequestState,
+    /// Own streams that must stay open: the control stream and those of QPACK.
+    pub critical: Mutex<Vec<StreamId>>,
     /// Bytes of incomplete frames kept now, of all streams together.
     incomplete: AtomicUsize,
     nuisance: Mutex<Nuisance>,
@@ -91,6 +97,8 @@ impl Ward {
         let nuisance = Nuisance { bytes: 0, since: Instant::now() };
         Ward {
             limits,
+            requests: RequestState::new(),
+            critical: Mutex::default(),
             incomplete: AtomicUsize::new(0),
             nuisance: Mutex::new(nuisance),
             violation: OnceLock::new(),

@@ -6,6 +6,7 @@ use equic_wire::Reader;
 use h3::error::Code;
 
 use super::fault::{DECOMPRESSION_FAILED, Fault};
+use super::huffman;
 
 /// The part of a message that a field section is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,9 +141,16 @@ fn line(input: &mut Reader<'_>) -> Result<(Name, bool), Fault> {
     let first = byte(input)?;
     let length = integer(input, first, 7)?;
     let value = bytes(input, length)?;
+    let huffman = first & 0x80 != 0;
+    // RFC 9114 s.4.3.1: the path and query of a URI. `http` would cut off a fragment.
+    if name == Name::Path
+        && (if huffman { huffman::contains(value, b'#') } else { value.contains(&b'#') })
+    {
+        return Err(malformed("a path with a fragment"));
+    }
     let begins_with_one = match value.first() {
         // RFC 7541 appendix B: the digit one is 00001.
-        Some(byte) if first & 0x80 != 0 => byte >> 3 == 1,
+        Some(byte) if huffman => byte >> 3 == 1,
         Some(byte) => *byte == b'1',
         None => false,
     };
@@ -228,6 +236,9 @@ fn integer(input: &mut Reader<'_>, first: u8, prefix: u8) -> Result<u64, Fault> 
 mod tests {
     use super::*;
 
+    /// The value "/a#b" in Huffman code.
+    const PATH_WITH_FRAGMENT: &[u8] = &[0x84, 0x60, 0x7f, 0xf5, 0x1f];
+
     /// A field section of GET https://a/: two entries of the static table, a name of it, a path.
     const GET: &[u8] = &[0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
 
@@ -275,6 +286,11 @@ mod tests {
             (with(&[0xd9]), "a status in a request"),
             (with(&[0x22, b':', b'x', 0]), "unknown"),
             (with(&[0x2a, 0xb9, 0x49, 0]), "unknown in Huffman code"),
+            (vec![0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0x51, 2, b'#', b'x'], "a fragment"),
+            (
+                [&[0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0x51][..], PATH_WITH_FRAGMENT].concat(),
+                "a fragment in Huffman code",
+            ),
             (vec![0, 0], "nothing"),
         ] {
             let error = check(&section, Section::Request).unwrap_err();

@@ -217,6 +217,14 @@ impl Frames {
         Ok(self.trailers.take())
     }
 
+    /// Returns how many bytes are still to come of the DATA frame under way.
+    pub(super) fn content_left(&self) -> u64 {
+        match self.at {
+            At::Data(left) => left,
+            _ => 0,
+        }
+    }
+
     /// Returns true if a server's response comes on this stream.
     pub(super) fn is_response(&self) -> bool {
         matches!(self.kind, Kind::Response)
@@ -307,6 +315,9 @@ impl Frames {
             // What is of no use to `h3` ends here.
             self.ward.charge(kept.bytes.len() as u64)?;
             let goes_on = control.take(frame, &kept.bytes)?;
+            if frame == GOAWAY {
+                self.ward.requests.set_client_leaves();
+            }
             if let Some(stream) = control.refused_from() {
                 self.ward.set_goaway(stream);
             }

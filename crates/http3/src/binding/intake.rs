@@ -3,12 +3,12 @@
 //! Only the control stream goes on to `h3`. That would keep QPACK's streams and never read them, so
 //! that nothing on them would be an error, and their ends would not be noticed.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use equic_quic::{self as quic, ReadError};
-use equic_wire::{Reader, Side, VarInt, VarIntLen};
+use equic_wire::{Reader, Side, StreamId, VarInt, VarIntLen};
 use h3::error::Code;
 use h3::quic::ConnectionErrorIncoming;
 
@@ -106,10 +106,22 @@ impl Streams {
                 }
             }
         }
+        self.check_own(cx)?;
         for (stream, qpack) in self.qpack.iter_mut().flatten() {
             poll_qpack(cx, stream, qpack, &self.ward)?;
         }
         Ok(None)
+    }
+
+    /// Checks that the peer wants all of the streams that must stay open (RFC 9114 s.6.2.1, RFC 9204
+    /// s.4.2).
+    fn check_own(&self, cx: &mut Context<'_>) -> Result<(), Fault> {
+        let critical = self.ward.critical.lock().unwrap_or_else(PoisonError::into_inner);
+        let stopped = |id: &StreamId| {
+            matches!(self.connection.poll_stopped(cx, *id), Poll::Ready(Ok(Some(_))))
+        };
+        // All of them, so that each wakes the task.
+        if critical.iter().filter(|id| stopped(id)).count() > 0 { Err(closed()) } else { Ok(()) }
     }
 
     /// A stream's type is known.

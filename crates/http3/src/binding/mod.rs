@@ -1,9 +1,9 @@
 //! The `h3` crate's view of a connection, and what of RFC 9114 and RFC 9204 is checked before it.
 //!
 //! `frames.rs` takes what comes on a stream apart, and bounds what is kept of it; `fields.rs` looks at
-//! field sections, `control.rs` at the control stream and QPACK's, `intake.rs` at streams of one
+//! field sections (`huffman.rs` searches their values), `control.rs` at the control stream and QPACK's, `intake.rs` at streams of one
 //! direction; `streams.rs` are streams as `h3` has them; `fault.rs` says what can be wrong;
-//! `bell.rs` knows whether there is anything to look at.
+//! `requests.rs` has what a server's requests share; `bell.rs` knows whether there is anything to look at.
 //! `docs/decisions/0022-before-h3.md` has the reasons.
 
 mod bell;
@@ -11,11 +11,13 @@ mod control;
 mod fault;
 mod fields;
 mod frames;
+mod huffman;
 mod intake;
+mod requests;
 mod streams;
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Buf;
 use equic_quic::{ConnectionError, ReadError, WriteError};
@@ -28,6 +30,7 @@ use frames::Kind;
 use intake::Intake;
 
 pub use fault::{FrameLimits, Malformed, Violation};
+pub(crate) use requests::Requests;
 pub use streams::{BidiStream, RecvStream, SendStream};
 
 /// Pieces that are read in a row for nothing to hand on, before others have their turn.
@@ -93,6 +96,11 @@ impl QuicConnection {
         let ward = Arc::new(Ward::new(limits));
         let intake = Intake::new(connection.clone(), Arc::clone(&ward));
         QuicConnection { open: OpenStreams(connection, ward), intake }
+    }
+
+    /// Returns a server's handle to the requests of this connection.
+    pub(crate) fn requests(&self) -> Requests {
+        Requests(Arc::clone(&self.open.1))
     }
 
     /// Says, later, which rule the peer broke.
@@ -162,10 +170,11 @@ fn poll_open_bidi<B: Buf>(
 }
 
 fn poll_open_send<B: Buf>(
-    connection: &equic_quic::Connection,
+    open: &OpenStreams,
     cx: &mut Context<'_>,
 ) -> Poll<Result<SendStream<B>, StreamErrorIncoming>> {
-    connection.poll_open_uni(cx).map_ok(SendStream::new).map_err(of_connection)
+    let made = |stream| SendStream::of_one_direction(stream, &open.1);
+    open.0.poll_open_uni(cx).map_ok(made).map_err(of_connection)
 }
 
 impl<B: Buf> quic::OpenStreams<B> for QuicConnection {
@@ -183,7 +192,7 @@ impl<B: Buf> quic::OpenStreams<B> for QuicConnection {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<SendStream<B>, StreamErrorIncoming>> {
-        poll_open_send(&self.open.0, cx)
+        poll_open_send(&self.open, cx)
     }
 
     fn close(&mut self, code: Code, reason: &[u8]) {
@@ -206,7 +215,7 @@ impl<B: Buf> quic::OpenStreams<B> for OpenStreams {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<SendStream<B>, StreamErrorIncoming>> {
-        poll_open_send(&self.0, cx)
+        poll_open_send(self, cx)
     }
 
     fn close(&mut self, code: Code, reason: &[u8]) {
@@ -229,8 +238,18 @@ impl<B: Buf> quic::Connection<B> for QuicConnection {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<BidiStream<B>, ConnectionErrorIncoming>> {
-        let made = |halves| BidiStream::new(halves, Kind::Request, &self.open);
-        self.open.0.poll_accept_bi(cx).map_ok(made).map_err(connection_error)
+        loop {
+            let (mut send, mut receive) =
+                ready!(self.open.0.poll_accept_bi(cx)).map_err(connection_error)?;
+            if self.open.1.requests.admit(send.id().as_varint().get()) {
+                let halves = (send, receive);
+                return Poll::Ready(Ok(BidiStream::new(halves, Kind::Request, &self.open)));
+            }
+            // RFC 9114 s.5.2: it is not below the ID that GOAWAY names.
+            let rejected = code(Code::H3_REQUEST_REJECTED.value());
+            send.reset(rejected);
+            receive.stop(rejected);
+        }
     }
 
     fn opener(&self) -> OpenStreams {

@@ -1,6 +1,7 @@
 //! Streams as `h3` has them.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
@@ -11,18 +12,52 @@ use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, Wri
 use super::bell::Bell;
 use super::fault::{Fault, Malformed, Ward};
 use super::frames::{Frames, Kind};
+use super::requests::ContentLeft;
 use super::{OpenStreams, PIECES, code, id, read_error, refuse, write_error};
+
+/// Types of streams that must stay open (RFC 9114 s.6.2.1, RFC 9204 s.4.2): control, QPACK encoder and
+/// decoder.
+const CRITICAL: [u8; 3] = [0x0, 0x2, 0x3];
 
 /// The sending half of a stream.
 pub struct SendStream<B> {
     stream: transport::SendStream,
     /// Boxed, as [`RecvStream`] is: futures that hold a stream are moved around.
     writing: Box<Option<WriteBuf<B>>>,
+    unused: Unused,
+}
+
+/// State of a stream on which nothing has been written.
+enum Unused {
+    /// Something was written, or nothing needs to be done.
+    No,
+    /// A stream of one direction, whose type is written first.
+    Typeless(Arc<Ward>),
+    /// A request that was not answered. The flag is set when it is.
+    Unanswered(Arc<AtomicBool>),
 }
 
 impl<B: Buf> SendStream<B> {
     pub(super) fn new(stream: transport::SendStream) -> SendStream<B> {
-        SendStream { stream, writing: Box::default() }
+        SendStream { stream, writing: Box::default(), unused: Unused::No }
+    }
+
+    pub(super) fn of_one_direction(
+        stream: transport::SendStream,
+        ward: &Arc<Ward>,
+    ) -> SendStream<B> {
+        let unused = Unused::Typeless(Arc::clone(ward));
+        SendStream { stream, writing: Box::default(), unused }
+    }
+}
+
+impl<B> Drop for SendStream<B> {
+    fn drop(&mut self) {
+        if let Unused::Unanswered(_) = self.unused {
+            // RFC 9114 s.4.1: a stream that ends without a response would be an error of the whole
+            // connection.
+            self.stream.reset(code(Code::H3_REQUEST_INCOMPLETE.value()));
+        }
     }
 }
 
@@ -45,7 +80,18 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
                 ConnectionErrorIncoming::InternalError("data before the stream was ready".into());
             return Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error });
         }
-        *self.writing = Some(data.into());
+        let data = data.into();
+        match std::mem::replace(&mut self.unused, Unused::No) {
+            Unused::Typeless(ward) => {
+                if data.chunk().first().is_some_and(|kind| CRITICAL.contains(kind)) {
+                    let mut critical = ward.critical.lock().unwrap_or_else(PoisonError::into_inner);
+                    critical.push(self.stream.id());
+                }
+            }
+            Unused::Unanswered(answered) => answered.store(true, Ordering::Relaxed),
+            Unused::No => {}
+        }
+        *self.writing = Some(data);
         Ok(())
     }
 
@@ -54,6 +100,7 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
     }
 
     fn reset(&mut self, reset_code: u64) {
+        self.unused = Unused::No;
         self.stream.reset(code(reset_code));
     }
 
@@ -78,12 +125,18 @@ struct Receiver {
     ended: bool,
     /// Of a control stream, which is looked at far more often than something comes.
     bell: Option<Arc<Bell>>,
+    /// Of a request.
+    content: Option<ContentLeft>,
+    /// Of a request: whether its response has begun.
+    answered: Option<Arc<AtomicBool>>,
 }
 
 impl RecvStream {
     pub(super) fn new(stream: transport::RecvStream, kind: Kind, open: &OpenStreams) -> RecvStream {
         let OpenStreams(connection, ward) = open.clone();
         let bell = matches!(kind, Kind::Control(_)).then(|| Arc::new(Bell::new()));
+        let content = matches!(kind, Kind::Request)
+            .then(|| ContentLeft::new(stream.id().as_varint().get(), Arc::clone(&ward)));
         let frames = Frames::new(kind, Arc::clone(&ward));
         let input = Bytes::new();
         let first = None;
@@ -96,6 +149,8 @@ impl RecvStream {
             input,
             ended: false,
             bell,
+            content,
+            answered: None,
         }))
     }
 
@@ -103,6 +158,20 @@ impl RecvStream {
     pub(super) fn preceded_by(mut self, first: Bytes) -> RecvStream {
         self.0.first = Some(first);
         self
+    }
+}
+
+impl Drop for RecvStream {
+    fn drop(&mut self) {
+        if let Some(answered) = &self.0.answered {
+            // RFC 9114 s.4.1: H3_NO_ERROR after the response only. Without effect if the request has
+            // ended.
+            let why = match answered.load(Ordering::Relaxed) {
+                true => Code::H3_NO_ERROR,
+                false => Code::H3_REQUEST_CANCELLED,
+            };
+            self.0.stream.stop(code(why.value()));
+        }
     }
 }
 
@@ -134,7 +203,11 @@ impl Receiver {
                 Ok(None) => {}
                 Err(fault) => return Poll::Ready(Err(self.fail(fault))),
             }
-            match ready!(self.stream.poll_read_chunk(cx)) {
+            let chunk = self.stream.poll_read_chunk(cx);
+            if let Some(content) = &mut self.content {
+                content.report(self.frames.content_left());
+            }
+            match ready!(chunk) {
                 Ok(Some(chunk)) => self.input = chunk,
                 Ok(None) => {
                     self.ended = true;
@@ -202,7 +275,15 @@ impl<B: Buf> BidiStream<B> {
         kind: Kind,
         open: &OpenStreams,
     ) -> BidiStream<B> {
-        BidiStream { send: SendStream::new(send), receive: RecvStream::new(receive, kind, open) }
+        let mut send = SendStream::new(send);
+        if let Kind::Request = kind {
+            let answered = Arc::new(AtomicBool::new(false));
+            send.unused = Unused::Unanswered(Arc::clone(&answered));
+            let mut receive = RecvStream::new(receive, kind, open);
+            receive.0.answered = Some(answered);
+            return BidiStream { send, receive };
+        }
+        BidiStream { send, receive: RecvStream::new(receive, kind, open) }
     }
 }
 
@@ -249,7 +330,7 @@ impl<B: Buf> quic::RecvStream for BidiStream<B> {
             && let Some(Malformed { code: why, .. }) = error.downcast_ref()
         {
             // RFC 9114 s.4.1.2: both directions.
-            self.send.stream.reset(code(why.value()));
+            quic::SendStream::reset(&mut self.send, why.value());
         }
         data
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use equic_quic::{QlogFolder, RetryTokens, Scheduler, SocketIdGenerator};
 use http::{Method, StatusCode};
+use zeroize::Zeroizing;
 
 use crate::server::{Admission, NoQuota};
 use crate::tls::{CertificateError, Identity};
@@ -75,6 +76,11 @@ pub struct ServerConfig {
     /// Judges the Retry tokens of somebody in front of the server, who has clients prove their addresses in
     /// its name; none: all tokens are the server's own.
     pub retry_tokens: Option<Arc<dyn RetryTokens>>,
+    /// Secret from which stateless reset tokens are made, where [`ids`](Self::ids) makes none. A server
+    /// that starts with the key of an earlier process resets the connections that this process left
+    /// behind. No two servers may use one key at the same time: each would reset connections of the
+    /// other (RFC 9000 s.21.11). `None`: a random key, so that such connections time out.
+    pub reset_key: Option<Zeroizing<[u8; 32]>>,
     /// Makes the server's connection IDs; none: they are random.
     pub ids: Option<Arc<dyn SocketIdGenerator>>,
     /// True if random connection IDs name their socket in encrypted form
@@ -118,6 +124,7 @@ impl ServerConfig {
             early_data: false,
             retry: false,
             retry_tokens: None,
+            reset_key: None,
             ids: None,
             hide_sockets: false,
             congestion: Congestion::default(),

@@ -8,15 +8,16 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use equic_quic::{self as quic, Incoming};
 use equic_wire::VarInt;
+use h3::quic::StreamId;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::presence::Presence;
-use super::respond::{self, Outcome};
+use super::respond::{self, Asked, Outcome};
 use super::tolerance::Tolerance;
 use super::{Context, Phase, Refused};
-use crate::binding::{self, FrameLimits};
+use crate::binding::{self, FrameLimits, Requests};
 use crate::h3_code;
 
 /// Time until one malformed request, and one that its client gave up, is forgiven.
@@ -230,6 +231,7 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     let incomplete = FrameLimits::default().incomplete.max(field_section.saturating_mul(4));
     let frames = FrameLimits { field_section, incomplete };
     let transport = binding::QuicConnection::with_limits(peer.quic.clone(), frames);
+    let admitted = transport.requests();
     let mut builder = h3::server::builder();
     builder.max_field_section_size(limits.max_field_section_size).send_grease(false);
     // Opens streams, which a client without room for them would hold up for ever.
@@ -239,16 +241,19 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     let now = Instant::now();
     let mut malformed = Tolerance::new(limits.max_malformed, FORGIVEN[0], now);
     let mut cancelled = Tolerance::new(limits.max_cancelled, FORGIVEN[1], now);
-    // Has GOAWAY been sent? May requests still come?
-    let (mut going_away, mut accepting) = (false, true);
+    // True once GOAWAY was sent, and once the client has sent one.
+    let (mut going_away, mut client_leaves) = (false, false);
     loop {
         tokio::select! {
+            // The order matters: requests that have come are accepted before the connection ends.
+            biased;
             () = Phase::Draining.begun(&mut phase), if !going_away => {
                 going_away = true;
-                if !matches!(timeout(limits.stall_timeout, h3.shutdown(0)).await, Ok(Ok(()))) {
+                if !go_away(&mut h3, &admitted, limits.stall_timeout).await {
                     return;
                 }
             }
+            () = admitted.client_leaves(), if !client_leaves => client_leaves = true,
             Some(done) = requests.join_next() => {
                 if !matches!(done, Ok(Outcome::Answered)) {
                     peer.context.stats.0.failed.add(1);
@@ -267,20 +272,34 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
                     return;
                 }
             }
-            next = h3.accept(), if accepting => match next {
+            next = h3.accept() => match next {
                 Ok(Some(resolver)) => {
                     let number = peer.requests.fetch_add(1, Ordering::Relaxed) + 1;
                     let address = peer.address();
-                    requests.spawn(respond::run(Arc::clone(peer), address, number, resolver, phase.clone()));
+                    let asked = Asked { address, number, admitted: admitted.clone() };
+                    requests.spawn(respond::run(Arc::clone(peer), asked, resolver, phase.clone()));
                 }
-                // The client has sent GOAWAY, and has been sent one.
-                Ok(None) => (going_away, accepting) = (true, false),
-                // The client closed the connection, or h3 did because of what it sent.
-                Err(_) => return,
+                // The client closed the connection, or h3 did because of what it sent. h3 sees no
+                // GOAWAY of the client, so it never ends the requests itself.
+                Ok(None) | Err(_) => return,
             },
+            () = std::future::ready(()), if client_leaves && !going_away && requests.is_empty() => {
+                going_away = true;
+                if !go_away(&mut h3, &admitted, limits.stall_timeout).await {
+                    return;
+                }
+            }
             () = silence(&peer.quic), if going_away && requests.is_empty() => return,
         }
     }
+}
+
+/// Sends GOAWAY, and accepts no further request. Returns whether GOAWAY was sent in time.
+async fn go_away(h3: &mut H3Connection, requests: &Requests, limit: Duration) -> bool {
+    // RFC 9114 s.5.2: the first request that is not served. `h3::server::Connection::shutdown` would
+    // name the last one that is.
+    let Ok(first) = StreamId::try_from(requests.close()) else { return false };
+    matches!(timeout(limit, h3.inner.shutdown(&mut None, first)).await, Ok(Ok(())))
 }
 
 /// Waits until the last responses have reached the client, as closing throws away what has not.
@@ -290,11 +309,16 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
 async fn silence(quic: &quic::Connection) {
     let mut sent = quic.stats().datagrams_sent;
     loop {
-        sleep(Duration::from_millis(100) + 4 * quic.rtt()).await;
+        sleep(flight(quic)).await;
         let now = quic.stats().datagrams_sent;
         if now == sent {
             return;
         }
         sent = now;
     }
+}
+
+/// Time in which what the client has sent arrives, even if it was lost once.
+pub(super) fn flight(quic: &quic::Connection) -> Duration {
+    Duration::from_millis(100) + 4 * quic.rtt()
 }

@@ -3,8 +3,8 @@
 //! `admission` has the hooks that decide who may connect, `quota` an implementation of them in the application,
 //! `config` says what can be set, `accept` takes connection attempts and shuts down, `connection`
 //! runs one connection from handshake to close, `presence` keeps the admission guard honest,
-//! `tolerance` counts what a client may do wrong, `respond` carries one request through, `answer`
-//! chooses the response, `body` makes its content, `files` finds a file under the root, `range` says
+//! `tolerance` counts what a client may do wrong, `respond` carries one request through, `content` reads
+//! the request's content, `answer` chooses the response, `date` dates it, `body` makes its content, `files` finds a file under the root, `range` says
 //! which part of it was asked for, `stats` counts.
 //!
 //! Resources: `GET /health` (200, `ok`), `GET /bytes/N` (N zero bytes, up to [`Limits::max_bytes`]),
@@ -31,6 +31,8 @@ mod answer;
 mod body;
 mod config;
 mod connection;
+mod content;
+mod date;
 mod files;
 mod presence;
 mod quota;
@@ -188,6 +190,7 @@ impl Server {
             ..tls::endpoint()?
         };
         settings.core.retry_tokens = config.retry_tokens;
+        settings.core.reset_key = config.reset_key;
         let endpoint = Endpoint::new(settings, Some(quic), sockets).map_err(bind_error)?;
         let handshakes = config.limits.max_handshakes.min(Semaphore::MAX_PERMITS);
         let threshold = config.limits.retry_threshold.map(|some| some.min(handshakes / 2));

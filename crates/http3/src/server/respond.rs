@@ -1,23 +1,26 @@
 //! Carries one request through, from its header fields to the end of its response.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use equic_quic::WriteError;
 use equic_wire::{StreamId, VarInt};
 use h3::error::{Code, StreamError};
 use h3::server::{RequestResolver, RequestStream};
-use http::{Method, Request};
+use http::{Method, Request, header};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::answer::{Answer, answer, too_early};
 use super::body::CHUNK;
-use super::connection::Peer;
+use super::connection::{Peer, flight};
+use super::content::{Content, Rest};
+use super::date;
 use super::{Phase, RequestRecord};
-use crate::binding;
+use crate::binding::{self, Requests};
 use crate::message;
 
 /// Bytes of responses that are made before a client's flow control lets them out, of all streams of a
@@ -27,11 +30,11 @@ const AHEAD: u64 = 128 * 1024;
 /// Time for which a file stays open while the client takes nothing.
 const AT_HAND: Duration = Duration::from_millis(100);
 
-/// Content of a request that is read, and thrown away, to see whether it is as long as announced.
-const MAX_CONTENT: u64 = 64 * 1024;
+/// Longest time to wait for announced content before the response.
+const CONTENT: Duration = Duration::from_secs(1);
 
 type Resolver = RequestResolver<binding::QuicConnection, Bytes>;
-type Stream = RequestStream<binding::BidiStream<Bytes>, Bytes>;
+pub(super) type Stream = RequestStream<binding::BidiStream<Bytes>, Bytes>;
 
 /// Result of handling a request.
 pub(super) enum Outcome {
@@ -44,19 +47,30 @@ pub(super) enum Outcome {
     Abandoned,
 }
 
+/// A request, as far as the connection knows it.
+pub(super) struct Asked {
+    /// Address of the client when the request came.
+    pub address: SocketAddr,
+    /// Number of the request on its connection, from 1.
+    pub number: u64,
+    /// All requests of the connection.
+    pub admitted: Requests,
+}
+
 pub(super) async fn run(
     peer: Arc<Peer>,
-    address: SocketAddr,
-    number: u64,
+    asked: Asked,
     resolver: Resolver,
     mut phase: watch::Receiver<Phase>,
 ) -> Outcome {
+    let Asked { address, number, admitted } = asked;
     let limits = &peer.context.limits;
+    let content_limit = CONTENT.min(limits.stall_timeout);
     let resolved = tokio::select! {
-        resolved = timeout(limits.stall_timeout, resolve(resolver)) => resolved,
+        resolved = timeout(limits.stall_timeout, resolve(resolver, content_limit)) => resolved,
         () = Phase::CutOff.begun(&mut phase) => return Outcome::Abandoned,
     };
-    let (request, mut stream) = match resolved {
+    let (request, mut stream, mut content) = match resolved {
         Ok(Ok(resolved)) => resolved,
         Ok(Err(error)) => {
             tracing::debug!(%address, %error, "no request");
@@ -74,7 +88,7 @@ pub(super) async fn run(
     };
     if !matches!(ready, Ok(Ok(_))) {
         tracing::debug!(%address, "no response is taken");
-        stream.stop_stream(Code::H3_REQUEST_CANCELLED);
+        give_up(&mut stream, Code::H3_REQUEST_CANCELLED);
         let gave_up = matches!(ready, Ok(Err(WriteError::Stopped(_))));
         return if gave_up { Outcome::Cancelled } else { Outcome::Abandoned };
     }
@@ -91,12 +105,10 @@ pub(super) async fn run(
     peer.context.stats.0.bytes.add(bytes);
     if let Err(error) = &sent {
         tracing::debug!(%address, %error, "response cut short");
-        stream.stop_stream(Code::H3_INTERNAL_ERROR);
+        give_up(&mut stream, error.code());
     } else {
         peer.context.stats.0.requests.add(1);
     }
-    // A body nobody asked for need not come (RFC 9114 s.4.1).
-    stream.stop_sending(Code::H3_NO_ERROR);
     if let Some(log) = &peer.context.log {
         log(&RequestRecord {
             peer: address,
@@ -111,7 +123,10 @@ pub(super) async fn run(
         });
     }
     match &sent {
-        Ok(()) => Outcome::Answered,
+        Ok(()) => tokio::select! {
+            outcome = end(&peer, &mut stream, &mut content, &admitted, phase.clone()) => outcome,
+            () = Phase::CutOff.begun(&mut phase) => Outcome::Answered,
+        },
         Err(SendError::Stream(error)) if is_cancelled(error) => Outcome::Cancelled,
         Err(SendError::Room(WriteError::Stopped(_))) => Outcome::Cancelled,
         Err(_) => Outcome::Abandoned,
@@ -126,35 +141,88 @@ enum NoRequest {
     Malformed(&'static str),
 }
 
-/// The request, once it is known to be one.
-async fn resolve(resolver: Resolver) -> Result<(Request<()>, Stream), NoRequest> {
+/// Ends a stream in both directions, because its request gets no complete response.
+fn give_up(stream: &mut Stream, code: Code) {
+    stream.stop_stream(code);
+    stream.stop_sending(code);
+}
+
+/// Returns the request once its header fields are here and in order. Waits for announced content for up
+/// to `content_limit`, but not for content that the client holds back until it is asked for.
+async fn resolve(
+    resolver: Resolver,
+    content_limit: Duration,
+) -> Result<(Request<()>, Stream, Content), NoRequest> {
     let (request, mut stream) = resolver.resolve_request().await?;
     let checked =
-        match (message::check_request(&request), message::content_length(request.headers())) {
-            (Err(reason), _) | (_, Err(reason)) => Err(reason),
-            // What there is more of is neither read nor wanted.
-            (Ok(()), Ok(Some(length))) if length <= MAX_CONTENT => {
-                let mut received = 0;
-                while received <= length
-                    && let Some(data) = stream.recv_data().await?
-                {
-                    received += data.remaining() as u64;
-                }
-                // RFC 9114 s.4.1.2.
-                if received == length {
-                    Ok(())
-                } else {
-                    Err("content of another length than announced")
+        message::check_request(&request).and_then(|()| message::content_length(request.headers()));
+    let checked = match checked {
+        Ok(announced) => {
+            let mut content = Content::new(announced);
+            if content.is_expected() {
+                // RFC 9110 s.10.1.1: no response depends on the content, so the final response takes
+                // the place of 100 (Continue).
+                let expects_continue = request.headers().contains_key(header::EXPECT);
+                let limit = if expects_continue { Duration::ZERO } else { content_limit };
+                // What has come already is read even if the limit is zero.
+                for (limit, to_end) in [(limit, false), (Duration::ZERO, true)] {
+                    if let Ok(read) = timeout(limit, content.read(&mut stream, to_end)).await {
+                        read?;
+                    }
                 }
             }
-            _ => Ok(()),
-        };
-    if let Err(reason) = checked {
-        stream.stop_stream(Code::H3_MESSAGE_ERROR);
-        stream.stop_sending(Code::H3_MESSAGE_ERROR);
-        return Err(NoRequest::Malformed(reason));
+            content.check().map(|()| content)
+        }
+        Err(reason) => Err(reason),
+    };
+    match checked {
+        Ok(content) => Ok((request, stream, content)),
+        Err(reason) => {
+            // RFC 9114 s.4.1.2.
+            give_up(&mut stream, Code::H3_MESSAGE_ERROR);
+            Err(NoRequest::Malformed(reason))
+        }
     }
-    Ok((request, stream))
+}
+
+/// Reads a request that has been answered to its end.
+///
+/// The end may come long after the rest of the request, and clients exist that take STOP_SENDING for a
+/// failure of the request. So the server asks to stop only for content that it does not read (RFC 9114
+/// s.4.1), and only when the client has the whole response.
+async fn end(
+    peer: &Peer,
+    stream: &mut Stream,
+    content: &mut Content,
+    admitted: &Requests,
+    mut phase: watch::Receiver<Phase>,
+) -> Outcome {
+    let limit = peer.context.limits.stall_timeout;
+    let id = stream_id(stream);
+    let rest = async {
+        if content.rest(stream, admitted).await == Rest::Unwanted {
+            let delivered = poll_fn(|cx| peer.quic.poll_stopped(cx, id));
+            let _ = timeout(limit, delivered).await;
+        }
+    };
+    let patience = async {
+        tokio::select! {
+            () = sleep(limit) => {}
+            () = Phase::Draining.begun(&mut phase) => sleep(flight(&peer.quic).min(limit)).await,
+        }
+    };
+    tokio::select! {
+        () = rest => {}
+        () = patience => {}
+    }
+    if content.check().is_err() {
+        // The response is complete, so that the stream needs no other end.
+        stream.stop_sending(Code::H3_MESSAGE_ERROR);
+        return Outcome::Malformed;
+    }
+    // Without effect if the request has ended.
+    stream.stop_sending(Code::H3_NO_ERROR);
+    Outcome::Answered
 }
 
 /// True if the error means that the client gave the request up, in one direction or the other.
@@ -164,8 +232,11 @@ fn is_cancelled(error: &StreamError) -> bool {
 
 /// Waits until up to `want` bytes can be sent, and returns how many.
 async fn sendable(peer: &Peer, stream: &Stream, want: u64, ahead: u64) -> Result<u64, WriteError> {
-    let id = VarInt::new(stream.send_id().into_inner()).unwrap_or(VarInt::MAX);
-    peer.quic.sendable(StreamId::from(id), want, ahead).await
+    peer.quic.sendable(stream_id(stream), want, ahead).await
+}
+
+fn stream_id(stream: &Stream) -> StreamId {
+    StreamId::from(VarInt::new(stream.send_id().into_inner()).unwrap_or(VarInt::MAX))
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -182,6 +253,16 @@ enum SendError {
     File(#[from] std::io::Error),
 }
 
+impl SendError {
+    /// Code that the stream is reset with (RFC 9114 s.4.1.1, s.8.1).
+    fn code(&self) -> Code {
+        match self {
+            SendError::File(_) => Code::H3_INTERNAL_ERROR,
+            _ => Code::H3_REQUEST_CANCELLED,
+        }
+    }
+}
+
 async fn send(
     peer: &Peer,
     stream: &mut Stream,
@@ -195,7 +276,11 @@ async fn send(
             timeout(limit, $step).await.map_err(|_| SendError::Stalled)??
         };
     }
-    in_time!(stream.send_response(answer.head));
+    let mut head = answer.head;
+    if let Some(date) = date::now() {
+        head.headers_mut().insert(header::DATE, date);
+    }
+    in_time!(stream.send_response(head));
     let mut left = if method == Method::HEAD { 0 } else { answer.body.left() };
     let mut body = answer.body;
     if left == 0 {

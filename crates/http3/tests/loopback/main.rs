@@ -7,11 +7,13 @@
 //! takes more than its share. `repeat` has servers that do not
 //! process what they are asked, `malformed` servers whose responses are malformed. `qpack` has
 //! large integers.
+//! `ends` looks at how requests and connections end.
 //! Randomised tests print their seed; EQUIC_SEED replays one.
 
 mod admission;
 mod common;
 mod early;
+mod ends;
 mod foreign;
 mod greedy;
 mod hostile;

@@ -20,7 +20,7 @@ const ENCODER_STREAM: u64 = 0x201;
 const DECODER_STREAM: u64 = 0x202;
 
 /// A control stream's type, and SETTINGS without any.
-const CONTROL: &[u8] = &[0, 4, 0];
+pub(crate) const CONTROL: &[u8] = &[0, 4, 0];
 
 /// A field line with both name and value in it.
 pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
@@ -49,33 +49,50 @@ fn authority() -> Vec<u8> {
     field(":authority", "localhost")
 }
 
+/// A request for /health with this method and more fields.
+pub(crate) fn request_of(method: &str, more: &[&[u8]]) -> Vec<u8> {
+    let (method, authority) = (field(":method", method), authority());
+    headers(&[&[&method, SCHEME, PATH, &authority], more].concat())
+}
+
+/// A request for a path, in the words of a client.
+fn request_for(method: &str, path: &str) -> Vec<u8> {
+    let (method, path) = (field(":method", method), field(":path", path));
+    headers(&[&method, SCHEME, &authority(), &path])
+}
+
+/// A request whose authority is given by these fields.
+fn request_to(fields: &[&[u8]]) -> Vec<u8> {
+    headers(&[&[METHOD, SCHEME, PATH], fields].concat())
+}
+
 /// GET /health with more fields.
 fn request(more: &[&[u8]]) -> Vec<u8> {
     let authority = authority();
     headers(&[&[METHOD, SCHEME, PATH, &authority], more].concat())
 }
 
-async fn opened(connection: &Connection, bytes: &[u8]) -> SendStream {
+pub(crate) async fn opened(connection: &Connection, bytes: &[u8]) -> SendStream {
     let mut send = connection.open_uni().await.unwrap();
     send.write_all(bytes).await.unwrap();
     send
 }
 
-async fn asked(connection: &Connection, bytes: &[u8]) -> (SendStream, RecvStream) {
+pub(crate) async fn asked(connection: &Connection, bytes: &[u8]) -> (SendStream, RecvStream) {
     let (mut send, receive) = connection.open_bi().await.unwrap();
     send.write_all(bytes).await.unwrap();
     (send, receive)
 }
 
 /// An exchange after which the server has read what came before.
-async fn exchange(connection: &Connection) {
+pub(crate) async fn exchange(connection: &Connection) {
     let (mut send, mut receive) = asked(connection, &request(&[])).await;
     send.finish().unwrap();
     let answer = timeout(PATIENCE, receive.read_to_end(10_000)).await.unwrap().unwrap();
     assert!(answer.ends_with(b"ok\n"));
 }
 
-async fn closed(connection: &Connection, code: u64, what: &str) {
+pub(crate) async fn closed(connection: &Connection, code: u64, what: &str) {
     match timeout(PATIENCE, connection.closed()).await {
         Ok(quinn::ConnectionError::ApplicationClosed(close)) => {
             assert_eq!(close.error_code.into_inner(), code, "{what}: {close}");
@@ -183,6 +200,35 @@ async fn malformed_requests_are_not_answered() {
         (request(&[&length("1")]), "no content"),
         ([request(&[&length("1")]), data.to_vec()].concat(), "more content"),
         ([request(&[&length("3")]), data.to_vec()].concat(), "less content"),
+        (request(&[&field("te", "gzip")]), "te"),
+        (request(&[&field("Upper", "x")]), "an uppercase name"),
+        (request(&[&field("a b", "x")]), "a name with a space"),
+        (request(&[&field("", "x")]), "an empty name"),
+        (request(&[&field("a", "x\0y")]), "NUL in a value"),
+        (request(&[&field("a", "x\ry")]), "CR in a value"),
+        (request(&[&field("a", "x\ny: z")]), "LF in a value"),
+        (request(&[&field("host", "other")]), "Host unlike :authority"),
+        (request(&[&field("host", "localhost"), &field("host", "other")]), "two Hosts"),
+        (request_to(&[&field("host", "a"), &field("host", "b")]), "two Hosts, no :authority"),
+        (request_to(&[]), "neither :authority nor Host"),
+        (request_to(&[&field(":authority", "")]), "an empty :authority"),
+        (request_to(&[&field("host", "")]), "an empty Host"),
+        (request_to(&[&field(":authority", "user@localhost")]), "a user in :authority"),
+        (request_to(&[&field("host", "user:secret@localhost")]), "a user in Host"),
+        (request_for("GET", ""), "an empty :path"),
+        (request_for("GET", "health"), ":path without a slash"),
+        (request_for("GET", "?x"), ":path that is a query"),
+        (request_for("GET", "#x"), ":path that is a fragment"),
+        (request_for("GET", "/health#x"), ":path with a fragment"),
+        (request_for("GET", "/health?x#y"), ":path with a query and a fragment"),
+        (request_for("GET", "*"), ":path of * without OPTIONS"),
+        (request_for("GET", "https://localhost/health"), ":path that is a URI"),
+        (headers(&[&field(":method", "CONNECT"), &authority()]), "CONNECT without a port"),
+        (
+            headers(&[&field(":method", "CONNECT"), &field(":authority", "u@a:443")]),
+            "a user in CONNECT",
+        ),
+        (headers(&[SCHEME, PATH, &authority()]), "no :method"),
     ] {
         let (_endpoint, connection) = raw(&server).await;
         let (mut send, mut receive) = asked(&connection, &bytes).await;
@@ -196,4 +242,28 @@ async fn malformed_requests_are_not_answered() {
         exchange(&connection).await;
     }
     assert_eq!(get(&neighbour, "/health").await, StatusCode::OK);
+}
+
+/// Requests that are well-formed, and that this server does not carry out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_for_nothing_here_are_answered() {
+    let server = start(ServerConfig::new(loopback()));
+    let (_endpoint, connection) = raw(&server).await;
+    let http = field(":scheme", "http");
+    let other = field(":scheme", "ftp");
+    let upper = field(":scheme", "HTTPS");
+    for (bytes, expected, what) in [
+        (headers(&[METHOD, &http, PATH, &authority()]), "only https\n", "http"),
+        (headers(&[METHOD, &other, PATH, &authority()]), "only https\n", "ftp"),
+        (headers(&[METHOD, &upper, PATH, &authority()]), "ok\n", "https in capitals"),
+        (request_for("OPTIONS", "*"), "only GET and HEAD\n", "OPTIONS *"),
+        (request_to(&[&field("host", "localhost")]), "ok\n", "Host for :authority"),
+        (request(&[&field("host", "localhost")]), "ok\n", "Host like :authority"),
+        (request_for("GET", "/health?x"), "ok\n", "a query"),
+    ] {
+        let (mut send, mut receive) = asked(&connection, &bytes).await;
+        send.finish().unwrap();
+        let answer = timeout(PATIENCE, receive.read_to_end(10_000)).await.unwrap().unwrap();
+        assert!(answer.ends_with(expected.as_bytes()), "{what}: {answer:?}");
+    }
 }

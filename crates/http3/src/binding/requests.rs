@@ -1,0 +1,111 @@
+//! The requests of a connection, as its server admits them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use super::fault::Ward;
+
+/// State of a server's connection that its request streams share.
+#[derive(Debug)]
+pub(super) struct RequestState {
+    /// ID of the first request stream that has not been accepted. Request streams have every fourth
+    /// ID, from 0 on, and are accepted in order.
+    next: AtomicU64,
+    closed: AtomicBool,
+    client_leaves: watch::Sender<bool>,
+    /// Bytes that are still to come of a DATA frame under way, by the stream's ID. An entry of 0 is
+    /// removed.
+    content: Mutex<BTreeMap<u64, u64>>,
+}
+
+impl RequestState {
+    pub(super) fn new() -> RequestState {
+        RequestState {
+            next: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            client_leaves: watch::Sender::new(false),
+            content: Mutex::default(),
+        }
+    }
+
+    /// Returns whether a request on this stream is served. It is rejected otherwise.
+    pub(super) fn admit(&self, stream: u64) -> bool {
+        if self.closed.load(Ordering::Acquire) {
+            return false;
+        }
+        self.next.fetch_max(stream.saturating_add(4), Ordering::AcqRel);
+        true
+    }
+
+    /// The client has sent GOAWAY.
+    pub(super) fn set_client_leaves(&self) {
+        self.client_leaves.send_replace(true);
+    }
+
+    fn set_content(&self, stream: u64, left: u64) {
+        let mut content = self.content.lock().unwrap_or_else(PoisonError::into_inner);
+        match left {
+            0 => content.remove(&stream),
+            left => content.insert(stream, left),
+        };
+    }
+
+    fn content(&self, stream: u64) -> u64 {
+        let content = self.content.lock().unwrap_or_else(PoisonError::into_inner);
+        content.get(&stream).copied().unwrap_or(0)
+    }
+}
+
+/// Reports how much content of one request is announced and has not come.
+pub(super) struct ContentLeft {
+    stream: u64,
+    reported: u64,
+    ward: Arc<Ward>,
+}
+
+impl ContentLeft {
+    pub(super) fn new(stream: u64, ward: Arc<Ward>) -> ContentLeft {
+        ContentLeft { stream, reported: 0, ward }
+    }
+
+    pub(super) fn report(&mut self, left: u64) {
+        if left != self.reported {
+            self.reported = left;
+            self.ward.requests.set_content(self.stream, left);
+        }
+    }
+}
+
+impl Drop for ContentLeft {
+    fn drop(&mut self) {
+        self.report(0);
+    }
+}
+
+/// A server's handle to the requests of one of its connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Requests(pub(super) Arc<Ward>);
+
+impl Requests {
+    /// Rejects all requests that come from now on (H3_REQUEST_REJECTED). Returns the ID of the first
+    /// one, which GOAWAY has to name (RFC 9114 s.5.2). Must not run at the same time as accepting.
+    pub(crate) fn close(&self) -> u64 {
+        self.0.requests.closed.store(true, Ordering::Release);
+        self.0.requests.next.load(Ordering::Acquire)
+    }
+
+    /// Waits until the client has sent GOAWAY.
+    pub(crate) async fn client_leaves(&self) {
+        // The sender lives as long as `self`, so this cannot fail.
+        let _ = self.0.requests.client_leaves.subscribe().wait_for(|leaves| *leaves).await;
+    }
+
+    /// Returns how many bytes are still to come of the DATA frame that the client is sending on this
+    /// stream. The count is exact once all that has come was read.
+    pub(crate) fn content_left(&self, stream: u64) -> u64 {
+        self.0.requests.content(stream)
+    }
+}
