@@ -8,6 +8,7 @@ mod calls;
 mod closing;
 mod coalesced;
 mod datagrams;
+mod discarded;
 mod early;
 mod frames;
 mod frequency;
