@@ -38,6 +38,7 @@ mod placed;
 mod provided;
 #[cfg(feature = "qlog")]
 mod qlog;
+mod rebound;
 mod recovered;
 mod requests;
 mod several;
