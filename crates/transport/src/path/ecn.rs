@@ -210,9 +210,7 @@ mod tests {
         assert_eq!(ecn.state(), EcnState::Failed);
         // One of ten that arrives as it was sent: the others are congestion.
         let mut ecn = marked(10);
-        assert!(
-            ecn.on_ack((9, 0), counts(0, 0, 9)) && ecn.on_ack((1, 0), counts(1, 0, 9)) == false
-        );
+        assert!(ecn.on_ack((9, 0), counts(0, 0, 9)) && !ecn.on_ack((1, 0), counts(1, 0, 9)));
         assert_eq!(ecn.state(), EcnState::Capable);
         ecn.on_marked_sent();
         assert!(ecn.on_ack((1, 0), counts(1, 0, 10)), "it stays capable");

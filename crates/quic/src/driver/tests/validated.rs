@@ -44,8 +44,8 @@ async fn address_validated_waits_for_the_answer_from_the_new_address() {
     let home = idle.peers.local_addr().unwrap();
     let new = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let poll = |idle: &Idle| {
-        let mut cx = Context::from_waker(Waker::noop());
-        idle.cells[0].lock().poll_validated(Some(home), &mut cx)
+        let cx = Context::from_waker(Waker::noop());
+        idle.cells[0].lock().poll_validated(Some(home), &cx)
     };
     assert!(poll(&idle).is_pending());
     assert_eq!(idle.cells[0].lock().connection.validated_address(), Some(home));
