@@ -19,6 +19,7 @@ use crate::tokens::Tokens;
 use crate::udp::Offloads;
 
 mod grouping;
+mod validated;
 
 /// Bytes of a message that is as large as the system takes.
 const MESSAGE: u64 = 65_536;

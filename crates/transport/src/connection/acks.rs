@@ -215,8 +215,11 @@ impl Connection {
     /// True if the ACK frame's counts show new ECN-CE marks; fails validation of the path if they cannot be right.
     fn validate_ecn(&mut self, key: PathKey, packets: &Packets, ack: &Ack<'_>) -> bool {
         // The peer counts for all paths together, so the active one's validation does, too.
-        let marked = packets.iter().filter(|(_, packet)| packet.content.marked);
-        let marked = marked.map(|(_, packet)| u64::from(packet.count)).sum();
+        let (mut marked, mut foreign) = (0, 0);
+        for (_, packet) in packets.iter().filter(|(_, packet)| packet.content.marked) {
+            marked += u64::from(packet.count);
+            foreign += if packet.content.path == key { 0 } else { u64::from(packet.count) };
+        }
         let counts = ack.ecn().map(|ecn| EcnCounts {
             ect0: ecn.ect0.get(),
             ect1: ecn.ect1.get(),
@@ -227,7 +230,7 @@ impl Connection {
         // Counts are kept per space by the peer; marks are set on 1-RTT packets alone.
         let validate = |connection: &mut Connection| {
             let path = connection.paths.get_mut(key);
-            path.is_some_and(|path| path.validate_ecn(marked, counts))
+            path.is_some_and(|path| path.validate_ecn((marked, foreign), counts))
         };
         // Counts are taken in once, by whomever.
         let mut usual = None;

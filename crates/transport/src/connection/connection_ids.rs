@@ -33,8 +33,8 @@ pub(super) struct ConnectionIds {
     scid: ConnectionId,
     /// Destination Connection ID of the client's first packet.
     original_dcid: ConnectionId,
-    /// True if the peer's first ID is known.
-    peer_known: bool,
+    /// The Source Connection ID of the peer's packets; `None` until the first authentic one came.
+    peer_scid: Option<ConnectionId>,
     /// Ours are to be replaced as soon as they can be.
     replace: bool,
     /// The endpoint is to be told that the handshake is complete.
@@ -59,7 +59,7 @@ impl ConnectionIds {
             source,
             scid,
             original_dcid,
-            peer_known: false,
+            peer_scid: None,
             replace: false,
             completed: false,
         }
@@ -68,6 +68,18 @@ impl ConnectionIds {
     /// Ours on long headers.
     pub(super) fn scid(&self) -> ConnectionId {
         self.scid
+    }
+
+    /// Has packets with long headers be from this ID.
+    #[cfg(test)]
+    pub(super) fn pretend_scid(&mut self, scid: ConnectionId) {
+        self.scid = scid;
+    }
+
+    /// The stateless reset token of our ID on long headers.
+    #[cfg(test)]
+    pub(super) fn own_token(&self) -> ResetToken {
+        self.source.token(self.scid)
     }
 
     /// Bytes of each of ours.
@@ -80,20 +92,26 @@ impl ConnectionIds {
         self.original_dcid
     }
 
-    /// An authentic packet with a long header came, from this ID. The first names the peer's; later ones change
-    /// nothing (RFC 9000 s.7.2).
+    /// An authentic packet with a long header came, from this ID. The first names the peer's
+    /// (RFC 9000 s.7.2).
     pub(super) fn on_peer_packet(&mut self, scid: ConnectionId) {
-        if !self.peer_known {
-            self.peer_known = true;
+        if self.peer_scid.is_none() {
+            self.peer_scid = Some(scid);
             self.remote.set_handshake_id(scid);
         }
+    }
+
+    /// False if the Source Connection ID of a packet is another than that of the peer's first
+    /// packet. Such a packet is discarded (RFC 9000 s.7.2).
+    pub(super) fn is_of_peer(&self, scid: ConnectionId) -> bool {
+        self.peer_scid.is_none_or(|known| known == scid)
     }
 
     /// A client begins again: its first packet goes to another ID, and what it knows of the server is void.
     pub(super) fn begin_again(&mut self, rng: &mut dyn RngCore) {
         self.original_dcid = random_id(rng);
         self.remote = RemoteIds::new(self.original_dcid, ACTIVE_IDS.into());
-        self.peer_known = false;
+        self.peer_scid = None;
     }
 
     /// Has ours replaced with the next [`ConnectionIds::issue`], or the one by which the peer owes no more than one set
@@ -277,10 +295,12 @@ mod tests {
     }
 
     #[test]
-    fn the_first_packet_names_the_peer_and_no_other() {
+    fn scid_of_the_first_packet_is_the_peer_and_no_other() {
         let mut ids = ids(&mut StdRng::seed_from_u64(1));
         assert_eq!((ids.remote.current(), ids.scid(), ids.original_dcid()), (id(2), id(1), id(2)));
+        assert!(ids.is_of_peer(id(4)));
         ids.on_peer_packet(id(3));
+        assert!(ids.is_of_peer(id(3)) && !ids.is_of_peer(id(4)));
         ids.on_peer_packet(id(4));
         assert_eq!(ids.remote.current(), id(3));
     }

@@ -248,7 +248,7 @@ impl Connection {
     /// RFC 9001 s.4.9.3: a server keeps its keys for stragglers, three probe timeouts long.
     pub(super) fn on_one_rtt_packet(&mut self, now: Timestamp) {
         if self.keys.has_early() {
-            let until = now + self.path().rtt().pto_base() * 3;
+            let until = now + self.longest_pto() * 3;
             self.early.keep_keys(until);
         }
     }

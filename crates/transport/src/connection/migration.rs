@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use equic_wire::{ConnectionId, Side};
 use rand::{Rng, RngCore};
 
-use super::path::{AddressOrigin, Path};
+use super::path::{AddressOrigin, Answer, Path};
 use super::paths::PathKey;
 use super::presence::MayBeAttached;
 use super::space::{PathId, SpaceId};
@@ -100,9 +100,8 @@ impl Connection {
             {
                 Some(From::Known(path.key()))
             }
-            // RFC 9000 s.9: a client knows where its server is, and nobody moves before the
-            // handshake is confirmed.
-            None if self.side == Side::Client || !self.handshake.is_confirmed() => None,
+            // RFC 9000 s.9: a client knows where its server is.
+            None if self.side == Side::Client => None,
             None => Some(From::New(arrival.remote, arrival.local)),
         }
     }
@@ -118,6 +117,8 @@ impl Connection {
     ) -> PathKey {
         match (from, space) {
             (From::Known(key), _) => key,
+            // RFC 9000 s.9: nothing moves before the handshake is confirmed.
+            (From::New(..), SpaceId::Initial | SpaceId::Handshake) => self.path().key(),
             (From::New(remote, local), SpaceId::Data(id)) if self.may_begin_path(id) => {
                 let key = self.begin_path(now, id, (remote, local));
                 self.paths[key].on_datagram_received(datagram);
@@ -125,11 +126,18 @@ impl Connection {
             }
             (From::New(remote, local), _) => {
                 let id = self.path_of(space).id();
-                let remote_id = self.path_of(space).remote_id();
+                // RFC 9000 s.9.5: no connection ID goes to two addresses, so that nothing links them. If the peer
+                // has given no other one, the path has that of the current path until the peer gives more.
+                let sequence = self.unused_id(id);
+                let sequence = sequence.unwrap_or(self.path_of(space).remote_id());
                 let key = self.add_path(now, id, (remote, local));
                 if let Some(path) = self.paths.get_mut(key) {
                     path.on_datagram_received(datagram);
-                    path.use_remote_id(remote_id);
+                    path.use_remote_id(sequence);
+                }
+                if self.is_preferred(local) {
+                    // RFC 9000 s.9.6.2.
+                    self.challenge(now, key);
                 }
                 key
             }
@@ -152,7 +160,7 @@ impl Connection {
         path.set_id(id);
         // The peer's counts are those of the path ID.
         if let Some(current) = self.paths.current(id) {
-            path.restart_ecn(current, self.config.ecn);
+            path.restart_ecn(current.ecn(), self.config.ecn);
         }
         if let Some(peer) = &self.peer {
             path.on_peer_limit(peer.max_udp_payload_size());
@@ -187,13 +195,23 @@ impl Connection {
             return;
         }
         let id = path.id();
+        let (validated, local) = (path.is_validated(), path.local());
         let before = self.path_of(SpaceId::Data(id)).key();
         let input = (key, before);
         if !self.decide(Operation::FollowPeer, input, true) {
             return;
         }
-        // RFC 9000 s.9.5: who uses a new connection ID does not want to be followed; nor do we.
-        if let Some(sequence) = self.unused_id(id)
+        if !validated && self.is_preferred(local) {
+            // RFC 9000 s.9.6.2: the server sends from its old address until the new path is validated.
+            self.preferred = Some(key);
+            if !self.paths[key].is_asking() {
+                self.challenge(now, key);
+            }
+            return;
+        }
+        // RFC 9000 s.9.5: there may have been no other ID when the path was made.
+        if self.shares_id(key)
+            && let Some(sequence) = self.unused_id(id)
             && let Some(path) = self.paths.get_mut(key)
         {
             path.use_remote_id(sequence);
@@ -205,8 +223,35 @@ impl Connection {
         }
     }
 
+    /// True if another path has the same connection ID of the peer's.
+    fn shares_id(&self, key: PathKey) -> bool {
+        let (id, sequence) = (self.paths[key].id(), self.paths[key].remote_id());
+        let same = |path: &Path| path.id() == id && path.remote_id() == sequence;
+        self.paths.iter().any(|path| path.key() != key && same(path))
+    }
+
+    /// True if this address of ours is the server's preferred one (RFC 9000 s.9.6), and not the one in use.
+    fn is_preferred(&self, local: Option<IpAddr>) -> bool {
+        if self.side == Side::Client {
+            return false;
+        }
+        let (Some(local), Some(preferred)) = (local, &self.preferred_address) else { return false };
+        let local = local.to_canonical();
+        let is_it = preferred.ipv4().is_some_and(|own| IpAddr::V4(*own.ip()) == local)
+            || preferred.ipv6().is_some_and(|own| IpAddr::V6(*own.ip()) == local);
+        is_it && self.path().local().is_some_and(|current| current.to_canonical() != local)
+    }
+
     /// Makes a path the one that its path ID uses, and finds out whether the peer is there.
     fn move_to(&mut self, now: Timestamp, key: PathKey) {
+        let ecn = self.config.ecn;
+        let before = self.paths.current(self.paths[key].id()).map(|path| path.ecn().clone());
+        if let Some(before) = before
+            && let Some(path) = self.paths.get_mut(key).filter(|path| !path.is_current())
+        {
+            // The peer counts marks of all paths together, and more may have been sent since the path was made.
+            path.restart_ecn(&before, ecn);
+        }
         self.paths.set_current(key);
         let path = &self.paths[key];
         let validated = path.is_validated();
@@ -230,7 +275,7 @@ impl Connection {
         let mut data = [0; 8];
         self.rng.fill_bytes(&mut data);
         // RFC 9000 s.8.2.4: three times the larger of the PTO now and that of a new path.
-        let patience = self.path().rtt().pto_base().max(INITIAL_RTT * 3) * 3;
+        let patience = self.longest_pto().max(INITIAL_RTT * 3) * 3;
         if self.begin_act(Operation::ChallengePath, key)
             && let Some(path) = self.paths.get_mut(key)
         {
@@ -239,7 +284,7 @@ impl Connection {
         self.end(Operation::ChallengePath, key, ());
     }
 
-    /// PATH_CHALLENGE came on a path; the last one is enough (RFC 9000 s.8.2.2).
+    /// PATH_CHALLENGE came on a path: each one is answered (RFC 9000 s.8.2.2), up to as many as fit into a datagram.
     pub(super) fn on_path_challenge(&mut self, key: PathKey, data: [u8; 8]) {
         // Answers do not wait for the window, but a peer that floods us with challenges and
         // acknowledges nothing is not answered without end; an honest one asks again.
@@ -258,38 +303,47 @@ impl Connection {
 
     /// PATH_RESPONSE came, on whatever path: it is for the one that asked (RFC 9000 s.8.2.3).
     pub(super) fn on_path_response(&mut self, data: [u8; 8]) {
-        let Some(path) =
-            self.paths.iter_mut().find_map(|path| path.on_path_response(data).then_some(path))
-        else {
+        let answered = |path: &mut Path| Some((path.key(), path.on_path_response(data)?));
+        let Some((key, answer)) = self.paths.iter_mut().find_map(answered) else { return };
+        let Some(path) = self.paths.get(key) else { return };
+        let (id, remote, current) = (path.id(), path.remote(), path.is_current());
+        let first = answer != Answer::Size;
+        if first {
+            self.notify(Operation::PathValidated, key);
+            let same = Event::PathValidated(remote);
+            self.events.retain(|event| *event != same);
+            self.events.push_back(same);
+        }
+        let now = self.now;
+        if answer == Answer::Address && !self.paths.get(key).is_none_or(Path::is_asking) {
+            // RFC 9000 s.8.2.1: the peer is there, but the path may not carry 1,200 bytes.
+            self.challenge(now, key);
+        }
+        if self.paths.get(key).is_some_and(Path::is_asking) {
             return;
-        };
-        let (key, id, remote) = (path.key(), path.id(), path.remote());
-        let current = path.is_current();
-        self.notify(Operation::PathValidated, key);
+        }
         if current {
             self.on_path_proved(id);
         }
-        let same = Event::PathValidated(remote);
-        self.events.retain(|event| *event != same);
-        self.events.push_back(same);
         if self.preferred == Some(key) {
-            // RFC 9000 s.9.6.1.
+            // RFC 9000 s.9.6.1, s.9.6.2.
             self.preferred = None;
-            let now = self.now;
             self.move_to(now, key);
         }
         // A path that was left is not kept, validated as it may be: the peer's old address may be another host's when
         // packets come from there again.
-        if self.paths.current(id).is_some_and(|path| path.is_validated()) {
+        if self.paths.current(id).is_some_and(|path| path.is_validated() && !path.is_asking()) {
             self.leave_others(id);
         }
     }
 
-    /// Removes the paths of a path ID that are not in use, except those on which a challenge or an answer is pending.
+    /// Removes the paths of a path ID that are not in use, except those on which a challenge or an answer is pending,
+    /// and that from a server's preferred address, which the client has probed and is about to use.
     fn leave_others(&mut self, id: PathId) {
         let useless = |path: &&Path| {
-            let pending = path.is_asking() || path.response().is_some();
-            path.id() == id && !path.is_current() && !pending
+            let pending = path.is_asking() || path.owes_responses();
+            let wanted = path.is_validated() && self.is_preferred(path.local());
+            path.id() == id && !path.is_current() && !pending && !wanted
         };
         let keys: Vec<PathKey> = self.paths.iter().filter(useless).map(|path| path.key()).collect();
         for key in keys {
@@ -306,7 +360,7 @@ impl Connection {
     pub(super) fn on_challenge_timer(&mut self, now: Timestamp) {
         let mut failed = Vec::new();
         for path in self.paths.iter_mut() {
-            if path.on_challenge_timer(now) {
+            if path.on_challenge_timer(now, &mut self.rng) {
                 failed.push(path.key());
             }
         }
@@ -356,6 +410,9 @@ impl Connection {
 
     /// A client tries the address that the server would rather be at (RFC 9000 s.9.6).
     pub(super) fn try_preferred(&mut self, now: Timestamp) {
+        if self.side == Side::Server {
+            return;
+        }
         let Some(preferred) = self.preferred_address.take() else { return };
         if !self.config.follow_preferred_address {
             return;

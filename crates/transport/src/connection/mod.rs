@@ -286,9 +286,9 @@ pub struct Connection {
     paths: Paths,
     /// None: there is one path at a time, as one of the ends wants it.
     multipath: Option<Box<Multipath>>,
-    /// Address that the server prefers to be reached at, until it has been tried.
+    /// Address that the server prefers to be reached at; on a client until it has been tried.
     preferred_address: Option<Box<PreferredAddress>>,
-    /// The path on which that is being tried.
+    /// The path to or from that address, which the connection moves to once it is validated.
     preferred: Option<PathKey>,
     ids: ConnectionIds,
     /// None: its transport parameters have not come yet.
@@ -447,14 +447,15 @@ impl Connection {
         SpaceId::Data(self.path().id())
     }
 
-    /// The longest probe timeout of all paths in use, without backoff and the peer's delay.
+    /// The longest probe timeout of application data on all paths in use, without backoff (RFC 9002 s.6.2.1). All that
+    /// lasts for some probe timeouts is counted in these: the end of a connection and of a path, and old keys.
     fn longest_pto(&self) -> Duration {
-        let active = self.path().rtt().pto_base();
-        if self.multipath.is_none() {
-            return active;
+        let mut longest = self.path().rtt().pto_base();
+        if self.multipath.is_some() {
+            let paths = self.paths.iter().filter(|path| path.is_current() && !path.is_abandoned());
+            longest = paths.map(|path| path.rtt().pto_base()).fold(longest, Duration::max);
         }
-        let paths = self.paths.iter().filter(|path| path.is_current() && !path.is_abandoned());
-        paths.map(|path| path.rtt().pto_base()).fold(active, Duration::max)
+        longest + self.peer_max_ack_delay()
     }
 
     fn fail(&mut self, now: Timestamp, code: TransportErrorCode, reason: &str) {

@@ -23,8 +23,8 @@ use crate::path::{EcnValidation, MtuDiscovery};
 use crate::received::EcnCounts;
 use crate::recovery::{DeliveryMark, RttEstimator, SentPacket};
 
-pub(super) use validation::AddressOrigin;
 use validation::Validation;
+pub(super) use validation::{AddressOrigin, Answer};
 
 /// Round trips of the window that may wait with the application's data: BBR has two in flight when it begins, and more is
 /// to be there before that is acknowledged.
@@ -151,9 +151,14 @@ impl Path {
         }
     }
 
-    /// Validates ECN anew, with what another path has learnt of it; `marks`: packets may be marked at all.
-    pub(super) fn restart_ecn(&mut self, other: &Path, marks: bool) {
-        self.ecn = other.ecn.restart(marks);
+    /// Validates ECN anew, with the counts of the path that was in use before; `marks`: packets may be marked at all.
+    pub(super) fn restart_ecn(&mut self, before: &EcnValidation, marks: bool) {
+        self.ecn = before.restart(marks);
+    }
+
+    /// Validation of ECN on the path.
+    pub(super) fn ecn(&self) -> &EcnValidation {
+        &self.ecn
     }
 
     pub(super) fn key(&self) -> PathKey {
@@ -634,9 +639,9 @@ impl Path {
         self.ecn.on_marked_sent();
     }
 
-    /// So many marked packets are acknowledged, with these counts. True if there are new ECN-CE marks; fails
-    /// validation if the counts cannot be right.
-    pub(super) fn validate_ecn(&mut self, marked: u64, counts: Option<EcnCounts>) -> bool {
+    /// So many marked packets are acknowledged, of which so many were sent on other paths, with these counts. True if there
+    /// are new ECN-CE marks; fails validation if the counts cannot be right, or tell of no packet that kept its mark.
+    pub(super) fn validate_ecn(&mut self, marked: (u64, u64), counts: Option<EcnCounts>) -> bool {
         self.ecn.on_ack(marked, counts)
     }
 

@@ -2,7 +2,8 @@
 
 use equic_wire::frame::{Frame, FrameType, Frames, Stream};
 use equic_wire::packet::{
-    Datagram, LongInvariant, LongKind, Packet, PacketType, ParseOptions, Protected, ShortPacket,
+    Datagram, LongInvariant, LongKind, MIN_INITIAL_DATAGRAM, Packet, PacketType, ParseOptions,
+    Protected, ShortPacket,
 };
 use equic_wire::{
     ConnectionId, KnownVersion, PacketNumber, Reader, ResetToken, Side, TransportErrorCode,
@@ -214,10 +215,9 @@ impl Connection {
             }
         }
         self.replay_waiting(now);
-        // RFC 9000 s.10.3.1: only what could not be opened can be a reset.
+        // RFC 9000 s.10.3.1: only what could not be opened can be a reset, whatever its header looks like.
         if !opened
             && let Some(token) = last
-            && datagram[0] & 0x80 == 0
             && self.is_stateless_reset(datagram, ResetToken(token))
         {
             self.drain(now, CloseReason::StatelessReset);
@@ -288,7 +288,7 @@ impl Connection {
                     if self.speaks(
                         long.version(),
                         matches!(long.kind(), LongKind::Initial { .. }),
-                    ) =>
+                    ) && self.takes_token_of(long.kind()) =>
                 {
                     ProtectedPacket {
                         space: match long.kind() {
@@ -327,6 +327,39 @@ impl Connection {
         }
     }
 
+    /// False for an Initial packet with a token that came to a client: servers send none, so the client discards it
+    /// (RFC 9000 s.17.2.2).
+    fn takes_token_of(&self, kind: LongKind<'_>) -> bool {
+        self.side == Side::Server
+            || !matches!(kind, LongKind::Initial { token } if !token.is_empty())
+    }
+
+    /// Returns why a packet with a long header is discarded unopened, in the words of the log, or `None` if it is not.
+    /// `size` is that of its datagram.
+    fn discards_long(
+        &self,
+        found: &ProtectedPacket,
+        from: From,
+        size: usize,
+    ) -> Option<&'static str> {
+        let scid = found.scid?;
+        if !self.ids.is_of_peer(scid) {
+            // RFC 9000 s.7.2.
+            return Some("connection_unknown");
+        }
+        if self.side == Side::Client {
+            return None;
+        }
+        // RFC 9000 s.14.1: each of them, not only the first. Servers may send small ones that only acknowledge.
+        let small = found.space == SpaceId::Initial && size < MIN_INITIAL_DATAGRAM;
+        // RFC 9000 s.9: the handshake stays on its path. A NAT may give the client another address in its last round
+        // trip: Handshake packets complete it, but do not move it and prove nothing of where they came from.
+        let moved = matches!(from, From::New(..))
+            && found.space != SpaceId::Handshake
+            && !self.handshake.is_confirmed();
+        (small || moved).then_some("rejected")
+    }
+
     /// Processes a packet; returns whether it proved to be the peer's.
     pub(super) fn handle_packet(
         &mut self,
@@ -337,6 +370,10 @@ impl Connection {
         whole: (&mut From, usize),
         packet: &mut [u8],
     ) -> bool {
+        if let Some(trigger) = self.discards_long(&found, *whole.0, whole.1) {
+            self.drop_packet(Some(found.kind), found.len, trigger);
+            return false;
+        }
         let ours = match found.space {
             SpaceId::Data(path) if path != PathId::ZERO => self.takes_packets(path),
             _ => found.known || self.ids.local.contains(found.dcid),
@@ -381,7 +418,9 @@ impl Connection {
         }
         self.stats.packets_received += 1;
         let path = self.settle(now, *whole.0, whole.1, found.space);
-        *whole.0 = From::Known(path);
+        if found.space.is_data() {
+            *whole.0 = From::Known(path);
+        }
         self.on_authentic(now, found);
         if !opened.sound {
             // RFC 9000 s.17.2.

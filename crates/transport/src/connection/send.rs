@@ -454,7 +454,9 @@ impl Connection {
         let (size, eliciting, in_flight) =
             (packet.size(), packet.is_eliciting(), packet.is_in_flight());
         let mut frames = packet.into_frames();
-        let usual = id.is_data() && in_flight && self.paths[key].marks();
+        // The peer's counts are of all paths of a path ID: another path than the one that is validated would disturb them.
+        let path = &self.paths[key];
+        let usual = id.is_data() && in_flight && path.marks() && path.is_current();
         let marked = hooks.decide(self, Operation::MarkEcn, (key, id), usual);
         if marked {
             self.paths[key].on_marked_sent();

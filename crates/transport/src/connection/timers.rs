@@ -139,7 +139,7 @@ impl Connection {
         let mut least = self.pto(self.active_space()) * 3;
         if self.multipath.is_some() {
             // RFC 10069 s.5.8: a packet on any path counts.
-            least = least.max((self.longest_pto() + self.peer_max_ack_delay()) * 3);
+            least = least.max(self.longest_pto() * 3);
         }
         Some(self.activity.since() + Duration::from_nanos(timeout).max(least))
     }
@@ -256,6 +256,22 @@ impl Connection {
         })
     }
 
+    /// A probe timeout of a space before the handshake is confirmed: the oldest packet of each other space goes again as
+    /// well, in the same datagram if there is room (RFC 9002 s.6.2.4). The peer may have discarded the keys of the space whose
+    /// timer has run out, and application data has no timer of its own yet.
+    fn probe_other_spaces(&mut self, timed_out: SpaceId) {
+        for id in self.spaces.ids().filter(|id| *id != timed_out) {
+            let Some(space) = self.spaces.get(id) else { continue };
+            let oldest = space.loss.oldest_ack_eliciting().next();
+            let oldest = oldest.map(|(number, packet)| (number, packet.content.frames.clone()));
+            let Some((number, frames)) = oldest else { continue };
+            self.send_again(id, number, true, &frames);
+            if let Some(space) = self.space(id) {
+                space.probe(space.probes().max(1));
+            }
+        }
+    }
+
     /// RFC 9002 A.9.
     fn on_loss_timer(&mut self, now: Timestamp) {
         let Some(timer) = self.loss_timer() else { return };
@@ -273,6 +289,9 @@ impl Connection {
         let probes: u8 = if oldest.is_empty() { 1 } else { 2 };
         for (number, frames) in oldest {
             self.send_again(id, number, true, &frames);
+        }
+        if !self.handshake.is_confirmed() {
+            self.probe_other_spaces(id);
         }
         let count = self.path_of(id).backoff().count();
         if self.speaks_multipath() {

@@ -4,6 +4,7 @@ use equic_wire::frame::{
     AckRange, Crypto, EcnCounts, Frame, FrameType, NewConnectionId, ResetStream, StopSending,
     Stream, StreamLimit, write_ack, write_path_ack,
 };
+use equic_wire::packet::MIN_INITIAL_DATAGRAM;
 use equic_wire::{BufferFull, PacketNumber, Reader, StreamCount, StreamId, VarInt, Writer};
 
 use super::Connection;
@@ -64,7 +65,7 @@ impl Connection {
         let mut silent = frames.len() - before;
         if id.is_data() {
             // Whatever the window says: a few bytes, on which everything else waits.
-            self.write_validation(now, id, allowance.path, writer, frames);
+            self.write_validation(now, id, (allowance.path, allowance.size), writer, frames);
         }
         if in_flight {
             if allowance.shared {
@@ -381,28 +382,32 @@ impl Connection {
         }
     }
 
-    /// The frames of path validation, which are not sent again as they were (RFC 9000 s.13.3).
+    /// The frames of path validation, which are not sent again as they were (RFC 9000 s.13.3). `datagram`: the size that
+    /// theirs is padded to, if it may have 1,200 bytes.
     fn write_validation(
         &mut self,
         now: Timestamp,
         id: SpaceId,
-        key: PathKey,
+        (key, datagram): (PathKey, usize),
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
-        let path = &self.paths[key];
-        let (challenge, response) = (path.challenge(), path.response());
-        if let Some(data) = response
-            && self.write_frame(id, &Frame::PathResponse(data), writer).is_ok()
-        {
-            self.paths[key].on_response_sent();
-            frames.push(SentFrame::Validation);
+        let challenge = self.paths[key].challenge();
+        if self.paths[key].owes_responses() {
+            for data in self.paths[key].take_responses() {
+                if self.write_frame(id, &Frame::PathResponse(data), writer).is_ok() {
+                    frames.push(SentFrame::Validation);
+                } else {
+                    self.paths[key].answer(data);
+                }
+            }
         }
         if let Some(data) = challenge
             && self.write_frame(id, &Frame::PathChallenge(data), writer).is_ok()
         {
             let pause = self.path().rtt().pto_base();
-            self.paths[key].on_challenge_sent(now, pause);
+            let whole = datagram >= MIN_INITIAL_DATAGRAM;
+            self.paths[key].on_challenge_sent(now, pause, whole);
             frames.push(SentFrame::Validation);
         }
     }

@@ -11,6 +11,9 @@ use crate::connection::ExportError;
 /// The alert (RFC 8446 s.6).
 const UNEXPECTED_MESSAGE: u8 = 10;
 
+/// The TLS alert that both ends have no protocol in common (RFC 8446 s.6).
+const NO_APPLICATION_PROTOCOL: u8 = 120;
+
 /// Keys that a handshake gives.
 pub(crate) enum KeyChange {
     /// Of Handshake packets.
@@ -77,13 +80,32 @@ pub(crate) struct SessionError {
     pub alert: Option<u8>,
 }
 
+/// The alert for an error of TLS, or `None` if QUIC asks for PROTOCOL_VIOLATION. `usual` is what TLS would send over TCP.
+fn alert_of(error: &rustls::Error, handshaking: bool, usual: Option<u8>) -> Option<u8> {
+    use rustls::{HandshakeType, PeerMisbehaved};
+    match error {
+        // RFC 9001 s.4.1.3: more data at a level that is over.
+        rustls::Error::PeerMisbehaved(PeerMisbehaved::KeyEpochWithPendingFragment) => None,
+        // RFC 9001 s.4.4: no certificate is asked for after the handshake.
+        rustls::Error::InappropriateHandshakeMessage {
+            got_type: HandshakeType::CertificateRequest,
+            ..
+        } if !handshaking => None,
+        // RFC 9001 s.8.1.
+        rustls::Error::PeerMisbehaved(PeerMisbehaved::SelectedUnofferedApplicationProtocol) => {
+            Some(NO_APPLICATION_PROTOCOL)
+        }
+        _ => usual,
+    }
+}
+
 impl Session {
     /// Takes CRYPTO data, in order.
     pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), SessionError> {
         match self {
             Session::Tls(tls) => tls.read_hs(data).map_err(|error| SessionError {
                 reason: error.to_string(),
-                alert: tls.alert().map(u8::from),
+                alert: alert_of(&error, tls.is_handshaking(), tls.alert().map(u8::from)),
             }),
             // RFC 9001 s.6: there are no KeyUpdate messages, and a client has no others to send.
             Session::Over(_) => Err(SessionError {

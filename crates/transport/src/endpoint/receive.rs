@@ -103,11 +103,16 @@ impl Endpoint {
         response: &mut Vec<u8>,
     ) -> Received {
         let remote = arrival.remote;
-        let Ok(header) = LongInvariant::parse(datagram) else { return Received::Nothing };
-        let known = self.routes.by_id(header.dcid);
-        if let Some(handle) = known.or_else(|| self.routes.by_first(header.dcid)) {
+        let header = LongInvariant::parse(datagram).ok();
+        let of = |header: &LongInvariant<'_>| {
+            self.routes.by_id(header.dcid).or_else(|| self.routes.by_first(header.dcid))
+        };
+        // RFC 9000 s.10.3: what ends in a token of ours is a reset, whatever it begins with.
+        let known = header.as_ref().and_then(of).or_else(|| self.reset_by(datagram));
+        if let Some(handle) = known {
             return Received::Connection(handle);
         }
+        let Some(header) = header else { return Received::Nothing };
         let Some(server) = &self.server else { return Received::Nothing };
         if header.version == Version::NEGOTIATION {
             return Received::Nothing;

@@ -379,6 +379,37 @@ fn who_forgot_a_connection_resets_it() {
     assert!(pair.events[0].contains(&closed), "{:?}", pair.events[0]);
 }
 
+/// RFC 9000 s.10.3: "any packet ending in a valid stateless reset token", also one whose long header cannot be read.
+#[test]
+fn reset_with_a_long_header_reaches_its_connection() {
+    let (mut pair, config) = Pair::trusting();
+    let handle = pair.connect(&config);
+    pair.settle();
+    let (now, mut buffer) = (pair.now, vec![0; 1500]);
+    let connection = pair.connection(0, handle);
+    connection.ping();
+    connection.poll_transmit(now, &mut buffer).unwrap();
+    let server_id = ConnectionId::cut(&buffer[1..=pair.ends[1].id_len()]);
+    let token = pair.ends[1].source.reset_key().token(server_id);
+    for filler in [0x00, 0x01, 0x77, 0xff] {
+        for first in [0x55, 0xc0, 0xd5, 0xff] {
+            let mut datagram = vec![filler; 60];
+            datagram[0] = first;
+            datagram[44..].copy_from_slice(&token.0);
+            let mut response = Vec::new();
+            let arrival = from(client_address());
+            let received = pair.ends[0].handle_datagram(now, arrival, &datagram, &mut response);
+            assert!(
+                matches!(received, Received::Connection(found) if found == handle),
+                "{first:#x} {filler:#x}: {received:?}"
+            );
+            datagram[59] ^= 1;
+            let received = pair.ends[0].handle_datagram(now, arrival, &datagram, &mut response);
+            assert!(!matches!(received, Received::Connection(_)), "{received:?}");
+        }
+    }
+}
+
 /// RFC 9000 s.5.1.2: the peer sends no more to an ID that it retires, but what it has sent may be late.
 #[test]
 fn what_comes_late_to_a_retired_id_is_taken_in() {

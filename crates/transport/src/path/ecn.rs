@@ -27,8 +27,10 @@ pub(crate) struct EcnValidation {
     marked: u64,
     /// Of those, sent before this path was tested: the peer's counts are of all paths.
     before: u64,
-    /// Of those, lost while nothing had been acknowledged.
+    /// Of those sent for the test, lost while none had arrived with its mark.
     lost: u64,
+    /// Of those sent for the test, reported with ECN-CE instead while none had arrived with its mark.
+    ce: u64,
     /// The counts of the last ACK frame that moved the largest acknowledged on.
     counts: EcnCounts,
 }
@@ -40,6 +42,7 @@ impl Default for EcnValidation {
             marked: 0,
             before: 0,
             lost: 0,
+            ce: 0,
             counts: EcnCounts::default(),
         }
     }
@@ -55,7 +58,7 @@ impl EcnValidation {
     /// socket can.
     pub(crate) fn restart(&self, marks: bool) -> EcnValidation {
         let state = if marks { EcnState::Testing } else { EcnState::Failed };
-        EcnValidation { state, before: self.marked, lost: 0, ..self.clone() }
+        EcnValidation { state, before: self.marked, lost: 0, ce: 0, ..self.clone() }
     }
 
     /// The state of validation.
@@ -81,15 +84,26 @@ impl EcnValidation {
     /// them dropped.
     pub(crate) fn on_marked_lost(&mut self) {
         self.lost += 1;
-        if self.state == EcnState::Unknown && self.lost >= self.marked - self.before {
+        self.judge_test();
+    }
+
+    /// Fails validation if no packet of the test arrived with its mark: all are lost or came with ECN-CE (RFC 9000 A.4).
+    /// A network that sets ECN-CE on every packet says nothing of congestion.
+    fn judge_test(&mut self) {
+        let sent = self.marked - self.before;
+        if self.state == EcnState::Unknown && self.lost.saturating_add(self.ce) >= sent {
             self.state = EcnState::Failed;
         }
     }
 
-    /// An ACK frame that raises the largest acknowledged newly acknowledges `marked` marked packets and
-    /// reports `counts`: true if it tells of new congestion. Frames that do not raise it must not
-    /// come here.
-    pub(crate) fn on_ack(&mut self, marked: u64, counts: Option<EcnCounts>) -> bool {
+    /// An ACK frame that raises the largest acknowledged newly acknowledges `marked` marked packets, of which `foreign`
+    /// were sent on other paths, and reports `counts`: true if it tells of new congestion. Frames that do not raise it
+    /// must not come here.
+    pub(crate) fn on_ack(
+        &mut self,
+        (marked, foreign): (u64, u64),
+        counts: Option<EcnCounts>,
+    ) -> bool {
         if self.state == EcnState::Failed {
             return false;
         }
@@ -111,10 +125,16 @@ impl EcnValidation {
             return false;
         }
         self.counts = counts;
-        if marked > 0 {
+        // Which of them were of other paths is not known: none of these proves this path.
+        let arrived = (counts.ect0 - before.ect0).saturating_sub(foreign);
+        let changed = (counts.ce - before.ce).saturating_sub(foreign);
+        if marked > foreign && arrived > 0 {
             self.state = EcnState::Capable;
+        } else if self.state != EcnState::Capable {
+            self.ce += changed;
+            self.judge_test();
         }
-        counts.ce > before.ce
+        self.state != EcnState::Failed && counts.ce > before.ce
     }
 }
 
@@ -140,10 +160,10 @@ mod tests {
         assert!(ecn.marks());
         ecn.on_marked_sent();
         assert!(!ecn.marks(), "ten, then wait");
-        assert!(!ecn.on_ack(5, counts(5, 0, 0)));
+        assert!(!ecn.on_ack((5, 0), counts(5, 0, 0)));
         assert_eq!(ecn.state(), EcnState::Capable);
-        assert!(ecn.on_ack(2, counts(6, 0, 1)), "one mark of congestion");
-        assert!(!ecn.on_ack(1, counts(7, 0, 1)), "told once");
+        assert!(ecn.on_ack((2, 0), counts(6, 0, 1)), "one mark of congestion");
+        assert!(!ecn.on_ack((1, 0), counts(7, 0, 1)), "told once");
     }
 
     #[test]
@@ -157,14 +177,70 @@ mod tests {
         ];
         for (what, acked, counts) in cases {
             let mut ecn = marked(10);
-            assert!(!ecn.on_ack(acked, counts), "{what}");
+            assert!(!ecn.on_ack((acked, 0), counts), "{what}");
             assert_eq!(ecn.state(), EcnState::Failed, "{what}");
             assert!(!ecn.marks(), "{what}");
         }
         let mut ecn = marked(10);
-        ecn.on_ack(5, counts(5, 0, 0));
-        ecn.on_ack(0, counts(4, 0, 1));
+        ecn.on_ack((5, 0), counts(5, 0, 0));
+        ecn.on_ack((0, 0), counts(4, 0, 1));
         assert_eq!(ecn.state(), EcnState::Failed, "counts that fall");
+    }
+
+    #[test]
+    fn ecn_fails_where_every_packet_of_the_test_comes_with_ce() {
+        // However the acknowledgements come.
+        for each in [1, 2, 5, 10] {
+            let mut ecn = marked(10);
+            let mut events = 0;
+            for acked in (each..=10).step_by(each as usize) {
+                assert_ne!(ecn.state(), EcnState::Capable);
+                events += u32::from(ecn.on_ack((each, 0), counts(0, 0, acked)));
+            }
+            assert_eq!(ecn.state(), EcnState::Failed, "{each} at a time");
+            assert_eq!(events, 10 / each as u32 - 1, "until it is known, each one counts");
+        }
+        // Lost or marked ECN-CE: none arrived as it was sent.
+        let mut ecn = marked(10);
+        for _ in 0..6 {
+            ecn.on_marked_lost();
+        }
+        assert!(ecn.on_ack((3, 0), counts(0, 0, 3)) && ecn.state() == EcnState::Unknown);
+        ecn.on_ack((1, 0), counts(0, 0, 4));
+        assert_eq!(ecn.state(), EcnState::Failed);
+        // One of ten that arrives as it was sent: the others are congestion.
+        let mut ecn = marked(10);
+        assert!(ecn.on_ack((9, 0), counts(0, 0, 9)) && !ecn.on_ack((1, 0), counts(1, 0, 9)));
+        assert_eq!(ecn.state(), EcnState::Capable);
+        ecn.on_marked_sent();
+        assert!(ecn.on_ack((1, 0), counts(1, 0, 10)), "it stays capable");
+        assert_eq!(ecn.state(), EcnState::Capable);
+    }
+
+    #[test]
+    fn ecn_of_a_new_path_is_not_judged_by_packets_of_the_old_one() {
+        let mut old = marked(30);
+        old.on_ack((10, 0), counts(10, 0, 0));
+        // The new path marks all; 20 of the old one are still to be acknowledged.
+        let mut new = old.restart(true);
+        for _ in 0..10 {
+            new.on_marked_sent();
+        }
+        new.on_ack((15, 15), counts(25, 0, 0));
+        assert_eq!(new.state(), EcnState::Unknown, "they prove nothing here");
+        new.on_ack((10, 5), counts(30, 0, 5));
+        assert_eq!(new.state(), EcnState::Unknown);
+        new.on_ack((5, 0), counts(30, 0, 10));
+        assert_eq!(new.state(), EcnState::Unknown, "five may have been of the old one");
+        // The old path was congested, the new one is not.
+        let mut new = old.restart(true);
+        for _ in 0..10 {
+            new.on_marked_sent();
+        }
+        assert!(new.on_ack((20, 20), counts(10, 0, 20)));
+        assert_eq!(new.state(), EcnState::Unknown);
+        assert!(!new.on_ack((10, 0), counts(20, 0, 20)));
+        assert_eq!(new.state(), EcnState::Capable);
     }
 
     #[test]

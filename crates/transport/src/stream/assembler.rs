@@ -54,7 +54,6 @@ impl Assembler {
     }
 
     /// Bytes that have arrived and were not read.
-    #[cfg(test)]
     pub(crate) fn buffered(&self) -> u64 {
         self.buffered
     }

@@ -168,6 +168,7 @@ impl Connection {
         if let Some(preferred) = preferred {
             let (id, token) = (preferred.connection_id(), preferred.reset_token());
             connection.ids.local.issue_told(id, token);
+            connection.preferred_address = Some(Box::new(preferred));
         }
         Ok(connection)
     }

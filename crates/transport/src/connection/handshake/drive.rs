@@ -29,6 +29,11 @@ impl Connection {
         // A frame before it in the packet may have discarded the space.
         let Some(space) = self.space(id) else { return Ok(()) };
         let end = offset.saturating_add(data.len() as u64);
+        if end > space.crypto_in.wake().read_offset() && self.is_over(id) {
+            // RFC 9001 s.4.1.3.
+            return Err(FrameError::Close(TransportErrorCode::PROTOCOL_VIOLATION));
+        }
+        let Some(space) = self.space(id) else { return Ok(()) };
         // RFC 9000 s.7.5.
         if end > space.crypto_in.wake().read_offset() + MAX_CRYPTO {
             return Err(FrameError::Close(TransportErrorCode::CRYPTO_BUFFER_EXCEEDED));
@@ -67,8 +72,29 @@ impl Connection {
         }
         if read {
             self.drive_tls(now);
+            if self.is_left_over() {
+                return Err(FrameError::Close(TransportErrorCode::PROTOCOL_VIOLATION));
+            }
         }
         Ok(())
+    }
+
+    /// True if TLS takes no more CRYPTO data of a level, as it reads those of a later one (RFC 9001 s.4.1.3).
+    fn is_over(&self, id: SpaceId) -> bool {
+        match id {
+            SpaceId::Initial => self.keys.has(SpaceId::Handshake),
+            SpaceId::Handshake => self.handshake.is_complete(),
+            SpaceId::Data(_) => false,
+        }
+    }
+
+    /// True if data of a level that is over waits for what came before it, which can be no message
+    /// (RFC 9001 s.4.1.3).
+    fn is_left_over(&self) -> bool {
+        [SpaceId::Initial, SpaceId::Handshake].into_iter().any(|id| {
+            let data = self.spaces.get(id).and_then(|space| space.crypto_in.get());
+            self.is_over(id) && data.is_some_and(|data| data.buffered() > 0)
+        })
     }
 
     /// A server's first CRYPTO data: kept until TLS can begin in the right version. At most

@@ -1,3 +1,6 @@
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -131,16 +134,18 @@ fn nothing_is_sent_for_less_credit_than_a_datagram_needs() {
 fn a_path_asks_until_the_answer_comes_and_is_validated_then() {
     let mut path = of(1, AddressOrigin::Chosen);
     assert_eq!((path.is_validated(), path.credit()), (false, None));
+    let rng = &mut StdRng::seed_from_u64(1);
     path.ask(at(0), [1; 8], 300 * MS);
     assert!(path.is_asking() && path.may_probe());
     assert_eq!(path.challenge(), Some([1; 8]));
-    path.on_challenge_sent(at(0), 100 * MS);
+    path.on_challenge_sent(at(0), 100 * MS, true);
     assert!(!path.may_probe(), "the challenge is under way");
     assert_eq!(path.challenge_timer(), Some(at(100)));
-    assert!(!path.on_challenge_timer(at(100)) && path.may_probe(), "it goes again");
-    path.on_challenge_sent(at(100), 100 * MS);
-    assert!(!path.on_path_response([2; 8]) && !path.is_validated());
-    assert!(path.on_path_response([1; 8]) && path.is_validated());
+    assert!(!path.on_challenge_timer(at(100), rng) && path.may_probe(), "it goes again");
+    path.on_challenge_sent(at(100), 100 * MS, true);
+    assert!(path.on_path_response([2; 8]).is_none() && !path.is_validated());
+    assert_eq!(path.on_path_response([1; 8]), Some(Answer::Path));
+    assert!(path.is_validated());
     assert_eq!((path.is_asking(), path.challenge_timer()), (false, None));
 }
 
@@ -148,12 +153,13 @@ fn a_path_asks_until_the_answer_comes_and_is_validated_then() {
 fn a_path_from_which_no_answer_comes_asks_no_more() {
     let mut path = of(1, AddressOrigin::Chosen);
     path.ask(at(0), [1; 8], 300 * MS);
-    path.on_challenge_sent(at(0), 400 * MS);
+    let rng = &mut StdRng::seed_from_u64(1);
+    path.on_challenge_sent(at(0), 400 * MS, true);
     assert_eq!(path.challenge_timer(), Some(at(300)));
-    assert!(!path.on_challenge_timer(at(299)));
-    assert!(path.on_challenge_timer(at(300)), "it is given up");
+    assert!(!path.on_challenge_timer(at(299), rng));
+    assert!(path.on_challenge_timer(at(300), rng), "it is given up");
     assert!(!path.is_asking() && !path.is_validated());
-    assert!(!path.on_path_response([1; 8]), "nothing is asked any more");
+    assert_eq!(path.on_path_response([1; 8]), None, "nothing is asked any more");
 }
 
 #[test]
@@ -161,9 +167,9 @@ fn a_question_of_the_peer_is_answered_once_and_proves_nothing() {
     let mut path = of(1, AddressOrigin::Claimed);
     path.on_datagram_received(100);
     path.answer([7; 8]);
-    assert_eq!((path.response(), path.may_probe()), (Some([7; 8]), true));
-    path.on_response_sent();
-    assert_eq!((path.response(), path.may_probe()), (None, false));
+    assert!(path.owes_responses() && path.may_probe());
+    assert_eq!(path.take_responses(), [[7; 8]]);
+    assert!(!path.owes_responses() && !path.may_probe());
     assert_eq!((path.is_validated(), path.credit()), (false, Some(300)));
     path.on_proof();
     assert_eq!((path.is_validated(), path.credit()), (true, None));

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use rand::RngCore;
+
 use super::Path;
 use crate::Timestamp;
 
@@ -12,10 +14,22 @@ const AMPLIFICATION: u64 = 3;
 /// A PATH_CHALLENGE is sent again after pauses that double so many times at most.
 const MAX_DOUBLINGS: u32 = 6;
 
+/// Challenges of a path that an answer may come to: those that were sent last. With pauses that double, the patience with
+/// a path is over before more are sent.
+const MAX_ASKED: usize = 8;
+
+/// Answers that a path owes at a time: the most that a peer can have of one datagram, however many challenges it puts into its
+/// own. All of them fit into a datagram of 1,200 bytes, so a packet of challenges draws one datagram, and no memory
+/// beyond these.
+const MAX_RESPONSES: usize = 64;
+
 /// A question whether the peer is there (RFC 9000 s.8.2).
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Challenge {
+    /// Data of the next frame: each has its own, so that an answer tells which one arrived (RFC 9000 s.8.2.1).
     data: [u8; 8],
+    /// Data of frames that were sent, and whether their datagrams had 1,200 bytes.
+    asked: Vec<([u8; 8], bool)>,
     /// Time at which the challenge is given up.
     until: Timestamp,
     /// True if it is to be sent now.
@@ -24,6 +38,18 @@ struct Challenge {
     again: Option<Timestamp>,
     /// Number of times that the challenge was sent.
     sent: u32,
+}
+
+/// What a PATH_RESPONSE proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::connection) enum Answer {
+    /// The peer is at the path's address. The challenge went in less than 1,200 bytes, so that the path may not carry as
+    /// many (RFC 9000 s.8.2.1).
+    Address,
+    /// The path carries 1,200 bytes to the peer, whose address was validated before.
+    Size,
+    /// Both at once.
+    Path,
 }
 
 /// Source from which a path's address is known; it decides what may be sent there before the peer has answered.
@@ -43,11 +69,14 @@ pub(in crate::connection) enum AddressOrigin {
 pub(super) struct Validation {
     /// The peer has answered from there.
     validated: bool,
+    /// It did so to a challenge in less than 1,200 bytes: whether the path carries as many is not known.
+    small: bool,
     /// Somebody else may have named the address, to have it flooded; not so those that we chose.
     limited: bool,
-    challenge: Option<Challenge>,
-    /// Data of a PATH_CHALLENGE to be echoed (RFC 9000 s.8.2.2); the last one is enough.
-    response: Option<[u8; 8]>,
+    /// Kept apart, as it is seldom needed.
+    challenge: Option<Box<Challenge>>,
+    /// Data of each PATH_CHALLENGE to be echoed (RFC 9000 s.8.2.2), from the oldest on; at most [`MAX_RESPONSES`].
+    responses: Vec<[u8; 8]>,
     received: u64,
     sent: u64,
 }
@@ -56,7 +85,16 @@ impl Validation {
     pub(super) fn new(origin: AddressOrigin) -> Validation {
         let validated = origin == AddressOrigin::Known;
         let limited = origin == AddressOrigin::Claimed;
-        Validation { validated, limited, challenge: None, response: None, received: 0, sent: 0 }
+        let responses = Vec::new();
+        Validation {
+            validated,
+            small: false,
+            limited,
+            challenge: None,
+            responses,
+            received: 0,
+            sent: 0,
+        }
     }
 
     fn is_validated(&self) -> bool {
@@ -85,13 +123,15 @@ impl Validation {
     /// Asks whether the peer is there, or asks anew with other data. It is given up after `patience`, counted from
     /// the first time.
     fn ask(&mut self, now: Timestamp, data: [u8; 8], patience: Duration) {
-        let until = self.challenge.map_or(now + patience, |old| old.until);
-        self.challenge = Some(Challenge { data, until, due: true, again: None, sent: 0 });
+        let until = self.challenge.as_ref().map_or(now + patience, |old| old.until);
+        let asked = Vec::new();
+        let challenge = Challenge { data, asked, until, due: true, again: None, sent: 0 };
+        self.challenge = Some(Box::new(challenge));
     }
 
     /// Nothing is asked or answered any more.
     pub(super) fn stop(&mut self) {
-        (self.challenge, self.response) = (None, None);
+        (self.challenge, self.responses) = (None, Vec::new());
     }
 
     /// True if an answer is awaited, or a challenge is to be sent.
@@ -101,35 +141,52 @@ impl Validation {
 
     /// Data of the PATH_CHALLENGE that is to be sent now.
     fn challenge(&self) -> Option<[u8; 8]> {
-        self.challenge.filter(|asked| asked.due).map(|asked| asked.data)
+        self.challenge.as_ref().filter(|asked| asked.due).map(|asked| asked.data)
     }
 
-    /// The PATH_CHALLENGE was sent. It goes again after `pause`, then twice as long, and so on.
-    fn on_challenge_sent(&mut self, now: Timestamp, pause: Duration) {
-        if let Some(asked) = &mut self.challenge {
-            asked.again = Some(now + pause * (1 << asked.sent.min(MAX_DOUBLINGS)));
-            asked.due = false;
-            asked.sent += 1;
+    /// The PATH_CHALLENGE was sent; `whole`: in a datagram of 1,200 bytes. The next one goes after `pause`, then
+    /// after twice as long, and so on.
+    fn on_challenge_sent(&mut self, now: Timestamp, pause: Duration, whole: bool) {
+        if let Some(challenge) = &mut self.challenge {
+            challenge.again = Some(now + pause * (1 << challenge.sent.min(MAX_DOUBLINGS)));
+            challenge.due = false;
+            challenge.sent += 1;
+            if challenge.asked.len() == MAX_ASKED {
+                challenge.asked.remove(0);
+            }
+            challenge.asked.push((challenge.data, whole));
         }
     }
 
-    /// PATH_RESPONSE came; returns whether it is the answer to what was asked here, which validates the path.
-    fn on_response(&mut self, data: [u8; 8]) -> bool {
-        let answered = self.challenge.is_some_and(|asked| asked.sent > 0 && asked.data == data);
-        if answered {
-            (self.challenge, self.validated) = (None, true);
+    /// PATH_RESPONSE came. Returns what it proves, or `None` if it is no answer to what was asked here. After
+    /// [`Answer::Address`] the path is still asked about if a challenge of 1,200 bytes was sent, too.
+    fn on_response(&mut self, data: [u8; 8]) -> Option<Answer> {
+        let challenge = self.challenge.as_mut()?;
+        let at = challenge.asked.iter().position(|(asked, _)| *asked == data)?;
+        let (_, whole) = challenge.asked.remove(at);
+        let before = std::mem::replace(&mut self.validated, true);
+        // Once the address is validated nothing limits the size: if a challenge is still smaller, another one
+        // would be, too.
+        if whole || before {
+            self.challenge = None;
+            let second = std::mem::take(&mut self.small);
+            return Some(if second { Answer::Size } else { Answer::Path });
         }
-        answered
+        self.small = true;
+        if !challenge.asked.iter().any(|(_, whole)| *whole) {
+            self.challenge = None;
+        }
+        Some(Answer::Address)
     }
 
     /// Time at which a PATH_CHALLENGE is to be sent again or given up; none: none is pending.
     fn timer(&self) -> Option<Timestamp> {
-        let asked = self.challenge?;
+        let asked = self.challenge.as_ref()?;
         Some(asked.again.filter(|_| !asked.due).map_or(asked.until, |at| at.min(asked.until)))
     }
 
     /// A moment of [`Validation::timer`] may have come; returns whether the question is given up now.
-    fn on_timer(&mut self, now: Timestamp) -> bool {
+    fn on_timer(&mut self, now: Timestamp, rng: &mut dyn RngCore) -> bool {
         let Some(asked) = &mut self.challenge else { return false };
         if asked.until <= now {
             self.challenge = None;
@@ -138,27 +195,31 @@ impl Validation {
         if asked.again.is_some_and(|at| at <= now) {
             asked.due = true;
             asked.again = None;
+            rng.fill_bytes(&mut asked.data);
         }
         false
     }
 
-    /// PATH_CHALLENGE came, and is to be answered.
+    /// PATH_CHALLENGE came, and is to be answered. Of more than [`MAX_RESPONSES`] the first ones are.
     fn answer(&mut self, data: [u8; 8]) {
-        self.response = Some(data);
+        if self.responses.len() < MAX_RESPONSES && !self.responses.contains(&data) {
+            self.responses.push(data);
+        }
     }
 
-    /// Data of the PATH_RESPONSE that is to be sent now.
-    fn response(&self) -> Option<[u8; 8]> {
-        self.response
+    /// True if a PATH_CHALLENGE is yet to be answered.
+    fn owes_responses(&self) -> bool {
+        !self.responses.is_empty()
     }
 
-    fn on_response_sent(&mut self) {
-        self.response = None;
+    /// Takes the data of all PATH_RESPONSE frames that are to be sent now.
+    fn take_responses(&mut self) -> Vec<[u8; 8]> {
+        std::mem::take(&mut self.responses)
     }
 
     /// True if a PATH_CHALLENGE or PATH_RESPONSE waits.
     pub(super) fn has_frames(&self) -> bool {
-        self.response.is_some() || self.challenge().is_some()
+        self.owes_responses() || self.challenge().is_some()
     }
 }
 
@@ -200,13 +261,20 @@ impl Path {
         self.validation.challenge()
     }
 
-    /// The PATH_CHALLENGE was sent. It goes again after `pause`, then twice as long, and so on.
-    pub(in crate::connection) fn on_challenge_sent(&mut self, now: Timestamp, pause: Duration) {
-        self.validation.on_challenge_sent(now, pause);
+    /// The PATH_CHALLENGE was sent; `whole`: in a datagram of 1,200 bytes. The next one goes after `pause`, then after
+    /// twice as long, and so on.
+    pub(in crate::connection) fn on_challenge_sent(
+        &mut self,
+        now: Timestamp,
+        pause: Duration,
+        whole: bool,
+    ) {
+        self.validation.on_challenge_sent(now, pause, whole);
     }
 
-    /// PATH_RESPONSE came; returns true if it is the answer to what was asked here, which validates the path.
-    pub(in crate::connection) fn on_path_response(&mut self, data: [u8; 8]) -> bool {
+    /// PATH_RESPONSE came. Returns what it proves, or `None` if it is no answer to what was asked here. After
+    /// [`Answer::Address`] the path is still asked about if a challenge of 1,200 bytes was sent, too.
+    pub(in crate::connection) fn on_path_response(&mut self, data: [u8; 8]) -> Option<Answer> {
         self.validation.on_response(data)
     }
 
@@ -215,33 +283,46 @@ impl Path {
         self.validation.timer()
     }
 
-    /// A moment of [`Path::challenge_timer`] may have come; returns true if the question is given up now.
-    pub(in crate::connection) fn on_challenge_timer(&mut self, now: Timestamp) -> bool {
-        self.validation.on_timer(now)
+    /// A moment of [`Path::challenge_timer`] may have come; returns true if the question is given up now. Otherwise
+    /// the next challenge may be due, with other data.
+    pub(in crate::connection) fn on_challenge_timer(
+        &mut self,
+        now: Timestamp,
+        rng: &mut dyn RngCore,
+    ) -> bool {
+        self.validation.on_timer(now, rng)
     }
 
-    /// PATH_CHALLENGE came, and is to be answered.
+    /// PATH_CHALLENGE came, and is to be answered, unless too many are.
     pub(in crate::connection) fn answer(&mut self, data: [u8; 8]) {
         self.validation.answer(data);
     }
 
-    /// Data of the PATH_RESPONSE that is to be sent now.
-    pub(in crate::connection) fn response(&self) -> Option<[u8; 8]> {
-        self.validation.response()
+    /// True if a PATH_CHALLENGE is yet to be answered.
+    pub(in crate::connection) fn owes_responses(&self) -> bool {
+        self.validation.owes_responses()
     }
 
-    /// The PATH_RESPONSE was sent.
-    pub(in crate::connection) fn on_response_sent(&mut self) {
-        self.validation.on_response_sent();
+    /// Takes the data of all PATH_RESPONSE frames that are to be sent now. What does not fit is to be given back by
+    /// [`Path::answer`].
+    pub(in crate::connection) fn take_responses(&mut self) -> Vec<[u8; 8]> {
+        self.validation.take_responses()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
     use super::*;
 
     const PAUSE: Duration = Duration::from_millis(100);
     const PATIENCE: Duration = Duration::from_secs(3);
+
+    fn rng() -> StdRng {
+        StdRng::seed_from_u64(1)
+    }
 
     fn at(millis: u64) -> Timestamp {
         Timestamp::START + Duration::from_millis(millis)
@@ -268,50 +349,124 @@ mod tests {
         let mut path = Validation::new(AddressOrigin::Chosen);
         path.ask(at(0), [1; 8], PATIENCE);
         assert_eq!((path.challenge(), path.timer()), (Some([1; 8]), Some(at(3000))));
-        let mut now = 0;
+        let (mut now, mut rng) = (0, rng());
         for pause in [100, 200, 400, 800] {
-            path.on_challenge_sent(at(now), PAUSE);
+            path.on_challenge_sent(at(now), PAUSE, true);
             assert!(!path.has_frames() && path.is_asking());
             assert_eq!(path.timer(), Some(at(now + pause)));
-            assert!(!path.on_timer(at(now + pause - 1)) && !path.has_frames());
+            assert!(!path.on_timer(at(now + pause - 1), &mut rng) && !path.has_frames());
             now += pause;
-            assert!(!path.on_timer(at(now)) && path.has_frames());
+            assert!(!path.on_timer(at(now), &mut rng) && path.has_frames());
         }
-        path.on_challenge_sent(at(now), PAUSE);
+        path.on_challenge_sent(at(now), PAUSE, true);
         assert_eq!(path.timer(), Some(at(3000)), "1600 ms more are too long");
-        assert!(path.on_timer(at(3000)) && !path.is_asking() && path.timer().is_none());
-        assert!(!path.on_timer(at(3000)), "it is given up once");
+        assert!(path.on_timer(at(3000), &mut rng) && !path.is_asking() && path.timer().is_none());
+        assert!(!path.on_timer(at(3000), &mut rng), "it is given up once");
     }
 
     #[test]
     fn to_ask_anew_does_not_make_it_last_longer() {
         let mut path = Validation::new(AddressOrigin::Chosen);
         path.ask(at(0), [1; 8], PATIENCE);
-        path.on_challenge_sent(at(0), PAUSE);
+        path.on_challenge_sent(at(0), PAUSE, true);
         path.ask(at(2900), [2; 8], PATIENCE);
         assert_eq!((path.challenge(), path.timer()), (Some([2; 8]), Some(at(3000))));
-        assert!(!path.on_response([1; 8]), "the answer to the question before counts no more");
+        assert_eq!(
+            path.on_response([1; 8]),
+            None,
+            "the answer to the question before counts no more"
+        );
     }
 
     #[test]
     fn only_the_answer_to_what_was_sent_validates() {
         let mut path = Validation::new(AddressOrigin::Claimed);
-        assert!(!path.on_response([0; 8]));
+        assert_eq!(path.on_response([0; 8]), None);
         path.ask(at(0), [1; 8], PATIENCE);
-        assert!(!path.on_response([1; 8]), "who knows it before it is sent has guessed");
-        path.on_challenge_sent(at(0), PAUSE);
-        assert!(!path.on_response([2; 8]) && !path.is_validated());
-        assert!(path.on_response([1; 8]) && path.is_validated() && !path.is_asking());
-        assert!(!path.on_response([1; 8]), "once");
+        assert_eq!(path.on_response([1; 8]), None, "who knows it before it is sent has guessed");
+        path.on_challenge_sent(at(0), PAUSE, true);
+        assert!(path.on_response([2; 8]).is_none() && !path.is_validated());
+        assert_eq!(path.on_response([1; 8]), Some(Answer::Path));
+        assert!(path.is_validated() && !path.is_asking());
+        assert_eq!(path.on_response([1; 8]), None, "once");
     }
 
     #[test]
-    fn the_last_question_of_the_peer_is_answered() {
+    fn challenge_has_other_data_each_time_and_an_answer_to_any_of_the_last_counts() {
+        let (mut now, mut rng, mut sent) = (0, rng(), Vec::new());
+        let mut path = Validation::new(AddressOrigin::Chosen);
+        path.ask(at(0), [1; 8], PATIENCE);
+        for _ in 0..4 {
+            sent.extend(path.challenge());
+            path.on_challenge_sent(at(now), PAUSE, true);
+            now = path.timer().unwrap().since(Timestamp::START).as_millis() as u64;
+            path.on_timer(at(now), &mut rng);
+        }
+        assert_eq!(sent.len(), 4);
+        for (at, data) in sent.iter().enumerate() {
+            assert!(!sent[..at].contains(data), "{sent:?}");
+        }
+        assert_eq!(path.on_response(sent[1]), Some(Answer::Path), "it took its time");
+    }
+
+    #[test]
+    fn challenge_data_of_many_frames_is_remembered_within_bounds() {
+        let (mut now, mut rng) = (0, rng());
+        let mut path = Validation::new(AddressOrigin::Chosen);
+        path.ask(at(0), [1; 8], PATIENCE * 1000);
+        for _ in 0..50 {
+            path.on_challenge_sent(at(now), PAUSE, true);
+            now = path.timer().unwrap().since(Timestamp::START).as_millis() as u64;
+            assert!(!path.on_timer(at(now), &mut rng));
+        }
+        assert_eq!(path.challenge.as_ref().unwrap().asked.len(), MAX_ASKED);
+        assert_eq!(path.on_response([1; 8]), None, "forgotten");
+    }
+
+    /// RFC 9000 s.8.2.1.
+    #[test]
+    fn validation_by_a_small_datagram_needs_a_second_one() {
+        let mut path = Validation::new(AddressOrigin::Claimed);
+        path.ask(at(0), [1; 8], PATIENCE);
+        path.on_challenge_sent(at(0), PAUSE, false);
+        assert_eq!(path.on_response([1; 8]), Some(Answer::Address));
+        assert!(path.is_validated() && path.credit().is_none() && !path.is_asking());
+        path.ask(at(10), [2; 8], PATIENCE);
+        path.on_challenge_sent(at(10), PAUSE, true);
+        assert_eq!(path.on_response([2; 8]), Some(Answer::Size));
+        assert!(!path.is_asking());
+        // Asked again later, it is as any other.
+        path.ask(at(10), [3; 8], PATIENCE);
+        path.on_challenge_sent(at(10), PAUSE, true);
+        assert_eq!(path.on_response([3; 8]), Some(Answer::Path));
+    }
+
+    #[test]
+    fn validation_waits_for_the_answer_to_a_whole_datagram_that_is_under_way() {
+        let mut path = Validation::new(AddressOrigin::Claimed);
+        path.ask(at(0), [1; 8], PATIENCE);
+        path.on_challenge_sent(at(0), PAUSE, false);
+        path.on_timer(at(100), &mut rng());
+        let second = path.challenge().unwrap();
+        path.on_challenge_sent(at(100), PAUSE, true);
+        assert_eq!(path.on_response([1; 8]), Some(Answer::Address));
+        assert!(path.is_asking(), "no third one is needed");
+        assert_eq!(path.on_response(second), Some(Answer::Size));
+        assert!(!path.is_asking());
+    }
+
+    #[test]
+    fn every_challenge_is_answered_within_bounds() {
         let mut path = Validation::new(AddressOrigin::Known);
-        path.answer([1; 8]);
-        path.answer([2; 8]);
-        assert_eq!((path.response(), path.has_frames()), (Some([2; 8]), true));
-        path.on_response_sent();
-        assert_eq!((path.response(), path.has_frames()), (None, false));
+        for byte in [1, 2, 1, 3] {
+            path.answer([byte; 8]);
+        }
+        assert!(path.owes_responses() && path.has_frames());
+        assert_eq!(path.take_responses(), [[1; 8], [2; 8], [3; 8]]);
+        assert!(!path.owes_responses() && !path.has_frames());
+        for number in 0..10_000_u64 {
+            path.answer(number.to_be_bytes());
+        }
+        assert_eq!(path.take_responses().len(), MAX_RESPONSES);
     }
 }

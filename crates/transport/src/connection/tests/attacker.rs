@@ -180,11 +180,17 @@ impl Attacker {
 impl Connection {
     /// A datagram of one packet with this payload, whatever limits and windows say.
     pub(super) fn forge(&mut self, id: SpaceId, payload: &[u8]) -> Vec<u8> {
+        let size = if id == SpaceId::Initial { 1200 } else { 0 };
+        self.forge_of(id, payload, size)
+    }
+
+    /// As [`Connection::forge`], of a datagram of at least this size.
+    pub(super) fn forge_of(&mut self, id: SpaceId, payload: &[u8], size: usize) -> Vec<u8> {
         let mut buffer = vec![0; 2000];
         let mut writer = Writer::new(&mut buffer);
         let (number, key) = (self.spaces.get(id).unwrap().numbers.next(), self.path_of(id).key());
         self.space(id).unwrap().numbers.take(number);
-        let pad = if id == SpaceId::Initial { Padding::to(1200) } else { Padding::NONE };
+        let pad = if size > 0 { Padding::to(size) } else { Padding::NONE };
         let open = self.begin_packet(MayBeAttached, (id, number), key, &mut writer, pad);
         let mut packet = open.expect("there is room");
         let (mut room, _) = packet.payload().expect("there is room");

@@ -106,10 +106,10 @@ fn a_window_is_two_datagrams_at_least() {
     let key = network.client.path().key();
     network.client.path_mut().pretend_in_flight(40_000);
     network.client.on_path_challenge(key, [1; 8]);
-    assert_eq!(network.client.path().response(), None);
+    assert!(!network.client.path().owes_responses());
     network.client.path_mut().pretend_in_flight(0);
     network.client.on_path_challenge(key, [1; 8]);
-    assert_eq!(network.client.path().response(), Some([1; 8]));
+    assert_eq!(network.client.path_mut().take_responses(), [[1; 8]]);
     // It is gone with the hook.
     network.client.detach(hook);
     let window = network.client.path().controller().window();

@@ -235,3 +235,23 @@ fn closing_after_a_handshake_that_the_peer_confirms_too_early() {
     }
     assert!(early > 0, "it is confirmed too early now and then");
 }
+
+/// RFC 9000 s.10.2, RFC 9001 s.6.5: a probe timeout includes the time for which the peer may hold back acknowledgements.
+#[test]
+fn closing_and_draining_last_for_three_probe_timeouts() {
+    let delay = Duration::from_millis(400);
+    let mut network = Network::with(1, Faults::none(), |config| config.max_ack_delay = delay);
+    network.connect();
+    echo(&mut network, 20_000);
+    let now = network.now();
+    let (mut client, mut server, _) = network.into_ends();
+    let data = server.active_space();
+    for end in [&mut client, &mut server] {
+        let pto = end.path().rtt().pto_base() + delay;
+        assert_eq!((end.longest_pto(), end.pto(data)), (pto, pto));
+    }
+    let expected = [&client, &server].map(|end| Some(now + end.longest_pto() * 3));
+    client.close(now, VarInt::from_u32(7), "done");
+    server.drain(now, CloseReason::StatelessReset);
+    assert_eq!([client.closing.deadline(), server.closing.deadline()], expected);
+}

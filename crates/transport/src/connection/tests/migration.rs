@@ -20,7 +20,8 @@ fn a_nat_that_rebinds_is_followed() {
         network.client_address = address(new);
         echo(&mut network, 20_000);
         assert_eq!(network.server().remote_address(), address(new));
-        network.pass(Duration::from_secs(3));
+        // The old address is asked about for three probe timeouts of a path without samples.
+        network.pass(Duration::from_secs(4));
         assert!(network.server().path().is_validated());
         assert_eq!(network.server().paths.iter().count(), 1, "the old path is forgotten");
         echo(&mut network, 200_000);
@@ -176,7 +177,7 @@ fn a_path_that_ends_in_the_packet_that_made_it_is_not_followed() {
     let active = server.path().key();
     server.challenge(now, active);
     let asked = server.path().challenge().unwrap();
-    server.path_mut().on_challenge_sent(now, Duration::from_secs(1));
+    server.path_mut().on_challenge_sent(now, Duration::from_secs(1), true);
     // PATH_RESPONSE, PATH_CHALLENGE, PING.
     let payload = [&[0x1b][..], &asked, &[0x1a], &[7; 8], &[0x01]].concat();
     let mut datagram = network.client.forge(SpaceId::DATA, &payload);

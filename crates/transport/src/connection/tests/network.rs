@@ -157,6 +157,8 @@ pub(super) struct Network {
     pub failed: Vec<HookId>,
     connected: [bool; 2],
     only_first: bool,
+    /// The marks of a datagram that has arrived, given whether it went to the server, and those that it was sent with.
+    pub mark: Option<fn(bool, EcnCodepoint) -> EcnCodepoint>,
     /// Preparation of the server's end before it sees its first datagram; none: nothing is done.
     pub on_server: Option<Prepare>,
     /// Function that alters datagrams on arrival, given whether they go to the server, and their bytes.
@@ -245,6 +247,7 @@ impl Network {
             failed: Vec::new(),
             connected: [false; 2],
             only_first: false,
+            mark: None,
             on_server: None,
             meddle: None,
             act: None,
@@ -592,8 +595,8 @@ impl Network {
     }
 
     fn arrive(&mut self, mut packet: InFlight) {
-        let arrival =
-            DatagramMeta { remote: packet.from, local: Some(packet.to.ip()), ecn: packet.ecn };
+        let ecn = self.mark.map_or(packet.ecn, |mark| mark(packet.to_server, packet.ecn));
+        let arrival = DatagramMeta { remote: packet.from, local: Some(packet.to.ip()), ecn };
         let reached = if packet.to_server {
             !self.lost_addresses.contains(&packet.to)
         } else {

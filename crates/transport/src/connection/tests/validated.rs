@@ -4,36 +4,38 @@
 use super::*;
 use crate::crypto::testing::configs;
 
-const HOME: &str = "198.51.100.1:4433";
+pub(super) const HOME: &str = "198.51.100.1:4433";
 const SERVER: &str = "192.0.2.1:443";
-const PING: &[u8] = &[0x01];
+pub(super) const PING: &[u8] = &[0x01];
 
-fn address(text: &str) -> SocketAddr {
+pub(super) fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
 /// An address of somebody else, who sends nothing and answers nothing.
-fn victim(host: u8) -> SocketAddr {
+pub(super) fn victim(host: u8) -> SocketAddr {
     SocketAddr::from(([203, 0, 113, host], 4433))
 }
 
 /// A server, and a client that can write any source address into its packets, but receives only what is sent to its own.
-struct Forger {
-    client: Connection,
-    server: Connection,
-    now: Timestamp,
+pub(super) struct Forger {
+    pub client: Connection,
+    pub server: Connection,
+    pub now: Timestamp,
     /// Addresses at which the client receives; its own packets come from the first.
-    own: Vec<SocketAddr>,
+    pub own: Vec<SocketAddr>,
+    /// Larger datagrams do not reach the client.
+    pub largest: usize,
     /// Destination and size of each datagram that the server sent.
-    sent: Vec<(SocketAddr, usize)>,
+    pub sent: Vec<(SocketAddr, usize)>,
 }
 
 impl Forger {
-    fn new() -> Forger {
+    pub(super) fn new() -> Forger {
         Forger::with(|_| {})
     }
 
-    fn with(set: impl Fn(&mut TransportConfig)) -> Forger {
+    pub(super) fn with(set: impl Fn(&mut TransportConfig)) -> Forger {
         let mut network = Network::with(1, Faults::none(), |config| {
             // What ends these connections is never that nothing comes.
             config.max_idle_timeout = Duration::ZERO;
@@ -43,28 +45,28 @@ impl Forger {
         network.wait(Duration::from_secs(2));
         let (client, server, now) = network.into_ends();
         let own = vec![address(HOME)];
-        Forger { client, server, now, own, sent: Vec::new() }
+        Forger { client, server, now, own, largest: usize::MAX, sent: Vec::new() }
     }
 
     /// The server receives a datagram from an address.
-    fn deliver(&mut self, from: SocketAddr, datagram: &mut [u8]) {
+    pub(super) fn deliver(&mut self, from: SocketAddr, datagram: &mut [u8]) {
         let arrival = DatagramMeta { remote: from, local: None, ecn: EcnCodepoint::NotEct };
         self.server.handle_datagram(self.now, arrival, datagram);
         self.answer();
     }
 
     /// One packet of the client with these frames, from an address.
-    fn forge(&mut self, from: SocketAddr, payload: &[u8]) {
+    pub(super) fn forge(&mut self, from: SocketAddr, payload: &[u8]) {
         let mut datagram = self.client.forge(SpaceId::DATA, payload);
         self.deliver(from, &mut datagram);
     }
 
     /// The server sends what it has to; the client gets what goes to its own addresses.
-    fn answer(&mut self) {
+    pub(super) fn answer(&mut self) {
         let mut buffer = vec![0; 2000];
         while let Some(sent) = self.server.poll_transmit(self.now, &mut buffer) {
             self.sent.push((sent.destination, sent.size));
-            if self.own.contains(&sent.destination) {
+            if self.own.contains(&sent.destination) && sent.size <= self.largest {
                 let remote = address(SERVER);
                 let arrival = DatagramMeta { remote, local: None, ecn: sent.ecn };
                 self.client.handle_datagram(self.now, arrival, &mut buffer[..sent.size]);
@@ -73,7 +75,7 @@ impl Forger {
     }
 
     /// Time passes. `honest`: the client sends what it has to, too. `look` sees the server after each step.
-    fn pass(&mut self, time: Duration, honest: bool, mut look: impl FnMut(&Connection)) {
+    pub(super) fn pass(&mut self, time: Duration, honest: bool, mut look: impl FnMut(&Connection)) {
         let end = self.now + time;
         for step in 0.. {
             assert!(step < 100_000, "timers without end");
@@ -93,7 +95,7 @@ impl Forger {
         self.now = end;
     }
 
-    fn client_sends(&mut self) {
+    pub(super) fn client_sends(&mut self) {
         if self.client.poll_timeout().is_some_and(|at| at <= self.now) {
             self.client.handle_timeout(self.now);
         }
@@ -103,11 +105,11 @@ impl Forger {
         }
     }
 
-    fn sent_to(&self, address: SocketAddr) -> usize {
+    pub(super) fn sent_to(&self, address: SocketAddr) -> usize {
         self.sent.iter().filter(|(to, _)| *to == address).map(|(_, size)| size).sum()
     }
 
-    fn validated(&self) -> Option<SocketAddr> {
+    pub(super) fn validated(&self) -> Option<SocketAddr> {
         self.server.validated_address()
     }
 }

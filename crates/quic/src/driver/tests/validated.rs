@@ -1,0 +1,150 @@
+//! What a server does at the last validated address only, while a forged packet has moved the connection elsewhere.
+
+use std::net::UdpSocket;
+use std::task::{Context, Poll, Waker};
+
+use equic_transport::{Event, Received};
+
+use super::*;
+use crate::crowd::Turn;
+
+/// A socket's task with one connection, whose client is at the address of `idle.peers`.
+async fn one() -> Idle {
+    Idle::new(1, 1 << 20, 0).await
+}
+
+/// Hands the server's end what the client has to send, as if it came from this address.
+fn deliver(idle: &mut Idle, from: SocketAddr) {
+    let now = idle.driver.socket.now();
+    let mut buffer = vec![0; 2048];
+    let mut state = idle.cells[0].lock();
+    while let Some(sent) = idle.clients[0].poll_transmit(now, &mut buffer) {
+        let arrival = DatagramMeta { remote: from, local: None, ecn: EcnCodepoint::NotEct };
+        state.connection.handle_datagram(now, arrival, &mut buffer[..sent.size]);
+    }
+}
+
+/// Hands the client's end a datagram of the server.
+fn answer(idle: &mut Idle, datagram: &mut [u8]) {
+    let now = idle.driver.socket.now();
+    let remote = idle.driver.socket.lock().udp.local_addr();
+    let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
+    idle.clients[0].handle_datagram(now, arrival, datagram);
+}
+
+/// The client sends a packet of about a thousand bytes, which gives credit for three times as many.
+fn speak(client: &mut Connection) {
+    let id = client.open(Direction::Unidirectional).unwrap();
+    assert_eq!(client.write(id, &[7; 1000]).unwrap(), 1000);
+}
+
+#[tokio::test]
+async fn address_validated_waits_for_the_answer_from_the_new_address() {
+    let mut idle = one().await;
+    let home = idle.peers.local_addr().unwrap();
+    let new = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let poll = |idle: &Idle| {
+        let cx = Context::from_waker(Waker::noop());
+        idle.cells[0].lock().poll_validated(Some(home), &cx)
+    };
+    assert!(poll(&idle).is_pending());
+    assert_eq!(idle.cells[0].lock().connection.validated_address(), Some(home));
+    // One packet comes from elsewhere.
+    speak(&mut idle.clients[0]);
+    deliver(&mut idle, new);
+    assert_eq!(idle.cells[0].lock().connection.remote_address(), new);
+    assert!(poll(&idle).is_pending(), "it proves nothing");
+    // The client is there, and answers.
+    let now = idle.driver.socket.now();
+    let mut buffer = vec![0; 2048];
+    loop {
+        let sent = idle.cells[0].lock().connection.poll_transmit(now, &mut buffer);
+        let Some(sent) = sent else { break };
+        answer(&mut idle, &mut buffer[..sent.size]);
+    }
+    deliver(&mut idle, new);
+    assert!(matches!(poll(&idle), Poll::Ready(Ok(address)) if address == new));
+}
+
+/// A token of a NEW_TOKEN frame is for the address that the client has proved, not for one that was forged since.
+#[tokio::test]
+async fn token_of_a_new_token_frame_is_for_the_validated_address() {
+    let mut idle = one().await;
+    let home = idle.peers.local_addr().unwrap();
+    let forged = UdpSocket::bind("127.0.0.2:0").unwrap();
+    forged.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let elsewhere = forged.local_addr().unwrap();
+    let transport = Arc::new(TransportConfig::default());
+    let tls = Arc::clone(&idle.tls.1);
+    let server = ServerConfig { tls, transport: Arc::clone(&transport), preferred_addresses: None };
+    let config = EndpointConfig::new(&crate::default_provider().unwrap()).unwrap();
+    let socket = Arc::clone(&idle.driver.socket);
+    socket.lock().endpoint = Endpoint::new(config, Some(Arc::new(server)), [8; 32]);
+    speak(&mut idle.clients[0]);
+    deliver(&mut idle, elsewhere);
+    let cell = Arc::clone(&idle.cells[0]);
+    let mut state = cell.lock();
+    assert_eq!(state.connection.remote_address(), elsewhere);
+    state.token_due = true;
+    cell.touch(&mut state);
+    drop(state);
+    while idle.work() {}
+    // What the host at the forged address gets is read there, and shown to the client.
+    let mut buffer = vec![0; 2048];
+    let token = loop {
+        let (size, _) = forged.recv_from(&mut buffer).unwrap();
+        answer(&mut idle, &mut buffer[..size]);
+        let mut events = std::iter::from_fn(|| idle.clients[0].poll_event());
+        let token = events.find_map(|event| match event {
+            Event::NewToken(token) => Some(token),
+            _ => None,
+        });
+        if let Some(token) = token {
+            break token;
+        }
+    };
+    for (from, validated) in [(elsewhere, false), (home, true)] {
+        let now = socket.now();
+        let config = ClientConfig { tls: Arc::clone(&idle.tls.0), transport: transport.clone() };
+        let server = socket.lock().udp.local_addr();
+        let name = NAME.try_into().unwrap();
+        let mut client = Connection::connect(now, &config, name, server, [9; 32]).unwrap();
+        assert!(client.set_token(token.clone()));
+        let sent = client.poll_transmit(now, &mut buffer).unwrap();
+        let arrival = DatagramMeta { remote: from, local: None, ecn: EcnCodepoint::NotEct };
+        let mut response = Vec::new();
+        let mut inner = socket.lock();
+        let received =
+            inner.endpoint.handle_datagram(now, arrival, &buffer[..sent.size], &mut response);
+        let Received::Incoming(incoming) = received else { panic!("an attempt to connect") };
+        assert_eq!(incoming.is_validated(), validated, "from {from}");
+        inner.endpoint.ignore(incoming);
+    }
+}
+
+/// Forty connections to one address share a window. An attempt that only claims that address takes none of their turns.
+#[tokio::test]
+async fn crowd_is_joined_at_a_validated_address_only() {
+    let idle = Idle::new(40, 12_000, 1000).await;
+    let socket = Arc::clone(&idle.driver.socket);
+    let peer = idle.peers.local_addr().unwrap();
+    let now = socket.now();
+    let transport = Arc::new(TransportConfig::default());
+    let server = socket.lock().udp.local_addr();
+    let config = ClientConfig { tls: Arc::clone(&idle.tls.0), transport: transport.clone() };
+    let name = NAME.try_into().unwrap();
+    let client = Connection::connect(now, &config, name, server, [1; 32]).unwrap();
+    let (to, from) = (client.original_dcid(), client.local_ids().next().unwrap());
+    let tls = Arc::clone(&idle.tls.1);
+    let config = ServerConfig { tls, transport, preferred_addresses: None };
+    let version = KnownVersion::V1;
+    let claimed = Connection::accept_from(now, &config, version, to, from, peer, [2; 32]).unwrap();
+    assert_eq!(claimed.validated_address(), None);
+    let cell = socket.add(&mut socket.lock(), Handle(40), claimed);
+    let (_, proved) = idle.connection(41, peer, 12_000, 1000);
+    let other = socket.add(&mut socket.lock(), Handle(41), proved);
+    let mut inner = socket.lock();
+    let mut turn = |cell: &Arc<Cell>| inner.crowds.begin(&mut cell.lock(), now, true);
+    assert!(turn(&cell) == Turn::Alone);
+    assert!(turn(&other) != Turn::Alone, "it shares the window of the others");
+}

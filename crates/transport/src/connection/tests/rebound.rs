@@ -1,0 +1,87 @@
+//! A NAT gives the client another address while the handshake is under way.
+
+use super::*;
+
+const DELAY: Duration = Duration::from_millis(10);
+
+/// A network on which the client's packets have another port from this moment on.
+fn rebound_at(time: Duration) -> Network {
+    let mut network = Network::new(1, Faults { delay: DELAY, ..Faults::none() });
+    let at = Timestamp::START + time;
+    while network.now() < at {
+        let left = at.since(network.now());
+        network.wait(left.min(MS));
+    }
+    network.client_address.set_port(5544);
+    network
+}
+
+/// In the last round trip, from the moment on at which the client has the server's first flight.
+#[test]
+fn handshake_completes_after_a_nat_has_rebound_in_its_last_round_trip() {
+    for time in 20..=60 {
+        let mut network = rebound_at(MS * time);
+        let before = network.now();
+        network.connect();
+        echo(&mut network, 20_000);
+        let took = network.now().since(before);
+        assert!(took < Duration::from_secs(3), "rebound at {time} ms: {took:?}");
+        assert_eq!(network.server().remote_address(), network.client_address);
+    }
+}
+
+/// RFC 9002 s.6.2.4: a server that has the client's Finished discards Handshake packets, so that a probe of these alone
+/// would tell it nothing.
+#[test]
+fn probe_of_the_handshake_takes_application_data_along() {
+    let mut network = Network::new(1, Faults { delay: DELAY, ..Faults::none() });
+    network.run_until(Duration::from_secs(1), |client, _| client.is_connected());
+    let client = &mut network.client;
+    let id = client.open(Direction::Unidirectional).unwrap();
+    client.write(id, b"request").unwrap();
+    let (mut now, mut buffer) = (network.now(), vec![0; 1500]);
+    let client = &mut network.client;
+    while client.poll_transmit(now, &mut buffer).is_some() {}
+    let in_flight = |client: &Connection, id| {
+        let space = client.spaces.get(id).unwrap();
+        space.loss.last_ack_eliciting().is_some()
+    };
+    assert!(in_flight(client, SpaceId::Handshake) && in_flight(client, SpaceId::DATA));
+    let next =
+        [SpaceId::Handshake, SpaceId::DATA].map(|id| client.spaces.get(id).unwrap().numbers.next());
+    let timeouts = client.stats().probe_timeouts;
+    while client.stats().probe_timeouts == timeouts {
+        now = client.poll_timeout().unwrap();
+        client.handle_timeout(now);
+    }
+    client.poll_transmit(now, &mut buffer).expect("a probe");
+    let after =
+        [SpaceId::Handshake, SpaceId::DATA].map(|id| client.spaces.get(id).unwrap().numbers.next());
+    assert!(after[0] > next[0] && after[1] > next[1], "both in the first datagram: {after:?}");
+}
+
+/// The server's handshake may be incomplete for want of what it has sent in the other space.
+#[test]
+fn probe_of_a_server_repeats_initial_and_handshake_together() {
+    let mut network = Network::new(1, Faults::none());
+    network.deliver_only_first_client_datagram();
+    network.run_until(Duration::from_secs(5), |_, server| server.stats().packets_received > 0);
+    let (_, mut server, mut now) = network.into_ends();
+    let mut buffer = vec![0; 1500];
+    while server.poll_transmit(now, &mut buffer).is_some() {}
+    // Credit for more.
+    server.path_mut().on_datagram_received(1200);
+    let numbers = |server: &Connection| {
+        [SpaceId::Initial, SpaceId::Handshake]
+            .map(|id| server.spaces.get(id).unwrap().numbers.next())
+    };
+    let before = numbers(&server);
+    let timeouts = server.stats().probe_timeouts;
+    while server.stats().probe_timeouts == timeouts {
+        now = server.poll_timeout().unwrap();
+        server.handle_timeout(now);
+    }
+    server.poll_transmit(now, &mut buffer).expect("a probe");
+    let after = numbers(&server);
+    assert!(after[0] > before[0] && after[1] > before[1], "{before:?} {after:?}");
+}
