@@ -20,6 +20,7 @@
 mod bundle;
 mod class;
 pub mod exchange;
+mod file;
 mod freshness;
 mod key;
 mod manifest;

@@ -64,6 +64,32 @@ fn get(base: &[String], rest: &[&str]) -> (Value, Option<Value>) {
     (url, plugin)
 }
 
+/// A file of the cache that is damaged, or that is a FIFO, is fetched once more and then taken from the cache again.
+#[test]
+fn cache_file_that_is_damaged_is_repaired() {
+    let files = Files::new();
+    let (plugin, cache) = (files.plugin("ack-delay"), files.folder.path().join("cache"));
+    let (server, base) = serve(&["--push", plugin.to_str().unwrap(), "--push-hold", "1s"]);
+    let accept = ["--accept-plugins", files.policy.to_str().unwrap()];
+    let take = [&accept[..], &["--plugin-cache", cache.to_str().unwrap()]].concat();
+    let cached = || {
+        let (_, plugin) = get(&base, &take);
+        let plugin = plugin.expect("it was offered");
+        assert_eq!(plugin["state"], "active", "{plugin}");
+        plugin["cached"].as_bool().unwrap()
+    };
+    assert_eq!([cached(), cached()], [false, true]);
+    let of_server = fs::read_dir(&cache).unwrap().next().unwrap().unwrap().path();
+    let file = fs::read_dir(of_server).unwrap().next().unwrap().unwrap().path();
+    fs::write(&file, b"damaged").unwrap();
+    assert_eq!([cached(), cached()], [false, true]);
+    fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    assert_eq!([cached(), cached()], [false, true]);
+    assert_eq!(fs::read(&file).unwrap(), fs::read(&plugin).unwrap());
+    assert!(server.terminate().success());
+}
+
 #[test]
 fn a_server_pushes_a_plugin_and_the_second_time_it_is_in_the_cache() {
     let files = Files::new();
