@@ -28,7 +28,7 @@ use crate::exchange::{CacheOf, ExchangeArgs, Report, Standing, Writer};
 use crate::failure::{Done, Failure};
 use crate::gateway::attach::Attachment;
 use crate::gateway::limits::Limits;
-use crate::output::Journal;
+use crate::output::{self, Journal};
 use crate::quic::{QuicArgs, flushed};
 use crate::signals::{Signals, runtime};
 use admission::GatewayAdmission;
@@ -203,10 +203,14 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
     let bound = Arc::new(GatewayAdmission::default());
     let quota = user_quota(args)?;
     let plugins = plugin_writer(args.json);
+    let tell = plugins.teller();
+    let own =
+        args.quic.plugins(None, Some(Arc::new(move |failed: &Standing| tell(failed.clone()))))?;
     let keys = Arc::new(LedgerKeys::default());
     let mut config = ServerConfig {
         qlog,
         hide_sockets: args.hide_sockets,
+        hooks: own.hooks(),
         ..config(args, &bound, quota.clone(), &plugins)?
     };
     if args.gateway.is_some() || args.gateway_socket.is_some() {
@@ -260,7 +264,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
             })
         },
     );
-    Ok(())
+    own.check()
 }
 
 fn config(
@@ -306,7 +310,6 @@ fn config(
             costs.iter().find(|(prefix, _)| prefix.contains(&address)).map_or(0, |(_, cost)| *cost)
         }));
     }
-    config.hooks = args.quic.hooks()?;
     config.key_log = args.quic.key_log()?;
     config.limits.idle_timeout = args.idle_timeout;
     config.limits.migration_settle = args.migration_settle;
@@ -320,7 +323,7 @@ fn config(
     // Clients have no names that were checked: one cache keeps the plugins that all of them push.
     let clients = CacheOf::Peer("clients".to_owned());
     let tell = plugins.teller();
-    config.extension = args.exchange.extension(&clients, move |standing: &Standing| {
+    config.extension = args.exchange.extension(&clients, None, move |standing: &Standing| {
         if standing.is_settled() {
             tell(standing.clone());
         }
@@ -337,6 +340,9 @@ fn plugin_writer(json: bool) -> Writer<Standing> {
     let journal = Journal::new(json, "equic.serve/1");
     Writer::new(move |report: Report<Standing>| match report {
         Report::Of(standing) => {
+            if standing.by == "local" {
+                output::notice(standing.line());
+            }
             journal.entry(standing.line(), || json!({ "event": "plugin", "plugin": standing }));
         }
         Report::Lost(count) => journal.warning(
