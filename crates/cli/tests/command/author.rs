@@ -199,7 +199,7 @@ fn operations_lists_the_transports_tables() {
     );
     let table = equic(&["plugin", "operations"]).ok();
     assert!(table.contains("\nPacingRate ") && table.contains("\nMinRtt "), "{table}");
-    assert!(!table.contains("\nIdleTimeout "), "no plugin is attached there");
+    assert!(!table.contains("\nReadParameters "), "no plugin is attached there");
     let unknown = equic(&["plugin", "operations", "AckPolice"]);
     assert!(unknown.code == Some(1) && unknown.stderr.contains("AckPolicy"), "{unknown:?}");
 }
