@@ -40,9 +40,12 @@ pub(crate) struct Counts {
     pub(crate) frames: u64,
 }
 
-/// Calls of each plugin, by the hash of its bundle, on all connections.
+/// Counters of a plugin's hooks, one for each connection, by the hash of the plugin's bundle.
+type ByHash = HashMap<[u8; 32], Vec<Arc<Counters>>>;
+
+/// Calls of each plugin on all connections.
 #[derive(Clone, Default)]
-pub(crate) struct Tally(Arc<Mutex<HashMap<[u8; 32], Vec<Arc<Counters>>>>>);
+pub(crate) struct Tally(Arc<Mutex<ByHash>>);
 
 impl Tally {
     fn new_counters(&self, hash: &[u8; 32]) -> Arc<Counters> {

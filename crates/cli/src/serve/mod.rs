@@ -342,6 +342,10 @@ fn plugin_writer(json: bool) -> Writer<Standing> {
         Report::Of(standing) => {
             if standing.by == "local" {
                 output::notice(standing.line());
+                // Both streams may be one terminal.
+                if !json {
+                    return;
+                }
             }
             journal.entry(standing.line(), || json!({ "event": "plugin", "plugin": standing }));
         }
