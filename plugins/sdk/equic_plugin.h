@@ -2,7 +2,7 @@
  *
  * Header that plugins of QUIC connections are compiled with (docs/plugins.md):
  *
- *     clang -target bpf -O2 -mcpu=v3 -I plugins/sdk -c plugin.c
+ *     clang -target bpf -O2 -mcpu=v3 -ffreestanding -I plugins/sdk -c plugin.c
  *
  * Made of the tables of the transport and of equic-plugin by `make header`.
  *
@@ -27,6 +27,52 @@ typedef __UINT64_TYPE__ equic_u64;
 
 /* `abi` of the manifest. */
 #define EQUIC_ABI 2
+
+/* There is no libc: no other header, no malloc, no printf. Of its functions there are these four. Clang expands
+ * __builtin_memcpy and __builtin_memset of a small constant length without a call, which takes fewer instructions.
+ * An assignment of a structure of more than 1,024 bytes does not compile: call memcpy. */
+typedef __SIZE_TYPE__ equic_size;
+
+static inline __attribute__((always_inline, unused)) void *memcpy(void *to, const void *from, equic_size length)
+{
+	for (equic_size at = 0; at < length; at++) {
+		((equic_u8 *)to)[at] = ((const equic_u8 *)from)[at];
+		__asm__ volatile("" ::: "memory");
+	}
+	return to;
+}
+
+static inline __attribute__((always_inline, unused)) void *memmove(void *to, const void *from, equic_size length)
+{
+	if ((equic_u64)to <= (equic_u64)from)
+		return memcpy(to, from, length);
+	for (equic_size left = length; left > 0; left--) {
+		((equic_u8 *)to)[left - 1] = ((const equic_u8 *)from)[left - 1];
+		__asm__ volatile("" ::: "memory");
+	}
+	return to;
+}
+
+static inline __attribute__((always_inline, unused)) void *memset(void *to, int byte, equic_size length)
+{
+	for (equic_size at = 0; at < length; at++) {
+		((equic_u8 *)to)[at] = (equic_u8)byte;
+		__asm__ volatile("" ::: "memory");
+	}
+	return to;
+}
+
+static inline __attribute__((always_inline, unused)) int memcmp(const void *one, const void *other, equic_size length)
+{
+	for (equic_size at = 0; at < length; at++) {
+		equic_u8 left = ((const equic_u8 *)one)[at], right = ((const equic_u8 *)other)[at];
+
+		if (left != right)
+			return left < right ? -1 : 1;
+		__asm__ volatile("" ::: "memory");
+	}
+	return 0;
+}
 
 /* Returned in an operation's place. */
 #define EQUIC_DEFAULT 0

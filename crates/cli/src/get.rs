@@ -22,6 +22,7 @@ use crate::exchange::{CacheOf, ExchangeArgs, Standing, Standings};
 use crate::failure::{Done, Failure};
 use crate::interfaces::{self, Follower, PathFrom};
 use crate::output;
+use crate::plugin::Tally;
 use crate::quic::{QuicArgs, flushed};
 use crate::signals::runtime;
 use crate::trust::TrustArgs;
@@ -74,8 +75,8 @@ pub(crate) struct Args {
     timeout: Duration,
     #[command(flatten)]
     exchange: ExchangeArgs,
-    /// One JSON line per URL (schema equic.get/1, or equic.get.error/1 if its body is not whole), and per plugin
-    /// that was offered (equic.get.plugin/1); the body goes to a file or nowhere
+    /// One JSON line per URL (schema equic.get/1, or equic.get.error/1 if its body is not whole), and per plugin with its
+    /// counters (equic.get.plugin/1): those that were offered, and those of --plugin. The body goes to a file or nowhere
     #[arg(long)]
     json: bool,
 }
@@ -144,7 +145,9 @@ pub(crate) fn run(args: &Args) -> Done {
             let told = told.clone();
             move |standing: &Standing| told.set(standing)
         };
-        let extension = args.exchange.extension(&cache_of(args), tell)?;
+        let tally = Tally::default();
+        let extension = args.exchange.extension(&cache_of(args), Some(&tally), tell)?;
+        let own = args.quic.plugins(Some(tally.clone()), None)?;
         let follower = || Follower::new(args.path.clone());
         let mut follower = (!args.path.is_empty()).then(follower).transpose()?;
         let config = ClientConfig {
@@ -156,7 +159,7 @@ pub(crate) fn run(args: &Args) -> Done {
             congestion: args.quic.congestion(),
             max_paths: interfaces::most(&args.path),
             scheduler: args.quic.scheduler(),
-            hooks: args.quic.hooks()?,
+            hooks: own.hooks(),
             key_log: args.quic.key_log()?,
             qlog,
             trace,
@@ -189,13 +192,24 @@ pub(crate) fn run(args: &Args) -> Done {
         };
         // Taken before the connections end, which takes plugins off. A small body is there sooner than a plugin.
         told.settled(SETTLE).await;
-        let plugins = told.all();
+        let mut plugins = told.all();
+        plugins.extend(own.standings());
         context.client.close().await;
+        for standing in &mut plugins {
+            standing.counters = tally.of(&standing.hash);
+        }
         report_plugins(&plugins, args.json)?;
         // The last one is said by whoever called.
         let last = failed.pop_last();
         failed.values().for_each(output::notice);
-        last.map_or(Ok(()), |(_, failure)| Err(failure))
+        match (last, own.check()) {
+            (None, checked) => checked,
+            (Some((_, failure)), Ok(())) => Err(failure),
+            (Some((_, failure)), Err(plugin)) => {
+                output::notice(plugin);
+                Err(failure)
+            }
+        }
     })
 }
 

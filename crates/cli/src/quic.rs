@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use equic_gateway::parse_size;
-use equic_http3::{Congestion, Hooks, KeyLog};
+use equic_http3::{Congestion, KeyLog};
 use equic_quic::{PacketTrace, QlogFolder, Scheduler};
 
 use crate::failure::{Done, Failure};
-use crate::{output, plugin};
+use crate::output;
+use crate::plugin::{self, OnFailure, OwnPlugins, Tally};
 
 /// How the transport is to behave.
 #[derive(Args)]
@@ -28,7 +29,8 @@ pub(crate) struct QuicArgs {
     /// End a qlog file, with a note, when it has so many bytes, as 100MB
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "qlog_dir")]
     qlog_max: Option<u64>,
-    /// Put this plugin of one's own on each connection; it may be given more than once
+    /// Attach this plugin (.qplug) to each connection; it may be given more than once. If it fails on a connection, the
+    /// connection goes on without it, and the command's exit code is 1
     #[arg(long, value_name = "FILE")]
     plugin: Vec<PathBuf>,
 }
@@ -108,9 +110,13 @@ impl QuicArgs {
         }
     }
 
-    /// Hooks that attach the plugins to connections; none: there are no plugins.
-    pub(crate) fn hooks(&self) -> Done<Option<Hooks>> {
-        plugin::hooks(&self.plugin)
+    /// The plugins of one's own, loaded. `tally` counts their calls, and `tell` hears of failures.
+    pub(crate) fn plugins(
+        &self,
+        tally: Option<Tally>,
+        tell: Option<OnFailure>,
+    ) -> Done<OwnPlugins> {
+        plugin::own(&self.plugin, tally, tell)
     }
 
     /// The file for secrets, open.

@@ -55,11 +55,11 @@ fn clang() -> Result<String, BuildError> {
 /// # Errors
 /// [`BuildError`].
 pub fn compile(source: &Path, object: &Path, include: &Path) -> Result<String, BuildError> {
-    compile_with(source, object, include, false, &[])
+    compile_with(source, object, include, &[])
 }
 
-/// As [`compile`], and with line numbers if `debug`: of the source, but not of the folder that it is in. `defines` are macros,
-/// each as `NAME` or `NAME=VALUE`: those that the source takes for settings.
+/// As [`compile`], with more options of clang, such as `-mcpu=v4` or `-DNAME=VALUE`. With `-g` the object has line numbers of
+/// the source, but not the name of the folder that it is in.
 ///
 /// # Errors
 /// [`BuildError`].
@@ -67,15 +67,14 @@ pub fn compile_with(
     source: &Path,
     object: &Path,
     include: &Path,
-    debug: bool,
-    defines: &[String],
+    options: &[String],
 ) -> Result<String, BuildError> {
     let clang = clang()?;
     let mut command = Command::new(&clang);
     command.args(flags()).arg("-I").arg(include).arg("-o").arg(object).arg(source);
-    command.args(defines.iter().map(|define| format!("-D{define}")));
-    if debug {
-        command.args(["-g", "-fdebug-compilation-dir=."]);
+    command.args(options);
+    if options.iter().any(|option| option == "-g") {
+        command.args(["-fdebug-compilation-dir=."]);
         for folder in [source.parent(), Some(include)].into_iter().flatten() {
             if !folder.as_os_str().is_empty() {
                 command.arg(format!("-fdebug-prefix-map={}=.", folder.display()));

@@ -178,7 +178,7 @@ pub fn pack(manifest: &str, code: &[u8], key: Option<&SigningKey>) -> Result<Vec
         return Err(PackError::Code(code.len()));
     }
     let text = format!("code = \"sha256:{}\"\n{manifest}", hex(&sha256(code)));
-    Manifest::parse(text.as_bytes())?;
+    Manifest::parse_behind(text.as_bytes(), 1)?;
     Ok(assemble(text.as_bytes(), code, key))
 }
 

@@ -20,6 +20,7 @@
 mod bundle;
 mod class;
 pub mod exchange;
+mod file;
 mod freshness;
 mod key;
 mod manifest;
@@ -39,6 +40,6 @@ pub use manifest::{
 };
 pub use policy::{Author, Granted, Limits, Log, Policy, PolicyError, Refusal, decide};
 pub use runtime::{
-    Allowance, Answer, DEFAULT, DONE, MAX_OF_PEERS, Plugin, PluginError, Trace, Traced,
+    Allowance, Answer, DEFAULT, DONE, MAX_OF_PEERS, Plugin, PluginError, Trace, Traced, lint,
 };
-pub use sdk::{Header, HelperInfo, headers, helpers, included_headers};
+pub use sdk::{Header, HelperInfo, headers, helpers, included_headers, plain};

@@ -306,6 +306,18 @@ struct Called {
     outputs: u64,
 }
 
+/// The message of an error with its place. The text itself is left out, because it may be a peer's.
+fn located(text: &str, lines: usize, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start));
+    let Some(before) = before else { return error.message().to_owned() };
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    match line.checked_sub(lines) {
+        Some(line) if line > 0 => format!("line {line}, column {column}: {}", error.message()),
+        _ => error.message().to_owned(),
+    }
+}
+
 fn value(key: &str, unfit: Unfit) -> ManifestError {
     ManifestError::Value { key: key.to_owned(), unfit }
 }
@@ -313,12 +325,17 @@ fn value(key: &str, unfit: Unfit) -> ManifestError {
 impl Manifest {
     /// Reads the text of a manifest, of at most [`crate::MAX_MANIFEST`] bytes.
     pub fn parse(text: &[u8]) -> Result<Manifest, ManifestError> {
+        Manifest::parse_behind(text, 0)
+    }
+
+    /// As [`Manifest::parse`], of a text whose first `lines` lines are not the author's: errors count from the next line.
+    pub(crate) fn parse_behind(text: &[u8], lines: usize) -> Result<Manifest, ManifestError> {
         if text.len() > crate::MAX_MANIFEST {
             return Err(ManifestError::Toml(format!("more than {} bytes", crate::MAX_MANIFEST)));
         }
         let text = std::str::from_utf8(text).map_err(|_| ManifestError::Text)?;
         let file: File = toml::from_str(text)
-            .map_err(|error| ManifestError::Toml(error.message().to_owned()))?;
+            .map_err(|error| ManifestError::Toml(located(text, lines, &error)))?;
         let manifest = read(file)?;
         declared(&manifest)?;
         Ok(manifest)

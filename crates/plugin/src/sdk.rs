@@ -62,6 +62,57 @@ pub fn included_headers() -> String {
     plugin.text.replace(INCLUDE, &operations.text)
 }
 
+/// The functions of memory that C programs expect. The empty `asm` keeps clang from making a call of the function out of its
+/// own loop.
+const MEMORY: &str = "\
+/* There is no libc: no other header, no malloc, no printf. Of its functions there are these four. Clang expands
+ * __builtin_memcpy and __builtin_memset of a small constant length without a call, which takes fewer instructions.
+ * An assignment of a structure of more than 1,024 bytes does not compile: call memcpy. */
+typedef __SIZE_TYPE__ equic_size;
+
+static inline __attribute__((always_inline, unused)) void *memcpy(void *to, const void *from, equic_size length)
+{
+	for (equic_size at = 0; at < length; at++) {
+		((equic_u8 *)to)[at] = ((const equic_u8 *)from)[at];
+		__asm__ volatile(\"\" ::: \"memory\");
+	}
+	return to;
+}
+
+static inline __attribute__((always_inline, unused)) void *memmove(void *to, const void *from, equic_size length)
+{
+	if ((equic_u64)to <= (equic_u64)from)
+		return memcpy(to, from, length);
+	for (equic_size left = length; left > 0; left--) {
+		((equic_u8 *)to)[left - 1] = ((const equic_u8 *)from)[left - 1];
+		__asm__ volatile(\"\" ::: \"memory\");
+	}
+	return to;
+}
+
+static inline __attribute__((always_inline, unused)) void *memset(void *to, int byte, equic_size length)
+{
+	for (equic_size at = 0; at < length; at++) {
+		((equic_u8 *)to)[at] = (equic_u8)byte;
+		__asm__ volatile(\"\" ::: \"memory\");
+	}
+	return to;
+}
+
+static inline __attribute__((always_inline, unused)) int memcmp(const void *one, const void *other, equic_size length)
+{
+	for (equic_size at = 0; at < length; at++) {
+		equic_u8 left = ((const equic_u8 *)one)[at], right = ((const equic_u8 *)other)[at];
+
+		if (left != right)
+			return left < right ? -1 : 1;
+		__asm__ volatile(\"\" ::: \"memory\");
+	}
+	return 0;
+}
+
+";
+
 /// Types, constants, helpers and fields.
 fn plugin_header() -> String {
     let mut text = String::new();
@@ -70,7 +121,7 @@ fn plugin_header() -> String {
  *
  * Header that plugins of QUIC connections are compiled with (docs/plugins.md):
  *
- *     clang -target bpf -O2 -mcpu=v3 -I plugins/sdk -c plugin.c
+ *     clang -target bpf -O2 -mcpu=v3 -ffreestanding -I plugins/sdk -c plugin.c
  *
  * Made of the tables of the transport and of equic-plugin by `make header`.
  *
@@ -96,6 +147,7 @@ typedef __UINT64_TYPE__ equic_u64;
 ",
     );
     let _ = writeln!(text, "/* `abi` of the manifest. */\n#define EQUIC_ABI {ABI}\n");
+    text.push_str(MEMORY);
     text.push_str(
         "/* Returned in an operation's place. */
 #define EQUIC_DEFAULT 0
@@ -206,8 +258,8 @@ fn comment(text: &mut String, what: &str) {
     text.push_str(" */\n");
 }
 
-/// Takes rustdoc's links out: leaves their text, or, where that is an explanation in parentheses, nothing.
-fn plain(text: &str) -> String {
+/// Turns a description of the transport's tables into plain text: takes rustdoc's links out, leaves their text, or, where that is an explanation in parentheses, nothing.
+pub fn plain(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text.trim();
     while let Some(at) = rest.find('[') {

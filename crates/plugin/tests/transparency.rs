@@ -250,6 +250,47 @@ fn a_log_that_takes_back_what_it_said_is_found() {
     ));
 }
 
+/// An entry that the monitor has seen is compared with its leaf again, each time.
+#[test]
+fn monitor_finds_old_entries_that_were_exchanged() {
+    let ours = key(LOG).public();
+    let folder = log_of(LOG, 4);
+    let known = *Log::open(folder.path()).unwrap().head();
+    append(folder.path(), LOG, &plugin(BEN, 3));
+    let log = Log::open(folder.path()).unwrap();
+    assert_eq!(check(&log, ours, Some(&known), &[]).unwrap().entries.len(), 1);
+    let entry = |index: u64| folder.path().join("entries").join(index.to_string());
+    let honest = fs::read(entry(1)).unwrap();
+    let finds = |what: &str| {
+        for known in [known, *log.head()] {
+            let checked = check(&log, ours, Some(&known), &[]);
+            let found = matches!(checked, Err(Alarm::Exchanged { index: 1, .. }));
+            assert!(found, "{what}: {checked:?}");
+        }
+        let new = check(&log, ours, None, &[]);
+        assert!(matches!(new, Err(Alarm::Log(_))), "{what}: {new:?}");
+    };
+    // Another entry of the log, one that its author signed and the log never had, a part, and none.
+    fs::copy(entry(3), entry(1)).unwrap();
+    finds("another entry");
+    let elsewhere = log_of(LOG, 0);
+    append(elsewhere.path(), LOG, &plugin(ANN, 99));
+    fs::copy(elsewhere.path().join("entries/0"), entry(1)).unwrap();
+    finds("an entry of another log");
+    fs::write(entry(1), &honest[..honest.len() - 1]).unwrap();
+    finds("a part");
+    fs::remove_file(entry(1)).unwrap();
+    finds("nothing");
+    fs::create_dir(entry(1)).unwrap();
+    finds("a folder");
+    fs::remove_dir(entry(1)).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(entry(1)).status().unwrap().success());
+    finds("a FIFO");
+    fs::remove_file(entry(1)).unwrap();
+    fs::write(entry(1), honest).unwrap();
+    assert!(check(&log, ours, Some(&known), &[]).is_ok());
+}
+
 /// Files that were changed, cut or exchanged are not a log.
 #[test]
 fn a_damaged_log_is_refused_and_not_added_to() {
@@ -288,10 +329,8 @@ fn a_damaged_log_is_refused_and_not_added_to() {
     assert_eq!(Log::open(folder.path()).unwrap().tree().size(), 4);
 
     let folder = damage("entries/1", &|bytes| bytes[90] ^= 1);
-    assert!(matches!(
-        Log::open(folder.path()).unwrap().entry(1),
-        Err(LogError::Entry { index: 1, .. })
-    ));
+    let changed = Log::open(folder.path()).unwrap().entry(1);
+    assert!(matches!(changed, Err(LogError::Other(1))), "{changed:?}");
     let folder = log_of(LOG, 3);
     fs::copy(folder.path().join("entries/0"), folder.path().join("entries/2")).unwrap();
     let log = Log::open(folder.path()).unwrap();

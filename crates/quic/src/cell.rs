@@ -17,6 +17,7 @@ use crate::early::EarlyData;
 use crate::error::ConnectionError;
 use crate::grouping::Grouping;
 use crate::memory::SendMemory;
+use crate::notices::{Notices, shown};
 use crate::socket::Socket;
 use crate::tokens::Home;
 
@@ -48,6 +49,8 @@ pub(crate) struct State {
     pub path_changes: u64,
     /// Reason for which the first hook was taken off that failed.
     pub failed_hook: Option<Box<HookError>>,
+    /// Log lines that the connection's hooks may still cause.
+    notices: Notices,
     /// Outcome of the data that was sent before the end of the handshake.
     pub early: EarlyData,
     /// Grows when early data is rejected: streams of before are gone, and their numbers are used
@@ -191,6 +194,7 @@ impl Cell {
             moves: 0,
             path_changes: 0,
             failed_hook: None,
+            notices: Notices::default(),
             early: EarlyData::None,
             epoch: 0,
             home: None,
@@ -284,14 +288,20 @@ impl State {
                 Event::Stream(event) => self.on_stream_event(event),
                 Event::Closed(reason) => self.on_closed(reason.into()),
                 Event::HookFailed(hook, error) => {
-                    tracing::warn!(?hook, ?error, "a hook of a connection was taken out");
+                    if tracing::enabled!(tracing::Level::WARN) && self.notices.admit() {
+                        tracing::warn!(?hook, ?error, "a hook of a connection was taken out");
+                    }
                     self.failed_hook.get_or_insert(Box::new(error));
                 }
                 Event::ChoiceOverruled(operation, why) => {
-                    tracing::warn!(%operation, %why, "a hook's choice of a path does not hold");
+                    if tracing::enabled!(tracing::Level::WARN) && self.notices.admit() {
+                        tracing::warn!(%operation, %why, "a hook's choice of a path does not hold");
+                    }
                 }
                 Event::HookMessage(hook, message) => {
-                    tracing::info!(?hook, message = %message.escape_ascii(), "a hook of a connection says");
+                    if tracing::enabled!(tracing::Level::INFO) && self.notices.admit() {
+                        tracing::info!(?hook, message = %shown(&message), "a hook of a connection says");
+                    }
                 }
                 Event::Moved(_) => {
                     self.moves += 1;
@@ -355,6 +365,7 @@ impl State {
     /// It is over: nobody waits any longer.
     pub(crate) fn on_closed(&mut self, error: ConnectionError) {
         self.closed.get_or_insert(error);
+        self.notices.finish();
         if let Some(over) = &self.over {
             over.notify_waiters();
         }

@@ -71,6 +71,7 @@ mod local;
 #[cfg(feature = "qlog")]
 mod log;
 mod memory;
+mod notices;
 mod outlets;
 mod paths;
 mod printable;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use thiserror::Error;
 
 use crate::decode::decode;
-use crate::op::{Op, Reg};
+use crate::op::{AluOp, Op, Operand, Reg};
 
 /// Functions that may be active at once, the entry's included.
 pub const MAX_CALL_DEPTH: usize = 8;
@@ -132,6 +132,41 @@ impl Checked {
         self.functions[after - 1]
     }
 
+    /// Calls of helpers in the function that begins at `start`, and in all that it calls: the helper's place, and the first
+    /// argument if it is a constant, as far as the instructions right before the call show.
+    pub(crate) fn helper_calls_from(&self, start: u32) -> Vec<(u32, Option<u64>)> {
+        let (mut seen, mut calls, mut open) = (BTreeSet::new(), Vec::new(), vec![start]);
+        while let Some(start) = open.pop() {
+            if !seen.insert(start) {
+                continue;
+            }
+            let Function { start, end, .. } = self.function_at(start);
+            let ops = &self.ops[start as usize..end as usize];
+            let targets: BTreeSet<u32> = ops.iter().filter_map(Op::jump).collect();
+            let mut first = None;
+            for (at, op) in (start..).zip(ops) {
+                if targets.contains(&at) {
+                    first = None;
+                }
+                match *op {
+                    Op::Helper { helper } => {
+                        calls.push((helper, first));
+                        first = None;
+                    }
+                    Op::Call { target, .. } => {
+                        open.push(target);
+                        first = None;
+                    }
+                    _ if op.writes().is_some_and(|register| register.index() == 1) => {
+                        first = constant(op);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        calls
+    }
+
     /// Places of the helpers that are called in the function that begins at `start`, and in all that it calls. Jumps stay
     /// within a function, so there is no other way to a call.
     pub(crate) fn helpers_from(&self, start: u32) -> BTreeSet<u32> {
@@ -150,6 +185,17 @@ impl Checked {
             }
         }
         places
+    }
+}
+
+/// The constant that an instruction writes to its register.
+fn constant(op: &Op) -> Option<u64> {
+    match *op {
+        Op::LoadWide { value, .. } => Some(value),
+        Op::Alu { op: AluOp::Mov, wide, src: Operand::Imm(value), .. } => {
+            Some(if wide { i64::from(value) as u64 } else { u64::from(value as u32) })
+        }
+        _ => None,
     }
 }
 

@@ -160,6 +160,15 @@ impl<H: HelperHost> Program<H> {
         places.into_iter().map(|place| helpers.get(place).name.as_str()).collect()
     }
 
+    /// Calls of helpers in an entry and in the functions that it calls: the helper's name, and the first argument if the
+    /// instructions right before the call show that it is a constant.
+    pub fn helper_calls(&self, entry: Entry) -> Vec<(&str, Option<u64>)> {
+        let Inner { checked, helpers, entries, .. } = &*self.inner;
+        let Some(function) = entries.get(entry.place as usize) else { return Vec::new() };
+        let calls = checked.helper_calls_from(function.start).into_iter();
+        calls.map(|(place, first)| (helpers.get(place).name.as_str(), first)).collect()
+    }
+
     /// The names of the entries, in the order of their code.
     pub fn entries(&self) -> impl Iterator<Item = &str> {
         let global = self.inner.names.iter().filter(|function| function.global);

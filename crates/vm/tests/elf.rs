@@ -34,8 +34,16 @@ fn call(instance: &mut Instance<()>, name: &str, arguments: &[u64]) -> Result<u6
 
 #[test]
 fn what_clang_makes_runs() {
-    for flags in [["-mcpu=v3", "-g"], ["-mcpu=v4", "-g"], ["-mcpu=v3", "-O1"], ["-mcpu=v4", "-Os"]]
-    {
+    let unwinding = "-fasynchronous-unwind-tables";
+    let all = [
+        ["-mcpu=v3", "-g"],
+        ["-mcpu=v4", "-g"],
+        ["-mcpu=v3", "-O1"],
+        ["-mcpu=v4", "-Os"],
+        ["-mcpu=v3", unwinding],
+        ["-mcpu=v4", unwinding],
+    ];
+    for flags in all {
         let elf = clang::object("features", &flags);
         for engine in ENGINES {
             let program = load(&elf, engine).unwrap_or_else(|error| panic!("{error}"));
@@ -63,6 +71,65 @@ fn what_clang_makes_runs() {
             assert_eq!(self::call(&mut fresh, "variables", &[6]).unwrap(), 1 + 4 + 31 + 6);
             instance.reset();
             assert_eq!(self::call(&mut instance, "variables", &[6]).unwrap(), 1 + 4 + 31 + 6);
+        }
+    }
+}
+
+/// Some of clang's options add tables for unwinding, which no program needs.
+#[test]
+fn unwinding_tables_are_left_out() {
+    let with = clang::object("features", &["-mcpu=v3", "-fasynchronous-unwind-tables"]);
+    let without = clang::object("features", &["-mcpu=v3"]);
+    let has = |elf: &[u8]| elf.windows(10).any(|bytes| bytes == b".eh_frame\0");
+    assert!(has(&with) && !has(&without), "clang has another option for the tables");
+    let [with, without] = [with, without].map(|elf| load(&elf, Engine::Interpreter).unwrap());
+    assert_eq!(with.free().offset, without.free().offset, "the tables take memory");
+}
+
+/// Each instruction that `-mcpu=v4` adds, with the edge cases of its arithmetic.
+#[test]
+fn v4_instructions_run() {
+    let text = "typedef unsigned long u64;
+        u64 loads(u64 n) {
+            volatile signed char a = (signed char)n; volatile short b = (short)n; volatile int c = (int)n;
+            return (u64)((long)a + (long)b + (long)c);
+        }
+        u64 moves(u64 n) { return (u64)((long)(signed char)n ^ (long)(short)n ^ (long)(int)n); }
+        u64 swaps(u64 n) { return __builtin_bswap64(n) ^ __builtin_bswap32((unsigned)n) ^ __builtin_bswap16((unsigned short)n); }
+        u64 divides(u64 a, u64 b) { return (u64)((long)a / (long)b); }
+        u64 modulo(u64 a, u64 b) { return (u64)((long)a % (long)b); }
+        u64 divides32(u64 a, u64 b) { return (unsigned)((int)a / (int)b); }
+        u64 goes(u64 n) {
+            __asm__ volatile(\"gotol l_%=\\n %0 = 0\\nl_%=:\" : \"+r\"(n));
+            return n;
+        }";
+    let elf = clang::object_with(text, "v4_instructions", &["-mcpu=v4"]);
+    let values =
+        [0, 1, 127, 128, 255, 0x8000, 0xffff_8000, 0x8000_0000, -1, -7, i64::MIN, i64::MAX];
+    for engine in ENGINES {
+        let mut instance = load(&elf, engine).unwrap().instantiate().unwrap();
+        let mut call =
+            |name: &str, arguments: &[u64]| call(&mut instance, name, arguments).unwrap();
+        for n in values {
+            let (byte, half, word) = (i64::from(n as i8), i64::from(n as i16), i64::from(n as i32));
+            assert_eq!(call("loads", &[n as u64]), (byte + half + word) as u64, "{n}");
+            assert_eq!(call("moves", &[n as u64]), (byte ^ half ^ word) as u64, "{n}");
+            let swapped = (n as u64).swap_bytes()
+                ^ u64::from((n as u32).swap_bytes())
+                ^ u64::from((n as u16).swap_bytes());
+            assert_eq!(call("swaps", &[n as u64]), swapped, "{n}");
+            assert_eq!(call("goes", &[n as u64]), n as u64);
+            // RFC 9669 s.4.1: a division by zero gives zero, its remainder the dividend.
+            for by in values {
+                let words = [n as u64, by as u64];
+                let quotient = if by == 0 { 0 } else { n.wrapping_div(by) };
+                let rest = if by == 0 { n } else { n.wrapping_rem(by) };
+                assert_eq!(call("divides", &words), quotient as u64, "{n} / {by}");
+                assert_eq!(call("modulo", &words), rest as u64, "{n} % {by}");
+                let (n, by) = (n as i32, by as i32);
+                let quotient = if by == 0 { 0 } else { n.wrapping_div(by) };
+                assert_eq!(call("divides32", &words), u64::from(quotient as u32), "{n} / {by}");
+            }
         }
     }
 }

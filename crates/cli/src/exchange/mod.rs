@@ -21,6 +21,7 @@ use equic_plugin::exchange::{Bytecode, ExchangeConfig, ExchangeHook, FolderCache
 use equic_quic::NewConnection;
 
 use crate::failure::{Done, Failure};
+use crate::plugin::Tally;
 
 use lists::Lists;
 pub(crate) use standing::{Standing, Standings};
@@ -57,10 +58,11 @@ pub(crate) enum CacheOf {
 }
 
 impl ExchangeArgs {
-    /// The extension for connections; none: no plugins are wanted.
+    /// The extension for connections; `None` if no plugins are wanted. `tally` counts the calls of plugins that run here.
     pub(crate) fn extension(
         &self,
         cache: &CacheOf,
+        tally: Option<&Tally>,
         tell: impl Fn(&Standing) + Send + Sync + 'static,
     ) -> Done<Option<Extension>> {
         let lists = Lists::read(&self.push, self.push_rules.as_deref())?;
@@ -70,11 +72,14 @@ impl ExchangeArgs {
         if lists.is_empty() && self.accept_plugins.is_none() {
             return Ok(None);
         }
-        Ok(Some(extension(self.config(cache)?, lists, Arc::new(tell))))
+        Ok(Some(extension(self.config(cache, tally)?, lists, Arc::new(tell))))
     }
 
-    fn config(&self, cache: &CacheOf) -> Done<ExchangeConfig> {
-        let mut config = ExchangeConfig::new(Bytecode::default());
+    fn config(&self, cache: &CacheOf, tally: Option<&Tally>) -> Done<ExchangeConfig> {
+        let mut config = match tally {
+            Some(tally) => ExchangeConfig::new(tally.counting(Bytecode::default())),
+            None => ExchangeConfig::new(Bytecode::default()),
+        };
         config.hold = self.push_hold.unwrap_or_default();
         config.policy = self.accept_plugins.as_deref().map(policy).transpose()?;
         if let Some(folder) = &self.plugin_cache {

@@ -8,12 +8,14 @@ use equic_plugin::exchange::{Listener, Progress, Update};
 use serde::Serialize;
 use tokio::sync::Notify;
 
+use crate::plugin::Counts;
+
 /// A plugin as it stands, for people and JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Standing {
     /// Address of the peer.
     pub(crate) peer: String,
-    /// Side that offered it: `own` or `peer`.
+    /// Side that offered it: `own` or `peer`. `local` if it was not offered but given by `--plugin`.
     pub(crate) by: &'static str,
     /// Number of the offer; none: it was not offered.
     pub(crate) offer: Option<u64>,
@@ -31,6 +33,12 @@ pub(crate) struct Standing {
     pub(crate) ran: bool,
     /// Reason for which it does not run, in words.
     pub(crate) reason: Option<String>,
+    /// Connections on which it failed, or to which it could not be attached; only of a `local` plugin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failures: Option<u64>,
+    /// Its calls on this end, on all connections; left out if it never ran here, or if they are not counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) counters: Option<Counts>,
 }
 
 impl Standing {
@@ -50,6 +58,8 @@ impl Standing {
             cached: false,
             ran: false,
             reason: None,
+            failures: None,
+            counters: None,
         }
     }
 
@@ -97,12 +107,21 @@ impl Standing {
             (Some(name), Some(version)) => format!("{name} {version}"),
             _ => self.hash.chars().take(16).collect(),
         };
-        let way = if self.by == "own" { "to" } else { "of" };
+        let whose = match self.by {
+            "local" if self.peer.is_empty() => String::new(),
+            "local" => format!(" on the connection with {}", self.peer),
+            "own" => format!(" to {}", self.peer),
+            _ => format!(" of {}", self.peer),
+        };
         let cached = if self.cached { ", from the cache" } else { "" };
         // A peer's words, and what is wrong with a peer's bundle, may hold anything.
         let reason = self.reason.as_ref().map(|why| format!(": {}", equic_quic::printable(why)));
         let reason = reason.unwrap_or_default();
-        format!("plugin {name} {way} {}: {}{cached}{reason}", self.peer, self.state)
+        let counters = self.counters.map(|Counts { calls, answers, frames }| {
+            format!(" ({calls} calls, {answers} answered, {frames} frames)")
+        });
+        let counters = counters.unwrap_or_default();
+        format!("plugin {name}{whose}: {}{cached}{counters}{reason}", self.state)
     }
 }
 

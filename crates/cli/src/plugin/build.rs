@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use equic_plugin::{MAX_CODE, MAX_MANIFEST};
+
 use crate::failure::{Done, Failure};
 use crate::output;
 
@@ -18,9 +20,19 @@ pub(crate) struct Args {
     /// With line numbers, by which `equic plugin check` says where; the object is several times as large
     #[arg(short = 'g', long)]
     debug: bool,
+    /// Instructions that clang may use: v4 has signed division and loads, which v3 does with several instructions
+    #[arg(long, value_enum, value_name = "CPU", default_value = "v3")]
+    cpu: Cpu,
     /// Set a macro that the plugin takes for a setting, such as RATE=3000000; it may be given more than once
     #[arg(short = 'D', long = "define", value_name = "NAME=VALUE")]
     defines: Vec<String>,
+}
+
+/// Instruction set for clang (`-mcpu`).
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Cpu {
+    V3,
+    V4,
 }
 
 /// Packs an object, as clang makes it for BPF, and a manifest into a bundle that nobody has signed.
@@ -58,8 +70,18 @@ impl Drop for Folder {
     }
 }
 
+fn options(args: &Args) -> Vec<String> {
+    let debug = args.debug.then(|| "-g".to_owned());
+    let cpu = match args.cpu {
+        Cpu::V3 => "-mcpu=v3",
+        Cpu::V4 => "-mcpu=v4",
+    };
+    let defines = args.defines.iter().map(|define| format!("-D{define}"));
+    debug.into_iter().chain([cpu.to_owned()]).chain(defines).collect()
+}
+
 fn text(path: &Path) -> Done<String> {
-    std::fs::read_to_string(path)
+    equic_gateway::read_regular_text(path, MAX_MANIFEST as u64)
         .map_err(|error| Failure::because(format_args!("cannot read {}", path.display()), error))
 }
 
@@ -82,9 +104,8 @@ pub(super) fn run(args: &Args) -> Done {
         super::write(&work.0.join(header.name), header.text.as_bytes())?;
     }
     let object = work.0.join("object.o");
-    let warnings =
-        equic_plugin_kit::compile_with(&source, &object, &work.0, args.debug, &args.defines)
-            .map_err(|error| Failure::new(error.to_string().trim_end().to_owned()))?;
+    let warnings = equic_plugin_kit::compile_with(&source, &object, &work.0, &options(args))
+        .map_err(|error| Failure::new(error.to_string().trim_end().to_owned()))?;
     if !warnings.is_empty() {
         output::notice(warnings.trim_end());
     }
@@ -96,7 +117,7 @@ pub(super) fn run(args: &Args) -> Done {
 
 pub(super) fn pack(args: &PackArgs) -> Done {
     let manifest = text(&args.manifest)?;
-    let code = std::fs::read(&args.object).map_err(|error| {
+    let code = equic_gateway::read_regular(&args.object, MAX_CODE as u64).map_err(|error| {
         Failure::because(format_args!("cannot read {}", args.object.display()), error)
     })?;
     finish(&args.manifest, &manifest, &code, &args.output)
@@ -106,7 +127,7 @@ pub(super) fn pack(args: &PackArgs) -> Done {
 fn finish(manifest_file: &Path, manifest: &str, code: &[u8], path: &Path) -> Done {
     let bytes = equic_plugin::pack(manifest, code, None)
         .map_err(|error| Failure::because(manifest_file.display(), error))?;
-    let plugin = super::load_bytes(path, &bytes)?;
+    let plugin = super::load_checked(path, &bytes)?;
     super::write(path, &bytes)?;
     output::line(format_args!(
         "{}: {} bytes, {} of them the object with {} instructions",

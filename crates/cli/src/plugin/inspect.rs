@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use equic_gateway::parse_duration;
-use equic_plugin::{Bundle, Class, Origin, Plugin, Policy, decide};
+use equic_gateway::{Config, parse_duration, read_regular_text};
+use equic_plugin::{Bundle, Class, Limits, Manifest, Origin, Plugin, Policy, decide};
 use serde::Serialize;
 
 use super::build::Folder;
 use super::proof::{ProofResult, look};
-use super::{load_bytes, parse, read, seconds_now, write};
+use super::{load_checked, parse, read, seconds_now, write};
 use crate::failure::{Done, Failure};
 use crate::output;
 
@@ -28,8 +28,9 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Reads the bundle, checks its manifest and each of its instructions, compiles it, and says whether it would run
-/// here: as a plugin of one's own, or, with a policy, as one of a peer's. Then it looks for a proof that it keeps within
+/// Reads the bundle, checks its manifest and each of its instructions, compiles it, attaches it to a connection in memory, and
+/// says whether it would run here: as a plugin of one's own, or, with a policy, as one of a peer's. A plugin that reads a
+/// field or queues a frame that its manifest does not declare is refused. Then it looks for a proof that it keeps within
 /// its memory and ends (by the program equic-prove): to find none is a warning, as a plugin is held to both while it runs.
 #[derive(clap::Args)]
 pub(crate) struct CheckArgs {
@@ -143,9 +144,9 @@ pub(super) fn run(args: &Args) -> Done {
 pub(super) fn check(args: &CheckArgs) -> Done {
     let bytes = read(&args.bundle)?;
     let (plugin, brought) = match &args.policy {
-        None => (load_bytes(&args.bundle, &bytes)?, "as one's own plugin"),
+        None => (load_checked(&args.bundle, &bytes)?, "as one's own plugin"),
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|error| {
+            let text = read_regular_text(path, Config::MAX_BYTES).map_err(|error| {
                 Failure::because(format_args!("cannot read {}", path.display()), error)
             })?;
             let policy =
@@ -155,7 +156,9 @@ pub(super) fn check(args: &CheckArgs) -> Done {
             let granted =
                 granted.map_err(|error| Failure::because(args.bundle.display(), error))?;
             let plugin = Plugin::load(&bundle, &granted);
-            (plugin.map_err(|error| Failure::because(args.bundle.display(), error))?, "of a peer's")
+            let plugin = plugin.map_err(|error| Failure::because(args.bundle.display(), error))?;
+            super::check_use(&args.bundle, &bundle, &plugin)?;
+            (plugin, "of a peer's")
         }
     };
     let classes: BTreeSet<String> =
@@ -167,10 +170,30 @@ pub(super) fn check(args: &CheckArgs) -> Done {
         classes.join(", "),
         plugin.instructions()
     ))?;
+    if args.policy.is_none() {
+        beyond_defaults(plugin.manifest(), &parse(&args.bundle, &bytes)?);
+    }
     if args.proof_limit.is_zero() {
         return Ok(());
     }
     prove(&parse(&args.bundle, &bytes)?, args)
+}
+
+/// Warns of what a policy without `[limits]` refuses of a peer's plugin.
+fn beyond_defaults(manifest: &Manifest, bundle: &Bundle<'_>) {
+    let limits = Limits::default();
+    let values = [
+        ("code", bundle.code().len() as u64, limits.code as u64),
+        ("memory", manifest.memory as u64, limits.memory as u64),
+        ("steps", manifest.steps, limits.steps),
+        ("frames", manifest.frames.len() as u64, limits.frames as u64),
+    ];
+    for (key, value, most) in values.into_iter().filter(|(_, value, most)| value > most) {
+        output::notice(format_args!(
+            "warning: `{key}` is {value}: peers refuse the plugin unless the `[limits]` of their policy allow more than the \
+             default, {most}"
+        ));
+    }
 }
 
 /// Looks for a proof of each function, and says where there is none.

@@ -1,7 +1,6 @@
 //! `equic plugin log` and `monitor`: transparency logs of plugins, kept as folders of files.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -66,8 +65,9 @@ pub(crate) struct StapleArgs {
     output: Option<PathBuf>,
 }
 
-/// Compares a log, or a copy of one, with what was known of it, and lists the entries that are new, by author. Exit code 1 if
-/// the log was cut, changed, or shows another tree than a bundle carries a proof of.
+/// Compares a log, or a copy of one, with the head that was known of it, and lists the new entries by author. Exit code 1 if
+/// the log was cut, if an entry was exchanged (whether it is new or not), or if the log shows another tree than the one that
+/// a bundle carries a proof of.
 #[derive(clap::Args)]
 pub(crate) struct MonitorArgs {
     /// Folder of the log
@@ -153,18 +153,16 @@ struct Watched {
     new: Vec<New>,
 }
 
-/// The head that was known; none: there is no file yet.
+/// The head that was known; `None` if there is no file yet.
 fn known(path: &Path) -> Done<Option<TreeHead>> {
     let failed = |error: &dyn std::fmt::Display| {
         Failure::because(format_args!("cannot read {}", path.display()), error)
     };
-    match fs::metadata(path) {
+    let text = match equic_gateway::read_regular_text(path, MAX_HEAD as u64) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(&error)),
-        Ok(found) if found.len() > MAX_HEAD as u64 => return Err(failed(&"it is no tree head")),
-        Ok(_) => {}
-    }
-    let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
+        Ok(text) => text,
+    };
     text.parse().map(Some).map_err(|error| failed(&error))
 }
 
@@ -186,6 +184,10 @@ pub(super) fn monitor(args: &MonitorArgs) -> Done {
     let news = check(&log, args.log, known.as_ref(), &stapled).map_err(|alarm| {
         let failure = Failure::because(args.folder.display(), &alarm);
         match (alarm, &known) {
+            (Alarm::Exchanged { .. }, _) => failure.mend(format!(
+                "keep {} and a copy of the log: the log has signed another entry",
+                args.known.display()
+            )),
             (Alarm::Truncated { .. } | Alarm::Forked { .. }, Some(known)) => failure.mend(format!(
                 "keep {} and the log's head: both are signed by the log, and prove it (sizes {} and {})",
                 args.known.display(),

@@ -4,6 +4,8 @@
 //! * [`inspect`]: what is in a bundle, and whether it would run: `check`, with [`proof`]; [`list`]: bundles in folders;
 //! * [`keys`]: keys of authors, and signatures;
 //! * [`log`]: transparency logs, and what watches them;
+//! * [`operations`]: the operations and fields that plugins may use, and the classes that they need;
+//! * [`own`]: plugins of one's own on the connections of `get` and `serve`;
 //! * [`play`]: a plugin between two connections in memory;
 //! * [`demo`]: the tree's plugins where they help, and plugins that mean harm; [`bench`]: all of them side by side.
 
@@ -15,18 +17,24 @@ mod keys;
 mod list;
 mod log;
 mod new;
+mod operations;
+mod own;
 mod play;
 mod proof;
 mod scheduler;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
 use equic_http3::Hooks;
-use equic_plugin::{Bundle, MAX_BUNDLE, Origin, Plugin, Policy, decide};
+use equic_plugin::{Bundle, MAX_BUNDLE, Origin, Plugin, Policy, decide, lint};
 
+use crate::exchange::Standing;
 use crate::failure::{Done, Failure};
+use own::try_to_attach;
+pub(crate) use own::{Counts, OnFailure, OwnPlugins, Tally};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -38,6 +46,8 @@ pub(crate) enum Command {
     Pack(build::PackArgs),
     /// Find out whether a plugin would run, and under which policy
     Check(inspect::CheckArgs),
+    /// List the operations and fields that plugins may use, and the class that each of them needs
+    Operations(operations::Args),
     /// Show what a bundle declares, and who signed it
     Inspect(inspect::Args),
     /// List the bundles that are in folders, such as a plugin cache
@@ -65,6 +75,7 @@ pub(crate) fn run(command: &Command) -> Done {
         Command::Build(args) => build::run(args),
         Command::Pack(args) => build::pack(args),
         Command::Check(args) => inspect::check(args),
+        Command::Operations(args) => operations::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::List(args) => list::run(args),
         Command::Run(args) => play::run(args),
@@ -114,32 +125,57 @@ pub(crate) fn load_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Done<Plugin> {
     let bundle = parse(path, bytes)?;
     let granted = decide(&bundle, Origin::Own, &Policy::default(), seconds_now());
     let granted = granted.map_err(|error| Failure::because(path.display(), error))?;
-    Plugin::load(&bundle, &granted).map_err(|error| Failure::because(path.display(), error))
-}
-
-/// Hooks that attach these plugins to each new connection; none: there are no plugins.
-pub(crate) fn hooks(paths: &[PathBuf]) -> Done<Option<Hooks>> {
-    let plugins = paths.iter().map(|path| load(path)).collect::<Done<Vec<Plugin>>>()?;
-    Ok(hooks_of(plugins))
-}
-
-/// As [`hooks`], of plugins that are loaded.
-pub(crate) fn hooks_of(plugins: Vec<Plugin>) -> Option<Hooks> {
-    if plugins.is_empty() {
-        return None;
-    }
-    Some(Hooks::new(move |connection| {
-        for plugin in &plugins {
-            let attached =
-                plugin.instantiate().map_err(|error| error.to_string()).and_then(|one| {
-                    let attached =
-                        connection.attach_with_frames(one.hook, &one.points, &one.frames);
-                    attached.map_err(|error| error.to_string())
-                });
-            if let Err(error) = attached {
-                let name = &plugin.manifest().name;
-                tracing::warn!(plugin = %name, %error, "a plugin is not on a connection");
-            }
+    Plugin::load(&bundle, &granted).map_err(|error| {
+        // What the manifest lacks says more than that a helper does not exist.
+        let faults = lint(&bundle);
+        if faults.is_empty() {
+            Failure::because(path.display(), error)
+        } else {
+            Failure::because(path.display(), faults.join("\n  "))
         }
-    }))
+    })
+}
+
+/// As [`load_bytes`], and fails if the plugin uses what it does not declare, or can never be attached.
+fn load_checked(path: &Path, bytes: &[u8]) -> Done<Plugin> {
+    let plugin = load_bytes(path, bytes)?;
+    check_use(path, &parse(path, bytes)?, &plugin)?;
+    Ok(plugin)
+}
+
+/// Fails if a plugin uses what it does not declare, or can never be attached.
+fn check_use(path: &Path, bundle: &Bundle<'_>, plugin: &Plugin) -> Done {
+    let faults = lint(bundle);
+    if !faults.is_empty() {
+        return Err(Failure::because(path.display(), faults.join("\n  ")));
+    }
+    try_to_attach(&[plugin]).map_err(|failure| failure.about(&path.display().to_string()))
+}
+
+/// Loads plugins of the user's own, and tries to attach them. `tally` counts their calls, and `tell` hears of failures.
+pub(crate) fn own(
+    paths: &[PathBuf],
+    tally: Option<Tally>,
+    tell: Option<OnFailure>,
+) -> Done<OwnPlugins> {
+    let load = |path: &PathBuf| {
+        let bytes = read(path)?;
+        let plugin = load_bytes(path, &bytes)?;
+        Ok((plugin, parse(path, &bytes)?.hash()))
+    };
+    let plugins = paths.iter().map(load).collect::<Done<Vec<_>>>()?;
+    if !plugins.is_empty() {
+        let all: Vec<&Plugin> = plugins.iter().map(|(plugin, _)| plugin).collect();
+        try_to_attach(&all)?;
+    }
+    Ok(OwnPlugins::new(plugins, tally, tell))
+}
+
+/// Hooks that attach these plugins to each new connection; `None` if there are no plugins.
+pub(crate) fn hooks_of(plugins: Vec<Plugin>) -> Option<Hooks> {
+    let plugins = plugins.into_iter().map(|plugin| (plugin, [0; 32])).collect();
+    let tell: OnFailure = Arc::new(|standing: &Standing| {
+        tracing::warn!("{}", standing.line());
+    });
+    OwnPlugins::new(plugins, None, Some(tell)).hooks()
 }

@@ -1,16 +1,22 @@
 //! `equic plugin new`: a folder with a plugin to begin with.
 
-use std::path::PathBuf;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// Makes a folder with a plugin in C that acknowledges seldom, its manifest, and the headers that it is compiled with.
+/// Makes a plugin to begin with: C that acknowledges seldom, its manifest, and the headers that it is compiled with.
+/// The folder may be there already if it has none of these files; an existing file is never changed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder; its last part is the plugin's name: small letters, digits, - _ .
+    /// The folder, `.` for this one. Its name is the plugin's name: small letters, digits, - _ .
     #[arg(value_name = "DIR")]
     folder: PathBuf,
+    /// Name of the plugin [default: the folder's name]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
 }
 
 const SOURCE: &str = include_str!("template.c");
@@ -18,21 +24,57 @@ const MANIFEST: &str = include_str!("template.toml");
 
 pub(super) fn run(args: &Args) -> Done {
     let folder = &args.folder;
-    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let manifest = MANIFEST.replace("NAME", name);
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => name_of(folder)?,
+    };
+    let manifest = MANIFEST.replace("NAME", &name);
     // The manifest's reader checks the name; the object is only a placeholder.
-    equic_plugin::pack(&manifest, b"none", None)
-        .map_err(|error| Failure::usage(error.to_string()))?;
-    std::fs::create_dir(folder).map_err(|error| {
-        Failure::because(format_args!("cannot make {}", folder.display()), error)
+    equic_plugin::pack(&manifest, b"none", None).map_err(|error| {
+        Failure::usage(format!(
+            "{error}\n  {name:?} cannot be a plugin's name: give another one with --name"
+        ))
     })?;
     let files = [(format!("{name}.c"), SOURCE.to_owned()), ("plugin.toml".to_owned(), manifest)];
     let headers = equic_plugin::headers().map(|header| (header.name.to_owned(), header.text));
-    for (file, text) in files.into_iter().chain(headers) {
-        super::write(&folder.join(file), text.as_bytes())?;
+    let files: Vec<_> =
+        files.into_iter().chain(headers).map(|(file, text)| (folder.join(file), text)).collect();
+    if let Some((path, _)) = files.iter().find(|(path, _)| path.symlink_metadata().is_ok()) {
+        return Err(Failure::new(format!("{} exists: nothing was written", path.display()))
+            .mend("choose another folder, or remove the file"));
     }
+    fs::create_dir_all(folder).map_err(|error| {
+        Failure::because(format_args!("cannot make {}", folder.display()), error)
+    })?;
+    for (path, text) in &files {
+        write_new(path, text)?;
+    }
+    let build = folder.display().to_string();
     output::line(format_args!(
-        "{0}/{name}.c and {0}/plugin.toml are there: `equic plugin build {0}`, then `equic plugin run {0}/{name}.qplug`",
-        folder.display()
+        "{} and {} are there: `equic plugin build {build}`, then `equic plugin run {}`",
+        files[0].0.display(),
+        files[1].0.display(),
+        folder.join(format!("{name}.qplug")).display(),
     ))
+}
+
+/// The last part of a folder's path. That of `.` or `..` is found by the system.
+fn name_of(folder: &Path) -> Done<String> {
+    let named = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    if let Some(name) = named(folder) {
+        return Ok(name);
+    }
+    let whole = folder.canonicalize().map_err(|error| {
+        Failure::because(format_args!("cannot find {}", folder.display()), error)
+    })?;
+    named(&whole).ok_or_else(|| {
+        Failure::usage(format!("{} has no name: give the plugin's with --name", whole.display()))
+    })
+}
+
+/// Writes a file that must not be there yet.
+fn write_new(path: &Path, text: &str) -> Done {
+    let file = fs::OpenOptions::new().write(true).create_new(true).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|error| Failure::because(format_args!("cannot write {}", path.display()), error))
 }

@@ -29,7 +29,7 @@ use crate::exchange::{CacheOf, ExchangeArgs, Report, Standing, Writer};
 use crate::failure::{Done, Failure};
 use crate::gateway::attach::Attachment;
 use crate::gateway::limits::Limits;
-use crate::output::Journal;
+use crate::output::{self, Journal};
 use crate::quic::{QuicArgs, flushed};
 use crate::signals::{Signals, runtime};
 use admission::GatewayAdmission;
@@ -210,6 +210,9 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
     let bound = Arc::new(GatewayAdmission::default());
     let quota = user_quota(args)?;
     let plugins = plugin_writer(args.json);
+    let tell = plugins.teller();
+    let own =
+        args.quic.plugins(None, Some(Arc::new(move |failed: &Standing| tell(failed.clone()))))?;
     let keys = Arc::new(LedgerKeys::default());
     // Holds the lock on the file while the server runs.
     let reset_key = args.reset_key.as_deref().map(ResetKey::open).transpose()?;
@@ -217,6 +220,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
         qlog,
         hide_sockets: args.hide_sockets,
         reset_key: reset_key.as_ref().map(ResetKey::key),
+        hooks: own.hooks(),
         ..config(args, &bound, quota.clone(), &plugins)?
     };
     if args.gateway.is_some() || args.gateway_socket.is_some() {
@@ -270,7 +274,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
             })
         },
     );
-    Ok(())
+    own.check()
 }
 
 fn config(
@@ -316,7 +320,6 @@ fn config(
             costs.iter().find(|(prefix, _)| prefix.contains(&address)).map_or(0, |(_, cost)| *cost)
         }));
     }
-    config.hooks = args.quic.hooks()?;
     config.key_log = args.quic.key_log()?;
     config.limits.idle_timeout = args.idle_timeout;
     config.limits.migration_settle = args.migration_settle;
@@ -330,7 +333,7 @@ fn config(
     // Clients have no names that were checked: one cache keeps the plugins that all of them push.
     let clients = CacheOf::Peer("clients".to_owned());
     let tell = plugins.teller();
-    config.extension = args.exchange.extension(&clients, move |standing: &Standing| {
+    config.extension = args.exchange.extension(&clients, None, move |standing: &Standing| {
         if standing.is_settled() {
             tell(standing.clone());
         }
@@ -347,6 +350,13 @@ fn plugin_writer(json: bool) -> Writer<Standing> {
     let journal = Journal::new(json, "equic.serve/1");
     Writer::new(move |report: Report<Standing>| match report {
         Report::Of(standing) => {
+            if standing.by == "local" {
+                output::notice(standing.line());
+                // Both streams may be one terminal.
+                if !json {
+                    return;
+                }
+            }
             journal.entry(standing.line(), || json!({ "event": "plugin", "plugin": standing }));
         }
         Report::Lost(count) => journal.warning(

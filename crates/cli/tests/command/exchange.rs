@@ -7,7 +7,7 @@ use std::process::Command;
 use equic_plugin::{SigningKey, pack};
 use serde_json::Value;
 
-use crate::common::{EQUIC, ROOT, Running, equic};
+use crate::common::{EQUIC, ROOT, Running, equic, finish};
 
 /// `plugins/NAME`, built and signed, and a policy that lets plugins with that signature run.
 struct Files {
@@ -62,6 +62,64 @@ fn get(base: &[String], rest: &[&str]) -> (Value, Option<Value>) {
     assert_eq!(lines.next(), None);
     assert_eq!((&url["status"], &url["bytes"]), (&200.into(), &500_000.into()));
     (url, plugin)
+}
+
+/// A peer's plugin tells the application something with each packet. The log has the first lines, and the number of the
+/// others.
+#[test]
+fn log_of_a_plugin_has_a_rate_limit() {
+    let files = Files::new();
+    let source = "#include <equic_plugin.h>
+        static char text[1024] = \"\\x1b[2J\";
+        equic_u64 run(void) { for (int i = 0; i < 16; i++) if (!equic_tell(text, 1024)) break; return 0; }";
+    let object = equic_plugin_kit::compile_text("tell", source).unwrap();
+    let manifest = "name = \"tell\"\nversion = \"1.0.0\"\nauthor = \"A\"\nabi = 2\nsteps = 100000\nmemory = 16384\n\
+        capabilities = [\"observe\"]\n[[operations]]\noperation = \"SendPacket\"\nanchor = \"before\"\n\
+        function = \"run\"\n";
+    let file = files.folder.path().join("tell.qplug");
+    fs::write(&file, pack(manifest, &object, None).unwrap()).unwrap();
+    let policy = files.folder.path().join("anyone.toml");
+    fs::write(&policy, "anyone = [\"observe\"]").unwrap();
+    let (server, base) = serve(&["--push", file.to_str().unwrap(), "--push-hold", "5s"]);
+    let mut command = Command::new(EQUIC);
+    command.env("EQUIC_LOG", "info").args(&base).arg("--accept-plugins").arg(&policy);
+    let got = finish(command);
+    assert_eq!(got.code, Some(0), "{got:?}");
+    let says = got.stderr.lines().filter(|line| line.contains("a hook of a connection says"));
+    let said: Vec<&str> = says.collect();
+    let left_out = got.stderr.lines().filter(|line| line.contains("hooks were left out"));
+    let number =
+        |line: &str| line.rsplit_once("lines=").unwrap().1.trim().parse::<usize>().unwrap();
+    let left_out: usize = left_out.map(number).sum();
+    assert!((1..left_out).contains(&said.len()), "{} lines, {left_out} left out", said.len());
+    assert!(said.iter().all(|line| line.contains("(and 768 bytes)")), "{}", said[0]);
+    assert!(server.terminate().success());
+}
+
+/// A file of the cache that is damaged, or that is a FIFO, is fetched once more and then taken from the cache again.
+#[test]
+fn cache_file_that_is_damaged_is_repaired() {
+    let files = Files::new();
+    let (plugin, cache) = (files.plugin("ack-delay"), files.folder.path().join("cache"));
+    let (server, base) = serve(&["--push", plugin.to_str().unwrap(), "--push-hold", "1s"]);
+    let accept = ["--accept-plugins", files.policy.to_str().unwrap()];
+    let take = [&accept[..], &["--plugin-cache", cache.to_str().unwrap()]].concat();
+    let cached = || {
+        let (_, plugin) = get(&base, &take);
+        let plugin = plugin.expect("it was offered");
+        assert_eq!(plugin["state"], "active", "{plugin}");
+        plugin["cached"].as_bool().unwrap()
+    };
+    assert_eq!([cached(), cached()], [false, true]);
+    let of_server = fs::read_dir(&cache).unwrap().next().unwrap().unwrap().path();
+    let file = fs::read_dir(of_server).unwrap().next().unwrap().unwrap().path();
+    fs::write(&file, b"damaged").unwrap();
+    assert_eq!([cached(), cached()], [false, true]);
+    fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    assert_eq!([cached(), cached()], [false, true]);
+    assert_eq!(fs::read(&file).unwrap(), fs::read(&plugin).unwrap());
+    assert!(server.terminate().success());
 }
 
 #[test]

@@ -50,7 +50,13 @@ fn fetched(plugin: Option<&str>) -> (u64, Counts) {
     let pin = ready["fingerprint"].as_str().unwrap();
     let get =
         ["get", "--json", "--pin", pin, "--connect", &front, "-o", to.to_str().unwrap(), &url];
-    let got: Value = equic(&[&get, &plugin[..]].concat()).json();
+    let lines = equic(&[&get, &plugin[..]].concat()).ok();
+    let mut lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let got = lines.next().expect("the line of the URL");
+    for plugin in lines {
+        assert_eq!((&plugin["by"], &plugin["state"]), (&"local".into(), &"active".into()));
+        assert!(plugin["counters"]["calls"].as_u64().unwrap() > 0, "{plugin}");
+    }
     assert_eq!((&got["status"], &got["bytes"]), (&200.into(), &BYTES.into()), "{got}");
     assert!(std::fs::read(to).unwrap() == content, "other bytes came than were sent");
     assert!(server.terminate().success());

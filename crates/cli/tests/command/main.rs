@@ -5,6 +5,7 @@
 //! side: names of labs and gateways, ports and folders are each test's own.
 
 mod arrows;
+mod author;
 mod bench;
 mod bench_endpoint;
 mod bench_extras;

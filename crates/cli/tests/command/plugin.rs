@@ -257,7 +257,10 @@ fn what_cannot_be_built_says_why() {
     assert!(out.code == Some(1) && out.stderr.contains("undeclared identifier"), "{out:?}");
     write("#include <equic_plugin.h>\nequic_u64 policy(void) { return equic_queue_frame(1, 1); }");
     let out = build();
-    assert!(out.code == Some(1) && out.stderr.contains("helper 5 does not exist"), "{out:?}");
+    assert!(
+        out.code == Some(1) && out.stderr.contains("`policy` calls equic_queue_frame"),
+        "{out:?}"
+    );
     assert!(!seldom.join("seldom.qplug").exists(), "what would not run is not written");
 }
 
@@ -271,7 +274,8 @@ fn fetch(serve: &[&str], get: &[&str], bytes: u64) -> Out {
     let mut command = Command::new(EQUIC);
     command.env("EQUIC_LOG", "warn").args(["get", "--pin", pin, "--json"]).args(get).arg(&url);
     let out = finish(command);
-    assert!(server.terminate().success());
+    // It is 1 if the server's plugin failed.
+    assert!(matches!(server.terminate().code(), Some(0 | 1)));
     out
 }
 
@@ -305,17 +309,89 @@ fn a_server_with_a_plugin_caps_its_window() {
     assert!((2_400..=30_000).contains(&capped), "{capped}");
 }
 
-#[test]
-fn a_plugin_that_fails_is_taken_off_and_the_response_comes() {
-    let folder = tempfile::tempdir().unwrap();
+/// Lines of JSON.
+fn lines(out: &Out) -> Vec<Value> {
+    out.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A plugin whose only function, in the place of AckPolicy, never ends.
+fn endless(folder: &Path) -> String {
     let manifest = "capabilities = [\"observe\", \"tune\"]\n[[operations]]\noperation = \"AckPolicy\"\nanchor = \"replace\"\nfunction = \"run\"\n";
     let source = "equic_u64 run(void) { for (;;) __asm__ volatile(\"\"); }";
-    let hostile = plugin(folder.path(), "hostile", manifest, source);
+    plugin(folder, "hostile", manifest, source)
+}
+
+#[test]
+fn own_plugin_that_fails_is_reported_by_get() {
+    let folder = tempfile::tempdir().unwrap();
+    let hostile = endless(folder.path());
     let got = fetch(&[], &["--plugin", &hostile], 300_000);
+    assert_eq!(got.code, Some(1), "{got:?}");
+    let told = "equic: the plugin hostile failed and was taken off: AckPolicy: ";
+    assert!(got.stderr.contains(told), "{got:?}");
     assert!(got.stderr.contains("the budget is used up"), "{got:?}");
-    assert_eq!(got.json()["bytes"], 300_000);
+    let [url, plugin] = &lines(&got)[..] else { panic!("{got:?}") };
+    assert_eq!(url["bytes"], 300_000, "the response comes all the same");
+    assert_eq!(plugin["schema"], "equic.get.plugin/1");
+    let of = |key: &str| plugin[key].clone();
+    assert_eq!((of("name"), of("by")), ("hostile".into(), "local".into()));
+    assert_eq!((of("state"), of("failures"), of("ran")), ("failed".into(), 1.into(), true.into()));
+    assert!(of("reason").as_str().unwrap().contains("the budget is used up"), "{plugin}");
+    assert_eq!(plugin["counters"]["calls"], 1, "it is taken off after the first call");
     let none = fetch(&[], &["--plugin", "nothing.qplug"], 1);
     assert!(none.code == Some(1) && none.stderr.contains("cannot read nothing.qplug"), "{none:?}");
+}
+
+#[test]
+fn own_plugin_that_fails_is_reported_by_serve() {
+    let folder = tempfile::tempdir().unwrap();
+    let hostile = endless(folder.path());
+    let serve = ["serve", "--json", "--listen", "127.0.0.1:0", "--plugin", &hostile];
+    let server = Running::start(Command::new(EQUIC), &serve);
+    let ready = server.event("ready");
+    let url = format!("https://{}/bytes/20000", ready["address"].as_str().unwrap());
+    let pin = ready["fingerprint"].as_str().unwrap();
+    equic(&["get", "--pin", pin, "--discard", &url]).ok();
+    let told = server.event("plugin");
+    let (plugin, name) = (&told["plugin"], &told["plugin"]["name"]);
+    assert_eq!((name, &plugin["state"]), (&"hostile".into(), &"failed".into()), "{told}");
+    let status = server.terminate();
+    assert_eq!(status.code(), Some(1), "the exit status reports the failure");
+}
+
+/// What can never be attached is refused by every command, before the first packet.
+#[test]
+fn own_plugin_that_cannot_be_attached_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("noparse");
+    std::fs::create_dir(&dir).unwrap();
+    let manifest = "name = \"noparse\"\nversion = \"1.0.0\"\nauthor = \"A\"\nabi = 2\nsteps = 1000\ncapabilities = [\"observe\", \"frames\"]\n[[frames]]\ntype = 0x1f00\nack-eliciting = true\n[[operations]]\noperation = \"AckPolicy\"\nanchor = \"before\"\nfunction = \"look\"\n";
+    std::fs::write(dir.join("plugin.toml"), manifest).unwrap();
+    std::fs::write(
+        dir.join("noparse.c"),
+        "#include <equic_plugin.h>\nequic_u64 look(void) { return 0; }",
+    )
+    .unwrap();
+    let refused = |out: Out| {
+        assert_eq!(out.code, Some(1), "{out:?}");
+        assert!(out.stderr.contains("the plugin noparse cannot be attached: "), "{out:?}");
+        assert!(out.stderr.contains("0x1f00") && out.stderr.contains("ParseFrame"), "{out:?}");
+    };
+    refused(equic(&["plugin", "build", text(&dir)]));
+    assert!(!dir.join("noparse.qplug").exists());
+    // A bundle that another tool made.
+    let sdk = Path::new(ROOT).join("plugins/sdk");
+    let object = dir.join("noparse.o");
+    equic_plugin_kit::compile(&dir.join("noparse.c"), &object, &sdk).unwrap();
+    let bundle = equic_plugin::pack(manifest, &std::fs::read(object).unwrap(), None).unwrap();
+    let file = dir.join("made.qplug");
+    std::fs::write(&file, bundle).unwrap();
+    refused(equic(&["plugin", "check", text(&file)]));
+    let policy = dir.join("policy.toml");
+    std::fs::write(&policy, "anyone = [\"observe\", \"frames\"]").unwrap();
+    refused(equic(&["plugin", "check", text(&file), "--policy", text(&policy)]));
+    refused(equic(&["get", "--plugin", text(&file), "https://127.0.0.1:1/"]));
+    refused(equic(&["serve", "--listen", "127.0.0.1:0", "--plugin", text(&file)]));
 }
 
 /// Goodput and CPU time with and without a plugin, each as a ratio with its interval.
@@ -374,10 +450,10 @@ function = \"hears\"
     let declares = plugin(folder.path(), "declares", manifest, source);
     let alone = fetch(&[], &["--plugin", &declares], 20_000);
     assert!(!alone.stderr.contains("PeerParameter"), "{alone:?}");
-    assert_eq!(alone.json()["bytes"], 20_000);
+    assert_eq!((lines(&alone)[0]["bytes"].as_u64(), alone.code), (Some(20_000), Some(0)));
     let both = fetch(&["--plugin", &declares], &["--plugin", &declares], 20_000);
     assert!(both.stderr.contains("PeerParameter: it returned 0x1234"), "{both:?}");
-    assert_eq!(both.json()["bytes"], 20_000);
+    assert_eq!((lines(&both)[0]["bytes"].as_u64(), both.code), (Some(20_000), Some(1)));
 }
 
 /// The whole demo, short: every plugin helps, whatever means harm comes to nothing, and all data is whole.

@@ -5,11 +5,13 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::bundle::{MAX_BUNDLE, sha256};
+use crate::file::read_regular_here;
 use crate::key::hex;
 
 /// Bundles by their hash, kept so that a later connection need not fetch them. It is called while the connection is
@@ -63,8 +65,11 @@ impl Cache for MemoryCache {
 /// Most bundles in a folder.
 const MAX_FILES: usize = 256;
 
-/// A cache in a folder: a file `HASH.qplug` for each bundle, 256 at most. A file whose content is not what its name says
-/// counts for nothing.
+/// A cache in a folder: a file `HASH.qplug` for each bundle, 256 at most.
+///
+/// [`Cache::get`] returns a bundle only if the file is a regular one with the content that its name stands for. Anything
+/// else under such a name (a damaged or long file, a FIFO, a device, a symbolic link) counts as missing, and
+/// [`Cache::put`] replaces it.
 #[derive(Debug)]
 pub struct FolderCache {
     folder: PathBuf,
@@ -87,42 +92,160 @@ impl FolderCache {
     }
 
     fn write(&self, hash: &[u8; 32], bundle: &[u8]) -> io::Result<()> {
-        let file = self.file(hash);
-        if file.exists() {
+        if self.get(hash).is_some() {
             return Ok(());
         }
+        let file = self.file(hash);
         self.make_room()?;
         // Another process may look at the same time: the file appears whole or not at all.
-        let part = self.folder.join(format!("{}.{}.part", hex(hash), std::process::id()));
-        fs::write(&part, bundle)?;
-        fs::rename(&part, &file)
+        let part = self.part(hash, bundle)?;
+        let moved = fs::rename(&part, &file).or_else(|_| {
+            // A file does not replace a folder. One that is not empty stays: its content is not this cache's.
+            fs::remove_dir(&file)?;
+            fs::rename(&part, &file)
+        });
+        if moved.is_err() {
+            // The error of the move is the one to return.
+            let _ = fs::remove_file(&part);
+        }
+        moved
     }
 
+    /// Writes a bundle to a new file. Returns the file's path.
+    fn part(&self, hash: &[u8; 32], bundle: &[u8]) -> io::Result<PathBuf> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}.{}.{number}.part", hex(hash), std::process::id());
+        let part = self.folder.join(name);
+        let create = || fs::OpenOptions::new().write(true).create_new(true).open(&part);
+        let mut file = create().or_else(|error| match error.kind() {
+            // A process that had the same number was killed, or somebody put a FIFO or a link there.
+            io::ErrorKind::AlreadyExists => fs::remove_file(&part).and_then(|()| create()),
+            _ => Err(error),
+        })?;
+        if let Err(error) = file.write_all(bundle) {
+            // The error of the write is the one to return.
+            let _ = fs::remove_file(&part);
+            return Err(error);
+        }
+        Ok(part)
+    }
+
+    /// Removes the oldest files until there is room for another one.
     fn make_room(&self) -> io::Result<()> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
-            files.push((entry.metadata()?.modified()?, entry.path()));
+            // Another process may have removed it. Folders are not this cache's.
+            if let Ok(found) = entry.metadata()
+                && !found.is_dir()
+            {
+                files.push((found.modified()?, entry.path()));
+            }
         }
         files.sort();
         let many = files.len().saturating_sub(MAX_FILES - 1);
-        files.iter().take(many).try_for_each(|(_, path)| fs::remove_file(path))
+        for (_, path) in files.iter().take(many) {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }
 
 impl Cache for FolderCache {
     fn get(&self, hash: &[u8; 32]) -> Option<Arc<[u8]>> {
-        let file = self.file(hash);
-        let length = fs::metadata(&file).ok()?.len();
-        if length > MAX_BUNDLE as u64 {
-            return None;
-        }
-        let bytes = fs::read(&file).ok()?;
+        let bytes = read_regular_here(&self.file(hash), MAX_BUNDLE as u64).ok()?;
         (sha256(&bytes) == *hash).then(|| bytes.into())
     }
 
     fn put(&self, hash: &[u8; 32], bundle: &Arc<[u8]>) {
         // A bundle that is not kept is fetched again.
         let _ = self.write(hash, bundle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{FileTypeExt as _, symlink};
+    use std::process::Command;
+
+    use super::*;
+
+    /// Puts something under the name of a bundle, and expects that it is refused and then replaced.
+    fn repairs(spoil: impl FnOnce(&Path)) {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = FolderCache::open(folder.path(), "peer").unwrap();
+        let bundle: Arc<[u8]> = vec![7; 1000].into();
+        let hash = sha256(&bundle);
+        let file = cache.file(&hash);
+        spoil(&file);
+        assert_eq!(cache.get(&hash), None, "{:?}", fs::symlink_metadata(&file));
+        cache.put(&hash, &bundle);
+        assert_eq!(cache.get(&hash), Some(bundle));
+        assert!(fs::symlink_metadata(&file).unwrap().is_file());
+        assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), 1, "a file was left over");
+    }
+
+    fn fifo(path: &Path) {
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+        assert!(fs::metadata(path).unwrap().file_type().is_fifo());
+    }
+
+    #[test]
+    fn cache_repairs_what_is_damaged() {
+        repairs(|file| fs::write(file, b"").unwrap());
+        repairs(|file| fs::write(file, [7; 999]).unwrap());
+        repairs(|file| fs::write(file, [8; 1000]).unwrap());
+        repairs(|file| fs::File::create(file).unwrap().set_len(1 << 40).unwrap());
+    }
+
+    #[test]
+    fn cache_replaces_what_is_no_regular_file() {
+        repairs(fifo);
+        repairs(|file| fs::create_dir(file).unwrap());
+        repairs(|file| symlink("/dev/zero", file).unwrap());
+        repairs(|file| symlink("/nowhere/at/all", file).unwrap());
+    }
+
+    /// A link is refused whatever it points to, and its target is not written to.
+    #[test]
+    fn cache_does_not_follow_links() {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let target = elsewhere.path().join("target");
+        fs::write(&target, [7; 1000]).unwrap();
+        repairs(|file| symlink(&target, file).unwrap());
+        assert_eq!(fs::read(&target).unwrap(), [7; 1000]);
+    }
+
+    #[test]
+    fn cache_leaves_a_folder_that_is_not_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = FolderCache::open(folder.path(), "peer").unwrap();
+        let bundle: Arc<[u8]> = vec![7; 1000].into();
+        let hash = sha256(&bundle);
+        let file = cache.file(&hash);
+        fs::create_dir(&file).unwrap();
+        fs::write(file.join("kept"), b"kept").unwrap();
+        cache.put(&hash, &bundle);
+        assert_eq!(cache.get(&hash), None);
+        assert_eq!(fs::read(file.join("kept")).unwrap(), b"kept");
+        assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), 1, "a file was left over");
+    }
+
+    #[test]
+    fn cache_keeps_its_limit_next_to_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = FolderCache::open(folder.path(), "peer").unwrap();
+        fs::create_dir(cache.folder.join("folder")).unwrap();
+        for number in 0..MAX_FILES + 5 {
+            let bundle: Arc<[u8]> = number.to_be_bytes().to_vec().into();
+            let hash = sha256(&bundle);
+            cache.put(&hash, &bundle);
+            assert!(cache.get(&hash).is_some(), "{number}");
+        }
+        assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), MAX_FILES + 1);
     }
 }

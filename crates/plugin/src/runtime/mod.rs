@@ -6,6 +6,7 @@
 //! * `abi.rs`: the interface to bytecode: a call's arguments, the place of its words and bytes, the helpers;
 //! * `instance.rs`: a plugin on one connection, as the transport's `Hook`;
 //! * `helpers.rs`: functions of the host that bytecode may call; `view.rs`: the connection as they see it;
+//! * `lint.rs`: what the code uses and the manifest does not declare, for authors;
 //! * `places.rs`: how many plugins of peers a process has;
 //! * `clamp.rs`: answers that are more than a plugin's classes allow;
 //! * `trace.rs`: every call, for developers of plugins.
@@ -16,6 +17,7 @@ mod allowance;
 mod clamp;
 mod helpers;
 mod instance;
+mod lint;
 mod places;
 mod trace;
 mod view;
@@ -40,6 +42,7 @@ pub use abi::{DEFAULT, DONE};
 use allotted::Allotted;
 pub use allowance::Allowance;
 use instance::Instance;
+pub use lint::lint;
 pub use places::MAX_OF_PEERS;
 pub use trace::{Answer, Trace, Traced};
 

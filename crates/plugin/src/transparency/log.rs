@@ -9,14 +9,15 @@
 //! They are written in the order entry, leaves, head: what the head does not count is not in the log yet.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::merkle::{Hash, Tree};
+use super::merkle::{self, Hash, Tree};
 use super::{Entry, EntryError, HeadError, MAX_ENTRIES, MAX_ENTRY, MAX_HEAD, Staple, TreeHead};
 use crate::bundle::Bundle;
+use crate::file::read_regular;
 use crate::key::{PublicKey, SigningKey};
 
 /// Reason for which a log cannot be read or be added to.
@@ -81,16 +82,9 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> LogError + '_ {
     move |error| LogError::File { path: path.to_owned(), error }
 }
 
-/// Reads a file of `most` bytes at most.
+/// Reads a regular file of `most` bytes at most.
 fn read(path: &Path, most: u64) -> Result<Vec<u8>, LogError> {
-    let file = File::open(path).map_err(failed(path))?;
-    let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes).map_err(failed(path))?;
-    if bytes.len() as u64 > most {
-        let message = format!("more than {most} bytes");
-        return Err(failed(path)(io::Error::new(io::ErrorKind::FileTooLarge, message)));
-    }
-    Ok(bytes)
+    read_regular(path, most).map_err(failed(path))
 }
 
 /// Writes a file so that whoever reads it finds all of it, or what was there before.
@@ -149,15 +143,19 @@ impl Log {
         &self.tree
     }
 
-    /// Reads an entry and checks it: its signature, and that it is the tree's leaf.
+    /// Reads an entry and checks it: that it is the tree's leaf, and its signature.
     ///
     /// # Errors
-    /// [`LogError::File`], [`LogError::Entry`], [`LogError::Other`].
+    /// [`LogError::File`], [`LogError::Other`], [`LogError::Entry`].
     pub fn entry(&self, index: u64) -> Result<Entry, LogError> {
+        Entry::parse(&self.bytes(index)?).map_err(|error| LogError::Entry { index, error })
+    }
+
+    /// Reads the bytes of an entry, and checks that they are the tree's leaf.
+    pub(super) fn bytes(&self, index: u64) -> Result<Vec<u8>, LogError> {
         let bytes = read(&self.place(index), MAX_ENTRY as u64)?;
-        let entry = Entry::parse(&bytes).map_err(|error| LogError::Entry { index, error })?;
         let leaf = usize::try_from(index).ok().and_then(|index| self.tree.leaves().get(index));
-        if leaf == Some(&entry.leaf()) { Ok(entry) } else { Err(LogError::Other(index)) }
+        if leaf == Some(&merkle::leaf(&bytes)) { Ok(bytes) } else { Err(LogError::Other(index)) }
     }
 
     /// The proof that the bundle is in the log.

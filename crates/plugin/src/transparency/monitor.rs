@@ -42,6 +42,14 @@ pub enum Alarm {
         /// Time of the head that it has.
         present: u64,
     },
+    /// An entry that was there before has another content, or none.
+    #[error("entry {index} of the log, which was there before, was EXCHANGED or removed: {error}")]
+    Exchanged {
+        /// Place of the entry, from 0.
+        index: u64,
+        /// What is wrong with the entry's file.
+        error: LogError,
+    },
     /// It cannot be read, or contradicts itself.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -56,9 +64,10 @@ pub struct News {
     pub entries: Vec<(u64, Entry)>,
 }
 
-/// Compares a log with the head that was known of it; none: it is looked at for the first time. Each new entry is read,
-/// and of the older ones the leaf. `stapled` are proofs that bundles from elsewhere carry: a log that shows other trees
-/// to those who run plugins than to those who watch it is found by these.
+/// Compares a log with `known`, the head that was known of it; `None` if the log is looked at for the first time. Each entry
+/// is compared with its leaf, whether it is new or not: a log could otherwise hand out other content for an entry that it
+/// has signed. `stapled` are proofs that bundles from elsewhere carry. They show whether the log shows the same tree to
+/// those who run plugins.
 ///
 /// # Errors
 /// [`Alarm`]: with it what was known stays known.
@@ -82,6 +91,9 @@ pub fn check(
         compare(log, key, staple.head())?;
     }
     let first = known.map_or(0, TreeHead::size);
+    for index in 0..first {
+        log.bytes(index).map_err(|error| Alarm::Exchanged { index, error })?;
+    }
     let entries = (first..head.size()).map(|index| Ok((index, log.entry(index)?)));
     let entries = entries.collect::<Result<Vec<_>, LogError>>()?;
     Ok(News { head, entries })

@@ -20,6 +20,8 @@ use crate::memory::DATA_START;
 const MAX_NAME: usize = 255;
 /// Functions at most.
 const MAX_FUNCTIONS: usize = 4096;
+/// Name of the section with tables for unwinding, and its end.
+const UNWIND: &[u8] = b".eh_frame\0";
 /// Alignment of a section of data at most.
 const MAX_ALIGN: u64 = 4096;
 
@@ -110,6 +112,8 @@ enum Placed {
 struct Loader<'d, 'f, F> {
     bytes: &'d [u8],
     sections: SectionTable<'d, FileHeader64<Le>>,
+    /// Content of the section with the names of sections; empty if there is none.
+    names: &'d [u8],
     symbols: SymbolTable<'d, FileHeader64<Le>>,
     placed: Vec<Placed>,
     code: Vec<u8>,
@@ -134,7 +138,10 @@ pub(crate) fn load(
     let symbols = sections.symbols(Le, bytes, elf::SHT_SYMTAB)?;
     let placed = Vec::with_capacity(sections.len());
     let (code, image) = (Vec::new(), Vec::new());
-    let mut loader = Loader { bytes, sections, symbols, placed, code, image, helper: &helper };
+    let names = sections.section(header.section_strings_index(Le, bytes)?);
+    let names = names.and_then(|section| section.data(Le, bytes)).unwrap_or_default();
+    let mut loader =
+        Loader { bytes, sections, names, symbols, placed, code, image, helper: &helper };
     loader.place(room)?;
     loader.relocate()?;
     let functions = loader.functions()?;
@@ -148,7 +155,9 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
             let flags = section.sh_flags(Le).0;
             let (loaded, executable) =
                 (flags & elf::SHF_ALLOC.0 != 0, flags & elf::SHF_EXECINSTR.0 != 0);
-            if !loaded || section.sh_size(Le) == 0 {
+            // Tables for unwinding, which some of clang's options add: nothing here unwinds.
+            let unwinds = !executable && self.has_name(section.sh_name(Le), UNWIND);
+            if !loaded || unwinds || section.sh_size(Le) == 0 {
                 self.placed.push(Placed::Not);
                 continue;
             }
@@ -178,6 +187,11 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
             }
         }
         if self.code.is_empty() { Err(ElfError::NoCode) } else { Ok(()) }
+    }
+
+    /// Compares a section's name, without looking for its end: names can overlap, and a file can have many.
+    fn has_name(&self, offset: u32, name: &[u8]) -> bool {
+        self.names.get(offset as usize..).is_some_and(|names| names.starts_with(name))
     }
 
     fn placed_symbol(&self, index: SymbolIndex, symbol: &Sym64<Le>) -> Result<Placed, ElfError> {

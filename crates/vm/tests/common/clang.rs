@@ -33,6 +33,13 @@ pub(crate) fn object_of(text: &str, name: &str) -> Vec<u8> {
     compile(&source, name, &["-mcpu=v3"])
 }
 
+/// A program from its text, compiled with these flags.
+pub(crate) fn object_with(text: &str, name: &str, flags: &[&str]) -> Vec<u8> {
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
+    std::fs::write(&source, text).unwrap();
+    compile(&source, name, flags)
+}
+
 fn compile(source: &Path, name: &str, flags: &[&str]) -> Vec<u8> {
     let object: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.o"));
     let mut command = Command::new(clang());
