@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{assert_none_failed, download, link, load, network, object, seed};
 use equic_plugin::exchange::Loaded;
-use equic_plugin::{Allowance, Plugin, PluginError, Trace, Traced};
+use equic_plugin::{Allowance, Limits, Plugin, PluginError, Trace, Traced};
 use equic_plugin_kit::{Beginning, End, Network};
 use equic_transport::operation::HookId;
 use equic_transport::{Connection, TransportConfig};
@@ -282,8 +282,11 @@ fn what_is_called_counts_once_in_a_second() {
     client.detach(provider).unwrap();
     network.pass(Duration::from_millis(1)).unwrap();
     network.messages(End::Client);
-    // Room for ten calls and for what the callee may take, if it were called once more.
-    let allowance = Arc::new(Allowance::new(10 * of_call + 20_000));
+    // Room for ten calls with what they cost the host, and for what the callee may take, if it were
+    // called once more. A quarter of a second's steps are there at first.
+    let steps_per_second = 4 * (10 * (of_call + 300) + 20_000);
+    let limits = Limits { steps_per_second, steps_per_packet: 0, ..Limits::default() };
+    let allowance = Arc::new(Allowance::new(&limits, None, None));
     let client = network.connection(End::Client).unwrap();
     let [hook, _] = [&caller, &meter].map(|plugin| {
         let Loaded { hook, points, frames } = plugin.instantiate_within(allowance.clone()).unwrap();

@@ -5,13 +5,15 @@
 //! * [`keys`]: keys of authors, and signatures;
 //! * [`log`]: transparency logs, and what watches them;
 //! * [`play`]: a plugin between two connections in memory;
-//! * [`demo`]: the tree's plugins where they help, and plugins that mean harm; [`bench`]: all of them side by side.
+//! * [`demo`]: the tree's plugins where they help, and plugins that mean harm; [`bench`]: all of them side by side;
+//! * [`limits`]: what peers can cause, against the goals.
 
 mod bench;
 mod build;
 mod demo;
 mod inspect;
 mod keys;
+mod limits;
 mod list;
 mod log;
 mod new;
