@@ -299,3 +299,24 @@ fn what_is_called_counts_once_in_a_second() {
     assert_eq!(answered, 10);
     assert_none_failed(&mut network);
 }
+
+/// A call asks one plugin after the other, and is charged for each.
+#[test]
+fn calls_are_charged_for_each_plugin_that_is_asked() {
+    let twice = "equic_u64 twice(equic_u64 *words) { words[1] = 2 * words[0]; return 0; }";
+    let caller = plugin("caller-of-many", 50_000, CALLS, ASKS).unwrap();
+    let steps_with = |others: usize| {
+        let mut network = network(&link(), seed());
+        let client = network.connection(End::Client).unwrap();
+        let steps = Steps::default();
+        let hook = caller.attach_traced(client, Box::new(steps.clone())).unwrap();
+        for name in ["meter", "other-one", "other-two"].into_iter().take(1 + others) {
+            plugin(name, 20_000, PROVIDES, twice).unwrap().attach(client).unwrap();
+        }
+        client.tell_hook(hook, b"").unwrap();
+        let of_call = steps.0.lock().unwrap()[0];
+        of_call
+    };
+    let (one, three) = (steps_with(0), steps_with(2));
+    assert_eq!(three, one + 2 * 200);
+}

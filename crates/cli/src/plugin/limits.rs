@@ -125,9 +125,17 @@ fn workers() -> Done<[Measured; 2]> {
     let (one, many) = (idle_baseline(1)?, idle_baseline(CONNECTIONS)?);
     let (mut of_one, mut of_many) = (Vec::new(), Vec::new());
     for worker in WORKERS {
+        let mut at_most = (f64::NEG_INFINITY, 1);
         for loops in worker.loops {
-            of_one.push(idle(1, worker, *loops, one)?);
-            of_many.push(idle(CONNECTIONS, worker, *loops, many)?);
+            let measured = idle(1, worker, *loops, one)?;
+            if measured.0 > at_most.0 {
+                at_most = (measured.0, *loops);
+            }
+            of_one.push(measured);
+        }
+        // Several connections have less for each: fewer loops may be worse.
+        for loops in [at_most.1, at_most.1.div_ceil(2)] {
+            of_many.push(idle(CONNECTIONS, worker, loops, many)?);
         }
     }
     Ok([worst(of_one.into_iter()), worst(of_many.into_iter())])

@@ -85,7 +85,7 @@ impl Allowance {
         self.refill.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how many steps a call may use that wants `want`. `now` is in nanoseconds on the
+    /// Returns how many steps there are for a call that wants `want`; it may be more. `now` is in nanoseconds on the
     /// connection's clock; `packets` counts those that the connection sent and received.
     pub(super) fn left(&self, want: u64, now: u64, packets: impl FnOnce() -> u64) -> u64 {
         let left = self.left.load(Ordering::Relaxed);
@@ -99,7 +99,8 @@ impl Allowance {
         let new = packets.saturating_sub(refill.packets);
         refill.packets = packets;
         refill.steps.add(new.saturating_mul(self.per_packet));
-        let most = (want - left).min(refill.steps.left());
+        // Half as many again, so that not every call comes here.
+        let most = (want - left).saturating_add(want / 2).min(refill.steps.left());
         let given = self.account.as_ref().map_or(most, |account| account.take(most, now));
         refill.steps.spend(given);
         self.left.store(left + given, Ordering::Relaxed);
@@ -211,9 +212,9 @@ mod tests {
             Allowance::new(&limits, Some(account), None)
         };
         let (first, second) = (make(), make());
-        assert_eq!(first.left(70, 0, || 0), 70);
-        assert_eq!(second.left(70, 0, || 0), 30);
-        assert_eq!(second.left(70, SECOND / 100, || 0), 34);
+        assert_eq!(first.left(40, 0, || 0), 60);
+        assert_eq!(second.left(60, 0, || 0), 40);
+        assert_eq!(second.left(60, SECOND / 100, || 0), 44);
     }
 
     #[test]

@@ -111,7 +111,11 @@ impl Instance {
             write_words(behind, outputs);
         }
         let steps = inner.manifest.steps;
-        let cost = call_cost(call.bytes.as_slice().len().min(MAX_BYTES as usize));
+        let mut cost = call_cost(call.bytes.as_slice().len().min(MAX_BYTES as usize));
+        if self.allotted.is_some() {
+            // The bytes are copied once more, to have the frame under its other type.
+            cost *= 2;
+        }
         let allowance = self.allowance.as_deref();
         let allowed = allowance.map_or(steps, |allowance| {
             let packets = || host.get(Field::PacketsReceived) + host.get(Field::PacketsSent);
