@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use equic_plugin::exchange::{ExchangeConfig, Frame, Loaded, Offer, Status};
+use equic_plugin::exchange::{Accepted, ExchangeConfig, Frame, Loaded, Offer, Status};
 use equic_transport::operation::Hook;
 
 use crate::hostile::{give, hand, last_status, offer, victim_of};
@@ -31,7 +31,7 @@ fn offer_whole(end: &mut End, plugin: u64, replaces: Option<u64>) {
 #[test]
 fn memory_of_a_connections_plugins_is_bounded() {
     let mut end = victim_of(taking(|config| {
-        let large = |_: &_| {
+        let large = |_: &Accepted<'_>| {
             let hook = Box::new(Large(900 << 10));
             Ok(Loaded { hook, points: Vec::new(), frames: Vec::new() })
         };
@@ -91,7 +91,7 @@ fn time_for_loading_is_charged_where_there_is_a_clock() {
         narrow(config);
         let (reads, passes) = (Arc::clone(&time), Arc::clone(&time));
         config.meter = Some(Arc::new(move || reads.load(Ordering::Relaxed)));
-        config.load = Arc::new(move |plugin: &_| {
+        config.load = Arc::new(move |plugin: &Accepted<'_>| {
             passes.fetch_add(10_000_000, Ordering::Relaxed);
             load(plugin)
         });
