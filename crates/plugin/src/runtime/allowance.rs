@@ -122,7 +122,7 @@ impl Allowance {
         chance ^= chance >> 7;
         chance ^= chance << 17;
         self.chance.store(chance, Ordering::Relaxed);
-        (chance % TIMED == 0).then(|| clock())
+        chance.is_multiple_of(TIMED).then(|| clock())
     }
 
     /// A call that was timed used `steps` and has ended. If the steps are too few for the time, the
