@@ -6,7 +6,8 @@
 //! * [`Pair`]: the same with the exchange of plugins, so that a server pushes and a client takes;
 //! * [`paper`]: experiments of the paper that plugins come from;
 //! * [`tree`]: the plugins of this source tree, by name; [`trial`]: what each of them is good for, in figures;
-//!   [`hostile`]: plugins that mean harm, and what must become of them.
+//!   [`hostile`]: plugins that mean harm, and what must become of them;
+//! * [`limits`]: the plugins that cost their host the most time and memory.
 //!
 //! The command `equic plugin` is built on this crate.
 //!
@@ -22,7 +23,9 @@
 
 mod clang;
 pub mod hostile;
+pub mod limits;
 mod network;
+mod object;
 mod pair;
 pub mod paper;
 pub mod tree;

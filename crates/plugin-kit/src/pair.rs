@@ -142,6 +142,28 @@ impl Pair {
         Ok(pair)
     }
 
+    /// As [`Pair::connect`] with the same transport at both ends, where the client's configuration of
+    /// the exchange is changed by `adjust`.
+    ///
+    /// # Errors
+    /// Those of [`Pair::connect`].
+    pub(crate) fn connect_with(
+        link: &Link,
+        push: Vec<Arc<Push>>,
+        seed: u64,
+        adjust: impl FnOnce(&mut ExchangeConfig),
+    ) -> Result<Pair, TrialError> {
+        let (mut takes, mut pushes) =
+            (ExchangeConfig::new(Bytecode::default()), ExchangeConfig::new(Bytecode::default()));
+        (takes.policy, pushes.push) = (Some(policy()?), push);
+        adjust(&mut takes);
+        let transport = TransportConfig::default();
+        let mut pair =
+            Pair::begin(&[link], end(transport.clone(), takes), end(transport, pushes), seed)?;
+        pair.network.connect().map_err(TrialError::of)?;
+        Ok(pair)
+    }
+
     /// A client and a server with the same transport that are about to connect over the first of these links; each takes from
     /// the other what `policy` lets ([`Pair::offer`]).
     ///

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{link, object, seed};
 use equic_net::{Chance, Link};
-use equic_plugin::{Allowance, Anchor, Bundle, Class, Origin, Plugin, Policy};
+use equic_plugin::{Allowance, Anchor, Bundle, Class, Limits, Origin, Plugin, Policy};
 use equic_plugin::{SigningKey, class_of, decide, pack};
 use equic_plugin_kit::{End, Network};
 use equic_transport::TransportConfig;
@@ -154,7 +154,7 @@ fn runs(plugin: &Plugin, operations: usize, count: u64) -> usize {
             if rng.random_range(0..3) == 0 {
                 continue;
             }
-            let allowance = Arc::new(Allowance::new(50_000_000));
+            let allowance = Arc::new(Allowance::new(&Limits::default(), None, None));
             let one = plugin.instantiate_within(allowance).unwrap();
             let connection = network.connection(end).unwrap();
             let hook = connection.attach_with_frames(one.hook, &one.points, &one.frames).unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{at, of_text};
 use equic_plugin::exchange::Loaded;
-use equic_plugin::{Allowance, MAX_OF_PEERS, PluginError};
+use equic_plugin::{Allowance, Limits, MAX_OF_PEERS, PluginError};
 
 /// Peers that come in any number take no place of the owner's plugins, and none of what the rest of the process needs.
 #[test]
@@ -15,7 +15,8 @@ fn peers_of_a_process_have_so_many_plugins_together() {
     let lines = at("memory = 16384\ncapabilities = [\"tune\"]", "AckPolicy", "replace");
     let plugin = of_text("many", &lines, text).unwrap();
     // Each connection has an allowance of its own.
-    let of_a_peer = || plugin.instantiate_within(Arc::new(Allowance::new(1_000)));
+    let of_a_peer =
+        || plugin.instantiate_within(Arc::new(Allowance::new(&Limits::default(), None, None)));
     let mut all: Vec<Loaded> = (0..MAX_OF_PEERS).map(|_| of_a_peer().unwrap()).collect();
     let Err(PluginError::Memory(error)) = of_a_peer() else { panic!("one more than there may be") };
     assert!(error.to_string().contains("8192 plugins already"), "{error}");

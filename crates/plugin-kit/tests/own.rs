@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{assert_none_failed, download, link, load, network, object, seed};
 use equic_plugin::exchange::Loaded;
-use equic_plugin::{Allowance, Plugin, PluginError, Trace, Traced};
+use equic_plugin::{Allowance, Limits, Plugin, PluginError, Trace, Traced};
 use equic_plugin_kit::{Beginning, End, Network};
 use equic_transport::operation::HookId;
 use equic_transport::{Connection, TransportConfig};
@@ -282,8 +282,11 @@ fn what_is_called_counts_once_in_a_second() {
     client.detach(provider).unwrap();
     network.pass(Duration::from_millis(1)).unwrap();
     network.messages(End::Client);
-    // Room for ten calls and for what the callee may take, if it were called once more.
-    let allowance = Arc::new(Allowance::new(10 * of_call + 20_000));
+    // Room for ten calls with what they cost the host, and for what the callee may take, if it were
+    // called once more. A quarter of a second's steps are there at first.
+    let steps_per_second = 4 * (10 * (of_call + 300) + 20_000);
+    let limits = Limits { steps_per_second, steps_per_packet: 0, ..Limits::default() };
+    let allowance = Arc::new(Allowance::new(&limits, None, None));
     let client = network.connection(End::Client).unwrap();
     let [hook, _] = [&caller, &meter].map(|plugin| {
         let Loaded { hook, points, frames } = plugin.instantiate_within(allowance.clone()).unwrap();
@@ -295,4 +298,25 @@ fn what_is_called_counts_once_in_a_second() {
     let answered = network.messages(End::Client).iter().filter(|(_, said)| said[0] == 1).count();
     assert_eq!(answered, 10);
     assert_none_failed(&mut network);
+}
+
+/// A call asks one plugin after the other, and is charged for each.
+#[test]
+fn calls_are_charged_for_each_plugin_that_is_asked() {
+    let twice = "equic_u64 twice(equic_u64 *words) { words[1] = 2 * words[0]; return 0; }";
+    let caller = plugin("caller-of-many", 50_000, CALLS, ASKS).unwrap();
+    let steps_with = |others: usize| {
+        let mut network = network(&link(), seed());
+        let client = network.connection(End::Client).unwrap();
+        let steps = Steps::default();
+        let hook = caller.attach_traced(client, Box::new(steps.clone())).unwrap();
+        for name in ["meter", "other-one", "other-two"].into_iter().take(1 + others) {
+            plugin(name, 20_000, PROVIDES, twice).unwrap().attach(client).unwrap();
+        }
+        client.tell_hook(hook, b"").unwrap();
+        let of_call = steps.0.lock().unwrap()[0];
+        of_call
+    };
+    let (one, three) = (steps_with(0), steps_with(2));
+    assert_eq!(three, one + 2 * 200);
 }

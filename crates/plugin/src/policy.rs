@@ -49,10 +49,23 @@ pub struct Limits {
     pub memory: usize,
     /// Instructions of a call.
     pub steps: u64,
-    /// Instructions in a second of all plugins that the peer of one connection has brought.
+    /// Steps in a second of all plugins that the peer of one connection has brought. A step is about
+    /// a nanosecond.
     pub steps_per_second: u64,
+    /// Further steps of these plugins for each packet that the connection sends or receives.
+    pub steps_per_packet: u64,
+    /// Steps in a second of the plugins that all connections of one address have brought: an IPv4
+    /// address or an IPv6 /64.
+    pub address_steps_per_second: u64,
+    /// Steps in a second of the plugins of all peers.
+    pub process_steps_per_second: u64,
     /// Frame types of its own.
     pub frames: usize,
+    /// Bytes in a second that plugins of the peer of one connection may send in frames of their own.
+    pub frame_bytes_per_second: u64,
+    /// Bytes that all plugins of the peer of one connection take: sandboxes, and programs with their
+    /// compiled code.
+    pub total_memory: usize,
 }
 
 impl Default for Limits {
@@ -62,7 +75,12 @@ impl Default for Limits {
             memory: 64 << 10,
             steps: 100_000,
             steps_per_second: 50_000_000,
+            steps_per_packet: 2_000,
+            address_steps_per_second: 250_000_000,
+            process_steps_per_second: 1_000_000_000,
             frames: 4,
+            frame_bytes_per_second: 125_000,
+            total_memory: 2 << 20,
         }
     }
 }

@@ -119,6 +119,10 @@ pub(crate) struct Function {
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) ops: Vec<Op>,
+    /// Charge for all instructions before the one with this index; one entry more than `ops` has.
+    costs: Vec<u32>,
+    /// True at the first instruction of each function.
+    begins: Vec<bool>,
     /// By `start`; the first starts at 0, each begins where the one before it ends.
     pub(crate) functions: Vec<Function>,
     /// A bit for each register that some instruction names.
@@ -167,19 +171,43 @@ impl Checked {
         calls
     }
 
+    /// Charge for the instructions of a function, which a call of it costs.
+    pub(crate) fn cost(&self, function: Function) -> u32 {
+        cost(&self.costs, function.start, function.end)
+    }
+
+    /// Charge for a jump from `at` to `target`: 0 forwards, the charge for all instructions from
+    /// `target` to `at` backwards. All steps forwards are at most all steps back and the function's
+    /// length. So this charge, and the charge for each function that is called, bound the
+    /// instructions that run.
+    pub(crate) fn jump_cost(&self, at: usize, target: u32) -> u32 {
+        if target as usize > at { 0 } else { cost(&self.costs, target, at as u32 + 1) }
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn size(&self) -> usize {
+        size_of_val(self.ops.as_slice())
+            + size_of_val(self.costs.as_slice())
+            + self.begins.len()
+            + size_of_val(self.functions.as_slice())
+    }
+
     /// Places of the helpers that are called in the function that begins at `start`, and in all that it calls. Jumps stay
     /// within a function, so there is no other way to a call.
     pub(crate) fn helpers_from(&self, start: u32) -> BTreeSet<u32> {
-        let (mut seen, mut places, mut open) = (BTreeSet::new(), BTreeSet::new(), vec![start]);
+        let mut seen = vec![false; self.ops.len()];
+        let (mut places, mut open) = (BTreeSet::new(), vec![start]);
+        seen[start as usize] = true;
         while let Some(start) = open.pop() {
-            if !seen.insert(start) {
-                continue;
-            }
-            let Function { start, end, .. } = self.function_at(start);
-            for op in &self.ops[start as usize..end as usize] {
+            let rest = start as usize + 1..;
+            let end = rest.into_iter().find(|at| self.begins.get(*at).is_none_or(|begins| *begins));
+            for op in &self.ops[start as usize..end.unwrap_or(self.ops.len())] {
                 match *op {
                     Op::Helper { helper } => _ = places.insert(helper),
-                    Op::Call { target, .. } => open.push(target),
+                    Op::Call { target, .. } if !seen[target as usize] => {
+                        seen[target as usize] = true;
+                        open.push(target);
+                    }
                     _ => {}
                 }
             }
@@ -199,6 +227,11 @@ fn constant(op: &Op) -> Option<u64> {
     }
 }
 
+/// Charge for the instructions `start` to `end`, without `end`.
+fn cost(costs: &[u32], start: u32, end: u32) -> u32 {
+    costs[end as usize] - costs[start as usize]
+}
+
 /// Checks `code`, whose functions begin at 0, at `starts`, and wherever it calls. `helper` finds the place of
 /// a helper in the table by its number.
 pub(crate) fn check(
@@ -214,9 +247,16 @@ pub(crate) fn check(
         return Err(Wrong::TooLong(slots).at(MAX_INSTRUCTIONS));
     }
     let mut ops = decode(code)?;
-    let mut functions = split(&ops, starts)?;
+    let begins = split(&ops, starts)?;
+    let mut functions = functions(&begins);
+    let mut costs = Vec::with_capacity(ops.len() + 1);
+    costs.push(0);
+    costs.extend(ops.iter().scan(0, |sum: &mut u32, op| {
+        *sum += op.weight();
+        Some(*sum)
+    }));
     for function in &functions {
-        within(&mut ops, *function, &functions, &helper)?;
+        within(&mut ops, *function, &functions, &costs, &helper)?;
     }
     let (slots, _) = code.as_chunks::<8>();
     let named = |slot: &[u8; 8]| 1 << (slot[1] & 0xf) | 1 << (slot[1] >> 4);
@@ -233,13 +273,13 @@ pub(crate) fn check(
             function.registers = registers;
         }
     }
-    let checked = Checked { ops, functions, registers };
+    let checked = Checked { ops, costs, begins, functions, registers };
     depth(&checked)?;
     Ok(checked)
 }
 
-/// Cuts the program into functions.
-fn split(ops: &[Op], starts: &[u32]) -> Result<Vec<Function>, CheckError> {
+/// Cuts the program into functions: true at the first instruction of each.
+fn split(ops: &[Op], starts: &[u32]) -> Result<Vec<bool>, CheckError> {
     let mut begins = vec![false; ops.len()];
     begins[0] = true;
     let calls = ops.iter().enumerate().filter_map(|(at, op)| match *op {
@@ -253,14 +293,18 @@ fn split(ops: &[Op], starts: &[u32]) -> Result<Vec<Function>, CheckError> {
             Some(_) => begins[start as usize] = true,
         }
     }
+    Ok(begins)
+}
+
+fn functions(begins: &[bool]) -> Vec<Function> {
     let mut functions: Vec<Function> = Vec::new();
     for (at, _) in begins.iter().enumerate().filter(|(_, begins)| **begins) {
         if let Some(last) = functions.last_mut() {
             last.end = at as u32;
         }
-        functions.push(Function { start: at as u32, end: ops.len() as u32, registers: 0 });
+        functions.push(Function { start: at as u32, end: begins.len() as u32, registers: 0 });
     }
-    Ok(functions)
+    functions
 }
 
 /// Checks that hold for each instruction of a function.
@@ -268,6 +312,7 @@ fn within(
     ops: &mut [Op],
     function: Function,
     functions: &[Function],
+    costs: &[u32],
     helper: &impl Fn(u32) -> Option<u32>,
 ) -> Result<(), CheckError> {
     let Function { start, end, .. } = function;
@@ -292,10 +337,10 @@ fn within(
                 Some(place) => *number = place,
                 None => return wrong(Wrong::UnknownHelper(*number)),
             },
-            Op::Call { target, cost } => {
+            Op::Call { target, cost: charge } => {
                 // `split` made the target the start of a function.
                 if let Ok(to) = functions.binary_search_by_key(target, |function| function.start) {
-                    *cost = functions[to].end - functions[to].start;
+                    *charge = cost(costs, functions[to].start, functions[to].end);
                 }
             }
             _ => {}

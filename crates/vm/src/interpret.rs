@@ -4,7 +4,7 @@
 use crate::check::{Checked, MAX_CALL_DEPTH};
 use crate::helper::{Caller, HelperHost, Helpers};
 use crate::memory::{Memory, STACK_FRAME};
-use crate::op::{AluOp, AtomicOp, Condition, Op, Operand, Place, Reg, Size, Swap, jump_cost};
+use crate::op::{AluOp, AtomicOp, Condition, Op, Operand, Place, Reg, Size, Swap};
 use crate::trap::TrapKind;
 
 /// Registers `r0` to `r10`, and what is left of the budget.
@@ -90,13 +90,13 @@ fn steps<H: HelperHost>(
     loop {
         match checked.ops[at] {
             Op::Jump { target } => {
-                machine.charge(jump_cost(at, target), at)?;
+                machine.charge(checked.jump_cost(at, target), at)?;
                 at = target as usize;
                 continue;
             }
             Op::Branch { condition, wide, left, right, target } => {
                 if holds(condition, wide, machine.get(left), machine.operand(right)) {
-                    machine.charge(jump_cost(at, target), at)?;
+                    machine.charge(checked.jump_cost(at, target), at)?;
                     at = target as usize;
                     continue;
                 }

@@ -185,14 +185,13 @@ impl<H: HelperHost> Program<H> {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Bytes that it takes, roughly.
+    /// Bytes that it takes, roughly: instructions, names, variables, and the pages of compiled code.
     pub fn size(&self) -> usize {
-        let Inner { checked, names, image, compiled, .. } = &*self.inner;
+        let Inner { checked, names, entries, image, compiled, .. } = &*self.inner;
         let named: usize = names.iter().map(|function| function.name.len()).sum();
-        let functions = (names.len() + checked.functions.len()) * size_of::<Function>();
-        let ops = size_of_val(checked.ops.as_slice());
-        let code = compiled.as_ref().map_or(0, |compiled| compiled.len());
-        size_of::<Inner<H>>() + ops + functions + named + image.len() + code
+        let functions = names.len() * size_of::<Function>() + size_of_val(entries.as_slice());
+        let code = compiled.as_ref().map_or(0, |compiled| compiled.size());
+        size_of::<Inner<H>>() + checked.size() + functions + named + image.len() + code
     }
 
     /// Instructions, LDDW counted twice.
@@ -330,7 +329,7 @@ fn interpret_entry<H: HelperHost>(
     let Some(function) = program.entries.get(entry.place as usize) else {
         return Err(Box::new((0, TrapKind::NoEntry)));
     };
-    let Some(left) = budget.checked_sub(u64::from(function.end - function.start)) else {
+    let Some(left) = budget.checked_sub(u64::from(program.checked.cost(*function))) else {
         *budget = 0;
         return Err(Box::new((function.start as usize, TrapKind::Budget)));
     };

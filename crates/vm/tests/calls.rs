@@ -195,3 +195,36 @@ fn suite_is_compiled_with_assertions() {
         assert!(sum.is_err(), "without overflow checks");
     }
 }
+
+/// Divisions are charged for the time that they take, once where the function is entered and once
+/// for each way back; both engines agree to the step.
+#[test]
+fn divisions_are_charged_by_their_cost() {
+    let used = |engine, line: &str, times: u32| {
+        let text = format!(
+            "mov r1, 7\nmov r2, {times}\nback:\n{line}\nsub r2, 1\njne r2, 0, back\nmov r0, 0\nexit"
+        );
+        let mut instance = instance(&text, engine);
+        let main = main_of(&instance);
+        let mut budget = 100_000;
+        instance.call(main, [0; 5], &mut budget, &mut ()).unwrap();
+        100_000 - budget
+    };
+    for engine in ENGINES {
+        let plain = used(engine, "add r1, 3", 1);
+        assert_eq!(plain, 7);
+        for (line, weight) in [
+            ("div r1, 3", 16),
+            ("mod r1, 3", 16),
+            ("sdiv r1, 3", 16),
+            ("smod r1, r2", 16),
+            ("div32 r1, 3", 8),
+            ("mod32 r1, r2", 8),
+            ("mul r1, 3", 1),
+        ] {
+            assert_eq!(used(engine, line, 1), plain + weight - 1, "{line} on {engine:?}");
+            let each = 2 + weight;
+            assert_eq!(used(engine, line, 11), plain + weight - 1 + 10 * each, "{line}");
+        }
+    }
+}

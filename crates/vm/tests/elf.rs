@@ -246,6 +246,112 @@ fn relocations_are_bounded() {
     assert!(error.contains("more relocations than"), "{error}");
 }
 
+/// The word at an offset of the file.
+fn word(elf: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(elf[at..at + 8].try_into().unwrap())
+}
+
+/// Appends a copy of the section headers, with one more for each of `more`.
+fn with_sections(elf: &mut Vec<u8>, more: &[Vec<u8>]) {
+    let table = word(elf, 40) as usize;
+    let count = usize::from(u16::from_le_bytes([elf[60], elf[61]]));
+    let headers = elf[table..table + 64 * count].to_vec();
+    let at = elf.len() as u64;
+    elf.extend_from_slice(&headers);
+    elf.extend(more.concat());
+    elf[40..48].copy_from_slice(&at.to_le_bytes());
+    elf[60..62].copy_from_slice(&((count + more.len()) as u16).to_le_bytes());
+}
+
+/// The header of the longest section with these flags (2: loaded, 4: code).
+fn longest(elf: &[u8], flags: u64) -> Vec<u8> {
+    let table = word(elf, 40) as usize;
+    let headers = elf[table..].chunks_exact(64).take(usize::from(elf[60]));
+    let found = headers.filter(|header| word(header, 8) & 6 == flags && header[4] == 1);
+    found.max_by_key(|header| word(header, 32)).expect("there is one").to_vec()
+}
+
+/// Code and data that sections share would make a program larger than its file.
+#[test]
+fn sections_that_overlap_are_refused() {
+    let whole = clang::object("features", &["-mcpu=v4"]);
+    for flags in [2, 6] {
+        let section = longest(&whole, flags);
+        let (from, size) = (word(&section, 24), word(&section, 32));
+        // The same bytes; the last eight of them; and bytes of the section before it.
+        for (from, size) in [(from, size), (from + size - 8, 8), (from - 8, 16)] {
+            let mut other = section.clone();
+            other[24..32].copy_from_slice(&from.to_le_bytes());
+            other[32..40].copy_from_slice(&size.to_le_bytes());
+            let mut elf = whole.clone();
+            with_sections(&mut elf, &[other]);
+            let error = load(&elf, Engine::Auto).unwrap_err().to_string();
+            assert!(error.contains("shares bytes of the file"), "{error}");
+        }
+    }
+}
+
+/// Symbols that share one long name make no program whose names are larger than its file.
+#[test]
+fn names_that_overlap_are_bounded() {
+    let mut elf = clang::object("features", &["-mcpu=v4"]);
+    let table = word(&elf, 40) as usize;
+    let headers: Vec<Vec<u8>> =
+        elf[table..].chunks_exact(64).take(usize::from(elf[60])).map(<[u8]>::to_vec).collect();
+    let at = headers.iter().position(|header| header[4] == 2).expect("a symbol table");
+    let mut symbols = headers[at].clone();
+    let (from, size) = (word(&symbols, 24) as usize, word(&symbols, 32) as usize);
+    let mut entries = elf[from..from + size].to_vec();
+    let function = entries.chunks(24).find(|entry| entry[4] & 0xf == 2).unwrap().to_vec();
+    // A string table with one name of 255 bytes, and 2,000 local functions of that name.
+    let strings = headers[symbols[40] as usize].clone();
+    let mut names = elf[word(&strings, 24) as usize..][..word(&strings, 32) as usize].to_vec();
+    let mut local = function;
+    local[..4].copy_from_slice(&(names.len() as u32).to_le_bytes());
+    local[4] = 2;
+    names.extend([b'n'; 255]);
+    names.push(0);
+    entries.extend(local.repeat(2_000));
+    let place = |header: &mut [u8], from: usize, size: usize| {
+        header[24..32].copy_from_slice(&(from as u64).to_le_bytes());
+        header[32..40].copy_from_slice(&(size as u64).to_le_bytes());
+    };
+    let mut strings = strings;
+    place(&mut symbols, elf.len(), entries.len());
+    elf.extend(&entries);
+    place(&mut strings, elf.len(), names.len());
+    elf.extend(&names);
+    let table = elf.len();
+    let string_index = headers[at][40] as usize;
+    for (index, header) in headers.iter().enumerate() {
+        match index {
+            _ if index == at => elf.extend(&symbols),
+            _ if index == string_index => elf.extend(&strings),
+            _ => elf.extend(header),
+        }
+    }
+    elf[40..48].copy_from_slice(&(table as u64).to_le_bytes());
+    let error = load(&elf, Engine::Auto).unwrap_err();
+    assert!(matches!(error, LoadError::Elf(ElfError::NamesTooLong)), "{error}");
+}
+
+/// What a program takes grows with its file: no object takes more than 40 times its own size.
+#[test]
+fn size_of_a_program_is_in_proportion_to_its_file() {
+    // 7,000 calls of a helper, which compile to more bytes than any other instruction.
+    let code = "#define A f(0);\n#define B A A A A A A A A A A\n#define C B B B B B B B B B B\n\
+        static long (*f)(long) = (void *)9;\n\
+        long run(void) { C C C C C C C C C C C C C C C C C C C C C C C C C C C C C C return 0; }";
+    let elf = clang::object_of(code, "many_helpers");
+    let program = load(&elf, Engine::Auto).unwrap();
+    assert!(program.instructions() > 3_000);
+    assert!(program.size() < 40 * elf.len(), "{} of {}", program.size(), elf.len());
+    // Compiled code counts by whole pages.
+    let small = load(&clang::object_of("long f(void) { return 1; }", "small"), Engine::Auto);
+    let small = small.unwrap();
+    assert!(!small.is_compiled() || small.size() > 4_096, "{}", small.size());
+}
+
 /// Bytes of good objects changed by chance: nothing panics, and what loads runs within its cage.
 #[test]
 fn mutated_objects() {

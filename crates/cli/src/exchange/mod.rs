@@ -11,13 +11,13 @@ mod writer;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use equic_gateway::parse_duration;
 use equic_http3::{Extension, Hooks};
-use equic_plugin::Policy;
 use equic_plugin::exchange::{Bytecode, ExchangeConfig, ExchangeHook, FolderCache};
+use equic_plugin::{Clock, Policy};
 use equic_quic::NewConnection;
 
 use crate::failure::{Done, Failure};
@@ -82,6 +82,7 @@ impl ExchangeArgs {
         };
         config.hold = self.push_hold.unwrap_or_default();
         config.policy = self.accept_plugins.as_deref().map(policy).transpose()?;
+        config.meter = Some(meter());
         if let Some(folder) = &self.plugin_cache {
             let peer = match cache {
                 CacheOf::Peer(peer) => peer,
@@ -97,6 +98,12 @@ impl ExchangeArgs {
         }
         Ok(config)
     }
+}
+
+/// The system's clock, by which peers are charged for the time that their plugins take.
+fn meter() -> Clock {
+    let start = Instant::now();
+    Arc::new(move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
 fn policy(file: &Path) -> Done<Policy> {
@@ -128,11 +135,13 @@ pub(crate) fn open_to_all(push: &[PathBuf]) -> Done<ExchangeConfig> {
     let mut config = ExchangeConfig::new(Bytecode::default());
     config.policy = Some(Policy::parse("anyone = [\"observe\", \"tune\", \"frames\"]")?);
     config.push = Lists::read(push, None)?.usual().to_vec();
+    config.meter = Some(meter());
     Ok(config)
 }
 
 /// Puts the exchange on a connection.
-pub(crate) fn attach(config: ExchangeConfig, connection: &mut NewConnection<'_>) {
+pub(crate) fn attach(mut config: ExchangeConfig, connection: &mut NewConnection<'_>) {
+    config.peer = Some(connection.remote_address().ip());
     let attach =
         |hook, points: &[_], frames: &[_]| connection.attach_with_frames(hook, points, frames);
     if let Err(error) = ExchangeHook::attach(Arc::new(config), attach) {

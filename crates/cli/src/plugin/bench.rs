@@ -39,6 +39,10 @@ pub(crate) struct Args {
     /// Seed of what the paths do by chance: losses and jitter
     #[arg(long, value_name = "N", default_value = "17")]
     seed: u64,
+    /// Measure instead what peers can cause by plugins, with the worst plugins that are known: CPU
+    /// time and memory, against the goals of docs/vm.md (with --json: schema equic.plugin.limits/1)
+    #[arg(long, conflicts_with_all = ["only", "rounds", "markdown"])]
+    limits: bool,
     /// Print the table in Markdown
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
@@ -191,6 +195,9 @@ fn table(data: &Data) -> Table {
 }
 
 pub(super) fn run(args: &Args) -> Done {
+    if args.limits {
+        return super::limits::run(args.json);
+    }
     let mut plugins = Vec::new();
     for source in TREE.iter().filter(|one| args.only.is_empty() || args.only.contains(&one.name)) {
         let mut row = row(source, args.seed)?;

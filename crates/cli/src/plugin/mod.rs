@@ -7,13 +7,15 @@
 //! * [`operations`]: the operations and fields that plugins may use, and the classes that they need;
 //! * [`own`]: plugins of one's own on the connections of `get` and `serve`;
 //! * [`play`]: a plugin between two connections in memory;
-//! * [`demo`]: the tree's plugins where they help, and plugins that mean harm; [`bench`]: all of them side by side.
+//! * [`demo`]: the tree's plugins where they help, and plugins that mean harm; [`bench`]: all of them side by side;
+//! * [`limits`]: what peers can cause, against the goals.
 
 mod bench;
 mod build;
 mod demo;
 mod inspect;
 mod keys;
+mod limits;
 mod list;
 mod log;
 mod new;

@@ -315,6 +315,66 @@ fn a_plugin_that_sends_without_end_leaves_application_data_its_share() {
     assert!(beside > alone * 11 / 10, "the plugin sends, too: {alone:?}, {beside:?}");
 }
 
+/// Sends frames as large as there is room for, as fast as it may, and tries again by its timer.
+const PUMP: &str = "
+    equic_u64 initopaquedata(void)
+    {
+        equic_set_timer(0);
+        while (equic_queue_frame(0x1f00, 0))
+            ;
+        return EQUIC_DONE;
+    }
+    equic_u64 hooktimer(void)
+    {
+        return initopaquedata();
+    }
+    equic_u64 writeframe(struct equic_write_frame *call, equic_u8 *bytes, equic_u64 room)
+    {
+        equic_u64 length = room > 1400 ? 1400 : room;
+
+        call->out.length = 0;
+        if (length < 70)
+            return EQUIC_DONE;
+        length -= 4;
+        bytes[0] = 0x5f;
+        bytes[1] = 0x00;
+        bytes[2] = 0x40 | length >> 8;
+        bytes[3] = length & 255;
+        call->out.length = length + 4;
+        return EQUIC_DONE;
+    }
+    equic_u64 processframe(struct equic_process_frame *call)
+    {
+        call->out.accept = 1;
+        return EQUIC_DONE;
+    }";
+
+#[test]
+fn frames_of_a_peers_plugins_have_a_rate() {
+    let seed = seed();
+    let operations = ["InitOpaqueData", "HookTimer", "WriteFrame", "ProcessFrame"];
+    let push = with_frames("pump", &operations, PUMP);
+    let link = bottleneck(400_000_000, 20);
+    let sent = |rate: u64| {
+        let pushes = |config: &mut ExchangeConfig| config.push = vec![push.clone()];
+        let takes = |config: &mut ExchangeConfig| {
+            let policy = config.policy.as_mut().expect("it takes plugins");
+            policy.limits.frame_bytes_per_second = rate;
+        };
+        let (mut network, server, _) = pushing(&link, seed, pushes, takes);
+        settle(&mut network, &server);
+        let before = network.carried(End::Client, 0);
+        network.pass(Duration::from_secs(10)).unwrap();
+        assert!(server.has(&Progress::Active), "{:?}", server.progress());
+        network.carried(End::Client, 0) - before
+    };
+    // A second's worth at once, and ten seconds'; headers are a few percent.
+    let usual = sent(125_000);
+    assert!((1_000_000..1_600_000).contains(&usual), "{usual}");
+    let more = sent(1_250_000);
+    assert!(more > usual * 3 / 2, "{more} and {usual}");
+}
+
 /// Fails at the first frame that comes; the peer's end sends ten in a row.
 const FRAGILE: &str = "
     equic_u64 initopaquedata(struct equic_init_opaque_data *call)

@@ -304,7 +304,7 @@ fn plugins_of_a_peer_share_the_instructions_of_a_second() {
     };
     assert_eq!(run("1000000000"), Some(Progress::Active));
     let Some(Progress::Over(Status::Failed, why)) = run("200000") else { panic!("it still runs") };
-    assert!(why.contains("instructions of this second"), "{why}");
+    assert!(why.contains("steps of this second"), "{why}");
 }
 
 #[test]

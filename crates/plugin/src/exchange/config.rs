@@ -1,5 +1,6 @@
 //! Configuration of an exchange, and the updates that it reports.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +13,7 @@ use crate::bundle::{Bundle, BundleError, sha256};
 use crate::class::{Class, Origin};
 use crate::manifest::{Manifest, Version};
 use crate::policy::{Granted, Policy};
-use crate::runtime::Allowance;
+use crate::runtime::{Accounts, Allowance, Clock};
 
 /// A plugin that may run: its bundle is the one that was offered, its signature right, and the policy lets it.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +28,7 @@ pub struct Accepted<'a> {
     pub frame_types: &'a [u64],
     /// The side that brought it.
     pub origin: Origin,
-    /// Instructions that it shares with the peer's other plugins on the connection; none: it is the owner's.
+    /// Steps that it shares with the peer's other plugins on the connection; none: it is the owner's.
     pub allowance: Option<&'a Arc<Allowance>>,
 }
 
@@ -197,6 +198,14 @@ pub struct ExchangeConfig {
     /// Bytes of objects that the peer of one connection may have compiled, all offers together. Objects that were
     /// compiled before count for nothing. What is beyond is refused.
     pub compile_limit: u64,
+    /// Address of the peer, whose plugins share the policy's `address_steps_per_second` over all
+    /// connections of the address. `None`: each connection has as much.
+    pub peer: Option<IpAddr>,
+    /// Steps of all peers and of their addresses. Clones of a configuration share them.
+    pub accounts: Arc<Accounts>,
+    /// Clock, in nanoseconds, by which calls and loading are timed, so that the peer is charged for
+    /// the time that they take. `None`, as in virtual time: the charges do not depend on the machine.
+    pub meter: Option<Clock>,
     /// Share of packets, in percent, that pieces of bundles take at most while the application has data to send; frames
     /// of plugins have as much again.
     pub share: u8,
@@ -223,6 +232,9 @@ impl ExchangeConfig {
             budgets: Budgets::default(),
             window: Budgets::default().size,
             compile_limit: 2 * Budgets::default().total,
+            peer: None,
+            accounts: Arc::default(),
+            meter: None,
             share: 25,
             hold: Duration::ZERO,
             cache: None,

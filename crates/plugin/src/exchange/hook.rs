@@ -210,7 +210,9 @@ impl Hook for ExchangeHook {
                 answer = length(bytes.as_slice()).unwrap_or(0) as u64;
             }
             (Operation::ProcessFrame, bytes) if !self.over => {
-                outcome = self.shared.lock().handle_frame(bytes.as_slice());
+                let mut exchange = self.shared.lock();
+                exchange.set_now(host.now().as_nanos());
+                outcome = exchange.handle_frame(bytes.as_slice());
             }
             (Operation::WriteFrame, Bytes::Out(buffer)) => {
                 answer = self.write(host, kind, token.unwrap_or(0), buffer) as u64;

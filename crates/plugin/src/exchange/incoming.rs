@@ -18,7 +18,18 @@ use crate::class::Origin;
 use crate::manifest::Version;
 use crate::policy::{decide, decide_early};
 use crate::preamble::{MAX_PREAMBLE, Preamble};
-use crate::runtime::Allowance;
+use crate::runtime::{Account, Allowance};
+
+/// Steps that are charged for an offer, before its manifest and signature are read.
+const OFFER: u64 = 300_000;
+
+/// Steps that are charged for loading a plugin: those for each byte of its object, and, also if it
+/// was compiled before, those for an instance.
+const LOAD_BYTE: u64 = 100;
+const INSTANCE: u64 = 50_000;
+
+/// Nanoseconds that are charged for loading a plugin at most. What takes longer was interrupted.
+const MOST_FOR_LOADING: u64 = 50_000_000;
 
 /// Consequence of a frame, for the part that runs plugins.
 pub(super) enum Outcome {
@@ -46,10 +57,19 @@ pub(super) struct Incoming {
     wants_due: BTreeMap<u64, usize>,
     /// Statuses to send: the latest for each offer.
     statuses_due: BTreeMap<u64, (Status, String)>,
-    /// Instructions that all plugins of the peer share, once there is one.
+    /// Steps that all plugins of the peer share, once there is one.
     allowance: Option<Arc<Allowance>>,
+    /// Steps of the peer's address, once it has offered a plugin.
+    account: Option<Arc<Account>>,
+    /// Time of the latest frame, in nanoseconds on the connection's clock.
+    now: u64,
     /// Bytes of objects that were compiled for the peer.
     compiled: u64,
+}
+
+fn no_time() -> Refused {
+    let why = "the plugins of this address or of all peers have used up their time: try later";
+    (Status::Failed, why.to_owned())
 }
 
 /// Hash of an offer's bundle, and the plugin's name and version once its manifest was read.
@@ -102,9 +122,11 @@ impl Incoming {
             state: State::Fetching(Fetching::default()),
             name: None,
             expires: None,
+            memory: 0,
         };
         self.offers.insert(plugin, offered);
         out.push(Outcome::Progress(plugin, Progress::Offered));
+        let refusal = refusal.or_else(|| self.pay(OFFER, config).err());
         if let Some((status, why)) = refusal {
             self.end(plugin, status, why, out);
             return Ok(());
@@ -162,6 +184,43 @@ impl Incoming {
         };
         let allotted = types::check(&offer.frame_types, side, in_use);
         allotted.err().map(|why| (Status::FrameTypes, why.to_string()))
+    }
+
+    /// Notes the time of the frame that comes next.
+    pub(super) fn set_now(&mut self, now: u64) {
+        self.now = now;
+    }
+
+    /// Account of the peer's address.
+    fn account(&mut self, config: &ExchangeConfig) -> Arc<Account> {
+        let limits = || config.policy.as_ref().map(|policy| policy.limits).unwrap_or_default();
+        let make = || config.accounts.of(config.peer, &limits(), self.now);
+        Arc::clone(self.account.get_or_insert_with(make))
+    }
+
+    /// Has the peer's address pay for work that is about to be done.
+    fn pay(&mut self, steps: u64, config: &ExchangeConfig) -> Result<(), Refused> {
+        if self.account(config).pay(steps, self.now) {
+            return Ok(());
+        }
+        Err(no_time())
+    }
+
+    /// Refuses a plugin with which those of the peer take more memory than they may.
+    fn fits(&self, plugin: u64, bytes: usize, config: &ExchangeConfig) -> Result<(), Refused> {
+        let limits = config.policy.as_ref().map(|policy| policy.limits).unwrap_or_default();
+        let replaced = self.offers.get(&plugin).and_then(|offered| offered.offer.replaces);
+        let others =
+            self.offers.iter().filter(|(one, _)| **one != plugin && Some(**one) != replaced);
+        let taken: usize = others.map(|(_, offered)| offered.memory).sum();
+        if taken.saturating_add(bytes) <= limits.total_memory {
+            return Ok(());
+        }
+        let most = limits.total_memory;
+        let why = format!(
+            "it takes {bytes} bytes of memory, other plugins {taken}, and the limit is {most}"
+        );
+        Err((Status::TooLarge, why))
     }
 
     /// Plugins that run, with the seconds after 1970 at which they expire.
@@ -331,6 +390,7 @@ impl Incoming {
         config: &ExchangeConfig,
     ) -> Result<Loaded, Refused> {
         let gone = || (Status::Failed, "it is gone".to_owned());
+        let account = self.account(config);
         let offered = self.offers.get_mut(&plugin).ok_or_else(gone)?;
         let bundle = Bundle::parse(bytes).map_err(corrupt)?;
         let preamble = bundle.preamble();
@@ -346,8 +406,11 @@ impl Incoming {
         if let Some(cache) = &config.cache {
             cache.put(&offered.offer.hash, bytes);
         }
-        let allowance = || Arc::new(Allowance::new(policy.limits.steps_per_second));
-        let plugin = Accepted {
+        let allowance = || {
+            let (account, clock) = (Some(Arc::clone(&account)), config.meter.clone());
+            Arc::new(Allowance::new(&policy.limits, account, clock))
+        };
+        let accepted = Accepted {
             bundle: &bundle,
             hash: &offered.offer.hash,
             granted: &granted,
@@ -355,15 +418,32 @@ impl Incoming {
             origin: Origin::Peer,
             allowance: Some(self.allowance.get_or_insert_with(allowance)),
         };
-        if !config.load.is_ready(&plugin) {
-            self.compiled = self.compiled.saturating_add(bundle.code().len() as u64);
+        let mut cost = INSTANCE;
+        if !config.load.is_ready(&accepted) {
+            let code = bundle.code().len() as u64;
+            cost += code.saturating_mul(LOAD_BYTE);
+            self.compiled = self.compiled.saturating_add(code);
             let most = config.compile_limit;
             if self.compiled > most {
                 let why = format!("{most} bytes of objects are compiled in a connection at most");
                 return Err((Status::TooLarge, why));
             }
         }
-        config.load.load(&plugin).map_err(|why| (Status::Failed, why))
+        if !account.pay(cost, self.now) {
+            return Err(no_time());
+        }
+        let began = config.meter.as_ref().map(|clock| clock());
+        let loaded = config.load.load(&accepted).map_err(|why| (Status::Failed, why));
+        if let (Some(clock), Some(began)) = (&config.meter, began) {
+            account.owe(clock().saturating_sub(began).min(MOST_FOR_LOADING).saturating_sub(cost));
+        }
+        let loaded = loaded?;
+        let memory = loaded.hook.memory();
+        self.fits(plugin, memory, config)?;
+        if let Some(offered) = self.offers.get_mut(&plugin) {
+            offered.memory = memory;
+        }
+        Ok(loaded)
     }
 
     pub(super) fn is_running(&self, plugin: u64) -> bool {

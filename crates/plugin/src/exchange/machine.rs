@@ -106,6 +106,11 @@ impl Exchange {
         self.side = side;
     }
 
+    /// Says at which time the next frame comes, in nanoseconds on the connection's clock.
+    pub fn set_now(&mut self, now: u64) {
+        self.incoming.set_now(now);
+    }
+
     /// Says which frame types hooks of the connection have that are not the exchange's: no offer of either side allots them.
     pub fn set_taken(&mut self, frame_types: Vec<u64>) {
         self.foreign = frame_types;

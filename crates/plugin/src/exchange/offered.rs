@@ -20,6 +20,8 @@ pub(super) struct Offered {
     pub(super) name: Option<(String, Version)>,
     /// Seconds after 1970 at which the plugin expires; none: never, or its manifest was not read yet.
     pub(super) expires: Option<u64>,
+    /// Bytes that the plugin takes once it is loaded: its sandbox and its program.
+    pub(super) memory: usize,
 }
 
 #[derive(Debug)]

@@ -1,80 +1,252 @@
-//! Instructions that the plugins of one connection have together in a second. The budget of a call bounds a call; a peer
-//! that sends many packets could otherwise have as many calls as it likes.
+//! Steps and frames that the plugins of one connection's peer have together. The budget of a call
+//! bounds a call; a peer that sends many packets could otherwise have as many calls as it likes.
+//!
+//! A step is a nanosecond of a core, about: costs are set so that no plugin takes longer
+//! (`docs/vm.md`). Where a clock is given, some calls are timed, and what took longer is charged as
+//! what it took.
 
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-const SECOND: u64 = 1_000_000_000;
+use super::account::{Account, rate};
+use super::bucket::Bucket;
+use crate::policy::Limits;
 
-/// Instructions that several plugins share, by the connection's clock: those of one second at most, given back as time
-/// passes. Only calls of one connection, one after the other, spend them.
-#[derive(Debug)]
+/// Steps that a call costs the host, whatever the function does: looking up who is called, copying
+/// words in and out, entering and leaving compiled code.
+pub(super) const CALL: u64 = 100;
+
+/// Steps for copying this many bytes.
+const COPIED: usize = 16;
+
+/// Bytes that a frame may have, for the time until it is written.
+const RESERVED: u64 = 1_200;
+
+/// One call of this many is timed, on average.
+const TIMED: u64 = 16;
+
+/// A call is charged at most this many times its steps. Longer calls were interrupted.
+const SLOWEST: u64 = 32;
+
+/// Nanoseconds of a clock that does not go back.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Steps and bytes of frames that the plugins of one peer share on a connection. Only calls of this
+/// connection, one after the other, spend them.
 pub struct Allowance {
-    per_second: u64,
+    /// Steps that were taken from `refill` and can be spent.
     left: AtomicU64,
-    /// Moment up to which instructions have been given back, in nanoseconds on the connection's clock.
-    counted_to: AtomicU64,
+    refill: Mutex<Refill>,
+    per_packet: u64,
+    account: Option<Arc<Account>>,
+    clock: Option<Clock>,
+    /// State of the choice of the calls that are timed. The plugin cannot know it.
+    chance: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Refill {
+    steps: Bucket,
+    /// Packets that were counted.
+    packets: u64,
+    frames: Bucket,
+}
+
+impl fmt::Debug for Allowance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Allowance").field("left", &self.left).finish_non_exhaustive()
+    }
 }
 
 impl Allowance {
-    /// An allowance of so many instructions a second; a full second's worth is there from the beginning.
-    pub fn new(per_second: u64) -> Allowance {
-        Allowance { per_second, left: AtomicU64::new(per_second), counted_to: AtomicU64::new(0) }
-    }
-
-    /// Instructions that are left at `now`, in nanoseconds on the connection's clock.
-    pub(super) fn left(&self, now: u64) -> u64 {
-        let left = self.left.load(Ordering::Relaxed);
-        let elapsed = now.saturating_sub(self.counted_to.load(Ordering::Relaxed));
-        let back = u128::from(elapsed) * u128::from(self.per_second) / u128::from(SECOND);
-        if back == 0 {
-            // A part of an instruction counts when the time has come for a whole one.
-            return left;
+    /// The allowance of a connection, by the policy's limits, which takes its steps from `account`
+    /// and, with a clock, is charged for the time that calls take.
+    pub fn new(limits: &Limits, account: Option<Arc<Account>>, clock: Option<Clock>) -> Allowance {
+        let refill = Refill {
+            steps: rate(limits.steps_per_second),
+            packets: 0,
+            frames: Bucket::new(limits.frame_bytes_per_second, limits.frame_bytes_per_second),
+        };
+        // Zero would stay zero.
+        let chance = clock.as_ref().map_or(1, |_| RandomState::new().hash_one(0) | 1);
+        Allowance {
+            left: AtomicU64::new(0),
+            refill: Mutex::new(refill),
+            per_packet: limits.steps_per_packet,
+            account,
+            clock,
+            chance: AtomicU64::new(chance),
         }
-        let back = u64::try_from(back).unwrap_or(u64::MAX);
-        let left = left.saturating_add(back).min(self.per_second);
-        self.left.store(left, Ordering::Relaxed);
-        self.counted_to.store(now, Ordering::Relaxed);
-        left
     }
 
-    /// Takes off the instructions that a call used, at most as many as [`Allowance::left`] returned.
+    fn refill(&self) -> MutexGuard<'_, Refill> {
+        self.refill.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns how many steps there are for a call that wants `want`; it may be more. `now` is in nanoseconds on the
+    /// connection's clock; `packets` counts those that the connection sent and received.
+    pub(super) fn left(&self, want: u64, now: u64, packets: impl FnOnce() -> u64) -> u64 {
+        let left = self.left.load(Ordering::Relaxed);
+        if left >= want { left } else { self.more(left, want, now, packets()) }
+    }
+
+    #[cold]
+    fn more(&self, left: u64, want: u64, now: u64, packets: u64) -> u64 {
+        let mut refill = self.refill();
+        refill.steps.refill(now);
+        let new = packets.saturating_sub(refill.packets);
+        refill.packets = packets;
+        refill.steps.add(new.saturating_mul(self.per_packet));
+        // Half as many again, so that not every call comes here.
+        let most = (want - left).saturating_add(want / 2).min(refill.steps.left());
+        let given = self.account.as_ref().map_or(most, |account| account.take(most, now));
+        refill.steps.spend(given);
+        self.left.store(left + given, Ordering::Relaxed);
+        left + given
+    }
+
+    /// Takes off the steps that a call used, at most as many as [`Allowance::left`] returned.
     pub(super) fn spend(&self, steps: u64) {
         let left = self.left.load(Ordering::Relaxed);
         self.left.store(left.saturating_sub(steps), Ordering::Relaxed);
     }
+
+    /// Time at which a call begins that is to be timed; `None`: this call is not.
+    pub(super) fn begin(&self) -> Option<u64> {
+        let clock = self.clock.as_ref()?;
+        // Xorshift.
+        let mut chance = self.chance.load(Ordering::Relaxed);
+        chance ^= chance << 13;
+        chance ^= chance >> 7;
+        chance ^= chance << 17;
+        self.chance.store(chance, Ordering::Relaxed);
+        chance.is_multiple_of(TIMED).then(|| clock())
+    }
+
+    /// A call that was timed used `steps` and has ended. If the steps are too few for the time, the
+    /// allowance pays the rest, for the calls that were not timed, too.
+    pub(super) fn end(&self, began: u64, steps: u64) {
+        let Some(clock) = &self.clock else { return };
+        let took = clock().saturating_sub(began).min(steps.saturating_mul(SLOWEST));
+        let owed = took.saturating_sub(steps).saturating_mul(TIMED);
+        if owed > 0 {
+            self.refill().steps.spend(owed);
+            if let Some(account) = &self.account {
+                account.owe(owed);
+            }
+        }
+    }
+
+    /// Takes room for a frame that is queued; false: the plugins have queued as much as they may.
+    pub(super) fn queue_frame(&self, now: u64) -> bool {
+        let mut refill = self.refill();
+        refill.frames.refill(now);
+        if refill.frames.left() == 0 {
+            return false;
+        }
+        refill.frames.spend(RESERVED);
+        true
+    }
+
+    /// A frame of so many bytes was written. Of one that was not, the room is not given back: it
+    /// may be written later.
+    pub(super) fn on_frame(&self, bytes: u64) {
+        if bytes > 0 {
+            let mut refill = self.refill();
+            refill.frames.add(RESERVED);
+            refill.frames.spend(bytes);
+        }
+    }
+}
+
+/// Steps for a call that hands over this many bytes.
+pub(super) fn call_cost(bytes: usize) -> u64 {
+    CALL + (bytes / COPIED) as u64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const SECOND: u64 = 1_000_000_000;
+
+    fn limits(steps_per_second: u64) -> Limits {
+        Limits { steps_per_second, frame_bytes_per_second: 2_400, ..Limits::default() }
+    }
+
+    fn allowance(per_second: u64) -> Allowance {
+        Allowance::new(&limits(per_second), None, None)
+    }
+
     #[test]
-    fn a_second_gives_back_what_a_second_may_take() {
-        let allowance = Allowance::new(1_000);
-        assert_eq!(allowance.left(0), 1_000);
+    fn allowance_gives_a_second_back_what_a_second_may_take() {
+        let allowance = allowance(4_000);
+        assert_eq!(allowance.left(5_000, 0, || 0), 1_000);
         allowance.spend(600);
-        assert_eq!(allowance.left(0), 400);
-        assert_eq!(allowance.left(SECOND / 10), 500);
-        allowance.spend(500);
-        assert_eq!(allowance.left(SECOND / 10), 0);
-        assert_eq!(allowance.left(SECOND / 10 + SECOND / 1_000), 1);
+        assert_eq!(allowance.left(5_000, 0, || 0), 400);
+        assert_eq!(allowance.left(5_000, SECOND / 10, || 0), 800);
+        allowance.spend(800);
+        assert_eq!(allowance.left(5_000, SECOND / 10 + SECOND / 1_000, || 0), 4);
+        // What was not used for an hour is a quarter of a second's.
+        allowance.spend(4);
+        assert_eq!(allowance.left(5_000, 3_600 * SECOND, || 0), 1_000);
     }
 
     #[test]
-    fn time_without_calls_is_worth_a_second_at_most() {
-        let allowance = Allowance::new(1_000);
-        allowance.spend(1_000);
-        assert_eq!(allowance.left(3_600 * SECOND), 1_000);
-        allowance.spend(2_000);
-        assert_eq!(allowance.left(3_600 * SECOND), 0);
-        assert_eq!(Allowance::new(u64::MAX).left(u64::MAX), u64::MAX);
+    fn allowance_grows_with_the_packets() {
+        let allowance = allowance(40_000);
+        assert_eq!(allowance.left(100_000, 0, || 0), 10_000);
+        allowance.spend(10_000);
+        assert_eq!(allowance.left(100_000, 0, || 3), 3 * Limits::default().steps_per_packet);
+        assert_eq!(allowance.left(100_000, 0, || 3), 3 * Limits::default().steps_per_packet);
     }
 
     #[test]
-    fn fractions_of_an_instruction_are_not_lost() {
-        let allowance = Allowance::new(10);
-        allowance.spend(10);
-        let often = (1..=SECOND / 1_000_000).map(|at| allowance.left(at * 1_000_000)).last();
-        assert_eq!(often, Some(10));
+    fn allowance_takes_its_steps_from_the_account() {
+        let accounts = super::super::Accounts::default();
+        let limits = Limits { address_steps_per_second: 400, ..limits(4_000) };
+        let make = || {
+            let account = accounts.of(Some([192, 0, 2, 1].into()), &limits, 0);
+            Allowance::new(&limits, Some(account), None)
+        };
+        let (first, second) = (make(), make());
+        assert_eq!(first.left(40, 0, || 0), 60);
+        assert_eq!(second.left(60, 0, || 0), 40);
+        assert_eq!(second.left(60, SECOND / 100, || 0), 44);
+    }
+
+    #[test]
+    fn allowance_is_charged_for_the_time_that_calls_take() {
+        let time = Arc::new(AtomicU64::new(0));
+        let read = Arc::clone(&time);
+        let clock: Clock = Arc::new(move || read.fetch_add(1_000, Ordering::Relaxed));
+        let allowance = Allowance::new(&limits(4_000_000), None, Some(clock));
+        let timed = (0..1_600).filter_map(|_| allowance.begin()).map(|began| {
+            allowance.end(began, 900);
+        });
+        let timed = timed.count() as u64;
+        assert!((50..200).contains(&timed), "{timed} of 1,600");
+        let owed = timed * TIMED * 100;
+        assert_eq!(allowance.left(u64::MAX, 0, || 0), 1_000_000 - owed);
+    }
+
+    #[test]
+    fn allowance_without_a_clock_times_nothing() {
+        let allowance = allowance(4_000);
+        assert!((0..1_000).all(|_| allowance.begin().is_none()));
+    }
+
+    #[test]
+    fn allowance_bounds_frames_by_their_bytes() {
+        let allowance = allowance(4_000);
+        assert!(allowance.queue_frame(0) && allowance.queue_frame(0));
+        assert!(!allowance.queue_frame(0));
+        // One of them had 200 bytes.
+        allowance.on_frame(200);
+        assert!(allowance.queue_frame(0));
+        assert!(!allowance.queue_frame(0));
+        assert!(allowance.queue_frame(SECOND));
     }
 }

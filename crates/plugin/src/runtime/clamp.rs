@@ -97,6 +97,14 @@ mod tests {
         fn call(&mut self, _: &ProvidedCall<'_>, _: &mut [u64]) -> Option<u64> {
             None
         }
+
+        fn callable(&mut self) -> u64 {
+            0
+        }
+
+        fn parts_of(&self, _: Field) -> u64 {
+            1
+        }
     }
 
     /// Moment of a plugin's timer that asks for `answer`, after so many probe timeouts.

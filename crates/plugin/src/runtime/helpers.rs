@@ -11,6 +11,12 @@ use crate::class::{Class, class_of_setting};
 use crate::manifest::{MAX_WORDS, Manifest};
 use crate::policy::Granted;
 
+/// Steps for each part of the connection that a helper looks at, such as a stream.
+const PART: u64 = 50;
+
+/// Steps for each plugin that is asked whether it provides an operation.
+const ASKED: u64 = 200;
+
 /// Bytes of a line of the log that are kept.
 const MAX_LINE: u64 = 256;
 
@@ -64,12 +70,19 @@ fn readable(caller: &Call<'_, '_>, number: u64) -> Result<Field, HelperError> {
 
 fn get(caller: &mut Call<'_, '_>, number: u64) -> Result<u64, HelperError> {
     let field = readable(caller, number)?;
+    // The helper's own cost is for one part.
+    let others = caller.data.connection().parts_of(field).saturating_sub(1);
+    caller.charge(others.saturating_mul(PART))?;
     Ok(caller.data.connection().get(field))
 }
 
 /// Reads a field of one path or stream.
 fn get_of(caller: &mut Call<'_, '_>, number: u64, part: u64) -> Result<u64, HelperError> {
     let field = readable(caller, number)?;
+    if field == Field::NextPath {
+        let others = caller.data.connection().parts_of(field).saturating_sub(1);
+        caller.charge(others.saturating_mul(PART))?;
+    }
     Ok(caller.data.connection().get_of(field, part).unwrap_or(u64::MAX))
 }
 
@@ -138,6 +151,10 @@ fn set_timer(caller: &mut Call<'_, '_>, at: u64) -> Result<u64, HelperError> {
 fn queue_frame(caller: &mut Call<'_, '_>, frame: u64, token: u64) -> Result<u64, HelperError> {
     let denied = || HelperError::failed(Denied::FrameType.to_string());
     let frame = caller.data.on_the_wire(frame).ok_or_else(denied)?;
+    let now = caller.data.connection().now();
+    if caller.data.allowance.is_some_and(|allowance| !allowance.queue_frame(now)) {
+        return Ok(0);
+    }
     match caller.data.change()?.queue_frame(frame, token) {
         Ok(()) => Ok(1),
         Err(Denied::Full) => Ok(0),
@@ -178,6 +195,8 @@ fn call(caller: &mut Call<'_, '_>, at: u64, words: Region) -> Result<u64, Helper
     for (word, at) in inputs.iter_mut().zip((words.offset..).step_by(8)) {
         *word = caller.memory.read_u64(at)?;
     }
+    let asked = caller.data.callable();
+    caller.charge(asked.saturating_mul(ASKED))?;
     let budget = caller.budget();
     let made = ProvidedCall { name: &wanted.operation, inputs, budget };
     let used = caller.data.call(&made, outputs);

@@ -4,13 +4,13 @@ use std::io;
 use std::sync::Arc;
 
 use equic_transport::operation::{
-    Bytes, Call, Decision, Hook, HookContext, HookError, Operation, Provided, ProvidedCall,
+    Bytes, Call, Decision, Field, Hook, HookContext, HookError, Operation, Provided, ProvidedCall,
 };
 use equic_vm::{Entry, HelperError, Region, Trap};
 
 use super::abi::{Abi, DEFAULT, DONE, MAX_BYTES, WORDS};
 use super::allotted::{Allotted, FrameTypes};
-use super::allowance::Allowance;
+use super::allowance::{Allowance, call_cost};
 use super::clamp::clamp;
 use super::places::Place;
 use super::trace::{Answer, Trace, Traced, printable};
@@ -26,7 +26,7 @@ pub(super) struct Instance {
     plugin: Plugin,
     machine: equic_vm::Instance<Abi>,
     trace: Option<Box<dyn Trace>>,
-    /// Instructions that it shares with other plugins; none: each call is bounded, but not their number.
+    /// Steps that it shares with other plugins; none: each call is bounded, but not their number.
     allowance: Option<Arc<Allowance>>,
     /// Its frame types on the wire; none: they are as in its manifest.
     allotted: Option<Allotted>,
@@ -47,7 +47,8 @@ impl Instance {
         allowance: Option<Arc<Allowance>>,
         allotted: Option<Allotted>,
     ) -> io::Result<Instance> {
-        let place = allowance.as_ref().map(|_| Place::take()).transpose()?;
+        let place = allowance.as_ref().map(|_| Place::take(plugin.inner.manifest.memory));
+        let place = place.transpose()?;
         let machine = plugin.inner.program.instantiate()?;
         Ok(Instance { plugin: plugin.clone(), machine, trace, allowance, allotted, _place: place })
     }
@@ -110,7 +111,18 @@ impl Instance {
             write_words(behind, outputs);
         }
         let steps = inner.manifest.steps;
-        let allowed = self.allowance.as_ref().map_or(steps, |all| all.left(host.now().as_nanos()));
+        let mut cost = call_cost(call.bytes.as_slice().len().min(MAX_BYTES as usize));
+        if self.allotted.is_some() {
+            // The bytes are copied once more, to have the frame under its other type.
+            cost *= 2;
+        }
+        let allowance = self.allowance.as_deref();
+        let allowed = allowance.map_or(steps, |allowance| {
+            let packets = || host.get(Field::PacketsReceived) + host.get(Field::PacketsSent);
+            let now = host.now().as_nanos();
+            allowance.left(steps.saturating_add(cost), now, packets).saturating_sub(cost)
+        });
+        let began = allowance.and_then(Allowance::begin);
         let given = steps.min(allowed);
         let mut budget = given;
         let (at, length) = match &call.bytes {
@@ -132,12 +144,17 @@ impl Instance {
         let defaults = Given { outputs, at: area + 8 * call.inputs.len() as u64 };
         let (rights, allotted) = (&inner.rights, self.allotted.as_ref());
         let mut context = Context::new(host, role, rights, defaults, allotted, trace);
+        context.allowance = allowance;
         let arguments = [area, at, length, call.parameter, 0];
         let result = self.machine.call(entry, arguments, &mut budget, &mut context);
         // What others used they have spent themselves.
         let used_by_others = context.used_by_others;
-        if let Some(allowance) = &self.allowance {
-            allowance.spend((given - budget).saturating_sub(used_by_others));
+        if let Some(allowance) = allowance {
+            let used = (given - budget).saturating_sub(used_by_others).saturating_add(cost);
+            allowance.spend(used);
+            if let Some(began) = began {
+                allowance.end(began, used.saturating_add(used_by_others));
+            }
         }
         match result {
             Ok(value) => Ok(Outcome { value, steps: given - budget }),
@@ -288,7 +305,7 @@ fn wrong(operation: Operation, what: &str) -> HookError {
 /// Error of a call that failed and had fewer instructions than its manifest says.
 #[cold]
 fn used_up(operation: Operation, trap: &Trap) -> HookError {
-    let what = "the peer's plugins have used up their instructions of this second";
+    let what = "the peer's plugins have used up their steps of this second";
     HookError(printable(&format!("{operation}: {what}: {trap}"), MAX_REASON))
 }
 
@@ -308,10 +325,16 @@ impl Hook for Instance {
         call: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
-        match self.allotted.as_ref().and_then(|allotted| allotted.of(call)) {
-            Some(types) => self.replace_allotted(types, host, call, outputs),
-            None => self.replace_named(host, call, outputs),
+        let decision = match self.allotted.as_ref().and_then(|allotted| allotted.of(call)) {
+            Some(types) => self.replace_allotted(types, host, call, outputs)?,
+            None => self.replace_named(host, call, outputs)?,
+        };
+        if let (Operation::WriteFrame, Decision::Done) = (call.operation, decision)
+            && let (Some(allowance), Some(length)) = (&self.allowance, outputs.first())
+        {
+            allowance.on_frame(*length);
         }
+        Ok(decision)
     }
 
     fn after(
@@ -359,8 +382,8 @@ impl Hook for Instance {
         Ok(Provided::Done(ran.steps))
     }
 
-    /// Its sandbox. The code is shared with other connections.
+    /// Its sandbox and its program. Other connections may share the program.
     fn memory(&self) -> usize {
-        self.plugin.manifest().memory
+        self.plugin.manifest().memory + self.plugin.size()
     }
 }

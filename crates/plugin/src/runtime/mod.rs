@@ -2,18 +2,21 @@
 //!
 //! * [`Plugin`], here: a bundle that was loaded, and where its functions belong; connections share it;
 //! * `allotted.rs`: its frame types under other numbers on the wire;
-//! * `allowance.rs`: instructions in a second that the plugins of a connection have together;
+//! * `allowance.rs`: steps and frames that the plugins of a connection's peer have together;
+//!   `account.rs`: those of an address, and of all peers; `bucket.rs`: what time gives back;
 //! * `abi.rs`: the interface to bytecode: a call's arguments, the place of its words and bytes, the helpers;
 //! * `instance.rs`: a plugin on one connection, as the transport's `Hook`;
 //! * `helpers.rs`: functions of the host that bytecode may call; `view.rs`: the connection as they see it;
 //! * `lint.rs`: what the code uses and the manifest does not declare, for authors;
-//! * `places.rs`: how many plugins of peers a process has;
+//! * `places.rs`: how many plugins of peers a process has, and how much memory they take;
 //! * `clamp.rs`: answers that are more than a plugin's classes allow;
 //! * `trace.rs`: every call, for developers of plugins.
 
 mod abi;
+mod account;
 mod allotted;
 mod allowance;
+mod bucket;
 mod clamp;
 mod helpers;
 mod instance;
@@ -39,11 +42,12 @@ use crate::policy::Granted;
 use abi::Abi;
 pub(crate) use abi::HELPERS;
 pub use abi::{DEFAULT, DONE};
+pub use account::{Account, Accounts};
 use allotted::Allotted;
-pub use allowance::Allowance;
+pub use allowance::{Allowance, Clock};
 use instance::Instance;
 pub use lint::lint;
-pub use places::MAX_OF_PEERS;
+pub use places::{MAX_BYTES_OF_PEERS, MAX_OF_PEERS};
 pub use trace::{Answer, Trace, Traced};
 
 /// Reason for which a plugin cannot run on a connection.
@@ -152,25 +156,38 @@ impl Rights {
     }
 }
 
+/// Helpers that functions call, by entry. A manifest can name one function often, and to find its
+/// helpers takes a walk over the program.
+#[derive(Default)]
+struct Called(Vec<(Entry, Vec<String>)>);
+
+impl Called {
+    fn of(&mut self, program: &Program<Abi>, entry: Entry) -> &[String] {
+        let found = self.0.iter().position(|(known, _)| *known == entry);
+        let at = found.unwrap_or_else(|| {
+            let names = program.helpers_of(entry).into_iter().map(str::to_owned).collect();
+            self.0.push((entry, names));
+            self.0.len() - 1
+        });
+        &self.0[at].1
+    }
+}
+
 /// Looks for helpers in a function that change the connection: it may have none of them, not even where it never calls
 /// it. So what looks on is read-only before it runs.
-fn looks_on(program: &Program<Abi>, function: &str, entry: Entry) -> Result<(), PluginError> {
-    let changes = |name: &&str| HELPERS.iter().any(|one| one.changes && one.name == *name);
-    match program.helpers_of(entry).into_iter().find(changes) {
+fn looks_on(called: &[String], function: &str) -> Result<(), PluginError> {
+    let changes = |name: &&String| HELPERS.iter().any(|one| one.changes && one.name == **name);
+    match called.iter().find(changes) {
         Some(helper) => {
-            Err(PluginError::LooksOn { function: function.to_owned(), helper: helper.to_owned() })
+            Err(PluginError::LooksOn { function: function.to_owned(), helper: helper.clone() })
         }
         None => Ok(()),
     }
 }
 
 /// Looks for the helper in a function that has the default's answer, where that is not asked for.
-fn asks_no_default(
-    program: &Program<Abi>,
-    function: &str,
-    entry: Entry,
-) -> Result<(), PluginError> {
-    if program.helpers_of(entry).contains(&"equic_call_default") {
+fn asks_no_default(called: &[String], function: &str) -> Result<(), PluginError> {
+    if called.iter().any(|name| name == "equic_call_default") {
         return Err(PluginError::NoDefault(function.to_owned()));
     }
     Ok(())
@@ -193,6 +210,8 @@ struct Inner {
     provided: Vec<Provided>,
     /// Offset in the sandbox of the call's words.
     area: u64,
+    /// The program's bytes, which count for the process.
+    _held: places::Held,
 }
 
 /// An operation that a plugin provides for others.
@@ -232,16 +251,18 @@ impl Plugin {
         if free.len < abi::AREA {
             return Err(PluginError::NoRoom { left: free.len, needed: abi::AREA });
         }
+        let mut called = Called::default();
         let mut functions = Vec::new();
         let mut of_frames: Vec<((Operation, u64), Functions)> = Vec::new();
         for one in &manifest.operations {
             let entry = program.entry(&one.function);
             let entry = entry.ok_or_else(|| PluginError::NoFunction(one.function.clone()))?;
+            let called = called.of(&program, entry);
             if one.anchor != Anchor::Replace {
-                looks_on(&program, &one.function, entry)?;
+                looks_on(called, &one.function)?;
             }
             if !one.default {
-                asks_no_default(&program, &one.function, entry)?;
+                asks_no_default(called, &one.function)?;
             }
             let number = usize::from(one.operation.describe().id);
             let slot = match one.frame {
@@ -275,13 +296,16 @@ impl Plugin {
         let provided = manifest.provides.iter().map(|one| {
             let entry = program.entry(&one.function);
             let entry = entry.ok_or_else(|| PluginError::NoFunction(one.function.clone()))?;
-            looks_on(&program, &one.function, entry)?;
-            asks_no_default(&program, &one.function, entry)?;
+            let called = called.of(&program, entry);
+            looks_on(called, &one.function)?;
+            asks_no_default(called, &one.function)?;
             let name = format!("{}.{}", manifest.name, one.name);
             Ok(Provided { name, inputs: one.inputs, outputs: one.outputs, entry })
         });
         let provided = provided.collect::<Result<Vec<Provided>, PluginError>>()?;
-        let inner = Inner { manifest, program, rights, functions, of_frames, provided, area };
+        let _held = places::Held::count(program.size());
+        let inner =
+            Inner { manifest, program, rights, functions, of_frames, provided, area, _held };
         Ok(Plugin { inner: Arc::new(inner) })
     }
 
@@ -330,7 +354,7 @@ impl Plugin {
         self.instantiate_with(None, None, &[])
     }
 
-    /// As [`Plugin::instantiate`], of a peer's plugin, which takes its instructions from `allowance`: if they are used up,
+    /// As [`Plugin::instantiate`], of a peer's plugin, which takes its steps from `allowance`: if they are used up,
     /// it has failed.
     ///
     /// # Errors

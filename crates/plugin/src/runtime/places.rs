@@ -1,34 +1,85 @@
-//! Places for the plugins of peers in this process. What one connection may have is bounded by the policy; here it is what
-//! all of them have together, as each instance takes memory areas of the kernel, of which a process has so many.
+//! Places and memory for the plugins of peers in this process. What one connection may have is
+//! bounded by the policy; here it is what all of them have together.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Instances of peers' plugins in a process at a time. The engine has half as many again for all instances
+/// Instances of peers' plugins in a process at a time, because each takes memory areas of the
+/// kernel, which are limited. The engine has half as many again for all instances
 /// ([`equic_vm::MAX_INSTANCES`]): peers cannot take those of the owner's plugins.
 pub const MAX_OF_PEERS: usize = equic_vm::MAX_INSTANCES / 3 * 2;
 
+/// Bytes that the sandboxes of peers' plugins, and compiled plugins, take in a process at a time.
+pub const MAX_BYTES_OF_PEERS: usize = 640 << 20;
+
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// A place of one instance. It is free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Place;
+pub(super) struct Place {
+    _memory: Held,
+}
+
+/// Bytes that are counted as long as this is there.
+#[derive(Debug)]
+pub(super) struct Held(usize);
+
+impl Held {
+    /// Counts the bytes of a compiled program, however many there are.
+    pub(super) fn count(bytes: usize) -> Held {
+        BYTES.fetch_add(bytes, Ordering::Relaxed);
+        Held(bytes)
+    }
+
+    fn take(bytes: usize) -> io::Result<Held> {
+        let next = |held: usize| held.checked_add(bytes).filter(|all| *all <= MAX_BYTES_OF_PEERS);
+        let taken = BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let full = || {
+            format!(
+                "the plugins of peers have all of their {MAX_BYTES_OF_PEERS} bytes in this process"
+            )
+        };
+        taken.map(|_| Held(bytes)).map_err(|_| io::Error::new(io::ErrorKind::OutOfMemory, full()))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        BYTES.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
 
 impl Place {
-    /// Takes a place.
+    /// Takes a place for a sandbox of so many bytes.
     ///
     /// # Errors
-    /// All of them are taken.
-    pub(super) fn take() -> io::Result<Place> {
+    /// All places are taken, or all memory.
+    pub(super) fn take(bytes: usize) -> io::Result<Place> {
+        let memory = Held::take(bytes)?;
         let next = |taken| (taken < MAX_OF_PEERS).then_some(taken + 1);
         let taken = TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         let full = || format!("the peers of this process have {MAX_OF_PEERS} plugins already");
-        taken.map(|_| Place).map_err(|_| io::Error::new(io::ErrorKind::OutOfMemory, full()))
+        taken
+            .map(|_| Place { _memory: memory })
+            .map_err(|_| io::Error::new(io::ErrorKind::OutOfMemory, full()))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         TAKEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn place_is_refused_where_the_process_has_no_memory_left_for_it() {
+        let error = Place::take(MAX_BYTES_OF_PEERS + 1).unwrap_err();
+        assert!(error.to_string().contains("bytes in this process"), "{error}");
+        assert!(Place::take(64 << 10).is_ok());
     }
 }

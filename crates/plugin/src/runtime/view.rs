@@ -6,6 +6,7 @@ use equic_vm::HelperError;
 
 use super::Rights;
 use super::allotted::Allotted;
+use super::allowance::Allowance;
 use super::trace::Trace;
 
 /// Reason for which a function that looks on may not call a helper.
@@ -24,6 +25,10 @@ pub(super) trait Connection {
     fn tell(&mut self, message: &[u8]) -> Result<(), Denied>;
     fn set_timer(&mut self, at: Option<u64>);
     fn call(&mut self, call: &ProvidedCall<'_>, outputs: &mut [u64]) -> Option<u64>;
+    /// Other plugins that a call may have to ask.
+    fn callable(&mut self) -> u64;
+    /// Parts of the connection that are looked at for a field.
+    fn parts_of(&self, field: Field) -> u64;
 }
 
 impl Connection for HookContext<'_> {
@@ -62,6 +67,14 @@ impl Connection for HookContext<'_> {
     fn call(&mut self, call: &ProvidedCall<'_>, outputs: &mut [u64]) -> Option<u64> {
         HookContext::call(self, call, outputs)
     }
+
+    fn callable(&mut self) -> u64 {
+        HookContext::callable(self) as u64
+    }
+
+    fn parts_of(&self, field: Field) -> u64 {
+        HookContext::parts_of(self, field) as u64
+    }
 }
 
 /// Place that a function runs in, which says what it may change of the connection.
@@ -89,6 +102,8 @@ pub(super) struct Context<'h> {
     pub(super) given: Given<'h>,
     /// The plugin's frame types on the wire; none: they are as in its manifest.
     allotted: Option<&'h Allotted>,
+    /// Allowance of a peer's plugin; none: the plugin is the owner's.
+    pub(super) allowance: Option<&'h Allowance>,
     /// Instructions of this call's budget that other plugins used, which it called.
     pub(super) used_by_others: u64,
     pub(super) trace: Option<&'h mut (dyn Trace + 'static)>,
@@ -103,7 +118,8 @@ impl<'h> Context<'h> {
         allotted: Option<&'h Allotted>,
         trace: Option<&'h mut (dyn Trace + 'static)>,
     ) -> Context<'h> {
-        Context { connection, role, rights, given, allotted, used_by_others: 0, trace }
+        let (allowance, used_by_others) = (None, 0);
+        Context { connection, role, rights, given, allotted, allowance, used_by_others, trace }
     }
 
     /// The number on the wire of a frame type that the plugin names; none: it is none of its own.
@@ -130,6 +146,11 @@ impl<'h> Context<'h> {
     /// Tells the application something, which changes nothing of the connection.
     pub(super) fn tell(&mut self, message: &[u8]) -> Result<(), Denied> {
         self.connection.tell(message)
+    }
+
+    /// Other plugins that [`Context::call`] may have to ask.
+    pub(super) fn callable(&mut self) -> u64 {
+        self.connection.callable()
     }
 
     /// Calls a function of another plugin, which looks on whatever the role of this one is.

@@ -1,5 +1,6 @@
 //! Plugins that one end gives to the other: formats, the exchange by itself, and on connections.
 
+mod charges;
 #[path = "../common/mod.rs"]
 mod common;
 mod early;

@@ -177,6 +177,9 @@ fn a_peer_has_no_more_compiled_than_it_may() {
     let mut end = victim_of(taking(|config| {
         config.load = loader.clone();
         config.compile_limit = 5_000;
+        // No time passes here: 256 offers at once would be refused.
+        config.policy.as_mut().unwrap().limits.address_steps_per_second = 10_000_000_000;
+        config.policy.as_mut().unwrap().limits.process_steps_per_second = 10_000_000_000;
     }));
     for plugin in 0..256 {
         let bytes = bundle(plugin, 1000);

@@ -502,14 +502,17 @@ impl Connection {
         place: usize,
         run: impl FnOnce(&mut dyn Hook, &mut HookContext<'_>) -> R,
     ) -> Option<R> {
-        self.extensions.lend(table.lend(place));
+        let Some((mut lent, all)) = table.lend(place) else {
+            self.hooks.put_back(table);
+            return None;
+        };
+        self.extensions.lend(all);
         let lending = Lending(self);
-        let outcome = table.get_mut(place).map(|Attached { hook, own, .. }| {
-            run(&mut **hook, &mut HookContext::new(View { connection: lending.0, own }))
-        });
-        table.take_back(lending.0.extensions.take_lent());
+        let view = View { connection: lending.0, own: &lent.own };
+        let outcome = run(&mut *lent.hook, &mut HookContext::new(view));
+        table.take_back(place, lent, lending.0.extensions.take_lent());
         lending.0.hooks.put_back(table);
-        outcome
+        Some(outcome)
     }
 }
 

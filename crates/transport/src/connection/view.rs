@@ -135,6 +135,15 @@ impl View<'_> {
         }
     }
 
+    /// Number of parts of the connection that [`View::get`] looks at for a field.
+    pub(crate) fn parts_of(&self, field: Field) -> usize {
+        match field {
+            Field::BytesUnsent => self.connection.streams.waiting_to_send().max(1),
+            Field::NextPath => self.connection.paths.iter().count().max(1),
+            _ => 1,
+        }
+    }
+
     /// As [`View::get`], of one path or stream; none: there is none such, or the field is the connection's.
     pub(crate) fn get_of(&self, field: Field, part: u64) -> Option<u64> {
         let connection = &*self.connection;

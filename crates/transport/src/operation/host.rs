@@ -1,13 +1,13 @@
 //! View that a hook has of its connection, and requests that it may make of it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use equic_wire::TransportErrorCode;
 
 use super::messages::{MAX_MESSAGE, Messages};
 use super::requests::{Hold, MAX_PAYLOAD, MAX_REQUESTS, Request};
 use super::share::Share;
-use super::{AttachPoint, Hook, HookError, HookId, Lent, Own, OwnFrame};
+use super::{AttachPoint, Attached, Hook, HookError, HookId, Lent, Own, OwnFrame};
 use crate::Timestamp;
 use crate::connection::View;
 use crate::rested::Unmade;
@@ -195,6 +195,8 @@ pub(crate) struct Extensions {
     waiting: VecDeque<Extension>,
     /// Frames of hooks that other hooks brought: of each at most [`MAX_WAITING`].
     waiting_of_brought: VecDeque<Extension>,
+    /// Number of frames that wait, of each hook that has some.
+    waiting_of: BTreeMap<HookId, usize>,
     /// Share that these frames have of packets while the application has data to send.
     pub(crate) share: Share,
     /// Frame types that are skipped where no hook owns them, sorted, and the hook that said so.
@@ -209,8 +211,8 @@ pub(crate) struct Extensions {
     pub(super) hold: Option<Hold>,
     /// Calls from hook to hook that are being made, one in the other.
     pub(super) depth: u32,
-    /// Hooks that the one that is called may call, by place.
-    lent: Vec<Option<Lent>>,
+    /// All hooks while one is called that may call others. Those with `provides` can be called.
+    lent: Vec<Attached>,
     /// Numbers of transport parameters that hooks wrote, and the hooks.
     pub(super) declared: Vec<(HookId, u64)>,
     /// Numbers of packets whose payload hooks have put together, the latest; at most 64.
@@ -222,6 +224,7 @@ impl Unmade for Extensions {
     const UNMADE: &'static Extensions = &Extensions {
         waiting: VecDeque::new(),
         waiting_of_brought: VecDeque::new(),
+        waiting_of: BTreeMap::new(),
         share: Share::new(),
         skipped: None,
         requests: VecDeque::new(),
@@ -267,7 +270,11 @@ impl Extensions {
 
     /// The next frame of hooks that other hooks brought, or of the others.
     pub(crate) fn pop(&mut self, brought: bool) -> Option<Extension> {
-        self.waiting(brought).pop_front()
+        let one = self.waiting(brought).pop_front()?;
+        if let Some(count) = self.waiting_of.get_mut(&one.hook) {
+            *count = count.saturating_sub(1);
+        }
+        Some(one)
     }
 
     /// True if frames of this type are skipped unless a hook owns them.
@@ -286,6 +293,7 @@ impl Extensions {
     pub(crate) fn forget(&mut self, hook: HookId) {
         self.waiting.retain(|one| one.hook != hook);
         self.waiting_of_brought.retain(|one| one.hook != hook);
+        self.waiting_of.remove(&hook);
         self.declared.retain(|(own, _)| *own != hook);
         self.owned.retain(|(own, _)| *own != hook);
         self.skipped = self.skipped.take().filter(|(by, _)| *by != hook);
@@ -294,12 +302,12 @@ impl Extensions {
     }
 
     /// A hook is about to be called that may call these.
-    pub(crate) fn lend(&mut self, lent: Vec<Option<Lent>>) {
+    pub(crate) fn lend(&mut self, lent: Vec<Attached>) {
         self.lent = lent;
     }
 
-    /// The hook has been called: those of them that have not failed.
-    pub(crate) fn take_lent(&mut self) -> Vec<Option<Lent>> {
+    /// The hook has been called: returns the hooks that were lent.
+    pub(crate) fn take_lent(&mut self) -> Vec<Attached> {
         std::mem::take(&mut self.lent)
     }
 
@@ -309,6 +317,7 @@ impl Extensions {
     }
 
     pub(crate) fn put_back(&mut self, extension: Extension) {
+        *self.waiting_of.entry(extension.hook).or_default() += 1;
         self.waiting(extension.brought).push_front(extension);
     }
 }
@@ -376,11 +385,19 @@ impl<'a> HookContext<'a> {
         let own = own.frames.iter().find(|own| own.frame_type == frame_type);
         let own = own.ok_or(Denied::FrameType)?;
         let eliciting = own.ack_eliciting;
-        let waiting = self.view.extensions().waiting(brought);
-        if waiting.iter().filter(|one| one.hook == hook).count() >= MAX_WAITING {
+        let extensions = self.view.extensions();
+        let count = extensions.waiting_of.entry(hook).or_default();
+        if *count >= MAX_WAITING {
             return Err(Denied::Full);
         }
-        waiting.push_back(Extension { hook, frame_type, token, eliciting, brought });
+        *count += 1;
+        extensions.waiting(brought).push_back(Extension {
+            hook,
+            frame_type,
+            token,
+            eliciting,
+            brought,
+        });
         Ok(())
     }
 
@@ -490,6 +507,19 @@ impl<'a> HookContext<'a> {
         self.view.own().brought
     }
 
+    /// Number of other hooks that [`HookContext::call`] may have to ask, one after the other.
+    pub fn callable(&mut self) -> usize {
+        let brought = self.is_brought();
+        let lent = self.view.extensions().lent.iter();
+        lent.filter(|one| one.provides && one.own.brought == brought).count()
+    }
+
+    /// Parts of the connection that [`HookContext::get`] looks at for a field: streams that wait
+    /// for [`Field::BytesUnsent`], paths for [`Field::NextPath`], 1 for other fields.
+    pub fn parts_of(&self, field: Field) -> usize {
+        self.view.parts_of(field)
+    }
+
     /// Places that hooks may be lent from.
     pub(super) fn places(&mut self) -> usize {
         self.view.extensions().lent.len()
@@ -497,12 +527,13 @@ impl<'a> HookContext<'a> {
 
     /// The hook of a place, to be called, if it may be and was brought, or was not.
     pub(super) fn borrow(&mut self, place: usize, brought: bool) -> Option<Lent> {
-        self.view.extensions().lent.get_mut(place)?.take_if(|lent| lent.own.brought == brought)
+        let one = self.view.extensions().lent.get_mut(place)?;
+        (one.provides && one.own.brought == brought).then(|| one.take())
     }
 
     pub(super) fn give_back(&mut self, place: usize, callee: Lent) {
         if let Some(there) = self.view.extensions().lent.get_mut(place) {
-            *there = Some(callee);
+            there.give_back(callee);
         }
     }
 

@@ -30,14 +30,37 @@ pub(crate) struct Attached {
     pub(crate) hook: Box<dyn Hook>,
     pub(crate) own: Own,
     pub(super) points: Vec<AttachPoint>,
-    /// It defines operations that other hooks call.
+    /// It defines operations that other hooks call. While others are called, false of a hook that
+    /// runs, or that has failed.
     pub(super) provides: bool,
+}
+
+impl Attached {
+    /// Takes the hook out, which is about to run. [`Attached::give_back`] is next, unless it fails.
+    pub(super) fn take(&mut self) -> Lent {
+        let (id, brought) = (self.own.id, self.own.brought);
+        let own = std::mem::replace(&mut self.own, Own { id, frames: Vec::new(), brought });
+        let provides = std::mem::replace(&mut self.provides, false);
+        Lent { hook: std::mem::replace(&mut self.hook, Box::new(Absent)), own, provides }
+    }
+
+    /// Puts the hook back, which has run.
+    pub(super) fn give_back(&mut self, lent: Lent) {
+        (self.hook, self.own, self.provides) = (lent.hook, lent.own, lent.provides);
+    }
+}
+
+impl fmt::Debug for Attached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attached").field("own", &self.own).finish_non_exhaustive()
+    }
 }
 
 /// A hook that is out of the table, for the one that is called to call it.
 pub(crate) struct Lent {
     pub(crate) hook: Box<dyn Hook>,
     pub(crate) own: Own,
+    provides: bool,
 }
 
 impl fmt::Debug for Lent {
@@ -146,25 +169,18 @@ impl Table {
         self.provides
     }
 
-    /// Hands out the hooks that define operations, each at its place, for the one at `caller` to call.
-    pub(crate) fn lend(&mut self, caller: usize) -> Vec<Option<Lent>> {
-        let lend = |(place, one): (usize, &mut Attached)| {
-            let wanted = one.provides && place != caller;
-            wanted.then(|| {
-                let (id, brought) = (one.own.id, one.own.brought);
-                let own = std::mem::replace(&mut one.own, Own { id, frames: Vec::new(), brought });
-                Lent { hook: std::mem::replace(&mut one.hook, Box::new(Absent)), own }
-            })
-        };
-        self.attached.iter_mut().enumerate().map(lend).collect()
+    /// Takes the hook at a place out, to be called, and all hooks, for it to call. The number of
+    /// hooks does not matter: this is done for every call while any hook provides operations.
+    pub(crate) fn lend(&mut self, caller: usize) -> Option<(Lent, Vec<Attached>)> {
+        let lent = self.attached.get_mut(caller)?.take();
+        Some((lent, std::mem::take(&mut self.attached)))
     }
 
-    /// Takes back those that are left: one that failed is not among them, and stays absent.
-    pub(crate) fn take_back(&mut self, lent: Vec<Option<Lent>>) {
-        for (one, lent) in self.attached.iter_mut().zip(lent) {
-            if let Some(Lent { hook, own }) = lent {
-                (one.hook, one.own) = (hook, own);
-            }
+    /// Takes all hooks back, and the one that was called to its place.
+    pub(crate) fn take_back(&mut self, caller: usize, lent: Lent, all: Vec<Attached>) {
+        self.attached = all;
+        if let Some(one) = self.attached.get_mut(caller) {
+            one.give_back(lent);
         }
     }
 

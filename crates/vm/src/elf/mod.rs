@@ -44,6 +44,9 @@ pub enum ElfError {
     /// Too many functions.
     #[error("more than {MAX_FUNCTIONS} functions: split the program")]
     TooManyFunctions,
+    /// Names of functions that share bytes of the file.
+    #[error("the functions' names take more bytes than the whole file: shorten them")]
+    NamesTooLong,
     /// Too many variables.
     #[error("variables take more than {room} bytes: make them smaller, or the memory larger")]
     DataTooLong {
@@ -118,6 +121,8 @@ struct Loader<'d, 'f, F> {
     placed: Vec<Placed>,
     code: Vec<u8>,
     image: Vec<u8>,
+    /// The string table that has the symbols' names.
+    strings: &'d [u8],
     helper: &'f F,
 }
 
@@ -136,12 +141,18 @@ pub(crate) fn load(
     }
     let sections = header.sections(Le, bytes)?;
     let symbols = sections.symbols(Le, bytes, elf::SHT_SYMTAB)?;
+    let strings = match sections.section(symbols.string_section()) {
+        Ok(section) => section.data(Le, bytes)?,
+        Err(_) => &[],
+    };
     let placed = Vec::with_capacity(sections.len());
     let (code, image) = (Vec::new(), Vec::new());
     let names = sections.section(header.section_strings_index(Le, bytes)?);
     let names = names.and_then(|section| section.data(Le, bytes)).unwrap_or_default();
+    let helper = &helper;
     let mut loader =
-        Loader { bytes, sections, names, symbols, placed, code, image, helper: &helper };
+        Loader { bytes, sections, names, symbols, placed, code, image, strings, helper };
+    loader.refuse_overlaps()?;
     loader.place(room)?;
     loader.relocate()?;
     let functions = loader.functions()?;
@@ -149,6 +160,27 @@ pub(crate) fn load(
 }
 
 impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
+    /// Refuses sections that are loaded and share bytes of the file. Without this check, a small
+    /// file has as much code as it names sections, and loading is not linear in the file's size.
+    fn refuse_overlaps(&self) -> Result<(), ElfError> {
+        let mut ranges = Vec::new();
+        for (index, section) in self.sections.enumerate() {
+            let (size, from) = (section.sh_size(Le), section.sh_offset(Le));
+            let loaded = section.sh_flags(Le).0 & elf::SHF_ALLOC.0 != 0;
+            if loaded && size > 0 && section.sh_type(Le) != elf::SHT_NOBITS {
+                ranges.push((from, from.saturating_add(size), index.0));
+            }
+        }
+        ranges.sort_unstable();
+        match ranges.windows(2).find(|pair| pair[1].0 < pair[0].1) {
+            Some(pair) => {
+                let what = "it shares bytes of the file with another section";
+                Err(ElfError::Section { section: pair[1].2, what })
+            }
+            None => Ok(()),
+        }
+    }
+
     fn place(&mut self, room: usize) -> Result<(), ElfError> {
         for (index, section) in self.sections.enumerate() {
             let bad = |what| ElfError::Section { section: index.0, what };
@@ -206,10 +238,12 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
     }
 
     fn name(&self, index: SymbolIndex, symbol: &Sym64<Le>) -> String {
-        match self.symbols.symbol_name(Le, symbol) {
-            Ok(name) if !name.is_empty() && name.len() <= MAX_NAME => {
-                String::from_utf8_lossy(name).into_owned()
-            }
+        // At most as much of the string table is read as a name may have.
+        let from = usize::try_from(symbol.st_name(Le)).unwrap_or(usize::MAX);
+        let from = self.strings.get(from..).unwrap_or(&[]);
+        let from = &from[..from.len().min(MAX_NAME + 1)];
+        match from.iter().position(|byte| *byte == 0) {
+            Some(end) if end > 0 => String::from_utf8_lossy(&from[..end]).into_owned(),
             _ => format!("number {}", index.0),
         }
     }
@@ -217,11 +251,17 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
     fn functions(&self) -> Result<Vec<Function>, ElfError> {
         let mut functions = Vec::new();
         let mut globals = std::collections::HashSet::new();
+        let mut named = 0;
         for (index, symbol) in self.symbols.enumerate() {
             if symbol.st_type() != elf::STT_FUNC || symbol.st_shndx(Le) == elf::SHN_UNDEF {
                 continue;
             }
             let name = self.name(index, symbol);
+            // Symbols can share one long name: the names together are bounded by the file's size.
+            named += name.len();
+            if named > self.bytes.len() {
+                return Err(ElfError::NamesTooLong);
+            }
             let value = usize::try_from(symbol.st_value(Le)).ok();
             let at = match self.placed_symbol(index, symbol)? {
                 Placed::Code(base) => value.and_then(|value| base.checked_add(value)),

@@ -12,11 +12,14 @@ use super::enter::Glue;
 use crate::check::{Checked, Function};
 use crate::helper::{HelperHost, Helpers};
 
+/// Bytes of a page, which a mapping takes at least.
+const PAGE: usize = 4096;
+
 /// Entry of a function of the program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) glue: Glue,
-    /// Charge on the budget for entering: the function's length.
+    /// Charge on the budget for entering: that for the function's instructions.
     pub(super) cost: u32,
     /// Its first instruction.
     pub(super) at: u32,
@@ -51,7 +54,7 @@ impl<H: HelperHost> Compiled<H> {
         let entry = |(function, offset): (&Function, usize)| Entry {
             // SAFETY: at this offset `compile` wrote a function of this type. Whoever calls it sees to the rest.
             glue: unsafe { std::mem::transmute::<*const u8, Glue>(code.at(offset)) },
-            cost: function.end - function.start,
+            cost: checked.cost(*function),
             at: function.start,
         };
         let entries = entries.iter().zip(output.entries).map(entry).collect();
@@ -62,9 +65,9 @@ impl<H: HelperHost> Compiled<H> {
         &self.helpers
     }
 
-    /// Bytes of code.
-    pub(crate) fn len(&self) -> usize {
-        self.code.len
+    /// Bytes that it takes: whole pages of code, and the entries.
+    pub(crate) fn size(&self) -> usize {
+        self.code.len.next_multiple_of(PAGE) + size_of_val(&*self.entries)
     }
 }
 

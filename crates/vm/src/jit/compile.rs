@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::enter::State;
 use crate::check::{Checked, Function};
-use crate::op::{Condition, Op, Operand, Place, Reg, jump_cost};
+use crate::op::{Condition, Op, Operand, Place, Reg};
 
 /// Code of a program.
 pub(super) struct Output {
@@ -107,6 +107,7 @@ pub(super) fn compile<B: Backend>(
     let mut backend = B::new(memory, checked.ops.len(), checked.registers);
     backend.glue();
     let mut compiler = Compiler {
+        checked,
         backend,
         offsets: Vec::with_capacity(checked.ops.len()),
         jumps: Vec::new(),
@@ -136,7 +137,8 @@ pub(super) fn compile<B: Backend>(
     compiler.finish(entries)
 }
 
-struct Compiler<B> {
+struct Compiler<'c, B> {
+    checked: &'c Checked,
     backend: B,
     /// Offset of each BPF instruction's code, in bytes.
     offsets: Vec<u32>,
@@ -148,9 +150,9 @@ struct Compiler<B> {
     overdrawn: Vec<(Patch, u32)>,
 }
 
-impl<B: Backend> Compiler<B> {
+impl<B: Backend> Compiler<'_, B> {
     fn finish(self, entries: &[Function]) -> Output {
-        let Compiler { mut backend, offsets, jumps, overdrawn, direct } = self;
+        let Compiler { mut backend, offsets, jumps, overdrawn, direct, .. } = self;
         for (patch, target) in jumps {
             backend.patch(patch, offsets[target as usize] as usize);
         }
@@ -183,7 +185,7 @@ impl<B: Backend> Compiler<B> {
     fn operation(&mut self, at: usize, op: Op, helpers: &impl Fn(u32) -> Helper) {
         match op {
             Op::Jump { target } => {
-                self.charge(at, jump_cost(at, target));
+                self.charge(at, self.checked.jump_cost(at, target));
                 let written = self.written(target);
                 let patch = self.backend.jump(written.unwrap_or(0));
                 if written.is_none() {
@@ -194,7 +196,7 @@ impl<B: Backend> Compiler<B> {
                 let condition = self.backend.compare(condition, wide, left, right);
                 match self.written(target) {
                     Some(offset) => {
-                        let cost = jump_cost(at, target);
+                        let cost = self.checked.jump_cost(at, target);
                         self.backend.branch_back(condition, cost, at as u32, offset);
                     }
                     None => {

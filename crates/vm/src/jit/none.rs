@@ -27,7 +27,7 @@ impl<H: HelperHost> Compiled<H> {
         Ok(None)
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         match self.never {}
     }
 }

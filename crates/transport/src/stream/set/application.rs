@@ -142,6 +142,11 @@ impl Streams {
         waiting.filter_map(|id| self.bytes_unsent_of(*id)).sum()
     }
 
+    /// Number of streams that have something to send.
+    pub(crate) fn waiting_to_send(&self) -> usize {
+        self.queue.values().map(|ids| ids.len().max(1)).sum()
+    }
+
     /// Bytes that were written and never sent, of this stream; none: there is no such stream, or we send nothing on it.
     pub(crate) fn bytes_unsent_of(&self, id: StreamId) -> Option<u64> {
         self.streams.get(&id)?.send.as_ref().map(SendHalf::unsent)

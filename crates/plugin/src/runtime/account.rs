@@ -1,0 +1,168 @@
+//! Steps that the peers' plugins of one address, and those of all peers of an endpoint, have
+//! together. A connection has an [`Allowance`](super::Allowance) of its own, which takes its steps
+//! from here; otherwise a peer would get more by opening more connections.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::bucket::Bucket;
+use crate::policy::Limits;
+
+/// Addresses that are remembered at a time. When there are more, the new ones share one account.
+const MAX_ADDRESSES: usize = 4096;
+
+/// Accounts of an endpoint: of all peers together, and of each address: an IPv4 address or an IPv6
+/// /64. Configurations that share them share the limits.
+#[derive(Debug, Default)]
+pub struct Accounts {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Steps of all peers together; none until the first plugin comes.
+    all: Option<Arc<Mutex<Bucket>>>,
+    of_addresses: HashMap<u128, Arc<Account>>,
+    /// The account of addresses that find no room.
+    shared: Option<Arc<Account>>,
+}
+
+/// Steps of one address.
+#[derive(Debug)]
+pub struct Account {
+    own: Mutex<Bucket>,
+    all: Arc<Mutex<Bucket>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A quarter of a second's worth is saved up at most, so that a burst is short.
+pub(super) fn rate(per_second: u64) -> Bucket {
+    Bucket::new(per_second, per_second.div_ceil(4))
+}
+
+/// The part of an address that one host or network owns: an IPv4 address, or an IPv6 /64.
+fn owner(address: IpAddr) -> u128 {
+    match address.to_canonical() {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits() >> 64 << 64 | 1 << 63,
+    }
+}
+
+impl Accounts {
+    /// The account of an address, by the limits that hold when the address is first seen. `None`:
+    /// the address is not known, and the account is of this connection only. `now` is in
+    /// nanoseconds on the connection's clock.
+    pub fn of(&self, address: Option<IpAddr>, limits: &Limits, now: u64) -> Arc<Account> {
+        let mut state = lock(&self.state);
+        let all = || Arc::new(Mutex::new(rate(limits.process_steps_per_second)));
+        let all = Arc::clone(state.all.get_or_insert_with(all));
+        let fresh = || {
+            let own = Mutex::new(rate(limits.address_steps_per_second));
+            Arc::new(Account { own, all: Arc::clone(&all) })
+        };
+        let Some(address) = address else { return fresh() };
+        let key = owner(address);
+        if let Some(known) = state.of_addresses.get(&key) {
+            return Arc::clone(known);
+        }
+        if state.of_addresses.len() >= MAX_ADDRESSES {
+            // An account that owes nothing is the same as a new one.
+            state.of_addresses.retain(|_, account| {
+                Arc::strong_count(account) > 1 || !lock(&account.own).is_full(now)
+            });
+            if state.of_addresses.len() >= MAX_ADDRESSES {
+                return Arc::clone(state.shared.get_or_insert_with(fresh));
+            }
+        }
+        let account = fresh();
+        state.of_addresses.insert(key, Arc::clone(&account));
+        account
+    }
+}
+
+impl Account {
+    /// Takes up to `want` steps, as many as the address and all peers together have left.
+    pub fn take(&self, want: u64, now: u64) -> u64 {
+        let (mut own, mut all) = (lock(&self.own), lock(&self.all));
+        own.refill(now);
+        all.refill(now);
+        let given = want.min(own.left()).min(all.left());
+        own.spend(given);
+        all.spend(given);
+        given
+    }
+
+    /// Takes exactly `cost` steps; returns false, and takes nothing, if fewer are left.
+    pub fn pay(&self, cost: u64, now: u64) -> bool {
+        let (mut own, mut all) = (lock(&self.own), lock(&self.all));
+        own.refill(now);
+        all.refill(now);
+        if own.left() < cost || all.left() < cost {
+            return false;
+        }
+        own.spend(cost);
+        all.spend(cost);
+        true
+    }
+
+    /// Takes steps for what has been done already, even if that leaves a debt.
+    pub fn owe(&self, cost: u64) {
+        lock(&self.own).spend(cost);
+        lock(&self.all).spend(cost);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits { address_steps_per_second: 400, process_steps_per_second: 600, ..Limits::default() }
+    }
+
+    fn address(text: &str) -> Option<IpAddr> {
+        Some(text.parse().unwrap())
+    }
+
+    #[test]
+    fn account_is_shared_by_connections_of_an_address_and_bounded_by_all() {
+        let accounts = Accounts::default();
+        let of = |text| accounts.of(address(text), &limits(), 0);
+        assert_eq!(of("192.0.2.1").take(60, 0), 60);
+        // The same address, as a socket for both families shows it.
+        assert_eq!(of("::ffff:192.0.2.1").take(60, 0), 40);
+        // All peers have 150 together.
+        assert_eq!(of("2001:db8::1").take(100, 0), 50);
+        assert_eq!(of("192.0.2.2").take(1, 0), 0);
+        // A second later: the address has its quarter again.
+        assert_eq!(of("192.0.2.1").take(1_000, 1_000_000_000), 100);
+    }
+
+    #[test]
+    fn account_of_ipv6_is_that_of_the_network() {
+        let accounts = Accounts::default();
+        let of = |text| accounts.of(address(text), &limits(), 0);
+        assert!(Arc::ptr_eq(&of("2001:db8::1"), &of("2001:db8::ffff:1")));
+        assert!(!Arc::ptr_eq(&of("2001:db8::1"), &of("2001:db8:0:1::1")));
+        assert!(!Arc::ptr_eq(&of("::1"), &of("0.0.0.1")));
+    }
+
+    #[test]
+    fn account_outlives_its_connections_until_it_is_full() {
+        let accounts = Accounts::default();
+        for one in 0..=MAX_ADDRESSES as u32 {
+            let address = Some(IpAddr::from(one.to_be_bytes()));
+            assert!(accounts.of(address, &limits(), 0).pay(0, 0));
+            accounts.of(address, &limits(), 0).owe(1);
+        }
+        // No account is full: the last address has no account of its own.
+        assert_eq!(lock(&accounts.state).of_addresses.len(), MAX_ADDRESSES);
+        let later = 3_600_000_000_000;
+        accounts.of(address("192.0.2.1"), &limits(), later);
+        assert_eq!(lock(&accounts.state).of_addresses.len(), 1);
+    }
+}

@@ -1,0 +1,111 @@
+//! An amount that time gives back at a rate.
+
+const SECOND: u64 = 1_000_000_000;
+
+/// An amount that is spent, and given back as time passes: `per_second` a second, up to `most`. It
+/// can go below zero by what was spent before its cost was known.
+#[derive(Clone, Debug)]
+pub(super) struct Bucket {
+    per_second: u64,
+    most: i64,
+    left: i64,
+    /// Time up to which the amount has been given back, in nanoseconds on the connection's clock.
+    counted_to: u64,
+}
+
+impl Bucket {
+    /// A full bucket, which holds `most`.
+    pub(super) fn new(per_second: u64, most: u64) -> Bucket {
+        let most = amount(most);
+        Bucket { per_second, most, left: most, counted_to: 0 }
+    }
+
+    /// Gives back what `now` allows. Sockets of a process have clocks that differ by a constant:
+    /// the latest time counts, so no order of calls gives back more than the rate.
+    pub(super) fn refill(&mut self, now: u64) {
+        let elapsed = now.saturating_sub(self.counted_to);
+        let back = u128::from(elapsed) * u128::from(self.per_second) / u128::from(SECOND);
+        // A part of a unit counts when the time has come for a whole one.
+        if back > 0 {
+            self.add(u64::try_from(back).unwrap_or(u64::MAX));
+            self.counted_to = now;
+        }
+    }
+
+    /// Adds an amount, up to what the bucket holds.
+    pub(super) fn add(&mut self, more: u64) {
+        self.left = self.left.saturating_add(amount(more)).min(self.most);
+    }
+
+    /// The amount that can be spent.
+    pub(super) fn left(&self) -> u64 {
+        u64::try_from(self.left).unwrap_or(0)
+    }
+
+    /// Spends an amount, whether or not that much is left.
+    pub(super) fn spend(&mut self, spent: u64) {
+        self.left = self.left.saturating_sub(amount(spent)).max(-self.most);
+    }
+
+    /// True if nothing would be given back at `now`.
+    pub(super) fn is_full(&mut self, now: u64) -> bool {
+        self.refill(now);
+        self.left == self.most
+    }
+}
+
+fn amount(unsigned: u64) -> i64 {
+    i64::try_from(unsigned).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bucket_gives_back_its_rate_and_holds_its_most() {
+        let mut bucket = Bucket::new(1_000, 500);
+        assert_eq!(bucket.left(), 500);
+        bucket.spend(500);
+        bucket.refill(SECOND / 10);
+        assert_eq!(bucket.left(), 100);
+        // Parts of a unit are not lost.
+        (1..=1_000).for_each(|at| bucket.refill(SECOND / 10 + at * 100_000));
+        assert_eq!(bucket.left(), 200);
+        bucket.refill(3_600 * SECOND);
+        assert_eq!(bucket.left(), 500);
+        assert!(bucket.is_full(3_600 * SECOND));
+    }
+
+    #[test]
+    fn bucket_pays_debts_first() {
+        let mut bucket = Bucket::new(1_000, 500);
+        bucket.spend(700);
+        assert_eq!(bucket.left(), 0);
+        bucket.refill(SECOND / 10);
+        assert_eq!(bucket.left(), 0);
+        bucket.refill(SECOND * 3 / 10);
+        assert_eq!(bucket.left(), 100);
+    }
+
+    #[test]
+    fn bucket_takes_no_more_from_clocks_that_differ() {
+        let mut bucket = Bucket::new(1_000, 500);
+        bucket.spend(500);
+        for step in 1..=100 {
+            bucket.refill(SECOND + step * 1_000_000);
+            bucket.refill(step * 1_000_000);
+        }
+        bucket.spend(500);
+        bucket.refill(SECOND + 100_000_000);
+        assert_eq!(bucket.left(), 0);
+    }
+
+    #[test]
+    fn bucket_without_limit_does_not_overflow() {
+        let mut bucket = Bucket::new(u64::MAX, u64::MAX);
+        bucket.spend(u64::MAX);
+        bucket.refill(u64::MAX);
+        assert!(bucket.left() > u64::MAX / 4);
+    }
+}
