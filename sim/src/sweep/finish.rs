@@ -166,8 +166,12 @@ fn summary(axes: &[&str], runs: &Runs) -> String {
         let mut fields = group.labels;
         fields.extend(group.flow);
         fields.extend([group.rows, group.completed, group.failed].map(|count| count.to_string()));
-        for values in [&group.completion, &group.goodput, &group.loss] {
+        let most = f64::INFINITY;
+        for (values, most) in
+            [(&group.completion, most), (&group.goodput, most), (&group.loss, 1.0)]
+        {
             let figure = Figure::of(values.iter().map(|(_, value)| *value));
+            let figure = figure.map(|figure| figure.within(0.0, most));
             let parts = [
                 figure.map(|figure| figure.mean),
                 figure.and_then(|figure| figure.deviation),
