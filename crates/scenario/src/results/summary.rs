@@ -3,6 +3,7 @@
 use equic_report::stats::{Interval, Sample};
 use serde::Serialize;
 
+use super::Settings;
 use super::outcome::{ApplicationOutcome, FlowOutcome, RunOutcome, kind};
 use crate::model::Scenario;
 
@@ -48,6 +49,8 @@ pub struct FlowSummary {
     pub protocol: &'static str,
     /// Congestion control.
     pub controller: &'static str,
+    /// Settings in which protocols differ.
+    pub settings: Settings,
     /// Connections in each run.
     pub connections: usize,
     /// Connections over all runs that completed.
@@ -60,6 +63,10 @@ pub struct FlowSummary {
     pub goodput: Option<Figure>,
     /// Share of packets that the sender gave up as lost, from 0 to 1.
     pub loss: Option<Figure>,
+    /// The most that the window of a connection may grow to, in bytes.
+    pub window: u64,
+    /// Share of a connection's time in which its window limited it, from 0 to 1. `None` in real time.
+    pub window_limited: Option<Figure>,
     /// Harm that the others do to it; none: it was not measured.
     pub harm: Option<Harm>,
     /// Its application; none, and not in JSON: it is one transfer.
@@ -139,12 +146,16 @@ impl Summary {
                 name: flow.name.clone(),
                 protocol: flow.protocol.name(),
                 controller: flow.controller.name(),
+                settings: Settings::of(flow),
                 connections: flow.count,
                 completed: count(&|one| one.completion.is_some()),
                 failed: count(&|one| one.failure.is_some()),
                 completion: per_seed(&|one| one.completion),
                 goodput: per_seed(&|one| Some(one.goodput)),
                 loss: per_seed(&share).map(|figure| figure.within(0.0, 1.0)),
+                window: runs.iter().flat_map(connections).map(|one| one.window).max().unwrap_or(0),
+                window_limited: per_seed(&|one| one.window_limited)
+                    .map(|figure| figure.within(0.0, 1.0)),
                 harm: None,
                 application: flow.application.as_ref().map(|application| {
                     let own = |run: &RunOutcome| connections(run);
