@@ -116,7 +116,7 @@ fn rows_of_applications_have_more_columns() {
     ok(scene.sweep("one", &[]));
     let csv = std::fs::read_to_string(scene.path("one").join("rows.csv")).unwrap();
     let header = csv.lines().next().unwrap();
-    assert!(header.contains(",failure,application,units_wanted,units_done,"), "{header}");
+    assert!(header.contains(",window_limited,application,units_wanted,units_done,"), "{header}");
     for line in csv.lines().skip(1) {
         assert!(line.contains(",requests,4,4,"), "{line}");
     }
