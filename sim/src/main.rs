@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cgroup;
 mod failure;
 mod list;
 mod memory;

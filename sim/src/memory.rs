@@ -5,7 +5,7 @@ use equic_scenario::Scenario;
 use equic_scenario::play::memory;
 
 use crate::failure::{Done, Failure};
-use crate::output;
+use crate::{cgroup, output};
 
 /// Number of runs that may go on at a time: as many as wanted, or as fit into memory.
 ///
@@ -35,9 +35,11 @@ pub(crate) fn threads<'a>(
     Ok(wanted.min(fit))
 }
 
-/// Bytes that Linux can give without swapping; none: it does not say.
+/// Returns the bytes that Linux can give to this process without swapping, within the limits of its control groups.
+/// Returns `None` if neither is known.
 fn available() -> Option<u64> {
-    parse(&std::fs::read_to_string("/proc/meminfo").ok()?)
+    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| parse(&text));
+    [machine, cgroup::available()].into_iter().flatten().min()
 }
 
 fn parse(meminfo: &str) -> Option<u64> {
@@ -62,7 +64,7 @@ mod tests {
     fn fewer_runs_go_on_at_a_time_where_more_do_not_fit() {
         let scenario = |size: &str| {
             Scenario::parse(&format!(
-                "[network]\ntopology = \"simple\"\nlink = {{ rate = \"10 Mb/s\", delay = \"1 ms\" }}\n\
+                "[network]\ntopology = \"simple\"\nlink = {{ rate = \"10 Gb/s\", delay = \"1 s\" }}\n\
                  [[flow]]\nsize = \"100 GB\"\nquic = {{ window = \"{size}\" }}"
             ))
             .unwrap()

@@ -18,7 +18,7 @@ pub(crate) fn run(args: &Run) -> Done {
         scenario.seeds = (1..=seeds).collect();
     }
     let threads = memory::threads([&scenario], threads(args.threads).min(scenario.seeds.len()))?;
-    series::prepare(args)?;
+    series::prepare(args, &scenario)?;
     let parts = if args.harm { 1 + scenario.flows.len() } else { 1 };
     let all = (parts * scenario.seeds.len()) as u64;
     let progress = bar(all, "{bar:40} {pos}/{len} runs, {eta} left");

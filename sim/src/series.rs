@@ -1,6 +1,6 @@
 //! Files of one run: time series as CSV and JSON, plots as SVG and PNG, logs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::ValueEnum as _;
 use equic_report::csv;
 use equic_report::plot::{Axis, LinePlot, PlotError, Series as Line, Svg};
-use equic_scenario::Scenario;
 use equic_scenario::command::{Plotted, Run};
 use equic_scenario::play::{
-    FileHeader, FlowPoint, JsonSeq, Logs, MakeLogs, QlogSink, Series, record,
+    FileHeader, FlowPoint, JsonSeq, Logs, MakeLogs, PortPoint, QlogSink, Series, record,
 };
+use equic_scenario::{Place, Scenario};
 use serde::Serialize;
 
 use crate::failure::{Done, Failure};
@@ -22,7 +22,8 @@ use crate::failure::{Done, Failure};
 const MOST_LINES: usize = 8;
 
 /// Makes directories, and sees whether plots can be made: before hours are spent.
-pub(crate) fn prepare(args: &Run) -> Done {
+pub(crate) fn prepare(args: &Run, scenario: &Scenario) -> Done {
+    check_ports(args, scenario)?;
     for folder in [&args.out, &args.qlog_dir].into_iter().flatten() {
         std::fs::create_dir_all(folder)
             .map_err(|error| Failure::new(format!("cannot make {}: {error}", folder.display())))?;
@@ -33,30 +34,76 @@ pub(crate) fn prepare(args: &Run) -> Done {
     Ok(())
 }
 
+/// Fails if `--plot-port` names a port that the scenario does not have, or more than a plot shows.
+fn check_ports(args: &Run, scenario: &Scenario) -> Done {
+    if args.plot_port.is_empty() {
+        return Ok(());
+    }
+    let place = Place::of(scenario).map_err(Failure::new)?;
+    let ports: Vec<String> = place.ports().into_iter().map(|(name, _)| name).collect();
+    if let Some(wanted) =
+        args.plot_port.iter().find(|one| !ports.iter().any(|port| is_port(one, port)))
+    {
+        let names = ports.join("`, `");
+        return Err(Failure::Usage(format!(
+            "--plot-port: no port is called `{wanted}`; there are `{names}`"
+        )));
+    }
+    let count =
+        ports.iter().filter(|port| args.plot_port.iter().any(|one| is_port(one, port))).count();
+    if count > MOST_LINES {
+        let message =
+            format!("--plot-port: a plot shows at most {MOST_LINES} ports, and these are {count}");
+        return Err(Failure::Usage(message));
+    }
+    Ok(())
+}
+
 /// Plays the first seed once more and writes its time series, plots and logs.
 pub(crate) fn write(args: &Run, scenario: &Scenario) -> Done {
     let Some(seed) = scenario.seeds.first() else { return Ok(()) };
     let failures = Arc::new(Mutex::new(Vec::new()));
     let folder = args.qlog_dir.clone().unwrap_or_default();
-    let logs = |flow: &str, copy: usize| logs(&folder, flow, copy, &failures);
+    let names = log_names(scenario.flows.iter().map(|flow| flow.name.as_str()));
+    let logs = |flow: &str, copy: usize| {
+        logs(&folder, names.get(flow).map_or("flow", String::as_str), copy, &failures)
+    };
     let wanted: Option<&MakeLogs<'_>> = if args.qlog_dir.is_some() { Some(&logs) } else { None };
     let (_, series) = record(scenario, *seed, wanted)?;
     if let Some(failure) = failures.lock().unwrap_or_else(PoisonError::into_inner).first() {
         return Err(Failure::new(String::clone(failure)));
     }
     if let Some(file) = &args.plot {
-        write_plot(file, args.plot_of, *seed, &series)?;
+        write_plot(file, args, *seed, &series)?;
     }
     match &args.out {
-        Some(folder) => write_series(folder, *seed, &series),
+        Some(folder) => write_series(folder, args, *seed, &series),
         None => Ok(()),
     }
 }
 
-/// Logs of a connection: `FLOW-COPY_client.sqlog` and `FLOW-COPY_server.sqlog`.
-fn logs(folder: &Path, flow: &str, copy: usize, failures: &Arc<Mutex<Vec<String>>>) -> Logs {
+/// Returns a name for the logs of each flow: letters and digits of the flow's own name, and a hyphen for each other
+/// character. Where two flows would have one name, in a file system that does not distinguish case, the later
+/// one gets a number.
+fn log_names<'a>(flows: impl Iterator<Item = &'a str>) -> HashMap<&'a str, String> {
     let plain = |character: char| if character.is_ascii_alphanumeric() { character } else { '-' };
-    let name: String = flow.chars().map(plain).collect();
+    let mut taken = HashSet::new();
+    let mut names = HashMap::new();
+    for flow in flows {
+        let own: String = flow.chars().map(plain).collect();
+        let numbered = (2..).map(|number| format!("{own}-{number}"));
+        let name = std::iter::once(own.clone())
+            .chain(numbered)
+            .find(|name| taken.insert(name.to_ascii_lowercase()))
+            .unwrap_or(own);
+        names.insert(flow, name);
+    }
+    names
+}
+
+/// Logs of a connection: `FLOW-COPY_client.sqlog` and `FLOW-COPY_server.sqlog`.
+fn logs(folder: &Path, name: &str, copy: usize, failures: &Arc<Mutex<Vec<String>>>) -> Logs {
+    let name = name.to_owned();
     let (folder, failures) = (folder.to_owned(), Arc::clone(failures));
     Logs::new(move |header: &FileHeader| {
         let side = format!("{:?}", header.vantage).to_lowercase();
@@ -114,7 +161,7 @@ struct Document<'a> {
     series: &'a Series,
 }
 
-fn write_series(folder: &Path, seed: u64, series: &Series) -> Done {
+fn write_series(folder: &Path, args: &Run, seed: u64, series: &Series) -> Done {
     csv::write(folder.join("flows.csv"), &series.flows)?;
     csv::write(folder.join("ports.csv"), &series.ports)?;
     if !series.paths.is_empty() {
@@ -127,14 +174,14 @@ fn write_series(folder: &Path, seed: u64, series: &Series) -> Done {
     equic_report::file::write(&folder.join("series.json"), &json)?;
     for what in Plotted::value_variants() {
         let name = what.to_possible_value().map(|value| value.get_name().to_owned());
-        save(folder, &name.unwrap_or_default(), plot_of(series, *what, seed))?;
+        save(folder, &name.unwrap_or_default(), plot_of(series, *what, &args.plot_port, seed))?;
     }
     Ok(())
 }
 
 /// Draws one plot into one file, SVG or PNG by its ending.
-fn write_plot(file: &Path, what: Plotted, seed: u64, series: &Series) -> Done {
-    let svg = match plot_of(series, what, seed) {
+fn write_plot(file: &Path, args: &Run, seed: u64, series: &Series) -> Done {
+    let svg = match plot_of(series, args.plot_of, &args.plot_port, seed) {
         Err(PlotError::Empty(_)) => {
             return Err(Failure::new(format!(
                 "{} stays unwritten: there is nothing to plot of seed {seed}",
@@ -150,7 +197,7 @@ fn write_plot(file: &Path, what: Plotted, seed: u64, series: &Series) -> Done {
 }
 
 /// The plot of a value over time.
-fn plot_of(series: &Series, what: Plotted, seed: u64) -> Result<Svg, PlotError> {
+fn plot_of(series: &Series, what: Plotted, wanted: &[String], seed: u64) -> Result<Svg, PlotError> {
     if let Some((title, unit, value)) = of_flows(what) {
         let point = |one: &FlowPoint| (format!("{} {}", one.flow, one.copy), one.time, value(one));
         return lines(title, unit, seed, series.flows.iter().map(point));
@@ -160,9 +207,51 @@ fn plot_of(series: &Series, what: Plotted, seed: u64) -> Result<Svg, PlotError> 
         let points = shares.iter().map(|one| (one.protocol.to_owned(), one.time, one.share));
         return lines("share of the goodput", "", seed, points);
     }
-    let ports = series.ports.iter();
-    let points = ports.map(|one| (one.port.clone(), one.time, Some(one.packets as f64)));
-    lines("packets in the queue", "", seed, points)
+    let all = by_use(&series.ports);
+    let shown: Vec<&str> = if wanted.is_empty() {
+        all.iter().copied().take(MOST_LINES).collect()
+    } else {
+        all.iter().copied().filter(|port| wanted.iter().any(|one| is_port(one, port))).collect()
+    };
+    let choice = match (shown.len() < all.len(), wanted.is_empty()) {
+        (false, _) => String::new(),
+        (true, true) => format!("; the {} busiest of {} ports", shown.len(), all.len()),
+        (true, false) => format!("; {} of {} ports", shown.len(), all.len()),
+    };
+    let points = shown.iter().flat_map(|name| {
+        let own = series.ports.iter().filter(|one| one.port == *name);
+        own.map(|one| (one.port.clone(), one.time, Some(one.packets as f64)))
+    });
+    lines_of("packets in the queue", "", &format!("seed {seed}{choice}"), points)
+}
+
+/// Returns the names of all ports, the busiest first: by packets that waited, on average over time, then by packets
+/// that the queue dropped, then by what was sent.
+fn by_use(points: &[PortPoint]) -> Vec<&str> {
+    let mut order: Vec<(&str, (f64, u64, f64))> = Vec::new();
+    let mut place: HashMap<&str, usize> = HashMap::new();
+    for point in points {
+        let at = *place.entry(&point.port).or_insert_with(|| {
+            order.push((&point.port, (0.0, 0, 0.0)));
+            order.len() - 1
+        });
+        let (waited, dropped, sent) = &mut order[at].1;
+        *waited += point.packets as f64;
+        *dropped += point.dropped;
+        *sent += point.rate;
+    }
+    // Stable: ports that are alike stay in the order of the description.
+    order.sort_by(|(_, one), (_, other)| {
+        let by = other.0.total_cmp(&one.0).then(other.1.cmp(&one.1));
+        by.then(other.2.total_cmp(&one.2))
+    });
+    order.into_iter().map(|(name, _)| name).collect()
+}
+
+/// True if this name, of a port or of a link for both of its ports, is that of a port.
+fn is_port(wanted: &str, port: &str) -> bool {
+    let link = port.strip_suffix(", there").or_else(|| port.strip_suffix(", back"));
+    wanted == port || link == Some(wanted)
 }
 
 type Value = fn(&FlowPoint) -> Option<f64>;
@@ -204,11 +293,27 @@ fn write_applications(folder: &Path, seed: u64, series: &Series) -> Done {
     Ok(())
 }
 
-/// A plot of values over time: line, time, value.
+/// A plot of values over time: line, time, value. Draws the first lines, if there are more than fit.
 fn lines(
     title: &str,
     unit: &str,
     seed: u64,
+    points: impl Iterator<Item = (String, f64, Option<f64>)>,
+) -> Result<Svg, PlotError> {
+    let points: Vec<(String, f64, Option<f64>)> = points.collect();
+    let names: HashSet<&str> = points.iter().map(|(name, ..)| name.as_str()).collect();
+    let shown = if names.len() > MOST_LINES {
+        format!("seed {seed}; the first {MOST_LINES} of {}", names.len())
+    } else {
+        format!("seed {seed}")
+    };
+    lines_of(title, unit, &shown, points.into_iter())
+}
+
+fn lines_of(
+    title: &str,
+    unit: &str,
+    subtitle: &str,
     points: impl Iterator<Item = (String, f64, Option<f64>)>,
 ) -> Result<Svg, PlotError> {
     let mut order = Vec::new();
@@ -219,13 +324,8 @@ fn lines(
         }
         by_name.entry(name).or_default().push((time, value.unwrap_or(f64::NAN)));
     }
-    let shown = if order.len() > MOST_LINES {
-        format!("seed {seed}; the first {MOST_LINES} of {}", order.len())
-    } else {
-        format!("seed {seed}")
-    };
     let mut plot = LinePlot::new(title, Axis::new("virtual time", "s"), Axis::new(title, unit))
-        .subtitle(shown);
+        .subtitle(subtitle);
     for name in order.into_iter().take(MOST_LINES) {
         let points = by_name.remove(&name).unwrap_or_default();
         plot = plot.series(Line::new(name, points));
@@ -241,4 +341,42 @@ fn save(folder: &Path, name: &str, plot: Result<Svg, PlotError>) -> Done {
     };
     svg.write_svg(folder.join(format!("{name}.svg")))?;
     Ok(svg.write_png(folder.join(format!("{name}.png")), 1.0)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(port: &str, packets: usize, dropped: u64, rate: f64) -> PortPoint {
+        PortPoint { time: 0.0, port: port.to_owned(), packets, bytes: 0, dropped, marked: 0, rate }
+    }
+
+    #[test]
+    fn queue_plot_has_the_busiest_ports_first() {
+        let mut points = Vec::new();
+        for port in ["a, there", "a, back", "b, there", "b, back", "c, there", "c, back"] {
+            points.push(point(port, 0, 0, 1.0));
+        }
+        points.extend([
+            point("c, there", 9, 0, 1.0),
+            point("b, back", 4, 1, 1.0),
+            point("b, there", 4, 0, 9.0),
+            point("a, back", 0, 0, 5.0),
+        ]);
+        let order = ["c, there", "b, back", "b, there", "a, back", "a, there", "c, back"];
+        assert_eq!(by_use(&points), order);
+        assert!(by_use(&[]).is_empty());
+    }
+
+    #[test]
+    fn qlog_names_never_collide() {
+        let flows = ["a b", "a.b", "a-b-2", "A b", "\u{3b1}", "\u{3b2}", "a-b", "a", "a-1"];
+        let names = log_names(flows.into_iter());
+        let distinct: HashSet<String> =
+            names.values().map(|name| name.to_ascii_lowercase()).collect();
+        assert_eq!((names.len(), distinct.len()), (flows.len(), flows.len()), "{names:?}");
+        assert_eq!(names["a b"], "a-b");
+        let plain = |one: char| one.is_ascii_alphanumeric() || one == '-';
+        assert!(names.values().all(|name| name.chars().all(plain)), "{names:?}");
+    }
 }

@@ -175,6 +175,76 @@ fn time_series_plots_and_logs_are_written() {
     }
 }
 
+/// A graph whose narrow link is the last of ten: the plot of queues shows it, and what a user asks for.
+#[test]
+fn queue_plot_of_a_graph_shows_the_bottleneck() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut graph = "seeds = 1\nlimit = \"2 s\"\n[network]\ntopology = \"graph\"\n".to_owned();
+    for node in ["l", "r", "a", "b", "c", "d", "e", "f"] {
+        let router = node == "l" || node == "r";
+        graph += &format!("[[network.node]]\nname = \"{node}\"\nrouter = {router}\n");
+    }
+    let mut link = |from: &str, to: &str, rate: &str| {
+        graph += &format!(
+            "[[network.links]]\nfrom = \"{from}\"\nto = \"{to}\"\nrate = \"{rate}\"\ndelay = \"2 ms\"\n"
+        );
+    };
+    for node in ["a", "b", "c"] {
+        link(node, "l", "1 Gb/s");
+    }
+    for node in ["d", "e", "f"] {
+        link("r", node, "1 Gb/s");
+    }
+    link("l", "r", "5 Mb/s");
+    for (from, to) in [("a", "d"), ("b", "e"), ("c", "f")] {
+        graph += &format!("[[flow]]\nname = \"{from}\"\nfrom = \"{from}\"\nto = \"{to}\"\n");
+    }
+    let path = file(&folder, &graph);
+    let plot = folder.path().join("queue.svg");
+    let draw = |more: &[&str]| {
+        let usual = ["run", &path, "--plot", plot.to_str().unwrap(), "--plot-of", "queue"];
+        let ran = sim(&[&usual[..], more].concat());
+        (ran, std::fs::read_to_string(&plot).unwrap_or_default())
+    };
+    let (ran, svg) = draw(&[]);
+    ok(ran);
+    assert!(svg.contains("l - r, there") && svg.contains("the 8 busiest of 14 ports"), "{svg}");
+    let (ran, svg) = draw(&["--plot-port", "r - f", "--plot-port", "l - r, back"]);
+    ok(ran);
+    for (port, shown) in [
+        ("r - f, there", true),
+        ("r - f, back", true),
+        ("l - r, back", true),
+        ("l - r, there", false),
+    ] {
+        assert_eq!(svg.contains(port), shown, "{port}: {svg}");
+    }
+    let (ran, _) = draw(&["--plot-port", "r-f"]);
+    assert_eq!(ran.status.code(), Some(2), "{ran:?}");
+    assert!(text(&ran.stderr).contains("`r - f, there`"), "{ran:?}");
+    let (ran, _) = draw(
+        &["a - l", "b - l", "c - l", "r - d", "r - e"].map(|one| ["--plot-port", one]).concat(),
+    );
+    assert_eq!(ran.status.code(), Some(2), "{ran:?}");
+    assert!(text(&ran.stderr).contains("at most 8 ports"), "{ran:?}");
+}
+
+/// Names that differ only in what a file name replaces: each connection has its own logs.
+#[test]
+fn qlog_names_of_flows_never_collide() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut flows =
+        SCENARIO.replace("size", "name = \"x y\"\nsize").replace("seeds = 3", "seeds = 1");
+    for name in ["x.y", "x-y-2", "\u{3b1}", "\u{3b2}", "X y"] {
+        flows += &format!("[[flow]]\nname = \"{name}\"\nsize = \"10 KB\"\n");
+    }
+    let path = file(&folder, &flows);
+    let logs = folder.path().join("logs");
+    ok(sim(&["run", &path, "--qlog-dir", logs.to_str().unwrap()]));
+    assert_eq!(std::fs::read_dir(&logs).unwrap().count(), 12);
+    assert!(logs.join("x-y-1_client.sqlog").is_file());
+}
+
 /// An application of each kind, over QUIC and over TCP.
 const APPLICATIONS: &str = r#"
 seeds = 2
@@ -298,7 +368,10 @@ fn what_cannot_be_written_is_told() {
 fn a_scenario_that_does_not_fit_into_memory_is_refused_before_it_starts() {
     let folder = tempfile::tempdir().unwrap();
     let flows = "size = \"100 GB\"\ncount = 50000\nquic = { window = \"1 GiB\" }";
-    let path = file(&folder, &SCENARIO.replace("size = \"100 KB\"", flows));
+    // What the path holds counts, up to the windows.
+    let long =
+        SCENARIO.replace("delay = \"10 ms\"", "delay = \"100000 s\"").replace("10 Mb/s", "10 Gb/s");
+    let path = file(&folder, &long.replace("size = \"100 KB\"", flows));
     let out = folder.path().join("out");
     let refused = sim(&["run", &path, "--out", out.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");

@@ -116,7 +116,7 @@ fn rows_of_applications_have_more_columns() {
     ok(scene.sweep("one", &[]));
     let csv = std::fs::read_to_string(scene.path("one").join("rows.csv")).unwrap();
     let header = csv.lines().next().unwrap();
-    assert!(header.contains(",failure,application,units_wanted,units_done,"), "{header}");
+    assert!(header.contains(",window_limited,application,units_wanted,units_done,"), "{header}");
     for line in csv.lines().skip(1) {
         assert!(line.contains(",requests,4,4,"), "{line}");
     }
@@ -300,7 +300,9 @@ fn sweeps_are_compared_by_seed() {
     let slower = Scene::new(&GRID.replace("seeds = 6", "seeds = 8").replace("10 ms", "40 ms"));
     ok(slower.sweep("new", &[]));
     let (old, new) = (scene.shown("old"), slower.shown("new"));
-    assert!(ok(sim(&["compare", &old, &old])).contains("0 worse, 0 better, 4 inconclusive"));
+    assert!(
+        ok(sim(&["compare", &old, &old])).contains("0 worse, 0 better, 4 the same, 0 inconclusive")
+    );
     failed(sim(&["compare", &old, &new]), 1, &["4 of 4 are worse"]);
     assert!(ok(sim(&["compare", &new, &old])).contains("0 worse, 4 better"));
     let json = ok(sim(&["compare", &old, &new, "--json", "--no-fail", "--corrected"]));
@@ -312,6 +314,46 @@ fn sweeps_are_compared_by_seed() {
     let p = first["p"].as_f64().unwrap();
     assert!((0.025..0.04).contains(&p), "{first:#}");
     failed(sim(&["compare", &old, &scene.shown("nothing")]), 1, &["cannot read"]);
+}
+
+/// With five seeds no difference, however large, has p < 0.05: the command says so.
+#[test]
+fn compare_says_when_there_are_too_few_seeds() {
+    let few = GRID.replace("seeds = 6", "seeds = 5");
+    let (scene, slower) = (Scene::new(&few), Scene::new(&few.replace("10 ms", "400 ms")));
+    ok(scene.sweep("old", &[]));
+    ok(slower.sweep("new", &[]));
+    let (old, new) = (scene.shown("old"), slower.shown("new"));
+    let output = sim(&["compare", &old, &new]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("4 inconclusive for lack of seeds") && said.contains("6 or more"),
+        "{said}"
+    );
+    let other = sim(&["compare", &old, &new, "--p", "0.1"]);
+    assert_eq!(other.status.code(), Some(1), "{other:?}");
+    // Nothing is missing where all is the same.
+    let same = sim(&["compare", &old, &old]);
+    assert!(same.status.success() && same.stderr.is_empty(), "{same:?}");
+}
+
+/// Settings in which protocols differ are columns of both tables.
+#[test]
+fn settings_of_flows_are_in_the_rows_and_the_summary() {
+    let scene = Scene::new(GRID);
+    ok(scene.sweep("out", &[]));
+    for file in ["rows.csv", "summary.csv"] {
+        let text = std::fs::read_to_string(scene.path("out").join(file)).unwrap();
+        let mut lines = text.lines();
+        assert!(lines.next().unwrap().contains(",tls,ecn,pacing,acknowledgements,"), "{text}");
+        for (arm, settings) in
+            [("quic", ",1.3,yes,yes,fewer"), ("tcp, old", ",none,yes,no,every 2")]
+        {
+            let mut own = text.lines().skip(1).filter(|line| line.contains(arm));
+            assert!(own.all(|line| line.contains(settings)), "{arm}: {text}");
+        }
+    }
 }
 
 /// A second process keeps out of a directory that is written to.

@@ -14,6 +14,10 @@ use crate::sweep::SweepPoint;
 const HEADERS: u32 = 48;
 /// The MTU of Ethernet, in bytes.
 const ETHERNET: u32 = 1500;
+/// Bytes of an Ethernet header, with a VLAN tag.
+const FRAMING: u32 = 18;
+/// The largest buffer that segmentation offload hands over, in bytes.
+const OFFLOADED: u64 = 64 << 10;
 
 /// Properties of the links between the namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,7 +79,7 @@ impl Network {
                     host.set_offloads(false)?;
                 }
                 if let Some(rate) = links.rate {
-                    limit(host, rate)?;
+                    limit(host, rate, links.mtu)?;
                 }
             }
             network.labs.insert(links, lab);
@@ -99,15 +103,34 @@ impl Network {
     }
 }
 
-/// A token bucket filter on what the host sends: 50 ms of queue, and a bucket of 4 ms or of the largest
-/// buffer that segmentation offload hands over.
-fn limit(host: &Namespace, rate: u64) -> Result<(), BenchError> {
-    let burst = (rate / 8 / 250).max(64 << 10);
-    let (rate, burst) = (format!("{rate}bit"), format!("{burst}b"));
+/// Bytes of a bucket and of the queue before it, for `tbf` at this rate in bits per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bucket {
+    burst: u64,
+    queue: u64,
+}
+
+impl Bucket {
+    /// A bucket passes its content at once, so it is small compared with what is transferred: 4 ms of the rate, or the
+    /// largest buffer that segmentation offload hands over where that is 10 ms or less. At lower rates the
+    /// kernel splits such buffers. Two frames fit in any case. The queue holds 50 ms, or 16 frames.
+    fn of(rate: u64, mtu: u32) -> Bucket {
+        let (bytes, frame) = (rate / 8, u64::from(mtu + FRAMING));
+        let burst = (bytes / 250).max(OFFLOADED.min(bytes / 100)).max(2 * frame);
+        Bucket { burst, queue: (bytes / 20).max(16 * frame) }
+    }
+}
+
+/// A token bucket filter on what the host sends.
+fn limit(host: &Namespace, rate: u64, mtu: u32) -> Result<(), BenchError> {
+    let bucket = Bucket::of(rate, mtu);
+    let rate = format!("{rate}bit");
+    // What waits counts towards tc's limit together with the bucket.
+    let (burst, most) = (format!("{}b", bucket.burst), format!("{}b", bucket.burst + bucket.queue));
     let interface = host.ifname.as_str();
     let words = ["qdisc", "replace", "dev", interface, "root", "tbf", "rate", &rate, "burst"];
     let mut command = host.command("tc");
-    command.args(words).args([burst.as_str(), "latency", "50ms"]);
+    command.args(words).args([burst.as_str(), "limit", &most]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let failed = |why: String| BenchError::Plan(format!("tc cannot limit the rate: {why}"));
     let spawned = equic_lab::spawn(command).map_err(|error| match error.kind() {
@@ -128,6 +151,19 @@ mod tests {
     fn links(path: &str, point: &[(&str, &str)]) -> Result<Option<Links>, BenchError> {
         let point = point.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         Links::of(&NetPath::read(path).unwrap(), &point.collect())
+    }
+
+    /// What passes at once is a small part of a transfer of a second.
+    #[test]
+    fn tbf_buckets_are_small_at_every_rate() {
+        for rate in [1_000_000, 2_000_000, 5_000_000, 20_000_000, 100_000_000, 10_000_000_000] {
+            let Bucket { burst, queue } = Bucket::of(rate, 1500);
+            assert!(burst >= 2 * 1518 && burst * 8 * 40 <= rate, "{rate}: {burst}");
+            assert!(queue >= 16 * 1518 && queue >= rate / 8 / 20, "{rate}: {queue}");
+        }
+        assert_eq!(Bucket::of(100_000_000, 1500), Bucket { burst: 65_536, queue: 625_000 });
+        // Frames of any MTU pass at any rate.
+        assert_eq!(Bucket::of(64_000, 9000), Bucket { burst: 18_036, queue: 144_288 });
     }
 
     #[test]

@@ -104,6 +104,11 @@ impl Trace {
         bits * 1e9 / (self.period() as f64)
     }
 
+    /// Returns the bytes that the trace lets through up to a moment, in nanoseconds since the start.
+    pub fn offered(&self, until: u64) -> u64 {
+        self.first_after(until).saturating_mul(OPPORTUNITY_BYTES)
+    }
+
     /// In nanoseconds.
     fn period(&self) -> u64 {
         u64::from(self.moments.last().copied().unwrap_or(1)) * NANOS_PER_MS

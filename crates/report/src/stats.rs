@@ -10,12 +10,14 @@
 //!   counted from 1. Use it for latencies, where an interpolated tail was never observed.
 //! * [`Sample::mad`] is the median absolute deviation from the median, not scaled (R:
 //!   `mad(x, constant = 1)`); multiply with [`MAD_TO_SIGMA`] to compare with a standard deviation.
+//! * [`Sample::mean_95`] is the interval of a mean, with the coverage that [`mean`](mod@mean) states.
 //! * [`Sample::bootstrap_95`] is the percentile bootstrap (Efron 1979).
 //!
 //! Two samples: [`ranks`] says whether they differ, [`effect`] how much. [`modes`] says whether a sample
 //! is rather two.
 
 pub mod effect;
+pub mod mean;
 pub mod modes;
 pub mod ranks;
 

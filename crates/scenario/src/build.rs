@@ -73,6 +73,15 @@ impl Place {
         self.holds.saturating_mul(2).clamp(WINDOWS.0, WINDOWS.1)
     }
 
+    /// The largest window of a flow, in bytes: its own option, or what the network asks for.
+    pub fn window_of(&self, flow: &Flow) -> u64 {
+        let own = match flow.protocol {
+            Protocol::Quic => flow.quic.window,
+            Protocol::Tcp => flow.tcp.window,
+        };
+        own.unwrap_or_else(|| self.window())
+    }
+
     /// Ports that are measured, both directions of each watched link, with their names.
     pub fn ports(&self) -> Vec<(String, PortId)> {
         let both = |(name, link): &(String, LinkId)| {
@@ -130,16 +139,17 @@ impl Place {
         let mtu = directions.iter().map(|link| link.mtu()).min().unwrap_or(MAX_MTU);
         let datagram = mtu.saturating_sub(topology.ip.header() + 8);
         let mss = mtu.saturating_sub(topology.ip.header() + 20);
-        if mss < LEAST_SEGMENT {
-            let message = format!("TCP needs an MTU of {} bytes", mtu - mss + LEAST_SEGMENT);
-            return Err(Impossible::network(message));
+        // QUIC first: of a scenario with both protocols it needs the larger MTU.
+        let has = |protocol| scenario.flows.iter().any(|flow| flow.protocol == protocol);
+        let needs = |name: &str, least: u32| {
+            let message = format!("{name} needs an MTU of {least} bytes, and a link has {mtu}");
+            Err(Impossible::network(message))
+        };
+        if has(Protocol::Quic) && datagram < LEAST_DATAGRAM {
+            return needs("QUIC (RFC 9000 s.14)", LEAST_DATAGRAM + topology.ip.header() + 8);
         }
-        let quic = scenario.flows.iter().any(|flow| flow.protocol == Protocol::Quic);
-        if quic && datagram < LEAST_DATAGRAM {
-            return Err(Impossible::network(format!(
-                "QUIC needs links that carry {} bytes (RFC 9000 s.14), and one has an MTU of {mtu}",
-                LEAST_DATAGRAM + topology.ip.header() + 8
-            )));
+        if has(Protocol::Tcp) && mss < LEAST_SEGMENT {
+            return needs("TCP", LEAST_SEGMENT + topology.ip.header() + 20);
         }
         // Routes are checked where flows are: by the simulator itself.
         let mut run = Simulation::new(topology.clone(), 0).map_err(Impossible::network)?;

@@ -59,6 +59,10 @@ pub struct Run {
     /// What that plot shows over time
     #[arg(long, value_name = "VALUE", value_enum, default_value_t = Plotted::Goodput, requires = "plot")]
     pub plot_of: Plotted,
+    /// Draw this port in plots of queues, or both ports of this link; may be given several times [default: the 8 busiest
+    /// ports]
+    #[arg(long, value_name = "PORT")]
+    pub plot_port: Vec<String>,
     /// Write qlog of QUIC connections of the first seed into this directory
     #[arg(long, value_name = "DIR")]
     pub qlog_dir: Option<PathBuf>,

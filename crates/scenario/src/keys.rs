@@ -153,7 +153,7 @@ section! { TCP, "`[flow.tcp]`" {
     "sack": "true, false", "true", "selective acknowledgements";
     "timestamps": "true, false", "true", "timestamps";
     "window_scaling": "true, false", "true", "windows above 65,535 bytes";
-    "ecn": "true, false", "false", "the client asks for ECN";
+    "ecn": "true, false", "true", "the client asks for ECN, as QUIC does by default; Linux does not unless told to";
     "pacing": "true, false", "false", "pace segments even if the controller does not need it";
     "tail_loss_probe": "true, false", "true", "probe when a tail may be lost";
     "min_rto": "time", "200 ms", "least time of the retransmission timer beyond the round trip";

@@ -242,8 +242,11 @@ pub enum Scheduler {
     Backup,
 }
 
-/// Options of TCP that a study varies. None: as Linux has it.
-#[derive(Clone, Debug, PartialEq, Default)]
+/// Default of `ecn`, the same for both protocols, so that a comparison under AQM is equal.
+pub(crate) const ECN: bool = true;
+
+/// Options of TCP that a study varies. `None`: as Linux has it.
+#[derive(Clone, Debug, PartialEq)]
 pub struct TcpOptions {
     /// Initial window in segments.
     pub initial_window: Option<u32>,
@@ -255,8 +258,8 @@ pub struct TcpOptions {
     pub timestamps: Option<bool>,
     /// Window scaling.
     pub window_scaling: Option<bool>,
-    /// True if the client asks for ECN.
-    pub ecn: Option<bool>,
+    /// True if the client asks for ECN, which is the default. Linux' own default is false.
+    pub ecn: bool,
     /// True if segments are paced, whatever the controller.
     pub pacing: Option<bool>,
     /// Tail loss probes.
@@ -271,6 +274,26 @@ pub struct TcpOptions {
     pub fast_open: bool,
     /// TLS above the connection; none: the bytes themselves.
     pub tls: Option<Tls>,
+}
+
+impl Default for TcpOptions {
+    fn default() -> TcpOptions {
+        TcpOptions {
+            initial_window: None,
+            mss: None,
+            sack: None,
+            timestamps: None,
+            window_scaling: None,
+            ecn: ECN,
+            pacing: None,
+            tail_loss_probe: None,
+            min_rto: None,
+            delayed_ack: None,
+            window: None,
+            fast_open: false,
+            tls: None,
+        }
+    }
 }
 
 /// TLS above TCP: round trips and bytes of its handshake, and bytes of its records.

@@ -15,7 +15,8 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
         ("Gb/s", 1_000_000_000),
         ("Gbit/s", 1_000_000_000),
     ];
-    scaled(text, &units).ok_or_else(|| wrong(text, "a rate, such as \"10 Mb/s\" or \"500 kb/s\""))
+    scaled(text, &units)
+        .map_err(|error| wrong(text, "a rate, such as \"10 Mb/s\" or \"500 kb/s\"", error))
 }
 
 /// Bytes, from `10 MB` or `64 KiB`.
@@ -30,7 +31,8 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         ("MiB", 1 << 20),
         ("GiB", 1 << 30),
     ];
-    scaled(text, &units).ok_or_else(|| wrong(text, "a size, such as \"10 MB\" or \"64 KiB\""))
+    scaled(text, &units)
+        .map_err(|error| wrong(text, "a size, such as \"10 MB\" or \"64 KiB\"", error))
 }
 
 /// A time span, from `50 ms`.
@@ -47,7 +49,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let nanos = scaled(text, &units);
     nanos
         .map(Duration::from_nanos)
-        .ok_or_else(|| wrong(text, "a time, such as \"50 ms\" or \"2.5 s\""))
+        .map_err(|error| wrong(text, "a time, such as \"50 ms\" or \"2.5 s\"", error))
 }
 
 /// A percentage from 0 to 100, from `0.1 %`.
@@ -56,17 +58,46 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let value = number.filter(|text| decimal(text).is_some()).and_then(|text| text.parse().ok());
     value
         .filter(|value| (0.0..=100.0).contains(value))
-        .ok_or_else(|| wrong(text, "a percentage from 0 to 100, such as \"0.1 %\""))
+        .ok_or_else(|| wrong(text, "a percentage from 0 to 100, such as \"0.1 %\"", Mistake::Form))
 }
 
-/// A number of packets, from `100 packets`.
-pub(crate) fn packets(text: &str) -> Option<u32> {
-    let number = text.trim().strip_suffix("packets").or_else(|| text.trim().strip_suffix("packet"));
-    number?.trim_end().parse().ok()
+/// A number of packets, from `100 packets`. Returns `None` if the text does not end with that word.
+pub(crate) fn packets(text: &str) -> Option<Result<u32, String>> {
+    let text = text.trim();
+    let number = text.strip_suffix("packets").or_else(|| text.strip_suffix("packet"))?.trim_end();
+    Some(match decimal(number) {
+        Some((_, places)) if places > 0 => {
+            Err(format!("`{text}` is not a whole number of packets"))
+        }
+        None if !number.bytes().all(|byte| byte.is_ascii_digit()) || number.is_empty() => {
+            Err(format!("`{text}` is not a number of packets, such as \"100 packets\""))
+        }
+        _ => number
+            .parse()
+            .map_err(|_| format!("`{text}` is too much: a queue has at most {} packets", u32::MAX)),
+    })
 }
 
-fn wrong(text: &str, expected: &str) -> String {
-    format!("`{text}` is not {expected}")
+/// What is wrong with a quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mistake {
+    /// It is no number with a unit that is known.
+    Form,
+    /// It is more than can be held: the largest value, in the unit as it is written.
+    TooLarge(u64),
+    /// It is no whole number of the smallest unit.
+    TooFine,
+}
+
+fn wrong(text: &str, expected: &str, mistake: Mistake) -> String {
+    let text = text.trim();
+    let unit = || text.trim_start_matches(|one: char| one.is_ascii_digit() || one == '.').trim();
+    match mistake {
+        Mistake::Form if text.starts_with('-') => format!("`{text}` is below 0: write {expected}"),
+        Mistake::Form => format!("`{text}` is not {expected}"),
+        Mistake::TooLarge(most) => format!("`{text}` is too much: at most {most} {}", unit()),
+        Mistake::TooFine => format!("`{text}` is no whole number of the smallest unit"),
+    }
 }
 
 /// A decimal number without sign or exponent: its digits, and how many of them are behind the point.
@@ -85,19 +116,28 @@ fn decimal(text: &str) -> Option<(u64, u32)> {
     Some((digits, u32::try_from(part.len()).ok()?))
 }
 
-/// The number times its unit; none: another unit, a fraction of the smallest unit, or too much.
-fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+/// The number times its unit.
+fn scaled(text: &str, units: &[(&str, u64)]) -> Result<u64, Mistake> {
     let text = text.trim();
-    let end = text.find(|character: char| !character.is_ascii_digit() && character != '.')?;
+    let is_number = |character: char| character.is_ascii_digit() || character == '.';
+    let end = text.find(|character: char| !is_number(character)).ok_or(Mistake::Form)?;
     let (number, unit) = (&text[..end], text[end..].trim_start());
-    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
-    let (digits, places) = decimal(number)?;
-    let divisor = 10u128.checked_pow(places)?;
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit).ok_or(Mistake::Form)?;
+    let too_large = Mistake::TooLarge(u64::MAX / factor);
+    let (digits, places) = match decimal(number) {
+        Some(read) => read,
+        // More digits than a number holds.
+        None if number.len() > 19 && number.bytes().all(|byte| byte.is_ascii_digit()) => {
+            return Err(too_large);
+        }
+        None => return Err(Mistake::Form),
+    };
+    let divisor = 10u128.checked_pow(places).ok_or(Mistake::TooFine)?;
     let product = u128::from(digits) * u128::from(*factor);
     if product % divisor != 0 {
-        return None;
+        return Err(Mistake::TooFine);
     }
-    u64::try_from(product / divisor).ok()
+    u64::try_from(product / divisor).map_err(|_| too_large)
 }
 
 #[cfg(test)]
@@ -115,7 +155,7 @@ mod tests {
         assert_eq!(duration("0.1 us"), Ok(Duration::from_nanos(100)));
         assert_eq!(duration("0 s"), Ok(Duration::ZERO));
         assert_eq!(percent("0.01 %"), Ok(0.01));
-        assert_eq!(packets("100 packets"), Some(100));
+        assert_eq!(packets("100 packets"), Some(Ok(100)));
     }
 
     #[test]
@@ -139,6 +179,24 @@ mod tests {
         for text in ["1", "101 %", "-1 %", "NaN %", "1e1 %", "%"] {
             assert!(percent(text).is_err(), "{text}");
         }
-        assert!(bytes("1 Mb").is_err() && packets("x packets").is_none());
+        assert!(bytes("1 Mb").is_err() && packets("30 KB").is_none());
+        for text in ["x packets", "packets", "1.5 packets", "99999999999 packets", "-1 packets"] {
+            assert!(packets(text).is_some_and(|read| read.is_err()), "{text}");
+        }
+    }
+
+    #[test]
+    fn messages_name_the_range() {
+        for (error, words) in [
+            (duration("10000000000000 s").unwrap_err(), "at most 18446744073 s"),
+            (duration("99999999999999999999999 ms").unwrap_err(), "at most 18446744073709 ms"),
+            (bytes("99999999999 GB").unwrap_err(), "at most 18446744073 GB"),
+            (rate("99999999999 Gb/s").unwrap_err(), "at most 18446744073 Gb/s"),
+            (rate("0.5 b/s").unwrap_err(), "no whole number"),
+            (duration("-20 ms").unwrap_err(), "below 0"),
+            (packets("99999999999 packets").unwrap().unwrap_err(), "at most 4294967295 packets"),
+        ] {
+            assert!(error.contains(words), "{error}");
+        }
     }
 }

@@ -9,6 +9,10 @@ use equic_transport::congestion::{Algorithm, Classic, ControllerFactory};
 use crate::build::Place;
 use crate::model::{Controller, Flow, Scheduler};
 
+/// Bytes that wait to be sent in a stream at first. It grows with what the path holds, up to the window: 1,000
+/// connections that share a link do not keep a window each.
+pub(crate) const SEND_BUFFER: u64 = 256 << 10;
+
 impl Controller {
     /// Makes controllers of this kind.
     pub fn factory(self) -> Arc<dyn ControllerFactory> {
@@ -31,7 +35,7 @@ impl Place {
     pub fn quic(&self, flow: &Flow) -> TransportConfig {
         let options = &flow.quic;
         let mtu = options.mtu.unwrap_or(self.datagram);
-        let window = options.window.unwrap_or_else(|| self.window());
+        let window = self.window_of(flow);
         let mut config = TransportConfig {
             congestion: flow.controller.factory(),
             initial_window: options.initial_window,
@@ -57,7 +61,8 @@ impl Place {
         streams.max_connection_window = window;
         streams.stream_window = streams.stream_window.min(window);
         streams.connection_window = streams.connection_window.min(window);
-        streams.send_buffer = window;
+        streams.send_buffer = SEND_BUFFER.min(window);
+        streams.max_send_buffer = window;
         streams.connection_send_buffer = window;
         config
     }

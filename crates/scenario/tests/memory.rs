@@ -56,6 +56,13 @@ fn the_estimate_is_near_what_runs_take() {
              link = {{ rate = \"20 Mb/s\", delay = \"20 ms\" }}\n[[flow]]\ncount = {pairs}\n{flow}"
         )
     };
+    let crowd = |flow: &str| {
+        format!(
+            "limit = \"4 s\"\n[network]\ntopology = \"dumbbell\"\npairs = 200\n\
+             link = {{ rate = \"200 Mb/s\", delay = \"20 ms\", queue = \"2000 packets\" }}\n\
+             [[flow]]\ncount = 200\nstagger = \"5 ms\"\n{flow}"
+        )
+    };
     let deep = "rate = \"10 Mb/s\", delay = \"50 ms\", queue = \"1000 packets\"";
     let long = "rate = \"50 Mb/s\", delay = \"100 ms\", queue = \"2000 packets\"";
     let mut wrong = Vec::new();
@@ -66,6 +73,8 @@ fn the_estimate_is_near_what_runs_take() {
         ("a long way, TCP", simple(long, "size = \"20 MB\"\nprotocol = \"tcp\"")),
         ("many, QUIC", dumbbell(100, "size = \"50 KB\"")),
         ("many, TCP", dumbbell(100, "size = \"50 KB\"\nprotocol = \"tcp\"")),
+        ("many without an end, QUIC", crowd("")),
+        ("many without an end, TCP", crowd("protocol = \"tcp\"")),
         ("large shares, QUIC", dumbbell(10, "size = \"1 MB\"")),
         #[cfg(feature = "tls")]
         ("many, TLS", dumbbell(100, "size = \"50 KB\"\nquic = { protection = \"tls\" }")),

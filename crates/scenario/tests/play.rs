@@ -1,6 +1,7 @@
 //! Scenarios played: with the feature `play`.
 
 use equic_scenario::play::{Part, Summary, jain, play, play_all, record};
+use equic_scenario::results::Report;
 use equic_scenario::{BuiltIn, Scenario};
 
 fn scenario(text: &str) -> Scenario {
@@ -245,4 +246,124 @@ fn a_controller_of_the_past_is_chosen_by_its_name() {
         play(&scenario(&text), 1, Part::All).unwrap().flows[0].completion.unwrap()
     };
     assert!(with("gquic-cubic") < with("cubic"));
+}
+
+/// Both protocols on a queue that marks: by default, both are marked.
+#[test]
+fn ecn_is_the_same_for_both_protocols() {
+    let shared = |options: [&str; 2]| {
+        let [quic, tcp] = options;
+        let text = format!(
+            "limit = \"5 s\"\n[network]\ntopology = \"dumbbell\"\n\
+             link = {{ rate = \"10 Mb/s\", delay = \"10 ms\", queue = {{ kind = \"fq-codel\" }} }}\n\
+             [[flow]]\n{quic}\n[[flow]]\nprotocol = \"tcp\"\n{tcp}\n"
+        );
+        let run = play(&scenario(&text), 1, Part::All).unwrap();
+        let [quic, tcp] = &run.flows[..] else { panic!("{run:?}") };
+        [quic.marked > 0, tcp.marked > 0]
+    };
+    assert_eq!(shared(["", ""]), [true, true]);
+    assert_eq!(shared(["quic = { ecn = false }", "tcp = { ecn = false }"]), [false, false]);
+    // An option does not depend on whether the table of options is there.
+    assert_eq!(shared(["quic = { paths = 1 }", "tcp = { sack = true }"]), [true, true]);
+}
+
+/// What the protocols of a run differ in is in its result, and only that.
+#[test]
+fn settings_that_differ_are_in_the_report() {
+    let report = |tcp: &str| {
+        let text = format!("{LOSSY}[[flow]]\nprotocol = \"tcp\"\nsize = \"300 KB\"\n{tcp}");
+        let scenario = scenario(&text);
+        let runs = play_all(&scenario, Part::All, 1, &|_| ()).unwrap();
+        let summary = Summary::new(&scenario, &runs);
+        let parts = Report::of("name", &scenario, &summary, &runs).into_iter();
+        let text = parts.map(|part| match part {
+            Report::Table(table) => table.markdown(),
+            Report::Text(text) | Report::Notice(text) => text,
+        });
+        text.collect::<String>()
+    };
+    let usual = report("");
+    for word in ["TLS", "none", "1.3", "pacing", "acknowledgements", "every 2 segments or 40 ms"] {
+        assert!(usual.contains(word), "{word}: {usual}");
+    }
+    assert!(!usual.contains("ECN"), "{usual}");
+    let other = report("tcp = { ecn = false, pacing = true, tls = { version = \"1.3\" } }");
+    assert!(
+        other.contains("ECN") && !other.contains("TLS") && !other.contains("pacing"),
+        "{other}"
+    );
+}
+
+/// A packet that is on the line at the end counts for what has left of it.
+#[test]
+fn utilisation_is_at_most_1() {
+    for (link, options) in [
+        ("rate = \"1 kb/s\", delay = \"20 ms\"", "size = \"10 KB\""),
+        ("rate = \"10 kb/s\", delay = \"1 ms\"", "protocol = \"tcp\"\nsize = \"10 KB\""),
+        ("rate = \"64 kb/s\", delay = \"1 ms\", framing = \"ethernet\"", "controller = \"bbr\""),
+    ] {
+        for limit in [1, 7, 13, 100] {
+            let text = format!(
+                "limit = \"{limit} s\"\ninterval = \"333 ms\"\n[network]\ntopology = \"simple\"\n\
+                 link = {{ {link} }}\n[[flow]]\n{options}"
+            );
+            let (run, series) = record(&scenario(&text), 1, None).unwrap();
+            for port in &run.ports {
+                let used = port.utilisation.unwrap();
+                assert!((0.0..=1.0).contains(&used), "{link}, {limit} s: {used}");
+            }
+            let there = run.ports[0].utilisation.unwrap();
+            assert!(limit != 7 || there > 0.5, "{link}: {there}");
+            let most = series.ports.iter().map(|point| point.rate).fold(0.0, f64::max);
+            assert!(most <= 64_000.0 * 1.001, "{link}: {most}");
+        }
+    }
+}
+
+#[test]
+fn tcp_whose_syn_never_arrives_has_failed() {
+    let failure = |link: &str, application: &str| {
+        let text = format!(
+            "limit = \"300 s\"\n[network]\ntopology = \"simple\"\n\
+             link = {{ rate = \"10 Mb/s\", delay = \"10 ms\", {link} }}\n\
+             [[flow]]\nprotocol = \"tcp\"\n{application}"
+        );
+        play(&scenario(&text), 1, Part::All).unwrap().flows[0].failure.clone()
+    };
+    let requests = "application = \"requests\"\nrequests = { count = 1, response = \"1 KB\" }";
+    for application in ["size = \"1 MB\"", requests] {
+        let never = failure("loss = \"100 %\"", application);
+        assert!(never.as_ref().is_some_and(|why| why.contains("no SYN was answered")), "{never:?}");
+        let back = "back = { rate = \"10 Mb/s\", delay = \"10 ms\", loss = \"100 %\" }";
+        assert!(failure(back, application).is_some());
+        assert_eq!(failure("loss = \"0 %\"", application), None);
+    }
+}
+
+/// 100 Mb/s and 120 ms hold 1.5 MB.
+#[test]
+fn window_that_limits_a_flow_is_in_its_result() {
+    let share = |options: &str| {
+        let text = format!(
+            "limit = \"5 s\"\n[network]\ntopology = \"simple\"\n\
+             link = {{ rate = \"100 Mb/s\", delay = \"60 ms\" }}\n[[flow]]\n{options}"
+        );
+        let flow = play(&scenario(&text), 1, Part::All).unwrap().flows[0].clone();
+        (flow.window, flow.window_limited.unwrap())
+    };
+    for protocol in ["quic", "tcp"] {
+        for controller in ["cubic", "bbr"] {
+            let with = |window: &str| {
+                share(&format!(
+                    "protocol = \"{protocol}\"\ncontroller = \"{controller}\"\n{protocol} = {{ {window} }}"
+                ))
+            };
+            let (window, limited) = with("window = \"256 KiB\"");
+            assert_eq!(window, 256 << 10);
+            assert!((0.2..=1.0).contains(&limited), "{protocol} {controller}: {limited}");
+            let (_, limited) = with("window = \"64 MB\"");
+            assert!(limited < 0.01, "{protocol} {controller}: {limited}");
+        }
+    }
 }

@@ -128,6 +128,8 @@ pub(crate) struct Port {
     sender: Sender,
     /// Time at which the packet that is being sent will have left. The sender is free after that.
     free_at: Time,
+    /// Bytes of that packet, with the link's framing.
+    sending: u32,
     /// Propagation delay of the link.
     delay: Duration,
     /// Loss, reordering and the like on the link; none: nothing but the delay.
@@ -163,6 +165,7 @@ impl Port {
                 }
             },
             free_at: Time::START,
+            sending: 0,
             delay: wire.delay,
             wire: (!is_plain(wire)).then(|| Box::new(equic_net::Port::new(link, wire_seed))),
             way,
@@ -173,6 +176,23 @@ impl Port {
 
     pub(crate) fn stats(&self) -> PortStats {
         PortStats { marked: self.queue.marked(), ..self.stats }
+    }
+
+    /// Returns the bytes that have left by `now`: of the packet that is being sent, the part that has left.
+    pub(crate) fn sent_by(&self, now: Time) -> u64 {
+        if self.free_at <= now {
+            return self.stats.sent_bytes;
+        }
+        let rest = match &self.sender {
+            Sender::Constant(rate) => {
+                let left = u128::from(self.free_at.as_nanos() - now.as_nanos());
+                let bits = (left * u128::from(*rate)).div_ceil(1_000_000_000);
+                u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX).min(self.sending.into())
+            }
+            // The opportunities that it waits for are still to come.
+            Sender::Trace(_) => self.sending.into(),
+        };
+        self.stats.sent_bytes - rest
     }
 
     /// Packets and bytes that wait.
@@ -248,6 +268,7 @@ impl Port {
     /// A packet is sent. What happens on the way is known as soon as it is known when it has left.
     fn go(&mut self, now: Time, mut packet: Packet, pool: &mut Pool, dropped: &mut Dropped) {
         self.free_at = self.sender.leaves(now, packet.frame_bytes);
+        self.sending = packet.frame_bytes;
         self.stats.sent += 1;
         self.stats.sent_bytes += u64::from(packet.frame_bytes);
         let Some(wire) = &mut self.wire else {

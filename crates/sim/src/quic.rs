@@ -206,10 +206,12 @@ fn pair(
     let (own, seed, paths) = ((from, to), run.agent_seed(from), Paths::of_client(count));
     let of = |hooks: &Option<Hooks>| Additions { logs: logs.cloned(), hooks: hooks.clone() };
     let paths = several.then_some(paths);
-    let client = QuicEnd::new(ours, own, there, seed, of(&hooks.client), paths);
+    let streams = &transport.streams;
+    let window = streams.max_stream_window.min(streams.max_connection_window);
+    let client = QuicEnd::new(ours, own, there, seed, of(&hooks.client), paths, window);
     let (own, seed, paths) = ((to, from), run.agent_seed(to), Paths::default());
     let paths = several.then_some(paths);
-    let server = QuicEnd::new(theirs, own, back, seed, of(&hooks.server), paths);
+    let server = QuicEnd::new(theirs, own, back, seed, of(&hooks.server), paths, window);
     Ok(Pair { client, server, from, to })
 }
 
@@ -313,6 +315,11 @@ impl BulkSender {
         self.end.stats()
     }
 
+    /// State and counters, as of any protocol.
+    pub fn state(&self) -> SenderState {
+        self.end.state()
+    }
+
     /// State of each of several paths, as this end has it; empty for a connection that may have one only.
     pub fn paths(&self) -> Vec<PathState> {
         self.end.paths()
@@ -355,13 +362,14 @@ impl BulkSender {
             match connection.write(stream, chunk) {
                 Ok(count) if count > 0 => self.written += count as u64,
                 // No room now; or the connection is over, which the receiver says.
-                Ok(_) | Err(_) => return,
+                Ok(_) | Err(_) => break,
             }
             if self.written == self.bytes {
                 // It was open a moment ago.
                 let _ = connection.streams().finish(stream);
             }
         }
+        self.end.waits = self.written < self.bytes;
     }
 }
 

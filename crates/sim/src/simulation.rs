@@ -280,6 +280,12 @@ impl Simulation {
         self.ports[port.0 as usize].stats()
     }
 
+    /// Returns the bytes that have left a port until now, with the link's framing. In [`PortStats::sent_bytes`] a packet
+    /// counts as a whole from its first bit on.
+    pub fn sent_by_now(&self, port: PortId) -> u64 {
+        self.ports[port.0 as usize].sent_by(self.now())
+    }
+
     /// Packets that wait at a port now, and their bytes with the link's framing.
     pub fn waiting(&self, port: PortId) -> (usize, u64) {
         self.ports[port.0 as usize].waiting()

@@ -15,6 +15,7 @@ use crate::packet::{Address, Ecn, FlowId, Protocol};
 use crate::simulation::Simulation;
 use crate::time::Time;
 use crate::topology::{NodeId, TopologyError};
+use crate::transfer::TimeOf;
 
 use channel::{Frames, TcpChannel};
 
@@ -90,6 +91,7 @@ fn pair(
         ports: (own.port, peer.port),
         peer,
         flow,
+        window_limited: TimeOf::default(),
     };
     let client = end(from, to, there, run.agent_seed(from));
     let server = end(to, from, back, run.agent_seed(to));
@@ -114,6 +116,8 @@ pub fn bulk(
         bytes: bulk.bytes,
         tls: bulk.tls.map(Session::client),
         finished: false,
+        delivered: false,
+        failure: None,
     };
     let receiver = TcpBulkReceiver {
         end: server,
@@ -172,6 +176,7 @@ struct TcpEnd {
     ports: (u16, u16),
     peer: Address,
     flow: FlowId,
+    window_limited: TimeOf,
 }
 
 impl TcpEnd {
@@ -190,7 +195,11 @@ impl TcpEnd {
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         // No link of the network carries a header.
         let buffer = buffer.get_mut(..MAX_HEADER)?;
-        let mut sent = self.connection.as_mut()?.poll_transmit(timestamp(now))?;
+        let connection = self.connection.as_mut()?;
+        let Some(mut sent) = connection.poll_transmit(timestamp(now)) else {
+            self.window_limited.note(now, connection.is_window_limited());
+            return None;
+        };
         (sent.segment.source_port, sent.segment.destination_port) = self.ports;
         let size = sent.segment.write(buffer);
         let options = (size - TCP_HEADER as usize) as u8;
@@ -210,6 +219,22 @@ impl TcpEnd {
 
     fn stats(&self) -> Stats {
         self.connection.as_ref().map(|connection| connection.stats()).unwrap_or_default()
+    }
+
+    fn state(&self) -> SenderState {
+        SenderState { window_limited: self.window_limited.total(), ..self.stats().into() }
+    }
+}
+
+/// Describes why a connection ended before its transfer did.
+fn describe(reason: CloseReason, connection: &Connection) -> String {
+    match reason {
+        CloseReason::TimedOut if connection.stats().segments_received == 0 => {
+            "the handshake timed out: no SYN was answered".to_owned()
+        }
+        CloseReason::TimedOut => "timed out".to_owned(),
+        CloseReason::Reset => "the peer reset the connection".to_owned(),
+        CloseReason::Finished => "the connection was closed before the transfer ended".to_owned(),
     }
 }
 
@@ -235,6 +260,9 @@ pub struct TcpBulkSender {
     tls: Option<Session>,
     /// True if all bytes were written.
     finished: bool,
+    /// True once the peer has acknowledged every byte of the transfer.
+    delivered: bool,
+    failure: Option<String>,
 }
 
 impl TcpBulkSender {
@@ -243,9 +271,28 @@ impl TcpBulkSender {
         self.end.stats()
     }
 
+    /// State and counters, as of any protocol.
+    pub fn state(&self) -> SenderState {
+        self.end.state()
+    }
+
+    /// Returns the reason for which its connection failed, if it did: the server may never have received a
+    /// segment.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
     fn work(&mut self) {
         let Some(connection) = &mut self.end.connection else { return };
-        while connection.poll_event().is_some() {}
+        while let Some(event) = connection.poll_event() {
+            match event {
+                Event::Acknowledged => self.delivered = true,
+                Event::Closed(reason) if !self.delivered => {
+                    self.failure = Some(describe(reason, connection));
+                }
+                _ => {}
+            }
+        }
         let came = connection.read();
         let Some(session) = self.tls.as_mut().filter(|_| !self.finished) else { return };
         session.on_received(came);
@@ -330,10 +377,7 @@ impl TcpBulkReceiver {
                     connection.finish();
                 }
                 Event::Closed(reason) if self.outcome.completed.is_none() => {
-                    self.outcome.failure = Some(match reason {
-                        CloseReason::TimedOut => "timed out".to_owned(),
-                        other => format!("{other:?}"),
-                    });
+                    self.outcome.failure = Some(describe(reason, connection));
                 }
                 _ => {}
             }

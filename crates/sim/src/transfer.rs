@@ -68,6 +68,32 @@ pub struct SenderState {
     pub min_rtt: Duration,
     /// Rate at which packets may leave, in bytes per second.
     pub pacing_rate: f64,
+    /// Time in which the window limited it: flow control, or the most that it keeps until it is acknowledged.
+    pub window_limited: Duration,
+}
+
+/// The time in which a condition held, whose state is noted now and then.
+#[cfg(feature = "tcp")]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TimeOf {
+    since: Option<Time>,
+    total: Duration,
+}
+
+#[cfg(feature = "tcp")]
+impl TimeOf {
+    /// Notes that the condition holds from now on, or that it does not.
+    pub(crate) fn note(&mut self, now: Time, holds: bool) {
+        if let Some(since) = self.since.take() {
+            self.total += now.since(since);
+        }
+        self.since = holds.then_some(now);
+    }
+
+    /// Time until the last note.
+    pub(crate) fn total(&self) -> Duration {
+        self.total
+    }
 }
 
 #[cfg(feature = "quic")]
@@ -84,6 +110,7 @@ impl From<equic_transport::Stats> for SenderState {
             rtt: stats.path.rtt,
             min_rtt: stats.path.min_rtt,
             pacing_rate: stats.path.pacing_rate as f64,
+            window_limited: Duration::ZERO,
         }
     }
 }
@@ -102,6 +129,7 @@ impl From<equic_tcp::Stats> for SenderState {
             rtt: stats.smoothed_rtt,
             min_rtt: stats.min_rtt,
             pacing_rate: stats.pacing_rate,
+            window_limited: Duration::ZERO,
         }
     }
 }

@@ -4,20 +4,16 @@ use std::fmt::Write as _;
 
 use equic_report::number::{self, MISSING};
 use equic_report::schema::Machine;
-use equic_report::stats::{Interval, RESAMPLES, Sample};
+use equic_report::stats::{Interval, Sample};
 use equic_report::table::{Column, Style, Table};
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
 
 use super::case::{Case, Kind, Stack};
 use super::{Done, Measured};
 
-/// Mean of a figure over the runs, and its 95 % interval by bootstrap.
+/// Mean of a figure over the runs, and its 95 % interval.
 fn mean(one: &Measured, figure: impl Fn(&super::Run) -> f64) -> Option<(f64, Option<Interval>)> {
     let sample: Sample = one.runs.iter().map(figure).collect();
-    let mut rng = StdRng::seed_from_u64(1);
-    let interval = sample.bootstrap_95(&mut rng, RESAMPLES, Sample::mean);
-    Some((sample.mean()?, interval.filter(|_| sample.len() > 1)))
+    Some((sample.mean()?, sample.mean_95()))
 }
 
 fn shown(figure: Option<(f64, Option<Interval>)>, how: impl Fn(f64) -> String) -> String {
@@ -131,7 +127,7 @@ pub(crate) fn plain(all: &[Measured]) -> Done<String> {
 
 pub(crate) fn markdown(all: &[Measured]) -> Done<String> {
     let mut text = format!(
-        "On {}; means of {} runs with 95 % intervals (bootstrap), in rounds; all with CUBIC.\n",
+        "On {}; means of {} runs with 95 % intervals, in rounds; all with CUBIC.\n",
         Machine::read()?,
         all.iter().map(|one| one.runs.len()).max().unwrap_or(0)
     );

@@ -20,8 +20,10 @@ use crate::output;
 enum ComparisonVerdict {
     Worse,
     Better,
-    /// Neither better nor worse, as far as can be said.
+    /// Neither better nor worse, as far as these runs tell.
     Inconclusive,
+    /// Every run has the same figure as the run with the same seed.
+    Same,
     /// No run of the same seed has figures in both.
     Incomparable,
 }
@@ -72,16 +74,38 @@ pub(crate) fn run(args: &Compare) -> Done {
     } else {
         print(&compared)?;
         output::text(format_args!(
-            "{worse} worse, {} better, {} inconclusive, {} cannot be compared, {alone} in one result alone\n",
+            "{worse} worse, {} better, {} the same, {} inconclusive, {} cannot be compared, {alone} in one result alone\n",
             count(ComparisonVerdict::Better),
+            count(ComparisonVerdict::Same),
             count(ComparisonVerdict::Inconclusive),
             count(ComparisonVerdict::Incomparable),
         ))?;
+    }
+    // With --corrected, the smallest p-value counts as often as there are flows.
+    let tests = compared.iter().filter(|one| one.p.is_some()).count();
+    let seeds = seeds_for(args.p, if args.corrected { tests } else { 1 });
+    let few = compared
+        .iter()
+        .filter(|one| one.verdict == ComparisonVerdict::Inconclusive && (one.pairs as u64) < seeds);
+    let few = few.count();
+    if few > 0 {
+        output::notice(format_args!(
+            "{few} inconclusive for lack of seeds: p < {} takes {seeds} or more seeds in both results",
+            args.p
+        ));
     }
     if worse > 0 && !args.no_fail {
         return Err(Failure::new(format!("{worse} of {} are worse", compared.len())));
     }
     Ok(())
+}
+
+/// Returns the number of pairs from which on the test can give a p-value below `p` in the first of so many tests. The
+/// smallest that it gives is 2 / 2^pairs, if all differences have one sign.
+fn seeds_for(p: f64, tests: usize) -> u64 {
+    (1..)
+        .find(|pairs| 2.0_f64.powi(1 - *pairs) * (tests.max(1) as f64) < p)
+        .map_or(0, |pairs| pairs as u64)
 }
 
 /// Flows by their cell and name.
@@ -121,6 +145,8 @@ fn compare((cell, flow): &(String, String), old: &Group, new: &Group) -> Compare
         p: signed_rank(&differences).map(|test| test.p),
         verdict: if pairs.is_empty() {
             ComparisonVerdict::Incomparable
+        } else if differences.iter().all(|difference| *difference == 0.0) {
+            ComparisonVerdict::Same
         } else {
             ComparisonVerdict::Inconclusive
         },
@@ -161,7 +187,7 @@ fn print(compared: &[Compared]) -> Done {
         let (verdict, tone) = match one.verdict {
             ComparisonVerdict::Worse => ("worse", Tone::Bad),
             ComparisonVerdict::Better => ("better", Tone::Good),
-            ComparisonVerdict::Inconclusive if one.p.is_none() => ("the same", Tone::Faint),
+            ComparisonVerdict::Same => ("the same", Tone::Faint),
             ComparisonVerdict::Inconclusive => ("inconclusive", Tone::Faint),
             ComparisonVerdict::Incomparable => ("cannot be compared", Tone::Warning),
         };

@@ -95,12 +95,19 @@ fn parquet(names: &[&str], kinds: &[Kind], runs: &Runs) -> parquet::errors::Resu
     writer.into_inner()
 }
 
+/// Columns of settings in which protocols differ.
+const SETTINGS: [&str; 4] = ["tls", "ecn", "pacing", "acknowledgements"];
+
 /// A flow of a cell over all seeds.
 pub(super) struct Group {
     /// Values of the axes.
     pub(super) labels: Vec<String>,
     /// Name, protocol and controller of the flow.
     pub(super) flow: [String; 3],
+    /// Settings in which protocols differ: TLS, ECN, pacing and acknowledgements.
+    settings: [String; 4],
+    /// Share of the time in which the window limited it, of each seed.
+    window_limited: Vec<(u64, f64)>,
     pub(super) rows: usize,
     pub(super) completed: usize,
     pub(super) failed: usize,
@@ -139,6 +146,8 @@ pub(super) fn groups(axes: usize, runs: &Runs) -> Vec<Group> {
             groups.push(Group {
                 labels: own[0][..axes].to_vec(),
                 flow: ["flow", "protocol", "controller"].map(|name| own[0][at(name)].clone()),
+                settings: SETTINGS.map(|name| own[0][at(name)].clone()),
+                window_limited: per_seed(&|row| value(row, "window_limited")),
                 rows: own.len(),
                 completed: own.iter().filter(|row| !row[at("completion_s")].is_empty()).count(),
                 failed: own.iter().filter(|row| !row[at("failure")].is_empty()).count(),
@@ -161,13 +170,19 @@ fn summary(axes: &[&str], runs: &Runs) -> String {
     for figure in ["completion_s", "goodput_bit_s", "loss"] {
         names.extend(["mean", "deviation", "low", "high"].map(|part| format!("{figure}_{part}")));
     }
+    names.extend(SETTINGS.map(str::to_owned));
+    names.push("window_limited_mean".to_owned());
     let mut text = join(&names) + "\n";
     for group in groups(axes.len(), runs) {
         let mut fields = group.labels;
         fields.extend(group.flow);
         fields.extend([group.rows, group.completed, group.failed].map(|count| count.to_string()));
-        for values in [&group.completion, &group.goodput, &group.loss] {
+        let most = f64::INFINITY;
+        for (values, most) in
+            [(&group.completion, most), (&group.goodput, most), (&group.loss, 1.0)]
+        {
             let figure = Figure::of(values.iter().map(|(_, value)| *value));
+            let figure = figure.map(|figure| figure.within(0.0, most));
             let parts = [
                 figure.map(|figure| figure.mean),
                 figure.and_then(|figure| figure.deviation),
@@ -177,6 +192,9 @@ fn summary(axes: &[&str], runs: &Runs) -> String {
             let shown = |part: Option<f64>| part.map(|part| part.to_string()).unwrap_or_default();
             fields.extend(parts.map(shown));
         }
+        fields.extend(group.settings);
+        let limited = Figure::of(group.window_limited.iter().map(|(_, share)| *share));
+        fields.push(limited.map(|figure| figure.mean.to_string()).unwrap_or_default());
         text += &(join(&fields) + "\n");
     }
     text

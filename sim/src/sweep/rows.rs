@@ -2,6 +2,7 @@
 
 use equic_scenario::Scenario;
 use equic_scenario::play::{ApplicationOutcome, FlowOutcome, RunOutcome};
+use equic_scenario::results::Settings;
 
 /// Type of a column's values.
 #[derive(Clone, Copy, PartialEq)]
@@ -12,7 +13,7 @@ pub(crate) enum Kind {
 }
 
 /// Columns behind those of the axes.
-pub(crate) const COLUMNS: [(&str, Kind); 18] = [
+pub(crate) const COLUMNS: [(&str, Kind); 24] = [
     ("cell", Kind::Whole),
     ("seed", Kind::Whole),
     ("flow", Kind::Text),
@@ -31,6 +32,12 @@ pub(crate) const COLUMNS: [(&str, Kind); 18] = [
     ("lost", Kind::Whole),
     ("marked", Kind::Whole),
     ("failure", Kind::Text),
+    ("tls", Kind::Text),
+    ("ecn", Kind::Text),
+    ("pacing", Kind::Text),
+    ("acknowledgements", Kind::Text),
+    ("window", Kind::Whole),
+    ("window_limited", Kind::Number),
 ];
 
 /// Columns behind these, if a flow of the grid carries more than one transfer.
@@ -97,6 +104,8 @@ pub(crate) fn lines(
             outcome.marked.to_string(),
             outcome.failure.clone().unwrap_or_default(),
         ]);
+        fields.extend(Settings::of(flow).named().map(|(_, value)| value));
+        fields.extend([outcome.window.to_string(), some(outcome.window_limited)]);
         if applications {
             fields.extend(application(outcome.application.as_ref()));
         }

@@ -18,6 +18,7 @@ const MOST_POINTS: usize = 10_000_000;
 pub(super) struct PlayStage<'a> {
     scenario: &'a Scenario,
     seed: u64,
+    place: Place,
     run: Simulation,
     /// Connections, in the order of the description.
     connections: Vec<Connection<'a>>,
@@ -58,7 +59,7 @@ impl<'a> PlayStage<'a> {
         }
         let traffic = place.attach_traffic(&mut run, scenario)?;
         let ports = place.ports();
-        Ok(PlayStage { scenario, seed, run, connections, traffic, ports })
+        Ok(PlayStage { scenario, seed, place, run, connections, traffic, ports })
     }
 
     pub(super) fn run(&mut self) -> Result<(), String> {
@@ -73,7 +74,7 @@ impl<'a> PlayStage<'a> {
         let mut before = Before {
             at: Time::START,
             flows: vec![(0, 0); self.connections.len()],
-            ports: vec![PortStats::default(); self.ports.len()],
+            ports: vec![(PortStats::default(), 0); self.ports.len()],
         };
         let mut next = Time::START;
         loop {
@@ -141,8 +142,8 @@ impl<'a> PlayStage<'a> {
                 });
             }
         }
-        for ((name, port), before) in self.ports.iter().zip(&mut before.ports) {
-            let stats = self.run.port(*port);
+        for ((name, port), (before, sent_before)) in self.ports.iter().zip(&mut before.ports) {
+            let (stats, sent) = (self.run.port(*port), self.run.sent_by_now(*port));
             let dropped = |stats: &PortStats| stats.dropped_full + stats.dropped_early;
             let (packets, bytes) = self.run.waiting(*port);
             series.ports.push(PortPoint {
@@ -152,9 +153,9 @@ impl<'a> PlayStage<'a> {
                 bytes,
                 dropped: dropped(&stats) - dropped(before),
                 marked: stats.marked - before.marked,
-                rate: rate(stats.sent_bytes - before.sent_bytes),
+                rate: rate(sent - *sent_before),
             });
-            *before = stats;
+            (*before, *sent_before) = (stats, sent);
         }
     }
 
@@ -191,6 +192,9 @@ impl<'a> PlayStage<'a> {
             dropped: packets.dropped,
             lost: packets.lost,
             marked: packets.marked,
+            window: self.place.window_of(flow),
+            window_limited: (seconds > 0.0)
+                .then(|| (sender.window_limited.as_secs_f64() / seconds).min(1.0)),
             failure: outcome.failure.or_else(|| transport::failed_hook(&self.run, flow, *ids)),
             application: self.application(connection),
         }
@@ -257,5 +261,6 @@ struct Before {
     at: Time,
     /// Bytes received and packets lost, of each connection.
     flows: Vec<(u64, u64)>,
-    ports: Vec<PortStats>,
+    /// Counters and bytes sent, of each port.
+    ports: Vec<(PortStats, u64)>,
 }

@@ -82,8 +82,13 @@ pub(super) fn outcome(run: &Simulation, flow: &Flow, ids: BulkIds) -> Outcome {
     }
     .unwrap_or_default();
     if outcome.completed.is_none() && outcome.failure.is_none() {
-        let sender = run.agent::<BulkSender>(ids.sender);
-        outcome.failure = sender.and_then(BulkSender::failure).map(str::to_owned);
+        let failure = match flow.protocol {
+            Protocol::Quic => run.agent::<BulkSender>(ids.sender).and_then(BulkSender::failure),
+            Protocol::Tcp => {
+                run.agent::<TcpBulkSender>(ids.sender).and_then(TcpBulkSender::failure)
+            }
+        };
+        outcome.failure = failure.map(str::to_owned);
     }
     outcome
 }
@@ -109,15 +114,10 @@ pub(super) fn sender(run: &Simulation, flow: &Flow, ids: BulkIds) -> SenderState
         return run.agent::<Party>(ids.sender).map(Party::state).unwrap_or_default();
     }
     match flow.protocol {
-        Protocol::Quic => {
-            let stats = run.agent::<BulkSender>(ids.sender).map(BulkSender::stats);
-            stats.unwrap_or_default().into()
-        }
-        Protocol::Tcp => {
-            let stats = run.agent::<TcpBulkSender>(ids.sender).map(TcpBulkSender::stats);
-            stats.unwrap_or_default().into()
-        }
+        Protocol::Quic => run.agent::<BulkSender>(ids.sender).map(BulkSender::state),
+        Protocol::Tcp => run.agent::<TcpBulkSender>(ids.sender).map(TcpBulkSender::state),
     }
+    .unwrap_or_default()
 }
 
 /// State of each of several paths at the end that sends most of it; empty: there is one only.
@@ -154,7 +154,7 @@ fn tls(options: Tls) -> TlsConfig {
 
 fn tcp(flow: &Flow, place: &Place) -> TcpConfig {
     let (options, usual) = (&flow.tcp, TcpConfig::default());
-    let window = options.window.unwrap_or_else(|| place.window());
+    let window = place.window_of(flow);
     TcpConfig {
         congestion: flow.controller.factory(),
         mss: options.mss.unwrap_or(place.mss),
@@ -162,7 +162,7 @@ fn tcp(flow: &Flow, place: &Place) -> TcpConfig {
         sack: options.sack.unwrap_or(usual.sack),
         timestamps: options.timestamps.unwrap_or(usual.timestamps),
         window_scaling: options.window_scaling.unwrap_or(usual.window_scaling),
-        ecn: options.ecn.unwrap_or(usual.ecn),
+        ecn: options.ecn,
         pacing: options.pacing.unwrap_or(usual.pacing),
         receive_buffer: window,
         send_buffer: window,

@@ -9,8 +9,8 @@ use super::applications::application;
 use super::table::{Reader, Table, boolean, bytes, duration, name, names, number, rate, within};
 use crate::keys::{FLOW, QUIC, TCP, TLS, TRAFFIC};
 use crate::model::{
-    Controller, Flow, PluginFile, Protection, Protocol, QuicOptions, Route, Scheduler, TcpOptions,
-    Tls, TlsVersion, Traffic, TrafficKind,
+    Controller, ECN, Flow, PluginFile, Protection, Protocol, QuicOptions, Route, Scheduler,
+    TcpOptions, Tls, TlsVersion, Traffic, TrafficKind,
 };
 
 /// The most connections of one scenario.
@@ -68,7 +68,7 @@ fn flow(reader: &mut Reader, table: &Table<'_, '_>) -> Flow {
     let application = application(reader, table);
     let size = table.read(reader, "size", bytes);
     if size == Some(0) {
-        table.complain(reader, "size", "a transfer has a byte");
+        table.complain(reader, "size", "a size is 1 B or more");
     }
     for (key, of) in [("quic", Protocol::Quic), ("tcp", Protocol::Tcp)] {
         if table.has(key) && of != protocol {
@@ -124,7 +124,7 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
         mtu: None,
         mtu_discovery: false,
         window: None,
-        ecn: true,
+        ecn: ECN,
         ack_frequency: true,
         idle_timeout: Duration::from_secs(30),
         resumption: false,
@@ -197,7 +197,7 @@ fn tcp(reader: &mut Reader, table: &Table<'_, '_>) -> TcpOptions {
         sack: table.read(reader, "sack", boolean),
         timestamps: table.read(reader, "timestamps", boolean),
         window_scaling: table.read(reader, "window_scaling", boolean),
-        ecn: table.read(reader, "ecn", boolean),
+        ecn: table.read(reader, "ecn", boolean).unwrap_or(ECN),
         pacing: table.read(reader, "pacing", boolean),
         tail_loss_probe: table.read(reader, "tail_loss_probe", boolean),
         min_rto: table.read(reader, "min_rto", duration),

@@ -188,7 +188,7 @@ fn axes(reader: &mut Reader, document: &DeTable<'_>) -> Vec<Axis> {
         return Vec::new();
     };
     let DeValue::Table(table) = grid.get_ref() else {
-        reader.complain(grid.span().start, "grid", "this is a table");
+        reader.complain(grid.span().start, "grid", "this must be a table");
         return Vec::new();
     };
     let mut entries: Vec<_> = table.iter().collect();
@@ -203,7 +203,7 @@ fn axes(reader: &mut Reader, document: &DeTable<'_>) -> Vec<Axis> {
                 reader.complain(
                     values.span().start,
                     &shown,
-                    "this is a list of the values it takes",
+                    "this must be a list of the values it takes",
                 );
                 continue;
             }

@@ -150,8 +150,15 @@ fn limit(value: &DeValue<'_>) -> Result<Limit, String> {
     let wrong = "a limit is written as \"100 packets\" or \"30 KB\"";
     let text = text(value).map_err(|_| wrong.to_owned())?;
     match quantity::packets(&text) {
-        Some(packets) => Ok(Limit::Packets(packets)),
-        None => quantity::bytes(&text).map(Limit::Bytes).map_err(|_| wrong.to_owned()),
+        Some(packets) => packets.map(Limit::Packets),
+        // A text with a unit of bytes is a size that is wrong, and no other.
+        None => quantity::bytes(&text).map(Limit::Bytes).map_err(|error| {
+            if error.contains("too much") || error.contains("whole number") {
+                error
+            } else {
+                wrong.to_owned()
+            }
+        }),
     }
 }
 

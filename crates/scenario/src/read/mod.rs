@@ -21,13 +21,16 @@ use std::time::Duration;
 use toml::de::{DeTable, DeValue};
 
 use crate::build::Place;
-use crate::keys::TOP;
-use crate::model::{Flow, Scenario};
+use crate::keys::{FLOW, TOP, TRAFFIC};
+use crate::model::{Flow, Scenario, Traffic, TrafficKind};
 use crate::problem::ScenarioError;
 pub use grid::{Axis, Grid};
 use table::{Reader, Table, duration, numbers, text, whole};
 pub use traces::TraceTexts;
 use traces::Traces;
+
+/// Default of `limit`.
+const LIMIT: Duration = Duration::from_secs(10_000);
 
 /// The most runs of one scenario.
 const MAX_SEEDS: u64 = 1_000_000;
@@ -81,7 +84,7 @@ fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, Scenario
     let traffic = flows::traffic(&mut reader, &top);
     let limit = top.read(&mut reader, "limit", duration);
     if limit.is_some_and(|limit| limit.is_zero()) {
-        top.complain(&mut reader, "limit", "a run takes some time");
+        top.complain(&mut reader, "limit", "a limit is longer than 0 s");
     }
     // Only without other mistakes: a key that could not be read is not missing.
     let endless = |flow: &Flow| flow.size.is_none() && flow.application.is_none();
@@ -96,13 +99,18 @@ fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, Scenario
     }
     let description = top.read(&mut reader, "description", |value| Ok(text(value)?.into_owned()));
     let seeds = seeds(&mut reader, &top);
+    let limit = limit.unwrap_or(LIMIT);
+    if reader.is_clean() {
+        late_flows(&mut reader, &top, limit, &flows);
+        late_traffic(&mut reader, &top, limit, &traffic);
+    }
     let Some(network) = network.filter(|_| reader.is_clean()) else {
         return Err(ScenarioError::new(reader.into_problems()));
     };
     let scenario = Scenario {
         description: description.unwrap_or_default(),
         seeds,
-        limit: limit.unwrap_or(Duration::from_secs(10_000)),
+        limit,
         network,
         flows: flows.iter().map(|(_, flow)| flow.clone()).collect(),
         traffic: traffic.iter().map(|(_, traffic)| traffic.clone()).collect(),
@@ -121,6 +129,48 @@ fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, Scenario
             };
             reader.complain(offset, key, error.message);
             Err(ScenarioError::new(reader.into_problems()))
+        }
+    }
+}
+
+/// Notes each flow with a connection that would begin after the run has ended.
+fn late_flows(reader: &mut Reader, top: &Table<'_, '_>, limit: Duration, flows: &[(usize, Flow)]) {
+    for (table, (_, flow)) in top.inners(reader, "flow", &FLOW).iter().zip(flows) {
+        let others = u32::try_from(flow.count - 1).unwrap_or(u32::MAX);
+        let last = flow.start.saturating_add(flow.stagger.saturating_mul(others));
+        if last < limit {
+            continue;
+        }
+        let key = if flow.start < limit { "stagger" } else { "start" };
+        let which = if others > 0 { "its last connection" } else { "it" };
+        let message = format!(
+            "{which} would begin at {} s and the run ends at {} s: make `limit` longer, or begin earlier",
+            last.as_secs_f64(),
+            limit.as_secs_f64()
+        );
+        table.complain(reader, key, message);
+    }
+}
+
+/// Notes other traffic that would begin after the run has ended.
+fn late_traffic(
+    reader: &mut Reader,
+    top: &Table<'_, '_>,
+    limit: Duration,
+    traffic: &[(usize, Traffic)],
+) {
+    for (table, (_, one)) in top.inners(reader, "traffic", &TRAFFIC).iter().zip(traffic) {
+        let start = match &one.kind {
+            TrafficKind::OnOff(config) => config.start,
+            TrafficKind::ShortFlows(config) => config.start,
+        };
+        if start.elapsed() >= limit {
+            let message = format!(
+                "it would begin at {} s and the run ends at {} s: make `limit` longer, or begin earlier",
+                start.as_secs_f64(),
+                limit.as_secs_f64()
+            );
+            table.complain(reader, "start", message);
         }
     }
 }

@@ -206,21 +206,21 @@ impl<'v, 'i> Table<'v, 'i> {
 fn table<'v, 'i>(value: &'v DeValue<'i>) -> Result<&'v DeTable<'i>, String> {
     match value {
         DeValue::Table(table) => Ok(table),
-        _ => Err("this is a table".to_owned()),
+        _ => Err("this must be a table: { ... }, or a section [...]".to_owned()),
     }
 }
 
 fn list<'v, 'i>(value: &'v DeValue<'i>) -> Result<&'v DeArray<'i>, String> {
     match value {
         DeValue::Array(list) => Ok(list),
-        _ => Err("this is a list: write [...] around it, or [[...]] for tables".to_owned()),
+        _ => Err("this must be a list: write [...] around it, or [[...]] for tables".to_owned()),
     }
 }
 
 pub(crate) fn text<'v>(value: &'v DeValue<'_>) -> Result<Cow<'v, str>, String> {
     match value {
         DeValue::String(text) => Ok(Cow::Borrowed(text)),
-        _ => Err("this is a text: write \"...\" around it".to_owned()),
+        _ => Err("this must be a text: write \"...\" around it".to_owned()),
     }
 }
 
@@ -240,7 +240,7 @@ pub(crate) fn names(value: &DeValue<'_>) -> Result<Vec<String>, String> {
 pub(crate) fn boolean(value: &DeValue<'_>) -> Result<bool, String> {
     match value {
         DeValue::Boolean(value) => Ok(*value),
-        _ => Err("this is true or false".to_owned()),
+        _ => Err("this must be true or false".to_owned()),
     }
 }
 
@@ -248,7 +248,7 @@ pub(crate) fn whole(value: &DeValue<'_>) -> Result<u64, String> {
     match value {
         DeValue::Integer(value) => u64::from_str_radix(value.as_str(), value.radix())
             .map_err(|_| format!("`{value}` is not a number from 0 to {}", u64::MAX)),
-        _ => Err("this is a whole number".to_owned()),
+        _ => Err("this must be a whole number".to_owned()),
     }
 }
 
@@ -267,7 +267,7 @@ pub(crate) fn number(value: &DeValue<'_>) -> Result<f64, String> {
         DeValue::Float(value) => value.as_str().parse().ok(),
         _ => None,
     };
-    read.filter(|value| value.is_finite()).ok_or_else(|| "this is a number".to_owned())
+    read.filter(|value| value.is_finite()).ok_or_else(|| "this must be a number".to_owned())
 }
 
 pub(crate) fn probability(value: &DeValue<'_>) -> Result<f64, String> {

@@ -2,6 +2,7 @@
 
 mod outcome;
 mod report;
+mod settings;
 mod summary;
 
 pub use outcome::{
@@ -9,4 +10,5 @@ pub use outcome::{
     RunOutcome, TrafficOutcome,
 };
 pub use report::{Document, Report};
+pub use settings::Settings;
 pub use summary::{ApplicationSummary, Figure, FlowSummary, Harm, Summary, jain};

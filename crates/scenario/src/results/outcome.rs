@@ -52,6 +52,12 @@ pub struct FlowOutcome {
     pub lost: u64,
     /// Packets to the receiver that a queue had marked.
     pub marked: u64,
+    /// The most that its window may grow to, in bytes: what flow control allows in flight, and what waits to be
+    /// acknowledged.
+    pub window: u64,
+    /// Share of its time in which flow control, or the most that waits to be acknowledged, held data back that congestion
+    /// control allowed, from 0 to 1. `None` in real time.
+    pub window_limited: Option<f64>,
     /// Reason for which it failed, if it did.
     pub failure: Option<String>,
     /// Requests, streams, objects, segments or messages that it carried; none, and not in JSON: it was one transfer.
@@ -171,7 +177,7 @@ pub struct TrafficOutcome {
 pub struct PortOutcome {
     /// Name of the link, and `there` or `back`.
     pub name: String,
-    /// Share of the port's rate that was used over the run.
+    /// Share that was used of what the port could have sent over the run, from 0 to 1.
     pub utilisation: Option<f64>,
     /// Packets that it sent.
     pub sent: u64,
@@ -210,14 +216,14 @@ impl PortOutcome {
     fn of(run: &Simulation, name: &str, port: PortId) -> PortOutcome {
         let stats = run.port(port);
         let seconds = run.now().as_secs_f64();
-        let rate = run.topology().direction(port).map(|direction| match &direction.rate {
-            Rate::BitsPerSecond(rate) => *rate as f64,
-            Rate::Trace(trace) => trace.mean_rate(),
+        let possible = run.topology().direction(port).map(|direction| match &direction.rate {
+            Rate::BitsPerSecond(rate) => *rate as f64 * seconds / 8.0,
+            Rate::Trace(trace) => trace.offered(run.now().as_nanos()) as f64,
         });
-        let used = |rate: f64| 8.0 * stats.sent_bytes as f64 / (rate * seconds);
+        let used = |possible: f64| run.sent_by_now(port) as f64 / possible;
         PortOutcome {
             name: name.to_owned(),
-            utilisation: rate.filter(|_| seconds > 0.0).map(used),
+            utilisation: possible.filter(|possible| *possible > 0.0).map(used),
             sent: stats.sent,
             dropped: stats.dropped_full + stats.dropped_early,
             marked: stats.marked,

@@ -49,6 +49,8 @@ impl Report {
             report.push(Report::Text(format!("{name}: {}\n", scenario.description)));
         }
         report.push(Report::Table(flows(summary, runs.len())));
+        report.extend(limited(summary).map(Report::Text));
+        report.extend(differences(summary).map(Report::Table));
         report.extend(applications(summary).into_iter().map(Report::Table));
         if let Some(jain) = summary.jain {
             let within = jain
@@ -99,6 +101,48 @@ fn flows(summary: &Summary, runs: usize) -> Table {
         ]);
     }
     table
+}
+
+/// The least share of a flow's time in which its window limited it that the report names.
+const LIMITED: f64 = 0.01;
+
+/// Says which flows their window limited, and not the network.
+fn limited(summary: &Summary) -> Option<String> {
+    let mut text = String::new();
+    for flow in &summary.flows {
+        let Some(share) = flow.window_limited.filter(|share| share.mean >= LIMITED) else {
+            continue;
+        };
+        text += &format!(
+            "{}: its window of {} limited it for {} of its time; `window` in [flow.{}] allows up to 1 GiB\n",
+            flow.name,
+            number::bytes(flow.window),
+            number::percent(share.mean),
+            flow.protocol,
+        );
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+/// The settings in which flows differ, besides their protocol and congestion control.
+fn differences(summary: &Summary) -> Option<Table> {
+    let all: Vec<_> =
+        summary.flows.iter().map(|flow| (&flow.name, flow.settings.named())).collect();
+    let (_, first) = all.first()?;
+    let differ: Vec<usize> = (0..first.len())
+        .filter(|at| all.iter().any(|(_, settings)| settings[*at].1 != first[*at].1))
+        .collect();
+    if differ.is_empty() {
+        return None;
+    }
+    let names = differ.iter().map(|at| Column::text(first[*at].0));
+    let columns: Vec<Column> = std::iter::once(Column::text("flow")).chain(names).collect();
+    let mut table = Table::new(columns).title("Settings in which the flows differ");
+    for (name, settings) in &all {
+        let cells = differ.iter().map(|at| settings[*at].1.clone());
+        table.row(std::iter::once((*name).clone()).chain(cells));
+    }
+    Some(table)
 }
 
 /// What flows carried that is not one transfer: a table of how long it took, and one each for videos and calls.

@@ -1,10 +1,9 @@
 //! Results of all runs of a scenario: means with intervals over seeds.
 
-use equic_report::stats::{Interval, RESAMPLES, Sample};
-use rand::SeedableRng as _;
-use rand_xoshiro::Xoshiro256PlusPlus;
+use equic_report::stats::{Interval, Sample};
 use serde::Serialize;
 
+use super::Settings;
 use super::outcome::{ApplicationOutcome, FlowOutcome, RunOutcome, kind};
 use crate::model::Scenario;
 
@@ -15,22 +14,29 @@ pub struct Figure {
     pub count: usize,
     /// Arithmetic mean.
     pub mean: f64,
-    /// Standard deviation of the sample; none with one value.
+    /// Standard deviation of the sample. `None` with one value.
     pub deviation: Option<f64>,
-    /// 95 % interval of the mean, by bootstrap; none with one value.
+    /// 95 % interval of the mean ([`Sample::mean_95`]). `None` with fewer than three values, and if all
+    /// values are equal.
     pub interval: Option<Interval>,
 }
 
 impl Figure {
-    /// The mean of these values; none if there is none.
+    /// Returns the mean of these values, or `None` if there are no values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Figure> {
         let sample: Sample = values.into_iter().collect();
-        let mean = sample.mean()?;
-        // The same values have the same interval, wherever they are.
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-        let interval = sample.bootstrap_95(&mut rng, RESAMPLES, Sample::mean);
-        let interval = interval.filter(|_| sample.len() > 1);
+        let (mean, interval) = (sample.mean()?, sample.mean_95());
         Some(Figure { count: sample.len(), mean, deviation: sample.standard_deviation(), interval })
+    }
+
+    /// Returns the same figure with its interval cut to the values that are possible.
+    #[must_use]
+    pub fn within(self, least: f64, most: f64) -> Figure {
+        let cut = |ends: Interval| Interval {
+            low: ends.low.clamp(least, most),
+            high: ends.high.clamp(least, most),
+        };
+        Figure { interval: self.interval.map(cut), ..self }
     }
 }
 
@@ -43,6 +49,8 @@ pub struct FlowSummary {
     pub protocol: &'static str,
     /// Congestion control.
     pub controller: &'static str,
+    /// Settings in which protocols differ.
+    pub settings: Settings,
     /// Connections in each run.
     pub connections: usize,
     /// Connections over all runs that completed.
@@ -55,6 +63,10 @@ pub struct FlowSummary {
     pub goodput: Option<Figure>,
     /// Share of packets that the sender gave up as lost, from 0 to 1.
     pub loss: Option<Figure>,
+    /// The most that the window of a connection may grow to, in bytes.
+    pub window: u64,
+    /// Share of a connection's time in which its window limited it, from 0 to 1. `None` in real time.
+    pub window_limited: Option<Figure>,
     /// Harm that the others do to it; none: it was not measured.
     pub harm: Option<Harm>,
     /// Its application; none, and not in JSON: it is one transfer.
@@ -122,7 +134,7 @@ impl Summary {
                 let means = runs.iter().filter_map(|run| {
                     connections(run).iter().filter_map(value).collect::<Sample>().mean()
                 });
-                Figure::of(means)
+                Figure::of(means).map(|figure| figure.within(0.0, f64::INFINITY))
             };
             let count = |is: &dyn Fn(&FlowOutcome) -> bool| {
                 runs.iter().map(|run| connections(run).iter().filter(|one| is(one)).count()).sum()
@@ -134,12 +146,16 @@ impl Summary {
                 name: flow.name.clone(),
                 protocol: flow.protocol.name(),
                 controller: flow.controller.name(),
+                settings: Settings::of(flow),
                 connections: flow.count,
                 completed: count(&|one| one.completion.is_some()),
                 failed: count(&|one| one.failure.is_some()),
                 completion: per_seed(&|one| one.completion),
                 goodput: per_seed(&|one| Some(one.goodput)),
-                loss: per_seed(&share),
+                loss: per_seed(&share).map(|figure| figure.within(0.0, 1.0)),
+                window: runs.iter().flat_map(connections).map(|one| one.window).max().unwrap_or(0),
+                window_limited: per_seed(&|one| one.window_limited)
+                    .map(|figure| figure.within(0.0, 1.0)),
                 harm: None,
                 application: flow.application.as_ref().map(|application| {
                     let own = |run: &RunOutcome| connections(run);
@@ -152,7 +168,7 @@ impl Summary {
             let rates: Vec<f64> = run.flows.iter().map(|flow| flow.goodput).collect();
             jain(&rates)
         });
-        Summary { flows, jain: Figure::of(indices) }
+        Summary { flows, jain: Figure::of(indices).map(|figure| figure.within(0.0, 1.0)) }
     }
 
     /// Adds the harm to one flow, by its number in the description: `runs` are those of all flows, `alone` those of
@@ -171,9 +187,13 @@ impl Summary {
         let goodput = pairs(&|one| Some(one.goodput));
         let goodput = goodput.into_iter().filter(|(_, alone)| *alone > 0.0);
         let completion = pairs(&|one| one.completion).into_iter();
+        // All of it at most, and no least.
+        let harm = |values: &mut dyn Iterator<Item = f64>| {
+            Figure::of(values).map(|figure| figure.within(f64::NEG_INFINITY, 1.0))
+        };
         let harm = Harm {
-            goodput: Figure::of(goodput.map(|(beside, alone)| (alone - beside) / alone)),
-            completion: Figure::of(completion.map(|(beside, alone)| (beside - alone) / beside)),
+            goodput: harm(&mut goodput.map(|(beside, alone)| (alone - beside) / alone)),
+            completion: harm(&mut completion.map(|(beside, alone)| (beside - alone) / beside)),
         };
         summary.harm = Some(harm);
     }
@@ -191,11 +211,12 @@ impl ApplicationSummary {
             .collect();
         let sum = |value: fn(&ApplicationOutcome) -> u64| all.iter().flatten().map(value).sum();
         let figure = |value: &dyn Fn(&ApplicationOutcome) -> Option<f64>| {
-            Figure::of(
-                all.iter()
-                    .filter_map(|run| run.iter().filter_map(value).collect::<Sample>().mean()),
-            )
+            let means = all
+                .iter()
+                .filter_map(|run| run.iter().filter_map(value).collect::<Sample>().mean());
+            Figure::of(means).map(|figure| figure.within(0.0, f64::INFINITY))
         };
+        let share_of_all = |figure: Figure| figure.within(0.0, 1.0);
         let share = |part: u64, one: &ApplicationOutcome| part as f64 / one.wanted.max(1) as f64;
         ApplicationSummary {
             kind,
@@ -207,8 +228,8 @@ impl ApplicationSummary {
             startup: figure(&|one| one.playing?.startup),
             stalls: figure(&|one| Some(one.playing?.stalls as f64)),
             stalled: figure(&|one| Some(one.playing?.stalled)),
-            late: figure(&|one| Some(share(one.messages?.late, one))),
-            lost: figure(&|one| Some(share(one.messages?.lost, one))),
+            late: figure(&|one| Some(share(one.messages?.late, one))).map(share_of_all),
+            lost: figure(&|one| Some(share(one.messages?.lost, one))).map(share_of_all),
         }
     }
 }
@@ -241,7 +262,11 @@ mod tests {
         assert_eq!((figure.count, figure.mean), (4, 2.5));
         assert!(interval.low < 2.5 && 2.5 < interval.high, "{interval:?}");
         assert_eq!(Figure::of([1.0, 2.0, 3.0, 4.0]), Some(figure));
-        assert_eq!(Figure::of([3.0]).unwrap().interval, None);
+        for without in [&[3.0][..], &[3.0, 4.0], &[3.0, 3.0, 3.0]] {
+            assert_eq!(Figure::of(without.iter().copied()).unwrap().interval, None, "{without:?}");
+        }
         assert_eq!(Figure::of([]), None);
+        let cut = Figure::of([0.0, 0.0, 1.0]).unwrap().within(0.0, 1.0).interval.unwrap();
+        assert_eq!((cut.low, cut.high), (0.0, 1.0));
     }
 }

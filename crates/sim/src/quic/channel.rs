@@ -254,6 +254,7 @@ impl Channel for QuicChannel {
         for stream in std::mem::take(&mut self.writable) {
             self.write(stream);
         }
+        self.end.waits = !self.writing.is_empty();
     }
 
     fn close(&mut self, now: Time) {
@@ -272,7 +273,7 @@ impl Channel for QuicChannel {
     }
 
     fn state(&self) -> SenderState {
-        self.end.stats().into()
+        self.end.state()
     }
 
     fn paths(&self) -> Vec<PathState> {

@@ -1,6 +1,7 @@
 //! One end of a connection, without an application; and how the packets of both are protected.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use equic_transport::null::InsecureNullConfig;
 use equic_transport::qlog::ReferenceTime;
@@ -17,6 +18,7 @@ use super::{FileHeader, PathState};
 use crate::agent::{Datagram, Transmit};
 use crate::packet::{Address, Ecn, FlowId};
 use crate::time::Time;
+use crate::transfer::SenderState;
 
 /// Addresses of the simulation as those of the Internet: interface and node within 10.0.0.0/8. Nodes have numbers of 20
 /// bits ([`crate::MAX_NODES`]), so four bits are left for the interface.
@@ -127,7 +129,23 @@ pub(super) struct QuicEnd {
     peer: Address,
     pub(super) flow: FlowId,
     listeners: Listeners,
+    /// The most that flow control allows in flight, in bytes.
+    window: u64,
+    /// True if the application has more to send than the connection has taken.
+    pub(super) waits: bool,
+    /// Time in which that held data back.
+    window_limited: Duration,
+    /// True if nothing was sent since the window was looked at.
+    looked: bool,
+    /// Time since which nothing left, if that may be for the window, and the longest pause that pacing explains.
+    held_since: Option<(Time, Duration)>,
 }
+
+/// Bytes that the congestion window allows beyond those in flight, if it does not limit: two packets of 1,500.
+const ROOM: u64 = 3_000;
+
+/// Bytes that pacing may send at once, and that it pauses for then: 16 packets of 1,500.
+const BURST: f64 = 24_000.0;
 
 impl QuicEnd {
     pub(super) fn new(
@@ -137,6 +155,7 @@ impl QuicEnd {
         seed: [u8; 32],
         additions: Additions,
         paths: Option<Paths>,
+        window: u64,
     ) -> QuicEnd {
         QuicEnd {
             random: config.random(seed),
@@ -148,6 +167,11 @@ impl QuicEnd {
             peer,
             flow,
             listeners: Listeners { paths, failed_hook: None },
+            window,
+            waits: false,
+            window_limited: Duration::ZERO,
+            looked: false,
+            held_since: None,
         }
     }
 
@@ -248,7 +272,12 @@ impl QuicEnd {
 
     pub(super) fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         let connection = self.connection.as_mut()?;
-        let sent = self.random.with(|| connection.poll_transmit(timestamp(now), buffer))?;
+        let sent = self.random.with(|| connection.poll_transmit(timestamp(now), buffer));
+        let Some(sent) = sent else {
+            self.look_at_window(now);
+            return None;
+        };
+        self.count_window_limited(now);
         let ecn = match sent.ecn {
             EcnCodepoint::NotEct => Ecn::NotEct,
             EcnCodepoint::Ect1 => Ecn::Ect1,
@@ -257,6 +286,36 @@ impl QuicEnd {
         };
         let interface = self.listeners.paths.as_ref().map(|_| interface_of(sent.destination));
         Some(Transmit { ecn, interface, ..Transmit::udp(self.peer, self.flow, sent.size) })
+    }
+
+    /// Looks, when nothing more leaves, if the congestion window allows more in flight than flow control does. Windows
+    /// are opened by steps of up to half their size, so a congestion window of half of it does not prove the contrary.
+    fn look_at_window(&mut self, now: Time) {
+        if std::mem::replace(&mut self.looked, true) || !self.waits {
+            return;
+        }
+        let Some(connection) = &self.connection else { return };
+        let path = connection.stats().path;
+        let room = path.congestion_window.saturating_sub(path.bytes_in_flight);
+        if path.congestion_window >= self.window / 16 * 7 && room > ROOM {
+            let pause = BURST / (path.pacing_rate as f64).max(1.0);
+            self.held_since = Some((now, Duration::from_secs_f64(pause.min(1e6))));
+        }
+    }
+
+    /// Something leaves: counts the time before that, if the window held it back.
+    fn count_window_limited(&mut self, now: Time) {
+        self.looked = false;
+        if let Some((since, pause)) = self.held_since.take() {
+            let held = now.since(since);
+            if held > pause {
+                self.window_limited += held;
+            }
+        }
+    }
+
+    pub(super) fn state(&self) -> SenderState {
+        SenderState { window_limited: self.window_limited, ..self.stats().into() }
     }
 
     pub(super) fn next_timer(&mut self) -> Option<Time> {

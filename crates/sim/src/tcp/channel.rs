@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use equic_tcp::{CloseReason, Connection, Event, Flags, Session, TlsConfig};
+use equic_tcp::{Connection, Event, Flags, Session, TlsConfig};
 
 use super::{TcpEnd, segment, timestamp};
 use crate::agent::{Datagram, Transmit};
@@ -106,10 +106,7 @@ impl TcpChannel {
                     }
                 }
                 Event::Closed(reason) if !self.over && !self.finished => {
-                    self.failure = Some(match reason {
-                        CloseReason::TimedOut => "timed out".to_owned(),
-                        other => format!("{other:?}"),
-                    });
+                    self.failure = Some(super::describe(reason, connection));
                 }
                 _ => {}
             }
@@ -238,6 +235,6 @@ impl Channel for TcpChannel {
     }
 
     fn state(&self) -> SenderState {
-        self.end.stats().into()
+        self.end.state()
     }
 }

@@ -306,6 +306,12 @@ impl Connection {
         self.events.pop_front()
     }
 
+    /// True if the congestion window allows more data in flight, and [`TcpConfig::send_buffer`] or a receive window of
+    /// that size does not.
+    pub fn is_window_limited(&self) -> bool {
+        self.state == State::Established && self.sender.is_window_limited()
+    }
+
     /// True if the handshake is complete and the connection not over.
     pub fn is_connected(&self) -> bool {
         self.state == State::Established

@@ -368,6 +368,19 @@ impl Sender {
         (waits && fits).then_some(end)
     }
 
+    /// True if the congestion window has room for a segment that waits, and the most that may be outstanding has none,
+    /// here or at a receiver whose window is as large.
+    pub(crate) fn is_window_limited(&self) -> bool {
+        let waits = self.written.saturating_sub(self.nxt).min(self.mss);
+        let end = self.nxt + waits;
+        let outstanding = end - self.una;
+        let fits = end <= self.limit && outstanding <= self.send_buffer + 1;
+        waits > 0
+            && !fits
+            && outstanding > self.send_buffer - self.send_buffer / 16
+            && self.in_flight() + waits <= self.window()
+    }
+
     /// Notes that there is room in the window and nothing that could fill it.
     fn note_idle(&mut self, now: Timestamp, pipe: u64, window: u64) {
         if pipe < window {

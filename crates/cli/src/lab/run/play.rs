@@ -96,7 +96,7 @@ pub(super) fn play(
         let report = live.stop()?;
         let flow = |index: usize, (there, _): (FlowId, FlowId)| {
             let (one, sender) = (&connections[index], &senders[index]);
-            outcome(one, sender, &report.run, there, ended)
+            outcome(one, sender, &report.run, (there, place.window_of(one.flow)), ended)
         };
         let outcome = RunOutcome {
             seed,
@@ -127,7 +127,7 @@ fn set_up(host: &Namespace, flow: &Flow, place: &Place) -> Done {
         ("tcp_timestamps", options.timestamps.map(onoff)),
         ("tcp_window_scaling", options.window_scaling.map(onoff)),
         // 2: only if the other end asks.
-        ("tcp_ecn", options.ecn.map(|on| if on { "1" } else { "2" }.to_owned())),
+        ("tcp_ecn", Some(if options.ecn { "1" } else { "2" }.to_owned())),
         (
             "tcp_early_retrans",
             options.tail_loss_probe.map(|on| if on { "3" } else { "0" }.to_owned()),
@@ -230,7 +230,7 @@ fn outcome(
     one: &Connection<'_>,
     sender: &Sender,
     run: &Simulation,
-    there: FlowId,
+    (there, window): (FlowId, u64),
     ended: Instant,
 ) -> FlowOutcome {
     let (transfer, packets) = (&one.transfer, run.flow_stats(there));
@@ -252,6 +252,8 @@ fn outcome(
         dropped: packets.dropped,
         lost: packets.lost,
         marked: packets.marked,
+        window,
+        window_limited: None,
         failure: transfer.failure().or_else(|| one.ends.failed_plugin()),
         application: None,
     }

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use equic_report::stats::{RESAMPLES, Sample};
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
+use equic_report::stats::Sample;
 use serde::{Deserialize, Serialize};
 
 use super::part::Part;
@@ -67,7 +65,7 @@ pub(super) struct Flow {
     pub goodput: Option<Mean>,
 }
 
-/// A mean over seeds with its 95 % interval by bootstrap.
+/// A mean over seeds with its 95 % interval. Where the sample gives no interval, both ends are the mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Mean {
     pub mean: f64,
@@ -80,10 +78,8 @@ impl Mean {
     pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Mean> {
         let sample: Sample = values.into_iter().collect();
         let mean = sample.mean()?;
-        // The same values have the same interval, wherever they are.
-        let mut rng = StdRng::seed_from_u64(1);
-        let interval = sample.bootstrap_95(&mut rng, RESAMPLES, Sample::mean);
-        let (low, high) = interval.map_or((mean, mean), |interval| (interval.low, interval.high));
+        let (low, high) =
+            sample.mean_95().map_or((mean, mean), |interval| (interval.low, interval.high));
         Some(Mean { mean: digits(mean), low: digits(low), high: digits(high) })
     }
 

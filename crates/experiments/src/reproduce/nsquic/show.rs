@@ -192,7 +192,7 @@ pub(super) fn markdown(report: &Report<NsQuic>, plots: &[&str]) -> String {
     let _ = writeln!(
         text,
         "Times are virtual, so that the machine has no part in them: the same command gives the same figures \
-         anywhere. Means over seeds with 95 % intervals (bootstrap).\n"
+         anywhere. Means over seeds with 95 % intervals.\n"
     );
     let _ = writeln!(text, "### The thesis' figures beside these\n\n{}", beside(all).markdown());
     let mut judged: Vec<(&str, Vec<&str>)> = Vec::new();

@@ -1,0 +1,87 @@
+//! The 95 % interval of a mean.
+//!
+//! [`Sample::mean_95`] is the union of two intervals: Student's t, and the one that the cubic
+//! transformation of t gives, which corrects for the skewness of the sample (Hall 1992, "On the Removal
+//! of Skewness by Transformation"). Student's t alone covers 88 to 92 % for the mean of exponential values
+//! from 3 to 30 of them, and a percentile bootstrap less. Both ends are widened by `1 + 1.2 / n`, because
+//! the skewness of a small sample underestimates that of the population.
+//!
+//! Coverage by simulation (`tests`), from 3 to 30 values: 94.5 % or more where the skewness is at most 2
+//! (the exponential distribution), 91 % or more for log-normal values with a skewness of 6. No interval
+//! covers the mean of a population whose rare, extreme values are missing in the sample.
+
+use super::{Interval, Sample};
+
+/// The fewest values that give an interval. The skewness of fewer is unknown.
+pub const FEWEST: usize = 3;
+
+/// Factor of widening, in excess of 1, of a sample with one value.
+const WIDENED: f64 = 1.2;
+
+/// The 0.975 quantile of the standard normal distribution.
+const NORMAL: f64 = 1.959_963_984_540_054;
+
+/// The 0.975 quantiles of Student's t with 1 to 30 degrees of freedom. R: `qt(.975, 1:30)`.
+const STUDENT: [f64; 30] = [
+    12.706_205, 4.302_653, 3.182_446, 2.776_445, 2.570_582, 2.446_912, 2.364_624, 2.306_004,
+    2.262_157, 2.228_139, 2.200_985, 2.178_813, 2.160_369, 2.144_787, 2.131_450, 2.119_905,
+    2.109_816, 2.100_922, 2.093_024, 2.085_963, 2.079_614, 2.073_873, 2.068_658, 2.063_899,
+    2.059_539, 2.055_529, 2.051_831, 2.048_407, 2.045_230, 2.042_272,
+];
+
+impl Sample {
+    /// Returns an interval that holds the mean of the population with 95 % confidence; see the [module](self)
+    /// for its coverage. Returns `None` if the sample has fewer than [`FEWEST`] values, or if all values
+    /// are equal: nothing is known about their spread then.
+    #[must_use]
+    pub fn mean_95(&self) -> Option<Interval> {
+        let count = self.len();
+        if count < FEWEST || self.min() == self.max() {
+            return None;
+        }
+        let (mean, deviation) = (self.mean()?, self.standard_deviation()?);
+        let n = count as f64;
+        let error = deviation / n.sqrt();
+        let skewness = self.skewness(mean, deviation) / n.sqrt();
+        let t = quantile_of_t(count - 1) * (1.0 + WIDENED / n);
+        let (low, high) =
+            (mean - error * corrected(t, skewness), mean - error * corrected(-t, skewness));
+        let interval =
+            Interval { low: low.min(mean - error * t), high: high.max(mean + error * t) };
+        (interval.low.is_finite() && interval.high.is_finite()).then_some(interval)
+    }
+
+    /// The skewness, without bias where the values are normally distributed: Joanes and Gill's b with
+    /// divisor `(n - 1)(n - 2)`.
+    fn skewness(&self, mean: f64, deviation: f64) -> f64 {
+        let n = self.len() as f64;
+        let cubes: f64 =
+            self.sorted().iter().map(|value| ((value - mean) / deviation).powi(3)).sum();
+        cubes * n / ((n - 1.0) * (n - 2.0))
+    }
+}
+
+/// The value of t that Hall's transformation maps to `t`, for a skewness that is already divided by the
+/// square root of the sample's size.
+fn corrected(t: f64, skewness: f64) -> f64 {
+    if skewness.abs() < 1e-6 {
+        return t;
+    }
+    3.0 / skewness * ((1.0 + skewness * (t - skewness / 6.0)).cbrt() - 1.0)
+}
+
+/// The 0.975 quantile of Student's t with `freedom` degrees of freedom, 1 or more.
+fn quantile_of_t(freedom: usize) -> f64 {
+    if let Some(known) = freedom.checked_sub(1).and_then(|index| STUDENT.get(index)) {
+        return *known;
+    }
+    // Fisher's expansion, exact to six digits above 30.
+    let (z, v) = (NORMAL, freedom as f64);
+    z + (z.powi(3) + z) / (4.0 * v)
+        + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * v.powi(2))
+        + (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / (384.0 * v.powi(3))
+}
+
+#[cfg(test)]
+#[path = "mean_tests.rs"]
+mod tests;
