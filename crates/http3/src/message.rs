@@ -13,7 +13,11 @@ pub(crate) fn check_fields(headers: &HeaderMap) -> Result<(), &'static str> {
         return Err("a field of an HTTP/1 connection");
     }
     // RFC 9114 s.4.2.
-    if headers.get_all(header::TE).iter().any(|value| value != "trailers") {
+    if headers
+        .get_all(header::TE)
+        .iter()
+        .any(|value| !value.as_bytes().eq_ignore_ascii_case(b"trailers"))
+    {
         return Err("a TE field with more than \"trailers\"");
     }
     Ok(())
@@ -107,6 +111,7 @@ mod tests {
     #[test]
     fn fields_of_connections_are_malformed() {
         assert_eq!(check_fields(&headers(&[("te", "trailers"), ("accept", "*/*")])), Ok(()));
+        assert_eq!(check_fields(&headers(&[("te", "Trailers")])), Ok(()));
         for field in OF_CONNECTIONS {
             assert!(check_fields(&headers(&[(field, "x")])).is_err(), "{field}");
         }

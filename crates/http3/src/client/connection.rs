@@ -262,6 +262,11 @@ impl Connection {
                 done.map_err(|source| ClientError::Handshake { peer, source })
             })
             .await?;
+            // The control stream was rejected with the early data: this connection takes no requests.
+            if self.shared.early_data() == EarlyData::Rejected {
+                let (peer, why) = (self.shared.peer, Unprocessed::EarlyData);
+                return Err(ClientError::Unprocessed { peer, why, times: 1 });
+            }
         }
         let exchange = self.exchange(request, &method);
         let (head, mut stream) = in_time(deadline, start, "request", exchange).await?;

@@ -12,14 +12,13 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use equic_quic::{self as quic, Endpoint, PacketTrace, QlogFolder, Scheduler, TransportConfig};
 use equic_transport::StreamConfig;
 use equic_wire::{KnownVersion, VarInt};
 use rustls::client::Resumption;
-use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use crate::tls::{KeyLog, Trust};
@@ -176,7 +175,7 @@ pub struct Client {
     endpoint: Endpoint,
     config: Arc<ClientConfig>,
     quic: Prepared,
-    kept: Arc<Mutex<HashMap<Target, Connection>>>,
+    kept: Arc<Mutex<HashMap<Target, repeat::Kept>>>,
     paths: Arc<Paths>,
 }
 
@@ -342,7 +341,7 @@ impl Client {
     /// A URL that is not https.
     pub async fn leave(&self, url: &str) -> Result<(), ClientError> {
         let (target, _) = Target::parse(url)?;
-        self.kept.lock().await.remove(&target);
+        self.kept().remove(&target);
         Ok(())
     }
 
@@ -358,7 +357,7 @@ impl Client {
 
     /// Closes all connections and waits, a second at most, until the servers should know.
     pub async fn close(&self) {
-        self.kept.lock().await.clear();
+        self.kept().clear();
         self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "");
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
     }
@@ -366,6 +365,10 @@ impl Client {
     /// Closes all connections without waiting; they linger in the background.
     pub fn abandon(&self) {
         self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "");
+    }
+
+    fn kept(&self) -> MutexGuard<'_, HashMap<Target, repeat::Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn deadline(&self) -> Option<Instant> {

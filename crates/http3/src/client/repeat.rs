@@ -1,5 +1,8 @@
 //! Requests on kept connections, sent again on a new one if the server did not process them.
 
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::{Client, ClientError, Connection, Response, Target, in_time};
@@ -11,6 +14,10 @@ const MAX_TIMES: u32 = 100;
 
 /// Attempts of one request in a row, on connections on which the server answered nothing.
 const MAX_FRUITLESS: u32 = 4;
+
+/// The connection that is kept to one target. It is locked while a new one is made, so that a server that does not answer
+/// holds up requests to itself only.
+pub(super) type Kept = Arc<Mutex<Option<Connection>>>;
 
 impl Client {
     /// GETs a URL, on the connection kept from the last time if it still takes requests.
@@ -29,7 +36,7 @@ impl Client {
         let (start, deadline) = (Instant::now(), self.deadline());
         let (mut times, mut fruitless) = (0, 0);
         loop {
-            let connection = self.kept(&target, start, deadline).await?;
+            let connection = self.connection(&target, start, deadline).await?;
             let (peer, why) = match connection.get(&path).await {
                 Err(ClientError::Unprocessed { peer, why, .. }) => (peer, why),
                 answer => return answer,
@@ -46,25 +53,25 @@ impl Client {
     }
 
     /// Returns the connection that is kept to a target, or a new one if that takes no requests. All
-    /// who ask meanwhile wait for the new one, each until its own deadline.
-    async fn kept(
+    /// who ask for this target meanwhile wait for the new one, each until its own deadline.
+    async fn connection(
         &self,
         target: &Target,
         start: Instant,
         deadline: Option<Instant>,
     ) -> Result<Connection, ClientError> {
-        let locked = async { Ok(self.kept.lock().await) };
-        let mut kept = in_time(deadline, start, "handshake", locked).await?;
-        let last = kept.get(target);
-        if let Some(connection) = last.filter(|last| last.is_open()) {
+        let kept = Arc::clone(self.kept().entry(target.clone()).or_default());
+        let locked = async { Ok(kept.lock().await) };
+        let mut last = in_time(deadline, start, "handshake", locked).await?;
+        if let Some(connection) = last.as_ref().filter(|last| last.is_open()) {
             return Ok(connection.clone());
         }
         // A server that has rejected early data would do it again.
-        let rejected = last.is_some_and(|last| last.early_data() == EarlyData::Rejected);
+        let rejected = last.as_ref().is_some_and(|last| last.early_data() == EarlyData::Rejected);
         let early = self.config.early_data && !rejected;
         let peers = in_time(deadline, start, "name resolution", self.addresses(target)).await?;
         let connection = self.race_until(target, peers, early, deadline).await?;
-        kept.insert(target.clone(), connection.clone());
+        *last = Some(connection.clone());
         Ok(connection)
     }
 }

@@ -140,6 +140,26 @@ fn why(error: &ClientError) -> Option<(Unprocessed, u32)> {
     }
 }
 
+/// A server that does not answer holds up requests to itself only, and not the end of the client.
+#[tokio::test]
+async fn repeat_waits_for_its_own_server_only() {
+    let server = Scripted::new(|_, _| Act::Answer);
+    let silent = std::net::UdpSocket::bind(loopback()).unwrap();
+    let to_silent = format!("https://{}/", silent.local_addr().unwrap());
+    let client = server.client.clone();
+    let waiting = tokio::spawn(async move { client.get(&to_silent).await.map(drop) });
+    // Its first datagram is there: it waits for an answer.
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    let arrived =
+        tokio::task::spawn_blocking(move || (silent.recv(&mut [0; 2_000]).unwrap(), silent));
+    let (_, _silent) = arrived.await.unwrap();
+    server.get().await.unwrap();
+    server.client.leave(&server.url).await.unwrap();
+    assert!(!waiting.is_finished());
+    timeout(PATIENCE, server.client.close()).await.expect("the client ends");
+    assert!(timeout(PATIENCE, waiting).await.expect("it ends with the client").unwrap().is_err());
+}
+
 #[tokio::test]
 async fn goaway_ends_the_use_of_a_connection() {
     let server = Scripted::new(|connection, request| match (connection, request) {

@@ -256,6 +256,9 @@ pub struct Stats {
     pub path: PathStats,
 }
 
+/// The most of the peer's max_ack_delay that counts in how long ended connections, paths and keys are kept.
+const MAX_DELAY_AT_END: Duration = Duration::from_secs(1);
+
 /// One end of a connection.
 pub struct Connection {
     side: Side,
@@ -448,14 +451,16 @@ impl Connection {
     }
 
     /// The longest probe timeout of application data on all paths in use, without backoff (RFC 9002 s.6.2.1). All that
-    /// lasts for some probe timeouts is counted in these: the end of a connection and of a path, and old keys.
+    /// lasts for some probe timeouts is counted in these: the end of a connection and of a path, and old keys. Of the
+    /// peer's max_ack_delay at most [`MAX_DELAY_AT_END`] counts, or a peer that declares 16 s would have each connection
+    /// that it closes kept for 49 s.
     fn longest_pto(&self) -> Duration {
         let mut longest = self.path().rtt().pto_base();
         if self.multipath.is_some() {
             let paths = self.paths.iter().filter(|path| path.is_current() && !path.is_abandoned());
             longest = paths.map(|path| path.rtt().pto_base()).fold(longest, Duration::max);
         }
-        longest + self.peer_max_ack_delay()
+        longest + self.peer_max_ack_delay().min(MAX_DELAY_AT_END)
     }
 
     fn fail(&mut self, now: Timestamp, code: TransportErrorCode, reason: &str) {

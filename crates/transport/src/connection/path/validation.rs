@@ -123,8 +123,11 @@ impl Validation {
     /// Asks whether the peer is there, or asks anew with other data. It is given up after `patience`, counted from
     /// the first time.
     fn ask(&mut self, now: Timestamp, data: [u8; 8], patience: Duration) {
-        let until = self.challenge.as_ref().map_or(now + patience, |old| old.until);
-        let asked = Vec::new();
+        // Answers to what was asked before may be under way: they prove the same.
+        let (until, asked) = match self.challenge.take() {
+            Some(old) => (old.until, old.asked),
+            None => (now + patience, Vec::new()),
+        };
         let challenge = Challenge { data, asked, until, due: true, again: None, sent: 0 };
         self.challenge = Some(Box::new(challenge));
     }
@@ -371,11 +374,7 @@ mod tests {
         path.on_challenge_sent(at(0), PAUSE, true);
         path.ask(at(2900), [2; 8], PATIENCE);
         assert_eq!((path.challenge(), path.timer()), (Some([2; 8]), Some(at(3000))));
-        assert_eq!(
-            path.on_response([1; 8]),
-            None,
-            "the answer to the question before counts no more"
-        );
+        assert_eq!(path.on_response([1; 8]), Some(Answer::Path), "its answer was under way");
     }
 
     #[test]

@@ -237,6 +237,23 @@ fn closing_after_a_handshake_that_the_peer_confirms_too_early() {
 }
 
 /// RFC 9000 s.10.2, RFC 9001 s.6.5: a probe timeout includes the time for which the peer may hold back acknowledgements.
+/// A peer that declares a long delay does not have its ended connections kept for as long.
+#[test]
+fn closing_counts_a_second_of_the_peers_delay_at_most() {
+    let delay = Duration::from_millis(16_383);
+    let mut network = Network::with(1, Faults::none(), |config| config.max_ack_delay = delay);
+    network.connect();
+    echo(&mut network, 20_000);
+    let now = network.now();
+    let (mut client, mut server, _) = network.into_ends();
+    client.close(now, VarInt::from_u32(7), "done");
+    server.drain(now, CloseReason::StatelessReset);
+    for end in [&client, &server] {
+        let longest = end.path().rtt().pto_base() + Duration::from_secs(1);
+        assert_eq!(end.closing.deadline(), Some(now + longest * 3));
+    }
+}
+
 #[test]
 fn closing_and_draining_last_for_three_probe_timeouts() {
     let delay = Duration::from_millis(400);

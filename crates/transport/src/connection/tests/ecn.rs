@@ -48,7 +48,7 @@ fn ecn_stays_where_some_marks_arrive() {
 
 #[test]
 fn ecn_is_validated_anew_after_a_migration() {
-    for (mark, expected) in [(None, EcnState::Capable), (Some(all_ce as _), EcnState::Failed)] {
+    for (mark, marks) in [(None, true), (Some(all_ce as _), false)] {
         let mut network = Network::new(2, Faults::none());
         network.connect();
         echo(&mut network, 100_000);
@@ -60,7 +60,10 @@ fn ecn_is_validated_anew_after_a_migration() {
         echo(&mut network, 100_000);
         network.pass(Duration::from_secs(4));
         echo(&mut network, 100_000);
-        assert_eq!(states(&network), [expected; 2]);
+        // Where an acknowledgement covers packets of both paths, the test of the new one may stay without outcome: then
+        // nothing is marked either.
+        let ends = [&network.client, network.server()];
+        assert_eq!(ends.map(|end| end.path().ecn().marks()), [marks; 2], "{:?}", states(&network));
     }
 }
 

@@ -131,7 +131,7 @@ fn keys_are_updated_on_all_paths() {
     pair.connect();
     pair.open(1);
     // As often as they may be.
-    pair.exchange(4_000_000, |pair, _| {
+    pair.exchange(16_000_000, |pair, _| {
         pair.client.update_keys();
     });
     assert!(pair.client.key_updates() >= 2, "{}", pair.client.key_updates());
