@@ -314,8 +314,7 @@ fn calls_are_charged_for_each_plugin_that_is_asked() {
             plugin(name, 20_000, PROVIDES, twice).unwrap().attach(client).unwrap();
         }
         client.tell_hook(hook, b"").unwrap();
-        let of_call = steps.0.lock().unwrap()[0];
-        of_call
+        steps.0.lock().unwrap()[0]
     };
     let (one, three) = (steps_with(0), steps_with(2));
     assert_eq!(three, one + 2 * 200);
