@@ -236,7 +236,7 @@ pub struct Stats {
     /// back that the path could have carried.
     pub flow_blocked: u64,
     /// Those frames received: our flow control held the peer's data back, because the application did not read
-    /// or because a window is at its maximum ([`StreamConfig`]).
+    /// or because a window is at its maximum ([`StreamConfig`](crate::StreamConfig)).
     pub peer_flow_blocked: u64,
     /// PINGs sent lest the connection idles away.
     pub keep_alives: u64,
