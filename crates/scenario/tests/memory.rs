@@ -82,7 +82,8 @@ fn the_estimate_is_near_what_runs_take() {
         let (estimate, took) = both(&text);
         let times = estimate / took;
         println!("{name}: {estimate} estimated, {took} taken: {times:.2}");
-        if !(0.5..2.0).contains(&times) {
+        // Half as much would let a run exhaust the memory; three times as much would refuse runs that fit.
+        if !(0.5..3.0).contains(&times) {
             wrong.push(format!("{name}: {estimate} estimated, {took} taken"));
         }
     }

@@ -345,7 +345,8 @@ mod tests {
         let told = |text: &str| Grid::parse(text).unwrap_err().to_string();
         let small = told(&GRID.replace("1300, ", "1000, "));
         assert!(
-            small.contains("QUIC needs links") && small.contains("(cell: 1 Mb/s, quic, 1000)"),
+            small.contains("needs an MTU of 1228 bytes")
+                && small.contains("(cell: 1 Mb/s, quic, 1000)"),
             "{small}"
         );
         let unknown = told(&GRID.replace("network.link.mtu", "network.link.mtv"));
