@@ -28,9 +28,18 @@ impl Kind {
 pub(crate) struct Flow {
     pub(crate) seed: u64,
     pub(crate) number: u64,
-    /// Tells the sources of one run from those of another: identifications must not meet.
+    /// A byte in the addresses of the sources, another one for each run.
     pub(crate) network: u8,
     pub(crate) port: u16,
+}
+
+impl Flow {
+    /// Returns the identification of this chain's fragments. The source address holds the same number and network, so
+    /// one changed byte never makes a frame a fragment of another chain. Two chains would otherwise depend on each
+    /// other, and on whether the gateway drops a frame of either.
+    pub(crate) fn identification(&self) -> u32 {
+        self.number as u32 ^ u32::from(self.network) * 0x0101
+    }
 }
 
 #[derive(Debug)]
@@ -45,6 +54,14 @@ impl Chain {
         let rng = StdRng::seed_from_u64(flow.seed.wrapping_add(flow.number));
         Generator { rng, flow }.chain()
     }
+}
+
+/// Returns the number of the chain that a payload comes from, or `None` if the number was mutated: such a payload must
+/// not count as another chain's.
+pub(crate) fn number_in(payload: &[u8]) -> Option<u32> {
+    let word = |at: usize| payload.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
+    let (number, check) = (word(1)?, word(5)?);
+    (number == !check).then_some(number)
 }
 
 /// A part of what is fragmented.
@@ -84,7 +101,9 @@ impl Generator {
     fn datagram(&mut self, port: u16) -> Vec<u8> {
         let len = self.pick(&[22, 40, 60, 60, 200, 200, 600, 1300]);
         let mut payload = vec![0x41];
-        payload.extend(self.flow.number.to_be_bytes());
+        let number = self.flow.number as u32;
+        payload.extend(number.to_be_bytes());
+        payload.extend((!number).to_be_bytes());
         payload.resize(len, 0x41);
         let mut udp = ip::udp(port, &payload);
         if self.chance(5) {
@@ -213,7 +232,7 @@ impl Generator {
             let content = match number {
                 ip::FRAGMENT => {
                     let field = self.pick(&[0_u16, 0, 0, 1, 8, 9]);
-                    ip::fragment_content(field, !self.flow.number as u32)
+                    ip::fragment_content(field, !self.flow.identification())
                 }
                 ip::ROUTING => {
                     let left = if self.chance(10) { 1 } else { 0 };
@@ -268,7 +287,7 @@ impl Generator {
         let lies = piece.at > 0 && self.chance(30);
         let next = if lies { self.pick(&[0, 6, 17, 44, 58, 59, 60]) } else { first };
         let field = (piece.at as u16 & 0xfff8) | u16::from(piece.more);
-        let content = ip::fragment_content(field, self.flow.number as u32);
+        let content = ip::fragment_content(field, self.flow.identification());
         let headers = [outer.to_vec(), vec![(ip::FRAGMENT, content)]].concat();
         let (first, mut bytes) = ip::linked(&headers, next);
         bytes.extend(&piece.bytes);

@@ -45,9 +45,10 @@ pub(crate) fn ipv4(
     let header = 20 + 4 * option_words;
     let mut packet = vec![0x40 | (header / 4) as u8, 0];
     packet.extend(((header + payload.len()) as u16).to_be_bytes());
-    packet.extend((flow.number as u16).to_be_bytes());
+    packet.extend((flow.identification() as u16).to_be_bytes());
     packet.extend((u16::from(more) << 13 | (at / 8) as u16 & 0x1fff).to_be_bytes());
-    packet.extend([64, protocol, 0, 0, 10, flow.network, (flow.number >> 16) as u8, 9]);
+    let [.., high, low] = flow.number.to_be_bytes();
+    packet.extend([64, protocol, 0, 0, 10, flow.network, high, low]);
     packet.extend([10, 0, 0, 1]);
     // No-Operation.
     packet.resize(header, 1);
@@ -74,8 +75,8 @@ pub(crate) fn ipv6(flow: &Flow, next: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x60, 0, 0, 0];
     packet.extend((payload.len() as u16).to_be_bytes());
     packet.extend([next, 64]);
-    let high = (flow.number >> 16) as u8;
-    packet.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, flow.network, 0, 0, high, 0, 9]);
+    let [.., top, high, low] = flow.number.to_be_bytes();
+    packet.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, flow.network, 0, top, high, low, 9]);
     packet.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
     packet.extend(payload);
     packet

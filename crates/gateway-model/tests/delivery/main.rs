@@ -22,8 +22,8 @@ use rand::Rng;
 
 /// Chains that are sent with and without a gateway, to compare.
 const COMPARED: u64 = 12_000;
-/// Sources of the runs that are compared. They differ in four bits: chains have mutated addresses, and the fragments of one run
-/// must not complete a datagram of another.
+/// The network of each run that is compared. They differ in four bits, so that a mutated address of one run does not
+/// become an address of another.
 const SOURCES: [u8; 4] = [0x0f, 0x33, 0x55, 0x96];
 /// Incomplete datagrams are kept for as long as a loaded machine may take for a chain.
 const REASSEMBLY_SECONDS: u32 = 60;
@@ -120,7 +120,7 @@ impl Run<'_> {
         }
     }
 
-    /// Which chains have arrived, by the number in their payload.
+    /// Returns for each chain whether a datagram with its number has arrived.
     fn arrivals(&self, numbers: Range<u64>) -> Vec<bool> {
         let mut arrived = vec![false; numbers.end as usize];
         let mut rest = numbers;
@@ -132,9 +132,8 @@ impl Run<'_> {
                 self.network.others()
             };
             for payload in got {
-                let Some(number) = payload.get(1..9) else { continue };
-                let number = u64::from_be_bytes(number.try_into().expect("8 bytes"));
-                if let Some(arrived) = arrived.get_mut(number as usize) {
+                let number = chain::number_in(&payload);
+                if let Some(arrived) = number.and_then(|number| arrived.get_mut(number as usize)) {
                     *arrived = true;
                 }
             }
