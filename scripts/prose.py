@@ -56,7 +56,7 @@ MARKERS = {
     "be it": r"\bbe it (?:that|by|in|as)\b|\bas it were\b|\bas is right\b|\bas ever\b",
     "at the most": r"\bat the (?:most|least)\b",
     "mend": r"\b[Mm]end(?:s|ed|ing)?\b",
-    "anew": r"\banew\b|\b(?:of|from) before\b|\bmade again\b",
+    "anew": r"\banew\b|\b(?:of|from) before\b(?! (?:a|an|the|that|its|it)\b)|\bmade again\b",
     "does not do": r"\bdo(?:es)? not do\b|\bhas to do without\b",
     "for ever": r"\bfor ever\b",
     "thereby": r"\b(?:thereof|whereof|therein|wherein|thereupon|hereby|by that|with that of)\b",
