@@ -62,9 +62,9 @@ MARKERS = {
     "thereby": r"\b(?:thereof|whereof|therein|wherein|thereupon|hereby|by that|with that of)\b",
     "by chance": r"\bby chance\b",
     "without a word": r"\bwithout a word\b|\ba word about\b|\bno word\b",
-    "come to nothing": r"\bcomes? to (?:nothing|that)\b|\bout of (?:it|them)\b",
+    "come to nothing": r"\bcomes? to (?:nothing|that)\b",
     "far": r"\bas (?:far|long) as (?:it|they) (?:goes|go|is|are)\b|\bto the letter\b",
-    "elliptic": rf"{START}(?:As|Not|But|Nor|With|Without|Else|So|Such)\b[^.;:,]{{0,40}}[.]",
+    "elliptic": rf"{START}(?:As|Not|But|Nor|With|Without|Else|So|Such)\b[^.;:,]{{0,22}}[.]",
 }
 PATTERNS = {name: re.compile(text.replace(" ", r"\s+"), re.M) for name, text in MARKERS.items()}
 
