@@ -59,7 +59,7 @@ MARKERS = {
     "anew": r"\banew\b|\b(?:of|from) before\b(?! (?:a|an|the|that|its|it)\b)|\bmade again\b",
     "does not do": r"\bdo(?:es)? not do\b|\bhas to do without\b",
     "for ever": r"\bfor ever\b",
-    "thereby": r"\b(?:thereof|whereof|therein|wherein|thereupon|hereby|by that|with that of)\b",
+    "thereby": r"\b(?:thereof|whereof|therein|wherein|thereupon|hereby)\b",
     "by chance": r"\bby chance\b",
     "without a word": r"\bwithout a word\b|\ba word about\b|\bno word\b",
     "come to nothing": r"\bcomes? to (?:nothing|that)\b",
