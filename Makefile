@@ -106,7 +106,7 @@ CHECKS ?=
 test-lsquic: root setup-examples build ## the server on lsquic, which no package has (docs/servers.md); not part of `make test`
 	@scripts/test-lsquic.sh $(CHECKS)
 
-lint: setup ## formatting, clippy, dependencies (cargo-deny), shell scripts' syntax
+lint: setup ## formatting, clippy, dependencies (cargo-deny), syntax of shell scripts, style of prose
 	@scripts/lint.sh
 
 .PHONY: miri

@@ -57,4 +57,7 @@ for script in scripts/*.sh interop/*/*.sh packaging/*.sh packaging/debian/p* .ci
 done
 over=$(git ls-files '*.rs' '*.c' '*.h' '*.go' '*.py' | xargs wc -l | awk '$2 != "total" && $1 > 1000 { print $2 " has " $1 " lines: split it by what it does" }')
 [ -z "$over" ] || { echo "$over" >&2; exit 1; }
+# Markers of bad style in comments, pages and messages (docs/style.md).
+(cd scripts && python3 -B -m unittest -q test_prose)
+scripts/prose.py
 echo "lint: clean"
