@@ -7,7 +7,8 @@
 //! takes more than its share. `repeat` has servers that do not
 //! process what they are asked, `malformed` servers whose responses are malformed. `qpack` has
 //! large integers.
-//! `ends` looks at how requests and connections end.
+//! `ends` looks at how requests and connections end, `long_fields` at requests with too many header
+//! fields.
 //! Randomised tests print their seed; EQUIC_SEED replays one.
 
 mod admission;
@@ -18,6 +19,7 @@ mod foreign;
 mod greedy;
 mod hostile;
 mod lies;
+mod long_fields;
 mod malformed;
 mod paths;
 mod qpack;

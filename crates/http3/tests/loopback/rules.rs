@@ -67,7 +67,7 @@ fn request_to(fields: &[&[u8]]) -> Vec<u8> {
 }
 
 /// GET /health with more fields.
-fn request(more: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn request(more: &[&[u8]]) -> Vec<u8> {
     let authority = authority();
     headers(&[&[METHOD, SCHEME, PATH, &authority], more].concat())
 }
