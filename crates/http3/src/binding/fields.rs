@@ -1,15 +1,17 @@
 //! Field sections as QPACK encodes them (RFC 9204 s.4.5): only what `h3` does not look at. That is the
 //! order and number of pseudo-header fields (RFC 9114 s.4.3), the size of a request's section (s.4.2.2),
-//! and references to the dynamic table, which always is empty.
+//! trailers, and references to the dynamic table, which always is empty.
 
 use std::borrow::Cow;
 
 use equic_wire::Reader;
 use h3::error::Code;
+use http::{HeaderName, HeaderValue};
 
 use super::fault::{DECOMPRESSION_FAILED, Fault};
 use super::huffman;
 use super::static_table::ENTRIES;
+use crate::message;
 
 /// The part of a message that a field section is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +120,16 @@ impl Line<'_> {
         };
         self.kind == Name::Status && begins_with_one
     }
+
+    /// Checks what `http` checks of the fields that `h3` hands on. No one asks `h3` for trailers of
+    /// requests.
+    fn check_trailer(&self) -> Result<(), Fault> {
+        let name = HeaderName::from_lowercase(&self.name.decode()?)
+            .map_err(|_| malformed("a trailer field with a malformed name"))?;
+        let value = HeaderValue::from_bytes(&self.value.decode()?)
+            .map_err(|_| malformed("a trailer field with a malformed value"))?;
+        message::check_field(&name, &value).map_err(malformed)
+    }
 }
 
 /// Looks through a field section. `limit` is the size of the section as RFC 9114 s.4.2.2 counts it, at
@@ -134,6 +146,9 @@ pub(super) fn check(
     while !input.is_empty() {
         let line = line(&mut input)?;
         at_most += LINE + line.name.longest() + line.value.longest();
+        if section == Section::Trailers && line.kind == Name::Regular {
+            line.check_trailer()?;
+        }
         if line.kind == Name::Regular {
             regular = true;
             continue;
@@ -506,5 +521,27 @@ mod tests {
         assert_eq!(sized(&eos, 10_000), Ok(SectionCheck::Other));
         let error = sized(&eos, 100).unwrap_err();
         assert!(matches!(error, Fault::Connection(DECOMPRESSION_FAILED, _)), "{error:?}");
+    }
+
+    #[test]
+    fn trailers_are_checked_like_header_fields() {
+        let trailers = |lines: &[u8]| check(&[&[0, 0], lines].concat(), Section::Trailers);
+        // A trailer by an entry of the table, by a name of it, and in Huffman code.
+        for line in [&[0xc2][..], &[0x52, 1, b'x'], &[0x29, 0x1f, 0x81, 0x1f], &[0x21, b'a', 0]] {
+            assert_eq!(trailers(line), Ok(SectionCheck::Other), "{line:x?}");
+        }
+        for (line, what) in [
+            (&[0x21, b'A', 0][..], "an uppercase name"),
+            (&[0x29, 0x87, 0], "an uppercase name in Huffman code"),
+            (&[0x20, 0], "an empty name"),
+            (&[0x52, 1, 0], "NUL in a value"),
+            (&[0x21, b'a', 0x84, 0xff, 0xff, 0xff, 0xf3], "LF in Huffman code"),
+            (&[0x22, b't', b'e', 1, b'x'], "te"),
+        ] {
+            let error = trailers(line).unwrap_err();
+            assert!(matches!(error, Fault::Stream(Code::H3_MESSAGE_ERROR, _)), "{what}: {error:?}");
+        }
+        let padding = trailers(&[0x29, 0x1c, 0]).unwrap_err();
+        assert!(matches!(padding, Fault::Connection(DECOMPRESSION_FAILED, _)), "{padding:?}");
     }
 }

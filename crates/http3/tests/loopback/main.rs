@@ -8,7 +8,7 @@
 //! process what they are asked, `malformed` servers whose responses are malformed. `qpack` has
 //! large integers.
 //! `ends` looks at how requests and connections end, `long_fields` at requests with too many header
-//! fields.
+//! fields, `trailers` at those of requests.
 //! Randomised tests print their seed; EQUIC_SEED replays one.
 
 mod admission;
@@ -28,3 +28,4 @@ mod repeat;
 mod rules;
 mod running;
 mod serving;
+mod trailers;
