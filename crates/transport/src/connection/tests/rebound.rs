@@ -31,9 +31,9 @@ fn handshake_completes_after_a_nat_has_rebound_in_its_last_round_trip() {
     }
 }
 
-/// In the first round trip, the server stays at the address of the client's first packet (RFC 9000 s.9). If
-/// its Initial packets went to several addresses, a Handshake packet would no longer prove that the client is
-/// at the one in use (s.8.1). A handshake like that ends at the timeout.
+/// In the first round trip, a server's connection stays at the address of the client's first packet (RFC 9000
+/// s.9). If its Initial packets went to several addresses, a Handshake packet would no longer prove that the
+/// client is at the one in use (s.8.1). An endpoint begins another connection for the new address.
 #[test]
 fn handshake_stays_at_the_address_of_its_first_packet() {
     for time in [1, 5, 10, 15, 19] {
