@@ -217,10 +217,10 @@ async fn stop_stream(connection: &Connection, kind: u8) {
 }
 
 /// The server's control stream, and what it has brought.
-struct ControlStream(RecvStream, Vec<u8>);
+pub(crate) struct ControlStream(RecvStream, Vec<u8>);
 
 impl ControlStream {
-    async fn accept(connection: &Connection) -> ControlStream {
+    pub(crate) async fn accept(connection: &Connection) -> ControlStream {
         loop {
             let mut stream = timeout(PATIENCE, connection.accept_uni()).await.unwrap().unwrap();
             let mut first = [1];
@@ -234,7 +234,7 @@ impl ControlStream {
     }
 
     /// Reads to the first GOAWAY that was not read yet; returns its ID.
-    async fn goaway(&mut self) -> u64 {
+    pub(crate) async fn goaway(&mut self) -> u64 {
         loop {
             if let Some((frame, payload, length)) = frame(&self.1) {
                 self.1.drain(..length);

@@ -8,7 +8,8 @@
 //! process what they are asked, `malformed` servers whose responses are malformed. `qpack` has
 //! large integers.
 //! `ends` looks at how requests and connections end, `long_fields` at requests with too many header
-//! fields, `trailers` at those of requests.
+//! fields, `trailers` at those of requests, `unread` at responses to requests that the server does not read
+//! to their end.
 //! Randomised tests print their seed; EQUIC_SEED replays one.
 
 mod admission;
@@ -29,3 +30,4 @@ mod rules;
 mod running;
 mod serving;
 mod trailers;
+mod unread;
