@@ -1,7 +1,9 @@
 //! Checks for malformed requests and responses (RFC 9114 s.4.1.2) that `h3` lets pass, as far as
 //! what it hands on shows them. The rest is checked before `h3`: see `binding/fields.rs`.
 
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
+};
 
 /// Fields that belong to a connection of HTTP/1 (RFC 9114 s.4.2).
 const OF_CONNECTIONS: [&str; 5] =
@@ -9,15 +11,16 @@ const OF_CONNECTIONS: [&str; 5] =
 
 /// Checks header fields; the error says why they are malformed.
 pub(crate) fn check_fields(headers: &HeaderMap) -> Result<(), &'static str> {
-    if OF_CONNECTIONS.iter().any(|name| headers.contains_key(*name)) {
+    headers.iter().try_for_each(|(name, value)| check_field(name, value))
+}
+
+/// Checks a field of a header or trailer section; the error says why it is malformed.
+pub(crate) fn check_field(name: &HeaderName, value: &HeaderValue) -> Result<(), &'static str> {
+    if OF_CONNECTIONS.contains(&name.as_str()) {
         return Err("a field of an HTTP/1 connection");
     }
     // RFC 9114 s.4.2.
-    if headers
-        .get_all(header::TE)
-        .iter()
-        .any(|value| !value.as_bytes().eq_ignore_ascii_case(b"trailers"))
-    {
+    if *name == header::TE && !value.as_bytes().eq_ignore_ascii_case(b"trailers") {
         return Err("a TE field with more than \"trailers\"");
     }
     Ok(())

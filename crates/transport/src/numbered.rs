@@ -100,6 +100,11 @@ impl<V> Numbered<V> {
         self.entries.iter().map(|(_, value)| value)
     }
 
+    /// As [`Numbered::values`], to be changed.
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.entries.iter_mut().map(|(_, value)| value)
+    }
+
     /// Gives back memory that nothing is in.
     pub(crate) fn rest(&mut self) {
         self.entries.shrink_to_fit();

@@ -1,12 +1,17 @@
-//! Field sections as QPACK encodes them (RFC 9204 s.4.5): only what `h3` does not look at, the order
-//! and number of pseudo-header fields (RFC 9114 s.4.3), and references to a dynamic table that there
-//! is not.
+//! Field sections as QPACK encodes them (RFC 9204 s.4.5): only what `h3` does not look at. That is the
+//! order and number of pseudo-header fields (RFC 9114 s.4.3), the size of a request's section (s.4.2.2),
+//! trailers, and references to the dynamic table, which always is empty.
+
+use std::borrow::Cow;
 
 use equic_wire::Reader;
 use h3::error::Code;
+use http::{HeaderName, HeaderValue};
 
 use super::fault::{DECOMPRESSION_FAILED, Fault};
 use super::huffman;
+use super::static_table::ENTRIES;
+use crate::message;
 
 /// The part of a message that a field section is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +26,8 @@ pub(super) enum Section {
 pub(super) enum SectionCheck {
     /// The header fields of an interim response (RFC 9114 s.4.1).
     Interim,
+    /// The section is larger than the limit.
+    TooLong,
     Other,
 }
 
@@ -36,8 +43,8 @@ enum Name {
     Unknown,
 }
 
-/// The static table has so many entries (RFC 9204 appendix A).
-const STATIC: u64 = 99;
+/// Bytes that a field line counts for, in addition to its name and value (RFC 9114 s.4.2.2).
+const LINE: u64 = 32;
 
 /// The names as RFC 7541 appendix B encodes them.
 const HUFFMAN: [(Name, &[u8]); 5] = [
@@ -59,8 +66,126 @@ fn malformed(reason: &'static str) -> Fault {
     Fault::Stream(Code::H3_MESSAGE_ERROR, reason)
 }
 
-/// Looks through a field section.
-pub(super) fn check(block: &[u8], section: Section) -> Result<SectionCheck, Fault> {
+/// A string of a field line.
+#[derive(Clone, Copy)]
+enum Text<'a> {
+    Plain(&'a [u8]),
+    Huffman(&'a [u8]),
+}
+
+impl<'a> Text<'a> {
+    /// Returns an upper bound of the length.
+    fn longest(self) -> u64 {
+        match self {
+            Text::Plain(bytes) => bytes.len() as u64,
+            Text::Huffman(encoded) => huffman::longest(encoded.len()) as u64,
+        }
+    }
+
+    fn decode(self) -> Result<Cow<'a, [u8]>, Fault> {
+        let encoded = match self {
+            Text::Plain(bytes) => return Ok(Cow::Borrowed(bytes)),
+            Text::Huffman(encoded) => encoded,
+        };
+        let mut bytes = Vec::with_capacity(huffman::longest(encoded.len()));
+        match huffman::decode(encoded, |byte| bytes.push(byte)) {
+            true => Ok(Cow::Owned(bytes)),
+            false => Err(failed("a string that is not in Huffman code")),
+        }
+    }
+
+    fn len(self) -> Result<u64, Fault> {
+        match self {
+            Text::Plain(bytes) => Ok(bytes.len() as u64),
+            Text::Huffman(_) => Ok(self.decode()?.len() as u64),
+        }
+    }
+}
+
+/// A field line.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    kind: Name,
+    name: Text<'a>,
+    value: Text<'a>,
+}
+
+impl Line<'_> {
+    /// Returns true if this is the status of an interim response.
+    fn is_interim(&self) -> bool {
+        let begins_with_one = match self.value {
+            // RFC 7541 appendix B: the digit one is 00001.
+            Text::Huffman(value) => value.first().is_some_and(|byte| byte >> 3 == 1),
+            Text::Plain(value) => value.first() == Some(&b'1'),
+        };
+        self.kind == Name::Status && begins_with_one
+    }
+
+    /// Checks what `http` checks of the fields that `h3` hands on. No one asks `h3` for trailers of
+    /// requests.
+    fn check_trailer(&self) -> Result<(), Fault> {
+        let name = HeaderName::from_lowercase(&self.name.decode()?)
+            .map_err(|_| malformed("a trailer field with a malformed name"))?;
+        let value = HeaderValue::from_bytes(&self.value.decode()?)
+            .map_err(|_| malformed("a trailer field with a malformed value"))?;
+        message::check_field(&name, &value).map_err(malformed)
+    }
+}
+
+/// Looks through a field section. `limit` is the size of the section as RFC 9114 s.4.2.2 counts it, at
+/// most.
+pub(super) fn check(
+    block: &[u8],
+    section: Section,
+    limit: Option<u64>,
+) -> Result<SectionCheck, Fault> {
+    let mut input = prefix(block)?;
+    let lines = input;
+    let mut seen: Vec<Name> = Vec::new();
+    let (mut regular, mut found, mut at_most) = (false, SectionCheck::Other, 0);
+    while !input.is_empty() {
+        let line = line(&mut input)?;
+        at_most += LINE + line.name.longest() + line.value.longest();
+        if section == Section::Trailers && line.kind == Name::Regular {
+            line.check_trailer()?;
+        }
+        if line.kind == Name::Regular {
+            regular = true;
+            continue;
+        }
+        // RFC 9114 s.4.3.
+        if regular {
+            return Err(malformed("a pseudo-header field after a regular one"));
+        }
+        if !may_have(section, line.kind) {
+            return Err(malformed("a pseudo-header field that does not belong there"));
+        }
+        if seen.contains(&line.kind) {
+            return Err(malformed("a pseudo-header field twice"));
+        }
+        seen.push(line.kind);
+        if line.is_interim() {
+            found = SectionCheck::Interim;
+        }
+    }
+    // RFC 9114 s.4.3.1, s.4.3.2. What else a request needs depends on its method; see `message`.
+    let needed = match section {
+        Section::Request => Some(Name::Method),
+        Section::Response => Some(Name::Status),
+        Section::Trailers => None,
+    };
+    if needed.is_some_and(|needed| !seen.contains(&needed)) {
+        return Err(malformed("no method, or no status"));
+    }
+    // Few sections come near the limit. Only those are decoded.
+    match limit {
+        Some(limit) if at_most > limit && size(lines)? > limit => Ok(SectionCheck::TooLong),
+        _ => Ok(found),
+    }
+}
+
+/// Reads the prefix of a field section, and returns its lines.
+fn prefix(block: &[u8]) -> Result<Reader<'_>, Fault> {
     let mut input = Reader::new(block);
     let first = byte(&mut input)?;
     // RFC 9204 s.4.5.1.1: the dynamic table has no room, so nothing can be required of it.
@@ -73,39 +198,17 @@ pub(super) fn check(block: &[u8], section: Section) -> Result<SectionCheck, Faul
         return Err(failed("a field section with a negative base"));
     }
     integer(&mut input, base, 7)?;
-    let mut seen: Vec<Name> = Vec::new();
-    let (mut regular, mut found) = (false, SectionCheck::Other);
-    while !input.is_empty() {
-        let (name, interim) = line(&mut input)?;
-        if name == Name::Regular {
-            regular = true;
-            continue;
-        }
-        // RFC 9114 s.4.3.
-        if regular {
-            return Err(malformed("a pseudo-header field after a regular one"));
-        }
-        if !may_have(section, name) {
-            return Err(malformed("a pseudo-header field that does not belong there"));
-        }
-        if seen.contains(&name) {
-            return Err(malformed("a pseudo-header field twice"));
-        }
-        seen.push(name);
-        if interim {
-            found = SectionCheck::Interim;
-        }
+    Ok(input)
+}
+
+/// Returns the size of a field section as RFC 9114 s.4.2.2 counts it.
+fn size(mut lines: Reader<'_>) -> Result<u64, Fault> {
+    let mut size = 0;
+    while !lines.is_empty() {
+        let line = line(&mut lines)?;
+        size += LINE + line.name.len()? + line.value.len()?;
     }
-    // RFC 9114 s.4.3.1, s.4.3.2. What else a request needs depends on its method; see `message`.
-    let needed = match section {
-        Section::Request => Some(Name::Method),
-        Section::Response => Some(Name::Status),
-        Section::Trailers => None,
-    };
-    match needed {
-        Some(needed) if !seen.contains(&needed) => Err(malformed("no method, or no status")),
-        _ => Ok(found),
-    }
+    Ok(size)
 }
 
 fn may_have(section: Section, name: Name) -> bool {
@@ -118,51 +221,58 @@ fn may_have(section: Section, name: Name) -> bool {
     }
 }
 
-/// The name of the next field line, and whether it is the status of an interim response.
-fn line(input: &mut Reader<'_>) -> Result<(Name, bool), Fault> {
+/// Reads the next field line.
+fn line<'a>(input: &mut Reader<'a>) -> Result<Line<'a>, Fault> {
     let first = byte(input)?;
     if first & 0x80 != 0 {
         // RFC 9204 s.4.5.2: indexed.
-        let index = of_static(input, first, first & 0x40 != 0, 6)?;
-        // 103 and 100 are there with their values.
-        return Ok((name_of(index), matches!(index, 24 | 63)));
+        let (kind, name, value) = of_static(input, first, first & 0x40 != 0, 6)?;
+        return Ok(Line { kind, name: Text::Plain(name), value: Text::Plain(value) });
     }
-    let name = if first & 0x40 != 0 {
+    let (kind, name) = if first & 0x40 != 0 {
         // RFC 9204 s.4.5.4: a name of the table, and a value.
-        name_of(of_static(input, first, first & 0x10 != 0, 4)?)
+        let (kind, name, _) = of_static(input, first, first & 0x10 != 0, 4)?;
+        (kind, Text::Plain(name))
     } else if first & 0x20 != 0 {
         // RFC 9204 s.4.5.6: both are there.
         let huffman = first & 0x08 != 0;
         let length = integer(input, first, 3)?;
-        literal_name(bytes(input, length)?, huffman)
+        let name = bytes(input, length)?;
+        (literal_name(name, huffman), text(name, huffman))
     } else {
         return Err(failed("a field line refers to a dynamic table that there is not"));
     };
     let first = byte(input)?;
     let length = integer(input, first, 7)?;
-    let value = bytes(input, length)?;
-    let huffman = first & 0x80 != 0;
+    let value = text(bytes(input, length)?, first & 0x80 != 0);
     // RFC 9114 s.4.3.1: the path and query of a URI. `http` would cut off a fragment.
-    if name == Name::Path
-        && (if huffman { huffman::contains(value, b'#') } else { value.contains(&b'#') })
-    {
+    let has_fragment = |value| match value {
+        Text::Huffman(encoded) => huffman::contains(encoded, b'#'),
+        Text::Plain(bytes) => bytes.contains(&b'#'),
+    };
+    if kind == Name::Path && has_fragment(value) {
         return Err(malformed("a path with a fragment"));
     }
-    let begins_with_one = match value.first() {
-        // RFC 7541 appendix B: the digit one is 00001.
-        Some(byte) if huffman => byte >> 3 == 1,
-        Some(byte) => *byte == b'1',
-        None => false,
-    };
-    Ok((name, name == Name::Status && begins_with_one))
+    Ok(Line { kind, name, value })
 }
 
-fn of_static(input: &mut Reader<'_>, first: u8, is_static: bool, prefix: u8) -> Result<u64, Fault> {
+fn text(bytes: &[u8], huffman: bool) -> Text<'_> {
+    if huffman { Text::Huffman(bytes) } else { Text::Plain(bytes) }
+}
+
+/// Reads an index of the static table. Returns the kind, the name and the value of its entry.
+fn of_static(
+    input: &mut Reader<'_>,
+    first: u8,
+    is_static: bool,
+    prefix: u8,
+) -> Result<(Name, &'static [u8], &'static [u8]), Fault> {
     let index = integer(input, first, prefix)?;
-    if !is_static || index >= STATIC {
-        return Err(failed("a field line refers to an entry that there is not"));
+    let entry = usize::try_from(index).ok().and_then(|index| ENTRIES.get(index));
+    match entry {
+        Some((name, value)) if is_static => Ok((name_of(index), name.as_bytes(), value.as_bytes())),
+        _ => Err(failed("a field line refers to an entry that there is not")),
     }
-    Ok(index)
 }
 
 /// RFC 9204 appendix A.
@@ -241,6 +351,10 @@ mod tests {
 
     /// A field section of GET https://a/: two entries of the static table, a name of it, a path.
     const GET: &[u8] = &[0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
+
+    fn check(block: &[u8], section: Section) -> Result<SectionCheck, Fault> {
+        super::check(block, section, None)
+    }
 
     fn with(lines: &[u8]) -> Vec<u8> {
         [GET, lines].concat()
@@ -380,5 +494,54 @@ mod tests {
             let error = check(&with(&line), Section::Request).unwrap_err();
             assert!(matches!(error, Fault::Connection(DECOMPRESSION_FAILED, _)), "{error:?}");
         }
+    }
+
+    /// RFC 9114 s.4.2.2.
+    #[test]
+    fn size_of_a_section_counts_names_values_and_32_bytes_each() {
+        let sized = |lines: &[u8], limit| super::check(&with(lines), Section::Request, Some(limit));
+        // :method GET, :scheme https, :authority a, :path /.
+        let base = (32 + 7 + 3) + (32 + 7 + 5) + (32 + 10 + 1) + (32 + 5 + 1);
+        let literal = [&[0x23][..], b"abc", &[2], b"de"].concat();
+        // "www.example.com" in Huffman code (RFC 7541 appendix C.4), as a name and as a value.
+        let example = [0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff];
+        let coded = [&[0x2f, 5][..], &example, &[0x8c], &example].concat();
+        for (lines, more, what) in [
+            (vec![], 0, "pseudo-header fields"),
+            (vec![0xc2], 32 + 3 + 1, "an entry of the table"),
+            (vec![0x52, 3, b'1', b'2', b'3'], 32 + 3 + 3, "a name of the table"),
+            (literal, 32 + 3 + 2, "a literal"),
+            (coded, 32 + 15 + 15, "Huffman code"),
+        ] {
+            assert_eq!(sized(&lines, base + more), Ok(SectionCheck::Other), "{what}");
+            assert_eq!(sized(&lines, base + more - 1), Ok(SectionCheck::TooLong), "{what}");
+        }
+        // The code of EOS. `h3` reports it where the size is not asked for.
+        let eos = [&[0x23][..], b"abc", &[0x84, 0xff, 0xff, 0xff, 0xff]].concat();
+        assert_eq!(sized(&eos, 10_000), Ok(SectionCheck::Other));
+        let error = sized(&eos, 100).unwrap_err();
+        assert!(matches!(error, Fault::Connection(DECOMPRESSION_FAILED, _)), "{error:?}");
+    }
+
+    #[test]
+    fn trailers_are_checked_like_header_fields() {
+        let trailers = |lines: &[u8]| check(&[&[0, 0], lines].concat(), Section::Trailers);
+        // A trailer by an entry of the table, by a name of it, and in Huffman code.
+        for line in [&[0xc2][..], &[0x52, 1, b'x'], &[0x29, 0x1f, 0x81, 0x1f], &[0x21, b'a', 0]] {
+            assert_eq!(trailers(line), Ok(SectionCheck::Other), "{line:x?}");
+        }
+        for (line, what) in [
+            (&[0x21, b'A', 0][..], "an uppercase name"),
+            (&[0x29, 0x87, 0], "an uppercase name in Huffman code"),
+            (&[0x20, 0], "an empty name"),
+            (&[0x52, 1, 0], "NUL in a value"),
+            (&[0x21, b'a', 0x84, 0xff, 0xff, 0xff, 0xf3], "LF in Huffman code"),
+            (&[0x22, b't', b'e', 1, b'x'], "te"),
+        ] {
+            let error = trailers(line).unwrap_err();
+            assert!(matches!(error, Fault::Stream(Code::H3_MESSAGE_ERROR, _)), "{what}: {error:?}");
+        }
+        let padding = trailers(&[0x29, 0x1c, 0]).unwrap_err();
+        assert!(matches!(padding, Fault::Connection(DECOMPRESSION_FAILED, _)), "{padding:?}");
     }
 }

@@ -35,6 +35,10 @@ const ABSURD: u64 = 64;
 /// An entry of the static table, each of which counts for more than 32 bytes (RFC 9114 s.4.2.2).
 const ENTRY: u8 = 0xc1;
 
+/// Field section that stands for one of a request that is too long: GET https://a/. The server answers
+/// it with 431. `h3` would do that without Date, and would drop the request's stream at once.
+const STAND_IN: &[u8] = &[0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
+
 /// The use of a stream: a request, a response, or the control stream.
 #[derive(Debug)]
 pub(super) enum Kind {
@@ -59,6 +63,8 @@ enum At {
     Data(u64),
     /// Inside a frame that is skipped; number of payload bytes still to come.
     Skip(u64),
+    /// Inside a field section that is refused; number of payload bytes still to come.
+    Refused(u64),
     /// A frame of this type and length that is kept until it is whole.
     Keep(u64, usize, Kept),
 }
@@ -76,6 +82,8 @@ pub(super) struct Frames {
     interim: u32,
     /// Field section given to `h3` in the place of one that is too long.
     refused: Option<Bytes>,
+    /// The request's field section is too long.
+    too_long: bool,
     /// Trailers that are given to `h3` when the stream ends as it should.
     trailers: Option<Bytes>,
 }
@@ -91,6 +99,7 @@ impl Frames {
             due: 0,
             interim: 0,
             refused: None,
+            too_long: false,
             trailers: None,
         }
     }
@@ -134,6 +143,15 @@ impl Frames {
                     }
                     self.ward.charge(count as u64)?;
                 }
+                At::Refused(left) => {
+                    // The server reads little of it, and counts the request as malformed.
+                    let count = take(left, input.len());
+                    let over = *left == 0;
+                    input.advance(count);
+                    if over {
+                        self.at = At::Header(0);
+                    }
+                }
                 At::Keep(_, length, kept) => {
                     let count = input.len().min(*length - kept.bytes.len());
                     kept.push(&input[..count])?;
@@ -165,9 +183,11 @@ impl Frames {
         match (frame, self.stage) {
             (DATA, FrameStage::Body) => {}
             (HEADERS, FrameStage::Start) if length <= self.ward.limits.field_section => {
-                let section = self.section();
-                let found = fields::check(payload, section)?;
-                self.checked(section, found)?;
+                let found = self.check(payload)?;
+                if found == SectionCheck::TooLong {
+                    input.advance(start + length);
+                    return Ok(Some(self.stand_in()));
+                }
             }
             _ => return Ok(None),
         }
@@ -184,6 +204,27 @@ impl Frames {
         }
     }
 
+    /// Checks a field section.
+    fn check(&mut self, payload: &[u8]) -> Result<SectionCheck, Fault> {
+        let section = self.section();
+        // `h3` knows the limit of a client.
+        let limit = matches!(self.kind, Kind::Request).then_some(self.ward.limits.field_section);
+        let found = fields::check(payload, section, limit.map(|limit| limit as u64))?;
+        match (section, found) {
+            (Section::Trailers, SectionCheck::TooLong) => {
+                return Err(malformed("trailers that are too long"));
+            }
+            _ => self.checked(section, found)?,
+        }
+        Ok(found)
+    }
+
+    /// Returns the frame that `h3` gets in the place of a request's field section that is too long.
+    fn stand_in(&mut self) -> Bytes {
+        self.too_long = true;
+        whole(HEADERS, STAND_IN)
+    }
+
     /// A field section of header fields is in order.
     fn checked(&mut self, section: Section, found: SectionCheck) -> Result<(), Fault> {
         match (section, found) {
@@ -195,7 +236,7 @@ impl Frames {
                     return Err(Fault::Connection(Code::H3_EXCESSIVE_LOAD, reason));
                 }
             }
-            (_, SectionCheck::Other) => self.stage = FrameStage::Body,
+            (_, SectionCheck::TooLong | SectionCheck::Other) => self.stage = FrameStage::Body,
         }
         Ok(())
     }
@@ -217,12 +258,19 @@ impl Frames {
         Ok(self.trailers.take())
     }
 
-    /// Returns how many bytes are still to come of the DATA frame under way.
+    /// Returns how many bytes are still to come of the DATA frame, or of the refused field section,
+    /// under way.
     pub(super) fn content_left(&self) -> u64 {
         match self.at {
-            At::Data(left) => left,
+            At::Data(left) | At::Refused(left) => left,
             _ => 0,
         }
+    }
+
+    /// Returns true if the request's field section is too long, so that the request that `h3` has is
+    /// not what the client sent.
+    pub(super) fn is_too_long(&self) -> bool {
+        self.too_long
     }
 
     /// Returns true if a server's response comes on this stream.
@@ -288,7 +336,12 @@ impl Frames {
         if self.stage == FrameStage::Body {
             return Err(malformed("trailers that are too long"));
         }
-        // A field section that is too long for certain stands for it: `h3` answers that.
+        if let Kind::Request = self.kind {
+            self.stage = FrameStage::Body;
+            self.refused = Some(self.stand_in());
+            return Ok(At::Refused(length));
+        }
+        // A field section that is too long for certain stands for it: `h3` refuses that.
         let mut block = vec![ENTRY; limit / 32 + 3];
         block[..2].fill(0);
         self.stage = FrameStage::Body;
@@ -324,9 +377,10 @@ impl Frames {
             return Ok(goes_on.then(|| whole(frame, &kept.bytes)));
         }
         let section = self.section();
-        let found = fields::check(&kept.bytes, section)?;
+        if self.check(&kept.bytes)? == SectionCheck::TooLong {
+            return Ok(Some(self.stand_in()));
+        }
         let piece = whole(HEADERS, &kept.bytes);
-        self.checked(section, found)?;
         if section == Section::Trailers {
             // `h3` looks no further than to them.
             self.trailers = Some(piece);

@@ -122,14 +122,46 @@ fn empty_frames_are_counted() {
 fn long_field_sections_are_not_kept() {
     let mut frames = frames(Kind::Request);
     let out = feed(&mut frames, &[1, 0x60, 0, 7, 7]).unwrap().concat();
-    // `h3` finds it too long, and answers that.
+    assert_eq!(out, whole(HEADERS, STAND_IN));
+    assert!(frames.is_too_long());
+    assert_eq!(frames.content_left(), 0x2000 - 2);
+    assert!(feed(&mut frames, &[7; 0x2000 - 2]).unwrap().is_empty());
+    assert_eq!((frames.content_left(), frames.ward.incomplete()), (0, 0));
+    assert_eq!(frames.end(), Ok(None));
+    // A client's `h3` finds a response too long.
+    let mut response = self::frames(Kind::Response);
+    let out = feed(&mut response, &[1, 0x60, 0, 7, 7]).unwrap().concat();
     assert_eq!((&out[..6], out.len()), (&[1, 0x40, 131, 0, 0, ENTRY][..], 134));
-    assert!(fields::check(&out[3..], Section::Request).is_err());
-    assert!(feed(&mut frames, &[7; 8190]).unwrap().is_empty());
-    assert_eq!(frames.ward.incomplete(), 0);
+    assert!(feed(&mut response, &[7; 0x2000 - 2]).unwrap().is_empty());
+    assert_eq!(response.ward.incomplete(), 0);
     let absurd = [1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
     let fault = feed(&mut self::frames(Kind::Request), &absurd).unwrap_err();
     assert_eq!(code(fault), Code::H3_EXCESSIVE_LOAD);
+}
+
+/// Each entry of the static table is one byte, and counts for more than 32 (RFC 9114 s.4.2.2).
+#[test]
+fn field_sections_that_are_long_when_decoded_are_refused() {
+    let section = [STAND_IN, &[ENTRY | 0x2; 110]].concat();
+    assert!(section.len() < 4096);
+    let wire = whole(HEADERS, &section);
+    for pieces in [1, 7] {
+        let mut frames = frames(Kind::Request);
+        let out: Vec<_> = wire
+            .chunks(wire.len() / pieces)
+            .flat_map(|part| feed(&mut frames, part).unwrap())
+            .collect();
+        assert_eq!(out.concat(), whole(HEADERS, STAND_IN));
+        assert!(frames.is_too_long() && frames.content_left() == 0);
+        // What follows is a message like any other.
+        assert_eq!(feed(&mut frames, &[0, 1, 7]).unwrap().concat(), [0, 1, 7]);
+        assert_eq!(frames.end(), Ok(None));
+    }
+    let mut frames = frames(Kind::Request);
+    feed(&mut frames, REQUEST).unwrap();
+    let trailers = whole(HEADERS, &[&[0, 0][..], &[0xc2; 120]].concat());
+    assert_eq!(code(feed(&mut frames, &trailers).unwrap_err()), Code::H3_MESSAGE_ERROR);
+    assert!(!frames.is_too_long());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The Huffman code of field lines (RFC 7541 appendix B), as far as a value has to be searched.
+//! The Huffman code of field lines (RFC 7541 appendix B).
 
 use std::sync::OnceLock;
 
@@ -59,9 +59,9 @@ fn table() -> &'static Table {
     })
 }
 
-/// Returns true if an encoded string has this byte. Stops where the string is not valid, which `h3`
-/// reports.
-pub(super) fn contains(encoded: &[u8], wanted: u8) -> bool {
+/// Calls `visit` with each byte of an encoded string. Returns false if the string is not valid
+/// (RFC 7541 s.5.2): it has the code of EOS, or padding other than up to seven ones.
+pub(super) fn decode(encoded: &[u8], mut visit: impl FnMut(u8)) -> bool {
     let table = table();
     let (mut code, mut bits) = (0, 0);
     for at in 0..encoded.len() * 8 {
@@ -71,13 +71,25 @@ pub(super) fn contains(encoded: &[u8], wanted: u8) -> bool {
         // A code is never less than the first one of its length.
         let index: u32 = code - length.first;
         if index < length.count {
-            if table.bytes[(length.start + index) as usize] == wanted {
-                return true;
-            }
+            visit(table.bytes[(length.start + index) as usize]);
             (code, bits) = (0, 0);
         }
     }
-    false
+    bits < 8 && code + 1 == 1 << bits
+}
+
+/// Returns true if an encoded string has this byte. Looks only at what precedes the place at which the
+/// string is not valid.
+pub(super) fn contains(encoded: &[u8], wanted: u8) -> bool {
+    let mut found = false;
+    decode(encoded, |byte| found |= byte == wanted);
+    found
+}
+
+/// Returns how many bytes an encoded string of this length has at most: the shortest codes have five
+/// bits.
+pub(super) fn longest(encoded: usize) -> usize {
+    encoded.saturating_mul(8) / 5
 }
 
 #[cfg(test)]
@@ -96,6 +108,30 @@ mod tests {
         assert!(contains(&no_cache, b'-') && !contains(&no_cache, b'#'));
         assert!(contains(&fragment, b'#') && contains(&hash, b'#'));
         assert!(!contains(&[], b'#') && !contains(&[0xff; 8], b'#'));
+    }
+
+    #[test]
+    fn huffman_strings_are_decoded() {
+        let decoded = |encoded: &[u8]| {
+            let mut bytes = Vec::new();
+            decode(encoded, |byte| bytes.push(byte)).then_some(bytes)
+        };
+        // RFC 7541 appendix C.4.
+        let example = [0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff];
+        assert_eq!(decoded(&example).as_deref(), Some(&b"www.example.com"[..]));
+        // Eight codes of five bits, which need no padding, and codes of up to 30 bits.
+        assert_eq!(decoded(&[0; 5]).as_deref(), Some(&b"00000000"[..]));
+        assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xf3]).as_deref(), Some(&b"\n"[..]));
+        assert_eq!(decoded(&[]).as_deref(), Some(&b""[..]));
+        assert_eq!([longest(0), longest(1), longest(5)], [0, 1, 8]);
+        for (encoded, what) in [
+            (&[0xff][..], "eight bits of padding"),
+            (&[0x1c], "padding that is not all ones"),
+            (&[0xff, 0xff, 0xff, 0xff], "EOS"),
+            (&[0xff, 0xff, 0xff, 0xf8], "a code that is cut short"),
+        ] {
+            assert_eq!(decoded(encoded), None, "{what}");
+        }
     }
 
     #[test]

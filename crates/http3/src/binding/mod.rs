@@ -1,7 +1,7 @@
 //! The `h3` crate's view of a connection, and what of RFC 9114 and RFC 9204 is checked before it.
 //!
 //! `frames.rs` takes what comes on a stream apart, and bounds what is kept of it; `fields.rs` looks at
-//! field sections (`huffman.rs` searches their values), `control.rs` at the control stream and QPACK's, `intake.rs` at streams of one
+//! field sections (`huffman.rs` decodes their strings, `static_table.rs` has the table), `control.rs` at the control stream and QPACK's, `intake.rs` at streams of one
 //! direction; `streams.rs` are streams as `h3` has them; `fault.rs` says what can be wrong;
 //! `requests.rs` has what a server's requests share; `bell.rs` knows whether there is anything to look at.
 //! `docs/decisions/0022-before-h3.md` has the reasons.
@@ -14,6 +14,7 @@ mod frames;
 mod huffman;
 mod intake;
 mod requests;
+mod static_table;
 mod streams;
 
 use std::sync::Arc;

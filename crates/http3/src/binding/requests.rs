@@ -1,6 +1,6 @@
 //! The requests of a connection, as its server admits them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,6 +19,8 @@ pub(super) struct RequestState {
     /// Bytes that are still to come of a DATA frame under way, by the stream's ID. An entry of 0 is
     /// removed.
     content: Mutex<BTreeMap<u64, u64>>,
+    /// IDs of the streams whose requests have too many header fields.
+    too_long: Mutex<BTreeSet<u64>>,
 }
 
 impl RequestState {
@@ -28,6 +30,7 @@ impl RequestState {
             closed: AtomicBool::new(false),
             client_leaves: watch::Sender::new(false),
             content: Mutex::default(),
+            too_long: Mutex::default(),
         }
     }
 
@@ -53,22 +56,36 @@ impl RequestState {
         };
     }
 
+    fn too_long(&self) -> std::sync::MutexGuard<'_, BTreeSet<u64>> {
+        self.too_long.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn content(&self, stream: u64) -> u64 {
         let content = self.content.lock().unwrap_or_else(PoisonError::into_inner);
         content.get(&stream).copied().unwrap_or(0)
     }
 }
 
-/// Reports how much content of one request is announced and has not come.
+/// Reports about one request how much content is announced and has not come, and whether its header
+/// fields are too long.
 pub(super) struct ContentLeft {
     stream: u64,
     reported: u64,
+    too_long: bool,
     ward: Arc<Ward>,
 }
 
 impl ContentLeft {
     pub(super) fn new(stream: u64, ward: Arc<Ward>) -> ContentLeft {
-        ContentLeft { stream, reported: 0, ward }
+        ContentLeft { stream, reported: 0, too_long: false, ward }
+    }
+
+    /// The request's header fields are too long. `h3` has got others in their place.
+    pub(super) fn set_too_long(&mut self) {
+        if !self.too_long {
+            self.too_long = true;
+            self.ward.requests.too_long().insert(self.stream);
+        }
     }
 
     pub(super) fn report(&mut self, left: u64) {
@@ -82,6 +99,9 @@ impl ContentLeft {
 impl Drop for ContentLeft {
     fn drop(&mut self) {
         self.report(0);
+        if self.too_long {
+            self.ward.requests.too_long().remove(&self.stream);
+        }
     }
 }
 
@@ -107,5 +127,11 @@ impl Requests {
     /// stream. The count is exact once all that has come was read.
     pub(crate) fn content_left(&self, stream: u64) -> u64 {
         self.0.requests.content(stream)
+    }
+
+    /// Returns true if the header fields of the request on this stream are larger than the limit. The
+    /// request that `h3` has is not the client's then.
+    pub(crate) fn is_too_long(&self, stream: u64) -> bool {
+        self.0.requests.too_long().contains(&stream)
     }
 }

@@ -198,7 +198,14 @@ impl Receiver {
         }
         for _ in 0..PIECES {
             match self.frames.next(&mut self.input) {
-                Ok(Some(piece)) => return Poll::Ready(Ok(Some(piece))),
+                Ok(Some(piece)) => {
+                    if let Some(content) =
+                        self.content.as_mut().filter(|_| self.frames.is_too_long())
+                    {
+                        content.set_too_long();
+                    }
+                    return Poll::Ready(Ok(Some(piece)));
+                }
                 Ok(None) if self.ended => return Poll::Ready(Ok(None)),
                 Ok(None) => {}
                 Err(fault) => return Poll::Ready(Err(self.fail(fault))),

@@ -254,7 +254,8 @@ impl Connection {
             .header(header::USER_AGENT, concat!("equic/", env!("CARGO_PKG_VERSION")))
             .body(())
             .map_err(wrong)?;
-        // RFC 8470 s.2: others may do harm if they are carried out twice.
+        // RFC 8470 s.4: a client must not send an unsafe request in early data, which an attacker can
+        // have carried out twice.
         if !method.is_safe() {
             in_time(deadline, start, "handshake", async {
                 let peer = self.shared.peer;

@@ -1,7 +1,15 @@
-//! Tests of a client's connection attempts to addresses where nothing listens.
+//! Tests of a client's connection attempts to addresses where nothing listens, and of unsafe requests on
+//! connections that begin with early data.
+
+use equic_quic::EarlyData;
+use http::uri::PathAndQuery;
+use http::{Method, StatusCode};
+use tokio::time::timeout;
 
 use super::*;
-use crate::{IdentitySource, Server, ServerConfig};
+use crate::{IdentitySource, Server, ServerConfig, StatsHandle};
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn closed() -> SocketAddr {
     std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
@@ -43,7 +51,7 @@ async fn race_goes_on_where_the_first_address_is_silent() {
         let client = client();
         let opened = client.race(&target, peers, early);
         // Without the next address it would never end.
-        let connection = tokio::time::timeout(Duration::from_secs(60), opened).await;
+        let connection = timeout(PATIENCE, opened).await;
         assert_eq!(connection.unwrap().unwrap().peer(), open);
     }
 }
@@ -64,14 +72,94 @@ async fn when_nothing_listens_anywhere_the_last_says_so() {
 async fn timeouts_of_requests_that_wait_together_pass_together() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", silent.local_addr().unwrap());
-    let timeout = Some(Duration::from_secs(1));
-    let config = ClientConfig { trust: Trust::Insecure, timeout, ..ClientConfig::default() };
+    let limit = Some(Duration::from_secs(1));
+    let config = ClientConfig { trust: Trust::Insecure, timeout: limit, ..ClientConfig::default() };
     let client = Client::new(config).unwrap();
     let mut running = tokio::task::JoinSet::new();
     for _ in 0..100 {
         let (client, url) = (client.clone(), url.clone());
         running.spawn(async move { client.get(&url).await.err().map(|error| error.failure()) });
     }
-    let all = tokio::time::timeout(Duration::from_secs(60), running.join_all()).await.unwrap();
+    let all = timeout(PATIENCE, running.join_all()).await.unwrap();
     assert_eq!(all, vec![Some(Failure::Timeout); 100]);
+}
+
+/// Requests of a server that takes early data, in the order of their responses: method and status.
+type Log = Arc<Mutex<Vec<(Method, StatusCode)>>>;
+
+fn early_server() -> (SocketAddr, StatsHandle, Log) {
+    let identity = IdentitySource::SelfSigned { names: Vec::new(), directory: None };
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let log = Log::default();
+    let kept = Arc::clone(&log);
+    let server = Server::bind(ServerConfig {
+        identity,
+        early_data: true,
+        log: Some(Arc::new(move |request| {
+            kept.lock().unwrap().push((request.method.clone(), request.status));
+        })),
+        ..ServerConfig::new(listen)
+    })
+    .unwrap();
+    let (address, stats) = (server.local_addr(), server.stats());
+    tokio::spawn(server.run(std::future::pending()));
+    (address, stats, log)
+}
+
+/// POSTs on this connection: the status, or why the server did not process the request.
+async fn post(connection: &Connection, path: &PathAndQuery) -> Result<StatusCode, Unprocessed> {
+    match timeout(PATIENCE, connection.request(Method::POST, path)).await.unwrap() {
+        Ok(mut response) => {
+            response.drain().await.unwrap();
+            Ok(response.status)
+        }
+        Err(ClientError::Unprocessed { why, .. }) => Err(why),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A POST is not idempotent: it waits for the handshake, and no server gets it twice.
+#[tokio::test]
+async fn early_data_that_is_rejected_has_no_post_and_a_new_connection_carries_it_once() {
+    let ((knows, ..), (forgot, stats, log)) = (early_server(), early_server());
+    let config = ClientConfig { trust: Trust::Insecure, early_data: true, ..Default::default() };
+    let client = Client::new(config).unwrap();
+    let (target, path) = Target::parse("https://localhost/health").unwrap();
+    let begin = |peer, early| timeout(PATIENCE, client.race(&target, vec![peer], early));
+    // Leaves more tickets than are used here.
+    for _ in 0..2 {
+        let first = begin(knows, false).await.unwrap().unwrap();
+        assert_eq!(first.get(&path).await.unwrap().status, StatusCode::OK);
+    }
+    // The server of the same name cannot read the ticket.
+    let early = begin(forgot, true).await.unwrap().unwrap();
+    assert_eq!(early.handshake(), Duration::ZERO, "the connection begins with early data");
+    let both = tokio::join!(post(&early, &path), post(&early, &path));
+    assert_eq!(both, (Err(Unprocessed::EarlyData), Err(Unprocessed::EarlyData)));
+    assert_eq!((early.early_data(), early.is_open()), (EarlyData::Rejected, false));
+    // Not later either.
+    assert_eq!(post(&early, &path).await, Err(Unprocessed::EarlyData));
+    let late = begin(forgot, false).await.unwrap().unwrap();
+    assert_eq!(post(&late, &path).await, Ok(StatusCode::METHOD_NOT_ALLOWED));
+    assert_eq!(*log.lock().unwrap(), [(Method::POST, StatusCode::METHOD_NOT_ALLOWED)]);
+    let stats = stats.snapshot();
+    assert_eq!((stats.requests, stats.failed), (1, 0));
+}
+
+/// The server would answer 425 (Too Early).
+#[tokio::test]
+async fn early_data_that_is_accepted_has_no_post() {
+    let (address, _, log) = early_server();
+    let config = ClientConfig { trust: Trust::Insecure, early_data: true, ..Default::default() };
+    let client = Client::new(config).unwrap();
+    let (target, path) = Target::parse("https://localhost/health").unwrap();
+    let begin = |early| timeout(PATIENCE, client.race(&target, vec![address], early));
+    let first = begin(false).await.unwrap().unwrap();
+    assert_eq!(first.get(&path).await.unwrap().status, StatusCode::OK);
+    let early = begin(true).await.unwrap().unwrap();
+    assert_eq!(early.handshake(), Duration::ZERO, "the connection begins with early data");
+    assert_eq!(post(&early, &path).await, Ok(StatusCode::METHOD_NOT_ALLOWED));
+    assert_eq!(early.early_data(), EarlyData::Accepted);
+    let posts = log.lock().unwrap().iter().filter(|(method, _)| *method == Method::POST).count();
+    assert_eq!(posts, 1);
 }

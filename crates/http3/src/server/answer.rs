@@ -26,6 +26,12 @@ pub(super) fn too_early(early: bool, method: &Method) -> Option<Answer> {
     (early && !safe).then(|| text(StatusCode::TOO_EARLY, "not before the handshake is complete\n"))
 }
 
+/// The response to a request whose header fields are larger than the limit (RFC 9114 s.4.2.2). It has no
+/// content, because the method may be HEAD.
+pub(super) fn fields_too_long() -> Answer {
+    text(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "")
+}
+
 pub(super) async fn answer(peer: &Peer, request: &Request<()>) -> Answer {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");

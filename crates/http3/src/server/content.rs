@@ -29,6 +29,8 @@ pub(super) struct Content {
 pub(super) enum Rest {
     /// All of it has come, or the client has given up the rest.
     Over,
+    /// The request turned out to be malformed.
+    Malformed,
     /// More is on its way than the server reads.
     Unwanted,
 }
@@ -43,17 +45,32 @@ impl Content {
         self.announced.is_some_and(|length| length <= MAX)
     }
 
-    /// Reads until the announced content has come. With `end`, until its end has come too, or more
-    /// than was announced.
-    pub(super) async fn read(&mut self, stream: &mut Stream, end: bool) -> Result<(), StreamError> {
-        let least = self.announced.unwrap_or(0) + u64::from(end);
-        while !self.ended && self.received < least {
+    /// Reads until the announced content has come.
+    pub(super) async fn read(&mut self, stream: &mut Stream) -> Result<(), StreamError> {
+        while !self.ended && self.received < self.announced.unwrap_or(0) {
             match stream.recv_data().await? {
                 Some(data) => self.received += data.remaining() as u64,
                 None => self.ended = true,
             }
         }
         Ok(())
+    }
+
+    /// Reads what has come already, and waits for nothing. That includes trailers, which the binding
+    /// checks.
+    pub(super) async fn read_ready(&mut self, stream: &mut Stream) -> Result<(), StreamError> {
+        poll_fn(|cx| {
+            while !self.ended && self.received <= MAX {
+                match stream.poll_recv_data(cx) {
+                    Poll::Ready(Ok(Some(data))) => self.received += data.remaining() as u64,
+                    Poll::Ready(Ok(None)) => self.ended = true,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await
     }
 
     /// Checks what has come so far (RFC 9114 s.4.1.2).
@@ -74,6 +91,10 @@ impl Content {
                 match stream.poll_recv_data(cx) {
                     Poll::Ready(Ok(Some(data))) => self.received += data.remaining() as u64,
                     Poll::Ready(Ok(None)) => self.ended = true,
+                    // Errors of the binding, which finds requests malformed.
+                    Poll::Ready(Err(StreamError::Undefined { .. })) => {
+                        return Poll::Ready(Rest::Malformed);
+                    }
                     // The client has reset the stream, or the connection is over.
                     Poll::Ready(Err(_)) => return Poll::Ready(Rest::Over),
                     Poll::Pending => {

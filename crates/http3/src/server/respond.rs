@@ -14,7 +14,7 @@ use http::{Method, Request, header};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::answer::{Answer, answer, too_early};
+use super::answer::{Answer, answer, fields_too_long, too_early};
 use super::body::CHUNK;
 use super::connection::{Peer, flight};
 use super::content::{Content, Rest};
@@ -92,7 +92,10 @@ pub(super) async fn run(
         let gave_up = matches!(ready, Ok(Err(WriteError::Stopped(_))));
         return if gave_up { Outcome::Cancelled } else { Outcome::Abandoned };
     }
+    // The request's method and path are unknown then.
+    let too_long = admitted.is_too_long(stream_id(&stream).as_varint().get());
     let answer = match too_early(peer.is_early(), request.method()) {
+        _ if too_long => fields_too_long(),
         Some(answer) => answer,
         None => answer(&peer, &request).await,
     };
@@ -106,10 +109,10 @@ pub(super) async fn run(
     if let Err(error) = &sent {
         tracing::debug!(%address, %error, "response cut short");
         give_up(&mut stream, error.code());
-    } else {
+    } else if !too_long {
         peer.context.stats.0.requests.add(1);
     }
-    if let Some(log) = &peer.context.log {
+    if let Some(log) = peer.context.log.as_ref().filter(|_| !too_long) {
         log(&RequestRecord {
             peer: address,
             connection: peer.number,
@@ -124,7 +127,9 @@ pub(super) async fn run(
     }
     match &sent {
         Ok(()) => tokio::select! {
-            outcome = end(&peer, &mut stream, &mut content, &admitted, phase.clone()) => outcome,
+            outcome = end(&peer, &mut stream, &mut content, &admitted, phase.clone()) => {
+                if too_long { Outcome::Malformed } else { outcome }
+            }
             () = Phase::CutOff.begun(&mut phase) => Outcome::Answered,
         },
         Err(SendError::Stream(error)) if is_cancelled(error) => Outcome::Cancelled,
@@ -164,12 +169,14 @@ async fn resolve(
                 // the place of 100 (Continue).
                 let expects_continue = request.headers().contains_key(header::EXPECT);
                 let limit = if expects_continue { Duration::ZERO } else { content_limit };
-                // What has come already is read even if the limit is zero.
-                for (limit, to_end) in [(limit, false), (Duration::ZERO, true)] {
-                    if let Ok(read) = timeout(limit, content.read(&mut stream, to_end)).await {
-                        read?;
-                    }
+                if let Ok(read) = timeout(limit, content.read(&mut stream)).await {
+                    read?;
                 }
+            }
+            match content.read_ready(&mut stream).await {
+                // A client may give up the rest of its request, and take the response.
+                Err(error) if is_cancelled(&error) && !content.is_expected() => {}
+                read => read?,
             }
             content.check().map(|()| content)
         }
@@ -199,26 +206,29 @@ async fn end(
 ) -> Outcome {
     let limit = peer.context.limits.stall_timeout;
     let id = stream_id(stream);
-    let rest = async {
-        if content.rest(stream, admitted).await == Rest::Unwanted {
-            let delivered = poll_fn(|cx| peer.quic.poll_stopped(cx, id));
-            let _ = timeout(limit, delivered).await;
-        }
-    };
+    let rest = content.rest(stream, admitted);
     let patience = async {
         tokio::select! {
             () = sleep(limit) => {}
             () = Phase::Draining.begun(&mut phase) => sleep(flight(&peer.quic).min(limit)).await,
         }
     };
-    tokio::select! {
-        () = rest => {}
-        () = patience => {}
+    let rest = tokio::select! {
+        rest = rest => rest,
+        () = patience => Rest::Unwanted,
+    };
+    if rest == Rest::Malformed {
+        // The binding has ended the stream in both directions.
+        return Outcome::Malformed;
     }
     if content.check().is_err() {
         // The response is complete, so that the stream needs no other end.
         stream.stop_sending(Code::H3_MESSAGE_ERROR);
         return Outcome::Malformed;
+    }
+    if rest == Rest::Unwanted {
+        let delivered = poll_fn(|cx| peer.quic.poll_stopped(cx, id));
+        let _ = timeout(limit, delivered).await;
     }
     // Without effect if the request has ended.
     stream.stop_sending(Code::H3_NO_ERROR);

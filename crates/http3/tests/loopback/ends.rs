@@ -22,12 +22,12 @@ const CLOSED_CRITICAL: u64 = 0x104;
 const REQUEST_REJECTED: u64 = 0x10b;
 
 /// Reads a whole response: the bytes of its frames.
-async fn response(receive: &mut RecvStream) -> Vec<u8> {
+pub(crate) async fn response(receive: &mut RecvStream) -> Vec<u8> {
     timeout(PATIENCE, receive.read_to_end(10_000)).await.unwrap().unwrap()
 }
 
 /// Returns the code of STOP_SENDING if one has come.
-fn stopped(send: &SendStream) -> Option<u64> {
+pub(crate) fn stopped(send: &SendStream) -> Option<u64> {
     let stopped = pin!(send.stopped());
     match stopped.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(code)) => code.map(VarInt::into_inner),
@@ -36,7 +36,7 @@ fn stopped(send: &SendStream) -> Option<u64> {
     }
 }
 
-async fn until_stopped(send: &SendStream) -> Option<u64> {
+pub(crate) async fn until_stopped(send: &SendStream) -> Option<u64> {
     let code = timeout(PATIENCE, send.stopped()).await.unwrap().unwrap();
     code.map(VarInt::into_inner)
 }
@@ -217,10 +217,10 @@ async fn stop_stream(connection: &Connection, kind: u8) {
 }
 
 /// The server's control stream, and what it has brought.
-struct ControlStream(RecvStream, Vec<u8>);
+pub(crate) struct ControlStream(RecvStream, Vec<u8>);
 
 impl ControlStream {
-    async fn accept(connection: &Connection) -> ControlStream {
+    pub(crate) async fn accept(connection: &Connection) -> ControlStream {
         loop {
             let mut stream = timeout(PATIENCE, connection.accept_uni()).await.unwrap().unwrap();
             let mut first = [1];
@@ -234,7 +234,7 @@ impl ControlStream {
     }
 
     /// Reads to the first GOAWAY that was not read yet; returns its ID.
-    async fn goaway(&mut self) -> u64 {
+    pub(crate) async fn goaway(&mut self) -> u64 {
         loop {
             if let Some((frame, payload, length)) = frame(&self.1) {
                 self.1.drain(..length);
@@ -251,7 +251,7 @@ impl ControlStream {
 }
 
 /// The first frame if it is whole: its type, its payload and its length with its header.
-fn frame(bytes: &[u8]) -> Option<(u64, Vec<u8>, usize)> {
+pub(crate) fn frame(bytes: &[u8]) -> Option<(u64, Vec<u8>, usize)> {
     let mut reader = Reader::new(bytes);
     let frame = reader.varint().ok()?.get();
     let length = reader.varint().ok()?.get() as usize;

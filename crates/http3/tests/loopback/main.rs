@@ -7,7 +7,9 @@
 //! takes more than its share. `repeat` has servers that do not
 //! process what they are asked, `malformed` servers whose responses are malformed. `qpack` has
 //! large integers.
-//! `ends` looks at how requests and connections end.
+//! `ends` looks at how requests and connections end, `long_fields` at requests with too many header
+//! fields, `trailers` at those of requests, `unread` at responses to requests that the server does not read
+//! to their end.
 //! Randomised tests print their seed; EQUIC_SEED replays one.
 
 mod admission;
@@ -18,6 +20,7 @@ mod foreign;
 mod greedy;
 mod hostile;
 mod lies;
+mod long_fields;
 mod malformed;
 mod paths;
 mod qpack;
@@ -26,3 +29,5 @@ mod repeat;
 mod rules;
 mod running;
 mod serving;
+mod trailers;
+mod unread;

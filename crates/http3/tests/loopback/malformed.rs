@@ -162,8 +162,11 @@ async fn malformed_trailers_are_errors() {
     ] {
         let error = answered(with(&[&trailers])).await;
         assert!(matches!(error, Err(ClientError::Http { .. })), "{what}: {error:?}");
+        // A string that is not in Huffman code is an error of the connection.
+        if what != "padding" {
+            assert_eq!(stopped(&with(&[&trailers]), what).await, MESSAGE_ERROR, "{what}");
+        }
     }
-    assert_eq!(stopped(&with(&[&status("200")]), ":status").await, MESSAGE_ERROR);
     let allowed = [field("checksum", "x"), field("empty", ""), field("expires", "0")];
     let allowed = allowed.each_ref().map(Vec::as_slice);
     assert_eq!(answered(with(&allowed)).await.unwrap(), (StatusCode::OK, 4));

@@ -41,11 +41,11 @@ pub(crate) fn headers(lines: &[&[u8]]) -> Vec<u8> {
     [&[1], &length[..], &*block].concat()
 }
 
-const METHOD: &[u8] = &[0xd1];
-const SCHEME: &[u8] = &[0xd7];
+pub(crate) const METHOD: &[u8] = &[0xd1];
+pub(crate) const SCHEME: &[u8] = &[0xd7];
 const PATH: &[u8] = b"\x51\x07/health";
 
-fn authority() -> Vec<u8> {
+pub(crate) fn authority() -> Vec<u8> {
     field(":authority", "localhost")
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn request_of(method: &str, more: &[&[u8]]) -> Vec<u8> {
 }
 
 /// A request for a path, in the words of a client.
-fn request_for(method: &str, path: &str) -> Vec<u8> {
+pub(crate) fn request_for(method: &str, path: &str) -> Vec<u8> {
     let (method, path) = (field(":method", method), field(":path", path));
     headers(&[&method, SCHEME, &authority(), &path])
 }
@@ -67,7 +67,7 @@ fn request_to(fields: &[&[u8]]) -> Vec<u8> {
 }
 
 /// GET /health with more fields.
-fn request(more: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn request(more: &[&[u8]]) -> Vec<u8> {
     let authority = authority();
     headers(&[&[METHOD, SCHEME, PATH, &authority], more].concat())
 }

@@ -16,10 +16,18 @@ const PARTED: usize = 4;
 /// So long after the last was retired packets to it may still be under way: some round trips.
 pub(super) const PARTED_FOR: Duration = Duration::from_secs(3);
 
+/// An ID that the peer may put on packets to us.
+#[derive(Debug, Clone, Copy)]
+struct LocalId {
+    id: ConnectionId,
+    /// The peer has used it.
+    used: bool,
+}
+
 /// The IDs that the peer may put on packets to us.
 #[derive(Debug)]
 pub(crate) struct LocalIds {
-    active: Numbered<ConnectionId>,
+    active: Numbered<LocalId>,
     /// Those that were retired last, from the oldest on; at most `PARTED`. What the peer has sent to one before it retired
     /// it may come later than that, by another path or socket: it is taken in, and no stateless reset answers it.
     parted: Seldom<VecDeque<ConnectionId>>,
@@ -45,7 +53,7 @@ impl LocalIds {
     /// With the one of the handshake.
     pub(crate) fn new(first: ConnectionId) -> LocalIds {
         LocalIds {
-            active: Numbered::with(0, first),
+            active: Numbered::with(0, LocalId { id: first, used: true }),
             parted: Seldom::default(),
             parted_at: Timestamp::START,
             lasting: 1,
@@ -79,8 +87,8 @@ impl LocalIds {
     /// Their path is gone: none of them names the connection any more.
     pub(crate) fn retire_for_good(&mut self) {
         self.close();
-        for (_, id) in self.active.take_all() {
-            note(&mut self.changes, EndpointEvent::Retired(id));
+        for (_, gone) in self.active.take_all() {
+            note(&mut self.changes, EndpointEvent::Retired(gone.id));
         }
         self.forget_parted(0);
         self.tokens = Numbered::default();
@@ -138,7 +146,7 @@ impl LocalIds {
 
     /// Gives out another.
     pub(crate) fn issue(&mut self, id: ConnectionId, token: ResetToken) {
-        self.active.insert(self.next, id);
+        self.active.insert(self.next, LocalId { id, used: false });
         self.lasting += 1;
         self.tokens.insert(self.next, token);
         self.to_tell.insert(self.next, ());
@@ -160,8 +168,8 @@ impl LocalIds {
     /// The next ID to tell of; it counts as told.
     pub(crate) fn next_to_tell(&mut self) -> Option<NewId> {
         let (sequence, ()) = self.to_tell.pop_first()?;
-        let (id, token) = (self.active.get(sequence)?, self.tokens.get(sequence)?);
-        Some(NewId { sequence, id: *id, token: *token })
+        let (own, token) = (self.active.get(sequence)?, self.tokens.get(sequence)?);
+        Some(NewId { sequence, id: own.id, token: *token })
     }
 
     /// The frame that told of it was lost.
@@ -181,12 +189,12 @@ impl LocalIds {
         sequence: u64,
         used: ConnectionId,
     ) -> Result<Option<ConnectionId>, IdError> {
-        if sequence >= self.next || self.active.get(sequence) == Some(&used) {
+        if sequence >= self.next || self.active.get(sequence).is_some_and(|own| own.id == used) {
             return Err(IdError::Violation);
         }
         self.to_tell.remove(sequence);
         self.tokens.remove(sequence);
-        let gone = self.active.remove(sequence);
+        let gone = self.active.remove(sequence).map(|own| own.id);
         if let Some(id) = gone {
             self.lasting -= u64::from(sequence >= self.retire_prior_to);
             self.parted.push_back(id);
@@ -207,20 +215,45 @@ impl LocalIds {
     /// The one with this sequence number, if the peer may use it and was told by a frame.
     #[cfg(feature = "qlog")]
     pub(crate) fn get(&self, sequence: u64) -> Option<NewId> {
-        let (id, token) = (self.active.get(sequence)?, self.tokens.get(sequence)?);
-        Some(NewId { sequence, id: *id, token: *token })
+        let (own, token) = (self.active.get(sequence)?, self.tokens.get(sequence)?);
+        Some(NewId { sequence, id: own.id, token: *token })
     }
 
     /// True if packets with this connection ID are for this connection.
     pub(crate) fn contains(&self, id: ConnectionId) -> bool {
-        self.active.values().any(|active| *active == id) || self.parted.contains(&id)
+        self.active.values().any(|own| own.id == id) || self.parted.contains(&id)
     }
 
     /// As [`LocalIds::contains`], of an ID as it stands in a packet.
     #[inline]
     pub(crate) fn contains_bytes(&self, id: &[u8]) -> bool {
-        self.active.values().any(|active| active.is(id))
+        self.active.values().any(|own| own.id.is(id))
             || self.parted.iter().any(|parted| parted.is(id))
+    }
+
+    /// As [`LocalIds::contains_bytes`], of a packet from an address that the peer has used before. The ID
+    /// counts as used by the peer from now on, whether or not the packet is authentic.
+    #[inline]
+    pub(crate) fn take_bytes(&mut self, id: &[u8]) -> bool {
+        match self.active.values_mut().find(|own| own.id.is(id)) {
+            Some(own) => {
+                own.used = true;
+                true
+            }
+            None => self.parted.iter().any(|parted| parted.is(id)),
+        }
+    }
+
+    /// The peer has used this ID.
+    pub(crate) fn set_used(&mut self, id: ConnectionId) {
+        if let Some(own) = self.active.values_mut().find(|own| own.id == id) {
+            own.used = true;
+        }
+    }
+
+    /// Returns true if the peer may use this ID, and has not done so yet.
+    pub(crate) fn is_unused(&self, id: ConnectionId) -> bool {
+        self.active.values().any(|own| own.id == id && !own.used)
     }
 
     /// Gives back memory that nothing is in, and forgets those that were retired a while ago.
@@ -247,7 +280,7 @@ impl LocalIds {
 
     /// All that name the connection.
     pub(crate) fn iter(&self) -> impl Iterator<Item = ConnectionId> + '_ {
-        self.active.values().chain(self.parted.iter()).copied()
+        self.active.values().map(|own| own.id).chain(self.parted.iter().copied())
     }
 }
 

@@ -138,6 +138,11 @@ impl RemoteIds {
         Some(remote.id)
     }
 
+    /// Returns true if the peer uses connection IDs of no length.
+    pub(crate) fn are_empty_ids(&self) -> bool {
+        self.none
+    }
+
     /// True if there is one that may be used.
     pub(crate) fn are_there(&self) -> bool {
         !self.ids.is_empty()

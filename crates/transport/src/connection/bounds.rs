@@ -162,7 +162,8 @@ impl Connection {
     /// The path of the next datagram, where a hook has chosen one: the active one, or one that has something
     /// to send which probes it. No other sends anything; and such a probe goes before anything else.
     pub(super) fn bound_path(&self, usual: PathKey, chosen: PathKey) -> PathKey {
-        let probes = self.paths.get(chosen).is_some_and(Path::may_probe);
+        let probes =
+            self.paths.get(chosen).is_some_and(|path| path.may_probe() && self.has_id(path));
         if probes { chosen } else { usual }
     }
 }

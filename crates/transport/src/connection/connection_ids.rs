@@ -239,6 +239,17 @@ impl ConnectionIds {
         self.others.iter().find(|other| other.local.contains_bytes(id)).map(|other| other.id)
     }
 
+    /// A packet to this ID of ours proved to be the peer's.
+    pub(super) fn set_used(&mut self, id: ConnectionId) {
+        self.local.set_used(id);
+        self.others.iter_mut().for_each(|other| other.local.set_used(id));
+    }
+
+    /// Returns true if this is one of ours that the peer has not used yet.
+    pub(super) fn is_unused(&self, id: ConnectionId) -> bool {
+        self.local.is_unused(id) || self.others.iter().any(|other| other.local.is_unused(id))
+    }
+
     /// True if the peer has given out an ID for another path ID than this.
     pub(super) fn is_of_another(&self, id: ConnectionId, path: PathId) -> bool {
         path != PathId::ZERO && self.remote.has_id(id)

@@ -155,7 +155,8 @@ impl Connection {
         let limit = self.peer?.max_datagram_frame_size()?;
         let room = |path: &Path| {
             let ids = self.ids.remote_of(path.id()).unwrap_or(&self.ids.remote);
-            let id = ids.get(path.remote_id()).unwrap_or_else(|| ids.current());
+            let id = path.remote_id().and_then(|sequence| ids.get(sequence));
+            let id = id.unwrap_or_else(|| ids.current());
             usize::from(path.mtu()).saturating_sub(PACKET_OVERHEAD + id.len())
         };
         let mut packet = room(self.path());

@@ -12,6 +12,7 @@ use super::presence::MayBeAttached;
 use super::space::{PathId, SpaceId};
 use super::{CloseReason, Connection, DatagramMeta, Event};
 use crate::Timestamp;
+use crate::cid::RemoteIds;
 use crate::operation::Operation;
 use crate::recovery::INITIAL_RTT;
 
@@ -74,18 +75,55 @@ impl Connection {
         let sequence = self.unused_id(id).ok_or(MigrateError::NoConnectionId)?;
         let key = self.add_path(now, id, (remote, local));
         if let Some(path) = self.paths.get_mut(key) {
-            path.use_remote_id(sequence);
+            path.use_remote_id(Some(sequence));
         }
         self.move_to(now, key);
         Ok(())
     }
 
     /// A sequence number of the peer's for a path ID that no path uses.
-    fn unused_id(&self, id: PathId) -> Option<u64> {
+    pub(super) fn unused_id(&self, id: PathId) -> Option<u64> {
         let used = |sequence: u64| {
-            self.paths.iter().any(|path| path.id() == id && path.remote_id() == sequence)
+            self.paths.iter().any(|path| path.id() == id && path.remote_id() == Some(sequence))
         };
         self.ids.remote_of(id)?.sequences().find(|sequence| !used(*sequence))
+    }
+
+    /// Returns the sequence number of the peer's connection ID for a new path, on which a packet to `dcid`
+    /// came first, or `None` if nothing may be sent there.
+    ///
+    /// RFC 9000 s.9.5: no connection ID goes to two addresses, so that nothing links them. A peer that
+    /// moves, or probes a path, uses another of our IDs there. If it has given us no other of its IDs, it
+    /// gets no answer there until it does. A NAT changes the address of a peer that goes on with the same
+    /// ID, so that both addresses are linked anyway: the path has the ID of the current one.
+    fn id_for_path(
+        &self,
+        space: SpaceId,
+        local: Option<IpAddr>,
+        dcid: ConnectionId,
+    ) -> Option<u64> {
+        let current = self.path_of(space);
+        let id = current.id();
+        if self.ids.remote_of(id).is_some_and(RemoteIds::are_empty_ids) {
+            return current.remote_id();
+        }
+        let same_local = match (current.local(), local) {
+            (Some(known), Some(local)) => known.to_canonical() == local.to_canonical(),
+            _ => true,
+        };
+        let linked = same_local && !self.ids.is_unused(dcid);
+        self.unused_id(id).or_else(|| current.remote_id().filter(|_| linked))
+    }
+
+    /// Returns true if there is a connection ID for packets on a path (RFC 9000 s.9.5). The current path of
+    /// a path ID always has one, and takes an unused one first if the peer has retired it.
+    pub(super) fn has_id(&self, path: &Path) -> bool {
+        let id = path.id();
+        let Some(ids) = self.ids.remote_of(id) else { return path.is_current() };
+        let has =
+            |path: &Path| path.remote_id().is_some_and(|sequence| ids.get(sequence).is_some());
+        let current = || self.paths.current(id).is_some_and(has);
+        path.is_current() || has(path) || (current() && self.unused_id(id).is_some())
     }
 
     /// Path that a datagram came on whose first packet has this path ID; none: the datagram is to be dropped.
@@ -113,7 +151,7 @@ impl Connection {
         now: Timestamp,
         from: From,
         datagram: usize,
-        space: SpaceId,
+        (space, dcid): (SpaceId, ConnectionId),
     ) -> PathKey {
         match (from, space) {
             (From::Known(key), _) => key,
@@ -126,10 +164,7 @@ impl Connection {
             }
             (From::New(remote, local), _) => {
                 let id = self.path_of(space).id();
-                // RFC 9000 s.9.5: no connection ID goes to two addresses, so that nothing links them. If the peer
-                // has given no other one, the path has that of the current path until the peer gives more.
-                let sequence = self.unused_id(id);
-                let sequence = sequence.unwrap_or(self.path_of(space).remote_id());
+                let sequence = self.id_for_path(space, local, dcid);
                 let key = self.add_path(now, id, (remote, local));
                 if let Some(path) = self.paths.get_mut(key) {
                     path.on_datagram_received(datagram);
@@ -178,9 +213,9 @@ impl Connection {
     }
 
     /// A path is no more: its connection ID is not used for another (RFC 9000 s.9.5).
-    fn release_id(&mut self, id: PathId, sequence: u64) {
+    fn release_id(&mut self, id: PathId, sequence: Option<u64>) {
         if self.paths.iter().all(|path| path.id() != id || path.remote_id() != sequence)
-            && let Some(remote) = self.ids.remote_of_mut(id)
+            && let (Some(remote), Some(sequence)) = (self.ids.remote_of_mut(id), sequence)
         {
             remote.retire(sequence);
         }
@@ -192,6 +227,10 @@ impl Connection {
         // An answer in the same packet may have ended the path on which it came.
         let Some(path) = self.paths.get(key) else { return };
         if path.is_current() || self.side == Side::Client {
+            return;
+        }
+        if !self.has_id(path) {
+            // RFC 9000 s.9.5: a peer that has given no connection ID for its new address is not followed.
             return;
         }
         let id = path.id();
@@ -214,7 +253,7 @@ impl Connection {
             && let Some(sequence) = self.unused_id(id)
             && let Some(path) = self.paths.get_mut(key)
         {
-            path.use_remote_id(sequence);
+            path.use_remote_id(Some(sequence));
         }
         self.move_to(now, key);
         // RFC 9000 s.9.3.3: if the peer is still there, someone has copied its packets.
@@ -431,7 +470,7 @@ impl Connection {
         let key = self.add_path(now, PathId::ZERO, (remote, local));
         if let Some(path) = self.paths.get_mut(key) {
             // RFC 9000 s.5.1.1: its sequence number is 1.
-            path.use_remote_id(1);
+            path.use_remote_id(Some(1));
         }
         self.preferred = Some(key);
         self.challenge(now, key);
@@ -443,19 +482,20 @@ impl Connection {
         let path = &self.paths[key];
         let (path, sequence) = (path.id(), path.remote_id());
         let Some(ids) = self.ids.remote_of_mut(path) else { return ConnectionId::EMPTY };
-        if let Some(id) = ids.take_into_use(sequence) {
+        if let Some(id) = sequence.and_then(|sequence| ids.take_into_use(sequence)) {
             return id;
         }
+        // Only the current path comes to need one that another path has: see `has_id`.
         let any = ids.sequences().next();
-        let sequence = self.unused_id(path).or(any).unwrap_or(sequence);
+        let sequence = self.unused_id(path).or(any);
         self.paths[key].use_remote_id(sequence);
-        let ids = self.ids.remote_of_mut(path);
-        ids.and_then(|ids| ids.take_into_use(sequence)).unwrap_or(ConnectionId::EMPTY)
+        let ids = self.ids.remote_of_mut(path).zip(sequence);
+        ids.and_then(|(ids, sequence)| ids.take_into_use(sequence)).unwrap_or(ConnectionId::EMPTY)
     }
 
     /// The path that has something to send which can go nowhere else, if there is one.
     pub(super) fn probing_path(&self) -> Option<PathKey> {
-        let probing = |path: &&Path| !path.is_current() && path.may_probe();
+        let probing = |path: &&Path| !path.is_current() && path.may_probe() && self.has_id(path);
         self.paths.iter().find(probing).map(|path| path.key())
     }
 }

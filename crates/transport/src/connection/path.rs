@@ -101,8 +101,9 @@ pub(super) struct Path {
     turn: Rate,
     /// Its methods are in its file.
     validation: Validation,
-    /// Sequence number of the peer's connection ID that is used on this path.
-    remote_id: u64,
+    /// Sequence number of the peer's connection ID that is used on this path. `None`: the peer has given
+    /// none that may be used, so that nothing is sent on the path unless it is the current one.
+    remote_id: Option<u64>,
     /// The congestion window that a hook wants.
     hook_window: Option<u64>,
     hold: Option<Hold>,
@@ -144,7 +145,7 @@ impl Path {
             paced_until: None,
             turn: Rate::LEAST,
             validation: Validation::new(origin),
-            remote_id: 0,
+            remote_id: Some(0),
             hook_window: None,
             hold: None,
             lost: 0,
@@ -240,12 +241,13 @@ impl Path {
         self.bytes
     }
 
-    /// Sequence number of the peer's connection ID that is used on this path.
-    pub(super) fn remote_id(&self) -> u64 {
+    /// Returns the sequence number of the peer's connection ID that is used on this path, or `None` if there
+    /// is none for it.
+    pub(super) fn remote_id(&self) -> Option<u64> {
         self.remote_id
     }
 
-    pub(super) fn use_remote_id(&mut self, sequence: u64) {
+    pub(super) fn use_remote_id(&mut self, sequence: Option<u64>) {
         self.remote_id = sequence;
     }
 

@@ -417,7 +417,7 @@ impl Connection {
             return true;
         }
         self.stats.packets_received += 1;
-        let path = self.settle(now, *whole.0, whole.1, found.space);
+        let path = self.settle(now, *whole.0, whole.1, (found.space, found.dcid));
         if found.space.is_data() {
             *whole.0 = From::Known(path);
         }
@@ -556,6 +556,7 @@ impl Connection {
     /// Takes note of all that follows from a packet's being authentic, whatever its frames say.
     fn on_authentic(&mut self, now: Timestamp, found: &ProtectedPacket) {
         self.activity.on_received(now);
+        self.ids.set_used(found.dcid);
         if let Some(version) = found.version {
             self.adopt_version(version);
         } else {

@@ -77,7 +77,7 @@ impl Connection {
             return false;
         }
         let Some((protected, id)) = self.plain_header_of(datagram) else { return false };
-        if !self.ids.local.contains_bytes(id) {
+        if !self.ids.local.take_bytes(id) {
             return false;
         }
         let path = self.paths.active_mut();
@@ -111,6 +111,9 @@ impl Connection {
         }
         path.on_datagram_received(datagram.len());
         path.learn_local(arrival.local);
+        if let Some(ids) = self.ids.local_of_mut(path_id) {
+            ids.take_bytes(id);
+        }
         let place = (path_id, key);
         self.take_protected(hooks, now, arrival.ecn, (protected, place), datagram);
         true

@@ -43,6 +43,7 @@ mod recovered;
 mod requests;
 mod several;
 mod short_way;
+mod spare_ids;
 mod validated;
 mod versions;
 

@@ -8,6 +8,7 @@ use equic_wire::{TransportErrorCode, Writer};
 use rand::Rng;
 
 use super::receive::canonical;
+use super::routes::FirstName;
 use super::{Endpoint, Handle, PendingIncoming};
 use crate::Timestamp;
 use crate::connection::{
@@ -116,7 +117,7 @@ impl Endpoint {
         prepare: impl FnOnce(&mut Connection),
     ) -> Result<(Handle, Connection), AcceptError> {
         let Incoming(first, _) = incoming;
-        let waiting = self.waiting.remove(&first.sent_to);
+        let waiting = self.waiting.remove(&FirstName::new(first.sent_to, first.remote));
         let by_token = waiting.as_ref().is_some_and(|waiting| waiting.by_token);
         let begun = self.begin(now, first, waiting, server, prepare);
         let address = canonical(first.remote).ip();
@@ -155,7 +156,8 @@ impl Endpoint {
         if connection.stats().packets_received == 0 {
             return Err(AcceptError::NotGenuine);
         }
-        let handle = self.add(connection.handshake_id(), Some(first.sent_to));
+        let handle =
+            self.add(connection.handshake_id(), Some(FirstName::new(first.sent_to, first.remote)));
         Ok((handle, connection))
     }
 
@@ -210,7 +212,8 @@ impl Endpoint {
 
     /// An attempt is not accepted.
     fn forget(&mut self, incoming: &Incoming) {
-        let waiting = self.waiting.remove(&incoming.0.sent_to);
+        let name = FirstName::new(incoming.0.sent_to, incoming.0.remote);
+        let waiting = self.waiting.remove(&name);
         if waiting.is_some_and(|waiting| waiting.by_token) {
             self.token_key.finish(canonical(incoming.0.remote).ip());
         }

@@ -60,7 +60,7 @@ use crate::wall::Wall;
 use crate::wall::WallClock;
 
 pub use incoming::{AcceptError, Incoming};
-use routes::{Kind, Routes};
+use routes::{FirstName, Kind, Routes};
 pub use shared::TokenKey;
 
 /// Datagrams of one attempt that are kept until it is decided on: a first flight with a large
@@ -174,7 +174,6 @@ pub enum Received {
 
 /// An attempt that waits for a decision.
 struct PendingIncoming {
-    remote: SocketAddr,
     /// True if a token of a NEW_TOKEN frame has validated the address.
     by_token: bool,
     /// At most [`MAX_WAITING`] of [`MAX_WAITING_BYTES`].
@@ -205,8 +204,8 @@ pub struct Endpoint {
     /// IDs that the last datagrams with a short header were to, and whose they are: mostly the next is to one of them, too.
     /// Two, as of two paths that take turns. None once `routes` have changed.
     recent: [Option<(ConnectionId, Handle)>; 2],
-    /// By what the client sends to. At most [`EndpointConfig::max_incoming`].
-    waiting: BTreeMap<ConnectionId, PendingIncoming>,
+    /// By what the client sends to, and from where. At most [`EndpointConfig::max_incoming`].
+    waiting: BTreeMap<FirstName, PendingIncoming>,
     resets: stateless::Resets,
     /// Memory for what its connections receive.
     pages: PagePool,
@@ -284,7 +283,7 @@ impl Endpoint {
         Ok((handle, connection))
     }
 
-    fn add(&mut self, id: ConnectionId, first: Option<ConnectionId>) -> Handle {
+    fn add(&mut self, id: ConnectionId, first: Option<FirstName>) -> Handle {
         self.recent = [None; 2];
         self.routes.add(id, first)
     }

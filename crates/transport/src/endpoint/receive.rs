@@ -9,6 +9,7 @@ use equic_wire::packet::{
 use equic_wire::{ConnectionId, KnownVersion, ResetToken, TransportErrorCode, Version};
 
 use super::incoming::Incoming;
+use super::routes::FirstName;
 use super::shared::Presented;
 use super::{Endpoint, Handle, PendingIncoming, Received, RetryVerdict};
 use crate::Timestamp;
@@ -105,7 +106,7 @@ impl Endpoint {
         let remote = arrival.remote;
         let header = LongInvariant::parse(datagram).ok();
         let of = |header: &LongInvariant<'_>| {
-            self.routes.by_id(header.dcid).or_else(|| self.routes.by_first(header.dcid))
+            self.routes.by_id(header.dcid).or_else(|| self.routes.by_first(header.dcid, remote))
         };
         // RFC 9000 s.10.3: what ends in a token of ours is a reset, whatever it begins with.
         let known = header.as_ref().and_then(of).or_else(|| self.reset_by(datagram));
@@ -134,8 +135,9 @@ impl Endpoint {
         else {
             return Received::Nothing;
         };
-        if let Some(waiting) = self.waiting.get_mut(&packet.dcid()) {
-            if waiting.remote == remote && waiting.has_room(datagram.len()) {
+        let name = FirstName::new(packet.dcid(), remote);
+        if let Some(waiting) = self.waiting.get_mut(&name) {
+            if waiting.has_room(datagram.len()) {
                 waiting.datagrams.push((arrival, datagram.to_vec()));
             }
             return Received::Nothing;
@@ -165,7 +167,7 @@ impl Endpoint {
             first.validated = by_token;
         }
         let datagrams = vec![(arrival, datagram.to_vec())];
-        self.waiting.insert(first.sent_to, PendingIncoming { remote, by_token, datagrams });
+        self.waiting.insert(name, PendingIncoming { by_token, datagrams });
         Received::Incoming(Incoming(first, arrival))
     }
 

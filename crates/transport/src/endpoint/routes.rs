@@ -6,6 +6,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::net::{IpAddr, SocketAddr};
 
 use equic_wire::ConnectionId;
 use hashbrown::HashTable;
@@ -18,7 +19,7 @@ use crate::cid::BlindToken;
 pub(super) enum Kind {
     /// An ID that packets to the connection may carry.
     Id,
-    /// Destination Connection ID of a client's first packets.
+    /// Destination Connection ID of a client's first packets, with the address that they came from.
     First,
     /// A blinded reset token of the peer.
     Token,
@@ -30,6 +31,43 @@ impl Kind {
 
 /// Bits of the byte before a name that say how long it is; the kind is above.
 const LEN_BITS: u32 = 6;
+
+/// Name of a connection by the first packets of its client: their Destination Connection ID, and the address
+/// that they came from. The same ID from another address is another attempt, with its own path: its client
+/// has a new address because of a NAT, or someone has copied a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FirstName {
+    bytes: [u8; FirstName::MAX],
+    length: usize,
+}
+
+impl FirstName {
+    /// An ID, an IPv6 address and a port.
+    const MAX: usize = ConnectionId::MAX_LEN + 16 + 2;
+
+    pub(super) fn new(id: ConnectionId, remote: SocketAddr) -> FirstName {
+        let mut name = FirstName { bytes: [0; FirstName::MAX], length: 0 };
+        name.push(id.as_bytes());
+        match remote.ip().to_canonical() {
+            IpAddr::V4(address) => name.push(&address.octets()),
+            IpAddr::V6(address) => name.push(&address.octets()),
+        }
+        name.push(&remote.port().to_be_bytes());
+        name
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        if let Some(room) = self.bytes.get_mut(self.length..end) {
+            room.copy_from_slice(bytes);
+            self.length = end;
+        }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
 
 /// All that one connection may be found by: for each a byte with its kind and length, and itself. Few, and so without room
 /// for more: at most what [`crate::connection::TransportConfig::connection_ids`] says and those on the way out, the client's
@@ -82,8 +120,8 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// A connection with its first ID, and on a server the one that the client's first packets are to.
-    pub(super) fn add(&mut self, id: ConnectionId, first: Option<ConnectionId>) -> Handle {
+    /// A connection with its first ID, and on a server the name that the client's first packets give it.
+    pub(super) fn add(&mut self, id: ConnectionId, first: Option<FirstName>) -> Handle {
         let index = self.free.pop().unwrap_or(self.names.len());
         if index == self.names.len() {
             self.names.push(None);
@@ -151,9 +189,10 @@ impl Routes {
         self.find(Kind::Id, id)
     }
 
-    /// The connection that a client began with packets to this ID.
-    pub(super) fn by_first(&self, id: &[u8]) -> Option<Handle> {
-        self.find(Kind::First, id)
+    /// The connection that a client began with packets to this ID from this address.
+    pub(super) fn by_first(&self, id: &[u8], remote: SocketAddr) -> Option<Handle> {
+        let id = ConnectionId::new(id).ok()?;
+        self.find(Kind::First, FirstName::new(id, remote).as_bytes())
     }
 
     /// The connection that a reset token is of.
@@ -246,6 +285,10 @@ mod tests {
         ConnectionId::new(bytes).unwrap()
     }
 
+    fn client(host: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, host], 4433))
+    }
+
     /// Whatever comes and goes: what is found is what a map of all finds.
     #[test]
     fn all_are_found_and_nothing_else() {
@@ -304,12 +347,38 @@ mod tests {
         assert!(routes.remove(other) && routes.by_token(&token).is_none() && !routes.has_tokens());
     }
 
+    /// The longest ID and address fit. IPv4 is the same address on sockets of both families.
+    #[test]
+    fn first_names_differ_by_id_address_and_port() {
+        let v6 = |port| SocketAddr::from(([0xfd77, 0, 0, 0, 0, 0, 0, 9], port));
+        let long = id(&[1; ConnectionId::MAX_LEN]);
+        let names = [
+            FirstName::new(long, v6(1)),
+            FirstName::new(long, v6(2)),
+            FirstName::new(long, client(1)),
+            FirstName::new(id(&[1; 8]), client(1)),
+            FirstName::new(id(&[1; 8]), client(2)),
+        ];
+        assert_eq!(names[0].length, FirstName::MAX);
+        for (at, name) in names.iter().enumerate() {
+            assert!(!names[..at].contains(name));
+        }
+        let mapped = SocketAddr::new("::ffff:192.0.2.1".parse().unwrap(), 4433);
+        assert_eq!(FirstName::new(long, mapped), names[2]);
+    }
+
     #[test]
     fn an_id_is_found_by_its_kind() {
         let mut routes = Routes::default();
-        let handle = routes.add(id(b"ours"), Some(id(b"original")));
-        assert_eq!((routes.by_id(b"ours"), routes.by_first(b"ours")), (Some(handle), None));
-        assert_eq!(routes.by_first(b"original"), Some(handle));
+        let first = FirstName::new(id(b"original"), client(1));
+        let handle = routes.add(id(b"ours"), Some(first));
+        assert_eq!(
+            (routes.by_id(b"ours"), routes.by_first(b"ours", client(1))),
+            (Some(handle), None)
+        );
+        assert_eq!(routes.by_first(b"original", client(1)), Some(handle));
+        assert_eq!(routes.by_first(b"original", client(2)), None);
+        assert_eq!(routes.by_first(&[7; 255], client(1)), None, "an ID of another version");
         assert_eq!((routes.by_id(b"original"), routes.by_id(b"")), (None, None));
         routes.forget(handle, Kind::Id, b"ours");
         assert_eq!((routes.by_id(b"ours"), routes.all(Kind::First).len()), (None, 1));
@@ -332,7 +401,8 @@ mod tests {
     fn it_is_never_much_larger_than_what_is_in_it() {
         let mut routes = Routes::default();
         for number in 0..10_000_u32 {
-            let handle = routes.add(id(&number.to_be_bytes()), Some(id(&number.to_le_bytes())));
+            let first = FirstName::new(id(&number.to_le_bytes()), client(1));
+            let handle = routes.add(id(&number.to_be_bytes()), Some(first));
             for more in 1..4_u8 {
                 routes.name(handle, Kind::Id, &[&number.to_be_bytes()[..], &[more]].concat());
             }

@@ -126,6 +126,8 @@ struct Pair {
     events: [Vec<Event>; 2],
     /// Number of times that the server has asked for a token; none: it does not ask.
     retries: Option<usize>,
+    /// Address that the client's datagrams come from.
+    client: SocketAddr,
 }
 
 impl Pair {
@@ -137,6 +139,7 @@ impl Pair {
             connections: [BTreeMap::new(), BTreeMap::new()],
             events: [vec![], vec![]],
             retries: None,
+            client: client_address(),
         }
     }
 
@@ -159,7 +162,7 @@ impl Pair {
     }
 
     fn deliver(&mut self, to: usize, mut datagram: Vec<u8>) {
-        let remote = [server_address(), client_address()][to];
+        let remote = [server_address(), self.client][to];
         let mut response = Vec::new();
         match self.ends[to].handle_datagram(self.now, from(remote), &datagram, &mut response) {
             Received::Connection(handle) => {
@@ -729,13 +732,63 @@ fn attempts_and_their_datagrams_are_bounded() {
         small.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
     }
     assert_eq!(small.waiting.values().next().unwrap().datagrams.len(), MAX_WAITING);
-    // Another address cannot add to an attempt.
+    // Another address cannot add to an attempt: it is one of its own.
     let mut other = server();
     let datagram = initial(KnownVersion::V1, first_id(), &[]);
-    let _first =
+    let first =
         incoming(other.handle_datagram(NOW, from(client_address()), &datagram, &mut response));
-    other.handle_datagram(NOW, from(server_address()), &datagram, &mut response);
-    assert_eq!(other.waiting.values().next().unwrap().datagrams.len(), 1);
+    let second =
+        incoming(other.handle_datagram(NOW, from(server_address()), &datagram, &mut response));
+    assert_eq!(other.waiting.len(), 2);
+    assert!(other.waiting.values().all(|waiting| waiting.datagrams.len() == 1));
+    other.ignore(first);
+    assert_eq!((other.waiting.len(), second.0.remote), (1, server_address()));
+    other.ignore(second);
+    assert!(other.waiting.is_empty());
+}
+
+/// A NAT changes the client's address before the client has heard anything. What the server sent to the old
+/// address is lost. The client's next Initial packet begins an attempt of its own, on a path of its own.
+#[test]
+fn first_packets_from_another_address_begin_another_attempt() {
+    for copies in 1..4 {
+        let (mut pair, config) = Pair::trusting();
+        let client = pair.connect(&config);
+        let (mut buffer, mut flight, now) = (vec![0; 1500], Vec::new(), pair.now);
+        while let Some(sent) = pair.connection(0, client).poll_transmit(now, &mut buffer) {
+            flight.push(buffer[..sent.size].to_vec());
+        }
+        let received: usize = flight.iter().map(Vec::len).sum();
+        let addresses: Vec<SocketAddr> =
+            (0..=copies).map(|port| SocketAddr::new(client_address().ip(), 4000 + port)).collect();
+        for (number, address) in addresses.iter().enumerate() {
+            pair.client = *address;
+            // The second time, they come to the attempt that they have begun.
+            for datagram in flight.iter().chain(&flight) {
+                pair.deliver(1, datagram.clone());
+            }
+            assert_eq!(pair.connections[1].len(), number + 1);
+            let attempt = |connection: &&mut Connection| connection.remote_address() == *address;
+            let attempt = pair.connections[1].values_mut().find(attempt).unwrap();
+            if *address == addresses[usize::from(copies)] {
+                break;
+            }
+            let mut lost = 0;
+            while let Some(sent) = attempt.poll_transmit(now, &mut buffer) {
+                assert_eq!(sent.destination, *address);
+                lost += sent.size;
+            }
+            assert!((1..=6 * received).contains(&lost), "RFC 9000 s.8.1: {lost} of {received}");
+        }
+        pair.settle();
+        assert!(pair.connection(0, client).is_connected());
+        let connected: Vec<SocketAddr> = pair.connections[1]
+            .values()
+            .filter(|connection| connection.is_connected())
+            .map(Connection::remote_address)
+            .collect();
+        assert_eq!(connected, [addresses[usize::from(copies)]]);
+    }
 }
 
 /// Damaged and random datagrams: no panic, no answer as long as what it answers, nothing kept

@@ -88,7 +88,7 @@ fn a_peer_takes_up_what_replaces_its_ids() {
             local
                 .active
                 .iter()
-                .any(|(number, id)| number >= local.retire_prior_to && *id == remote.current())
+                .any(|(number, own)| number >= local.retire_prior_to && own.id == remote.current())
         );
         while let Some(sequence) = remote.next_to_retire() {
             local.on_retire(NOW, sequence, remote.current()).unwrap();

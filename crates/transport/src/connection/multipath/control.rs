@@ -306,7 +306,7 @@ impl Connection {
         self.spaces.add(id);
         let key = self.add_path(now, id, addresses);
         let sequence = self.ids.remote_of(id).and_then(|ids| ids.sequences().next());
-        self.paths[key].use_remote_id(sequence.unwrap_or(0));
+        self.paths[key].use_remote_id(sequence);
         self.paths.set_current(key);
         if let Some(paths) = &mut self.multipath {
             paths.on_used(id);

@@ -139,7 +139,7 @@ fn challenge_from_a_new_address_is_answered_under_another_connection_id() {
     let mut datagram = forger.client.forge(SpaceId::DATA, &probe);
     let arrival = DatagramMeta { remote: new, local: None, ecn: EcnCodepoint::NotEct };
     forger.server.handle_datagram(forger.now, arrival, &mut datagram);
-    let old = forger.server.ids.remote.get(before).unwrap();
+    let old = forger.server.ids.remote.get(before.unwrap()).unwrap();
     let sent = forger.server.poll_transmit(forger.now, &mut buffer).unwrap();
     assert_eq!(sent.destination, new);
     assert_ne!(&buffer[1..=old.len()], old.as_bytes());
@@ -152,7 +152,7 @@ fn challenge_from_a_new_address_is_answered_under_another_connection_id() {
     forger.pass(Duration::from_secs(5), true, |_| {});
     assert_eq!((forger.server.remote_address(), forger.validated()), (new, Some(new)));
     assert_eq!(forger.server.path().remote_id(), sequence);
-    assert_eq!(forger.server.ids.remote.get(before), None, "the old one is retired");
+    assert_eq!(forger.server.ids.remote.get(before.unwrap()), None, "the old one is retired");
 }
 
 /// Paths that come and go all the time use up no connection ID for good.

@@ -1,5 +1,6 @@
 //! A NAT gives the client another address while the handshake is under way.
 
+use super::validated::{HOME, address};
 use super::*;
 
 const DELAY: Duration = Duration::from_millis(10);
@@ -27,6 +28,26 @@ fn handshake_completes_after_a_nat_has_rebound_in_its_last_round_trip() {
         let took = network.now().since(before);
         assert!(took < Duration::from_secs(3), "rebound at {time} ms: {took:?}");
         assert_eq!(network.server().remote_address(), network.client_address);
+    }
+}
+
+/// In the first round trip, a server's connection stays at the address of the client's first packet (RFC 9000
+/// s.9). If its Initial packets went to several addresses, a Handshake packet would no longer prove that the
+/// client is at the one in use (s.8.1). An endpoint begins another connection for the new address.
+#[test]
+fn handshake_stays_at_the_address_of_its_first_packet() {
+    for time in [1, 5, 10, 15, 19] {
+        let mut network = rebound_at(MS * time);
+        let (home, new) = (address(HOME), network.client_address);
+        network.wait(Duration::from_secs(5));
+        assert!(!network.client.is_connected(), "rebound at {time} ms");
+        assert_eq!(network.to(new), 0, "rebound at {time} ms");
+        // The credit of one datagram, whatever comes from elsewhere.
+        assert!((1..=3 * 1200).contains(&network.to(home)), "rebound at {time} ms");
+        network.run_until(Duration::from_secs(60), |client, server| {
+            client.is_drained() && server.is_drained()
+        });
+        assert!(network.closed().iter().all(|reason| *reason == Some(CloseReason::IdleTimeout)));
     }
 }
 
