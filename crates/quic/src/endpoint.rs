@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use equic_transport::StartError;
 use equic_transport::token::TokenKey;
 use equic_wire::VarInt;
 use rustls::pki_types::ServerName;
@@ -131,6 +132,10 @@ impl Endpoint {
         if sockets.is_empty() || sockets.len() > MAX_SOCKETS {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "from 1 to 256 sockets"));
         }
+        if let Some(server) = &server {
+            let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+            server.transport.validate().map_err(invalid)?;
+        }
         let several = sockets.len() > 1;
         let random = || Arc::new(RandomSocketIds::new(config.hide_sockets)) as Arc<_>;
         let ids = config.ids.or_else(|| several.then(random));
@@ -204,15 +209,18 @@ impl Endpoint {
 
     /// Accepts clients with another configuration from now on, such as one with a new certificate. With `None`, new
     /// clients are refused (CONNECTION_REFUSED) until there is a configuration again. It is for attempts that wait in [`Endpoint::accept`], too: what counts
-    /// is the configuration at the moment of [`Incoming::accept`]. Connections that are open stay as they are.
+    /// is the configuration at the moment of [`Incoming::accept`], which fails if a transport setting is out of range.
+    /// Connections that are open stay as they are.
     pub fn set_server_config(&self, config: Option<ServerConfig>) {
         let core = config.as_ref().map(ServerConfig::core);
         let prepare = config.as_ref().and_then(|config| config.prepare.clone());
+        let invalid = config.as_ref().and_then(|config| config.transport.validate().err());
         self.owner.server.fetch_or(config.is_some(), Ordering::Relaxed);
         for socket in &self.owner.sockets {
             let mut inner = socket.lock();
             inner.udp.serve(config.is_some());
             inner.serving = core.is_some();
+            inner.invalid.clone_from(&invalid);
             // A server keeps its last configuration, to read and refuse the Initial packets of new clients.
             if core.is_some() {
                 inner.endpoint.set_server(core.clone());
@@ -241,6 +249,7 @@ impl Endpoint {
         remote: SocketAddr,
         name: &str,
     ) -> Result<Connecting, ConnectError> {
+        config.transport.validate().map_err(StartError::Setting)?;
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| ConnectError::ServerName(name.to_owned()))?;
         if remote.port() == 0 || remote.ip().is_unspecified() {

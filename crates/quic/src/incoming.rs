@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use equic_transport::{AcceptError, DatagramMeta};
+use equic_transport::{AcceptError, DatagramMeta, StartError};
 
 use crate::ServerConfig;
 use crate::connection::{Connecting, Connection};
@@ -78,6 +78,14 @@ impl Incoming {
                 Socket::respond(&inner.udp, self.arrival, &response);
             }
             return Err(AcceptError::NotServing);
+        }
+        let invalid = match config {
+            Some(config) => config.transport.validate().err(),
+            None => inner.invalid.clone(),
+        };
+        if let Some(error) = invalid {
+            inner.endpoint.ignore(incoming);
+            return Err(AcceptError::Start(StartError::Setting(error)));
         }
         let shared = &self.socket.shared;
         let hooks = match config {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
-use equic_transport::{Connection, DatagramMeta, EcnCodepoint, Handle, Timestamp};
+use equic_transport::{Connection, DatagramMeta, EcnCodepoint, Handle, SettingError, Timestamp};
 use tokio::sync::Notify;
 
 use crate::SocketIdGenerator;
@@ -88,6 +88,8 @@ pub(crate) struct Inner {
     pub released: bool,
     /// Clients are accepted. If not, and the endpoint was a server before, they are refused.
     pub serving: bool,
+    /// Setting of the server's transport that is out of range.
+    pub invalid: Option<SettingError>,
     /// The application has closed the endpoint: no connection can begin.
     pub closed: bool,
     /// The task is gone.
@@ -130,6 +132,7 @@ impl Socket {
             unanswered: Vec::new(),
             released: false,
             serving: true,
+            invalid: None,
             closed: false,
             dead: false,
         };

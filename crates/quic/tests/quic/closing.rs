@@ -1,6 +1,8 @@
 //! Endpoints that close, and streams whose reader gives up.
 
-use equic_quic::{ConnectError, ConnectionError, Endpoint, VarInt};
+use std::time::Duration;
+
+use equic_quic::{ConnectError, ConnectionError, Endpoint, ServerConfig, TransportConfig, VarInt};
 
 use crate::common::{Identity, NAME, client, connect, soon};
 
@@ -133,5 +135,28 @@ async fn read_to_end_that_is_dropped_loses_nothing() {
         }
         all.extend(soon("the end", receive.read_to_end(100)).await.unwrap());
         assert_eq!(all, b"first, second");
+    }
+}
+
+#[tokio::test]
+async fn settings_out_of_range_are_refused_at_connect_and_accept() {
+    let identity = Identity::new();
+    let mut wrong = [TransportConfig::default(), TransportConfig::default()];
+    wrong[0].initial_rtt = Duration::MAX;
+    wrong[1].streams.send_buffer = 0;
+    for (transport, field) in wrong.into_iter().zip(["initial_rtt", "streams.send_buffer"]) {
+        let server = identity.server(1);
+        let address = server.local_addr().unwrap();
+        let config = identity.client().with_transport(transport.clone());
+        let error = client().connect_with(&config, address, NAME).err().unwrap();
+        assert!(error.to_string().contains(field), "{error}");
+        let config = ServerConfig::new(identity.server_tls()).with_transport(transport);
+        let error = Endpoint::server(config.clone(), "127.0.0.1:0".parse().unwrap()).err().unwrap();
+        assert!(error.to_string().contains(field), "{error}");
+        server.set_server_config(Some(config));
+        let _attempt = client().connect_with(&identity.client(), address, NAME).unwrap();
+        let incoming = soon("an attempt", server.accept()).await.unwrap();
+        let error = incoming.accept().err().unwrap();
+        assert!(error.to_string().contains(field), "{error}");
     }
 }
