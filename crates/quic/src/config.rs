@@ -170,7 +170,8 @@ impl ClientConfig {
         self
     }
 
-    /// With another transport configuration.
+    /// With another transport configuration. Connecting or accepting fails if a setting is out of range
+    /// (`TransportConfig::validate`).
     #[must_use]
     pub fn with_transport(mut self, transport: impl Into<Arc<TransportConfig>>) -> ClientConfig {
         self.transport = transport.into();
@@ -248,7 +249,8 @@ impl ServerConfig {
         self
     }
 
-    /// With another transport configuration.
+    /// With another transport configuration. Connecting or accepting fails if a setting is out of range
+    /// (`TransportConfig::validate`).
     #[must_use]
     pub fn with_transport(mut self, transport: impl Into<Arc<TransportConfig>>) -> ServerConfig {
         self.transport = transport.into();

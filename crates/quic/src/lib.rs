@@ -116,8 +116,8 @@ pub use equic_transport::token::{RetryTokens, RetryVerdict, TokenKey, WallClock}
 pub use equic_transport::{
     AcceptError, ClosePathError, DatagramError, EndpointConfig as CoreConfig, ExportError,
     HandshakeData, KeyLimits, MigrateError, OpenPathError, PathInfo, PathStats, PathStatus,
-    PreferredAddresses, Scheduler, StartError, Stats, StreamConfig, Timestamp, TransportConfig,
-    congestion, operation,
+    PreferredAddresses, Scheduler, SettingError, StartError, Stats, StreamConfig, Timestamp,
+    TransportConfig, congestion, operation,
 };
 pub use equic_transport::{ConnectionIdGenerator, RandomIds};
 pub use equic_wire::{
