@@ -81,12 +81,17 @@ impl Endpoint {
     /// an IPv6 wildcard takes IPv4 as well. `receive_buffer` is SO_RCVBUF in bytes.
     ///
     /// # Errors
-    /// The system's error, if it refuses to make or bind a socket.
+    /// The system's error with the address, if it refuses to make or bind a socket. `InvalidInput` if `count` is not from
+    /// 1 to 256.
     pub fn bind(
         address: SocketAddr,
         count: usize,
         receive_buffer: Option<usize>,
     ) -> io::Result<Vec<UdpSocket>> {
+        if !(1..=MAX_SOCKETS).contains(&count) {
+            let message = format!("{count} sockets: allowed is 1 to {MAX_SOCKETS}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
         crate::bind::bind_several(address, count, receive_buffer)
     }
 
@@ -95,7 +100,8 @@ impl Endpoint {
     /// [`Endpoint::set_default_client_config`]. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// The system's error, if the socket cannot be made, or [`ConfigError`](crate::ConfigError).
+    /// The system's error with the address, if the socket cannot be made; [`ConfigError`](crate::ConfigError); and as
+    /// [`Endpoint::new`].
     pub fn client(address: SocketAddr) -> io::Result<Endpoint> {
         let config = EndpointConfig::with_default_provider()?;
         Endpoint::new(config, None, Endpoint::bind(address, 1, None)?)
@@ -122,18 +128,21 @@ impl Endpoint {
     /// of clients that have moved are handed from one socket to the other here.
     ///
     /// # Errors
-    /// The system's error, if a socket cannot be used; also if there are no sockets or more than
-    /// 256.
+    /// The system's error, if a socket cannot be used. `InvalidInput` if there are no sockets or more than 256, or if
+    /// a setting of `config` or `server` is out of range ([`SettingError`](crate::SettingError)). `Unsupported`
+    /// outside a tokio runtime, or inside one without I/O or timers.
     pub fn new(
         config: EndpointConfig,
         server: Option<ServerConfig>,
         sockets: Vec<UdpSocket>,
     ) -> io::Result<Endpoint> {
         if sockets.is_empty() || sockets.len() > MAX_SOCKETS {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "from 1 to 256 sockets"));
+            let message = format!("{} sockets: allowed is 1 to {MAX_SOCKETS}", sockets.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        config.core.validate().map_err(|error| invalid(error.inside("CoreConfig")))?;
         if let Some(server) = &server {
-            let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
             server.transport.validate().map_err(invalid)?;
         }
         let several = sockets.len() > 1;

@@ -1,10 +1,15 @@
 //! Endpoints that close, and streams whose reader gives up.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use equic_quic::{ConnectError, ConnectionError, Endpoint, ServerConfig, TransportConfig, VarInt};
+use equic_quic::rustls::pki_types::PrivateKeyDer;
+use equic_quic::{
+    BindError, ConfigError, ConnectError, ConnectionError, Endpoint, EndpointConfig, ServerConfig,
+    TransportConfig, VarInt,
+};
 
-use crate::common::{Identity, NAME, client, connect, soon};
+use crate::common::{Identity, NAME, client, connect, settings, soon};
 
 /// CONNECTION_REFUSED (RFC 9000 s.20.1).
 const REFUSED: u64 = 2;
@@ -159,4 +164,104 @@ async fn settings_out_of_range_are_refused_at_connect_and_accept() {
         let error = incoming.accept().err().unwrap();
         assert!(error.to_string().contains(field), "{error}");
     }
+}
+
+#[test]
+fn settings_of_an_endpoint_out_of_range_are_refused() {
+    type Change = fn(&mut EndpointConfig);
+    let changes: [(Change, &str); 4] = [
+        (|config| config.core.max_incoming = 0, "max_incoming is 0: allowed is 1 to 1000000"),
+        (|config| config.core.used_tokens = usize::MAX, "used_tokens is 18446744073709551615:"),
+        (
+            |config| config.core.retry_token_lifetime = Duration::ZERO,
+            "retry_token_lifetime is 0ns:",
+        ),
+        (|config| config.core.new_token_lifetime = Duration::MAX, "new_token_lifetime is"),
+    ];
+    for (change, text) in changes {
+        let mut config = settings();
+        change(&mut config);
+        let sockets = Endpoint::bind(any(), 1, None).unwrap();
+        // Before the endpoint looks for a runtime.
+        let error = Endpoint::new(config, None, sockets).err().unwrap();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains(text), "{error}");
+    }
+    for count in [0, 257] {
+        let error = Endpoint::bind(any(), count, None).unwrap_err();
+        assert!(error.to_string().contains("allowed is 1 to 256"), "{error}");
+    }
+}
+
+fn any() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+#[tokio::test]
+async fn errors_of_bind_name_the_address() {
+    let holder = std::net::UdpSocket::bind(any()).unwrap();
+    let taken = holder.local_addr().unwrap();
+    let none_of_ours = "192.0.2.1:4433".parse().unwrap();
+    let identity = Identity::new();
+    for (address, kind) in [
+        (taken, std::io::ErrorKind::AddrInUse),
+        (none_of_ours, std::io::ErrorKind::AddrNotAvailable),
+    ] {
+        let config = ServerConfig::new(identity.server_tls());
+        let errors = [
+            Endpoint::bind(address, 2, None).map(|_| ()),
+            Endpoint::client(address).map(|_| ()),
+            Endpoint::server(config, address).map(|_| ()),
+        ];
+        for error in errors.map(Result::unwrap_err) {
+            assert_eq!(error.kind(), kind);
+            assert!(error.to_string().contains(&address.to_string()), "{error}");
+            assert!(BindError::system_error(error).raw_os_error().is_some());
+        }
+    }
+    for (address, why) in [("192.0.2.1", "os error"), ("2001:db8::1", "bound to an IPv4 address")] {
+        let error = client().add_local_address(address.parse().unwrap()).unwrap_err().to_string();
+        assert!(error.contains(address) && error.contains(why), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn errors_say_what_is_wrong_and_who_ended_a_stream() {
+    let identity = Identity::new();
+    let key = rcgen::KeyPair::generate().unwrap().serialize_der();
+    let key = PrivateKeyDer::try_from(key).unwrap();
+    let error = ServerConfig::with_single_cert(Vec::new(), key).err().unwrap();
+    assert_eq!(error, ConfigError::NoCertificate);
+    assert!(error.to_string().contains("chain is empty"), "{error}");
+    let of = |address: &str, name: &str| {
+        let config = identity.client();
+        client().connect_with(&config, address.parse().unwrap(), name).err().unwrap().to_string()
+    };
+    for (address, why) in [
+        ("127.0.0.1:0", "port 0"),
+        ("0.0.0.0:1", "unspecified"),
+        ("[::1]:4433", "bound to an IPv4 address"),
+    ] {
+        let error = of(address, NAME);
+        assert!(error.contains(address) && error.contains(why), "{error}");
+    }
+    assert!(of("127.0.0.1:1", "not a name").contains("`not a name`"));
+
+    let server = identity.server(1);
+    let accepting = server.clone();
+    let accepted = tokio::spawn(async move { accepting.accept().await.unwrap().await });
+    let one = connect(&client(), &identity.client(), &server).await;
+    let other = soon("accepted", accepted).await.unwrap().unwrap();
+    let mut send = one.open_uni().await.unwrap();
+    send.write_all(b"x").await.unwrap();
+    let mut receive = soon("a stream", other.accept_uni()).await.unwrap();
+    receive.stop(VarInt::ZERO);
+    let error = receive.read_chunk().await.unwrap_err().to_string();
+    assert!(error.contains("this end"), "{error}");
+    let mut send = one.open_uni().await.unwrap();
+    send.finish().unwrap();
+    let error = send.write_all(b"x").await.unwrap_err().to_string();
+    assert!(error.contains("this end"), "{error}");
+    one.close(VarInt::ZERO, "");
+    assert!(one.closed().await.to_string().contains("this end"));
 }

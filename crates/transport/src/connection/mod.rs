@@ -131,6 +131,7 @@ use peer::Peer;
 use space::{Space, SpaceId, Spaces};
 pub(crate) use start::{Serve, Start};
 pub use validate::SettingError;
+pub(crate) use validate::{MAX_TIME, number, time};
 pub(crate) use view::View;
 
 /// Event of a connection, for the application.
