@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::TransportConfig;
+use super::config::has_tls;
 use crate::path::BASE_SIZE;
 
 /// Largest variable-length integer (RFC 9000 s.16).
@@ -134,7 +135,8 @@ impl TransportConfig {
     /// | `datagram_receive_buffer`, `datagram_send_buffer` | 0 to 2^32 - 1 |
     /// | `key_limits.packets_per_key` | 10,000 or more |
     /// | `key_limits.forged_packets` | 1,000 or more |
-    /// | `versions` | each once |
+    /// | `versions` | each once; none stands for version 1 |
+    /// | `first_version` | one of `versions`, or `None` |
     /// | `extra_parameters` | each number once, up to 2^62 - 1; 1,024 bytes together, with 10 more for each |
     ///
     /// # Errors
@@ -171,6 +173,13 @@ impl TransportConfig {
                 let value = format!("{:?}", self.versions);
                 return Err(error("versions", value, "each version once".to_owned()));
             }
+        }
+        if let Some(first) = self.first_version
+            && has_tls(first)
+            && !self.spoken().any(|version| version == first)
+        {
+            let range = format!("one of versions ({:?})", self.spoken().collect::<Vec<_>>());
+            return Err(error("first_version", format!("{first:?}"), range));
         }
         self.validate_extra_parameters()
     }
@@ -276,6 +285,13 @@ mod tests {
         let twice = vec![KnownVersion::V1, KnownVersion::V2, KnownVersion::V1];
         assert_eq!(field(|c| c.versions = twice), Some("versions"));
         assert_eq!(field(|c| c.versions = Vec::new()), None);
+        assert_eq!(field(|c| c.first_version = Some(KnownVersion::V2)), None);
+        let other = vec![KnownVersion::V2];
+        let first = Some(KnownVersion::V1);
+        assert_eq!(
+            field(|c| (c.versions, c.first_version) = (other, first)),
+            Some("first_version")
+        );
         let many = (0..200).map(|number| (1000 + number, Vec::new())).collect();
         assert_eq!(field(|c| c.extra_parameters = many), Some("extra_parameters"));
         let long = vec![0; 70_000];
