@@ -32,8 +32,11 @@ const MAX_SOCKETS: usize = 256;
 /// Time for which a replaced socket still receives datagrams under way to it: some round trips.
 const KEPT: Duration = Duration::from_secs(3);
 
-/// One or several sockets with their connections; clones are the same endpoint. When the last clone is
-/// dropped nothing new comes, and what is open stays open until it is closed.
+/// One or several sockets with their connections; clones are the same endpoint.
+///
+/// When the last clone is dropped, open connections stay open until they are closed, and new clients are refused
+/// (CONNECTION_REFUSED) meanwhile. The socket is closed when no connection is open, at once if none is: new clients get
+/// no answer from then on. A server that ends calls [`Endpoint::close`] and awaits [`Endpoint::wait_idle`] first.
 #[derive(Clone)]
 pub struct Endpoint {
     owner: Arc<Owner>,
@@ -217,8 +220,9 @@ impl Endpoint {
     }
 
     /// Accepts clients with another configuration from now on, such as one with a new certificate. With `None`, new
-    /// clients are refused (CONNECTION_REFUSED) until there is a configuration again. It is for attempts that wait in [`Endpoint::accept`], too: what counts
-    /// is the configuration at the moment of [`Incoming::accept`], which fails if a transport setting is out of range.
+    /// clients are refused (CONNECTION_REFUSED) until there is a configuration again. It is for attempts that wait in
+    /// [`Endpoint::accept`], too: what counts is the configuration at the moment of [`Incoming::accept`], which fails if
+    /// a transport setting is out of range.
     /// Connections that are open stay as they are.
     pub fn set_server_config(&self, config: Option<ServerConfig>) {
         let core = config.as_ref().map(ServerConfig::core);

@@ -41,6 +41,24 @@ async fn refusal_of_clients_that_come_after_the_end() {
 }
 
 #[tokio::test]
+async fn refusal_of_clients_that_come_after_a_drop_while_a_connection_is_open() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    let address = server.local_addr().unwrap();
+    let accepting = server.clone();
+    let accepted = tokio::spawn(async move { accepting.accept().await.unwrap().await });
+    let one = connect(&client(), &identity.client(), &server).await;
+    let other = soon("accepted", accepted).await.unwrap().unwrap();
+    drop(server);
+    let attempt = client().connect_with(&identity.client(), address, NAME).unwrap();
+    assert_refused(soon("refused", attempt).await);
+    // The open connection goes on.
+    let mut send = one.open_uni().await.unwrap();
+    send.write_all(b"x").await.unwrap();
+    soon("a stream", other.accept_uni()).await.unwrap();
+}
+
+#[tokio::test]
 async fn refusal_of_clients_that_wait_or_are_in_hand() {
     let identity = Identity::new();
     let server = identity.server(1);
