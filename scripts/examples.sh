@@ -58,10 +58,12 @@ if [ "$(cat "$venv/made-of" 2>/dev/null)" != "$wanted" ]; then
 	rm -rf "$venv"
 	python3 -m venv "$venv"
 	"$venv/bin/pip" install --quiet --disable-pip-version-check -r examples/aioquic/requirements.txt
-	# A copy, as building a package leaves things beside its source.
-	rm -rf "$out/python"
-	cp -r bindings/python "$out/python"
-	"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "$out/python"
+	before=$(find bindings/python | sort)
+	"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps bindings/python
+	diff <(echo "$before") <(find bindings/python | sort) || {
+		echo "examples: pip install bindings/python writes into the source tree" >&2
+		exit 1
+	}
 	echo "$wanted" >"$venv/made-of"
 fi
 scripts/picoquic.sh "$venv/bin/pip"

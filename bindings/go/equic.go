@@ -118,7 +118,7 @@ func Version() string {
 }
 
 // Open loads a gateway of this process's own. It protects nothing until it is attached, and goes
-// with the process. Needs CAP_BPF and CAP_NET_ADMIN.
+// with the process. Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN.
 func Open(options Options) (*Gateway, error) {
 	var texts texts
 	defer texts.free()

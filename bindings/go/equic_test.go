@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -304,7 +305,7 @@ func TestErrors(t *testing.T) {
 	if err := gateway.Attach("nowhere0", ModeAuto); !errors.Is(err, ErrNoSuchInterface) {
 		t.Error(err)
 	}
-	if _, err := service.Counter("nonsense"); !errors.Is(err, ErrNotFound) {
+	if _, err := service.Counter("nonsense"); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "nonsense") {
 		t.Error(err)
 	}
 	if _, err := Join("no such gateway", ""); !errors.Is(err, ErrNoGateway) {

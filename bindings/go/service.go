@@ -112,10 +112,13 @@ func (s *Service) Counter(reason string) (Counts, error) {
 	defer runtime.KeepAlive(s)
 	name := C.CString(reason)
 	defer C.free(unsafe.Pointer(name))
+	number := C.equic_reason_find(name)
+	if number < 0 {
+		return Counts{}, &Error{Code: ErrNotFound, Message: "no reason is called `" + reason + "`"}
+	}
 	var counts C.equic_counts
 	err := call(func() C.enum_equic_error {
-		// An unknown name is -1, which as a reason's number is not found either.
-		return C.equic_counter(s.handle, C.uint32_t(C.equic_reason_find(name)), &counts)
+		return C.equic_counter(s.handle, C.uint32_t(number), &counts)
 	})
 	return Counts{uint64(counts.packets), uint64(counts.bytes), uint64(counts.dropped)}, err
 }

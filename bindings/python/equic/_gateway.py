@@ -76,8 +76,8 @@ def load(
     bytes_per_source: str | None = None,
 ) -> Gateway:
     """Loads a gateway of this process's own, with one service. It protects nothing until it is
-    attached, and goes with the process. Needs CAP_BPF and CAP_NET_ADMIN. Rates are written as in
-    the configuration ("20/s burst 40"); None means no limit.
+    attached, and goes with the process. Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. Rates are
+    written as in the configuration ("20/s burst 40"); None means no limit.
     """
     options = Options()
     library.equic_options_init(byref(options), sizeof(options))

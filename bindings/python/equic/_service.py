@@ -81,7 +81,9 @@ class Service:
         """How many packets to the service had a reason, by its name ("quota", "new", ...)."""
         counts = NativeCounts()
         number = library.equic_reason_find(reason.encode())
-        library.equic_counter(self._handle, number & 0xFFFF_FFFF, byref(counts))
+        if number < 0:
+            raise Error(Code.NOT_FOUND, f"no reason is called `{reason}`")
+        library.equic_counter(self._handle, number, byref(counts))
         return Counts(counts.packets, counts.bytes, counts.dropped)
 
 

@@ -193,6 +193,8 @@ class Errors(Case):
             self.gateway.attach("nowhere0")
         with self.failing(equic.Code.NOT_FOUND):
             self.service.counter("nonsense")
+        with self.assertRaisesRegex(equic.Error, "nonsense"):
+            self.service.counter("nonsense")
         with self.failing(equic.Code.NO_GATEWAY):
             equic.join("no such gateway")
         with self.failing(equic.Code.CONFIG):

@@ -7,6 +7,8 @@ use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::error::BindError;
+
 /// Binds a non-blocking UDP socket. An IPv6 wildcard takes IPv4 as well.
 ///
 /// `receive_buffer` is SO_RCVBUF in bytes. Where the process may (CAP_NET_ADMIN), the system's limit
@@ -49,10 +51,16 @@ pub(crate) fn as_beside(first: SocketAddr, address: IpAddr) -> Option<IpAddr> {
 /// # Errors
 /// The system's error; also if there is no way from an address of this family to what `first` reaches.
 pub(crate) fn bind_beside(first: SocketAddr, address: IpAddr) -> io::Result<(UdpSocket, IpAddr)> {
+    let failed = BindError::wrap(SocketAddr::new(address, 0));
     let address = as_beside(first, address).ok_or_else(|| {
-        let message = "an IPv6 address, where the endpoint speaks IPv4 alone";
-        io::Error::new(io::ErrorKind::InvalidInput, message)
+        let message = "the endpoint's socket is bound to an IPv4 address";
+        failed(io::Error::new(io::ErrorKind::InvalidInput, message))
     })?;
+    open_beside(first, address).map(|socket| (socket, address)).map_err(failed)
+}
+
+/// Binds a socket to an address that is written as the one that is bound to `first` writes it.
+fn open_beside(first: SocketAddr, address: IpAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(first), Type::DGRAM, Some(Protocol::UDP))?;
     if first.is_ipv6() {
         socket.set_only_v6(false)?;
@@ -63,7 +71,7 @@ pub(crate) fn bind_beside(first: SocketAddr, address: IpAddr) -> io::Result<(Udp
     }
     socket.bind(&SocketAddr::new(address, 0).into())?;
     socket.set_nonblocking(true)?;
-    Ok((socket.into(), address))
+    Ok(socket.into())
 }
 
 /// Name of the interface that has this address; none: no interface has exactly this one.
@@ -80,6 +88,14 @@ fn interface_of(address: IpAddr) -> io::Result<Option<String>> {
 /// As [`bind`], so many sockets that share the port (SO_REUSEPORT): the kernel distributes clients
 /// over them by their address.
 pub(crate) fn bind_several(
+    address: SocketAddr,
+    count: usize,
+    receive_buffer: Option<usize>,
+) -> io::Result<Vec<UdpSocket>> {
+    bind_all(address, count, receive_buffer).map_err(BindError::wrap(address))
+}
+
+fn bind_all(
     address: SocketAddr,
     count: usize,
     receive_buffer: Option<usize>,

@@ -29,6 +29,11 @@ pub enum ConfigError {
     /// The crypto provider has no cipher suite for Initial packets (RFC 9001 s.5.2).
     #[error("the crypto provider cannot protect QUIC packets: {0}")]
     Provider(String),
+    /// A server has no certificate to show.
+    #[error(
+        "the certificate chain is empty: give the server's certificate, and then those of its issuers"
+    )]
+    NoCertificate,
     /// TLS refuses the certificate, its key or the crypto provider.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
@@ -170,7 +175,8 @@ impl ClientConfig {
         self
     }
 
-    /// With another transport configuration.
+    /// With another transport configuration. Connecting or accepting fails if a setting is out of range
+    /// (`TransportConfig::validate`).
     #[must_use]
     pub fn with_transport(mut self, transport: impl Into<Arc<TransportConfig>>) -> ClientConfig {
         self.transport = transport.into();
@@ -228,11 +234,14 @@ impl ServerConfig {
     /// [`ServerConfig::with_alpn`].
     ///
     /// # Errors
-    /// [`ConfigError::NoProvider`], or TLS cannot use the key or the certificate.
+    /// [`ConfigError::NoCertificate`], [`ConfigError::NoProvider`], or TLS cannot use the key or the certificate.
     pub fn with_single_cert(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<ServerConfig, ConfigError> {
+        if chain.is_empty() {
+            return Err(ConfigError::NoCertificate);
+        }
         let tls = rustls::ServerConfig::builder_with_provider(default_provider()?)
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_no_client_auth()
@@ -248,7 +257,8 @@ impl ServerConfig {
         self
     }
 
-    /// With another transport configuration.
+    /// With another transport configuration. Connecting or accepting fails if a setting is out of range
+    /// (`TransportConfig::validate`).
     #[must_use]
     pub fn with_transport(mut self, transport: impl Into<Arc<TransportConfig>>) -> ServerConfig {
         self.transport = transport.into();

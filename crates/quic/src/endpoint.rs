@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use equic_transport::StartError;
 use equic_transport::token::TokenKey;
 use equic_wire::VarInt;
 use rustls::pki_types::ServerName;
@@ -31,8 +32,11 @@ const MAX_SOCKETS: usize = 256;
 /// Time for which a replaced socket still receives datagrams under way to it: some round trips.
 const KEPT: Duration = Duration::from_secs(3);
 
-/// One or several sockets with their connections; clones are the same endpoint. When the last clone is
-/// dropped nothing new comes, and what is open stays open until it is closed.
+/// One or several sockets with their connections; clones are the same endpoint.
+///
+/// When the last clone is dropped, open connections stay open until they are closed, and new clients are refused
+/// (CONNECTION_REFUSED) meanwhile. The socket is closed when no connection is open, at once if none is: new clients get
+/// no answer from then on. A server that ends calls [`Endpoint::close`] and awaits [`Endpoint::wait_idle`] first.
 #[derive(Clone)]
 pub struct Endpoint {
     owner: Arc<Owner>,
@@ -53,7 +57,7 @@ impl Drop for Owner {
         self.shared.close();
         for socket in &self.sockets {
             let mut inner = socket.lock();
-            inner.endpoint.set_server(None);
+            inner.serving = false;
             inner.released = true;
             drop(inner);
             socket.wake();
@@ -62,14 +66,14 @@ impl Drop for Owner {
 }
 
 impl Shared {
-    /// Nobody looks at attempts any more.
-    fn close(&self) {
+    /// Ends [`Endpoint::accept`], and refuses the attempts that wait for it.
+    pub(crate) fn close(&self) {
         let mut queue = self.queue();
         queue.closed = true;
         let list = std::mem::take(&mut queue.list);
         drop(queue);
-        // Only now: each takes its socket's lock.
-        drop(list);
+        // After the queue is unlocked, because each attempt locks its socket.
+        list.into_iter().for_each(Incoming::refuse);
         self.arrived.notify_waiters();
         self.arrived.notify_one();
     }
@@ -80,12 +84,17 @@ impl Endpoint {
     /// an IPv6 wildcard takes IPv4 as well. `receive_buffer` is SO_RCVBUF in bytes.
     ///
     /// # Errors
-    /// The system's error, if it refuses to make or bind a socket.
+    /// The system's error with the address, if it refuses to make or bind a socket. `InvalidInput` if `count` is not from
+    /// 1 to 256.
     pub fn bind(
         address: SocketAddr,
         count: usize,
         receive_buffer: Option<usize>,
     ) -> io::Result<Vec<UdpSocket>> {
+        if !(1..=MAX_SOCKETS).contains(&count) {
+            let message = format!("{count} sockets: allowed is 1 to {MAX_SOCKETS}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
         crate::bind::bind_several(address, count, receive_buffer)
     }
 
@@ -94,7 +103,8 @@ impl Endpoint {
     /// [`Endpoint::set_default_client_config`]. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// The system's error, if the socket cannot be made, or [`ConfigError`](crate::ConfigError).
+    /// The system's error with the address, if the socket cannot be made; [`ConfigError`](crate::ConfigError); and as
+    /// [`Endpoint::new`].
     pub fn client(address: SocketAddr) -> io::Result<Endpoint> {
         let config = EndpointConfig::with_default_provider()?;
         Endpoint::new(config, None, Endpoint::bind(address, 1, None)?)
@@ -121,15 +131,22 @@ impl Endpoint {
     /// of clients that have moved are handed from one socket to the other here.
     ///
     /// # Errors
-    /// The system's error, if a socket cannot be used; also if there are no sockets or more than
-    /// 256.
+    /// The system's error, if a socket cannot be used. `InvalidInput` if there are no sockets or more than 256, or if
+    /// a setting of `config` or `server` is out of range ([`SettingError`](crate::SettingError)). `Unsupported`
+    /// outside a tokio runtime, or inside one without I/O or timers.
     pub fn new(
         config: EndpointConfig,
         server: Option<ServerConfig>,
         sockets: Vec<UdpSocket>,
     ) -> io::Result<Endpoint> {
         if sockets.is_empty() || sockets.len() > MAX_SOCKETS {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "from 1 to 256 sockets"));
+            let message = format!("{} sockets: allowed is 1 to {MAX_SOCKETS}", sockets.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        config.core.validate().map_err(|error| invalid(error.inside("CoreConfig")))?;
+        if let Some(server) = &server {
+            server.transport.validate().map_err(invalid)?;
         }
         let several = sockets.len() > 1;
         let random = || Arc::new(RandomSocketIds::new(config.hide_sockets)) as Arc<_>;
@@ -202,17 +219,25 @@ impl Endpoint {
         self.client = Some(config);
     }
 
-    /// Takes clients with another configuration from now on, such as a new certificate; none: takes no more
-    /// of them, until there is one again. It is for attempts that wait in [`Endpoint::accept`], too: what counts
-    /// is the configuration at the moment of [`Incoming::accept`]. Connections that are open stay as they are.
+    /// Accepts clients with another configuration from now on, such as one with a new certificate. With `None`, new
+    /// clients are refused (CONNECTION_REFUSED) until there is a configuration again. It is for attempts that wait in
+    /// [`Endpoint::accept`], too: what counts is the configuration at the moment of [`Incoming::accept`], which fails if
+    /// a transport setting is out of range.
+    /// Connections that are open stay as they are.
     pub fn set_server_config(&self, config: Option<ServerConfig>) {
         let core = config.as_ref().map(ServerConfig::core);
         let prepare = config.as_ref().and_then(|config| config.prepare.clone());
+        let invalid = config.as_ref().and_then(|config| config.transport.validate().err());
         self.owner.server.fetch_or(config.is_some(), Ordering::Relaxed);
         for socket in &self.owner.sockets {
             let mut inner = socket.lock();
             inner.udp.serve(config.is_some());
-            inner.endpoint.set_server(core.clone());
+            inner.serving = core.is_some();
+            inner.invalid.clone_from(&invalid);
+            // A server keeps its last configuration, to read and refuse the Initial packets of new clients.
+            if core.is_some() {
+                inner.endpoint.set_server(core.clone());
+            }
             inner.prepare.clone_from(&prepare);
         }
     }
@@ -237,6 +262,7 @@ impl Endpoint {
         remote: SocketAddr,
         name: &str,
     ) -> Result<Connecting, ConnectError> {
+        config.transport.validate().map_err(StartError::Setting)?;
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| ConnectError::ServerName(name.to_owned()))?;
         if remote.port() == 0 || remote.ip().is_unspecified() {
@@ -244,7 +270,7 @@ impl Endpoint {
         }
         let socket = self.first();
         let mut inner = socket.lock();
-        if inner.dead {
+        if inner.dead || inner.closed {
             return Err(ConnectError::EndpointGone);
         }
         let local = inner.udp.local_addr();
@@ -267,10 +293,14 @@ impl Endpoint {
         Ok(Connecting::new(cell))
     }
 
-    /// The next attempt of a client; none: the endpoint is closed, or its sockets have failed.
+    /// Waits for the next attempt of a client. Returns `None` if the endpoint is closed, if a socket has failed, if the
+    /// runtime has ended, or if the endpoint has never had a server configuration.
     /// Other tasks have a turn between two attempts that wait, so that what a server answers the first leaves before the second is taken.
     pub async fn accept(&self) -> Option<Incoming> {
         let shared = &self.owner.shared;
+        if !self.owner.server.load(Ordering::Relaxed) {
+            return None;
+        }
         loop {
             let arrived = shared.arrived.notified();
             let next = shared.queue().take();
@@ -297,16 +327,20 @@ impl Endpoint {
         }
     }
 
-    /// No more attempts are taken: [`Endpoint::accept`] gives none.
+    /// Stops accepting clients: [`Endpoint::accept`] returns `None`, and attempts that wait or come later are refused
+    /// (CONNECTION_REFUSED) while the endpoint is open.
     pub fn stop_accepting(&self) {
         for socket in &self.owner.sockets {
-            socket.lock().endpoint.set_server(None);
+            socket.lock().serving = false;
         }
         self.owner.shared.close();
     }
 
-    /// Closes all connections, and takes no more attempts.
+    /// Closes all connections, and refuses new clients. [`Endpoint::connect`] fails from now on.
     pub fn close(&self, code: VarInt, reason: &str) {
+        for socket in &self.owner.sockets {
+            socket.lock().closed = true;
+        }
         self.stop_accepting();
         for socket in &self.owner.sockets {
             let cells: Vec<_> = socket.lock().cells.iter().flatten().cloned().collect();

@@ -1,6 +1,7 @@
 //! Errors of connections and streams.
 
 use std::io;
+use std::net::SocketAddr;
 
 use equic_transport::{AcceptError, CloseReason, StartError};
 use equic_wire::{TransportErrorCode, VarInt};
@@ -49,8 +50,8 @@ pub enum ConnectionError {
     /// begin.
     #[error("not accepted: {0}")]
     NotAccepted(String),
-    /// Our application closed the connection.
-    #[error("closed")]
+    /// The application on this end closed the connection.
+    #[error("closed by this end")]
     LocallyClosed,
     /// The task that drives the connection is gone, with its runtime or its socket.
     #[error("the endpoint is gone")]
@@ -128,12 +129,12 @@ pub enum ConnectError {
     /// The endpoint is closed, or its task is gone.
     #[error("the endpoint is closed")]
     EndpointGone,
-    /// The server name is none that a certificate can be for.
-    #[error("invalid server name: {0}")]
+    /// No certificate can be for this server name.
+    #[error("invalid server name `{0}`: it is neither a DNS name nor an IP address")]
     ServerName(String),
     /// The socket cannot send to this remote address.
-    #[error("invalid remote address: {0}")]
-    Remote(std::net::SocketAddr),
+    #[error("invalid remote address {0}: {why}", why = why_invalid(.0))]
+    Remote(SocketAddr),
     /// There is no configuration of clients.
     #[error("no client configuration: call set_default_client_config first, or connect_with")]
     NoClientConfig,
@@ -142,14 +143,47 @@ pub enum ConnectError {
     Start(#[from] StartError),
 }
 
+fn why_invalid(remote: &SocketAddr) -> &'static str {
+    match remote {
+        remote if remote.port() == 0 => "no server has port 0",
+        remote if remote.ip().is_unspecified() => "the unspecified address is no destination",
+        SocketAddr::V4(_) => "the endpoint's socket is bound to an IPv6 address",
+        SocketAddr::V6(_) => "the endpoint's socket is bound to an IPv4 address",
+    }
+}
+
+/// Reason that a socket could not be bound: what the `io::Error` of [`Endpoint::bind`](crate::Endpoint::bind),
+/// [`Endpoint::client`](crate::Endpoint::client) and [`Endpoint::server`](crate::Endpoint::server) contains.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot bind {address}: {error}")]
+pub struct BindError {
+    /// The address asked for.
+    pub address: SocketAddr,
+    /// The system's error.
+    pub error: io::Error,
+}
+
+impl BindError {
+    /// Returns an `io::Error` of the same kind that names the address.
+    pub(crate) fn wrap(address: SocketAddr) -> impl Fn(io::Error) -> io::Error {
+        move |error| io::Error::new(error.kind(), BindError { address, error })
+    }
+
+    /// Returns the system's error of an `io::Error` that may contain a `BindError`, for callers that name the address
+    /// themselves.
+    pub fn system_error(error: io::Error) -> io::Error {
+        error.downcast::<BindError>().map_or_else(|other| other, |bind| bind.error)
+    }
+}
+
 /// Reason that nothing more can be read from a stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// The peer reset the stream with this error code.
     #[error("stream reset by peer: error {0}")]
     Reset(u64),
-    /// We stopped the stream before.
-    #[error("closed stream")]
+    /// This end stopped the stream before.
+    #[error("closed stream: this end has stopped it")]
     Closed,
     /// It was opened before the end of the handshake, and the server did not take what was sent then:
     /// to be done again, on a new stream.
@@ -189,8 +223,8 @@ pub enum WriteError {
     /// The peer asked to stop sending, with this error code.
     #[error("sending stopped by peer: error {0}")]
     Stopped(u64),
-    /// We finished or reset the stream before.
-    #[error("closed stream")]
+    /// This end finished or reset the stream before.
+    #[error("closed stream: this end has finished or reset it")]
     Closed,
     /// See [`ReadError::EarlyDataRejected`].
     #[error("early data rejected")]

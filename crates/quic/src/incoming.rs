@@ -6,13 +6,14 @@ use std::pin::Pin;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use equic_transport::{AcceptError, DatagramMeta};
+use equic_transport::{AcceptError, DatagramMeta, StartError};
 
 use crate::ServerConfig;
 use crate::connection::{Connecting, Connection};
 use crate::error::ConnectionError;
 use crate::hooks::Begun;
 use crate::socket::{IncomingQueue, Inner, Shared, Socket};
+use crate::udp::Udp;
 
 /// A client wants a connection, and nothing was done for it yet. Dropped, it is ignored.
 pub struct Incoming {
@@ -71,6 +72,21 @@ impl Incoming {
         if inner.dead {
             return Err(AcceptError::NotServing);
         }
+        if inner.closed || (config.is_none() && !inner.serving) {
+            let mut response = Vec::new();
+            if inner.endpoint.refuse(incoming, &mut response) {
+                Socket::respond(&inner.udp, self.arrival, &response);
+            }
+            return Err(AcceptError::NotServing);
+        }
+        let invalid = match config {
+            Some(config) => config.transport.validate().err(),
+            None => inner.invalid.clone(),
+        };
+        if let Some(error) = invalid {
+            inner.endpoint.ignore(incoming);
+            return Err(AcceptError::Start(StartError::Setting(error)));
+        }
         let shared = &self.socket.shared;
         let hooks = match config {
             Some(config) => config.prepare.clone(),
@@ -119,10 +135,12 @@ impl Incoming {
         }
     }
 
-    /// As [`Incoming::ignore`], by the task, which holds the socket.
-    pub(crate) fn ignore_in(mut self, inner: &mut Inner) {
-        if let Some(incoming) = self.inner.take() {
-            inner.endpoint.ignore(incoming);
+    /// As [`Incoming::refuse`], by the task, which holds the socket.
+    pub(crate) fn refuse_in(mut self, inner: &mut Inner, udp: &Udp) {
+        let Some(incoming) = self.inner.take() else { return };
+        let mut response = Vec::new();
+        if inner.endpoint.refuse(incoming, &mut response) {
+            Socket::respond(udp, self.arrival, &response);
         }
     }
 }

@@ -21,7 +21,8 @@
 //! [`Endpoint::accept`] give a [`Connection`]; [`Connection::open_bi`] and its likes give a
 //! [`SendStream`] and a [`RecvStream`], which are tokio's `AsyncWrite` and `AsyncRead`.
 //!
-//! Every future here can be dropped at any time: nothing is lost that was not returned. A writer waits
+//! Every future here can be dropped at any time: nothing that was received is lost. What a dropped read had taken,
+//! [`RecvStream::read_to_end`] too, the next read returns. A dropped [`SendStream::write_all`] may have written a part. A writer waits
 //! while the stream's send buffer is full, and a reader that does not read holds the peer up by
 //! flow control.
 //!
@@ -98,7 +99,7 @@ pub use config::{
 pub use connection::{Connecting, Connection};
 pub use early::EarlyData;
 pub use endpoint::Endpoint;
-pub use error::{ConnectError, ConnectionError, ReadError, ReadToEndError, WriteError};
+pub use error::{BindError, ConnectError, ConnectionError, ReadError, ReadToEndError, WriteError};
 pub use hooks::NewConnection;
 pub use incoming::{Incoming, IncomingFuture};
 #[cfg(feature = "qlog")]
@@ -116,8 +117,8 @@ pub use equic_transport::token::{RetryTokens, RetryVerdict, TokenKey, WallClock}
 pub use equic_transport::{
     AcceptError, ClosePathError, DatagramError, EndpointConfig as CoreConfig, ExportError,
     HandshakeData, KeyLimits, MigrateError, OpenPathError, PathInfo, PathStats, PathStatus,
-    PreferredAddresses, Scheduler, StartError, Stats, StreamConfig, Timestamp, TransportConfig,
-    congestion, operation,
+    PreferredAddresses, Scheduler, SettingError, StartError, Stats, StreamConfig, Timestamp,
+    TransportConfig, congestion, operation,
 };
 pub use equic_transport::{ConnectionIdGenerator, RandomIds};
 pub use equic_wire::{

@@ -25,6 +25,8 @@ pub struct RecvStream {
     /// See [`crate::cell::State::epoch`].
     epoch: u8,
     end: Option<End>,
+    /// Data that a [`RecvStream::read_to_end`] had read when it was dropped. Every read returns it first.
+    kept: Vec<u8>,
 }
 
 /// Nothing more comes.
@@ -37,7 +39,7 @@ enum End {
 
 impl RecvStream {
     pub(crate) fn new(guard: Arc<Guard>, id: StreamId, epoch: u8) -> RecvStream {
-        RecvStream { guard, id, epoch, end: None }
+        RecvStream { guard, id, epoch, end: None, kept: Vec::new() }
     }
 
     /// The stream's ID.
@@ -58,6 +60,12 @@ impl RecvStream {
         if buffer.is_empty() && self.end.is_none() {
             return Poll::Ready(Ok(0));
         }
+        if !self.kept.is_empty() {
+            let count = buffer.len().min(self.kept.len());
+            buffer[..count].copy_from_slice(&self.kept[..count]);
+            self.kept.drain(..count);
+            return Poll::Ready(Ok(count));
+        }
         self.poll_with(cx, |streams, id| streams.read(id, buffer))
     }
 
@@ -66,6 +74,13 @@ impl RecvStream {
     /// # Errors
     /// [`ReadError`].
     pub fn poll_read_chunk(&mut self, cx: &Context<'_>) -> Poll<Result<Option<Bytes>, ReadError>> {
+        if !self.kept.is_empty() {
+            return Poll::Ready(Ok(Some(Bytes::from(std::mem::take(&mut self.kept)))));
+        }
+        self.poll_new_chunk(cx)
+    }
+
+    fn poll_new_chunk(&mut self, cx: &Context<'_>) -> Poll<Result<Option<Bytes>, ReadError>> {
         let mut chunk = Vec::new();
         let outcome = self.poll_with(cx, |streams, id| streams.read_to(id, &mut chunk, CHUNK));
         outcome.map_ok(|count| (count > 0).then(|| Bytes::from(chunk)))
@@ -80,10 +95,16 @@ impl RecvStream {
         &mut self,
         cx: &Context<'_>,
         limit: usize,
-        take: impl FnMut(&[u8]),
+        mut take: impl FnMut(&[u8]),
     ) -> Poll<Result<usize, ReadError>> {
         if limit == 0 && self.end.is_none() {
             return Poll::Ready(Ok(0));
+        }
+        if !self.kept.is_empty() {
+            let count = limit.min(self.kept.len());
+            take(&self.kept[..count]);
+            self.kept.drain(..count);
+            return Poll::Ready(Ok(count));
         }
         let mut pieces = Pieces::default();
         let outcome = self.poll_with(cx, |streams, id| streams.read_pieces(id, limit, &mut pieces));
@@ -163,24 +184,28 @@ impl RecvStream {
         poll_fn(|cx| self.poll_read_chunk(cx)).await
     }
 
-    /// Reads all up to the end of the stream, at most `limit` bytes.
+    /// Reads all up to the end of the stream, at most `limit` bytes. If the future is dropped, the stream keeps what it
+    /// has read, and the next read of any kind returns that first.
     ///
     /// # Errors
-    /// [`ReadToEndError::TooLong`] if the peer sends more: the stream is stopped then, with code 0.
+    /// [`ReadToEndError::TooLong`] if the peer sends more: the stream is stopped then, with code 0. After a
+    /// [`ReadToEndError::Read`], the other reads still return what came before the error.
     pub async fn read_to_end(&mut self, limit: usize) -> Result<Vec<u8>, ReadToEndError> {
-        let mut all = Vec::new();
-        while let Some(chunk) = self.read_chunk().await? {
-            if chunk.len() > limit - all.len() {
+        loop {
+            if self.kept.len() > limit {
                 self.stop(VarInt::ZERO);
                 return Err(ReadToEndError::TooLong(limit));
             }
-            all.extend_from_slice(&chunk);
+            match poll_fn(|cx| self.poll_new_chunk(cx)).await? {
+                Some(chunk) => self.kept.extend_from_slice(&chunk),
+                None => return Ok(std::mem::take(&mut self.kept)),
+            }
         }
-        Ok(all)
     }
 
     /// Wants no more, and tells the peer why with an application error code.
     pub fn stop(&mut self, code: VarInt) {
+        self.kept = Vec::new();
         if self.end.is_some() {
             return;
         }

@@ -120,8 +120,10 @@ impl Route<'_> {
     fn offer(&self, inner: &mut Inner, incoming: equic_transport::Incoming) {
         let incoming = Incoming::new(Arc::clone(self.socket), incoming);
         let shared = &self.socket.shared;
-        if let Some(unwanted) = shared.offer(incoming) {
-            unwanted.ignore_in(inner);
+        if !inner.serving {
+            incoming.refuse_in(inner, self.udp);
+        } else if let Some(unwanted) = shared.offer(incoming) {
+            unwanted.refuse_in(inner, self.udp);
         } else {
             shared.arrived.notify_one();
         }

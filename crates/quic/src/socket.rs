@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
-use equic_transport::{Connection, DatagramMeta, EcnCodepoint, Handle, Timestamp};
+use equic_transport::{Connection, DatagramMeta, EcnCodepoint, Handle, SettingError, Timestamp};
 use tokio::sync::Notify;
 
 use crate::SocketIdGenerator;
@@ -86,6 +86,12 @@ pub(crate) struct Inner {
     pub unanswered: Vec<Handle>,
     /// The application has let go of the endpoint: the task ends with the last connection.
     pub released: bool,
+    /// Clients are accepted. If not, and the endpoint was a server before, they are refused.
+    pub serving: bool,
+    /// Setting of the server's transport that is out of range.
+    pub invalid: Option<SettingError>,
+    /// The application has closed the endpoint: no connection can begin.
+    pub closed: bool,
     /// The task is gone.
     pub dead: bool,
 }
@@ -125,6 +131,9 @@ impl Socket {
             crowds: Crowds::default(),
             unanswered: Vec::new(),
             released: false,
+            serving: true,
+            invalid: None,
+            closed: false,
             dead: false,
         };
         Arc::new(Socket { inner: Mutex::new(inner), wake: Mutex::default(), start, shared })
@@ -208,6 +217,8 @@ impl Socket {
             cell.lock().on_closed(ConnectionError::EndpointGone);
         }
         self.shared.gone.notify_waiters();
+        // A socket without a task receives no more attempts.
+        self.shared.close();
     }
 
     /// Takes the connections that have to be looked at and the datagrams passed by other sockets.

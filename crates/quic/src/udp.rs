@@ -85,7 +85,7 @@ impl Udp {
         if !offloads.receive {
             crate::bind::disable_receive_offload(&socket);
         }
-        let socket = UdpSocket::from_std(socket)?;
+        let socket = register(socket)?;
         let errors = AtomicBool::new(false);
         let sender = Sender::new();
         Ok(Udp { socket, address, state, sender, segments, wildcard, offloads, errors })
@@ -229,6 +229,25 @@ impl Udp {
         let bytes = vec![0; count * size];
         Buffers { bytes, size, metas: vec![RecvMeta::default(); count] }
     }
+}
+
+/// Registers a socket with the runtime, and checks that the runtime has the timers that the endpoint's task needs.
+///
+/// # Errors
+/// The system's error, or `Unsupported` if there is no runtime, or one without I/O or timers.
+fn register(socket: std::net::UdpSocket) -> io::Result<UdpSocket> {
+    let unsupported = |why| io::Error::new(io::ErrorKind::Unsupported, why);
+    tokio::runtime::Handle::try_current().map_err(|_| {
+        unsupported("no tokio runtime: make the endpoint inside one (Runtime::block_on or enter)")
+    })?;
+    // Tokio panics where a driver is disabled, and has no function that tells so before.
+    let registered = std::panic::catch_unwind(move || {
+        drop(tokio::time::sleep(std::time::Duration::ZERO));
+        UdpSocket::from_std(socket)
+    });
+    registered.unwrap_or_else(|_| {
+        Err(unsupported("the tokio runtime has no I/O or no timers: build it with enable_all"))
+    })
 }
 
 /// Kind of error by which a datagram could not be delivered, if that is what the error is about and it came by

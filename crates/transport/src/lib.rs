@@ -81,8 +81,8 @@ pub use cid::{ConnectionIdGenerator, EndpointEvent, RandomIds};
 pub use connection::{
     ClientConfig, ClosePathError, CloseReason, Connection, ConnectionError, DatagramError,
     DatagramMeta, Event, ExportError, HandshakeData, MigrateError, OpenPathError, PathInfo,
-    PathStats, PathStatus, PreferredAddresses, Scheduler, ServerConfig, StartError, Stats,
-    Transmit, TransportConfig,
+    PathStats, PathStatus, PreferredAddresses, Scheduler, ServerConfig, SettingError, StartError,
+    Stats, Transmit, TransportConfig,
 };
 pub use crypto::{KeyLimits, OpenTo};
 pub use endpoint::{AcceptError, Endpoint, EndpointConfig, Handle, Incoming, Received};

@@ -21,7 +21,7 @@ use equic_http3::{
     Admission, AtLimit, IdentitySource, NoQuota, QuotaConfig, RequestRecord, Server, ServerConfig,
     UserSpaceQuota,
 };
-use equic_quic::{QlogFolder, RetryTokens, printable};
+use equic_quic::{QlogFolder, RetryTokens, TransportConfig, printable};
 use equic_report::number;
 use serde_json::json;
 
@@ -114,14 +114,14 @@ pub(crate) struct Args {
     /// What an attempt over these limits gets
     #[arg(long, value_enum, default_value = "ignore")]
     user_at_limit: UserAtLimit,
-    /// A connection is dropped after this long without a packet
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
+    /// Time without a packet after which a connection is dropped: at least 100ms, or 0s for never
+    #[arg(long, value_name = "DURATION", value_parser = idle_timeout, default_value = "30s")]
     idle_timeout: Duration,
     /// Time after which a connection is closed that has moved to an address which is at its quota
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "4s")]
     migration_settle: Duration,
     /// Handshakes under way at once; attempts beyond are ignored
-    #[arg(long, value_name = "N", default_value = "4096")]
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = max_handshakes)]
     max_handshakes: usize,
     /// While so many are under way, or half of --max-handshakes, have clients prove their addresses as
     /// with --retry, so that forged ones shut nobody out; `off`: never
@@ -165,6 +165,18 @@ fn retry_threshold(text: &str) -> Result<RetryThreshold, String> {
             .map(|number| RetryThreshold(Some(number)))
             .map_err(|_| "a number of handshakes, or `off`".to_owned()),
     }
+}
+
+fn max_handshakes(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "a number of handshakes, 1 or more".to_owned())
+}
+
+fn idle_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = parse_duration(text).map_err(|error| error.to_string())?;
+    let transport = TransportConfig { max_idle_timeout: timeout, ..TransportConfig::default() };
+    transport.validate().map_err(|error| format!("allowed is {}", error.range))?;
+    Ok(timeout)
 }
 
 fn path_cost(text: &str) -> Result<(IpNet, u32), String> {

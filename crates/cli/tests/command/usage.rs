@@ -78,6 +78,13 @@ fn wrong_usage() {
         (&["gateway", "explain", "--hex", "00", "--summary"], USAGE, "--pcap"),
         (&["serve", "--scheduler", "backup"], USAGE, "--paths N"),
         (&["serve", "--path-cost", "192.0.2.0/24"], USAGE, "192.0.2.0/24=5"),
+        (
+            &["serve", "--idle-timeout", "1ms"],
+            USAGE,
+            "--idle-timeout <DURATION>': allowed is 100ms to",
+        ),
+        (&["serve", "--idle-timeout", "99999999999s"], USAGE, "or zero for never"),
+        (&["serve", "--max-handshakes", "0"], USAGE, "1 or more"),
         (&["get", "--scheduler", "redundant", "https://localhost/"], USAGE, "--path ADDR"),
         (&["get", "--path", "::1,cost=x", "https://localhost/"], USAGE, "cost=NUMBER"),
         (&["gateway", "capture"], USAGE, "--write <FILE>"),

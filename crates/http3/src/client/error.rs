@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use equic_quic::{ConnectError, ConnectionError};
+use equic_quic::{ConnectError, ConnectionError, SettingError};
 use equic_wire::TransportErrorCode;
 
 use crate::h3_code;
@@ -47,9 +47,9 @@ pub enum ClientError {
     /// The CA file cannot be used.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// The idle timeout cannot be expressed in QUIC.
-    #[error("idle timeout of {0:?} is out of range: under 2^62 milliseconds")]
-    IdleTimeout(Duration),
+    /// A setting is out of range.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// The connection could not even be tried.
     #[error("cannot connect to {peer}: {source}")]
     Start {
@@ -193,7 +193,7 @@ impl ClientError {
             Self::Resolve { .. } => Failure::Error("resolve"),
             Self::Bind { .. } => Failure::Error("bind"),
             Self::Certificate(_) => Failure::Error("certificate"),
-            Self::IdleTimeout(_) | Self::Start { .. } => Failure::Error("config"),
+            Self::Setting(_) | Self::Start { .. } => Failure::Error("config"),
             Self::Http { .. } => Failure::Error("http"),
             Self::Unprocessed { why: Unprocessed::Rejected, .. } => Failure::Refused,
             Self::Unprocessed { .. } => Failure::Error("closed"),

@@ -15,7 +15,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use equic_quic::{self as quic, Endpoint, PacketTrace, QlogFolder, Scheduler, TransportConfig};
+use equic_quic::{
+    self as quic, BindError, Endpoint, PacketTrace, QlogFolder, Scheduler, TransportConfig,
+};
 use equic_transport::StreamConfig;
 use equic_wire::{KnownVersion, VarInt};
 use rustls::client::Resumption;
@@ -122,11 +124,8 @@ impl Prepared {
     /// Makes them.
     ///
     /// # Errors
-    /// A CA file that cannot be read, an idle timeout that QUIC cannot express.
+    /// A CA file that cannot be read, a setting that is out of range.
     pub fn new(config: &ClientConfig) -> Result<Self, ClientError> {
-        if config.idle_timeout.as_millis() >= 1 << 62 {
-            return Err(ClientError::IdleTimeout(config.idle_timeout));
-        }
         let mut transport = TransportConfig {
             max_idle_timeout: config.idle_timeout,
             keep_alive: config.keep_alive.unwrap_or(Duration::ZERO),
@@ -158,6 +157,7 @@ impl Prepared {
         let extension = config.extension.clone();
         transport.extra_parameters =
             extension.as_ref().map(|extension| extension.parameters.clone()).unwrap_or_default();
+        transport.validate()?;
         let mut quic = quic::ClientConfig::new(tls).with_transport(transport);
         if let Some(Extension { hooks, .. }) = extension {
             quic = quic.with_hooks(move |new| hooks.attach(new));
@@ -210,8 +210,9 @@ impl Client {
         // As with sessions: each connection is to cost the server the same.
         settings.keep_tokens = config.early_data;
         settings.heed_unreachable = config.heed_unreachable;
-        let endpoint = Endpoint::new(settings, None, vec![socket])
-            .map_err(|source| ClientError::Bind { address, source })?;
+        let endpoint = Endpoint::new(settings, None, vec![socket]).map_err(|error| {
+            ClientError::Bind { address, source: BindError::system_error(error) }
+        })?;
         let paths = Arc::new(Paths::new(endpoint.clone()));
         Ok(Self { endpoint, config, quic, kept: Arc::default(), paths })
     }
@@ -352,7 +353,9 @@ impl Client {
     /// An address that cannot be bound; the old socket stays.
     pub fn rebind(&self, address: SocketAddr) -> Result<(), ClientError> {
         let socket = bind(address, &self.config)?;
-        self.endpoint.rebind(socket).map_err(|source| ClientError::Bind { address, source })
+        self.endpoint
+            .rebind(socket)
+            .map_err(|error| ClientError::Bind { address, source: BindError::system_error(error) })
     }
 
     /// Closes all connections and waits, a second at most, until the servers should know.
@@ -379,7 +382,7 @@ impl Client {
 fn bind(address: SocketAddr, config: &ClientConfig) -> Result<std::net::UdpSocket, ClientError> {
     Endpoint::bind(address, 1, config.receive_buffer)
         .map(|mut sockets| sockets.swap_remove(0))
-        .map_err(|source| ClientError::Bind { address, source })
+        .map_err(|error| ClientError::Bind { address, source: BindError::system_error(error) })
 }
 
 /// Runs a step until a deadline; `start` is when what the deadline is for began.

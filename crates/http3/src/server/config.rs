@@ -186,7 +186,7 @@ fn default_names(listen: SocketAddr) -> Vec<String> {
 /// Limits of a server. The defaults suit a public server on a small machine.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// A connection is dropped after this long without a packet. Under a millisecond: never.
+    /// Time without a packet after which a connection is dropped: at least 100 ms, or zero for never.
     pub idle_timeout: Duration,
     /// A handshake is given up after this long.
     pub handshake_timeout: Duration,

@@ -15,7 +15,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use equic_quic::{self as quic, Endpoint, SendMemory, TransportConfig};
+use equic_quic::{self as quic, BindError, Endpoint, SendMemory, SettingError, TransportConfig};
 use equic_transport::StreamConfig;
 use equic_wire::KnownVersion;
 use socket2::SockRef;
@@ -68,15 +68,15 @@ pub enum ServerError {
     /// Certificate or key cannot be made, read or used.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// A limit is outside what QUIC can express.
+    /// A setting is out of range.
     #[error("{what} of {value} is out of range: {range}")]
     Limit {
-        /// Name of the limit.
+        /// Name of the setting.
         what: &'static str,
         /// Its value.
         value: String,
-        /// Values that are allowed.
-        range: &'static str,
+        /// Description of the values that are allowed.
+        range: String,
     },
     /// The server's socket or runtime is gone.
     #[error("the socket of the server failed; the log has the reason")]
@@ -158,7 +158,7 @@ impl Server {
             congestion: Arc::new(config.congestion),
             max_paths: config.max_paths,
             scheduler: config.scheduler,
-            ..transport(&config.limits)?
+            ..transport(&config.limits)
         };
         let streams = &mut transport.streams;
         streams.send_buffer = send_buffer(&config);
@@ -169,6 +169,7 @@ impl Server {
         let extension = config.extension.clone();
         transport.extra_parameters =
             extension.as_ref().map(|extension| extension.parameters.clone()).unwrap_or_default();
+        transport.validate().map_err(limit)?;
         let mut quic = quic::ServerConfig::new(server_tls).with_transport(transport);
         if let Some(Extension { hooks, .. }) = extension {
             quic = quic.with_hooks(move |new| hooks.attach(new));
@@ -176,7 +177,10 @@ impl Server {
         if let Some(hooks) = config.hooks.clone() {
             quic = quic.with_hooks(move |new| hooks.attach(new));
         }
-        let bind_error = |source| ServerError::Bind { address: config.listen, source };
+        let bind_error = |error| {
+            let source = BindError::system_error(error);
+            ServerError::Bind { address: config.listen, source }
+        };
         let sockets = Endpoint::bind(config.listen, config.sockets, config.receive_buffer)
             .map_err(bind_error)?;
         let receive_buffer = SockRef::from(&sockets[0]).recv_buffer_size().map_err(bind_error)?;
@@ -250,16 +254,8 @@ impl Server {
 }
 
 /// The transport parameters of a server (RFC 9000 s.18.2).
-fn transport(limits: &Limits) -> Result<TransportConfig, ServerError> {
-    if limits.idle_timeout.as_millis() >= 1 << 62 {
-        return Err(ServerError::Limit {
-            what: "idle timeout",
-            value: format!("{:?}", limits.idle_timeout),
-            range: "under 2^62 milliseconds",
-        });
-    }
-    Ok(TransportConfig {
-        // Zero means no timeout on the wire (RFC 9000 s.18.2), and connections that are never forgotten.
+fn transport(limits: &Limits) -> TransportConfig {
+    TransportConfig {
         max_idle_timeout: limits.idle_timeout,
         streams: StreamConfig {
             max_streams_bidi: limits.max_concurrent_streams.into(),
@@ -276,5 +272,19 @@ fn transport(limits: &Limits) -> Result<TransportConfig, ServerError> {
         // HTTP/3 without extensions has no datagrams.
         datagram_receive_buffer: 0,
         ..TransportConfig::default()
-    })
+    }
+}
+
+/// Names a setting of the transport as [`ServerConfig`] does.
+fn limit(error: SettingError) -> ServerError {
+    let what = match error.field {
+        "max_idle_timeout" => "idle timeout",
+        "max_paths" => "number of paths",
+        "streams.send_buffer" => "send window",
+        "streams.max_send_buffer" | "streams.connection_send_buffer" => {
+            "send window of a connection"
+        }
+        other => other,
+    };
+    ServerError::Limit { what, value: error.value, range: error.range }
 }

@@ -177,10 +177,28 @@ async fn what_cannot_be_served_says_why() {
     let error = Server::bind(ServerConfig { root, ..ServerConfig::new(loopback()) }).err().unwrap();
     assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
 
-    let limits = Limits { idle_timeout: Duration::MAX, ..Limits::default() };
-    let error =
-        Server::bind(ServerConfig { limits, ..ServerConfig::new(loopback()) }).err().unwrap();
-    assert!(matches!(error, ServerError::Limit { .. }), "{error}");
+    let usual = Limits::default;
+    for (limits, text) in [
+        (Limits { idle_timeout: Duration::MAX, ..usual() }, "or zero for never"),
+        (
+            Limits { idle_timeout: Duration::from_millis(1), ..usual() },
+            "idle timeout of 1ms is out",
+        ),
+        (Limits { send_window: 0, ..usual() }, "send window of 0 is out of range: 1200 to"),
+        (
+            Limits { connection_send_window: 7, ..usual() },
+            "send window of a connection of 7 is out",
+        ),
+    ] {
+        let error =
+            Server::bind(ServerConfig { limits, ..ServerConfig::new(loopback()) }).err().unwrap();
+        assert!(matches!(error, ServerError::Limit { .. }), "{error}");
+        assert!(error.to_string().contains(text), "{error}");
+    }
+    let config = ClientConfig { trust: Trust::Insecure, ..ClientConfig::default() };
+    let idle_timeout = Duration::from_millis(1);
+    let error = Client::new(ClientConfig { idle_timeout, ..config }).err().unwrap().to_string();
+    assert!(error.contains("max_idle_timeout is 1ms: allowed is 100ms"), "{error}");
 
     let missing = || "/nowhere/cert.pem".into();
     let identity = IdentitySource::Files { certificate: missing(), key: missing() };

@@ -4,9 +4,9 @@ use std::error::Error;
 
 use equic_quic::operation::{AttachError, Denied, HookError};
 use equic_quic::{
-    AcceptError, ClosePathError, ConfigError, ConnectError, ConnectionError, DatagramError,
-    ExportError, MigrateError, OpenPathError, PathError, ReadError, ReadToEndError, StartError,
-    TellError, WriteError,
+    AcceptError, BindError, ClosePathError, ConfigError, ConnectError, ConnectionError,
+    DatagramError, ExportError, MigrateError, OpenPathError, PathError, ReadError, ReadToEndError,
+    SettingError, StartError, TellError, WriteError,
 };
 
 /// A program returns them with `?` from a task, too.
@@ -18,6 +18,7 @@ fn is_error<E: Error + Send + Sync + 'static>() -> &'static str {
 fn every_error_is_an_error() {
     let errors = [
         is_error::<AcceptError>(),
+        is_error::<BindError>(),
         is_error::<ClosePathError>(),
         is_error::<ConfigError>(),
         is_error::<ConnectError>(),
@@ -29,6 +30,7 @@ fn every_error_is_an_error() {
         is_error::<PathError>(),
         is_error::<ReadError>(),
         is_error::<ReadToEndError>(),
+        is_error::<SettingError>(),
         is_error::<StartError>(),
         is_error::<TellError>(),
         is_error::<WriteError>(),

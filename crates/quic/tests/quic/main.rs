@@ -1,5 +1,6 @@
 //! [`equic_quic`] over loopback: with itself, and with quinn.
 
+mod closing;
 mod coming;
 mod common;
 mod early;

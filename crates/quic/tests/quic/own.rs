@@ -314,14 +314,9 @@ async fn no_more_attempts_after_the_end() {
     assert!(server.accept().await.is_none());
     soon("idle", server.wait_idle()).await;
     let client = client();
-    let mut config = identity.client();
-    let idle = Duration::from_millis(300);
-    config.transport = Arc::new(TransportConfig {
-        max_idle_timeout: idle,
-        ..TransportConfig::clone(&transport())
-    });
-    let connecting = client.connect_with(&config, address, NAME).unwrap();
-    assert_eq!(soon("timed out", connecting).await.err(), Some(ConnectionError::TimedOut));
+    let connecting = client.connect_with(&identity.client(), address, NAME).unwrap();
+    let refused = ConnectionError::ConnectionClosed { code: 2, reason: String::new() };
+    assert_eq!(soon("refused", connecting).await.err(), Some(refused));
 }
 
 /// A client that believes what ICMP says of its first packets.

@@ -59,22 +59,27 @@ async fn a_buffer_in_pieces_is_written_as_one() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());
-    let streams = StreamConfig { send_buffer: 5, max_send_buffer: 5, ..StreamConfig::default() };
+    const ROOM: usize = 1_200;
+    let room = ROOM as u64;
+    let streams =
+        StreamConfig { send_buffer: room, max_send_buffer: room, ..StreamConfig::default() };
     let transport = TransportConfig { streams, ..TransportConfig::default() };
     let config = identity.client().with_transport(transport);
     let client = client();
     let connection = connect(&client, &config, &server).await;
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
-    let mut data = (&b"abc"[..]).chain(&b"defghij"[..]);
+    let all = body(2 * ROOM);
+    let (first, second) = all.split_at(500);
+    let mut data = first.chain(second);
     let mut counts = Vec::new();
     while data.has_remaining() {
         let wrote = poll_fn(|cx| send.poll_write_buf(cx, &mut data));
         counts.push(soon("room", wrote).await.unwrap());
     }
-    assert_eq!(counts, [5, 5], "as much as there is room for, of both pieces");
+    assert_eq!(counts, [ROOM, ROOM], "as much as there is room for, of both pieces");
     assert_eq!(poll_fn(|cx| send.poll_write_buf(cx, &mut data)).await, Ok(0));
     send.finish().unwrap();
-    assert_eq!(soon("all of it", receive.read_to_end(100)).await.unwrap(), b"abcdefghij");
+    assert_eq!(soon("all of it", receive.read_to_end(9_999)).await.unwrap(), all);
     assert!(poll_fn(|cx| send.poll_write_buf(cx, &mut &b"more"[..])).await.is_err());
 }
 

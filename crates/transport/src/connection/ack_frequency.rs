@@ -29,9 +29,9 @@ const ACKS_PER_WINDOW: u64 = 10;
 /// At most so many packets wait for an acknowledgement, however large the window.
 const MAX_THRESHOLD: u64 = 32;
 
-/// `min_ack_delay` in our transport parameters; never above `max_ack_delay`.
+/// `min_ack_delay` in our transport parameters; never above `max_ack_delay`, which is declared in whole milliseconds.
 pub(super) fn min_ack_delay(config: &TransportConfig) -> Duration {
-    MIN_ACK_DELAY.min(config.max_ack_delay)
+    if config.max_ack_delay < MIN_ACK_DELAY { Duration::ZERO } else { MIN_ACK_DELAY }
 }
 
 impl Connection {

@@ -81,6 +81,7 @@ mod start;
 mod tests;
 mod tickets;
 mod timers;
+mod validate;
 mod version;
 mod view;
 mod waiting;
@@ -129,6 +130,8 @@ use paths::{PathKey, Paths};
 use peer::Peer;
 use space::{Space, SpaceId, Spaces};
 pub(crate) use start::{Serve, Start};
+pub use validate::SettingError;
+pub(crate) use validate::{MAX_TIME, number, time};
 pub(crate) use view::View;
 
 /// Event of a connection, for the application.

@@ -41,6 +41,7 @@ mod qlog;
 mod rebound;
 mod recovered;
 mod requests;
+mod settings;
 mod several;
 mod short_way;
 mod spare_ids;

@@ -51,8 +51,8 @@ use crate::cid::{
     ConnectionIdGenerator, EndpointEvent, IdSource, RESET_KEY_LEN, RandomIds, ResetKey,
 };
 use crate::connection::{
-    ClientConfig, Connection, DatagramMeta, Serve, ServerConfig, Start, StartError,
-    TransportConfig, initial_suite,
+    ClientConfig, Connection, DatagramMeta, MAX_TIME, Serve, ServerConfig, SettingError, Start,
+    StartError, TransportConfig, initial_suite, number, time,
 };
 use crate::crypto::{Token, TokenSealer, Validity};
 use crate::stream::PagePool;
@@ -69,6 +69,9 @@ pub(crate) const MAX_WAITING: usize = 24;
 
 /// Their bytes: ten datagrams, an initial window (RFC 9002 s.7.2), and some.
 pub(crate) const MAX_WAITING_BYTES: usize = 16 * 1024;
+
+/// Largest [`EndpointConfig::max_incoming`]: the attempts that wait take up to 16 GB.
+const MAX_MAX_INCOMING: u64 = 1_000_000;
 
 /// Configuration of an endpoint.
 #[derive(Clone)]
@@ -122,6 +125,20 @@ impl EndpointConfig {
             suite: initial_suite(provider)?,
             random: provider.secure_random,
         })
+    }
+
+    /// Checks that every setting is in its range: lifetimes of tokens from one second to 2^32 seconds, `used_tokens`
+    /// from 1 to 2^32, `max_incoming` from 1 to 1,000,000.
+    ///
+    /// # Errors
+    /// [`SettingError`] about the first setting that is out of its range.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        let second = Duration::from_secs(1);
+        time("retry_token_lifetime", self.retry_token_lifetime, second, MAX_TIME)
+            .and_then(|()| time("new_token_lifetime", self.new_token_lifetime, second, MAX_TIME))
+            .and_then(|()| number("used_tokens", self.used_tokens as u64, 1, 1 << 32))
+            .and_then(|()| number("max_incoming", self.max_incoming as u64, 1, MAX_MAX_INCOMING))
+            .map_err(|error| error.inside("EndpointConfig"))
     }
 
     /// Has the crypto provider draw random bytes, and throws them away. The first time in a process

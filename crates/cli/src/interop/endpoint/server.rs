@@ -16,9 +16,7 @@ use crate::signals::Signals;
 pub(super) async fn serve(contract: Contract) -> Done {
     let mut signals = Signals::new()?;
     let config = tls::server(&contract)?;
-    let sockets = Endpoint::bind((Ipv6Addr::UNSPECIFIED, contract.port).into(), 1, None).map_err(
-        |error| Failure::because(format_args!("cannot listen on port {}", contract.port), error),
-    )?;
+    let sockets = Endpoint::bind((Ipv6Addr::UNSPECIFIED, contract.port).into(), 1, None)?;
     let endpoint = Endpoint::new(tls::settings(&contract)?, Some(config), sockets)?;
     let contract = Arc::new(contract);
     loop {

@@ -193,7 +193,7 @@ impl Bbr {
     /// s.5.6.3: a millisecond of the rate, at least two datagrams, at most 64 KiB.
     fn send_quantum(&self) -> u64 {
         let rate = self.model.bw() * self.pacing_gain * (1.0 - PACING_MARGIN);
-        ((rate * 0.001) as u64).clamp(2 * self.datagram, 65_536)
+        ((rate * 0.001) as u64).min(65_536).max(2 * self.datagram)
     }
 
     /// s.5.6.4.6.

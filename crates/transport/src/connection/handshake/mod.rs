@@ -31,6 +31,8 @@ pub enum StartError {
     OtherVersion(KnownVersion),
     /// TLS refused.
     Tls(rustls::Error),
+    /// A setting of the transport is out of range.
+    Setting(crate::SettingError),
 }
 
 impl std::fmt::Display for StartError {
@@ -43,6 +45,7 @@ impl std::fmt::Display for StartError {
                 write!(f, "this configuration is not for version {}", Wire::from(*version))
             }
             StartError::Tls(error) => write!(f, "TLS: {error}"),
+            StartError::Setting(error) => error.fmt(f),
         }
     }
 }

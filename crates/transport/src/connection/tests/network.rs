@@ -629,15 +629,16 @@ impl Network {
     }
 
     fn transmit(&mut self) {
-        let mut buffer = vec![0; 1500 * (1 + self.together)];
+        let largest = usize::from(self.faults.mtu.max(1500));
+        let mut buffer = vec![0; largest * (1 + self.together)];
         for to_server in [true, false] {
             for count in 0.. {
                 assert!(count < 10_000, "it sends without end: {}", self.describe());
                 self.before_call();
                 let end = if to_server { Some(&mut self.client) } else { self.server.as_mut() };
                 let Some(end) = end else { break };
-                let Some(sent) = end.poll_transmit(self.now, &mut buffer[..1500]) else { break };
-                assert!(sent.size > 0 && sent.size <= 1500);
+                let Some(sent) = end.poll_transmit(self.now, &mut buffer[..largest]) else { break };
+                assert!(sent.size > 0 && sent.size <= largest);
                 let mut more = 0;
                 if self.together > 0 {
                     let rest = &mut buffer[sent.size..];
