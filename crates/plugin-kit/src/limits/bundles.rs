@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use equic_plugin::exchange::{ExchangeConfig, Push};
+use equic_plugin::exchange::{Bytecode, ExchangeConfig, Progress, Push};
 use equic_plugin::{Accounts, Bundle, Origin, Plugin, Usage, pack};
 use equic_transport::TransportConfig;
 
@@ -101,9 +101,10 @@ fn writing(memory: u32) -> Result<Vec<u8>, TrialError> {
 /// One is not built.
 pub fn kept() -> Result<Vec<(&'static str, Vec<u8>)>, TrialError> {
     let division = instruction(DIVISION.0, DIVISION.1, 0);
+    // With a symbol of its own the code is no part of a function that is called.
     Ok(vec![
-        ("7,300 calls of a helper", loaded("kept", &filled(helper(NOW)), 0, false)?),
-        ("7,300 divisions", loaded("kept", &filled(division), 0, false)?),
+        ("7,300 calls of a helper", loaded("kept", &filled(helper(NOW)), 1, false)?),
+        ("7,300 divisions", loaded("kept", &filled(division), 1, false)?),
         ("64 KiB that are written", writing(65_536)?),
         ("16 KiB that are written", writing(16_384)?),
     ])
@@ -128,6 +129,8 @@ impl Kept {
             let both = [TransportConfig::default(), TransportConfig::default()];
             let adjust = |config: &mut ExchangeConfig| {
                 charge(config, &accounts);
+                // Nothing is shared with other connections, and nothing is kept that does not run.
+                config.load = Arc::new(Bytecode::new(0));
                 // Memory is what matters here: loading takes no steps to speak of.
                 if let Some(policy) = &mut config.policy {
                     policy.limits.address_steps_per_second = u64::MAX;
@@ -152,6 +155,16 @@ impl Kept {
     /// Plugins that run at the clients.
     pub fn running(&self) -> usize {
         self.pairs.iter().map(running).sum()
+    }
+
+    /// Reasons for which plugins do not run.
+    pub fn refusals(&self) -> Vec<String> {
+        let all = self.pairs.iter().flat_map(|pair| pair.standings(End::Client));
+        let over = all.filter_map(|one| match one.progress {
+            Progress::Over(_, why) => Some(why),
+            _ => None,
+        });
+        over.collect()
     }
 
     /// Bytes that the clients count for themselves, with what they have received.

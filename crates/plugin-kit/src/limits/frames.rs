@@ -166,6 +166,7 @@ impl Hook for Flood {
 /// Frames that the flood sends in a round, and rounds after which it gives up.
 const ROUND: u64 = 2_000;
 const ROUNDS: u64 = 50;
+const ROUND_TIME: Duration = Duration::from_millis(20);
 
 /// A connection on which a server sends packets full of frames of the exchange.
 pub struct Flooded {
@@ -196,18 +197,27 @@ impl Flooded {
         Ok(Flooded { pair, hook })
     }
 
-    /// Sends frames until the client closes the connection; returns how many were sent, in
-    /// thousands.
+    /// Sends frames until the client closes the connection; returns how many were queued, to within
+    /// a round.
     ///
     /// # Errors
-    /// The client does not close it.
+    /// The client does not close it for too many frames.
     pub fn send(&mut self) -> Result<u64, TrialError> {
         for round in 1..=ROUNDS {
             let server = self.pair.network.connection(End::Server);
             let server = server.ok_or_else(|| TrialError::of("there is no connection"))?;
-            let told = server.tell_hook(self.hook, &[]).is_ok();
-            if !told || self.pair.network.pass(Duration::from_millis(20)).is_err() {
-                return Ok(round * ROUND);
+            server.tell_hook(self.hook, &[]).map_err(TrialError::of)?;
+            let (waits, mut since) = ("the frames are sent", None);
+            let passed = self.pair.network.run_until(ROUND_TIME * 2, waits, |network| {
+                let begun = *since.get_or_insert(network.elapsed());
+                network.elapsed() >= begun + ROUND_TIME
+            });
+            match passed {
+                Ok(()) => {}
+                Err(stuck) if stuck.to_string().contains("too many frames") => {
+                    return Ok(round * ROUND);
+                }
+                Err(stuck) => return Err(TrialError::of(stuck)),
             }
         }
         Err(TrialError::of("the client takes any number of frames"))

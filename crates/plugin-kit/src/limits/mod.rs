@@ -114,13 +114,12 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Makes this many connections; on each of them 15 workers do their work this many times in a
-    /// call, or, without a worker, no plugin runs. Data waits in 100 streams of the client.
+    /// Makes this many connections, on each of which a server pushes these plugins
+    /// ([`Worker::push`]). Data waits in 100 streams of the client.
     ///
     /// # Errors
-    /// A plugin is not built, or a connection not made.
-    pub fn new(connections: u64, worker: Option<(&Worker, u32)>) -> Result<Idle, TrialError> {
-        let push = worker.map_or(Ok(Vec::new()), |(worker, turns)| worker.push(turns))?;
+    /// A connection is not made.
+    pub fn new(connections: u64, push: &[Arc<Push>]) -> Result<Idle, TrialError> {
         let accounts = Arc::new(Accounts::default());
         let charged = Charged::of(&accounts);
         let connect = |seed| {
@@ -129,7 +128,8 @@ impl Idle {
             server.streams.max_connection_window = 1_000;
             let adjust = |config: &mut ExchangeConfig| charge(config, &accounts);
             let link = link(Some(20_000_000));
-            let mut pair = Pair::connect_with(&link, [client, server], push.clone(), seed, adjust)?;
+            let mut pair =
+                Pair::connect_with(&link, [client, server], push.to_vec(), seed, adjust)?;
             if !push.is_empty() {
                 pair.settle()?;
             }
@@ -177,8 +177,8 @@ fn block(pair: &mut Pair) -> Result<(), TrialError> {
     Ok(())
 }
 
-/// A connection on which a server has pushed plugins to the client, each with functions before and
-/// after 16 operations that are called for packets; and what its plugins are charged.
+/// A connection on which a server has pushed plugins to the client, with functions before and after
+/// operations that are called for packets; and what its plugins are charged.
 pub struct Observed {
     /// The connection.
     pub pair: Pair,
@@ -186,12 +186,13 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Pushes this many plugins, whose functions divide this many times.
+    /// Pushes this many plugins, each with this many functions, 32 at most, that divide this many
+    /// times.
     ///
     /// # Errors
     /// A plugin is not built, or the connection is not made.
-    pub fn new(plugins: usize, divisions: usize) -> Result<Observed, TrialError> {
-        let functions: Vec<(String, String)> = attached().collect();
+    pub fn new(plugins: usize, functions: usize, divisions: usize) -> Result<Observed, TrialError> {
+        let functions: Vec<(String, String)> = attached().take(functions).collect();
         let body = "__asm__ volatile(\"%0 /= %1\" : \"+r\"(a) : \"r\"(b));".repeat(divisions);
         let code: String = functions
             .iter()

@@ -225,11 +225,11 @@ pub const WORKERS: &[Worker] = &[
 pub(super) const PLUGINS: usize = 15;
 
 impl Worker {
-    /// As many plugins as a connection takes that do this so many times in a call.
+    /// Builds as many plugins as a connection takes, which do this so many times in a call.
     ///
     /// # Errors
     /// The code is not compiled.
-    pub(super) fn push(&self, turns: u32) -> Result<Vec<Arc<Push>>, TrialError> {
+    pub fn push(&self, turns: u32) -> Result<Vec<Arc<Push>>, TrialError> {
         let forwards = if self.needs == Needs::Next { "equic_call(0, words, 8)" } else { "0" };
         let length = if let Needs::Frames(length) = self.needs { length } else { 0 };
         let text = format!(
