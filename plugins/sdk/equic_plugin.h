@@ -102,7 +102,8 @@ static equic_u64 (*const equic_now)(void) __attribute__((unused)) = (void *)3;
 static equic_u64 (*const equic_log)(const void *text, equic_u64 length, equic_u64 value) __attribute__((unused)) = (void *)4;
 
 /* Asks for a frame of this type, one of the plugin's own, to be sent: WriteFrame will be called for
- * it, with token. In an operation's place. Returns 1; 0: too many wait already. */
+ * it, with token. In an operation's place. Returns 1; 0: 64 frames of the plugin wait already, or
+ * the peer's plugins have used up their frame_bytes_per_second: ask again later. */
 static equic_u64 (*const equic_queue_frame)(equic_u64 type, equic_u64 token) __attribute__((unused)) = (void *)5;
 
 /* Tells the application something, in 1,024 bytes at most. Returns 1; 0: it has not taken the

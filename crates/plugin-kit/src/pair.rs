@@ -142,13 +142,14 @@ impl Pair {
         Ok(pair)
     }
 
-    /// As [`Pair::connect`] with the same transport at both ends, where the client's configuration of
-    /// the exchange is changed by `adjust`.
+    /// As [`Pair::connect`] with [`policy`], where the client's configuration of the exchange is
+    /// changed by `adjust`.
     ///
     /// # Errors
     /// Those of [`Pair::connect`].
     pub(crate) fn connect_with(
         link: &Link,
+        [client, server]: [TransportConfig; 2],
         push: Vec<Arc<Push>>,
         seed: u64,
         adjust: impl FnOnce(&mut ExchangeConfig),
@@ -157,9 +158,23 @@ impl Pair {
             (ExchangeConfig::new(Bytecode::default()), ExchangeConfig::new(Bytecode::default()));
         (takes.policy, pushes.push) = (Some(policy()?), push);
         adjust(&mut takes);
-        let transport = TransportConfig::default();
-        let mut pair =
-            Pair::begin(&[link], end(transport.clone(), takes), end(transport, pushes), seed)?;
+        let mut pair = Pair::begin(&[link], end(client, takes), end(server, pushes), seed)?;
+        pair.network.connect().map_err(TrialError::of)?;
+        Ok(pair)
+    }
+
+    /// Connects a client that takes plugins and a server that says so, too, and has no exchange.
+    ///
+    /// # Errors
+    /// Those of [`Pair::connect`].
+    pub(crate) fn with_bare_server(link: &Link, seed: u64) -> Result<Pair, TrialError> {
+        let mut takes = ExchangeConfig::new(Bytecode::default());
+        takes.policy = Some(policy()?);
+        let server = ExchangeConfig::new(Bytecode::default());
+        let both = [takes, server].map(|config| end(TransportConfig::default(), config));
+        let [client, mut server] = both;
+        server.0.prepare = None;
+        let mut pair = Pair::begin(&[link], client, server, seed)?;
         pair.network.connect().map_err(TrialError::of)?;
         Ok(pair)
     }

@@ -40,7 +40,7 @@ pub use manifest::{
 };
 pub use policy::{Author, Granted, Limits, Log, Policy, PolicyError, Refusal, decide};
 pub use runtime::{
-    Account, Accounts, Allowance, Answer, Clock, DEFAULT, DONE, MAX_BYTES_OF_PEERS, MAX_OF_PEERS,
-    Plugin, PluginError, Trace, Traced, lint,
+    Account, Accounts, Allowance, Answer, Bytes, Clock, DEFAULT, DONE, MAX_BYTES_OF_PEERS,
+    MAX_OF_PEERS, Plugin, PluginError, Trace, Traced, Usage, lint,
 };
 pub use sdk::{Header, HelperInfo, headers, helpers, included_headers, plain};

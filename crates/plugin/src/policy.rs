@@ -49,8 +49,8 @@ pub struct Limits {
     pub memory: usize,
     /// Instructions of a call.
     pub steps: u64,
-    /// Steps in a second of all plugins that the peer of one connection has brought. A step is about
-    /// a nanosecond.
+    /// Steps in a second of all plugins that the peer of one connection has brought. A step takes
+    /// less than two nanoseconds.
     pub steps_per_second: u64,
     /// Further steps of these plugins for each packet that the connection sends or receives.
     pub steps_per_packet: u64,
@@ -63,9 +63,11 @@ pub struct Limits {
     pub frames: usize,
     /// Bytes in a second that plugins of the peer of one connection may send in frames of their own.
     pub frame_bytes_per_second: u64,
-    /// Bytes that all plugins of the peer of one connection take: sandboxes, and programs with their
-    /// compiled code.
+    /// Bytes that all plugins of the peer of one connection take: sandboxes, programs with their
+    /// compiled code, and bundles that are being fetched.
     pub total_memory: usize,
+    /// Bytes that the plugins of all connections of one address take.
+    pub address_memory: usize,
 }
 
 impl Default for Limits {
@@ -74,13 +76,14 @@ impl Default for Limits {
             code: 64 << 10,
             memory: 64 << 10,
             steps: 100_000,
-            steps_per_second: 50_000_000,
-            steps_per_packet: 2_000,
-            address_steps_per_second: 250_000_000,
-            process_steps_per_second: 1_000_000_000,
+            steps_per_second: 20_000_000,
+            steps_per_packet: 1_500,
+            address_steps_per_second: 100_000_000,
+            process_steps_per_second: 400_000_000,
             frames: 4,
             frame_bytes_per_second: 125_000,
-            total_memory: 2 << 20,
+            total_memory: 3 << 19,
+            address_memory: 16 << 20,
         }
     }
 }

@@ -32,6 +32,7 @@ mod metrics;
 mod moves;
 mod nsquic;
 mod plugin;
+mod plugin_limits;
 mod qlog;
 mod reload_keys;
 mod reproduce_plugins;

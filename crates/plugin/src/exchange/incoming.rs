@@ -122,11 +122,12 @@ impl Incoming {
             state: State::Fetching(Fetching::default()),
             name: None,
             expires: None,
-            memory: 0,
+            held: None,
         };
         self.offers.insert(plugin, offered);
         out.push(Outcome::Progress(plugin, Progress::Offered));
         let refusal = refusal.or_else(|| self.pay(OFFER, config).err());
+        let refusal = refusal.or_else(|| self.hold(plugin, Pieces::room(size), config).err());
         if let Some((status, why)) = refusal {
             self.end(plugin, status, why, out);
             return Ok(());
@@ -206,21 +207,33 @@ impl Incoming {
         Err(no_time())
     }
 
-    /// Refuses a plugin with which those of the peer take more memory than they may.
-    fn fits(&self, plugin: u64, bytes: usize, config: &ExchangeConfig) -> Result<(), Refused> {
+    /// Takes memory for a plugin, instead of what it held before. Refuses a plugin with which those
+    /// of the connection, or of the address, take more than they may.
+    fn hold(&mut self, plugin: u64, bytes: usize, config: &ExchangeConfig) -> Result<(), Refused> {
         let limits = config.policy.as_ref().map(|policy| policy.limits).unwrap_or_default();
+        let account = self.account(config);
         let replaced = self.offers.get(&plugin).and_then(|offered| offered.offer.replaces);
-        let others =
-            self.offers.iter().filter(|(one, _)| **one != plugin && Some(**one) != replaced);
-        let taken: usize = others.map(|(_, offered)| offered.memory).sum();
-        if taken.saturating_add(bytes) <= limits.total_memory {
-            return Ok(());
+        let goes = |one: &u64| *one == plugin || Some(*one) == replaced;
+        let of = |goes_or_stays: bool| {
+            let all = self.offers.iter().filter(|(one, _)| goes(one) == goes_or_stays);
+            all.map(|(_, offered)| offered.memory()).sum::<usize>()
+        };
+        let (freed, taken) = (of(true), of(false));
+        let too_large = |whose: &str, most: usize| {
+            let why = format!(
+                "it takes {bytes} bytes of memory, other plugins of the connection take {taken}, and the limit \
+                 of the {whose} is {most}"
+            );
+            (Status::TooLarge, why)
+        };
+        if taken.saturating_add(bytes) > limits.total_memory {
+            return Err(too_large("connection", limits.total_memory));
         }
-        let most = limits.total_memory;
-        let why = format!(
-            "it takes {bytes} bytes of memory, other plugins {taken}, and the limit is {most}"
-        );
-        Err((Status::TooLarge, why))
+        let held = account.hold(bytes, freed).map_err(|most| too_large("address", most))?;
+        if let Some(offered) = self.offers.get_mut(&plugin) {
+            offered.held = Some(held);
+        }
+        Ok(())
     }
 
     /// Plugins that run, with the seconds after 1970 at which they expire.
@@ -438,11 +451,7 @@ impl Incoming {
             account.owe(clock().saturating_sub(began).min(MOST_FOR_LOADING).saturating_sub(cost));
         }
         let loaded = loaded?;
-        let memory = loaded.hook.memory();
-        self.fits(plugin, memory, config)?;
-        if let Some(offered) = self.offers.get_mut(&plugin) {
-            offered.memory = memory;
-        }
+        self.hold(plugin, loaded.hook.memory(), config)?;
         Ok(loaded)
     }
 

@@ -15,9 +15,15 @@ use super::violation::Violation;
 use crate::bundle::Bundle;
 use crate::class::Origin;
 use crate::policy::{Policy, decide};
+use crate::runtime::Bucket;
 
 /// Requests of the application that wait for the handshake at most.
 const MAX_WAITING: usize = 64;
+
+/// Frames of the exchange that a peer may send at a time, and in a second after those. The bundles
+/// that a connection takes come in half as many frames, even if each has the least of data.
+const FRAMES: u64 = 16_384;
+const FRAMES_PER_SECOND: u64 = 2_000;
 
 /// What is known of the peer: it speaks the exchange, it does not, or it has not said so yet.
 #[derive(Debug)]
@@ -77,6 +83,10 @@ pub struct Exchange {
     actions: VecDeque<Action>,
     /// Frame types that others on the connection have.
     foreign: Vec<u64>,
+    /// Frames that the peer may send.
+    frames: Bucket,
+    /// Time of the latest frame, in nanoseconds on the connection's clock.
+    now: u64,
     /// One frame without meaning is sent, so that peers that do not skip it are found.
     grease_due: bool,
 }
@@ -97,6 +107,8 @@ impl Exchange {
             waiting,
             actions: VecDeque::new(),
             foreign: Vec::new(),
+            frames: Bucket::new(FRAMES_PER_SECOND, FRAMES),
+            now: 0,
             grease_due: false,
         }
     }
@@ -108,6 +120,7 @@ impl Exchange {
 
     /// Says at which time the next frame comes, in nanoseconds on the connection's clock.
     pub fn set_now(&mut self, now: u64) {
+        self.now = now;
         self.incoming.set_now(now);
     }
 
@@ -144,6 +157,11 @@ impl Exchange {
         if !matches!(self.peer, Peer::Speaks(_)) {
             return Err(Violation::Undeclared);
         }
+        self.frames.refill(self.now);
+        if self.frames.left() == 0 {
+            return Err(Violation::TooManyFrames(FRAMES, FRAMES_PER_SECOND));
+        }
+        self.frames.spend(1);
         let mut out = Vec::new();
         match frame {
             Frame::Offer(offer) => {

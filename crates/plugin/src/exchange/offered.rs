@@ -5,6 +5,7 @@ use super::pieces::Pieces;
 use crate::bundle::BundleError;
 use crate::manifest::{Manifest, Version};
 use crate::policy::Refusal;
+use crate::runtime::Bytes;
 
 /// An offer that is not over.
 #[derive(Debug)]
@@ -20,8 +21,9 @@ pub(super) struct Offered {
     pub(super) name: Option<(String, Version)>,
     /// Seconds after 1970 at which the plugin expires; none: never, or its manifest was not read yet.
     pub(super) expires: Option<u64>,
-    /// Bytes that the plugin takes once it is loaded: its sandbox and its program.
-    pub(super) memory: usize,
+    /// Bytes of the address's account: those of the bundle while it is fetched, and those of the
+    /// sandbox and the program once the plugin is loaded. `None`: the offer is refused.
+    pub(super) held: Option<Bytes>,
 }
 
 #[derive(Debug)]
@@ -61,6 +63,11 @@ pub(super) fn refused(refusal: Refusal) -> Refused {
 }
 
 impl Offered {
+    /// Bytes that the plugin takes, or that fetching it takes.
+    pub(super) fn memory(&self) -> usize {
+        self.held.as_ref().map_or(0, Bytes::count)
+    }
+
     /// The manifest is there.
     pub(super) fn read(&mut self, manifest: &Manifest) {
         self.name = Some((manifest.name.clone(), manifest.version));

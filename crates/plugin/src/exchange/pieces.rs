@@ -37,7 +37,12 @@ impl Pieces {
 
     /// Bytes of memory that it takes, which are there from the first piece on.
     pub(super) fn memory(&self) -> usize {
-        self.bytes.len() + 8 * self.there.len()
+        Pieces::room(self.bytes.len())
+    }
+
+    /// Bytes of memory that a bundle of this size takes.
+    pub(super) fn room(size: usize) -> usize {
+        size.saturating_add(8 * size.div_ceil(64))
     }
 
     /// Bytes that are there.

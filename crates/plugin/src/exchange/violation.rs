@@ -19,6 +19,9 @@ pub enum Violation {
     /// A plugin ID that there cannot be.
     #[error("plugin ID {0} is beyond what a connection can have")]
     PluginId(u64),
+    /// More frames than an exchange needs.
+    #[error("too many frames of the exchange: {0} in a row, or {1} in a second")]
+    TooManyFrames(u64, u64),
     /// An offer with more frame types than there can be.
     #[error("an offer allots too many frame types")]
     TooManyTypes,

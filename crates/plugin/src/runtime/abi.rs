@@ -65,7 +65,7 @@ pub(crate) const HELPERS: &[Helper] = &[
         result: "equic_u64",
         parameters: "equic_u64 field",
         does: "Reads a field, one of the manifest's `reads`.",
-        cost: 10,
+        cost: 15,
         class: Some(Class::Observe),
         changes: false,
     },
@@ -76,7 +76,7 @@ pub(crate) const HELPERS: &[Helper] = &[
         parameters: "equic_u64 field, equic_u64 value",
         does: "Sets a field, one of the manifest's `sets`, in an operation's place. Returns the value that it has \
                then: it is held within bounds.",
-        cost: 20,
+        cost: 40,
         class: None,
         changes: true,
     },
@@ -86,7 +86,7 @@ pub(crate) const HELPERS: &[Helper] = &[
         result: "equic_u64",
         parameters: "void",
         does: "The moment of the call, in nanoseconds on the connection's clock.",
-        cost: 5,
+        cost: 10,
         class: None,
         changes: false,
     },
@@ -107,7 +107,8 @@ pub(crate) const HELPERS: &[Helper] = &[
         result: "equic_u64",
         parameters: "equic_u64 type, equic_u64 token",
         does: "Asks for a frame of this type, one of the plugin's own, to be sent: WriteFrame will be called for \
-               it, with `token`. In an operation's place. Returns 1; 0: too many wait already.",
+               it, with `token`. In an operation's place. Returns 1; 0: 64 frames of the plugin wait already, or the \
+               peer's plugins have used up their `frame_bytes_per_second`: ask again later.",
         cost: 50,
         class: Some(Class::Frames),
         changes: true,
@@ -119,7 +120,7 @@ pub(crate) const HELPERS: &[Helper] = &[
         parameters: "const void *message, equic_u64 length",
         does: "Tells the application something, in 1,024 bytes at most. Returns 1; 0: it has not taken the messages \
                before.",
-        cost: 100,
+        cost: 200,
         class: None,
         changes: false,
     },
@@ -142,7 +143,7 @@ pub(crate) const HELPERS: &[Helper] = &[
         does: "Reads a field, one of the manifest's `reads`, of one part of the connection: what a path has, of the \
                path with this number; EQUIC_BYTES_UNSENT, of the stream with this ID; EQUIC_NEXT_PATH, from this \
                number on. EQUIC_NONE: there is no such path or stream, or the field is the whole connection's.",
-        cost: 15,
+        cost: 25,
         class: Some(Class::Observe),
         changes: false,
     },

@@ -1,6 +1,6 @@
-//! Steps that the peers' plugins of one address, and those of all peers of an endpoint, have
-//! together. A connection has an [`Allowance`](super::Allowance) of its own, which takes its steps
-//! from here; otherwise a peer would get more by opening more connections.
+//! Steps and memory that the peers' plugins of one address, and those of all peers of an endpoint,
+//! have together. A connection has an [`Allowance`](super::Allowance) of its own, which takes its
+//! steps from here; otherwise a peer would get more by opening more connections.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -28,11 +28,51 @@ struct State {
     shared: Option<Arc<Account>>,
 }
 
-/// Steps of one address.
+/// Steps and memory of one address.
 #[derive(Debug)]
 pub struct Account {
-    own: Mutex<Bucket>,
+    own: Mutex<Own>,
     all: Arc<Mutex<Bucket>>,
+}
+
+#[derive(Debug)]
+struct Own {
+    steps: Bucket,
+    /// Most bytes that the plugins of the address take.
+    most: usize,
+    usage: Usage,
+}
+
+/// Steps and memory that an account has given out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Steps that were taken since the account was made.
+    pub steps: u64,
+    /// Number of times that fewer steps were left than a call, an offer or a load needed.
+    pub refused: u64,
+    /// Bytes that the plugins of the address take now, including bundles that are being fetched.
+    pub bytes: usize,
+}
+
+/// Bytes of an account, which returns them when this is dropped.
+#[derive(Debug)]
+pub struct Bytes {
+    account: Arc<Account>,
+    bytes: usize,
+}
+
+impl Bytes {
+    /// Number of bytes.
+    pub fn count(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        let usage = &mut lock(&self.account.own).usage;
+        usage.bytes = usage.bytes.saturating_sub(self.bytes);
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -61,8 +101,9 @@ impl Accounts {
         let all = || Arc::new(Mutex::new(rate(limits.process_steps_per_second)));
         let all = Arc::clone(state.all.get_or_insert_with(all));
         let fresh = || {
-            let own = Mutex::new(rate(limits.address_steps_per_second));
-            Arc::new(Account { own, all: Arc::clone(&all) })
+            let steps = rate(limits.address_steps_per_second);
+            let own = Own { steps, most: limits.address_memory, usage: Usage::default() };
+            Arc::new(Account { own: Mutex::new(own), all: Arc::clone(&all) })
         };
         let Some(address) = address else { return fresh() };
         let key = owner(address);
@@ -72,7 +113,7 @@ impl Accounts {
         if state.of_addresses.len() >= MAX_ADDRESSES {
             // An account that owes nothing is the same as a new one.
             state.of_addresses.retain(|_, account| {
-                Arc::strong_count(account) > 1 || !lock(&account.own).is_full(now)
+                Arc::strong_count(account) > 1 || !lock(&account.own).steps.is_full(now)
             });
             if state.of_addresses.len() >= MAX_ADDRESSES {
                 return Arc::clone(state.shared.get_or_insert_with(fresh));
@@ -85,23 +126,26 @@ impl Accounts {
 }
 
 impl Account {
-    /// Takes up to `want` steps, as many as the address and all peers together have left.
-    pub fn take(&self, want: u64, now: u64) -> u64 {
+    /// Takes up to `want` steps, as many as the address and all peers together have left. A call
+    /// needs `need` of them.
+    pub fn take(&self, need: u64, want: u64, now: u64) -> u64 {
         let (mut own, mut all) = (lock(&self.own), lock(&self.all));
-        own.refill(now);
+        own.steps.refill(now);
         all.refill(now);
-        let given = want.min(own.left()).min(all.left());
+        let given = want.min(own.steps.left()).min(all.left());
         own.spend(given);
         all.spend(given);
+        own.usage.refused += u64::from(given < need);
         given
     }
 
     /// Takes exactly `cost` steps; returns false, and takes nothing, if fewer are left.
     pub fn pay(&self, cost: u64, now: u64) -> bool {
         let (mut own, mut all) = (lock(&self.own), lock(&self.all));
-        own.refill(now);
+        own.steps.refill(now);
         all.refill(now);
-        if own.left() < cost || all.left() < cost {
+        if own.steps.left() < cost || all.left() < cost {
+            own.usage.refused += 1;
             return false;
         }
         own.spend(cost);
@@ -113,6 +157,33 @@ impl Account {
     pub fn owe(&self, cost: u64) {
         lock(&self.own).spend(cost);
         lock(&self.all).spend(cost);
+    }
+
+    /// Takes memory for `bytes`, which replace `freed` bytes that are held now and are about to be
+    /// returned. Returns the most that the address may have if that is too much.
+    ///
+    /// # Errors
+    /// The limit in bytes: the plugins of the address would take more.
+    pub fn hold(self: &Arc<Account>, bytes: usize, freed: usize) -> Result<Bytes, usize> {
+        let mut own = lock(&self.own);
+        let kept = own.usage.bytes.saturating_sub(freed);
+        if kept.saturating_add(bytes) > own.most {
+            return Err(own.most);
+        }
+        own.usage.bytes = own.usage.bytes.saturating_add(bytes);
+        Ok(Bytes { account: Arc::clone(self), bytes })
+    }
+
+    /// Returns what the account has given out.
+    pub fn usage(&self) -> Usage {
+        lock(&self.own).usage
+    }
+}
+
+impl Own {
+    fn spend(&mut self, steps: u64) {
+        self.steps.spend(steps);
+        self.usage.steps = self.usage.steps.saturating_add(steps);
     }
 }
 
@@ -132,14 +203,44 @@ mod tests {
     fn account_is_shared_by_connections_of_an_address_and_bounded_by_all() {
         let accounts = Accounts::default();
         let of = |text| accounts.of(address(text), &limits(), 0);
-        assert_eq!(of("192.0.2.1").take(60, 0), 60);
+        assert_eq!(of("192.0.2.1").take(60, 60, 0), 60);
         // The same address, as a socket for both families shows it.
-        assert_eq!(of("::ffff:192.0.2.1").take(60, 0), 40);
+        assert_eq!(of("::ffff:192.0.2.1").take(60, 60, 0), 40);
         // All peers have 150 together.
-        assert_eq!(of("2001:db8::1").take(100, 0), 50);
-        assert_eq!(of("192.0.2.2").take(1, 0), 0);
+        assert_eq!(of("2001:db8::1").take(100, 100, 0), 50);
+        assert_eq!(of("192.0.2.2").take(1, 1, 0), 0);
         // A second later: the address has its quarter again.
-        assert_eq!(of("192.0.2.1").take(1_000, 1_000_000_000), 100);
+        assert_eq!(of("192.0.2.1").take(1_000, 1_000, 1_000_000_000), 100);
+    }
+
+    #[test]
+    fn account_counts_what_it_gives_and_refuses() {
+        let account = Accounts::default().of(address("192.0.2.1"), &limits(), 0);
+        assert_eq!(
+            (account.take(60, 60, 0), account.pay(50, 0), account.take(60, 60, 0)),
+            (60, false, 40)
+        );
+        account.owe(7);
+        let usage = account.usage();
+        assert_eq!((usage.steps, usage.refused), (107, 2));
+    }
+
+    #[test]
+    fn account_bounds_the_memory_of_an_address() {
+        let limits = Limits { address_memory: 100, ..limits() };
+        let accounts = Accounts::default();
+        let of = |text| accounts.of(address(text), &limits, 0);
+        let first = of("192.0.2.1").hold(60, 0).unwrap();
+        let second = of("192.0.2.1").hold(40, 0).unwrap();
+        assert_eq!(of("192.0.2.1").hold(1, 0).unwrap_err(), 100);
+        assert!(of("192.0.2.2").hold(100, 0).is_ok(), "another address");
+        // In the place of another, which goes.
+        let third = of("192.0.2.1").hold(60, first.count()).unwrap();
+        drop(first);
+        assert_eq!(of("192.0.2.1").usage().bytes, 100);
+        drop((second, third));
+        assert_eq!(of("192.0.2.1").usage().bytes, 0);
+        assert!(of("192.0.2.1").hold(usize::MAX, usize::MAX).is_err());
     }
 
     #[test]

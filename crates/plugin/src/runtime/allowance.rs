@@ -1,8 +1,8 @@
 //! Steps and frames that the plugins of one connection's peer have together. The budget of a call
 //! bounds a call; a peer that sends many packets could otherwise have as many calls as it likes.
 //!
-//! A step is a nanosecond of a core, about: costs are set so that no plugin takes longer
-//! (`docs/vm.md`). Where a clock is given, some calls are timed, and what took longer is charged as
+//! A step is half a nanosecond of a core for most plugins. Costs are set so that no plugin that is
+//! known takes two (`docs/vm.md`). Where a clock is given, some calls are timed, and what took longer is charged as
 //! what it took.
 
 use std::fmt;
@@ -21,8 +21,17 @@ pub(super) const CALL: u64 = 100;
 /// Steps for copying this many bytes.
 const COPIED: usize = 16;
 
+/// Further steps of a call for a timer: the connection, and the thread that drives it, wake up.
+pub(super) const WAKE: u64 = 5_000;
+
+/// Steps for a frame that was written, because a packet may carry nothing else.
+const FRAME: u64 = 3_000;
+
 /// Bytes that a frame may have, for the time until it is written.
 const RESERVED: u64 = 1_200;
+
+/// Bytes that a frame counts as at least, because a packet may carry nothing else.
+const LEAST_FRAME: u64 = 64;
 
 /// One call of this many is timed, on average.
 const TIMED: u64 = 16;
@@ -100,8 +109,10 @@ impl Allowance {
         refill.packets = packets;
         refill.steps.add(new.saturating_mul(self.per_packet));
         // Half as many again, so that not every call comes here.
-        let most = (want - left).saturating_add(want / 2).min(refill.steps.left());
-        let given = self.account.as_ref().map_or(most, |account| account.take(most, now));
+        let need = want - left;
+        let most = need.saturating_add(want / 2).min(refill.steps.left());
+        let need = need.min(most);
+        let given = self.account.as_ref().map_or(most, |account| account.take(need, most, now));
         refill.steps.spend(given);
         self.left.store(left + given, Ordering::Relaxed);
         left + given
@@ -156,7 +167,11 @@ impl Allowance {
         if bytes > 0 {
             let mut refill = self.refill();
             refill.frames.add(RESERVED);
-            refill.frames.spend(bytes);
+            refill.steps.spend(FRAME);
+            if let Some(account) = &self.account {
+                account.owe(FRAME);
+            }
+            refill.frames.spend(bytes.max(LEAST_FRAME));
         }
     }
 }
@@ -248,5 +263,16 @@ mod tests {
         assert!(allowance.queue_frame(0));
         assert!(!allowance.queue_frame(0));
         assert!(allowance.queue_frame(SECOND));
+    }
+
+    #[test]
+    fn allowance_bounds_frames_by_their_number() {
+        let allowance = allowance(4_000);
+        let mut frames = 0;
+        while allowance.queue_frame(0) {
+            allowance.on_frame(2);
+            frames += 1;
+        }
+        assert_eq!(frames, 2_400_u64.div_ceil(LEAST_FRAME));
     }
 }

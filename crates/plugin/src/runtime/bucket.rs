@@ -5,7 +5,7 @@ const SECOND: u64 = 1_000_000_000;
 /// An amount that is spent, and given back as time passes: `per_second` a second, up to `most`. It
 /// can go below zero by what was spent before its cost was known.
 #[derive(Clone, Debug)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     per_second: u64,
     most: i64,
     left: i64,
@@ -15,14 +15,14 @@ pub(super) struct Bucket {
 
 impl Bucket {
     /// A full bucket, which holds `most`.
-    pub(super) fn new(per_second: u64, most: u64) -> Bucket {
+    pub(crate) fn new(per_second: u64, most: u64) -> Bucket {
         let most = amount(most);
         Bucket { per_second, most, left: most, counted_to: 0 }
     }
 
     /// Gives back what `now` allows. Sockets of a process have clocks that differ by a constant:
     /// the latest time counts, so no order of calls gives back more than the rate.
-    pub(super) fn refill(&mut self, now: u64) {
+    pub(crate) fn refill(&mut self, now: u64) {
         let elapsed = now.saturating_sub(self.counted_to);
         let back = u128::from(elapsed) * u128::from(self.per_second) / u128::from(SECOND);
         // A part of a unit counts when the time has come for a whole one.
@@ -38,12 +38,12 @@ impl Bucket {
     }
 
     /// The amount that can be spent.
-    pub(super) fn left(&self) -> u64 {
+    pub(crate) fn left(&self) -> u64 {
         u64::try_from(self.left).unwrap_or(0)
     }
 
     /// Spends an amount, whether or not that much is left.
-    pub(super) fn spend(&mut self, spent: u64) {
+    pub(crate) fn spend(&mut self, spent: u64) {
         self.left = self.left.saturating_sub(amount(spent)).max(-self.most);
     }
 

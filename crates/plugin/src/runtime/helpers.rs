@@ -68,21 +68,25 @@ fn readable(caller: &Call<'_, '_>, number: u64) -> Result<Field, HelperError> {
     Ok(field)
 }
 
+/// Charges for a field that the connection has to look for. The helper's own cost is for one part.
+fn charge_parts(caller: &mut Call<'_, '_>, field: Field) -> Result<(), HelperError> {
+    if matches!(field, Field::ApplicationWaits | Field::NextPath) {
+        let others = caller.data.connection().parts_of(field).saturating_sub(1);
+        caller.charge(others.saturating_mul(PART))?;
+    }
+    Ok(())
+}
+
 fn get(caller: &mut Call<'_, '_>, number: u64) -> Result<u64, HelperError> {
     let field = readable(caller, number)?;
-    // The helper's own cost is for one part.
-    let others = caller.data.connection().parts_of(field).saturating_sub(1);
-    caller.charge(others.saturating_mul(PART))?;
+    charge_parts(caller, field)?;
     Ok(caller.data.connection().get(field))
 }
 
 /// Reads a field of one path or stream.
 fn get_of(caller: &mut Call<'_, '_>, number: u64, part: u64) -> Result<u64, HelperError> {
     let field = readable(caller, number)?;
-    if field == Field::NextPath {
-        let others = caller.data.connection().parts_of(field).saturating_sub(1);
-        caller.charge(others.saturating_mul(PART))?;
-    }
+    charge_parts(caller, field)?;
     Ok(caller.data.connection().get_of(field, part).unwrap_or(u64::MAX))
 }
 
@@ -133,7 +137,8 @@ fn log(caller: &mut Call<'_, '_>, text: Region, value: u64) -> Result<u64, Helpe
 
 /// Sends a message to the application. 1: it waits to be taken; 0: too many wait already.
 fn tell(caller: &mut Call<'_, '_>, message: Region) -> Result<u64, HelperError> {
-    caller.charge(message.len / 8)?;
+    // The message is kept until the application takes it.
+    caller.charge(message.len / 4)?;
     let message = caller.memory.read(message)?;
     match caller.data.tell(message) {
         Ok(()) => Ok(1),

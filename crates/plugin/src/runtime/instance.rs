@@ -10,7 +10,7 @@ use equic_vm::{Entry, HelperError, Region, Trap};
 
 use super::abi::{Abi, DEFAULT, DONE, MAX_BYTES, WORDS};
 use super::allotted::{Allotted, FrameTypes};
-use super::allowance::{Allowance, call_cost};
+use super::allowance::{Allowance, WAKE, call_cost};
 use super::clamp::clamp;
 use super::places::Place;
 use super::trace::{Answer, Trace, Traced, printable};
@@ -115,6 +115,9 @@ impl Instance {
         if self.allotted.is_some() {
             // The bytes are copied once more, to have the frame under its other type.
             cost *= 2;
+        }
+        if call.operation == Operation::HookTimer {
+            cost += WAKE;
         }
         let allowance = self.allowance.as_deref();
         let allowed = allowance.map_or(steps, |allowance| {

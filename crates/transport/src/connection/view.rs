@@ -138,7 +138,7 @@ impl View<'_> {
     /// Number of parts of the connection that [`View::get`] looks at for a field.
     pub(crate) fn parts_of(&self, field: Field) -> usize {
         match field {
-            Field::BytesUnsent => self.connection.streams.waiting_to_send().max(1),
+            Field::ApplicationWaits => self.connection.streams.looked_at_to_send().max(1),
             Field::NextPath => self.connection.paths.iter().count().max(1),
             _ => 1,
         }

@@ -514,8 +514,8 @@ impl<'a> HookContext<'a> {
         lent.filter(|one| one.provides && one.own.brought == brought).count()
     }
 
-    /// Parts of the connection that [`HookContext::get`] looks at for a field: streams that wait
-    /// for [`Field::BytesUnsent`], paths for [`Field::NextPath`], 1 for other fields.
+    /// Returns the number of parts of the connection that [`HookContext::get`] may look at for a
+    /// field: streams for [`Field::ApplicationWaits`], paths for [`Field::NextPath`], 1 for others.
     pub fn parts_of(&self, field: Field) -> usize {
         self.view.parts_of(field)
     }

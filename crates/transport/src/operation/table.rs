@@ -211,21 +211,23 @@ impl Table {
         })
     }
 
-    /// Makes the dispatch of what is attached.
+    /// Makes the dispatch of what is attached. A peer can have this done often, by plugins that come
+    /// and go, so each point is looked at once.
     fn arrange(&mut self) {
-        let points = || self.attached.iter().flat_map(|one| &one.points);
-        let operations: BTreeSet<Operation> = points().map(|point| point.operation).collect();
+        let index = Index::of(&self.attached);
+        let operations: BTreeSet<Operation> = index.points.keys().map(|(one, _)| *one).collect();
         let mut dispatch = Dispatch::default();
-        let owned = self.attached.iter().flat_map(|one| &one.own.frames);
-        let owned: BTreeSet<u64> = owned.map(|own| own.frame_type).collect();
         let mut by_type = BTreeMap::new();
         for operation in operations {
-            let callees = self.add(&mut dispatch.lists, operation, None);
+            let callees = self.add(&mut dispatch.lists, &index, operation, None);
             dispatch.by_operation[operation as usize] = callees;
             if callees.by_type() {
-                let named = points().filter(|point| point.operation == operation);
-                for frame_type in named.filter_map(|point| point.frame_type).chain(owned.clone()) {
-                    let callees = self.add(&mut dispatch.lists, operation, Some(frame_type));
+                let named = index.points.range((operation, Some(0))..=(operation, Some(u64::MAX)));
+                let named = named.filter_map(|((_, frame_type), _)| *frame_type);
+                let types: BTreeSet<u64> = named.chain(index.owners.keys().copied()).collect();
+                for frame_type in types {
+                    let callees =
+                        self.add(&mut dispatch.lists, &index, operation, Some(frame_type));
                     by_type.insert((operation, frame_type), callees);
                 }
             }
@@ -239,30 +241,22 @@ impl Table {
     fn add(
         &self,
         lists: &mut Vec<[Vec<u8>; 3]>,
+        index: &Index,
         operation: Operation,
         frame_type: Option<u64>,
     ) -> Callees {
         // What is for one type goes behind what is for all.
         let kinds = [None, frame_type];
         let kinds = &kinds[..1 + usize::from(frame_type.is_some())];
-        let points = |kind: &Option<u64>| {
-            let kind = *kind;
-            self.attached.iter().zip(0u8..).flat_map(move |(one, place)| {
-                let wanted = move |point: &&AttachPoint| {
-                    point.operation == operation && point.frame_type == kind
-                };
-                one.points.iter().filter(wanted).map(move |point| (place, point))
-            })
-        };
         let of = |wanted: fn(&AttachPoint) -> bool| {
-            let all = kinds.iter().flat_map(points);
-            all.filter(move |(_, point)| wanted(point)).map(|(place, _)| place)
+            let all = kinds.iter().filter_map(|kind| index.points.get(&(operation, *kind)));
+            all.flatten().filter(move |(_, point)| wanted(point)).map(|(place, _)| *place)
         };
         let [before, after]: [Vec<u8>; 2] =
             [of(|point| point.before).collect(), of(|point| point.after).collect()];
         let replace = of(|point| point.replace);
-        let mut replace: Vec<u8> =
-            replace.filter(|place| self.may_replace(*place, operation, frame_type)).collect();
+        let may_replace = |place: &u8| index.may_replace(*place, operation, frame_type);
+        let mut replace: Vec<u8> = replace.filter(may_replace).collect();
         // What the application attached goes before what hooks brought, whenever they came.
         replace.sort_by_key(|place| !self.attached[usize::from(*place)].own.brought);
         replace.dedup();
@@ -279,6 +273,30 @@ impl Table {
         let [before, replace, after] = called;
         Callees::new(before, replace, after, has_frame_types(operation), list)
     }
+}
+
+/// Points and frame types of all hooks, by what they are looked up by.
+struct Index {
+    /// Points of an operation and a frame type, with the places of their hooks in ascending order.
+    points: BTreeMap<(Operation, Option<u64>), Vec<(u8, AttachPoint)>>,
+    /// Place of the first hook that declared a frame type as its own.
+    owners: BTreeMap<u64, u8>,
+}
+
+impl Index {
+    fn of(attached: &[Attached]) -> Index {
+        let mut index = Index { points: BTreeMap::new(), owners: BTreeMap::new() };
+        for (one, place) in attached.iter().zip(0u8..) {
+            for point in &one.points {
+                let key = (point.operation, point.frame_type);
+                index.points.entry(key).or_default().push((place, *point));
+            }
+            for own in &one.own.frames {
+                index.owners.entry(own.frame_type).or_insert(place);
+            }
+        }
+        index
+    }
 
     /// Frames of a type that the transport knows are written by nobody else; those that it does not know
     /// are for the hook whose own they are, from the first byte to the last.
@@ -286,8 +304,8 @@ impl Table {
         if !has_frame_types(operation) {
             return true;
         }
-        match frame_type.and_then(|frame_type| self.owner(frame_type)) {
-            Some((owner, _)) => self.attached[usize::from(place)].own.id == owner,
+        match frame_type.and_then(|frame_type| self.owners.get(&frame_type)) {
+            Some(owner) => *owner == place,
             None => !is_for_owners(operation) && frame_type.is_none_or(is_known),
         }
     }

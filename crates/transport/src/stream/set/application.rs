@@ -1,6 +1,7 @@
 //! The application's operations on streams.
 
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use equic_wire::{Direction, StreamId};
@@ -136,15 +137,21 @@ impl Streams {
         halves.fold((0, 0), |(all, free), half| (all + half.unsent(), free + half.unsent_free()))
     }
 
-    /// Bytes that were written and never sent, of all streams. Only those that have something to send are looked at.
+    /// Bytes that were written and never sent, of all streams that have something to send.
     pub(crate) fn bytes_unsent(&self) -> u64 {
+        debug_assert_eq!(self.unsent, self.sum_unsent(), "each change is counted");
+        self.unsent
+    }
+
+    pub(super) fn sum_unsent(&self) -> u64 {
         let waiting = self.queue.values().flatten();
         waiting.filter_map(|id| self.bytes_unsent_of(*id)).sum()
     }
 
-    /// Number of streams that have something to send.
-    pub(crate) fn waiting_to_send(&self) -> usize {
-        self.queue.values().map(|ids| ids.len().max(1)).sum()
+    /// Number of streams that [`Streams::wants_to_send`] may look at.
+    pub(crate) fn looked_at_to_send(&self) -> usize {
+        // With room, the first stream has something to send, because it is in the queue.
+        if self.send_window.room() > 0 { 1 } else { self.queue.values().map(VecDeque::len).sum() }
     }
 
     /// Bytes that were written and never sent, of this stream; none: there is no such stream, or we send nothing on it.

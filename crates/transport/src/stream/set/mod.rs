@@ -207,6 +207,8 @@ struct Stream {
     priority: i32,
     /// In the queue of those that want to send.
     queued: bool,
+    /// Bytes of the stream in [`Streams::unsent`].
+    unsent: u64,
     /// The application was told that it cannot write, and wants to hear when it can.
     wants_room: bool,
 }
@@ -254,6 +256,9 @@ pub struct Streams {
     waiting_for: u64,
     /// Those that want to send, by priority, the highest first, taking turns.
     queue: BTreeMap<Reverse<i32>, VecDeque<StreamId>>,
+    /// Bytes of the streams in the queue that were written and never sent. The sum is kept, because
+    /// plugins may read it many times for each packet.
+    unsent: u64,
     /// The stream that has sent last, and bytes that it may send until it is another's turn.
     turn: Option<(StreamId, u64)>,
     /// Bytes that may be in flight on the path, as far as that is known.
@@ -306,6 +311,7 @@ impl Streams {
             waiting: BTreeSet::new(),
             waiting_for: 0,
             queue: BTreeMap::new(),
+            unsent: 0,
             turn: None,
             in_flight_room: 0,
             resets: BTreeSet::new(),
@@ -355,7 +361,7 @@ impl Streams {
             let window = ReceiveWindow::new(window.stream_window, window.max_stream_window);
             ReceiveHalf::new(window)
         });
-        Box::new(Stream { send, receive, priority: 0, queued: false, wants_room: false })
+        Box::new(Stream { send, receive, priority: 0, queued: false, unsent: 0, wants_room: false })
     }
 
     /// What is in flight may be so many bytes: as many may wait in a stream, so that it is the path that limits how fast
@@ -387,6 +393,7 @@ impl Streams {
         let outcome = change(half);
         let after = half.buffered();
         self.buffered = (self.buffered + after).saturating_sub(before);
+        self.count_unsent(id);
         if after < before {
             self.wake_waiting();
         }
@@ -506,7 +513,9 @@ impl Streams {
         if !over {
             return;
         }
-        self.streams.remove(&id);
+        if let Some(gone) = self.streams.remove(&id) {
+            self.unsent -= gone.unsent;
+        }
         let waiting = &mut self.waiting;
         for set in
             [&mut self.resets, &mut self.stops, &mut self.updates, &mut self.blocked, waiting]

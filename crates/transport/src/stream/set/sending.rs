@@ -7,7 +7,7 @@ use std::time::Duration;
 use equic_wire::frame::Stream as Frame;
 use equic_wire::{Direction, StreamId, VarInt, Writer};
 
-use super::{Control, DIRECTIONS, StreamEvent, Streams, at};
+use super::{Control, DIRECTIONS, Stream, StreamEvent, Streams, at};
 use crate::Timestamp;
 use crate::stream::send::{Piece, SendHalf};
 
@@ -32,6 +32,17 @@ pub(super) fn turn(in_flight_room: u64, others: u64) -> u64 {
     (in_flight_room / (4 * (others + 1))).min(MAX_TURN)
 }
 
+impl Stream {
+    /// Counts the bytes that were never sent in the sum of all streams.
+    #[inline]
+    fn count_unsent(&mut self, sum: &mut u64) {
+        let send = self.send.as_ref().filter(|_| self.queued);
+        let unsent = send.map_or(0, SendHalf::unsent);
+        *sum = *sum + unsent - self.unsent;
+        self.unsent = unsent;
+    }
+}
+
 impl Streams {
     pub(super) fn enqueue(&mut self, id: StreamId) {
         // Not by the connection's room: it may come while the stream waits.
@@ -43,6 +54,14 @@ impl Streams {
         if !stream.queued && half.wants_to_send(u64::MAX) {
             stream.queued = true;
             self.queue.entry(Reverse(stream.priority)).or_default().push_back(id);
+        }
+        stream.count_unsent(&mut self.unsent);
+    }
+
+    /// Counts anew how many bytes of a stream were never sent.
+    pub(super) fn count_unsent(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.count_unsent(&mut self.unsent);
         }
     }
 
@@ -141,8 +160,10 @@ impl Streams {
                 if let Some(piece) = piece {
                     self.send_window.on_sent(piece.fresh);
                     let then = and(id, &piece, half);
+                    stream.count_unsent(&mut self.unsent);
                     return Some((id, piece, then));
                 }
+                stream.count_unsent(&mut self.unsent);
             }
             if queue.is_empty() {
                 self.queue.remove(&priority);
@@ -162,6 +183,7 @@ impl Streams {
         let space = max(id, half.next_offset());
         let piece = if space > 0 { half.next(space, room)? } else { return None };
         self.send_window.on_sent(piece.fresh);
+        self.count_unsent(id);
         // It keeps its place among those that wait; an empty one is passed over there.
         Some((id, piece))
     }

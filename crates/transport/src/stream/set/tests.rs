@@ -134,6 +134,8 @@ fn all_streams_end_whatever_is_lost() {
                     flight.extend(send(end).map(|frame| (from_client, frame)));
                 }
             }
+            // In a build without debug assertions, too.
+            assert_eq!(client.bytes_unsent(), client.sum_unsent(), "seed {seed}, step {step}");
             while flight.len() > rng.random_range(0..12) {
                 let (from_client, frame) = flight.swap_remove(rng.random_range(0..flight.len()));
                 let (from, to) = match from_client {
@@ -147,6 +149,35 @@ fn all_streams_end_whatever_is_lost() {
                     acked(from, frame);
                 }
             }
+        }
+    }
+}
+
+/// The sum of unsent bytes is kept for reads that cost the same whatever the number of streams is.
+#[test]
+fn unsent_bytes_are_counted_through_every_change() {
+    for seed in 0..50 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let (mut streams, ids) = opened(8, 20_000, 3_000);
+        let mut pieces = Vec::new();
+        for step in 0..400 {
+            let id = ids[rng.random_range(0..ids.len())];
+            // What fails changes nothing, and that is counted as well.
+            match rng.random_range(0..9) {
+                0..3 => drop(streams.write(id, &[0; 900])),
+                3 => drop(streams.set_priority(id, rng.random_range(0..3))),
+                4 => streams.on_max_data(20_000 + 100 * step),
+                5 => drop(streams.on_max_stream_data(id, 3_000 + 50 * step)),
+                6 if step > 200 => drop(streams.reset(id, 1)),
+                7 if step > 200 => drop(streams.on_stop(id, 1)),
+                6 => pieces.extend(streams.next_piece_of(id, |_, _| 700)),
+                _ => pieces.extend(streams.next_piece(|_, _| 700)),
+            }
+            if rng.random_bool(0.2) && !pieces.is_empty() {
+                let (id, piece) = pieces.swap_remove(rng.random_range(0..pieces.len()));
+                streams.on_piece_lost(id, piece.range, piece.fin);
+            }
+            assert_eq!(streams.unsent, streams.sum_unsent(), "seed {seed}, step {step}");
         }
     }
 }

@@ -1,0 +1,297 @@
+//! Plugins that work on an idle connection as much as they may, by their timers.
+
+use std::sync::Arc;
+
+use equic_plugin::exchange::Push;
+use equic_plugin::pack;
+
+use super::{head, operation};
+use crate::clang::compile_text_with;
+use crate::pair::TrialError;
+
+/// A kind of plugin that does the same again and again whenever its timer runs out.
+#[derive(Clone, Copy, Debug)]
+pub struct Worker {
+    /// Description of what it does in each turn of its loop.
+    pub does: &'static str,
+    /// Turns of the loop in a call with which the plugins take about as many steps as they may.
+    pub turns: u32,
+    /// Bytes of its memory.
+    memory: u32,
+    /// Text that the manifest has in addition: keys, and then tables.
+    needs: Needs,
+    /// A function `work`, which does it `TURNS` times.
+    code: &'static str,
+}
+
+/// Part of the connection that a worker uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Needs {
+    Nothing,
+    /// Fields to read, as the manifest lists them.
+    Fields(&'static str),
+    /// Fields to set.
+    Sets(&'static str),
+    /// A frame type of its own, 0x1f00, whose frames have this many bytes after the type.
+    Frames(u8),
+    /// An operation of another plugin, which no plugin provides.
+    Missing,
+    /// The operation `next` of the next plugin, which calls that of the one after it.
+    Next,
+}
+
+/// Turns an expression into a loop of the C code.
+macro_rules! turns {
+    ($begin:literal, $body:literal) => {
+        concat!(
+            "void work(void) { ",
+            $begin,
+            " for (equic_u64 i = 0; i < TURNS; i++) { ",
+            $body,
+            " } }"
+        )
+    };
+}
+
+const fn worker(does: &'static str, turns: u32, needs: Needs, code: &'static str) -> Worker {
+    Worker { does, turns, memory: 16_384, needs, code }
+}
+
+/// All kinds of workers that are measured.
+pub const WORKERS: &[Worker] = &[
+    worker("nothing", 0, Needs::Nothing, turns!("", "")),
+    worker(
+        "64-bit division",
+        600,
+        Needs::Nothing,
+        turns!(
+            "equic_u64 a = ~0ull, b = 1;",
+            "__asm__ volatile(\"%0 /= %1\" : \"+r\"(a) : \"r\"(b));"
+        ),
+    ),
+    worker(
+        "64-bit remainder",
+        600,
+        Needs::Nothing,
+        turns!(
+            "equic_u64 a = ~0ull, b = 0x1234567;",
+            "__asm__ volatile(\"%0 %%= %1\" : \"+r\"(a) : \"r\"(b)); a ^= ~0ull;"
+        ),
+    ),
+    worker(
+        "multiplication",
+        3_000,
+        Needs::Nothing,
+        turns!("equic_u64 a = 3;", "__asm__ volatile(\"%0 *= %0\" : \"+r\"(a));"),
+    ),
+    worker(
+        "load from where the load before leads",
+        2_000,
+        Needs::Nothing,
+        turns!(
+            "equic_u64 a = 64;",
+            "__asm__ volatile(\"%0 = *(u64 *)(%0 + 0)\\n%0 += 4093\" : \"+r\"(a) : : \"memory\");"
+        ),
+    ),
+    Worker {
+        does: "load of another line of 64 KiB",
+        turns: 1_500,
+        memory: 65_536,
+        needs: Needs::Nothing,
+        code: turns!(
+            "equic_u64 a = 64;",
+            "__asm__ volatile(\"r0 = *(u64 *)(%0 + 0)\\n%0 += r0\\n%0 += 20032\" : \"+r\"(a) : : \"r0\", \"memory\");"
+        ),
+    },
+    worker(
+        "load of eight bytes of which one was just stored",
+        1_800,
+        Needs::Nothing,
+        turns!(
+            "equic_u64 a = 8192;",
+            "__asm__ volatile(\"*(u8 *)(%0 + 3) = %0\\nr0 = *(u64 *)(%0 + 0)\\n%0 ^= r0\\n%0 &= 4095\" \
+             : \"+r\"(a) : : \"r0\", \"memory\");"
+        ),
+    ),
+    worker(
+        "load across two pages",
+        1_800,
+        Needs::Nothing,
+        turns!(
+            "equic_u64 a = 4093;",
+            "__asm__ volatile(\"*(u64 *)(%0 + 0) = %0\\nr0 = *(u64 *)(%0 + 1)\\n%0 ^= r0\\n%0 &= 0\\n%0 += 4093\" \
+             : \"+r\"(a) : : \"r0\", \"memory\");"
+        ),
+    ),
+    worker(
+        "jump that depends on a random bit",
+        1_000,
+        Needs::Nothing,
+        turns!(
+            "static equic_u64 s = 88172645463325252ull; equic_u64 a = s;",
+            "a ^= a << 13; a ^= a >> 7; a ^= a << 17; if (a & 1) __asm__ volatile(\"%0 += 1\" : \"+r\"(s));"
+        ),
+    ),
+    worker(
+        "atomic addition",
+        3_000,
+        Needs::Nothing,
+        turns!("static equic_u64 s;", "__sync_fetch_and_add(&s, i);"),
+    ),
+    worker("call of equic_now", 1_000, Needs::Nothing, turns!("", "equic_now();")),
+    worker(
+        "line of equic_log of 1,024 bytes",
+        40,
+        Needs::Nothing,
+        turns!("static char text[1024];", "equic_log(text, 1024, i);"),
+    ),
+    worker(
+        "message of equic_tell of 1,024 bytes",
+        40,
+        Needs::Nothing,
+        turns!("static char text[1024];", "equic_tell(text, 1024);"),
+    ),
+    worker("call of equic_set_timer", 150, Needs::Nothing, turns!("", "equic_set_timer(i);")),
+    worker(
+        "read of BytesUnsent",
+        500,
+        Needs::Fields("\"BytesUnsent\""),
+        turns!("", "equic_get(EQUIC_BYTES_UNSENT);"),
+    ),
+    worker(
+        "read of ApplicationWaits",
+        80,
+        Needs::Fields("\"ApplicationWaits\""),
+        turns!("", "equic_get(EQUIC_APPLICATION_WAITS);"),
+    ),
+    worker(
+        "read of NextPath",
+        500,
+        Needs::Fields("\"NextPath\""),
+        turns!("", "equic_get_of(EQUIC_NEXT_PATH, i);"),
+    ),
+    worker(
+        "read of LastElicitingSent",
+        500,
+        Needs::Fields("\"LastElicitingSent\""),
+        turns!("", "equic_get(EQUIC_LAST_ELICITING_SENT);"),
+    ),
+    worker(
+        "read of ControllerPacingRate",
+        500,
+        Needs::Fields("\"ControllerPacingRate\""),
+        turns!("", "equic_get(EQUIC_CONTROLLER_PACING_RATE);"),
+    ),
+    worker(
+        "read of PathStatus",
+        500,
+        Needs::Fields("\"PathStatus\""),
+        turns!("", "equic_get(EQUIC_PATH_STATUS);"),
+    ),
+    worker(
+        "read of a stream's BytesUnsent",
+        500,
+        Needs::Fields("\"BytesUnsent\""),
+        turns!("", "equic_get_of(EQUIC_BYTES_UNSENT, 4 * (i & 63));"),
+    ),
+    worker(
+        "setting of CongestionWindow",
+        400,
+        Needs::Sets("\"CongestionWindow\""),
+        turns!("", "equic_set(EQUIC_CONGESTION_WINDOW, i << 12);"),
+    ),
+    worker(
+        "call of equic_queue_frame while 64 frames wait",
+        180,
+        Needs::Frames(0),
+        turns!("", "equic_queue_frame(0x1f00, i);"),
+    ),
+    worker("frame of 3 bytes", 1, Needs::Frames(1), turns!("", "equic_queue_frame(0x1f00, i);")),
+    worker(
+        "call of equic_call of what no plugin provides",
+        3,
+        Needs::Missing,
+        turns!("equic_u64 word;", "equic_call(0, &word, 8);"),
+    ),
+    worker(
+        "call of equic_call through four plugins",
+        5,
+        Needs::Next,
+        turns!("equic_u64 word;", "equic_call(0, &word, 8);"),
+    ),
+];
+
+/// Plugins of a connection that work.
+pub(super) const PLUGINS: usize = 15;
+
+impl Worker {
+    /// Builds as many plugins as a connection takes, which do this so many times in a call.
+    ///
+    /// # Errors
+    /// The code is not compiled.
+    pub fn push(&self, turns: u32) -> Result<Vec<Arc<Push>>, TrialError> {
+        let forwards = if self.needs == Needs::Next { "equic_call(0, words, 8)" } else { "0" };
+        let length = if let Needs::Frames(length) = self.needs { length } else { 0 };
+        let text = format!(
+            "#include <equic_plugin.h>\nstatic __attribute__((noinline)) {}\n\
+             equic_u64 provided(equic_u64 *words) {{ (void)words; return {forwards}; }}\n\
+             equic_u64 write(struct equic_write_frame *call, equic_u8 *bytes, equic_u64 room)\n\
+             {{ call->out.length = 0; if (room < 64 || !{length}) return EQUIC_DONE;\n\
+             bytes[0] = 0x5f; bytes[1] = 0; bytes[2] = {length} - 1;\n\
+             call->out.length = 2 + {length}; return EQUIC_DONE; }}\n\
+             equic_u64 run(void) {{ equic_set_timer(0); work(); return EQUIC_DEFAULT; }}\n",
+            self.code
+        );
+        let object = compile_text_with("worker", &text, &[("TURNS", &turns.to_string())]);
+        let object = object.map_err(TrialError::of)?;
+        let push = |number| {
+            let bundle = pack(&self.manifest(number), &object, None).map_err(TrialError::of)?;
+            Push::new(&bundle).map(Arc::new).map_err(TrialError::of)
+        };
+        (0..PLUGINS).map(push).collect()
+    }
+
+    fn manifest(&self, number: usize) -> String {
+        // Names of the same length, which differ at their ends only, take the longest to compare.
+        let name = |number: usize| format!("worker-with-a-name-as-long-as-the-others-{number:02}");
+        let capabilities = match self.needs {
+            Needs::Frames(_) => "\"observe\", \"tune\", \"frames\"",
+            Needs::Sets(_) => "\"observe\", \"tune\"",
+            _ => "\"observe\"",
+        };
+        let mut manifest = head(&name(number), capabilities, self.memory);
+        match self.needs {
+            Needs::Fields(fields) => manifest += &format!("reads = [{fields}]\n"),
+            Needs::Sets(fields) => manifest += &format!("sets = [{fields}]\n"),
+            _ => {}
+        }
+        manifest += &operation("InitOpaqueData", "replace", "run");
+        manifest += &operation("HookTimer", "replace", "run");
+        match self.needs {
+            Needs::Frames(_) => {
+                manifest += "[[frames]]\ntype = 0x1f00\nack-eliciting = true\n";
+                manifest += &operation("WriteFrame", "replace", "write");
+                manifest += "frame = 0x1f00\n";
+            }
+            Needs::Missing | Needs::Next => {
+                for at in 0..16 {
+                    manifest += &format!(
+                        "[[provides]]\nname = \"an_operation_with_a_long_name_{at:02}\"\n\
+                         function = \"provided\"\ninputs = 0\noutputs = 1\n"
+                    );
+                }
+                let (plugin, at) = match self.needs {
+                    Needs::Missing => (number, 99),
+                    _ => ((number + 1) % PLUGINS, 15),
+                };
+                manifest += &format!(
+                    "[[calls]]\noperation = \"{}.an_operation_with_a_long_name_{at:02}\"\n\
+                     inputs = 0\noutputs = 1\n",
+                    name(plugin)
+                );
+            }
+            _ => {}
+        }
+        manifest
+    }
+}

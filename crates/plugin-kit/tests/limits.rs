@@ -1,0 +1,130 @@
+//! What the worst plugins that are known can cause, in numbers that do not depend on the machine:
+//! steps, bytes, and plugins that were taken off. `equic plugin bench --limits` measures times.
+
+use std::time::Duration;
+
+use equic_plugin::Limits;
+use equic_plugin_kit::End;
+use equic_plugin_kit::limits::{Flooded, Idle, Kept, Observed, Replacing, WORKERS, Worker, kept};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Time for which the plugins work.
+const TIME: Duration = Duration::from_millis(300);
+
+fn worker(does: &str) -> &'static Worker {
+    WORKERS.iter().find(|worker| worker.does.contains(does)).expect("there is such a worker")
+}
+
+/// The most steps that a rate gives in the time of a test: a quarter of a second's are there at
+/// first.
+fn most(per_second: u64) -> u64 {
+    per_second / 4 + per_second * TIME.as_millis() as u64 / 1_000
+}
+
+/// Runs workers. Returns how many still run, the steps that they were charged meanwhile, and how
+/// often the account of the address had too few, from the beginning.
+fn work(connections: u64, worker: &Worker, turns: u32) -> (usize, u64, u64) {
+    let mut idle = Idle::new(connections, &worker.push(turns).unwrap()).unwrap();
+    let before = idle.usage();
+    idle.pass(TIME).unwrap();
+    let after = idle.usage();
+    (idle.running(), after.steps - before.steps, after.refused)
+}
+
+/// A plugin that takes more than a connection has is taken off, and the charges end with it.
+#[test]
+fn plugins_of_an_idle_connection_are_held_to_its_steps() {
+    let of_connection = Limits::default().steps_per_second;
+    for name in ["64-bit division", "read of BytesUnsent", "read of ApplicationWaits"] {
+        let worker = worker(name);
+        let (running, steps, _) = work(1, worker, 6 * worker.turns);
+        assert!(running < 15, "{name}: all 15 run on");
+        // A packet brings more steps, but an idle connection has few.
+        let most = most(of_connection) + 100 * Limits::default().steps_per_packet;
+        assert!(steps <= most, "{name}: {steps} of {most}");
+    }
+}
+
+/// What is within the allowance of each connection is more than an address has.
+#[test]
+fn plugins_of_an_address_are_held_to_its_steps() {
+    let limits = Limits::default();
+    let worker = worker("64-bit division");
+    let connections = 2 * limits.address_steps_per_second / limits.steps_per_second;
+    let (running, steps, refused) = work(connections, worker, worker.turns);
+    assert!(running < 15 * connections as usize, "all run on");
+    assert!(refused > 0, "no call found too few steps");
+    let most = most(limits.address_steps_per_second);
+    assert!(steps <= most, "{steps} of {most}");
+    // And one connection by itself is not held up.
+    assert_eq!(work(1, worker, worker.turns).0, 15);
+}
+
+/// Frames that plugins queue by their timers are charged for the packets that they take.
+#[test]
+fn frames_of_plugins_are_charged_for_their_packets() {
+    let (running, steps, _) = work(1, worker("frame of 3 bytes"), 1);
+    assert_eq!(running, 15, "these frames are within the rate");
+    let (_, without, _) = work(1, worker("nothing"), 0);
+    let frames = 15 * 100 * TIME.as_millis() as u64 / 1_000;
+    assert!(steps > without + frames * 2_000, "{steps} steps, and {without} without frames");
+}
+
+/// A plugin with functions at many operations takes more than packets bring, and is taken off.
+#[test]
+fn packets_bring_their_plugins_no_more_than_their_steps() {
+    let limits = Limits::default();
+    for (plugins, functions) in [(1, 32), (16, 32), (1, 1)] {
+        let mut observed = Observed::new(plugins, functions, 0).unwrap();
+        let before = observed.usage().steps;
+        let begun = observed.pair.network.elapsed();
+        let transfer = observed.pair.network.transfer(End::Client, 20_000_000, 60 * SECOND);
+        transfer.unwrap();
+        let took = observed.pair.network.elapsed() - begun;
+        let stats = observed.pair.network.connection(End::Client).unwrap().stats();
+        let packets = stats.packets_sent + stats.packets_received;
+        let steps = observed.usage().steps - before;
+        let idle = most(limits.steps_per_second) * (1 + took.as_nanos() as u64 / 300_000_000);
+        assert!(steps <= idle + packets * limits.steps_per_packet, "{steps} in {took:?}");
+        assert_eq!(observed.running() == plugins, functions == 1, "{plugins}, {functions}");
+    }
+}
+
+/// The plugins of a connection take no more than they may, those of an address neither.
+#[test]
+fn memory_of_a_connection_and_of_an_address_is_bounded() {
+    let limits = Limits::default();
+    let connections = 14;
+    let mut full = 0;
+    for (what, bundle) in kept().unwrap() {
+        let kept = Kept::new(connections, Some(&bundle)).unwrap();
+        let bytes = kept.usage().bytes;
+        assert!(bytes <= limits.address_memory, "{what}: {bytes}");
+        assert!(bytes <= connections as usize * limits.total_memory, "{what}: {bytes}");
+        assert!(kept.running() > 0, "{what}: {:?}", kept.refusals().first());
+        let of_address = kept.refusals().iter().any(|why| why.contains("limit of the address"));
+        full += usize::from(of_address);
+        drop(kept);
+    }
+    assert!(full > 0, "no plugins reach the limit of the address");
+}
+
+/// Replacing a plugin is charged as an offer and an instance, and leaves nothing behind.
+#[test]
+fn plugins_that_come_and_go_are_charged_and_give_their_memory_back() {
+    let mut replacing = Replacing::new().unwrap();
+    let before = replacing.usage();
+    replacing.replace(10).unwrap();
+    let after = replacing.usage();
+    assert_eq!(replacing.running(), 16);
+    assert_eq!(after.bytes, before.bytes);
+    assert!(after.steps - before.steps >= 10 * 350_000, "{before:?} {after:?}");
+}
+
+/// Frames of the exchange that mean nothing are taken up to a number.
+#[test]
+fn frames_of_the_exchange_have_a_rate() {
+    let sent = Flooded::new().unwrap().send().unwrap();
+    assert!((16_384..20_000).contains(&sent), "{sent} frames");
+}
