@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use equic_report::number::MISSING;
+use equic_report::stats::Interval;
+
 use super::summary::{Estimate, Place, Row};
 use crate::record::Failure;
 
@@ -83,10 +86,11 @@ impl Scale {
         format!("{} to {}", self.show(low), self.show(high))
     }
 
-    /// The interval of an estimate.
+    /// The interval of an estimate, or a dash if it has none.
     #[must_use]
     pub fn interval(&self, estimate: &Estimate) -> String {
-        self.range(estimate.interval.low, estimate.interval.high)
+        let shown = |interval: Interval| self.range(interval.low, interval.high);
+        estimate.interval.map_or_else(|| MISSING.to_owned(), shown)
     }
 }
 

@@ -154,8 +154,9 @@ pub struct Estimate {
     pub n: usize,
     /// The median.
     pub median: f64,
-    /// Interval in which the median lies with 95 % confidence: percentile bootstrap.
-    pub interval: Interval,
+    /// Interval in which the median lies with 95 % confidence or more; none: fewer than 6 figures have none.
+    #[serde(default)]
+    pub interval: Option<Interval>,
     /// Median absolute deviation, not scaled.
     pub mad: f64,
     /// The smallest.

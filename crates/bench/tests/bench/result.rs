@@ -82,7 +82,8 @@ fn medians_ratios_and_cpu_time_of_known_records() {
     assert_eq!((value.n, value.median, value.min, value.max), (3, 2e9, 1e9, 4e9));
     // Deviations from 2 are 1, 0 and 2.
     assert_eq!(value.mad, 1e9);
-    assert!(value.interval.low >= 1e9 && value.interval.high <= 4e9);
+    // Of three rounds nothing covers the median with 95 %.
+    assert_eq!(value.interval, None);
     let ratio = quinn.to_tcp.unwrap();
     assert_eq!((ratio.median, ratio.mad), (0.5, 0.0));
     assert_eq!(quinn.tcp.as_deref(), Some("tcp>tcp"));
@@ -91,6 +92,26 @@ fn medians_ratios_and_cpu_time_of_known_records() {
     assert_eq!(quinn.server_cpu.unwrap().median, 1.5);
     assert_eq!(quinn.client_cpu.unwrap().median, 0.5);
     assert_eq!((summary.started, summary.ended), (1000.0, 1025.0));
+}
+
+#[test]
+fn interval_is_shown_from_six_rounds_on() {
+    for rounds in 1..=7 {
+        let records: Vec<Record> = (0..rounds)
+            .map(|round| record(key("a", "a", "perf"), round, 1, measured(1.0 + round as f64)))
+            .collect();
+        let summary = summary(&records);
+        let interval = row(&summary, "a", "a").value.unwrap().interval;
+        let text: String = tables(&summary).iter().map(|one| one.render(Style::plain())).collect();
+        assert_eq!(interval.is_some(), rounds >= 6, "{rounds}");
+        let shown = format!("1.00 to {rounds}.00");
+        // The range is shown always.
+        assert_eq!(text.matches(&shown).count(), if rounds >= 6 { 2 } else { 1 }, "{text}");
+        let page = result::html::page(&summary);
+        assert!(!page.contains("NaN"), "{rounds}");
+        let json = serde_json::to_value(&summary).unwrap();
+        assert_eq!(json["rows"][0]["value"]["interval"].is_null(), rounds < 6);
+    }
 }
 
 #[test]
