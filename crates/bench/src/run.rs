@@ -204,7 +204,8 @@ impl Runner<'_> {
         // System calls, which cost time to count, are counted where nothing that is measured suffers.
         let udp = !["perf-tcp", "sendfile"].contains(protocol);
         let warmup = turn.round < 0 && turn.purpose == Purpose::Figures;
-        let context = CellContext { count_calls: warmup && udp, ..context };
+        let probe = turn.round >= 0;
+        let context = CellContext { count_calls: warmup && udp, probe, ..context };
         let here = matches!(context.server.host, Host::Here(_));
         let extras = if here { options.extras.of(turn.purpose) } else { Extras::default() };
         let context = CellContext { extras, ..context };
@@ -233,6 +234,7 @@ impl<'a> Runner<'a> {
             size: options.size,
             stop: self.stop,
             logs: Some(logs),
+            probe: false,
             count_calls: false,
             extras: Extras::default(),
         }
@@ -255,6 +257,7 @@ impl<'a> Runner<'a> {
             size: self.plan.options.size,
             stop: self.stop,
             logs: Some(logs),
+            probe: false,
             count_calls: false,
             extras: Extras::default(),
         }

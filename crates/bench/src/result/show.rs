@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use equic_report::number::MISSING;
 use equic_report::stats::Interval;
 
-use super::summary::{Estimate, Place, Row};
+use super::summary::{Estimate, Marks, Place, Row};
 use crate::record::Failure;
 
 /// Unit in which a table shows its figures.
@@ -165,6 +165,33 @@ pub const fn failure(failure: Failure) -> &'static str {
 pub fn remembered(row: &Row) -> Option<String> {
     let verified = row.medians.chains_verified.filter(|_| row.key.workload == "handshakes")?;
     Some(format!("chains remembered, {verified:.0} verified"))
+}
+
+/// What has to be known of the rounds that were measured, most important first.
+#[must_use]
+pub fn marks(row: &Row) -> Vec<String> {
+    let Marks { cpu_with_start, clock_doubted, clock_doubt, server_restless, server_killed } =
+        &row.marks;
+    let of = |count: &usize| match *count == row.measured {
+        true => String::new(),
+        false => format!(" ({count} of {})", row.measured),
+    };
+    let mut marks = Vec::new();
+    // A round of which chance made the process slow is none of the client's fault.
+    if 2 * *clock_doubted > row.measured {
+        let why = clock_doubt.as_deref().unwrap_or_default();
+        marks.push(format!("clock doubted{}: {why}", of(clock_doubted)));
+    }
+    if *server_restless > 0 {
+        marks.push(format!("server never idle{}", of(server_restless)));
+    }
+    if *server_killed > 0 {
+        marks.push(format!("server ignored SIGTERM{}", of(server_killed)));
+    }
+    if *cpu_with_start > 0 {
+        marks.push(format!("CPU with start{}", of(cpu_with_start)));
+    }
+    marks
 }
 
 /// Text of a cell of the matrix beside its figure: `3 of 5 failed: crashed`.

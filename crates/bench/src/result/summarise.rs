@@ -9,7 +9,7 @@ use equic_report::stats::modes::{DipTest, halves};
 
 use super::read::Run;
 use super::summary::{
-    Beside, Estimate, Fault, Medians, Modes, RoundFigure, Row, SUMMARY, Summary, UnderLoad,
+    Beside, Estimate, Fault, Marks, Medians, Modes, RoundFigure, Row, SUMMARY, Summary, UnderLoad,
 };
 use crate::answer::Latency;
 use crate::record::{End, Failure, Figures, Key, Record};
@@ -112,12 +112,13 @@ impl Numbers {
             .iter()
             .map(|(record, figures)| {
                 let units = figures.units();
+                let (server_cpu, client_cpu) = figures.work_cpu();
                 RoundFigure {
                     round: record.round,
                     started: record.started,
                     value: figures.value,
-                    server_cpu: figures.server_cpu_seconds / units,
-                    client_cpu: figures.client_cpu_seconds / units,
+                    server_cpu: server_cpu / units,
+                    client_cpu: client_cpu / units,
                 }
             })
             .collect();
@@ -139,8 +140,9 @@ impl Numbers {
             faults,
             modes: self.modes(&values),
             value: estimate(&values),
-            server_cpu: estimate(&points.iter().map(|point| point.server_cpu).collect()),
-            client_cpu: estimate(&points.iter().map(|point| point.client_cpu).collect()),
+            marks: marks(&measured),
+            server_cpu: cpu_time(&points, |point| point.server_cpu),
+            client_cpu: cpu_time(&points, |point| point.client_cpu),
             handshake: estimate(&all(&|figures| figures.handshake_seconds)),
             latency: under_load(&measured),
             process: estimate(&all(&|figures| Some(figures.process_seconds))),
@@ -192,6 +194,22 @@ fn relate_to_tcp(rows: &mut [Row]) {
             .collect();
         row.to_tcp = estimate(&ratios);
         row.tcp = row.to_tcp.map(|_| name.clone());
+    }
+}
+
+/// CPU time of an end; none if no more was used than the start takes.
+fn cpu_time(points: &[RoundFigure], read: fn(&RoundFigure) -> f64) -> Option<Estimate> {
+    estimate(&points.iter().map(read).collect()).filter(|cpu| cpu.median > 0.0)
+}
+
+fn marks(measured: &[(&Record, &Figures)]) -> Marks {
+    let count = |is: fn(&Figures) -> bool| measured.iter().filter(|(_, one)| is(one)).count();
+    Marks {
+        cpu_with_start: count(|one| one.client_start_cpu_seconds.is_none()),
+        clock_doubted: count(|one| one.clock_doubt.is_some()),
+        clock_doubt: measured.iter().find_map(|(_, one)| one.clock_doubt.clone()),
+        server_restless: count(|one| one.server_restless),
+        server_killed: count(|one| one.server_killed),
     }
 }
 

@@ -84,9 +84,13 @@ pub struct Row {
     /// Failures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
+    /// What a reader has to know of the rounds that were measured.
+    #[serde(default)]
+    pub marks: Marks,
     /// The workload's own figure, in `unit`.
     pub value: Option<Estimate>,
-    /// CPU seconds of the server for each 10^9 bytes of `bit/s`, else for each completion.
+    /// CPU seconds of the server for each 10^9 bytes of `bit/s`, else for each completion; without the start of the
+    /// process, see [`Marks::cpu_with_start`].
     pub server_cpu: Option<Estimate>,
     /// The same of the client.
     pub client_cpu: Option<Estimate>,
@@ -167,6 +171,23 @@ pub struct Estimate {
     pub mean: f64,
     /// The standard deviation, as the Interop Runner shows; 0 for one figure.
     pub deviation: f64,
+}
+
+/// Rounds of a cell that were measured, and have to be read with care.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Marks {
+    /// CPU time includes the start of the client, because that was not measured.
+    pub cpu_with_start: usize,
+    /// The client's clock does not agree with what the runner saw.
+    pub clock_doubted: usize,
+    /// Why, the first time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_doubt: Option<String>,
+    /// The server used CPU time although no client was there.
+    pub server_restless: usize,
+    /// The server did not end when it was asked to, and was killed.
+    pub server_killed: usize,
 }
 
 /// Something that went wrong: its kind, how often it happened and when.

@@ -158,6 +158,7 @@ fn notes(row: &Row, scale: Scale) -> Cell {
     if row.noisy > 0 {
         notes.push(format!("{} noisy", row.noisy));
     }
+    notes.extend(show::marks(row));
     notes.extend(show::remembered(row));
     let drops = [row.medians.client_udp_drops, row.medians.server_udp_drops];
     let drops: f64 = drops.into_iter().flatten().sum();

@@ -115,6 +115,50 @@ fn interval_is_shown_from_six_rounds_on() {
 }
 
 #[test]
+fn cpu_time_and_marks_of_rounds_are_shown() {
+    let of = |change: fn(&mut Figures)| {
+        let mut end = measured(1.0);
+        let End::Measured { figures } = &mut end else { panic!() };
+        // 3 and 1 seconds of 2 GB, of which 1 and 0.5 were the start's.
+        figures.server_start_cpu_seconds = Some(1.0);
+        figures.client_start_cpu_seconds = Some(0.5);
+        change(figures);
+        end
+    };
+    let row_of = |ends: Vec<End>| {
+        let one = |(round, end)| record(key("a", "a", "perf"), round, 1, end);
+        let summary = summary(&(0..).zip(ends).map(one).collect::<Vec<_>>());
+        let text: String = tables(&summary).iter().map(|one| one.render(Style::plain())).collect();
+        (row(&summary, "a", "a").clone(), text, result::html::page(&summary))
+    };
+    let (row, text, _) = row_of(vec![of(|_| ()), of(|_| ())]);
+    assert_eq!((row.server_cpu.unwrap().median, row.client_cpu.unwrap().median), (1.0, 0.25));
+    assert_eq!(row.marks, Default::default());
+    assert!(!text.contains("CPU with start"), "{text}");
+    // Lines of earlier releases, and clients that cannot fetch one byte.
+    let (row, text, page) = row_of(vec![measured(1.0), of(|_| ())]);
+    assert_eq!(row.marks.cpu_with_start, 1);
+    for shown in [text, page] {
+        assert!(shown.contains("CPU with start (1 of 2)"), "{shown}");
+    }
+    let (row, text, page) = row_of(vec![of(|one| {
+        one.clock_doubt = Some("the client says <b>".to_owned());
+        (one.server_killed, one.server_restless) = (true, true);
+    })]);
+    assert_eq!(
+        (row.marks.clock_doubted, row.marks.server_killed, row.marks.server_restless),
+        (1, 1, 1)
+    );
+    for expected in ["clock doubted: the client says <b>", "server never idle", "ignored SIGTERM"] {
+        assert!(text.contains(expected), "{expected} is not in\n{text}");
+    }
+    assert!(page.contains("the client says &lt;b&gt;") && page.contains("server never idle"));
+    // The start took as much as all of it: nothing is known of the bytes.
+    let (row, ..) = row_of(vec![of(|one| one.client_start_cpu_seconds = Some(1.1))]);
+    assert_eq!((row.client_cpu, row.server_cpu.is_some()), (None, true));
+}
+
+#[test]
 fn who_is_beside_ours_is_compared_within_rounds() {
     let mut records = Vec::new();
     // A machine that gets slower: medians alone would say 1.5 of 2.

@@ -174,6 +174,7 @@ fn notes(row: &Row, scale: Scale) -> String {
     if row.noisy > 0 {
         notes.push(format!("{} measured under load", row.noisy));
     }
+    notes.extend(show::marks(row).iter().map(|mark| esc(mark).to_string()));
     notes.extend(show::remembered(row));
     if row.attempts > row.rounds {
         notes.push(format!("{} made again", row.attempts - row.rounds));
