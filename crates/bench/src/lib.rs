@@ -12,6 +12,7 @@
 //!   [`testbed`], [`agent`]: two machines.
 //! * [`extras`], `sampling`, `capture`: what is kept of attempts that do not count.
 //! * `probe`: what a client costs before its first request; `clock`: the client's clock against what is seen.
+//! * [`claim`]: runs at the same time.
 //! * [`counters`], [`watch`], [`doctor`], [`manifest`]: how far the figures can be trusted.
 //! * [`result`]: everything that is made of records.
 
@@ -21,6 +22,7 @@ mod attend;
 mod calls;
 mod capture;
 pub mod cell;
+pub mod claim;
 mod clock;
 mod container;
 mod context;

@@ -14,7 +14,7 @@ use crate::process::Order;
 use crate::site::Endpoint;
 
 /// A client that fetches one byte ends sooner, or there is no probe.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause between two looks at the client.
 const LOOK: Duration = Duration::from_millis(2);
 

@@ -89,6 +89,21 @@ pub enum WhyNot {
 }
 
 impl Record {
+    /// True if no other attempt can end otherwise: an end does not do that, or its program is not there.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self.end, End::Unsupported { .. } | End::Failed { failure: Failure::Missing, .. })
+    }
+
+    /// The figures, if they were measured while the machine was too busy, and so do not count.
+    #[must_use]
+    pub fn disturbed(&self) -> Option<&Figures> {
+        match &self.end {
+            End::Measured { figures } if self.is_thrown_away() => Some(figures),
+            _ => None,
+        }
+    }
+
     /// True if the attempt was thrown away, for the round to be tried again: neither a figure nor a failure.
     #[must_use]
     pub fn is_thrown_away(&self) -> bool {
@@ -170,6 +185,8 @@ pub enum End {
 pub enum Failure {
     /// A program could not be started, or the server was not ready in time.
     Start,
+    /// A program is not there, or may not be executed: no round of the cell is tried again.
+    Missing,
     /// A program ended with a status other than 0, or by a signal.
     Crashed,
     /// Time was over, or nothing moved any more.

@@ -289,16 +289,29 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule) -> Compared {
 
 /// A cell that fails more is worse whatever its figures are.
 fn failures(old: &Row, new: &Row, rule: Rule) -> (ComparisonVerdict, String) {
-    let rate = |row: &Row| (row.failed(), row.rounds.saturating_sub(row.failed()));
+    // A busy machine is no failure of the implementations.
+    let rate = |row: &Row| {
+        let failed = row.failed().saturating_sub(row.disturbed_rounds());
+        (failed, row.rounds.saturating_sub(row.failed()))
+    };
     let ((a, b), (c, d)) = (rate(old), rate(new));
-    let why = || format!("{a} of {} failed, now {c} of {}", old.rounds, new.rounds);
+    let why = || format!("{a} of {} failed, now {c} of {}", a + b, c + d);
     let (was, is) = (a as f64 / (a + b).max(1) as f64, c as f64 / (c + d).max(1) as f64);
     if was != is && fisher(a, b, c, d) < rule.p {
         let verdict = if is > was { ComparisonVerdict::Worse } else { ComparisonVerdict::Better };
         return (verdict, why());
     }
     // A cell that failed now and then before may fail each time by chance.
-    let sound = old.measured > 0 && old.faults.is_empty();
+    let sound = old.measured > 0 && a == 0;
+    let busy = |row: &Row| {
+        let only_noise = row.failed() == row.disturbed_rounds();
+        let noise = row.disturbed.is_some() || row.disturbed_rounds() > 0;
+        row.measured == 0 && only_noise && noise
+    };
+    if busy(old) || busy(new) {
+        let why = "the machine was too busy in every round".to_owned();
+        return (ComparisonVerdict::Incomparable, why);
+    }
     if new.measured == 0 && (sound || (old.measured > 0 && new.unsupported.is_some())) {
         let unsupported = new.unsupported.clone().unwrap_or_else(why);
         return (ComparisonVerdict::Worse, format!("it no longer has figures: {unsupported}"));

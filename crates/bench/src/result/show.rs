@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use equic_report::number::MISSING;
+use equic_report::number::{self, MISSING};
 use equic_report::stats::Interval;
 
 use super::summary::{Estimate, Marks, Place, Row};
@@ -26,9 +26,10 @@ impl Scale {
         let mut unit = "";
         let mut largest: f64 = 0.0;
         for row in rows {
-            if let Some(value) = row.value {
+            let disturbed = row.disturbed.as_ref().map(|one| one.median);
+            if let Some(median) = row.value.map(|one| one.median).or(disturbed) {
                 unit = &row.unit;
-                largest = largest.max(value.median);
+                largest = largest.max(median);
             }
         }
         Scale::for_value(unit, largest)
@@ -150,6 +151,7 @@ pub fn protocol(name: &str) -> &str {
 pub const fn failure(failure: Failure) -> &'static str {
     match failure {
         Failure::Start => "did not start",
+        Failure::Missing => "missing program",
         Failure::Crashed => "crashed",
         Failure::Stalled => "stalled",
         Failure::Truncated => "truncated",
@@ -165,6 +167,21 @@ pub const fn failure(failure: Failure) -> &'static str {
 pub fn remembered(row: &Row) -> Option<String> {
     let verified = row.medians.chains_verified.filter(|_| row.key.workload == "handshakes")?;
     Some(format!("chains remembered, {verified:.0} verified"))
+}
+
+/// That there are only figures of a busy machine, with the options that accept them.
+#[must_use]
+pub fn disturbed(row: &Row) -> Option<String> {
+    let one = row.disturbed.as_ref()?;
+    let (foreign, steal) = (number::percent(one.foreign), number::percent(one.steal));
+    let accept = match one.accept.as_str() {
+        "" => String::new(),
+        options => format!("; `{options}` accepts it"),
+    };
+    let figure = Scale::of([row]).with_unit(one.median);
+    Some(format!(
+        "disturbed: {figure} while others used up to {foreign} of the CPUs, the hypervisor {steal}{accept}"
+    ))
 }
 
 /// What has to be known of the rounds that were measured, most important first.

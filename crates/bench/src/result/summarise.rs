@@ -9,11 +9,13 @@ use equic_report::stats::modes::{DipTest, halves};
 
 use super::read::Run;
 use super::summary::{
-    Beside, Estimate, Fault, Marks, Medians, Modes, RoundFigure, Row, SUMMARY, Summary, UnderLoad,
+    Beside, Disturbed, Estimate, Fault, Marks, Medians, Modes, RoundFigure, Row, SUMMARY, Summary,
+    UnderLoad,
 };
 use crate::answer::Latency;
 use crate::record::{End, Failure, Figures, Key, Record};
 use crate::registry::OURS;
+use crate::watch::Bounds;
 
 /// Under this a sample is said to have two modes.
 const TWO_MODES: f64 = 0.05;
@@ -46,12 +48,22 @@ pub fn summarise(run: &Run) -> Summary {
     for record in run.counted() {
         cells.entry(&record.key).or_default().push(record);
     }
+    let mut noisy: BTreeMap<&Key, Vec<&Record>> = BTreeMap::new();
+    for record in run.records.iter().filter(|one| one.attempt == 1 && one.disturbed().is_some()) {
+        noisy.entry(&record.key).or_default().push(record);
+        cells.entry(&record.key).or_default();
+    }
+    let bounds = bounds(run);
     let mut numbers = Numbers { dips: DipTest::new(seed) };
     let mut rows: Vec<Row> = cells
         .iter()
         .map(|(key, records)| {
             let attempts = attempts.get(key).map_or(0, BTreeSet::len);
-            numbers.row(key, records, attempts)
+            let mut row = numbers.row(key, records, attempts);
+            if row.measured == 0 {
+                disturb(&mut row, noisy.get(key).map_or(&[], Vec::as_slice), bounds);
+            }
+            row
         })
         .collect();
     rows.sort_by(|a, b| order(&a.key, &b.key));
@@ -76,6 +88,36 @@ pub fn summarise(run: &Run) -> Summary {
         plan: run.plan.clone(),
         manifest: run.manifest.clone(),
     }
+}
+
+/// The bounds beyond which an attempt of the run counted as disturbed.
+fn bounds(run: &Run) -> Bounds {
+    let of = &run.plan["options"]["bounds"];
+    // Those of `equic bench run`, for samples without a plan.
+    let usual = Bounds { steal: 0.05, foreign: 0.1 };
+    serde_json::from_value(of.clone()).unwrap_or(usual)
+}
+
+/// Adds to a row without figures those of a busy machine.
+fn disturb(row: &mut Row, records: &[&Record], bounds: Bounds) {
+    let figures = || records.iter().filter_map(|record| record.disturbed());
+    let Some(unit) = figures().map(|one| one.unit.clone()).next() else { return };
+    let values: Sample = figures().filter(|one| one.unit == unit).map(|one| one.value).collect();
+    let Some(median) = values.median() else { return };
+    let most = |read: fn(&Record) -> f64| records.iter().map(|one| read(one)).fold(0.0, f64::max);
+    let (foreign, steal) = (most(|one| one.noise.foreign), most(|one| one.noise.steal));
+    // A bound that all of them keep, in steps of 5 %.
+    let option = |name: &str, part: f64, bound: f64| {
+        let percent = ((part * 20.0).ceil() * 5.0).min(100.0);
+        (part > bound).then(|| format!("{name} {percent:.0}"))
+    };
+    let accept = [
+        option("--max-foreign", foreign, bounds.foreign),
+        option("--max-steal", steal, bounds.steal),
+    ];
+    let accept = accept.into_iter().flatten().collect::<Vec<_>>().join(" ");
+    row.disturbed = Some(Disturbed { n: values.len(), median, foreign, steal, accept });
+    row.unit = unit;
 }
 
 struct Numbers {
@@ -140,6 +182,7 @@ impl Numbers {
             faults,
             modes: self.modes(&values),
             value: estimate(&values),
+            disturbed: None,
             marks: marks(&measured),
             server_cpu: cpu_time(&points, |point| point.server_cpu),
             client_cpu: cpu_time(&points, |point| point.client_cpu),

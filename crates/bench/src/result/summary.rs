@@ -84,6 +84,9 @@ pub struct Row {
     /// Failures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
+    /// Figures of a busy machine, if there are no others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed: Option<Disturbed>,
     /// What a reader has to know of the rounds that were measured.
     #[serde(default)]
     pub marks: Marks,
@@ -171,6 +174,21 @@ pub struct Estimate {
     pub mean: f64,
     /// The standard deviation, as the Interop Runner shows; 0 for one figure.
     pub deviation: f64,
+}
+
+/// Figures that do not count, because the machine was too busy with others: the first of each round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Disturbed {
+    /// Number of rounds.
+    pub n: usize,
+    /// The median, in the row's unit.
+    pub median: f64,
+    /// The most that others used in any of these rounds, 0 to 1.
+    pub foreign: f64,
+    /// The most that the hypervisor took, 0 to 1.
+    pub steal: f64,
+    /// Options of a run that accepts such figures.
+    pub accept: String,
 }
 
 /// Rounds of a cell that were measured, and have to be read with care.
@@ -276,6 +294,13 @@ impl Row {
     #[must_use]
     pub fn is_with_itself(&self) -> bool {
         self.key.client == self.key.server
+    }
+
+    /// Rounds whose every attempt was disturbed: they say nothing of the implementations.
+    #[must_use]
+    pub fn disturbed_rounds(&self) -> usize {
+        let noisy = self.faults.iter().filter(|fault| fault.failure == Failure::Noisy);
+        noisy.map(|fault| fault.rounds.len()).sum()
     }
 
     /// Rounds that went wrong.

@@ -281,6 +281,25 @@ fn who_fails_more_is_worse_whatever_the_figures_say() {
 }
 
 #[test]
+fn compare_does_not_blame_an_implementation_for_a_busy_machine() {
+    let mut busy = run("a", "bit/s", &[None; 20], 1e6);
+    for record in &mut busy {
+        record.end = End::Failed { failure: Failure::Noisy, why: "load".to_owned() };
+    }
+    let whole = run("a", "bit/s", &around(1000.0, 20), 0.0);
+    let compared = compare(&summary(whole.clone()), &summary(busy.clone()), None, Rule::default());
+    let one = &compared.cells[0];
+    assert_eq!(one.verdict, ComparisonVerdict::Incomparable, "{one:?}");
+    assert!(one.why.contains("too busy"), "{one:?}");
+    // Half of the rounds: the other half decides.
+    let half = [&run("a", "bit/s", &around(1000.0, 20), 1e6)[..10], &busy[10..]].concat();
+    let compared = compare(&summary(whole), &summary(half), None, Rule::default());
+    let one = &compared.cells[0];
+    assert_ne!(one.verdict, ComparisonVerdict::Worse, "{one:?}");
+    assert_eq!((one.why.as_str(), one.new_count), ("", 10));
+}
+
+#[test]
 fn rounds_of_one_run_are_pairs() {
     // The machine drifts by half; in each round one is 3 % slower.
     let drift = |round: u32| 1000.0 * (1.0 + 0.5 * f64::from(round) / 19.0);

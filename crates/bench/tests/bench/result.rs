@@ -115,6 +115,44 @@ fn interval_is_shown_from_six_rounds_on() {
 }
 
 #[test]
+fn disturbed_figures_are_shown_where_there_are_no_others() {
+    let noisy = |round, attempt, gbit| Record {
+        counts: Some(false),
+        why_not: Some(WhyNot::Noisy),
+        noise: Noise { foreign: 0.33, steal: 0.01, too_much: true },
+        ..record(key("a", "a", "perf"), round, attempt, measured(gbit))
+    };
+    let last = |round| {
+        let end = End::Failed { failure: Failure::Noisy, why: "load".to_owned() };
+        record(key("a", "a", "perf"), round, 3, end)
+    };
+    // With three attempts a round, and with one.
+    let several =
+        [noisy(0, 1, 3.0), noisy(0, 2, 9.0), last(0), noisy(1, 1, 5.0), noisy(1, 2, 9.0), last(1)];
+    let one = [noisy(0, 1, 3.0), noisy(1, 1, 5.0)];
+    for records in [&several[..], &one] {
+        let summary = summary(records);
+        let row = row(&summary, "a", "a");
+        let disturbed = row.disturbed.as_ref().unwrap();
+        assert_eq!((disturbed.n, disturbed.median, row.value), (2, 4e9, None));
+        assert_eq!(disturbed.accept, "--max-foreign 35");
+        let text: String = tables(&summary).iter().map(|one| one.render(Style::plain())).collect();
+        let page = result::html::page(&summary);
+        for shown in [&text, &page] {
+            assert!(shown.contains("4.00") && shown.contains("--max-foreign 35"), "{shown}");
+        }
+        assert!(text.contains("4.00 (disturbed)"), "{text}");
+        let json = serde_json::to_string(&summary).unwrap();
+        assert_eq!(serde_json::from_str::<Summary>(&json).unwrap(), summary);
+    }
+    // One quiet round is a figure, and the only one.
+    let quiet = record(key("a", "a", "perf"), 2, 1, measured(6.0));
+    let summary = summary(&[&several[..], &[quiet]].concat());
+    let row = row(&summary, "a", "a");
+    assert_eq!((row.value.unwrap().median, row.disturbed.clone()), (6e9, None));
+}
+
+#[test]
 fn cpu_time_and_marks_of_rounds_are_shown() {
     let of = |change: fn(&mut Figures)| {
         let mut end = measured(1.0);
